@@ -50,7 +50,7 @@ def times(replicas: int, choices: int) -> dict[str, float]:
     router, jobs = Router(), count()
     router.update(map(str, range(replicas)))
     for name in range(replicas):
-        router.told(str(name), Load(prompts=[prompt(0, SYSTEM).keys]))
+        router.report(str(name), Load(prompts=[prompt(0, SYSTEM).keys]))
 
     def route(asked: Prompt) -> None:
         choice = router.choose([asked])
@@ -63,7 +63,7 @@ def times(replicas: int, choices: int) -> dict[str, float]:
     told = []
     for number, one in enumerate(asked):
         load = Load(10, 3, number, [one.keys])
-        told.append(seconds(lambda load=load: router.told(str(number % replicas), load)))  # type: ignore[misc] # noqa: B023
+        told.append(seconds(lambda load=load: router.report(str(number % replicas), load)))  # type: ignore[misc] # noqa: B023
     ids, blocks = [*range(TOKENS)], len(router._known.by_key)
     return {
         "hash_s": median(seconds(lambda: block_keys(ids)) for _ in range(choices)),
@@ -82,7 +82,7 @@ def bytes_a_key(replicas: int, by_all: bool) -> float:
     keys = [block_keys([one] * KV_BLOCK) for one in range(KNOWN // (50 if by_all else 1))]
     tracemalloc.start()
     for place in range(replicas if by_all else 1):
-        router.told(str(replicas - 1 - place), Load(prompts=keys))
+        router.report(str(replicas - 1 - place), Load(prompts=keys))
     used, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     return used / len(keys) + sys.getsizeof(keys[0][0])

@@ -66,7 +66,7 @@ class Ours:
             one.came.clear()
             for router, received in zip(self.routers, self._received, strict=True):
                 load = Load(one.rows_waiting, one.texts, received[number], came)
-                router.told(str(number), load)
+                router.report(str(number), load)
 
 
 def ways(replicas: Sequence[Replica], fronts: int, seed: int) -> dict[str, Callable[[], Way]]:

@@ -12,7 +12,7 @@ from time import monotonic, sleep
 import pytest
 
 from cutaway import LLM
-from cutaway.cluster.rows import Job
+from cutaway.cluster.rows import BulkJob
 
 OPTIONS = {"max_tokens": 150, "temperature": 1.0, "ignore_eos": True, "seed": 5}
 ROWS = 400
@@ -140,7 +140,7 @@ print(json.dumps(written.take_all()))
     found = second.answer()
     assert sorted(row["id"] for row in found) == sorted(row["id"] for row in rows)
     with LLM(tiny_path, progress=False) as llm:
-        seed = Job(None, options=OPTIONS).seed
+        seed = BulkJob(None, options=OPTIONS).seed
         for row in found:
             alone = llm.generate(row["prompt"], **OPTIONS | {"seed": seed(row["id"])})
             assert row["token_ids"] == list(alone.token_ids), row

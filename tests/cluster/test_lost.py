@@ -233,9 +233,9 @@ def test_samples_share_their_prompt(models):
         async with cluster(models, 1, kills=[5]) as (front, replicas):
             texts = await front.submit([PROMPT], front.parse({**LONG, "n": 3}))
             await texts.finish()
-            prompts = {id(request.prompt_token_ids) for request, _ in replicas.jobs[-1].asked}
-            assert (len(replicas.jobs[-1].asked), len(prompts)) == (3, 1)
-            assert len({request.sampling.seed for request, _ in replicas.jobs[-1].asked}) == 3
+            prompts = {id(request.prompt_token_ids) for request, _ in replicas.jobs[-1].requests}
+            assert (len(replicas.jobs[-1].requests), len(prompts)) == (3, 1)
+            assert len({request.sampling.seed for request, _ in replicas.jobs[-1].requests}) == 3
 
     asyncio.run(main())
 

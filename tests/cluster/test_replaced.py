@@ -178,7 +178,7 @@ def test_behind_rays_own_proxy_it_is_the_same_server(tiny_path, own):
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({"modle": "x"}, "modle is nothing that a server can be told"),
+        ({"modle": "x"}, "modle is not a setting of a server"),
         ({"replicas": "many"}, "--replicas must be a number such as 2"),
         ({"cores": "two"}, "cores must be"),
         ({"temperature": "hot"}, "temperature must be"),

@@ -95,7 +95,7 @@ def test_texts_that_have_ended_are_not_written_again(models):
             while news := await reader.read():
                 ended += [one.which for one in news if isinstance(one.event, Ended)]
             assert ended == [0, 1]
-            assert [len(job.asked) for job in replicas.jobs] == [2, 1]
+            assert [len(job.requests) for job in replicas.jobs] == [2, 1]
 
     asyncio.run(main())
 

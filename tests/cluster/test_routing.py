@@ -39,7 +39,7 @@ def test_a_text_goes_where_its_beginning_is():
     second = route(made, "b", prompt(1, 2, 3, 4, tail=20))
     assert second.replica == first.replica
     assert (second.matched, second.tokens, second.rows, second.texts) == (96, 148, 97, 1)
-    assert str(second) == f"replica {first.replica}: 96 of 148 tokens known, 97 rows wait"
+    assert str(second) == f"replica {first.replica}: 96 of 148 tokens cached, 97 rows wait"
     assert pickle.loads(pickle.dumps(second)) == second
     assert second.considered[0].cost == 97 + 2 * 52 + TEXT_ROWS
     assert second.considered[1].cost == 2 * 148
@@ -49,9 +49,9 @@ def test_an_overloaded_replica_leaves_the_others_their_prompts():
     made = router()
     places = {i: route(made, str(i), prompt(i, i + 100)).replica for i in range(40)}
     for name in map(str, range(8)):
-        made.told(name, Load(received=40))
+        made.report(name, Load(received=40))
     busy = places[0]
-    made.told(busy, Load(rows=10**6, texts=64, received=40))
+    made.report(busy, Load(rows=10**6, texts=64, received=40))
     for i, place in places.items():
         found = made.choose([prompt(i, i + 100, tail=9)])
         assert (found.replica == place and found.matched == 64) == (place != busy)
@@ -76,7 +76,7 @@ def test_a_shared_beginning_is_found_under_different_ends():
     made = router()
     system = range(5)
     first = route(made, "a", prompt(*system, 77, 78))
-    made.told(first.replica, Load(received=1))
+    made.report(first.replica, Load(received=1))
     for i in range(100, 150):
         found = made.choose([prompt(*system, i, i + 1)])
         assert (found.replica, found.matched) == (first.replica, 5 * KV_BLOCK)
@@ -105,7 +105,7 @@ def test_routers_hear_of_each_others_prompts_from_the_replicas():
     one, other = router(20), router(20)
     asked = prompt(1, 2, 3)
     place = route(one, "a", asked).replica
-    other.told(place, Load(rows=97, texts=1, prompts=[asked.keys]))
+    other.report(place, Load(rows=97, texts=1, prompts=[asked.keys]))
     found = other.choose([prompt(1, 2, 3, 4)])
     assert (found.replica, found.matched, found.rows, found.texts) == (place, 96, 97, 1)
 
@@ -159,15 +159,15 @@ def test_what_was_sent_counts_until_the_replica_counts_it():
         return choice.rows, choice.texts
 
     assert there() == (40 + 8 + 8, 6)
-    made.told("0", Load(rows=48, texts=4, received=2))  # the third was on its way
+    made.report("0", Load(rows=48, texts=4, received=2))  # the third was on its way
     assert there() == (48 + 8, 6)
     made.ended("c")  # it never came there
     made.ended("c")
     made.ended("a")  # the replica counts this one
     assert there() == (48, 4)
-    made.told("0", Load(rows=0, texts=1, received=2))
+    made.report("0", Load(rows=0, texts=1, received=2))
     assert there() == (0, 1)
-    made.told("stranger", Load())
+    made.report("stranger", Load())
 
 
 def test_a_job_that_is_sent_again_is_there_and_no_longer_here():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from cutaway.cluster.prompts import Prompt, block_keys
-from cutaway.cluster.routing import DRAWN, KNOWING, Candidate, Load, Router
+from cutaway.cluster.routing import DRAWN, KNOWING, Load, ReplicaCost, Router
 from cutaway.compute.backends import KV_BLOCK
 
 NAMES = [f"r{i}" for i in range(9)]
@@ -63,7 +63,7 @@ class RouterMachine(RuleBasedStateMachine):
     )
     def told(self, name, load, came):
         load = load._replace(prompts=[prompt.keys for prompt in came])
-        self.router.told(name, load)
+        self.router.report(name, load)
         if name in self.loads:
             new = max(0, load.received - self.loads[name].received)
             for job in [job for job, one in self.sent.items() if one[0] == name][:new]:
@@ -149,7 +149,7 @@ class RouterMachine(RuleBasedStateMachine):
             blocks = [*knows, False].index(False)
             matched += min(blocks, prompt.reusable) * KV_BLOCK
         read = sum(p.tokens for p in asked) - matched
-        return Candidate(name, matched, rows, texts, rows + 2 * read + texts * self.text_rows)
+        return ReplicaCost(name, matched, rows, texts, rows + 2 * read + texts * self.text_rows)
 
 
 TestRouter = RouterMachine.TestCase

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cutaway import LLM, InputError
-from cutaway.cluster.rows import COLUMNS, Job, digest
+from cutaway.cluster.rows import COLUMNS, BulkJob, digest
 from support.adapters import adapter_of
 
 OPTIONS = {"max_tokens": 6, "temperature": 1.0, "ignore_eos": True}
@@ -19,7 +19,7 @@ def llm(tiny_path):
 
 
 def written(llm, rows, **job):
-    job = Job(None, options=OPTIONS | job.pop("options", {}), **job)
+    job = BulkJob(None, options=OPTIONS | job.pop("options", {}), **job)
     found = dict(job.write(llm, rows))
     assert sorted(found) == list(range(len(rows)))
     return [found[place] for place in range(len(rows))]
@@ -57,10 +57,10 @@ def test_what_a_row_becomes_does_not_depend_on_the_others(llm, ids, data):
 
 @given(st.lists(st.one_of(IDS, IDS.map(str)), unique_by=lambda x: (type(x), x), min_size=2))
 def test_each_id_has_a_seed_of_its_own_that_follows_from_it(ids):
-    seeds = [Job(None).seed(name) for name in ids]
+    seeds = [BulkJob(None).seed(name) for name in ids]
     assert len(set(seeds)) == len(ids) and all(0 <= seed < 2**53 for seed in seeds)
-    assert seeds == [Job(None, options={"seed": None}).seed(name) for name in ids]
-    assert not set(seeds) & {Job(None, options={"seed": 1}).seed(name) for name in ids}
+    assert seeds == [BulkJob(None, options={"seed": None}).seed(name) for name in ids]
+    assert not set(seeds) & {BulkJob(None, options={"seed": 1}).seed(name) for name in ids}
 
 
 def test_a_mistake_is_told_in_its_row_and_the_others_go_on(llm):
@@ -88,8 +88,8 @@ def test_an_error_of_the_engine_is_told_too(llm):
 def test_the_columns(llm):
     [row] = written(llm, [("a", "abc")], before="my_")
     assert tuple(row) == COLUMNS
-    assert Job(None, before="my_").added == {name: f"my_{name}" for name in COLUMNS}
-    assert list(Job(None, token_ids=True).added) == [*COLUMNS, "token_ids"]
+    assert BulkJob(None, before="my_").added == {name: f"my_{name}" for name in COLUMNS}
+    assert list(BulkJob(None, token_ids=True).added) == [*COLUMNS, "token_ids"]
 
 
 def test_a_message_is_the_same_with_fields_that_only_others_have():
@@ -99,4 +99,4 @@ def test_a_message_is_the_same_with_fields_that_only_others_have():
 
 def test_what_the_model_cannot_load_is_refused(tiny_path):
     with pytest.raises(InputError, match="context"):
-        Job(str(tiny_path), load={"context": 1}).open()
+        BulkJob(str(tiny_path), load={"context": 1}).open()

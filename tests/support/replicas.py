@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from cutaway import AsyncLLM
 from cutaway.cluster.front import ClusterLLM
-from cutaway.cluster.job import Job, News
+from cutaway.cluster.job import Job, Update
 from cutaway.cluster.replica import Replica
 from cutaway.compute.loading.model import LoadedModel
 from cutaway.compute.loading.setup import Setup
@@ -42,16 +42,16 @@ class Mortal(Replica):
         send = front.connection.send
 
         def tell(message) -> None:
-            if self.ended.is_set() and (self.ends != "stalls" or isinstance(message, News)):
+            if self.ended.is_set() and (self.ends != "stalls" or isinstance(message, Update)):
                 return
-            send(self._last_words(message) if isinstance(message, News) else message)
+            send(self._last_words(message) if isinstance(message, Update) else message)
 
         front.connection.send = tell  # type: ignore[method-assign]
         return front
 
-    def _last_words(self, news: News) -> News:
+    def _last_words(self, news: Update) -> Update:
         """As much of it as it lives to tell."""
-        return News(tuple((job, [*self._kept(arrivals)]) for job, arrivals in news.jobs))
+        return Update(tuple((job, [*self._kept(arrivals)]) for job, arrivals in news.jobs))
 
     def _kept(self, arrivals: list[Arrival]) -> Iterator[Arrival]:
         for one in arrivals:

@@ -5,7 +5,7 @@ from typing import Any
 
 from cutaway.errors import InputError
 
-KEYWORDS = {"changes": "interventions"}
+KEYWORDS = {"changes": "interventions", "allow_changes": "allow_interventions"}
 """Earlier name -> name."""
 
 

@@ -1,7 +1,7 @@
 """Many replicas of one model behind one server.
 
-Knows which replica writes what, and who goes on where one is lost. Refuses to know how a token is
-made. Ray is imported where ``app`` and ``generate`` are asked for; all else is tested without it.
+Which replica generates what, and which continues where one is lost. Ray is imported only for
+``app`` and ``generate``; everything else is tested without it.
 """
 
 from importlib import import_module

@@ -1,8 +1,4 @@
-"""``generate``: the rows of a Ray dataset, written by many models, each row once.
-
-Knows Ray Data: who holds a model, which rows are left. Refuses to know how a row is written
-(``rows``), and how it is kept (``parts``).
-"""
+"""``generate``: a text for each row of a Ray dataset, by many models, each row once."""
 
 from collections.abc import Iterator, Mapping
 from os import PathLike
@@ -10,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cutaway.base.checks import check_int, shown
+from cutaway.cluster.checkpoint import Checkpoint, part_name, write_part
 from cutaway.cluster.cores import claim
-from cutaway.cluster.parts import Parts, part_name, write_part
-from cutaway.cluster.rows import Job, digest
+from cutaway.cluster.rows import BulkJob, digest
 from cutaway.errors import CutawayError, InputError
 from cutaway.requests.base import common_options
 
@@ -20,9 +16,9 @@ if TYPE_CHECKING:
     import pyarrow
     from ray.data import Dataset
 
-_PATIENCE_S = 30.0  # for a run that was just killed
+_PATIENCE_S = 30.0  # for cores of a run that was just killed
 _PART = 32
-"""Rows in a file: what a row that was not yet kept can cost, in rows written again."""
+"""Rows in a file, at most those that a killed worker's successor generates again."""
 
 
 def generate(
@@ -45,20 +41,20 @@ def generate(
     prompt    the column of prompts: texts, token ids, or lists of messages
     id        the column of each row's own name, a text or a whole number. The row's seed follows
               from it and from ``seed``, so that a row has the same text whoever writes it
-    replicas  how many models write, or (fewest, most): each is a process with ``cores`` processors
-    checkpoint  a folder that all nodes see. Rows are kept there as they are written; the call
-              returns when all are. Killed, the same call goes on. Without it the dataset is lazy,
-              as others of Ray Data are, and nothing is kept
-    batch_size  rows that a model is given at once
+    replicas  how many models, or (fewest, most): each is a process with ``cores`` processors
+    checkpoint  a folder on storage that all nodes share. Rows are saved there as they end; the call
+              returns when all are there. After a kill, the same call does the rest. Without it the
+              dataset is lazy, as others of Ray Data are, and nothing is saved
+    batch_size  rows in one call of a model
     token_ids add a column with the ids of each text's tokens
-    column_prefix  stands before the names of the columns that are added
+    column_prefix  of the names of the columns that are added
     load      keywords of ``LLM``, as {"context": 2048}
     options   as for ``LLM.generate``; n and traces are refused
 
-    Added are text, finish_reason, fingerprint, system_fingerprint, seed and error: of a row that
-    cannot be written it says why, and the others go on. Raises InputError where nothing can be.
+    Adds text, finish_reason, fingerprint, system_fingerprint, seed and error, which says why a row
+    has no text; other rows do not depend on it. Raises InputError where no row can be generated.
     """
-    job = Job(
+    job = BulkJob(
         model=None if model is None else str(model), prompt=prompt, id=id, token_ids=token_ids,
         before=column_prefix, load=dict(load or {}), options=options,
     )  # fmt: skip
@@ -69,29 +65,29 @@ def generate(
         return dataset.map_batches(_Writer, fn_constructor_args=(job, cores, None), **how)
     from ray.data import read_parquet
 
-    parts = Parts(checkpoint, _about(job))
-    if (left := _left(dataset, job, parts)) is not None:
-        run = parts.open()
+    saved = Checkpoint(checkpoint, _about(job))
+    if (left := _left(dataset, job, saved)) is not None:
+        run = saved.open()
         _finish(left.map_batches(_Writer, fn_constructor_args=(job, cores, run), **how))
-        parts.close()
-    return read_parquet(parts.files())
+        saved.close()
+    return read_parquet(saved.files())
 
 
 class _Writer:
-    """A process that holds a model."""
+    """A process with a model."""
 
-    def __init__(self, job: Job, cores: int, run: Path | None) -> None:
+    def __init__(self, job: BulkJob, cores: int, run: Path | None) -> None:
         self._job, self._run = job, run
         self._refusal: CutawayError | None = None
         try:
             self._claim = claim(cores, patience_s=_PATIENCE_S)
             self._claim.pin()
             self._llm = job.open()
-        except CutawayError as error:  # raised here, Ray would tell it as the death of an actor
+        except CutawayError as error:  # raised here, Ray would report a dead actor
             self._refusal = error
 
     def __call__(self, table: "pyarrow.Table") -> Iterator["pyarrow.Table"]:
-        """The rows of a batch, some at a time; with a folder to keep them in, how many they are."""
+        """The rows of a batch, 32 at a time; with a checkpoint, how many were saved."""
         import pyarrow as pa
 
         if self._refusal is not None:
@@ -99,8 +95,8 @@ class _Writer:
         self._claim.pin()  # Ray may have made the model in another thread
         ids, prompts = (table[name].to_pylist() for name in (self._job.id, self._job.prompt))
         written: list[dict[str, Any] | None] = [None] * len(ids)
-        for place, told in self._job.write(self._llm, zip(ids, prompts, strict=True)):
-            written[place] = told
+        for place, columns in self._job.write(self._llm, zip(ids, prompts, strict=True)):
+            written[place] = columns
             start = place - place % _PART
             rows = written[start : start + _PART]
             if None in rows:
@@ -113,7 +109,7 @@ class _Writer:
                 yield pa.table({"rows": [len(rows)]})
 
 
-def _with_columns(table: "pyarrow.Table", rows: list[Any], job: Job) -> "pyarrow.Table":
+def _with_columns(table: "pyarrow.Table", rows: list[Any], job: BulkJob) -> "pyarrow.Table":
     import pyarrow as pa
 
     types = {"seed": pa.int64(), "token_ids": pa.list_(pa.int32())}
@@ -123,7 +119,7 @@ def _with_columns(table: "pyarrow.Table", rows: list[Any], job: Job) -> "pyarrow
     return table
 
 
-def _check_job(job: Job) -> None:
+def _check_job(job: BulkJob) -> None:
     try:
         import ray.data  # noqa: F401
     except ImportError as error:
@@ -136,7 +132,7 @@ def _check_job(job: Job) -> None:
     job.check_load()
 
 
-def _check_columns(dataset: Any, job: Job) -> None:
+def _check_columns(dataset: Any, job: BulkJob) -> None:
     from ray.data import Dataset
 
     if not isinstance(dataset, Dataset):
@@ -159,7 +155,7 @@ def _check_columns(dataset: Any, job: Job) -> None:
 
 
 def _workers(replicas: Any, cores: int) -> dict[str, Any]:
-    """How ``map_batches`` runs them; InputError where they would wait for ever."""
+    """Arguments of ``map_batches``; InputError where the workers would wait for ever."""
     import ray
     from ray.data import ActorPoolStrategy
 
@@ -181,8 +177,8 @@ def _workers(replicas: Any, cores: int) -> dict[str, Any]:
     return {"num_cpus": cores, "compute": pool, "batch_format": "pyarrow"}
 
 
-def _about(job: Job) -> dict[str, Any]:
-    """What a row follows from beside its own columns."""
+def _about(job: BulkJob) -> dict[str, Any]:
+    """What determines a row beside its own columns."""
     in_force = common_options(job.options).in_force(job.options.get("seed"))
     return {
         "model": job.model, "prompt": job.prompt, "id": job.id, "columns": job.added,
@@ -191,23 +187,23 @@ def _about(job: Job) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _left(dataset: "Dataset", job: Job, parts: Parts) -> "Dataset | None":
+def _left(dataset: "Dataset", job: BulkJob, saved: Checkpoint) -> "Dataset | None":
     """The rows that are not finished; None where all are."""
     import pyarrow as pa
     import pyarrow.compute as pc
     from ray.data import read_parquet
 
-    asked = _named(dataset, job)
-    files = parts.files()
+    wanted = _named(dataset, job)
+    files = saved.files()
     done = _named(read_parquet(files), job) if files else {}
     for name, of in done.items():
-        if asked.get(name) != of:
-            what = "is not in the dataset" if name not in asked else "had another prompt"
+        if wanted.get(name) != of:
+            what = "is not in the dataset" if name not in wanted else "had another prompt"
             raise InputError(
-                f"checkpoint: a row in {parts.path} with the id {shown(name)} {what}: "
+                f"checkpoint: a row in {saved.path} with the id {shown(name)} {what}: "
                 "name a new folder"
             )
-    if len(done) == len(asked):
+    if len(done) == len(wanted):
         return None
     if not done:
         return dataset
@@ -220,13 +216,13 @@ def _left(dataset: "Dataset", job: Job, parts: Parts) -> "Dataset | None":
     return dataset.map_batches(without_finished, batch_format="pyarrow", zero_copy_batch=True)
 
 
-def _named(dataset: "Dataset", job: Job) -> dict[Any, bytes]:
+def _named(dataset: "Dataset", job: BulkJob) -> dict[Any, bytes]:
     """Each row's id, and a digest of its prompt; InputError where two have the same id."""
     import pyarrow as pa
 
     def digests(table: "pyarrow.Table") -> "pyarrow.Table":
-        told = [digest(prompt) for prompt in table[job.prompt].to_pylist()]
-        return pa.table({"id": table[job.id], "digest": pa.array(told, pa.binary())})
+        hashes = [digest(prompt) for prompt in table[job.prompt].to_pylist()]
+        return pa.table({"id": table[job.id], "digest": pa.array(hashes, pa.binary())})
 
     found: dict[Any, bytes] = {}
     named = dataset.select_columns([job.id, job.prompt]).map_batches(
@@ -242,7 +238,7 @@ def _named(dataset: "Dataset", job: Job) -> dict[Any, bytes]:
 
 
 def _finish(written: "Dataset") -> None:
-    """Write all of it; a mistake is told in its own sentence."""
+    """Generate all of it; a CutawayError keeps its own sentence."""
     from ray.exceptions import RayError
 
     try:

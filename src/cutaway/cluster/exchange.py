@@ -1,7 +1,6 @@
-"""Where replicas tell a Front what its jobs write, and where it is noticed that one is lost.
+"""A Front's connections to its replicas: jobs out, events in, and the detection of lost replicas.
 
-Knows connections, attempts at jobs and silence. Refuses to know what becomes of a job whose replica
-is lost: reader.py does.
+What becomes of a job whose replica is lost is decided in reader.py.
 """
 
 import asyncio
@@ -12,13 +11,13 @@ from typing import Protocol
 
 from cutaway.cluster.job import (
     Abort,
-    Accepted,
     Hello,
     Job,
+    JobAccepted,
     Leaving,
-    News,
     Pulse,
     Replicas,
+    Update,
 )
 from cutaway.cluster.wire import Connection, ConnectionLostError, Listener
 from cutaway.compute.backends import Computer
@@ -30,14 +29,14 @@ _EVERY_S = 0.5
 
 
 class JobOwner(Protocol):
-    """Who hears of an attempt: a reader."""
+    """Gets the events of its attempts: a reader."""
 
     def accepted(self, attempt: "Attempt") -> None:
         """A replica has queued it."""
         ...
 
-    def receive(self, attempt: "Attempt", news: list[Arrival]) -> None:
-        """Events came."""
+    def receive(self, attempt: "Attempt", arrivals: list[Arrival]) -> None:
+        """Events arrived."""
         ...
 
     def refused(self, attempt: "Attempt", error: Exception) -> None:
@@ -45,7 +44,7 @@ class JobOwner(Protocol):
         ...
 
     def lost(self, attempt: "Attempt", why: str) -> None:
-        """Its replica is lost, and nothing more comes of it."""
+        """Its replica is lost; no more events follow."""
         ...
 
     def fail(self, error: Exception) -> None:
@@ -55,10 +54,10 @@ class JobOwner(Protocol):
 
 @dataclass(eq=False)
 class Attempt:
-    """A job that was given to a replica, or soon is.
+    """A job at a replica, or on its way to one.
 
-    chosen    the replica that was chosen for it when that was looked at last
-    silent_s  for how long nothing was heard of that replica
+    chosen    the replica that the router had chosen at the last check
+    silent_s  seconds since that replica was last heard
     """
 
     job: Job
@@ -71,7 +70,7 @@ class Attempt:
 
 @dataclass(eq=False)
 class Remote:
-    """A replica that has connected. silent_s: for how long it has told nothing."""
+    """A connected replica. silent_s: seconds since its last message."""
 
     connection: Connection
     name: str = "?"
@@ -84,9 +83,9 @@ class Remote:
 class Exchange:
     """One Front's side of all replicas.
 
-    on_computer  is told what computes at each replica
-    silent_s  a replica that tells nothing for so many seconds is lost; it tells every second
-    hung_s    one whose engine does not answer for so many seconds is lost
+    on_computer  called with what computes at each replica
+    silent_s  a replica without a message for this many seconds is lost; it sends one every second
+    hung_s    one whose engine does not answer for this many seconds is lost
     """
 
     def __init__(
@@ -110,7 +109,7 @@ class Exchange:
         self.preemptions: dict[str, int] = {}  # by replica, those that are lost too: a counter
 
     async def open(self, host: str, computed_by: Mapping[str, str]) -> None:
-        """Begin to listen for replicas; see ``Job.computed_by``."""
+        """Listen for replicas; see ``Job.computed_by``."""
         self._computed_by = computed_by
         await self._listener.open(host)
         self._watching = asyncio.create_task(self._watch())
@@ -141,13 +140,13 @@ class Exchange:
         await self._listener.close()
 
     def begin(
-        self, owner: JobOwner, asked: tuple[tuple[Request, int], ...], avoid: frozenset[str]
+        self, owner: JobOwner, requests: tuple[tuple[Request, int], ...], avoid: frozenset[str]
     ) -> Attempt:
-        """Have a replica write these; ``owner`` hears of it."""
+        """Have a replica generate these; ``owner`` gets the events."""
         self.owners.add(owner)
         address = self._listener.address
         id = f"{address.port}.{next(self._ids)}"
-        attempt = Attempt(Job(id, asked, self._computed_by, address, avoid), owner)
+        attempt = Attempt(Job(id, requests, self._computed_by, address, avoid), owner)
         self._attempts[id] = attempt
         attempt.call = asyncio.create_task(self._write(attempt))
         self._calls.add(attempt.call)
@@ -155,7 +154,7 @@ class Exchange:
         return attempt
 
     def drop(self, attempt: Attempt) -> None:
-        """Nobody wants it any more; nothing more is heard of it."""
+        """Abort it; its owner gets no more events."""
         if self._attempts.pop(attempt.job.id, None) is None:
             return
         if attempt.call:
@@ -164,7 +163,7 @@ class Exchange:
             attempt.remote.jobs.discard(attempt.job.id)
             attempt.remote.connection.send(Abort(attempt.job.id))
 
-    # -- what replicas tell ----------------------------------------------------------------------
+    # -- what replicas send ----------------------------------------------------------------------
 
     async def _hear(self, connection: Connection) -> None:
         remote = Remote(connection)
@@ -183,17 +182,17 @@ class Exchange:
 
     def _take(self, remote: Remote, message: object) -> None:
         match message:
-            case News(jobs):
-                for id, news in jobs:
+            case Update(jobs):
+                for id, arrivals in jobs:
                     if attempt := self._attempts.get(id):
-                        attempt.owner.receive(attempt, news)
+                        attempt.owner.receive(attempt, arrivals)
             case Pulse(state, waited_s):
                 remote.state = state
                 self.preemptions[remote.name] = state.preemptions
                 if waited_s > self._hung_s:
                     self._lose(remote, f"its engine has not answered for {waited_s:.0f} s")
                     remote.connection.cut()
-            case Accepted(id, why):
+            case JobAccepted(id, why):
                 self._accept(remote, id, why)
             case Hello(name, pid, computer):
                 remote.name, remote.pid = name, pid
@@ -237,10 +236,10 @@ class Exchange:
             attempt.owner.lost(attempt, why)
 
     async def _watch(self) -> None:
-        """Silence is what a replica that hangs, or a network that is cut, tells.
+        """Find replicas that hang, or whose network is cut: they are silent.
 
-        It is counted in turns of this task: where this process itself was stopped, or busy, no
-        replica was silent for longer than a turn.
+        Silence is counted in turns of this task, so a time in which this process itself was stopped
+        or busy counts as one turn.
         """
         while True:
             await asyncio.sleep(_EVERY_S)
@@ -248,14 +247,14 @@ class Exchange:
                 remote.silent_s += _EVERY_S
                 if remote.silent_s > self._silent_s:
                     remote.connection.cut()
-                    self._lose(remote, f"it told nothing for {self._silent_s:g} s")
+                    self._lose(remote, f"it sent nothing for {self._silent_s:g} s")
             heard = {remote.name for remote in self.remotes}
             for attempt in [*self._attempts.values()]:
                 if not attempt.remote:
                     self._wait(attempt, heard)
 
     def _wait(self, attempt: Attempt, heard: Collection[str]) -> None:
-        """Whether its replica may yet take it: one that is heard may compile its grammar first."""
+        """Give it up if its replica does not take it; one that is heard may compile a grammar."""
         name, asked = attempt.job.replica, attempt.call and not attempt.call.done()
         if not name or name != attempt.chosen or (asked and name in heard):
             attempt.chosen, attempt.silent_s = name, 0.0

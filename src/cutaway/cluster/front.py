@@ -1,7 +1,4 @@
-"""ClusterLLM: a model whose engines are elsewhere; the side of ``AsyncModel`` without weights.
-
-Refuses to know what carries jobs to replicas, and HTTP.
-"""
+"""ClusterLLM: an ``AsyncModel`` without weights, whose engines are replicas."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -34,7 +31,7 @@ class ClusterLLM(AsyncModel):
     model    without weights: what its file says of prompts and options
     host     the address of this machine at which replicas can reach it
     silent_s, hung_s  as of ``Exchange``
-    options  keywords of all requests, which their own go before
+    options  keywords of all requests, unless a request has its own
     """
 
     def __init__(
@@ -49,7 +46,7 @@ class ClusterLLM(AsyncModel):
     ) -> None:
         super().__init__(model, options, progress=True)
         self._host, self._closed = host, False
-        self.exchange = Exchange(replicas, self._told, silent_s=silent_s, hung_s=hung_s)
+        self.exchange = Exchange(replicas, self._set_computer, silent_s=silent_s, hung_s=hung_s)
 
     # -- writing -----------------------------------------------------------------------------
 
@@ -66,7 +63,7 @@ class ClusterLLM(AsyncModel):
     async def aside(
         self, function: Callable[Concatenate[LLM, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """See ``AsyncModel``; where a replica is lost, another is asked."""
+        """See ``AsyncModel``; where a replica is lost, another runs it."""
         tries = 0
         while True:
             self._check_open()
@@ -106,8 +103,8 @@ class ClusterLLM(AsyncModel):
         if self._closed:
             raise CutawayError("the engine is closed and takes no more requests")
 
-    def _told(self, computer: Computer) -> None:
-        """What computes, for whoever asks; replicas may differ in tier and threads."""
+    def _set_computer(self, computer: Computer) -> None:
+        """For the server's answers; replicas may differ in tier and threads."""
         self.model.elsewhere = computer
 
     # -- the end -----------------------------------------------------------------------------
@@ -141,7 +138,7 @@ class ClusterLLM(AsyncModel):
 
 
 class FrontReader:
-    """Whoever reads a job; dropping it closes it."""
+    """The reader of a job; garbage collection closes it."""
 
     load_s = 0.0
 
@@ -166,6 +163,6 @@ class FrontReader:
 
 
 def _close_soon(loop: asyncio.AbstractEventLoop, reader: ResumedReader) -> None:
-    """For whichever thread collects garbage, amid whatever it does."""
+    """Called by any thread, by its garbage collector."""
     with suppress(RuntimeError):  # the event loop is closed, and its connections with it
         loop.call_soon_threadsafe(reader.close)

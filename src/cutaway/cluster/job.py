@@ -1,7 +1,4 @@
-"""What a Front asks of a replica, and what both tell each other. Plain data that can be pickled.
-
-Refuses to know how it travels, and how a replica is chosen.
-"""
+"""What a Front sends to a replica, and a replica to its Fronts: plain data that can be pickled."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,23 +13,23 @@ T = TypeVar("T")
 
 
 class OtherBitsError(CutawayError):
-    """A replica would go on with other bits than those that were told."""
+    """A replica computes other bits than those that were delivered."""
 
 
 @dataclass
 class Job:
-    """Texts that one replica is to write.
+    """Texts for one replica to generate.
 
-    id           of this attempt; a job that goes on elsewhere has another
-    asked        requests with their seeds, and how many samples of each
+    id           of this attempt; the same texts at another replica have another
+    requests     with their seeds, and how many samples of each
     computed_by  what the replica's bits must depend on, see ``LoadedModel.computed_by``
-    reply_to     the Front that is told what is written
-    avoid        names of replicas that are not to be taken
-    replica, why  the replica that the router has chosen, and the sentence that says why
+    reply_to     the Front that gets the events
+    avoid        names of replicas that must not be chosen
+    replica, why  the replica that the router has chosen, and a sentence that says why
     """
 
     id: str
-    asked: tuple[tuple[Request, int], ...]
+    requests: tuple[tuple[Request, int], ...]
     computed_by: Mapping[str, str]
     reply_to: Address
     avoid: frozenset[str] = frozenset()
@@ -41,12 +38,12 @@ class Job:
 
 
 class Replicas(Protocol):
-    """All that a Front can ask of its replicas: Ray's handle, or a test's."""
+    """How a Front calls its replicas: Ray's handle, or a test's."""
 
     async def write(self, job: Job) -> None:
-        """Have it written by a replica, which tells the Front; returns when it is over.
+        """Have a replica generate it and send events to the Front; returns at its end.
 
-        ReplicaLostError where the replica is lost; what the replica refuses the job with.
+        Raises ReplicaLostError where the replica is lost, and what the replica refuses it with.
         """
         ...
 
@@ -55,7 +52,7 @@ class Replicas(Protocol):
         ...
 
 
-# -- what a replica tells --------------------------------------------------------------------------
+# -- what a replica sends --------------------------------------------------------------------------
 
 
 class Hello(NamedTuple):
@@ -66,34 +63,34 @@ class Hello(NamedTuple):
     computer: Computer
 
 
-class Accepted(NamedTuple):
+class JobAccepted(NamedTuple):
     """The job's texts are queued."""
 
     job: str
     why: str
 
 
-class News(NamedTuple):
-    """All that a step of the engine brought to the jobs of a Front."""
+class Update(NamedTuple):
+    """The events of a step, for all jobs of a Front."""
 
     jobs: tuple[tuple[str, list[Arrival]], ...]
 
 
 class Pulse(NamedTuple):
-    """It lives. waited_s: for how long its engine has not answered."""
+    """A heartbeat. waited_s: for how long its engine has not answered."""
 
     state: EngineState
     waited_s: float
 
 
 class Leaving(NamedTuple):
-    """It ends: its jobs are to be gone on with elsewhere."""
+    """It shuts down: its jobs must continue elsewhere."""
 
 
-# -- what a Front tells ----------------------------------------------------------------------------
+# -- what a Front sends ----------------------------------------------------------------------------
 
 
 class Abort(NamedTuple):
-    """Nobody reads this job any more."""
+    """The job is not wanted any more."""
 
     job: str

@@ -27,17 +27,18 @@ class _Call:
 
 
 class PrefixRouter(RequestRouter):  # type: ignore[misc]
-    """Sends a job to the replica where its first token costs least, and says why in the job.
+    """Sends a job to the replica where its first token is cheapest.
 
-    The job is written to here, in the process of its caller, before Ray sends it. All other calls
-    go to the replica that has the fewest. Where Ray takes a replica from its list, since it is to
-    end or its machine is lost, its calls are cancelled, so that their jobs go on elsewhere at once.
+    Replica and reason are set in the job here, in the caller's process, before Ray sends it. All
+    other calls go to the replica that has the fewest. Where Ray takes a replica off its list,
+    because it shuts down or its machine is lost, its calls are cancelled, so that their jobs
+    continue elsewhere at once.
     """
 
     def initialize_state(self, *, attention: str | int = "causal", **_: Any) -> None:
         """attention: of the model, see ``Limits.attention``."""
         self._router, self._attention = Router(), attention
-        self._names: set[str] = set()  # that have told something of themselves
+        self._names: set[str] = set()  # that have reported
         self._calls: dict[str, _Call] = {}  # by Ray's id of each
         self._over: Counter[str] = Counter()
         self._front = ""
@@ -105,11 +106,11 @@ class PrefixRouter(RequestRouter):  # type: ignore[misc]
             # Without those that were over before they were counted: the router forgot them then.
             received = stats["received"].get(self._front, 0) - self._over[name]
             load = Load(stats["rows"], stats["texts"], received, stats["prompts"])
-            self._router.told(name, load)
+            self._router.report(name, load)
 
     def _rank(self, job: Job, pending: PendingRequest) -> list[Choice]:
         self._front = front_of(job)
-        prompts = [read_prompt(request, n, self._attention) for request, n in job.asked]
+        prompts = [read_prompt(request, n, self._attention) for request, n in job.requests]
         # Where all that are there are to be avoided, one of them is better than none.
         ranked = self._router.rank(prompts, job.avoid) or self._router.rank(prompts)
         if ranked:

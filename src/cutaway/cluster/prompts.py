@@ -1,7 +1,4 @@
-"""What a router needs to know of a prompt: keys of its blocks, and how many rows it is.
-
-Knows the blocks of the prefix cache. Refuses to know replicas.
-"""
+"""What a router needs of a prompt: the keys of its blocks, and how many rows it takes."""
 
 from collections.abc import Sequence
 from hashlib import blake2b
@@ -15,10 +12,10 @@ from cutaway.engine.limits import shares_blocks
 
 
 class Prompt(NamedTuple):
-    """What a router needs to know of a request.
+    """What a router needs of a request.
 
     keys      of its whole blocks, each of the text up to that block's end
-    reusable  how many of these need not be read where a replica has them
+    reusable  how many of these need not be computed where a replica has them
     tokens    of the prompt
     texts     how many samples of it are written
     """
@@ -32,8 +29,8 @@ class Prompt(NamedTuple):
 def read_prompt(request: Request, texts: int = 1, attention: str | int = "causal") -> Prompt:
     """Of a request, how many samples of it, and the model's attention (``Limits.attention``).
 
-    Blocks are shared only where nothing in them depends on what is behind them. The last token is
-    read in any case, since its logits are wanted; all are where the prompt is scored.
+    Blocks are shared only where they do not depend on later tokens. The last token is computed in
+    any case, for its logits; all are where the prompt is scored.
     """
     ids, salt = request.prompt_token_ids, request.salt
     keys = block_keys(ids, salt) if shares_blocks(attention) and request.run.kv_cache else ()

@@ -1,34 +1,29 @@
-"""The texts of a job while replicas write them, for one reader; lost replicas are replaced.
-
-Knows which of its texts are still to be written, and how often that was tried. Refuses to know
-connections.
-"""
+"""The texts of a job while replicas generate them, for one reader; lost replicas are replaced."""
 
 import asyncio
 from collections.abc import Sequence
 
+from cutaway.cluster.delivered import DeliveredText
 from cutaway.cluster.exchange import Attempt, Exchange
 from cutaway.cluster.job import OtherBitsError
-from cutaway.cluster.resume import ToldText
 from cutaway.engine import Arrival, Ended, Request, Route
 from cutaway.errors import CutawayError, QueueFullError, ReplicaLostError
-from cutaway.sampling import derive_seed
 
 MOST_TRIES = 3
-"""How many replicas that had the texts may be lost in a row, with no token told in between."""
+"""How many replicas that had the texts may be lost in a row, with no event delivered between."""
 _PATIENCE_S, _AGAIN_S = 60.0, 0.1
-"""How long texts that have begun wait for a replica that takes them, and how often they ask."""
+"""How long texts that have begun wait for a replica, and how often they try."""
 
 
 class ResumedReader:
     """The texts of requests, each of which is n samples."""
 
-    def __init__(self, exchange: Exchange, asked: Sequence[tuple[Request, int]]) -> None:
-        self._exchange, self._asked = exchange, tuple(asked)
-        self._texts = [ToldText(_sample(r, i)) for r, n in asked for i in range(n)]
+    def __init__(self, exchange: Exchange, requests: Sequence[tuple[Request, int]]) -> None:
+        self._exchange, self._requests = exchange, tuple(requests)
+        self._texts = [DeliveredText(one) for r, n in requests for one in r.samples(n)]
         self._which = list(range(len(self._texts)))  # of the attempt's texts, which of these
         self._new: list[Arrival] = []
-        self._news, self._queued = asyncio.Event(), asyncio.get_running_loop().create_future()
+        self._arrived, self._queued = asyncio.Event(), asyncio.get_running_loop().create_future()
         self._error: Exception | None = None
         self._attempt: Attempt | None = None
         self._again: asyncio.TimerHandle | None = None
@@ -38,8 +33,8 @@ class ResumedReader:
         self._replayed, self._why = 0, list[str]()
 
     async def begin(self) -> None:
-        """Queue them. Raises what a replica refuses them with; then nothing runs."""
-        self._attempt = self._exchange.begin(self, self._asked, self._avoid)
+        """Queue them. Raises what a replica refuses them with; nothing runs then."""
+        self._attempt = self._exchange.begin(self, self._requests, self._avoid)
         try:
             await self._queued
         except BaseException:
@@ -53,8 +48,8 @@ class ResumedReader:
                 raise self._error
             if self._closed or all(text.ended for text in self._texts):
                 return []
-            self._news.clear()
-            await self._news.wait()
+            self._arrived.clear()
+            await self._arrived.wait()
         new, self._new = self._new, []
         return new
 
@@ -62,7 +57,7 @@ class ResumedReader:
         """End what has not ended; nothing more is read."""
         self._closed, self._error, self._new = True, None, []
         self._stop()
-        self._news.set()
+        self._arrived.set()
 
     @property
     def route(self) -> Route:
@@ -74,7 +69,7 @@ class ResumedReader:
         """Whether a replica took it, so that it is known to be a job that can be done."""
         return self._queued.done()
 
-    # -- what the exchange tells -----------------------------------------------------------------
+    # -- what the exchange calls -----------------------------------------------------------------
 
     def accepted(self, attempt: Attempt) -> None:
         """It is queued."""
@@ -84,9 +79,9 @@ class ResumedReader:
         if not self._queued.done():
             self._queued.set_result(None)
 
-    def receive(self, attempt: Attempt, news: list[Arrival]) -> None:
-        """Tell what is new of it."""
-        for one in news:
+    def receive(self, attempt: Attempt, arrivals: list[Arrival]) -> None:
+        """Deliver what is new of them."""
+        for one in arrivals:
             which = self._which[one.which]
             text = self._texts[which]
             try:
@@ -105,10 +100,10 @@ class ResumedReader:
             self._exchange.finished(attempt)
             self._exchange.leave(self)
         if self._new:
-            self._news.set()
+            self._arrived.set()
 
     def refused(self, attempt: Attempt, error: Exception) -> None:
-        """Another may take it, where it is a matter of room or of what a replica computes."""
+        """Try another where this one has no room, or computes other bits."""
         if isinstance(error, OtherBitsError):
             self._avoid |= {attempt.job.replica}
             self._try_elsewhere(str(error))
@@ -116,7 +111,7 @@ class ResumedReader:
             self.fail(error)
 
     def lost(self, attempt: Attempt, why: str) -> None:
-        """Go on elsewhere; where nobody had taken it, when others may be there."""
+        """Continue elsewhere; where no replica had taken it, after a moment."""
         if attempt.job.replica:
             self._avoid |= {attempt.job.replica}
         if attempt.remote or not self._wait():
@@ -127,7 +122,7 @@ class ResumedReader:
         self._stop()
         if self._queued.done():
             self._error = error
-            self._news.set()
+            self._arrived.set()
         else:
             self._queued.set_exception(error)
 
@@ -141,7 +136,7 @@ class ResumedReader:
             self._go_on()
 
     def _wait(self) -> bool:
-        """Try again in a moment, if this is a text that has begun and there still is patience."""
+        """Try again in a moment, if the text has begun and its time to wait is not over."""
         if not self._begun or self._waited_s >= _PATIENCE_S:
             return False
         self._waited_s += _AGAIN_S
@@ -155,10 +150,10 @@ class ResumedReader:
         if not self._which:
             return
         texts = [self._texts[i] for i in self._which]
-        asked = tuple((text.continued(), 1) for text in texts)
+        requests = tuple((text.continued(), 1) for text in texts)
         if not any(map(len, texts)) and len(texts) == len(self._texts):
-            asked = self._asked  # samples that share what is computed of their prompt
-        self._attempt = self._exchange.begin(self, asked, self._avoid)
+            requests = self._requests  # samples that share what is computed of their prompt
+        self._attempt = self._exchange.begin(self, requests, self._avoid)
 
     def _stop(self) -> None:
         if self._again:
@@ -169,10 +164,5 @@ class ResumedReader:
 
 
 def all_lost(why: str) -> ReplicaLostError:
-    """Too many were lost, the last of them so."""
+    """Too many were lost; why: the last of them."""
     return ReplicaLostError(f"{why}; {MOST_TRIES} others were lost, too: ask again")
-
-
-def _sample(request: Request, index: int) -> Request:
-    assert request.sampling.seed is not None
-    return request.with_seed(derive_seed(request.sampling.seed, index))

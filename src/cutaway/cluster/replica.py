@@ -1,8 +1,4 @@
-"""A replica: an engine that writes the jobs of any number of Fronts.
-
-Knows jobs, whom to tell of them, and whether the engine still answers. Refuses to know how jobs
-come here and how a replica was chosen.
-"""
+"""A replica: an engine that generates the jobs of any number of Fronts, and sends heartbeats."""
 
 import asyncio
 import os
@@ -14,13 +10,13 @@ from typing import Any, TypeVar
 from cutaway.api.async_llm import AsyncLLM
 from cutaway.cluster.job import (
     Abort,
-    Accepted,
     Hello,
     Job,
+    JobAccepted,
     Leaving,
-    News,
     OtherBitsError,
     Pulse,
+    Update,
 )
 from cutaway.cluster.wire import Address, Connection, ConnectionLostError, connect
 from cutaway.engine import Arrival, Reader
@@ -34,11 +30,11 @@ PULSE_S = 1.0
 class Replica:
     """One engine, in the event loop in which it is made.
 
-    name      by which Fronts and logs know it
-    waited_s  for how long the engine has not answered, in pulses of this process: a time in which
-              the process itself was stopped is no time
+    name      in Fronts and logs
+    waited_s  for how long the engine has not answered, counted in pulses of this process: a time in
+              which the process itself was stopped does not count
 
-    Making it reads all of the model's file, once per version of it; see ``LoadedModel.identity``.
+    Making one reads the whole file of the model, once per version; see ``LoadedModel.identity``.
     """
 
     def __init__(self, llm: AsyncLLM, name: str) -> None:
@@ -51,19 +47,19 @@ class Replica:
         self._fronts: dict[Address, asyncio.Task[_Front]] = {}
         self._leaving = False
         self.waited_s = 0.0
-        self._beat = asyncio.create_task(self._tell_pulse())
+        self._beat = asyncio.create_task(self._send_pulses())
 
     async def write(self, job: Job) -> None:
-        """Write its texts and tell its Front; returns when they have ended, or are not wanted.
+        """Generate its texts and send their events; returns when they have ended or are aborted.
 
-        Raises OtherBitsError where this engine computes other bits, ReplicaLostError where it
-        leaves or the Front cannot be reached, and what the engine refuses the requests with.
+        Raises OtherBitsError where this engine computes other bits, ReplicaLostError where the
+        replica shuts down or the Front cannot be reached, and what the engine refuses them with.
         """
         with self._unless_leaving():
             self._check(job)
             front = await self._front(job.reply_to)
-            reader = await self.llm.queue(job.asked)
-        if self._leaving or front.connection.is_cut:  # since then: nobody would end what runs
+            reader = await self.llm.queue(job.requests)
+        if self._leaving or front.connection.is_cut:  # by now: nobody would abort what runs
             reader.close()
             raise ReplicaLostError(f"replica {self.name} is leaving, or lost its Front")
         await front.write(job, reader)
@@ -75,7 +71,7 @@ class Replica:
 
     @contextmanager
     def _unless_leaving(self) -> Iterator[None]:
-        """ReplicaLostError where it leaves, instead of what a closed engine says of itself."""
+        """ReplicaLostError where it shuts down, instead of the error of a closed engine."""
         why = f"replica {self.name} is leaving"
         if self._leaving:
             raise ReplicaLostError(why)
@@ -90,11 +86,11 @@ class Replica:
 
     @property
     def jobs(self) -> int:
-        """How many are being written."""
+        """How many are running."""
         return sum(len(front.jobs) for front in self._connected())
 
     async def leave(self, within: float) -> None:
-        """Take no more jobs, have all Fronts take theirs elsewhere, and wait until they have."""
+        """Take no more jobs, and wait until all Fronts have moved theirs elsewhere."""
         self._leaving = True
         for front in self._connected():
             front.connection.send(Leaving())
@@ -103,13 +99,13 @@ class Replica:
             await asyncio.sleep(0.01)
 
     def cut(self) -> None:
-        """Tell nobody anything more."""
+        """Cut all connections."""
         self._leaving = True
         for front in self._connected():
             front.connection.cut()
 
     async def close(self) -> None:
-        """End all that runs."""
+        """End everything."""
         self.cut()
         tasks = [self._beat, *(f.listening for f in self._connected() if f.listening)]
         self._beat.cancel()
@@ -126,7 +122,7 @@ class Replica:
                     f"replica {self.name} computes other bits: its {what} is {own.get(what)}, and "
                     f"the text needs {wanted}"
                 )
-        if any(request.adapter not in self._adapters for request, _ in job.asked):
+        if any(request.adapter not in self._adapters for request, _ in job.requests):
             raise OtherBitsError(f"replica {self.name} lacks the adapter that the text needs")
 
     async def _front(self, address: Address) -> "_Front":
@@ -156,7 +152,7 @@ class Replica:
 
     # -- health ----------------------------------------------------------------------------------
 
-    async def _tell_pulse(self) -> None:
+    async def _send_pulses(self) -> None:
         answer = self.llm.engine.ask(_nothing)
         while True:
             await asyncio.sleep(PULSE_S)
@@ -168,20 +164,20 @@ class Replica:
 
 
 class _Front:
-    """One Front, and the jobs that are written for it."""
+    """One Front, and its jobs here."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection, self.jobs = connection, dict[str, Reader]()
         self.listening: asyncio.Task[None] | None = None
-        self._news: dict[str, list[Arrival]] = {}
+        self._arrivals: dict[str, list[Arrival]] = {}
 
     async def write(self, job: Job, reader: Reader) -> None:
-        """Tell of it what comes, to its end."""
+        """Send its events, to its end."""
         self.jobs[job.id] = reader
-        self.connection.send(Accepted(job.id, job.why))
+        self.connection.send(JobAccepted(job.id, job.why))
         try:
-            while news := await reader.read():
-                self._tell(job.id, news)
+            while arrivals := await reader.read():
+                self._queue(job.id, arrivals)
         except CutawayError:
             return  # one of its texts failed, and its end said so
         finally:
@@ -191,7 +187,7 @@ class _Front:
             raise ReplicaLostError("the connection to the Front was lost")
 
     async def listen(self) -> None:
-        """Hear which jobs are not wanted any more; none is where the Front is gone."""
+        """Close the jobs that are aborted; all of them where the Front is gone."""
         try:
             while True:
                 match await self.connection.receive():
@@ -201,17 +197,16 @@ class _Front:
             for reader in [*self.jobs.values()]:
                 reader.close()
 
-    def _tell(self, job: str, news: list[Arrival]) -> None:
-        """Once all jobs have read what a step brought, which they do before this event loop's next
-        turn, it goes out as one message."""
-        if not self._news:
+    def _queue(self, job: str, arrivals: list[Arrival]) -> None:
+        """One message a step: all jobs read a step's events before this event loop's next turn."""
+        if not self._arrivals:
             asyncio.get_running_loop().call_soon(self._send)
-        self._news.setdefault(job, []).extend(news)
+        self._arrivals.setdefault(job, []).extend(arrivals)
 
     def _send(self) -> None:
-        news, self._news = self._news, {}
-        self.connection.send(News(tuple(news.items())))
+        arrivals, self._arrivals = self._arrivals, {}
+        self.connection.send(Update(tuple(arrivals.items())))
 
 
 def _nothing() -> None:
-    """A question that only shows that the engine answers."""
+    """What the engine is asked to do in a heartbeat."""

@@ -1,22 +1,19 @@
 """Which replica a job goes to: the one where its first token costs the fewest rows.
 
-Knows how much each replica has to do, and which of them come into question. Refuses to know how
-jobs travel, clocks, and Ray: every answer is a function of what was told before.
+A choice is a function of the calls before it: no clock, no Ray. Costs are in rows of a step:
 
-All is counted in rows of a step:
-
-    cost = rows that wait there + rows of these prompts that it would still have to read × READ
+    cost = rows waiting there + rows of these prompts that are not in its cache × READ
            + texts there × TEXT_ROWS
 
-A prompt's blocks are known to be at a replica from the moment a job is routed there, not when it
-has ended: the second of many equal prompts finds the first. What the prefix cache has beyond
-prompts (answers) or has lost since is not known here; it costs rows, and never a token.
+A replica counts as having a prompt's blocks from the moment a job is routed there: the second of
+many equal prompts finds the first. Blocks of answers, and evictions, are not known here; that costs
+rows, and never a token.
 
-Few replicas are considered: some of those that know most of the prompt, and two by rendezvous
-hashing of its first block that nobody knows, for which routers that do not talk name the same two.
-A prefix that everybody asks for spreads by itself: as soon as those that know it have more waiting
-than reading it again costs, another becomes one of them. There is no threshold, and what one
-replica has to do changes nothing for prompts that it knows nothing of.
+Few replicas are costed: some of those that have most of the prompt, and two by rendezvous hashing
+of its first unknown block, so that routers that do not talk agree on them. A popular prefix spreads
+by itself: as soon as the replicas that have it have more waiting than computing it again costs,
+another computes it. There is no threshold, and a replica's load does not matter to prompts that it
+has nothing of.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -27,36 +24,35 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.base.checks import check_int
-from cutaway.cluster.known_blocks import Known, KnownBlocks
+from cutaway.cluster.prompt_blocks import PromptBlocks, PromptMatches
 from cutaway.cluster.prompts import Prompt, digest
 
 Scores = NDArray[np.uint64]
 
 READ = 2
-"""What a row costs that somebody must read: it is waited for by this text, and by others there. At
-1 the second of two equal prompts would as soon read all again elsewhere as wait for the first."""
+"""What a prompt row costs: this text waits for it, and so do the others there. At 1 the second of
+two equal prompts would as soon be computed elsewhere as wait for the first."""
 
 TEXT_ROWS = 64
-"""What a text that is written costs one that comes, in rows. It takes one of each step, of those
-that read the other's prompt and of those that write its answer, and a row costs about as much
-whether it reads or writes. With 16 texts pile up where much is known, with 128 less is found there
-(bench/routing.py)."""
+"""What a running text costs a new one, in rows: it takes one of each step, while the new prompt is
+computed and while its answer is generated. With 16, texts pile up where much is cached; with 128,
+less is found in caches (bench/routing.py)."""
 
 MOST_KEYS = 2**20
 KNOWING, DRAWN = 4, 2
-"""How many are considered of those that know most, and by rendezvous."""
+"""How many replicas are costed of those that have most, and by rendezvous."""
 
 
 # -- what is answered ------------------------------------------------------------------------------
 
 
 class Load(NamedTuple):
-    """What a replica has to do.
+    """A replica's load by its own count.
 
-    rows      of prompts that are still to be read
-    texts     that are written or wait
-    received  how many jobs of this router had come when that was counted
-    prompts   keys of each prompt that came lately, so that routers know of each other's
+    rows      of prompts that are still to be computed
+    texts     running or waiting
+    received  how many jobs of this router had arrived by then
+    prompts   keys of each recent prompt, so that routers know of each other's
     """
 
     rows: int = 0
@@ -65,8 +61,8 @@ class Load(NamedTuple):
     prompts: Sequence[Sequence[int]] = ()
 
 
-class Candidate(NamedTuple):
-    """A replica that was considered; rows and texts there were there before."""
+class ReplicaCost(NamedTuple):
+    """A replica that was costed; rows and texts: its load before this job."""
 
     replica: str
     matched: int
@@ -79,9 +75,9 @@ class Candidate(NamedTuple):
 class Choice:
     """A replica, and why.
 
-    matched     of all the prompts' tokens, how many it knows
-    rows, texts that were there before
-    considered  all that were, in their order
+    matched     how many of the prompts' tokens are in its cache
+    rows, texts its load before this job
+    considered  all that were costed, the cheapest first
     """
 
     replica: str
@@ -89,11 +85,11 @@ class Choice:
     tokens: int
     rows: int
     texts: int
-    considered: tuple[Candidate, ...]
+    considered: tuple[ReplicaCost, ...]
 
     def __str__(self) -> str:
         return (
-            f"replica {self.replica}: {self.matched} of {self.tokens} tokens known, "
+            f"replica {self.replica}: {self.matched} of {self.tokens} tokens cached, "
             f"{self.rows} rows wait"
         )
 
@@ -102,21 +98,21 @@ class Choice:
 
 
 class _Cost(NamedTuple):
-    """What a job adds to what a replica has to do."""
+    """What a job adds to a replica's load."""
 
     rows: int
     texts: int
 
 
 class _Replica:
-    """What a replica said last, and what it was sent since: the sum is what it has to do."""
+    """A replica's last report, and the jobs sent since; rows and texts are their sum."""
 
     def __init__(self, name: str, place: int) -> None:
         self.name, self.place, self.bit = name, place, 1 << place
         self.load, self.sent = Load(), dict[str, _Cost]()
         self.rows = self.texts = 0
 
-    def told(self, load: Load) -> None:
+    def report(self, load: Load) -> None:
         self.rows += load.rows - self.load.rows
         self.texts += load.texts - self.load.texts
         self.load = load
@@ -133,24 +129,24 @@ class _Replica:
 class Router:
     """One Front's view of its replicas. One thread at a time may use it.
 
-    most_keys  how many blocks are known at most; those asked for least recently go first
+    most_keys  the most blocks remembered; the least recently used are evicted first
     text_rows  see TEXT_ROWS
     """
 
     def __init__(self, most_keys: int = MOST_KEYS, text_rows: int = TEXT_ROWS) -> None:
-        self._known = KnownBlocks(check_int("most_keys", most_keys, 1))
+        self._known = PromptBlocks(check_int("most_keys", most_keys, 1))
         self.text_rows = check_int("text_rows", text_rows, 0)
         self._replicas: dict[str, _Replica] = {}
         self._places: list[_Replica | None] = []
         self._seeds: NDArray[np.uint64] = np.empty(0, np.uint64)  # by place
-        self._there = 0  # a bit for each place that is taken
+        self._there = 0  # a bit for each place in use
         self._jobs: dict[str, _Replica] = {}  # not counted by their replicas yet
         self._routed = 0
 
     # -- replicas --------------------------------------------------------------------------------
 
     def update(self, names: Iterable[str]) -> None:
-        """These are there now. Others are forgotten, with what they knew."""
+        """These replicas exist now. Others are forgotten, with their blocks."""
         there = dict.fromkeys(names)
         gone = [one for name, one in self._replicas.items() if name not in there]
         if gone:
@@ -159,14 +155,14 @@ class Router:
             if name not in self._replicas:
                 self._add(name)
 
-    def told(self, name: str, load: Load) -> None:
-        """What a replica has to do by its own count, which may lack what was sent just now."""
+    def report(self, name: str, load: Load) -> None:
+        """A replica's own count, which may lack jobs sent just now."""
         one = self._replicas.get(name)
         if one is None:
             return
         for job in list(one.sent)[: max(0, load.received - one.load.received)]:
             self.ended(job)
-        one.told(load)
+        one.report(load)
         for keys in load.prompts:
             self._known.learn(one.bit, keys)
 
@@ -192,11 +188,11 @@ class Router:
     # -- a job -----------------------------------------------------------------------------------
 
     def choose(self, prompts: Sequence[Prompt], avoid: Collection[str] = ()) -> Choice | None:
-        """The cheapest that is not to be avoided; None where no other is left."""
+        """The cheapest that is not in ``avoid``; None where there is none."""
         return next(iter(self.rank(prompts, avoid)), None)
 
     def rank(self, prompts: Sequence[Prompt], avoid: Collection[str] = ()) -> list[Choice]:
-        """All that were considered, the cheapest first; of equal ones the shorter queue."""
+        """All that were costed, the cheapest first; among equals the shorter queue."""
         free = self._there
         for name in avoid:
             if name in self._replicas:
@@ -211,7 +207,7 @@ class Router:
             assert one is not None
             matched = sum(known.matched(one.bit) for known in found)
             cost = one.rows + (tokens - matched) * READ + one.texts * self.text_rows
-            candidate = Candidate(one.name, matched, one.rows, one.texts, cost)
+            candidate = ReplicaCost(one.name, matched, one.rows, one.texts, cost)
             costed.append((cost, one.texts, -int(scores[place]), candidate))
         considered = tuple(candidate for *_, candidate in sorted(costed))
         return [
@@ -220,7 +216,7 @@ class Router:
         ]
 
     def sent(self, job: str, prompts: Sequence[Prompt], choice: Choice) -> None:
-        """The job goes there; sent again it goes there instead. All that it adds counts at once."""
+        """The job goes there, instead of where it went before; its cost counts at once."""
         self.ended(job)
         one = self._replicas.get(choice.replica)
         if one is None:
@@ -233,9 +229,9 @@ class Router:
             self._known.learn(one.bit, prompt.keys)
 
     def ended(self, job: str) -> bool:
-        """It is over, or never came there; one that its replica has counted is the replica's.
+        """The job has ended, or never arrived. Whether its replica had not counted it yet.
 
-        Whether the replica has not counted it: then what it counts next may have this one in it.
+        If so, the replica's next report may include it.
         """
         one = self._jobs.pop(job, None)
         if one:
@@ -244,8 +240,8 @@ class Router:
 
     # -- who is considered -----------------------------------------------------------------------
 
-    def _considered(self, found: list[Known], scores: Scores, free: int) -> list[int]:
-        """Places: of those that know most, and the two that come first by rendezvous."""
+    def _considered(self, found: list[PromptMatches], scores: Scores, free: int) -> list[int]:
+        """Places of those that have most, and the two that come first by rendezvous."""
         taken: list[int] = []
         left = free
         for who, _ in (level for known in found for level in reversed(known.levels)):
@@ -255,18 +251,18 @@ class Router:
                 break
         return list(dict.fromkeys(taken + _best(free, scores, DRAWN)))
 
-    def _scores(self, found: list[Known]) -> Scores:
-        """Each place's luck with the first block that nobody knows.
+    def _scores(self, found: list[PromptMatches]) -> Scores:
+        """Each place's rendezvous hash with the first unknown block.
 
-        Where every block is known somewhere, or there is none, it is the luck of the draw, so that
-        equal prompts do not meet the same few replicas for ever.
+        Where there is no such block, with a counter, so that equal prompts do not always cost the
+        same few replicas.
         """
         keys = (known.next_key for known in found if known.next_key is not None)
         return _mixed(self._seeds ^ np.uint64(next(keys, self._routed)))
 
 
 def _best(who: int, scores: Scores, most: int) -> list[int]:
-    """Places of bits, those of the highest scores where there are more than wanted."""
+    """Places of the bits that are set, at most ``most``, by the highest scores."""
     if who & (who - 1) == 0:
         return [who.bit_length() - 1] if who and most else []
     packed = np.frombuffer(who.to_bytes(who.bit_length() // 8 + 1, "little"), np.uint8)

@@ -1,7 +1,6 @@
-"""A row of a dataset → a request, and what came of it → the columns that the row gets.
+"""A row of a dataset → a request, and its result → the columns that the row gets.
 
-Knows what may stand in the columns of ids and prompts, and that an error belongs to its row.
-Refuses to know tables, files and who runs this.
+An error belongs to its row; the others are generated all the same.
 """
 
 import json
@@ -20,18 +19,18 @@ from cutaway.errors import CutawayError, InputError
 from cutaway.requests.completion import Completion
 
 COLUMNS = ("text", "finish_reason", "fingerprint", "system_fingerprint", "seed", "error")
-"""What each row gets; ``token_ids`` too, where they are asked for."""
+"""What each row gets; ``token_ids`` too, if they are wanted."""
 
 Columns = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Job:
+class BulkJob:
     """What is the same for all rows. Can be pickled.
 
     model, load   as for ``LLM``
     prompt, id    names of the columns with the prompt and with the row's own name
-    before        stands before the names of the columns that are added
+    before        prefix of the names of added columns
     options       as for ``LLM.generate``
     """
 
@@ -60,7 +59,7 @@ class Job:
         return LLM(self.model, progress=False, **self.load)
 
     def write(self, llm: LLM, rows: Iterable[tuple[Any, Any]]) -> Iterator[tuple[int, Columns]]:
-        """(place among the rows, its columns), in the order in which they end.
+        """(index of the row, its columns), in the order in which they end.
 
         rows: (id, prompt) of each
         """
@@ -79,8 +78,11 @@ class Job:
         common = {name: value for name, value in self.options.items() if name != "seed"}
         with llm.generate_each(requests(), **common) as results:
             for place, result in results:
-                told = _told(result) | {"system_fingerprint": computed_by, "seed": seeds[place]}
-                yield place, {name: told.get(name) for name in self.added}
+                columns = _columns(result) | {
+                    "system_fingerprint": computed_by,
+                    "seed": seeds[place],
+                }
+                yield place, {name: columns.get(name) for name in self.added}
 
     def seed(self, name: Any) -> int:
         """A row's own: it follows from the row's id and ``seed`` among the options, or 0.
@@ -95,12 +97,12 @@ class Job:
 
 
 def digest(prompt: Any) -> bytes:
-    """A few bytes that another prompt would not have."""
+    """16 bytes of a hash of the prompt."""
     return sha256(json.dumps(_plain(prompt)).encode()).digest()[:16]
 
 
 def _plain(prompt: Any) -> Any:
-    """Without the fields that a message has only because another message has them."""
+    """Without the None fields that Arrow adds where another row's message has the field."""
     if isinstance(prompt, np.ndarray):
         prompt = prompt.tolist()
     if isinstance(prompt, Mapping):
@@ -115,7 +117,7 @@ def _prompt(llm: LLM, prompt: Any) -> Any:
     return prompt
 
 
-def _told(result: Result) -> Columns:
+def _columns(result: Result) -> Columns:
     if isinstance(result, CutawayError):
         return {"error": str(result)}
     assert isinstance(result, Completion)  # n is 1

@@ -1,7 +1,7 @@
 """``serve run cutaway.cluster:app model=smollm2 replicas=2``: our server as a deployment of Ray's.
 
-The same application as that of ``cutaway serve``, behind Ray's own proxies: on a cluster that is
-Ray's to start and to end, as KubeRay's RayService is. Refuses to know sockets and signals.
+The application of ``cutaway serve`` behind Ray's own proxies, on a cluster that Ray starts and
+ends, such as KubeRay's RayService.
 """
 
 import json
@@ -13,6 +13,7 @@ import ray
 from fastapi import FastAPI
 from ray import serve
 
+from cutaway.base.earlier_names import current_names
 from cutaway.cluster.front import ClusterLLM
 from cutaway.cluster.launch import FRONT_ENVIRONMENT, without_weights
 from cutaway.cluster.plan import Plan
@@ -39,7 +40,7 @@ def app(args: Mapping[str, Any]) -> serve.Application:
 
     Raises InputError for one that is none.
     """
-    given = {name: _read(value) for name, value in args.items()}
+    given = current_names({name: _read(value) for name, value in args.items()})
     replicas, cores = given.pop("replicas", 1), given.pop("cores", None)
     model, settings, options = (
         {name: given.pop(name) for name in names & given.keys()}
@@ -47,7 +48,7 @@ def app(args: Mapping[str, Any]) -> serve.Application:
     )
     if given:
         raise InputError(
-            f"{min(given)} is nothing that a server can be told: take replicas, cores, a keyword "
+            f"{min(given)} is not a setting of a server: take replicas, cores, a keyword "
             "of LLM or of requests, or a setting of the server"
         )
     own = ServerSettings(

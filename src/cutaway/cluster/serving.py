@@ -1,8 +1,4 @@
-"""Replicas as a deployment of Ray Serve, and what a Front asks of them.
-
-Knows Ray Serve: how replicas are started, watched, ended, and what their calls raise. Refuses to
-know what is served.
-"""
+"""Replicas as a deployment of Ray Serve, and a Front's calls to them."""
 
 import asyncio
 import os
@@ -26,7 +22,7 @@ from cutaway.cluster.plan import Plan
 from cutaway.cluster.prefix_router import front_of, name_of
 from cutaway.cluster.prompts import read_prompt
 from cutaway.cluster.replica import Replica
-from cutaway.engine import Engine as Loop
+from cutaway.engine import Engine
 from cutaway.errors import CutawayError, ReplicaLostError
 
 T = TypeVar("T")
@@ -36,12 +32,11 @@ HUNG_S = 120.0
 """A replica whose engine does not answer for so long is ended, and another one started."""
 _PATIENCE_S = 30.0  # for the replica that had the cores before to end
 _LEAVE_S = 10.0
-_LATELY_S = (
-    3.0  # for which prompts are told: of figures that follow each other Ray may leave some out
-)
+_LATELY_S = 3.0
+"""How long a prompt is reported, in several reports, since Ray may drop some."""
 
 
-class Engine:
+class ReplicaActor:
     """One replica: a process with cores of its own and all of the model."""
 
     async def __init__(self, plan: Plan) -> None:  # type: ignore[misc]  # Ray awaits it
@@ -58,7 +53,7 @@ class Engine:
         """See ``Replica``."""
         self._received[front_of(job)] += 1
         attention = self._replica.llm.model.config.attention
-        for request, n in job.asked:
+        for request, n in job.requests:
             self._came.append((monotonic(), read_prompt(request, n, attention).keys))
         await self._replica.write(job)
 
@@ -72,8 +67,8 @@ class Engine:
             raise CutawayError(f"the engine has not answered for {self._replica.waited_s:.0f} s")
 
     async def record_routing_stats(self) -> dict[str, Any]:
-        """What the router is told of this replica: see ``routing.Load``."""
-        received = dict(self._received)  # before it is counted what they are
+        """The replica's report to routers: see ``routing.Load``."""
+        received = dict(self._received)  # before the load is counted
         rows, texts = await self._replica.llm.engine.call(_load, self._replica.llm.engine.engine)
         while self._came and self._came[0][0] < monotonic() - _LATELY_S:
             self._came.popleft()
@@ -91,7 +86,7 @@ class Engine:
         self._claim.release()
 
 
-def _load(engine: Loop) -> tuple[int, int]:
+def _load(engine: Engine) -> tuple[int, int]:
     """Rows that are still to be read, and texts."""
     texts = [*engine.running, *engine.waiting]
     return sum(len(text) - text.num_computed_tokens for text in texts), len(texts)
@@ -105,7 +100,7 @@ def engines(plan: Plan, attention: str | int) -> serve.Application:
         request_routing_stats_period_s=1.0,
     )
     deployment = serve.deployment(
-        Engine, name=ENGINE, ray_actor_options={"num_cpus": plan.cores},
+        ReplicaActor, name=ENGINE, ray_actor_options={"num_cpus": plan.cores},
         max_ongoing_requests=plan.most_calls, request_router_config=router,
         health_check_period_s=2.0, health_check_timeout_s=10.0,
         graceful_shutdown_wait_loop_s=0.1, graceful_shutdown_timeout_s=20.0,
@@ -134,16 +129,16 @@ class RayReplicas:
 
     async def write(self, job: Job) -> None:
         """See ``Replicas``."""
-        await _asked(self._handle.write.remote(job))
+        await _result(self._handle.write.remote(job))
 
     async def aside(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """See ``Replicas``."""
-        answer: T = await _asked(self._handle.aside.remote(function, *args, **kwargs))
+        answer: T = await _result(self._handle.aside.remote(function, *args, **kwargs))
         return answer
 
 
-async def _asked(response: Any) -> Any:
-    """What a replica answers, or raises; ReplicaLostError where Ray says that it is lost."""
+async def _result(response: Any) -> Any:
+    """A replica's answer or exception; ReplicaLostError where Ray reports it lost."""
     try:
         return await response
     except RayTaskError as error:

@@ -1,8 +1,7 @@
 """Messages between a Front and its replicas: pickled, their length before them, over TCP.
 
-Knows bytes and who may send them: whoever has the secret of an address, which is told through Ray
-alone. Both sides prove that they have it before either reads a message, for a pickle can do
-anything. Refuses to know what a message says.
+Both sides prove that they have the secret of the address, which travels through Ray alone, before
+either reads a message: unpickling can run anything.
 """
 
 import asyncio
@@ -15,7 +14,10 @@ from typing import Any, NamedTuple, Self
 from cutaway.errors import CutawayError
 
 _NONCE = 32  # bytes, as many as a proof has
-_REPLICA, _FRONT = b"replica", b"front"  # who proves it: the other's proof sent back is none
+_REPLICA, _FRONT = (
+    b"replica",
+    b"front",
+)  # in each proof, so that neither can be sent back as the other's
 _LENGTH = 4
 _MOST = 1 << 30
 _MOST_UNSENT = 1 << 26
@@ -23,11 +25,11 @@ _WITHIN_S = 10.0
 
 
 class ConnectionLostError(CutawayError):
-    """The other side is not there any more."""
+    """The connection to the other side was lost."""
 
 
 class Address(NamedTuple):
-    """Where a Front is told what its jobs write."""
+    """Where a Front gets the events of its jobs."""
 
     host: str
     port: int
@@ -41,7 +43,7 @@ class Connection:
         self._reader, self._writer = reader, writer
 
     def send(self, message: Any) -> None:
-        """Send it after all before it. Who reads too slowly for that is cut off."""
+        """Queue it for sending. A receiver that reads too slowly is cut off."""
         if self.is_cut:
             return
         data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
@@ -63,18 +65,18 @@ class Connection:
 
     @property
     def is_cut(self) -> bool:
-        """Whether it was closed, by either side, as far as is known."""
+        """Whether either side is known to have closed it."""
         return self._writer.is_closing()
 
     def cut(self) -> None:
-        """Close it at once; what was not sent is not."""
+        """Close it at once; unsent messages are dropped."""
         self._writer.transport.abort()
 
 
 async def connect(address: Address) -> Connection:
-    """Connect to who listens there. ConnectionLostError where nobody does, or not to us.
+    """Connect to a Front. ConnectionLostError where none listens there or the secret is another.
 
-    Nor to anybody else, who may have taken the port of a Front that has ended since.
+    Another process may have taken the port of a Front that has ended.
     """
     writer: asyncio.StreamWriter | None = None
     try:
@@ -96,9 +98,9 @@ async def connect(address: Address) -> Connection:
 
 
 class Listener:
-    """Where replicas connect to. ``async with`` closes it, and all its connections.
+    """Where replicas connect.
 
-    serve  is called with each connection, and its end is the connection's
+    serve  called with each connection, which is cut when it returns
     """
 
     def __init__(self, serve: Callable[[Connection], Awaitable[None]]) -> None:
@@ -128,7 +130,7 @@ class Listener:
         self._tasks.add(task)
         connection = Connection(reader, writer)
         try:
-            if await self._is_welcome(reader, writer):
+            if await self._authenticate(reader, writer):
                 await self._serve(connection)
         except (ConnectionLostError, asyncio.CancelledError):
             pass  # which is how connections end
@@ -136,8 +138,10 @@ class Listener:
             self._tasks.discard(task)
             connection.cut()
 
-    async def _is_welcome(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """Whether the other side has the secret; nothing that it sends is read before."""
+    async def _authenticate(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> bool:
+        """Whether the other side has the secret; no message is read before."""
         nonce = token_bytes(_NONCE)
         writer.write(nonce)
         proof = _proof(self._secret, _REPLICA + nonce)

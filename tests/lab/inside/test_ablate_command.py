@@ -53,7 +53,7 @@ def test_a_line_for_each_part_the_largest_effect_first(run, done, capsys):
     total = len(done.token_ids)
     assert out.splitlines()[1] == f"{total} of {total} tokens, each deleted"
     assert out.splitlines()[-1] == f"row {done.row_hash:016x} as on record"
-    assert "not what it was because of" in out
+    assert "an effect, not a cause" in out
     assert "\x1b" not in out
     ordered = sorted(done.parts, key=lambda part: -abs(part.effect))
     rows = re.findall(r"^ +(\d+)  .*% +(\S+) +(\S+) +(\S+)", out, re.MULTILINE)

@@ -1,8 +1,8 @@
-"""What was told of a text, and the request that goes on with it elsewhere.
+"""What the client has been sent of a text, and the request that continues it elsewhere.
 
-A text is resumed by writing it again: the tokens that were told are known (``RunParams.replay``),
-so that it goes at the speed of reading, and every event that was told before is compared with what
-comes now and not told again. Refuses to know replicas, and why one was lost.
+A text is resumed by generating it again: the delivered tokens are prescribed
+(``RunParams.replay``), so they are computed as fast as a prompt. Every event that was delivered
+before is compared with its repetition, and not delivered again.
 """
 
 from dataclasses import replace
@@ -11,17 +11,17 @@ from cutaway.cluster.job import OtherBitsError
 from cutaway.engine import Embedded, Ended, Event, Pass, Request, Scored, Started, Step
 
 
-class ToldText:
-    """One text, by whichever replica it is written.
+class DeliveredText:
+    """One text, whichever replica generates it.
 
     request  its own, with its seed
-    ended    nothing follows
+    ended    whether its last event was delivered
     """
 
     def __init__(self, request: Request) -> None:
         self.request, self.ended = request, False
         self._started: Started | None = None
-        self._scored = 1  # the next position that is scored
+        self._scored = 1  # the next position to be scored
         self._embedded = False
         self._steps: list[tuple[int, int]] = []  # token ids, and fingerprints after them
         self._passes: list[int] = []  # fingerprints after them
@@ -30,15 +30,15 @@ class ToldText:
         return len(self._steps)
 
     def continued(self) -> Request:
-        """What is to be asked of another replica."""
-        told = tuple(token_id for token_id, _ in self._steps)
+        """The request for another replica."""
+        delivered = tuple(token_id for token_id, _ in self._steps)
         run = self.request.run
-        if len(told) <= len(run.replay):
+        if len(delivered) <= len(run.replay):
             return self.request
-        return self.request.but(run=replace(run, replay=told))
+        return self.request.but(run=replace(run, replay=delivered))
 
     def take(self, event: Event) -> Event | None:
-        """What is new of it; OtherBitsError where it is not what was told before."""
+        """What is new of it; OtherBitsError where it differs from what was delivered before."""
         new: Event | None
         match event:
             case Started():
@@ -97,7 +97,7 @@ class ToldText:
 
     def _end(self, event: Ended) -> Ended:
         self.ended = True
-        if self._started:  # as it was told: another replica may have found more, or less
+        if self._started:  # as delivered: another replica's cache may have had more, or less
             usage = event.usage._replace(cached_tokens=self._started.cached_tokens)
             event = event._replace(usage=usage)
         return event

@@ -1,6 +1,6 @@
 """Which replicas have which blocks of prompts: a bit for each replica, by the keys of blocks.
 
-Knows what was sent where, as far back as there is room. Refuses to know loads and choices.
+It is what was sent where, as far back as there is room.
 """
 
 from collections import OrderedDict
@@ -10,11 +10,11 @@ from cutaway.cluster.prompts import Prompt
 from cutaway.compute.backends import KV_BLOCK
 
 
-class Known:
-    """Who knows how much of one prompt.
+class PromptMatches:
+    """Which replicas have how much of one prompt.
 
-    levels    (who, blocks), fewer know more
-    next_key  of the first block that nobody knows; None: there is none
+    levels    (bits of replicas, leading blocks that they have), ascending
+    next_key  of the first block that no replica has; None: there is none
     """
 
     def __init__(self, known: Mapping[int, int], prompt: Prompt) -> None:
@@ -32,27 +32,28 @@ class Known:
         self.next_key = prompt.keys[blocks] if blocks < len(prompt.keys) else None
 
     def matched(self, bit: int) -> int:
-        """How many tokens the replica need not read."""
+        """How many tokens of the prompt the replica can take from its cache."""
         blocks = next((blocks for who, blocks in reversed(self.levels) if who & bit), 0)
         return min(blocks, self.prompt.reusable) * KV_BLOCK
 
 
-class KnownBlocks:
-    """Of all prompts that were sent; most: blocks, of which those asked for least recently go.
+class PromptBlocks:
+    """Of all prompts that were sent; most: blocks, evicted least recently used first.
 
-    A block's parent is written after it, hence stays longer: who knows a block knows all before it.
+    A block's parent is written after it, hence evicted later: a replica that is known to have a
+    block is known to have all before it.
     """
 
     def __init__(self, most: int) -> None:
         self._most = most
         self.by_key: OrderedDict[int, int] = OrderedDict()
 
-    def of(self, prompt: Prompt) -> Known:
-        """Who knows how much of it."""
-        return Known(self.by_key, prompt)
+    def of(self, prompt: Prompt) -> PromptMatches:
+        """Which replicas have how much of it."""
+        return PromptMatches(self.by_key, prompt)
 
     def learn(self, bit: int, keys: Sequence[int]) -> None:
-        """A replica has these blocks; the first of them counts as asked for last."""
+        """A replica has these blocks; the first of them becomes the most recently used."""
         for key in reversed(keys):
             who = self.by_key.get(key)
             self.by_key[key] = who | bit if who else bit  # an object that many share
@@ -61,7 +62,7 @@ class KnownBlocks:
             self.by_key.popitem(last=False)
 
     def forget(self, bits: int) -> None:
-        """These replicas have nothing any more."""
+        """Remove these replicas."""
         for key, who in [(key, who) for key, who in self.by_key.items() if who & bits]:
             if who & ~bits:
                 self.by_key[key] = who & ~bits

@@ -1,9 +1,9 @@
-"""A folder of finished rows, to which a run that was killed is added by the next.
+"""A folder of finished rows, in Parquet; the run after one that was killed adds the rest.
 
-Every run has a folder of its own in it, named ``….open`` until nobody may write there any more:
-renaming it stops whoever is left of a killed run, since its files then have nowhere to go. A file
-appears whole, and its name follows from its rows, so that who writes rows again writes the same
-file. Knows files in Parquet. Refuses to know what is in a row, and Ray.
+Every run has its own subfolder, named ``….open`` while it may write there. The next run renames it,
+which stops workers that are left of a killed run: their files then have nowhere to go. A file
+appears whole or not at all, and its name is a hash of its rows' ids, so rows that are written again
+replace the same file.
 """
 
 import json
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 _ABOUT, _OPEN = "_about.json", ".open"
 
 
-class Parts:
+class Checkpoint:
     """The folder. InputError where it holds anything else, or rows of another job."""
 
     def __init__(self, path: str | os.PathLike[str], about: Mapping[str, Any]) -> None:
-        """about: what all rows follow from beside what is in their own columns."""
+        """about: what determines all rows, beside their own columns."""
         self.path = Path(path).absolute()
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -36,18 +36,20 @@ class Parts:
             raise InputError(f"checkpoint: {self.path}: {error.strerror}") from error
 
     def _check(self, about: Any) -> None:
-        told = self.path / _ABOUT
-        if not told.exists():
+        about_file = self.path / _ABOUT
+        if not about_file.exists():
             if any(self.path.iterdir()):
                 raise InputError(f"checkpoint: {self.path} holds other files: name a new folder")
-            with whole_file(told) as out:
+            with whole_file(about_file) as out:
                 out.write(json.dumps(about, indent=1).encode() + b"\n")
         try:
-            before = json.loads(told.read_bytes())
+            before = json.loads(about_file.read_bytes())
         except ValueError:
             before = {}
         if not isinstance(before, dict) or before.keys() != about.keys():
-            raise InputError(f"checkpoint: {told} is not one that cutaway wrote: name a new folder")
+            raise InputError(
+                f"checkpoint: {about_file} is not one that cutaway wrote: name a new folder"
+            )
         for name, value in about.items():
             if before[name] != value:
                 raise InputError(
@@ -56,14 +58,14 @@ class Parts:
                 )
 
     def _close(self) -> None:
-        """End the folders of other runs: whoever still writes there cannot."""
+        """End the folders of other runs; their workers can write nothing more."""
         for run in self.path.glob(f"run-*{_OPEN}"):
             closed = run.rename(run.with_suffix(""))
             for part in closed.glob(".*"):
                 part.unlink()
 
     def files(self) -> list[str]:
-        """All that is finished."""
+        """All finished files."""
         return sorted(map(str, self.path.glob("run-*/*.parquet")))
 
     def open(self) -> Path:
@@ -77,7 +79,7 @@ class Parts:
         return run
 
     def close(self) -> None:
-        """This run is at its end."""
+        """End this run."""
         self._close()
 
 
@@ -99,5 +101,5 @@ def write_part(run: Path, table: "pyarrow.Table", name: str) -> None:
         part.replace(run / name)
     except OSError as error:
         part.unlink(missing_ok=True)
-        why = error.strerror if run.is_dir() else "another run goes on in its place"
+        why = error.strerror if run.is_dir() else "another run has taken over"
         raise CutawayError(f"{run} cannot be written: {why}") from error

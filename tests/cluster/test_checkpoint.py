@@ -5,7 +5,7 @@ import json
 import pytest
 
 from cutaway import CutawayError, InputError
-from cutaway.cluster.parts import Parts, part_name, write_part
+from cutaway.cluster.checkpoint import Checkpoint, part_name, write_part
 
 pa = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
@@ -21,22 +21,22 @@ def found(parts):
 
 
 def test_a_run_goes_on_where_another_was_killed(tmp_path):
-    first = Parts(tmp_path / "new" / "folder", ABOUT)
+    first = Checkpoint(tmp_path / "new" / "folder", ABOUT)
     run = first.open()
     write_part(run, rows(1, 2), part_name([1, 2]))
     (run / ".half-written").write_bytes(b"PAR1")  # killed here
-    second = Parts(first.path, ABOUT)
+    second = Checkpoint(first.path, ABOUT)
     assert found(second) == [1, 2] and not list(first.path.glob("*/.half*"))
     write_part(second.open(), rows(3), part_name([3]))
     second.close()
-    assert found(Parts(first.path, ABOUT)) == [1, 2, 3]
+    assert found(Checkpoint(first.path, ABOUT)) == [1, 2, 3]
     assert not list(first.path.glob("*.open"))
 
 
 def test_who_is_left_of_a_killed_run_cannot_write_any_more(tmp_path):
-    run = Parts(tmp_path, ABOUT).open()
+    run = Checkpoint(tmp_path, ABOUT).open()
     write_part(run, rows(1), part_name([1]))
-    later = Parts(tmp_path, ABOUT)
+    later = Checkpoint(tmp_path, ABOUT)
     now = later.open()
     with pytest.raises(CutawayError, match="another run goes on in its place"):
         write_part(run, rows(2), part_name([2]))
@@ -45,7 +45,7 @@ def test_who_is_left_of_a_killed_run_cannot_write_any_more(tmp_path):
 
 
 def test_rows_that_are_written_again_are_there_once(tmp_path):
-    parts = Parts(tmp_path, ABOUT)
+    parts = Checkpoint(tmp_path, ABOUT)
     run = parts.open()
     for _ in range(3):
         write_part(run, rows(1, 2), part_name([1, 2]))
@@ -58,19 +58,19 @@ def test_names_follow_from_the_ids():
 
 
 def test_rows_of_another_job_are_not_added_to(tmp_path):
-    Parts(tmp_path, ABOUT)
+    Checkpoint(tmp_path, ABOUT)
     with pytest.raises(InputError, match=r'were written with model="m", not "other"'):
-        Parts(tmp_path, ABOUT | {"model": "other"})
+        Checkpoint(tmp_path, ABOUT | {"model": "other"})
     with pytest.raises(InputError, match=r'options=\{"seed": 3\}, not \{"seed": 4\}'):
-        Parts(tmp_path, ABOUT | {"options": {"seed": 4}})
+        Checkpoint(tmp_path, ABOUT | {"options": {"seed": 4}})
 
 
 def test_a_folder_with_other_files_is_left_alone(tmp_path):
     (tmp_path / "mine").touch()
     with pytest.raises(InputError, match="holds other files: name a new folder"):
-        Parts(tmp_path, ABOUT)
+        Checkpoint(tmp_path, ABOUT)
     with pytest.raises(InputError, match="mine: File exists"):
-        Parts(tmp_path / "mine", ABOUT)
+        Checkpoint(tmp_path / "mine", ABOUT)
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
@@ -78,4 +78,4 @@ def test_a_folder_with_other_files_is_left_alone(tmp_path):
 def test_a_damaged_description_is_refused(tmp_path, told):
     (tmp_path / "_about.json").write_text(told)
     with pytest.raises(InputError, match="is not one that cutaway wrote"):
-        Parts(tmp_path, ABOUT)
+        Checkpoint(tmp_path, ABOUT)
