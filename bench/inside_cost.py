@@ -53,7 +53,7 @@ def looked(llm: LLM, trace: Trace, step: int) -> dict[str, float]:
     started = perf_counter()
     look = inside(llm, trace, step)
     found["the row and its keys and values"] = (perf_counter() - started) * 1e3
-    found["weights, held against what the heads gave"] = milliseconds(lambda: look.weights)
+    found["weights, checked against the heads' outputs"] = milliseconds(lambda: look.weights)
     found["logit attribution: parts, heads, positions"] = milliseconds(look.logit_attribution)
     found["the lens, and the draw after each layer"] = milliseconds(look.lens)
     found["together"] = sum(found.values())
