@@ -45,8 +45,8 @@ def denoise(tiny_diffusion_path, capfd):
         (["--rule", "llada", "--steps", "5"], {"rule": "llada", "steps": 5}),
         (["--rule", "edit", "--edit-threshold", "0.1"], {"rule": "edit", "edit_threshold": 0.1}),
         (
-            ["--block", "4", "--order", "random", "--luck", "fresh", "--draws-first"],
-            {"block": 4, "order": "random", "luck": "fresh", "draws_first": True},
+            ["--block", "4", "--order", "random", "--noise", "fresh", "--draws-first"],
+            {"block": 4, "order": "random", "noise": "fresh", "draws_first": True},
         ),
         (["--forced-cells", "2:7:9", "--forced-cells", "0:1:8"],
          {"forced_cells": [(2, 7, 9), (0, 1, 8)]}),

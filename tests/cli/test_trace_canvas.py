@@ -47,7 +47,7 @@ def test_why_tells_the_life_of_a_cell(capsys, file):
         (Rule(steps=6), "missed by"),
         (Rule(steps=1), "No masked cell was left."),
         (Rule(steps=3, remask="lowest"), "made way for the mask (remask lowest)"),
-        (Rule(threshold=0.02, remask="edit", edit_threshold=0.01, luck="fresh"), "took the place"),
+        (Rule(threshold=0.02, remask="edit", edit_threshold=0.01, noise="fresh"), "took the place"),
     ],
 )
 def test_why_names_what_happened(capsys, file, rule, words):

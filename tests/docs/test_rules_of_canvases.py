@@ -8,7 +8,7 @@ import pytest
 from cutaway.cli import denoise
 from cutaway.cli.main import main
 from cutaway.engine.canvas import RULES, SETTING_WORDS
-from cutaway.engine.canvas.rule import CACHES, LUCKS, ORDERS, REMASKS, SCHEDULES
+from cutaway.engine.canvas.rule import CACHES, NOISES, ORDERS, REMASKS, SCHEDULES
 
 TEXT = (Path(__file__).parents[2] / "docs" / "denoise.md").read_text()
 COMMANDS = [line.strip() for line in denoise._EPILOG.splitlines() if "cutaway denoise" in line]
@@ -23,5 +23,5 @@ def test_the_commands_are_commands(line, capfd):
 def test_every_rule_and_setting_is_explained():
     for name in (*RULES, *(set(SETTING_WORDS) - {"rule"})):
         assert f"`{name}`" in TEXT, name
-    for choices in (ORDERS, SCHEDULES, REMASKS, CACHES, LUCKS):
+    for choices in (ORDERS, SCHEDULES, REMASKS, CACHES, NOISES):
         assert all(f"`{choice}`" in TEXT for choice in choices)

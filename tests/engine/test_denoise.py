@@ -89,7 +89,7 @@ def by_definition(request, model, attention, *, shift=False):
             limit = last_seen(attention, row, len(text))
             seen = tuple(text[: limit + 1])
             logits = model((*seen, AT, row) if limit != row else seen)
-            visit = cells.index if rule.luck == "fresh" else 0
+            visit = cells.index if rule.noise == "fresh" else 0
             draw = RowDraw(
                 chain, History(prompt, history), params.seed, len(prompt) + cell,
                 Observe(top=3, after_chain=True), None, mask, visit,
@@ -126,19 +126,19 @@ def likely(one, rule):
 RULED = [
     Rule(),
     Rule(order="margin", steps=5),
-    Rule(order="entropy", entropy_bound=4.0, luck="fresh"),
-    Rule(order="random", steps=7, schedule="cosine", draws_first=True, luck="fresh"),
+    Rule(order="entropy", entropy_bound=4.0, noise="fresh"),
+    Rule(order="random", steps=7, schedule="cosine", draws_first=True, noise="fresh"),
     Rule(threshold=0.02, block=5),
     Rule(factor=1.9, draws_first=True, block=4),
     Rule(steps=4, remask="lowest", draws_first=True),
     Rule(order="random", steps=9, schedule="linear", remask="sigma", remask_rate=0.5),
-    Rule(threshold=0.02, remask="edit", edit_threshold=0.01, luck="fresh"),
+    Rule(threshold=0.02, remask="edit", edit_threshold=0.01, noise="fresh"),
     Rule(order="margin", after_chain=True, order_temperature=0.3, steps=5, schedule="dream"),
 ]
 STORED = [
     Rule(cache="prefix", block=5, steps=7),
     Rule(cache="dual", block=4, threshold=0.02),
-    Rule(cache="dual", draws_first=True, luck="fresh"),
+    Rule(cache="dual", draws_first=True, noise="fresh"),
     Rule(cache="prefix", threshold=0.02, remask="edit", edit_threshold=0.01),
 ]
 """The mock stores tokens and nothing that is made of them, so that these are exact on it."""

@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from cutaway import LLM
-from cutaway.engine.canvas import Rule, looked_at
+from cutaway.engine.canvas import Rule, most_computed
 from cutaway.server.job import Progress, _paired
 from support.served import serve
 
@@ -219,4 +219,4 @@ def test_who_asks_hears_what_the_model_sees(served, tiny):
 )  # fmt: skip
 def test_no_canvas_looks_at_more_cells_than_is_counted(alone, rule):
     done = alone.generate("ab", denoise=rule, **ASKED | {"max_tokens": 30})
-    assert sum(len(made.cells) for made in done.passes) <= looked_at(rule, 30, "bidirectional")
+    assert sum(len(made.cells) for made in done.passes) <= most_computed(rule, 30, "bidirectional")

@@ -14,11 +14,11 @@ MASK = 0
 RULES = [
     Rule(),
     Rule(steps=4),
-    Rule(order="entropy", entropy_bound=4.0, luck="fresh"),
+    Rule(order="entropy", entropy_bound=4.0, noise="fresh"),
     Rule(threshold=0.02, block=5),
     Rule(steps=4, remask="lowest", draws_first=True),
     Rule(order="random", steps=9, schedule="linear", remask="sigma", remask_rate=0.5),
-    Rule(threshold=0.02, remask="edit", edit_threshold=0.01, luck="fresh"),
+    Rule(threshold=0.02, remask="edit", edit_threshold=0.01, noise="fresh"),
     Rule(forced_cells=(ForcedCell(1, 2, 77), ForcedCell(2, 2, 78))),
 ]
 

@@ -5,7 +5,11 @@ from typing import Any
 
 from cutaway.errors import InputError
 
-KEYWORDS = {"changes": "interventions", "allow_changes": "allow_interventions"}
+KEYWORDS = {
+    "changes": "interventions",
+    "allow_changes": "allow_interventions",
+    "luck": "noise",  # of a canvas
+}
 """Earlier name -> name."""
 
 

@@ -1,7 +1,4 @@
-"""Flags for how a canvas is revealed: all settings of a rule, its name alone, or whole rules.
-
-Knows argparse. Refuses to know what a setting does: ``canvas`` has the words.
-"""
+"""Flags for how a canvas is revealed: all settings of a rule, its name alone, or whole rules."""
 
 from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, Namespace
 
@@ -24,6 +21,7 @@ def add_rule_arguments(parser: ArgumentParser) -> None:
             )
         else:
             group.add_argument(flag, type=setting.type, metavar=setting.metavar, help=help)
+    group.add_argument("--luck", dest="noise", help=SUPPRESS)  # its earlier name
 
 
 def add_rule_name(parser: ArgumentParser) -> None:

@@ -174,7 +174,7 @@ class Denoise:
         ]  # fmt: skip
 
     def _visit(self, sequence: "Sequence") -> int:
-        return self._canvas(sequence).index if self.rule.luck == "fresh" else 0
+        return self._canvas(sequence).index if self.rule.noise == "fresh" else 0
 
     def _observe(self, sequence: "Sequence") -> Observe:
         asked = sequence.observe or Observe()

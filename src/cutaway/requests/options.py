@@ -197,6 +197,7 @@ def rule_apart(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Keywords of a request, from those of a rule and of a request beside each other."""
     from cutaway.engine.canvas import SETTINGS
 
+    settings = current_names(settings)
     rule = {name: value for name, value in settings.items() if name in SETTINGS}
     return {k: v for k, v in settings.items() if k not in SETTINGS} | {"denoise": rule or True}
 

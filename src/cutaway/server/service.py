@@ -13,7 +13,7 @@ from weakref import WeakSet
 
 from cutaway.api.async_model import AsyncModel
 from cutaway.compute.backends import KV_BLOCK
-from cutaway.engine.canvas import looked_at
+from cutaway.engine.canvas import most_computed
 from cutaway.errors import InputError
 from cutaway.methods.filling.infill import DRAWN, WEIGHED
 from cutaway.requests.base import Message
@@ -187,7 +187,7 @@ class Service:
                 )
         if options.denoise:
             attention, cells = self.llm.config.attention, options.stopping.max_tokens
-            looks = looked_at(options.denoise, cells, attention)
+            looks = most_computed(options.denoise, cells, attention)
             if texts * looks > MOST_BESIDE:
                 raise InputError(
                     f"max_tokens: the passes over {texts} canvases look at {texts * looks} cells, "

@@ -49,7 +49,7 @@ def _canvas(name: str) -> Json:
     }  # fmt: skip
 
 
-_CANVAS = ("rule", "steps", "block", "threshold", "luck")
+_CANVAS = ("rule", "steps", "block", "threshold", "noise")
 
 
 def _param(name: str, param: Param) -> Json:

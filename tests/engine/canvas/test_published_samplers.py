@@ -121,7 +121,7 @@ def test_dream(order, figure, cells, steps):
 
 def test_dreams_numbers_at_any_length():
     from cutaway.engine.canvas import make_canvas
-    from cutaway.engine.canvas.reveal import Look, _scheduled
+    from cutaway.engine.canvas.reveal import BlockProgress, _scheduled
 
     for steps in range(1, 70):
         for cells in (1, 2, 7, 31, 32, 64, 100):
@@ -129,7 +129,7 @@ def test_dreams_numbers_at_any_length():
             canvas = make_canvas(rule, 0, cells)
             masked, numbers = cells, []
             for i in range(canvas.passes[0]):
-                n = _scheduled(rule, masked, Look(i, canvas.passes[0], cells, i))
+                n = _scheduled(rule, masked, BlockProgress(i, canvas.passes[0], cells, i))
                 numbers += [n] if n else []
                 masked -= n
             assert numbers == dream_numbers(cells, steps), (steps, cells)
@@ -155,7 +155,7 @@ def dllm_numbers(cells, steps, kind):
 @pytest.mark.parametrize("kind", ["linear", "cosine"])
 def test_dllms_numbers_at_any_length(kind):
     from cutaway.engine.canvas import make_canvas
-    from cutaway.engine.canvas.reveal import Look, _scheduled
+    from cutaway.engine.canvas.reveal import BlockProgress, _scheduled
 
     for steps in range(1, 70):
         for cells in (1, 2, 7, 31, 32, 64, 100):
@@ -163,7 +163,7 @@ def test_dllms_numbers_at_any_length(kind):
             passes = make_canvas(rule, 0, cells).passes[0]
             masked, numbers = cells, []
             for i in range(passes):
-                n = min(_scheduled(rule, masked, Look(i, passes, cells, i)), masked)
+                n = min(_scheduled(rule, masked, BlockProgress(i, passes, cells, i)), masked)
                 numbers += [n] if n else []
                 masked -= n
             assert numbers == dllm_numbers(cells, steps, kind), (steps, cells)

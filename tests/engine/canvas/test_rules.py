@@ -8,11 +8,28 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cutaway.engine.canvas import RULES, SETTINGS, Figures, ForcedCell, Rule, make_canvas, read_rule
-from cutaway.engine.canvas.reveal import Look, bound, edited, figure, how_many, masked_again, ranked
+from cutaway.engine.canvas import (
+    RULES,
+    SETTINGS,
+    Figures,
+    ForcedCell,
+    Rule,
+    make_canvas,
+    read_rule,
+    rule_of_text,
+)  # fmt: skip
+from cutaway.engine.canvas.reveal import (
+    BlockProgress,
+    bound,
+    edited,
+    figure,
+    how_many,
+    masked_again,
+    ranked,
+)
 from cutaway.errors import InputError
 
-NO_LOOK = Look(0, 1, 1, 0)
+NO_LOOK = BlockProgress(0, 1, 1, 0)
 
 
 @st.composite
@@ -60,7 +77,7 @@ def test_what_is_given_goes_before_the_name():
         ({"forced_cells": [(1, 2)]}, "forced_cells must be"),
         ({"forced_cells": [(1, -2, 3)]}, "forced_cells: a number must be 0 or more"),
         ({"forced_cells": 7}, "forced_cells must be"),
-        ({"luck": "good"}, "luck must be one of held, fresh"),
+        ({"noise": "good"}, "noise must be one of reuse, fresh"),
         ({"rule": "lada"}, "rule must be one of"),
         ({"step": 4}, "unknown setting 'step'"),
         (7, "denoise must be a rule's name"),
@@ -98,11 +115,11 @@ def test_choose_then_sample_knows_nothing_of_the_draw(of, order):
 
 @given(figures(), st.integers(0, 99), st.integers(0, 99))
 def test_random_orders_are_the_seeds_and_the_passes(of, seed, made):
-    rule, at = Rule(order="random"), Look(0, 1, 1, made)
+    rule, at = Rule(order="random"), BlockProgress(0, 1, 1, made)
     values = figure(rule, of, seed, at)
     assert np.array_equal(values, figure(rule, of, seed, at))
     assert not np.array_equal(values, figure(rule, of, seed + 1, at))
-    assert not np.array_equal(values, figure(rule, of, seed, Look(0, 1, 1, made + 1)))
+    assert not np.array_equal(values, figure(rule, of, seed, BlockProgress(0, 1, 1, made + 1)))
 
 
 def test_an_order_that_is_drawn_has_the_chances_that_it_says():
@@ -199,9 +216,11 @@ def test_remdm_masks_again_as_often_as_it_says():
     for rate, index in ((0.3, 4), (0.9, 7)):
         rule = Rule(steps=10, schedule="linear", remask="sigma", remask_rate=rate)
         expected = min(rate, (1 - (index + 1) / 10) / (index / 10))
-        share = len(masked_again(rule, positions, p, 1, Look(index, 10, 4000, index))) / 4000
+        share = (
+            len(masked_again(rule, positions, p, 1, BlockProgress(index, 10, 4000, index))) / 4000
+        )
         assert abs(share - expected) < 4 * np.sqrt(expected * (1 - expected) / 4000)
-        assert masked_again(rule, positions, p, 1, Look(9, 10, 4000, 9)) == []
+        assert masked_again(rule, positions, p, 1, BlockProgress(9, 10, 4000, 9)) == []
 
 
 @given(figures(), st.floats(0, 1))
@@ -217,3 +236,15 @@ def test_edits_by_brute_force(of, threshold):
 def test_the_bound_of_a_pass(of):
     assert bound(of.entropy) == pytest.approx(sum(sorted(of.entropy)[:-1]), abs=1e-9)
     assert bound(of.entropy[:0]) == 0
+
+
+def test_luck_held_is_the_earlier_name_of_noise_reuse():
+    assert (
+        read_rule({"rule": "llada", "luck": "held"}) == read_rule("llada") == Rule(draws_first=True)
+    )
+    assert (
+        read_rule({"luck": "fresh"}) == rule_of_text("confidence,luck=fresh") == Rule(noise="fresh")
+    )
+    assert Rule(noise="fresh").to_json() == {"noise": "fresh"}
+    with pytest.raises(InputError, match="luck is the earlier name of noise"):
+        read_rule({"luck": "fresh", "noise": "fresh"})

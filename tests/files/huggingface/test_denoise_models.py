@@ -20,7 +20,7 @@ RULES = [
     {"rule": "llada", "steps": 6, "temperature": 0.9},
     {"rule": "edit", "threshold": 0.02, "edit_threshold": 0.02, "temperature": 1.5},
     {"rule": "mask-predict", "steps": 4, "temperature": 0},
-    {"rule": "entropy-bound", "entropy_bound": 5, "luck": "fresh", "temperature": 1.1},
+    {"rule": "entropy-bound", "entropy_bound": 5, "noise": "fresh", "temperature": 1.1},
 ]
 
 

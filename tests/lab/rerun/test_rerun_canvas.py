@@ -24,7 +24,7 @@ ATTENTION = {
 RULES = [
     {"steps": 5},
     {"rule": "llada", "block": 8},
-    {"rule": "entropy-bound", "entropy_bound": 6.0, "luck": "fresh"},
+    {"rule": "entropy-bound", "entropy_bound": 6.0, "noise": "fresh"},
     {"rule": "mask-predict", "steps": 4},
     {"rule": "remdm", "steps": 8, "remask_rate": 0.5},
     {"rule": "edit", "threshold": 0.05, "edit_threshold": 0.02},

@@ -1,10 +1,6 @@
-"""A canvas: cells that are written in any order, and the rules by which they are revealed.
+"""A canvas: cells that are revealed in any order, and the rules that say which and when."""
 
-Knows figures of cells, how many a pass may reveal, and which are masked again. Refuses to know
-models, sequences and who computes a pass.
-"""
-
-from cutaway.engine.canvas.canvas import Canvas, Cell, Revealed, looked_at, make_canvas
+from cutaway.engine.canvas.canvas import Canvas, Cell, Revealed, make_canvas, most_computed
 from cutaway.engine.canvas.reveal import Figures
 from cutaway.engine.canvas.rule import RULES, SETTINGS, ForcedCell, Rule, read_rule
 from cutaway.engine.canvas.settings import SETTING_WORDS, Setting, rule_of_text
@@ -20,8 +16,8 @@ __all__ = [
     "Revealed",
     "Rule",
     "Setting",
-    "looked_at",
     "make_canvas",
+    "most_computed",
     "read_rule",
     "rule_of_text",
 ]

@@ -1,7 +1,4 @@
-"""The cells of one text, and the block of them that is being revealed.
-
-Refuses to know models: what is drawn for a cell comes from whoever computes a pass.
-"""
+"""The cells of one text, and the block of them that is being revealed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.engine.canvas.reveal import (
+    BlockProgress,
     Figures,
-    Look,
     bound,
     edited,
     figure,
@@ -30,10 +27,10 @@ MOST_EDITS = 16
 
 @dataclass(slots=True)
 class Cell:
-    """Masked, until something stands in it.
+    """Masked, or revealed.
 
-    drawn   what its row was turned into when it was revealed
-    passed  in which pass that was
+    drawn   the draw that it was revealed with; None while it is masked
+    passed  the index of that pass
     """
 
     drawn: Sampled | None = None
@@ -41,15 +38,15 @@ class Cell:
 
     @property
     def token_id(self) -> int | None:
-        """What stands there."""
+        """Its token; None while it is masked."""
         return None if self.drawn is None else self.drawn.token_id
 
 
 class Revealed(NamedTuple):
-    """What a pass did to the cells that it looked at.
+    """What a pass did to the cells that it computed.
 
-    figures       what the order of each follows
-    masked_again  cells that went back to being masked
+    figures       by which each was ordered
+    masked_again  cells that were masked again
     bound         see ``reveal.bound``
     """
 
@@ -60,15 +57,15 @@ class Revealed(NamedTuple):
 
 @dataclass(slots=True)
 class Canvas:
-    """Where the writing of one canvas stands. Cells are counted from 0.
+    """The state of one canvas. Cells are counted from 0.
 
     rule     how it is revealed
     first    position of the first cell
-    blocks   of cells, (first, behind the last); they are finished in this order
-    passes   of a schedule, for each block
-    block    which is being revealed
-    index    passes that were made, of all blocks
-    step     where the current block is in its schedule
+    blocks   of cells, (first, after the last), in the order in which they are finished
+    passes   in the schedule of each block
+    block    the current one
+    index    passes so far, over all blocks
+    step     of the current block in its schedule
     edits    passes over the current block that began with no cell masked
     is_done  whether the current block is finished
     """
@@ -91,7 +88,7 @@ class Canvas:
 
     @property
     def span(self) -> tuple[int, int]:
-        """The current block: its first cell, and the one behind its last."""
+        """The current block: its first cell, and the one after its last."""
         return self.blocks[self.block]
 
     @property
@@ -101,14 +98,14 @@ class Canvas:
 
     @property
     def asked(self) -> list[int]:
-        """The cells that the next pass looks at."""
+        """The cells that the next pass computes."""
         if self.rule.remask == "edit":
             return list(range(*self.span))
         return sorted({*self.masked, *self.forced})
 
     @property
     def forced(self) -> dict[int, int]:
-        """Cells of the current block that are given in the next pass, and their tokens."""
+        """Cells of the current block that are forced in the next pass, and their tokens."""
         return {
             cell: token_id
             for passed, cell, token_id in self.rule.forced_cells
@@ -116,14 +113,14 @@ class Canvas:
         }
 
     def token_ids(self, mask_id: int) -> list[int]:
-        """What stands in each cell, or the mask."""
+        """The token of each cell, or the mask."""
         return [mask_id if cell.drawn is None else cell.drawn.token_id for cell in self.cells]
 
     def reveal(self, drawn: Sequence[Sampled], of: Figures, seed: int) -> Revealed:
-        """Do what the rule says of the cells that were asked for, and of the draw for each."""
+        """Apply the rule to the computed cells and their draws."""
         asked = self.asked
         masked = np.array([self.cells[cell].drawn is None for cell in asked], np.bool_)
-        values = figure(self.rule, of, seed, self._look)
+        values = figure(self.rule, of, seed, self._progress)
         given = {n for n, cell in enumerate(asked) if cell in self.forced}
         fresh = sorted(self._fresh(of, values, masked) | {n for n in given if masked[n]})
         other = np.array(
@@ -135,11 +132,11 @@ class Canvas:
         again = self._mask_again(seed)
         self.edits += not masked.any()
         self.index, self.step = self.index + 1, self.step + 1
-        self.is_done = not self.masked and self._needs_no_more(bool(changed))
+        self.is_done = not self.masked and self._is_finished(bool(changed))
         return Revealed(values, again, bound(of.entropy[np.array(fresh, np.int64)]))
 
     def next_block(self) -> None:
-        """The current one is finished."""
+        """Go to the next block."""
         self.block, self.step, self.edits, self.is_done = self.block + 1, 0, 0, False
 
     def _fresh(self, of: Figures, values: Floats, masked: NDArray[np.bool_]) -> set[int]:
@@ -148,31 +145,31 @@ class Canvas:
         if not len(which):
             return set()
         order = which[ranked(values[which], of.positions[which])]
-        number = how_many(self.rule, of.some(order), self._look)
-        while not number and self.rule.remask == "none":  # no pass is made for nothing
+        number = how_many(self.rule, of.some(order), self._progress)
+        while not number and self.rule.remask == "none":  # no pass without a revealed cell
             self.step += 1
-            number = how_many(self.rule, of.some(order), self._look)
+            number = how_many(self.rule, of.some(order), self._progress)
         return {int(n) for n in order[:number]}
 
     @property
-    def _look(self) -> Look:
+    def _progress(self) -> BlockProgress:
         start, end = self.span
-        return Look(self.step, self.passes[self.block], end - start, self.index)
+        return BlockProgress(self.step, self.passes[self.block], end - start, self.index)
 
     def _mask_again(self, seed: int) -> list[int]:
-        """Let go of what the rule does not keep; the cells, in order."""
+        """Mask what the rule does not keep; the cells, in order."""
         cells = [i for i in range(*self.span) if self.cells[i].drawn]
-        if self.rule.remask == "sigma":  # what was masked a moment ago has its chance later
+        if self.rule.remask == "sigma":  # not those of this pass
             cells = [i for i in cells if self.cells[i].passed < self.index]
         logprobs = np.array([d.logprob for i in cells if (d := self.cells[i].drawn)])
         positions = np.array(cells, np.int64) + self.first
-        found = masked_again(self.rule, positions, exp(logprobs), seed, self._look)
+        found = masked_again(self.rule, positions, exp(logprobs), seed, self._progress)
         for position in found:
             self.cells[position - self.first] = Cell()
         return [position - self.first for position in found]
 
-    def _needs_no_more(self, has_edited: bool) -> bool:
-        """Of a block in which no cell is masked."""
+    def _is_finished(self, has_edited: bool) -> bool:
+        """Whether a block without masked cells is finished."""
         if self.rule.remask != "edit":
             return True
         return self.edits > 0 and (not has_edited or self.edits == MOST_EDITS)
@@ -181,8 +178,8 @@ class Canvas:
 def make_canvas(rule: Rule, first: int, length: int, model_block: int | None = None) -> Canvas:
     """An empty canvas at a position.
 
-    model_block: of a model whose tokens see to the end of their block, counted from position 0;
-    then the canvas has the model's blocks
+    model_block: the block size of a model with block attention, counted from position 0; the canvas
+    has the model's blocks then
     """
     if model_block is None:
         size = rule.block or length
@@ -198,7 +195,7 @@ def make_canvas(rule: Rule, first: int, length: int, model_block: int | None = N
 
 
 def _passes(rule: Rule, blocks: Sequence[tuple[int, int]], length: int) -> list[int]:
-    """Each block's share of the steps; no more than it has cells, where each reveals as many."""
+    """Each block's share of the steps, at most its number of cells if each step must reveal one."""
     sizes, steps = [end - start for start, end in blocks], rule.steps
     if steps is None:
         return sizes
@@ -209,8 +206,8 @@ def _passes(rule: Rule, blocks: Sequence[tuple[int, int]], length: int) -> list[
     return [min(pair) for pair in zip(shares, sizes, strict=True)] if capped else shares
 
 
-def looked_at(rule: Rule, cells: int, attention: str | int) -> int:
-    """The most cells that all passes over a canvas look at.
+def most_computed(rule: Rule, cells: int, attention: str | int) -> int:
+    """The most cells that all passes over a canvas compute.
 
     attention: of the model, see ``Limits``; a number is the size of its blocks
     """

@@ -1,6 +1,6 @@
-"""What a rule makes of the figures of cells: an order, a number, what is undone. Pure functions.
+"""A rule applied to figures of cells: their order, how many are revealed, which are masked again.
 
-Ties go to the lowest position. Refuses to know tokens, and what becomes of a cell.
+Pure functions. Ties go to the lowest position.
 """
 
 from dataclasses import dataclass
@@ -40,11 +40,11 @@ class Figures:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """Where a block stands when a pass has been computed.
+class BlockProgress:
+    """How far a block is when a pass has been computed.
 
-    index  the pass, of ``passes`` that a schedule has for the block; both from its beginning
-    cells  of the block that were masked when it was begun
+    index  of the pass among the ``passes`` of the block's schedule
+    cells  of the block that were masked at its beginning
     made   passes over the canvas before this one
     """
 
@@ -54,8 +54,8 @@ class Look:
     made: int
 
 
-def figure(rule: Rule, of: Figures, seed: int, at: Look) -> Floats:
-    """What the order of cells follows, (n,): the highest goes first."""
+def figure(rule: Rule, of: Figures, seed: int, at: BlockProgress) -> Floats:
+    """The figure by which cells are ordered, (n,): the highest goes first."""
     values = _figure(rule, of, seed, at)
     if rule.order_temperature > 0:
         places = [place_of(int(p), at.made) for p in of.positions]
@@ -63,7 +63,7 @@ def figure(rule: Rule, of: Figures, seed: int, at: Look) -> Floats:
     return values
 
 
-def _figure(rule: Rule, of: Figures, seed: int, at: Look) -> Floats:
+def _figure(rule: Rule, of: Figures, seed: int, at: BlockProgress) -> Floats:
     match rule.order:
         case "margin":
             return of.best - of.second
@@ -82,12 +82,12 @@ def confidence(rule: Rule, of: Figures) -> Floats:
 
 
 def ranked(values: Floats, positions: Positions) -> NDArray[np.int64]:
-    """Which cell is first, second, …"""
+    """Indices of cells in their order."""
     return np.lexsort((positions, -values))
 
 
-def how_many(rule: Rule, best_first: Figures, at: Look) -> int:
-    """How many of these masked cells are revealed, in their order."""
+def how_many(rule: Rule, best_first: Figures, at: BlockProgress) -> int:
+    """How many of these masked cells are revealed, from the first on."""
     masked, sure = len(best_first.positions), confidence(rule, best_first)
     if rule.threshold is not None:
         return max(1, int(np.count_nonzero(sure >= rule.threshold)))
@@ -100,7 +100,7 @@ def how_many(rule: Rule, best_first: Figures, at: Look) -> int:
     return min(masked, _scheduled(rule, masked, at))
 
 
-def _scheduled(rule: Rule, masked: int, at: Look) -> int:
+def _scheduled(rule: Rule, masked: int, at: BlockProgress) -> int:
     left = at.passes - at.index
     if rule.remask == "lowest":
         return masked
@@ -113,12 +113,12 @@ def _scheduled(rule: Rule, masked: int, at: Look) -> int:
         now, then = (1 - k / at.passes * (1 - 1e-3) for k in (at.index, at.index + 1))
         return int(masked * (1 - then / now))
     kept, to_keep = _kept(rule, at.index, at), _kept(rule, at.index + 1, at)
-    stays = float((_ONE - to_keep) / (_ONE - kept))  # with what chance a masked cell stays masked
+    stays = float((_ONE - to_keep) / (_ONE - kept))  # probability that a masked cell stays masked
     refilled = _sigma(rule, at) * float(kept / (_ONE - kept))
     return int(np.round(masked * (1 - stays + refilled)))
 
 
-def _kept(rule: Rule, index: int, at: Look) -> np.float32:
+def _kept(rule: Rule, index: int, at: BlockProgress) -> np.float32:
     """The share of cells that a masking schedule has revealed before a pass, as dLLM rounds it."""
     time = np.float32((at.passes - index) / at.passes)
     done = _ONE - time
@@ -127,16 +127,18 @@ def _kept(rule: Rule, index: int, at: Look) -> np.float32:
     return np.float32(done)
 
 
-def _sigma(rule: Rule, at: Look) -> float:
-    """With what chance a revealed cell is masked again in this pass (ReMDM, capped)."""
+def _sigma(rule: Rule, at: BlockProgress) -> float:
+    """The probability that a revealed cell is masked again in this pass (ReMDM, capped)."""
     now, then = (float(_kept(rule, at.index + n, at)) for n in (0, 1))
     if rule.remask != "sigma" or now <= 0:
         return 0.0
     return min(rule.remask_rate, (1 - then) / now)
 
 
-def masked_again(rule: Rule, positions: Positions, drawn: Floats, seed: int, at: Look) -> list[int]:
-    """Positions of revealed cells that go back to being masked.
+def masked_again(
+    rule: Rule, positions: Positions, drawn: Floats, seed: int, at: BlockProgress
+) -> list[int]:
+    """Positions of revealed cells that are masked again.
 
     positions, drawn: of the block's revealed cells, with the probability of each when it was drawn
     """
@@ -151,7 +153,7 @@ def masked_again(rule: Rule, positions: Positions, drawn: Floats, seed: int, at:
 
 
 def edited(rule: Rule, of: Figures, other: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Which cells get the token that was drawn; other: where another stands, (n,)."""
+    """Which cells get the drawn token; other: those with another token, (n,)."""
     return other & (of.drawn > rule.edit_threshold) & (rule.remask == "edit")
 
 

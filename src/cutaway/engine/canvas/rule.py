@@ -2,7 +2,7 @@
 
 The settings are those of published samplers, and the names say which: LLaDA (arXiv 2502.09992),
 Dream (2508.15487), Fast-dLLM (2505.22618), EB (2505.24857), Mask-Predict (1904.09324), ReMDM
-(2503.00307), LLaDA 2.1 (2602.08676). Refuses to know how a rule is applied (reveal.py).
+(2503.00307), LLaDA 2.1 (2602.08676).
 """
 
 from collections.abc import Mapping
@@ -11,18 +11,20 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from cutaway.base.checks import check_choice, check_int, check_number, shown
+from cutaway.base.earlier_names import current_names
 from cutaway.errors import InputError
 
 ORDERS = ("confidence", "margin", "entropy", "random", "left")
 SCHEDULES = ("even", "dream", "linear", "cosine")
 REMASKS = ("none", "lowest", "sigma", "edit")
 CACHES = ("exact", "prefix", "dual")
-LUCKS = ("held", "fresh")
+NOISES = ("reuse", "fresh")
+_EARLIER_NOISE = {"held": "reuse"}
 _MOST = 2**20
 
 
 class ForcedCell(NamedTuple):
-    """What comes to stand in a cell in a pass."""
+    """The token that a cell gets in a pass."""
 
     passed: int
     cell: int
@@ -33,8 +35,8 @@ class ForcedCell(NamedTuple):
 class Rule:
     """How a canvas is revealed. Raises InputError naming the field.
 
-    block          cells that are finished before those behind them are begun; None: all at once,
-                   or as the model has it
+    block          cells that are finished before later ones are begun; None: all at once, or the
+                   model's blocks
     order          which cells go first: those with the highest "confidence" (probability), the
                    largest "margin" between the two likeliest tokens, the lowest "entropy", at
                    "random", or from the "left"
@@ -48,19 +50,18 @@ class Rule:
     entropy_bound  the most whose entropies, the largest left out, add up to this many nats (EB)
     draws_first    confidence is that of the token that was drawn, so that lucky draws go first;
                    else that of the likeliest, and the order knows nothing of the draw
-    after_chain    figures are those of what the sampling stages left (Dream), not of the model
+    after_chain    figures are of the distribution after the sampling stages (Dream)
     order_temperature  the order is drawn, in proportion to exp(figure / this); 0: the best first
     remask         "lowest": of all that were revealed, the least likely are masked again, fewer in
-                   each pass (Mask-Predict). "sigma": each by chance, of ``remask_rate`` at most
-                   (ReMDM). "edit": where another token has more than ``edit_threshold``, it takes
-                   the place (LLaDA 2.1)
+                   each pass (Mask-Predict). "sigma": each at random, with a probability of at most
+                   ``remask_rate`` (ReMDM). "edit": another token with more than
+                   ``edit_threshold`` replaces a revealed one (LLaDA 2.1)
     cache          "exact": whatever can have changed is computed in each pass. An approximation by
-                   name, other bits for fewer rows: "prefix", keys and values of what is before the
-                   block are those of the block's first pass (Fast-dLLM); "dual", of what is behind
-                   it, too
-    luck           "held": a cell's noise is the same in each pass; "fresh": it is another
-    forced_cells   (pass, cell, token id): comes to stand there in that pass, whatever would be
-                   drawn and whatever else is said here; all counted from 0
+                   name, other bits for fewer rows: "prefix", keys and values before the block are
+                   those of the block's first pass (Fast-dLLM); "dual", after it, too
+    noise          "reuse": a cell has the same Gumbel noise in each pass; "fresh": new noise
+    forced_cells   (pass, cell, token id): the cell gets this token in that pass, whatever would be
+                   drawn and whatever the other settings say; all counted from 0
     """
 
     block: int | None = None
@@ -77,7 +78,7 @@ class Rule:
     remask_rate: float = 0.1
     edit_threshold: float = 0.9
     cache: str = "exact"
-    luck: str = "held"
+    noise: str = "reuse"
     forced_cells: tuple[ForcedCell, ...] = ()
 
     def __post_init__(self) -> None:
@@ -103,7 +104,7 @@ class Rule:
             raise InputError(f"steps: with remask {self.remask!r} say how many passes there are")
 
     def to_json(self) -> dict[str, Any]:
-        """What differs from a rule of which nothing is said."""
+        """The settings that differ from the default rule."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         values["forced_cells"] = [list(one) for one in self.forced_cells]
         plain = {field.name: field.default for field in fields(self)} | {"forced_cells": []}
@@ -125,7 +126,7 @@ SETTINGS = ("rule", *(field.name for field in fields(Rule)))
 """What a rule can be given as: a name of ``RULES``, and settings of its own."""
 COUNTS = ("steps", "threshold", "factor", "entropy_bound")
 _CHOICES = {
-    "order": ORDERS, "schedule": SCHEDULES, "remask": REMASKS, "cache": CACHES, "luck": LUCKS,
+    "order": ORDERS, "schedule": SCHEDULES, "remask": REMASKS, "cache": CACHES, "noise": NOISES,
 }  # fmt: skip
 _RANGES = {
     "threshold": (0.0, 1.0), "factor": (0.0, 1e6), "entropy_bound": (0.0, 1e6),
@@ -149,7 +150,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "edit": Rule(threshold=0.9, remask="edit"),
     }
 )
-"""Rules by name; what is given beside a name goes before it."""
+"""Rules by name; settings given beside a name override it."""
 
 
 def read_rule(value: Any) -> Rule:
@@ -164,12 +165,15 @@ def read_rule(value: Any) -> Rule:
     settings: Any = {"rule": value} if isinstance(value, str) else value
     if not isinstance(settings, Mapping):
         raise InputError(f"denoise must be a rule's name or its settings, not {shown(value)}")
+    settings = current_names(settings)
     given: dict[str, Any] = {name: setting for name, setting in settings.items() if name != "rule"}
     for name in settings:
         if name not in SETTINGS:
             raise InputError(f"denoise: unknown setting {name!r}; known: {', '.join(SETTINGS)}")
     name = settings.get("rule", "confidence")
     check_choice("rule", name, tuple(RULES))
+    if given.get("noise") in _EARLIER_NOISE:
+        given["noise"] = _EARLIER_NOISE[given["noise"]]
     if any(given.get(count) is not None for count in COUNTS):
         given = {**dict.fromkeys(COUNTS), **given}
     return replace(RULES[name], **given)

@@ -1,15 +1,13 @@
-"""What each setting of a rule is called and does, in words: for flags, fields and docs.
-
-Knows words. Refuses to know what a setting does (reveal.py) and what is in range (rule.py).
-"""
+"""The help text of each setting of a rule: for flags, fields and docs."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from cutaway.base.earlier_names import KEYWORDS
 from cutaway.engine.canvas.rule import (
     CACHES,
-    LUCKS,
+    NOISES,
     ORDERS,
     REMASKS,
     RULES,
@@ -21,11 +19,11 @@ from cutaway.errors import InputError
 
 
 class Setting(NamedTuple):
-    """A setting of a rule, as somebody reads of it who sets it.
+    """What a user reads about a setting.
 
     type     of its value: int, float, str, bool
-    metavar  what stands for the value
-    choices  what a text may be; (): the value is no text
+    metavar  the value's name in help texts
+    choices  of a text; (): the value is no text
     """
 
     type: type
@@ -40,8 +38,8 @@ def _named(metavar: str, choices: tuple[str, ...], help: str) -> Setting:
 
 SETTING_WORDS: Mapping[str, Setting] = MappingProxyType(
     {
-        "rule": _named("NAME", tuple(RULES), "a rule by name, which the others change"),
-        "block": Setting(int, "N", "cells that are finished before those behind them are begun"),
+        "rule": _named("NAME", tuple(RULES), "a rule by name; other settings override its own"),
+        "block": Setting(int, "N", "cells that are finished before later ones are begun"),
         "order": _named("ORDER", ORDERS, "which cells go first"),
         "steps": Setting(int, "N", "passes for the whole canvas"),
         "schedule": _named("NAME", SCHEDULES, "how many cells each of the steps reveals"),
@@ -55,27 +53,31 @@ SETTING_WORDS: Mapping[str, Setting] = MappingProxyType(
             float, "NATS", "reveal the most whose entropies but the largest add up to this"
         ),
         "draws_first": Setting(
-            bool, "", "confidence is that of the token that was drawn, and not of the likeliest"
+            bool, "", "confidence is that of the drawn token, not of the likeliest"
         ),
         "after_chain": Setting(
-            bool, "", "figures are of what the sampling stages leave, and not of the model's own"
+            bool,
+            "",
+            "figures are of the distribution after the sampling stages, not of the model's own",
         ),
         "order_temperature": Setting(
             float, "T", "draw the order, in proportion to exp(figure / T); 0: the best goes first"
         ),
         "remask": _named("HOW", REMASKS, "what is taken back of what was revealed"),
-        "remask_rate": Setting(float, "P", "with remask sigma: the chance of a cell, at most"),
+        "remask_rate": Setting(
+            float, "P", "with remask sigma: the largest probability that a cell is masked again"
+        ),
         "edit_threshold": Setting(
-            float, "P", "with remask edit: the probability above which another token takes a place"
+            float,
+            "P",
+            "with remask edit: the probability above which another token replaces a revealed one",
         ),
-        "cache": _named(
-            "HOW", CACHES, "how much a pass computes again; what is not exact has other bits"
-        ),
-        "luck": _named(
-            "LUCK", LUCKS, "whether the noise of a cell is the same in each pass, or another"
+        "cache": _named("HOW", CACHES, "what a pass computes again; all but exact change the bits"),
+        "noise": _named(
+            "NOISE", NOISES, "whether a cell has the same Gumbel noise in each pass, or new noise"
         ),
         "forced_cells": Setting(
-            tuple, "PASS:CELL:ID", "this token comes to stand in that cell in that pass, from 0"
+            tuple, "PASS:CELL:ID", "the cell gets this token in that pass, counted from 0"
         ),
     }
 )
@@ -83,7 +85,7 @@ SETTING_WORDS: Mapping[str, Setting] = MappingProxyType(
 
 
 def rule_of_text(text: str) -> Rule:
-    """A rule on one line: its name, and settings that change it, as in "llada,steps=8,block=4".
+    """A rule on one line: its name, and settings that override it, as in "llada,steps=8,block=4".
 
     InputError where it is none.
     """
@@ -91,7 +93,7 @@ def rule_of_text(text: str) -> Rule:
     values: dict[str, Any] = {"rule": name.strip()}
     for one in given:
         setting, _, value = (part.strip() for part in one.partition("="))
-        setting = setting.replace("-", "_")
+        setting = KEYWORDS.get(setting, setting.replace("-", "_"))
         if setting not in SETTING_WORDS or setting in ("rule", "forced_cells"):
             known = [known for known in SETTING_WORDS if known not in ("rule", "forced_cells")]
             raise InputError(

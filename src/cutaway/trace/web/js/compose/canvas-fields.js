@@ -13,7 +13,7 @@ import { valueOf } from "./parameters.js";
 /** @typedef {Record<string, any> | undefined} Denoise undefined: as usual */
 
 /** What a rule is where none is named. */
-const USUAL = { rule: "confidence", luck: "held" };
+const USUAL = { rule: "confidence", noise: "reuse" };
 
 /**
  * @param {() => Denoise} now @param {(denoise: Denoise) => void} put
