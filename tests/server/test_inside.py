@@ -12,7 +12,7 @@ import pytest
 
 from cutaway import LLM
 from cutaway.api.guest import Guests
-from cutaway.lab.inside import inside, packed
+from cutaway.lab.inside import inside, page_arrays
 from cutaway.lab.inside.summary import to_dict
 from cutaway.server import inside as endpoint
 from cutaway.trace import Trace
@@ -71,7 +71,7 @@ def test_the_file_has_the_same(asked, look, how):
     start = 8 + int.from_bytes(answer.content[:8], "little")
     header = json.loads(answer.content[8:start])
     told, found, lens = header.pop("__metadata__"), look.logit_attribution(), look.lens(1)
-    expected = packed.packed(look, found, lens)
+    expected = page_arrays.page_arrays(look, found, lens)
     assert header.keys() == expected.keys()
     for name, array in expected.items():
         begin, end = header[name]["data_offsets"]

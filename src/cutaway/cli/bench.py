@@ -58,9 +58,9 @@ def run(args: Namespace) -> int:
     """Measure and print to standard output."""
     if find_spec("cutaway.base._native") is None:
         raise InputError("bench measures the native backend, which was not built here")
-    from cutaway.lab.measure.report import Settings, benchmark
+    from cutaway.lab.measure.report import BenchmarkSettings, benchmark
 
-    settings = Settings(
+    settings = BenchmarkSettings(
         args.context,
         args.batch,
         args.prompt,

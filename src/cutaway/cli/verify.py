@@ -20,7 +20,7 @@ from cutaway.lab.measure.verify import (
     CUTS,
     ROWS_PER_CALL,
     THREADS,
-    Check,
+    BitsCheck,
     checks,
     instruction_set,
 )
@@ -138,7 +138,7 @@ def _sample(path: Path) -> list[int]:
         return [i % tokenizer.vocab_size for i in range(3, 203)]
 
 
-def _shown(source: Iterable[Check], total: int, *, show: bool) -> Iterator[Check]:
+def _shown(source: Iterable[BitsCheck], total: int, *, show: bool) -> Iterator[BitsCheck]:
     """Pass the checks on, with the latest on the terminal while the next is computed."""
     columns = get_terminal_size().columns
     for count, check in enumerate(source, 1):
@@ -150,7 +150,7 @@ def _shown(source: Iterable[Check], total: int, *, show: bool) -> Iterator[Check
         print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
 
-def _table(done: list[Check]) -> str:
+def _table(done: list[BitsCheck]) -> str:
     rows = [("VARIED", "VALUE", "ROWS COMPARED", "BITS THAT DIFFER", "")]
     last = ""
     for c in done:
@@ -164,7 +164,7 @@ def _table(done: list[Check]) -> str:
     )
 
 
-def _verdict(name: str, done: list[Check], seconds: float) -> str:
+def _verdict(name: str, done: list[BitsCheck], seconds: float) -> str:
     compared = [check for check in done if not check.control]
     wrong = sum(not check.passed for check in done)
     rows = sum(check.rows for check in compared)

@@ -21,9 +21,9 @@ from cutaway.lab.inside import (
     Look,
     OtherRowError,
     inside,
-    packed,
+    page_arrays,
     summary,
-    written,
+    unrecorded_trace,
 )
 from cutaway.server.body import Body, examples
 from cutaway.server.document import FIELDS, replies
@@ -133,7 +133,7 @@ async def beside(
 def traced(llm: LLM, body: StepOfText) -> Trace:
     """The text and the step, as a trace has them."""
     prompt = llm.tokenize(body.prompt) if isinstance(body.prompt, str) else body.prompt
-    return written(
+    return unrecorded_trace(
         llm, prompt, body.generated, body.step,
         settings=body.settings, drawn=body.drawn, row=body.row,
         interventions=body.interventions or (),
@@ -159,16 +159,16 @@ def _answer(llm: LLM, body: InsideRequest, binary: bool) -> bytes:
     found, name = _found(llm, body), llm.tokenizer.token_name
     with_maps = "maps" in _wanted(body)
     if binary:
-        told = packed.about(*found, name, trace="", model=llm.name)
+        told = page_arrays.about(*found, name, trace="", model=llm.name)
         told |= {"as_run": dumps(_as_run(found.look, body)).decode()}
-        return packed.to_bytes(*found, told, with_maps=with_maps)
+        return page_arrays.to_bytes(*found, told, with_maps=with_maps)
     data = summary.to_dict(*found, name) | {"as_run": _as_run(found.look, body)}
     if with_maps:
-        weights = packed.maps(found.look)
+        weights = page_arrays.maps(found.look)
         data["maps"] = {
             "weights": {
                 "shape": weights.shape,
-                "scale": packed.SCALE,
+                "scale": page_arrays.SCALE,
                 "data": b64encode(weights.tobytes()).decode(),
             }
         }

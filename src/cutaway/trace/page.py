@@ -14,7 +14,7 @@ from cutaway.trace.web.bundle import viewer
 def to_html(trace: Trace, looks: Mapping[int, bytes] | None = None) -> str:
     """A document that shows the whole run and opens from disk, as UTF-8; it fetches nothing.
 
-    looks: by step, what ``cutaway.lab.inside.packed.to_bytes`` gives; of others the model is needed
+    looks: by step, of ``cutaway.lab.inside.page_arrays.to_bytes``; for others the model is needed
     """
     records = [trace.head.to_json(), *(token.to_json() for token in trace.tokens.values())]
     records += _made(trace)

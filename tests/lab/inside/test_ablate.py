@@ -7,7 +7,7 @@ import pytest
 
 from cutaway import LLM, InputError
 from cutaway.engine.interventions import bind, parse_intervention
-from cutaway.lab.inside import ablate, inside, written
+from cutaway.lab.inside import ablate, inside, unrecorded_trace
 from cutaway.sampling import logprob
 from cutaway.sampling.luck import gumbel
 from cutaway.sampling.row_hash import row_hash
@@ -243,7 +243,7 @@ def test_draws_that_cannot_be_repeated_are_left_out(opened, tmp_path):
 def test_a_text_on_no_record(opened, traces):
     """Nobody knows what was drawn, and all the rest is the same."""
     llm, trace = opened("Q8_0"), traces["Q8_0"]
-    text = written(llm, PROMPT, trace.output_token_ids, STEP)
+    text = unrecorded_trace(llm, PROMPT, trace.output_token_ids, STEP)
     done, known = ablate(llm, text, STEP, by="word"), ablate(llm, trace, STEP, by="word")
     assert done.drawn is None
     assert done.parts == tuple(replace(part, drawn=None) for part in known.parts)

@@ -101,7 +101,7 @@ def test_pushes_add_up_to_the_difference_of_two_logits(folders, name, way):
 def test_a_part_that_is_wrong_by_a_hundredth_is_found(folders, name, way):
     path, _ = folders(name)
     _, look = looked_into(path, name, way)
-    seen, pair = look._seen, (look.step.token_id, 9)
+    seen, pair = look._decomposition, (look.step.token_id, 9)
     anatomy, tensors = seen.anatomy, seen.tensors
     logit_attribution(seen, pair)
     for part in anatomy.parts:
@@ -156,7 +156,7 @@ def test_writes_are_as_long_as_what_was_written(folders, name):
     """By brute force: each position's value through the matrix, what follows it, and the scale."""
     path, _ = folders(name)
     llm, look = looked_into(path, name, "cpu")
-    backend, tensors, weights = llm.backend, look._seen.tensors, look.weights
+    backend, tensors, weights = llm.backend, look._decomposition.tensors, look.weights
     for i, part in enumerate(p for p in Anatomy(llm.graph).parts if p.path):
         linear = next(op for op in part.path if op.kind == "linear")
         matrix = backend.weight(linear.weights["weight"]).astype(float)
@@ -183,7 +183,7 @@ MIXTURES = [name for name in FAMILIES if "moe" in name or name == "mixtral"]
 def test_experts_push_what_their_layer_does(folders, name, way):
     path, _ = folders(name)
     _, look = looked_into(path, name, way)
-    found, seen = look.logit_attribution(9), look._seen
+    found, seen = look.logit_attribution(9), look._decomposition
     for layer, each in found.experts.items():
         assert [*each] == look.experts[layer][0].tolist()
         part = found.parts[f"L{layer}.mlp"]

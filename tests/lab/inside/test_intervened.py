@@ -90,7 +90,7 @@ def test_pushes_of_a_changed_row_add_up(llm, tmp_path, name):
     if name.startswith("stream"):
         assert {"L0.intervention", "L1.intervention"} <= found.parts.keys()
         assert (found.parts["L0.mlp"] == 0) == (name == "stream patched")
-    seen, noise = look._seen, RNG.normal(size=512)
+    seen, noise = look._decomposition, RNG.normal(size=512)
     mlps = {seen.anatomy.added[part.name] for part in seen.anatomy.parts if not part.path}
     for place, made in seen.interventions.items():
         if place in mlps or name == "stream patched":  # of which nothing is the sum

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cutaway.errors import InputError
-from cutaway.lab.practice.answers import BITS, SHARE, Numbers, Token
+from cutaway.lab.practice.answers import BITS, SHARE, Numbers, TokenAnswer
 
 PAIR = Numbers((0.622459, 0.377541), ("mat", "sofa"), SHARE)
 ONE = Numbers((1.9993,), ("entropy",), BITS)
@@ -50,18 +50,18 @@ def test_bits():
      ("#3", 2), ("1", 0), ("6", 5), ("_", 5)],
 )  # fmt: skip
 def test_a_token_is_told_by_its_name_or_its_number(text, row):
-    assert [n for n in range(6) if Token(NAMES, n).judge(text).right] == [row]
+    assert [n for n in range(6) if TokenAnswer(NAMES, n).judge(text).right] == [row]
 
 
 @pytest.mark.parametrize("text", ["door", "7", "0", "-1", "MAT", "99", "²"])
 def test_what_is_no_token_is_told_which_there_are(text):
     with pytest.raises(InputError, match="write a token of the table, or its number, 1 to 6"):
-        Token(NAMES, 0).judge(text)
+        TokenAnswer(NAMES, 0).judge(text)
 
 
 @given(st.text(max_size=20))
 def test_any_text_is_judged_or_refused(text):
-    for answer in (PAIR, ONE, Token(NAMES, 0)):
+    for answer in (PAIR, ONE, TokenAnswer(NAMES, 0)):
         try:
             answer.judge(text)
         except InputError as error:

@@ -10,7 +10,7 @@ import pytest
 from cutaway import LLM
 from cutaway.cli.trace.inside_tables import _settled
 from cutaway.files.weights.safetensors_writer import write_safetensors
-from cutaway.lab.inside import inside, packed
+from cutaway.lab.inside import inside, page_arrays
 from cutaway.lab.inside.summary import heads, lens_rows, places
 from cutaway.trace import Trace
 from support.page_modules import JS, in_node
@@ -41,8 +41,8 @@ def page(look, tmp_path_factory):
     """What the page finds, of all heads together and of one."""
     path = tmp_path_factory.mktemp("files") / "look.safetensors"
     found, lens = look.logit_attribution(), look.lens(1)
-    about = packed.about(look, found, lens, str, trace="", model="tiny") | {"as_run": "true"}
-    write_safetensors(path, packed.packed(look, found, lens), about)
+    about = page_arrays.about(look, found, lens, str, trace="", model="tiny") | {"as_run": "true"}
+    write_safetensors(path, page_arrays.page_arrays(look, found, lens), about)
     one = ",".join(map(str, HEAD))
     return {key: json.loads(in_node(JS / "look.mjs", path, *arg))
             for key, arg in (("all", ()), ("one", (one,)))}  # fmt: skip

@@ -90,15 +90,15 @@ def _steps(text: str, count: int) -> list[int]:
 
 
 def _looks(args: Namespace, trace: Trace, steps: list[int]) -> Iterator[tuple[int, bytes]]:
-    from cutaway.lab.inside import inside, packed
+    from cutaway.lab.inside import inside, page_arrays
 
     llm = console.load(args)
     with llm, console.progress(show=not args.quiet) as report:
         for done, step in enumerate(steps):
             look = inside(llm, trace, step)
             found = look, look.logit_attribution(), look.lens(1)
-            told = packed.about(
+            told = page_arrays.about(
                 *found, llm.tokenizer.token_name, trace=trace.sha256, model=llm.name
             )
-            yield step, packed.to_bytes(*found, told)
+            yield step, page_arrays.to_bytes(*found, told)
             report("looking inside", done + 1, len(steps))

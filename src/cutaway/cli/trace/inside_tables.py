@@ -11,7 +11,14 @@ from numpy.typing import NDArray
 from cutaway.base.checks import check_int
 from cutaway.cli.terminal.drawing import table
 from cutaway.lab.inside import Lens, LogitAttribution, Look
-from cutaway.lab.inside.summary import Head, Place, heads, lens_rows, near_to, places
+from cutaway.lab.inside.summary import (
+    HeadFigures,
+    PositionFigures,
+    heads,
+    lens_rows,
+    near_to,
+    places,
+)
 from cutaway.trace.figures import percent, probability
 from cutaway.trace.phrases import phrase
 
@@ -130,7 +137,7 @@ def _read(look: Look, layer: int) -> str:
     return f"positions {first} to {last}" + (", a window" if first else "")
 
 
-def _places(every: list[Place]) -> list[str]:
+def _places(every: list[PositionFigures]) -> list[str]:
     best = sorted(every, key=lambda place: -place.weight)[:_MOST]
     rest = sum(place.weight for place in every) - sum(place.weight for place in best)
     others = sum(place.attribution for place in every) - sum(place.attribution for place in best)
@@ -162,7 +169,7 @@ def _parts(found: LogitAttribution) -> list[str]:
 
 
 def _heads(
-    title: str, every: Iterable[Head], ids: list[int], name: Name, *, every_one: bool = False
+    title: str, every: Iterable[HeadFigures], ids: list[int], name: Name, *, every_one: bool = False
 ) -> list[str]:
     best = list(every) if every_one else sorted(every, key=lambda h: -abs(h.attribution))[:_MOST]
     return table([

@@ -6,11 +6,11 @@ from cutaway.lab.inside.ending import EndAttribution, end_attribution
 from cutaway.lab.inside.lens import Lens
 from cutaway.lab.inside.logit_attribution import LogitAttribution
 from cutaway.lab.inside.look import Look, OtherRowError, inside
-from cutaway.lab.inside.written import written
+from cutaway.lab.inside.unrecorded import unrecorded_trace
 
-without, end_pushes = ablate, end_attribution  # their earlier names
+without, end_pushes, written = ablate, end_attribution, unrecorded_trace  # their earlier names
 
 __all__ = [
     "Ablation", "EndAttribution", "Lens", "LogitAttribution", "Look", "Nearest", "OtherRowError",
-    "ablate", "end_attribution", "inside", "nearest", "without", "written",
+    "ablate", "end_attribution", "inside", "nearest", "unrecorded_trace", "without", "written",
 ]  # fmt: skip

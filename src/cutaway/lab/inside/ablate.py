@@ -17,10 +17,10 @@ from cutaway.base.checks import check_choice, shown
 from cutaway.compute.backends import Logits
 from cutaway.engine.interventions.intervention import current_name
 from cutaway.errors import CutawayError, InputError
-from cutaway.lab.inside.draw import Redraw
 from cutaway.lab.inside.logit_attribution import LogitAttribution
 from cutaway.lab.inside.look import Look, inside
-from cutaway.lab.inside.units import BY, units
+from cutaway.lab.inside.redraw import Redraw
+from cutaway.lab.inside.text_parts import BY, text_parts
 from cutaway.lab.inside.variants import HOW, Variant, variants
 from cutaway.lab.rerun.request import Progress, bound, silent
 from cutaway.sampling import ReadRow, read_rows
@@ -130,7 +130,7 @@ def ablate(
         _check_unmoved(trace)
     look = inside(llm, trace, step)
     ids = tuple(look.token_ids)
-    places = units([llm.tokenizer.token_bytes(token) for token in ids], by)
+    places = text_parts([llm.tokenizer.token_bytes(token) for token in ids], by)
     whole = _Whole(llm, trace, look, look.logit_attribution(rival))
     ordered = sorted(variants(llm, ids, places, how, other), key=whole.order)
 

@@ -8,7 +8,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cutaway.lab.inside.seen import NEAR, Direction, Floats, OfLayer, Seen, near
+from cutaway.lab.inside.decomposition import (
+    NEAR,
+    Decomposition,
+    Direction,
+    Floats,
+    LayerAttribution,
+    near,
+)
 
 
 @dataclass(frozen=True)
@@ -40,12 +47,12 @@ class LogitAttribution:
     error: float
 
 
-def logit_attribution(seen: Seen, pair: tuple[int, int]) -> LogitAttribution:
+def logit_attribution(seen: Decomposition, pair: tuple[int, int]) -> LogitAttribution:
     """Of a row, toward the first of two tokens; CutawayError where the sums are not the run's."""
     seen.add_up()
-    stream, size = seen.behind_stream(pair)
+    stream, size = seen.after_stream(pair)
     parts = dict.fromkeys((part.name for part in seen.anatomy.parts), 0.0)
-    layers: dict[int, OfLayer] = {}
+    layers: dict[int, LayerAttribution] = {}
     experts: dict[int, Mapping[int, float]] = {}
     for part in seen.anatomy.parts:
         here, given = Direction(stream.along * seen.reach(part)), seen.given(part)

@@ -1,7 +1,4 @@
-"""A look: the inside of one step of a run on record, computed again, and proven by the row's hash.
-
-Knows which tensors of the row are what. Refuses to know terminals, and how any of it is computed.
-"""
+"""A look: the inside of one step of a trace, computed again, and proven by the row's hash."""
 
 from collections.abc import Mapping
 from functools import cached_property
@@ -16,12 +13,12 @@ from cutaway.engine import Row
 from cutaway.engine.interventions import Affine, find
 from cutaway.errors import CutawayError, InputError
 from cutaway.lab.inside import attention, mixture
-from cutaway.lab.inside.draw import draws
+from cutaway.lab.inside.decomposition import Decomposition
 from cutaway.lab.inside.embedding import Nearest, nearest
 from cutaway.lab.inside.lens import Lens, lens
 from cutaway.lab.inside.logit_attribution import LogitAttribution, logit_attribution
 from cutaway.lab.inside.picture import Picture
-from cutaway.lab.inside.seen import Seen
+from cutaway.lab.inside.redraw import draws
 from cutaway.lab.rerun.branch import token_of
 from cutaway.lab.rerun.request import bound, check_from_left, check_room, check_vocabulary
 from cutaway.sampling.row_hash import row_hash
@@ -29,23 +26,22 @@ from cutaway.trace import Trace
 from cutaway.trace.phrases import phrase
 
 Floats = NDArray[np.float64]
-_NEAR = 2e-5  # of the largest value: exponentials are computed otherwise than where it ran
+_NEAR = 2e-5  # of the largest value: these exponentials are not those of the kernel
 _TINY = 1e-30
 
 
 class OtherRowError(CutawayError):
-    """The model gives other logits than those on record."""
+    """The model gives other logits than the recorded ones."""
 
 
 class Look:
     """The inside of one step. Nothing of it is kept by the model.
 
     step        as on record
-    token_ids   what the row saw, and was computed from
+    token_ids   of the row's text, up to the row
     row_hash    of its logits
-    is_as_run   whether that is the hash on record; else another arithmetic computed it, the
-                reference's
-    first_seen  (layers,): the first position that each layer reads; more where it sees a window
+    is_as_run   whether that is the recorded hash; if not, the reference backend computed it
+    first_seen  (layers,): the first position that each layer reads; above 0 with a window
     """
 
     def __init__(self, llm: LLM, trace: Trace, step: int, row: Row, anatomy: Anatomy) -> None:
@@ -71,44 +67,43 @@ class Look:
         """Of the row (vocab,), before the chain."""
         return self._row.logits
 
-    # -- looked at -----------------------------------------------------------------------------
+    # -- attention ------------------------------------------------------------------------------
 
     @cached_property
     def weights(self) -> Floats:
-        """(layers, heads, positions): how much each head looked at each. A row adds up to 1.
+        """Attention weights (layers, heads, positions). A row adds up to 1.
 
-        0 where a layer with a window does not read: before ``first_seen``. A weight is not a
-        reason: what is looked at may change nothing.
+        0 before ``first_seen``. A weight is not an effect: a token with much attention may matter
+        nothing.
         """
-        return self._seen.side_by_side(self._seen.weights.values())
+        return self._decomposition.side_by_side(self._decomposition.weights.values())
 
     @cached_property
     def writes(self) -> Floats:
-        """(layers, heads, positions): the length of what each head wrote to the stream from there.
+        """(layers, heads, positions): the norm of what each head added to the stream from there.
 
         It has no sign and does not add up.
         """
         of = {part.path[-1].attrs["layer"]: part for part in self._anatomy.parts if part.path}
-        return self._seen.side_by_side(
-            [
-                attention.writes(weight, self._row.values[layer], self._seen.through(of[layer]))
-                for layer, weight in self._seen.weights.items()
-            ]
+        row, found = self._row, self._decomposition
+        return found.side_by_side(
+            attention.writes(weight, row.values[layer], found.through(of[layer]))
+            for layer, weight in found.weights.items()
         )
 
     @property
     def kv_bytes(self) -> int:
-        """Of the keys and values that the row read, which windows make fewer."""
+        """Of the keys and values that the row read; windows read fewer."""
         return self._llm.backend.kv.bytes_read(len(self.token_ids))
 
     @property
     def sinks(self) -> NDArray[np.bool_]:
-        """(layers, heads): who has more than 0.3 of its weight at the first position."""
+        """(layers, heads): whether it has more than 0.3 of its weight at the first position."""
         found: NDArray[np.bool_] = self.weights[:, :, 0] > attention.SINK
         return found
 
     @cached_property
-    def _seen(self) -> Seen:
+    def _decomposition(self) -> Decomposition:
         row, weights, total = self._row, {}, len(self.token_ids)
         interventions, unseen = self._affine, None
         if self._bound and self._bound.knocked_out:
@@ -123,17 +118,17 @@ class Look:
             missed = np.abs(mixed - row.tensors[op.out.name]).max()
             if not missed <= _NEAR * max(float(np.abs(row.values[layer]).max()), _TINY):
                 raise CutawayError(
-                    f"the weights of layer {layer} do not give what its heads gave: this is a "
-                    "mistake of cutaway's"
+                    f"the weights of layer {layer} do not give its heads' outputs: this is a bug "
+                    "in cutaway"
                 )
             weights[layer] = weight
-        return Seen(
+        return Decomposition(
             self._llm.backend, self._anatomy, row.tensors, weights, row.values, total, interventions
         )
 
     @property
     def _affine(self) -> dict[str, Affine]:
-        """What the run made of the row's tensors."""
+        """The interventions on the row's tensors."""
         widths = {name: len(tensor) for name, tensor in self._row.tensors.items()}
         return self._bound.affine(self.position, widths) if self._bound else {}
 
@@ -144,9 +139,7 @@ class Look:
         top = check_int("top", top, 1, self._trace.head.vocab_size)
         rows = self._llm.head(np.stack([self._row.tensors[n] for n in self._anatomy.stream]))
         if row_hash(rows[-1]) != self.row_hash:
-            raise CutawayError(
-                "the last layer's lens is not the row: this is a mistake of cutaway's"
-            )
+            raise CutawayError("the last layer's lens is not the row: this is a bug in cutaway")
         drawn = draws(self._llm, self._trace, self.step, rows) if self.is_as_run else None
         return lens(rows, self.step.token_id, top, drawn)
 
@@ -169,13 +162,13 @@ class Look:
             rival = self._token(rival)
         rival = check_int("rival", rival, 0, len(self._row.logits) - 1)
         if rival == chosen:
-            raise InputError("rival: this is the token that came; name another")
-        return logit_attribution(self._seen, (chosen, rival))
+            raise InputError("rival: this is the token of the step; name another")
+        return logit_attribution(self._decomposition, (chosen, rival))
 
     pushes = logit_attribution  # its earlier name
 
     def proof(self) -> str:
-        """That the row is the one on record, or that another arithmetic computed it."""
+        """A sentence: the row is the recorded one, or the reference backend computed it."""
         row, recorded = f"{self.row_hash:016x}", f"{self.step.logits_hash:016x}"
         if self.is_as_run:
             return phrase("as on record", row=row)
@@ -202,7 +195,7 @@ class Look:
         except InputError as error:
             raise InputError(f"rival: {str(error).removeprefix('token: ')}") from error
 
-    # -- anything else -------------------------------------------------------------------------
+    # -- tensors -------------------------------------------------------------------------------
 
     @property
     def names(self) -> list[str]:
@@ -217,13 +210,13 @@ class Look:
         return self._row.tensors[name]
 
     def part(self, where: str) -> NDArray[np.float32]:
-        """What was at a place, "L9", "L9.attn", "L9.mlp" or "L9.H3": for a patch elsewhere."""
+        """The activations at a place, "L9", "L9.attn", "L9.mlp" or "L9.H3": for a patch."""
         name, first, last = find(self._anatomy, where)
         return self._row.tensors[name][first:last]
 
     @cached_property
     def experts(self) -> Mapping[int, tuple[NDArray[np.int64], Floats]]:
-        """By layer that has some: those that computed the row, in order, and their shares."""
+        """By layer of a mixture: the experts that computed the row, in order, and their shares."""
         return {
             part.layer: mixture.chosen(self._row.tensors[part.op.inputs[1]], part.op)
             for part in self._anatomy.parts
@@ -232,20 +225,20 @@ class Look:
 
 
 def ids_before(trace: Trace, step: int) -> list[int]:
-    """The tokens that the row of a step saw."""
+    """The tokens up to the row of a step."""
     return [*trace.head.prompt_token_ids, *trace.output_token_ids[:step]]
 
 
 def inside(llm: LLM, trace: Trace, step: int) -> Look:
-    """Compute a step of a run on record again, with all that is in it.
+    """Compute a step of a trace again, with all its tensors.
 
     Raises InputError where the model has another vocabulary or too small a context, or the trace
-    no such step; CutawayError where the row's hash is not the one on record. The reference backend
-    computes otherwise: what it shows of a run of another is not what ran, and says so.
+    has no such step; OtherRowError where the row's hash is not the recorded one. The reference
+    backend computes other bits: its look at another backend's run is not what ran, and says so.
     """
     check_from_left("the inside of a step", trace)
     if not trace.steps:
-        raise InputError("the trace has no steps: there is nothing to look into")
+        raise InputError("the trace has no steps: there is nothing to look at")
     step = check_int("step", step, 0, len(trace.steps) - 1)
     check_vocabulary(llm, trace)
     check_room(llm, trace)

@@ -19,7 +19,7 @@ Name = Callable[[int], str]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PositionFigures:
     """A position that was read: mean weight over all heads, and the sum of their attributions."""
 
     position: int
@@ -30,7 +30,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class HeadFigures:
     """One head: its attribution, and where it looks.
 
     sink      weight of the first position; previous: of the one before the row's own
@@ -73,16 +73,16 @@ class Near:
     cosine: float
 
 
-def places(look: Look, found: LogitAttribution, name: Name) -> list[Place]:
+def places(look: Look, found: LogitAttribution, name: Name) -> list[PositionFigures]:
     """All positions, in order."""
     weight, attribution = look.weights.mean(axis=(0, 1)), found.positions.sum(axis=(0, 1))
     return [
-        Place(i, token, name(token), float(weight[i]), float(attribution[i]))
+        PositionFigures(i, token, name(token), float(weight[i]), float(attribution[i]))
         for i, token in enumerate(look.token_ids)
     ]
 
 
-def heads(look: Look, found: LogitAttribution) -> list[Head]:
+def heads(look: Look, found: LogitAttribution) -> list[HeadFigures]:
     """All of them, layer by layer."""
     return [
         _head(look, found, layer, head)
@@ -91,12 +91,12 @@ def heads(look: Look, found: LogitAttribution) -> list[Head]:
     ]
 
 
-def _head(look: Look, found: LogitAttribution, layer: int, head: int) -> Head:
+def _head(look: Look, found: LogitAttribution, layer: int, head: int) -> HeadFigures:
     weight, first = look.weights[layer, head], look.first_seen[layer]
     read = weight[first:]
     some, most = read[read > 0], int(weight.argmax())
     entropy = float(-(some * np.log(some)).sum() / np.log(len(read))) if len(read) > 1 else 0.0
-    return Head(
+    return HeadFigures(
         layer, head, float(found.heads[layer, head]), float(weight[0]),
         float(weight[-2]) if len(read) > 1 else 0.0,
         *_repeats(weight, look.token_ids), entropy, most, float(weight[most]),

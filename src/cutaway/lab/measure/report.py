@@ -1,4 +1,4 @@
-"""The whole benchmark: load, warm up, measure in turns, and one document with every figure.
+"""The whole benchmark: load, warm up, measure in turns; one document with every figure.
 
 Bytes, seconds, and rates per second throughout; shares and fractions are 0 … 1.
 """
@@ -28,12 +28,12 @@ Case = tuple[int, int]  # tokens of context, sequences
 
 
 @dataclass(frozen=True)
-class Settings:
+class BenchmarkSettings:
     """What to measure.
 
-    contexts  one stream is decoded after so many tokens, at each of them
-    batches   so many streams are decoded at once, after the first of ``contexts``
-    prompt    tokens of the prompt whose reading is timed
+    contexts  one stream is decoded at each of these lengths
+    batches   numbers of streams decoded at once, at the first of ``contexts``
+    prompt    tokens of the timed prefill
     repeats   how often, in turns; figures are medians
     quantize, kv  see ``LLM``
     """
@@ -63,7 +63,10 @@ class Settings:
 
 
 def benchmark(
-    model: str | None = None, settings: Settings = Settings(), *, progress: bool = True
+    model: str | None = None,
+    settings: BenchmarkSettings = BenchmarkSettings(),
+    *,
+    progress: bool = True,
 ) -> dict[str, Any]:
     """Measure a model on this machine. InputError where the settings do not fit the model."""
     path = hub.resolve(model, progress=progress)
@@ -96,7 +99,7 @@ def benchmark(
     }
 
 
-def _check_room(llm: LLM, settings: Settings) -> None:
+def _check_room(llm: LLM, settings: BenchmarkSettings) -> None:
     """InputError for what the model's context cannot hold: the engine would wait for ever."""
     limit = llm.model.context
     longest = max(settings.prompt, *(runs.longest(*case) for case in settings.cases))
@@ -120,7 +123,7 @@ def _check_room(llm: LLM, settings: Settings) -> None:
             )
 
 
-def _turn(llm: LLM, rng: np.random.Generator, settings: Settings) -> dict[Any, runs.Steps]:
+def _turn(llm: LLM, rng: np.random.Generator, settings: BenchmarkSettings) -> dict[Any, runs.Steps]:
     """Every measurement once."""
     turn: dict[Any, runs.Steps] = {"prefill": runs.prefill(llm, rng, settings.prompt)}
     return turn | {case: runs.decode(llm, rng, *case) for case in settings.cases}
@@ -134,7 +137,7 @@ def _probe(llm: LLM, file: ModelFile, costs: Costs) -> Probe:
     return Probe(backend.threads, backend.tier, buffer, file, largest)
 
 
-def _machine(llm: LLM, probe: Probe, settings: Settings) -> dict[str, Any]:
+def _machine(llm: LLM, probe: Probe, settings: BenchmarkSettings) -> dict[str, Any]:
     backend: Any = llm.backend
     return {
         "processors": os.cpu_count(),
@@ -152,7 +155,7 @@ def _machine(llm: LLM, probe: Probe, settings: Settings) -> dict[str, Any]:
 
 
 def _prefill(
-    costs: Costs, probe: Probe, settings: Settings, steps: list[runs.Steps]
+    costs: Costs, probe: Probe, settings: BenchmarkSettings, steps: list[runs.Steps]
 ) -> dict[str, Any]:
     tokens = settings.prompt
     ttft, plan = (median(t for s in steps for t in part(s)) for part in (_steps, _plan))
@@ -202,7 +205,7 @@ def _plan(steps: runs.Steps) -> list[float]:
     return steps.plan
 
 
-def _memory(costs: Costs, settings: Settings, file_bytes: int) -> dict[str, Any]:
+def _memory(costs: Costs, settings: BenchmarkSettings, file_bytes: int) -> dict[str, Any]:
     """Read before the probe takes memory of its own."""
     stored = costs.kv.bytes_stored
     kv = max(batch * stored(context + runs.STEPS) for context, batch in settings.cases)

@@ -37,7 +37,7 @@ Part = tuple[int, Iterable[int], list[int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class BitsCheck:
     """One way of computing the text, beside the plain one.
 
     rows: logit rows compared; differing: bits that differ in them, of rows · vocab · 32
@@ -146,7 +146,7 @@ def checks(
     tiers: Sequence[str],
     threads: Sequence[int] = THREADS,
     attention: str | int = "causal",
-) -> Iterator[Check]:
+) -> Iterator[BitsCheck]:
     """Every check in turn, each as soon as it is done.
 
     load: gives a backend whose KV blocks fit its context, asked for one at a time
@@ -171,7 +171,7 @@ def checks(
         yield _check("instruction set", tier, text.run(backend, cuts), plain)
 
 
-def _one_backend(text: Sample, backend: Backend, plain: Logits) -> Iterator[Check]:
+def _one_backend(text: Sample, backend: Backend, plain: Logits) -> Iterator[BitsCheck]:
     """How the text is cut, beside whom it is computed, and where it lies."""
     tokens, blocks = text.tokens, len(text.blocks)
     for rows in ROWS_PER_CALL if text.attention != "bidirectional" else ():
@@ -195,8 +195,8 @@ def _one_backend(text: Sample, backend: Backend, plain: Logits) -> Iterator[Chec
     yield replace(found, control=True)
 
 
-def _check(varied: str, value: object, logits: Logits, plain: Logits) -> Check:
-    return Check(varied, str(value), len(plain), differing_bits(logits, plain))
+def _check(varied: str, value: object, logits: Logits, plain: Logits) -> BitsCheck:
+    return BitsCheck(varied, str(value), len(plain), differing_bits(logits, plain))
 
 
 def neighbours(

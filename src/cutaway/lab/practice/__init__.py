@@ -4,7 +4,7 @@ Knows exercises and the arithmetic behind each. Whatever is right here is what
 ``cutaway.sampling`` did: nothing is sampled a second way. Refuses to know terminals.
 """
 
-from cutaway.lab.practice.answers import Numbers, Token, Verdict
+from cutaway.lab.practice.answers import Numbers, TokenAnswer, Verdict
 from cutaway.lab.practice.cells import SAMPLE_CELLS, Cells, cell_exercises, cells_of_trace
 from cutaway.lab.practice.exercises import TOPICS, Exercise, comparison, exercises
 from cutaway.lab.practice.start import SAMPLE, Origin, Start, from_trace, from_values
@@ -21,7 +21,7 @@ __all__ = [
     "Origin",
     "Start",
     "Table",
-    "Token",
+    "TokenAnswer",
     "Verdict",
     "cell_exercises",
     "cells_of_trace",

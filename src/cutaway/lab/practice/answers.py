@@ -85,7 +85,7 @@ class Numbers:
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
+class TokenAnswer:
     """One of the tokens, by its name or its number in the table, which begins at 1."""
 
     names: tuple[str, ...]
@@ -114,7 +114,7 @@ class Token:
         raise InputError(f"write a token of the table, or its number, 1 to {len(self.names)}")
 
 
-Answer = Numbers | Token
+Answer = Numbers | TokenAnswer
 
 
 def _bare(text: str) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 
 from cutaway.engine.canvas import Figures, Rule, make_canvas
 from cutaway.errors import InputError
-from cutaway.lab.practice.answers import BITS, COUNT, Numbers, Token
+from cutaway.lab.practice.answers import BITS, COUNT, Numbers, TokenAnswer
 from cutaway.lab.practice.exercises import Exercise
 from cutaway.lab.practice.start import TOKENS, shortened, step_of, visible
 from cutaway.lab.practice.tables import Block, Table, number, numbered
@@ -181,7 +181,7 @@ def _next(cells: Cells, rule: Rule, words: str, hint: str, name: str) -> Exercis
         f"One cell a pass; {words}. Which cell is revealed next? Name it by its likeliest token or "
         "its number.",
         _given(cells),
-        Token(cells.best, row),
+        TokenAnswer(cells.best, row),
         hint,
         (
             numbered(cells.best, shown),

@@ -12,7 +12,7 @@ from typing import Any
 
 from cutaway.errors import InputError
 from cutaway.lab.practice import tables
-from cutaway.lab.practice.answers import BITS, SHARE, Answer, Numbers, Token, Unit
+from cutaway.lab.practice.answers import BITS, SHARE, Answer, Numbers, TokenAnswer, Unit
 from cutaway.lab.practice.outcome import COLD, HOT, WAYS, K, Outcome, P, draws, outcome
 from cutaway.lab.practice.start import Start
 from cutaway.lab.practice.tables import Block, Table, column, number, table
@@ -127,7 +127,7 @@ def _top_p(start: Start) -> Exercise:
         f"Top-p {P:g} adds up the probabilities from the likeliest down until they make {P:g} or "
         "more, and removes the others. Which token is the last to stay?",
         table(start, known),
-        Token(start.names, last),
+        TokenAnswer(start.names, last),
         f"the sum before it is below {P:g}; with it, it is not.",
         (
             table(start, known | {"sum": tables.shares(start, sums), "": fates}, rows=pure.shares),
@@ -168,7 +168,7 @@ def _greedy(start: Start) -> Exercise:
         "greedy",
         "Greedy, which is temperature 0: which token comes next?",
         tables.given(start),
-        Token(start.names, pick),
+        TokenAnswer(start.names, pick),
         "there is no luck in it.",
         (f"The largest z wins: {start.names[pick]}.",),
     )
@@ -181,7 +181,7 @@ def _sampling(start: Start) -> Exercise:
         "Pure sampling: each token has its luck, and the largest z + luck wins. Which token comes "
         "next?",
         tables.given(start, luck=True),
-        Token(start.names, made.pick),
+        TokenAnswer(start.names, made.pick),
         "add the two columns.",
         (
             tables.drawing(start, made),
@@ -203,7 +203,7 @@ def _again(topic: str, way: str) -> Callable[[Start], Exercise]:
             topic,
             f"{way.capitalize()} and the same luck: which token comes next?",
             tables.given(start, luck=True),
-            Token(start.names, made.pick),
+            TokenAnswer(start.names, made.pick),
             "divide z by the temperature, then add luck, which is not divided."
             if topic == "temperature"
             else "the largest z + luck among those that stay.",

@@ -28,7 +28,7 @@ _LARGEST_LOGIT = 1e4  # times what any model says; differences must stay float32
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RunStep:
     """The step of a run that a start was taken from.
 
     left_out   probability, under the model, of all the tokens that the start leaves out
@@ -76,7 +76,7 @@ class Start:
     logits: tuple[float, ...]
     seed: int
     position: int
-    run: Run | None = None
+    run: RunStep | None = None
 
     @property
     def luck(self) -> dict[int, float]:
@@ -172,12 +172,12 @@ def _handful(ranked: Sequence[int], is_drawn: Sequence[bool]) -> list[int]:
     return [*ranked[: TOKENS - len(drawn)], *drawn]
 
 
-def _run(start: Start, origin: Origin) -> Run:
+def _run(start: Start, origin: Origin) -> RunStep:
     if not isfinite(origin.log_sum_exp):
         raise InputError(f"log_sum_exp must be a finite number, not {origin.log_sum_exp}")
     mass = sum(exp(min(logit - origin.log_sum_exp, 0.0)) for logit in start.logits)
     step = check_int("step", origin.step, 0)
-    return Run(step, max(0.0, 1 - mass), origin.chain, visible(origin.drawn))
+    return RunStep(step, max(0.0, 1 - mass), origin.chain, visible(origin.drawn))
 
 
 def step_of(trace: Trace, index: int | None) -> Step:

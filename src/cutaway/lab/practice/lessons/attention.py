@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from cutaway.lab.practice.answers import Token
+from cutaway.lab.practice.answers import TokenAnswer
 from cutaway.lab.practice.exercises import Exercise
 from cutaway.lab.practice.lessons.scene import Scene
 from cutaway.lab.practice.tables import number, numbered
@@ -34,7 +34,7 @@ def _most_weight(scene: Scene, parts: "list[AblatedPart]") -> Exercise:
         f"Each of {sinks.size} heads shared its attention among the {len(scene.ids)} tokens "
         "before the step. Which of these did they look at most, on average?",
         numbered(names, {"position": places}),
-        Token(names, max(range(len(parts)), key=lambda row: parts[row].weight)),
+        TokenAnswer(names, max(range(len(parts)), key=lambda row: parts[row].weight)),
         "a head must look somewhere, also where it needs nothing.",
         (
             numbered(names, {"position": places, "weight": _weights(parts)}),
@@ -57,7 +57,7 @@ def _most_lost(scene: Scene, parts: "list[AblatedPart]") -> Exercise:
         f"{scene.token} and away from {scene.name(found.rival)}. Now each token is deleted, "
         f"and the text run again. Without which does {scene.token} lose most?",
         numbered(names, columns),
-        Token(names, max(range(len(parts)), key=lambda row: parts[row].effect)),
+        TokenAnswer(names, max(range(len(parts)), key=lambda row: parts[row].effect)),
         "which of them says most about what may follow?",
         (
             numbered(names, columns | {"log p lost": lost, "luck draws": drawn}),

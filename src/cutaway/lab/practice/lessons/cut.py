@@ -3,14 +3,14 @@
 from typing import TYPE_CHECKING
 
 from cutaway.errors import InputError
-from cutaway.lab.practice.answers import Token
+from cutaway.lab.practice.answers import TokenAnswer
 from cutaway.lab.practice.exercises import Exercise
 from cutaway.lab.practice.lessons.scene import Scene
 from cutaway.lab.practice.tables import Table, number, numbered
 
 if TYPE_CHECKING:
-    from cutaway.lab.inside.draw import Redraw
-    from cutaway.lab.inside.summary import Head
+    from cutaway.lab.inside.redraw import Redraw
+    from cutaway.lab.inside.summary import HeadFigures
 
 _HEADS = 5
 _LITTLE = 0.05  # of the attribution: as good as nothing
@@ -20,7 +20,7 @@ _ALIKE = (0.8, 1.25)  # times the attribution: about as much
 
 def lesson(scene: Scene) -> list[Exercise]:
     """How much of the lead is lost without the head of the largest attribution?"""
-    from cutaway.lab.inside.draw import Redraw
+    from cutaway.lab.inside.redraw import Redraw
     from cutaway.lab.inside.summary import heads
 
     look, found = scene.look, scene.attribution
@@ -40,7 +40,7 @@ def lesson(scene: Scene) -> list[Exercise]:
             "output at this step becomes 0, and the layers after it run again. How much of the "
             f"lead of {token} is lost?",
             numbered(CHOICES, {}),
-            Token(CHOICES, judged(most[0].attribution, most[1])),
+            TokenAnswer(CHOICES, judged(most[0].attribution, most[1])),
             "the layers after the head read a stream without it.",
             (
                 Table(
@@ -75,7 +75,7 @@ def judged(attribution: float, lost: float) -> int:
     return bounds.index(True)
 
 
-def _cut(scene: Scene, head: "Head", redraw: "Redraw | None") -> tuple[float, float, str]:
+def _cut(scene: Scene, head: "HeadFigures", redraw: "Redraw | None") -> tuple[float, float, str]:
     """What is lost of the lead where the head is cut at this step and everywhere; what is drawn."""
     from cutaway.engine.interventions import scale
     from cutaway.lab.rerun.request import bound
@@ -94,5 +94,5 @@ def _cut(scene: Scene, head: "Head", redraw: "Redraw | None") -> tuple[float, fl
     return before * (lead - here), before * (lead - all_), drawn
 
 
-def _called(head: "Head") -> str:
+def _called(head: "HeadFigures") -> str:
     return f"L{head.layer}.H{head.head}"

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from cutaway.errors import InputError
-from cutaway.lab.practice.answers import Token
+from cutaway.lab.practice.answers import TokenAnswer
 from cutaway.lab.practice.exercises import Exercise
 from cutaway.lab.practice.lessons.scene import Scene
 from cutaway.lab.practice.tables import Table, number, numbered
@@ -11,7 +11,7 @@ from cutaway.trace.figures import percent, probability
 
 if TYPE_CHECKING:
     from cutaway.api.llm import LLM
-    from cutaway.lab.inside.summary import Head
+    from cutaway.lab.inside.summary import HeadFigures
 
 _NAME = "Zorblat Quixnor"
 TEXT = f"In the harbour lived {_NAME}, who mended nets. Every morning {_NAME}"
@@ -37,7 +37,7 @@ def lesson(scene: Scene) -> list[Exercise]:
             f"last token is {last}. Of {look.sinks.size} heads, {_called(best[0])} knows best how "
             "such a thing goes on. Which token does it look at most? Write its number.",
             numbered(names, {}),
-            Token(names, best[0].most),
+            TokenAnswer(names, best[0].most),
             f"what followed {last} the first time?",
             (
                 numbered(names, {f"weight of {_called(best[0])}": [*map(percent, weights)]}),
@@ -66,15 +66,15 @@ def repeated(llm: "LLM") -> tuple[Scene, int]:
 
     InputError where the model has no token twice in the name.
     """
-    from cutaway.lab.inside import written
+    from cutaway.lab.inside import unrecorded_trace
 
     ids = llm.tokenize(TEXT)
     for end in range(len(ids) - 1, len(ids) // 2, -1):
         for at in range(end - 2, -1, -1):
             if ids[at : at + 2] == ids[end - 1 : end + 1]:
-                return Scene(llm, written(llm, ids[:end], [ids[end]], 0), 0), at + 1
+                return Scene(llm, unrecorded_trace(llm, ids[:end], [ids[end]], 0), 0), at + 1
     raise InputError(f"topic induction: {llm.name} cuts the same name into other tokens each time")
 
 
-def _called(head: "Head") -> str:
+def _called(head: "HeadFigures") -> str:
     return f"L{head.layer}.H{head.head}"

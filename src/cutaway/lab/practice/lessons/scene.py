@@ -111,11 +111,13 @@ def scene(
 
     No run: that of ``TEXT``, with this seed or the sample's. InputError where there is no step.
     """
-    from cutaway.lab.inside import written
+    from cutaway.lab.inside import unrecorded_trace
 
     if trace is not None:
         return Scene(llm, trace, step_of(trace, index).index)
     ids, seed = llm.tokenize(TEXT), _SEED if seed is None else seed
     settings: dict[str, Any] = {"seed": seed, "max_tokens": 1, "ignore_eos": True}
     done = llm.generate(ids, **settings)
-    return Scene(llm, written(llm, ids, done.token_ids, 0, settings=settings), 0, own=False)
+    return Scene(
+        llm, unrecorded_trace(llm, ids, done.token_ids, 0, settings=settings), 0, own=False
+    )

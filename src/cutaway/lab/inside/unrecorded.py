@@ -1,7 +1,4 @@
-"""A text that is on no record, as far as a look needs one: token ids, and how they were drawn.
-
-Knows what stands in a trace. Refuses to know where the text comes from.
-"""
+"""A trace, as far as a look needs one, of a text that was not recorded: from its token ids."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -23,7 +20,7 @@ _HEX = 16  # digits of a row's hash
 _OTHER = ("watch",)  # what a trace calls the request's "track"
 
 
-def written(
+def unrecorded_trace(
     llm: LLM,
     prompt: Sequence[int],
     generated: Sequence[int],
@@ -38,15 +35,15 @@ def written(
 
     settings  keywords of ``generate``, the seed too, with which it was drawn; None: the draw is
               not repeated
-    drawn     what was drawn at this step, where another token was given
+    drawn     what was drawn at this step, if another token was forced
     row       the hash of the step's logits, as a trace has it; None: whatever they are
     interventions  those of the run, as for ``generate``
 
-    Raises InputError for what cannot be.
+    Raises InputError naming the field.
     """
     ids = _ids("prompt", prompt, llm), _ids("generated", generated, llm)
     if not all(ids):
-        raise InputError(f"{'generated' if ids[0] else 'prompt'} is empty: there is no step in it")
+        raise InputError(f"{'generated' if ids[0] else 'prompt'} is empty: it has no step")
     step = check_int("step", step, 0, len(ids[1]) - 1)
     count, room = len(ids[0]) + step + 1, llm.model.context
     if count > room:
@@ -100,9 +97,9 @@ def _settings(given: Mapping[str, Any] | None) -> Mapping[str, Any]:
 
 
 def _check(llm: LLM, head: Head) -> None:
-    """InputError for settings that no run has."""
+    """InputError for unknown settings."""
     if unknown := head.params.keys() - {*llm.parse_options({}).settings(0), *_OTHER}:
-        raise InputError(f"settings: there is none of the name {min(unknown)!r:.40}")
+        raise InputError(f"settings: unknown name {min(unknown)!r:.40}")
     try:
         llm.parse_options(settings_of(head) | {"forced": ()})
     except InputError as error:

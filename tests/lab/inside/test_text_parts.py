@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cutaway.lab.inside.units import BY, units
+from cutaway.lab.inside.text_parts import BY, text_parts
 
 
 def parts(text, by):
     """Of a text with a token for each byte."""
     data = text.encode()
     pieces = [bytes([byte]) for byte in data]
-    return [data[part.start : part.stop].decode() for part in units(pieces, by)]
+    return [data[part.start : part.stop].decode() for part in text_parts(pieces, by)]
 
 
 @pytest.mark.parametrize(
@@ -50,12 +50,12 @@ def test_parts_are_the_text(text, by):
 )
 def test_a_token_goes_where_its_first_byte_is(pieces, by):
     """Whatever bytes there are, and however they are cut."""
-    found = units(pieces, by)
+    found = text_parts(pieces, by)
     assert [i for part in found for i in part] == [*range(len(pieces))]
     home = {i: n for n, part in enumerate(found) for i in part}
     singles = [p[n : n + 1] for p in pieces for n in range(len(p) or 1)]  # b"" stays one
     firsts = accumulate((len(p) or 1 for p in pieces), initial=0)
-    of_byte = {i: n for n, part in enumerate(units(singles, by)) for i in part}
+    of_byte = {i: n for n, part in enumerate(text_parts(singles, by)) for i in part}
     if by == "token":
         assert len(found) == len(pieces)
         return
@@ -65,6 +65,6 @@ def test_a_token_goes_where_its_first_byte_is(pieces, by):
 
 
 def test_a_token_without_bytes_divides_the_text():
-    assert units([b"a", b"", b"", b"b", b"c"], "sentence") == [
+    assert text_parts([b"a", b"", b"", b"b", b"c"], "sentence") == [
         range(1), range(1, 2), range(2, 3), range(3, 5)
     ]  # fmt: skip

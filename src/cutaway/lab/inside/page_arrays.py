@@ -1,7 +1,6 @@
-"""A look for pages: what is drawn and told of it, as arrays in one small safetensors file.
+"""A look for pages: the arrays that they draw, in one small safetensors file.
 
-A weight takes a byte, of its square root: ``scale`` says how. All else is what ``summary`` says, as
-float32. Refuses to know what a page looks like.
+A weight is a byte, of its square root; everything else is that of ``summary``, in float32.
 """
 
 import json
@@ -16,13 +15,13 @@ from cutaway.files.weights.safetensors_writer import parts
 from cutaway.lab.inside.lens import Lens
 from cutaway.lab.inside.logit_attribution import LogitAttribution
 from cutaway.lab.inside.look import Look
-from cutaway.lab.inside.summary import Head, Name, described, heads
+from cutaway.lab.inside.summary import HeadFigures, Name, described, heads
 
 SCALE = 255
 """A byte b of ``maps.weights`` is the weight (b / 255) ** 2, to the nearest b."""
 MOST = 8
 """Positions of a head given in full, by weight and by attribution."""
-FIGURES = tuple(name for name in Head.__annotations__ if name not in ("layer", "head"))
+FIGURES = tuple(name for name in HeadFigures.__annotations__ if name not in ("layer", "head"))
 """What ``heads`` holds, in this order."""
 
 Arrays = dict[str, NDArray[Any]]
@@ -38,21 +37,21 @@ def to_bytes(
     look: Look,
     found: LogitAttribution,
     lens: Lens | None,
-    told: Mapping[str, str],
+    header: Mapping[str, str],
     *,
     with_maps: bool = True,
 ) -> bytes:
-    """The whole file. told: what ``about`` says, and more."""
-    return b"".join(parts(packed(look, found, lens, with_maps=with_maps), told))
+    """The whole file. header: of ``about``, and more."""
+    return b"".join(parts(page_arrays(look, found, lens, with_maps=with_maps), header))
 
 
-def packed(
+def page_arrays(
     look: Look, found: LogitAttribution, lens: Lens | None, *, with_maps: bool = True
 ) -> Arrays:
-    """Of a step; ``docs/inside.md`` names them. Without maps those told in full are all weights."""
-    told = [asdict(head) for head in heads(look, found)]
+    """Arrays of a step; ``docs/inside.md`` names them. Without maps only the largest weights."""
+    every = [asdict(head) for head in heads(look, found)]
     shape = found.heads.shape
-    figures = [np.array([one[name] for one in told]).reshape(shape) for name in FIGURES]
+    figures = [np.array([one[name] for one in every]).reshape(shape) for name in FIGURES]
     made: Arrays = {
         "places": np.stack([look.weights.mean(axis=(0, 1)), found.positions.sum(axis=(0, 1))]),
         "heads": np.stack(figures),
@@ -79,7 +78,7 @@ def packed(
 def about(
     look: Look, found: LogitAttribution, lens: Lens | None, name: Name, *, trace: str, model: str
 ) -> dict[str, str]:
-    """What the file says of them: ``summary.described``, figures, and the words that it names."""
+    """The file's header: ``summary.described``, figures, and names of tokens."""
     tokens = {found.token, found.rival}
     extra: dict[str, Any] = {"kv_bytes": look.kv_bytes, "sinks": int(look.sinks.sum())}
     if lens is not None:
@@ -94,8 +93,8 @@ def about(
         for layer, one in look.experts.items()
     }
     extra["names"] = {token: name(token) for token in sorted(tokens)}
-    written = {key: json.dumps(value, ensure_ascii=False) for key, value in extra.items()}
-    return described(look, found, trace, model) | written
+    figures = {key: json.dumps(value, ensure_ascii=False) for key, value in extra.items()}
+    return described(look, found, trace, model) | figures
 
 
 def _pairs(one: tuple[NDArray[np.int64], NDArray[np.float64]]) -> list[tuple[int, float]]:

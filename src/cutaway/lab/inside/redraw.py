@@ -1,8 +1,4 @@
-"""What a step's chain and luck make of other rows of logits.
-
-Knows how the engine asks for a draw, and has it ask again. Refuses to know where the rows come
-from.
-"""
+"""What a step's chain, constraint and luck draw from other rows of logits."""
 
 from dataclasses import dataclass
 
@@ -29,16 +25,16 @@ def draws(llm: LLM, trace: Trace, step: Step, rows: Logits) -> list[int] | None:
 
 @dataclass(frozen=True)
 class Redraw:
-    """The draw of one step, with its chain, constraint and luck, its history as it was."""
+    """The draw of one step, with its chain, constraint, luck and history."""
 
     draw: RowDraw
 
     @classmethod
     def of(cls, llm: LLM, trace: Trace, step: Step, own: Logits) -> "Redraw | None":
-        """Of a step and its row; None where the row does not give what is on record.
+        """Of a step and its row; None where the row does not give the recorded token.
 
-        That is where the run had processors, a check took tokens back, or nobody knows what was
-        drawn.
+        That is so where the run had processors, a check took tokens back, or the drawn token is
+        unknown.
         """
         draw = None if step.sampled_id < 0 else _draw(llm, trace, step)
         again = None if draw is None else cls(draw)
@@ -53,7 +49,7 @@ class Redraw:
 def _draw(llm: LLM, trace: Trace, step: Step) -> RowDraw | None:
     try:
         settings = settings_of(trace.head) | {"forced": ()}
-    except InputError:  # of functions, which no trace holds
+    except InputError:  # of functions, which a trace cannot have
         return None
     prompt, written = list(trace.head.prompt_token_ids), trace.output_token_ids[: step.index]
     prepared = prepare(llm, prompt, llm.parse_options(settings))

@@ -1,7 +1,7 @@
 """A text in parts: its tokens, words, lines or sentences, each of whole tokens.
 
-A token goes where its first byte is. One without bytes, such as a control token, is a part of its
-own, and the text is divided there. Knows bytes. Refuses to know models.
+A token belongs to the part of its first byte. One without bytes, such as a control token, is a part
+of its own, and the text is divided there.
 """
 
 import re
@@ -26,7 +26,7 @@ _PARTS = {
 }
 
 
-def units(pieces: Sequence[bytes], by: str) -> list[range]:
+def text_parts(pieces: Sequence[bytes], by: str) -> list[range]:
     """The positions of each part of a text whose tokens have these bytes, in order; by: of BY."""
     if by == "token":
         return [range(i, i + 1) for i in range(len(pieces))]

@@ -1,9 +1,8 @@
-"""One row's tensors, and the functions of the stream that they make linear.
+"""One row's tensors, and logits as linear functions of what was added to the residual stream.
 
-Everything behind the stream is taken as it was at this step: the last norm's size, and the size of
-norms behind attention, are constants. Then a logit is a sum over what was added to the stream, and
-each part of it one over heads, positions or experts. Each sum is checked.
-Refuses to know which tokens are asked about, and how the row was found.
+The sizes that the last norm and the norms after attention divided by are taken as constants. Then a
+logit is a sum over what was added to the stream, and each addend one over heads, positions or
+experts. Each sum is checked.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,20 +22,20 @@ from cutaway.lab.inside import attention, mixture
 
 Floats = NDArray[np.float64]
 NEAR = 2e-6
-"""By how much of its terms' sizes a sum in float32 may be off."""
+"""The error of a sum in float32, as a share of its terms' absolute sum."""
 _STEP = 2.0**-24  # half the distance between 1 and the next float32
-_NEAR_POSITIONS = 4e-5  # as NEAR: weights are computed again, and their exponentials are others
+_NEAR_POSITIONS = 4e-5  # as NEAR: weights are recomputed with other exponentials
 
 
 class Direction(NamedTuple):
-    """A function of a tensor, x ↦ along · x + constant, and what rounding added to it."""
+    """A linear function of a tensor, x ↦ along · x + constant, and what rounding added."""
 
     along: Floats
     constant: float = 0.0
     rounding: float = 0.0
 
 
-class OfLayer(NamedTuple):
+class LayerAttribution(NamedTuple):
     """A layer's attention: attributions (heads,) and (heads, positions), and what rounding did."""
 
     heads: Floats
@@ -45,11 +44,11 @@ class OfLayer(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Seen:
+class Decomposition:
     """One row's tensors by name, with the attention weights and values of each layer it read.
 
     length   of the text; a layer with a window has weights and values of fewer positions
-    interventions  by tensor: what the run made of it before anything read it
+    interventions  by tensor: a · x + b, which the run applied before anything read it
     """
 
     backend: Backend
@@ -64,20 +63,18 @@ class Seen:
         return self.tensors[name].astype(np.float64)
 
     def side_by_side(self, layers: Iterable[Floats]) -> Floats:
-        """Of all positions (layers, heads, length), where each layer has those that it reads."""
+        """(layers, heads, length), of layers that have only the positions that they read."""
         return np.array([np.pad(x, ((0, 0), (self.length - x.shape[1], 0))) for x in layers])
 
     # -- checks --------------------------------------------------------------------------------
 
     def add_up(self) -> None:
-        """CutawayError unless the parts are all that the stream is made of, number by number."""
+        """CutawayError unless the parts add up to the stream, number by number."""
         each = [self.reach(part) * self.given(part) for part in self.anatomy.parts]
         each += self.put_in.values()
         bound = 2 * len(each) * _STEP * np.abs(each).sum(axis=0)  # of float32, in any order
         if not (np.abs(np.sum(each, axis=0) - self[self.anatomy.chosen.out.name]) <= bound).all():
-            raise CutawayError(
-                "the parts do not add up to the stream: this is a mistake of cutaway's"
-            )
+            raise CutawayError("the parts do not add up to the stream: this is a bug in cutaway")
 
     # -- interventions ---------------------------------------------------------------------------
 
@@ -108,23 +105,23 @@ class Seen:
                 found[f"L{i - 1}.intervention"] = made.added
         return found
 
-    def _unchanged(self, name: str, behind: Direction) -> Direction:
-        """The same function of what a tensor was before it was changed."""
+    def _before_intervention(self, name: str, after: Direction) -> Direction:
+        """The same function of a tensor before its intervention."""
         if name not in self.interventions:
-            return behind
+            return after
         made = self.interventions[name]
-        constant = behind.constant + float(behind.along @ made.added)
-        return behind._replace(along=behind.along * made.factor, constant=constant)
+        constant = after.constant + float(after.along @ made.added)
+        return after._replace(along=after.along * made.factor, constant=constant)
 
     def _of_op(self, here: Direction, part: Part) -> Direction:
-        """From what is added to the stream to what the part's op gave."""
-        before = self._unchanged(self.anatomy.added[part.name], here)
+        """From what is added to the stream to the output of the part's op."""
+        before = self._before_intervention(self.anatomy.added[part.name], here)
         return before._replace(along=before.along * self.anatomy.factor_within(part))
 
     # -- from the stream to logits ---------------------------------------------------------------
 
-    def behind_stream(self, pair: tuple[int, int]) -> tuple[Direction, float]:
-        """From the stream to the difference of two logits; and the size of the terms of both."""
+    def after_stream(self, pair: tuple[int, int]) -> tuple[Direction, float]:
+        """From the stream to the difference of two logits; and the absolute sum of its terms."""
         head, norm = self.anatomy.head, self.anatomy.norm
         first, second = (self._row_of(head, token) for token in pair)
         bias = 0.0
@@ -137,23 +134,23 @@ class Seen:
         rounding = float((stored[0] - stored[1]) @ self._rounding(head))
         return self._before_norm(norm, Direction(first - second, bias, rounding)), size
 
-    def attention(self, here: Direction, part: Part) -> OfLayer:
+    def attention(self, here: Direction, part: Part) -> LayerAttribution:
         """Attributions of a layer's heads; CutawayError where they do not add up to the part."""
         attend, given = part.path[-1], self.given(part)
         layer, heads = attend.attrs["layer"], attend.attrs["heads"]
-        behind = self._behind_attention(self._of_op(here, part), part)
-        mixed = self._unchanged(attend.out.name, behind._replace(constant=0.0))
-        along = behind.along.reshape(heads, -1)
+        after = self._after_attention(self._of_op(here, part), part)
+        mixed = self._before_intervention(attend.out.name, after._replace(constant=0.0))
+        along = after.along.reshape(heads, -1)
         terms = along * self[attend.out.name].reshape(heads, -1)
         by_head = terms.sum(axis=-1)
         directions = mixed.along.reshape(heads, -1)
         positions = attention.along(self.weights[layer], self.values[layer], directions)
         size = float(np.abs(terms).sum() + np.abs(here.along * given).sum())
-        whole = float(by_head.sum()) + behind.constant + behind.rounding
+        whole = float(by_head.sum()) + after.constant + after.rounding
         near(whole, float(here.along @ given), NEAR * size, f"the heads of {part.name}")
         sums = float(positions.sum()) + mixed.constant, float(by_head.sum())
         near(*sums, _NEAR_POSITIONS * size, f"the positions of {part.name}")
-        return OfLayer(by_head, positions, behind.rounding)
+        return LayerAttribution(by_head, positions, after.rounding)
 
     def experts(self, here: Direction, part: Part) -> dict[int, float]:
         """Attributions of experts; CutawayError where they do not add up to the part."""
@@ -173,8 +170,8 @@ class Seen:
         )
         return found
 
-    def _behind_attention(self, here: Direction, part: Part) -> Direction:
-        """From what heads give to the same, through their matrix and what follows that."""
+    def _after_attention(self, here: Direction, part: Part) -> Direction:
+        """From the heads' outputs to the same, through the output matrix and what follows it."""
         for op in part.path[:-1]:
             if op.kind == "scale":
                 here = here._replace(along=here.along * op.attrs["factor"])
@@ -188,14 +185,14 @@ class Seen:
                 here = self._before_norm(op, here)
         return here
 
-    def _before_norm(self, norm: Op, behind: Direction) -> Direction:
-        """The same function of what a norm reads, whose size stays as it was."""
-        along = behind.along * self._over_size(norm)
+    def _before_norm(self, norm: Op, after: Direction) -> Direction:
+        """The same function of a norm's input, whose size is a constant."""
+        along = after.along * self._over_size(norm)
         if norm.kind == "rms_norm":
-            return behind._replace(along=along)
+            return after._replace(along=along)
         bias = self.backend.weight(norm.weights["bias"]).astype(np.float64)
-        constant = behind.constant + float(behind.along @ bias)
-        return Direction(along - along.mean(), constant, behind.rounding)
+        constant = after.constant + float(after.along @ bias)
+        return Direction(along - along.mean(), constant, after.rounding)
 
     def through(self, part: Part) -> Floats:
         """The matrix through which a layer's heads write to the stream: (hidden, heads · dim)."""
@@ -215,7 +212,7 @@ class Seen:
     # -- weights ---------------------------------------------------------------------------------
 
     def _over_size(self, norm: Op) -> Floats:
-        """A norm's weights, over the size of what it read."""
+        """A norm's weights, divided by the size of its input."""
         x = self[norm.inputs[0]]
         x = x - x.mean() if norm.kind == "layer_norm" else x
         weight = self.backend.weight(norm.weights["weight"]).astype(np.float64)
@@ -245,7 +242,7 @@ class Seen:
         return self.backend.weight(op.weights["bias"], *op.attrs["rows"]).astype(np.float64)
 
     def _rounding(self, op: Op) -> Floats:
-        """What a matrix reads instead of its input, less the input, which its adapter reads."""
+        """The rounded input that a matrix reads, less the exact one, which its adapter reads."""
         x = self.tensors[op.inputs[0]]
         read = self.backend.as_read(op.weights["weight"], x[None])[0]
         added: Floats = read.astype(np.float64) - x
@@ -253,9 +250,8 @@ class Seen:
 
 
 def near(found: float, expected: float, bound: float, what: str) -> None:
-    """CutawayError where a sum is not what it is a sum of."""
+    """CutawayError where a sum is off by more than ``bound``."""
     if not abs(found - expected) <= bound:
         raise CutawayError(
-            f"{what} add up to {found:.6f} and not to {expected:.6f}: this is a mistake of "
-            "cutaway's"
+            f"{what} add up to {found:.6f} and not to {expected:.6f}: this is a bug in cutaway"
         )
