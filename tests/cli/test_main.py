@@ -220,7 +220,6 @@ def test_help_imports_no_command():
         "cutaway.cli.terminal",
         "cutaway.cli.terminal.streams",
         "cutaway.errors",
-        "cutaway.base",
         "cutaway.base.progress",
         "cutaway.base.system",
     }

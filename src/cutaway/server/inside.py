@@ -56,8 +56,8 @@ class StepOfText(Body):
     step: int = Field(description="which of them: 0 is the first after the prompt")
     rival: int | str | None = Field(
         None,
-        description="the token, as id or text, that the one that came is held against; left out: "
-        "the likeliest other",
+        description="the token, as id or text, to compare the step's token with; left out: the "
+        "likeliest other",
     )
     row: str | None = Field(
         None,

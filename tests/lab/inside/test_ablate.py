@@ -283,5 +283,5 @@ def test_what_cannot_be_asked(opened, traces, tmp_path):
         ablate(llm, short, 0)
     with pytest.raises(InputError, match="the first token stays"):
         ablate(llm, short, 0, how="other")
-    with pytest.raises(InputError, match="nothing else sees the last token"):
+    with pytest.raises(InputError, match="only the last token is left"):
         ablate(llm, short, 0, how="knock_out")

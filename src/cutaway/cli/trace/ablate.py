@@ -48,8 +48,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--rival", metavar="TOKEN",
-        help="the token, as text or id, that the one that came is held against; default: the "
-        "likeliest other",
+        help="the token, as text or id, to compare the step's token with; default: the likeliest "
+        "other",
     )  # fmt: skip
     parser.add_argument(
         "--budget", type=float, metavar="SECONDS", help="after so long, print what is done"

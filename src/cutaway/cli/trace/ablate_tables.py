@@ -29,7 +29,7 @@ def lines(done: Ablation, text: Text, style: Style, cells: int) -> list[str]:
     """All of it, fit for a terminal of so many cells."""
     token, rival = (repr(text([one])) for one in (done.token, done.rival))
     first = (
-        f"step {done.step}: {token}, {percent(probability(done.logprob))}, held against {rival}, "
+        f"step {done.step}: {token}, {percent(probability(done.logprob))}, compared with {rival}, "
         f"{percent(probability(done.rival_logprob))}"
     )
     tried = f"{len(done.parts)} of {done.total} {done.by}s, each {_HOW[done.how]}"

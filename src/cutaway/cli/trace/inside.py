@@ -37,8 +37,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--step", type=int, required=True, metavar="N", help="of the text, from 0")
     parser.add_argument(
         "--rival", metavar="TOKEN",
-        help="the token, as text or id, that the one that came is held against; default: the "
-        "likeliest other",
+        help="the token, as text or id, to compare the step's token with; default: the likeliest "
+        "other",
     )  # fmt: skip
     parser.add_argument("--layer", type=int, metavar="N", help="the heads of one layer, from 0")
     parser.add_argument("--head", type=int, metavar="N", help="with --layer: one head, from 0")

@@ -1,8 +1,7 @@
-"""Leave-one-out: what a step would have said without a part of the text before it, exactly.
+"""Leave-one-out ablation: what a step would have said without a part of the text before it.
 
-Each text is run again, in batches and on the prefix cache; nothing is estimated. What is drawn
-without a part has the step's own chain, constraint and luck, and their history as it was: what
-changes is what the model read. Refuses to know terminals, and how a text is taken apart.
+Each text is run again, in batches and on the prefix cache; nothing is estimated. The draw without a
+part has the step's own chain, constraint, luck and history: only what the model reads changes.
 """
 
 from collections.abc import Callable
@@ -29,15 +28,15 @@ from cutaway.trace import Trace
 
 @dataclass(frozen=True, slots=True)
 class AblatedPart:
-    """A part of the text, and what the step says without it.
+    """A part of the text, and the step without it.
 
-    start, stop    its positions, the second excluded; ``instead`` is what stands there without it
+    start, stop    its positions, the second excluded; ``instead``: the tokens there without it
     weight         of its positions: the mean attention weight over all heads
     attribution    of its positions, over all heads
-    logprob        of the token that came, without it; rival_logprob: of its rival
-    effect         the logprob as it was, less that
+    logprob        of the step's token, without it; rival_logprob: of its rival
+    effect         the logprob with it, less that
     margin         the same for the difference to the rival's; attribution is its direct part
-    drawn          the token that the same luck draws; None where the draw cannot be repeated
+    drawn          the token that the same luck draws; None if the draw cannot be repeated
     """
 
     start: int
@@ -55,14 +54,14 @@ class AblatedPart:
 
 @dataclass(frozen=True, slots=True)
 class Ablation:
-    """What a step says without each part of the text before it. All in nats.
+    """A step without each part of the text before it. All in nats.
 
     An effect, not a cause: repeated words mask each other, and the text becomes odd.
 
     row_hash   of the step's logits, with all of the text; is_as_run: as of a ``Look``
-    by, how    what a part is, and how it was taken away
-    drawn      at the step; None where nobody knows
-    token      that came; rival: the one that it is held against; and how likely both are
+    by, how    what a part is, and how it was removed
+    drawn      at the step; None if unknown
+    token      of the step; rival: the one to compare it with; and both logprobs
     token_ids  the text
     parts      those that were tried, the largest attributions first, of ``total``
     """
@@ -108,21 +107,21 @@ def ablate(
     progress: Progress = silent,
     stopped: Callable[[], bool] = bool,
 ) -> Ablation:
-    """What a step of a run on record would have said without each part of the text before it.
+    """What a step of a trace would have said without each part of the text before it.
 
     by        what a part is: "token", "word", "line" or "sentence"
-    how       "delete": the text less the part, so that what follows moves up; "knock_out": no
+    how       "delete": the text less the part, later tokens move up; "knock_out": no
               later token attends to the part, and all keep their positions;
               "other": other tokens in its place
-    other     the token that takes each place, by its text or its id; None: the likeliest other
-              there, by the plain model. The first token stays: nothing says what else it could be
-    rival     the token that the one that came is held against; None: the likeliest other
-    budget_s  seconds after which what has not ended is left out; None: all parts are tried
+    other     the token for each of its positions, by its text or its id; None: the likeliest other
+              there, by the plain model. The first token stays: nothing predicts another
+    rival     the token to compare the step's token with; None: the likeliest other
+    budget_s  seconds after which parts that have not ended are left out; None: all are tried
     progress  called with ("ablate", parts done, of how many)
-    stopped   asked between two steps of the engine: whether to return what is done
+    stopped   called between two steps of the engine: whether to return what is done
 
-    Raises InputError for what cannot be asked, CutawayError where the step's row is not the one on
-    record.
+    Raises InputError naming the field, OtherRowError where the step's row is not the recorded
+    one.
     """
     ends = monotonic() + _seconds(budget_s)
     by, how = check_choice("by", by, BY), check_choice("how", current_name(how), HOW)
@@ -164,7 +163,7 @@ def _seconds(budget_s: float | None) -> float:
 
 
 class _Whole:
-    """The step with all of its text, which the others are held against."""
+    """The step with all of its text."""
 
     def __init__(self, llm: LLM, trace: Trace, look: Look, found: LogitAttribution) -> None:
         self._look, self._pair = look, (found.token, found.rival)
@@ -191,7 +190,7 @@ class _Whole:
         )  # fmt: skip
 
     def result(self, by: str, how: str, total: int, parts: tuple[AblatedPart, ...]) -> Ablation:
-        """Of the parts that were tried."""
+        """With the parts that were tried."""
         look, step = self._look, self._look.step
         drawn = step.sampled_id if step.sampled_id >= 0 else None
         return Ablation(
@@ -200,7 +199,7 @@ class _Whole:
         )  # fmt: skip
 
     def _read(self, row: Logits) -> tuple[float, float]:
-        """How likely a row finds the two tokens."""
+        """A row's logprobs of the two tokens."""
         first, second = (self._of(row, token) for token in self._pair)
         return first, second
 

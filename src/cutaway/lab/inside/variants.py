@@ -1,7 +1,4 @@
-"""A text without each of its parts: what stands there instead, which may be nothing.
-
-Refuses to know what the model makes of it.
-"""
+"""A text without each of its parts: deleted, knocked out of attention, or replaced."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -18,7 +15,7 @@ Ids = tuple[int, ...]
 
 
 class Variant(NamedTuple):
-    """A text in which ``instead`` stands at the positions from ``start`` to before ``stop``.
+    """A text with ``instead`` at the positions from ``start`` to before ``stop``.
 
     interventions  with which the model reads that
     """
@@ -29,19 +26,19 @@ class Variant(NamedTuple):
     interventions: tuple[Intervention, ...] = ()
 
     def of(self, ids: Ids) -> Ids:
-        """The whole of it."""
+        """The whole text."""
         return ids[: self.start] + self.instead + ids[self.stop :]
 
 
 def variants(
     llm: LLM, ids: Ids, parts: Sequence[range], how: str, other: int | str | None
 ) -> list[Variant]:
-    """One for each part that can be taken away, in order; how: of HOW.
+    """One for each part that can be removed, in order; how: of HOW.
 
     InputError where there is none, or no such token.
     """
     if other is not None and how != "other":
-        raise InputError("other names what stands in a part's place: how must be other, too")
+        raise InputError("other names the tokens in a part's place: how must be other, too")
     if how == "delete":
         if len(parts) == 1:
             raise InputError(
@@ -66,10 +63,12 @@ def variants(
 
 
 def _knocked_out(ids: Ids, parts: Sequence[range]) -> list[Variant]:
-    """The last token is seen by none but itself."""
+    """Only the last token attends to itself."""
     seen = [part for part in parts if part.start < len(ids) - 1]
     if not seen:
-        raise InputError("how: nothing else sees the last token, and it is all: take a later step")
+        raise InputError(
+            "how: only the last token is left, which only itself attends to: take a later step"
+        )
     return [
         Variant(
             part.start, part.stop, ids[part.start : part.stop],
@@ -80,7 +79,7 @@ def _knocked_out(ids: Ids, parts: Sequence[range]) -> list[Variant]:
 
 
 def _others(llm: LLM, ids: Ids, other: int | str | None) -> Ids:
-    """What can stand at each place; at the first it is what stands there."""
+    """A token for each position; the first stays."""
     if other is not None:
         token = token_of(llm, other) if isinstance(other, str) else other
         token = check_int("other", token, 0, llm.tokenizer.vocab_size - 1)

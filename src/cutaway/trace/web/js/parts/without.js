@@ -100,7 +100,7 @@ export class WithoutPanel extends View {
     this.found = found;
     const { parts, total, by } = found;
     const done = parts.length < total ? `${thousands(parts.length)} of ${thousands(total)}` : `All ${thousands(total)}`;
-    say(this.says, `${done} ${by}s. ${visible(found.token_name)} came, held against ${visible(found.rival_name)}.`);
+    say(this.says, `${done} ${by}s. ${visible(found.token_name)} came, compared with ${visible(found.rival_name)}.`);
     replace(this.text, ...tinted(found));
     const rows = [...parts].sort((a, b) => Math.abs(b.effect) - Math.abs(a.effect)).slice(0, MOST);
     replace(this.figures, table(`Without each ${by}`, COLUMNS, rows.map((part) => rowOf(part, found))));
