@@ -129,7 +129,7 @@ def test_what_cannot_be_compared(canvas, given, words):
 
 
 def test_a_judge_sees_the_past_alone(canvas):
-    with pytest.raises(InputError, match=r"judge: .* sees more than the past"):
+    with pytest.raises(InputError, match=r"judge: .* is bidirectional"):
         compare([canvas], "ab", judge=canvas)
 
 

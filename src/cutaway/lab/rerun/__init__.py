@@ -1,8 +1,4 @@
-"""What needs a trace and a model: replay, rescore, resume, branch, diff_models; the experiments.
-
-Knows how a record becomes a request, and how runs are compared. Refuses to know the form of
-the file (``cutaway.trace``) and terminals.
-"""
+"""What needs a trace and a model: replay, rescore, resume, branch, diff_models; the experiments."""
 
 from cutaway.lab.rerun.branch import branch, open_branch, token_of
 from cutaway.lab.rerun.compare import Compared, Way, compare, usual_rules

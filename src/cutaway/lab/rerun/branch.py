@@ -1,7 +1,4 @@
-"""Branch: another token, or an intervention in the model, at one step of a recorded run.
-
-And how the text goes on from there.
-"""
+"""Branch: another token, or an intervention, at one step of a recorded run; its continuation."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -60,26 +57,25 @@ def open_branch(
     trace: str | PathLike[str] | None = None,
     **more: Any,
 ) -> Stream:
-    """Write the text again with another token at step ``at``, and go on from there.
+    """Generate the text again with another token at step ``at``, and continue from there.
 
-    token       its text, which must be exactly one token, or its id; None where interventions are
-                enough, and the step is drawn
-    interventions  what is other inside the model from this step on, beside what was; one that names
-                a step of its own begins there
-    passed      on a canvas: the pass in which the token comes to stand in cell ``at``, which is
-                also its step; None: the one in which the recorded token did
+    token       its text, which must be exactly one token, or its id; None, with interventions: the
+                step is drawn
+    interventions  from this step on, beside the recorded ones; one that names a step begins there
+    passed      on a canvas: the pass in which cell ``at``, which is also its step, gets the token;
+                None: the pass of the recorded token
     luck        "same": the recorded seed, so that each position keeps its luck (Gumbel noise);
                 "fresh": ``seed``, or one that is chosen and reported
     max_tokens  of the whole answer, the part before the fork included; None: as recorded
     trace       the file for a trace of the fork, whose parent is the recorded one
     more        options of LLM.stream that change no token, such as speculate and candidates
 
-    The tokens before the fork are given, not drawn; the model reads them again, since the
-    fingerprint is of every step's logits. Forks of one prompt share its keys and values.
-    Raises InputError for a step or a token that does not exist, or another vocabulary; the text's
-    reader gets one where the grammar forbids the token.
+    The tokens before the fork are forced; the model computes them again, since the fingerprint is
+    of every step's logits. Forks of one prompt share its keys and values. Raises InputError for a
+    step or a token that does not exist, or another vocabulary; reading the stream raises one where
+    the grammar forbids the token.
     """
-    head, prompt = recorded.head, prompt_of(llm, recorded.head)
+    head = recorded.head
     check_vocabulary(llm, recorded)
     if not recorded.steps:
         raise InputError("the trace has no steps: there is nowhere to branch")
@@ -91,19 +87,19 @@ def open_branch(
     if head.decoder:
         others = {"interventions": added, "luck fresh": luck == "fresh", "max_tokens": max_tokens}
         options["denoise"] = _forced_cell(recorded, at, token, passed, others)
+    elif passed is not None:
+        raise InputError("passed: this text was written from left to right, in no passes")
     else:
         options["interventions"] = (*head.changes, *added)
         options["forced"] = (*recorded.output_token_ids[:at], *(() if token is None else (token,)))
-        if passed is not None:
-            raise InputError("passed: this text was written from left to right, in no passes")
     if max_tokens is not None:
         options["max_tokens"] = check_int("max_tokens: past the fork it", max_tokens, at + 1)
-    if trace is None:
-        return llm.stream(prompt, **options)
-    check_path(trace)
-    observed: dict[str, Any] = {"candidates": head.candidates, "track": head.watch}
-    stream = llm.stream(prompt, **observed | options)
-    stream.record(trace, prompt=head.prompt, parent=Parent(recorded.sha256, at, token))
+    if trace is not None:
+        check_path(trace)
+        options = {"candidates": head.candidates, "track": head.watch} | options
+    stream = llm.stream(prompt_of(llm, head), **options)
+    if trace is not None:
+        stream.record(trace, prompt=head.prompt, parent=Parent(recorded.sha256, at, token))
     return stream
 
 

@@ -1,7 +1,7 @@
 """Compare: what each way of writing makes of one prompt, with the same luck, in one table.
 
-A model that sees the past writes from left to right, one that sees more reveals a canvas, by any
-rule. A judge, which sees the past, reads all texts with its own tokens. Refuses to know terminals.
+A causal model writes from left to right, a bidirectional one reveals a canvas, by any rule. A
+judge, which is causal, scores all texts with its own tokens.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,9 +35,9 @@ class Way:
     text_bytes  of the text in UTF-8
     distinct    of the text's words, and of its pairs of words: the share that are different; None
                 where there are none
-    order       Kendall's tau-b between the passes in which tokens came to stand, and their
-                positions: 1 is from left to right; None where all came in one
-    price       bits that the tokens lose by having been revealed together; see ``price``
+    order       Kendall's tau-b between the passes that revealed the tokens and their positions: 1
+                is from left to right; None where one pass revealed all
+    price       bits lost by revealing tokens together; see ``price``
     """
 
     model: str
@@ -99,14 +99,14 @@ def compare(
 ) -> Compared:
     """Write a text after the prompt in every way that the models have.
 
-    rules       of models that see more than the past, as ``rule_of_text`` reads them; None: those
-                of ``usual_rules``
-    judge       None: the first of the models that sees only the past, if there is one
+    rules       of models that are not causal, as ``rule_of_text`` reads them; None: those of
+                ``usual_rules``
+    judge       None: the first causal one of the models, if there is one
     max_tokens  of each text; no stop condition ends it
     progress    called with ("writing" or "judging", tokens done, of how many)
     options     of LLM.generate, such as temperature and seed, which all have
 
-    A run of one token comes first in each model, so that ms has no first times in it. Raises
+    Each model first generates one token, so that ms includes no warm-up. Raises
     InputError for a value out of range, and where a model has no such way.
     """
     if not llms:
@@ -135,16 +135,16 @@ def compare(
 def _judge_of(llms: Sequence[LLM], judge: LLM | None, prompt: str) -> LLM | None:
     judge = judge or next((llm for llm in llms if llm.config.is_causal), None)
     if judge and not judge.config.is_causal:
-        raise InputError(f"judge: {judge.name} sees more than the past: name one that does not")
+        raise InputError(f"judge: {judge.name} is bidirectional: name a causal model")
     if judge and not judge.tokenize(prompt):
         raise InputError("prompt is empty and the judge has no begin token: write something")
     return judge
 
 
 def usual_rules(llm: LLM, cells: int) -> tuple[str, ...]:
-    """Of a model that sees more than the past: published ones, and one cell a pass.
+    """For a model that is not causal: published ones, and one cell a pass.
 
-    An encoder, which frames a text with tokens of its own, was made for another task than writing.
+    Fewer for an encoder, which was not trained to write.
     """
     if llm.tokenizer.sep_id is not None:
         return ("confidence", f"mask-predict,steps={min(cells, 10)}")
@@ -161,24 +161,24 @@ def _ways(llm: LLM, rules: Sequence[str] | None, cells: int) -> list[tuple[str, 
 
 
 class _Arrived:
-    """Reports how many tokens stand, of all ways together."""
+    """Reports how many tokens are revealed, of all ways together."""
 
     def __init__(self, progress: Progress, before: int, total: int) -> None:
-        self._progress, self._before, self._total, self._stand = progress, before, total, 0
+        self._progress, self._before, self._total, self._revealed = progress, before, total, 0
 
     def see(self, event: Step | Pass, *, canvas: bool) -> None:
-        """A canvas's tokens stand when a pass has revealed them."""
+        """Count a step, or a pass's revealed tokens."""
         if isinstance(event, Pass):
-            self._stand += len(event.revealed) - len(event.masked_again)
+            self._revealed += len(event.revealed) - len(event.masked_again)
         elif not canvas:
-            self._stand += 1
-        self._progress("writing", self._before + self._stand, self._total)
+            self._revealed += 1
+        self._progress("writing", self._before + self._revealed, self._total)
 
 
 def _run(
     llm: LLM, prompt: str, options: Mapping[str, Any], arrived: _Arrived | None = None
 ) -> tuple[Completion, tuple[int, ...]]:
-    """A text, and the tokens behind its canvas."""
+    """A text, and the tokens after its canvas."""
     with llm.stream(prompt, **options) as stream:
         for event in stream.events():
             if arrived:
@@ -190,7 +190,7 @@ def _run(
 def _written(
     llm: LLM, prompt: str, name: str, options: Mapping[str, Any], arrived: _Arrived
 ) -> tuple[Way, int]:
-    """One way, not judged yet, and the seed."""
+    """One way without its bits, and the seed."""
     begun = perf_counter()
     done, behind = _run(llm, prompt, options, arrived)
     ms, passes = 1e3 * (perf_counter() - begun), done.passes

@@ -1,6 +1,6 @@
 """Exposure: what changes when a model reads its own text instead of a human's.
 
-From each of several cuts of a human text, the model reads on, and writes on instead.
+From each of several cuts of a human text, the model reads the rest, and writes its own instead.
 docs/experiments.md explains the terms and their sources. All figures are in bits.
 """
 
@@ -92,12 +92,12 @@ def exposure(
     progress: Progress = silent,
     **options: Any,
 ) -> Exposure:
-    """Cut a human text at several points; from each, read on, and write on instead.
+    """Cut a human text at several points; from each, read the rest, and write another instead.
 
-    text     or its token ids; it must hold before + 2 · tokens of them
+    text     or its token ids, at least before + 2 · tokens of them
     before   tokens of the text before each cut
     tokens   how far to go after it; no stop condition ends a text
-    points   at most so many cuts, spread evenly; what follows one never overlaps another's
+    points   the most cuts, spread evenly; what follows one never overlaps another's
     seed     the i-th window's luck comes from (seed, i)
     progress is called with ("reading and writing", tokens done, of how many)
     options  of LLM.generate. By default the model's own distribution is drawn from, unsharpened

@@ -1,7 +1,6 @@
 """Two texts that differ from one token on: what the mistake costs, and for how long.
 
-The curves are by distance from the mistake; docs/experiments.md defines them. Refuses to know how
-the texts came about.
+The curves are by distance from the mistake; docs/experiments.md defines them.
 """
 
 from collections.abc import Sequence
@@ -40,7 +39,7 @@ class Fork:
 
     at, token_id, instead_of  the step, the mistake, and the original's token
     bits       surprise of the mistake; ``instead_bits`` is that of the original's token
-    token_ids  what was written after the mistake
+    token_ids  the fork's own, after the mistake
     forced     KL in bits of the next token's distribution, original ‖ with the mistake, both
                followed by the original's tokens
     cost       by how many bits the original's token is more surprising after the mistake
@@ -69,7 +68,7 @@ class Fork:
 class Original:
     """A text that forks are compared with. logits: of each of its steps, (steps, vocab).
 
-    interventions  with which the model reads it, and the forks
+    interventions  of the text and of its forks
     """
 
     def __init__(
@@ -117,8 +116,8 @@ class Original:
 
 def diff_models(llm: LLM, a: Trace, b: Trace) -> Fork | None:
     """Trace ``b`` as a fork of ``a``, measured by a model: where they differ first, what ``a``'s
-    tokens cost after ``b``'s mistake, and the divergence at every step after it; with ``a``'s
-    interventions, if it had some.
+    tokens cost after ``b``'s mistake, and the divergence at every step after it. With ``a``'s
+    interventions.
 
     None where one text is the beginning of the other. Raises InputError where the prompts differ,
     or the model has another vocabulary.

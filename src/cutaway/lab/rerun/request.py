@@ -27,13 +27,13 @@ UNSTOPPED = {"ignore_eos": True, "stop": (), "stop_token_ids": ()}
 """Settings under which a text goes on to max_tokens, whatever is in it; a grammar may end it."""
 
 Progress = Callable[[str, int, int], object]
-"""Called with what is being done, how much of it is done, and of how much."""
+"""Called with the name of the work, how much is done, and the total."""
 
 _DECISIVE = ("weights", "tokenizer", "backend", "chain", "grammar")
 
 
 def silent(what: str, done: int, total: int) -> None:
-    """Nobody wants to know."""
+    """No progress."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Disagreement:
 
     @property
     def is_decisive(self) -> bool:
-        """Whether the bits or the tokens cannot be expected to agree."""
+        """Whether bits or tokens may differ because of it."""
         return self.field in _DECISIVE
 
     def __str__(self) -> str:
@@ -58,9 +58,9 @@ def settings_of(head: Head) -> dict[str, Any]:
     """The keywords that draw the recorded text again, its given tokens included."""
     settings = {name: head.params[name] for name in _SETTINGS if name in head.params}
     if settings.pop("processors", ()):
-        raise InputError("processors are functions, which a trace cannot hold: this run had some")
+        raise InputError("processors are functions, which a trace cannot record: this run had some")
     if settings.get("check") not in (None, "arithmetic"):
-        raise InputError("check: a trace cannot hold an object of one's own, and this run had one")
+        raise InputError("check: a trace cannot record a user's own object, and this run had one")
     forced = tuple(head.params.get("forced", ()))
     if head.decoder:
         settings["denoise"] = head.decoder.rule
@@ -71,7 +71,7 @@ def settings_of(head: Head) -> dict[str, Any]:
 
 
 def prompt_of(llm: LLM, head: Head) -> list[int]:
-    """The prompt of the request: what is behind a canvas and no suffix was at its end."""
+    """The request's prompt: with the tokens after the canvas that were not its suffix."""
     prompt, behind = [*head.prompt_token_ids], head.decoder.behind if head.decoder else ()
     if suffix := head.params.get("suffix"):
         special = head.params.get("special", False)
@@ -80,14 +80,14 @@ def prompt_of(llm: LLM, head: Head) -> list[int]:
 
 
 def bound(llm: LLM, head: Head, more: "Iterable[Intervention]" = ()) -> "BoundInterventions | None":
-    """The interventions of a run, and more, for rows of its text that are computed again."""
+    """A run's interventions and more, bound for rows of its text."""
     return bound_to(llm, (*head.changes, *more), len(head.prompt_token_ids))
 
 
 def bound_to(
     llm: LLM, interventions: "Sequence[Intervention]", prompt_tokens: int
 ) -> "BoundInterventions | None":
-    """Interventions bound for rows of any text with such a prompt; None where there are none."""
+    """Interventions bound for a prompt of this length; None where there are none."""
     if not interventions:
         return None
     from cutaway.engine.interventions import bind
@@ -151,8 +151,8 @@ def check_from_left(what: str, trace: Trace) -> None:
     """InputError where the text was not written from left to right."""
     if trace.head.decoder:
         raise InputError(
-            f"{what}: this trace is of a canvas, and only of a text that was written from left to "
-            "right is that told"
+            f"{what}: this trace is of a canvas; take one of a text that was written from left to "
+            "right"
         )
 
 
@@ -172,7 +172,7 @@ def run_together(
     requests: Iterable[tuple[list[int], Mapping[str, Any]]],
     report: Callable[[int], object],
 ) -> list[Completion]:
-    """All of (prompt ids, options) in one batch; ``report`` how many tokens are written."""
+    """Texts of (prompt ids, options) in one batch; ``report`` gets the number of tokens so far."""
     done = 0
     with ExitStack() as stack:
         streams = [stack.enter_context(llm.stream(ids, **options)) for ids, options in requests]

@@ -40,7 +40,7 @@ class Reading:
 class Rescored:
     """The same tokens, read twice: one (old, new) per step of the trace.
 
-    completion  of the new reading; its steps hold all that was observed
+    completion  of the new reading, with all that was observed
     """
 
     token_ids: tuple[int, ...]
@@ -50,7 +50,7 @@ class Rescored:
 
     @property
     def perplexity(self) -> tuple[float, float]:
-        """Two to the mean surprise: as it was, and as it is now."""
+        """Two to the mean surprise: recorded, and now."""
         return perplexity(r.bits for r in self.old), perplexity(r.bits for r in self.new)
 
     @property
@@ -75,7 +75,7 @@ def perplexity(surprises: Iterable[float]) -> float:
 def rescore(llm: LLM, trace: Trace, /, **changes: Any) -> Rescored:
     """Read the recorded tokens again, each after those before it.
 
-    changes  options of LLM.generate that are to differ, such as temperature, top_p or seed;
+    changes  options of LLM.generate that differ, such as temperature, top_p or seed;
              trace=PATH writes the new reading as a trace, with as many candidates as the old one
 
     No stop condition ends the text early. Raises InputError where the model has another

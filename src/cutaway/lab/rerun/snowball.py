@@ -1,6 +1,6 @@
 """Snowball: how one mistake grows in the text that follows it.
 
-Knows where mistakes are made and what they are; forks.py measures what follows.
+forks.py measures what follows a mistake.
 """
 
 from collections.abc import Sequence
@@ -73,7 +73,7 @@ def snowball(
     progress: Progress = silent,
     **options: Any,
 ) -> Snowball:
-    """Write a text, make a mistake at each of several steps, and measure what follows.
+    """Generate a text, make a mistake at each of several steps, and measure what follows.
 
     errors      how many mistakes, each in a text of its own, spread evenly over the first half;
                 by default 8, or as many as fit

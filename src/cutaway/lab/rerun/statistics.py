@@ -1,6 +1,6 @@
 """Statistics of the experiments: divergence of two rows, means by band, confidence intervals.
 
-All in bits. Refuses to know models and texts.
+All in bits.
 """
 
 from collections.abc import Sequence
