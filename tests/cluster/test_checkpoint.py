@@ -38,7 +38,7 @@ def test_who_is_left_of_a_killed_run_cannot_write_any_more(tmp_path):
     write_part(run, rows(1), part_name([1]))
     later = Checkpoint(tmp_path, ABOUT)
     now = later.open()
-    with pytest.raises(CutawayError, match="another run goes on in its place"):
+    with pytest.raises(CutawayError, match="another run has taken over"):
         write_part(run, rows(2), part_name([2]))
     write_part(now, rows(2), part_name([2]))
     assert found(later) == [1, 2]

@@ -63,6 +63,6 @@ def test_why_says_it_where_a_model_is_named(llm, model, tmp_path, capsys):
     assert main([*asked, "-m", str(model), "-q"]) == 0
     out = capsys.readouterr().out
     assert found.sentence(llm.tokenizer.token_name) in out
-    assert found.proof.endswith("as on record") and "Pushed is not the effect of a cut" in out
+    assert found.proof.endswith("as on record") and "Attribution is not the effect" in out
     assert main([*asked, "-m", str(model), "-q", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["logit_attribution"]["total"] == found.total

@@ -77,7 +77,7 @@ def test_every_figure_stands_in_it(look):
         assert re.search(rf"\b{rank:,}\b", read.text)
     assert f": {found.total:+.3f}" in read.text
     assert f"row {look.row_hash:016x} as on record" in read.text
-    for words in ("Looked at is not why", "Pushed is not the effect", "its words mean little"):
+    for words in ("Attention is not effect", "Attribution is not the effect", "until they settle"):
         assert words in read.text
 
 
