@@ -6,7 +6,7 @@ from time import monotonic, sleep
 import pytest
 
 from cutaway import LLM, InputError
-from cutaway.api import text_writer
+from cutaway.requests import sync_llm
 from cutaway.requests.base import load_draft
 from support.random_llama import WORDS, write_tiny_llama
 
@@ -51,11 +51,11 @@ def test_two_first_requests_for_one_draft_model_load_it_once(llm, path, monkeypa
         if len(loads) == 1:
             other.start()
             latest = monotonic() + 30
-            while not llm._runner._waiting and monotonic() < latest:
+            while not llm.owner._waiting and monotonic() < latest:
                 sleep(0.001)
         load_draft(*args, **options)
 
-    monkeypatch.setattr(text_writer, "load_draft", load)
+    monkeypatch.setattr(sync_llm, "load_draft", load)
     generate()
     other.join(30)
     assert len(loads) == 1 and len(found) == 2

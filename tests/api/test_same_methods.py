@@ -16,6 +16,9 @@ ONLY_LLM = {
     "streams": "submit",
     "answers": "generate, once its options are parsed",
     "start": "streams, likewise",
+    "add": "as start",
+    "request": "what runs beside others, as row",
+    "draft": "a draft model is named where the model is",
     "load_draft": "a draft model is named where the model is",
     "hand_over": "an engine comes from an LLM and goes back there",
     "take_back": "as hand_over",
@@ -44,7 +47,8 @@ RUNS_NOTHING = {
     "accepts", "adapter_hash", "chat_ids", "chat_prompt", "check_length", "close", "detokenize",
     "hand_over", "load_draft", "parse_options", "read_prompt", "take_back", "tokenize",
     "tool_options", "with_adapter",
-    "answers", "start",  # whose options have it
+    "add", "answers", "start",  # whose options have it
+    "request",  # under the adapter of its model
     "aclose", "aside", "drain", "end_compiling", "parse", "queue", "state", "submit",
 }  # fmt: skip
 

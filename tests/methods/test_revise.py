@@ -1,12 +1,13 @@
 """Revising a draft with a model: what is on record. The rules have their own."""
 
+import asyncio
 from itertools import count, pairwise
 from math import exp, log
 
 import numpy as np
 import pytest
 
-from cutaway import LLM, InputError
+from cutaway import LLM, AsyncLLM, InputError
 from support.random_llama import write_tiny_llama
 from support.revised import DRAFT, logprobs, revised
 
@@ -155,6 +156,20 @@ def test_a_trial_that_is_stopped_is_not_on_record(tiny):
         kept[after] = len(done.trials)
     assert kept[0] == 0 < kept[20] < whole.planned
     assert tiny.engine.is_idle
+
+
+def test_an_event_loop_counts_the_same_cost(tiny_path):
+    with LLM(tiny_path, progress=False) as llm:
+        expected = llm.revise("ab", draft="abcd", seed=1)
+
+    async def main():
+        async with AsyncLLM(LLM(tiny_path, progress=False)) as model:
+            return await model.revise("ab", draft="abcd", seed=1)
+
+    found = asyncio.run(main())
+    assert found.token_ids == expected.token_ids
+    assert found.cost.passes >= expected.cost.passes > 0
+    assert found.cost.rows == expected.cost.rows
 
 
 def test_progress_is_told(tiny):

@@ -19,7 +19,7 @@ def test_what_was_handed_out_is_let_go_of(tiny_path):
             yield Request(prompt_token_ids=(token, 5), decoder=Score(logits_from=1)), reader
 
     done = []
-    for index, reader in each_ended(llm._runner, jobs()):
+    for index, reader in each_ended(llm.owner, jobs()):
         assert reader.logits().shape[0] == 1
         done.append(index)
         del reader

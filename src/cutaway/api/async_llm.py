@@ -21,8 +21,7 @@ from cutaway.requests.prompts import Prompt
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from cutaway.methods.prefix import Asked as AskedPrefix
-    from cutaway.methods.prefix import Between, Prefix
+    from cutaway.methods.prefix import AskedPrefix, BetweenSteps, Prefix
     from cutaway.requests.keywords import RequestOptions
 
 
@@ -109,7 +108,7 @@ class AsyncLLM(AsyncModel):
             return prefix.place_of(path), asked
 
         place, asked = await asyncio.to_thread(read)
-        request = asked.request().but(adapter=model.request_adapter)
+        request = asked.request(model)
         reader = await self.queue([(request, 1)])
         while await reader.read():
             pass
@@ -126,7 +125,7 @@ class AsyncLLM(AsyncModel):
             prefix.restore, path, model, self._between(), show=self.progress
         )
 
-    def _between(self) -> "Between":
+    def _between(self) -> "BetweenSteps":
         """For threads beside this event loop."""
         loop = asyncio.get_running_loop()
 

@@ -12,7 +12,7 @@ from cutaway.engine.events import explained
 from cutaway.errors import CutawayError
 from cutaway.methods.samples import answer
 from cutaway.requests.completion import Completion
-from cutaway.requests.runner import Runner
+from cutaway.requests.owner import EngineOwner
 from cutaway.requests.stream import Stream
 
 __all__ = ["Result", "Results"]
@@ -30,13 +30,13 @@ class Results(Iterator[tuple[int, Result]]):
 
     def __init__(
         self,
-        runner: Runner,
+        owner: EngineOwner,
         requests: Iterable[Any],
         start: Callable[[Any], list[Stream]],
         most: int,
     ) -> None:
         """start: queue a request's sequences, or raise; most: of these that are queued at once."""
-        self._runner, self._start, self._most = runner, start, most
+        self._owner, self._start, self._most = owner, start, most
         self._requests = enumerate(requests)
         self._open: dict[int, list[Stream]] = {}
         self._ended: deque[tuple[int, Result]] = deque()
@@ -52,7 +52,7 @@ class Results(Iterator[tuple[int, Result]]):
     def __next__(self) -> tuple[int, Result]:
         try:
             while not self._ended and not self.stop_asked and self._fill():
-                self._runner.turn()
+                self._owner.turn()
                 self._collect()
                 self.on_step()
         except BaseException:

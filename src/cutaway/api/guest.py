@@ -1,7 +1,6 @@
 """A model that an event loop serves, for one thread beside it: all that an ``LLM`` can do.
 
-Knows that what it asks is done on the engine's thread, between two steps of all others, and that it
-may be unwanted before it is done. Refuses to know what is asked.
+What it asks is done on the engine's thread, between two steps, and it may be cancelled.
 """
 
 import asyncio
@@ -12,42 +11,43 @@ from typing import TypeVar
 
 from cutaway.api.llm import LLM
 from cutaway.compute.loading.model import LoadedModel
-from cutaway.engine import AsyncEngine, Event, Sequence
+from cutaway.engine import AsyncEngine, Engine, Event, Sequence
 from cutaway.errors import CutawayError
-from cutaway.requests.runner import Reader, Runner
+from cutaway.requests.owner import EngineOwner, EventReader
 
 T = TypeVar("T")
 
 
-class GuestRunner(Runner):
+class GuestOwner(EngineOwner):
     """Asks the thread that owns the engine, and steps nothing itself."""
 
     def __init__(self, engine: AsyncEngine, unwanted: Flag) -> None:
-        super().__init__(engine.engine)
+        super().__init__()
         self._host, self._unwanted = engine, unwanted
 
+    @property
+    def engine(self) -> Engine:
+        """See ``EngineOwner``."""
+        return self._host.engine
+
     def call(self, function: Callable[[], T]) -> T:
-        """What a function returns or raises that is called between two steps."""
+        """See ``EngineOwner``; CutawayError once nobody waits for it."""
         if self._unwanted.is_set():
             raise CutawayError("nobody waits for this any more")
         return self._asked(function)
 
-    def listen(self, sequence: Sequence, reader: Reader) -> None:
-        """The reader hears of this sequence; for a function that is called between two steps."""
+    def listen(self, sequence: Sequence, reader: EventReader) -> None:
+        """See ``EngineOwner``."""
         super().listen(sequence, reader)
         self._host.listen(sequence, self._hear)
 
     def wait(self, ready: Callable[[], object]) -> None:
-        """Until something is there, which is looked for between any two steps."""
+        """See ``EngineOwner``."""
         while not self.call(ready):
             pass
 
-    def turn(self) -> None:
-        """One step."""
-        self.call(bool)
-
     def abort(self, sequence_id: int) -> None:
-        """End a sequence, unless it has ended; also where nobody waits any more."""
+        """See ``EngineOwner``; also where nobody waits any more."""
         if sequence_id in self._sequences:
             self._asked(lambda: self._abort(sequence_id))
 
@@ -60,20 +60,6 @@ class GuestRunner(Runner):
 
     def _hear(self, event: Event) -> None:
         self._deliver([event])
-
-
-class Guest(LLM):
-    """Made by ``AsyncLLM.guest``. Closing it closes nothing."""
-
-    def __init__(self, model: LoadedModel, engine: AsyncEngine, unwanted: Flag) -> None:
-        super(LLM, self).__init__(model, progress=False)
-        self._runner: Runner = GuestRunner(engine, unwanted)
-
-    def load_draft(self, name: str) -> None:
-        """The one that there is was loaded by whom the model belongs to."""
-
-    def close(self) -> None:
-        """The model is another's."""
 
 
 class Guests:
@@ -98,9 +84,9 @@ class Guests:
         finally:
             unwanted.set()
 
-    def guest(self, unwanted: Flag) -> Guest:
+    def guest(self, unwanted: Flag) -> LLM:
         """One; once ``unwanted`` is set, what it asks next is a CutawayError."""
-        return Guest(self._model, self._engine, unwanted)
+        return LLM(self._model, owner=GuestOwner(self._engine, unwanted), progress=False)
 
     def close(self) -> None:
         """Take no more; does not wait for the one that is there."""

@@ -15,6 +15,7 @@ from cutaway.engine import Engine, Policy
 from cutaway.errors import InputError
 from cutaway.requests.base import ModelName, make_engine
 from cutaway.requests.completion import Completion
+from cutaway.requests.owner import EngineOwner
 from cutaway.requests.runner import Runner
 from cutaway.requests.stream import Stream
 
@@ -39,6 +40,8 @@ class LLM(TextWriter):
     lora      an adapter for all texts, FILE or FILE:SCALE: a GGUF file or a folder of PEFT;
               "FILE:SCALE,FILE:SCALE" adds several, in this order
     adapters  adapters by name, likewise, for the requests that name one (adapter="name")
+    owner     who steps the engine of a ``LoadedModel`` for other LLMs as well; None: this one does,
+              and the next three are of its engine
     prefix_cache  keep what was computed, for prompts that begin alike; changes no token
     max_num_seqs  sequences in one step, 1 … 1024
     max_waiting   sequences in the queue, 0 or more; None has no limit
@@ -61,6 +64,7 @@ class LLM(TextWriter):
         offload_folder: str | PathLike[str] | None = None,
         lora: str | PathLike[str] | None = None,
         adapters: Mapping[str, str | PathLike[str]] | None = None,
+        owner: EngineOwner | None = None,
         prefix_cache: bool = True,
         max_num_seqs: int = 64,
         max_waiting: int | None = None,
@@ -78,14 +82,24 @@ class LLM(TextWriter):
             model = LoadedModel.open(model, setup, progress=progress)
         elif setup != Setup():
             raise InputError("the model is loaded already: say how to load it where it is loaded")
-        model.claim("an LLM")
-        super().__init__(model, progress)
-        self._runner: Runner = Runner(make_engine(model, policy))
+        self._runner: Runner | None = None
+        if owner is None:
+            model.claim("an LLM")
+            owner = self._runner = Runner(make_engine(model, policy))
+        super().__init__(model, owner, progress=progress)
+
+    def with_adapter(self, adapter: str) -> "LLM":
+        """See ``TextReader``."""
+        model = self.model.with_adapter(adapter)
+        same = model is self.model
+        return self if same else LLM(model, owner=self.owner, progress=self.progress)
 
     # -- the end -----------------------------------------------------------------------------
 
     def hand_over(self) -> Engine:
         """Give the engine and the model to another owner; InputError while texts are written."""
+        if self._runner is None:
+            raise InputError(f"{self.name} has no engine of its own: give the model itself")
         engine = self._runner.hand_over(
             f"{self.name} was given to an AsyncLLM: use that, close it, or load the model again"
         )
@@ -94,13 +108,15 @@ class LLM(TextWriter):
 
     def take_back(self, engine: Engine) -> None:
         """The other owner is done with it."""
+        assert self._runner is not None  # which gave it
         self.model.claim("an LLM")
         self._runner.take_back(engine)
 
     def close(self) -> None:
-        """End what is written and free the memory."""
-        self._runner.close(f"{self.name} is closed: load the model again")
-        self.model.close()
+        """End what is written and free the memory, unless another steps the engine."""
+        if self._runner is not None:
+            self._runner.close(f"{self.name} is closed: load the model again")
+            self.model.close()
 
     def __enter__(self) -> Self:
         return self

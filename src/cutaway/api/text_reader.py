@@ -1,9 +1,9 @@
 """What a model says of texts that are given, and what was computed of them, on disk.
 
-Nothing is written here: logits, rows, fillings, prefixes. Knows the runner that does it beside
-whatever is written. Refuses to know who steps the engine.
+Nothing is written here: logits, rows, fillings, prefixes.
 """
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -13,13 +13,12 @@ from numpy.typing import NDArray
 
 from cutaway.base.checks import check_ids, check_int, shown
 from cutaway.compute.backends import Logits
-from cutaway.engine import Engine, ReadWhole, Request, Row, Score
+from cutaway.engine import Engine, ReadWhole, Row, Score
 from cutaway.errors import InputError
-from cutaway.requests.adapted import AdaptedRunner
-from cutaway.requests.base import BaseLLM, Message
+from cutaway.requests.base import Message
 from cutaway.requests.prompts import Prompt
-from cutaway.requests.runner import Runner
 from cutaway.requests.stream import LogitsReader
+from cutaway.requests.sync_llm import SyncLLM
 
 if TYPE_CHECKING:
     from cutaway.engine.interventions import BoundInterventions
@@ -33,30 +32,16 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class TextReader(BaseLLM):
+class TextReader(SyncLLM):
     """The half of ``LLM`` that draws nothing."""
 
-    _runner: Runner
-
-    @property
-    def engine(self) -> Engine:
-        """The loop. Between steps only, on a thread that owns it."""
-        return self._runner.engine
-
+    @abstractmethod
     def with_adapter(self, adapter: str) -> Self:
-        """The same model with the adapter of a name for all that is asked, as ``lora`` has it.
+        """The same model under the adapter of a name, as ``lora`` has it.
 
         For what takes an LLM: a replay, a look inside. It shares engine, weights and prefix cache,
-        and ends with this one; "" is this one. InputError for a name that was not loaded.
+        and closing it closes nothing; "" is this one. InputError for a name that was not loaded.
         """
-        model = self.model.with_adapter(adapter)
-        if model is self.model:
-            return self
-        made = object.__new__(type(self))
-        made.__dict__ |= vars(self) | {
-            "model": model, "_runner": AdaptedRunner(self._runner, model.request_adapter)
-        }  # fmt: skip
-        return made
 
     def logits(
         self,
@@ -75,17 +60,16 @@ class TextReader(BaseLLM):
         adapter: the name of a loaded one, as for generate
         Runs beside whatever else is written.
         """
-        runner = self.with_adapter(adapter)._runner
-        ids = check_ids("token_ids", token_ids)
+        llm, ids = self.with_adapter(adapter), check_ids("token_ids", token_ids)
         start = check_int("start", start, 0, max(len(ids) - 1, 0))
         attention, wanted = self.config.attention, tuple(range(start, len(ids)))
         is_causal = self.config.is_causal
         decoder = Score(logits_from=start) if is_causal else ReadWhole(wanted, attention)
-        request = Request(prompt_token_ids=ids, decoder=decoder, interventions=interventions)
+        request = llm.request(ids, decoder=decoder, interventions=interventions)
         first = start if is_causal else 0
         reader = LogitsReader(len(ids) - start, self.tokenizer.vocab_size, first)
-        with runner.running(request, reader):
-            runner.wait(lambda: reader.ended)
+        with self.owner.running(request, reader):
+            self.owner.wait(lambda: reader.ended)
         return reader.logits()
 
     def row(
@@ -105,7 +89,7 @@ class TextReader(BaseLLM):
         from cutaway.methods.row import row
 
         ids = check_ids("token_ids", token_ids)
-        return row(self.with_adapter(adapter)._runner, ids, names, firsts, interventions)
+        return row(self.with_adapter(adapter), ids, names, firsts, interventions)
 
     def last_rows(
         self,
@@ -123,9 +107,7 @@ class TextReader(BaseLLM):
         """
         from cutaway.methods.last_rows import last_rows
 
-        runner, vocab = self.with_adapter(adapter)._runner, self.tokenizer.vocab_size
-        each = (Request(prompt_token_ids=tuple(ids), interventions=made) for ids, made in texts)
-        return last_rows(runner, check_ids("token_ids", like), each, vocab, stopped)
+        return last_rows(self.with_adapter(adapter), check_ids("token_ids", like), texts, stopped)
 
     def logits_at(self, asked: "Sequence[Asked]", *, adapter: str = "") -> list[Logits]:
         """What the model says of positions of texts that it sees as a whole, (n, vocab) each.
@@ -135,7 +117,7 @@ class TextReader(BaseLLM):
         """
         from cutaway.methods.filling.whole import Whole
 
-        return Whole(self, self.with_adapter(adapter)._runner).logits(asked)
+        return Whole(self.with_adapter(adapter)).logits(asked)
 
     def score(
         self, prompt: Prompt, answers: Sequence[Prompt], *, special: bool = False, adapter: str = ""
@@ -153,7 +135,7 @@ class TextReader(BaseLLM):
         from cutaway.methods.scoring import answers_of, score
 
         return score(
-            self._runner, answers_of(self, prompt, answers, special=special, adapter=adapter)
+            self.owner, answers_of(self, prompt, answers, special=special, adapter=adapter)
         )
 
     def score_each(
@@ -167,7 +149,7 @@ class TextReader(BaseLLM):
         from cutaway.methods.scoring import parts_of, score
 
         for part in parts_of(self, pairs, special=special, adapter=adapter):
-            yield from score(self._runner, part)
+            yield from score(self.owner, part)
 
     def likelihood(
         self,
@@ -192,7 +174,7 @@ class TextReader(BaseLLM):
         asked = windows_of(
             self, text, window=window, before=before, special=special, adapter=adapter
         )
-        return joined(score(self._runner, asked, progress))
+        return joined(score(self.owner, asked, progress))
 
     def fill(
         self,
@@ -212,8 +194,8 @@ class TextReader(BaseLLM):
         """
         from cutaway.methods.filling import fill
 
-        runner = self.with_adapter(adapter)._runner
-        return fill(self, runner, text, top=top, targets=targets, candidates=candidates)
+        llm = self.with_adapter(adapter)
+        return fill(llm, text, top=top, targets=targets, candidates=candidates)
 
     def pseudo_likelihood(
         self, text: str, metric: str = "word_l2r", *, adapter: str = ""
@@ -225,7 +207,7 @@ class TextReader(BaseLLM):
         """
         from cutaway.methods.filling.likelihood import pseudo_likelihood
 
-        return pseudo_likelihood(self, self.with_adapter(adapter)._runner, text, metric)
+        return pseudo_likelihood(self.with_adapter(adapter), text, metric)
 
     def embed(
         self,
@@ -253,7 +235,7 @@ class TextReader(BaseLLM):
             self, texts, pooling=pooling, normalize=normalize, dimensions=dimensions,
             truncate=truncate, adapter=adapter,
         )  # fmt: skip
-        return embed(self._runner, asked)
+        return embed(self.owner, asked)
 
     def head(self, hidden: NDArray[np.float32], *, adapter: str = "") -> Logits:
         """The logits that rows (R, hidden) would have if they were the last layer's: (R, vocab)."""
@@ -289,7 +271,7 @@ class TextReader(BaseLLM):
             raise InputError(f"compute must be true or false, not {shown(compute)}")
         if compute:
             prefix.check_worth(asked, llm.model, self._between)
-            prefix.compute(llm._runner, asked, show=self.progress)
+            prefix.compute(llm, asked)
         return prefix.save(
             place, asked, llm.model, self._between, whole=compute, show=self.progress
         )
@@ -309,4 +291,4 @@ class TextReader(BaseLLM):
 
     def _between(self, function: Callable[[Engine], T]) -> T:
         """Call a function of the engine between two steps."""
-        return self._runner.call(lambda: function(self.engine))
+        return self.owner.call(lambda: function(self.engine))

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from cutaway.api.bulk import Results
@@ -16,10 +15,10 @@ from cutaway.api.text_reader import TextReader
 from cutaway.base.progress import Bar, texts_done
 from cutaway.errors import CutawayError, InputError
 from cutaway.methods.samples import answers
-from cutaway.requests.base import Message, common_options, load_draft
+from cutaway.requests.base import Message, common_options
 from cutaway.requests.completion import Completion
 from cutaway.requests.options import Options
-from cutaway.requests.prepared import infills_by_bayes, prepare
+from cutaway.requests.prepared import infills_by_bayes
 from cutaway.requests.prompts import Prompt, one_or_many
 from cutaway.requests.stream import Stream
 
@@ -110,7 +109,7 @@ class TextWriter(TextReader):
             self.load_draft(common.draft)
         start = partial(self._start_one, options)
         most = 2 * self.engine.scheduler.policy.max_num_seqs
-        return Results(self._runner, requests, start, most)
+        return Results(self.owner, requests, start, most)
 
     def _start_one(self, common: Mapping[str, Any], request: Any) -> list[Stream]:
         """Queue one of many requests."""
@@ -121,9 +120,9 @@ class TextWriter(TextReader):
         )
         prompt, own = request if paired else (request, {})
         options = self.parse_options({**common, **own})
-        if options.draft not in (None, self._runner.draft):
+        if options.draft not in (None, self.draft):
             raise InputError("speculate: name the draft model among the common options")
-        return self._queue(prompt, options)
+        return self.add(prompt, options)
 
     def denoise(self, prompt: Prompt, **settings: Any) -> Any:
         """Reveal a canvas of ``max_tokens`` cells behind a prompt, in passes.
@@ -135,13 +134,6 @@ class TextWriter(TextReader):
         from cutaway.requests.options import rule_apart
 
         return self.generate(prompt, **rule_apart(settings))
-
-    def stream(self, prompt: Prompt, **options: "Unpack[RequestOptions]") -> Stream:
-        """Continue a prompt, yielding each Step as it is made. Options as for generate."""
-        parsed = self.parse_options(options)
-        if parsed.n != 1:
-            raise InputError("n must be 1 to stream; streams and generate take several")
-        return self._queue(prompt, parsed)[0]
 
     def streams(self, prompt: Prompt, **options: "Unpack[RequestOptions]") -> list[Stream]:
         """A Stream for each of n samples, which run in one batch whichever is read.
@@ -228,7 +220,7 @@ class TextWriter(TextReader):
         )  # fmt: skip
         llm = self.with_adapter(adapter)
         return revise(
-            llm, llm._runner, prompt, draft, how, filler=filler,
+            llm, prompt, draft, how, filler=filler,
             options=options, progress=progress, stopped=stopped,
         )  # fmt: skip
 
@@ -239,74 +231,23 @@ class TextWriter(TextReader):
         traces: Iterator[Path] | None = None,
         grammar: "Compiled | None" = None,
     ) -> list[Stream]:
-        """The n samples of a prompt, as ``_queue`` has them or at their end."""
+        """As ``add``; those of a suffix that the model has no tokens for have ended."""
         if not infills_by_bayes(self, options):
-            return self._queue(prompt, options, traces, grammar)
+            return self.add(prompt, options, traces, grammar)
         from cutaway.methods.filling.infill import infill_by_bayes
 
         if options.draft is not None:
             self.load_draft(options.draft)
-        runner = self.with_adapter(options.adapter)._runner
-        return infill_by_bayes(partial(self._queue, prompt), runner, self.model, options)
-
-    def _queue(
-        self,
-        prompt: Prompt,
-        options: Options,
-        traces: Iterator[Path] | None = None,
-        grammar: "Compiled | None" = None,
-    ) -> list[Stream]:
-        """Queue the n samples of a prompt, all or none.
-
-        traces: where theirs go, if those of other prompts are to be in the same place
-        grammar: that of the options, where it is compiled already
-        """
-        asked_at = perf_counter()
-        prepared = prepare(self, prompt, options, grammar)
-        if options.draft is not None:
-            self.load_draft(options.draft)
-        traces = traces or options.traces(1)
-
-        def add() -> list[Stream]:
-            added = self.engine.add(prepared.request, options.n)
-            each = [(s, prepared._replace(request=s.request)) for s in added]
-            return [Stream(self._runner, s, own, self.model, asked_at) for s, own in each]
-
-        streams = self._runner.call(add)
-        if options.trace is not None:
-            self._record(streams, traces)
-        return streams
-
-    def _record(self, streams: list[Stream], traces: Iterator[Path]) -> None:
-        try:
-            for stream in streams:
-                stream.record(next(traces))
-        except BaseException:
-            for stream in streams:
-                stream.close()
-            raise
+        llm = self.with_adapter(options.adapter)
+        return infill_by_bayes(llm, partial(self.add, prompt), options)
 
     def _run(self, streams: list[Stream], update: Callable[[int], object]) -> None:
         """Step until these have all ended; ``update`` with how many have, as it grows."""
         ended = 0
         while ended < len(streams):
-            self._runner.wait(lambda: _count_ended(streams) > ended)  # noqa: B023 - used at once
+            self.owner.wait(lambda: _count_ended(streams) > ended)  # noqa: B023 - used at once
             ended = _count_ended(streams)
             update(ended)
-
-    def load_draft(self, name: str) -> None:
-        """Load the draft model, unless it is the one that is there.
-
-        InputError where texts run, or the model cannot draft for this one.
-        """
-
-        def load() -> None:
-            if self._runner.draft != name:  # another thread may have loaded it while this waited
-                load_draft(name, self.model, self.engine, progress=self.progress)
-                self._runner.draft = name
-
-        if self._runner.draft != name:
-            self._runner.call(load)
 
 
 def _count_ended(streams: list[Stream]) -> int:

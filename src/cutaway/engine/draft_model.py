@@ -90,10 +90,11 @@ class DraftModel:
 
     context  how long a sequence this model takes
     cost     of one of its steps, in steps of the target
+    name     by which a request asked for it
     """
 
-    def __init__(self, backend: Backend, context: int, cost: float) -> None:
-        self.backend, self.context, self.cost = backend, context, cost
+    def __init__(self, backend: Backend, context: int, cost: float, name: str = "") -> None:
+        self.backend, self.context, self.cost, self.name = backend, context, cost, name
         kv = backend.kv
         windows = Windows(kv.window, kv.block_tokens) if kv.window else None
         self.blocks = BlockManager(backend.kv_blocks, kv.block_tokens, windows)

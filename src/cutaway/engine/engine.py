@@ -34,6 +34,7 @@ class Engine:
     """Runs any number of sequences, a step at a time. One thread at a time may use it.
 
     adapters  the backend with each adapter that a request can name, by the adapter's hash
+    steps     how many were made, or begun
     grammars  compiles that of a request that comes without (``Request.grammar``)
     early     takes the events that are there before the model runs, such as ``Started``; without
               it ``step`` returns them with the others
@@ -60,7 +61,7 @@ class Engine:
         self.phases = Phases()
         self.early: Callable[[list[Event]], object] | None = None
         self._events: list[Event] = []
-        self._ids = count()
+        self._ids, self.steps = count(), 0
 
     @property
     def backend(self) -> Backend:
@@ -71,6 +72,7 @@ class Engine:
 
     def step(self) -> list[Event]:
         """One step of the model for all sequences that are scheduled; their events, in order."""
+        self.steps += 1
         self.phases = phases = Phases()
         started = perf_counter()
         scheduled = self.scheduler.schedule()

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 from cutaway.base.checks import check_choice, check_int, shown
 from cutaway.compute.model import POOLINGS
-from cutaway.engine import Embed, Embedded, Ended, Event, FinishReason, Request, Started
-from cutaway.errors import CutawayError, InputError, TooLongError
+from cutaway.engine import Embed, Embedded, Event, Request
+from cutaway.errors import InputError, TooLongError
 from cutaway.requests.base import limits_of
+from cutaway.requests.owner import EndListener, EngineOwner
 from cutaway.requests.prompts import check_prompt, one_or_many
 from cutaway.requests.reading import each_ended
-from cutaway.requests.runner import Runner
 from cutaway.sampling import SamplingParams
 
 if TYPE_CHECKING:
@@ -173,35 +173,25 @@ def _parts(pooling: str) -> dict[str, Any]:
     return {field.name: getattr(template, field.name) for field in fields(template)}
 
 
-class VectorReader:
+class VectorReader(EndListener):
     """Hears the vector of one text."""
 
-    def __init__(self) -> None:
-        self.started: Started | None = None
-        self.ended: Ended | None = None
-        self._vector: NDArray[np.float64] | None = None
+    _vector: NDArray[np.float64] | None = None
 
-    def receive(self, event: Event) -> None:
-        """Take an event from whichever thread steps."""
+    def take(self, event: Event) -> None:
+        """See ``EndListener``."""
         if isinstance(event, Embedded):
             self._vector = event.vector
-        elif isinstance(event, Started):
-            self.started = event
-        elif isinstance(event, Ended):
-            self.ended = event
 
     def vector(self) -> NDArray[np.float64]:
         """Once it has ended; raises what it failed with."""
-        assert self.ended is not None
-        if self.ended.error:
-            raise self.ended.error
-        if self.ended.reason != FinishReason.SCORED or self._vector is None:
-            raise CutawayError("the model was closed before all vectors were computed")
+        self.check("vectors")
+        assert self._vector is not None
         return self._vector
 
 
-def embed(runner: Runner, asked: Embedder) -> Embeddings:
+def embed(owner: EngineOwner, asked: Embedder) -> Embeddings:
     """Compute them beside whatever else runs."""
     jobs = ((request, VectorReader()) for request in asked.requests)
-    found = {i: one.vector() for i, one in each_ended(runner, jobs, most=_AT_ONCE)}
+    found = {i: one.vector() for i, one in each_ended(owner, jobs, most=_AT_ONCE)}
     return asked.found([found[i] for i in range(len(asked.texts))])

@@ -3,30 +3,35 @@
 Knows that the one's keys and values are to be there for all. Refuses to know what the texts are.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from cutaway.compute.backends import Logits
-from cutaway.engine import Request, Score
+from cutaway.engine import Score
 from cutaway.methods.row import held
 from cutaway.requests.reading import each_ended
-from cutaway.requests.runner import Runner
 from cutaway.requests.stream import LogitsReader
+from cutaway.requests.sync_llm import SyncLLM
+
+if TYPE_CHECKING:
+    from cutaway.engine.interventions import BoundInterventions
 
 
 def last_rows(
-    runner: Runner,
-    like: tuple[int, ...],
-    requests: Iterable[Request],
-    vocab: int,
+    llm: SyncLLM,
+    like: Sequence[int],
+    texts: Iterable[tuple[Sequence[int], "BoundInterventions | None"]],
     stopped: Callable[[], bool],
 ) -> Iterator[tuple[int, Logits]]:
     """See ``LLM.last_rows``."""
-    lasts = ((request, len(request.prompt_token_ids) - 1) for request in requests)
+    vocab = llm.tokenizer.vocab_size
     jobs = (
-        (replace(request, decoder=Score(logits_from=last)), LogitsReader(1, vocab, last))
-        for request, last in lasts
+        (
+            llm.request(ids, decoder=Score(logits_from=len(ids) - 1), interventions=made),
+            LogitsReader(1, vocab, len(ids) - 1),
+        )
+        for ids, made in texts
     )
-    with held(runner, like, priority=1):
-        for index, reader in each_ended(runner, jobs, stopped):
+    with held(llm, like, priority=1):
+        for index, reader in each_ended(llm.owner, jobs, stopped):
             yield index, reader.logits()[0]

@@ -16,7 +16,8 @@ from cutaway.engine import Engine, Request, StopParams
 from cutaway.engine.prefix import fill_blocks, read_blocks
 from cutaway.errors import CutawayError, InputError
 from cutaway.files.prefix import Head, PrefixReader, write_prefix
-from cutaway.requests.runner import EndListener, Runner
+from cutaway.requests.owner import EndListener
+from cutaway.requests.sync_llm import SyncLLM
 from cutaway.sampling import SamplingParams
 
 if TYPE_CHECKING:
@@ -44,24 +45,25 @@ class Prefix(NamedTuple):
     nbytes: int
 
 
-class Between(Protocol):
+class BetweenSteps(Protocol):
     """Calls a function of the engine between two steps, on any thread."""
 
     def __call__(self, function: Callable[[Engine], T]) -> T:
         """What it returns or raises."""
 
 
-class Asked(NamedTuple):
+class AskedPrefix(NamedTuple):
     """What is to be saved, read: the token ids, and the text that they were."""
 
     ids: list[int]
     text: str | None
     special: bool
 
-    def request(self) -> Request:
+    def request(self, model: "LoadedModel") -> Request:
         """What computes it. One token is drawn, and forgotten."""
         return Request(
             prompt_token_ids=tuple(self.ids),
+            adapter=model.request_adapter,
             sampling=SamplingParams(temperature=0),
             stopping=StopParams(max_tokens=1),
         )
@@ -69,16 +71,16 @@ class Asked(NamedTuple):
 
 def read_asked(
     user: "BaseLLM", prompt: Any, messages: "Iterable[Message] | None", special: bool
-) -> Asked:
+) -> AskedPrefix:
     """InputError where it is not one prompt or one conversation."""
     if (prompt is None) == (messages is None):
         raise InputError("give a prompt or messages to save, one of them")
     if messages is not None:
         if special:
             raise InputError("special says how to read a text, and these are messages")
-        return Asked(user.chat_ids(messages), None, False)
+        return AskedPrefix(user.chat_ids(messages), None, False)
     ids = user.read_prompt(prompt, user.parse_options({"special": special}))
-    return Asked(ids, prompt if isinstance(prompt, str) else None, special)
+    return AskedPrefix(ids, prompt if isinstance(prompt, str) else None, special)
 
 
 def _named(path: Any) -> Path:
@@ -99,7 +101,7 @@ def place_of(path: Any) -> Path:
     return place
 
 
-def check_worth(asked: Asked, model: "LoadedModel", between: Between) -> None:
+def check_worth(asked: AskedPrefix, model: "LoadedModel", between: BetweenSteps) -> None:
     """InputError where nothing of it could be kept or found again: before it is computed."""
     _check_cached(between)
     _ = model.identity  # which is not to be had where the model's file has changed
@@ -111,27 +113,33 @@ def check_worth(asked: Asked, model: "LoadedModel", between: Between) -> None:
         )
 
 
-def _check_cached(between: Between) -> None:
+def _check_cached(between: BetweenSteps) -> None:
     if not between(lambda engine: engine.scheduler.policy.prefix_cache):
         raise InputError("prefix_cache is off, which saved prefixes belong to: leave it on")
 
 
-def compute(runner: Runner, asked: Asked, *, show: bool) -> None:
+def compute(llm: SyncLLM, asked: AskedPrefix) -> None:
     """Compute a prompt, beside whatever else is written; raises what it failed with."""
     listener, total = EndListener(), len(asked.ids)
     with (
-        runner.running(asked.request(), listener) as sequence,
-        Bar("computing", total, show=show, figures=tokens_done, after=1) as bar,
+        llm.owner.running(asked.request(llm.model), listener) as sequence,
+        Bar("computing", total, show=llm.progress, figures=tokens_done, after=1) as bar,
     ):
         while listener.ended is None:
-            runner.turn()
+            llm.owner.turn()
             bar.update(sequence.num_computed_tokens)
     if listener.ended.error:
         raise listener.ended.error
 
 
 def save(
-    path: Path, asked: Asked, model: "LoadedModel", between: Between, *, whole: bool, show: bool
+    path: Path,
+    asked: AskedPrefix,
+    model: "LoadedModel",
+    between: BetweenSteps,
+    *,
+    whole: bool,
+    show: bool,
 ) -> Prefix:
     """Write what the prefix cache has of a text.
 
@@ -162,7 +170,7 @@ def save(
     return _prefix(head, head.blocks, file.nbytes)
 
 
-def restore(path: Any, model: "LoadedModel", between: Between, *, show: bool) -> Prefix:
+def restore(path: Any, model: "LoadedModel", between: BetweenSteps, *, show: bool) -> Prefix:
     """Put what a file holds into the prefix cache, as far as there is room."""
     _check_cached(between)
     with PrefixReader(_named(path)) as file, _bar("restoring", file.head, show=show) as bar:

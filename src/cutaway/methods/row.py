@@ -8,38 +8,39 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from cutaway.engine import Hold, Request, Row, RunParams
+from cutaway.engine import Hold, Row, RunParams
 from cutaway.engine import Sequence as EngineSequence
 from cutaway.engine.row import is_ready, read_row
 from cutaway.errors import CutawayError
-from cutaway.requests.runner import EndListener, Runner
+from cutaway.requests.owner import EndListener
+from cutaway.requests.sync_llm import SyncLLM
 
 if TYPE_CHECKING:
     from cutaway.engine.interventions import BoundInterventions
 
 
 def row(
-    runner: Runner,
+    llm: SyncLLM,
     token_ids: Sequence[int],
     names: Sequence[str],
     firsts: Mapping[int, int],
     interventions: "BoundInterventions | None" = None,
 ) -> Row:
     """See ``LLM.row``."""
-    with held(runner, token_ids, interventions=interventions) as (sequence, wait):
+    with held(llm, token_ids, interventions=interventions) as (sequence, wait):
 
         def read() -> Row | None:  # others may have taken its memory since
             ready = is_ready(sequence)
-            return read_row(runner.engine, sequence, names, firsts) if ready else None
+            return read_row(llm.engine, sequence, names, firsts) if ready else None
 
-        while (found := runner.call(read)) is None:
+        while (found := llm.owner.call(read)) is None:
             wait()
         return found
 
 
 @contextmanager
 def held(
-    runner: Runner,
+    llm: SyncLLM,
     token_ids: Sequence[int],
     priority: int = 0,
     interventions: "BoundInterventions | None" = None,
@@ -49,13 +50,11 @@ def held(
     They are there when the block begins; what it is given waits until they are there again.
     """
     listener, run = EndListener(), RunParams(priority=priority)
-    request = Request(
-        prompt_token_ids=tuple(token_ids), decoder=Hold(), run=run, interventions=interventions
-    )
-    with runner.running(request, listener) as sequence:
+    request = llm.request(token_ids, decoder=Hold(), run=run, interventions=interventions)
+    with llm.owner.running(request, listener) as sequence:
 
         def wait() -> None:
-            runner.wait(lambda: listener.ended or is_ready(sequence))
+            llm.owner.wait(lambda: listener.ended or is_ready(sequence))
             if listener.ended:
                 raise listener.ended.error or CutawayError("the model was closed meanwhile")
 

@@ -212,7 +212,7 @@ def load_draft(name: str, model: LoadedModel, engine: Engine, *, progress: bool)
 
     if not engine.is_idle:
         raise InputError("speculate: another draft model cannot be loaded while texts run")
-    engine.speculator.draft = draft_model(hub.resolve(name, progress=progress), model)
+    engine.speculator.draft = draft_model(name, hub.resolve(name, progress=progress), model)
 
 
 ModelName = str | PathLike[str]

@@ -10,7 +10,7 @@ from cutaway.engine import DraftModel
 from cutaway.errors import InputError
 
 
-def draft_model(path: Path, target: LoadedModel) -> DraftModel:
+def draft_model(name: str, path: Path, target: LoadedModel) -> DraftModel:
     """The model in a file, to draft for another, on its backend's threads.
 
     InputError where the tokens differ, or memory is full.
@@ -32,4 +32,4 @@ def draft_model(path: Path, target: LoadedModel) -> DraftModel:
             raise InputError(
                 f"speculate: {path.name} does not fit into memory beside the model: lower context"
             ) from error
-    return DraftModel(backend, context, parts.nbytes / target.parts.nbytes)
+    return DraftModel(backend, context, parts.nbytes / target.parts.nbytes, name)

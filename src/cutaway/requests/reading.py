@@ -7,10 +7,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from itertools import islice
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from cutaway.engine import Ended, Event, Request
-from cutaway.requests.runner import Runner
+from cutaway.engine import Request
+from cutaway.requests.owner import EndListener, EngineOwner
 
 if TYPE_CHECKING:
     from cutaway.engine import Reader
@@ -21,20 +21,11 @@ _MOST = 16  # texts at once, whose logits are held
 _TOGETHER, _PARTS = 32, 4  # of one request among others: texts that are queued together, and parts
 
 
-class EndReader(Protocol):
-    """A reader that knows when its sequence has ended."""
-
-    ended: Ended | None
-
-    def receive(self, event: Event) -> None:
-        """See ``Reader``."""
-
-
-R = TypeVar("R", bound=EndReader)
+R = TypeVar("R", bound=EndListener)
 
 
 def each_ended(
-    runner: Runner,
+    owner: EngineOwner,
     jobs: Iterable[tuple[Request, R]],
     stopped: Callable[[], bool] = bool,
     most: int = _MOST,
@@ -49,10 +40,10 @@ def each_ended(
         while not stopped():
             for index, (request, reader) in islice(waiting, most - len(running)):
                 running[index] = reader, ExitStack()
-                running[index][1].enter_context(runner.running(request, reader))
+                running[index][1].enter_context(owner.running(request, reader))
             if not running:
                 return
-            runner.turn()
+            owner.turn()
             for index in [index for index, (reader, _) in running.items() if reader.ended]:
                 ended, stack = running.pop(index)
                 stack.close()  # or its logits would be held until the last text has ended

@@ -10,13 +10,12 @@ import numpy as np
 
 from cutaway.compute.backends import Logits
 from cutaway.compute.loading.model import LoadedModel
-from cutaway.engine import Ended, Event, FinishReason, Pass, Scored, Step
+from cutaway.engine import Event, Pass, Scored, Step
 from cutaway.engine import Sequence as EngineSequence
-from cutaway.errors import CutawayError
 from cutaway.requests.completion import Completion
 from cutaway.requests.generation import Generation
+from cutaway.requests.owner import EndListener, EngineOwner
 from cutaway.requests.prepared import Prepared
-from cutaway.requests.runner import Runner
 
 
 class Stream(Generation, Iterator[Step]):
@@ -29,7 +28,7 @@ class Stream(Generation, Iterator[Step]):
 
     def __init__(
         self,
-        runner: Runner,
+        owner: EngineOwner,
         sequence: EngineSequence,
         prepared: Prepared,
         model: LoadedModel,
@@ -38,10 +37,10 @@ class Stream(Generation, Iterator[Step]):
         """For a sequence that was added, between two steps."""
         super().__init__(sequence.id, prepared, model, asked)
         self.stop_asked = False
-        self._runner = runner
+        self._owner = owner
         self._unread: deque[Step | Pass] = deque()
-        runner.listen(sequence, self)
-        finalize(self, runner.abandoned.append, sequence.id).atexit = False
+        owner.listen(sequence, self)
+        finalize(self, owner.abandoned.append, sequence.id).atexit = False
 
     def receive(self, event: Event) -> None:
         """Take an event from whichever thread steps."""
@@ -62,7 +61,7 @@ class Stream(Generation, Iterator[Step]):
 
     def _next(self) -> Step | Pass:
         if not (self._unread or self.stop_asked or self._closed):
-            self._runner.wait(self._has_news)
+            self._owner.wait(self._has_news)
         if not self._unread or self._closed:
             self.close()
             if self.error:
@@ -99,7 +98,7 @@ class Stream(Generation, Iterator[Step]):
     def close(self) -> None:
         """End the sequence if it has not ended, and free what it held."""
         if not self._closed:
-            self._runner.abort(self.id)
+            self._owner.abort(self.id)
             self.abort()
 
     def finish(self) -> Completion:
@@ -109,27 +108,21 @@ class Stream(Generation, Iterator[Step]):
         return self.completion()
 
 
-class LogitsReader:
+class LogitsReader(EndListener):
     """Gathers the logits of one sequence that is scored, those from position ``start`` on."""
 
     def __init__(self, rows: int, vocab: int, start: int) -> None:
+        super().__init__()
         self._start = start
-        self.ended: Ended | None = None
         self._logits = np.empty((rows, vocab), np.float32)
 
-    def receive(self, event: Event) -> None:
-        """Take an event from whichever thread steps."""
+    def take(self, event: Event) -> None:
+        """See ``EndListener``."""
         if isinstance(event, Scored) and event.logits is not None:
             at = event.position - 1 - self._start
             self._logits[at : at + len(event.logits)] = event.logits
-        elif isinstance(event, Ended):
-            self.ended = event
 
     def logits(self) -> Logits:
         """Float32 (rows, vocab), once it has ended; raises what it failed with."""
-        assert self.ended is not None
-        if self.ended.error:
-            raise self.ended.error
-        if self.ended.reason != FinishReason.SCORED:
-            raise CutawayError("the model was closed before all logits were computed")
+        self.check("logits")
         return self._logits

@@ -11,9 +11,10 @@ from typing import Any, Protocol, TypeVar
 
 from fastapi import Request
 
-from cutaway.engine import Reader, Started
+from cutaway.engine import Reader
 from cutaway.engine import Request as EngineRequest
-from cutaway.requests.reading import EndReader, read_all
+from cutaway.requests.owner import EndListener
+from cutaway.requests.reading import read_all
 from cutaway.server.http.errors import ApiError
 from cutaway.server.http.metrics import RequestStats
 from cutaway.server.job import AccessRecord, cancel_on_disconnect
@@ -31,14 +32,8 @@ class EngineRequests(Protocol):
         """What the engine is asked."""
 
 
-class StartedReader(EndReader, Protocol):
-    """A reader that knows when its text left the queue."""
-
-    started: Started | None
-
-
 Q = TypeVar("Q", bound=EngineRequests)
-R = TypeVar("R", bound=StartedReader)
+R = TypeVar("R", bound=EndListener)
 
 
 async def prefill_texts(
@@ -81,7 +76,7 @@ async def prefill_texts(
     return await cancel_on_disconnect(request.receive, read())
 
 
-def _figures(reader: StartedReader, seconds: float) -> RequestStats:
+def _figures(reader: EndListener, seconds: float) -> RequestStats:
     started, ended = reader.started, reader.ended
     assert started is not None
     assert ended is not None

@@ -15,10 +15,9 @@ from cutaway.methods.filling.bayes import fill_by_bayes
 from cutaway.methods.filling.filled import Candidate, Filled, Joint
 from cutaway.methods.filling.masked import fill_masked
 from cutaway.requests.base import limits_of
-from cutaway.requests.runner import Runner
+from cutaway.requests.sync_llm import SyncLLM
 
 if TYPE_CHECKING:
-    from cutaway.requests.base import BaseLLM
     from cutaway.text import Tokenizer
 
 __all__ = ["MARK", "Candidate", "Filled", "Joint", "fill"]
@@ -27,8 +26,7 @@ MARK = "[MASK]"
 
 
 def fill(
-    llm: "BaseLLM",
-    runner: Runner,
+    llm: SyncLLM,
     text: str,
     *,
     top: int,
@@ -41,7 +39,7 @@ def fill(
     top, width = check_int("top", top, 1, 1000), check_int("candidates", candidates, 1, 1000)
     wanted = None if targets is None else _check_targets(targets)
     way = fill_by_bayes if llm.config.is_causal else fill_masked
-    return way(llm, runner, parts, top=top, targets=wanted, width=max(top, width))
+    return way(llm, parts, top=top, targets=wanted, width=max(top, width))
 
 
 def split_at_masks(text: str, tokenizer: "Tokenizer") -> list[str]:

@@ -12,16 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import nsmallest
 from math import exp, fsum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from cutaway.errors import InputError
 from cutaway.methods.filling.causal import Causal, Ids, Known, adding_text, all_logprobs, likeliest
 from cutaway.methods.filling.filled import Candidate, Filled, Joint, candidate
 from cutaway.methods.row import held
-from cutaway.requests.runner import Runner
-
-if TYPE_CHECKING:
-    from cutaway.requests.base import BaseLLM
+from cutaway.requests.sync_llm import SyncLLM
 
 
 @dataclass(frozen=True)
@@ -48,8 +45,7 @@ class _Beam:
 
 
 def fill_by_bayes(
-    llm: "BaseLLM",
-    runner: Runner,
+    llm: SyncLLM,
     parts: Sequence[str],
     *,
     top: int,
@@ -58,8 +54,8 @@ def fill_by_bayes(
 ) -> Filled:
     """See ``LLM.fill``."""
     asked = _read(llm, parts, targets)
-    run, beams = _Run(llm, runner), [_Beam(asked.before)]
-    with held(runner, asked.before, priority=1):
+    run, beams = _Run(llm), [_Beam(asked.before)]
+    with held(llm, asked.before, priority=1):
         for space, part in zip(asked.spaced, asked.behind, strict=True):
             beams = run.followed(run.grown(beams, width, asked.targets, spaced=space), part)
     return _filled(llm, sorted(beams), top, asked.targets)
@@ -80,7 +76,7 @@ class _Asked(NamedTuple):
     targets: list[Ids]
 
 
-def _read(llm: "BaseLLM", parts: Sequence[str], targets: Sequence[str] | None) -> _Asked:
+def _read(llm: SyncLLM, parts: Sequence[str], targets: Sequence[str] | None) -> _Asked:
     if targets is not None and len(parts) > 2:
         raise InputError("targets: with this model only one mask can have them: leave one mask")
     encode, begin = llm.tokenizer.encode, llm.tokenizer.bos_id
@@ -104,7 +100,7 @@ def _read(llm: "BaseLLM", parts: Sequence[str], targets: Sequence[str] | None) -
     return _Asked(before, behind, spaced, wanted)
 
 
-def _filled(llm: "BaseLLM", beams: list[_Beam], top: int, wanted: Sequence[Ids]) -> Filled:
+def _filled(llm: SyncLLM, beams: list[_Beam], top: int, wanted: Sequence[Ids]) -> Filled:
     """beams: best first."""
     shares = [exp(beam.weight - beams[0].weight) for beam in beams]
     total = fsum(shares)
@@ -129,8 +125,8 @@ def _filled(llm: "BaseLLM", beams: list[_Beam], top: int, wanted: Sequence[Ids])
 class _Run:
     """Asks one model for what follows texts, and how likely it found what does."""
 
-    def __init__(self, llm: "BaseLLM", runner: Runner) -> None:
-        self._tokenizer, self._model = llm.tokenizer, Causal(runner)
+    def __init__(self, llm: SyncLLM) -> None:
+        self._tokenizer, self._model = llm.tokenizer, Causal(llm)
 
     def grown(
         self, beams: Sequence[_Beam], width: int, wanted: Sequence[Ids], *, spaced: bool

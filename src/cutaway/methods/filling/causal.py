@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.compute.backends import Logits
-from cutaway.engine import Ended, Event, Request, Score, Scored
+from cutaway.engine import Event, Request, Score, Scored
+from cutaway.requests.owner import EndListener
 from cutaway.requests.reading import R, each_ended
-from cutaway.requests.runner import Runner
+from cutaway.requests.sync_llm import SyncLLM
 from cutaway.sampling import read_rows
 from cutaway.sampling.fixed_math import log_sum_exp
 from cutaway.text import Tokenizer
@@ -43,12 +44,12 @@ class Causal:
 
     stopped: Callable[[], bool]
 
-    def __init__(self, runner: Runner) -> None:
-        self._runner, self.stopped, self.rows = runner, bool, 0
+    def __init__(self, llm: SyncLLM) -> None:
+        self._llm, self.stopped, self.rows = llm, bool, 0
 
     def following(self, texts: Iterable[Ids]) -> Iterator[tuple[int, Logits]]:
         """(index, logits (1, vocab)) of what comes after each, in the order in which they end."""
-        jobs = ((_request(text, len(text) - 1), _LastRow()) for text in texts)
+        jobs = ((self._scored(text, len(text) - 1), _LastRow()) for text in texts)
         for index, reader in self._ended(jobs):
             yield index, reader.row()
 
@@ -60,15 +61,18 @@ class Causal:
         found: list[list[float]] = [[] for _ in texts]
         asked = [i for i, one in enumerate(texts) if one.first < len(one.text)]
         jobs = (
-            (_request(texts[i].text, texts[i].first - 1), _Lookup(*texts[i], look or _look_up))
+            (self._scored(texts[i].text, texts[i].first - 1), _Lookup(*texts[i], look or _look_up))
             for i in asked
         )
         for index, reader in self._ended(jobs):
             found[asked[index]] = reader.logprobs()
         return found
 
+    def _scored(self, text: Ids, logits_from: int) -> Request:
+        return self._llm.request(text, decoder=Score(logits_from=logits_from))
+
     def _ended(self, jobs: Iterable[tuple[Request, R]]) -> Iterator[tuple[int, R]]:
-        for index, reader in each_ended(self._runner, jobs, self.stopped):
+        for index, reader in each_ended(self._llm.owner, jobs, self.stopped):
             assert reader.ended
             self.rows += reader.ended.usage.prompt_tokens - reader.ended.usage.cached_tokens
             yield index, reader
@@ -108,48 +112,23 @@ def _look_up(logits: Logits, known: Sequence[int]) -> list[float]:
     return found
 
 
-def _request(text: Ids, logits_from: int) -> Request:
-    return Request(prompt_token_ids=text, decoder=Score(logits_from=logits_from))
-
-
-class _Listener:
-    """Hears of one sequence that is scored."""
-
-    def __init__(self) -> None:
-        self.ended: Ended | None = None
-
-    def receive(self, event: Event) -> None:
-        """See ``Reader``."""
-        if isinstance(event, Scored) and event.logits is not None:
-            self.take(event.position - 1, event.logits)
-        elif isinstance(event, Ended):
-            self.ended = event
-
-    def take(self, position: int, logits: Logits) -> None:
-        """Logits of the rows from this position on."""
-
-    def check(self) -> None:
-        """Raise what it failed with."""
-        if self.ended and self.ended.error:
-            raise self.ended.error
-
-
-class _LastRow(_Listener):
+class _LastRow(EndListener):
     """The logits of the last row."""
 
     _row: Logits
 
-    def take(self, position: int, logits: Logits) -> None:  # noqa: ARG002
-        """Keep the last."""
-        self._row = logits[-1:]
+    def take(self, event: Event) -> None:
+        """See ``EndListener``."""
+        if isinstance(event, Scored) and event.logits is not None:
+            self._row = event.logits[-1:]
 
     def row(self) -> Logits:
         """(1, vocab)."""
-        self.check()
+        self.check("logits")
         return self._row
 
 
-class _Lookup(_Listener):
+class _Lookup(EndListener):
     """How likely a text's tokens were from one position on, without keeping logits."""
 
     def __init__(self, text: Ids, first: int, look: Look) -> None:
@@ -157,13 +136,14 @@ class _Lookup(_Listener):
         self._text, self._first, self._look = text, first, look
         self._each: list[float] = []
 
-    def take(self, position: int, logits: Logits) -> None:
+    def take(self, event: Event) -> None:
         """Look up the tokens that follow the rows."""
-        following = self._text[position + 1 : position + 1 + len(logits)]
-        self._each += self._look(logits[: len(following)], following)
+        if isinstance(event, Scored) and (rows := event.logits) is not None:
+            following = self._text[event.position : event.position + len(rows)]
+            self._each += self._look(rows[: len(following)], following)
 
     def logprobs(self) -> list[float]:
         """Of each of them."""
-        self.check()
+        self.check("logits")
         assert len(self._each) == len(self._text) - self._first
         return self._each

@@ -13,7 +13,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from heapq import nsmallest
 from math import exp, fsum, log
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,13 +21,10 @@ from cutaway.methods.filling.causal import Causal, Ids, Known
 from cutaway.methods.row import held
 from cutaway.requests.completion import Between
 from cutaway.requests.options import Options
-from cutaway.requests.runner import Runner
 from cutaway.requests.stream import Stream
+from cutaway.requests.sync_llm import SyncLLM
 from cutaway.sampling import derive_seed, text_luck
 from cutaway.sampling.fixed_math import log_sum_exp
-
-if TYPE_CHECKING:
-    from cutaway.compute.loading.model import LoadedModel
 
 DRAWN = 16
 """Continuations: as many as the rows of a step that cost little more than one."""
@@ -52,15 +48,15 @@ class _Candidate:
 
 
 def infill_by_bayes(
-    start: Callable[[Options], list[Stream]], runner: Runner, model: "LoadedModel", options: Options
+    llm: SyncLLM, start: Callable[[Options], list[Stream]], options: Options
 ) -> list[Stream]:
     """The samples of a request with a suffix, each ended where the suffix goes on.
 
     start: queue the continuations of its prompt
     """
     _check(options)
-    behind = tuple(model.tokenizer.encode(options.suffix, special=options.special, goes_on=True))
-    drawing = _Drawing(start, runner, model, behind, options)
+    behind = tuple(llm.tokenizer.encode(options.suffix, special=options.special, goes_on=True))
+    drawing = _Drawing(llm, start, behind, options)
     first = drawing.sample(options.sampling.seed)
     return [first, *(drawing.sample(derive_seed(first.seed, i)) for i in range(1, options.n))]
 
@@ -91,9 +87,8 @@ def _check(options: Options) -> None:
 class _Drawing:
     """Draws texts that stand before ``behind``."""
 
+    llm: SyncLLM
     start: Callable[[Options], list[Stream]]
-    runner: Runner
-    model: "LoadedModel"
     behind: Ids
     options: Options
 
@@ -140,7 +135,7 @@ class _Drawing:
                 else:
                     found[ids[:length]] = _Candidate(index, length, first)
         if not found:
-            limits = self.runner.engine.limits
+            limits = self.llm.engine.limits
             most = len(streams[0].prompt_token_ids) + len(self.behind)
             raise limits.too_long(most, "prompt and suffix have")
         order = {ids: (-one.first, place) for place, (ids, one) in enumerate(found.items())}
@@ -149,7 +144,7 @@ class _Drawing:
 
     def _beginnings(self, stream: Stream) -> Iterator[tuple[int, float]]:
         """Lengths that are whole characters and leave room for the suffix; see ``_Candidate``."""
-        room = self.model.context - len(stream.prompt_token_ids) - len(self.behind)
+        room = self.llm.model.context - len(stream.prompt_token_ids) - len(self.behind)
         least, decoder = (
             self.options.constraint.min_tokens,
             getincrementaldecoder("utf-8")("replace"),
@@ -159,10 +154,10 @@ class _Drawing:
             if least <= length <= room and not decoder.getstate()[0]:
                 [logit] = {c.logit for c in step.observed.candidates if c.id == self.behind[0]}
                 yield length, logit - step.observed.log_sum_exp
-            decoder.decode(self.model.tokenizer.token_bytes(step.token_id))
+            decoder.decode(self.llm.tokenizer.token_bytes(step.token_id))
 
     def _logprobs(self, prompt: Ids, texts: Sequence[Ids]) -> list[float]:
         """Of the suffix after each text."""
         known = [Known(prompt + text + self.behind, len(prompt) + len(text)) for text in texts]
-        with held(self.runner, prompt, priority=1):
-            return [fsum(each) for each in Causal(self.runner).known(known)]
+        with held(self.llm, prompt, priority=1):
+            return [fsum(each) for each in Causal(self.llm).known(known)]

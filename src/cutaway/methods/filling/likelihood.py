@@ -10,16 +10,13 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import accumulate
 from math import fsum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cutaway.base.checks import check_choice
 from cutaway.errors import InputError
 from cutaway.methods.filling.whole import Asked, Ids, Whole, logprob_of
 from cutaway.requests.base import limits_of
-from cutaway.requests.runner import Runner
-
-if TYPE_CHECKING:
-    from cutaway.requests.base import BaseLLM
+from cutaway.requests.sync_llm import SyncLLM
 
 METRICS = ("original", "word_l2r")
 
@@ -42,7 +39,7 @@ class PseudoLikelihood:
         return asdict(self) | {"total": self.total}
 
 
-def pseudo_likelihood(llm: "BaseLLM", runner: Runner, text: str, metric: str) -> PseudoLikelihood:
+def pseudo_likelihood(llm: SyncLLM, text: str, metric: str) -> PseudoLikelihood:
     """See ``LLM.pseudo_likelihood``."""
     check_choice("metric", metric, METRICS)
     limits_of(llm.model).check_head()
@@ -60,7 +57,7 @@ def pseudo_likelihood(llm: "BaseLLM", runner: Runner, text: str, metric: str) ->
     start = int(tokenizer.add_bos)  # what is around the text is not scored
     asked = masked(whole, start, words, tokenizer.mask_id, metric)
     own = tuple(whole[place] for _, (place,) in asked)
-    logits = Whole(llm, runner).logits(asked)
+    logits = Whole(llm).logits(asked)
     each = (logprob_of(row, token_id) for row, token_id in zip(logits, own, strict=True))
     return PseudoLikelihood(metric, own, tuple(each))
 

@@ -6,20 +6,15 @@ given the pieces before it, those behind it masked. Refuses to know how texts ar
 
 from collections.abc import Sequence
 from math import exp
-from typing import TYPE_CHECKING
 
 from cutaway.errors import InputError
 from cutaway.methods.filling.filled import Candidate, Filled, Joint, candidate
 from cutaway.methods.filling.whole import Ids, Whole, logprob_of, read
-from cutaway.requests.runner import Runner
-
-if TYPE_CHECKING:
-    from cutaway.requests.base import BaseLLM
+from cutaway.requests.sync_llm import SyncLLM
 
 
 def fill_masked(
-    llm: "BaseLLM",
-    runner: Runner,
+    llm: SyncLLM,
     parts: Sequence[str],
     *,
     top: int,
@@ -36,7 +31,7 @@ def fill_masked(
     if len(places) != len(parts) - 1:
         name = tokenizer.token_name(tokenizer.mask_id)
         raise InputError(f"text holds {name!r}, which this model takes for a mask: leave it out")
-    reader = _Reader(llm, runner)
+    reader = _Reader(llm)
     if targets is not None:
         masks = [
             reader.scored(
@@ -51,7 +46,7 @@ def fill_masked(
     return Filled("masked", tuple(map(tuple, masks)), tuple(joint))
 
 
-def _pieces(llm: "BaseLLM", target: str, before: str) -> Ids:
+def _pieces(llm: SyncLLM, target: str, before: str) -> Ids:
     """A target's tokens, with a space in front where the mask has one that its token eats."""
     tokenizer, mask = llm.tokenizer, llm.tokenizer.mask_id
     assert mask is not None

@@ -4,19 +4,15 @@ Knows which row is of a position. Refuses to know what is asked.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cutaway.compute.backends import Logits
-from cutaway.engine import ReadWhole, Request
+from cutaway.engine import ReadWhole
 from cutaway.requests.reading import each_ended
-from cutaway.requests.runner import Runner
 from cutaway.requests.stream import LogitsReader
+from cutaway.requests.sync_llm import SyncLLM
 from cutaway.sampling import ReadRow, read_rows
-
-if TYPE_CHECKING:
-    from cutaway.requests.base import BaseLLM
 
 Ids = tuple[int, ...]
 Asked = tuple[Ids, Ids]
@@ -26,8 +22,8 @@ Asked = tuple[Ids, Ids]
 class Whole:
     """Asks one model."""
 
-    def __init__(self, llm: "BaseLLM", runner: Runner) -> None:
-        self._llm, self._runner = llm, runner
+    def __init__(self, llm: SyncLLM) -> None:
+        self._llm = llm
 
     def logits(self, asked: Sequence[Asked]) -> list[Logits]:
         """Of the wanted positions of each text."""
@@ -35,12 +31,12 @@ class Whole:
         rows = [tuple(max(i - config.shift, 0) for i in wanted) for _, wanted in asked]
         jobs = (
             (
-                Request(prompt_token_ids=ids, decoder=ReadWhole(wanted, config.attention)),
+                self._llm.request(ids, decoder=ReadWhole(wanted, config.attention)),
                 LogitsReader(len(wanted), vocab, 0),
             )
             for (ids, _), wanted in zip(asked, rows, strict=True)
         )
-        found = {i: reader.logits() for i, reader in each_ended(self._runner, jobs)}
+        found = {i: reader.logits() for i, reader in each_ended(self._llm.owner, jobs)}
         return [found[i] for i in range(len(asked))]
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from math import ceil, inf
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -25,13 +25,10 @@ from cutaway.methods.revising.state import Model, Proposal, Text
 from cutaway.methods.revising.words import Words
 from cutaway.requests.base import BaseLLM, limits_of
 from cutaway.requests.prompts import Prompt, check_prompt
-from cutaway.requests.runner import Runner
+from cutaway.requests.sync_llm import SyncLLM
 from cutaway.sampling import coin, trial_seed
 from cutaway.sampling.fixed_math import exp
 from cutaway.sampling.params import MAX_SEED
-
-if TYPE_CHECKING:
-    from cutaway.api.text_writer import TextWriter
 
 __all__ = ["RULES", "SURPRISES", "Cost", "How", "Piece", "Progress", "Revised", "Trial", "revise"]
 
@@ -85,13 +82,12 @@ class How(NamedTuple):
 
 
 def revise(
-    llm: "TextWriter",
-    runner: Runner,
+    llm: SyncLLM,
     prompt: Prompt,
     given: Prompt | None,
     how: How,
     *,
-    filler: "TextWriter | None",
+    filler: SyncLLM | None,
     options: Mapping[str, Any],
     progress: Progress | None,
     stopped: Callable[[], bool],
@@ -107,9 +103,9 @@ def revise(
         drafted = _read(llm, "draft", given, add_bos=False, goes_on=bool(len(prompt)))
     ids = (*head, *drafted)
     _check_length(llm, len(drafted), len(ids))
-    began, passes = perf_counter(), runner.steps
+    began, passes = perf_counter(), llm.engine.steps
     allowed = adding_text(llm.tokenizer)
-    model = Loop(llm, runner, allowed)
+    model = Loop(llm, allowed)
     first = max(len(head), 1)  # nothing is before the first token of all: it stays
     [logprobs] = model.known([Known(ids, first)])
     start, model.stopped = Text(ids, first, tuple(logprobs)), stopped
@@ -134,7 +130,7 @@ def revise(
         planned=done.planned,
         bits_before=in_bits(start.logprob),
         bits_after=in_bits(text.logprob),
-        cost=Cost(runner.steps - passes, model.rows, perf_counter() - began),
+        cost=Cost(llm.engine.steps - passes, model.rows, perf_counter() - began),
     )
 
 
@@ -211,15 +207,13 @@ def _plan(model: Model, allowed: Mask, how: How, draft: Text) -> _Plan:
     return _Plan(rules[how.rule], cells, each[how.surprise])
 
 
-def _plan_of_words(
-    model: Model, llm: "TextWriter", filler: "TextWriter", how: How, draft: Text
-) -> _Plan:
+def _plan_of_words(model: Model, llm: SyncLLM, filler: SyncLLM, how: How, draft: Text) -> _Plan:
     words = Words(model, llm, filler, how.candidates, draft)
     each = {"loop": words.surprise, "leave_one_out": words.masked_surprise}
     return _Plan(words, words.cells(), each[how.surprise])
 
 
-def _trial(llm: "TextWriter", index: int, made: _Tried) -> Trial:
+def _trial(llm: SyncLLM, index: int, made: _Tried) -> Trial:
     text, proposal = made.text, made.proposal
     at, ids = proposal.position, proposal.ids
     was = text.ids[at : proposal.end]
@@ -231,7 +225,7 @@ def _trial(llm: "TextWriter", index: int, made: _Tried) -> Trial:
 
 
 def _read(
-    llm: "TextWriter", name: str, given: Prompt, *, add_bos: bool | None, goes_on: bool = False
+    llm: SyncLLM, name: str, given: Prompt, *, add_bos: bool | None, goes_on: bool = False
 ) -> Ids:
     """Token ids of a prompt, or of a draft that goes on after one."""
     checked = check_prompt(given, name)
@@ -242,7 +236,7 @@ def _read(
     return tuple(llm.tokenizer.encode(checked, add_bos=add_bos, goes_on=goes_on))
 
 
-def _check_length(llm: "TextWriter", drafted: int, length: int) -> None:
+def _check_length(llm: SyncLLM, drafted: int, length: int) -> None:
     if not drafted:
         raise InputError("the draft has no tokens: give one that has, or let the loop write one")
     if length > llm.model.context:

@@ -12,13 +12,12 @@ from math import fsum, inf, log
 from typing import TYPE_CHECKING, NamedTuple
 
 from cutaway.errors import InputError
-from cutaway.methods.filling import MARK
+from cutaway.methods.filling import MARK, Filled, fill
 from cutaway.methods.filling.causal import Ids, Known
 from cutaway.methods.revising.state import Model, Proposal, Text
 
 if TYPE_CHECKING:
-    from cutaway.api.text_writer import TextWriter
-    from cutaway.methods.filling import Filled
+    from cutaway.requests.sync_llm import SyncLLM
 
 _WORD = re.compile(r"\w+")
 _MOST = 1000  # candidates that are looked through for whole words
@@ -41,7 +40,7 @@ class Words:
     """
 
     def __init__(
-        self, judge: Model, llm: "TextWriter", filler: "TextWriter", candidates: int, draft: Text
+        self, judge: Model, llm: "SyncLLM", filler: "SyncLLM", candidates: int, draft: Text
     ) -> None:
         if filler.config.attention != "bidirectional":
             raise InputError(
@@ -119,11 +118,12 @@ class Words:
         ids = self._tokenizer.encode(draft, add_bos=False, goes_on=True)
         return (*text.ids[: text.given], *ids, *self._tail)
 
-    def _filled(self, whole: str, word: _Word, targets: Sequence[str] | None = None) -> "Filled":
+    def _filled(self, whole: str, word: _Word, targets: Sequence[str] | None = None) -> Filled:
         before, behind = whole[: word.start], whole[word.end :]
         if MARK in before + behind:
             raise InputError(f"filler: the draft must not have {MARK} in it")
-        return self._filler.fill(f"{before}{MARK}{behind}", _MOST, targets)
+        text = f"{before}{MARK}{behind}"
+        return fill(self._filler, text, top=_MOST, targets=targets, candidates=_MOST)
 
     def _considered(self, filled: "Filled", own: str) -> list[str]:
         """Whole words, best first; with a large letter where the one that stands there has it."""

@@ -11,9 +11,9 @@ from cutaway.base.checks import check_int, shown
 from cutaway.errors import InputError
 from cutaway.methods.scoring.cutting import Cut, Cutter, windows
 from cutaway.methods.scoring.likelihood import Likelihood, LookUpReader, Scorer, joined
+from cutaway.requests.owner import EngineOwner
 from cutaway.requests.prompts import Prompt
 from cutaway.requests.reading import each_ended
-from cutaway.requests.runner import Runner
 
 if TYPE_CHECKING:
     from cutaway.requests.base import BaseLLM
@@ -62,7 +62,9 @@ def windows_of(
     return Scorer(each, cutter.adapter)
 
 
-def score(runner: Runner, asked: Scorer, progress: "Progress | None" = None) -> list[Likelihood]:
+def score(
+    owner: EngineOwner, asked: Scorer, progress: "Progress | None" = None
+) -> list[Likelihood]:
     """Compute them beside whatever else runs. progress: see ``LLM.likelihood``."""
     jobs = [(request, LookUpReader()) for request in asked.requests]
     readers, total = [reader for _, reader in jobs], sum(len(cut.answer) for cut in asked.cuts)
@@ -72,7 +74,7 @@ def score(runner: Runner, asked: Scorer, progress: "Progress | None" = None) -> 
             progress("scoring", sum(reader.found for reader in readers), total)
         return False
 
-    for _ in each_ended(runner, jobs, told, _AT_ONCE):
+    for _ in each_ended(owner, jobs, told, _AT_ONCE):
         pass
     return asked.found(readers)
 

@@ -11,9 +11,9 @@ from itertools import chain
 from math import exp, fsum
 from typing import Any
 
-from cutaway.engine import Ended, Event, FinishReason, LookUp, Request, Scored, Started
-from cutaway.errors import CutawayError
+from cutaway.engine import Event, LookUp, Request, Scored
 from cutaway.methods.scoring.cutting import Cut, Ids
+from cutaway.requests.owner import EndListener
 from cutaway.sampling import ReadRow, SamplingParams
 
 
@@ -52,22 +52,17 @@ class Likelihood:
         return asdict(self) | {"total": self.total, "is_greedy": self.is_greedy}
 
 
-class LookUpReader:
+class LookUpReader(EndListener):
     """Hears how likely the tokens of one text were found."""
 
     def __init__(self) -> None:
-        self.started: Started | None = None
-        self.ended: Ended | None = None
+        super().__init__()
         self._rows: list[ReadRow] = []
 
-    def receive(self, event: Event) -> None:
-        """Take an event from whichever thread steps."""
+    def take(self, event: Event) -> None:
+        """See ``EndListener``."""
         if isinstance(event, Scored):
             self._rows += event.rows
-        elif isinstance(event, Started):
-            self.started = event
-        elif isinstance(event, Ended):
-            self.ended = event
 
     @property
     def found(self) -> int:
@@ -76,11 +71,7 @@ class LookUpReader:
 
     def rows(self) -> list[ReadRow]:
         """Once it has ended; raises what it failed with."""
-        assert self.ended is not None
-        if self.ended.error:
-            raise self.ended.error
-        if self.ended.reason != FinishReason.SCORED:
-            raise CutawayError("the model was closed before all answers were scored")
+        self.check("likelihoods")
         return self._rows
 
 

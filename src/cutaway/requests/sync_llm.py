@@ -1,0 +1,106 @@
+"""A model whose engine is in this process: requests become streams that any thread reads."""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from cutaway.compute.loading.model import LoadedModel
+from cutaway.engine import Engine, Request
+from cutaway.errors import InputError
+from cutaway.requests.base import BaseLLM, load_draft
+from cutaway.requests.options import Options
+from cutaway.requests.owner import EngineOwner
+from cutaway.requests.prepared import prepare
+from cutaway.requests.prompts import Prompt
+from cutaway.requests.stream import Stream
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from cutaway.requests.keywords import RequestOptions
+    from cutaway.text.grammar import Compiled
+
+
+class SyncLLM(BaseLLM):
+    """What ``methods/`` needs of a model.
+
+    owner  steps its engine
+    """
+
+    def __init__(self, model: LoadedModel, owner: EngineOwner, *, progress: bool) -> None:
+        super().__init__(model, progress)
+        self.owner = owner
+
+    @property
+    def engine(self) -> Engine:
+        """The loop. Between steps only, on a thread that owns it."""
+        return self.owner.engine
+
+    def request(self, token_ids: Sequence[int], **parts: Any) -> Request:
+        """A request to this model, under its adapter where it has one."""
+        adapter = self.model.request_adapter
+        return Request(prompt_token_ids=tuple(token_ids), adapter=adapter, **parts)
+
+    def add(
+        self,
+        prompt: Prompt,
+        options: Options,
+        traces: Iterator[Path] | None = None,
+        grammar: "Compiled | None" = None,
+    ) -> list[Stream]:
+        """Queue the n samples of a prompt, all or none.
+
+        traces: where theirs go, if those of other prompts are to be in the same place
+        grammar: that of the options, where it is compiled already
+        """
+        asked_at = perf_counter()
+        prepared = prepare(self, prompt, options, grammar)
+        if options.draft is not None:
+            self.load_draft(options.draft)
+
+        def add() -> list[Stream]:
+            added = self.engine.add(prepared.request, options.n)
+            each = [(s, prepared._replace(request=s.request)) for s in added]
+            return [Stream(self.owner, s, own, self.model, asked_at) for s, own in each]
+
+        traces = traces or options.traces(1)
+        streams = self.owner.call(add)
+        if options.trace is not None:
+            self._record(streams, traces)
+        return streams
+
+    def stream(self, prompt: Prompt, **options: "Unpack[RequestOptions]") -> Stream:
+        """Continue a prompt, yielding each Step as it is made. Options as for generate."""
+        parsed = self.parse_options(options)
+        if parsed.n != 1:
+            raise InputError("n must be 1 to stream; streams and generate take several")
+        return self.add(prompt, parsed)[0]
+
+    def load_draft(self, name: str) -> None:
+        """Load the draft model, unless it is the one that is loaded.
+
+        InputError where texts run, or the model cannot draft for this one.
+        """
+        if self.draft != name:
+            self.owner.call(partial(self._load_draft, name))
+
+    @property
+    def draft(self) -> str:
+        """The draft model that is loaded; "": none."""
+        loaded = self.engine.speculator.draft
+        return loaded.name if loaded else ""
+
+    def _load_draft(self, name: str) -> None:
+        if self.draft != name:  # another thread may have loaded it while this waited
+            load_draft(name, self.model, self.engine, progress=self.progress)
+
+    def _record(self, streams: list[Stream], traces: Iterator[Path]) -> None:
+        try:
+            for stream in streams:
+                stream.record(next(traces))
+        except BaseException:
+            for stream in streams:
+                stream.close()
+            raise
