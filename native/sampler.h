@@ -55,7 +55,7 @@ struct Observe {
 struct Row {
   const Chain* chain;
   uint64_t seed;
-  uint64_t place;               // position + visit << 32
+  uint64_t place;               // position + redraw << 32
   std::vector<int64_t> output;  // ids, where the chain looks at them
   std::optional<Observe> observe;
   std::optional<uint32_t> forced;  // the token, where it is given; below vocab

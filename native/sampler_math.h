@@ -35,7 +35,7 @@ inline double exact_log(double x) {
   return e * 6.93147180369123816490e-01 + (e * 1.90821492927058770002e-10 + 2.0 * s * y);
 }
 
-// luck.coin: the first word of Philox4x32-10 for the counter (0, position, visit, 2), as a number in (0, 1).
+// luck.coin: the first word of Philox4x32-10 for the counter (0, position, redraw, 2), as a number in (0, 1).
 inline double coin(uint64_t seed, uint64_t place) {
   uint32_t c[4] = {0, (uint32_t)place, (uint32_t)(place >> 32), 2};
   uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);

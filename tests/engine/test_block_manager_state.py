@@ -56,7 +56,7 @@ class ManagerMachine(RuleBasedStateMachine):
             if (i := known.get(tuple(tokens[: n * self.block]))) is None:
                 break
             expected.append(i)
-        self.settle()
+        self.confirm()
         expected = expected[: self.usable(expected)]
         ids = self.manager.match(tokens)
         assert ids == expected
@@ -106,7 +106,7 @@ class ManagerMachine(RuleBasedStateMachine):
         text = self.one_of(data)
         self.publish_text(text)
         passed = self.passed(len(text.tokens))
-        self.manager.pass_by(text.ids[text.passed : passed], worth)
+        self.manager.free_windows(text.ids[text.passed : passed], worth)
         text.passed = max(text.passed, passed)
 
     @precondition(lambda self: self.window)
@@ -116,7 +116,7 @@ class ManagerMachine(RuleBasedStateMachine):
         read = {i for text in self.texts for i in text.ids[text.passed :]}
         before = self.windows.held - self.windows.read
         self.windows.trim(len(read))
-        self.settle()
+        self.confirm()
         kept = self.windows.held - len(read)
         assert self.seen.keys() >= read
         assert len(self.seen) == self.windows.held
@@ -167,14 +167,14 @@ class ManagerMachine(RuleBasedStateMachine):
             return
         if copied:
             [copy] = self.take(1)
-            self.settle()
+            self.confirm()
             self.memory[copy] = list(self.memory[text.ids[-1]])
             if self.window:
                 self.seen[copy] = list(self.seen[text.ids[-1]])
             self.give_back(text, len(text.ids) - 1)
             text.ids.append(copy)
         text.ids += self.take(wanted)
-        self.settle()
+        self.confirm()
         for place, token in enumerate(more, start):
             i = text.ids[place // self.block]
             self.memory[i][place % self.block] = token
@@ -229,7 +229,7 @@ class ManagerMachine(RuleBasedStateMachine):
         every = range(len(ids) + 1)
         return max(n for n in every if self.seen.keys() >= {*ids[self.passed(n * self.block) : n]})
 
-    def settle(self):
+    def confirm(self):
         """As a backend does before the next run."""
         for source, target in self.windows.take_changes() if self.windows else ():
             if target == -1:
@@ -252,7 +252,7 @@ class ManagerMachine(RuleBasedStateMachine):
 
     @invariant()
     def every_text_sees_its_own_tokens_through_its_window(self):
-        self.settle()
+        self.confirm()
         for text in self.texts if self.window else ():
             assert text.passed <= self.passed(len(text.tokens))
             first = text.passed * self.block

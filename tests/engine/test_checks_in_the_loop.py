@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from cutaway.engine import ConstraintParams, FinishReason, RunParams, Step, StopParams
-from cutaway.engine.going_back import HELD
+from cutaway.engine.backtracking import WINDOW
 from cutaway.errors import InputError
 from cutaway.sampling import SamplingParams
 from support.engine_mock import Request, end_of, make_engine, run_to_end, steps_of
@@ -107,7 +107,7 @@ def test_a_text_goes_back_and_says_nothing_of_what_it_took_back():
         items = json.loads("".join(step.text for step in steps) or "[]")
         assert len({*items}) == len(items)
         assert [step.token_id for step in steps] == sequence.output_token_ids
-        went_back += sequence.back.count
+        went_back += sequence.backtracker.count
     assert went_back > 5
 
 
@@ -119,9 +119,9 @@ def test_no_window_is_let_go_of_that_is_seen_once_all_that_is_held_is_taken_back
     sequence, blocks = request.add_to(engine), engine.blocks
     while not engine.is_idle:
         engine.step()
-        left = max(len(sequence) - HELD - 1, 0) // 4 * 4  # to be found again
-        assert blocks.windows.are_there(sequence.blocks[blocks.passed(left) :])
-        assert engine.is_idle or sequence.passed >= blocks.passed(left) - 1
+        left = max(len(sequence) - WINDOW - 1, 0) // 4 * 4  # to be found again
+        assert blocks.windows.are_there(sequence.blocks[blocks.num_out_of_window(left) :])
+        assert engine.is_idle or sequence.num_out_of_window >= blocks.num_out_of_window(left) - 1
     assert sequence.stored > 100
 
 
@@ -146,7 +146,7 @@ def test_steps_are_heard_as_soon_as_they_cannot_be_taken_back():
         events = engine.step()
         drawn += 1
         heard += sum(isinstance(event, Step) for event in events)
-        assert engine.is_idle or heard == max(drawn - HELD, 0)
+        assert engine.is_idle or heard == max(drawn - WINDOW, 0)
     assert heard == drawn
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cutaway.engine import ConstraintParams, FinishReason, Limits, StopParams
-from cutaway.engine.constraints import allows, masks_along
+from cutaway.engine.constraint import allows, masks_along
 from cutaway.engine.vocabulary import Vocabulary, packed
 from cutaway.errors import InputError
 from cutaway.sampling import SamplingParams

@@ -72,7 +72,7 @@ def test_the_two_run_together_and_share_what_is_computed():
 def by_definition(request, model, attention, *, shift=False):
     """(token ids, the cells that each pass revealed, the last fingerprint), without an engine."""
     rule, params = request.decoder.rule, request.params
-    prompt, behind = list(request.prompt), list(request.decoder.behind)
+    prompt, behind = list(request.prompt), list(request.decoder.suffix_ids)
     chain = CompiledChain(build_chain(params, constrained=True), params, prompt)
     mask = ~np.zeros(-(-VOCAB // 32), np.uint32)
     mask[0] &= ~np.uint32(1 << MASK)
@@ -89,10 +89,10 @@ def by_definition(request, model, attention, *, shift=False):
             limit = last_seen(attention, row, len(text))
             seen = tuple(text[: limit + 1])
             logits = model((*seen, AT, row) if limit != row else seen)
-            visit = cells.index if rule.noise == "fresh" else 0
+            redraw = cells.index if rule.noise == "fresh" else 0
             draw = RowDraw(
                 chain, History(prompt, history), params.seed, len(prompt) + cell,
-                Observe(top=3, after_chain=True), None, mask, visit,
+                Observe(top=3, after_chain=True), None, mask, redraw,
             )  # fmt: skip
             drawn += sample(logits[None], [draw])
         of = figures(drawn, len(prompt), cells.asked, rule)
@@ -205,7 +205,7 @@ def test_any_rule_and_sight_in_any_company_is_the_definition(data):
         ("causal", {}, "writes from left to right"),
         ("bidirectional", {"decoder": Denoise(Rule())}, "names no mask token"),
         (8, {"decoder": Denoise(Rule(block=4), MASK)}, "blocks have 8 tokens"),
-        (8, {"decoder": Denoise(Rule(), MASK, (3,))}, "behind: "),
+        (8, {"decoder": Denoise(Rule(), MASK, (3,))}, "suffix: "),
         (8, {"decoder": Denoise(Rule(cache="dual"), MASK)}, "is kept exactly"),
         ("bidirectional", {"stops": StopParams(max_tokens=0)}, "how many cells"),
         ("bidirectional", {"prompt": tuple(range(1, 60))}, "maximum context length is 64"),

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cutaway.engine.draft_length import FROM_AHEAD, FROM_MODEL, FROM_TEXT, MAX_DRAFT, DraftLength
+from cutaway.engine.draft_length import FROM_JACOBI, FROM_MODEL, FROM_NGRAM, MAX_DRAFT, DraftLength
 
-PRIORS = st.sampled_from([FROM_TEXT, FROM_AHEAD, FROM_MODEL])
+PRIORS = st.sampled_from([FROM_NGRAM, FROM_JACOBI, FROM_MODEL])
 COSTS = st.sampled_from([0.0, 0.05, 0.1, 0.15, 1.0])
 STEPS = st.lists(st.tuples(st.integers(0, 40), st.integers(-1, 40), st.integers(0, 16)))
 
@@ -42,7 +42,7 @@ def test_equal_outcomes_give_equal_lengths(priors, cost, steps):
         other.learn(match_length, proposed, min(right, proposed))
 
 
-@pytest.mark.parametrize("priors", [FROM_TEXT, FROM_AHEAD, FROM_MODEL])
+@pytest.mark.parametrize("priors", [FROM_NGRAM, FROM_JACOBI, FROM_MODEL])
 @pytest.mark.parametrize("match_length", [2, 5, 8, 40])
 @pytest.mark.parametrize("cost", [0.05, 0.1])
 def test_where_all_is_right_the_cap_is_reached_within_ten_steps(priors, match_length, cost):
@@ -51,7 +51,7 @@ def test_where_all_is_right_the_cap_is_reached_within_ten_steps(priors, match_le
     assert proposed[10:] == [MAX_DRAFT] * 20
 
 
-@pytest.mark.parametrize("priors", [FROM_TEXT, FROM_AHEAD, FROM_MODEL])
+@pytest.mark.parametrize("priors", [FROM_NGRAM, FROM_JACOBI, FROM_MODEL])
 @pytest.mark.parametrize("match_lengths", [[2], [40], [2, 40], [2, 3, 5, 9, 13]])
 @pytest.mark.parametrize("cost", [0.05, 0.1, 0.15])
 def test_where_nothing_is_right_drafts_cost_under_three_percent(priors, match_lengths, cost):

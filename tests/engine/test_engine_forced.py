@@ -10,7 +10,7 @@ from cutaway.engine import FinishReason, RunParams, StopParams
 from cutaway.errors import InputError
 from cutaway.sampling import History, Observe, SamplingParams, build_chain
 from cutaway.sampling.candidates import Context
-from cutaway.sampling.chain import states
+from cutaway.sampling.chain import run_stages
 from cutaway.sampling.observe import observe
 from support.engine_definition import write_by_definition
 from support.engine_mock import GREEDY, Request, make_engine, run_to_end, steps_of, written
@@ -152,9 +152,9 @@ def test_an_observed_step_is_its_definition(params, count, top, rows):
     for step in steps(request, make_engine(rows=rows, block=4)):
         history = History(PROMPT, tokens[len(PROMPT) :])
         chain = build_chain(params)
-        passed = states(chain, noise(tuple(tokens)), Context(history))
+        states = run_stages(chain, noise(tuple(tokens)), Context(history))
         luck = (params.seed, len(tokens)) if params.temperature else None
-        seen = observe(wanted, chain, passed, step.token_id, luck)
+        seen = observe(wanted, chain, states, step.token_id, luck)
         assert step.observed == seen
         tokens.append(step.token_id)
 

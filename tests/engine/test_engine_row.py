@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cutaway.engine import Hold, StopParams
+from cutaway.engine import PinPrefix, StopParams
 from cutaway.engine import Request as EngineRequest
 from cutaway.engine.row import is_ready, read_row
 from cutaway.errors import InputError
@@ -18,7 +18,7 @@ LONG = StopParams(max_tokens=20, ignore_eos=True)
 
 
 def hold(engine, tokens):
-    [sequence] = engine.add(EngineRequest(prompt_token_ids=tokens, decoder=Hold()))
+    [sequence] = engine.add(EngineRequest(prompt_token_ids=tokens, decoder=PinPrefix()))
     return sequence
 
 

@@ -157,8 +157,10 @@ def test_what_was_wanted_is_what_is_drawn_after_the_same_tokens_without_a_gramma
     _, steps = steps_under(params, constraint, way)
     ids = tuple(step.token_id for step in steps)
     _, free = steps_under(params, ConstraintParams(), forced=ids)
-    assert [step.wanted for step in steps] == [step.sampled_id for step in free[: len(ids)]]
-    assert {step.wanted for step in free} == {None}
+    assert [step.unconstrained_id for step in steps] == [
+        step.sampled_id for step in free[: len(ids)]
+    ]
+    assert {step.unconstrained_id for step in free} == {None}
 
 
 @settings(max_examples=20)

@@ -86,7 +86,7 @@ def texts(draw, decoders=DECODERS):
 
 
 def engine_for(request, **given):
-    sees_all = isinstance(request.decoder, Denoise) and request.decoder.behind
+    sees_all = isinstance(request.decoder, Denoise) and request.decoder.suffix_ids
     attention = "bidirectional" if sees_all else "causal"
     return make_engine(narrow, context=CONTEXT, draft=often_wrong, attention=attention, **given)
 
@@ -137,7 +137,7 @@ def test_a_text_that_is_cut_anywhere_goes_on_as_if_it_was_not(request_, way, com
     again = resumed(request_, told[:cut])
     if isinstance(request_.decoder, Denoise):
         way = way | {"window": 0}
-        company = company if not request_.decoder.behind else []
+        company = company if not request_.decoder.suffix_ids else []
         way["kv_blocks"] += -(-64 // way["block"])
     else:
         again = resumed(again, told[:cut], speculate=data.draw(st.sampled_from(SPECULATE)))
@@ -161,7 +161,7 @@ def test_a_text_that_took_tokens_back_is_among_them():
     engine = engine_for(TEXT)
     sequence = replace(TEXT, constraint=ConstraintParams(check=Even())).add_to(engine)
     run_to_end(engine)
-    assert sequence.back.count > 0
+    assert sequence.backtracker.count > 0
 
 
 @few_or_many(80, 200, texts(), st.data())

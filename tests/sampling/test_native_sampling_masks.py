@@ -76,7 +76,7 @@ def test_what_was_wanted_is_what_the_same_luck_draws_without_the_mask(tier, row,
     free = draw._replace(mask=None)
     rows = np.stack([row] * 4)
     drawn = sample_rows(rows, [draw, forced, unseen, free], tier=tier)
-    assert [one.wanted for one in drawn] == [drawn[3].token_id] * 2 + [None, None]
+    assert [one.unconstrained_id for one in drawn] == [drawn[3].token_id] * 2 + [None, None]
 
 
 @pytest.mark.parametrize("tier", ["", TWIN])
@@ -92,7 +92,7 @@ def test_a_processor_is_called_once_a_row(first, tier):
     chain = sorted(build_chain(params, constrained=True), key=lambda stage: stage.name != first)
     draw = masked(9, range(9))._replace(compiled=CompiledChain(tuple(chain), params, ()))
     (drawn,) = sample_rows(np.eye(9, dtype=np.float32)[3:4], [draw], tier=tier)
-    assert (drawn.wanted, len(calls)) == (3 if first == "processors" else None, 1)
+    assert (drawn.unconstrained_id, len(calls)) == (3 if first == "processors" else None, 1)
 
 
 @pytest.mark.parametrize("tier", [*TIERS, TWIN])

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cutaway.sampling import History, SamplingParams, build_chain
 from cutaway.sampling.candidates import Context
-from cutaway.sampling.chain import states
+from cutaway.sampling.chain import run_stages
 from cutaway.sampling.luck import coin
 from support.sampling_oracles import NOBODY, philox_words, row, rows
 
@@ -25,7 +25,7 @@ def left(
 ) -> dict[int, float]:
     """Token id -> processed logit, of those that the chain leaves."""
     chain = build_chain(SamplingParams(**OFF | given))
-    last = states(chain, logits, Context(history, None, seed, position))[-1]
+    last = run_stages(chain, logits, Context(history, None, seed, position))[-1]
     return dict(zip(last.ids.tolist(), last.logits.tolist(), strict=True))
 
 

@@ -4,7 +4,7 @@ from cutaway.engine import FinishReason, StopParams
 from cutaway.engine.fingerprint import START, chain_hash, row_hash
 from cutaway.sampling import History, build_chain
 from cutaway.sampling.candidates import Context
-from cutaway.sampling.chain import choose, states
+from cutaway.sampling.chain import choose, run_stages
 from support.engine_mock import Request, Written
 from support.mock_backend import END, Model, token_bytes
 
@@ -42,7 +42,7 @@ def _draw_by_definition(request: Request, model: Model, tokens, fingerprints) ->
     if len(tokens) - start < len(request.run.forced):
         return request.run.forced[len(tokens) - start]
     params, context = request.params, Context(History(tokens[:start], tokens[start:]))
-    survivors = states(build_chain(params), logits, context)[-1]
+    survivors = run_stages(build_chain(params), logits, context)[-1]
     return choose(survivors, params, params.seed or 0, len(tokens))
 
 

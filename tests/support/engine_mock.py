@@ -61,11 +61,13 @@ def make_engine(
 def check(engine: Engine) -> None:
     """The integrity of the blocks, whatever happened before."""
     running = engine.running
-    engine.blocks.check([s.blocks for s in running], [s.passed for s in running])
+    engine.blocks.check([s.blocks for s in running], [s.num_out_of_window for s in running])
     assert not any(s.blocks for s in engine.waiting)
     if draft := engine.speculator.draft:
         copies = draft._copies.values()
-        draft.blocks.check([copy.blocks for copy in copies], [copy.passed for copy in copies])
+        draft.blocks.check(
+            [copy.blocks for copy in copies], [copy.num_out_of_window for copy in copies]
+        )
 
 
 # -- what a sequence wrote ---------------------------------------------------------------------

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from cutaway.engine import Engine, ReadWhole, Request, Scored
+from cutaway.engine import Engine, Request, ScoreBidirectional, Scored
 
 
 def read(
@@ -12,7 +12,7 @@ def read(
     """The logits of all rows of each text, and the number of steps."""
     found: dict[int, list[NDArray[np.float32]]] = {}
     for text in texts:
-        decoder = ReadWhole(tuple(range(len(text))), attention)
+        decoder = ScoreBidirectional(tuple(range(len(text))), attention)
         [sequence] = engine.add(Request(prompt_token_ids=tuple(text), decoder=decoder))
         found[sequence.id] = []
     steps = 0

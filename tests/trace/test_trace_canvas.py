@@ -52,8 +52,8 @@ def test_what_is_written_is_read(rule, attention):
         p._replace(id=0, phases=None, cells=tuple(cell._replace(observed=None) for cell in p.cells))
         for p in passes
     ]
-    assert [(s.token_id, s.passed, s.logits_hash) for s in trace.steps] == [
-        (s.token_id, s.passed, s.logits_hash) for s in steps
+    assert [(s.token_id, s.pass_index, s.logits_hash) for s in trace.steps] == [
+        (s.token_id, s.pass_index, s.logits_hash) for s in steps
     ]
     assert [s.observed.candidates for s in trace.steps] == [s.observed.candidates for s in steps]
 

@@ -20,7 +20,7 @@ def held_step(index, left, wanted=None, *, before=3.0, **more):
     seen = step.observed
     report = seen.stages[0]._replace(stage=Stage("constraint", {}), log_sum_exp=before + log(left))
     return step._replace(
-        wanted=wanted, observed=seen._replace(log_sum_exp=before, stages=(report,))
+        unconstrained_id=wanted, observed=seen._replace(log_sum_exp=before, stages=(report,))
     )
 
 
@@ -71,8 +71,8 @@ def test_a_grammar_is_called_one():
 
 
 def test_a_step_keeps_which_checks_spoke():
-    trace = held_trace(held_step(0, 0.5, 1)._replace(checks=("arithmetic",)), held_step(1, 1.0))
+    trace = held_trace(held_step(0, 0.5, 1)._replace(refused_by=("arithmetic",)), held_step(1, 1.0))
     lines = [step_to_json(step) for step in trace.steps]
     assert lines[0]["checks"] == ["arithmetic"] and "checks" not in lines[1]
-    read = [step_from_json(line, trace.head).checks for line in lines]
+    read = [step_from_json(line, trace.head).refused_by for line in lines]
     assert read == [("arithmetic",), ()]

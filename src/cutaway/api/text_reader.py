@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from cutaway.base.checks import check_ids, check_int, shown
 from cutaway.compute.backends import Logits
-from cutaway.engine import Engine, ReadWhole, Row, Score
+from cutaway.engine import Engine, Row, Score, ScoreBidirectional
 from cutaway.errors import InputError
 from cutaway.requests.base import Message
 from cutaway.requests.prompts import Prompt
@@ -64,7 +64,7 @@ class TextReader(SyncLLM):
         start = check_int("start", start, 0, max(len(ids) - 1, 0))
         attention, wanted = self.config.attention, tuple(range(start, len(ids)))
         is_causal = self.config.is_causal
-        decoder = Score(logits_from=start) if is_causal else ReadWhole(wanted, attention)
+        decoder = Score(logits_from=start) if is_causal else ScoreBidirectional(wanted, attention)
         request = llm.request(ids, decoder=decoder, interventions=interventions)
         first = start if is_causal else 0
         reader = LogitsReader(len(ids) - start, self.tokenizer.vocab_size, first)

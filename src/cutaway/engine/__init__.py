@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from cutaway.engine.asynchronous import AsyncEngine
-    from cutaway.engine.constraints import Constraint, ConstraintParams
+    from cutaway.engine.constraint import Constraint
+    from cutaway.engine.constraints import ConstraintParams
     from cutaway.engine.decoders import Autoregressive, Decoder
     from cutaway.engine.denoise import Denoise
     from cutaway.engine.draft_model import DraftModel
@@ -30,13 +31,13 @@ if TYPE_CHECKING:
     )
     from cutaway.engine.inbox import Arrival, Inboxes, Reader, Route
     from cutaway.engine.limits import Limits
+    from cutaway.engine.prefill_only import PinPrefix, Score, ScoreAnswers, ScoreBidirectional
     from cutaway.engine.request import Request, RunParams
     from cutaway.engine.row import Row
     from cutaway.engine.scheduler import Policy
     from cutaway.engine.sequence import Sequence
     from cutaway.engine.state import EngineState
     from cutaway.engine.stops import StopMatcher, StopParams
-    from cutaway.engine.undrawn import Hold, LookUp, ReadWhole, Score
 
 __all__ = [
     "Arrival",
@@ -54,21 +55,21 @@ __all__ = [
     "EngineState",
     "Event",
     "FinishReason",
-    "Hold",
     "Inboxes",
     "Limits",
-    "LookUp",
     "Pass",
     "PassCell",
     "Phases",
+    "PinPrefix",
     "Policy",
-    "ReadWhole",
     "Reader",
     "Request",
     "Route",
     "Row",
     "RunParams",
     "Score",
+    "ScoreAnswers",
+    "ScoreBidirectional",
     "Scored",
     "Sequence",
     "Speculation",
@@ -81,7 +82,8 @@ __all__ = [
 
 _MODULES = {
     "asynchronous": ("AsyncEngine",),
-    "constraints": ("Constraint", "ConstraintParams"),
+    "constraint": ("Constraint",),
+    "constraints": ("ConstraintParams",),
     "decoders": ("Autoregressive", "Decoder"),
     "denoise": ("Denoise",),
     "draft_model": ("DraftModel",),
@@ -109,7 +111,7 @@ _MODULES = {
     "sequence": ("Sequence",),
     "state": ("EngineState",),
     "stops": ("StopMatcher", "StopParams"),
-    "undrawn": ("Hold", "LookUp", "ReadWhole", "Score"),
+    "prefill_only": ("PinPrefix", "ScoreAnswers", "ScoreBidirectional", "Score"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -46,7 +46,8 @@ class BlockManager:
     An id list is one text's blocks, in the order of the text. A caller that publishes whole
     blocks before it shares them, and never gives back a block while it keeps a later one,
     keeps the tree whole: with a block in use all before it are, and leaves are evicted first.
-    Whoever holds a text's blocks reads their windows, but for those of the first ``passed``.
+    A holder of a text's blocks reads their windows, but not of the first ``outside``, which
+    lie outside the sliding window of every row to come.
     """
 
     def __init__(self, count: int, block: int, windows: Windows | None = None) -> None:
@@ -82,7 +83,7 @@ class BlockManager:
             self.windows.begin(ids)
         return ids
 
-    def release(self, ids: Sequence[int], passed: int = 0) -> None:
+    def release(self, ids: Sequence[int], outside: int = 0) -> None:
         """One holder less of each; what nobody holds then is cached if published, else free.
 
         Of one text the end counts as used before the beginning, so that leaves go first.
@@ -90,59 +91,59 @@ class BlockManager:
         """
         self._check_held(ids)
         if self.windows:
-            self.windows.end(reversed(ids[passed:]), self._nodes)
+            self.windows.end(reversed(ids[outside:]), self._nodes)
         for i in reversed(ids):
             self._release_one(i)
 
-    def retain(self, ids: Sequence[int], passed: int = 0) -> list[int]:
+    def retain(self, ids: Sequence[int], outside: int = 0) -> list[int]:
         """One holder more of each, for a fork of the text; the same ids in a list of its own.
 
         RuntimeError if an id is not held, or a window is not there.
         """
         self._check_held(ids)
         if self.windows:
-            if not self.windows.are_there(ids[passed:]):
-                raise RuntimeError(f"KV blocks {ids[passed:]} have lost their windows")
-            self.windows.begin(ids[passed:])
+            if not self.windows.are_there(ids[outside:]):
+                raise RuntimeError(f"KV blocks {ids[outside:]} have lost their windows")
+            self.windows.begin(ids[outside:])
         self._refcounts.update(ids)
         return list(ids)
 
-    def passed(self, position: int) -> int:
-        """How many of a text's first blocks need no window from this position on."""
-        return self.windows.passed(position) if self.windows else 0
+    def num_out_of_window(self, position: int) -> int:
+        """How many of a text's first blocks no row sees from this position on."""
+        return self.windows.num_out_of_window(position) if self.windows else 0
 
-    def pass_by(self, ids: Sequence[int], worth: Sequence[int] = ()) -> None:
-        """Read the windows of these no more. worth: those to be kept, where they are published."""
+    def free_windows(self, ids: Sequence[int], keep: Sequence[int] = ()) -> None:
+        """One reader less of these blocks' windows. keep: those to be kept, where published."""
         if self.windows:
-            self.windows.end(ids, [i for i in worth if i in self._nodes])
+            self.windows.end(ids, [i for i in keep if i in self._nodes])
 
     # -- finding what was computed before ----------------------------------------------------
 
     def match(self, tokens: Sequence[int], salt: Salt | None = None) -> list[int]:
-        """The longest chain of published blocks that begins these tokens and can be gone on from.
+        """The prefix cache: the longest chain of published blocks that these tokens can go on from.
 
-        One hold more on each, and ``passed`` are those that its length says. A caller that needs
+        One hold more on each; its length says how many are out of the window. A caller that needs
         the logits of the last token leaves it out.
         """
         ids = self._chain(tokens, salt)
         if self.windows:
             ids = ids[: self.windows.usable(ids)]
-        return self._hold(ids, self.passed(len(ids) * self.block))
+        return self._hold(ids, self.num_out_of_window(len(ids) * self.block))
 
-    def match_behind(
-        self, tokens: Sequence[int], passed: int, salt: Salt | None = None
+    def match_stored(
+        self, tokens: Sequence[int], outside: int, salt: Salt | None = None
     ) -> list[int]:
-        """The longest such chain of which all windows are there but the first ``passed``."""
+        """The longest such chain of which all windows are stored but the first so many."""
         ids = self._chain(tokens, salt)
         if self.windows:
-            ids = ids[: passed + self.windows.until(ids[passed:])]
-        return self._hold(ids, passed)
+            ids = ids[: outside + self.windows.until(ids[outside:])]
+        return self._hold(ids, outside)
 
-    def _hold(self, ids: list[int], passed: int) -> list[int]:
+    def _hold(self, ids: list[int], outside: int) -> list[int]:
         for i in ids:
             self._retain_one(i)
         if self.windows:
-            self.windows.begin(ids[passed:])
+            self.windows.begin(ids[outside:])
         return ids
 
     def _chain(self, tokens: Sequence[int], salt: Salt | None = None) -> list[int]:
@@ -184,14 +185,14 @@ class BlockManager:
 
     # -- integrity ---------------------------------------------------------------------------
 
-    def check(self, held: Iterable[Sequence[int]], passed: Iterable[int] = repeat(0)) -> None:
+    def check(self, held: Iterable[Sequence[int]], outside: Iterable[int] = repeat(0)) -> None:
         """RuntimeError unless the books agree with ``held``: every id list that callers hold.
 
-        passed: how many of each one's windows are not read
+        outside: how many of each list's first blocks are out of the window
         """
         lists = list(held)
         if self.windows:
-            self.windows.check([i[n:] for i, n in zip(lists, passed, strict=False)], self._nodes)
+            self.windows.check([i[n:] for i, n in zip(lists, outside, strict=False)], self._nodes)
         counted = Counter(i for ids in lists for i in ids)
         wrong = sorted(i for i in counted | self._refcounts if counted[i] != self._refcounts[i])
         _insist(not wrong, f"KV blocks {wrong} are held more or less often than was counted")

@@ -1,17 +1,17 @@
-"""Which tokens may come next: constraints of a sequence, as masks over the vocabulary.
+"""Constrained decoding: what a request says of which tokens may come, and what that makes.
 
-Knows tokens' bytes and bits of a mask. Refuses to know logits and the chain, where a mask is
-one stage.
+A mask over the vocabulary is one stage of the chain.
 """
 
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from cutaway.base.checks import check_ids, check_int, shown
+from cutaway.engine.constraint import Constraint
 from cutaway.engine.token_constraints import AllowedTokens, BadWords, MinTokens
 from cutaway.engine.vocabulary import Mask, Vocabulary, allows
 from cutaway.errors import CutawayError, InputError
@@ -21,60 +21,7 @@ if TYPE_CHECKING:
     from cutaway.text.grammar import Check, Compiled, Matcher
 
 
-class Constraint(Protocol):
-    """The seam between the loop and what forbids tokens. One object per sequence, with state.
-
-    Any method raises CutawayError where it cannot go on, which ends its own sequence.
-    """
-
-    def mask(self) -> Mask | None:
-        """Which tokens may come next; None: all."""
-        ...
-
-    def accept(self, token_id: int) -> None:
-        """A token came; a forced one need not have been allowed, but for a grammar."""
-        ...
-
-    def fork(self) -> Self:
-        """Another in the same state, which goes its own way."""
-        ...
-
-    def forced(self) -> Sequence[int]:
-        """Tokens that come next whatever is drawn: draft tokens that the masks leave alone."""
-        ...
-
-    @property
-    def is_over(self) -> bool:
-        """Whether nothing but the end may come: the sequence ends without another step."""
-        ...
-
-
-def masks_along(
-    constraint: Constraint, token_ids: Sequence[int], *, forced: bool = False
-) -> list[Mask | None]:
-    """The mask before each of these tokens and after the last; only up to one that is forbidden.
-
-    forced: they come whether they are allowed or not
-    """
-    masks = [constraint.mask()]
-    ahead = constraint.fork() if token_ids else constraint
-    for token_id in token_ids:
-        if not (forced or allows(masks[-1], token_id)):
-            break
-        try:
-            ahead.accept(token_id)
-            mask = ahead.mask()
-            if mask is not None and not mask.any():  # a dead end, which is met when it comes
-                break
-            masks.append(mask)
-        except CutawayError:  # which the sequence meets itself, should it come that far
-            break
-    return masks
-
-
 _MOST_BYTES = 4096  # of all bad words: each byte is a state of 2 kB
-
-# -- what a request can ask for --------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,19 +136,19 @@ class ConstraintParams:
         vocabulary: "Vocabulary",
         ending: frozenset[int],
         prompt: Sequence[int] = (),
-        never: Sequence[int] = (),
+        banned_token_ids: Sequence[int] = (),
         grammar: "Compiled | None" = None,
-    ) -> "Constraint | None":
+    ) -> Constraint | None:
         """What it means for one sequence, which ``ending`` tokens end; None where all may come.
 
-        never: tokens that the sequence's decoder forbids
+        banned_token_ids: those that the sequence's decoder never draws
         grammar: ``source``, compiled
         """
-        if not (self.is_set or never):
+        if not (self.is_set or banned_token_ids):
             return None
         made: list[Constraint] = []  # of tokens, and of bytes
-        if never:
-            made.append(AllowedTokens(vocabulary.mask_without(never)))
+        if banned_token_ids:
+            made.append(AllowedTokens(vocabulary.mask_without(banned_token_ids)))
         if self.allowed_token_ids is not None:
             made.append(AllowedTokens(vocabulary.mask_of(self.allowed_token_ids)))
         if self.min_tokens:
@@ -219,28 +166,28 @@ class ConstraintParams:
 
             checks.append(check_named(self.check))
         if taken := self.taken(vocabulary):
-            from cutaway.engine.healing import Healing
+            from cutaway.engine.token_healing import TokenHealing
 
-            of_bytes = [Healing(_all(of_bytes), taken, vocabulary)]
+            of_bytes = [TokenHealing(_all(of_bytes), taken, vocabulary)]
         made += of_bytes
         if not checks:
             return _all(made)
-        from cutaway.engine.checked import Checked
+        from cutaway.engine.check_constraint import CheckConstraint
 
         seen = vocabulary.tail(prompt)
-        return Checked(_all(made), checks, vocabulary, ending, prompt=seen, taken=taken)
+        return CheckConstraint(_all(made), checks, vocabulary, ending, prompt=seen, taken=taken)
 
     def taken(self, vocabulary: "Vocabulary") -> bytes:
         """The bytes that were taken back of the prompt, and that the text begins with."""
         return b"" if isinstance(self.heal, bool) else vocabulary.token_bytes(self.heal)
 
 
-def _all(parts: "list[Constraint]") -> "Constraint | None":
+def _all(parts: list[Constraint]) -> Constraint | None:
     return AllOf(parts) if len(parts) > 1 else parts[0] if parts else None
 
 
-class GrammarConstraint:
-    """No token after which the text cannot become one of a grammar.
+class GrammarConstraint(Constraint):
+    """No token after which the text cannot become one of a grammar (grammar-constrained decoding).
 
     ending: the tokens that end the sequence, of which the grammar knows the model's own
     """
@@ -275,7 +222,7 @@ class GrammarConstraint:
         return self._matcher.is_over
 
 
-class AllOf:
+class AllOf(Constraint):
     """Several at once: a token may come where all allow it."""
 
     def __init__(self, parts: list[Constraint]) -> None:

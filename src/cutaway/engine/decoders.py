@@ -1,7 +1,6 @@
 """How a sequence is written: which rows a step computes for it, and what becomes of their logits.
 
 A decoder is stateless and picklable; what it remembers of a sequence is in the ``Sequence``.
-Refuses to know other sequences, KV blocks and how logits are computed.
 """
 
 from collections.abc import Callable
@@ -27,8 +26,7 @@ Outcome = Sampled | Exception
 class Computed(NamedTuple):
     """What a step computed for one sequence.
 
-    logits  of the wanted rows, (rows, vocab), or what the head reads of them; valid until the next
-            run
+    logits  of the wanted rows, (rows, vocab), or final hidden states; valid until the next run
     drawn   the outcome of each draw
     read    ``Backend.read``
     """
@@ -40,20 +38,21 @@ class Computed(NamedTuple):
 
 
 class Decoder(Protocol):
-    """The seam between the loop and a way to write.
+    """The seam between the loop and a way to write: autoregressive, a canvas, or prefill only.
 
     In each step the scheduler asks for ``rows``, the engine computes them, draws the ``draws``
     from the last logits of them, and hands both to ``commit``.
 
     drafts  whether draft tokens may follow the rows that ``is_decoding`` promises
-    hidden  whether it wants what the head reads of its rows, instead of their logits
+    hidden  whether it wants the final hidden states of its rows, which the head reads, instead of
+            their logits
     """
 
     drafts: bool
     hidden: bool
 
     @property
-    def never(self) -> tuple[int, ...]:
+    def banned_token_ids(self) -> tuple[int, ...]:
         """Tokens that are never drawn."""
         ...
 
@@ -62,7 +61,7 @@ class Decoder(Protocol):
         ...
 
     def shares(self, sequence: "Sequence") -> bool:
-        """Whether what is computed of a KV block depends on nothing behind it."""
+        """Whether keys and values of a KV block depend on no token after it."""
         ...
 
     def positions(self, sequence: "Sequence") -> int:
@@ -95,10 +94,10 @@ class Decoder(Protocol):
 
 @dataclass(frozen=True)
 class Autoregressive:
-    """From left to right, a token at a time; draft tokens are checked in the same step."""
+    """Left to right, a token at a time; draft tokens are verified in the same step."""
 
     drafts, hidden = True, False
-    never = ()
+    banned_token_ids = ()
 
     def shares(self, sequence: "Sequence") -> bool:  # noqa: ARG002
         """Always."""
@@ -108,24 +107,24 @@ class Autoregressive:
         """Prompt and ``max_tokens``, as far as the context goes."""
         if request.stopping.max_tokens < 1:
             raise InputError("max_tokens must be 1 or more to write")
-        limits.check_past()
+        limits.check_causal()
         limits.check_prompt(request.prompt_token_ids)
         return limits.longest(len(request.prompt_token_ids), request.stopping.max_tokens)
 
     def positions(self, sequence: "Sequence") -> int:
-        """All known tokens, those ahead included."""
-        return len(sequence) + sequence.num_ahead
+        """All tokens so far, and those that are prescribed."""
+        return len(sequence) + sequence.num_prescribed
 
     def reusable(self, sequence: "Sequence") -> int:
         """All but the last, whose logits are wanted; none where the prompt is scored."""
         return 0 if sequence.wants_prompt_scores else len(sequence) - 1
 
     def is_decoding(self, sequence: "Sequence") -> bool:
-        """Whether the last token alone is to be computed, and nothing is known ahead of it."""
-        return sequence.num_pending == 1 and not sequence.num_ahead
+        """Whether the last token alone is to be computed, and none is prescribed after it."""
+        return sequence.num_pending == 1 and not sequence.num_prescribed
 
     def rows(self, sequence: "Sequence", room: int, logit_room: int) -> Scheduled:
-        """Tokens that are known and not computed; behind the last, those ahead as draft tokens."""
+        """Tokens that are not computed; after the last, prescribed ones as draft tokens."""
         start, scores = sequence.num_computed_tokens, sequence.wants_prompt_scores
         tokens = sequence.tokens(start, start + (min(room, logit_room) if scores else room))
         first = 0 if scores else len(tokens)
@@ -133,8 +132,8 @@ class Autoregressive:
         wanted = min(first, len(tokens) - 1) if is_last else first
         one = Scheduled(sequence, start, tokens, first_logit_row=wanted)
         fits = min(room - len(tokens), logit_room - one.num_logits) if is_last else 0
-        if ahead := sequence.next_ahead(fits):
-            one.set_drafts(ahead, "forced" if sequence.is_forced else "replay")
+        if prescribed := sequence.next_prescribed(fits):
+            one.set_drafts(prescribed, "forced" if sequence.is_forced else "replay")
         return one
 
     def draws(self, scheduled: Scheduled) -> list[RowDraw]:
@@ -162,7 +161,7 @@ class Autoregressive:
                 break
             drafted_by = scheduled.drafted_by if outcome.token_id == draft else ""
             step = sequence.append(outcome, drafted_by, computed.phases)
-            events += sequence.settle(step)
+            events += sequence.confirm(step)
             if sequence.finish_reason or sequence.rewound or outcome.token_id != draft:
                 break
             sequence.num_computed_tokens += 1  # the draft token was right, and is computed

@@ -1,18 +1,16 @@
 """The decoder of canvases: masked cells are revealed in any order, many in a pass, by a rule.
 
-A pass computes the rows of the canvas and of what is before it, as far as they can change; each
-masked cell of the current block is drawn, and the rule (canvas/) says which of the draws stay. When
-a block is finished its tokens become steps, from left to right. With blocks of one cell, from the
+Masked diffusion: a pass computes the rows of the canvas and of what is before it, as far as they
+can change; each masked cell of the current block is drawn, and the rule (canvas/) says which draws
+stay. A finished block's tokens become steps, from left to right. With blocks of one cell, from the
 left, on a causal model, this is the autoregressive loop, bit for bit.
-
-Refuses to know other sequences, KV blocks and how logits are computed.
 """
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from cutaway.engine.canvas import Canvas, Rule, make_canvas
-from cutaway.engine.cells import CANDIDATES, cells_of, entropy_after_chain, figures_of
+from cutaway.engine.cell_figures import CANDIDATES, cells_of, entropy_after_chain, figures_of
 from cutaway.engine.events import Event, Pass, Phases
 from cutaway.engine.fingerprint import chain_hash
 from cutaway.engine.limits import last_seen, shares_blocks
@@ -32,38 +30,38 @@ _BLOCKS = {"causal": 1, "bidirectional": None}
 
 @dataclass(frozen=True)
 class Denoise:
-    """Writes a canvas of ``max_tokens`` cells behind the prompt.
+    """Writes a canvas of ``max_tokens`` cells after the prompt.
 
     mask_id  what a masked cell is computed as, and what is never drawn; None where attention is
              causal
-    behind   tokens behind the canvas
+    suffix_ids  tokens after the canvas
     """
 
     rule: Rule
     mask_id: int | None = None
-    behind: tuple[int, ...] = ()
+    suffix_ids: tuple[int, ...] = ()
 
     drafts = hidden = False
 
     @property
-    def never(self) -> tuple[int, ...]:
+    def banned_token_ids(self) -> tuple[int, ...]:
         """Tokens that are never drawn."""
         return () if self.mask_id is None else (self.mask_id,)
 
     # -- which rows ------------------------------------------------------------------------------
 
     def longest(self, request: "Request", limits: "Limits") -> int:
-        """Prompt, canvas and what is behind it."""
+        """Prompt, canvas and suffix."""
         _check_plain(request)
         prompt, cells = len(request.prompt_token_ids), request.stopping.max_tokens
-        total = prompt + cells + len(self.behind)
+        total = prompt + cells + len(self.suffix_ids)
         limits.check_ids("prompt", request.prompt_token_ids)
-        limits.check_ids("behind", self.behind)
+        limits.check_ids("suffix", self.suffix_ids)
         limits.check_ids("forced_cells", [one.token_id for one in self.rule.forced_cells])
         limits.check_canvas(total, prompt, self.rule.block, self.mask_id)
-        if self.behind and limits.attention != "bidirectional":
+        if self.suffix_ids and limits.attention != "bidirectional":
             raise InputError(
-                "behind: this model does not see what is behind a canvas: leave it out"
+                "suffix: this model does not attend to what follows a canvas: leave it out"
             )
         if self.rule.cache != "exact" and limits.attention != "bidirectional":
             raise InputError(
@@ -77,7 +75,7 @@ class Denoise:
         return total
 
     def shares(self, sequence: "Sequence") -> bool:
-        """Whether keys and values of a KV block depend on nothing behind it."""
+        """Whether keys and values of a KV block depend on no token after it."""
         return shares_blocks(sequence.vocabulary.limits.attention)
 
     def positions(self, sequence: "Sequence") -> int:
@@ -85,7 +83,7 @@ class Denoise:
         return self._end(sequence, self._canvas(sequence))
 
     def reusable(self, sequence: "Sequence") -> int:
-        """Whole blocks of the model before the first masked cell; none where a token sees all."""
+        """Whole blocks of the model before the first masked cell; none if bidirectional."""
         block = _model_block(sequence)
         if block is None or not self.shares(sequence):
             return 0
@@ -109,7 +107,7 @@ class Denoise:
             return Scheduled(sequence, start, part, len(part), limits=_limits(sequence, start, end))
         begun = self._is_lost(sequence, canvas)
         cells = self._masks(sequence, canvas) if begun else self._cells(sequence, canvas)
-        tokens = [*sequence.tokens(start, len(sequence)), *cells, *self.behind]
+        tokens = [*sequence.tokens(start, len(sequence)), *cells, *self.suffix_ids]
         shift = _shift(sequence) + start - canvas.first
         wanted = [] if begun else [cell - shift for cell in canvas.asked]
         limits = _limits(sequence, start, end, self._end(sequence, canvas))
@@ -139,15 +137,15 @@ class Denoise:
         return sequence.canvas
 
     def _end(self, sequence: "Sequence", canvas: Canvas) -> int:
-        """Behind the last row: of all, or of the current block."""
+        """After the last row: of all, or of the current block."""
         block = _model_block(sequence)
         if block is None:
-            return canvas.first + len(canvas.cells) + len(self.behind)
+            return canvas.first + len(canvas.cells) + len(self.suffix_ids)
         end = canvas.first + (len(canvas.cells) if canvas.is_full else canvas.span[1])
         return end - (block == 1)  # whose own row says nothing of it
 
     def _cells(self, sequence: "Sequence", canvas: Canvas) -> list[int]:
-        """What stands in the cells that are no steps yet."""
+        """The tokens in the cells that are no steps yet."""
         return canvas.token_ids(self.mask_id or 0)[len(sequence.output_token_ids) :]
 
     def _masks(self, sequence: "Sequence", canvas: Canvas) -> list[int]:
@@ -158,7 +156,7 @@ class Denoise:
 
     def draws(self, scheduled: Scheduled) -> list[RowDraw]:
         """One for each cell that is looked at."""
-        sequence, visit = scheduled.sequence, self._visit(scheduled.sequence)
+        sequence, redraw = scheduled.sequence, self._redraw(scheduled.sequence)
         if not scheduled.logit_rows:
             return []
         canvas, [mask] = self._canvas(sequence), sequence.masks([])
@@ -168,12 +166,12 @@ class Denoise:
         return [
             RowDraw(
                 sequence.chain, history, sequence.seed, canvas.first + cell, observe,
-                canvas.forced.get(cell), mask, visit,
+                canvas.forced.get(cell), mask, redraw,
             )
             for cell in canvas.asked
         ]  # fmt: skip
 
-    def _visit(self, sequence: "Sequence") -> int:
+    def _redraw(self, sequence: "Sequence") -> int:
         return self._canvas(sequence).index if self.rule.noise == "fresh" else 0
 
     def _observe(self, sequence: "Sequence") -> Observe:
@@ -194,7 +192,7 @@ class Denoise:
             sequence.error = next(iter(failed), None) or _out_of_reach(canvas)
             if sequence.error:
                 return []
-            events.append(self._passed(scheduled, computed, drawn))
+            events.append(self._reveal(scheduled, computed, drawn))
             if canvas.is_done:
                 events += self._write(sequence, canvas, computed.phases)
         sequence.num_computed_tokens = min(final, len(sequence) - _shift(sequence))
@@ -209,10 +207,10 @@ class Denoise:
             return 0
         return min(len(sequence), scheduled.start + scheduled.num_rows) // block * block
 
-    def _passed(self, scheduled: Scheduled, computed: "Computed", drawn: list[Sampled]) -> Pass:
-        """Reveal what the rule says, and tell it."""
+    def _reveal(self, scheduled: Scheduled, computed: "Computed", drawn: list[Sampled]) -> Pass:
+        """Reveal what the rule says: the event of the pass."""
         sequence, canvas = scheduled.sequence, self._canvas(scheduled.sequence)
-        cells, index, visit = canvas.asked, canvas.index, self._visit(sequence)
+        cells, index, redraw = canvas.asked, canvas.index, self._redraw(sequence)
         start, end = canvas.span
         was = [canvas.cells[cell].token_id for cell in cells]
         entropies = None
@@ -225,13 +223,13 @@ class Denoise:
         for one in drawn:
             sequence.passes_fingerprint = chain_hash(sequence.passes_fingerprint, one.logits_hash)
         now = [canvas.cells[cell].token_id for cell in cells]
-        told = cells_of(of, revealed, drawn, list(zip(was, now, strict=True)), self.mask_id)
+        seen = cells_of(of, revealed, drawn, list(zip(was, now, strict=True)), self.mask_id)
         if not sequence.observe:
-            told = tuple(cell._replace(observed=None) for cell in told)
+            seen = tuple(cell._replace(observed=None) for cell in seen)
         again = tuple(canvas.first + cell for cell in revealed.masked_again)
         return Pass(
             sequence.id, index, (canvas.first + start, canvas.first + end), scheduled.num_rows,
-            told, again, revealed.bound, visit, computed.phases, sequence.passes_fingerprint,
+            seen, again, revealed.bound, redraw, computed.phases, sequence.passes_fingerprint,
         )  # fmt: skip
 
     def _write(self, sequence: "Sequence", canvas: Canvas, phases: Phases) -> list[Event]:
@@ -246,7 +244,7 @@ class Denoise:
             observed = cell.drawn.observed if sequence.observe else None
             drawn = cell.drawn._replace(observed=observed)
             step = sequence.append(drawn, "forced" if is_forced else "", phases)
-            events += sequence.settle(step._replace(passed=cell.passed))
+            events += sequence.confirm(step._replace(pass_index=cell.passed))
             if sequence.finish_reason or sequence.error:
                 break
         canvas.next_block()
@@ -272,7 +270,7 @@ def _model_block(sequence: "Sequence") -> int | None:
 
 
 def _shift(sequence: "Sequence") -> int:
-    """How far before a cell the row is that says what stands there."""
+    """How far before a cell the row is that predicts it."""
     limits = sequence.vocabulary.limits
     return int(limits.shift or limits.is_causal)
 
@@ -280,7 +278,7 @@ def _shift(sequence: "Sequence") -> int:
 def _limits(
     sequence: "Sequence", start: int, end: int, length: int | None = None
 ) -> list[int] | None:
-    """The last position that each row sees, in a text of ``length`` or so far; None: its own."""
+    """The last position that each row attends to, of ``length`` or so far; None: its own."""
     attention = sequence.vocabulary.limits.attention
     if _model_block(sequence) == 1:
         return None

@@ -14,8 +14,8 @@ FLOOR = 0.15  # below this acceptance a draft token is not worth its row, howeve
 FIRST_PAUSE, MAX_PAUSE = 8, 64  # chances let pass before a bucket given up is probed again
 
 # Shortest match of each bucket → its acceptance at the start, as measured on SmolLM2's texts.
-FROM_TEXT: Mapping[int, float] = {0: 0.5, 8: 0.95}
-FROM_AHEAD: Mapping[int, float] = {0: 0.3, 2: 0.5}  # Jacobi's guesses; what came after two tokens
+FROM_NGRAM: Mapping[int, float] = {0: 0.5, 8: 0.95}
+FROM_JACOBI: Mapping[int, float] = {0: 0.3, 2: 0.5}  # Jacobi's guesses; what came after two tokens
 FROM_MODEL: Mapping[int, float] = {0: 0.7}  # a draft model: one bucket
 
 
@@ -47,13 +47,13 @@ class DraftLength:
     """Chooses the number of drafts for one sequence, at each of its steps.
 
     cost    of checking one draft, in steps without drafts: a step that checks k costs 1 + cost·k
-    priors  FROM_TEXT, FROM_AHEAD or FROM_MODEL
+    priors  FROM_NGRAM, FROM_JACOBI or FROM_MODEL
 
     A draft that is right makes the match one token longer, so the j-th draft after a match of
     m counts as a draft token after a match of m + j.
     """
 
-    def __init__(self, cost: float, priors: Mapping[int, float] = FROM_TEXT) -> None:
+    def __init__(self, cost: float, priors: Mapping[int, float] = FROM_NGRAM) -> None:
         self._cost = cost
         self._buckets = [
             (start, _Bucket(prior * PRIOR_WEIGHT, PRIOR_WEIGHT))

@@ -12,7 +12,7 @@ import numpy as np
 
 from cutaway.compute.backends import Backend, Batch
 from cutaway.engine.block_manager import BlockManager
-from cutaway.engine.constraints import Constraint
+from cutaway.engine.constraint import Constraint
 from cutaway.engine.scheduled import lay_rows
 from cutaway.engine.sequence import Sequence
 from cutaway.engine.windows import Windows
@@ -26,11 +26,11 @@ MAX_ROWS = 512
 class _Copy:
     """A sequence as the draft model has it: how long it was, and the draft tokens after that.
 
-    passed  of how many of its first blocks no row to come sees the windows
+    num_out_of_window  how many of its first blocks lie outside the windows of all rows to come
     """
 
     blocks: list[int] = field(default_factory=list)
-    passed: int = 0
+    num_out_of_window: int = 0
     num_computed_tokens: int = 0
     length: int = 0
     drafts: list[int] = field(default_factory=list)
@@ -100,9 +100,9 @@ class DraftModel:
         self.blocks = BlockManager(backend.kv_blocks, kv.block_tokens, windows)
         self._copies: dict[int, _Copy] = {}  # by sequence id
 
-    def propose(self, wishes: list[tuple[Sequence, int]]) -> list[list[int]]:
+    def propose(self, draft_requests: list[tuple[Sequence, int]]) -> list[list[int]]:
         """That many draft tokens for each sequence; none where this model has no room."""
-        drafts = [self._draft(sequence, wanted) for sequence, wanted in wishes]
+        drafts = [self._draft(sequence, wanted) for sequence, wanted in draft_requests]
         while writing := [d for d in drafts if len(d.drafts) < d.wanted]:
             self._step(writing)
         return [d.drafts for d in drafts]
@@ -110,15 +110,15 @@ class DraftModel:
     def forget(self, sequence: Sequence) -> None:
         """The sequence has ended."""
         if copy := self._copies.pop(sequence.id, None):
-            self.blocks.release(copy.blocks, copy.passed)
+            self.blocks.release(copy.blocks, copy.num_out_of_window)
 
     def _draft(self, sequence: Sequence, wanted: int) -> _Draft:
         """Begin, if there is room."""
         copy = self._copies.setdefault(sequence.id, _Copy())
         copy.follow(sequence)
-        passed = self.blocks.passed(copy.num_computed_tokens)
-        self.blocks.pass_by(copy.blocks[copy.passed : passed])
-        copy.passed = max(copy.passed, passed)
+        outside = self.blocks.num_out_of_window(copy.num_computed_tokens)
+        self.blocks.free_windows(copy.blocks[copy.num_out_of_window : outside])
+        copy.num_out_of_window = max(copy.num_out_of_window, outside)
         constraint = sequence.constraint and sequence.constraint.fork()
         longest = len(sequence) + wanted
         lacking = -(-longest // self.blocks.block) - len(copy.blocks)

@@ -1,7 +1,6 @@
-"""One vector of a text: what the head would read of its rows, added up in the order of the tokens.
+"""The embedding of a text: its final hidden states pooled, added in the order of the tokens.
 
-Knows which rows are wanted and how they become one. The sum is in float64, row after row, so that
-it is the same however the text is cut into steps. Refuses to know what becomes of the vector.
+The sum is in float64, row after row, so that it is the same however the text is cut into steps.
 """
 
 from dataclasses import dataclass
@@ -13,8 +12,8 @@ from numpy.typing import NDArray
 from cutaway.engine.decoders import Computed
 from cutaway.engine.events import Embedded, Event, FinishReason
 from cutaway.engine.limits import last_seen
+from cutaway.engine.prefill_only import PrefillOnly
 from cutaway.engine.scheduled import Scheduled
-from cutaway.engine.undrawn import Undrawn
 from cutaway.errors import CutawayError
 
 if TYPE_CHECKING:
@@ -24,10 +23,10 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Embed(Undrawn):
-    """Nothing is drawn: the mean of all rows, or the first ("cls") or the last.
+class Embed(PrefillOnly):
+    """Pools the final hidden states of a text: "mean", or the first ("cls") or the "last".
 
-    A text that the model sees as a whole is read in one step, others in as many as it takes.
+    Where attention is not causal the text is read in one step, else in as many as it takes.
     """
 
     pooling: str
@@ -41,12 +40,12 @@ class Embed(Undrawn):
 
     def reusable(self, sequence: "Sequence") -> int:
         """Those before the first row that is still wanted."""
-        return 0 if _sees_more(sequence) else self._wanted(sequence).start
+        return 0 if _reads_whole(sequence) else self._wanted(sequence).start
 
     def rows(self, sequence: "Sequence", room: int, logit_room: int) -> Scheduled:  # noqa: ARG002
-        """All, or none where there is no room for all; of other models the next ones."""
+        """All, or none where there is no room for all; of a causal model the next ones."""
         length, wanted = len(sequence), self._wanted(sequence)
-        if _sees_more(sequence):
+        if _reads_whole(sequence):
             if length > room:
                 return Scheduled(sequence, 0, [], first_logit_row=0)
             attention = sequence.vocabulary.limits.attention
@@ -64,7 +63,7 @@ class Embed(Undrawn):
             sequence.pooled = added_up(sequence.pooled, computed.logits)
             sequence.logits_emitted = self._wanted(sequence).start + rows
         read = scheduled.start + len(scheduled.token_ids)
-        if not _sees_more(sequence):
+        if not _reads_whole(sequence):
             sequence.num_computed_tokens = read
         if read < len(sequence) or sequence.pooled is None:
             return []
@@ -86,7 +85,7 @@ class Embed(Undrawn):
 
 
 def added_up(before: NDArray[np.float64] | None, rows: NDArray[np.float32]) -> NDArray[np.float64]:
-    """The rows (n, width) added to what there is, one after the other."""
+    """The rows (n, width) added to the sum so far, one after the other."""
     first = [] if before is None else [before[None]]
     total: NDArray[np.float64] = np.add.reduce(
         np.concatenate([*first, rows.astype(np.float64)]), axis=0
@@ -94,6 +93,6 @@ def added_up(before: NDArray[np.float64] | None, rows: NDArray[np.float32]) -> N
     return total
 
 
-def _sees_more(sequence: "Sequence") -> bool:
-    """Whether a token sees what is behind it, so that the text is one step's."""
+def _reads_whole(sequence: "Sequence") -> bool:
+    """Whether attention is not causal, so that the text is read in one step."""
     return not sequence.vocabulary.limits.is_causal

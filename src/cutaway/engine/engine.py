@@ -1,8 +1,6 @@
 """The loop: schedule → run → sample → commit → emit.
 
-Knows which sequences are in the engine, and their events. Refuses to know HTTP, terminals and
-files, how logits are computed, why these sequences are in a step (scheduler.py), and how a sequence
-is written (decoders.py).
+scheduler.py says which sequences are in a step, decoders.py how a sequence is written.
 """
 
 from collections.abc import Callable, Mapping
@@ -180,7 +178,7 @@ class Engine:
         """
         longest = self._check(request)
         if request.run.replay and samples > 1:
-            raise InputError("replay: it is of one text, and n must be 1; ask for each by its seed")
+            raise InputError("replay: it is of one text, and n must be 1; request each by its seed")
         most = self.scheduler.policy.max_waiting
         if most is not None and len(self.waiting) + samples > most:
             raise QueueFullError(f"the queue is full with {most} waiting: try again later")
@@ -223,7 +221,7 @@ class Engine:
     def _check(self, request: Request) -> int:
         """How long the sequence can become; InputError where it fits neither model nor machine."""
         if request.constraint.heal is True:
-            raise InputError("heal: the engine wants the id of the token that was taken back")
+            raise InputError("heal: pass the id of the trimmed prompt token")
         longest = request.decoder.longest(request, self.limits)
         for name, ids in (
             ("logit_bias", request.sampling.logit_bias),

@@ -1,4 +1,4 @@
-"""The events of a request: Started, Scored…, Pass…, Step…, Ended. Plain data, and all there is.
+"""The events of a request: Started, Scored…, Pass…, Step…, Ended. Plain data, and all that leaves.
 
 A file, a server, a page, a process elsewhere and a ``Completion`` are made of these alone. They can
 be pickled; none of them refers to the engine. They are tuples: every token makes one.
@@ -62,7 +62,8 @@ class Started(NamedTuple):
     cached_tokens  tokens of the prompt whose keys and values were found in the prefix cache
     queued_s       seconds in the queue
     chain          the sampling stages in force, in order: {"stage": name, …its rule}
-    held           how many of its last steps are told late, since they may be taken back
+    window         how many of its last steps are delayed: the backtracking window, 0 without
+                   checks
     """
 
     id: int
@@ -71,7 +72,7 @@ class Started(NamedTuple):
     seed: int
     chain: tuple[Mapping[str, Any], ...]
     queued_s: float
-    held: int = 0
+    window: int = 0
 
 
 class Scored(NamedTuple):
@@ -80,8 +81,8 @@ class Scored(NamedTuple):
     position  of the first token that is scored
     rows      of each token, its log-probability, its rank and the likeliest in its place
     logits    float32 (n, vocab) where the request asked for them: row i, at position
-              ``position - 1 + i``, predicts the token at the next position. Of a text that is
-              seen as a whole: those that were asked for, from number ``position - 1`` on
+              ``position - 1 + i``, predicts the token at the next position. Where attention is
+              not causal: those that the decoder wants, from number ``position - 1`` on
     """
 
     id: int
@@ -91,7 +92,7 @@ class Scored(NamedTuple):
 
 
 class Embedded(NamedTuple):
-    """The vector of a text: float64 (hidden,), as long as it comes out."""
+    """The vector of a text: float64 (hidden,), not normalised."""
 
     id: int
     vector: NDArray[np.float64]
@@ -115,10 +116,10 @@ class Step(NamedTuple):
     phases          how long the engine's step took; the tokens of one step share it
     logits_hash     of the bits of this row's logits
     fingerprint     of the bits of the logits of all steps up to this one
-    wanted          what the same luck would have drawn here without the constraint, where the
-                    ledger was asked for; None where the constraint forbade nothing
-    checks          names of the checks that refused tokens which the rest allowed
-    passed          of a canvas: the pass in which the token came to stand here
+    unconstrained_id  what the same luck would have drawn here without the constraint, where the
+                    request has the ledger; None where the constraint forbade nothing
+    refused_by      names of the checks that refused tokens which the rest allowed
+    pass_index      of a canvas: the pass that revealed the token
     """
 
     id: int
@@ -135,9 +136,9 @@ class Step(NamedTuple):
     phases: Phases
     logits_hash: int
     fingerprint: int
-    wanted: int | None = None
-    checks: tuple[str, ...] = ()
-    passed: int | None = None
+    unconstrained_id: int | None = None
+    refused_by: tuple[str, ...] = ()
+    pass_index: int | None = None
 
     @property
     def neg_log_z(self) -> float | None:
@@ -148,11 +149,11 @@ class Step(NamedTuple):
 class PassCell(NamedTuple):
     """A cell that a pass looked at.
 
-    token_id     what was drawn for it, whether or not it came to stand there
+    token_id     what was drawn for it, whether or not it was revealed
     logprob      of that token, natural, under the model's own logits
     entropy      of the row, in nats
     figure       what the rule's order follows: the highest goes first
-    was, now     what stands there before and after the pass; None where it is masked
+    was, now     the token there before and after the pass; None where it is masked
     logits_hash  of the bits of the row
     likely       the two likeliest tokens but the mask, under the model's own logits, with the
                  natural log-probability of each
@@ -175,13 +176,13 @@ class Pass(NamedTuple):
     """One pass over a canvas. The steps of a block follow when it is finished.
 
     index         0 for the first pass
-    block         positions of the block: its first, and the one behind its last
+    block         positions of the block: its first, and the one after its last
     rows          how many were computed
     cells         those that were looked at, in the order of their positions
     masked_again  positions of cells that go back to being masked
     bound         the most that revealing the pass's cells together can lose, in nats; see
                   ``canvas.bound``
-    visit         which of the luck of its positions it drew with
+    redraw        which noise of its positions it drew with: 0 the first, n the n-th redrawn
     fingerprint   of the logits of all cells that passes up to this one looked at
     """
 
@@ -192,13 +193,13 @@ class Pass(NamedTuple):
     cells: tuple[PassCell, ...]
     masked_again: tuple[int, ...]
     bound: float
-    visit: int
+    redraw: int
     phases: Phases
     fingerprint: int
 
     @property
     def stands(self) -> dict[int, int | None]:
-        """What stands after the pass where it looked or masked again: position -> token id."""
+        """Tokens after the pass, where it looked or masked again: position -> id; None: masked."""
         return {cell.position: cell.now for cell in self.cells} | dict.fromkeys(self.masked_again)
 
     @property
@@ -211,7 +212,7 @@ class Ended(NamedTuple):
     """Why the sequence ended, and what it took. Nothing follows.
 
     matched    the stop string, or the id of the end or stop token, that ended it
-    held_text  text that was held back when it was aborted, and follows the steps' text
+    held_text  text that a stop string still held back when it was aborted; it follows the steps'
     error      what it failed with
     """
 
@@ -241,7 +242,7 @@ def neg_log_z(steps: Iterable[Step]) -> float | None:
 
 
 _NO_DATA = ("processors", "breakers")
-"""Of a stage's rule: functions, and what stands among the settings."""
+"""Of a stage's rule: functions, and what the settings have already."""
 
 
 def chain_as_data(chain: Sequence[Stage]) -> tuple[Mapping[str, Any], ...]:

@@ -1,4 +1,4 @@
-"""What can be asked of a model at all. Refuses to know who else is running."""
+"""What a model can do at all: its context, its vocabulary, its attention."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -47,7 +47,7 @@ class Limits:
         return self.attention == "causal"
 
     def longest(self, prompt_tokens: int, max_tokens: int) -> int:
-        """How many tokens a text can have at most, its prompt included."""
+        """The most tokens that a text can have, its prompt included."""
         return min(prompt_tokens + max_tokens, self.context_length)
 
     @property
@@ -74,22 +74,22 @@ class Limits:
                 "this model has no head that predicts tokens: it makes vectors of texts, with embed"
             )
 
-    def check_past(self, instead: str = "fill or denoise") -> None:
-        """InputError where a token sees what is behind it, so that none can be added.
+    def check_causal(self, instead: str = "fill or denoise") -> None:
+        """InputError where attention is not causal, so that no text can be continued.
 
-        instead: what such a model is asked with
+        instead: what such a model is used with
         """
         self.check_head()
         if not self.is_causal:
             raise InputError(
-                "this model sees what is behind a token, too, and cannot continue a text: it fills "
-                f"in what is masked, with {instead}"
+                "this model attends in both directions and cannot continue a text: it fills in "
+                f"what is masked, with {instead}"
             )
 
-    def check_whole(self, ids: tuple[int, ...]) -> None:
-        """InputError where a text cannot be computed as a whole."""
+    def check_bidirectional(self, ids: tuple[int, ...]) -> None:
+        """InputError where attention is causal, or a text cannot be read."""
         if self.is_causal:
-            raise InputError("this model sees only what is before a token, and no text as a whole")
+            raise InputError("this model's attention is causal: no row of it reads a whole text")
         self.check_head()
         self.check_read(ids)
 
@@ -102,7 +102,7 @@ class Limits:
         self.check_scored(ids)
 
     def check_canvas(self, total: int, prompt: int, block: int | None, mask_id: int | None) -> None:
-        """InputError where a canvas cannot be revealed: so many tokens in all, with the prompt's.
+        """InputError where a canvas cannot be revealed: ``total`` tokens, the prompt's included.
 
         block: cells that are finished before others, where the rule says so
         """
@@ -110,8 +110,7 @@ class Limits:
         if self.is_causal:
             if block != 1:
                 raise InputError(
-                    "this model sees only what is before a token: it writes from left to right, "
-                    "with generate"
+                    "this model's attention is causal: it writes from left to right, with generate"
                 )
         elif mask_id is None:
             raise InputError("this model names no mask token, so it has no canvas to reveal")
@@ -129,7 +128,7 @@ class Limits:
             raise InputError("prompt is empty and this model has no begin token: write something")
 
     def check_prompt(self, prompt: tuple[int, ...]) -> None:
-        """InputError where the model cannot be asked to continue this."""
+        """InputError where the model cannot continue this."""
         if not prompt:
             raise InputError("prompt is empty and this model has no begin token: write something")
         if len(prompt) > self.longest_prompt:

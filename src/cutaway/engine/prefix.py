@@ -1,8 +1,7 @@
 """Whole KV blocks of a text, out of an engine and into it, a few at a time between two steps.
 
-Knows which blocks hold the text, and that nobody finds one before all of it is there. Nothing is
-held from one call to the next, so a text that is given up halfway leaves nothing to be undone.
-Refuses to know files, and what is in a block.
+Nobody finds a block before all of it is there. Nothing is kept from one call to the next, so a text
+that is given up halfway leaves nothing to be undone.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,14 +23,15 @@ def read_blocks(
     salt: see ``Request``
     It is ``first`` itself where the prefix cache does not have that block, or the text ends.
     """
-    held = engine.blocks.match(token_ids, salt)
+    blocks = engine.blocks
+    held = blocks.match(token_ids, salt)
     engine.move_windows()
     try:
         last = max(first, min(first + most, len(held)))
         for place in range(first, last):
             read(place, engine.backend.block_memory(held[place]))
     finally:
-        engine.blocks.release(held, engine.blocks.passed(len(held) * engine.blocks.block))
+        blocks.release(held, blocks.num_out_of_window(len(held) * blocks.block))
     return last
 
 
@@ -50,8 +50,8 @@ def fill_blocks(
     blocks, whole = engine.blocks, len(token_ids) // engine.blocks.block
     full = engine.backend.kv.bytes_per_token * blocks.block
     lacking = (place for place in range(whole, 0, -1) if sizes[place - 1] < full)
-    passed = next(lacking, 0)  # behind these the windows are there
-    held = blocks.match_behind(token_ids, passed, salt)
+    outside = next(lacking, 0)  # after these the windows are stored
+    held = blocks.match_stored(token_ids, outside, salt)
     known = filled = len(held)
     wanted = min(most, whole - known, blocks.free)
     held += blocks.allocate(wanted)
@@ -63,7 +63,7 @@ def fill_blocks(
         filled = known + wanted
     finally:  # what was filled before an error is whole
         held = blocks.publish(held, token_ids[: filled * blocks.block], known, salt)
-        blocks.pass_by(held[known:passed])
-        blocks.release(held, passed)
+        blocks.free_windows(held[known:outside])
+        blocks.release(held, outside)
         engine.move_windows()
     return filled

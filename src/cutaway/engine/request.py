@@ -1,4 +1,4 @@
-"""Request: all that is asked of the engine for one sequence. Frozen, checked once, picklable."""
+"""Request: all that the engine needs for one sequence. Frozen, checked once, picklable."""
 
 from dataclasses import dataclass, field, replace
 from random import SystemRandom
@@ -113,7 +113,7 @@ class Request:
     @property
     def is_constrained(self) -> bool:
         """Whether rows may come with a mask of the tokens that are allowed."""
-        return self.constraint.is_set or bool(self.decoder.never)
+        return self.constraint.is_set or bool(self.decoder.banned_token_ids)
 
     def with_seed(self, seed: int) -> "Request":
         """The same, drawn with this seed."""
@@ -129,7 +129,7 @@ class Request:
         return made
 
     def samples(self, count: int) -> "list[Request]":
-        """So many of it: the seed of the n-th derives from that of the first.
+        """``count`` of it: the seed of the n-th derives from that of the first.
 
         A seed that was not given is chosen here, so whoever knows the first knows them all.
         """

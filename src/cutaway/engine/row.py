@@ -1,7 +1,6 @@
 """The row of a text's last token, computed by itself, and all that can be read of it.
 
-Knows that a sequence of ``Hold`` has what came before, and room for the row. Nothing is held from
-one call to the next. Refuses to know what the tensors mean.
+A sequence of ``PinPrefix`` has the KV blocks of what came before, and room for the row.
 """
 
 from collections.abc import Mapping, Sequence

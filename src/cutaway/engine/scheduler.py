@@ -95,7 +95,7 @@ class Scheduler:
             return
         self._shared.publish(sequence)
         if self.blocks.windows:
-            self._pass_by(sequence)
+            self._free_windows(sequence)
 
     def copied(self) -> None:
         """The copies were made: release the originals."""
@@ -140,14 +140,14 @@ class Scheduler:
         positions = sequence.decoder.positions(sequence)
         fresh = self.blocks_for(positions) - len(held) + begun
         if fresh + _watermark(len(self.running)) > self.blocks.free:
-            self.blocks.release(held, self.blocks.passed(computed))
+            self.blocks.release(held, self.blocks.num_out_of_window(computed))
             return fresh
         taken = self.blocks.allocate(fresh)
         if begun:
             self.copies.append((held.pop(), taken[0]))
         sequence.blocks = held + taken
         sequence.num_computed_tokens = sequence.stored = computed
-        sequence.passed = self.blocks.passed(computed)
+        sequence.num_out_of_window = self.blocks.num_out_of_window(computed)
         sequence.published = len(held) if fork_of is None else min(fork_of.published, len(held))
         if sequence.num_cached_tokens is None:
             sequence.num_cached_tokens = computed
@@ -182,19 +182,19 @@ class Scheduler:
         if not drafting:
             return
         room = (min(self.policy.max_draft_rows, self.policy.max_rows) - rows) // len(drafting)
-        wishes = []
+        draft_requests = []
         for one in drafting if room > 0 else []:
             sequence, fits = one.sequence, self._room_to_draft(one.sequence, room)
             if sequence.expected:
                 one.set_drafts(sequence.expected[:fits], "grammar")
             else:
-                wishes.append((one, fits))
-        if not wishes:
+                draft_requests.append((one, fits))
+        if not draft_requests:
             return
         started = perf_counter()
-        proposed = self._speculator.propose([(s.sequence, fits) for s, fits in wishes])
+        proposed = self._speculator.propose([(s.sequence, fits) for s, fits in draft_requests])
         self.draft_s = perf_counter() - started
-        for (one, _), drafts in zip(wishes, proposed, strict=True):
+        for (one, _), drafts in zip(draft_requests, proposed, strict=True):
             one.set_drafts(drafts, "draft")
 
     def _prefill(self, decoding: list[Scheduled]) -> list[Scheduled]:
@@ -262,23 +262,25 @@ class Scheduler:
 
     def _release_blocks(self, sequence: Sequence) -> None:
         self._drop_copies(sequence.blocks)
-        self.blocks.release(sequence.blocks, sequence.passed)
-        sequence.blocks, sequence.published, sequence.passed = [], 0, 0
+        self.blocks.release(sequence.blocks, sequence.num_out_of_window)
+        sequence.blocks, sequence.published, sequence.num_out_of_window = [], 0, 0
         sequence.num_computed_tokens = 0
 
-    def _pass_by(self, sequence: Sequence) -> None:
+    def _free_windows(self, sequence: Sequence) -> None:
         """Free the windows that no row to come sees; those before the prompt's end may be kept.
 
         The same prompt can then be found again. Tokens that may be taken back still see theirs.
         """
         block = self.blocks.block
-        certain = sequence.num_computed_tokens - (sequence.back.held if sequence.back else 0)
-        passed = self.blocks.passed((certain - 1) // block * block)
-        if passed > sequence.passed:
+        delayed = sequence.backtracker.window if sequence.backtracker else 0
+        certain = sequence.num_computed_tokens - delayed
+        outside = self.blocks.num_out_of_window((certain - 1) // block * block)
+        if outside > sequence.num_out_of_window:
             whole = (len(sequence.prompt_token_ids) - 1) // block
-            worth = sequence.blocks[self.blocks.passed(whole * block) : whole]
-            self.blocks.pass_by(sequence.blocks[sequence.passed : passed], worth)
-            sequence.passed = passed
+            keep = sequence.blocks[self.blocks.num_out_of_window(whole * block) : whole]
+            freed = sequence.blocks[sequence.num_out_of_window : outside]
+            self.blocks.free_windows(freed, keep)
+            sequence.num_out_of_window = outside
 
     def _trim(self, windows: Windows, scheduled: list[Scheduled]) -> None:
         """Make room for the windows in which the next step's rows are stored."""
@@ -286,7 +288,8 @@ class Scheduler:
             one.sequence.stored = max(one.sequence.stored, one.start + one.num_rows)
         read = {source for source, _ in self.copies}
         for sequence in self.running:
-            read.update(sequence.blocks[sequence.passed : self.blocks_for(sequence.stored)])
+            last = self.blocks_for(sequence.stored)
+            read.update(sequence.blocks[sequence.num_out_of_window : last])
         windows.trim(len(read))
 
     def _drop_copies(self, targets: list[int]) -> None:

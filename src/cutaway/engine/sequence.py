@@ -1,7 +1,6 @@
 """Sequence: a prompt and its growing output, and the state that the loop keeps for it.
 
-Knows tokens, how far they were computed, and the KV blocks that hold their keys and values.
-Refuses to know the scheduler and the backend.
+Tokens, how far they were computed, and the KV blocks that hold their keys and values.
 """
 
 from collections.abc import Callable
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from cutaway.engine.constraints import masks_along
+from cutaway.engine.constraint import masks_along
 from cutaway.engine.events import (
     Ended,
     Event,
@@ -26,7 +25,7 @@ from cutaway.engine.events import (
     chain_as_data,
 )
 from cutaway.engine.fingerprint import START, chain_hash
-from cutaway.engine.known import Known
+from cutaway.engine.prescribed import PrescribedTokens
 from cutaway.engine.request import Request
 from cutaway.engine.stops import StopMatcher
 from cutaway.engine.vocabulary import Mask, Vocabulary, allows
@@ -41,8 +40,8 @@ from cutaway.sampling import (
 from cutaway.text import TextStream
 
 if TYPE_CHECKING:
+    from cutaway.engine.backtracking import Backtracker, Rewind
     from cutaway.engine.canvas import Canvas
-    from cutaway.engine.going_back import GoingBack
 
 
 @dataclass(eq=False)
@@ -52,18 +51,18 @@ class Sequence:
     longest            how many tokens it can have at most, prompt included
     fork_of            the sample of the same prompt whose blocks this one may share
     blocks             KV block ids by position // block size; the first ``published`` of them
-                       are in the prefix cache, and no row to come sees the windows of the first
-                       ``passed``
-    stored             positions that the blocks hold something of, be it of rejected draft tokens;
-                       kept where layers have windows
+                       are in the prefix cache, and the first ``num_out_of_window`` lie outside the
+                       sliding windows of all rows to come
+    stored             positions that the blocks store something of, rejected draft tokens
+                       included; kept where layers have sliding windows
     num_cached_tokens  tokens of the prompt that were not computed for this sequence; None while
                        it has not left the queue
-    prompt_scores      of the tokens that are scored, as far as computed, where it was asked for:
-                       prompt_token_ids[1:], or those of an answer (``LookUp``)
+    prompt_scores      of the tokens that are scored, as far as computed, where the request has it:
+                       prompt_token_ids[1:], or those of an answer (``ScoreAnswers``)
     logits_emitted     positions up to which ``Scored`` events have had the logits: a sequence
                        that is preempted and computed again emits each row once
-    pooled             what its rows add up to, as far as they were added
-    expected           token ids that the constraint leaves alone, drawn as draft tokens are
+    pooled             the sum of its rows, as far as they were added
+    expected           token ids that the constraint leaves no choice about, drawn as draft tokens
     rewound            tokens were taken back, and what was computed does not fit any more
     canvas             the cells of a text that is not written from left to right, once begun;
                        passes_fingerprint is of all rows that its passes looked at
@@ -79,7 +78,7 @@ class Sequence:
     num_cached_tokens: int | None = None
     blocks: list[int] = field(default_factory=list)
     published: int = 0
-    passed: int = 0
+    num_out_of_window: int = 0
     stored: int = 0
     prompt_scores: list[ReadRow] = field(default_factory=list)
     logits_emitted: int = 0
@@ -99,23 +98,23 @@ class Sequence:
         self.prompt_token_ids, self.seed = request.prompt_token_ids, request.sampling.seed
         self.decoder = request.decoder
         self.observe = request.observe if request.observe.any_step else None
-        self.known = Known(request.run.forced, request.run.replay)
+        self._prescribed = PrescribedTokens(request.run.forced, request.run.replay)
         ends = () if request.stopping.ignore_eos else self.vocabulary.limits.end_ids
         self._ending = frozenset((*ends, *request.stopping.stop_token_ids))
         self._begin()
         stages = build_chain(request.sampling, constrained=request.is_constrained)
         self.chain = CompiledChain(stages, request.sampling, self.prompt_token_ids)
-        self.back: GoingBack | None = None
-        if hasattr(self.constraint, "spoke"):  # checks, which alone come to dead ends
-            from cutaway.engine import going_back
+        self.backtracker: Backtracker | None = None
+        if self.constraint and self.constraint.checks:
+            from cutaway.engine import backtracking  # here, since few texts have checks
 
-            self.back = going_back.GoingBack()
+            self.backtracker = backtracking.Backtracker(self.vocabulary)
 
     def _begin(self) -> None:
         """The state of a text of which nothing is written."""
         request = self.request
         self.constraint = request.constraint.make(
-            self.vocabulary, self._ending, self.prompt_token_ids, self.decoder.never,
+            self.vocabulary, self._ending, self.prompt_token_ids, self.decoder.banned_token_ids,
             request.grammar,
         )  # fmt: skip
         self._skip = len(request.constraint.taken(self.vocabulary))  # bytes that are no new text
@@ -149,25 +148,25 @@ class Sequence:
         return [*head, *self.output_token_ids[max(start - split, 0) : max(stop - split, 0)]]
 
     @property
-    def num_ahead(self) -> int:
-        """How many tokens behind the text are known, and can be computed with it."""
+    def num_prescribed(self) -> int:
+        """How many tokens after the text are prescribed, and can be computed with it."""
         if not self.request.run.kv_cache:  # the naive loop computes a token at a time
             return 0
-        known = self.known.num_ahead(len(self.output_token_ids))
-        return max(min(known, self.longest - len(self) - 1), 0)
+        left = self._prescribed.num_left(len(self.output_token_ids))
+        return max(min(left, self.longest - len(self) - 1), 0)
 
-    def next_ahead(self, count: int) -> list[int]:
+    def next_prescribed(self, count: int) -> list[int]:
         """The first of them, ``count`` at most: forced ones, or those of the replay."""
-        return self.known.ahead(len(self.output_token_ids), min(count, self.num_ahead))
+        return self._prescribed.next(len(self.output_token_ids), min(count, self.num_prescribed))
 
     @property
     def is_forced(self) -> bool:
         """Whether the next token is given, and not drawn."""
-        return self.known.is_forced(len(self.output_token_ids))
+        return self._prescribed.is_forced(len(self.output_token_ids))
 
     def next_forced(self, count: int) -> list[int]:
         """The forced ones of the next ``count`` tokens."""
-        return self.known.forced(len(self.output_token_ids), count)
+        return self._prescribed.forced(len(self.output_token_ids), count)
 
     def named(self, token_id: int) -> str:
         """A token for a sentence: its id and its text."""
@@ -184,8 +183,8 @@ class Sequence:
             return [None] * (len(drafts) + 1)
         try:
             masks = masks_along(self.constraint, drafts, forced=forced)
-            if self.back and not forced:
-                masks[0] = self.back.without_tried(len(self.output_token_ids), masks[0])
+            if self.backtracker and not forced:
+                masks[0] = self.backtracker.without_tried(len(self.output_token_ids), masks[0])
                 if drafts and not allows(masks[0], drafts[0]):
                     del masks[1:]
             return masks
@@ -209,9 +208,9 @@ class Sequence:
         source = self._source(drafted_by)
         self.fingerprint = chain_hash(self.fingerprint, sampled.logits_hash)
         self.output_token_ids.append(token_id)
-        self.known.follow(self.output_token_ids, len(self.output_token_ids) - 1)
+        self._prescribed.follow(self.output_token_ids, len(self.output_token_ids) - 1)
         released = self._release(token_id)
-        spoke = getattr(self.constraint, "spoke", ())
+        refused_by = self.constraint.refused_by if self.constraint else ()
         self._constrain(token_id, forced=source == "forced")
         if not self.error:  # which ends it, whatever else might
             self._check_end(token_id)
@@ -223,18 +222,44 @@ class Sequence:
         return Step(
             self.id, len(self.output_token_ids) - 1, position, token_id, sampled.sampled_id,
             source, text, len(released), sampled.logprob, sampled.survivors, sampled.observed,
-            phases, sampled.logits_hash, self.fingerprint, sampled.wanted, spoke,
+            phases, sampled.logits_hash, self.fingerprint, sampled.unconstrained_id, refused_by,
         )  # fmt: skip
 
-    def settle(self, step: Step) -> list[Step]:
-        """The steps that are certain with this one, in order; see ``GoingBack``."""
-        steps = self.back.settle(self, step) if self.back else [step]
-        self.error = self.error or self.known.unlike(self, steps)
+    def confirm(self, step: Step) -> list[Step]:
+        """The steps that nothing can take back any more, with this one, in order."""
+        steps = self._delay(step, self.backtracker) if self.backtracker else [step]
+        if self.request.run.replay and not self.error:
+            self.error = self._prescribed.mismatch_error(
+                steps, len(self.output_token_ids), self.finish_reason, self.named
+            )
         if self.error:
             self.finish_reason = None  # the error ends it
         return steps
 
-    def masks_again(self, first: int) -> list[Mask | None]:
+    def _delay(self, step: Step, backtracker: "Backtracker") -> list[Step]:
+        backtracker.delay(step)
+        if not (self.finish_reason or self.error or self.is_forced):
+            mask = self.constraint.mask() if self.constraint else None
+            if mask is not None and not mask.any():
+                self._backtrack(backtracker)
+        return backtracker.release(0 if self.finish_reason else backtracker.window)
+
+    def _backtrack(self, backtracker: "Backtracker") -> None:
+        """Out of a dead end, to the last place where another token was allowed; else an error."""
+        assert self.constraint is not None
+        output, forced = self.output_token_ids, self.request.run.forced
+        first = max(len(output) - backtracker.num_delayed, len(forced))
+        masks = self._masks_from(first) if backtracker.may_rewind else []
+        if rewind := backtracker.rewind(output, masks):
+            self.rewind(rewind)
+        else:
+            self.error = InputError(
+                f"{' and '.join(self.constraint.checks)}: nothing that may follow passes the "
+                f"check, and going back {backtracker.count} times did not help: loosen the schema "
+                "or the check"
+            )
+
+    def _masks_from(self, first: int) -> list[Mask | None]:
         """Which tokens might have come in the output's places, from this one on."""
         constraint = self.request.constraint.make(
             self.vocabulary, self._ending, self.prompt_token_ids, grammar=self.request.grammar
@@ -247,17 +272,17 @@ class Sequence:
             constraint.accept(token_id)
         return masks
 
-    def rewind(self, length: int, fingerprint: int) -> None:
-        """Take back all but so many tokens of the output; the engine recomputes the sequence."""
-        kept, self.output_token_ids = self.output_token_ids[:length], []
+    def rewind(self, to: "Rewind") -> None:
+        """Take back the end of the output; the engine recomputes the sequence."""
+        kept, self.output_token_ids = self.output_token_ids[: to.length], []
         self._begin()
         for token_id in kept:
             self.output_token_ids.append(token_id)
             self._stream.push(self._release(token_id))
             self._constrain(token_id)
-        self.fingerprint, self.rewound = fingerprint, True
-        self.known.strayed = False
-        self.known.follow(kept, 0)
+        self.fingerprint, self.rewound = to.fingerprint, True
+        self._prescribed.diverged = False
+        self._prescribed.follow(kept, 0)
 
     def _constrain(self, token_id: int, *, forced: bool = False) -> None:
         if self.constraint is None:
@@ -311,11 +336,14 @@ class Sequence:
 
     def started(self) -> list[Event]:
         """Of leaving the queue; with scores of the prompt that another sample has computed."""
-        cached, held = self.num_cached_tokens or 0, self.back.held if self.back else 0
+        cached, window = (
+            self.num_cached_tokens or 0,
+            self.backtracker.window if self.backtracker else 0,
+        )
         chain = chain_as_data(self.chain.chain)
         queued_s = perf_counter() - self._added
         events: list[Event] = [
-            Started(self.id, self.prompt_token_ids, cached, self.seed, chain, queued_s, held)
+            Started(self.id, self.prompt_token_ids, cached, self.seed, chain, queued_s, window)
         ]
         if self.prompt_scores:
             events.append(Scored(self.id, 1, tuple(self.prompt_scores)))
@@ -323,7 +351,7 @@ class Sequence:
 
     def left(self) -> list[Event]:
         """Of its end, whatever the reason."""
-        return [*(self.back.flush() if self.back else ()), self._ended()]
+        return [*(self.backtracker.release(0) if self.backtracker else ()), self._ended()]
 
     def _ended(self) -> Ended:
         assert self.finish_reason is not None

@@ -39,9 +39,10 @@ class SharedBlocks:
         if not sequence.request.run.kv_cache:
             return [], 0
         if fork_of and last:
-            shared, passed = fork_of.blocks[: -(-last // blocks.block)], blocks.passed(last)
-            if not blocks.windows or blocks.windows.are_there(shared[passed:]):
-                return blocks.retain(shared, passed), last
+            shared = fork_of.blocks[: -(-last // blocks.block)]
+            outside = blocks.num_out_of_window(last)
+            if not blocks.windows or blocks.windows.are_there(shared[outside:]):
+                return blocks.retain(shared, outside), last
         if not self._is_cached(sequence):
             return [], 0
         held = blocks.match(sequence.tokens(0, last), sequence.request.salt)

@@ -8,10 +8,10 @@ own token at every position, and only where the draft token is the same has a st
 from dataclasses import dataclass, field
 
 from cutaway.engine.decoders import Outcome
-from cutaway.engine.draft_length import FROM_AHEAD, FROM_MODEL, FROM_TEXT, DraftLength
+from cutaway.engine.draft_length import FROM_JACOBI, FROM_MODEL, FROM_NGRAM, DraftLength
 from cutaway.engine.draft_model import DraftModel
 from cutaway.engine.events import Speculation
-from cutaway.engine.look_ahead import CONTEXT, LookAhead
+from cutaway.engine.jacobi import CONTEXT, JacobiDrafts
 from cutaway.engine.ngram import SuffixAutomaton
 from cutaway.engine.sequence import Sequence
 
@@ -24,8 +24,8 @@ class DraftState:
     """What is remembered for one sequence."""
 
     length: DraftLength
-    text: SuffixAutomaton = field(default_factory=SuffixAutomaton)
-    ahead: LookAhead = field(default_factory=LookAhead)
+    ngram: SuffixAutomaton = field(default_factory=SuffixAutomaton)
+    jacobi: JacobiDrafts = field(default_factory=JacobiDrafts)
     match_length: int = 0  # of the context that this step's draft tokens continue
 
 
@@ -39,14 +39,16 @@ class Speculator:
         self.draft = draft
         self._states: dict[int, DraftState] = {}  # by sequence id
 
-    def propose(self, wishes: list[tuple[Sequence, int]]) -> list[list[int]]:
+    def propose(self, draft_requests: list[tuple[Sequence, int]]) -> list[list[int]]:
         """Draft tokens for each of (sequence, how many at most)."""
-        by_model = [s.request.run.speculate == "draft" for s, _ in wishes]
-        asked = [(s, self._worth(s, n)) for (s, n), m in zip(wishes, by_model, strict=True) if m]
+        by_model = [s.request.run.speculate == "draft" for s, _ in draft_requests]
+        asked = [
+            (s, self._worth(s, n)) for (s, n), m in zip(draft_requests, by_model, strict=True) if m
+        ]
         drafted = iter(self.draft.propose(asked) if self.draft and asked else [])
         return [
             next(drafted) if m else self._from_itself(s, n)
-            for (s, n), m in zip(wishes, by_model, strict=True)
+            for (s, n), m in zip(draft_requests, by_model, strict=True)
         ]
 
     def learn(
@@ -60,7 +62,7 @@ class Speculator:
         if sequence.request.run.speculate == "jacobi":
             first = len(sequence) - accepted - 1  # of the tokens that were drawn
             last = sequence.tokens(max(first - CONTEXT, 0), first)
-            state.ahead.learn(last, first, drafts, _ids(drawn))
+            state.jacobi.learn(last, first, drafts, _ids(drawn))
 
     def forget(self, sequence: Sequence) -> None:
         """The sequence has ended."""
@@ -70,11 +72,11 @@ class Speculator:
 
     def _state(self, sequence: Sequence) -> DraftState:
         if sequence.id not in self._states:
-            cost, priors = ROW_COST, FROM_TEXT
+            cost, priors = ROW_COST, FROM_NGRAM
             if sequence.request.run.speculate == "draft" and self.draft:
                 cost, priors = ROW_COST + self.draft.cost, FROM_MODEL
             elif sequence.request.run.speculate == "jacobi":
-                priors = FROM_AHEAD
+                priors = FROM_JACOBI
             self._states[sequence.id] = DraftState(DraftLength(cost, priors))
         return self._states[sequence.id]
 
@@ -85,10 +87,10 @@ class Speculator:
         state, length = self._state(sequence), len(sequence)
         if sequence.request.run.speculate == "jacobi":
             last = sequence.tokens(max(length - CONTEXT, 0), length)
-            draft = state.ahead.draft(last, length, room)
+            draft = state.jacobi.draft(last, length, room)
         else:
-            state.text.extend(sequence.tokens(len(state.text), length))
-            draft = state.text.draft(room)
+            state.ngram.extend(sequence.tokens(len(state.ngram), length))
+            draft = state.ngram.draft(room)
         state.match_length = draft.match_length
         count = state.length.propose(draft.match_length, len(draft.tokens))
         return draft.tokens[:count]

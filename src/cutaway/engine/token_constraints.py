@@ -1,25 +1,12 @@
-"""Constraints that look at tokens alone: which ids, which strings, how many.
+"""Constraints that look at tokens alone: which ids, which strings, how many."""
 
-Refuses to know grammars.
-"""
-
-from collections.abc import Sequence
 from typing import Self
 
+from cutaway.engine.constraint import Constraint
 from cutaway.engine.vocabulary import Mask, WordAutomaton
 
 
-class Free:
-    """What most constraints have in common: they force nothing and never end a sequence."""
-
-    is_over = False
-
-    def forced(self) -> Sequence[int]:
-        """None."""
-        return ()
-
-
-class AllowedTokens(Free):
+class AllowedTokens(Constraint):
     """The same tokens at every step."""
 
     def __init__(self, mask: Mask) -> None:
@@ -37,7 +24,7 @@ class AllowedTokens(Free):
         return self
 
 
-class MinTokens(Free):
+class MinTokens(Constraint):
     """No token that ends a sequence before so many have come."""
 
     def __init__(self, mask: Mask, left: int) -> None:
@@ -56,7 +43,7 @@ class MinTokens(Free):
         return type(self)(self._mask, self._left)
 
 
-class BadWords(Free):
+class BadWords(Constraint):
     """No token that would complete one of some strings."""
 
     def __init__(self, words: WordAutomaton, state: int = 0) -> None:

@@ -1,12 +1,9 @@
 """In which KV blocks the layers that see a window still have their keys and values.
 
-Knows who reads each block's window (what these layers stored in it), and which are kept for texts
-to come. Refuses to know tokens and tensors: which blocks are a text is block_manager.py's, and what
-letting go means is the backend's.
-
-A window is let go of when nobody reads it any more, but for those that a text to come is likely to
-go on from: those before the end of a prompt and of a text, and those before a place where texts
-were seen to part. They are kept while there is room, the longest unused going first.
+The window of a block is what the layers with sliding-window attention stored in it. It is freed
+when nobody reads it, unless a text to come is likely to continue from there: the windows before the
+end of a prompt and of a text, and before a place where texts were seen to part, are kept while
+there is room, the least recently used going first.
 """
 
 from collections import Counter, OrderedDict
@@ -21,7 +18,7 @@ class Windows:
 
     window  tokens that the widest of the layers sees, the row's own included
     block   tokens of a block
-    most    how many blocks may have their windows before kept ones are let go of
+    most    how many blocks may have their windows before kept ones are freed
     read    how many have them because somebody reads them, at the last ``trim``
     """
 
@@ -30,7 +27,7 @@ class Windows:
         self.read = 0
         self._readers: Counter[int] = Counter()  # none is at zero
         self._kept: OrderedDict[int, None] = OrderedDict()  # longest unused first
-        self._worth: set[int] = set()  # to be kept once nobody reads them
+        self._keep: set[int] = set()  # to be kept once nobody reads them
         self._changes: list[tuple[int, int]] = []
 
     @property
@@ -38,8 +35,8 @@ class Windows:
         """How many blocks have their windows."""
         return self.read + len(self._kept)
 
-    def passed(self, position: int) -> int:
-        """How many of a text's first blocks no row sees at this position or behind it."""
+    def num_out_of_window(self, position: int) -> int:
+        """How many of a text's first blocks no row sees at this position or after it."""
         return max(0, position - self.window + 1) // self.block
 
     def are_there(self, ids: Sequence[int]) -> bool:
@@ -51,17 +48,17 @@ class Windows:
         return sum(1 for _ in takewhile(lambda i: i in self._readers or i in self._kept, ids))
 
     def usable(self, ids: Sequence[int]) -> int:
-        """How many of a text's blocks can be gone on from.
+        """How many of a text's blocks can be continued from.
 
-        Where that is not all of them texts part behind the last, and its window is worth keeping.
+        Where that is not all of them texts part after the last, and its window is worth keeping.
         """
         best = there = 0  # there: how many in a row, up to this one
         for count, i in enumerate(ids, 1):
             there = there + 1 if self.are_there((i,)) else 0
-            if there >= count - self.passed(count * self.block):
+            if there >= count - self.num_out_of_window(count * self.block):
                 best = count
         if best < len(ids):
-            self._worth.update(ids[self.passed(len(ids) * self.block) :])
+            self._keep.update(ids[self.num_out_of_window(len(ids) * self.block) :])
         return best
 
     # -- who reads -------------------------------------------------------------------------------
@@ -72,19 +69,19 @@ class Windows:
             self._kept.pop(i, None)
             self._readers[i] += 1
 
-    def end(self, ids: Iterable[int], worth: Container[int] = ()) -> None:
-        """One reader less. worth: those that are to be kept once they have none."""
+    def end(self, ids: Iterable[int], keep: Container[int] = ()) -> None:
+        """One reader less. keep: those that are to be kept once they have none."""
         for i in ids:
-            if i in worth:
-                self._worth.add(i)
+            if i in keep:
+                self._keep.add(i)
             self._readers[i] -= 1
             if self._readers[i]:
                 continue
             del self._readers[i]
-            if i in self._worth:
+            if i in self._keep:
                 self._kept[i] = None
             else:
-                self._let_go(i)
+                self._free(i)
 
     def take_over(self, own: int, found: int) -> None:
         """Whoever reads a block's window reads that of an equal block from now on."""
@@ -95,25 +92,25 @@ class Windows:
 
     def forget(self, block_id: int) -> None:
         """The block is to hold another text."""
-        self._worth.discard(block_id)
+        self._keep.discard(block_id)
         if block_id in self._kept:
             del self._kept[block_id]
-            self._let_go(block_id)
+            self._free(block_id)
 
     def trim(self, read: int) -> None:
-        """So many are read in the next step: make room, as far as others are only kept."""
+        """``read`` are read in the next step: make room, as far as others are only kept."""
         self.read = read
         while self._kept and self.held > self.most:
             block_id, _ = self._kept.popitem(last=False)
-            self._worth.discard(block_id)
-            self._let_go(block_id)
+            self._keep.discard(block_id)
+            self._free(block_id)
 
     def take_changes(self) -> list[tuple[int, int]]:
         """What ``Backend.copy_windows`` is to do before the next run."""
         changes, self._changes = self._changes, []
         return changes
 
-    def _let_go(self, block_id: int) -> None:
+    def _free(self, block_id: int) -> None:
         self._changes.append((block_id, -1))
 
     # -- integrity -------------------------------------------------------------------------------

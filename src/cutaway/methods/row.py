@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from cutaway.engine import Hold, Row, RunParams
+from cutaway.engine import PinPrefix, Row, RunParams
 from cutaway.engine import Sequence as EngineSequence
 from cutaway.engine.row import is_ready, read_row
 from cutaway.errors import CutawayError
@@ -50,7 +50,7 @@ def held(
     They are there when the block begins; what it is given waits until they are there again.
     """
     listener, run = EndListener(), RunParams(priority=priority)
-    request = llm.request(token_ids, decoder=Hold(), run=run, interventions=interventions)
+    request = llm.request(token_ids, decoder=PinPrefix(), run=run, interventions=interventions)
     with llm.owner.running(request, listener) as sequence:
 
         def wait() -> None:

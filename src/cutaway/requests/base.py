@@ -129,7 +129,7 @@ class BaseLLM:
         variables: more of what the template may ask for (enable_thinking, ...)
         """
         if self.template is None:
-            limits_of(self.model).check_past()  # which says what else can be done
+            limits_of(self.model).check_causal()  # which says what else can be done
             raise InputError("this model has no chat template; use generate with a plain prompt")
         return self.template.encode(
             read_messages(messages), self.tokenizer, self.check_length, tools, **variables

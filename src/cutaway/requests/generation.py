@@ -210,8 +210,8 @@ class Generation:
         """Times and rates so far; none of a text that was cut out of what was written."""
         if self.between and self.between.drawn:
             return Timing(load_s, None, None, None)
-        usage, held = self.usage(), self.started.held if self.started else 0
-        timing = self.watch.timing(load_s, usage.prompt_tokens, usage.completion_tokens, held)
+        usage, window = self.usage(), self.started.window if self.started else 0
+        timing = self.watch.timing(load_s, usage.prompt_tokens, usage.completion_tokens, window)
         if self.options.denoise is None or timing.ttft_s is None:
             return timing
         # The tokens of a block come all at once: they took as long as all passes did.

@@ -51,7 +51,7 @@ def prepare(
         ids, options = _healed(llm, ids, options)
     ids, decoder = _decoder(llm, ids, options)
     if decoder:
-        room = llm.model.context - len(ids) - len(decoder.behind)
+        room = llm.model.context - len(ids) - len(decoder.suffix_ids)
         options = fitted(options, min(options.stopping.max_tokens, room))
     request = options.request(ids, tuple(llm.tokenizer.end_ids), decoder)
     parts: dict[str, Any] = {"adapter": llm.adapter_hash(options.adapter), "grammar": grammar}

@@ -60,4 +60,4 @@ def _decoder(request: Request, model: LoadedModel) -> DecoderRecord | None:
     if not isinstance(made := request.decoder, Denoise):
         return None
     attention, shift = model.config.attention, model.config.shift
-    return DecoderRecord(made.rule, attention, shift, made.mask_id, made.behind)
+    return DecoderRecord(made.rule, attention, shift, made.mask_id, made.suffix_ids)

@@ -83,25 +83,25 @@ def _report(stage: Stage, before: Candidates, after: Candidates) -> StageReport:
     return StageReport(stage, len(after.ids), mass / total, top_removed, log_sum, min_kept_logit)
 
 
-def states(chain: Sequence[Stage], logits: LogitsRow, context: Context) -> list[Candidates]:
-    """Who is in before the first stage, and after each, of a row of finite logits (vocab,)."""
-    passed = [Candidates.all_of(logits)]
+def run_stages(chain: Sequence[Stage], logits: LogitsRow, context: Context) -> list[Candidates]:
+    """The candidates before the first stage and after each, of a row of finite logits (vocab,)."""
+    states = [Candidates.all_of(logits)]
     for stage in chain:
-        passed.append(STAGES[stage.name].apply(passed[-1], stage.rule, context))
-    return passed
+        states.append(STAGES[stage.name].apply(states[-1], stage.rule, context))
+    return states
 
 
-def reports(chain: Sequence[Stage], passed: Sequence[Candidates]) -> tuple[StageReport, ...]:
-    """The ledger, from who was in before the first stage and after each."""
-    return tuple(map(_report, chain, passed, passed[1:]))
+def reports(chain: Sequence[Stage], states: Sequence[Candidates]) -> tuple[StageReport, ...]:
+    """The ledger, from the candidates before the first stage and after each."""
+    return tuple(map(_report, chain, states, states[1:]))
 
 
 def apply(
     chain: Sequence[Stage], logits: LogitsRow, history: History, *, ledger: bool = False
 ) -> tuple[Candidates, tuple[StageReport, ...]]:
     """Run the stages over one row of finite logits (vocab,), which is left as it is."""
-    passed = states(chain, logits, Context(history))
-    return passed[-1], reports(chain, passed) if ledger else ()
+    states = run_stages(chain, logits, Context(history))
+    return states[-1], reports(chain, states) if ledger else ()
 
 
 def choose(c: Candidates, params: SamplingParams, seed: int, place: int) -> int:

@@ -1,10 +1,10 @@
-"""Luck: random numbers as a pure function of (seed, absolute position, visit, token id).
+"""Luck: random numbers as a pure function of (seed, absolute position, redraw, token id).
 
 Knows Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
 SC 2011) and the Gumbel noise made from it. Nothing is consumed and nothing has
 state, so a token's luck stays the same when a filter removes its neighbours, when
 the temperature changes or when the text is forked. Where a position is drawn more than once, as
-cells of a canvas are, each visit may have luck of its own; the first has number 0.
+cells of a canvas are, each redraw may have luck of its own; the first has number 0.
 Refuses to know about logits.
 """
 
@@ -44,23 +44,23 @@ def _split(number: int) -> tuple[int, int]:
     return number & 0xFFFFFFFF, number >> 32
 
 
-def place_of(position: int, visit: int) -> int:
+def place_of(position: int, redraw: int) -> int:
     """A position and which time it is drawn, as one number."""
-    return position | visit << 32
+    return position | redraw << 32
 
 
 def uniform(seed: int, place: int, token_ids: NDArray[np.int64]) -> Floats:
     """Numbers in (0, 1), one per token id, (n,).
 
     place: a position, or ``place_of`` it. One Philox call serves four neighbouring ids: counter =
-    (id // 4, position, visit, 0), word id % 4, and u = (word + 1/2) / 2**32, which is never 0 and
+    (id // 4, position, redraw, 0), word id % 4, and u = (word + 1/2) / 2**32, which is never 0 and
     never 1.
     """
     ids = token_ids.astype(np.uint64)
     groups, where = np.unique(ids >> np.uint64(2), return_inverse=True)
-    at, visit = (np.full_like(groups, word) for word in _split(place))
+    at, redraw = (np.full_like(groups, word) for word in _split(place))
     purpose = np.full_like(groups, _TOKEN)
-    words = np.stack(philox((groups, at, visit, purpose), _split(seed)))
+    words = np.stack(philox((groups, at, redraw, purpose), _split(seed)))
     chosen: Words = words[ids & np.uint64(3), where]
     return (chosen.astype(np.float64) + 0.5) * 2.0**-32
 
@@ -86,9 +86,9 @@ def mask_luck(seed: int, places: list[int]) -> Floats:
 
 
 def _of_places(seed: int, places: list[int], purpose: int) -> Floats:
-    at, visit = (np.array(words, np.uint64) for words in zip(*map(_split, places), strict=True))
+    at, redraw = (np.array(words, np.uint64) for words in zip(*map(_split, places), strict=True))
     zero = np.zeros_like(at)
-    first, *_ = philox((zero, at, visit, zero + np.uint64(purpose)), _split(seed))
+    first, *_ = philox((zero, at, redraw, zero + np.uint64(purpose)), _split(seed))
     return (first.astype(np.float64) + 0.5) * 2.0**-32
 
 

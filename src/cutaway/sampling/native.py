@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from cutaway.errors import CutawayError, InputError
 from cutaway.sampling.candidates import Candidates, Context, History, LogitsRow, NothingAllowedError
-from cutaway.sampling.chain import Stage, StageReport, choose, logprob, states
+from cutaway.sampling.chain import Stage, StageReport, choose, logprob, run_stages
 from cutaway.sampling.luck import place_of
 from cutaway.sampling.observe import Candidate, Observation, Observe, check_vocabulary, observe
 from cutaway.sampling.params import SamplingParams
@@ -47,8 +47,8 @@ class Sampled(NamedTuple):
     survivors    how many tokens the chain left to draw from
     logprob      of the token, natural, under the model's own logits
     logits_hash  of the row: equal hashes mean equal bits
-    observed     where the draw asked for it
-    wanted       what the same luck draws without the mask, where the draw asked for the ledger;
+    observed     where the draw asks for it
+    unconstrained_id  what the same luck draws without the mask, where the draw asks for the ledger;
                  None where there is no mask, or a processor comes after it
     """
 
@@ -58,7 +58,7 @@ class Sampled(NamedTuple):
     logprob: float
     logits_hash: int
     observed: Observation | None = None
-    wanted: int | None = None
+    unconstrained_id: int | None = None
 
 
 class CompiledChain:
@@ -82,7 +82,7 @@ class CompiledChain:
 class RowDraw(NamedTuple):
     """What one row is to be turned into: the token at an absolute position.
 
-    visit    which time this position is drawn, as luck counts; 0 the first
+    redraw    which time this position is drawn, as luck counts; 0 the first
     observe  what to note beside the token; None nothing
     forced   the token, where it is given; the chain need not have kept it
     mask     a bit per token id, uint32 (ceil(vocab / 32),), set where the token is allowed; for
@@ -96,15 +96,15 @@ class RowDraw(NamedTuple):
     observe: Observe | None = None
     forced: int | None = None
     mask: NDArray[np.uint32] | None = None
-    visit: int = 0
+    redraw: int = 0
 
     @property
     def place(self) -> int:
         """What its luck is a function of, beside the seed."""
-        return place_of(self.position, self.visit)
+        return place_of(self.position, self.redraw)
 
     @property
-    def asks_wanted(self) -> bool:
+    def asks_unconstrained(self) -> bool:
         """Whether the row is to be drawn without the mask, too."""
         return self.mask is not None and self.observe is not None and self.observe.stages
 
@@ -151,18 +151,18 @@ def sample(
         and draw.compiled.native
         and not check_vocabulary(draw.observe, draw.forced, vocab)
     ]
-    again = [i for i in native if draws[i].asks_wanted]
+    again = [i for i in native if draws[i].asks_unconstrained]
     drawn: dict[int, Any] = {}
-    wanted: dict[int, Any] = {}
+    unconstrained: dict[int, Any] = {}
     if native:
         rows = logits if len(native) == len(draws) and not again else logits[native + again]
         asked = [draws[i] for i in native] + [draws[i].unmasked() for i in again]
         rows = np.ascontiguousarray(rows, np.float32)
         found = _sample_rows(rows, [native_row(draw) for draw in asked], tier, pool)
         drawn = dict(zip(native, found, strict=False))
-        wanted = dict(zip(again, found[len(native) :], strict=True))
+        unconstrained = dict(zip(again, found[len(native) :], strict=True))
     return [
-        _finish(draw, row, drawn.get(i), wanted.get(i))
+        _finish(draw, row, drawn.get(i), unconstrained.get(i))
         for i, (draw, row) in enumerate(zip(draws, logits, strict=True))
     ]
 
@@ -194,12 +194,12 @@ def _finish(draw: RowDraw, row: LogitsRow, native: Any, free: Any) -> Sampled | 
     if status != _DRAWN:
         return _by_twin(draw, row)
     seen = observed and _observation(draw.compiled.chain, *observed)
-    wanted = None
+    unconstrained = None
     if free is not None:
         without = _finish(draw.unmasked(), row, free, None)
         assert isinstance(without, Sampled)  # since the row is finite
-        wanted = without.token_id
-    return Sampled(token_id, sampled_id, survivors, log_p, bits, seen, wanted)
+        unconstrained = without.token_id
+    return Sampled(token_id, sampled_id, survivors, log_p, bits, seen, unconstrained)
 
 
 def _observation(chain: tuple[Stage, ...], *figures: Any) -> Observation:
@@ -219,13 +219,13 @@ def _by_twin(draw: RowDraw, row: LogitsRow) -> Sampled | Exception:
     chain, params = draw.compiled.chain, draw.compiled.params
     context = Context(draw.history, draw.mask, draw.seed, draw.place)
     try:
-        passed = states(chain, row, context)
-        wanted = _wanted(draw, passed, context) if draw.asks_wanted else None
+        states = run_stages(chain, row, context)
+        unconstrained = _unconstrained(draw, states, context) if draw.asks_unconstrained else None
     except NothingAllowedError:
         return _nothing_allowed(draw)
     except Exception as error:  # whatever a user's processor may raise
         return error
-    last = passed[-1]
+    last = states[-1]
     sampled_id = choose(last, params, draw.seed, draw.place)
     token_id = sampled_id if draw.forced is None else draw.forced
     luck = (draw.seed, draw.place) if params.temperature > 0 else None
@@ -235,19 +235,19 @@ def _by_twin(draw: RowDraw, row: LogitsRow) -> Sampled | Exception:
         len(last.ids),
         logprob(row, token_id),
         row_hash(row),
-        observe(draw.observe, chain, passed, token_id, luck) if draw.observe else None,
-        wanted,
+        observe(draw.observe, chain, states, token_id, luck) if draw.observe else None,
+        unconstrained,
     )
 
 
-def _wanted(draw: RowDraw, passed: Sequence[Candidates], context: Context) -> int | None:
+def _unconstrained(draw: RowDraw, states: Sequence[Candidates], context: Context) -> int | None:
     """The draw of those that were in before the mask, which no processor sees again."""
     chain = draw.compiled.chain
     at = next(i for i, stage in enumerate(chain) if stage.name == "constraint")
     after = chain[at + 1 :]
     if any(stage.name == "processors" for stage in after):
         return None
-    free = passed[at]
+    free = states[at]
     for stage in after:
         free = STAGES[stage.name].apply(free, stage.rule, context)
     return choose(free, draw.compiled.params, draw.seed, draw.place)

@@ -129,15 +129,15 @@ class Observation(NamedTuple):
 def observe(
     wanted: Observe,
     chain: Sequence[Stage],
-    passed: Sequence[Candidates],
+    states: Sequence[Candidates],
     token_id: int,
     luck: tuple[int, int] | None,
 ) -> Observation:
-    """Of a row whose ``passed`` were in before the first stage and after each.
+    """Of a row whose candidates before the first stage and after each are ``states``.
 
     luck: the draw's seed and place; None where it is greedy.
     """
-    row, last = passed[0].logits, passed[-1]
+    row, last = states[0].logits, states[-1]
     wide, at = row.astype(np.float64), last.find(token_id)
     return Observation(
         float(row.max()) + 0.0,  # one zero, not two
@@ -148,8 +148,8 @@ def observe(
         None if at is None else rank(last.logits, at),
         None if at is None else logprob(last.logits, at),
         log_sum_exp(last.logits.astype(np.float64)),
-        _candidates(wanted, chain, passed, token_id, luck),
-        reports(chain, passed) if wanted.stages else (),
+        _candidates(wanted, chain, states, token_id, luck),
+        reports(chain, states) if wanted.stages else (),
         logit_histogram(row),
         likeliest(last, wanted.top) if wanted.after_chain else (),
     )
@@ -158,17 +158,17 @@ def observe(
 def _candidates(
     wanted: Observe,
     chain: Sequence[Stage],
-    passed: Sequence[Candidates],
+    states: Sequence[Candidates],
     token_id: int,
     luck: tuple[int, int] | None,
 ) -> tuple[Candidate, ...]:
-    row, last = passed[0].logits, passed[-1]
-    ids = list(dict.fromkeys([*_best(passed[0], wanted.top), token_id, *wanted.track]))
+    row, last = states[0].logits, states[-1]
+    ids = list(dict.fromkeys([*_best(states[0], wanted.top), token_id, *wanted.track]))
     noise = gumbel(*luck, np.array(ids, np.int64)).tolist() if luck else [None] * len(ids)
     total = log_sum_exp(last.logits.astype(np.float64))
     found = []
     for own, i in zip(noise, ids, strict=True):
-        removed_by, delta = _way(chain, passed, i)
+        removed_by, delta = _way(chain, states, i)
         at = last.find(i)
         final = None if at is None else float(last.logits[at]) - total
         found.append(Candidate(i, float(row[i]), delta, removed_by, final, own, rank(row, i)))
@@ -181,12 +181,12 @@ def _best(c: Candidates, top: int) -> list[int]:
 
 
 def _way(
-    chain: Sequence[Stage], passed: Sequence[Candidates], token_id: int
+    chain: Sequence[Stage], states: Sequence[Candidates], token_id: int
 ) -> tuple[int | None, float]:
     """Which stage removed a token, and what was added to its logit until then."""
-    raw = logit = passed[0].logits[token_id]
+    raw = logit = states[0].logits[token_id]
     heated = False
-    for n, (stage, after) in enumerate(zip(chain, passed[1:], strict=True)):
+    for n, (stage, after) in enumerate(zip(chain, states[1:], strict=True)):
         at = after.find(token_id)
         if at is None:
             return n, float(logit - raw)

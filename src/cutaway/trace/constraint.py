@@ -54,13 +54,13 @@ def wanted_sentence(trace: Trace, step: Step) -> str | None:
     """What the model wanted at a step, where the constraint made the draw another one."""
     if not _differs(step):
         return None
-    assert step.wanted is not None
-    wanted, left = trace.name_of(step.wanted), trace.name_of(step.sampled_id)
+    assert step.unconstrained_id is not None
+    wanted, left = trace.name_of(step.unconstrained_id), trace.name_of(step.sampled_id)
     return phrase("wanted", wanted=wanted, rule=_rule(trace), left=left)
 
 
 def _differs(step: Step) -> bool:
-    return step.wanted not in (None, step.sampled_id)
+    return step.unconstrained_id not in (None, step.sampled_id)
 
 
 def _rule(trace: Trace) -> str:

@@ -214,7 +214,7 @@ def _pass_divergence(a: Trace, b: Trace) -> PassDivergence | None:
 
 def _as_made(made: Pass) -> tuple[Any, ...]:
     """All of a pass that follows from its request."""
-    return made.block, made.cells, made.masked_again, made.visit
+    return made.block, made.cells, made.masked_again, made.redraw
 
 
 def _cell_divergence(a: Trace, b: Trace, old: Pass, new: Pass) -> PassDivergence:

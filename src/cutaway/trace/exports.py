@@ -98,7 +98,7 @@ def _cell(trace: Trace, made: Pass, cell: PassCell) -> dict[str, Any]:
         "was": None if cell.was is None else trace.name_of(cell.was),
         "now": None if cell.now is None else trace.name_of(cell.now),
         "masked_again": int(cell.position in made.masked_again),
-        "visit": made.visit,
+        "visit": made.redraw,
         "row": f"{cell.logits_hash:016x}",
     }
     for name, (token_id, logprob) in zip(("best", "second"), cell.likely, strict=False):
@@ -133,7 +133,9 @@ def _row(trace: Trace, step: Step) -> dict[str, Any]:
         "end_probability": end.probability if end else None,
         "end_rank": end.rank if end else None,
         "end_outcome": end.outcome if end else None,
-        **({"kv_tokens": step.position} if step.passed is None else {"passed": step.passed}),
+        **(
+            {"kv_tokens": step.position} if step.pass_index is None else {"passed": step.pass_index}
+        ),
         **{f"{phase}_ms": ms.get(phase) for phase in _PHASES},
         "fingerprint": f"{step.fingerprint:016x}",
     }

@@ -50,7 +50,7 @@ class _Records:
         """Of a step, which the engine was asked to observe."""
         seen = observed(step)
         ids = {step.sampled_id, *(c.id for c in seen.candidates)}
-        ids.update(() if step.wanted is None else (step.wanted,))
+        ids.update(() if step.unconstrained_id is None else (step.unconstrained_id,))
         ids.update(*(report.top_removed for report in seen.stages))
         return self._new_tokens(ids), step_to_json(step)
 

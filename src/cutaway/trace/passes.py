@@ -29,7 +29,7 @@ def pass_to_json(made: Pass) -> Json:
         },
         "masked_again": made.masked_again,
         "bound": made.bound,
-        "visit": made.visit,
+        "visit": made.redraw,
         "ms": milliseconds(made.phases),
         "fingerprint": f"{made.fingerprint:016x}",
     }
@@ -38,7 +38,7 @@ def pass_to_json(made: Pass) -> Json:
 def pass_from_json(line: Json) -> Pass:
     """The inverse. ValueError, with a sentence, where the line is no pass."""
     known = check.fields(without(line, "kind"), _PASS)
-    known["phases"] = known.pop("ms")
+    known["phases"], known["redraw"] = known.pop("ms"), known.pop("visit")
     return Pass(id=0, **known)
 
 

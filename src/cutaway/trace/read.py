@@ -174,12 +174,18 @@ class _Records:
             by = candidate.removed_by
             _require(by is None or by < len(seen.stages), f"removed_by: there is no stage {by}")
         removed = {i for report in seen.stages for i in report.top_removed}
-        drawn = {step.sampled_id} if step.wanted is None else {step.sampled_id, step.wanted}
+        drawn = (
+            {step.sampled_id}
+            if step.unconstrained_id is None
+            else {step.sampled_id, step.unconstrained_id}
+        )
         self._require_tokens(found | removed | drawn)
         if not self.steps:
             self._require_tokens(head.token_ids)
-        if step.passed is not None:
-            _require(step.passed < len(self.passes), f"there is no pass {step.passed} before it")
+        if step.pass_index is not None:
+            _require(
+                step.pass_index < len(self.passes), f"there is no pass {step.pass_index} before it"
+            )
             stands = self.stands.get(step.position)
             _require(step.token_id == stands, f"passes left {stands} at {step.position}")
         self.steps.append(step)

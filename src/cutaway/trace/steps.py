@@ -49,8 +49,12 @@ def step_to_json(step: Step) -> Json:
         "row": f"{step.logits_hash:016x}",
         "fingerprint": f"{step.fingerprint:016x}",
     }
-    may = {"wanted": step.wanted, "checks": [*step.checks] or None, "passed": step.passed}
-    if step.passed is None:
+    may = {
+        "wanted": step.unconstrained_id,
+        "checks": [*step.refused_by] or None,
+        "passed": step.pass_index,
+    }
+    if step.pass_index is None:
         may["kv_tokens"] = step.position  # the row's own and all before it
     return line | {name: value for name, value in may.items() if value is not None}
 
@@ -87,9 +91,9 @@ def step_from_json(line: Json, head: Head) -> Step:
         phases=known["ms"],
         logits_hash=known["row"],
         fingerprint=known["fingerprint"],
-        wanted=known["wanted"],
-        checks=tuple(known["checks"]),
-        passed=known.get("passed"),
+        unconstrained_id=known["wanted"],
+        refused_by=tuple(known["checks"]),
+        pass_index=known.get("passed"),
     )
 
 

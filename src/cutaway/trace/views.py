@@ -94,7 +94,7 @@ class StepView:
 
 def step_view(trace: Trace, step: Step) -> StepView:
     """All figures of a step."""
-    seen, kv_tokens = observed(step), step.position if step.passed is None else None
+    seen, kv_tokens = observed(step), step.position if step.pass_index is None else None
     return StepView(
         index=step.index,
         position=step.position,
@@ -113,7 +113,7 @@ def step_view(trace: Trace, step: Step) -> StepView:
         kv_bytes=None if kv_tokens is None else kv_tokens * trace.head.kv_bytes,
         ms=milliseconds(step.phases),
         neg_log_z=step.neg_log_z,
-        wanted=step.wanted,
+        wanted=step.unconstrained_id,
         bent=wanted_sentence(trace, step),
     )
 

@@ -35,7 +35,7 @@ def test_the_cells_of_a_run_are_judged_as_their_figures_say(canvas, index):
     cells = cells_of_trace(trace, index)
     made = trace.passes[cells.made]
     if index is not None:
-        assert cells.made == trace.steps[index].passed
+        assert cells.made == trace.steps[index].pass_index
     masked = [c for c in made.cells if c.was is None]
     best = max(range(len(cells.p)), key=lambda i: cells.p[i])
     assert revealed(cells, Rule())[0] == [best]

@@ -142,7 +142,7 @@ def test_a_fork_changes_nothing_before_its_pass(models, tmp_path, attention):
     at = 9
     token = (trace.steps[at].token_id + 1) % 256 + 3
     done = branch(models[attention], trace, at, token, trace=tmp_path / "fork")
-    fork, passed = Trace.read(tmp_path / "fork"), trace.steps[at].passed
+    fork, passed = Trace.read(tmp_path / "fork"), trace.steps[at].pass_index
     assert fork.output_token_ids[at] == done.token_ids[at] == token
     assert fork.steps[at].source == "forced"
     assert [*map(bare, fork.passes[:passed])] == [*map(bare, trace.passes[:passed])]
@@ -155,7 +155,7 @@ def test_a_fork_at_another_pass(models, tmp_path):
     _, trace = traced(models, tmp_path / "t")
     last = len(trace.passes) - 1
     done = branch(models["bidirectional"], trace, 4, 7, passed=last)
-    assert (done.token_ids[4], done.steps[4].passed) == (7, last)
+    assert (done.token_ids[4], done.steps[4].pass_index) == (7, last)
     assert [p.fingerprint for p in done.passes[:last]] == [
         p.fingerprint for p in trace.passes[:last]
     ]

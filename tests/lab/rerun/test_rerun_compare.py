@@ -47,7 +47,7 @@ def test_the_figures_are_those_of_the_run_by_itself(tiny, canvas, done):
         assert way.rows == sum(one.rows for one in made.passes)
         assert way.tokens_per_pass == 10 / len(made.passes)
         assert way.price == price(canvas, made.prompt_token_ids, made.passes).price
-        assert way.order == pytest.approx(tau([step.passed for step in made.steps]))
+        assert way.order == pytest.approx(tau([step.pass_index for step in made.steps]))
 
 
 def tau(passes):

@@ -35,8 +35,8 @@ def test_a_step_says_what_was_wanted(held, tiny):
     free = tiny.generate(
         "ab", seed=5, temperature=1, forced=ids, max_tokens=len(ids), ignore_eos=True
     )
-    assert [s.wanted for s in held.steps] == [s.sampled_id for s in free.steps]
-    assert any(step.wanted != step.token_id for step in held.steps)
+    assert [s.unconstrained_id for s in held.steps] == [s.sampled_id for s in free.steps]
+    assert any(step.unconstrained_id != step.token_id for step in held.steps)
 
 
 @pytest.mark.parametrize("how", WAYS)

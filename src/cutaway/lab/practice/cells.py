@@ -99,7 +99,7 @@ def cells_of_trace(trace: Trace, index: int | None = None) -> Cells:
     """
     if trace.head.decoder is None:
         raise InputError(f"topic {TOPIC}: this trace is of no canvas; record one with denoise")
-    passed = 0 if index is None else step_of(trace, index).passed
+    passed = 0 if index is None else step_of(trace, index).pass_index
     made = trace.passes[passed or 0]
     masked = [cell for cell in made.cells if cell.was is None and len(cell.likely) > 1]
     ranked = sorted(masked, key=lambda cell: (-cell.figure, cell.position))[:TOKENS]

@@ -120,7 +120,7 @@ def _forced_cell(
         if given:
             raise InputError(f"{name}: it would change passes before the fork: give a token alone")
     assert token is not None  # since there are no interventions
-    passed = recorded.steps[at].passed if passed is None else passed
+    passed = recorded.steps[at].pass_index if passed is None else passed
     could = [p.index for p in recorded.passes if first + at in range(*p.block)]
     if passed not in could:
         raise InputError(

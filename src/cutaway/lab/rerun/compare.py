@@ -184,7 +184,7 @@ def _run(
             if arrived:
                 arrived.see(event, canvas=options["denoise"] is not None)
         decoder = stream.request.decoder
-        return stream.completion(), decoder.behind if isinstance(decoder, Denoise) else ()
+        return stream.completion(), decoder.suffix_ids if isinstance(decoder, Denoise) else ()
 
 
 def _written(
@@ -197,7 +197,7 @@ def _written(
     if options["denoise"]:
         figures = len(passes), sum(one.rows for one in passes)
         lost = price(llm, done.prompt_token_ids, passes, behind=behind).price
-        came = [step.passed or 0 for step in done.steps]
+        came = [step.pass_index or 0 for step in done.steps]
     else:
         steps, usage = len(done.steps), done.usage
         figures = steps, usage.prompt_tokens - usage.cached_tokens + steps - 1

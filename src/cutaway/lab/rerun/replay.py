@@ -139,7 +139,7 @@ def _mismatch(recorded: Step, now: Step) -> ReplayMismatch | None:
 
 
 _OF_CELL = [name for name in PassCell._fields if name != "observed"]
-_OF_PASS = ("block", "masked_again", "bound", "visit", "fingerprint")
+_OF_PASS = ("block", "masked_again", "bound", "redraw", "fingerprint")
 
 
 def _pass_mismatch(recorded: Pass, now: Pass) -> ReplayMismatch | None:

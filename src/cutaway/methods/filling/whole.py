@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from cutaway.compute.backends import Logits
-from cutaway.engine import ReadWhole
+from cutaway.engine import ScoreBidirectional
 from cutaway.requests.reading import each_ended
 from cutaway.requests.stream import LogitsReader
 from cutaway.requests.sync_llm import SyncLLM
@@ -31,7 +31,7 @@ class Whole:
         rows = [tuple(max(i - config.shift, 0) for i in wanted) for _, wanted in asked]
         jobs = (
             (
-                self._llm.request(ids, decoder=ReadWhole(wanted, config.attention)),
+                self._llm.request(ids, decoder=ScoreBidirectional(wanted, config.attention)),
                 LogitsReader(len(wanted), vocab, 0),
             )
             for (ids, _), wanted in zip(asked, rows, strict=True)

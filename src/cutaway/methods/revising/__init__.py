@@ -93,7 +93,7 @@ def revise(
     stopped: Callable[[], bool],
 ) -> Revised:
     """See ``LLM.revise``."""
-    limits_of(llm.model).check_past()
+    limits_of(llm.model).check_causal()
     head = _read(llm, "prompt", prompt, add_bos=None)
     if given is None:
         drafted = draft(llm, head, {"seed": how.seed, **options}, stopped)

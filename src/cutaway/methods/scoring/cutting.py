@@ -40,7 +40,7 @@ class Cutter:
         if not isinstance(special, bool):
             raise InputError(f"special must be true or false, not {shown(special)}")
         self._llm, self._limits, self._special = llm, limits_of(llm.model), special
-        self._limits.check_past("fill and pseudo_likelihood")
+        self._limits.check_causal("fill and pseudo_likelihood")
         self.room = llm.room
         self._encode_prompt = lru_cache(16)(self._encode)
 

@@ -11,7 +11,7 @@ from itertools import chain
 from math import exp, fsum
 from typing import Any
 
-from cutaway.engine import Event, LookUp, Request, Scored
+from cutaway.engine import Event, Request, ScoreAnswers, Scored
 from cutaway.methods.scoring.cutting import Cut, Ids
 from cutaway.requests.owner import EndListener
 from cutaway.sampling import ReadRow, SamplingParams
@@ -94,7 +94,7 @@ class Scorer:
     def requests(self) -> Iterable[Request]:
         """What the engine is asked."""
         for (prompt, begun), ends in self._ends.items():
-            decoder = LookUp(len(prompt), tuple(ends))
+            decoder = ScoreAnswers(len(prompt), tuple(ends))
             yield _template().but(
                 prompt_token_ids=prompt + begun, decoder=decoder, adapter=self._adapter
             )

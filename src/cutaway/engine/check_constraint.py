@@ -1,50 +1,45 @@
-"""Checks: what no grammar can say, judged token by token.
-
-Knows tokens' bytes and masks. Refuses to know what a check is about, and sequences.
-"""
+"""Checks as a constraint: what no grammar can say, judged token by token, a user's own included."""
 
 from collections.abc import Sequence
 from copy import copy
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import numpy as np
 
+from cutaway.engine.constraint import Constraint
 from cutaway.engine.vocabulary import Allowed, Mask, Vocabulary, packed, unpacked
 from cutaway.text.grammar import Check
-
-if TYPE_CHECKING:
-    from cutaway.engine.constraints import Constraint
 
 _FEW = 64
 """Tokens that are tried one by one; of more, what they begin with is tried before."""
 
 
-class Checked:
+class CheckConstraint(Constraint):
     """Another constraint, less the tokens that checks refuse.
 
-    The checks are asked only about tokens that the other allows. ``spoke``: the names of those
-    that refused any, at the last mask. ``prompt``: the end of it, for those that read it.
+    The checks judge only tokens that the other allows. prompt: its end, for those that read it.
     """
 
+    refused_by: tuple[str, ...] = ()
+
     def __init__(
-        self, inner: "Constraint | None", checks: Sequence[Check], vocabulary: Vocabulary,
+        self, inner: Constraint | None, checks: Sequence[Check], vocabulary: Vocabulary,
         ending: frozenset[int], *, prompt: bytes = b"", taken: bytes = b"",
     ) -> None:  # fmt: skip
         self._inner, self._checks, self._vocabulary = inner, checks, vocabulary
         self._ending, self._prompt, self._text = ending, prompt + taken, b""
         self._skip = len(taken)  # bytes that come once more, and are not text
         self._mask: Mask | None = None
-        self.spoke: tuple[str, ...] = ()
 
     @property
-    def names(self) -> list[str]:
-        """Of its checks."""
+    def checks(self) -> Sequence[str]:
+        """Names of them."""
         return [check.name for check in self._checks]
 
     def mask(self) -> Mask | None:
         """Which tokens both allow."""
         if self._mask is None:
-            self._mask = self._ask()
+            self._mask = self._judge()
         return self._mask
 
     def accept(self, token_id: int) -> None:
@@ -55,7 +50,7 @@ class Checked:
             data = self._vocabulary.token_bytes(token_id)
             self._text += data[self._skip :]
             self._skip -= min(self._skip, len(data))
-        self._mask, self.spoke = None, ()
+        self._mask, self.refused_by = None, ()
 
     def fork(self) -> Self:
         """As far as this one has come."""
@@ -73,17 +68,17 @@ class Checked:
         over = self._inner is not None and self._inner.is_over
         return over and all(check.allows(self._seen(check), b"") for check in self._checks)
 
-    def _ask(self) -> Mask:
+    def _judge(self) -> Mask:
         given = self._inner.mask() if self._inner else None
         size = self._vocabulary.limits.vocab_size
         allowed = np.ones(size, np.bool_) if given is None else unpacked(given, size)
-        spoke = []
+        refused_by = []
         for check in self._checks:
             before = np.count_nonzero(allowed)
             self._refuse(check, allowed)
             if np.count_nonzero(allowed) < before:
-                spoke.append(check.name)
-        self.spoke = tuple(spoke)
+                refused_by.append(check.name)
+        self.refused_by = tuple(refused_by)
         return packed(allowed)
 
     def _seen(self, check: Check) -> bytes:
@@ -95,9 +90,9 @@ class Checked:
         if ends and not check.allows(text, b""):
             allowed[ends] = False
         pattern = check.suspects(text)
-        asked = allowed & self._vocabulary.holding(pattern)
-        asked[list(self._ending)] = False
-        ids = np.flatnonzero(asked)
+        judged = allowed & self._vocabulary.holding(pattern)
+        judged[list(self._ending)] = False
+        ids = np.flatnonzero(judged)
         for length in (1, 2, 3):
             if skip or len(ids) <= _FEW:
                 break

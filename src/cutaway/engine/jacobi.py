@@ -17,7 +17,7 @@ CONTEXT = 2
 """Tokens after which a drawn token is remembered: a third one finds less and is no surer."""
 
 
-class LookAhead:
+class JacobiDrafts:
     """What was last drawn at each position to come, and what was last drawn after two tokens."""
 
     def __init__(self) -> None:

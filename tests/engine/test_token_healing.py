@@ -90,7 +90,7 @@ def test_a_grammar_and_a_check_see_what_is_new(taken, seed, run):
 
 
 def test_the_engine_wants_to_know_which_token():
-    with pytest.raises(InputError, match="heal: the engine wants the id"):
+    with pytest.raises(InputError, match="heal: pass the id of the trimmed"):
         Request((1, 2), constraint=ConstraintParams(heal=True)).add_to(make_engine())
     with pytest.raises(InputError, match="heal"):
         Request((1, 2), constraint=ConstraintParams(heal=5000)).add_to(make_engine())

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cutaway.engine import Ended, LookUp, RunParams, Score, Scored, StopParams
+from cutaway.engine import Ended, RunParams, Score, ScoreAnswers, Scored, StopParams
 from cutaway.engine import Request as EngineRequest
 from cutaway.errors import CutawayError, InputError
 from cutaway.sampling import Observe, read_rows
@@ -17,7 +17,7 @@ ENDS = st.lists(st.integers(0, 256), min_size=1, max_size=3)
 
 
 def ask(engine, text, first, ends):
-    decoder = LookUp(first, tuple(ends))
+    decoder = ScoreAnswers(first, tuple(ends))
     [sequence] = engine.add(EngineRequest(prompt_token_ids=tuple(text), decoder=decoder))
     return sequence.id
 

@@ -117,6 +117,6 @@ def test_a_step_says_which_check_spoke(run):
     Request(tuple(b"2+2="), GREEDY, stops, RunParams(**run), constraint=constraint).add_to(engine)
     steps = steps_of(run_to_end(engine))
     at = [step.token_id for step in steps].index(ord("4"))
-    said = [step.checks for step in steps]
+    said = [step.refused_by for step in steps]
     assert said[: at + 2] == [("arithmetic",)] * (at + 2)  # no digit may follow it
     assert said[at + 2 :] == [()] * (4 - at)

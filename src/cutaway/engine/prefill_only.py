@@ -1,7 +1,4 @@
-"""What reads a text and draws nothing after it: scores, logits, what is held for rows to come.
-
-Decoders, as ``decoders.py`` says. Refuses to know what their events are for.
-"""
+"""Prefill only: decoders that read a text and draw nothing after it: scores, logits, pinning."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -19,11 +16,11 @@ if TYPE_CHECKING:
     from cutaway.engine.sequence import Sequence
 
 
-class Undrawn:
-    """What reads a prompt, and draws nothing after it."""
+class PrefillOnly:
+    """Reads a prompt, and draws nothing after it."""
 
     drafts = hidden = False
-    never = ()
+    banned_token_ids = ()
 
     def shares(self, sequence: "Sequence") -> bool:  # noqa: ARG002
         """Always."""
@@ -31,7 +28,7 @@ class Undrawn:
 
     def longest(self, request: "Request", limits: "Limits") -> int:
         """The prompt, which may fill the context."""
-        limits.check_past()
+        limits.check_causal()
         limits.check_scored(request.prompt_token_ids)
         return len(request.prompt_token_ids)
 
@@ -49,8 +46,8 @@ class Undrawn:
 
 
 @dataclass(frozen=True)
-class Score(Undrawn):
-    """Nothing is drawn: what the model expected at each token of the prompt.
+class Score(PrefillOnly):
+    """Scores each token of the prompt, by the model's own logits.
 
     logits_from  position from which on the logits themselves are events; None: none
     """
@@ -58,7 +55,7 @@ class Score(Undrawn):
     logits_from: int | None = None
 
     def reusable(self, sequence: "Sequence") -> int:
-        """Those before the first whose logits are wanted."""
+        """Those before the first row whose logits are wanted."""
         if sequence.wants_prompt_scores:
             return 0
         return max(self.logits_from or 0, sequence.logits_emitted)
@@ -91,12 +88,12 @@ class Score(Undrawn):
 
 
 @dataclass(frozen=True)
-class LookUp(Undrawn):
-    """Nothing is drawn: how likely the model finds the tokens of an answer, by its own logits.
+class ScoreAnswers(PrefillOnly):
+    """Scores the tokens of an answer after a prompt, by the model's own logits.
 
     The text is a prompt and all tokens of an answer but the last, which no row has to read.
-    ``Scored`` events tell the answer's tokens in their order; of those in ``ends`` each stands in
-    the same place. What the prefix cache has is not read again.
+    ``Scored`` events have the answer's tokens in their order, then each of ``ends`` as its last
+    token. What the prefix cache has is not computed again.
 
     first  position of the answer's first token, be it one of the ends; 1 or more
     ends   the tokens that may follow the text, one or more
@@ -150,10 +147,10 @@ class LookUp(Undrawn):
 
 
 @dataclass(frozen=True)
-class Hold(Undrawn):
-    """Nothing is drawn: keys and values of all tokens but the last are kept until it is aborted.
+class PinPrefix(PrefillOnly):
+    """Pins the KV blocks of a text: they stay until it is aborted.
 
-    There is room for the last, so that its row can be computed by itself (``row.py``).
+    All tokens but the last are computed; there is room for that one's row too (``row.py``).
     """
 
     def reusable(self, sequence: "Sequence") -> int:
@@ -173,8 +170,8 @@ class Hold(Undrawn):
 
 
 @dataclass(frozen=True)
-class ReadWhole(Undrawn):
-    """Nothing is drawn: what a model that sees more than the past expects at some positions.
+class ScoreBidirectional(PrefillOnly):
+    """Logits at some positions of a model whose attention is bidirectional or block-causal.
 
     All rows are of one step; what is computed is of use to no other text. The events have the
     logits in the order of ``wanted``, as many in a step as fit. attention: the model's
@@ -189,7 +186,7 @@ class ReadWhole(Undrawn):
 
     def longest(self, request: "Request", limits: "Limits") -> int:
         """The text, which may fill the context."""
-        limits.check_whole(request.prompt_token_ids)
+        limits.check_bidirectional(request.prompt_token_ids)
         return len(request.prompt_token_ids)
 
     def reusable(self, sequence: "Sequence") -> int:  # noqa: ARG002

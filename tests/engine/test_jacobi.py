@@ -1,4 +1,4 @@
-"""LookAhead against its definition: search all that was ever drawn, the latest first."""
+"""JacobiDrafts against its definition: search all that was ever drawn, the latest first."""
 
 from dataclasses import replace
 
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cutaway.engine import RunParams, StopParams
-from cutaway.engine.look_ahead import CONTEXT, LookAhead
+from cutaway.engine.jacobi import CONTEXT, JacobiDrafts
 from cutaway.sampling import SamplingParams
 from support.engine_mock import GREEDY, Request, make_engine, run_to_end, written
 from support.mock_backend import VOCAB
@@ -45,7 +45,7 @@ def guess(text: list[int], position: int, log) -> int:
 @given(st.lists(LETTERS, min_size=1, max_size=3), STEPS, st.integers(0, 8))
 def test_a_draft_is_what_was_drawn_after_two_tokens_or_at_its_position(first, steps, limit):
     text, log = grown(first, steps)
-    ahead = LookAhead()
+    ahead = JacobiDrafts()
     for before, drafts, drawn in log:
         ahead.learn(before[-CONTEXT:], len(before), drafts, drawn)
     expected = list(text)
@@ -59,7 +59,7 @@ def test_a_draft_is_what_was_drawn_after_two_tokens_or_at_its_position(first, st
 
 
 def test_what_was_drawn_behind_the_first_wrong_draft_comes_next():
-    ahead = LookAhead()
+    ahead = JacobiDrafts()
     ahead.learn([1, 2], 5, [7, 8, 9], [3, 20, 21, 22])  # 7 is wrong: 3 stands there
     assert ahead.draft([2, 3], 6, 3) == (0, [20, 21, 22])
 

@@ -1,28 +1,23 @@
-"""Token healing: the prompt's last token was taken back, and the text begins with its bytes.
-
-Knows tokens' bytes. Refuses to know prompts and texts.
-"""
+"""Token healing: the prompt's last token was taken back, and the text begins with its bytes."""
 
 from collections.abc import Sequence
 from copy import copy
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import numpy as np
 
+from cutaway.engine.constraint import Constraint
 from cutaway.engine.vocabulary import Mask, Vocabulary, allows, packed
 from cutaway.errors import CutawayError
 
-if TYPE_CHECKING:
-    from cutaway.engine.constraints import Constraint
 
-
-class Healing:
+class TokenHealing(Constraint):
     """Tokens that spell what was taken back, then another constraint, which sees new bytes alone.
 
     A token that runs over the end of those bytes is, to the other, what it adds, a byte at a time.
     """
 
-    def __init__(self, inner: "Constraint | None", taken: bytes, vocabulary: Vocabulary) -> None:
+    def __init__(self, inner: Constraint | None, taken: bytes, vocabulary: Vocabulary) -> None:
         self._inner, self._left, self._vocabulary = inner, taken, vocabulary
 
     def mask(self) -> Mask | None:
@@ -67,7 +62,7 @@ class Healing:
         return [known[byte] for byte in data] if all(byte in known for byte in data) else None
 
 
-def _may_all(constraint: "Constraint", token_ids: list[int]) -> bool:
+def _may_all(constraint: Constraint, token_ids: list[int]) -> bool:
     """Whether these may come one after the other."""
     ahead = constraint.fork()
     try:

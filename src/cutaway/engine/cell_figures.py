@@ -1,6 +1,6 @@
-"""What a pass knows of the cells that it looked at: figures for the rule, and what is told of each.
+"""The cells that a pass looked at, in figures: confidences for the rule, and each cell's record.
 
-Everything here is what the sampler noted of a row. Refuses to know rules, and where rows come from.
+All of it is what the sampler noted of a row.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from cutaway.engine.canvas import Figures, Revealed
 from cutaway.engine.events import PassCell
 from cutaway.sampling import RowDraw, Sampled
 from cutaway.sampling.candidates import Context, LogitsRow
-from cutaway.sampling.chain import states
+from cutaway.sampling.chain import run_stages
 from cutaway.sampling.fixed_math import entropy, exp
 
 CANDIDATES = 3
@@ -58,7 +58,7 @@ def _likely(one: Sampled, mask_id: int | None) -> tuple[tuple[int, float], ...]:
 def entropy_after_chain(draw: RowDraw, row: LogitsRow) -> float:
     """Of what the stages leave of a row (vocab,)."""
     context = Context(draw.history, draw.mask, draw.seed, draw.place)
-    return entropy(states(draw.compiled.chain, row, context)[-1].logits.astype(np.float64))
+    return entropy(run_stages(draw.compiled.chain, row, context)[-1].logits.astype(np.float64))
 
 
 def cells_of(
@@ -68,7 +68,7 @@ def cells_of(
     stood: Sequence[tuple[int | None, int | None]],
     mask_id: int | None,
 ) -> tuple[PassCell, ...]:
-    """What is told of the cells. stood: the token in each before and after the pass."""
+    """The record of each cell. stood: the token in it before and after the pass."""
     positions, figures, entropies = of.positions, revealed.figures, of.entropy
     each = zip(positions.tolist(), drawn, entropies.tolist(), figures.tolist(), stood, strict=True)
     return tuple(
