@@ -8,10 +8,26 @@ from cutaway import LLM
 from cutaway.server.http.settings import ServerSettings
 from support.messages_client import Asker
 from support.responses_client import client_of
-from support.served import BESIDE, serve
+from support.served import BESIDE, ELSEWHERE, PIPED, serve
 
 
-@pytest.fixture(scope="module", params=[BESIDE, "without weights"])
+def pytest_collection_modifyitems(config, items):
+    """Of what a server without weights does, the first test of each file: one for each endpoint.
+
+    ``test_all_without_weights`` has all of it done so.
+    """
+    second = [item for item in items if _side(item) == ELSEWHERE] if not PIPED else []
+    firsts = {item.path: item for item in reversed(second)}
+    left_out = {id(item) for item in second} - {id(item) for item in firsts.values()}
+    config.hook.pytest_deselected(items=[item for item in items if id(item) in left_out])
+    items[:] = [item for item in items if id(item) not in left_out]
+
+
+def _side(item):
+    return item.callspec.params.get("tiny") if hasattr(item, "callspec") else None
+
+
+@pytest.fixture(scope="module", params=[BESIDE, ELSEWHERE])
 def tiny(tiny_path, request):
     """A server of the tiny model, which says anything; and one that has the weights elsewhere."""
     with serve(LLM(tiny_path, threads=1), piped=request.param != BESIDE) as served:

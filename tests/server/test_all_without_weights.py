@@ -10,7 +10,7 @@ import pytest
 
 @pytest.mark.slow
 def test_the_tests_of_the_server_pass_without_weights():
-    """Those of ``tiny`` run on both sides anyway; here all others do on that side."""
+    """Of those of ``tiny`` one a file does so in any run; here all of them, and all others."""
     done = subprocess.run(
         [sys.executable, "-m", "pytest", Path(__file__).parent],
         env={**os.environ, "CUTAWAY_TEST_PIPED": "1"}, capture_output=True, text=True, check=False,

@@ -16,8 +16,8 @@ from cutaway.server.http.settings import ServerSettings
 from cutaway.server.http.sockets import bind
 from support.piped import Piped
 
-BESIDE = "beside its weights"
-"""The one side of ``tiny``; the other is without."""
+BESIDE, ELSEWHERE = "beside its weights", "without weights"
+"""The two sides of ``tiny``."""
 PIPED = bool(os.environ.get("CUTAWAY_TEST_PIPED"))
 """Whether also what is not of ``tiny`` is served without weights."""
 
