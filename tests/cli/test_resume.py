@@ -168,7 +168,9 @@ def test_a_gzipped_trace_is_refused(llm, tmp_path):
     with llm.stream("ab", trace=path, **ASKED) as stream:
         for _ in range(5):
             next(stream)
-        with pytest.raises(InputError, match="a gzipped trace cannot go on behind a cut: unpack"):
+        with pytest.raises(
+            InputError, match="a gzipped trace cannot be continued after a cut: unpack"
+        ):
             check_cut(Trace.read(path))
 
 

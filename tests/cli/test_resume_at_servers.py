@@ -114,7 +114,7 @@ def test_where_all_are_lost_the_file_has_what_came(cut):
 def test_another_model_is_refused(cut, tmp_path):
     other = write_tiny_llama(tmp_path / "other.gguf", context=512, seed=9)
     before = cut.read_bytes()
-    said = r"^http://\S+( has other weights than are on record: name a server of|: replay: token )"
+    said = r"^http://\S+( has other weights than recorded: name a server of|: replay: token )"
     refusal = pytest.raises((InputError, ReplayError), match=said)
     with LLM(other, threads=1, progress=False) as llm, serve(llm) as served, refusal:
         [*resume_at([served.url], Trace.read(cut))]
@@ -138,7 +138,7 @@ def test_a_record_that_comes_out_otherwise_is_an_error(cut, url, name, index):
 def test_one_that_was_started_with_another_chain_is_refused(cut, tiny_path):
     llm = LLM(tiny_path, threads=1, progress=False)
     with serve(llm, chain=["top_k", "temperature"]) as served:
-        said = f"{served.url} has other chain than are on record"
+        said = f"{served.url} has other chain than recorded"
         refusal = pytest.raises(InputError, match=said)
         with refusal:
             [*resume_at([served.url], Trace.read(cut))]

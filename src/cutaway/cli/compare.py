@@ -8,7 +8,7 @@ from cutaway.cli.terminal import drawing, streams
 
 if TYPE_CHECKING:
     from cutaway.api.llm import LLM
-    from cutaway.lab.rerun import Compared, Way
+    from cutaway.lab.rerun import Compared, ComparedText
 
 _COLUMNS = """
   passes      of the model; rows: computed in them; ms: of this one run
@@ -101,7 +101,7 @@ def _report(done: "Compared") -> list[str]:
     return lines
 
 
-def _row(way: "Way") -> tuple[str, ...]:
+def _row(way: "ComparedText") -> tuple[str, ...]:
     words, pairs = way.distinct
     return (
         way.model, way.way, f"{way.passes:6d}", f"{way.rows:5d}", f"{way.ms:7.1f}",

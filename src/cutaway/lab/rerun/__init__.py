@@ -1,7 +1,7 @@
 """What needs a trace and a model: replay, rescore, resume, branch, diff_models; the experiments."""
 
 from cutaway.lab.rerun.branch import branch, open_branch, token_of
-from cutaway.lab.rerun.compare import Compared, Way, compare, usual_rules
+from cutaway.lab.rerun.compare import Compared, ComparedText, compare, usual_rules
 from cutaway.lab.rerun.exposure import Exposure, Window, exposure
 from cutaway.lab.rerun.forks import Fork, Reconvergence, diff_models
 from cutaway.lab.rerun.logits import logits
@@ -17,6 +17,7 @@ from cutaway.lab.rerun.statistics import Curve, Estimate, bands, estimate, span
 
 __all__ = [
     "Compared",
+    "ComparedText",
     "Curve",
     "Disagreement",
     "Estimate",
@@ -32,7 +33,6 @@ __all__ = [
     "Replayed",
     "Rescored",
     "Snowball",
-    "Way",
     "Window",
     "bands",
     "branch",

@@ -24,7 +24,7 @@ LOOP = "left to right"
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class ComparedText:
     """A text, and what it took.
 
     way         ``LOOP``, or the rule by which a canvas was revealed
@@ -80,7 +80,7 @@ class Compared:
     prompt: str
     seed: int
     judge: str | None
-    ways: tuple[Way, ...]
+    ways: tuple[ComparedText, ...]
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
@@ -119,7 +119,7 @@ def compare(
     for llm in llms:
         first = None if llm.config.is_causal else Rule()
         _run(llm, prompt, options | {"denoise": first, "max_tokens": 1})
-    ways: list[Way] = []
+    ways: list[ComparedText] = []
     for llm, (name, rule) in planned:
         arrived = _Arrived(progress, len(ways) * max_tokens, len(planned) * max_tokens)
         asked = options | {"denoise": rule}
@@ -189,7 +189,7 @@ def _run(
 
 def _written(
     llm: LLM, prompt: str, name: str, options: Mapping[str, Any], arrived: _Arrived
-) -> tuple[Way, int]:
+) -> tuple[ComparedText, int]:
     """One way without its bits, and the seed."""
     begun = perf_counter()
     done, behind = _run(llm, prompt, options, arrived)
@@ -202,7 +202,7 @@ def _written(
         steps, usage = len(done.steps), done.usage
         figures = steps, usage.prompt_tokens - usage.cached_tokens + steps - 1
         lost, came = 0.0, [*range(steps)]
-    return Way(
+    return ComparedText(
         llm.name, name, done.text, done.token_ids, *figures, ms,
         (_distinct(done.text, 1), _distinct(done.text, 2)), kendall(came), lost,
     ), done.seed  # fmt: skip

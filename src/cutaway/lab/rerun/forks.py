@@ -4,7 +4,7 @@ The curves are by distance from the mistake; docs/experiments.md defines them.
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -58,11 +58,9 @@ class Fork:
     reconvergence: Reconvergence | None
 
     def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON, where ``reconvergence`` is meeting."""
-        values = {f.name: getattr(self, f.name) for f in fields(self)}
-        plain = {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in values.items()}
-        found = plain.pop("reconvergence")
-        return plain | {"meeting": found and asdict(found)}
+        """Ready for JSON."""
+        values = asdict(self)
+        return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in values.items()}
 
 
 class Original:

@@ -1,12 +1,12 @@
 """Price: what it costs to reveal the cells of a pass together, beside one at a time.
 
-Cells that are drawn in one pass are drawn as if none knew of the others. Here each pass's tokens
-are put into the same canvas one after the other, in the order of the rule, and each is asked for
-again, with those before it in their places. What the tokens lose in probability is the price.
+The cells of one pass are drawn independently. Here the tokens of each pass are put into the same
+canvas one after the other, in the order of the rule, and each is scored again given those before
+it. What the tokens lose in probability is the price.
 
-Were the tokens drawn one at a time, they would cost so much more together, on average, as their
-total correlation, which is at most the sum of the cells' entropies less the largest: the bound of
-the pass. It bounds that mean, not the price of one draw.
+Tokens that are drawn one at a time are more surprising together by their total correlation, on
+average, which is at most the sum of the cells' entropies less the largest: the bound of the pass.
+It bounds that mean, not the price of one draw.
 """
 
 from collections.abc import Iterator, Sequence
@@ -47,18 +47,18 @@ class PassPrice:
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """Of a whole canvas: pass by pass."""
+    """The prices of all passes of a canvas."""
 
     passes: tuple[PassPrice, ...]
 
     @property
     def price(self) -> float:
-        """In bits, of all passes."""
+        """The sum over all passes, in bits."""
         return sum(one.price for one in self.passes)
 
     @property
     def bound(self) -> float:
-        """The same of their bounds."""
+        """The sum of their bounds."""
         return sum(one.bound for one in self.passes)
 
     def to_dict(self) -> dict[str, Any]:
@@ -75,9 +75,9 @@ def price(
     behind: Sequence[int] = (),
     progress: Progress = silent,
 ) -> Price:
-    """Of the passes of a canvas behind this prompt: ``Completion.passes``, or those of a trace.
+    """The price of a canvas after this prompt: of ``Completion.passes``, or those of a trace.
 
-    behind: tokens behind the canvas; progress: called with ("reading", passes done, of how many)
+    behind: tokens after the canvas; progress: called with ("reading", passes done, of how many)
 
     Raises InputError where there are no passes, or the model names no mask.
     """
@@ -95,9 +95,9 @@ def price(
 
 
 def price_of_trace(llm: LLM, trace: Trace, *, progress: Progress = silent) -> Price:
-    """Of the passes on record, as the model has them now.
+    """The price of a recorded canvas.
 
-    Raises InputError where the trace is of no canvas, or of another vocabulary, or the run had
+    Raises InputError where the trace is not of a canvas, or of another vocabulary, or the run had
     interventions.
     """
     head = trace.head
@@ -105,7 +105,7 @@ def price_of_trace(llm: LLM, trace: Trace, *, progress: Progress = silent) -> Pr
     assert head.decoder is not None
     check_vocabulary(llm, trace)
     if head.changes:
-        raise InputError("the run had interventions: a price is of the model as it is")
+        raise InputError("the run had interventions: a price is of the plain model")
     if head.decoder.attention != llm.config.attention:
         raise InputError(
             f"attention of the model on record is {head.decoder.attention!r}, and of {llm.name} "
@@ -119,7 +119,7 @@ def _states(
     passes: Sequence[Pass], prompt: list[int], mask: int, behind: list[int], attention: str | int
 ) -> Iterator[tuple[Pass, list[int]]]:
     """Each pass, and the text that it was computed from."""
-    # The first pass computes a canvas whole that is seen so, with blocks that no pass came to.
+    # With bidirectional attention the first pass computes all blocks, also those never revealed.
     whole = attention == "bidirectional"
     end = passes[0].rows - len(behind) if whole else max(one.block[1] for one in passes)
     text = [*prompt, *[mask] * (end - len(prompt))]
@@ -132,11 +132,11 @@ def _states(
 def _price(llm: LLM, made: Pass, text: list[int]) -> PassPrice:
     cells = _in_order(made)
     together = sum(bits(cell.logprob) for cell in cells)
-    asked, filled = [], list(text)
+    texts, filled = [], list(text)
     for before, cell in pairwise(cells):
         filled[before.position] = before.token_id
-        asked.append((tuple(filled), (cell.position,)))
-    rows = llm.logits_at(asked)
+        texts.append((tuple(filled), (cell.position,)))
+    rows = llm.logits_at(texts)
     apart = sum(
         bits(logprob_of(row[0], cell.token_id)) for row, cell in zip(rows, cells[1:], strict=True)
     )

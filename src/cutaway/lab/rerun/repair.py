@@ -1,8 +1,8 @@
 """Repair: whether a rule takes a wrong token back, and what else the token changes.
 
-A token is forced into a cell of a canvas in the pass in which the cell was revealed, in the place
-of the run's own, and the canvas goes on with the same luck. The loop takes nothing back, and is a
-rule like others: from the left, one cell a block. Refuses to know terminals.
+A wrong token is forced into a cell in the pass that revealed it, and the canvas continues with the
+same luck. The autoregressive loop, which takes nothing back, is a rule like others: from the left,
+one cell a block.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -34,14 +34,13 @@ class Mistake:
     """One wrong token, and what became of it.
 
     seed        of its run
-    cell        in which it was forced, from 0, in pass ``passed``
+    cell        that it was forced into, from 0, in pass ``passed``
     token_id    the likeliest other token of that pass; ``instead_of`` the one that was revealed
-    gone        whether another token stands there at the end
-    own_gone    whether that became of the run's own token, without the mistake
-    restored    whether it is the one that stands there at the end of the run without it
-    differ      how many other cells end otherwise than without it
-    later       the same of the cells that were masked after that pass; ``of_later`` how many
-                there were
+    gone        whether the cell has another token at the end
+    own_gone    whether it has without the mistake: whether the run's own token went
+    restored    whether it ends with the token that it has without the mistake
+    differ      how many other cells end with another token than without it
+    later       the same of the cells that were masked after that pass, ``of_later`` in all
     """
 
     seed: int
@@ -66,27 +65,27 @@ class Repaired:
 
     @property
     def gone(self) -> Estimate:
-        """How often the wrong token does not stand at the end: the repair rate."""
+        """How often the wrong token is gone at the end: the repair rate."""
         return self._rate("gone")
 
     @property
     def own_gone(self) -> Estimate:
-        """How often the run's own tokens in these cells are taken back: what ``gone`` is beside."""
+        """How often the run's own tokens in these cells go: what to compare ``gone`` with."""
         return self._rate("own_gone")
 
     @property
     def restored(self) -> Estimate:
-        """How often the run's own token does."""
+        """How often the cell ends as it does without the mistake."""
         return self._rate("restored")
 
     @property
     def differ(self) -> Estimate:
-        """How many other cells end otherwise, on average."""
+        """How many other cells end with another token, on average."""
         return estimate(np.array([float(one.differ) for one in self.mistakes]))
 
     @property
     def later(self) -> Estimate | None:
-        """The share of cells masked after the mistake that end otherwise; None: none were."""
+        """The share of cells masked after the mistake that do; None: none were masked."""
         shares = [one.later / one.of_later for one in self.mistakes if one.of_later]
         return estimate(np.array(shares)) if shares else None
 
@@ -104,7 +103,7 @@ class Repaired:
 
 
 def usual_repairs(llm: LLM, cells: int) -> tuple[str, ...]:
-    """Rules that take nothing back, and rules that do; of a model that sees the past, the loop."""
+    """Rules that take nothing back, and rules that do; for a causal model, the loop."""
     if llm.config.is_causal:
         return (LOOP,)
     steps = min(cells, 10)
@@ -125,11 +124,11 @@ def repair(
     progress: Progress = silent,
     **options: Any,
 ) -> tuple[Repaired, ...]:
-    """Make mistakes in canvases behind a prompt, one in each, and see which are taken back.
+    """Make mistakes in canvases after a prompt, one in each, and see which are taken back.
 
     rules       as ``rule_of_text`` reads them; None: ``usual_repairs``
-    errors      mistakes in each run, in cells that are evenly spread; None: 8, or one for each cell
-    seeds       runs without a mistake, of which all rules have the same
+    errors      mistakes in each run, in evenly spread cells; None: 8, or one for each cell
+    seeds       runs without a mistake, with the same seeds for all rules
     max_tokens  cells of the canvas; no stop condition ends it
     progress    called with ("writing", canvases done, of how many)
     options     of LLM.denoise, such as temperature and seed
@@ -155,7 +154,7 @@ def repair(
         for _, rule in planned
         for n in range(seeds)
     ]
-    each = iter(_mistakes(llm, ids, runs, errors, _Told(progress, total)))
+    each = iter(_mistakes(llm, ids, runs, errors, _Count(progress, total)))
     progress("writing", total, total)
     return tuple(_repaired(name, islice(each, seeds)) for name, _ in planned)
 
@@ -168,10 +167,10 @@ def _repaired(rule: str, runs: Iterable[list[Mistake]]) -> Repaired:
 
 
 _Run = tuple[Rule, Mapping[str, Any]]
-"""A canvas that is asked for: its rule, and its other options."""
+"""A canvas to generate: its rule, and its other options."""
 
 
-class _Told:
+class _Count:
     """Reports how many canvases are done, of all batches."""
 
     def __init__(self, progress: Progress, total: int) -> None:
@@ -184,42 +183,42 @@ class _Told:
 
 
 def _mistakes(
-    llm: LLM, ids: list[int], runs: Sequence[_Run], errors: int, told: _Told
+    llm: LLM, ids: list[int], runs: Sequence[_Run], errors: int, count: _Count
 ) -> list[list[Mistake]]:
-    """In each run, so many or as many as there can be."""
-    plain = _all(llm, ids, runs, told)
+    """Of each run, ``errors`` or as many as are possible."""
+    plain = _all(llm, ids, runs, count)
     wrong = [_spread(_possible(done), errors) for done in plain]
     forks = [
         (replace(rule, forced_cells=(one,)), how)
         for (rule, how), ones in zip(runs, wrong, strict=True)
         for one in ones
     ]
-    ended = iter(_all(llm, ids, forks, told))
+    ended = iter(_all(llm, ids, forks, count))
     return [
         [_mistake(done, one, next(ended)) for one in ones]
         for done, ones in zip(plain, wrong, strict=True)
     ]
 
 
-def _all(llm: LLM, ids: list[int], runs: Sequence[_Run], told: _Told) -> list[Completion]:
+def _all(llm: LLM, ids: list[int], runs: Sequence[_Run], count: _Count) -> list[Completion]:
     """In one batch, in their order."""
     made: dict[int, Completion] = {}
-    asked = ((ids, {**how, "denoise": rule}) for rule, how in runs)
-    with closing(llm.generate_each(asked)) as results:
+    requests = ((ids, {**how, "denoise": rule}) for rule, how in runs)
+    with closing(llm.generate_each(requests)) as results:
         for index, done in results:
             if isinstance(done, CutawayError):
                 raise done
             assert isinstance(done, Completion)  # since n is 1
             made[index] = done
-            told.one()
+            count.one()
     return [made[index] for index in range(len(runs))]
 
 
 def _possible(done: Completion) -> list[ForcedCell]:
-    """Of each cell, in order: the likeliest token that is wrong, in the pass that revealed it.
+    """For each cell, in order: the likeliest wrong token, in the pass that revealed it.
 
-    Neither the token that was revealed nor the one that stood there at the end; cells for which
-    the pass knows no third are left out.
+    Neither the revealed token nor the one at the end; cells without a third likely token are left
+    out.
     """
     first, found, seen = len(done.prompt_token_ids), dict[int, ForcedCell](), set[int]()
     for made in done.passes:
@@ -234,7 +233,7 @@ def _possible(done: Completion) -> list[ForcedCell]:
 
 
 def _spread(cells: list[ForcedCell], errors: int) -> list[ForcedCell]:
-    """So many of them, or all, evenly."""
+    """``errors`` of them, evenly spread, or all."""
     errors = min(errors, len(cells))
     return [cells[len(cells) * i // errors] for i in range(errors)]
 

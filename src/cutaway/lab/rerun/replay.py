@@ -27,7 +27,7 @@ _OUTER = ("context_full", "aborted", "error")
 
 @dataclass(frozen=True, slots=True)
 class ReplayMismatch:
-    """The first step, or pass over a canvas, that is not as it was recorded.
+    """The first step, or pass over a canvas, that differs from the recorded one.
 
     what    name -> (on record, now)
     passed  the pass; None where it is the step

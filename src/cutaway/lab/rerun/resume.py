@@ -1,7 +1,4 @@
-"""The rest of a text whose run was cut: the same request again, with what is on record as replay.
-
-Refuses to know how the trace was cut.
-"""
+"""The rest of a text whose run was cut: the same request, with the recorded part as replay."""
 
 from functools import partial
 from typing import Any
@@ -22,7 +19,7 @@ from cutaway.trace.lines import TokenOf
 
 
 def check_cut(trace: Trace) -> None:
-    """InputError unless this is the trace of a run that was cut, in a file that can go on."""
+    """InputError unless this is the trace of a cut run, in a file that can be continued."""
     name = trace.path or "the trace"
     if trace.end:
         raise InputError(
@@ -31,20 +28,20 @@ def check_cut(trace: Trace) -> None:
         )
     if trace.path is None or trace.path.suffix == ".gz":
         raise InputError(
-            f"{name}: a gzipped trace cannot go on behind a cut: unpack it first, with gzip -dc "
-            "into another file"
+            f"{name}: a gzipped trace cannot be continued after a cut: unpack it first, with "
+            "gzip -dc into another file"
         )
 
 
 def resume(llm: LLM, trace: Trace, **how: Any) -> Stream:
-    """The whole text, of which the part that is on record comes fast; the file gets the rest.
+    """The whole text, whose recorded part is computed like a prompt; the file gets the rest.
 
-    The file is then that of a run that was never cut, but for times. Each step and pass on record
-    must come out again with the same logits: where one does not, the text ends with a ReplayError,
-    and the file stays as it was, but for a last line that was torn.
+    The file is then that of a run that was never cut, except for times. Each recorded step and pass
+    must have the same logits again: where one differs, the text ends with a ReplayError, and the
+    file stays unchanged, except for a torn last line.
 
-    how: ``speculate`` and ``kv_cache``, where they are to be other than on record. InputError where
-    the run has ended, or the model, the backend or the grammar are not those on record.
+    how: ``speculate`` and ``kv_cache``, to differ from the recorded ones. InputError where the run
+    has ended, or the model, the backend or the grammar are not the recorded ones.
     """
     check_cut(trace)
     check_vocabulary(llm, trace)
@@ -61,7 +58,7 @@ def resume(llm: LLM, trace: Trace, **how: Any) -> Stream:
 
 
 def _observed(head: Head) -> dict[str, Any]:
-    """The keywords with which every step is told as on record."""
+    """The keywords with which every step reports what was recorded."""
     speculate = str(head.params.get("speculate", "off"))
     return {
         "candidates": head.candidates,
@@ -71,9 +68,9 @@ def _observed(head: Head) -> dict[str, Any]:
 
 
 class RestOfTrace:
-    """A sink that compares what is on record, and writes down what follows it.
+    """A sink that compares recorded steps and writes those that follow.
 
-    A run that is cut once more, or is not the one on record, leaves the file without an end.
+    A run that is cut again, or differs from the recorded one, leaves the file without an end.
     """
 
     def __init__(self, trace: Trace, _: Head, token_of: TokenOf) -> None:
@@ -105,19 +102,19 @@ class RestOfTrace:
             self._refuse(f"pass {made.index}")
 
     def end(self, end: End) -> None:
-        """Why it ended, unless it was cut again, or stopped before what is on record."""
+        """Write why it ended, unless it was cut again or stopped within the recorded part."""
         if end.reason == "aborted" or self._seen < len(self._trace.steps):
             self._file.close()
         else:
             self._file.end(end)
 
     def close(self) -> None:
-        """Leave the file as it is."""
+        """Leave the file without an end."""
         self._file.close()
 
     def _refuse(self, what: str) -> None:
         self._file.close()
         raise ReplayError(
-            f"{self._trace.path}: {what} has other logits now than on record: other weights or "
+            f"{self._trace.path}: {what} differs from the recorded logits: other weights or "
             "another arithmetic wrote it; nothing was added"
         )

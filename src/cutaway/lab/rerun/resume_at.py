@@ -1,7 +1,6 @@
-"""The rest of a text whose run was cut, written by servers: where one is lost, the next goes on.
+"""The rest of a text whose run was cut, from servers: where one is lost, the next continues.
 
-Knows the requests and events of ``cutaway serve``, and that between two of them the file says how
-far the text came. Refuses to know terminals.
+Between two servers, the file says how far the text came.
 """
 
 import json
@@ -20,26 +19,26 @@ from cutaway.trace import End, Head, Token, Trace
 from cutaway.trace.steps import step_from_json
 
 _SAME = ("weights", "tokenizer", "backend", "chain", "prompt_token_ids", "candidates", "watch")
-"""What a server's trace must have of the one on record, beside the settings."""
+"""What a server's trace must share with the recorded one, beside the settings."""
 
 _SILENT_S = 600
-"""So long a server may read a prompt before it is lost."""
+"""How long a server may send nothing, such as during a prompt, before it counts as lost."""
 
 
 def resume_at(urls: Sequence[str], trace: Trace, key: str = "") -> Iterator[Step]:
-    """Every step of the text, once; the file gets those that are not on record.
+    """Every step of the text, once; the file gets those that were not recorded.
 
-    urls: of servers, each asked when those before it are lost; key: what they want to know
+    urls: of servers, each used when those before it are lost; key: their API key
     """
     check_cut(trace)
     check_from_left("--url", trace)
     assert trace.path is not None
-    told, lost = 0, ""
+    seen, lost = 0, ""
     for url in urls:
         try:
             for step in _written_at(url, trace, key):
-                if step.index == told:
-                    told += 1
+                if step.index == seen:
+                    seen += 1
                     yield step
             return
         except (OSError, HTTPException, ValueError) as error:
@@ -47,7 +46,7 @@ def resume_at(urls: Sequence[str], trace: Trace, key: str = "") -> Iterator[Step
                 raise
             lost = f"{url}: {error}"
         trace = Trace.read(trace.path)
-    raise CutawayError(f"no server finished the text ({lost}); {trace.path} has what came")
+    raise CutawayError(f"no server finished the text ({lost}); {trace.path} has what arrived")
 
 
 def _written_at(url: str, trace: Trace, key: str) -> Iterator[Step]:
@@ -55,7 +54,7 @@ def _written_at(url: str, trace: Trace, key: str) -> Iterator[Step]:
     tokens, head = {**trace.tokens}, trace.head
     with ExitStack() as stack:
         rest: RestOfTrace | None = None
-        for record in _records(url, _asked(trace), key):
+        for record in _records(url, _request(trace), key):
             match record["kind"]:
                 case "head":
                     _check_same(url, head, Head.from_json(record))
@@ -79,32 +78,32 @@ def _written_at(url: str, trace: Trace, key: str) -> Iterator[Step]:
         raise ConnectionError("its answer was cut")
 
 
-def _asked(trace: Trace) -> dict[str, Any]:
+def _request(trace: Trace) -> dict[str, Any]:
     """The request for the whole text."""
     head = trace.head
-    asked = settings_of(head)
-    if any((asked.pop("thought", ""), asked.pop("calls", ""))) or not isinstance(
-        asked.get("heal", False), bool
+    body = settings_of(head)
+    if any((body.pop("thought", ""), body.pop("calls", ""))) or not isinstance(
+        body.get("heal", False), bool
     ):
         raise InputError(
-            "--url: thoughts, calls beside a schema and healed prompts cannot be asked of a server"
+            "--url: thoughts, calls beside a schema and healed prompts cannot be sent to a server"
         )
-    asked["interventions"] = [change.to_json() for change in head.changes] or None
-    asked["logit_bias"] = {str(i): bias for i, bias in asked.get("logit_bias", {}).items()}
-    if asked.get("json_schema") is not None:
-        asked["json_schema"] = json.loads(asked["json_schema"])
-    asked |= {"forced": [*asked["forced"]], "replay": [*trace.output_token_ids]}
-    asked |= {"prompt": [*head.prompt_token_ids], "candidates": head.candidates}
-    asked |= {"track": [*head.params.get("watch", ())], "trace": True, "stream": True}
-    return {name: value for name, value in asked.items() if value is not None}
+    body["interventions"] = [change.to_json() for change in head.changes] or None
+    body["logit_bias"] = {str(i): bias for i, bias in body.get("logit_bias", {}).items()}
+    if body.get("json_schema") is not None:
+        body["json_schema"] = json.loads(body["json_schema"])
+    body |= {"forced": [*body["forced"]], "replay": [*trace.output_token_ids]}
+    body |= {"prompt": [*head.prompt_token_ids], "candidates": head.candidates}
+    body |= {"track": [*head.params.get("watch", ())], "trace": True, "stream": True}
+    return {name: value for name, value in body.items() if value is not None}
 
 
-def _records(url: str, asked: dict[str, Any], key: str) -> Iterator[dict[str, Any]]:
-    """The lines of the trace that a server writes, as they come."""
+def _records(url: str, body: dict[str, Any], key: str) -> Iterator[dict[str, Any]]:
+    """The lines of a server's trace, as they arrive."""
     headers = {"Content-Type": "application/json"}
     if key:
         headers["Authorization"] = f"Bearer {key}"
-    request = Request(f"{url.rstrip('/')}/v1/completions", json.dumps(asked).encode(), headers)
+    request = Request(f"{url.rstrip('/')}/v1/completions", json.dumps(body).encode(), headers)
     try:
         with urlopen(request, timeout=_SILENT_S) as answer:
             for line in answer:
@@ -123,7 +122,7 @@ def _records(url: str, asked: dict[str, Any], key: str) -> Iterator[dict[str, An
 def _refuse(url: str, error: dict[str, Any]) -> NoReturn:
     if error["code"] == "replay_differs":
         raise ReplayError(f"{url}: {error['message']}")
-    if error["type"] == "server_error":  # it ends, or has failed: another may do better
+    if error["type"] == "server_error":  # it shuts down, or has failed: another may succeed
         raise ConnectionError(error["message"])
     raise InputError(f"{url}: {error['message']}")
 
@@ -134,6 +133,6 @@ def _check_same(url: str, recorded: Head, now: Head) -> None:
     others += [name for name in was if json.dumps(was[name]) != json.dumps(has.get(name))]
     if others:
         raise InputError(
-            f"{url} has other {' and '.join(dict.fromkeys(others))} than are on record: name a "
-            "server of the same model"
+            f"{url} has other {' and '.join(dict.fromkeys(others))} than recorded: name a server "
+            "of the same model"
         )
