@@ -40,7 +40,7 @@ def generate(
 
     prompt    the column of prompts: texts, token ids, or lists of messages
     id        the column of each row's own name, a text or a whole number. The row's seed follows
-              from it and from ``seed``, so that a row has the same text whoever writes it
+              from it and from ``seed``, so a row has the same text at any worker
     replicas  how many models, or (fewest, most): each is a process with ``cores`` processors
     checkpoint  a folder on storage that all nodes share. Rows are saved there as they end; the call
               returns when all are there. After a kill, the same call does the rest. Without it the

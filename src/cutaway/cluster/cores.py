@@ -1,8 +1,8 @@
-"""Cores of this machine that one process has to itself, among those who ask here.
+"""Cores of a machine that one process claims for itself, among processes that claim here.
 
-Ray counts cores and pins nothing, and ranks of replicas are handed out anew when one goes. So each
-core has a file here that is locked by the process that computes on it; the kernel lets go of the
-lock when that process ends, however it ends. Refuses to know who asks, and what is computed.
+Ray counts cores and pins nothing, and hands out ranks of replicas anew when one ends. So each core
+has a lock file, locked by the process that computes on it; the kernel releases the lock when that
+process ends, however it ends.
 """
 
 import os
@@ -53,7 +53,7 @@ def claim(count: int, folder: Path | None = None, *, patience_s: float = 0) -> C
     """So many cores of those that this process may use and nobody has claimed, the lowest first.
 
     folder      where the locks are; None is a folder of this user's, for all of its processes
-    patience_s  how long to wait for cores, as those of a process that was just told to end
+    patience_s  how long to wait for cores, such as those of a process that is ending
 
     Raises InputError where fewer can be had.
     """

@@ -1,6 +1,6 @@
 """A cluster for one server: Ray, started here or elsewhere, and replicas on it.
 
-Knows what Ray writes to a terminal, and ends all that it starts. Refuses to know HTTP.
+Ends everything that it starts.
 """
 
 import os

@@ -1,7 +1,4 @@
-"""How many replicas of what: plain data, checked before anything is started.
-
-Refuses to know Ray.
-"""
+"""How many replicas of what: plain data, checked before anything is started."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -51,7 +48,7 @@ class Plan:
         cls, replicas: object, cores: int | None, model: Mapping[str, Any],
         options: Mapping[str, Any],
     ) -> Self:  # fmt: skip
-        """As it is asked for.
+        """Of a command's or an application's arguments.
 
         replicas  "2", or "1..8" for as many as the load wants
         cores     None: as many as this machine has for the most of them, or one

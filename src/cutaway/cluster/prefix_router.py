@@ -1,7 +1,4 @@
-"""Ray Serve's view of ``routing.Router``: which replica a call of the engines goes to.
-
-Knows what Ray tells a router, and when. Refuses to know how a choice is made.
-"""
+"""``routing.Router`` as Ray Serve calls it: which replica a call goes to."""
 
 from asyncio import Future
 from collections import Counter

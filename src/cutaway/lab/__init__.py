@@ -1,4 +1,1 @@
-"""What needs a model and a run: again, looked into, practised by hand, measured.
-
-Refuses to know terminals and HTTP.
-"""
+"""What needs a model and a run: rerun, looked into, practised by hand, measured."""

@@ -1,7 +1,6 @@
-"""One row's attention, computed again from what ran: weights, and how large what was written is.
+"""One row's attention, recomputed: its weights, and the norms of what its heads wrote.
 
-Sums in float64, from the rotated query of the row and the keys and values as they were stored.
-Refuses to know models and tokens.
+Sums in float64, from the row's rotated query and the keys and values as they are stored.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,4 @@
-"""The tokens whose embeddings point the same way as one's own.
-
-Knows the table's rows as the model reads them. Refuses to know texts: an embedding has no context.
-"""
+"""The tokens whose embeddings have the largest cosine with one token's."""
 
 from dataclasses import dataclass
 

@@ -1,7 +1,7 @@
 """The logit lens: what the head would say after each layer, and what the same luck would draw.
 
-Each layer's stream goes through the last norm, with its own size, and the head (nostalgebraist
-2020). Refuses to know where the rows come from.
+The stream after each layer goes through the last norm, with its own size, and the head
+(nostalgebraist 2020).
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,4 @@
-"""A mixture's experts, for one row: who was chosen, with which share, and what each gave.
-
-Knows one op's weights and numbers. Refuses to know the stream that they are added to.
-"""
+"""A mixture's experts, for one row: which were chosen, with which share, and the output of each."""
 
 from typing import Any, NamedTuple
 

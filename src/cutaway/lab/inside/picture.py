@@ -1,7 +1,7 @@
 """A look in a notebook: the tinted text, a map of heads, attributions part by part, the lens.
 
-Static HTML and SVG, without scripts and style sheets: two of them do not disturb each other, and
-nothing is fetched. Knows figures and names. Refuses to know what they are computed from.
+Static HTML and SVG, without scripts and style sheets: two pictures do not disturb each other, and
+nothing is fetched.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,6 +1,6 @@
-"""A look as data: arrays for a file, and the figures that a person reads, for JSON and terminals.
+"""A look as data: arrays for a file, and figures for JSON and terminals.
 
-Names of tokens are raw: whoever shows them escapes them.
+Names of tokens are raw, to be escaped where they are shown.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -34,7 +34,7 @@ class HeadFigures:
     """One head: its attribution, and where it looks.
 
     sink      weight of the first position; previous: of the one before the row's own
-    same      weight of where the row's own token stood before; induction: of what followed it there
+    same      weight of earlier occurrences of the row's token; induction: of the tokens after them
     entropy   of its weights, 0 to 1: over as many positions as it reads
     most      the position that it looks at most, and how much
     """
@@ -53,7 +53,7 @@ class HeadFigures:
 
 @dataclass(frozen=True, slots=True)
 class LensRow:
-    """What the head would say: before the first layer (-1), or after one."""
+    """The lens before the first layer (-1), or after one."""
 
     layer: int
     token_id: int
@@ -186,7 +186,7 @@ def arrays(look: Look, found: LogitAttribution, lens: Lens) -> dict[str, NDArray
 
 
 def described(look: Look, found: LogitAttribution, trace_sha256: str, model: str) -> dict[str, str]:
-    """What a file says of its arrays."""
+    """The header of a file of arrays."""
     return {
         "cutaway": __version__,
         "trace": trace_sha256,

@@ -1,4 +1,1 @@
-"""What can be measured of a machine and a model: speed beside the limit, and the bits contract.
-
-Refuses to know terminals.
-"""
+"""What can be measured of a machine and a model: speed beside the limit, and the bits contract."""

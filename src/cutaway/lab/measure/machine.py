@@ -1,6 +1,6 @@
-"""The machine's own rates, and what else it was doing while it was measured.
+"""The machine's own rates, and its other load while it was measured.
 
-Knows the native probes and /proc. What a system does not report is None, never an estimate.
+By native probes and /proc. What a system does not report is None, never an estimate.
 """
 
 import os

@@ -1,8 +1,7 @@
 """The bits contract, checked: one sample's logits computed in many ways, compared as uint32.
 
-Knows what must not change a bit: how a prompt is cut, who else is in the batch,
-where the KV blocks lie and what they held, how many threads compute, and on which instruction
-set. Refuses to know terminals.
+Varied are the cuts of the prompt, the other sequences in the batch, the KV blocks and what was in
+them before, the number of threads and the instruction set.
 """
 
 import os
@@ -149,7 +148,7 @@ def checks(
 ) -> Iterator[BitsCheck]:
     """Every check in turn, each as soon as it is done.
 
-    load: gives a backend whose KV blocks fit its context, asked for one at a time
+    load: gives a backend whose KV blocks fit its context, called for one at a time
     sample: token ids, repeated to make the text
     tiers: the instruction sets to compare, the first of them in all checks
     attention: as of ``Limits``; a text of bidirectional attention is not cut
@@ -248,7 +247,7 @@ def restored(text: Sample, backend: Backend, half: int) -> Logits:
 
 @contextmanager
 def instruction_set(tier: str) -> Iterator[None]:
-    """CUTAWAY_ISA set to a tier, for a backend that is built meanwhile."""
+    """CUTAWAY_ISA set to a tier, for a backend that is built within."""
     before = os.environ.get("CUTAWAY_ISA")
     os.environ["CUTAWAY_ISA"] = tier
     try:

@@ -1,7 +1,6 @@
 """The sample step by hand: from six logits to a token, asked, judged and explained.
 
-Knows exercises and the arithmetic behind each. Whatever is right here is what
-``cutaway.sampling`` did: nothing is sampled a second way. Refuses to know terminals.
+The right answer is what ``cutaway.sampling`` does: nothing is sampled a second way.
 """
 
 from cutaway.lab.practice.answers import Numbers, TokenAnswer, Verdict

@@ -1,7 +1,4 @@
-"""Reading what a person wrote, and judging it: figures near enough, tokens as they read.
-
-Knows units, tolerances and spellings. Refuses to know the question, and gives no answer away.
-"""
+"""Reading what a person wrote, and judging it: figures near enough, tokens by their names."""
 
 import re
 from dataclasses import dataclass
@@ -93,7 +90,7 @@ class TokenAnswer:
 
     @property
     def solution(self) -> str:
-        """The token's name; its number where that stands there twice."""
+        """The token's name; its number if the name is there twice."""
         name = self.names[self.row]
         return name if self.names.count(name) == 1 else f"#{self.row + 1}"
 

@@ -1,7 +1,6 @@
 """The next cell of a canvas by hand: the cells of one pass, and which of them each rule reveals.
 
-Knows a sample, and how to take the cells of a pass on record. Refuses to apply a rule: whatever is
-right is what ``canvas.Canvas.reveal`` does with the same figures.
+The right answer is what ``canvas.Canvas.reveal`` does with the same figures.
 """
 
 from collections.abc import Sequence
@@ -29,11 +28,11 @@ _GAP = "▢"
 class Cells:
     """Masked cells that a pass looked at, in the order of their positions.
 
-    text          what stands around them
+    text          around them
     best, drawn   of each cell the likeliest token and the one that its luck drew, as one sees them
     p, second, p_drawn  probabilities of these two, and of the second likeliest
     entropy       in nats
-    made          the pass of a run that they were taken from; None: the sample
+    made          the pass of a run that they are from; None: the sample
     """
 
     text: str

@@ -1,7 +1,6 @@
 """The exercises, in the order in which they are asked.
 
-Knows what is asked of a start and how to explain it. Refuses to compute: whatever is right,
-and every figure on the way there, is an ``Outcome`` of the engine's own sampler.
+Every figure is of an ``Outcome`` of the engine's own sampler.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,8 +1,4 @@
-"""What the engine's own sampler makes of a starting point under some settings.
-
-Knows how to ask ``cutaway.sampling`` about a handful of tokens. Refuses to sample: every
-figure comes from the chain itself.
-"""
+"""What the engine's own sampler makes of a starting point under some settings."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

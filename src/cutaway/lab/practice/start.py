@@ -1,7 +1,6 @@
-"""Where an exercise starts: a handful of tokens with their logits, and the luck they have.
+"""Where an exercise starts: a handful of tokens with their logits and luck.
 
-Knows the sample of the lesson, and how to take such a handful from a step of a trace, or from
-plain values. Refuses to know what is asked about it.
+They are the lesson's sample, a step of a trace, or plain values.
 """
 
 from collections.abc import Sequence
@@ -29,9 +28,9 @@ _LARGEST_LOGIT = 1e4  # times what any model says; differences must stay float32
 
 @dataclass(frozen=True, slots=True)
 class RunStep:
-    """The step of a run that a start was taken from.
+    """The step of a run that a start is from.
 
-    left_out   probability, under the model, of all the tokens that the start leaves out
+    left_out   probability, under the model, of all tokens that are not in the start
     chain      in words
     drawn      the token that this chain drew from all tokens
     """
@@ -205,6 +204,6 @@ def shortened(text: str) -> str:
 
 
 def visible(name: str) -> str:
-    """A token as one can see it, even where it is a space or nothing at all."""
+    """A token's visible name, even of a space or an empty token."""
     shown = printable(name.replace(" ", "␣")) or "(empty)"
     return shown if len(shown) <= _LONGEST_NAME else shown[: _LONGEST_NAME - 1] + "…"

@@ -1,8 +1,4 @@
-"""The tables of an exercise: the tokens of a start, a row each, with figures beside them.
-
-Knows how figures are rounded and what a removed token looks like. Refuses to compute any,
-and to know how wide a screen is.
-"""
+"""The tables of an exercise: the tokens of a start, a row each, with figures beside them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -209,7 +209,7 @@ def _written(
 
 
 def _bits(judge: LLM, prompt: str, text: str) -> float:
-    """Surprise of the text behind the prompt."""
+    """Surprise of the text after the prompt."""
     before, after = judge.tokenize(prompt), judge.tokenizer.encode(text, goes_on=True)
     if not after:
         return 0.0

@@ -86,7 +86,7 @@ def replay(
     sequences in the batch, ``speculate`` and ``kv_cache``
     change none of them. ``progress`` is called with ("replaying", tokens done, of how many).
 
-    The grammar is compiled again; another version of what compiles it is told as a disagreement.
+    The grammar is compiled again; another version of the compiler is a disagreement.
 
     Raises InputError where the weights, the tokenizer, the backend, the chain or the grammar are
     not those on record, unless ``anyway``; where the vocabulary is another, or the context too

@@ -24,7 +24,7 @@ _SETTINGS = tuple(
     f.name for part in (SamplingParams, StopParams, ConstraintParams) for f in fields(part)
 )
 UNSTOPPED = {"ignore_eos": True, "stop": (), "stop_token_ids": ()}
-"""Settings under which a text goes on to max_tokens, whatever is in it; a grammar may end it."""
+"""Settings under which a text runs to max_tokens; a grammar may still end it."""
 
 Progress = Callable[[str, int, int], object]
 """Called with the name of the work, how much is done, and the total."""

@@ -1,7 +1,6 @@
 """Lessons on the inside of a step of one's own run: a question first, and then what ran.
 
-Knows what is asked of a scene, and which figures answer it. Refuses to compute any: they are the
-model's own, and those of ``cutaway.lab.inside``.
+No figure is computed here: they are the model's own, and those of ``cutaway.lab.inside``.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -53,7 +53,7 @@ def lesson(scene: Scene) -> list[Exercise]:
                 ),
                 "An induction head looks at what followed the earlier place of its own token, and "
                 "says it again (Olsson et al. 2022). It can, because a head of an earlier layer "
-                "has written into each token which one stands before it.",
+                "has written into each token which one is before it.",
                 f"{here.token} had {percent(probability(hidden.logprob))}. Where nothing sees its "
                 f"earlier place, it has {percent(probability(missed.logprob))}.",
             ),

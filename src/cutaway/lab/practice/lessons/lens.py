@@ -23,7 +23,7 @@ def lesson(scene: Scene) -> list[Exercise]:
         (str(i), scene.name(int(token)), percent(float(np.exp(min(lens.logprobs[i, 0], 0.0)))))
         for i, token in enumerate(said)
     ]
-    behind = [
+    figures = [
         (f"{rank}", "" if lens.drawn is None else scene.name(int(lens.drawn[i])))
         for i, rank in enumerate(lens.rank.tolist())
     ]
@@ -31,7 +31,7 @@ def lesson(scene: Scene) -> list[Exercise]:
     return [
         Exercise(
             "lens",
-            f"The model has {layers} layers, each of which adds to one stream of numbers; behind "
+            f"The model has {layers} layers, each of which adds to one stream of numbers; after "
             f"the last a head makes logits of them, and {last} was the likeliest. Let the head "
             f"speak earlier: after how many layers does it say {last} for good?",
             Table(heads, tuple(rows[i] for i in range(0, layers, -(-layers // _SHOWN)))),
@@ -40,7 +40,7 @@ def lesson(scene: Scene) -> list[Exercise]:
             (
                 Table(
                     (*heads, f"rank of {scene.token}", "luck draws"),
-                    tuple((*row, *more) for row, more in zip(rows, behind, strict=True)),
+                    tuple((*row, *more) for row, more in zip(rows, figures, strict=True)),
                 ),
                 _settled(scene, lens.draw_settled),
                 "Only the last layer feeds the head: ignore guesses until they settle; the rank "

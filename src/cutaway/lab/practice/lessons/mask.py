@@ -10,7 +10,7 @@ from cutaway.lab.practice.tables import numbered
 from cutaway.sampling.row_hash import row_hash
 
 _ROWS = 10  # of a table
-_LEAST = 3  # tokens, so that one has another before and another behind it
+_LEAST = 3  # tokens, so that one has another before and another after it
 _DIGITS = 8  # of a hash
 
 
@@ -44,7 +44,7 @@ def lesson(scene: Scene) -> list[Exercise]:
                     {"row": [a for a, _ in pairs], "row after": [b for _, b in pairs], "": fates},
                 ),
                 "These are hashes of whole rows: where they are the same, no bit differs. A token "
-                "sees itself and what stands before it, and never what follows. That is the "
+                "sees itself and earlier tokens, and never later ones. That is the "
                 "causal mask.",
                 "So what was computed for a text holds whatever comes after it, and can be kept: "
                 "keys and values are cached, and every token is computed once.",

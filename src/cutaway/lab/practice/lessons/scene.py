@@ -1,7 +1,4 @@
-"""Where a lesson on the inside starts: one step of a run, and a model to look into it with.
-
-Knows the sample run, and what of a step is looked at. Refuses to know what is asked about it.
-"""
+"""Where a lesson on the inside starts: one step of a run, and a model to look into it with."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

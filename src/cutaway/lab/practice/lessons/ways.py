@@ -1,7 +1,6 @@
 """Three ways to write: in which direction, what becomes of a mistake, and what it costs.
 
-The model at hand writes the same number of tokens in each way that it has; every figure is one of
-these runs. Refuses to know a rule's arithmetic: the engine's passes say what it did.
+The model writes the same number of tokens in each of its ways; every figure is of these runs.
 """
 
 from dataclasses import dataclass
@@ -30,7 +29,7 @@ _ROUGHLY = Unit("12", 0, 2)
 
 @dataclass(frozen=True)
 class Ways:
-    """What is said before anything is asked, and the questions."""
+    """An introduction, and the questions."""
 
     text: str
     introduction: str
@@ -47,16 +46,16 @@ def ways(llm: "LLM", seed: int | None = None) -> Ways:
     }  # fmt: skip
     if isinstance(llm.config.attention, int):
         raise InputError(
-            f"topic {TOPIC}: this model reveals blocks of its own: take one that sees all at once, "
-            "as toy-canvas does, or only what is before a token"
+            f"topic {TOPIC}: this model attends in blocks: take a bidirectional one, such as "
+            "toy-canvas, or a causal one"
         )
-    asked = _from_the_left(llm, more) if llm.config.is_causal else _on_canvas(llm, more)
-    sees = "only what is before it" if llm.config.is_causal else "what is behind it, too"
+    questions = _from_the_left(llm, more) if llm.config.is_causal else _on_canvas(llm, more)
+    sees = "earlier tokens only" if llm.config.is_causal else "earlier and later tokens"
     return Ways(
         TEXT.strip(),
-        f"{llm.name} writes {_CELLS} tokens here. A token of this model sees {sees}: that decides "
-        "in which ways it can write. What follows is what it wrote in each, with the same luck.",
-        asked,
+        f"{llm.name} writes {_CELLS} tokens here. A token of this model attends to {sees}: that "
+        "decides in which ways it can write. Below is its text in each, with the same luck.",
+        questions,
     )
 
 
@@ -75,7 +74,7 @@ def _on_canvas(llm: "LLM", more: dict[str, Any]) -> tuple[Exercise, ...]:
 
 
 def _came(done: "Completion") -> dict[int, int]:
-    """Cell -> the pass in which what stands there came."""
+    """Cell -> the pass in which it got its last token."""
     first = min(cell.position for made in done.passes for cell in made.cells)
     found: dict[int, int] = {}
     for made in done.passes:
@@ -86,7 +85,7 @@ def _came(done: "Completion") -> dict[int, int]:
 
 
 def _late(done: "Completion") -> int:
-    """Cells that came later than one behind them."""
+    """How many cells were revealed after a later one."""
     came = [*_came(done).values()]
     return sum(came[i] > min(came[i + 1 :]) for i in range(len(came) - 1))
 
@@ -99,13 +98,13 @@ def _direction(runs: dict[str, "Completion"]) -> Exercise:
     return Exercise(
         TOPIC,
         f"Direction. {_CELLS} cells, and in each pass the surest of all is revealed. How many of "
-        "them come when something behind them stands already, so that both sides are seen? Two "
-        "more or less are as good.",
+        "them are revealed after a later cell, so that the model sees both sides? Two more or less "
+        "are right, too.",
         Table(("way", "written with the same luck"), tuple((row[0], row[2]) for row in rows)),
         Numbers((late,), ("cells",), _ROUGHLY),
         "from the left it is none; in a random order, nearly all.",
         (
-            Table(("way", "came with something behind", "written"), rows),
+            Table(("way", "revealed after a later cell", "written"), rows),
             f"The order was: {', '.join(map(str, order))}. An autoregressive model has one "
             "direction; a masked one fills a gap from both sides; a diffusion model takes any "
             "order, and its rule decides which.",
@@ -127,20 +126,20 @@ def _mistake(llm: "LLM", more: dict[str, Any]) -> Exercise:
         done = llm.generate(TEXT, denoise=forced, **more)
         kept = done.token_ids[_AT] == wrong
         stays += kept
-        rows.append((name, visible_text(done), "stands" if kept else "was replaced"))
+        rows.append((name, visible_text(done), "stayed" if kept else "was replaced"))
     shown = visible(llm.tokenizer.token_name(wrong))
     return Exercise(
         TOPIC,
         f"A mistake. {shown} is put into cell {_AT}. Three "
         f"rules go on: from the left; the surest first, {_PASSES} passes; and Mask-Predict, which "
         "masks the least likely of all cells again after each pass. Under how many of the three "
-        "does it stand in the end?",
+        "is it still there at the end?",
         Table(("rule", "what it may take back"), (
             ("left", "nothing"), ("confidence", "nothing"),
             ("mask-predict", "the least likely, fewer in each pass"),
         )),
         Numbers((stays,), ("rules",), COUNT),
-        "who never masks a cell again keeps what is there.",
+        "a rule that never masks a cell again keeps its token.",
         (
             Table(("rule", "written", "it"), tuple(rows)),
             "Writing from left to right, nothing is ever taken back. Nor does a canvas correct "
@@ -205,7 +204,7 @@ def _correction(llm: "LLM", loop: "Completion", more: dict[str, Any]) -> Exercis
         "what is written is never looked at again.",
         (
             Table(("way", "written"), (drawn, ("with another token", visible_text(other)))),
-            f"None before it; of those behind it {changed} are others. Writing from left to "
+            f"None before it; of those after it {changed} differ. Writing from left to "
             "right corrects nothing. A masked model fills the gap from both sides, and a "
             "diffusion model may mask the token again: ask toy-canvas (-m toy-canvas).",
         ),
