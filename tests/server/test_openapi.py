@@ -7,12 +7,12 @@ import time
 import httpx
 import pytest
 import schemathesis
-from cutaway.server.ablation import AblateRequest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from cutaway import LLM
+from cutaway.server.ablate import AblateRequest
 from cutaway.server.anthropic.blocks import TextBlock
 from cutaway.server.anthropic.requests import CountRequest, MessagesRequest
 from cutaway.server.anthropic.tools import ClientTool
