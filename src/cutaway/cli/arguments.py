@@ -228,6 +228,7 @@ _WRITTEN: Mapping[Kind, dict[str, Any]] = {
     "text": {},
     "file": {},
     "texts": {"action": "append"},
+    "stops": {"action": "append"},
     "tokens": {"action": "append"},
     "breakers": {"action": "append"},
     "interventions": {"action": "append"},

@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 Kind = Literal[
-    "number", "int", "bool", "off", "text", "texts", "ids", "names", "breakers", "biases",
+    "number", "int", "bool", "off", "text", "texts", "stops", "ids", "names", "breakers", "biases",
     "schema", "grammar", "tokens", "interventions", "rule", "file", "own",
 ]  # fmt: skip
 """How a value is written: number is one of ``PARAMS``, off is true unless said otherwise."""

@@ -131,7 +131,8 @@ _ROWS = {
     ),
     "seed": Keyword(
         "int", None, "same seed, same text; 0 to 2^64-1; without it one is chosen and reported",
-        Flag("sampling", "S"), Fields((*_EVERY, "ollama"), openai=True, more="-1: none"), page=True,
+        Flag("sampling", "S"), page=True,
+        fields=Fields((*_EVERY, "ollama"), openai=True, more="-1: as if left out"),
     ),
     "logit_bias": Keyword(
         "biases", {}, "add a number, -100 to 100, to the logits of these token ids",
@@ -149,7 +150,7 @@ _ROWS = {
         }, openai=True), page=True,
     ),
     "stop": Keyword(
-        "texts", (), "stop before the first of these strings", Flag("stopping", "STR"),
+        "stops", (), "stop before the first of these strings", Flag("stopping", "STR"),
         Fields(("chat", "completions", "ollama"), {"messages": "stop_sequences"}, openai=True),
         page=True,
     ),
@@ -284,11 +285,12 @@ _ROWS = {
         Flag("interventions", "I", '"L25.H2 x 0" ablates head 2 of layer 25, "L9.mlp x 0.5 at 3-7 '
              'from 2" halves what an MLP adds at some positions from step 2 on, "knock_out 3-7" '
              "hides positions from attention", "--intervention"),
-        Fields(_EVERY, more="as text or as a trace's head has it; where the server allows it"),
+        Fields(_EVERY, more="texts or objects; needs serve --allow-interventions"),
     ),
     "denoise": Keyword(
-        "rule", None, "with a diffusion model: the rule that reveals the canvas (docs/denoise.md)",
-        Flag("denoise", "RULE"), EVERYWHERE, page=True,
+        "rule", None, "for diffusion models: the rule that reveals the canvas (docs/denoise.md)",
+        Flag("denoise", "RULE"), page=True,
+        fields=Fields(_EVERY, more="its name or its settings; true: one cell a pass"),
     ),
     "adapter": Keyword(
         "own", "", "name of the loaded adapter that computes the text",
@@ -299,6 +301,7 @@ KEYWORDS: Mapping[str, Keyword] = MappingProxyType({n: _number(n) for n in PARAM
 """Every keyword of a request, by name."""
 
 NOT_THERE: Mapping[str, str] = {
+    "chat": "the model's template writes the prompt, which is not echoed; /v1/completions has it",
     "responses": "OpenAI's newer form has one answer and few fields; /v1/chat/completions has it",
     "messages": "Anthropic's form has one answer and few fields; /v1/chat/completions has it",
     "ollama": "Ollama's clients know Ollama's options; /v1 has it",

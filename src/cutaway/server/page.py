@@ -8,11 +8,11 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Message, Receive, Scope, Send
 
 from cutaway._version import __version__
+from cutaway.requests.keywords import fields_at
 from cutaway.server.events import dumps
 from cutaway.server.http.strict_json import StrictRoute
 from cutaway.server.models import models_of, service_of
 from cutaway.server.service import Service
-from cutaway.server.shared.request_models import SampledFields
 from cutaway.trace.catalogue import catalogue
 from cutaway.trace.web.bundle import index
 
@@ -49,7 +49,7 @@ async def about(request: Request, model: str | None = None) -> Response:
         "context": service.room,
         "attention": service.llm.config.attention,
         "canvas": _canvas(service),
-        "defaults": {name: params[name] for name in SampledFields.ASKED if name in params},
+        "defaults": {name: params[name] for name in fields_at("chat") if name in params},
     }
     models = [n for one in every for n in (one.names.first, *one.llm.model.adapters)]
     if len(models) > 1:

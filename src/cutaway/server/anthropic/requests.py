@@ -3,7 +3,7 @@
 Knows their fields. Refuses to know how conversations are written down (``conversation``).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 from pydantic import Field, model_validator
@@ -59,8 +59,7 @@ class MessagesRequest(CountRequest, TextFields):
         },
     )
     PROMPT = "messages"
-    ASKED = (*TextFields.ASKED, "stop")
-    CALLED: ClassVar[Mapping[str, str]] = {"stop": "stop_sequences", "json_schema": "output_config"}
+    FACE = "messages"
     max_tokens: int = Field(ge=1, description="new tokens at most")
     stop_sequences: Stops | None = None
     metadata: Metadata | None = None

@@ -17,7 +17,6 @@ from cutaway.server.ollama.requests import OllamaChatRequest, OllamaGenerateRequ
 from cutaway.server.service import Service
 from cutaway.server.shared import common
 from cutaway.server.shared.logprobs import Entries, Entry, chat_form
-from cutaway.server.shared.request_models import SampledFields
 from cutaway.server.shared.schemas import InForce
 from cutaway.server.shared.tools import arguments_of
 from cutaway.text.tools import CallEnd, Content
@@ -161,7 +160,7 @@ class OllamaAnswer(Events):
 
     def _settings(self) -> InForce:
         shown = self._body.schema_shown
-        return common.in_force(self._job, SampledFields.ASKED, schema_shown=shown)
+        return common.in_force(self._job, "chat", schema_shown=shown)
 
     def _cut(self) -> Iterator[str]:
         if self._reader.message.get("tool_calls") and not self._reader.has_called:

@@ -9,13 +9,13 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
+from cutaway.requests.keywords import fields_at
 from cutaway.requests.tools import ToolUse
-from cutaway.sampling import PARAMS
 from cutaway.server.body import Body, Stops, Unsupported
 from cutaway.server.http.errors import ApiError
 from cutaway.server.service import Service
 from cutaway.server.shared.formats import InPrompt
-from cutaway.server.shared.request_models import NumberFields
+from cutaway.server.shared.keyword_fields import NumberFields, own_form
 
 KeepAlive = float | str | None
 STAYS = (
@@ -23,7 +23,6 @@ STAYS = (
     "below 0 it stays; not looked at by a server of one model without --unload-after"
 )
 INERT = "is not looked at: the server was told how to compute when it was started"
-_RENAMED = {"num_predict": "max_tokens", "repeat_penalty": "repetition_penalty"}
 
 
 class OllamaMachine(Body):
@@ -72,10 +71,10 @@ class OllamaOptions(OllamaMachine, NumberFields):  # type: ignore[misc]  # as Te
             raise ApiError(
                 400, "repeat_penalty is repetition_penalty: give one", param="repeat_penalty"
             )
-        names = {**{name: name for name in PARAMS}, "seed": "seed", "stop": "stop", **_RENAMED}
-        given = {ours: getattr(self, name) for name, ours in names.items()}
-        if given["repetition_penalty"] is None:
-            given["repetition_penalty"] = self.repetition_penalty
+        given = {name: getattr(self, name) for name in own_form("ollama")}
+        given["max_tokens"] = self.num_predict
+        if self.repeat_penalty is not None:
+            given["repetition_penalty"] = self.repeat_penalty
         if self.seed is not None and self.seed < 0:
             given["seed"] = None
         if self.num_predict in (-1, -2):
@@ -120,10 +119,9 @@ class OllamaFields(Body):
         return self.model_dump(include={self.PROMPT}, exclude_none=True).get(self.PROMPT)
 
     def called(self) -> Mapping[str, str]:
-        """The engine's word for a field -> the name that it has in this request."""
-        renamed = {ours: name for name, ours in _RENAMED.items()}
-        return {"prompt": self.PROMPT, "json_schema": "format", "logprobs": "top_logprobs",
-                **renamed}  # fmt: skip
+        """A keyword -> the name of its field in this request."""
+        renamed = {"repetition_penalty": "repeat_penalty"}
+        return {"prompt": self.PROMPT, **fields_at("ollama"), **renamed}
 
     def keywords(self) -> dict[str, Any]:
         """The keywords that were given."""

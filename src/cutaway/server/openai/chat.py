@@ -85,8 +85,7 @@ class Message(BaseMessage):
 class ChatRequest(SampledFields, WithTools):
     """A conversation to answer."""
 
-    PROMPT, FILL = "messages", True
-    CALLED: ClassVar[Mapping[str, str]] = {"logprobs": "top_logprobs"}
+    FACE, PROMPT, FILL = "chat", "messages", True
     model_config = examples(
         {
             "messages": [{"role": "user", "content": "Hello"}],
@@ -147,9 +146,13 @@ class ChatRequest(SampledFields, WithTools):
         return options | constraint("response_format", self.response_format, options)
 
     def called(self) -> Mapping[str, str]:
-        """The schema may be the format's."""
-        renamed = {"json_schema": "response_format"} if self.response_format else {}
-        return {**super().called(), **renamed}
+        """The schema may be the format's, and max_tokens have its older name."""
+        names = {**super().called()}
+        if self.response_format:
+            names["json_schema"] = "response_format"
+        if self.max_completion_tokens is None:
+            del names["max_tokens"]
+        return names
 
     @property
     def schema_shown(self) -> bool:

@@ -3,7 +3,6 @@
 Knows this endpoint's fields and its two forms of answer, whole and streamed.
 """
 
-from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
@@ -13,6 +12,7 @@ from cutaway.server.http.errors import ApiError
 from cutaway.server.job import TextJob
 from cutaway.server.openai.choices import Choices, Delta
 from cutaway.server.service import Service
+from cutaway.server.shared.keyword_fields import own_form, with_keywords
 from cutaway.server.shared.logprobs import Entry, completion_form, of_prompt
 from cutaway.server.shared.request_models import SampledFields
 
@@ -22,7 +22,10 @@ def _number(value: Any) -> Any:
     return None if value is False else value
 
 
-class CompletionRequest(SampledFields):
+_Completion: Any = with_keywords("_Completion", SampledFields, own_form("completions"))
+
+
+class CompletionRequest(_Completion):  # type: ignore[misc]  # as SampledFields
     """A text to continue."""
 
     model_config = examples(
@@ -31,23 +34,13 @@ class CompletionRequest(SampledFields):
     )
     prompt: Texts = Field(description="a text or token ids, or a list of either")
     max_tokens: int | None = Field(None, description="new tokens; 0 reads the prompt, with echo")
-    suffix: str | None = Field(
-        None,
-        description="what stands behind the text; laid out with the model's own tokens for it, "
-        "behind the canvas with denoise, or the text is chosen by how likely it makes the suffix "
-        "(docs/fill.md)",
-    )
     logprobs: Annotated[
         int | None,
         BeforeValidator(_number, json_schema_input_type=int | Literal[False] | None),
         Field(description="the likeliest tokens beside each, 0 to 1000; false: none of it"),
     ] = None
     echo: bool = Field(False, description="answer with the prompt in front")
-    special: bool | None = Field(
-        None, description="ours: read special tokens such as <|im_start|> in the prompt as tokens"
-    )
-    ASKED = (*SampledFields.ASKED, "suffix")
-    CALLED: ClassVar[Mapping[str, str]] = {"prompt_logprobs": "echo"}
+    FACE = "completions"
     unsupported: ClassVar[Unsupported] = {
         **SampledFields.unsupported,
         "best_of": ((1,), "every sample is answered; ask for n of them"),
@@ -55,7 +48,7 @@ class CompletionRequest(SampledFields):
 
     def options(self) -> dict[str, Any]:
         """The keywords that were given."""
-        options = super().options()
+        options: dict[str, Any] = super().options()
         if self.max_tokens == 0 and not self.echo:
             raise ApiError(400, "max_tokens must be 1 or more, or 0 with echo", param="max_tokens")
         if self.max_tokens is not None:
@@ -67,10 +60,6 @@ class CompletionRequest(SampledFields):
                 400, "echo: a text that fills a gap goes on from prompt and suffix: leave out echo",
                 param="echo",
             )  # fmt: skip
-        if self.suffix is not None:  # whether it can be streamed, the model decides
-            options["suffix"] = self.suffix
-        if self.special is not None:
-            options["special"] = self.special
         if self.logprobs is not None:
             # At least one, where the row itself must be looked at.
             options["logprobs"] = self.logprobs or int(self.logprobs_when == "after")

@@ -4,7 +4,7 @@ Knows this endpoint's fields. Refuses to know how conversations are written down
 (``responses_input``), and anything that would have to be kept: nothing is.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -21,8 +21,9 @@ from cutaway.server.shared.formats import (
     constraint,
     schema_of,
 )
+from cutaway.server.shared.keyword_fields import own_form, with_keywords
 from cutaway.server.shared.messages import CANNOT_THINK
-from cutaway.server.shared.request_models import ONE_CACHE, MinTokens, TextFields
+from cutaway.server.shared.request_models import ONE_CACHE, TextFields
 from cutaway.server.shared.tools import WithTools
 from cutaway.text.messages import with_schema
 from cutaway.text.tools import Tool
@@ -42,13 +43,13 @@ class Reasoning(Body):
     unsupported: ClassVar[Unsupported] = {"effort": ((), CANNOT_THINK)}
 
 
-class ResponsesRequest(TextFields, WithTools):
+_Responses: Any = with_keywords("_Responses", TextFields, own_form("responses"))
+
+
+class ResponsesRequest(_Responses, WithTools):  # type: ignore[misc]  # as TextFields
     """A text or a conversation to answer."""
 
-    PROMPT, FILL = "input", True
-    SAME = (*TextFields.SAME, "min_tokens")
-    ASKED = (*TextFields.ASKED, "min_tokens")
-    CALLED = {"logprobs": "top_logprobs", "max_tokens": "max_output_tokens"}  # noqa: RUF012
+    FACE, PROMPT, FILL = "responses", "input", True
     input: Items = Field(description="a text, or messages from the first said to the last")
     instructions: str | None = Field(None, description="what the system says before them")
     max_output_tokens: int | None = Field(
@@ -66,7 +67,6 @@ class ResponsesRequest(TextFields, WithTools):
     )
     reasoning: Reasoning | None = None
     metadata: Metadata | None = Field(None, description="is answered as it is")
-    min_tokens: MinTokens = None
     unsupported: ClassVar[Unsupported] = {
         "max_tokens": ((), "did you mean 'max_output_tokens'?"),
         "max_tool_calls": ((), "calls are not run here; leave it out"),
@@ -89,7 +89,8 @@ class ResponsesRequest(TextFields, WithTools):
 
     def options(self) -> dict[str, Any]:
         """The keywords that were given."""
-        options = super().options() | {"n": 1}  # there is one answer, whatever the server's default
+        # There is one answer, whatever the server's default.
+        options: dict[str, Any] = super().options() | {"n": 1}
         if self.max_output_tokens is not None:
             options["max_tokens"] = self.max_output_tokens
         if self.include:
@@ -100,10 +101,6 @@ class ResponsesRequest(TextFields, WithTools):
                 param="top_logprobs",
             )  # fmt: skip
         return options | constraint("text", self._format, options)
-
-    def called(self) -> Mapping[str, str]:
-        """A schema is the text's."""
-        return {**super().called(), "json_schema": "text"}
 
     def messages(self, tools: Sequence[Tool]) -> list[dict[str, Any]]:
         """The conversation as templates know it."""

@@ -5,7 +5,7 @@ Knows the field's form. Refuses to know what a rule does: ``canvas`` does.
 
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic import BeforeValidator, WithJsonSchema
 
 from cutaway.engine.canvas import RULES, SETTING_WORDS, Setting, read_rule
 from cutaway.errors import InputError
@@ -52,8 +52,4 @@ Denoised = Annotated[
     Any,
     BeforeValidator(_checked),
     WithJsonSchema(_SCHEMA),
-    Field(
-        description="ours: reveal a canvas of max_tokens cells, by a rule's name or its settings; "
-        "true: one cell a pass, the likeliest first (docs/denoise.md)"
-    ),
 ]

@@ -11,6 +11,7 @@ from cutaway.engine import Ended
 from cutaway.engine.events import neg_log_z
 from cutaway.methods.samples import constraint_estimate
 from cutaway.requests.generation import Generation
+from cutaway.requests.keywords import fields_at
 from cutaway.server.job import TextJob
 from cutaway.server.shared.request_models import TextFields
 from cutaway.server.shared.schemas import (
@@ -70,17 +71,17 @@ def usage(texts: Sequence[Generation], samples: int) -> CompletionUsage:
 
 def settings(job: TextJob, body: TextFields) -> InForce:
     """Every setting in force that can be asked for, where it came from, and the chain they make."""
-    return in_force(job, body.ASKED, schema_shown=body.schema_shown)
+    return in_force(job, body.FACE, schema_shown=body.schema_shown)
 
 
-def in_force(job: TextJob, asked: Sequence[str], *, schema_shown: bool) -> InForce:
-    """The settings that can be asked for, and where each came from."""
+def in_force(job: TextJob, face: str, *, schema_shown: bool) -> InForce:
+    """The settings that requests of this face can have, and where each came from."""
     texts, first = job.texts, job.texts[0]
     params = first.options.in_force(first.seed)
     params["speculate"] = params["speculate"].partition(":")[0]  # a draft's path is private
     if params["json_schema"] is not None:
         params["json_schema"] = json.loads(params["json_schema"])
-    names = [name for name in params if name in asked]
+    names = [name for name in params if name in fields_at(face) and name != "trace"]
     sources = first.options.sources
     found: InForce = {
         "params": {name: params[name] for name in names},

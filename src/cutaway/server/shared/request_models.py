@@ -5,35 +5,23 @@ belong to check that.
 """
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
-from pydantic import (
-    Field,
-    create_model,
-    model_validator,
-)
+from pydantic import Field, model_validator
 
 from cutaway.base.checks import check_int
-from cutaway.sampling import PARAMS, PRESETS, STAGES, Param
-from cutaway.server.body import Body, Stops, Unsupported
+from cutaway.requests.keywords import fields_at
+from cutaway.server.body import Body, Unsupported
 from cutaway.server.http.errors import ApiError
 from cutaway.server.service import MOST_TEXTS
-from cutaway.server.shared.canvas import Denoised
+from cutaway.server.shared.keyword_fields import NumberFields, own_form, with_keywords
 from cutaway.server.shared.messages import TURN_IS_OPENED
 
 When = Literal["before", "after"]
 
 ONE_CACHE = "what was read is kept while there is room; leave it out"
 _TOKEN_ID = re.compile(r"0|[1-9][0-9]{0,18}")
-_SAME = (
-    *PARAMS, "dry_breakers", "preset", "chain", "seed", "speculate", "candidates", "track",
-    "forced", "replay", "cache_prompt", "priority", "interventions", "denoise",
-)  # fmt: skip
-_SAME_SAMPLED = (
-    "n", "align", "stop", "stop_token_ids", "ignore_eos", "allowed_token_ids", "bad_words",
-    "min_tokens", "json_schema", "json_compact", "regex", "grammar", "choice", "check", "heal",
-)  # fmt: skip
 _MINUS_ONE: Mapping[str, tuple[Any, str]] = {
     "top_k": (0, "top_k: -1 is 0 here, as other engines say that all tokens may come"),
     "seed": (None, "seed: -1 is no seed, as other engines say that one is to be chosen"),
@@ -74,13 +62,6 @@ _INERT: Unsupported = {
 }  # fmt: skip
 """What routers and clients of other engines add, at the values that ask for nothing."""
 _NO_CHOICE = "choice: an empty list allows any text; give texts of which one is to be written"
-_OPENAI = ("temperature", "top_p", "presence_penalty", "frequency_penalty")
-
-
-MinTokens = Annotated[
-    int | None,
-    Field(description="ours: no end token, stop token or stop string before so many tokens"),
-]
 
 
 class StreamOptions(Body):
@@ -95,52 +76,24 @@ class StreamOptions(Body):
     }
 
 
-def _number_field(name: str, param: Param) -> Any:
-    ours = "" if name in _OPENAI else "ours: "
-    about = f"{ours}{param.help}; {param.range}"
-    return param.type | None, Field(None, description=about)
+_EVERY = own_form("chat", "completions", "responses", "messages")
+_Every: Any = with_keywords("_Every", NumberFields, _EVERY)
 
 
-NumberFields: Any = create_model(
-    "NumberFields", __base__=Body, **{n: _number_field(n, p) for n, p in PARAMS.items()}
-)
-"""The settings of the sampler that are one number, from its own table."""
-
-
-class TextFields(NumberFields):  # type: ignore[misc]  # its fields are not known before it runs
+class TextFields(_Every):  # type: ignore[misc]  # its fields are not known before it runs
     """What every request for text may say; sampling as in ``cutaway generate``.
 
     Fields that OpenAI does not have say so.
-    SAME   those that are keywords of ``LLM.generate`` as they are
-    ASKED  the keywords that can be asked for
+    FACE   which form of requests it is of, as the table of keywords has it
     PROMPT the field that holds what is to be read
     FILL   a text may go on as long as there is room, where nobody says how long
-    CALLED the engine's word for a field -> its name here, where that is another
     """
 
-    SAME: ClassVar[Sequence[str]] = _SAME
-    ASKED: ClassVar[Sequence[str]] = (*_SAME, "max_tokens")
+    FACE: ClassVar[str] = ""
     PROMPT: ClassVar[str] = "prompt"
     FILL: ClassVar[bool] = False
-    CALLED: ClassVar[Mapping[str, str]] = {}
 
     model: str | None = Field(None, description="one of /v1/models; left out: the first")
-    dry_breakers: list[str | int] | None = Field(
-        None, description="ours: texts or token ids at which DRY stops comparing"
-    )
-    preset: str | None = Field(
-        None, description=f"ours: order of the sampling stages, as in {', '.join(PRESETS)}"
-    )
-    chain: list[str] | None = Field(
-        None, description=f"ours: the order itself, of {', '.join(STAGES)}"
-    )
-    seed: int | None = Field(
-        None,
-        description="0 to 2^64-1; the i-th sample derives from it; left out, or -1: one is chosen",
-    )
-    speculate: Literal["off", "ngram", "jacobi", "draft"] | None = Field(
-        None, description="ours: speculative decoding; draft: by the server's draft model"
-    )
     stream: bool | None = Field(None, description="server-sent events, a token at a time")
     user: str | None = Field(None, description="is written into the log")
     safety_identifier: str | None = Field(None, description="the newer name of user")
@@ -148,35 +101,6 @@ class TextFields(NumberFields):  # type: ignore[misc]  # its fields are not know
         None, description="is needless: texts themselves are compared"
     )
     trace: bool = Field(False, description="ours: include every step's record (docs/trace.md)")
-    candidates: int | None = Field(None, description="ours: likeliest tokens that a trace keeps")
-    track: list[int] | None = Field(
-        None, fail_fast=True, description="ours: token ids that a trace reports in every step"
-    )
-    forced: list[int] | None = Field(
-        None, fail_fast=True, description="ours: token ids that the answer begins with"
-    )
-    replay: list[int] | None = Field(
-        None,
-        fail_fast=True,
-        description="ours: token ids that the same request, with the same seed, was answered with "
-        "before it was cut: they are drawn again, fast, and one that differs is an error",
-    )
-    cache_prompt: bool | None = Field(
-        None,
-        description="false, as in llama.cpp: take nothing of the prompt from the prefix cache and "
-        "leave nothing there, as for measuring",
-    )
-    priority: int | None = Field(
-        None,
-        description="ours: lower goes first, in the queue and for KV blocks; default 0",
-    )
-    interventions: list[str | dict[str, Any]] | None = Field(
-        None,
-        fail_fast=True,
-        description="ours: what is other inside the model, as text or as a trace's head has it; "
-        "where the server allows them (docs/interventions.md)",
-    )
-    denoise: Denoised = None
     return_token_ids: bool = Field(False, description="ours: prompt_token_ids and token_ids")
 
     @model_validator(mode="after")
@@ -205,8 +129,8 @@ class TextFields(NumberFields):  # type: ignore[misc]  # its fields are not know
         return False
 
     def called(self) -> Mapping[str, str]:
-        """The engine's word for a field -> the name that it has in this request."""
-        return {"prompt": self.PROMPT, **self.CALLED}
+        """A keyword -> the name of its field in this request."""
+        return {"prompt": self.PROMPT, **fields_at(self.FACE)}
 
     def options(self) -> dict[str, Any]:
         """The keywords that were given."""
@@ -214,52 +138,18 @@ class TextFields(NumberFields):  # type: ignore[misc]  # its fields are not know
             raise ApiError(
                 400, "candidates and track say what a trace keeps: add trace", param="trace"
             )
-        given = {name: getattr(self, name) for name in self.SAME}
+        given = {name: getattr(self, name) for name in own_form(self.FACE)}
         off = {name: here for name, (here, _) in _MINUS_ONE.items() if given[name] == -1}
         return {name: value for name, value in given.items() if value is not None} | off
 
 
-class SampledFields(TextFields):
+_Sampled: Any = with_keywords("_Sampled", TextFields, own_form("chat", "completions"))
+
+
+class SampledFields(_Sampled):  # type: ignore[misc]  # as TextFields
     """What both kinds of completion may say."""
 
-    SAME = (*_SAME, *_SAME_SAMPLED)
     unsupported: ClassVar[Unsupported] = _INERT
-    ASKED = (*SAME, "max_tokens", "logit_bias")
-
-    n: int | None = Field(None, description="samples of each prompt, 1 to 128")
-    align: bool | None = Field(
-        None, description="ours: of n texts under a constraint answer one, chosen by its weight"
-    )
-    stop: Stops | None = None
-    stop_token_ids: list[int] | None = Field(
-        None, fail_fast=True, description="ours: end before such a token"
-    )
-    ignore_eos: bool | None = Field(None, description="ours: go on past the model's end token")
-    allowed_token_ids: list[int] | None = Field(
-        None, fail_fast=True, description="ours: no other tokens"
-    )
-    bad_words: list[str] | None = Field(
-        None,
-        fail_fast=True,
-        description="ours: never write these, however they are cut into tokens",
-    )
-    min_tokens: MinTokens = None
-    json_schema: dict[str, Any] | bool | None = Field(
-        None, description="ours: JSON that this schema describes; true: any JSON"
-    )
-    json_compact: bool | None = Field(
-        None, description="ours: no white space between the parts of the JSON"
-    )
-    regex: str | None = Field(None, description="ours: a text that this expression matches")
-    grammar: str | None = Field(None, description="ours: a text of this Lark or GBNF grammar")
-    choice: list[str] | None = Field(None, fail_fast=True, description="ours: one of these texts")
-    check: Literal["arithmetic"] | None = Field(
-        None, description="ours: after a sum such as 12*13= stands its value"
-    )
-    heal: bool | None = Field(
-        None, description="ours: the prompt's last token may become another that begins like it"
-    )
-    logit_bias: dict[str, float] | None = Field(None, description="token id: -100 to 100")
     stream_options: StreamOptions | None = None
     logprobs_when: When = Field(
         "before", description="ours: under the model's own logits, or after the chain"
@@ -272,7 +162,7 @@ class SampledFields(TextFields):
 
     def options(self) -> dict[str, Any]:
         """The keywords that were given."""
-        options = super().options()
+        options: dict[str, Any] = super().options()
         if self.n is not None:
             check_int("n", self.n, 1, MOST_TEXTS)
         if self.align and self.stream:
