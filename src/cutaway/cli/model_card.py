@@ -81,7 +81,7 @@ def _attention(c: ModelConfig) -> str:
 
 
 def _positions(c: ModelConfig) -> str:
-    if c.architecture in ("gpt2", "bert"):
+    if c.learned_positions:
         return "learned"
     r = c.rope
     parts = [f"rope, base {r.base:,.0f}, {r.dim} of {c.head_dim} rotated"]

@@ -103,10 +103,10 @@ def run(args: Namespace) -> int:
 
 def _config(path: Path) -> "ModelConfig":
     from cutaway.compute.loading.open import open_model
-    from cutaway.compute.model.config import config_from_gguf
+    from cutaway.compute.model import config_of
 
     with open_model(path) as file:
-        return config_from_gguf(file.metadata)
+        return config_of(file.metadata)
 
 
 def _loader(

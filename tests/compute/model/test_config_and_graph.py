@@ -8,7 +8,6 @@ import pytest
 from cutaway import FormatError
 from cutaway.compute import model
 from cutaway.compute.model.architectures import ARCHITECTURES
-from cutaway.compute.model.config import config_from_gguf
 from cutaway.files.weights import GGUFFile
 from support.random_llama import write_tiny_llama
 
@@ -175,7 +174,7 @@ def sizes(architecture, layers=4, besides=None, **more):
     }  # fmt: skip
     keys = plain | {key.replace("__", "."): value for key, value in more.items()}
     own = {f"{architecture}.{key}": value for key, value in keys.items()}
-    return config_from_gguf({"general.architecture": architecture} | own | (besides or {}))
+    return model.config_of({"general.architecture": architecture} | own | (besides or {}))
 
 
 def test_what_the_first_files_of_gemma_2_leave_unsaid():

@@ -22,8 +22,18 @@ __all__ = [
     "Tensor",
     "adapted",
     "build",
+    "config_of",
     "pooling_from_gguf",
 ]
+
+
+def config_of(metadata: Mapping[str, Any], context: int | None = None) -> ModelConfig:
+    """Read the sizes; context and FormatError as in ``build``."""
+    name = metadata.get("general.architecture")
+    if not isinstance(name, str) or name not in ARCHITECTURES:
+        known = ", ".join(ARCHITECTURES)
+        raise FormatError(f"architecture {name!r:.40} is not supported; supported: {known}")
+    return config_from_gguf(metadata, ARCHITECTURES[name], context)
 
 
 def build(
@@ -42,13 +52,9 @@ def build(
             "the model file is a LoRA adapter: name the model that it was made for, and this file "
             "as its lora"
         )
-    name = metadata.get("general.architecture")
-    if not isinstance(name, str) or name not in ARCHITECTURES:
-        known = ", ".join(ARCHITECTURES)
-        raise FormatError(f"architecture {name!r:.40} is not supported; supported: {known}")
-    config = config_from_gguf(metadata, context)
+    config = config_of(metadata, context)
     graph = Graph(shapes)
-    ARCHITECTURES[name](graph, config)
+    ARCHITECTURES[config.architecture].build(graph, config)
     graph.check_all_used()
     _check_ends(config, graph)
     return config, graph

@@ -1,17 +1,17 @@
 """ModelConfig: the sizes and constants of one model, read from its file's metadata.
 
-Knows the metadata keys that the architectures share, and what each takes for granted where
-its files do not say; refuses, by name, what is not supported. Refuses to know how the layers
-are wired (architectures/).
+Knows the metadata keys that the architectures share, and refuses, by name, what is not supported.
+What an architecture takes for granted where its files do not say is a row of ``ARCHITECTURES``.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 import numpy as np
 
-from cutaway.compute.model.metadata import Reader
+from cutaway.compute.model.graph import Graph, Tensor
+from cutaway.compute.model.metadata import MetadataReader
 from cutaway.compute.model.rope import Rope, Yarn
 from cutaway.errors import FormatError
 
@@ -24,26 +24,6 @@ MAX_CONTEXT = 2**24
 _MOST_LAYERS = 10_000
 
 _ROPE_TYPES = ("none", "linear", "yarn", "longrope")
-
-# What files of an architecture leave unsaid, as llama.cpp has it.
-_INTERLEAVED_ROPE = ("llama", "granite", "smollm3", "llada")  # pairs of neighbours, not halves
-_LAYER_NORMS = ("gpt2", "gptneox", "bert", "modern-bert")
-_SEES_ALL = ("bert", "modern-bert", "dream", "llada", "llada-moe", "rnd1")
-_SHIFTED = ("dream", "rnd1")
-_FULL_EVERY = {"gemma2": 2, "gemma3": 6, "modern-bert": 3}  # one of so many layers sees all,
-_FULL_FIRST = ("modern-bert",)  # the first of them, elsewhere the last
-_WINDOW = {"gemma2": 4096}
-_GELU = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh"}
-_ACTIVATIONS = {  # the usual one first
-    "bert": _GELU,
-    "gptneox": _GELU,
-    "modern-bert": _GELU | {"silu": "silu"},
-}
-_SCORE_CAP, _LOGIT_CAP = {"gemma2": 50.0}, {"gemma2": 30.0}
-_LARGE = {
-    "gemma2": 46,
-    "gemma3": 62,
-}  # layers of the one model of the family that scales scores otherwise
 
 # What would change the numbers in a way that no graph here has; the first value is the usual one.
 _MUST_BE: Mapping[str, tuple[float, ...]] = {
@@ -71,6 +51,7 @@ class ModelConfig:
                        "bidirectional", all of its text; a number, block-causal: all to the end of
                        its own block of this many tokens, counted from the first
     shift              whether a row predicts the next position, where attention is not causal
+    learned_positions  whether positions are vectors that are added, not rotations
     rope, rope_local   of the layers that see the whole text, and of those that see a window
     extends_context    whether texts may be longer than the model was first trained for
     windows            tokens that a row of each layer attends to, its own included, or where
@@ -91,6 +72,7 @@ class ModelConfig:
     heads: int
     kv_heads: int
     head_dim: int
+    learned_positions: bool
     rope: Rope
     rope_local: Rope
     extends_context: bool
@@ -114,69 +96,101 @@ class ModelConfig:
         return self.attention == "causal"
 
 
-def config_from_gguf(metadata: Mapping[str, Any], context: int | None = None) -> ModelConfig:
+@dataclass(frozen=True, slots=True)
+class Architecture:
+    """How an architecture is wired, and what its files leave unsaid, as llama.cpp has it.
+
+    build                adds its ops to a graph; returns the logits, or the rows of a head
+    layer_norm           norms subtract the mean; files name their epsilon differently
+    learned_positions    vectors that are added to the tokens', not rotations
+    interleaved_rope     a rotated pair are neighbours, not a half of the rotated numbers apart
+    is_causal, shift, is_parallel, norm_topk_prob, window, *_softcap  see ``ModelConfig``
+    full_every           one of so many layers sees the whole text: the last, or the first of them
+    activations          of an MLP: GGUF's name -> ``ModelConfig.activation``, the usual one first
+    scaled_by_width_at   so many layers has the one model of the family that scales scores by the
+                         stream's width for each head, not by the head's
+    must_be              keys of which other values would be another graph; the first is the usual
+    """
+
+    build: Callable[[Graph, "ModelConfig"], Tensor]
+    _: KW_ONLY
+    layer_norm: bool = False
+    learned_positions: bool = False
+    interleaved_rope: bool = False
+    is_causal: bool = True
+    shift: bool = False
+    is_parallel: bool = False
+    norm_topk_prob: bool = True
+    window: int = 0
+    full_every: int = 0
+    full_first: bool = False
+    attention_softcap: float = 0.0
+    logit_softcap: float = 0.0
+    activations: Mapping[str, str] = field(default_factory=dict)
+    scaled_by_width_at: int = 0
+    must_be: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+
+
+def config_from_gguf(
+    metadata: Mapping[str, Any], row: Architecture, context: int | None = None
+) -> ModelConfig:
     """Read the sizes from GGUF metadata (keys as in llama.cpp's ``gguf-py/constants.py``).
 
+    row: the file's architecture
     context: the tokens that texts may have; None is as many as the model can.
     Raises FormatError naming the key that is missing, absurd or not supported.
     """
     architecture: str = metadata["general.architecture"]
-    read = Reader(metadata, architecture)
-    _check_supported(read)
+    read = MetadataReader(metadata, architecture)
+    for key, values in {**_MUST_BE, **row.must_be}.items():
+        read.must_be(key, *values)
     hidden, layers = read.size("embedding_length"), read.size("block_count", most=_MOST_LAYERS)
     heads, kv_heads, head_dim = _heads(read, hidden)
     longest = read.size("context_length", most=MAX_CONTEXT)
-    rope = _rope(read, head_dim)
-    norm = "norm" if architecture in _LAYER_NORMS else "norm_rms"
+    rope = _rope(read, row, head_dim)
+    norm = "norm" if row.layer_norm else "norm_rms"
     experts = read.size_or_zero("expert_count")
-    attention = _attention(read)
+    attention = _attention(read, row)
+    scaled_by = hidden / heads if layers == row.scaled_by_width_at else head_dim
     return ModelConfig(
         architecture=architecture,
         context_length=longest,
         attention=attention,
-        shift=Reader(metadata, "diffusion").flag("shift_logits", architecture in _SHIFTED),
+        shift=MetadataReader(metadata, "diffusion").flag("shift_logits", row.shift),
         layers=layers,
         hidden=hidden,
         heads=heads,
         kv_heads=kv_heads,
         head_dim=head_dim,
+        learned_positions=row.learned_positions,
         rope=rope,
         rope_local=_rope_local(read, rope),
         extends_context=(context or longest) > _original_context(read, longest),
-        windows=_windows(read, layers, attention),
-        activation=_activation(read),
-        attention_scale=_attention_scale(read, layers, hidden / heads, head_dim),
-        attention_softcap=read.or_zero("attn_logit_softcapping", _SCORE_CAP.get(architecture, 0)),
-        logit_softcap=read.or_zero("final_logit_softcapping", _LOGIT_CAP.get(architecture, 0)),
+        windows=_windows(read, row, layers, attention),
+        activation=_activation(read, row),
+        attention_scale=read.or_zero("attention.scale") or scaled_by**-0.5,
+        attention_softcap=read.or_zero("attn_logit_softcapping", row.attention_softcap),
+        logit_softcap=read.or_zero("final_logit_softcapping", row.logit_softcap),
         embedding_scale=read.or_zero("embedding_scale") or 1.0,
         residual_scale=read.or_zero("residual_scale") or 1.0,
         logit_scale=read.or_zero("logit_scale") or 1.0,
         norm_eps=read.number(f"attention.layer_{norm}_epsilon"),
-        is_parallel=read.flag("use_parallel_residual", architecture == "gptneox"),
+        is_parallel=read.flag("use_parallel_residual", row.is_parallel),
         experts=experts,
         experts_used=read.size("expert_used_count", most=experts) if experts else 0,
-        norm_topk_prob=read.flag("expert_weights_norm", architecture != "llada-moe"),
+        norm_topk_prob=read.flag("expert_weights_norm", row.norm_topk_prob),
     )
 
 
-def _check_supported(read: Reader) -> None:
-    for key, values in _MUST_BE.items():
-        read.must_be(key, *values)
-    if read.prefix == "granite":
-        read.must_be("rope.scaling.finetuned", True)  # where it is false, nothing is rotated
-    if read.prefix == "olmo2":
-        read.must_be("attention.sliding_window", 0)  # Olmo 3, whose rope depends on the layer
-
-
-def _attention(read: Reader) -> Attention:
-    own = Reader(read.metadata, "cutaway")
+def _attention(read: MetadataReader, row: Architecture) -> Attention:
+    own = MetadataReader(read.metadata, "cutaway")
     if own.value("block_size") is not None:
         return own.size("block_size")
-    is_causal = read.flag("attention.causal", read.prefix not in _SEES_ALL)
+    is_causal = read.flag("attention.causal", row.is_causal)
     return "causal" if is_causal else "bidirectional"
 
 
-def _heads(read: Reader, hidden: int) -> tuple[int, int, int]:
+def _heads(read: MetadataReader, hidden: int) -> tuple[int, int, int]:
     """Query heads, key-value heads, and how many numbers each has."""
     heads = read.size("attention.head_count")
     kv_heads = read.size("attention.head_count_kv", heads)
@@ -188,7 +202,7 @@ def _heads(read: Reader, hidden: int) -> tuple[int, int, int]:
     return heads, kv_heads, head_dim
 
 
-def _rope(read: Reader, head_dim: int) -> Rope:
+def _rope(read: MetadataReader, row: Architecture, head_dim: int) -> Rope:
     dim = read.size("rope.dimension_count", head_dim)
     if dim > head_dim or dim % 2:
         raise FormatError(f"rope dimension {dim} does not fit a head of {head_dim}")
@@ -203,19 +217,19 @@ def _rope(read: Reader, head_dim: int) -> Rope:
     return Rope(
         dim=dim,
         base=read.number("rope.freq_base", 10000.0),
-        rotate_half=read.prefix not in _INTERLEAVED_ROPE,
+        rotate_half=not row.interleaved_rope,
         linear_factor=_linear_factor(read) if kind in ("linear", "longrope") else 1.0,
         yarn=yarn,
         attention_factor=own * (yarn.attention_factor if yarn else 1.0),
     )
 
 
-def _rope_local(read: Reader, rope: Rope) -> Rope:
+def _rope_local(read: MetadataReader, rope: Rope) -> Rope:
     base = read.number("rope.freq_base_swa", 10000.0)
     return Rope(dim=rope.dim, base=base, rotate_half=rope.rotate_half)
 
 
-def _linear_factor(read: Reader) -> float:
+def _linear_factor(read: MetadataReader) -> float:
     """The factor of linear rope scaling, as llama.cpp reads it; 1 is none."""
     for key in ("rope.scaling.factor", "rope.scale_linear"):
         if read.value(key) is not None:
@@ -223,7 +237,7 @@ def _linear_factor(read: Reader) -> float:
     return 1.0
 
 
-def _yarn(read: Reader) -> Yarn:
+def _yarn(read: MetadataReader) -> Yarn:
     return Yarn(
         factor=read.number("rope.scaling.factor"),
         original_context=read.size("rope.scaling.original_context_length"),
@@ -232,13 +246,15 @@ def _yarn(read: Reader) -> Yarn:
     )
 
 
-def _original_context(read: Reader, longest: int) -> int:
+def _original_context(read: MetadataReader, longest: int) -> int:
     """How long texts were when the model was trained first."""
     return read.size_or_zero("rope.scaling.original_context_length") or longest
 
 
-def _windows(read: Reader, layers: int, attention: Attention) -> tuple[int, ...]:
-    window = read.size_or_zero("attention.sliding_window", _WINDOW.get(read.prefix, 0))
+def _windows(
+    read: MetadataReader, row: Architecture, layers: int, attention: Attention
+) -> tuple[int, ...]:
+    window = read.size_or_zero("attention.sliding_window", row.window)
     if window and isinstance(attention, int):
         raise FormatError(f"windows are not supported where tokens see blocks of {attention}")
     if window == 1 and attention == "bidirectional":
@@ -251,15 +267,15 @@ def _windows(read: Reader, layers: int, attention: Attention) -> tuple[int, ...]
         if pattern.shape != (layers,):
             raise FormatError(f"metadata key {read.prefix}.{key} is not one flag a layer")
         return tuple(window if slides else 0 for slides in pattern.tolist())
-    every = read.size_or_zero(key, _FULL_EVERY.get(read.prefix, 0))
-    first = 0 if read.prefix in _FULL_FIRST else every - 1
+    every = read.size_or_zero(key, row.full_every)
+    first = 0 if row.full_first else every - 1
     return tuple(0 if every and i % every == first else window for i in range(layers))
 
 
-def _activation(read: Reader) -> str:
-    if read.prefix not in _ACTIVATIONS:
+def _activation(read: MetadataReader, row: Architecture) -> str:
+    names, key = row.activations, "hidden_activation"
+    if not names:
         return ""
-    names, key = _ACTIVATIONS[read.prefix], "hidden_activation"
     name = read.value(key, next(iter(names)))
     if not isinstance(name, str) or name not in names:
         raise FormatError(
@@ -267,9 +283,3 @@ def _activation(read: Reader) -> str:
             f"supported: {', '.join(names)}"
         )
     return names[name]
-
-
-def _attention_scale(read: Reader, layers: int, share: float, head_dim: int) -> float:
-    """share: of the stream, for each head."""
-    is_large = _LARGE.get(read.prefix) == layers
-    return read.or_zero("attention.scale") or (share if is_large else head_dim) ** -0.5

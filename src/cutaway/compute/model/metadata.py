@@ -1,4 +1,4 @@
-"""Reader: typed look-ups in a model file's metadata.
+"""MetadataReader: typed look-ups in a model file's metadata.
 
 Knows what a number, a size and a flag may be. Refuses to know what any key means (config.py).
 """
@@ -14,7 +14,7 @@ _LARGEST = 1e15  # so that neither a number nor its inverse leaves float32
 _MOST = 2**31 - 1  # of sizes, which the kernels count in 32 bits
 
 
-class Reader:
+class MetadataReader:
     """Typed look-ups with one clear sentence where a key is missing or absurd."""
 
     def __init__(self, metadata: Mapping[str, Any], prefix: str) -> None:

@@ -7,7 +7,7 @@ nothing.
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from cutaway.compute.model.metadata import Reader
+from cutaway.compute.model.metadata import MetadataReader
 
 POOLINGS = ("mean", "cls", "last")
 _TYPES = ("", *POOLINGS)  # by GGUF's pooling_type; behind them is rank
@@ -30,8 +30,10 @@ class Pooling(NamedTuple):
 
 def pooling_from_gguf(metadata: Mapping[str, Any]) -> Pooling:
     """Read from metadata; FormatError naming the key that is absurd."""
-    number = Reader(metadata, str(metadata["general.architecture"])).size_or_zero("pooling_type")
-    own = Reader(metadata, "cutaway.embedding")
+    number = MetadataReader(metadata, str(metadata["general.architecture"])).size_or_zero(
+        "pooling_type"
+    )
+    own = MetadataReader(metadata, "cutaway.embedding")
     normalize = None if own.value("normalize") is None else own.flag("normalize", True)
     refused, known = str(own.value("refused", "")), number < len(_TYPES)
     return Pooling(
