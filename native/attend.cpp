@@ -23,10 +23,10 @@ size_t key_bytes(int kv_heads, int head_dim, bool codes) {
 }
 size_t value_bytes(int kv_heads, int head_dim, bool codes) { return key_bytes(kv_heads, stride_of(head_dim), codes); }
 
-Attend::Attend(Plan& plan, View q, View k, View v, View out, AttendShape s, Rotation rotation)
-    : q_(q), k_(k), v_(v), out_(out), shape_(s), back_(s.reach ? s.reach + 1 : s.window),
+Attend::Attend(Plan& plan, Views at, AttendShape s, Rotation rotation)
+    : at_(at), shape_(s), back_(s.reach ? s.reach + 1 : s.window),
       group_(s.heads / s.kv_heads), stride_(stride_of(s.head_dim)),
-      codes_(plan.kv_codes), kv_(plan.kv(s.window)),
+      codes_(plan.kv_codes()), kv_(plan.kv(s.window)),
       keys_(plan.claim_kv(key_bytes(s.kv_heads, s.head_dim, codes_), s.window)),
       values_(plan.claim_kv(value_bytes(s.kv_heads, s.head_dim, codes_), s.window)),
       angles_(plan.angles(std::move(rotation))) {
@@ -78,13 +78,13 @@ void Attend::prepare(Step& step) {
 void Attend::store_row(Step& step, int row, int kv_head) {
   const Batch& b = step.batch;
   const int position = b.positions[row], d = shape_.head_dim;
-  for (int g = 0; g < group_; g++) angles_->rotate(step.at(q_, row) + (kv_head * group_ + g) * d, position);
+  for (int g = 0; g < group_; g++) angles_->rotate(step.at(at_.q, row) + (kv_head * group_ + g) * d, position);
   uint8_t* block = (uint8_t*)kv_.at(kv_.table(step, b.sequences[row])[position / kKvBlock]);
   float wide[kMostDim] = {0};
-  memcpy(wide, step.at(k_, row) + kv_head * d, sizeof(float) * d);
+  memcpy(wide, step.at(at_.k, row) + kv_head * d, sizeof(float) * d);
   angles_->rotate(wide, position);
   store_key(step.k, wide, block + keys_ + kv_head * key_bytes(1, d, codes_), position % kKvBlock);
-  memcpy(wide, step.at(v_, row) + kv_head * d, sizeof(float) * d);
+  memcpy(wide, step.at(at_.v, row) + kv_head * d, sizeof(float) * d);
   store_value(step.k, wide, block + values_ + kv_head * value_bytes(1, d, codes_), position % kKvBlock);
 }
 
@@ -113,20 +113,21 @@ void Attend::run(Step& step, int thread) {
     store_row(step, i / heads, i % heads);
   step.pool.barrier();
   const int chunks = split_ ? chunks_ : 1;
-  std::vector<float> local(partial());
+  float *local = step.scratch(thread), *sum = local + partial();
   for (int item, end; queue_.take(thread, 1, &item, &end);) {
     const int chunk = item % chunks, head = item / chunks % heads;
     const Tile& tile = tiles_[item / chunks / heads];
-    float* to = split_ ? partials_.data() + (size_t)item * partial() : local.data();
+    float* to = split_ ? partials_.data() + (size_t)item * partial() : local;
     attend_tile(step, tile, head, split_ ? chunk : 0, split_ ? chunk + 1 : chunks_, to);
-    for (int r = 0; !split_ && r < tile.rows; r++) finish_row(step, tile, head, r, to, 1);
+    for (int r = 0; !split_ && r < tile.rows; r++) finish_row(step, tile, head, r, to, 1, sum);
   }
   if (!split_) return;
   step.pool.barrier();
   for (int i = thread; i < tiles * heads * kMostRows; i += threads) {
     const int r = i % kMostRows, head = i / kMostRows % heads, t = i / kMostRows / heads;
     if (r >= tiles_[t].rows) continue;
-    finish_row(step, tiles_[t], head, r, partials_.data() + (size_t)(t * heads + head) * chunks * partial(), chunks);
+    const float* first = partials_.data() + (size_t)(t * heads + head) * chunks * partial();
+    finish_row(step, tiles_[t], head, r, first, chunks, sum);
   }
 }
 
@@ -138,7 +139,7 @@ void Attend::attend_tile(Step& step, const Tile& tile, int kv_head, int first, i
   int32_t position[kMostRows], until[kMostRows];
   for (int r = 0; r < tile.rows; r++) {
     const int row = segment.first + (tile.first + r) / group_, g = (tile.first + r) % group_;
-    const float* from = step.at(q_, row) + (kv_head * group_ + g) * shape_.head_dim;
+    const float* from = step.at(at_.q, row) + (kv_head * group_ + g) * shape_.head_dim;
     for (int d = 0; d < shape_.head_dim; d++) q[d * tile.rows + r] = from[d];
     position[r] = b.positions[row], until[r] = limit(b, row);
   }
@@ -168,17 +169,17 @@ void Attend::attend_tile(Step& step, const Tile& tile, int kv_head, int first, i
   }
 }
 
-// Fold a row's partial results in order, and divide.
-void Attend::finish_row(Step& step, const Tile& tile, int kv_head, int r, const float* partials, int chunks) const {
+// Fold a row's partial results in order, into `sum`, and divide.
+void Attend::finish_row(Step& step, const Tile& tile, int kv_head, int r, const float* partials, int chunks,
+                        float* sum) const {
   const auto& segment = step.segments[tile.segment];
   const int row = segment.first + (tile.first + r) / group_, g = (tile.first + r) % group_;
-  float* out = step.at(out_, row) + (kv_head * group_ + g) * shape_.head_dim;
-  const float* sums = partials + 2 * kMostRows + r * stride_;
-  std::vector<float> run(sums, sums + stride_);
+  float* out = step.at(at_.out, row) + (kv_head * group_ + g) * shape_.head_dim;
+  std::copy_n(partials + 2 * kMostRows + r * stride_, stride_, sum);
   float peak = partials[r], total = partials[kMostRows + r];
   for (int chunk = 1; chunk < chunks; chunk++)
-    merge(step.k, &peak, &total, run.data(), partials + (size_t)chunk * partial(), r);
-  step.k.divide(run.data(), total, shape_.head_dim, out);
+    merge(step.k, &peak, &total, sum, partials + (size_t)chunk * partial(), r);
+  step.k.divide(sum, total, shape_.head_dim, out);
 }
 
 // Fold row r of a partial result into another's.

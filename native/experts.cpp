@@ -14,19 +14,18 @@ bool alike(const Packed& a, const Packed& b) { return a.rows == b.rows && a.cols
 
 }  // namespace
 
-Experts::Experts(Rows rows, View in, int act, View scores, int used, bool norm_topk_prob,
-                 std::vector<Expert> experts, View out)
-    : rows_(rows), in_(in), act_(act), scores_(scores), used_(used), norm_topk_prob_(norm_topk_prob),
-      experts_(std::move(experts)), out_(out), hidden_(experts_[0].up.cols), inner_(experts_[0].up.rows),
-      float_in_(is_float(experts_[0].up.format)), float_down_(is_float(experts_[0].down.format)) {
+Experts::Experts(Args args, std::vector<Expert> experts)
+    : args_(args), experts_(std::move(experts)), hidden_(experts_[0].up.cols), inner_(experts_[0].up.rows),
+      float_in_(is_float(experts_[0].up.format)), float_down_(is_float(experts_[0].down.format)),
+      by_expert_(experts_.size()), order_(experts_.size()), exp_(experts_.size()) {
   const Expert& e = experts_[0];
   for (const Expert& x : experts_)
     if (!alike(x.gate, e.up) || !alike(x.up, e.up) || !alike(x.down, e.down) ||
         is_float(x.gate.format) != float_in_ || is_float(x.up.format) != float_in_ ||
         is_float(x.down.format) != float_down_)
       throw std::invalid_argument("experts differ in shape, or in whether they are quantised");
-  if (e.down.cols != inner_ || e.down.rows != hidden_ || used < 1 || used > (int)experts_.size() ||
-      (float_in_ ? in.buffer : act) < 0 || (!float_down_ && inner_ % kQuant))
+  if (e.down.cols != inner_ || e.down.rows != hidden_ || args.used < 1 || args.used > (int)experts_.size() ||
+      (float_in_ ? args.in.floats.buffer : args.in.act) < 0 || (!float_down_ && inner_ % kQuant))
     throw std::invalid_argument("experts do not fit their inputs");
 }
 
@@ -47,15 +46,15 @@ void Experts::run(Step& step, int thread) {
 }
 
 void Experts::route(Step& step) {
-  const int rows = count(step, rows_);
-  std::vector<std::vector<Choice>> by_expert(experts_.size());
-  for (int row = 0; row < rows; row++) choose(step, row, by_expert);
+  const int rows = count(step, args_.rows);
+  for (auto& of_one : by_expert_) of_one.clear();
+  for (int row = 0; row < rows; row++) choose(step, row);
   choices_.clear(), first_.clear();
-  place_.resize((size_t)rows * used_);
-  for (const auto& of_one : by_expert) {
+  place_.resize((size_t)rows * args_.used);
+  for (const auto& of_one : by_expert_) {
     first_.push_back((int)choices_.size());
     for (const Choice& choice : of_one) {
-      place_[choice.row * used_ + choice.rank] = (int)choices_.size();
+      place_[choice.row * args_.used + choice.rank] = (int)choices_.size();
       choices_.push_back(choice);
     }
   }
@@ -73,25 +72,23 @@ void Experts::route(Step& step) {
 
 // The highest scores, ties to the lowest index, and the softmax of all scores at these. Where that is no
 // number, no weight is one: the row must end as not finite, and NaN has no place in an order.
-void Experts::choose(const Step& step, int row, std::vector<std::vector<Choice>>& by_expert) const {
-  const int n = (int)experts_.size();
-  const float* score = step.at(scores_, row);
+void Experts::choose(const Step& step, int row) {
+  const int n = (int)experts_.size(), used = args_.used;
+  const float* score = step.at(args_.scores, row);
   const float top = *std::max_element(score, score + n);
   if (!std::isfinite(top) || std::any_of(score, score + n, [](float x) { return std::isnan(x); })) {
-    for (int i = 0; i < used_; i++) by_expert[i].push_back({row, i, NAN});
+    for (int i = 0; i < used; i++) by_expert_[i].push_back({row, i, NAN});
     return;
   }
-  std::vector<int> order(n);
-  std::iota(order.begin(), order.end(), 0);
-  std::partial_sort(order.begin(), order.begin() + used_, order.end(), [&](int a, int b) {
+  std::iota(order_.begin(), order_.end(), 0);
+  std::partial_sort(order_.begin(), order_.begin() + used, order_.end(), [&](int a, int b) {
     return score[a] != score[b] ? score[a] > score[b] : a < b;
   });
-  std::vector<double> e(n);
-  step.k.exp_each(score, n, top, e.data());
+  step.k.exp_each(score, n, top, exp_.data());
   double total = 0;
-  if (norm_topk_prob_) for (int i = 0; i < used_; i++) total += e[order[i]];
-  else for (int i = 0; i < n; i++) total += e[i];
-  for (int i = 0; i < used_; i++) by_expert[order[i]].push_back({row, i, (float)(e[order[i]] / total)});
+  if (args_.norm_topk_prob) for (int i = 0; i < used; i++) total += exp_[order_[i]];
+  else for (int i = 0; i < n; i++) total += exp_[i];
+  for (int i = 0; i < used; i++) by_expert_[order_[i]].push_back({row, i, (float)(exp_[order_[i]] / total)});
 }
 
 // An item's quant blocks: the items of one expert are cut into tiles for themselves.
@@ -102,11 +99,11 @@ ActRow Experts::act(std::vector<ActBlock>& rows, int blocks, int item) const {
 }
 
 void Experts::gather(const Step& step, int thread) {
-  const int rows = count(step, rows_), blocks = hidden_ / kQuant;
+  const int rows = count(step, args_.rows), blocks = hidden_ / kQuant;
   for (int i = thread; i < (int)choices_.size(); i += step.pool.size()) {
     const int row = choices_[i].row;
-    if (float_in_) memcpy(&x_[(size_t)i * hidden_], step.at(in_, row), sizeof(float) * hidden_);
-    else copy(step.act(act_, row, thread, rows), blocks, act(x_act_, blocks, i));
+    if (float_in_) memcpy(&x_[(size_t)i * hidden_], step.at(args_.in.floats, row), sizeof(float) * hidden_);
+    else copy(step.act(args_.in.act, row, thread, rows), blocks, act(x_act_, blocks, i));
   }
 }
 
@@ -126,7 +123,7 @@ void Experts::multiply(Step& step, int thread, bool inward) {
       tiles(step, inward ? e.gate : e.down, panel, i, inward, tile, ahead, out);
       if (inward) {
         tiles(step, e.up, panel, i, inward, tile, ahead, up);
-        step.k.map(Map::kSiluMul, out, up, 0, kTileRows[tile] * kLanes, out);
+        step.k.map(Map::silu_mul, out, up, 0, kTileRows[tile] * kLanes, out);
       }
       for (int r = 0; r < kTileRows[tile]; r++, i++)
         memcpy(to + (size_t)i * width + panel * kLanes, out + r * kLanes, sizeof(float) * lanes);
@@ -151,10 +148,10 @@ void Experts::quantise(const Step& step, int thread) {
 }
 
 void Experts::mix(const Step& step, int thread) const {
-  for (int row = thread; row < count(step, rows_); row += step.pool.size()) {
-    float* y = step.at(out_, row);
-    for (int rank = 0; rank < used_; rank++) {
-      const int i = place_[row * used_ + rank];
+  for (int row = thread; row < count(step, args_.rows); row += step.pool.size()) {
+    float* y = step.at(args_.out, row);
+    for (int rank = 0; rank < args_.used; rank++) {
+      const int i = place_[row * args_.used + rank];
       const float* result = &result_[(size_t)i * hidden_];
       for (int k = 0; k < hidden_; k++)
         y[k] = rank ? y[k] + choices_[i].weight * result[k] : choices_[i].weight * result[k];

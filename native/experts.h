@@ -12,17 +12,22 @@ struct Expert {
 // row gets is summed in the order of its own scores, so it does not depend on the other rows.
 class Experts : public Op {
  public:
-  // Quantised weights read quant blocks from `act`, float weights read floats from `in`.
-  // norm_topk_prob: the weights of a row's experts are scaled to add up to 1.
-  Experts(Rows rows, View in, int act, View scores, int used, bool norm_topk_prob, std::vector<Expert> experts,
-          View out);
+  struct Args {
+    Rows rows;
+    Places in;  // quantised weights read quant blocks, float weights floats
+    View scores;
+    int used;             // experts of a row
+    bool norm_topk_prob;  // whether their weights are scaled to add up to 1
+    View out;
+  };
+  Experts(Args args, std::vector<Expert> experts);
   void run(Step& step, int thread) override;
 
  private:
   struct Choice { int row, rank; float weight; };  // the rank-th expert of a row
 
   void route(Step& step);
-  void choose(const Step& step, int row, std::vector<std::vector<Choice>>& by_expert) const;
+  void choose(const Step& step, int row);
   void gather(const Step& step, int thread);
   void multiply(Step& step, int thread, bool inward);
   void tiles(const Step& step, const Packed& w, int panel, int first, bool inward, int tile, Ahead ahead,
@@ -31,16 +36,15 @@ class Experts : public Op {
   void mix(const Step& step, int thread) const;
   ActRow act(std::vector<ActBlock>& rows, int blocks, int item) const;
 
-  const Rows rows_;
-  const View in_;
-  const int act_;
-  const View scores_;
-  const int used_;
-  const bool norm_topk_prob_;
+  const Args args_;
   const std::vector<Expert> experts_;
-  const View out_;
   const int hidden_, inner_;
   const bool float_in_, float_down_;
+
+  // Of the thread that chooses: each expert's rows, the order of the scores, and their exponentials.
+  std::vector<std::vector<Choice>> by_expert_;
+  std::vector<int> order_;
+  std::vector<double> exp_;
 
   // One item per choice, sorted by expert.
   std::vector<Choice> choices_;

@@ -51,9 +51,16 @@ struct AttendChunk {
   const float* blind = nullptr;  // of each position: the first whose rows do not see it; null: all do
 };
 
-// Number by number: a + b, silu(a) · b, gelu(a) · b, the exact gelu(a) · b, gelu(a), the exact gelu(a),
-// a · number, and number · tanh(a / number).
-enum class Map { kAdd, kSiluMul, kGeluMul, kGeluExactMul, kGelu, kGeluExact, kScale, kSoftcap };
+// The ops that work number by number.
+enum class Map {
+#define OP(kind, form, expression) kind,
+#include "elementwise.def"
+};
+enum class Form { unary, binary, gate };
+constexpr struct { const char* name; Form form; } kMaps[] = {
+#define OP(kind, form, expression) {#kind, Form::form},
+#include "elementwise.def"
+};
 
 constexpr int kHistogram = 32;  // bins of a row's logits, one nat each
 
@@ -75,7 +82,7 @@ struct Kernels {
   void (*quantise)(const float* x, int cols, ActRow out);
   void (*rms_norm)(const float* x, const float* weight, float eps, int n, float* out);
   void (*layer_norm)(const float* x, const float* weight, const float* bias, float eps, int n, float* out);
-  // out may be a or b; b is null where the kind has one input.
+  // out may be a or b; b is null where the kind is unary.
   void (*map)(Map kind, const float* a, const float* b, float number, int n, float* out);
   void (*to_half)(const float* x, int n, uint16_t* out);  // n is a multiple of 16
   // Codes, and a half for each 32 of them (the last may have 16); n is a multiple of 16.

@@ -47,7 +47,7 @@ void KvStore::prepare(const Step& step) {
     const int last = std::max(seen, b.positions[end - 1]) / kKvBlock;  // limits may lie before what is stored
     for (int j = first; j <= last; j++) {
       tables_[row + j] = places_[b.tables[row + j]];
-      if (tables_[row + j] < 0) throw std::invalid_argument("batch: a row sees a KV block that was let go of");
+      if (tables_[row + j] < 0) throw std::invalid_argument("batch: a row sees a KV block that was freed");
     }
     for (int j = first / kChunkBlocks * kChunkBlocks; j < first; j++) tables_[row + j] = tables_[row + first];
   }
@@ -63,7 +63,7 @@ void KvStore::copy(int source, int target) {
   if (!window_) {
     if (bytes_) memcpy(at(target), at(source), bytes_);
   } else if (places_[source] < 0) {
-    let_go(target);
+    release(target);
   } else {
     memcpy(at(take(target)), at(places_[source]), bytes_);
   }
@@ -76,7 +76,7 @@ uint8_t* KvStore::memory(int block, bool find) {
   return (uint8_t*)at(take(block));
 }
 
-void KvStore::let_go(int block) {
+void KvStore::release(int block) {
   reserve();
   if (!window_ || places_[block] < 0) return;
   free_.push_back(places_[block]);

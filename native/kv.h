@@ -12,7 +12,7 @@ struct Step;
 
 // A KV block is kKvBlock tokens of these layers side by side, so that memory grows with the blocks in use and
 // a block is copied in one piece. Where the layers see a window, a block has a place in memory only from when
-// a row is first stored in it until it is let go of, and what was let go of is the next to be taken.
+// a row is first stored in it until it is freed, and what was freed last is taken first.
 class KvStore {
  public:
   explicit KvStore(int blocks) : blocks_(blocks) {}
@@ -20,7 +20,7 @@ class KvStore {
   // kept. A second plan claims the same again.
   size_t claim(size_t at, size_t bytes, int window);
   // Once a step, before any layer stores: find a place for what comes. Throws std::invalid_argument where a row
-  // would see a block that was let go of.
+  // would see a block that was freed.
   void prepare(const Step& step);
   // A sequence's blocks by position / kKvBlock, as indices for `at`. Of a store with a window those before the
   // chunk in which the rows of this step begin to see are not valid; those in that chunk, which no row sees,
@@ -30,11 +30,11 @@ class KvStore {
   size_t bytes() const { return bytes_; }
   // What the source block holds is the target's too; nothing, if it has no place.
   void copy(int source, int target);
-  void let_go(int block);
+  void release(int block);
   // A block's bytes() bytes; null where it has no place, unless one is to be found.
   uint8_t* memory(int block, bool find);
-  // Blocks that have a place.
-  int held() const { return next_ - (int)free_.size(); }
+  // How many blocks have a place.
+  int count() const { return next_ - (int)free_.size(); }
 
  private:
   void reserve();

@@ -34,11 +34,11 @@ int Memory::write(size_t at, const uint8_t* from, size_t bytes) const {
 }
 
 // The system keeps a file in pieces of up to 2 MB and gives back whole ones only: that before the first byte was
-// kept when the part before it was let go of.
-void Memory::let_go(const uint8_t* first, size_t bytes) const {
+// kept when the part before it was dropped.
+void Memory::drop_pages(const uint8_t* first, size_t bytes) const {
   constexpr size_t piece = 2u << 20;
   const size_t at = first - data_;
-  platform::let_go(file_, data_, at > piece ? at - piece : 0, std::min(at + bytes, size_));
+  platform::drop_pages(file_, data_, at > piece ? at - piece : 0, std::min(at + bytes, size_));
 }
 
 }  // namespace cutaway

@@ -22,7 +22,7 @@ class Memory {
   // or the number of the error.
   int write(size_t at, const uint8_t* from, size_t bytes) const;
   // Give back the memory in which the system keeps this part of the file, and perhaps some before it.
-  void let_go(const uint8_t* first, size_t bytes) const;
+  void drop_pages(const uint8_t* first, size_t bytes) const;
 
  private:
   uint8_t* data_ = nullptr;

@@ -8,15 +8,14 @@
 #include <nanobind/stl/vector.h>
 
 #include <errno.h>
-#include <string.h>
-
 #include <algorithm>
 #include <stdexcept>
 #include <string>
 #include <tuple>
 
-#include "gil.h"
+#include "arena.h"
 #include "experts.h"
+#include "gil.h"
 #include "ops.h"
 
 namespace nb = nanobind;
@@ -35,7 +34,6 @@ using Ints = nb::ndarray<const int32_t, nb::ndim<1>, nb::c_contig, nb::device::c
 using Table = nb::ndarray<const int32_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using Where = std::tuple<int, int>;  // buffer, column
 
-
 View view(Where w) { return {std::get<0>(w), std::get<1>(w)}; }
 bool is_codes(const std::string& kv) {
   if (kv != "f16" && kv != "q8_0") throw std::invalid_argument("keys and values are not stored as " + kv);
@@ -43,58 +41,26 @@ bool is_codes(const std::string& kv) {
 }
 Rows rows_of(bool logits) { return logits ? Rows::kLogits : Rows::kAll; }
 
-// One allocation for all matrices of a model, in the order in which they are read; in a file where one is given.
-struct Arena {
-  Arena(size_t bytes, std::optional<int> file)
-      : memory(file ? std::make_shared<Memory>(bytes, *file) : std::make_shared<Memory>(bytes)) {}
-  std::shared_ptr<Memory> memory;
-  Memory piece;  // what is packed before it is written
-  size_t used = 0;
-
-  Packed reserve(const std::string& format, int rows, int cols) {
-    const Format f = format_of(format);
-    const size_t bytes = (packed_bytes(f, rows, cols) + 63) / 64 * 64;
-    if (bytes > memory->size() - used) throw std::invalid_argument("the arena is full");
-    uint8_t* out = memory->data() + used;
-    used += bytes;
-    return {f, rows, cols, panel_bytes(f, cols), out, memory};
+void fill(Arena& arena, Pool& pool, const Packed& packed, Bytes source, int first) {
+  const int rows = arena.rows_of(packed, source.size(), first);
+  int error;
+  {
+    WithoutGil release;
+    error = arena.fill(pool, packed, source.data(), first, rows);
   }
+  if (!error) return;
+  errno = error;
+  PyErr_SetFromErrno(PyExc_OSError);
+  throw nb::python_error();
+}
 
-  void fill(Pool& pool, const Packed& packed, Bytes source, int first) {
-    const size_t row = source_bytes(packed.format, 1, packed.cols);
-    const size_t rows = source.size() / row, left = packed.rows - first;
-    if (first < 0 || first > packed.rows || first % kLanes || source.size() % row || rows > left ||
-        (rows < left && rows % kLanes))
-      throw std::invalid_argument("these bytes are no whole panels of the matrix");
-    const size_t at = packed.data - memory->data();
-    int error = 0;
-    {
-      WithoutGil release;
-      if (memory->is_file()) error = write(pool, packed, source.data(), at + first / kLanes * packed.panel, (int)rows);
-      else pack_rows(pool, packed, source.data(), first, (int)rows, memory->data() + at);
-    }
-    if (!error) return;
-    errno = error;
-    PyErr_SetFromErrno(PyExc_OSError);
-    throw nb::python_error();
-  }
-
-  int write(Pool& pool, const Packed& packed, const uint8_t* source, size_t at, int rows) {
-    const size_t bytes = packed.panel * ((rows + kLanes - 1) / kLanes);
-    if (piece.size() < bytes) piece = Memory(bytes);
-    if (rows % kLanes) memset(piece.data(), 0, bytes);  // lanes without a row
-    pack_rows(pool, packed, source, 0, rows, piece.data());
-    return memory->write(at, piece.data(), bytes);
-  }
-
-  Packed add(Pool& pool, const std::string& format, Bytes source, int rows, int cols) {
-    if (source.size() != source_bytes(format_of(format), rows, cols))
-      throw std::invalid_argument("a " + format + " matrix has the wrong number of bytes");
-    Packed packed = reserve(format, rows, cols);
-    fill(pool, packed, source, 0);
-    return packed;
-  }
-};
+Packed pack_into(Arena& arena, Pool& pool, const std::string& format, Bytes source, int rows, int cols) {
+  if (source.size() != source_bytes(format_of(format), rows, cols))
+    throw std::invalid_argument("a " + format + " matrix has the wrong number of bytes");
+  Packed packed = arena.reserve(format, rows, cols);
+  fill(arena, pool, packed, source, 0);
+  return packed;
+}
 
 std::vector<float> floats(const Floats& a) { return {a.data(), a.data() + a.size()}; }
 
@@ -116,18 +82,18 @@ nb::ndarray<nb::numpy, float, nb::ndim<2>> run(Plan& plan, Ints tokens, Ints pos
     WithoutGil release;
     logits = plan.run(batch, first, last.value_or(plan.length()));
   }
-  return {(void*)logits, {logit_rows.size(), (size_t)plan.width_of(plan.output)}, nb::find(plan)};
+  return {(void*)logits, {logit_rows.size(), (size_t)plan.output_width()}, nb::find(plan)};
 }
 
 nb::ndarray<nb::numpy, float, nb::ndim<2>> run_on(Plan& plan, Given x) {
-  if (plan.input.buffer < 0 || (int)x.shape(1) != plan.width_of(plan.input))
+  if ((int)x.shape(1) != plan.input_width())
     throw std::invalid_argument("run_on: the numbers are not as wide as the plan's input");
   const float* out;
   {
     WithoutGil release;
     out = plan.run_on(x.data(), (int)x.shape(0));
   }
-  return {(void*)out, {x.shape(0), (size_t)plan.width_of(plan.output)}, nb::find(plan)};
+  return {(void*)out, {x.shape(0), (size_t)plan.output_width()}, nb::find(plan)};
 }
 
 nb::ndarray<nb::numpy, float, nb::ndim<2>> decode(const Packed& packed, int first, int last) {
@@ -178,40 +144,120 @@ void copy_windows(Plan& plan, Ints sources, Ints targets) {
   plan.copy_windows(sources.data(), targets.data(), sources.size());
 }
 
-Map map_of(const std::string& name) {
-  const std::pair<const char*, Map> kinds[] = {
-      {"add", Map::kAdd},     {"silu_mul", Map::kSiluMul},     {"gelu_mul", Map::kGeluMul}, {"gelu", Map::kGelu},
-      {"scale", Map::kScale}, {"gelu_exact", Map::kGeluExact}, {"softcap", Map::kSoftcap},
-      {"gelu_exact_mul", Map::kGeluExactMul}};
-  for (const auto& [known, kind] : kinds)
-    if (name == known) return kind;
-  throw std::invalid_argument("no kernel for " + name);
-}
-
 using PartTuple = std::tuple<Packed*, Where, std::vector<float>>;
 
-void add_linear(Plan& plan, bool logits, Where in, int act, const std::string& finish,
-                const std::vector<PartTuple>& parts) {
+void add_linear(Plan& plan, bool logits, const Places& in, const std::vector<PartTuple>& parts, bool adds,
+                std::optional<std::string> gate) {
   std::vector<Linear::Part> list;
   for (const auto& [weight, out, bias] : parts) list.push_back({*weight, view(out), bias});
-  const auto how = finish == "add"              ? Linear::Finish::kAdd
-                   : finish == "silu_mul"       ? Linear::Finish::kSiluMul
-                   : finish == "gelu_mul"       ? Linear::Finish::kGeluMul
-                   : finish == "gelu_exact_mul" ? Linear::Finish::kGeluExactMul
-                                                : Linear::Finish::kStore;
-  plan.add(std::make_unique<Linear>(rows_of(logits), view(in), act, how, std::move(list)), true);
+  Linear::Finish finish{adds};
+  if (gate) finish.gate = map_of(*gate);
+  plan.add(std::make_unique<Linear>(rows_of(logits), in, finish, std::move(list)), true);
 }
 
-using Matrices = std::vector<Packed*>;
+using ExpertTuple = std::tuple<Packed*, Packed*, Packed*>;
 
-void add_experts(Plan& plan, bool logits, Where in, int act, Where scores, int used, bool norm_topk_prob,
-                 const Matrices& gate, const Matrices& up, const Matrices& down, Where out) {
-  if (gate.empty() || gate.size() != up.size() || gate.size() != down.size())
-    throw std::invalid_argument("each expert has three matrices");
-  std::vector<Expert> experts;
-  for (size_t i = 0; i < gate.size(); i++) experts.push_back({*gate[i], *up[i], *down[i]});
-  plan.add(std::make_unique<Experts>(rows_of(logits), view(in), act, view(scores), used, norm_topk_prob,
-                                     std::move(experts), view(out)), true);
+void add_experts(Plan& plan, bool logits, const Places& in, Where scores, int used, bool norm_topk_prob,
+                 const std::vector<ExpertTuple>& experts, Where out) {
+  if (experts.empty()) throw std::invalid_argument("there are no experts");
+  std::vector<Expert> list;
+  for (const auto& [gate, up, down] : experts) list.push_back({*gate, *up, *down});
+  const Experts::Args args{rows_of(logits), in, view(scores), used, norm_topk_prob, view(out)};
+  plan.add(std::make_unique<Experts>(args, std::move(list)), true);
+}
+
+void add_embed(Plan& plan, const Packed& table, Where out, Embed::By by) {
+  plan.add(std::make_unique<Embed>(table, view(out), by));
+}
+
+// What the ops of a plan are made from.
+void bind_arguments(nb::module_& m) {
+  nb::list elementwise, gates;
+  for (const auto& [name, form] : kMaps) {
+    elementwise.append(name);
+    if (form == Form::gate) gates.append(name);
+  }
+  m.attr("ELEMENTWISE") = nb::tuple(elementwise);
+  m.attr("GATES") = nb::tuple(gates);
+
+  nb::class_<Places>(m, "Places", "Where a tensor is: its floats, its quant blocks (a buffer's number), or both.")
+      .def("__init__", [](Places* self, Where floats, int act) { new (self) Places{view(floats), act}; },
+           "floats"_a = Where{-1, 0}, "act"_a = -1);
+  nb::class_<Norm>(m, "Norm", "What a row is divided by; see ops.h.")
+      .def("__init__", [](Norm* self, Floats weight, Floats bias, float eps, int group) {
+        new (self) Norm{floats(weight), floats(bias), eps, group};
+      }, "weight"_a, "bias"_a, "eps"_a, "group"_a);
+  nb::class_<Rotation>(m, "Rotation", "How pairs of a head's numbers are rotated; see plan.h.")
+      .def(nb::init<std::vector<double>, bool, float>(), "frequencies"_a, "rotate_half"_a, "attention_factor"_a)
+      .def("__eq__", [](const Rotation& a, nb::object b) {
+        return nb::isinstance<Rotation>(b) && a == nb::cast<const Rotation&>(b);
+      });
+  nb::class_<AttendShape>(m, "AttendShape", "The sizes of an attention; see ops.h.")
+      .def(nb::init<int, int, int, float, float, int, int>(), nb::kw_only(), "heads"_a, "kv_heads"_a, "head_dim"_a,
+           "scale"_a, "softcap"_a, "window"_a, "reach"_a);
+}
+
+void bind_plan(nb::module_& m) {
+  nb::class_<Plan>(m, "Plan")
+      .def("__init__",
+           [](Plan* self, std::shared_ptr<Pool> pool, const std::string& tier, int kv_blocks, int context,
+              const std::string& prefetch, const std::string& kv) {
+             new (self) Plan(std::move(pool), choose_kernels(tier.c_str()), {kv_blocks, context, is_codes(kv), prefetch});
+           }, "pool"_a, "tier"_a, "kv_blocks"_a, "context"_a, "prefetch"_a = "", "kv"_a = "f16")
+      .def("set_resident_budget", &Plan::set_resident_budget, "bytes"_a, "See plan.h; to be set before ops are added.")
+      .def("beside", [](const Plan& p) { return new Plan(&p); }, nb::rv_policy::take_ownership,
+           "An empty plan on the same threads, tier, keys and values.")
+      .def_prop_ro("prefetch", &Plan::prefetch)
+      .def_prop_ro("tier", [](const Plan& p) { return p.kernels->name; })
+      .def_prop_ro("window_blocks", [](Plan& p) { return p.kv(1).count(); },
+                   "How many KV blocks have a place in the layers that see a window.")
+      .def_prop_ro("length", &Plan::length, "How many ops there are.")
+      .def("buffer", &Plan::add_buffer, "width"_a, "quantised"_a)
+      .def("output", [](Plan& p, Where out) { p.set_output(view(out)); }, "out"_a)
+      .def("given", [](Plan& p, Where in) { p.set_input(view(in)); }, "x"_a)
+      .def("embed", [](Plan& p, const Packed& table, Where out) {
+        p.set_vocab(table.rows);
+        add_embed(p, table, out, Embed::By::kToken);
+      }, "table"_a, "out"_a)
+      .def("embed_positions", [](Plan& p, const Packed& table, Where out) {
+        if (table.rows < p.context()) throw std::invalid_argument("fewer positions than the context");
+        add_embed(p, table, out, Embed::By::kPosition);
+      }, "table"_a, "out"_a)
+      .def("embed_first", [](Plan& p, const Packed& table, Where out) {
+        add_embed(p, table, out, Embed::By::kFirst);
+      }, "table"_a, "out"_a)
+      .def("gather", [](Plan& p, Where in, Where out, int width) {
+        p.add(std::make_unique<Gather>(view(in), view(out), width));
+      }, "x"_a, "out"_a, "width"_a)
+      .def("normalise", [](Plan& p, bool logits, Where in, int width, const std::optional<Norm>& norm,
+                           const Places& out) {
+        p.add(std::make_unique<Normalise>(rows_of(logits), view(in), width, norm.value_or(Norm{{}, {}, 0, 0}), out));
+      }, "logits"_a, "x"_a, "width"_a, "norm"_a.none(), "out"_a, "norm None: to quant blocks alone.")
+      .def("map", [](Plan& p, bool logits, const std::string& kind, Where a, Where b, float number, int width,
+                     Where out) {
+        p.add(std::make_unique<Elementwise>(Elementwise::Args{
+            rows_of(logits), map_of(kind), view(a), view(b), number, width, view(out)}));
+      }, "logits"_a, "kind"_a, "a"_a, "b"_a, "number"_a, "width"_a, "out"_a)
+      .def("linear", &add_linear, "logits"_a, "x"_a, "parts"_a, "adds"_a = false, "gate"_a = nb::none())
+      .def("experts", &add_experts, "logits"_a, "x"_a, "scores"_a, "used"_a, "norm_topk_prob"_a, "experts"_a, "out"_a)
+      .def("attend", [](Plan& p, Where q, Where k, Where v, Where out, const AttendShape& shape, Rotation rotation) {
+        const Attend::Views at{view(q), view(k), view(v), view(out)};
+        p.add(std::make_unique<Attend>(p, at, shape, std::move(rotation)));
+      }, "q"_a, "k"_a, "v"_a, "out"_a, "shape"_a, "rotation"_a)
+      .def("rotate", [](Plan& p, Where in, Where out, int heads, int head_dim, Rotation rotation) {
+        p.add(std::make_unique<Rotate>(p, view(in), view(out), heads, head_dim, std::move(rotation)));
+      }, "x"_a, "out"_a, "heads"_a, "head_dim"_a, "rotation"_a)
+      .def("read", &read_buffer, "buffer"_a, "rows"_a, "width"_a,
+           "What the last run left in a buffer that nothing has written over since: (rows, width).")
+      .def("write", &write_buffer, "buffer"_a, "rows"_a, "numbers"_a,
+           "Write over rows of numbers between two pieces of a run.")
+      .def("copy_blocks", &copy_blocks, "sources"_a, "targets"_a)
+      .def("copy_windows", &copy_windows, "sources"_a, "targets"_a)
+      .def("block_memory", &block_memory, "block"_a, "windows"_a)
+      .def("run_on", &run_on, "numbers"_a)
+      .def("run", &run, "tokens"_a, "positions"_a, "sequences"_a, "block_tables"_a, "logit_rows"_a,
+           "limits"_a = nb::none(), "blind"_a = nb::none(), "first"_a = 0, "last"_a = nb::none(),
+           "Logits; with first and last, those ops alone, of a run that is made piece by piece.");
 }
 
 }  // namespace
@@ -232,85 +278,20 @@ NB_MODULE(_native, m) {
   nb::class_<Arena>(m, "Arena")
       .def(nb::init<size_t, std::optional<int>>(), "bytes"_a, "file"_a = nb::none(),
            "file: a descriptor of a file of so many bytes, which becomes another one of its own.")
-      .def("pack", &Arena::add, "pool"_a, "format"_a, "source"_a, "rows"_a, "cols"_a)
+      .def("pack", &pack_into, "pool"_a, "format"_a, "source"_a, "rows"_a, "cols"_a)
       .def("reserve", &Arena::reserve, "format"_a, "rows"_a, "cols"_a)
-      .def("fill", &Arena::fill, "pool"_a, "packed"_a, "source"_a, "first"_a);
+      .def("fill", &fill, "pool"_a, "packed"_a, "source"_a, "first"_a);
   m.def("packed_bytes", [](const std::string& format, int rows, int cols) {
-    return (packed_bytes(format_of(format), rows, cols) + 63) / 64 * 64;
-  });
+    return Arena::bytes_of(format_of(format), rows, cols);
+  }, "format"_a, "rows"_a, "cols"_a);
 
   m.attr("KV_BLOCK") = kKvBlock;
   m.def("kv_block_bytes", [](int kv_heads, int head_dim, const std::string& kv) {
     return key_bytes(kv_heads, head_dim, is_codes(kv)) + value_bytes(kv_heads, head_dim, is_codes(kv));
   }, "kv_heads"_a, "head_dim"_a, "kv"_a = "f16", "Of one layer's keys and values, of KV_BLOCK tokens.");
 
-  nb::class_<Plan>(m, "Plan")
-      .def("__init__",
-           [](Plan* self, std::shared_ptr<Pool> pool, const std::string& tier, int kv_blocks, int context,
-              const std::string& prefetch, const std::string& kv) {
-             new (self) Plan(std::move(pool), choose_kernels(tier.c_str()), kv_blocks, prefetch, is_codes(kv));
-             self->context = context;
-           }, "pool"_a, "tier"_a, "kv_blocks"_a, "context"_a, "prefetch"_a = "", "kv"_a = "f16")
-      .def_rw("room", &Plan::room, "See plan.h; to be set before ops are added.")
-      .def("beside", [](const Plan& p) { return new Plan(&p); }, nb::rv_policy::take_ownership,
-           "An empty plan on the same threads, tier, keys and values.")
-      .def_prop_ro("prefetch", [](const Plan& p) { return p.prefetch.describe(); })
-      .def_prop_ro("tier", [](const Plan& p) { return p.kernels->name; })
-      .def_prop_ro("held_windows", [](Plan& p) { return p.kv(1).held(); })
-      .def("buffer", &Plan::add_buffer, "width"_a, "quantised"_a)
-      .def("embed", [](Plan& p, const Packed& table, Where out) {
-        p.vocab = table.rows;
-        p.add(std::make_unique<Embed>(table, view(out), Embed::By::kToken));
-      })
-      .def("embed_positions", [](Plan& p, const Packed& table, Where out) {
-        if (table.rows < p.context) throw std::invalid_argument("fewer positions than the context");
-        p.add(std::make_unique<Embed>(table, view(out), Embed::By::kPosition));
-      })
-      .def("embed_first", [](Plan& p, const Packed& table, Where out) {
-        p.add(std::make_unique<Embed>(table, view(out), Embed::By::kFirst));
-      })
-      .def("gather", [](Plan& p, Where in, Where out, int width) {
-        p.add(std::make_unique<Gather>(view(in), view(out), width));
-      })
-      .def("normalise", [](Plan& p, bool logits, Where in, int width, Floats weight, Floats bias, float eps,
-                           int group, Where out, int act) {
-        Norm norm{floats(weight), floats(bias), eps, group};
-        p.add(std::make_unique<Normalise>(rows_of(logits), view(in), width, std::move(norm), view(out), act));
-      })
-      .def("map", [](Plan& p, bool logits, const std::string& kind, Where a, Where b, float number, int width,
-                     Where out) {
-        p.add(std::make_unique<Elementwise>(rows_of(logits), map_of(kind), view(a), view(b), number, width, view(out)));
-      })
-      .def("linear", &add_linear)
-      .def("experts", &add_experts)
-      .def("attend", [](Plan& p, Where q, Where k, Where v, Where out, int heads, int kv_heads, int head_dim,
-                        std::vector<double> frequencies, bool rotate_half, float attention_factor, float scale,
-                        float softcap, int window, int reach) {
-        const AttendShape shape{heads, kv_heads, head_dim, scale, softcap, window, reach};
-        Rotation rotation{std::move(frequencies), rotate_half, attention_factor};
-        p.add(std::make_unique<Attend>(p, view(q), view(k), view(v), view(out), shape, std::move(rotation)));
-      }, "q"_a, "k"_a, "v"_a, "out"_a, "heads"_a, "kv_heads"_a, "head_dim"_a, "frequencies"_a,
-         "rotate_half"_a, "attention_factor"_a, "scale"_a, "softcap"_a, "window"_a, "reach"_a)
-      .def("rotate", [](Plan& p, Where in, Where out, int heads, int head_dim, std::vector<double> frequencies,
-                        bool rotate_half, float attention_factor) {
-        Rotation rotation{std::move(frequencies), rotate_half, attention_factor};
-        p.add(std::make_unique<Rotate>(p, view(in), view(out), heads, head_dim, std::move(rotation)));
-      }, "x"_a, "out"_a, "heads"_a, "head_dim"_a, "frequencies"_a, "rotate_half"_a, "attention_factor"_a)
-      .def("read", &read_buffer, "buffer"_a, "rows"_a, "width"_a,
-           "What the last run left in a buffer that nothing has written over since: (rows, width).")
-      .def("write", &write_buffer, "buffer"_a, "rows"_a, "numbers"_a,
-           "Write over rows of numbers between two pieces of a run.")
-      .def_prop_ro("length", &Plan::length, "How many ops there are.")
-      .def("output", [](Plan& p, Where out) { p.output = view(out); })
-      .def("given", [](Plan& p, Where in) { p.input = view(in); })
-      .def("run_on", &run_on, "numbers"_a)
-      .def("copy_blocks", &copy_blocks, "sources"_a, "targets"_a)
-      .def("block_memory", &block_memory, "block"_a, "windows"_a)
-      .def("copy_windows", &copy_windows, "sources"_a, "targets"_a)
-      .def("run", &run, "tokens"_a, "positions"_a, "sequences"_a, "block_tables"_a, "logit_rows"_a,
-           "limits"_a = nb::none(), "blind"_a = nb::none(), "first"_a = 0, "last"_a = nb::none(),
-           "Logits; with first and last, those ops alone, of a run that is made piece by piece.");
-
+  bind_arguments(m);
+  bind_plan(m);
   bind_sampler(m);
   bind_measure(m);
   bind_quantise(m);

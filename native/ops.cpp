@@ -20,8 +20,8 @@ void Embed::run(Step& step, int thread) {
 }
 
 void Gather::run(Step& step, int thread) {
-  for (int i = thread; i < (int)step.logit_rows.size(); i += step.pool.size())
-    memcpy(step.at(out_, i), step.at(in_, step.logit_rows[i]), sizeof(float) * width_);
+  for (int i = thread; i < step.batch.logits; i += step.pool.size())
+    memcpy(step.at(out_, i), step.at(in_, step.batch.logit_rows[i]), sizeof(float) * width_);
 }
 
 void Rotate::prepare(Step& step) {
@@ -35,8 +35,8 @@ void Rotate::run(Step& step, int thread) {
   }
 }
 
-Normalise::Normalise(Rows rows, View in, int width, Norm norm, View out, int act)
-    : rows_(rows), in_(in), width_(width), norm_(std::move(norm)), out_(out), act_(act) {
+Normalise::Normalise(Rows rows, View in, int width, Norm norm, Places out)
+    : rows_(rows), in_(in), width_(width), norm_(std::move(norm)), out_(out) {
   const int group = norm_.group;
   if (!norm_.weight.empty() && (group <= 0 || width % group || (int)norm_.weight.size() != group))
     throw std::invalid_argument("a norm has one weight for each number of a group");
@@ -45,7 +45,7 @@ Normalise::Normalise(Rows rows, View in, int width, Norm norm, View out, int act
 }
 
 bool Normalise::is_shared(const Step& step) const {
-  return out_.buffer >= 0 || !step.is_thread_local(count(step, rows_));
+  return out_.floats.buffer >= 0 || !step.is_thread_local(count(step, rows_));
 }
 
 void Normalise::normalise(const Step& step, const float* x, float* y) const {
@@ -58,43 +58,49 @@ void Normalise::normalise(const Step& step, const float* x, float* y) const {
 void Normalise::run(Step& step, int thread) {
   const int rows = count(step, rows_);
   const bool all = !is_shared(step);
-  std::vector<float> scratch(out_.buffer < 0 ? width_ : 0);
   const int first = all ? 0 : begin_of(rows, step, thread), last = all ? rows : begin_of(rows, step, thread + 1);
   for (int i = first; i < last; i++) {
     const float* x = step.at(in_, i);
     if (!norm_.weight.empty()) {
-      float* y = out_.buffer < 0 ? scratch.data() : step.at(out_, i);
+      float* y = out_.floats.buffer < 0 ? step.scratch(thread) : step.at(out_.floats, i);
       normalise(step, x, y);
       x = y;
     }
-    if (act_ < 0) continue;
-    step.k.quantise(x, width_, step.act(act_, i, thread, rows));
+    if (out_.act < 0) continue;
+    step.k.quantise(x, width_, step.act(out_.act, i, thread, rows));
     // Floats are for everyone, so one thread made this row: hand every thread its quant blocks.
     for (int t = 0; !all && step.is_thread_local(rows) && t < step.pool.size(); t++)
       if (t != thread)
-        copy(step.act(act_, i, thread, rows), width_ / kQuant, step.act(act_, i, t, rows));
+        copy(step.act(out_.act, i, thread, rows), width_ / kQuant, step.act(out_.act, i, t, rows));
   }
 }
 
 // Few rows: deal parts of them, so that the threads share a row of logits.
 void Elementwise::run(Step& step, int thread) {
   constexpr int part = 1024;
-  const int rows = count(step, rows_), per_row = (width_ + part - 1) / part;
+  const auto& [of, kind, a, b, number, width, out] = args_;
+  const int rows = count(step, of), per_row = (width + part - 1) / part;
   for (int i = begin_of(rows * per_row, step, thread); i < begin_of(rows * per_row, step, thread + 1); i++) {
     const int row = i / per_row, at = i % per_row * part;
-    const float* b = b_.buffer < 0 ? nullptr : step.at(b_, row) + at;
-    step.k.map(kind_, step.at(a_, row) + at, b, number_, std::min(part, width_ - at), step.at(out_, row) + at);
+    const float* second = b.buffer < 0 ? nullptr : step.at(b, row) + at;
+    step.k.map(kind, step.at(a, row) + at, second, number, std::min(part, width - at), step.at(out, row) + at);
   }
 }
 
-Linear::Linear(Rows rows, View in, int act, Finish finish, std::vector<Part> parts)
-    : rows_(rows), in_(in), act_(act), finish_(finish), parts_(std::move(parts)) {
+Map map_of(const std::string& name) {
+  for (size_t i = 0; i < std::size(kMaps); i++)
+    if (name == kMaps[i].name) return (Map)i;
+  throw std::invalid_argument("no kernel for " + name);
+}
+
+Linear::Linear(Rows rows, Places in, Finish finish, std::vector<Part> parts)
+    : rows_(rows), in_(in), finish_(finish), parts_(std::move(parts)) {
   for (const auto& part : parts_) {
-    if (is_float(part.weight.format) ? in_.buffer < 0 : act_ < 0)
+    if (is_float(part.weight.format) ? in_.floats.buffer < 0 : in_.act < 0)
       throw std::invalid_argument("a linear op lacks the kind of input that its weights read");
     panels_ += part.weight.panels();
   }
-  if (is_gated()) {
+  if (finish_.gate) {
     if (parts_.size() != 2 || parts_[0].weight.rows != parts_[1].weight.rows)
       throw std::invalid_argument("a gate needs two matrices of one shape");
     panels_ = parts_[0].weight.panels();
@@ -110,7 +116,7 @@ void Linear::prepare(Step& step) {
     rows_per_item_ = std::clamp((rows / (2 * threads) + 7) / 8 * 8, 32, kStretch);
     return queue_.deal((rows + rows_per_item_ - 1) / rows_per_item_, threads);
   }
-  queue_.deal(panels_, passing_ ? 1 : threads);
+  queue_.deal(panels_, streaming_ ? 1 : threads);
 }
 
 void Linear::run(Step& step, int thread) {
@@ -124,7 +130,7 @@ void Linear::run(Step& step, int thread) {
 
 void Linear::prefetch(const Step& step, int thread) const {
   constexpr int lines = 256;  // what memory delivers while the threads meet and take breath
-  if (passing_ || rows_per_item_ || count(step, rows_) == 0) return;
+  if (streaming_ || rows_per_item_ || count(step, rows_) == 0) return;
   int panel = queue_.begin(thread);
   const Part& part = part_of(panel);
   const uint8_t* p = part.weight.data + panel * part.weight.panel;
@@ -137,20 +143,15 @@ size_t Linear::weight_bytes() const {
   return bytes;
 }
 
-void Linear::let_go() const {
-  for (const auto& part : parts_) part.weight.owner->let_go(part.weight.data, part.weight.bytes());
+void Linear::drop_pages() const {
+  for (const auto& part : parts_) part.weight.owner->drop_pages(part.weight.data, part.weight.bytes());
 }
 
 const Linear::Part& Linear::part_of(int& panel) const {
   const Part* part = parts_.data();
-  if (!is_gated())
+  if (!finish_.gate)
     while (panel >= part->weight.panels()) panel -= part++->weight.panels();
   return *part;
-}
-
-Map Linear::gate() const {
-  if (finish_ == Finish::kSiluMul) return Map::kSiluMul;
-  return finish_ == Finish::kGeluMul ? Map::kGeluMul : Map::kGeluExactMul;
 }
 
 // Panels [first, last) of rows [begin, end).
@@ -164,9 +165,9 @@ void Linear::panels(Step& step, int thread, int first, int last, int begin, int 
       const int rows = is_many(step, part, end - row) ? (end - row) / most * most : most;
       const Ahead ahead = row == begin ? step.ahead : Ahead::kNone;  // then the panel is in the cache
       compute(step, thread, part, panel, row, rows, ahead, out);
-      if (is_gated()) {
+      if (finish_.gate) {
         compute(step, thread, parts_[1], panel, row, rows, ahead, up);
-        step.k.map(gate(), out, up, 0, rows * kLanes, out);
+        step.k.map(*finish_.gate, out, up, 0, rows * kLanes, out);
       }
       finish(step, part, panel, row, rows, out);
       row += rows;
@@ -186,13 +187,13 @@ void Linear::compute(Step& step, int thread, const Part& part, int panel, int ro
   const bool floats = is_float(w.format);
   const uint8_t* p = w.data + panel * w.panel;
   const int n = floats ? w.cols : w.cols / kQuant, tile = tile_of(rows), all = count(step, rows_);
-  const size_t stride = floats ? step.width(in_.buffer) : 0;
+  const size_t stride = floats ? step.width(in_.floats.buffer) : 0;
   if (is_many(step, part, rows)) {
-    const size_t apart = step.width(act_) / kQuant * kTileRows[0];
-    step.k.tiles[w.format](p, n, step.act(act_, row, thread, all).first, apart, rows / kTileRows[0], ahead, out);
+    const size_t apart = step.width(in_.act) / kQuant * kTileRows[0];
+    step.k.tiles[w.format](p, n, step.act(in_.act, row, thread, all).first, apart, rows / kTileRows[0], ahead, out);
   } else {
     for (int r = 0; r < rows; r += kTileRows[tile], ahead = Ahead::kNone) {
-      const void* x = floats ? (const void*)step.at(in_, row + r) : step.act(act_, row + r, thread, all).first;
+      const void* x = floats ? (const void*)step.at(in_.floats, row + r) : step.act(in_.act, row + r, thread, all).first;
       step.k.tile[w.format][tile](p, n, x, stride, ahead, out + r * kLanes);
     }
   }
@@ -208,9 +209,9 @@ void Linear::finish(Step& step, const Part& part, int panel, int row, int rows, 
     float* y = step.at(part.out, row + r) + panel * kLanes;
     const float* x = out + r * kLanes;
     if (n == kLanes)  // the usual case, in a form that compilers turn into vectors
-      for (int i = 0; i < kLanes; i++) y[i] = finish_ == Finish::kAdd ? y[i] + x[i] : x[i];
+      for (int i = 0; i < kLanes; i++) y[i] = finish_.adds ? y[i] + x[i] : x[i];
     else
-      for (int i = 0; i < n; i++) y[i] = finish_ == Finish::kAdd ? y[i] + x[i] : x[i];
+      for (int i = 0; i < n; i++) y[i] = finish_.adds ? y[i] + x[i] : x[i];
   }
 }
 

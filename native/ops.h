@@ -1,5 +1,7 @@
 // The ops that a plan is made of. "Rows" are the batch's, or, after Gather, those that want logits.
 #pragma once
+#include <optional>
+
 #include "plan.h"
 
 namespace cutaway {
@@ -7,8 +9,14 @@ namespace cutaway {
 enum class Rows { kAll, kLogits };
 
 inline int count(const Step& step, Rows rows) {
-  return rows == Rows::kAll ? step.batch.rows : (int)step.logit_rows.size();
+  return rows == Rows::kAll ? step.batch.rows : step.batch.logits;
 }
+
+// Where a tensor is: its floats, its quant blocks (a buffer's number), or both; -1: not there.
+struct Places {
+  View floats{-1, 0};
+  int act = -1;
+};
 
 inline void copy(ActRow from, int blocks, ActRow to) {
   for (int i = 0; i < blocks; i++) to.first[i * to.apart] = from.first[i * from.apart];
@@ -46,12 +54,12 @@ struct Norm {
   int group;
 };
 
-// A norm, to floats (out.buffer >= 0), quant blocks (act >= 0) or both.
 class Normalise : public Op {
  public:
-  Normalise(Rows rows, View in, int width, Norm norm, View out, int act);
+  Normalise(Rows rows, View in, int width, Norm norm, Places out);
   void run(Step& step, int thread) override;
   bool is_shared(const Step& step) const override;
+  size_t scratch() const override { return out_.floats.buffer < 0 ? width_ : 0; }
 
  private:
   void normalise(const Step& step, const float* x, float* y) const;
@@ -60,8 +68,7 @@ class Normalise : public Op {
   View in_;
   int width_;
   Norm norm_;
-  View out_;
-  int act_;
+  Places out_;
 };
 
 // A rotated copy: what Attend does in place, for a plan in which both can be read.
@@ -78,21 +85,26 @@ class Rotate : public Op {
   const std::shared_ptr<Angles> angles_;
 };
 
-// Number by number. b.buffer < 0: one input.
+// Number by number.
 class Elementwise : public Op {
  public:
-  Elementwise(Rows rows, Map kind, View a, View b, float number, int width, View out)
-      : rows_(rows), kind_(kind), a_(a), b_(b), number_(number), width_(width), out_(out) {}
+  struct Args {
+    Rows rows;
+    Map kind;
+    View a, b;  // b.buffer < 0: one input
+    float number;
+    int width;
+    View out;
+  };
+  explicit Elementwise(Args args) : args_(args) {}
   void run(Step& step, int thread) override;
 
  private:
-  Rows rows_;
-  Map kind_;
-  View a_, b_;
-  float number_;
-  int width_;
-  View out_;
+  const Args args_;
 };
+
+// Of its name; throws std::invalid_argument where there is none.
+Map map_of(const std::string& name);
 
 // One or more matrices on the same input.
 class Linear : public Op {
@@ -102,21 +114,22 @@ class Linear : public Op {
     View out;
     std::vector<float> bias;  // empty: none
   };
-  // …Mul: two parts, act(first) · second
-  enum class Finish { kStore, kAdd, kSiluMul, kGeluMul, kGeluExactMul };
-  // Quantised weights read quant blocks from `act`, float weights read floats from `in`.
-  Linear(Rows rows, View in, int act, Finish finish, std::vector<Part> parts);
+  // What becomes of the products: stored, added to what is there already, or, of two parts, put through a gate.
+  struct Finish {
+    bool adds = false;
+    std::optional<Map> gate = {};
+  };
+  // Quantised weights read quant blocks, float weights floats.
+  Linear(Rows rows, Places in, Finish finish, std::vector<Part> parts);
   void prepare(Step& step) override;
   void run(Step& step, int thread) override;
   void prefetch(const Step& step, int thread) const override;
   size_t weight_bytes() const override;
-  void pass() override { passing_ = true; }
-  void let_go() const override;
+  void set_streaming() override { streaming_ = true; }
+  void drop_pages() const override;
 
  private:
   static constexpr int kStretch = 128;  // rows that stay in the cache for every panel
-  bool is_gated() const { return finish_ >= Finish::kSiluMul; }
-  Map gate() const;
   const Part& part_of(int& panel) const;
   static bool is_many(const Step& step, const Part& part, int rows);
   void panels(Step& step, int thread, int first, int last, int begin, int end);
@@ -125,13 +138,12 @@ class Linear : public Op {
   void finish(Step& step, const Part& part, int panel, int row, int rows, const float* out) const;
 
   Rows rows_;
-  View in_;
-  int act_;
+  Places in_;
   Finish finish_;
   std::vector<Part> parts_;
   WorkQueue queue_;
   int panels_ = 0;
-  bool passing_ = false;
+  bool streaming_ = false;
   int rows_per_item_ = 0;  // rows of an item where rows are dealt; 0 where panels are
 };
 
@@ -149,9 +161,11 @@ size_t value_bytes(int kv_heads, int head_dim, bool codes);
 // Rotate q and k, store k and v, attend.
 class Attend : public Op {
  public:
-  Attend(Plan& plan, View q, View k, View v, View out, AttendShape shape, Rotation rotation);
+  struct Views { View q, k, v, out; };
+  Attend(Plan& plan, Views at, AttendShape shape, Rotation rotation);
   void prepare(Step& step) override;
   void run(Step& step, int thread) override;
+  size_t scratch() const override { return partial() + stride_; }
 
  private:
   struct Tile { int segment, first, rows, last; };  // query rows (row · group + head), largest limit
@@ -161,12 +175,12 @@ class Attend : public Op {
   void store_key(const Kernels& k, const float* key, uint8_t* head, int token) const;
   void store_value(const Kernels& k, const float* value, uint8_t* head, int token) const;
   void attend_tile(Step& step, const Tile& tile, int kv_head, int first_chunk, int last_chunk, float* run) const;
-  void finish_row(Step& step, const Tile& tile, int kv_head, int r, const float* partials, int chunks) const;
+  void finish_row(Step& step, const Tile& tile, int kv_head, int r, const float* partials, int chunks, float* sum) const;
   void merge(const Kernels& k, float* peak, float* total, float* out, const float* next, int r) const;
   static constexpr int kMostRows = 8;                       // query rows of a tile on any tier
   int partial() const { return kMostRows * (stride_ + 2); }  // floats of a tile's partial result
 
-  const View q_, k_, v_, out_;
+  const Views at_;
   const AttendShape shape_;
   const int back_;            // tokens that a row sees up to its own; 0: all
   const int group_, stride_;  // query heads per KV head; numbers per V row

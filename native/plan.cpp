@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <stdexcept>
 
 #include "plain_arithmetic.h"
@@ -20,9 +21,10 @@ int Plan::add_buffer(int width, bool quantised) {
 
 void Plan::add(std::unique_ptr<Op> op, bool streams) {
   upcoming_.push_back(nullptr);
-  passing_.push_back(op->weight_bytes() > room);
-  room -= std::min(room, op->weight_bytes());
-  if (passing_.back()) op->pass();
+  streaming_.push_back(op->weight_bytes() > resident_budget_);
+  resident_budget_ -= std::min(resident_budget_, op->weight_bytes());
+  if (streaming_.back()) op->set_streaming();
+  scratch_floats_ = std::max(scratch_floats_, (op->scratch() + 15) / 16 * 16);
   ops_.push_back(std::move(op));
   if (!streams) return;
   upcoming_[last_stream_] = ops_.back().get();  // where the stream before it ends
@@ -82,16 +84,16 @@ size_t Plan::claim_kv(size_t bytes, int window) {
 void Plan::check(const Batch& b) const {
   const auto bad = [](const char* what) { throw std::invalid_argument(std::string("batch: ") + what); };
   for (int i = 0; i < b.rows; i++) {
-    if (b.tokens[i] < 0 || b.tokens[i] >= vocab) bad("a token is outside the vocabulary");
+    if (b.tokens[i] < 0 || b.tokens[i] >= vocab_) bad("a token is outside the vocabulary");
     if (b.sequences[i] < 0 || b.sequences[i] >= b.table_rows) bad("a row's sequence has no block table");
     const int position = b.positions[i];
-    if (position < 0 || position >= context || position / kKvBlock >= b.table_cols)
+    if (position < 0 || position >= options_.context || position / kKvBlock >= b.table_cols)
       bad("a position is outside the context or its block table");
     const bool begins = i == 0 || b.sequences[i] != b.sequences[i - 1];
     if (!begins && position != b.positions[i - 1] + 1) bad("positions of a sequence are not in order");
     const int32_t* table = b.tables + (size_t)b.sequences[i] * b.table_cols;
     for (int j = begins ? 0 : position / kKvBlock; j <= position / kKvBlock; j++)
-      if (table[j] < 0 || table[j] >= kv_blocks) bad("a block table names no KV block");
+      if (table[j] < 0 || table[j] >= options_.kv_blocks) bad("a block table names no KV block");
   }
   if (b.limits) check_limits(b);
   if (b.logits > b.rows) bad("more logit rows than rows");
@@ -104,18 +106,18 @@ void Plan::check_limits(const Batch& b) const {
   const auto bad = [](const char* what) { throw std::invalid_argument(std::string("batch: ") + what); };
   for (int i = 0; i < b.rows; i++) {
     const int limit = b.limits[i];
-    if (limit < 0 || limit >= context || limit / kKvBlock >= b.table_cols)
+    if (limit < 0 || limit >= options_.context || limit / kKvBlock >= b.table_cols)
       bad("a limit is outside the context or its block table");
     const int32_t* table = b.tables + (size_t)b.sequences[i] * b.table_cols;
     for (int j = b.positions[i] / kKvBlock + 1; j <= limit / kKvBlock; j++)
-      if (table[j] < 0 || table[j] >= kv_blocks) bad("a block table names no KV block");
+      if (table[j] < 0 || table[j] >= options_.kv_blocks) bad("a block table names no KV block");
   }
 }
 
 void Plan::check_copies(const int32_t* sources, const int32_t* targets, size_t count) const {
   const auto bad = [](const char* what) { throw std::invalid_argument(std::string("copy_blocks: ") + what); };
-  const auto known = [&](int32_t block) { return block >= 0 && block < kv_blocks; };
-  std::vector<bool> named(kv_blocks);
+  const auto known = [&](int32_t block) { return block >= 0 && block < options_.kv_blocks; };
+  std::vector<bool> named(options_.kv_blocks);
   for (size_t i = 0; i < count; i++) {
     if (!known(sources[i]) || !known(targets[i])) bad("an id names no KV block");
     named[sources[i]] = true;
@@ -136,18 +138,18 @@ void Plan::copy_blocks(const int32_t* sources, const int32_t* targets, size_t co
 
 void Plan::copy_windows(const int32_t* sources, const int32_t* targets, size_t count) {
   for (size_t i = 0; i < count; i++)
-    if (sources[i] < 0 || sources[i] >= kv_blocks || targets[i] < -1 || targets[i] >= kv_blocks)
+    if (sources[i] < 0 || sources[i] >= options_.kv_blocks || targets[i] < -1 || targets[i] >= options_.kv_blocks)
       throw std::invalid_argument("copy_windows: an id names no KV block");
   for (size_t i = 0; i < count; i++) {
     if (targets[i] < 0)
-      windowed_->let_go(sources[i]);
+      windowed_->release(sources[i]);
     else if (targets[i] != sources[i])
       windowed_->copy(sources[i], targets[i]);
   }
 }
 
 std::vector<std::pair<uint8_t*, size_t>> Plan::block_memory(int block, bool windows) {
-  if (block < 0 || block >= kv_blocks) throw std::invalid_argument("block_memory: the id names no KV block");
+  if (block < 0 || block >= options_.kv_blocks) throw std::invalid_argument("block_memory: the id names no KV block");
   std::vector<std::pair<uint8_t*, size_t>> pieces;
   for (KvStore* store : {whole_.get(), windowed_.get()})
     if (uint8_t* memory = store->memory(block, windows)) pieces.push_back({memory, store->bytes()});
@@ -158,10 +160,21 @@ std::vector<std::pair<uint8_t*, size_t>> Plan::block_memory(int block, bool wind
 void Plan::reserve(int rows, int logits) {
   for (size_t i = 0; i < buffers_.size(); i++) {
     Buffer& b = buffers_[i];
-    size_t n = (int)i == output.buffer ? std::max(logits, 1) : std::max(rows, 1);
+    size_t n = (int)i == output_.buffer ? std::max(logits, 1) : std::max(rows, 1);
     if (b.quantised) n = std::max(n, (size_t)Step::kThreadLocalRows * pool->most());
     if (b.memory.size() < n * b.row_bytes()) b.memory = Memory(n * b.row_bytes());
   }
+  if (!scratch_.size()) scratch_ = Memory(sizeof(float) * scratch_floats_ * pool->most());
+}
+
+Step Plan::step_of(const Batch& batch, bool whole) {
+  segments_.clear();
+  for (int i = 0; batch.sequences && i < batch.rows; i++) {
+    if (i == 0 || batch.sequences[i] != batch.sequences[i - 1]) segments_.push_back({i, 0, batch.sequences[i]});
+    segments_.back().rows++;
+  }
+  return {*kernels, *pool, batch, buffers_, segments_, {(float*)scratch_.data(), scratch_floats_},
+          prefetch_.begin(batch.rows, batch.logits), whole};
 }
 
 const float* Plan::run(const Batch& given, size_t first, size_t last) {
@@ -171,43 +184,38 @@ const float* Plan::run(const Batch& given, size_t first, size_t last) {
   if (!batch.limits) batch.limits = batch.positions;
   const PlainArithmetic plain;
   reserve(batch.rows, batch.logits);
-  Step step{*this, *kernels, *pool, batch, {}, {batch.logit_rows, batch.logit_rows + batch.logits},
-            prefetch.begin(batch.rows, batch.logits), last - first == ops_.size()};
-  for (int i = 0; i < batch.rows; i++) {
-    if (i == 0 || batch.sequences[i] != batch.sequences[i - 1])
-      step.segments.push_back({i, 0, batch.sequences[i]});
-    step.segments.back().rows++;
-  }
+  Step step = step_of(batch, last - first == ops_.size());
   whole_->prepare(step);
   windowed_->prepare(step);
   return execute(step, first, last);
 }
 
 const float* Plan::run_on(const float* numbers, int rows) {
-  if (rows < 0 || input.buffer < 0) throw std::invalid_argument("run_on: the plan takes no numbers");
+  if (rows < 0 || input_.buffer < 0) throw std::invalid_argument("run_on: the plan takes no numbers");
   const PlainArithmetic plain;
   reserve(rows, rows);
   Batch batch{};
-  batch.rows = rows;
-  Step step{*this, *kernels, *pool, batch, {}, {}, prefetch.begin(rows, rows)};
-  if (rows) memcpy(step.at(input, 0), numbers, sizeof(float) * rows * width_of(input));
+  batch.rows = batch.logits = rows;
+  Step step = step_of(batch, true);
+  if (rows) memcpy(step.at(input_, 0), numbers, sizeof(float) * rows * width_of(input_));
   return execute(step, 0, ops_.size());
 }
 
 const float* Plan::execute(Step& step, size_t first, size_t last) {
   for (size_t i = first; i < last; i++) ops_[i]->prepare(step);
-  if (step.batch.rows == 0) return step.at(output, 0);
+  if (step.batch.rows == 0) return step.at(output_, 0);
   const auto started = std::chrono::steady_clock::now();
-  pool->run([&](int thread) {
+  const auto job = [&](int thread) {
     for (size_t i = first; i < last; i++) {
       ops_[i]->run(step, thread);
       if (upcoming_[i]) upcoming_[i]->prefetch(step, thread);
       if (ops_[i]->is_shared(step)) pool->barrier();
-      if (passing_[i] && thread == 0) ops_[i]->let_go();
+      if (streaming_[i] && thread == 0) ops_[i]->drop_pages();
     }
-  });
-  prefetch.end(std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count());
-  return step.at(output, 0);
+  };
+  pool->run(std::ref(job));  // a copy of it would be allocated
+  prefetch_.end(std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count());
+  return step.at(output_, 0);
 }
 
 void Plan::check_numbers(View at, int rows, int width) const {

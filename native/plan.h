@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "kernels.h"
@@ -29,7 +30,15 @@ struct View {
   int buffer, column;
 };
 
-class Plan;
+// What ops read and write: rows of floats, or of quant blocks.
+struct Buffer {
+  int width;
+  bool quantised;
+  Memory memory;
+  size_t row_bytes() const { return quantised ? sizeof(ActBlock) * (width / kQuant) : sizeof(float) * width; }
+  float* floats() const { return (float*)memory.data(); }
+  ActBlock* acts() const { return (ActBlock*)memory.data(); }
+};
 
 // How pairs of a head's numbers are rotated (rotary positions).
 struct Rotation {
@@ -55,13 +64,15 @@ class Angles {
 
 // What the threads share while a step runs.
 struct Step {
-  Plan& plan;
+  struct Segment { int first, rows, sequence; };  // rows of one sequence
+  struct Scratch { float* base; size_t floats; };  // of the first thread; what each has
+
   const Kernels& k;
   Pool& pool;
   Batch batch;
-  struct Segment { int first, rows, sequence; };  // rows of one sequence
-  std::vector<Segment> segments;
-  std::vector<int> logit_rows;
+  std::span<const Buffer> buffers;
+  std::span<const Segment> segments;
+  Scratch scratches;
   Ahead ahead;  // what is prefetched of the weights
   bool whole = true;  // all ops in one go; else a later piece may have other threads
 
@@ -69,9 +80,18 @@ struct Step {
   static constexpr int kThreadLocalRows = 2;
   bool is_thread_local(int rows) const { return whole && rows <= kThreadLocalRows; }
 
-  float* at(View v, int row) const;
-  ActRow act(int buffer, int row, int thread, int rows) const;  // of so many rows
-  int width(int buffer) const;
+  int width(int buffer) const { return buffers[buffer].width; }
+  float* scratch(int thread) const { return scratches.base + thread * scratches.floats; }
+  float* at(View v, int row) const {
+    const Buffer& b = buffers[v.buffer];
+    return b.floats() + (size_t)row * b.width + v.column;
+  }
+  ActRow act(int buffer, int row, int thread, int rows) const {  // of so many rows
+    const Buffer& b = buffers[buffer];
+    const int blocks = b.width / kQuant;
+    const size_t first = is_thread_local(rows) ? (size_t)thread * kThreadLocalRows : 0;
+    return act_row(b.acts() + first * blocks, blocks, row, rows);
+  }
 };
 
 // Items of work dealt to threads: each takes its own range in order, then items of the others'.
@@ -98,28 +118,48 @@ class Op {
   virtual bool is_shared(const Step&) const { return true; }
   // Ask for what this thread will read first. Called before the barriers that come before run.
   virtual void prefetch(const Step&, int) const {}
+  // Floats of Step::scratch that each thread needs.
+  virtual size_t scratch() const { return 0; }
   // Bytes of the weights that every step reads.
   virtual size_t weight_bytes() const { return 0; }
-  // These come from a file in every step (see Plan::room): read them in one stream, whatever the threads, which is
-  // what a system reads ahead of; and give back the memory that they take once they were used.
-  virtual void pass() {}
-  virtual void let_go() const {}
+  // These come from a file in every step (see Plan::set_resident_budget): read them in one stream, whatever the
+  // threads, which is what a system reads ahead of; and give back the memory that they take once they were used.
+  virtual void set_streaming() {}
+  virtual void drop_pages() const {}
 };
 
 class Plan {
  public:
-  // prefetch: see PrefetchTrial; kv_codes: keys and values are codes and scales, else halves
-  Plan(std::shared_ptr<Pool> pool, const Kernels* kernels, int kv_blocks, const std::string& prefetch = "",
-       bool kv_codes = false)
-      : pool(std::move(pool)), kernels(kernels), kv_blocks(kv_blocks), kv_codes(kv_codes), prefetch(prefetch),
-        whole_(std::make_shared<KvStore>(kv_blocks)), windowed_(std::make_shared<KvStore>(kv_blocks)) {}
+  struct Options {
+    int kv_blocks, context;
+    bool kv_codes = false;      // keys and values are codes and scales, else halves
+    std::string prefetch = "";  // see PrefetchTrial
+  };
+  Plan(std::shared_ptr<Pool> pool, const Kernels* kernels, Options options)
+      : pool(std::move(pool)), kernels(kernels), options_(options), prefetch_(options.prefetch),
+        whole_(std::make_shared<KvStore>(options.kv_blocks)), windowed_(std::make_shared<KvStore>(options.kv_blocks)) {}
   // Beside another: on its threads, tier, context, keys and values, which its layers must claim again.
   explicit Plan(const Plan* other)
-      : pool(other->pool), kernels(other->kernels), kv_blocks(other->kv_blocks), kv_codes(other->kv_codes),
-        prefetch("none"), context(other->context), whole_(other->whole_), windowed_(other->windowed_) {}
+      : pool(other->pool), kernels(other->kernels), options_(other->options_), prefetch_("none"),
+        whole_(other->whole_), windowed_(other->windowed_) {}
 
   Plan(const Plan&) = delete;
   Plan& operator=(const Plan&) = delete;
+
+  const std::shared_ptr<Pool> pool;
+  const Kernels* const kernels;
+  int context() const { return options_.context; }
+  bool kv_codes() const { return options_.kv_codes; }
+  std::string prefetch() const { return prefetch_.describe(); }
+  void set_vocab(int tokens) { vocab_ = tokens; }
+  void set_output(View out) { output_ = out; }
+  void set_input(View in) { input_ = in; }
+  int output_width() const { return width_of(output_); }
+  int input_width() const { return input_.buffer < 0 ? -1 : width_of(input_); }
+  // Bytes of weights in a file that stay in memory: of the ops that are added next, until one does not fit. Those
+  // after it drop their pages after each use. Else the system would drop what was not used for longest, and that is
+  // what the next step wants first: it would read the whole file each time.
+  void set_resident_budget(size_t bytes) { resident_budget_ = bytes; }
 
   int add_buffer(int width, bool quantised);
   // Of the layers that see a window, or of those that see the whole text (0).
@@ -137,7 +177,7 @@ class Plan {
   // layers that see all, then of those that see a window where the block has a place, or is to be given one
   // (windows). Throws std::invalid_argument where the id names no block.
   std::vector<std::pair<uint8_t*, size_t>> block_memory(int block, bool windows);
-  // The same in the layers that see a window alone, in order; a source with the target -1 is let go of.
+  // The same in the layers that see a window alone, in order; a source with the target -1 is freed.
   void copy_windows(const int32_t* sources, const int32_t* targets, size_t count);
   // Logits of the batch's logit rows; valid until the next run. Throws std::invalid_argument for a
   // batch whose numbers do not fit.
@@ -146,7 +186,7 @@ class Plan {
   // them what was computed may be read and written over.
   const float* run(const Batch& batch, size_t first, size_t last);
   size_t length() const { return ops_.size(); }
-  // The ops over rows of numbers that are given where `input` is, (rows, its width): of a plan that neither
+  // The ops over rows of numbers that are given as the input, (rows, its width): of a plan that neither
   // looks up tokens nor attends. All rows of the output; valid until the next run.
   const float* run_on(const float* numbers, int rows);
   // What the last run left in a buffer: rows of `width` floats, where nothing has been written over them.
@@ -154,56 +194,32 @@ class Plan {
   // Write over rows of them, between two pieces of a run.
   void write(View to, const int32_t* rows, size_t count, int width, const float* numbers);
 
-  const std::shared_ptr<Pool> pool;
-  const Kernels* const kernels;
-  const int kv_blocks;
-  const bool kv_codes;
-  PrefetchTrial prefetch;
-  int vocab = 0, context = 0;
-  // Bytes of weights in a file that stay in memory: of the ops that are added next, until one does not fit.
-  // Those behind it let go of theirs after each use. Else the system would let go of what was not used for longest,
-  // and that is what the next step wants first: it would read the whole file each time.
-  size_t room = SIZE_MAX;
-  View output{0, 0}, input{-1, 0};
-  int width_of(View v) const { return buffers_.at(v.buffer).width; }
-
  private:
-  friend struct Step;
+  int width_of(View v) const { return buffers_.at(v.buffer).width; }
   void check(const Batch& batch) const;
   void check_limits(const Batch& batch) const;
   void check_copies(const int32_t* sources, const int32_t* targets, size_t count) const;
   void reserve(int rows, int logits);
+  Step step_of(const Batch& batch, bool whole);
   const float* execute(Step& step, size_t first, size_t last);
   void check_numbers(View at, int rows, int width) const;
 
-  struct Buffer {
-    int width;
-    bool quantised;
-    Memory memory;
-    size_t row_bytes() const { return quantised ? sizeof(ActBlock) * (width / kQuant) : sizeof(float) * width; }
-    float* floats() const { return (float*)memory.data(); }
-    ActBlock* acts() const { return (ActBlock*)memory.data(); }
-  };
+  const Options options_;
+  PrefetchTrial prefetch_;
+  int vocab_ = 0;
+  size_t resident_budget_ = SIZE_MAX;
+  View output_{0, 0}, input_{-1, 0};
   std::vector<Buffer> buffers_;
+  Memory scratch_;
+  size_t scratch_floats_ = 0;             // of each thread
+  std::vector<Step::Segment> segments_;  // of the running step
   std::vector<std::unique_ptr<Op>> ops_;
   std::vector<const Op*> upcoming_;  // by op: the one to prefetch for when it is done, or null
-  std::vector<bool> passing_;        // by op: whether it lets go of its weights
+  std::vector<bool> streaming_;      // by op: whether its weights come from a file in every step
   std::vector<std::shared_ptr<Angles>> angles_;
   size_t last_stream_ = 0;
   std::shared_ptr<KvStore> whole_, windowed_;
   size_t claimed_[2] = {0, 0};  // bytes of a block, of each
 };
-
-inline float* Step::at(View v, int row) const {
-  auto& b = plan.buffers_[v.buffer];
-  return b.floats() + (size_t)row * b.width + v.column;
-}
-inline ActRow Step::act(int buffer, int row, int thread, int rows) const {
-  auto& b = plan.buffers_[buffer];
-  const int blocks = b.width / kQuant;
-  const size_t first = is_thread_local(rows) ? (size_t)thread * kThreadLocalRows : 0;
-  return act_row(b.acts() + first * blocks, blocks, row, rows);
-}
-inline int Step::width(int buffer) const { return plan.buffers_[buffer].width; }
 
 }  // namespace cutaway

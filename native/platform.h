@@ -25,6 +25,6 @@ uint8_t* map(int file, size_t bytes);
 void unmap(uint8_t* at, size_t bytes);
 int write(int file, size_t at, const uint8_t* from, size_t bytes);  // 0, or the number of the error
 // The bytes from `first` to `end` of a mapped file need no memory any more.
-void let_go(int file, uint8_t* mapped, size_t first, size_t end);
+void drop_pages(int file, uint8_t* mapped, size_t first, size_t end);
 
 }  // namespace cutaway::platform

@@ -69,7 +69,7 @@ void Candidates::apply(const Stage& stage, const Row& row, StageReport* report) 
 
 // -- logits that change -----------------------------------------------------------------------------
 
-float* Candidates::own() {
+float* Candidates::copy_row() {
   if (z_ != s_.logits.data()) memcpy(s_.logits.data(), z_, n_ * sizeof(float));
   z_ = s_.logits.data();
   mass_ = -1;

@@ -48,8 +48,8 @@ class Candidates {
  // -- for the stages ------------------------------------------------------------------------------
 
   // Logits that may be written; call changed() afterwards.
-  float* own();
-  float* at(int64_t id);  // of one that is in, after own(); else null
+  float* copy_row();
+  float* at(int64_t id);  // of one that is in, after copy_row(); else null
   // No logit is now larger than before times `factor`, plus `more`, in magnitude.
   void changed(double factor, double more);
   std::vector<int32_t>& counts() { return s_.counts; }  // (vocab): zero, and to be left so

@@ -15,7 +15,7 @@ namespace {
 
 void logit_bias(Candidates& c, const Stage& stage, const Row&, StageReport*) {
   double most = 0;
-  c.own();
+  c.copy_row();
   for (const auto& [id, by] : stage.bias) {
     if (float* z = c.at(id)) *z += by;
     most = std::max(most, fabs((double)by));
@@ -32,7 +32,7 @@ float penalised(const Stage& stage, float z, int32_t times) {
 }
 
 void penalties(Candidates& c, const Stage& stage, const Row& row, StageReport*) {
-  c.own();
+  c.copy_row();
   const auto known = [&](int64_t id) { return id >= 0 && (size_t)id < c.vocab(); };
   auto& counts = c.counts();
   for (int64_t id : row.output) if (known(id)) counts[(size_t)id]++;
@@ -80,7 +80,7 @@ void dry(Candidates& c, const Stage& stage, const Row& row, StageReport*) {
     if (length && !breakers.count(recent[n])) longest[recent[n]] = std::max(longest[recent[n]], length);
   }
   double most = 0;
-  c.own();
+  c.copy_row();
   for (const auto& [id, length] : longest) {
     float* z = c.at(id);
     if (!z || length < allowed) continue;

@@ -69,6 +69,6 @@ int write(int file, size_t at, const uint8_t* from, size_t bytes) {
   return 0;
 }
 
-void let_go(int, uint8_t*, size_t, size_t) {}  // the system takes back what it needs
+void drop_pages(int, uint8_t*, size_t, size_t) {}  // the system takes back what it needs
 
 }  // namespace cutaway::platform

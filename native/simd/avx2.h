@@ -122,7 +122,7 @@ INLINE __m256i dot_32(__m256i acc, __m256i w, __m256i x) {
 #endif
 }
 template <int bits> INLINE I dot16(I acc, const W* w, const int8_t* x) {
-#pragma GCC unroll 4
+  UNROLL(4)
   for (int i = 0; i < 4; i++) {
     const __m256i v = four_each(x + 4 * i);
     acc = {dot_32(acc.a, w[i].a, v), dot_32(acc.b, w[i].b, v)};
@@ -147,10 +147,10 @@ INLINE __m256i add_pairs(__m256i acc, __m256i sums) {
 }
 template <int bits> INLINE I dot16(I acc, const W* w, const int8_t* x) {
   constexpr int at_once = bits == 8 ? 1 : bits == 6 ? 2 : 4;
-#pragma GCC unroll 4
+  UNROLL(4)
   for (int i = 0; i < 4; i += at_once) {
     __m256i v = four_each(x + 4 * i), a = pairs<bits>(w[i].a, v), b = pairs<bits>(w[i].b, v);
-#pragma GCC unroll 4
+    UNROLL(4)
     for (int j = i + 1; j < i + at_once; j++) {
       v = four_each(x + 4 * j);
       a = _mm256_add_epi16(a, pairs<bits>(w[j].a, v)), b = _mm256_add_epi16(b, pairs<bits>(w[j].b, v));

@@ -77,7 +77,7 @@ template <int G> INLINE W or_bits6(W w, W plane) {
 // Codes of 8 bits stand for w - 128, and their sum starts at offset_full(-Σx). (Left to themselves,
 // compilers load each four of x with an instruction of its own.)
 template <int bits> INLINE I dot16(I acc, const W* w, const int8_t* x) {
-#pragma GCC unroll 4
+  UNROLL(4)
   for (int i = 0; i < 4; i++)
     asm("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(acc) : "v"(w[i]), "m"(*(const int8_t(*)[4])(x + 4 * i)));
   return acc;

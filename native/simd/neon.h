@@ -126,7 +126,7 @@ template <int bits> INLINE Pairs pairs(const W* w, int i) {
 template <int bits, int R> INLINE void dot16_rows(I* dot, const W* w, const int8_t* x, int apart) {
   EACH {
     const Pairs p = pairs<bits>(w, i);
-#pragma GCC unroll 4
+    UNROLL(4)
     for (int r = 0; r + 1 < R; r += 2) {
       const int8_t *one = x + r * apart, *two = one + apart;
       int32x4_t sum[2] = {vdupq_n_s32(0), vdupq_n_s32(0)};  // of two output rows: by one, by two, by one, by two

@@ -16,6 +16,8 @@
 
 #define INLINE static inline __attribute__((always_inline))
 #define INLINED __attribute__((always_inline))  // of a lambda
+#define PRAGMA(words) _Pragma(#words)
+#define UNROLL(times) PRAGMA(GCC unroll times)  // before a loop; Clang knows it too
 
 #if defined(CUTAWAY_AVX512)
 #include "avx512.h"
@@ -32,7 +34,7 @@ namespace cutaway::CUTAWAY_TIER {
 #if !defined(CUTAWAY_DOT16_ROWS)
 // Each of R rows of activations, `apart` bytes from each other, times the same 16 k of codes.
 template <int bits, int R> INLINE void dot16_rows(I* dot, const W* w, const int8_t* x, int apart) {
-#pragma GCC unroll 8
+  UNROLL(8)
   for (int r = 0; r < R; r++) dot[r] = dot16<bits>(dot[r], w, x + r * apart);
 }
 #endif

@@ -6,7 +6,7 @@ output=$(realpath "$1")
 shift
 cd "$(dirname "$0")/.."
 cxx=${CXX:-g++}
-common="-std=c++20 -ffp-contract=off -fno-math-errno -Wall -Wextra -Wno-uninitialized -O1 -DCUTAWAY_EVEX $*"
+common="-std=c++20 -ffp-contract=off -fno-math-errno -fno-strict-aliasing -Wall -Wextra -Wno-uninitialized -O1 -DCUTAWAY_EVEX $*"
 case $($cxx --version) in
   *clang*) ;;
   *) common="$common -Wno-maybe-uninitialized" ;;  # GCC 12 says it of its own intrinsics
@@ -39,7 +39,7 @@ case $($cxx -dumpmachine) in
   *) platform="platform/posix platform/linux" ;;
 esac
 # shellcheck disable=SC2086
-for name in tests/bits tests/sampler plan kv ops attend experts pack memory quantise pool dispatch prefetch \
+for name in tests/bits tests/sampler plan kv ops attend experts arena pack memory quantise pool dispatch prefetch \
     sampler sampler_candidates sampler_draw sampler_observe sampler_stages sampler_top_p $platform; do
   # shellcheck disable=SC2086
   $cxx $common -c $name.cpp -o "$objects/$(echo "$name" | tr / _).o"

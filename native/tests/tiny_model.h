@@ -92,10 +92,9 @@ struct TinyModel {
 
   TinyModel(std::shared_ptr<Pool> pool, const Kernels* kernels, Format f, int context, int kv_blocks,
             bool other = false)
-      : ones(1024, 1.0f), plan(std::make_unique<Plan>(pool, kernels, kv_blocks, "", other)), format(f),
-        random{(uint64_t)f + 1} {
-    plan->context = context;
-    plan->vocab = s.vocab;
+      : ones(1024, 1.0f), plan(std::make_unique<Plan>(pool, kernels, Plan::Options{kv_blocks, context, other})),
+        format(f), random{(uint64_t)f + 1} {
+    plan->set_vocab(s.vocab);
     if (other) build_other();
     else build();
   }
@@ -108,18 +107,17 @@ struct TinyModel {
 
   void norm(Rows rows, View in, View floats, int act) {
     std::vector<float> weight(ones.begin(), ones.begin() + s.hidden);
-    const bool wants_floats = is_float(format);
-    plan->add(std::make_unique<Normalise>(rows, in, s.hidden, Norm{weight, {}, 1e-5f, s.hidden},
-                                          wants_floats ? floats : View{-1, 0}, wants_floats ? -1 : act));
+    const Places out = is_float(format) ? Places{floats} : Places{.act = act};
+    plan->add(std::make_unique<Normalise>(rows, in, s.hidden, Norm{weight, {}, 1e-5f, s.hidden}, out));
   }
 
   void linear(Rows rows, View in, int act, Linear::Finish finish, std::vector<Linear::Part> parts) {
-    plan->add(std::make_unique<Linear>(rows, in, act, finish, std::move(parts)));
+    plan->add(std::make_unique<Linear>(rows, Places{in, act}, finish, std::move(parts)));
   }
 
   void quantise(View in, int width, int act) {
     if (!is_float(format))
-      plan->add(std::make_unique<Normalise>(Rows::kAll, in, width, Norm{{}, {}, 0, width}, View{-1, 0}, act));
+      plan->add(std::make_unique<Normalise>(Rows::kAll, in, width, Norm{{}, {}, 0, width}, Places{.act = act}));
   }
 
   void build() {
@@ -132,25 +130,25 @@ struct TinyModel {
     for (int layer = 0; layer < s.layers; layer++) {
       const View k{heads.buffer, q}, v{heads.buffer, q + kv};
       norm(Rows::kAll, x, normed, act);
-      linear(Rows::kAll, normed, act, Linear::Finish::kStore,
+      linear(Rows::kAll, normed, act, {},
              {{matrix(q, s.hidden), heads, {}}, {matrix(kv, s.hidden), k, {}}, {matrix(kv, s.hidden), v, {}}});
-      plan->add(std::make_unique<Attend>(*plan, heads, k, v, mixed,
+      plan->add(std::make_unique<Attend>(*plan, Attend::Views{heads, k, v, mixed},
                                          AttendShape{s.heads, s.kv_heads, s.head_dim, 0.1767767f,
                                                      layer ? 5.0f : 0.0f, layer ? 40 : 0},
                                          Rotation{frequencies(s.head_dim), layer > 0, 1.0f}));
       quantise(mixed, q, act);
-      linear(Rows::kAll, mixed, act, Linear::Finish::kAdd, {{matrix(s.hidden, q), x, {}}});
+      linear(Rows::kAll, mixed, act, {.adds = true}, {{matrix(s.hidden, q), x, {}}});
       norm(Rows::kAll, x, normed, act);
-      linear(Rows::kAll, normed, act, Linear::Finish::kSiluMul,
+      linear(Rows::kAll, normed, act, {.gate = Map::silu_mul},
              {{matrix(s.feed_forward, s.hidden), up, {}}, {matrix(s.feed_forward, s.hidden), up, {}}});
       quantise(up, s.feed_forward, act);
-      linear(Rows::kAll, up, act, Linear::Finish::kAdd, {{matrix(s.hidden, s.feed_forward), x, {}}});
+      linear(Rows::kAll, up, act, {.adds = true}, {{matrix(s.hidden, s.feed_forward), x, {}}});
     }
     plan->add(std::make_unique<Gather>(x, mixed, s.hidden));
     norm(Rows::kLogits, mixed, normed, act);
-    linear(Rows::kLogits, normed, act, Linear::Finish::kStore,
+    linear(Rows::kLogits, normed, act, {},
            {{matrix(s.vocab, s.hidden), out, std::vector<float>(s.vocab, 0.25f)}});
-    plan->output = out;
+    plan->set_output(out);
   }
 
   // Each op that the llama lacks, in an order that keeps the numbers small.
@@ -162,43 +160,43 @@ struct TinyModel {
     const View scores{plan->add_buffer(experts, false), 0}, out{plan->add_buffer(s.vocab, false), 0};
     const int act = plan->add_buffer(n, true);
     const auto map = [&](Rows rows, Map kind, View a, View b, float number, int width) {
-      plan->add(std::make_unique<Elementwise>(rows, kind, a, b, number, width, a));
+      plan->add(std::make_unique<Elementwise>(Elementwise::Args{rows, kind, a, b, number, width, a}));
     };
     const auto layer_norm = [&](Rows rows, View in, int group) {
       const Norm norm{std::vector<float>(group, 1.0f), std::vector<float>(group, 0.1f), 1e-5f, group};
-      plan->add(std::make_unique<Normalise>(rows, in, n, norm, normed, is_float(format) ? -1 : act));
+      plan->add(std::make_unique<Normalise>(rows, in, n, norm, Places{normed, is_float(format) ? -1 : act}));
     };
     plan->add(std::make_unique<Embed>(matrix(s.vocab, n), x, Embed::By::kToken));
-    plan->add(std::make_unique<Embed>(matrix(plan->context, n), mixed, Embed::By::kPosition));
-    map(Rows::kAll, Map::kAdd, x, mixed, 0, n);
+    plan->add(std::make_unique<Embed>(matrix(plan->context(), n), mixed, Embed::By::kPosition));
+    map(Rows::kAll, Map::add, x, mixed, 0, n);
     layer_norm(Rows::kAll, x, n);
-    linear(Rows::kAll, normed, act, Linear::Finish::kStore,
+    linear(Rows::kAll, normed, act, {},
            {{matrix(n, n), q, {}}, {matrix(kv, n), k, {}}, {matrix(kv, n), v, {}}});
     const Norm of_head{std::vector<float>(s.head_dim, 0.5f), {}, 1e-5f, s.head_dim};
-    plan->add(std::make_unique<Normalise>(Rows::kAll, q, n, of_head, q, -1));
+    plan->add(std::make_unique<Normalise>(Rows::kAll, q, n, of_head, Places{q}));
     std::vector<double> half = frequencies(s.head_dim);
     half.resize(half.size() / 2);  // half of each head is rotated
     const AttendShape shape{s.heads, s.kv_heads, s.head_dim, 0.2f, 0, 7};
-    plan->add(std::make_unique<Attend>(*plan, q, k, v, mixed, shape, Rotation{half, true, 1.2f}));
+    plan->add(std::make_unique<Attend>(*plan, Attend::Views{q, k, v, mixed}, shape, Rotation{half, true, 1.2f}));
     quantise(mixed, n, act);
-    linear(Rows::kAll, mixed, act, Linear::Finish::kAdd, {{matrix(n, n), x, {}}});
+    linear(Rows::kAll, mixed, act, {.adds = true}, {{matrix(n, n), x, {}}});
     layer_norm(Rows::kAll, x, n / 4);
-    linear(Rows::kAll, normed, act, Linear::Finish::kStore,
+    linear(Rows::kAll, normed, act, {},
            {{matrix(experts, n), scores, {}}, {matrix(n, n), up, {}}});
     std::vector<Expert> all;
     for (int i = 0; i < experts; i++) all.push_back({matrix(n, n), matrix(n, n), matrix(n, n)});
-    plan->add(std::make_unique<Experts>(Rows::kAll, normed, act, scores, 2, true, all, mixed));
-    map(Rows::kAll, Map::kGelu, up, {-1, 0}, 0, n);
-    map(Rows::kAll, Map::kGeluMul, mixed, up, 0, n);
-    map(Rows::kAll, Map::kGeluExactMul, mixed, up, 0, n);
-    map(Rows::kAll, Map::kScale, mixed, {-1, 0}, 0.5f, n);
-    map(Rows::kAll, Map::kAdd, x, mixed, 0, n);
-    map(Rows::kAll, Map::kGeluExact, x, {-1, 0}, 0, n);
+    plan->add(std::make_unique<Experts>(Experts::Args{Rows::kAll, {normed, act}, scores, 2, true, mixed}, all));
+    map(Rows::kAll, Map::gelu, up, {-1, 0}, 0, n);
+    map(Rows::kAll, Map::gelu_mul, mixed, up, 0, n);
+    map(Rows::kAll, Map::gelu_exact_mul, mixed, up, 0, n);
+    map(Rows::kAll, Map::scale, mixed, {-1, 0}, 0.5f, n);
+    map(Rows::kAll, Map::add, x, mixed, 0, n);
+    map(Rows::kAll, Map::gelu_exact, x, {-1, 0}, 0, n);
     plan->add(std::make_unique<Gather>(x, mixed, n));
     layer_norm(Rows::kLogits, mixed, n);
-    linear(Rows::kLogits, normed, act, Linear::Finish::kStore, {{matrix(s.vocab, n), out, {}}});
-    map(Rows::kLogits, Map::kSoftcap, out, {-1, 0}, 30, s.vocab);
-    plan->output = out;
+    linear(Rows::kLogits, normed, act, {}, {{matrix(s.vocab, n), out, {}}});
+    map(Rows::kLogits, Map::softcap, out, {-1, 0}, 30, s.vocab);
+    plan->set_output(out);
   }
 };
 

@@ -58,10 +58,12 @@ def linear_plan(tier, name, raw, rows, x, threads=1, finish="store", prefetch=""
     out = plan.buffer(width, False)
     plan.embed(table(fed), (source, 0))
     if act >= 0:
-        plan.normalise(False, (source, 0), cols, NO_WEIGHT, NO_WEIGHT, 0.0, 0, NOWHERE, act)
+        plan.normalise(False, (source, 0), cols, None, _native.Places(act=act))
     weight = pack(name, raw, rows, cols, threads)
-    parts = 2 if finish.endswith("_mul") else 1
-    plan.linear(False, (source, 0), act, finish, [(weight, (out, 0), [])] * parts)
+    gate = None if finish == "store" else finish
+    no_bias: list[float] = []
+    parts = [(weight, (out, 0), no_bias)] * (2 if gate else 1)
+    plan.linear(False, _native.Places((source, 0), act), parts, gate=gate)
     plan.output((out, 0))
     return plan
 
@@ -106,10 +108,15 @@ def attention(
     plan.embed(table(rows), (source, 0))
     plan.attend(
         (source, 0), (source, heads * d), (source, (heads + kv_heads) * d), (out, 0),
-        heads, kv_heads, d, turns(shape.get("rope_dim", 0), shape.get("base", 10000.0)),
-        shape.get("rotate_half", False), shape.get("attention_factor", 1.0),
-        shape.get("scale", d**-0.5), shape.get("softcap", 0.0), shape.get("window", 0),
-        shape.get("reach", 0),
+        _native.AttendShape(
+            heads=heads, kv_heads=kv_heads, head_dim=d, scale=shape.get("scale", d**-0.5),
+            softcap=shape.get("softcap", 0.0), window=shape.get("window", 0),
+            reach=shape.get("reach", 0),
+        ),
+        _native.Rotation(
+            turns(shape.get("rope_dim", 0), shape.get("base", 10000.0)),
+            shape.get("rotate_half", False), shape.get("attention_factor", 1.0),
+        ),
     )  # fmt: skip
     plan.output((out, 0))
     result = np.empty((count, length, heads * d), np.float32)

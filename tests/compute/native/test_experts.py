@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 
+from cutaway.base import _native
 from cutaway.files.weights import FORMATS, dequantize
 from support.native_plans import (
     FLOATS,
-    NO_WEIGHT,
-    NOWHERE,
     TIERS,
     assert_same_bits,
     new_plan,
@@ -45,10 +44,11 @@ def run(tier, name, raw, x, scores, used, norm_topk_prob, threads=1):
     act = -1 if name in FLOATS else plan.buffer(HIDDEN, True)
     plan.embed(table(rows), (source, 0))
     if act >= 0:
-        plan.normalise(False, (source, 0), HIDDEN, NO_WEIGHT, NO_WEIGHT, 0.0, 0, NOWHERE, act)
+        plan.normalise(False, (source, 0), HIDDEN, None, _native.Places(act=act))
     shapes = {"gate": (INNER, HIDDEN), "up": (INNER, HIDDEN), "down": (HIDDEN, INNER)}
     packed = [[pack(name, one, *shape) for one in raw[role]] for role, shape in shapes.items()]
-    plan.experts(False, (source, 0), act, (source, HIDDEN), used, norm_topk_prob, *packed, (out, 0))
+    x, each = _native.Places((source, 0), act), list(zip(*packed, strict=True))
+    plan.experts(False, x, (source, HIDDEN), used, norm_topk_prob, each, (out, 0))
     plan.output((out, 0))
     return run_apart(plan, count)[:, :HIDDEN]
 

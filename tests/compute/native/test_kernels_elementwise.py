@@ -7,6 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cutaway.base import _native
+from cutaway.compute.backends.reference.ops import OPS
+from cutaway.compute.model import Graph
 from support.native_plans import (
     NO_WEIGHT,
     NOWHERE,
@@ -40,7 +43,13 @@ MAPS = {
     "scale": lambda a, _, number: a * number,
     "softcap": lambda a, _, number: number * np.tanh(a / number),
 }
-TWO = ("add", "silu_mul", "gelu_mul", "gelu_exact_mul")
+TWO = ("add", *_native.GATES)
+
+
+def test_every_op_has_a_definition_and_a_method():
+    assert {*_native.ELEMENTWISE} == {*MAPS} <= {*OPS}
+    assert all(hasattr(Graph, kind) for kind in _native.ELEMENTWISE)
+    assert {*_native.GATES} < {*_native.ELEMENTWISE}
 
 
 def run_map(tier, kind, a, b, number, threads=1, in_place=False):
@@ -90,7 +99,8 @@ def run_norm(tier, x, weight, bias, eps, group, threads=1):
     plan = new_plan(tier, threads)
     source, out = plan.buffer(n, False), plan.buffer(len(rows), False)
     plan.embed(table(rows), (source, 0))
-    plan.normalise(False, (source, 0), n, weight, bias, eps, group, (out, 0), -1)
+    norm = _native.Norm(weight, bias, eps, group)
+    plan.normalise(False, (source, 0), n, norm, _native.Places((out, 0)))
     plan.output((out, 0))
     return run_apart(plan, count)[:, :n]
 

@@ -1,4 +1,4 @@
-"""Layers with a window let go of KV blocks that no row will see: the same bits, in less memory."""
+"""Layers with a window: KV blocks that no row will see are freed; same bits, less memory."""
 
 import numpy as np
 import pytest
@@ -67,7 +67,7 @@ def test_a_row_that_sees_what_was_let_go_of_is_refused(backend, gone):
     """Positions 217 … 256 are seen from 256: blocks 6, 7 and 8."""
     run(backend, 0, IDS[:256], range(9))
     let_go(backend, [gone])
-    with pytest.raises(ValueError, match="sees a KV block that was let go of"):
+    with pytest.raises(ValueError, match="sees a KV block that was freed"):
         run(backend, 256, [5], range(9))
 
 
@@ -77,7 +77,7 @@ def test_a_batch_that_was_refused_leaves_the_others_as_they_were(backend):
     run(backend, 0, OTHER[:256], range(10, 18))
     let_go(backend, [17])
     rows = lay_rows([(256, IDS[256:257], [*range(9)]), (256, [5], [*range(10, 19)])])
-    with pytest.raises(ValueError, match="let go of"):
+    with pytest.raises(ValueError, match="was freed"):
         backend.run(Batch(*rows, np.arange(2, dtype=np.int32)))
     assert_same_bits(run(backend, 256, IDS[256:300], range(10)), expected)
 
@@ -91,7 +91,7 @@ def test_a_window_may_move_to_another_block(backend):
     backend.copy_windows([(6, 16), (6, -1), (7, 17), (7, -1)])
     run(backend, 0, OTHER, range(20, 40))
     assert_same_bits(run(backend, 256, IDS[256:300], range(10, 20)), expected)
-    with pytest.raises(ValueError, match="let go of"):
+    with pytest.raises(ValueError, match="was freed"):
         run(backend, 256, [5], range(9))
 
 
@@ -104,12 +104,12 @@ def test_a_copied_block_has_its_window_or_none(backend):
     assert_same_bits(run(backend, 270, IDS[270:300], mine), expected)
     let_go(backend, [6])
     backend.copy_blocks([(6, 7)])
-    with pytest.raises(ValueError, match="let go of"):
+    with pytest.raises(ValueError, match="was freed"):
         run(backend, 270, IDS[270:300], mine)
 
 
 def test_a_block_is_carried_with_its_window_or_without(backend):
-    """What was let go of is no piece of its memory; it can be given room again."""
+    """What was freed is no piece of its memory; it can be given room again."""
     run(backend, 0, IDS[:256], range(8))
     expected = run(backend, 256, IDS[256:300], range(10))
     run(backend, 0, IDS[:256], range(8))
@@ -121,7 +121,7 @@ def test_a_block_is_carried_with_its_window_or_without(backend):
         for into, piece in zip(memory, pieces[block], strict=False):
             into[:] = piece
     assert_same_bits(run(backend, 256, IDS[256:300], range(20, 30)), expected)
-    with pytest.raises(ValueError, match="let go of"):
+    with pytest.raises(ValueError, match="was freed"):
         run(backend, 224, [5], range(20, 28))
 
 
@@ -151,7 +151,7 @@ def test_memory_is_used_again_before_more_is_taken(data, tmp_path_factory):
         else:
             held.pop(block, None)
             let_go(backend, [block])
-        assert backend._plan.held_windows == len(held)
+        assert backend._plan.window_blocks == len(held)
     for block, first in held.items():
         again = run(backend, 20, [7], [block])
         run(backend, 0, IDS[first : first + 20], [block])
@@ -163,7 +163,7 @@ def test_a_model_without_windows_takes_no_places(tmp_path):
     backend = LLM(path, backend="cpu", threads=1).backend
     whole = run(backend, 0, IDS[:70], range(3))
     let_go(backend, range(3))
-    assert backend._plan.held_windows == 0
+    assert backend._plan.window_blocks == 0
     assert_same_bits(run(backend, 69, IDS[69:70], range(3)), whole[69:])
 
 
@@ -176,7 +176,7 @@ def test_keys_and_values_are_read_until_they_are_let_go_of(backend):
         assert_same_bits(part, of[:, :70])
         assert len(np.unique(of, axis=1)[0]) == 100
     let_go(backend, [0])
-    with pytest.raises(ValueError, match="let go of"):
+    with pytest.raises(ValueError, match="was freed"):
         backend.keys_values(layer, range(20), 31, 100)
     for part, of in zip(backend.keys_values(layer, range(20), 32, 100), whole, strict=True):
         assert_same_bits(part, of[:, 32:])

@@ -108,7 +108,7 @@ class KVLayout(NamedTuple):
         """How many KV blocks of a text have room in the layers that see a window: two windows.
 
         One is what the text is read with, the other what a text to come goes on from. rows: the
-        most of one step, which are not let go of in it
+        most of one step, which are not freed in it
         """
         return 2 * (-(-max(self.window, rows) // self.block_tokens) + 1)
 
@@ -188,7 +188,7 @@ class Backend(Protocol):
         runs and those of this batch. Nothing else is read, so a block's old content is harmless.
         The result may be reused by the next call: copy what you keep.
         ValueError where a limit is negative, outside the block table, or before the row's window,
-        or where a row sees a block that was let go of.
+        or where a row sees a block that was freed.
         """
         ...
 
@@ -226,7 +226,7 @@ class Backend(Protocol):
         """A layer's keys and values of positions first … last - 1, (kv_heads, n, head_dim) each.
 
         Exactly the numbers that are stored, in the KV blocks of ``table``. ValueError where a block
-        was let go of.
+        was freed.
         """
         ...
 
@@ -261,7 +261,7 @@ class Backend(Protocol):
     def copy_windows(self, pairs: list[tuple[int, int]]) -> None:
         """The same in the layers that see a window alone, pair after pair.
 
-        With the target -1 the source is let go of: its memory is there for other blocks, and it
+        With the target -1 the source is freed: its memory is there for other blocks, and it
         must be written again before any row sees it. ValueError where an id names no block.
         """
         ...
@@ -270,7 +270,7 @@ class Backend(Protocol):
         """The memory of a whole KV block, in pieces: to be read or overwritten between two runs.
 
         They say the same in every backend of this name and layout. Those of layers that see a
-        window are the last, and missing where the block was let go of, unless it is to have them
+        window are the last, and missing where the block was freed, unless it is to have them
         again: with ``windows`` they are ``kv.bytes_per_token * kv.block_tokens`` bytes together.
         ValueError where the id names no block.
         """

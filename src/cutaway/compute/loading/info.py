@@ -45,7 +45,7 @@ class ModelInfo:
     parameters  numbers in all tensors
     formats     by name, the one with the most bytes first
     kv_bytes    of keys and values, for each token of a text that all layers store
-    kv          how they are stored, and what lets go of them
+    kv          how they are stored, and what frees them
     template    the chat template's own text; None: it cannot converse
     template_origin  what in the file has it, None where nothing does
     begin       the token that texts begin with; add_begin: whether the model wants it there

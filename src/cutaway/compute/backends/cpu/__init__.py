@@ -77,10 +77,9 @@ class CpuBackend:
         self.tier: str = plan.tier
         matrices, experts = pack_matrices(graph, file, self.pool, on_progress, offload)
         self._packed = PackedWeights(matrices, experts, read_vectors(graph, file))
-        self._room = plan.room if offload is None else offload.kept
-        plan.room = self._room
+        self._resident_budget = None if offload is None else offload.kept
         self._graph, self._plan = graph, plan
-        Emitter(Compiler(graph, *self._packed), plan)
+        self._emit(graph, plan)
         self.kv = kv_layout(graph, kv)
 
     def adapted(self, graph: Graph, file: ModelFile) -> Self:
@@ -95,10 +94,15 @@ class CpuBackend:
         for name in [each for each in vars(made) if _is_cached(each)]:
             delattr(made, name)  # made when it is first wanted, of the new graph
         made._graph, made._plan = graph, self._plan.beside()
-        made._plan.room = self._room
         made._packed = self._packed._replace(matrices=matrices | added)
-        Emitter(Compiler(graph, *made._packed), made._plan)
+        made._emit(graph, made._plan)
         return made
+
+    def _emit(self, graph: Graph, plan: _native.Plan) -> None:
+        """Into an empty plan that reads all weights."""
+        if self._resident_budget is not None:
+            plan.set_resident_budget(self._resident_budget)
+        Emitter(Compiler(graph, *self._packed), plan)
 
     @property
     def prefetch(self) -> str:
@@ -212,7 +216,7 @@ class CpuBackend:
         return self._plan.block_memory(block_id, windows)
 
     def copy_windows(self, pairs: list[tuple[int, int]]) -> None:
-        """The same in the layers that see a window alone, or let go of what they hold (-1)."""
+        """The same in the layers that see a window alone, or free them (-1)."""
         sources, targets = np.array(pairs, np.int32).reshape(-1, 2).T.copy()
         self._plan.copy_windows(sources, targets)
 

@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cutaway.base import _native
 from cutaway.compute.model import Graph, Op, Tensor
 from cutaway.errors import FormatError
 
 Vector = NDArray[np.float32]
 NOTHING: Vector = np.empty(0, np.float32)
-GATES = ("silu_mul", "gelu_mul", "gelu_exact_mul")
 
 Slice = tuple[str, int, int]
 """Some rows of a matrix: its name, the first, and the one after the last."""
@@ -118,7 +118,8 @@ class Compiler:
         """The fused ops in order."""
         for op in self.ops:
             if op.out.name not in self.done:
-                getattr(self, f"_{op.kind}")(op)
+                is_map = op.kind in _native.ELEMENTWISE
+                getattr(self, "_elementwise" if is_map else f"_{op.kind}")(op)
         return self.lowered
 
     # -- one method per kind of op ---------------------------------------------------------------
@@ -158,8 +159,6 @@ class Compiler:
 
     _embed_positions = _embed_first = _embed
     _rms_norm = _layer_norm = _norm
-    _silu_mul = _gelu_mul = _gelu_exact_mul = _gelu = _gelu_exact = _elementwise
-    _add = _scale = _softcap = _elementwise
 
     def _rope(self, op: Op) -> None:
         x = op.inputs[0]
@@ -184,7 +183,7 @@ class Compiler:
         fused = None if self.apart else self._gate_of(group) or self._residual_of(group)
         if fused is None:
             self._emit("linear", group, reads, [o.out for o in group])
-        elif fused.kind in GATES:
+        elif fused.kind in _native.GATES:
             gate, up = (self.maker[name] for name in fused.inputs)
             self._emit("gate", [gate, up, fused], reads, [fused.out])
         else:
@@ -198,7 +197,7 @@ class Compiler:
         if len(made) != 2 or len(afters) != 1:
             return None
         (after,) = afters.values()
-        return after if after.kind in GATES and set(after.inputs) == made else None
+        return after if after.kind in _native.GATES and set(after.inputs) == made else None
 
     def _residual_of(self, group: list[Op]) -> Op | None:
         if len(group) != 1 or len(self.consumers.get(group[0].out.name, [])) != 1:

@@ -4,19 +4,20 @@ Knows the plan's calls, one method per kind of lowered op. Refuses to know why o
 (compile.py) and how any is computed (native/).
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from cutaway.base import _native
-from cutaway.compute.backends.cpu.compile import INT8, NOTHING, Compiler, Lowered, Vector, slice_of
+from cutaway.compute.backends.cpu.compile import INT8, NOTHING, Compiler, Lowered, slice_of
 from cutaway.compute.backends.cpu.placement import Placement
 from cutaway.compute.model import Op
 from cutaway.errors import FormatError
 
 View = tuple[int, int]  # buffer, column
 NOWHERE: View = (-1, 0)
-_UNROTATED: tuple[list[float], bool, float] = ([], False, 1.0)
+_UNROTATED = _native.Rotation([], False, 1.0)
 _WIDEST_HEAD = 1024  # attend.cpp keeps a head's numbers on the stack
 
 
@@ -41,17 +42,15 @@ class Emitter:
         """Where a tensor is, or was when its op had run."""
         return self.buffers[self.where[name]], 0
 
-    def _inputs(self, op: Lowered) -> tuple[View, int]:
-        """Where a linear op finds its floats and its quant blocks; NOWHERE and -1: none."""
+    def _places(self, names: Iterable[str]) -> _native.Places:
+        """Of a tensor that has the first of these names as floats, the other as quant blocks."""
         floats, act = NOWHERE, -1
-        for name in op.reads:
-            if name == op.in_place:
-                continue
+        for name in names:
             if name.endswith(INT8):
                 act = self.view(name)[0]
             else:
                 floats = self.view(name)
-        return floats, act
+        return _native.Places(floats, act)
 
     def _part(self, op: Op, out: str) -> tuple[Any, View, list[float]]:
         part = slice_of(op, self.c.graph)
@@ -80,63 +79,58 @@ class Emitter:
             named = norm.weights.get("bias")
             bias = np.zeros_like(weight) if named is None else self.c.vectors[named]
         group = norm.attrs.get("group", norm.out.width)
-        self._normalise(op, weight, bias, norm.attrs["eps"], group)
+        self._normalise(op, _native.Norm(weight, bias, norm.attrs["eps"], group))
 
     def _quantise(self, op: Lowered) -> None:
-        self._normalise(op, NOTHING, NOTHING, 0.0, 0)
+        self._normalise(op, None)
 
-    def _normalise(self, op: Lowered, weight: Vector, bias: Vector, eps: float, group: int) -> None:
-        out, act = NOWHERE, -1
-        for name, _, is_quantised in op.writes:
-            if is_quantised:
-                act = self.view(name)[0]
-            else:
-                out = self.view(name)
-        width = op.writes[0][1]
-        late, x = self._is_late(op), self.view(op.reads[0])
-        self.plan.normalise(late, x, width, weight, bias, eps, group, out, act)
+    def _normalise(self, op: Lowered, norm: _native.Norm | None) -> None:
+        out = self._places(name for name, _, _ in op.writes)
+        x, width = self.view(op.reads[0]), op.writes[0][1]
+        self.plan.normalise(self._is_late(op), x, width, norm, out)
 
     def _elementwise(self, op: Lowered) -> None:
         made = op.ops[0]
         a, b = [*(self.view(name) for name in op.reads), NOWHERE][:2]
-        number = made.attrs.get("factor", made.attrs.get("cap", 0.0))
+        number = next(iter(made.attrs.values()), 0.0)  # an op has one at most
         out = self.view(made.out.name)
         self.plan.map(self._is_late(op), made.kind, a, b, number, made.out.width, out)
 
     def _linear(self, op: Lowered) -> None:
         parts = [self._part(o, o.out.name) for o in op.ops]
-        self.plan.linear(self._is_late(op), *self._inputs(op), "store", parts)
+        self.plan.linear(self._is_late(op), self._places(op.reads), parts)
 
     def _gate(self, op: Lowered) -> None:
         parts = [self._part(o, op.writes[0][0]) for o in op.ops[:2]]
-        self.plan.linear(self._is_late(op), *self._inputs(op), op.ops[2].kind, parts)
+        x, gate = self._places(op.reads), op.ops[2].kind
+        self.plan.linear(self._is_late(op), x, parts, gate=gate)
 
     def _residual(self, op: Lowered) -> None:
         parts = [self._part(op.ops[0], op.writes[0][0])]
-        self.plan.linear(self._is_late(op), *self._inputs(op), "add", parts)
+        x = self._places(name for name in op.reads if name != op.in_place)
+        self.plan.linear(self._is_late(op), x, parts, adds=True)
 
     def _experts(self, op: Lowered) -> None:
         made = op.ops[0]
         x, scores = op.reads
-        floats, act = (NOWHERE, self.view(x)[0]) if x.endswith(INT8) else (self.view(x), -1)
-        gate, up, down = (self.c.experts[made.weights[role]] for role in ("gate", "up", "down"))
+        roles = (self.c.experts[made.weights[role]] for role in ("gate", "up", "down"))
         self.plan.experts(
-            self._is_late(op), floats, act, self.view(scores), made.attrs["used"],
-            made.attrs["norm_topk_prob"], gate, up, down, self.view(made.out.name),
+            self._is_late(op), self._places([x]), self.view(scores), **made.attrs,
+            experts=list(zip(*roles, strict=True)), out=self.view(made.out.name),
         )  # fmt: skip
 
     def _rotate(self, op: Lowered) -> None:
         rope = op.ops[0]
         x, out, size = self.view(op.reads[0]), self.view(rope.out.name), rope.attrs["head_dim"]
-        self.plan.rotate(x, out, rope.out.width // size, size, *self._rotation(rope))
+        self.plan.rotate(x, out, rope.out.width // size, size, self._rotation(rope))
 
-    def _rotation(self, op: Op) -> tuple[list[float], bool, float]:
-        """How an op's result is rotated: the pairs' frequencies, rotate_half, attention_factor."""
+    def _rotation(self, op: Op) -> _native.Rotation:
+        """How an op's result is rotated."""
         if op.kind != "rope":
             return _UNROTATED
         rope, factors = op.attrs["rope"], op.weights.get("factors")
         own = None if factors is None else self.c.vectors[factors].tolist()
-        return rope.frequencies(own), rope.rotate_half, rope.attention_factor
+        return _native.Rotation(rope.frequencies(own), rope.rotate_half, rope.attention_factor)
 
     def _attend(self, op: Lowered) -> None:
         a = op.ops[0].attrs
@@ -150,7 +144,5 @@ class Emitter:
         if of_q != of_k:
             raise FormatError(f"{op.writes[0][0]}: q and k must be rotated alike")
         q, k, v = (self.view(name) for name in op.reads)
-        self.plan.attend(
-            q, k, v, self.view(op.writes[0][0]), a["heads"], a["kv_heads"], a["head_dim"], *of_q,
-            scale=a["scale"], softcap=a["softcap"], window=a["window"], reach=a["reach"],
-        )  # fmt: skip
+        shape = _native.AttendShape(**{name: a[name] for name in a if name != "layer"})
+        self.plan.attend(q, k, v, self.view(op.writes[0][0]), shape, of_q)

@@ -80,7 +80,7 @@ class StoredKV:
         if not windowed:
             return pieces[0]
         if len(pieces) == self._has_whole:
-            raise ValueError(f"KV block {block_id} was let go of")
+            raise ValueError(f"KV block {block_id} was freed")
         return pieces[-1]
 
 

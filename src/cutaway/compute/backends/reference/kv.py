@@ -1,7 +1,7 @@
 """Keys and values of the reference backend: float32, in KV blocks.
 
 Knows where the numbers of a position lie. Layers that see a window are stored apart: there a block
-has a place from when a row is first stored in it until it is let go of. Refuses to know who reads
+has a place from when a row is first stored in it until it is freed. Refuses to know who reads
 them.
 """
 
@@ -64,12 +64,12 @@ class KVBlocks:
     def read(self, layer: int, table: Ints, positions: Ints) -> tuple[Array, Array]:
         """Keys and values (T, kv_heads, head_dim) of positions (T,) of one block table.
 
-        ValueError where a block was let go of.
+        ValueError where a block was freed.
         """
         stored = self._layers[layer]
         blocks = (self._places[table] if stored.has_window else table)[positions // KV_BLOCK]
         if (blocks < 0).any():
-            raise ValueError("a row sees a KV block that was let go of")
+            raise ValueError("a row sees a KV block that was freed")
         at = positions % KV_BLOCK
         return stored.keys[blocks, at], stored.values[blocks, at]
 
@@ -90,7 +90,7 @@ class KVBlocks:
             raise ValueError(f"KV blocks cannot be copied by these pairs: {pairs}")
         for source, target in pairs:
             if target < 0 or self._places[source] < 0:
-                self._let_go(target if target >= 0 else source)
+                self._free_block(target if target >= 0 else source)
                 continue
             self.take([target])
             for blocks in self._windowed:
@@ -107,7 +107,7 @@ class KVBlocks:
         pieces += [blocks[place] for blocks in self._windowed if place >= 0]
         return [piece.reshape(-1).view(np.uint8) for piece in pieces]
 
-    def _let_go(self, block: int) -> None:
+    def _free_block(self, block: int) -> None:
         if self._places[block] >= 0:
             self._free.append(int(self._places[block]))
             self._places[block] = -1

@@ -1,0 +1,31 @@
+// One allocation for all matrices of a model, in the order in which they are read; in a file where one is given.
+#pragma once
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "pack.h"
+
+namespace cutaway {
+
+class Arena {
+ public:
+  // file: the descriptor of a file of `bytes` bytes; the arena has one of its own.
+  Arena(size_t bytes, std::optional<int> file)
+      : memory_(file ? std::make_shared<Memory>(bytes, *file) : std::make_shared<Memory>(bytes)) {}
+  // What a matrix takes here: whole cache lines.
+  static size_t bytes_of(Format format, int rows, int cols) { return (packed_bytes(format, rows, cols) + 63) / 64 * 64; }
+  // All throw std::invalid_argument for what does not fit.
+  Packed reserve(const std::string& format, int rows, int cols);
+  // How many rows these bytes are, from `first` on: whole panels, or what is left.
+  int rows_of(const Packed& packed, size_t bytes, int first) const;
+  // Pack so many rows, from `first` on. Returns 0, or the number of the file's error.
+  int fill(Pool& pool, const Packed& packed, const uint8_t* source, int first, int rows);
+
+ private:
+  std::shared_ptr<Memory> memory_;
+  Memory piece_;  // what is packed before it is written to the file
+  size_t used_ = 0;
+};
+
+}  // namespace cutaway
