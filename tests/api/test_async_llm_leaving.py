@@ -82,13 +82,13 @@ def test_a_cancelled_guest_is_told_that_nobody_waits(path):
 
     async def main():
         async with opened(path) as llm:
-            task = asyncio.create_task(llm.aside(ask))
+            task = asyncio.create_task(llm.run_blocking(ask))
             assert await asyncio.to_thread(begun.wait, 30)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
             assert await asyncio.to_thread(told.wait, 30)
-            assert await llm.aside(LLM.tokenize, "ab") == llm.tokenize("ab")
+            assert await llm.run_blocking(LLM.tokenize, "ab") == llm.tokenize("ab")
 
     asyncio.run(main())
 

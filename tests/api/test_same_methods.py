@@ -8,7 +8,7 @@ from cutaway import LLM, AsyncLLM
 
 ONLY_LLM = {
     "engine": "AsyncLLM has its own, of another kind",
-    "row": "a row of a look: aside calls what needs an LLM",
+    "row": "a row of a look: run_blocking calls what needs an LLM",
     "last_rows": "as row",
     "logits_at": "as row",
     "head": "as row",
@@ -22,7 +22,7 @@ ONLY_LLM = {
     "load_draft": "a draft model is named where the model is",
     "hand_over": "an engine comes from an LLM and goes back there",
     "take_back": "as hand_over",
-    "with_adapter": "for what takes an LLM; aside calls that",
+    "with_adapter": "for what takes an LLM; run_blocking calls that",
 }
 ONLY_ASYNC = {
     "aclose": "an LLM closes at once",
@@ -31,17 +31,14 @@ ONLY_ASYNC = {
     "state": "an LLM has its engine",
     "replicas": "an LLM has none",
     "queue": "what has no weights asks where they are",
-    "aside": "as queue",
+    "run_blocking": "as queue",
     "parse": "an LLM has no options of all requests",
     "submit": "streams",
     "tool_options": "an LLM's thread waits for its own grammars alone",
     "end_compiling": "as tool_options",
 }
 NOT_IN_TASKS = {
-    "revise": "progress and stopped are functions of a thread; a task is cancelled",
-    "likelihood": "progress, as revise",
     "chat": "run_tools and max_rounds: a task runs what is called itself",
-    "save_prefix": "compute: for the command that saves what a run has left",
 }
 RUNS_NOTHING = {
     "accepts", "adapter_hash", "chat_ids", "chat_prompt", "check_length", "close", "detokenize",
@@ -49,7 +46,7 @@ RUNS_NOTHING = {
     "tool_options", "with_adapter",
     "add", "answers", "start",  # whose options have it
     "request",  # under the adapter of its model
-    "aclose", "aside", "drain", "end_compiling", "parse", "queue", "state", "submit",
+    "aclose", "run_blocking", "drain", "end_compiling", "parse", "queue", "state", "submit",
 }  # fmt: skip
 
 

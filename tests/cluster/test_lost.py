@@ -18,7 +18,7 @@ LONG = {"max_tokens": 40, "seed": 3, "ignore_eos": True}
 PROMPT = "Once upon a time there was a tiny model"
 
 
-# -- aside -----------------------------------------------------------------------------------------
+# -- run_blocking ----------------------------------------------------------------------------------
 
 BEGUN, GO_ON = threading.Event(), threading.Event()
 
@@ -34,7 +34,7 @@ def slow_once(llm, text):
 def test_another_replica_is_asked_aside_where_one_dies(models):
     async def main():
         async with cluster(models, 2) as (front, replicas):
-            asked = asyncio.ensure_future(front.aside(slow_once, "abc"))
+            asked = asyncio.ensure_future(front.run_blocking(slow_once, "abc"))
             await asyncio.to_thread(BEGUN.wait)
             await replicas.each[0].kill()
             assert await asked == front.tokenize("abc")
@@ -48,10 +48,10 @@ def test_at_last_nobody_is_left_aside_either(models):
         async with cluster(models, 1) as (front, replicas):
             await replicas.each[0].kill()
             with pytest.raises(ReplicaLostError, match="no replica is left; 3 others were lost"):
-                await front.aside(slow_once, "abc")
+                await front.run_blocking(slow_once, "abc")
             front.close()
             with pytest.raises(CutawayError, match="takes no more requests"):
-                await front.aside(slow_once, "abc")
+                await front.run_blocking(slow_once, "abc")
 
     asyncio.run(main())
 

@@ -154,9 +154,9 @@ def test_an_engine_that_does_not_answer_is_lost(models, expected, monkeypatch):
 def test_aside_is_called_where_the_weights_are(models):
     async def main():
         async with cluster(models, 1) as (front, _):
-            assert await front.aside(tokens_of, "abc") == front.tokenize("abc")
+            assert await front.run_blocking(tokens_of, "abc") == front.tokenize("abc")
             with pytest.raises(TypeError):
-                await front.aside(tokens_of)
+                await front.run_blocking(tokens_of)
 
     asyncio.run(main())
 

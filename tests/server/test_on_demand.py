@@ -127,12 +127,12 @@ def test_vectors_and_what_is_asked_beside_use_it_too(paths):
     async def main():
         async with both(paths, 1) as (first, second):
             vectors = await first.embed(["ab", "b"])
-            filled = await second.aside(LLM.fill, "a[MASK]")
+            filled = await second.run_blocking(LLM.fill, "a[MASK]")
             assert states(first, second) == ["absent", "loaded"]
             assert await gone(first, second)
             again = await first.embed(["ab", "b"])
             assert (vectors.vectors == again.vectors).all()
-            assert filled.to_dict() == (await second.aside(LLM.fill, "a[MASK]")).to_dict()
+            assert filled.to_dict() == (await second.run_blocking(LLM.fill, "a[MASK]")).to_dict()
             assert await gone(first, second)
 
     asyncio.run(main())

@@ -118,10 +118,12 @@ class InProcess:
         self.jobs.append(job)
         await self._done(chosen, chosen.replica.write(sent(job)))
 
-    async def aside(self, function, *args, **kwargs):
+    async def run_blocking(self, function, *args, **kwargs):
         chosen = self.choose(Job("", (), {}, None))  # type: ignore[arg-type]
         function, args, kwargs = sent((function, args, kwargs))
-        return sent(await self._done(chosen, chosen.replica.aside(function, *args, **kwargs)))
+        return sent(
+            await self._done(chosen, chosen.replica.run_blocking(function, *args, **kwargs))
+        )
 
     async def _done(self, chosen: Killable, call):
         """What the call at this replica comes to, which may die meanwhile."""

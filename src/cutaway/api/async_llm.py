@@ -4,24 +4,20 @@ Knows the engine that one thread steps, and what needs the weights in this proce
 HTTP.
 """
 
-import asyncio
-from collections.abc import Callable, Iterable, Sequence
-from os import PathLike
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 from cutaway.api.async_model import AsyncModel
+from cutaway.api.forwarded import blocking
 from cutaway.api.guest import Guests
 from cutaway.api.llm import LLM
 from cutaway.compute.loading.model import LoadedModel
-from cutaway.engine import AsyncEngine, Engine, EngineState, Inboxes, Request
-from cutaway.requests.base import Message, ModelName, common_options, load_draft, make_engine
-from cutaway.requests.prompts import Prompt
+from cutaway.engine import AsyncEngine, EngineState, Inboxes, Request
+from cutaway.requests.base import ModelName, common_options, load_draft, make_engine
 
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from cutaway.methods.prefix import AskedPrefix, BetweenSteps, Prefix
     from cutaway.requests.keywords import RequestOptions
 
 
@@ -73,7 +69,7 @@ class AsyncLLM(AsyncModel):
             return request
         return request.but(grammar=await self._compiled(source))
 
-    async def aside(
+    async def run_blocking(
         self, function: Callable[Concatenate[LLM, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """See ``AsyncModel``."""
@@ -88,52 +84,8 @@ class AsyncLLM(AsyncModel):
         """See ``AsyncModel``."""
         return self.engine.alive
 
-    async def save_prefix(
-        self,
-        path: "str | PathLike[str]",
-        prompt: Prompt | None = None,
-        *,
-        messages: Iterable[Message] | None = None,
-        special: bool = False,
-        adapter: str = "",
-    ) -> "Prefix":
-        """As ``LLM.save_prefix``; others are served meanwhile."""
-        from cutaway.methods import prefix
-
-        model, between = self.model.with_adapter(adapter), self._between()
-
-        def read() -> "tuple[Path, AskedPrefix]":
-            asked = prefix.read_asked(self, prompt, messages, special)
-            prefix.check_worth(asked, model, between)
-            return prefix.place_of(path), asked
-
-        place, asked = await asyncio.to_thread(read)
-        request = asked.request(model)
-        reader = await self.queue([(request, 1)])
-        while await reader.read():
-            pass
-        return await asyncio.to_thread(
-            prefix.save, place, asked, model, between, whole=True, show=self.progress
-        )
-
-    async def restore_prefix(self, path: "str | PathLike[str]", *, adapter: str = "") -> "Prefix":
-        """As ``LLM.restore_prefix``; others are served meanwhile."""
-        from cutaway.methods import prefix
-
-        model = self.model.with_adapter(adapter)
-        return await asyncio.to_thread(
-            prefix.restore, path, model, self._between(), show=self.progress
-        )
-
-    def _between(self) -> "BetweenSteps":
-        """For threads beside this event loop."""
-        loop = asyncio.get_running_loop()
-
-        def between(function: Callable[[Engine], T]) -> T:
-            called = self.engine.call(function, self.engine.engine)
-            return asyncio.run_coroutine_threadsafe(called, loop).result()
-
-        return between
+    save_prefix = blocking(LLM.save_prefix)
+    restore_prefix = blocking(LLM.restore_prefix)
 
     # -- the end -----------------------------------------------------------------------------
 

@@ -4,41 +4,45 @@ Knows prompts, options and texts that grow. Refuses to know HTTP, and where an e
 """
 
 import asyncio
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from os import PathLike
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
-from cutaway.api.async_reader import AsyncReader
+from cutaway.api.forwarded import asking, blocking
 from cutaway.api.llm import LLM
 from cutaway.compute.loading.model import LoadedModel
-from cutaway.engine import EngineState, Step
+from cutaway.engine import EngineState, Reader, Request, Step
 from cutaway.errors import CutawayError, InputError
+from cutaway.methods.embedding import embedding
 from cutaway.methods.samples import answers
-from cutaway.requests.base import Message, common_options, read_messages
+from cutaway.methods.scoring import likelihood, scores, scores_of_each
+from cutaway.requests.base import BaseLLM, Message, common_options, read_messages
 from cutaway.requests.generation import Generation
 from cutaway.requests.generations import Generations, NoReader
 from cutaway.requests.options import Options
 from cutaway.requests.prepared import infills_by_bayes, prepare
 from cutaway.requests.prompts import Prompt, one_or_many
+from cutaway.requests.reading import ask_in_tasks
 from cutaway.text.grammar import Grammar, Trial, source_of
 
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from cutaway.methods.revising import Revised
+    from cutaway.methods.scoring import Likelihood, Pair
     from cutaway.requests.generation import Begin
     from cutaway.requests.keywords import RequestOptions
     from cutaway.requests.tools import Tools, ToolUse
     from cutaway.text.grammar import Compiled
 
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class AsyncModel(AsyncReader):
+class AsyncModel(BaseLLM, ABC):
     """All that can be asked of a model without its weights. ``async with`` closes it.
 
     options  keywords of all requests, which their own go before
@@ -56,6 +60,25 @@ class AsyncModel(AsyncReader):
         self._compiling: ThreadPoolExecutor | None = ThreadPoolExecutor(1, "grammars")
 
     # -- where the weights are ---------------------------------------------------------------
+
+    @abstractmethod
+    async def queue(self, asked: Sequence[tuple[Request, int]]) -> Reader:
+        """Queue n samples of each request, all or none, for one reader of all, in this order.
+
+        The seeds are chosen, so that the caller knows what is asked of each: ``Request.samples``.
+        Raises InputError for what does not fit the model, QueueFullError where there is no room.
+        """
+
+    @abstractmethod
+    async def run_blocking(
+        self, function: Callable[Concatenate[LLM, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """What a function of an ``LLM`` returns or raises, called where the weights are.
+
+        It must be found by its name in its module: it, its arguments and its result may be
+        pickled. Others are served, and one is called at a time. When the task is cancelled, the
+        next thing that the function asks of the LLM raises.
+        """
 
     @abstractmethod
     def state(self) -> EngineState:
@@ -149,14 +172,27 @@ class AsyncModel(AsyncReader):
 
         return await self.generate(prompt, **rule_apart(settings))
 
-    async def revise(
-        self, prompt: Prompt = "", draft: Prompt | None = None, **how: Any
-    ) -> "Revised":
-        """As ``LLM.revise``; one at a time, and others are served meanwhile.
+    revise = blocking(LLM.revise)
 
-        how: its keywords but progress and stopped; a filler must be where the weights are
-        """
-        return await self.aside(_revise, prompt, draft, how)
+    # -- reading -----------------------------------------------------------------------------
+
+    embed = asking(LLM.embed, embedding)
+    score = asking(LLM.score, scores)
+    likelihood = asking(LLM.likelihood, likelihood)
+    logits = blocking(LLM.logits)
+    fill = blocking(LLM.fill)
+    pseudo_likelihood = blocking(LLM.pseudo_likelihood)
+
+    async def score_each(
+        self, pairs: "Iterable[Pair]", *, special: bool = False, adapter: str = ""
+    ) -> "AsyncIterator[Likelihood]":
+        """As ``LLM.score_each``; the pairs are taken in a thread."""
+        parts = scores_of_each(self, pairs, special=special, adapter=adapter)
+        while (part := await asyncio.to_thread(next, parts, None)) is not None:
+            for found in await ask_in_tasks(self.queue, part):
+                yield found
+
+    # -- requests ----------------------------------------------------------------------------
 
     def parse(self, given: Mapping[str, Any], *, traced: bool = False) -> Options:
         """The options of a request with those of all. InputError for one that cannot be.
@@ -216,7 +252,7 @@ class AsyncModel(AsyncReader):
 
     async def _infilled(self, prompts: Sequence[Prompt], options: Options) -> Generations:
         """Texts before a suffix, chosen where the weights are: they have ended."""
-        texts = await self.aside(_infill, prompts, options)
+        texts = await self.run_blocking(_infill, prompts, options)
         for text in texts:
             text.belongs_to(self.model)
         return Generations(NoReader(), texts)
@@ -257,7 +293,3 @@ class AsyncModel(AsyncReader):
 
 def _infill(llm: LLM, prompts: Sequence[Prompt], options: Options) -> list[Generation]:
     return [text for prompt in prompts for text in llm.start(prompt, options)]
-
-
-def _revise(llm: LLM, prompt: Prompt, draft: Prompt | None, how: Mapping[str, Any]) -> "Revised":
-    return llm.revise(prompt, draft, **how)

@@ -67,7 +67,7 @@ class Guests:
 
     def __init__(self, model: LoadedModel, engine: AsyncEngine) -> None:
         self._model, self._engine = model, engine
-        self._thread = ThreadPoolExecutor(1, "aside")
+        self._thread, self._closed = ThreadPoolExecutor(1, "run blocking"), False
 
     async def call(
         self, function: Callable[[LLM], T], ended: Callable[[], object] = lambda: None
@@ -76,6 +76,8 @@ class Guests:
 
         ended: called in any thread when the function uses nothing any more
         """
+        if self._closed:
+            raise CutawayError("the engine is closed and takes no more requests")
         unwanted = Flag()
         asked = self._thread.submit(function, self.guest(unwanted))
         asked.add_done_callback(lambda _: ended())
@@ -90,4 +92,5 @@ class Guests:
 
     def close(self) -> None:
         """Take no more; does not wait for the one that is there."""
+        self._closed = True
         self._thread.shutdown(wait=False, cancel_futures=True)

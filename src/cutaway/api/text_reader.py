@@ -17,6 +17,7 @@ from cutaway.engine import Engine, Row, Score, ScoreBidirectional
 from cutaway.errors import InputError
 from cutaway.requests.base import Message
 from cutaway.requests.prompts import Prompt
+from cutaway.requests.reading import ask
 from cutaway.requests.stream import LogitsReader
 from cutaway.requests.sync_llm import SyncLLM
 
@@ -132,11 +133,10 @@ class TextReader(SyncLLM):
         The log-probabilities are those of ``generate`` with prompt_logprobs, to the bit. Raises
         InputError for an empty answer, TooLongError where prompt and answer do not fit.
         """
-        from cutaway.methods.scoring import answers_of, score
+        from cutaway.methods.scoring import scores
 
-        return score(
-            self.owner, answers_of(self, prompt, answers, special=special, adapter=adapter)
-        )
+        asked = scores(self, prompt, answers, special=special, adapter=adapter)
+        return ask(self.owner, asked)
 
     def score_each(
         self, pairs: "Iterable[Pair]", *, special: bool = False, adapter: str = ""
@@ -146,10 +146,10 @@ class TextReader(SyncLLM):
         Some hundred are read ahead. Those that begin alike are computed once where they follow each
         other.
         """
-        from cutaway.methods.scoring import parts_of, score
+        from cutaway.methods.scoring import scores_of_each
 
-        for part in parts_of(self, pairs, special=special, adapter=adapter):
-            yield from score(self.owner, part)
+        for part in scores_of_each(self, pairs, special=special, adapter=adapter):
+            yield from ask(self.owner, part)
 
     def likelihood(
         self,
@@ -169,12 +169,13 @@ class TextReader(SyncLLM):
         before: tokens in front of the first that a window scores, from the second window on
         progress: called with what is done, how many tokens, and of how many
         """
-        from cutaway.methods.scoring import joined, score, windows_of
+        from cutaway.methods.scoring import likelihood
 
-        asked = windows_of(
-            self, text, window=window, before=before, special=special, adapter=adapter
-        )
-        return joined(score(self.owner, asked, progress))
+        asked = likelihood(
+            self, text, window=window, before=before, special=special, adapter=adapter,
+            progress=progress,
+        )  # fmt: skip
+        return ask(self.owner, asked)
 
     def fill(
         self,
@@ -229,13 +230,12 @@ class TextReader(SyncLLM):
         truncate: cut a text that is longer than the model reads, which is else an InputError
         adapter: the name of a loaded adapter, as for generate
         """
-        from cutaway.methods.embedding import Embedder, embed
+        from cutaway.methods.embedding import embedding
 
-        asked = Embedder(
-            self, texts, pooling=pooling, normalize=normalize, dimensions=dimensions,
-            truncate=truncate, adapter=adapter,
-        )  # fmt: skip
-        return embed(self.owner, asked)
+        asked = embedding(
+            self, texts, pooling, normalize, dimensions, truncate=truncate, adapter=adapter
+        )
+        return ask(self.owner, asked)
 
     def head(self, hidden: NDArray[np.float32], *, adapter: str = "") -> Logits:
         """The logits that rows (R, hidden) would have if they were the last layer's: (R, vocab)."""

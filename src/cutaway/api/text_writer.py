@@ -182,6 +182,7 @@ class TextWriter(TextReader):
 
     def revise(
         self,
+        /,
         prompt: Prompt = "",
         draft: Prompt | None = None,
         *,

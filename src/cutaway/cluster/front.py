@@ -60,7 +60,7 @@ class ClusterLLM(AsyncModel):
         await reader.begin()
         return FrontReader(reader)
 
-    async def aside(
+    async def run_blocking(
         self, function: Callable[Concatenate[LLM, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """See ``AsyncModel``; where a replica is lost, another runs it."""
@@ -68,7 +68,7 @@ class ClusterLLM(AsyncModel):
         while True:
             self._check_open()
             try:
-                return await self.exchange.replicas.aside(function, *args, **kwargs)
+                return await self.exchange.replicas.run_blocking(function, *args, **kwargs)
             except ReplicaLostError as error:
                 tries += 1
                 if tries > MOST_TRIES:

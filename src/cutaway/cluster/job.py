@@ -47,7 +47,7 @@ class Replicas(Protocol):
         """
         ...
 
-    async def aside(self, function: Callable[..., T], *args: Any) -> T:
+    async def run_blocking(self, function: Callable[..., T], *args: Any) -> T:
         """What ``function(llm, *args)`` returns or raises at one of the replicas."""
         ...
 

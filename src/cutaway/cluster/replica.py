@@ -64,10 +64,10 @@ class Replica:
             raise ReplicaLostError(f"replica {self.name} is leaving, or lost its Front")
         await front.write(job, reader)
 
-    async def aside(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+    async def run_blocking(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """What ``function(llm, *args)`` returns or raises, between two steps of all others."""
         with self._unless_leaving():
-            return await self.llm.aside(function, *args, **kwargs)
+            return await self.llm.run_blocking(function, *args, **kwargs)
 
     @contextmanager
     def _unless_leaving(self) -> Iterator[None]:

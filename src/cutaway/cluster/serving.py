@@ -57,9 +57,9 @@ class ReplicaActor:
             self._came.append((monotonic(), read_prompt(request, n, attention).keys))
         await self._replica.write(job)
 
-    async def aside(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+    async def run_blocking(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """See ``Replica``."""
-        return await self._replica.aside(function, *args, **kwargs)
+        return await self._replica.run_blocking(function, *args, **kwargs)
 
     async def check_health(self) -> None:
         """Ray ends a replica for which this fails."""
@@ -131,9 +131,9 @@ class RayReplicas:
         """See ``Replicas``."""
         await _result(self._handle.write.remote(job))
 
-    async def aside(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+    async def run_blocking(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """See ``Replicas``."""
-        answer: T = await _result(self._handle.aside.remote(function, *args, **kwargs))
+        answer: T = await _result(self._handle.run_blocking.remote(function, *args, **kwargs))
         return answer
 
 

@@ -18,16 +18,15 @@ from cutaway.compute.model import POOLINGS
 from cutaway.engine import Embed, Embedded, Event, Request
 from cutaway.errors import InputError, TooLongError
 from cutaway.requests.base import limits_of
-from cutaway.requests.owner import EndListener, EngineOwner
+from cutaway.requests.owner import EndListener
 from cutaway.requests.prompts import check_prompt, one_or_many
-from cutaway.requests.reading import each_ended
+from cutaway.requests.reading import Question
 from cutaway.sampling import SamplingParams
 
 if TYPE_CHECKING:
     from cutaway.requests.base import BaseLLM
 
 Array = NDArray[np.float32]
-_AT_ONCE = 256  # texts in the engine: one step takes as many as have room in it
 
 
 @dataclass(frozen=True)
@@ -111,9 +110,9 @@ class Embedder:
         parts = {**_parts(self.pooling), "adapter": self._adapter}
         return (Request(**{**parts, "prompt_token_ids": ids}) for ids in self.texts)
 
-    def found(self, vectors: Sequence[NDArray[np.float64]]) -> Embeddings:
-        """The answer, of what came from the engine for each text."""
-        each = [self._shaped(vector[: self.dimensions]) for vector in vectors]
+    def found(self, readers: "Sequence[VectorReader]") -> Embeddings:
+        """The answer, of a reader of each text."""
+        each = [self._shaped(reader.vector()[: self.dimensions]) for reader in readers]
         return Embeddings(
             np.array(each, np.float32), tuple(map(len, self.texts)), self.pooling,
             bool(self.normalize), self._says, tuple(self.truncated),
@@ -190,8 +189,19 @@ class VectorReader(EndListener):
         return self._vector
 
 
-def embed(owner: EngineOwner, asked: Embedder) -> Embeddings:
-    """Compute them beside whatever else runs."""
-    jobs = ((request, VectorReader()) for request in asked.requests)
-    found = {i: one.vector() for i, one in each_ended(owner, jobs, most=_AT_ONCE)}
-    return asked.found([found[i] for i in range(len(asked.texts))])
+def embedding(
+    llm: "BaseLLM",
+    texts: Any,
+    pooling: str | None = None,
+    normalize: bool | None = None,
+    dimensions: int | None = None,
+    *,
+    truncate: bool = False,
+    adapter: str = "",
+) -> Question[VectorReader, Embeddings]:
+    """See ``LLM.embed``."""
+    asked = Embedder(
+        llm, texts, pooling=pooling, normalize=normalize, dimensions=dimensions,
+        truncate=truncate, adapter=adapter,
+    )  # fmt: skip
+    return Question(asked.requests, VectorReader, asked.found)

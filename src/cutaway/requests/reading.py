@@ -6,8 +6,9 @@ Knows how many run at once, for a thread that waits and for tasks. Refuses to kn
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
+from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from cutaway.engine import Request
 from cutaway.requests.owner import EndListener, EngineOwner
@@ -18,10 +19,46 @@ if TYPE_CHECKING:
     Queue = Callable[[Sequence[tuple[Request, int]]], Awaitable[Reader]]
 
 _MOST = 16  # texts at once, whose logits are held
+_AT_ONCE = 256  # texts of a question: one step takes as many as have room in it
 _TOGETHER, _PARTS = 32, 4  # of one request among others: texts that are queued together, and parts
 
 
+T = TypeVar("T")
 R = TypeVar("R", bound=EndListener)
+
+
+@dataclass(frozen=True)
+class Question(Generic[R, T]):
+    """Texts that are read, and what is found of them.
+
+    requests  of the engine; reader: makes a reader for each
+    found     the answer, of all readers at their ends
+    told      called now and then with all readers
+    """
+
+    requests: Iterable[Request]
+    reader: Callable[[], R]
+    found: Callable[[Sequence[R]], T]
+    told: Callable[[Sequence[R]], object] = bool
+
+
+def ask(owner: EngineOwner, question: Question[R, T]) -> T:
+    """The answer, computed beside whatever else runs."""
+    jobs = [(request, question.reader()) for request in question.requests]
+    readers = [reader for _, reader in jobs]
+
+    def told() -> bool:
+        question.told(readers)
+        return False
+
+    for _ in each_ended(owner, jobs, told, _AT_ONCE):
+        pass
+    return question.found(readers)
+
+
+async def ask_in_tasks(queue: "Queue", question: Question[R, T]) -> T:
+    """As ``ask``, for a task of an event loop."""
+    return question.found(await read_all(queue, question.requests, question.reader, question.told))
 
 
 def each_ended(
@@ -55,25 +92,33 @@ def each_ended(
             stack.close()
 
 
-async def read_all(queue: "Queue", requests: Iterable[Request], make: Callable[[], R]) -> list[R]:
-    """A reader of each request, when all have ended; a part after the other, so that others come
-    between."""
-    room = asyncio.Semaphore(_PARTS)
+async def read_all(
+    queue: "Queue",
+    requests: Iterable[Request],
+    make: Callable[[], R],
+    told: Callable[[Sequence[R]], object] = bool,
+) -> list[R]:
+    """A reader of each request, when all have ended; told: called with them when events came.
 
-    async def read(some: Sequence[Request]) -> list[R]:
-        readers = [make() for _ in some]
+    They are queued in parts, so that other requests come between.
+    """
+    room = asyncio.Semaphore(_PARTS)
+    each = [*requests]
+    readers = [make() for _ in each]
+
+    async def read(first: int) -> None:
+        part = [(request, 1) for request in each[first : first + _TOGETHER]]
         async with room:
-            with closing(await queue([(request, 1) for request in some])) as reader:
+            with closing(await queue(part)) as reader:
                 while events := await reader.read():
                     for one in events:
-                        readers[one.which].receive(one.event)
-        return readers
+                        readers[first + one.which].receive(one.event)
+                    told(readers)
 
-    each = [*requests]
-    parts = [each[i : i + _TOGETHER] for i in range(0, len(each), _TOGETHER)]
-    tasks = [asyncio.ensure_future(read(part)) for part in parts]
+    tasks = [asyncio.ensure_future(read(i)) for i in range(0, len(each), _TOGETHER)]
     try:
-        return [reader for part in await asyncio.gather(*tasks) for reader in part]
+        await asyncio.gather(*tasks)
+        return readers
     finally:
         for task in tasks:
             task.cancel()

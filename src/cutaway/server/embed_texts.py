@@ -32,7 +32,7 @@ async def embed_texts(
         request, model, partial(_read, texts=texts, field=field, how=how), VectorReader,
         said=[*texts], length=sum(map(len, texts)), user=user,
     )  # fmt: skip
-    return asked.found([reader.vector() for reader in readers])
+    return asked.found(readers)
 
 
 def _read(

@@ -32,7 +32,7 @@ async def run_exclusive(
     if service.draining:
         raise ApiError(503, "the server is stopping: ask another", code="stopping")
     adapter = service.names.adapter(model)
-    doing = service.llm.aside(_under, adapter, function, args, kwargs)
+    doing = service.llm.run_blocking(_under, adapter, function, args, kwargs)
     return await cancel_on_disconnect(request.receive, doing)
 
 

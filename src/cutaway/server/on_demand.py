@@ -131,7 +131,7 @@ class OnDemandLLM(AsyncModel):
             raise
         return HeldReader(reader, self.slot.done, load_s)
 
-    async def aside(
+    async def run_blocking(
         self, function: Callable[Concatenate[LLM, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """See ``AsyncModel``; as for ``queue``."""

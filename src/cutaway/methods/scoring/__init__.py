@@ -11,14 +11,14 @@ from cutaway.base.checks import check_int, shown
 from cutaway.errors import InputError
 from cutaway.methods.scoring.cutting import Cut, Cutter, windows
 from cutaway.methods.scoring.likelihood import Likelihood, LookUpReader, Scorer, joined
-from cutaway.requests.owner import EngineOwner
 from cutaway.requests.prompts import Prompt
-from cutaway.requests.reading import each_ended
+from cutaway.requests.reading import Question
 
 if TYPE_CHECKING:
     from cutaway.requests.base import BaseLLM
 
     Progress = Callable[[str, int, int], object]
+    Scores = Question[LookUpReader, list[Likelihood]]
 
 __all__ = [
     "Cut",
@@ -27,21 +27,25 @@ __all__ = [
     "LookUpReader",
     "Pair",
     "Scorer",
-    "answers_of",
-    "joined",
-    "parts_of",
-    "score",
+    "likelihood",
+    "scores",
+    "scores_of_each",
     "windows",
-    "windows_of",
 ]
 
 Pair = tuple[Prompt, Prompt]
-_AT_ONCE = 256  # texts in the engine: one step takes as many as have room in it
 _CHUNK = 512  # pairs of many that are read ahead
 
 
-def answers_of(llm: "BaseLLM", prompt: Any, answers: Any, *, special: bool, adapter: str) -> Scorer:
-    """The answers of one prompt. InputError where one cannot be scored."""
+def scores(
+    llm: "BaseLLM",
+    prompt: Prompt,
+    answers: Sequence[Prompt],
+    *,
+    special: bool = False,
+    adapter: str = "",
+) -> "Scores":
+    """See ``LLM.score``. InputError where an answer cannot be scored."""
     listed = isinstance(answers, Sequence) and not isinstance(answers, str | bytes)
     if not listed or not answers:
         raise InputError(
@@ -49,39 +53,37 @@ def answers_of(llm: "BaseLLM", prompt: Any, answers: Any, *, special: bool, adap
         )
     cutter = Cutter(llm, special=special, adapter=adapter)
     each = (cutter.pair(prompt, one, f"answers[{i}]") for i, one in enumerate(answers))
-    return Scorer(each, cutter.adapter)
+    return _question(Scorer(each, cutter.adapter))
 
 
-def windows_of(
-    llm: "BaseLLM", text: Any, *, window: int | None, before: int, special: bool, adapter: str
-) -> Scorer:
-    """The windows of a long text. InputError where it cannot be scored."""
+def likelihood(
+    llm: "BaseLLM",
+    text: Prompt,
+    *,
+    window: int | None = None,
+    before: int = 1,
+    special: bool = False,
+    adapter: str = "",
+    progress: "Progress | None" = None,
+) -> Question[LookUpReader, Likelihood]:
+    """See ``LLM.likelihood``. InputError where the text cannot be scored."""
     cutter = Cutter(llm, special=special, adapter=adapter)
     size = check_int("window", cutter.room if window is None else window, 1, cutter.room)
     each = windows(cutter.whole(text), size, check_int("before", before, 1, size))
-    return Scorer(each, cutter.adapter)
+    asked = Scorer(each, cutter.adapter)
+    total = sum(len(cut.answer) for cut in asked.cuts)
 
-
-def score(
-    owner: EngineOwner, asked: Scorer, progress: "Progress | None" = None
-) -> list[Likelihood]:
-    """Compute them beside whatever else runs. progress: see ``LLM.likelihood``."""
-    jobs = [(request, LookUpReader()) for request in asked.requests]
-    readers, total = [reader for _, reader in jobs], sum(len(cut.answer) for cut in asked.cuts)
-
-    def told() -> bool:
+    def told(readers: Sequence[LookUpReader]) -> None:
         if progress is not None:
             progress("scoring", sum(reader.found for reader in readers), total)
-        return False
 
-    for _ in each_ended(owner, jobs, told, _AT_ONCE):
-        pass
-    return asked.found(readers)
+    found = lambda readers: joined(asked.found(readers))  # noqa: E731
+    return Question(asked.requests, LookUpReader, found, told)
 
 
-def parts_of(
-    llm: "BaseLLM", pairs: Iterable[Pair], *, special: bool, adapter: str
-) -> Iterator[Scorer]:
+def scores_of_each(
+    llm: "BaseLLM", pairs: Iterable[Pair], *, special: bool = False, adapter: str = ""
+) -> "Iterator[Scores]":
     """Any number of prompts with an answer each, a part after the other; see ``LLM.score_each``."""
     cutter = Cutter(llm, special=special, adapter=adapter)
     try:
@@ -92,7 +94,11 @@ def parts_of(
         ) from None
     while some := [*islice(numbered, _CHUNK)]:
         each = (cutter.pair(*_two(i, one), f"pairs[{i}]: answer") for i, one in some)
-        yield Scorer(each, cutter.adapter)
+        yield _question(Scorer(each, cutter.adapter))
+
+
+def _question(asked: Scorer) -> "Scores":
+    return Question(asked.requests, LookUpReader, asked.found)
 
 
 def _two(index: int, pair: Any) -> Pair:
