@@ -179,19 +179,16 @@ CHAT = [
     ("messages", {"messages": [{"role": "user", "content": TOO_LONG}]}, openai.BadRequestError),
     ("messages", {"messages": []}, openai.BadRequestError),
     ("messages[0].role", {"messages": [{"role": "x", "content": ""}]}, openai.BadRequestError),
-    ("messages", {"messages": [{"role": "user", "content": [PICTURE]}]}, openai.BadRequestError),
-    (
-        "tools",
-        {"tools": [BAD_TOOL]},
-        openai.BadRequestError,
-    ),
+    ("messages[0].content[0]", {"messages": [{"role": "user", "content": [PICTURE]}]},
+     openai.BadRequestError),
+    ("tools[0].function.name", {"tools": [BAD_TOOL]}, openai.BadRequestError),
     ("tool_choice", {"tool_choice": "required"}, openai.BadRequestError),
     ("top_logprobs", {"top_logprobs": 2}, openai.BadRequestError),
     ("top_logprobs", {"logprobs": True, "top_logprobs": 1001}, openai.BadRequestError),
     ("top_logprobs", {"logprobs": True, "top_logprobs": -1}, openai.BadRequestError),
     ("max_tokens", {"max_tokens": 3, "max_completion_tokens": 4}, openai.BadRequestError),
     ("modalities", {"modalities": ["audio"]}, openai.BadRequestError),
-]
+]  # fmt: skip
 
 
 def check(caught, param):

@@ -1,4 +1,1 @@
-"""The HTTP face: an OpenAI-compatible server on the asynchronous engine.
-
-Knows HTTP, JSON and server-sent events. Refuses to know how tokens are computed.
-"""
+"""The HTTP server: the APIs of OpenAI, Anthropic and Ollama on the asynchronous engine."""

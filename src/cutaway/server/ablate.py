@@ -1,8 +1,4 @@
-"""``/v1/inside/ablate``: what a step would have said without each part of the text before it.
-
-Knows the request, and how long one may take. Refuses to know how it is found:
-``cutaway.lab.inside.ablate`` does.
-"""
+"""``/v1/inside/ablate``: a step of a text without each part of the text before it."""
 
 from fastapi import APIRouter, Request
 from pydantic import Field

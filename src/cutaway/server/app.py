@@ -1,7 +1,4 @@
-"""The ASGI application: endpoints and middleware around one model.
-
-Knows how the parts fit together. Refuses to know sockets and signals: http/process.py does.
-"""
+"""The ASGI application: endpoints and middleware around one model or several."""
 
 import asyncio
 from collections import OrderedDict

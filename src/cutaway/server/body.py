@@ -1,8 +1,4 @@
-"""What every request's body is, whoever's API it is of.
-
-null is as good as left out, and nothing unknown is passed over. Refuses to know which fields there
-are.
-"""
+"""The base of all request bodies: null means left out, and unknown fields are refused."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar

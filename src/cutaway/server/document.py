@@ -1,7 +1,6 @@
-"""The document at ``/openapi.json``: all requests and responses.
+"""The OpenAPI document at ``/openapi.json``.
 
-Knows what each status means, and the form of an error. Refuses to know endpoints: each declares its
-own responses with ``replies``, and those of the middleware, which all have, are added here.
+Each endpoint declares its own responses with ``replies``; the middleware's are added here.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

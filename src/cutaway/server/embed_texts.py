@@ -1,7 +1,4 @@
-"""Vectors of texts for whoever asks over HTTP, computed together with whatever else runs.
-
-Knows how many texts one request may have. Refuses to know forms.
-"""
+"""Embeds the texts of a request, batched with all other requests."""
 
 from collections.abc import Sequence
 from functools import partial

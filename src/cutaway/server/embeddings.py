@@ -1,8 +1,4 @@
-"""``/v1/embeddings``: vectors of texts.
-
-Knows the requests, and two encodings of a vector. Refuses to know how one is made: ``embed_texts``
-does.
-"""
+"""``/v1/embeddings``: vectors of texts."""
 
 import asyncio
 from base64 import b64encode

@@ -1,14 +1,11 @@
-"""The endpoints that generate text, whole or streamed.
-
-Refuses to know fields and the JSON of responses.
-"""
+"""The endpoints that generate text, whole or streamed."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from fastapi import APIRouter, Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
 from cutaway.errors import InputError
 from cutaway.requests.prompts import Prompt
@@ -18,10 +15,11 @@ from cutaway.server.anthropic.requests import CountRequest, MessagesRequest
 from cutaway.server.anthropic.schemas import InputTokens, MessageAnswered, MessageEvent
 from cutaway.server.document import FIELDS, WRITTEN, replies
 from cutaway.server.events import Events, EventStream, dumps
+from cutaway.server.http.disconnect import cancel_on_disconnect
 from cutaway.server.http.errors import MessagesError
 from cutaway.server.http.strict_json import StrictRoute
-from cutaway.server.job import AccessRecord, TextJob, cancel_on_disconnect
-from cutaway.server.models import service_of
+from cutaway.server.job import TextJob
+from cutaway.server.models import admit, service_of
 from cutaway.server.ollama import requests as ollama
 from cutaway.server.ollama.answers import ChatAnswer, GeneratedAnswer, nothing_asked
 from cutaway.server.ollama.fields import OllamaFields
@@ -111,7 +109,7 @@ async def count_tokens(body: CountRequest, request: Request) -> Response:
     counted: InputTokens = {
         "input_tokens": len(await cancel_on_disconnect(request.receive, reading))
     }
-    return Response(dumps(counted), media_type="application/json")
+    return JSONResponse(counted)
 
 
 _CHAT = replies(OllamaChat, *WRITTEN, events=OllamaChat, lines=True)
@@ -152,7 +150,7 @@ async def _ollama(
         await cancel_on_disconnect(request.receive, slot.use())
         keep()
         slot.done()
-    return Response(dumps(nothing_asked(body, service, reason)), media_type="application/json")
+    return JSONResponse(nothing_asked(body, service, reason))
 
 
 async def _answer(
@@ -166,9 +164,7 @@ async def _answer(
 
     begun: called when its texts are in the queue
     """
-    service = service_of(request, body.model)
-    access = request.state.access = AccessRecord(service.names.named(body.model), body.user)
-    access.prompt = body.said() if service.log_prompts else None
+    service, access = admit(request, body.model, body.user, body.said)
 
     async def start() -> TextJob:
         read = await prompts(service)

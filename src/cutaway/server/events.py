@@ -1,7 +1,4 @@
-"""Server-sent events: a response that grows while the client reads it.
-
-Knows the stream's format, keep-alive comments and disconnects. Refuses to know the events' JSON.
-"""
+"""Server-sent events: the stream of an answer, keep-alive comments, disconnects."""
 
 import asyncio
 import json
@@ -14,8 +11,9 @@ from starlette.types import Receive, Scope, Send
 
 from cutaway.engine import Ended, Step
 from cutaway.errors import CutawayError
+from cutaway.server.http.disconnect import cancel_on_disconnect
 from cutaway.server.http.errors import ApiError, of_text
-from cutaway.server.job import Progress, TextJob, cancel_on_disconnect
+from cutaway.server.job import Progress, TextJob
 
 _HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}  # or proxies would buffer
 

@@ -1,7 +1,4 @@
-"""What is asked of the model beside those who write, one at a time, while somebody waits for it.
-
-Refuses to know what is asked.
-"""
+"""Runs a function on the model beside running requests, one at a time."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -9,8 +6,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from fastapi import Request
 
 from cutaway.api.llm import LLM
-from cutaway.server.http.errors import ApiError
-from cutaway.server.job import cancel_on_disconnect
+from cutaway.server.http.disconnect import cancel_on_disconnect
 from cutaway.server.models import service_of
 
 P = ParamSpec("P")
@@ -29,8 +25,7 @@ async def run_exclusive(
     All of them may be pickled: the model may be in another process.
     """
     service = service_of(request, model)
-    if service.draining:
-        raise ApiError(503, "the server is stopping: ask another", code="stopping")
+    service.check_open()
     adapter = service.names.adapter(model)
     doing = service.llm.run_blocking(_under, adapter, function, args, kwargs)
     return await cancel_on_disconnect(request.receive, doing)

@@ -1,7 +1,4 @@
-"""``/v1/fill``: what may stand where a text has a mask.
-
-Knows the request, and how much one may ask for. Refuses to know how it is found: ``LLM.fill`` does.
-"""
+"""``/v1/fill``: candidates for the masks in a text."""
 
 from fastapi import APIRouter, Request
 from pydantic import Field

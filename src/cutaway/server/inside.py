@@ -1,8 +1,4 @@
-"""``/v1/inside``: attention, logit attribution and the lens of one step, beside other requests.
-
-Knows the request, its two forms of answer, and that nobody may wait for it any more. Refuses to
-know how any figure is computed: ``cutaway.lab.inside`` does.
-"""
+"""``/v1/inside``: attention, logit attribution and the lens of one step, beside other requests."""
 
 import asyncio
 import gzip

@@ -1,28 +1,16 @@
-"""A job: the texts of one request, read by one reader, and what is counted of them.
+"""A job: the texts of one request, read by one reader, and what is counted of them."""
 
-Knows clients that leave, and figures. Refuses to know the forms in which clients ask and are
-answered, and what one may ask for.
-"""
-
-import asyncio
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
-
-from starlette.requests import ClientDisconnect
-from starlette.types import Message, Receive
+from typing import Any, NamedTuple
+from weakref import WeakSet
 
 from cutaway.engine import Ended, Event, Pass, Route, Step
 from cutaway.requests.generation import Generation
 from cutaway.requests.generations import Generations
-from cutaway.server.http.metrics import RequestStats
+from cutaway.server.http.metrics import Metrics, RequestStats
 from cutaway.trace import TraceBuffer
-
-if TYPE_CHECKING:
-    from cutaway.server.service import Service
-
-T = TypeVar("T")
 
 _EARLY = ("aborted", "error")  # ends that no step makes
 
@@ -63,24 +51,27 @@ def _paired(events: Sequence[tuple[int, Event]], *, traced: bool) -> list[Progre
 class TextJob:
     """The texts of one request, for one reader; leaving its ``with`` block ends and counts them.
 
-    traces  of each text, where they were asked for
-    given   the keywords that the client gave
+    running  the jobs that have not ended, this one among them
+    traces   of each text, where they were asked for
+    given    the keywords that the client gave
     """
 
     def __init__(
         self,
-        service: "Service",
         texts: Generations,
         traces: list[TraceBuffer],
         access: AccessRecord,
-        given: Collection[str] = (),
+        metrics: Metrics,
+        running: "WeakSet[TextJob]",
+        *,
+        given: Collection[str],
     ) -> None:
         self.given = given
         self.texts: list[Generation] = texts.each
         self.traces, self.asked = traces, self.texts[0].watch.start
-        self._service, self._reader, self._access = service, texts, access
-        self._closed = False
-        service.jobs.add(self)
+        self._metrics, self._reader, self._access = metrics, texts, access
+        self._closed, self._running = False, running
+        running.add(self)
 
     @property
     def waits(self) -> bool:
@@ -119,15 +110,15 @@ class TextJob:
         if self._closed:
             return
         self._closed = True
-        self._service.jobs.discard(self)
+        self._running.discard(self)
         self._reader.close()
         figures = [self._figures(i, text) for i, text in enumerate(self.texts)]
         for one in figures:
-            self._service.metrics.finished(one)
+            self._metrics.finished(one)
         self._access.texts, self._access.route = figures, self.route
         self._access.load_s = self.load_s
         if self.route:
-            self._service.metrics.resumed(self.route.resumed, self.route.replayed)
+            self._metrics.resumed(self.route.resumed, self.route.replayed)
 
     def __enter__(self) -> "TextJob":
         return self
@@ -151,23 +142,3 @@ class TextJob:
             proposed=speculation.proposed,
             accepted=speculation.accepted,
         )
-
-
-async def cancel_on_disconnect(receive: Receive, work: Awaitable[T]) -> T:
-    """The result of ``work``; where the client hangs up first, it is cancelled, and
-    ClientDisconnect raised."""
-    doing, gone = asyncio.ensure_future(work), asyncio.ensure_future(_gone(receive))
-    try:
-        await asyncio.wait({doing, gone}, return_when=asyncio.FIRST_COMPLETED)
-        if not doing.done():
-            raise ClientDisconnect
-        return doing.result()
-    finally:
-        for task in (doing, gone):
-            task.cancel()
-        await asyncio.gather(doing, gone, return_exceptions=True)
-
-
-async def _gone(receive: Callable[[], Awaitable[Message]]) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

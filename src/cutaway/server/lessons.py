@@ -1,8 +1,4 @@
-"""The lessons of ``cutaway practice`` on the inside of a step, for the page.
-
-Knows which step is asked about, and keeps its lessons, since answers to them will follow. Refuses
-to know what is asked, and which answer is right.
-"""
+"""The lessons of ``cutaway practice`` on the inside of a step, kept until their answers come."""
 
 from collections import OrderedDict
 from typing import NamedTuple

@@ -1,12 +1,8 @@
-"""Models that come into memory when they are used, and go when others need the room.
+"""Loads models when they are used, and unloads them when others need the memory.
 
-Knows bytes, who uses which model, and who waits for one. Refuses to know what a model is, and how
-one is loaded.
-
-A model that is used stays. Where one must be loaded and there is no room, those that were asked for
-longest ago go, idle ones before all others; one that is to go takes no new uses, so that whoever
-waits waits only for uses that are there already. Loads begin in the order in which they were asked
-for.
+A model in use stays loaded. If another does not fit, the least recently used are unloaded, idle
+ones first; a model to be unloaded takes no new uses, so that the wait is only for uses that have
+begun. Models are loaded in the order in which they were first requested.
 """
 
 import asyncio

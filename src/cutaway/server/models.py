@@ -1,16 +1,13 @@
-"""The models that are served: which of them a request asks for, and what they are together.
+"""The models that are served, and which of them a request names."""
 
-Knows names. Refuses to know what a model does, and which of them is in memory: ``Service`` and
-``OnDemandLLM`` do.
-"""
-
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from fastapi import Request
 
 from cutaway.server.http.errors import ApiError
 from cutaway.server.http.metrics import several
-from cutaway.server.job import TextJob
+from cutaway.server.job import AccessRecord, TextJob
 from cutaway.server.service import Service
 
 
@@ -79,6 +76,21 @@ def models_of(request: Request) -> ServedModels:
     """Those of the server that got the request."""
     models: ServedModels = request.app.state.models
     return models
+
+
+def admit(
+    request: Request, name: str | None, user: str | None, said: Callable[[], Any]
+) -> tuple[Service, AccessRecord]:
+    """The model that a request names, and its record for the log; ApiError 503 at the server's end.
+
+    said: the prompt, which the log shows with --log-prompts
+    """
+    service = service_of(request, name)
+    service.check_open()
+    access = AccessRecord(service.names.named(name), user)
+    access.prompt = said() if service.log_prompts else None
+    request.state.access = access
+    return service, access
 
 
 def service_of(request: Request, name: str | None) -> Service:

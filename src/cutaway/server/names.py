@@ -1,7 +1,4 @@
-"""By which names requests may ask for a model: its own, and those of its adapters.
-
-Knows that no two may have one name. Refuses to know what is asked.
-"""
+"""The names by which requests may ask for a model: its own, and those of its adapters."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,4 @@
-"""OnDemandLLM: a model of this process whose weights come when they are used, and go again.
-
-Knows what must have ended before they go. Refuses to know which other models there are, and HTTP.
-"""
+"""OnDemandLLM: a model of this process whose weights are loaded when they are used."""
 
 import asyncio
 from collections.abc import Callable, Sequence

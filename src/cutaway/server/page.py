@@ -3,13 +3,12 @@
 from typing import Any
 
 from fastapi import APIRouter, Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import Message, Receive, Scope, Send
 
 from cutaway._version import __version__
 from cutaway.requests.keywords import fields_at
-from cutaway.server.events import dumps
 from cutaway.server.http.strict_json import StrictRoute
 from cutaway.server.models import models_of, service_of
 from cutaway.server.service import Service
@@ -54,7 +53,7 @@ async def about(request: Request, model: str | None = None) -> Response:
     models = [n for one in every for n in (one.names.first, *one.llm.model.adapters)]
     if len(models) > 1:
         answer["models"] = models
-    return Response(dumps(answer), media_type="application/json")
+    return JSONResponse(answer)
 
 
 def _canvas(service: Service) -> dict[str, Any] | None:

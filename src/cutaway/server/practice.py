@@ -1,7 +1,6 @@
 """``/page/practice``: the exercises of ``cutaway practice``, for the page.
 
-Knows their JSON, and when a solution may be sent. Refuses to know which answer is right, and who
-answered what before: each request carries its own start.
+Nothing is stored: each request carries its own start.
 """
 
 import asyncio
@@ -12,7 +11,7 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 from pydantic import Field
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
 from cutaway.base.checks import check_int
 from cutaway.errors import InputError
@@ -32,7 +31,6 @@ from cutaway.lab.practice import (
 )
 from cutaway.lab.practice.start import shortened
 from cutaway.server.body import Body
-from cutaway.server.events import dumps
 from cutaway.server.http.strict_json import StrictRoute
 from cutaway.server.inside import StepOfText
 from cutaway.server.lessons import Lessons, lesson_ways, lessons
@@ -160,7 +158,7 @@ async def _answer(make: Callable[[], Any]) -> Response:
 
 
 def _sent(document: Any) -> Response:
-    return Response(dumps(document), media_type="application/json")
+    return JSONResponse(document)
 
 
 @lru_cache(16)

@@ -1,8 +1,4 @@
-"""Texts that are read and not continued, for whoever asks over HTTP, beside whatever else runs.
-
-Knows that they are counted, and that their reading ends where the client leaves. Refuses to know
-what is read of them.
-"""
+"""Texts that are read and not continued, batched with all other requests."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
@@ -15,10 +11,9 @@ from cutaway.engine import Reader
 from cutaway.engine import Request as EngineRequest
 from cutaway.requests.owner import EndListener
 from cutaway.requests.reading import read_all
-from cutaway.server.http.errors import ApiError
+from cutaway.server.http.disconnect import cancel_on_disconnect
 from cutaway.server.http.metrics import RequestStats
-from cutaway.server.job import AccessRecord, cancel_on_disconnect
-from cutaway.server.models import service_of
+from cutaway.server.models import admit
 from cutaway.server.service import Service
 
 _LONG = 1 << 16  # characters, which take up to a second
@@ -50,12 +45,8 @@ async def prefill_texts(
 
     ask: reads the texts, in a thread; length: how many characters these are; said: for the log
     """
-    service = service_of(request, model)
-    access = request.state.access = AccessRecord(service.names.named(model), user)
+    service, access = admit(request, model, user, lambda: said)
     adapter = service.llm.adapter_hash(service.names.adapter(model))
-    access.prompt = said if service.log_prompts else None
-    if service.draining:
-        raise ApiError(503, "the server is stopping: ask another", code="stopping")
 
     async def queue(requests: Sequence[tuple[EngineRequest, int]]) -> Reader:
         queued = await service.llm.queue(requests)

@@ -1,7 +1,4 @@
-"""What the endpoints share: the model, its names, what is counted, and how much one may ask for.
-
-Refuses to know the forms in which clients ask and are answered.
-"""
+"""What the endpoints share: the model, its names, its metrics, and the limits of a request."""
 
 import asyncio
 from collections.abc import Iterable, Sequence
@@ -83,6 +80,11 @@ class Service:
             )  # fmt: skip
         return speculate
 
+    def check_open(self) -> None:
+        """ApiError 503 where the server is stopping."""
+        if self.draining:
+            raise ApiError(503, "the server is stopping: ask another", code="stopping")
+
     def check_length(self, text: str) -> None:
         """TooLongError for a text of more tokens than fit, without counting them."""
         self.llm.check_length(text)
@@ -123,8 +125,6 @@ class Service:
         given: the client's keywords; use: its tools; adapter: of the model that it names
         fill: a text may be as long as there is room, where nobody says how long
         """
-        if self.draining:
-            raise ApiError(503, "the server is stopping: ask another", code="stopping")
         options = await self.llm.tool_options(use, given) if use else {**given}
         if adapter:
             options["adapter"] = adapter
@@ -143,7 +143,7 @@ class Service:
         record = (lambda _: begin) if trace else None
         grammar = use.grammar if use else None
         texts = await self.llm.submit(prompts, parsed, grammar=grammar, record=record)
-        return TextJob(self, texts, traces, access, frozenset(given))
+        return TextJob(texts, traces, access, self.metrics, self.jobs, given=frozenset(given))
 
     def _parse(self, options: dict[str, Any], *, trace: bool) -> Options:
         self.check_interventions(options.get("interventions"))

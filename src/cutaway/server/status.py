@@ -4,10 +4,9 @@ from datetime import UTC, datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
 from cutaway.server.document import plain_replies, replies
-from cutaway.server.events import dumps
 from cutaway.server.http.errors import ApiError
 from cutaway.server.models import models_of, service_of
 from cutaway.server.service import Service
@@ -30,16 +29,14 @@ async def models(request: Request) -> Response:
         "object": "list", "data": each, "has_more": False, "first_id": each[0]["id"],
         "last_id": each[-1]["id"],
     }  # fmt: skip
-    return Response(dumps(answer), media_type="application/json")
+    return JSONResponse(answer)
 
 
 @router.get("/v1/models/{name:path}", responses=replies(ModelCard, 404))
 async def model(name: Name, request: Request) -> Response:
     """One of these names."""
     service = service_of(request, name)
-    return Response(
-        dumps(_model(service, service.names.named(name))), media_type="application/json"
-    )
+    return JSONResponse(_model(service, service.names.named(name)))
 
 
 def _model(service: Service, name: str) -> ModelCard:
@@ -68,7 +65,7 @@ async def health(request: Request) -> Response:
     if not models_of(request).alive:
         raise ApiError(503, "the engine has stopped; start the server again", code="engine_ended")
     answer: Health = {"status": "ok"}
-    return Response(dumps(answer), media_type="application/json")
+    return JSONResponse(answer)
 
 
 @router.get("/ready", responses=replies(Ready, 503))
@@ -78,7 +75,7 @@ async def ready(request: Request) -> Response:
     if here.draining or not here.alive:
         raise ApiError(503, "the server is stopping; use another one", code="stopping")
     answer: Ready = {"status": "ready"}
-    return Response(dumps(answer), media_type="application/json")
+    return JSONResponse(answer)
 
 
 @router.get("/metrics", responses=_METRICS)

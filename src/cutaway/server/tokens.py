@@ -5,15 +5,14 @@ from typing import Annotated, ClassVar
 
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
 from cutaway.errors import TooLongError
 from cutaway.server.body import Body, Unsupported, examples
 from cutaway.server.document import FIELDS, replies
-from cutaway.server.events import dumps
+from cutaway.server.http.disconnect import cancel_on_disconnect
 from cutaway.server.http.errors import ApiError
 from cutaway.server.http.strict_json import StrictRoute
-from cutaway.server.job import cancel_on_disconnect
 from cutaway.server.models import service_of
 from cutaway.server.openai.chat import Message
 from cutaway.server.service import Service
@@ -74,7 +73,7 @@ async def tokenize(body: TokenizeRequest, request: Request) -> Response:
     answer: Tokenized = {"tokens": ids, "count": len(ids), "max_model_len": service.room}
     if body.return_token_strs:
         answer["token_strs"] = [service.llm.tokenizer.token_name(i) for i in ids]
-    return Response(dumps(answer), media_type="application/json")
+    return JSONResponse(answer)
 
 
 def _ids(service: Service, body: TokenizeRequest) -> list[int]:
@@ -99,7 +98,7 @@ async def tokenizer_info(request: Request, query: Annotated[ModelNamed, Query()]
         "pad_token": None,
         "chat_template": template.source if template else None,
     }
-    return Response(dumps(answer), media_type="application/json")
+    return JSONResponse(answer)
 
 
 @router.post("/detokenize", responses=replies(Detokenized, *FIELDS))
@@ -110,4 +109,4 @@ async def detokenize(body: DetokenizeRequest, request: Request) -> Response:
         raise TooLongError(f"tokens has {len(body.tokens)} ids; at most {service.room} are read")
     text = await asyncio.to_thread(service.llm.detokenize, body.tokens, body.special)
     answer: Detokenized = {"prompt": text}
-    return Response(dumps(answer), media_type="application/json")
+    return JSONResponse(answer)

@@ -1,4 +1,1 @@
-"""Anthropic's forms: what a request may say, and how an answer looks, whole and streamed.
-
-Knows its words for what every endpoint does in the same way. Refuses to know connections.
-"""
+"""Anthropic's API: the fields of its requests, and its answers, whole and streamed."""

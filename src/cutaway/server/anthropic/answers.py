@@ -1,8 +1,4 @@
-"""The answers of ``/v1/messages``, whole and streamed.
-
-Knows what surrounds the content, the order of events, and Anthropic's words for ends. Refuses to
-know fields of requests.
-"""
+"""The answers of ``/v1/messages``, whole and streamed."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping

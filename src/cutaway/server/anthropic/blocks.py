@@ -1,8 +1,4 @@
-"""The blocks of which messages are made in Anthropic's form.
-
-Knows the fields of each kind, and which kinds cannot be read here. Refuses to know what templates
-make of them: ``conversation`` does.
-"""
+"""The content blocks of messages in Anthropic's requests."""
 
 from typing import Annotated, Any, ClassVar, Literal
 

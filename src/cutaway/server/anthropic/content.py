@@ -1,7 +1,4 @@
-"""The blocks of an answer in Anthropic's form, and the events by which they grow.
-
-Knows the blocks' forms. Refuses to know steps, and what surrounds the content.
-"""
+"""The content blocks of an answer in Anthropic's form, and the events that stream them."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any, cast

@@ -1,8 +1,4 @@
-"""The conversation of a request in Anthropic's form, and the same as chat templates take it.
-
-Knows where blocks belong: results before what a user says with them, calls in who made them.
-Refuses to know sampling.
-"""
+"""The conversation of an Anthropic request, and the same as messages for a chat template."""
 
 import json
 from collections.abc import Iterator, Sequence

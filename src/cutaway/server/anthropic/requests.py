@@ -1,7 +1,4 @@
-"""The requests of ``/v1/messages`` and ``/v1/messages/count_tokens``.
-
-Knows their fields. Refuses to know how conversations are written down (``conversation``).
-"""
+"""The requests of ``/v1/messages`` and ``/v1/messages/count_tokens``."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar

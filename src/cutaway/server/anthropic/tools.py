@@ -1,7 +1,4 @@
-"""Tools in requests of Anthropic's form.
-
-Knows its fields. Refuses to know how a model writes a call: ``text.tools`` does.
-"""
+"""Tools in Anthropic's requests."""
 
 from typing import Annotated, Any, ClassVar, Literal
 

@@ -1,4 +1,1 @@
-"""HTTP itself: who may ask, limits of bodies and time, refusals, the process, the log, the metrics.
-
-Refuses to know the forms in which clients ask, and how tokens are made.
-"""
+"""HTTP itself: access, limits of size and time, errors, the process, the log, the metrics."""

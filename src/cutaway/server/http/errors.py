@@ -1,7 +1,4 @@
-"""Errors that are answered to a client: an HTTP status, and an object in the form of who asks.
-
-Knows which paths are of which form. Refuses to know what may fail there.
-"""
+"""Error responses: an HTTP status, and an object in the form of the path's API."""
 
 import json
 import re

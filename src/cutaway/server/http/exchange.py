@@ -1,7 +1,4 @@
-"""One HTTP request and its response, with limits on the body's size and on how long each may take.
-
-Knows ASGI's messages and timeouts. Refuses to know who may send requests, and what they ask for.
-"""
+"""One HTTP request and its response, with limits on the body's size and on how long each takes."""
 
 import asyncio
 import zlib

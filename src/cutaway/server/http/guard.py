@@ -1,7 +1,4 @@
-"""Middleware around the whole application: who may send requests, limits, request ids, failures.
-
-Knows host names, the API key and limits. Refuses to know paths, except which of them need no key.
-"""
+"""Middleware around the whole application: access, limits, request ids, failures."""
 
 import hmac
 import logging

@@ -1,7 +1,6 @@
 """Prometheus metrics: how busy the engine is, and how every sequence ended.
 
-Knows names, labels and buckets. Refuses to know requests: it gets numbers, not texts. A process
-may have several ``Metrics``, each with its own registry.
+A process may have several ``Metrics``, each with its own registry.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping

@@ -1,7 +1,4 @@
-"""What is wrong with a request's fields: one sentence about the first problem.
-
-Knows pydantic's errors. Refuses to know which fields exist: the route's own model says.
-"""
+"""What is wrong with a request's fields: one sentence about the first problem."""
 
 import json
 import re

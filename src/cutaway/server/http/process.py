@@ -1,8 +1,4 @@
-"""A serving process: its signals, its end in stages, and what it does when connections run out.
-
-Knows signals and uvicorn. Refuses to know what is served: callbacks say when requests are answered,
-when no more are accepted, and when running answers must end.
-"""
+"""The serving process: signals, shutdown in stages, and running out of connections."""
 
 import asyncio
 import logging

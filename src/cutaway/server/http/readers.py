@@ -1,7 +1,4 @@
-"""Metrics that are read where they are, whenever somebody asks: what an engine and replicas do.
-
-Knows names and labels. Refuses to know what is counted: metrics.py does.
-"""
+"""Metrics that are read at each scrape: the state of the engine and of replicas."""
 
 from collections.abc import Callable, Iterator, Mapping
 

@@ -1,7 +1,4 @@
-"""Exception handlers: every failure as a response in the form of who asks.
-
-Knows which status belongs to which exception; ``problems`` explains what is wrong with a field.
-"""
+"""Exception handlers: the error response of each exception."""
 
 import logging
 import re

@@ -1,7 +1,4 @@
-"""Requests whose body is strict JSON, and routes that take nothing else.
-
-Knows FastAPI's route and the content type. Refuses to know what a request means.
-"""
+"""Requests whose body is strict JSON, and routes that take nothing else."""
 
 import asyncio
 import re

@@ -1,4 +1,1 @@
-"""Ollama's forms: what a request may say, and how an answer looks, whole and line by line.
-
-Knows its words for what every endpoint does in the same way. Refuses to know connections.
-"""
+"""Ollama's API: the fields of its requests, and its answers, whole and line by line."""

@@ -1,7 +1,4 @@
-"""The answers of ``/api/chat`` and ``/api/generate``, whole and line by line.
-
-Knows Ollama's names for what is written and measured. Refuses to know fields of requests.
-"""
+"""The answers of ``/api/chat`` and ``/api/generate``, whole and line by line."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime

@@ -5,7 +5,7 @@ from time import perf_counter
 
 from fastapi import APIRouter, Request
 from pydantic import Field
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
 from cutaway.server.body import Body, Texts, examples
 from cutaway.server.document import TEXT, replies
@@ -71,4 +71,4 @@ async def embedding(body: EmbeddingRequest, request: Request) -> Response:
     found = await embed_texts(request, body.model, [body.prompt], "prompt", truncate=True)
     keep()
     answer: OllamaVector = {"embedding": numbers_of(found)[0]}
-    return Response(dumps(answer), media_type="application/json")
+    return JSONResponse(answer)

@@ -1,8 +1,4 @@
-"""The fields that Ollama's requests for text share, and its options.
-
-Knows its names for settings, and which of them ask for nothing here. Refuses to know which values
-are in range: the rooms they belong to check that.
-"""
+"""The fields that Ollama's requests for text share, and its options."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal

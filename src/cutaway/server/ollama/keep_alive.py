@@ -1,7 +1,4 @@
-"""``keep_alive``: how long a model stays which nobody uses, in Ollama's form.
-
-Refuses to know where it stays, and who uses it.
-"""
+"""``keep_alive``: how long an idle model stays loaded, in Ollama's form."""
 
 import re
 from collections.abc import Callable

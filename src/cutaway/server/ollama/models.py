@@ -6,13 +6,12 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 from pydantic import Field
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
 from cutaway._version import __version__
 from cutaway.api.async_model import AsyncModel
 from cutaway.server.body import Body, examples
 from cutaway.server.document import FIELDS, replies
-from cutaway.server.events import dumps
 from cutaway.server.http.strict_json import StrictRoute
 from cutaway.server.models import models_of, service_of
 from cutaway.server.ollama.answers import when
@@ -52,7 +51,7 @@ async def tags(request: Request) -> Response:
     """The names that requests may use for a model, in Ollama's form."""
     each = [_model(one, name) for one in models_of(request).services for name in one.names.every]
     answer: OllamaTags = {"models": each}
-    return Response(dumps(answer), media_type="application/json")
+    return JSONResponse(answer)
 
 
 @router.get("/api/ps", responses=replies(OllamaProcesses))
@@ -61,14 +60,14 @@ async def processes(request: Request) -> Response:
     services = models_of(request).services
     here = [one for one in services if one.slot is None or one.slot.state == "loaded"]
     answer: OllamaProcesses = {"models": [_running(service) for service in here]}
-    return Response(dumps(answer), media_type="application/json")
+    return JSONResponse(answer)
 
 
 @router.get("/api/version", responses=replies(OllamaVersion))
 async def version() -> Response:
     """Which release of Ollama has this API."""
     answer: OllamaVersion = {"version": _OLLAMA, "cutaway": __version__}
-    return Response(dumps(answer), media_type="application/json")
+    return JSONResponse(answer)
 
 
 @router.post("/api/show", responses=replies(OllamaShown, *FIELDS))
@@ -87,7 +86,7 @@ async def show(body: ShowRequest, request: Request) -> Response:
         "capabilities": _capabilities(llm),
         "modified_at": when(service.created),
     }
-    return Response(dumps(answer), media_type="application/json")
+    return JSONResponse(answer)
 
 
 def _modelfile(service: Service, name: str) -> str:

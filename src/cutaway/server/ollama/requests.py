@@ -1,7 +1,4 @@
-"""The requests of ``/api/generate`` and ``/api/chat``.
-
-Knows their fields, and what a model reads of them. Refuses to know settings (``fields``).
-"""
+"""The requests of ``/api/generate`` and ``/api/chat``."""
 
 import json
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,1 @@
-"""OpenAI's forms: what a request may say, and how an answer looks, whole and streamed.
-
-Refuses to know connections.
-"""
+"""OpenAI's API: the fields of its requests, and its answers, whole and streamed."""

@@ -1,8 +1,4 @@
-"""The texts of a job as OpenAI's ``choices``, whole or streamed.
-
-Knows what both kinds of completion have in common. Refuses to know how a text looks inside a
-choice: completions.py and chat.py do.
-"""
+"""The texts of a job as OpenAI's ``choices``, whole or streamed."""
 
 from collections.abc import Iterable, Iterator
 from functools import cached_property

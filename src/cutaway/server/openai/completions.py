@@ -1,7 +1,4 @@
-"""``/v1/completions``: a text is continued, as OpenAI's first interface had it.
-
-Knows this endpoint's fields and its two forms of answer, whole and streamed.
-"""
+"""``/v1/completions``: the fields of its requests, and its answers, whole and streamed."""
 
 from typing import Annotated, Any, ClassVar, Literal
 

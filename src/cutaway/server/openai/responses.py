@@ -1,7 +1,4 @@
-"""The answers of ``/v1/responses``, whole and streamed.
-
-Knows what surrounds the output, and the order of events. Refuses to know fields of requests.
-"""
+"""The answers of ``/v1/responses``, whole and streamed."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,7 +1,4 @@
-"""The output of ``/v1/responses``: messages and calls, and the events by which they grow.
-
-Knows the items' forms. Refuses to know steps, and what surrounds the output.
-"""
+"""The output items of ``/v1/responses``, and the events that stream them."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any, cast

@@ -1,8 +1,4 @@
-"""The requests of ``/v1/responses``.
-
-Knows this endpoint's fields. Refuses to know how conversations are written down
-(``responses_input``), and anything that would have to be kept: nothing is.
-"""
+"""The requests of ``/v1/responses``. Nothing is stored: each has the whole conversation."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Literal

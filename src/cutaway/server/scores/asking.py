@@ -1,7 +1,4 @@
-"""What a model that answers is asked, in its own chat template, and how its answers begin and end.
-
-Refuses to know what the question is for.
-"""
+"""The prompt of a question in the model's chat template, and how its answers begin and end."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Cosines of texts' vectors, for whoever asks over HTTP. Refuses to know forms."""
+"""Cosines of texts' vectors."""
 
 import re
 from collections.abc import Callable, Sequence

@@ -1,19 +1,18 @@
-"""``/v1/decisions``, as OpenAI has it: questions about a text, and how likely each answer is.
+"""``/v1/decisions``, OpenAI's: questions about a text, and the probability of each answer.
 
-Knows the answer's form, and that an answer is whole: all its tokens and the end of the model's
-turn, among the answers that the question allows. Refuses to know how likelihoods are computed.
+An answer is whole: all its tokens and the end of the model's turn, among the answers that the
+question allows.
 """
 
 from collections.abc import Iterator
 from math import fsum
 
 from fastapi import APIRouter, Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
 from cutaway.api.async_model import AsyncModel
 from cutaway.methods.scoring import Cut, Cutter
 from cutaway.server.document import TEXT, replies
-from cutaway.server.events import dumps
 from cutaway.server.http.strict_json import StrictRoute
 from cutaway.server.models import service_of
 from cutaway.server.scores.asking import ends_of, lead_of, prompt_of
@@ -70,7 +69,7 @@ async def decisions(body: DecisionsRequest, request: Request) -> Response:
             "system_fingerprint": service.names.fingerprint(body.model),
         },
     }
-    return Response(dumps(answer), media_type="application/json")
+    return JSONResponse(answer)
 
 
 def _check(body: DecisionsRequest) -> int:

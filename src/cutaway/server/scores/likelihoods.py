@@ -1,7 +1,4 @@
-"""How likely given answers are, for whoever asks over HTTP, and each among all of them.
-
-Knows how much one request may ask for. Refuses to know forms, and what prompts say.
-"""
+"""The likelihoods of given answers, and the probability of each among all of them."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

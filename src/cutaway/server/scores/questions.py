@@ -1,7 +1,4 @@
-"""The request of ``/v1/decisions``: questions about a text or a conversation, and how they are put.
-
-Knows the request, and which answers a question may have. Refuses to know how answers are scored.
-"""
+"""The requests of ``/v1/decisions``: questions about a text or a conversation."""
 
 import json
 from collections.abc import Mapping, Sequence

@@ -1,8 +1,4 @@
-"""``/v1/rerank``, in the form of Jina and Cohere: documents in the order of their relevance.
-
-Knows the request, its answer, and what a model is asked of each document. Refuses to know how
-answers are scored and vectors are made.
-"""
+"""``/v1/rerank``, in the form of Jina and Cohere: documents in the order of their relevance."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -10,13 +6,12 @@ from typing import Any, ClassVar, Literal
 
 from fastapi import APIRouter, Request
 from pydantic import Field
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
 from cutaway.api.async_model import AsyncModel
 from cutaway.methods.scoring import Cut, Cutter
 from cutaway.server.body import Body, Unsupported, examples
 from cutaway.server.document import TEXT, replies
-from cutaway.server.events import dumps
 from cutaway.server.http.errors import ApiError
 from cutaway.server.http.strict_json import StrictRoute
 from cutaway.server.models import service_of
@@ -161,7 +156,7 @@ async def _ranked(body: RerankRequest, request: Request) -> Response:
         "system_fingerprint": service.names.fingerprint(body.model),
         "cutaway": how,
     }
-    return Response(dumps(answer), media_type="application/json")
+    return JSONResponse(answer)
 
 
 async def _by_answers(

@@ -1,7 +1,4 @@
-"""``/v1/score``, as vLLM has it: how well each text goes with another.
-
-Knows the request and its answer. Refuses to know how scores are computed.
-"""
+"""``/v1/score``, in the form of vLLM: how well each text goes with another."""
 
 from collections.abc import Iterator
 from time import time
@@ -9,12 +6,11 @@ from typing import ClassVar, Literal
 
 from fastapi import APIRouter, Request
 from pydantic import Field
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
 from cutaway.methods.scoring import Cut, Cutter
 from cutaway.server.body import Body, Texts, Unsupported, examples
 from cutaway.server.document import TEXT, replies
-from cutaway.server.events import dumps
 from cutaway.server.http.errors import ApiError
 from cutaway.server.http.strict_json import StrictRoute
 from cutaway.server.models import service_of
@@ -89,7 +85,7 @@ async def score(body: ScoreRequest, request: Request) -> Response:
         "system_fingerprint": service.names.fingerprint(body.model),
         "cutaway": {"method": method},
     }
-    return Response(dumps(answer), media_type="application/json")
+    return JSONResponse(answer)
 
 
 async def _by_model(

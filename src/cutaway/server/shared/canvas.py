@@ -1,7 +1,4 @@
-"""The field ``denoise`` of requests: a canvas, by a rule's name or its settings.
-
-Knows the field's form. Refuses to know what a rule does: ``canvas`` does.
-"""
+"""The field ``denoise`` of requests: a rule's name or its settings."""
 
 from typing import Annotated, Any
 

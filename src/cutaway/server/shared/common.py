@@ -1,7 +1,4 @@
-"""What every answer says of its texts, whatever its form: reasons, usage, settings, steps.
-
-Knows OpenAI's words for these and our own object beside them. Refuses to know the endpoints.
-"""
+"""What every answer has: finish reasons, usage, and our own object ``cutaway``."""
 
 import json
 from collections.abc import Mapping, Sequence

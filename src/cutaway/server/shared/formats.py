@@ -1,7 +1,4 @@
-"""The forms in which clients ask for JSON: ``response_format`` of chats, ``text`` of responses.
-
-Knows OpenAI's shapes. Refuses to know what a schema means: ``grammar`` does.
-"""
+"""The forms in which clients ask for JSON: ``response_format`` of chats, ``text`` of responses."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal

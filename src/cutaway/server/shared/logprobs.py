@@ -1,7 +1,6 @@
-"""Log-probabilities in OpenAI's two forms, token by token, beside the text that is shown.
+"""Log-probabilities in OpenAI's two forms, token by token.
 
-Knows steps and those forms. Refuses to know where they go. The logarithms are natural; tokens
-carry their true bytes, also where these are part of a character.
+The logarithms are natural; tokens have their true bytes, also where these are part of a character.
 """
 
 from collections import deque

@@ -1,7 +1,4 @@
-"""Tools in requests and answers of ``/v1/chat/completions`` and ``/v1/responses``.
-
-Knows OpenAI's fields and reasons. Refuses to know how a model writes a call: ``text.tools`` does.
-"""
+"""Tools in requests and answers of ``/v1/chat/completions`` and ``/v1/responses``."""
 
 import json
 from typing import Any
