@@ -31,7 +31,7 @@ import numpy as np
 from cutaway import LLM, Completion
 from cutaway.engine.constraints import GrammarConstraint
 from cutaway.errors import CutawayError, InputError
-from cutaway.text.grammar import Compiler, Grammar
+from cutaway.text.grammar import Grammar, GrammarCompiler
 from cutaway.text.grammar.source import json_schema
 from peers.table import replace_between_markers
 
@@ -126,7 +126,7 @@ def reason(error: CutawayError | str) -> str:
 
 
 def gone_through(
-    compiler: Compiler, grammar: Grammar, ids: Sequence[int], ends: Collection[int]
+    compiler: GrammarCompiler, grammar: Grammar, ids: Sequence[int], ends: Collection[int]
 ) -> tuple[list[float], int]:
     """Microseconds of each mask of a text, and at how many places there was one token."""
     matcher, forced = compiler.matcher(grammar), 0
@@ -182,9 +182,9 @@ def written(llm: LLM, args: Namespace) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _fresh(compiler: Compiler) -> Compiler:
+def _fresh(compiler: GrammarCompiler) -> GrammarCompiler:
     """With the same tables, and no grammar."""
-    fresh = Compiler(compiler._words)
+    fresh = GrammarCompiler(compiler._words)
     fresh.__dict__["tokenizer"] = compiler.tokenizer
     return fresh
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cutaway import LLM, AsyncLLM, InputError
 from cutaway.lab.rerun import replay
 from cutaway.requests.answer import AnswerReader
-from cutaway.text.tools import Splitter, Tool, call_id, parse_tools
+from cutaway.text.tools import CallParser, Tool, call_id, parse_tools
 from cutaway.trace import Trace
 from support.chat_templates import byte_tokenizer, dialect
 
@@ -329,9 +329,9 @@ def test_a_custom_tool_that_is_offered_as_data_is_the_same_tool(tool):
 def read(tokens, shown):
     """An answer of these tokens, whose text each step shows up to ``shown``."""
     family = dialect("mistral-args")
-    splitter = Splitter(family, [Tool("f")], lambda index: call_id("x", index))
+    parser = CallParser(family, [Tool("f")], lambda index: call_id("x", index))
     tokenizer = byte_tokenizer()
-    reader = AnswerReader(splitter, family.token_bytes, tokenizer.token_bytes)
+    reader = AnswerReader(parser, family.token_bytes, tokenizer.token_bytes)
     text = b"".join(map(tokenizer.token_bytes, tokens)).decode()
     at = 0
     for token_id, end in zip(tokens, shown, strict=True):

@@ -43,7 +43,7 @@ def laid_out(llm, prompt, suffix):
 @pytest.mark.parametrize("suffix", [" ba", "b", "ab ab ab"])
 @pytest.mark.parametrize("more", [{}, {"n": 2}, {"regex": "[ab]{4}"}, {"speculate": "ngram"}])
 def test_it_is_the_text_behind_both_as_the_model_lays_them_out(trained, suffix, more):
-    ends = trained.tokenizer.middle.ends
+    ends = trained.tokenizer.fim.ends
     done = trained.generate("ab", suffix=suffix, **OPTIONS, **more)
     same = trained.generate(laid_out(trained, "ab", suffix), stop_token_ids=ends, **OPTIONS, **more)
     for one, other in zip(*(d if more == {"n": 2} else [d] for d in (done, same)), strict=True):

@@ -12,11 +12,11 @@ from cutaway.cli import model_card
 from cutaway.cli.main import main
 from cutaway.compute.loading.info import ModelInfo
 from cutaway.files.hub import catalog
-from cutaway.files.hub.catalog import Model, Part
+from cutaway.files.hub.catalog import CatalogModel, WheelFile
 from support.random_llama import write_tiny_llama
 
 CONTENT = b"the bytes of a model"
-TINY = Model(
+TINY = CatalogModel(
     alias="tiny",
     title="Tiny",
     license="MIT",
@@ -24,7 +24,7 @@ TINY = Model(
     size=len(CONTENT),
     sha256=sha256(CONTENT).hexdigest(),
     download_size=1,
-    parts=(Part("tiny-model==1.0", "tiny_model/tiny.gguf"),),
+    parts=(WheelFile("tiny-model==1.0", "tiny_model/tiny.gguf"),),
 )
 
 

@@ -22,13 +22,13 @@ def llm(tmp_path):
 @pytest.fixture
 def lookups(monkeypatch):
     """Grammars that a compiler was asked for."""
-    asked, compile = [], compiler.Compiler.compile
+    asked, compile = [], compiler.GrammarCompiler.compile
 
     def counted(self, grammar):
         asked.append(grammar)
         return compile(self, grammar)
 
-    monkeypatch.setattr(compiler.Compiler, "compile", counted)
+    monkeypatch.setattr(compiler.GrammarCompiler, "compile", counted)
     return asked
 
 

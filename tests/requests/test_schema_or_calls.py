@@ -14,12 +14,12 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from cutaway.requests.answer import SchemaOrCalls
-from cutaway.text.grammar import Compiler, Grammar, accepts, byte_matcher
-from cutaway.text.tools import Content, Splitter, Tool, ToolChoice, grammar
+from cutaway.text.grammar import Grammar, GrammarCompiler, accepts, byte_matcher
+from cutaway.text.tools import CallParser, Content, Tool, ToolChoice, grammar
 from support.chat_templates import NAMES, byte_tokenizer, dialect
 from support.tool_texts import put_together
 
-COMPILER, REQUIRED = Compiler(byte_tokenizer()), ToolChoice("required")
+COMPILER, REQUIRED = GrammarCompiler(byte_tokenizer()), ToolChoice("required")
 ARGUMENTS = [
     {"properties": {"x": {"enum": [1, 12]}}, "required": ["x"], "additionalProperties": False},
     {"properties": {}, "additionalProperties": False},
@@ -60,7 +60,7 @@ def spelt(form, tools):
 
 def reader(form, tools, schema):
     matcher = byte_matcher(schema_grammar(schema, spelt(form, tools)))
-    return SchemaOrCalls(matcher, Splitter(form, tools, str, required=True))
+    return SchemaOrCalls(matcher, CallParser(form, tools, str, required=True))
 
 
 def read(form, tools, schema, pieces):

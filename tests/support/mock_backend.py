@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 
 from cutaway.compute.backends import HostSampling, KVGroup, KVLayout
-from cutaway.text.grammar import Compiler
+from cutaway.text.grammar import GrammarCompiler
 
 END = 256
 VOCAB, WIDTH = 257, 5
@@ -46,10 +46,10 @@ class Words:
         return [*text.encode()]
 
 
-COMPILER = Compiler(Words())
+COMPILER = GrammarCompiler(Words())
 
 
-def GRAMMARS() -> Compiler:
+def GRAMMARS() -> GrammarCompiler:
     return COMPILER
 
 

@@ -8,12 +8,12 @@ from typing import Literal
 from zipfile import ZipFile
 
 from cutaway.files.hub import catalog, wheels
-from cutaway.files.hub.catalog import Model, Part
+from cutaway.files.hub.catalog import CatalogModel, WheelFile
 
 ONE = bytes(range(256)) * 5000  # more than one chunk
 TWO = [b"first " * 1000, b"second " * 1000]
 
-TINY = Model(
+TINY = CatalogModel(
     alias="tiny",
     title="Tiny",
     license="MIT",
@@ -21,9 +21,9 @@ TINY = Model(
     size=len(ONE),
     sha256=sha256(ONE).hexdigest(),
     download_size=5000,
-    parts=(Part("tiny-model==1.0", "tiny_model/data/tiny.gguf"),),
+    parts=(WheelFile("tiny-model==1.0", "tiny_model/data/tiny.gguf"),),
 )
-PARTS = Model(
+PARTS = CatalogModel(
     alias="parts",
     title="Parts",
     license="Own Terms",
@@ -31,11 +31,11 @@ PARTS = Model(
     size=sum(map(len, TWO)),
     sha256=sha256(b"".join(TWO)).hexdigest(),
     download_size=500,
-    parts=tuple(Part(f"parts-{n}==2.0", f"parts_{n}/data/part{n}") for n in (1, 2)),
+    parts=tuple(WheelFile(f"parts-{n}==2.0", f"parts_{n}/data/part{n}") for n in (1, 2)),
     notice="These are the terms of Parts.",
-    license_files=(Part("parts-terms==2.0", "parts_terms/TERMS.html"),),
+    license_files=(WheelFile("parts-terms==2.0", "parts_terms/TERMS.html"),),
 )
-FOLDER = Model(
+FOLDER = CatalogModel(
     alias="folder",
     title="Folder",
     license="MIT",
@@ -44,11 +44,11 @@ FOLDER = Model(
     size=sum(map(len, TWO)),
     sha256=sha256(b"".join(TWO)).hexdigest(),
     download_size=500,
-    parts=tuple(Part("of-files==2.0", f"of_files/data/{name}") for name in ("one", "in/two")),
+    parts=tuple(WheelFile("of-files==2.0", f"of_files/data/{name}") for name in ("one", "in/two")),
 )
 
 
-def files() -> dict[Part, bytes]:
+def files() -> dict[WheelFile, bytes]:
     license = {PARTS.license_files[0]: b"terms"}
     several = {part: TWO[n] for model in (PARTS, FOLDER) for n, part in enumerate(model.parts)}
     return {TINY.parts[0]: ONE} | several | license
@@ -61,7 +61,7 @@ def write_wheels(folder: Path) -> None:
 
 
 def write_wheel(
-    folder: Path, part: Part, member: str, content: bytes, mode: Literal["w", "a"] = "w"
+    folder: Path, part: WheelFile, member: str, content: bytes, mode: Literal["w", "a"] = "w"
 ) -> None:
     name, version = part.requirement.split("==")
     with ZipFile(folder / f"{name.replace('-', '_')}-{version}-py3-none-any.whl", mode) as wheel:

@@ -1,4 +1,4 @@
-"""Answers with calls, read by a splitter and put together again."""
+"""Answers with calls, read by a parser and put together again."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -6,11 +6,11 @@ from typing import Any
 from cutaway.text.tools import (
     Arguments,
     CallEnd,
+    CallParser,
     CallStart,
     Content,
     Delta,
     Dialect,
-    Splitter,
     Tool,
     call_id,
 )
@@ -18,9 +18,9 @@ from support.chat_templates import byte_tokenizer
 
 
 def read(form: Dialect, tools: Sequence[Tool], pieces: Iterable[bytes], **options) -> list[Delta]:
-    splitter = Splitter(form, tools, lambda index: call_id("r", index), **options)
-    found = [delta for piece in pieces for delta in splitter.push(piece)]
-    return found + splitter.finish()
+    parser = CallParser(form, tools, lambda index: call_id("r", index), **options)
+    found = [delta for piece in pieces for delta in parser.push(piece)]
+    return found + parser.finish()
 
 
 def read_tokens(form: Dialect, tools: Sequence[Tool], tokens: Sequence[int]) -> list[Delta]:

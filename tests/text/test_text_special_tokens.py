@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cutaway.errors import FormatError, InputError
 from cutaway.text import Tokenizer
-from cutaway.text.specials import Specials
+from cutaway.text.special_tokens import SpecialTokens
 from support.text_vocabularies import (
     CONTROL,
     NORMAL,
@@ -72,9 +72,9 @@ def test_no_quoted_text_holds_a_control_token(text: str) -> None:
 
 
 def test_overlapping_literals_are_all_broken() -> None:
-    specials = Specials({"<a>": 1, "a><": 2, "><b": 3, "aa": 4})
+    specials = SpecialTokens({"<a>": 1, "a><": 2, "><b": 3, "aa": 4})
     assert specials.escape("<a><b aaa", "·") == "<·a·>·<b a·a·a"
-    assert Specials({}).escape("x", "·") == "x"
+    assert SpecialTokens({}).escape("x", "·") == "x"
 
 
 def test_special_text_must_match_exactly() -> None:
@@ -99,7 +99,7 @@ def test_split_is_leftmost_longest(text: str, table: dict[str, int]) -> None:
         else:
             expected.append(rest[0])
         rest = rest[len(literal) or 1 :]
-    assert list(Specials(table).split(text)) == expected
+    assert list(SpecialTokens(table).split(text)) == expected
 
 
 @pytest.mark.parametrize("wish", [True, False])

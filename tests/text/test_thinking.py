@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cutaway.text.grammar import Compiler, Grammar
-from cutaway.text.thinking import Thinking, Thoughts
+from cutaway.text.grammar import Grammar, GrammarCompiler
+from cutaway.text.thinking import Thinking, ThinkingParser
 from support.mock_backend import END, Words
 
 OPENING, CLOSING = 254, 253  # of the vocabulary that has both tags as control tokens
@@ -25,7 +25,7 @@ class Tagged(Words):
         return {OPENING: "<think>", CLOSING: "</think>"}.get(token_id, f"<{token_id}>")
 
 
-PLAIN, CONTROL = Compiler(Words()), Compiler(Tagged())
+PLAIN, CONTROL = GrammarCompiler(Words()), GrammarCompiler(Tagged())
 TAGS = {"<think>": OPENING, "</think>": CLOSING}
 ANSWERS = {
     "json_schema": ('{"type":"array","items":{"type":"integer"}}', b"[1, 2]", b"[1, x"),
@@ -35,7 +35,7 @@ ANSWERS = {
 }
 
 
-def writes(compiler: Compiler, grammar: Grammar, tokens: list[int]) -> bool:
+def writes(compiler: GrammarCompiler, grammar: Grammar, tokens: list[int]) -> bool:
     """By the masks alone."""
     matcher = compiler.matcher(grammar)
     for token in [*tokens, END]:
@@ -74,7 +74,7 @@ def test_cut_anywhere_they_are_the_same(thought, answer, begun, cuts):
     answer = f"={answer}"
     text = f"{'' if begun else '<think>'}{thought}</think>\n\n{answer}".encode()
     places = sorted({0, len(text), *(cut for cut in cuts if cut < len(text))})
-    apart = Thoughts(Thinking(begun))
+    apart = ThinkingParser(Thinking(begun))
     pairs = [apart.push(text[a:b]) for a, b in itertools.pairwise(places)]
     pairs.append(apart.finish())
     assert b"".join(t for t, _ in pairs).decode() == thought
@@ -83,7 +83,7 @@ def test_cut_anywhere_they_are_the_same(thought, answer, begun, cuts):
 
 @given(st.text("a<>/think", max_size=20).filter(lambda t: not t.startswith("<think>")))
 def test_an_answer_without_a_thought_is_all_of_it(answer):
-    apart = Thoughts(Thinking())
+    apart = ThinkingParser(Thinking())
     pairs = [apart.push(bytes([byte])) for byte in answer.encode()] + [apart.finish()]
     assert b"".join(a for _, a in pairs).decode() == answer
     assert not any(thought for thought, _ in pairs)

@@ -118,7 +118,7 @@ def test_no_tool_is_an_error() -> None:
         grammar(dialect("qwen2.5"), TOOLS, ToolChoice("none"))
 
 
-# -- the splitter reads whatever a grammar lets through -------------------------------------------
+# -- the parser reads whatever a grammar lets through ---------------------------------------------
 
 CODE = Tool("code", format="text")
 DIGITS = Tool("digits", format="regex", definition=r'[0-9]{2,4}"?')

@@ -26,7 +26,7 @@ from cutaway.requests.options import Options
 from cutaway.requests.prepared import infills_by_bayes, prepare
 from cutaway.requests.prompts import Prompt, one_or_many
 from cutaway.requests.reading import ask_in_tasks
-from cutaway.text.grammar import Grammar, Trial, source_of
+from cutaway.text.grammar import CompileSandbox, Grammar, source_of
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -55,8 +55,8 @@ class AsyncModel(BaseLLM, ABC):
         if common.adapter:
             raise InputError("adapter: one for all requests is loaded with the model, as lora")
         self._loaded_draft = common.draft
-        self._trial = Trial()
-        model.grammars.read = self._trial.source_of
+        self._sandbox = CompileSandbox()
+        model.grammars.read = self._sandbox.source_of
         self._compiling: ThreadPoolExecutor | None = ThreadPoolExecutor(1, "grammars")
 
     # -- where the weights are ---------------------------------------------------------------
@@ -286,7 +286,7 @@ class AsyncModel(BaseLLM, ABC):
             return False
         self._compiling.shutdown(wait=False, cancel_futures=True)
         self._compiling = None
-        self._trial.close()
+        self._sandbox.close()
         self.model.grammars.read = source_of
         return True
 

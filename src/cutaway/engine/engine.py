@@ -25,7 +25,7 @@ from cutaway.engine.windows import windows_of
 from cutaway.errors import InputError, QueueFullError
 
 if TYPE_CHECKING:
-    from cutaway.text.grammar import Compiler
+    from cutaway.text.grammar import GrammarCompiler
 
 
 class Engine:
@@ -43,7 +43,7 @@ class Engine:
         backend: Backend,
         limits: Limits,
         token_bytes: Callable[[int], bytes],
-        grammars: "Callable[[], Compiler]",
+        grammars: "Callable[[], GrammarCompiler]",
         policy: Policy | None = None,
         *,
         adapters: Mapping[str, Backend] | None = None,

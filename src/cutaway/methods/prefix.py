@@ -15,7 +15,7 @@ from cutaway.base.whole_files import check_place
 from cutaway.engine import Engine, Request, StopParams
 from cutaway.engine.prefix import fill_blocks, read_blocks
 from cutaway.errors import CutawayError, InputError
-from cutaway.files.prefix import Head, PrefixReader, write_prefix
+from cutaway.files.prefix import PrefixHeader, PrefixReader, write_prefix
 from cutaway.requests.owner import EndListener
 from cutaway.requests.sync_llm import SyncLLM
 from cutaway.sampling import SamplingParams
@@ -152,7 +152,7 @@ def save(
     )
     if whole and cached * block < len(ids):
         raise _lost()
-    head = Head(
+    head = PrefixHeader(
         model=model.name, computed_by=model.computed_by, block_tokens=block,
         token_ids=tuple(ids[: cached * block]), text=asked.text, special=asked.special,
     )  # fmt: skip
@@ -192,7 +192,7 @@ _RENAMED = {"cutaway-0.1.0-cpu": "cutaway-1-cpu"}
 """What the first release called its arithmetic, before that had a number of its own."""
 
 
-def _check_same(path: Path, head: Head, model: "LoadedModel") -> None:
+def _check_same(path: Path, head: PrefixHeader, model: "LoadedModel") -> None:
     """InputError unless this model would have computed the same bits."""
     now = model.computed_by
     for what in dict.fromkeys((*now, *head.computed_by)):
@@ -221,11 +221,11 @@ def _most(model: "LoadedModel") -> int:
     return max(_AT_ONCE // (kv.bytes_per_token * kv.block_tokens), 1)
 
 
-def _bar(label: str, head: Head, *, show: bool) -> Bar:
+def _bar(label: str, head: PrefixHeader, *, show: bool) -> Bar:
     return Bar(label, len(head.token_ids), show=show, figures=tokens_done, after=1)
 
 
-def _prefix(head: Head, blocks: int, nbytes: int) -> Prefix:
+def _prefix(head: PrefixHeader, blocks: int, nbytes: int) -> Prefix:
     cached = blocks * head.block_tokens
     return Prefix(head.token_ids, cached, head.text, head.special, nbytes)
 

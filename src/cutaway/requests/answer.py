@@ -12,8 +12,8 @@ from typing import Any
 from cutaway.engine import Step
 from cutaway.text.grammar import Matcher
 from cutaway.text.stream import TextStream
-from cutaway.text.thinking import Thinking, Thoughts
-from cutaway.text.tools import Arguments, CallEnd, CallStart, Content, Splitter, Tool
+from cutaway.text.thinking import Thinking, ThinkingParser
+from cutaway.text.tools import Arguments, CallEnd, CallParser, CallStart, Content, Tool
 from cutaway.text.tools import Delta as Part
 
 
@@ -34,11 +34,11 @@ class SchemaOrCalls:
     that was cut before it was told is calls if it has named a tool.
 
     matcher:  of the bytes of either, the text first
-    splitter: of calls
+    parser: of calls
     """
 
-    def __init__(self, matcher: Matcher, splitter: Splitter) -> None:
-        self._matcher, self._splitter, self._text = matcher, splitter, TextStream()
+    def __init__(self, matcher: Matcher, parser: CallParser) -> None:
+        self._matcher, self._parser, self._text = matcher, parser, TextStream()
         self._calls: bool | None = None
         self._held = b""
 
@@ -50,18 +50,18 @@ class SchemaOrCalls:
         if self._calls is None:
             return []
         held, self._held = self._held, b""
-        return self._splitter.push(held) if self._calls else self._said(self._text.push(held))
+        return self._parser.push(held) if self._calls else self._said(self._text.push(held))
 
     def finish(self) -> list[Part]:
         """The end of the answer."""
         if self._calls is None:
             text, calls = self._matcher.ends
-            parts = [*self._splitter.push(self._held), *self._splitter.finish()]
+            parts = [*self._parser.push(self._held), *self._parser.finish()]
             named = any(isinstance(part, CallStart) for part in parts)
             if calls or (named and not text):
                 return parts
             return self._said(self._held.decode(errors="replace"))
-        return self._splitter.finish() if self._calls else self._said(self._text.flush())
+        return self._parser.finish() if self._calls else self._said(self._text.flush())
 
     def _tell(self, data: bytes) -> None:
         """Read on until it can be one of them alone."""
@@ -99,21 +99,21 @@ class _Call:
 class AnswerReader:
     """One answer, split into what is said and what is called, while it is written.
 
-    splitter     of calls, perhaps beside text; None where the answer is only said
-    control      the control tokens that the splitter wants to see, by id
+    parser     of calls, perhaps beside text; None where the answer is only said
+    control      the control tokens that the parser wants to see, by id
     token_bytes  of any token, as text
     thinking     how a thought is written that may precede the answer; None where none may
     """
 
     def __init__(
         self,
-        splitter: Splitter | SchemaOrCalls | None,
+        parser: CallParser | SchemaOrCalls | None,
         control: Mapping[int, bytes],
         token_bytes: Callable[[int], bytes],
         thinking: Thinking | None = None,
     ) -> None:
-        self._splitter, self._token_bytes = splitter, token_bytes
-        self._thoughts = thinking and Thoughts(thinking)
+        self._parser, self._token_bytes = parser, token_bytes
+        self._thoughts = thinking and ThinkingParser(thinking)
         self._control = {**control, **(thinking.token_bytes if thinking else {})}
         self._thought, self._content, self._calls = "", "", list[_Call]()
         self._made = self._shown = 0  # bytes of text
@@ -131,11 +131,11 @@ class AnswerReader:
         deltas = self._push(held)
         if self._thoughts:
             deltas += self._split(*self._thoughts.finish())
-        return deltas if self._splitter is None else [*deltas, *self._note(self._splitter.finish())]
+        return deltas if self._parser is None else [*deltas, *self._note(self._parser.finish())]
 
     def _push(self, text: str) -> list[Delta]:
         """A control token is no text, and stands where it was drawn: text may come late."""
-        if self._splitter is None and self._thoughts is None:
+        if self._parser is None and self._thoughts is None:
             return self._note([Content(text)] if text else [])
         data, rest = bytearray(), text.encode()
         while self._due and self._due[0][0] <= self._shown + len(rest):
@@ -152,8 +152,8 @@ class AnswerReader:
     def _split(self, thought: bytes, said: bytes) -> list[Delta]:
         """Whole characters: the tags that they are cut at are ASCII."""
         deltas: list[Delta] = [Thought(thought.decode())] if thought else []
-        if self._splitter:
-            deltas += self._splitter.push(said)
+        if self._parser:
+            deltas += self._parser.push(said)
         elif said:
             deltas.append(Content(said.decode()))
         return self._note(deltas)

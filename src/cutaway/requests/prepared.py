@@ -64,7 +64,7 @@ def prepare(
 
 def infills_by_bayes(llm: BaseLLM, options: Options) -> bool:
     """Whether a suffix is asked for that the model has no tokens for, and no canvas ends at."""
-    return bool(options.suffix) and options.denoise is None and llm.tokenizer.middle is None
+    return bool(options.suffix) and options.denoise is None and llm.tokenizer.fim is None
 
 
 def fitted(options: Options, max_tokens: int) -> Options:
@@ -106,7 +106,7 @@ def _healed(llm: BaseLLM, ids: list[int], options: Options) -> tuple[list[int], 
 
 def _around_gap(llm: BaseLLM, ids: list[int], options: Options) -> tuple[list[int], Options]:
     """Lay out prompt and suffix as the model was trained to see them; its ends are stops."""
-    if (middle := llm.tokenizer.middle) is None:
+    if (middle := llm.tokenizer.fim) is None:
         raise InputError(
             "suffix: this model has no fill-in-the-middle tokens, so that its text is chosen "
             "once all candidates are written: ask for it whole, with generate"

@@ -1,7 +1,7 @@
 """Tools in a chat: what the prompt offers, what the text is held to, and the calls that it makes.
 
-Knows how tools, grammar and splitter belong together for one request. Refuses to know who steps the
-engine, and HTTP.
+Knows how tools, grammar and call parser belong together for one request. Refuses to know who steps
+the engine, and HTTP.
 """
 
 import json
@@ -18,8 +18,8 @@ from cutaway.requests.answer import AnswerReader, SchemaOrCalls
 from cutaway.requests.completion import Completion, ToolCall
 from cutaway.text.grammar import KINDS, Compiled, Grammar, Matcher, byte_matcher, source
 from cutaway.text.tools import (
+    CallParser,
     Dialect,
-    Splitter,
     Tool,
     ToolChoice,
     call_id,
@@ -138,8 +138,8 @@ class ToolUse:
             return AnswerReader(None, {}, token_bytes, thinking)
         allowed, either = self.choice.allowed(self.tools), self._either
         required = either is not None or self.choice.mode == "required"
-        splitter = Splitter(self._dialect, allowed, partial(call_id, request), required)
-        parts = SchemaOrCalls(either.fork(), splitter) if either else splitter
+        parser = CallParser(self._dialect, allowed, partial(call_id, request), required)
+        parts = SchemaOrCalls(either.fork(), parser) if either else parser
         return AnswerReader(parts, self._dialect.token_bytes, token_bytes, thinking)
 
     def free(self) -> None:

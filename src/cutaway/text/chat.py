@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from cutaway.text.tokenizer import Tokenizer
     from cutaway.text.tools.dialect import Dialect
-    from cutaway.text.tools.form import Form
     from cutaway.text.tools.tool import Tool
+    from cutaway.text.tools.tool_support import ToolSupport
 
 FIELD = "tokenizer.chat_template"
 _MAX_DEPTH = 68  # of lists and objects in each other: a schema's 64, and those around it
@@ -91,7 +91,7 @@ class ChatTemplate:
 
     def dialect(self, tokenizer: Tokenizer) -> Dialect:
         """How the model writes calls of tools; InputError where that is not supported."""
-        form = self._form
+        form = self._tool_support
         if form.dialect is None:
             raise InputError(form.refusal)
         texts = [part for part in form.dialect.all_parts if isinstance(part, str)]
@@ -106,9 +106,9 @@ class ChatTemplate:
         read = for_template(messages)
         if not tools and not any(m["role"] == "tool" or "tool_calls" in m for m in read):
             return read, None
-        if tools and self._form.dialect is None:
-            raise InputError(self._form.refusal)
-        return self._form.prepare(read, tools)
+        if tools and self._tool_support.dialect is None:
+            raise InputError(self._tool_support.refusal)
+        return self._tool_support.prepare(read, tools)
 
     def _written(
         self,
@@ -131,13 +131,13 @@ class ChatTemplate:
             raise _broken(error) from error
 
     @cached_property
-    def _form(self) -> Form:
-        from cutaway.text.tools.form import Form
+    def _tool_support(self) -> ToolSupport:
+        from cutaway.text.tools.tool_support import ToolSupport
 
         def render(messages: Sequence[Mapping[str, Any]], tools: Any) -> str:
             return self._written(messages, tools, {"add_generation_prompt": False})
 
-        return Form.of(self.source, render)
+        return ToolSupport.of(self.source, render)
 
     @cached_property
     def _template(self) -> Template:

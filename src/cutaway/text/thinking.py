@@ -62,14 +62,14 @@ class Thinking:
 
     @property
     def token_bytes(self) -> dict[int, bytes]:
-        """What ``Thoughts`` must be fed for control tokens: their names."""
+        """What ``ThinkingParser`` must be fed for control tokens: their names."""
         return {token_id: name.encode() for name, token_id in self.control.items()}
 
     def _tag(self, name: str) -> str:
         return f"<[{self.control[name]}]>" if name in self.control else json.dumps(name)
 
 
-class Thoughts:
+class ThinkingParser:
     """Takes the thought of one text apart from its answer, while it is written."""
 
     def __init__(self, thinking: Thinking) -> None:

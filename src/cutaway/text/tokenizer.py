@@ -15,10 +15,10 @@ from typing import Any
 
 from cutaway.base.checks import shown
 from cutaway.errors import FormatError, InputError
-from cutaway.text.middle import Middle
-from cutaway.text.pieces import KINDS, Pieces
+from cutaway.text.fim import FimTokens
 from cutaway.text.printable import printable_bytes
-from cutaway.text.specials import Specials
+from cutaway.text.special_tokens import SpecialTokens
+from cutaway.text.tokenizer_kinds import KINDS, TokenizerKind
 from cutaway.text.vocabulary import (
     LSTRIP_TOKEN_IDS,
     RSTRIP_TOKEN_IDS,
@@ -47,7 +47,7 @@ class Tokenizer:
     add_bos:    whether the model wants BOS in front of every text
     sep_id:     the token that the model wants behind every text (BERT's [SEP]), or None
     mask_id:    the token in the place of one that is to be filled in, or None
-    middle:     the tokens that lay out a text with a gap, or None
+    fim:     the tokens that lay out a text with a gap, or None
     end_ids:    id -> origin, for every id that ends a generation
     rstrip_token_ids: tokens that take the white space behind them (Phi-3's)
     lstrip_token_ids: and before them (RoBERTa's mask)
@@ -56,14 +56,14 @@ class Tokenizer:
     def __init__(
         self,
         vocabulary: Vocabulary,
-        pieces: Pieces,
+        pieces: TokenizerKind,
         *,
         bos_id: int | None,
         add_bos: bool,
         end_ids: Mapping[int, str],
         sep_id: int | None = None,
         mask_id: int | None = None,
-        middle: Middle | None = None,
+        fim: FimTokens | None = None,
         rstrip_token_ids: Iterable[int] = (),
         lstrip_token_ids: Iterable[int] = (),
     ) -> None:
@@ -73,7 +73,7 @@ class Tokenizer:
         self.bos_id = bos_id
         self.add_bos = add_bos and bos_id is not None
         self.end_ids: Mapping[int, str] = MappingProxyType(dict(end_ids))
-        self.sep_id, self.mask_id, self.middle = sep_id, mask_id, middle
+        self.sep_id, self.mask_id, self.fim = sep_id, mask_id, fim
         self._rstrip_token_ids = frozenset(rstrip_token_ids)
         self._lstrip_token_ids = frozenset(lstrip_token_ids)
 
@@ -104,7 +104,7 @@ class Tokenizer:
             end_ids=vocabulary.end_ids(metadata),
             sep_id=sep if adds_sep else None,
             mask_id=mask,
-            middle=Middle.find(vocabulary, metadata),
+            fim=FimTokens.find(vocabulary, metadata),
             rstrip_token_ids=token_ids(metadata, RSTRIP_TOKEN_IDS, size),
             lstrip_token_ids=token_ids(metadata, LSTRIP_TOKEN_IDS, size),
         )
@@ -242,16 +242,16 @@ class Tokenizer:
         return max(map(len, self._vocabulary.tokens), default=1) or 1
 
     @cached_property
-    def _user_defined(self) -> Specials:
-        return Specials(self._vocabulary.table(Kind.USER_DEFINED))
+    def _user_defined(self) -> SpecialTokens:
+        return SpecialTokens(self._vocabulary.table(Kind.USER_DEFINED))
 
     @cached_property
-    def _control_tokens(self) -> Specials:
-        return Specials(self._vocabulary.table(Kind.CONTROL, Kind.UNKNOWN))
+    def _control_tokens(self) -> SpecialTokens:
+        return SpecialTokens(self._vocabulary.table(Kind.CONTROL, Kind.UNKNOWN))
 
     @cached_property
-    def _all_specials(self) -> Specials:
-        return Specials(self._vocabulary.table(Kind.USER_DEFINED, Kind.CONTROL, Kind.UNKNOWN))
+    def _all_specials(self) -> SpecialTokens:
+        return SpecialTokens(self._vocabulary.table(Kind.USER_DEFINED, Kind.CONTROL, Kind.UNKNOWN))
 
     @property
     def _begins_again(self) -> bool:

@@ -12,6 +12,7 @@ from cutaway.compute.loading.model import LoadedModel
 from cutaway.compute.loading.open import open_model
 from cutaway.engine import Policy
 from cutaway.files.huggingface import HuggingFaceFolder
+from cutaway.files.huggingface.json_object import JsonObject
 from cutaway.files.weights.gguf_writer import write_gguf
 from cutaway.requests.base import limits_of, make_engine
 
@@ -270,7 +271,6 @@ def test_the_same_weights_without_the_wrapper_s_names_are_the_model_they_were(tm
 @pytest.mark.parametrize(("width", "mask"), [(768, 10541), (1024, 50257), (64, None)])
 def test_diffugpt_s_mask_is_known_by_its_width(width, mask):
     from cutaway.files.huggingface.config import _family
-    from cutaway.files.huggingface.settings import Settings
 
-    config = Settings({"model_type": "diffugpt", "n_embd": width}, "config.json")
+    config = JsonObject({"model_type": "diffugpt", "n_embd": width}, "config.json")
     assert _family(config, []).defaults.get("mask_token_id") == mask

@@ -11,7 +11,7 @@ from tokenizers.normalizers import NFC
 
 from cutaway.errors import FormatError
 from cutaway.files.huggingface.folder import parts
-from cutaway.files.huggingface.settings import Settings
+from cutaway.files.huggingface.json_object import JsonObject
 from cutaway.files.huggingface.tokens import tokenizer_metadata
 from cutaway.text import Tokenizer
 from support.random_models import edit
@@ -45,7 +45,7 @@ ANY = st.text(st.characters(exclude_categories=["Cs"]), max_size=30) | SOUP
 
 
 def read(folder, model_type=None):
-    config = Settings({"model_type": model_type}, "config.json")
+    config = JsonObject({"model_type": model_type}, "config.json")
     return tokenizer_metadata(folder, config, 400, sees_all=True)
 
 
@@ -91,7 +91,7 @@ def test_a_mask_that_only_the_config_names(tmp_path):
     save(roberta(), tmp_path)
 
     def mask(token_id):
-        config = Settings({"mask_token_id": token_id}, "config.json")
+        config = JsonObject({"mask_token_id": token_id}, "config.json")
         metadata = tokenizer_metadata(tmp_path, config, 400, sees_all=True)
         return Tokenizer.from_gguf(metadata).mask_id
 
@@ -112,7 +112,7 @@ def test_a_mask_that_the_model_has_no_row_for_is_none(tmp_path):
     made = roberta()
     save(made, tmp_path)
     rows = made.token_to_id("<mask>")
-    metadata = tokenizer_metadata(tmp_path, Settings({}, "config.json"), rows, sees_all=True)
+    metadata = tokenizer_metadata(tmp_path, JsonObject({}, "config.json"), rows, sees_all=True)
     assert Tokenizer.from_gguf(metadata).mask_id is None
 
 
@@ -150,7 +150,7 @@ def test_a_gguf_file_that_says_no_more_is_read_as_bert_uncased(tmp_path):
 def test_other_ways_are_refused(tmp_path, place, value, sentence):
     save(wordpiece(), tmp_path)
     if place == "model":
-        value = Settings.read(tmp_path / "tokenizer.json").get("model") | value
+        value = JsonObject.read(tmp_path / "tokenizer.json").get("model") | value
     edit(tmp_path / "tokenizer.json", **{place: value})
     with pytest.raises(FormatError, match=sentence):
         Tokenizer.from_gguf(read(tmp_path))
@@ -159,7 +159,7 @@ def test_other_ways_are_refused(tmp_path, place, value, sentence):
 def test_a_model_that_writes_may_not_end_its_prompts(tmp_path):
     save(roberta(), tmp_path)
     with pytest.raises(FormatError, match="a prompt would be ended before it is answered"):
-        tokenizer_metadata(tmp_path, Settings({}, "config.json"), 400)
+        tokenizer_metadata(tmp_path, JsonObject({}, "config.json"), 400)
 
 
 # -- folders from before tokenizer.json ----------------------------------------------------------

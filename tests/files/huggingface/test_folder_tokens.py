@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cutaway.errors import FormatError
-from cutaway.files.huggingface.settings import Settings
+from cutaway.files.huggingface.json_object import JsonObject
 from cutaway.files.huggingface.splitting import byte_level_family
 from cutaway.files.huggingface.tokens import tokenizer_metadata
 from cutaway.text import ChatTemplate, Tokenizer
@@ -22,7 +22,7 @@ ROWS = 400
 
 
 def read(folder, config=None, rows=ROWS):
-    return tokenizer_metadata(folder, Settings(config or {}, "config.json"), rows)
+    return tokenizer_metadata(folder, JsonObject(config or {}, "config.json"), rows)
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -242,7 +242,7 @@ def test_a_bad_id_names_its_file(tmp_path):
 def test_an_embedding_of_absurd_length_takes_no_memory(tmp_path, peak_memory):
     save(byte_level(), tmp_path)
     with peak_memory(10e6), pytest.raises(FormatError, match="has 3000000 rows, and 2097152 is"):
-        tokenizer_metadata(tmp_path, Settings({}, "config.json"), 3_000_000)
+        tokenizer_metadata(tmp_path, JsonObject({}, "config.json"), 3_000_000)
 
 
 def test_steps_may_be_nested_as_deep_as_json_is(tmp_path):
@@ -250,8 +250,8 @@ def test_steps_may_be_nested_as_deep_as_json_is(tmp_path):
     steps = made["pre_tokenizer"]
     for _ in range(3000):
         steps = {"type": "Sequence", "pretokenizers": [steps]}
-    tokenizer = Settings(made | {"pre_tokenizer": steps}, "tokenizer.json")
-    assert byte_level_family(tokenizer) == byte_level_family(Settings(made, "tokenizer.json"))
+    tokenizer = JsonObject(made | {"pre_tokenizer": steps}, "tokenizer.json")
+    assert byte_level_family(tokenizer) == byte_level_family(JsonObject(made, "tokenizer.json"))
 
 
 @pytest.mark.parametrize("template", [5, [{"name": "default", "template": 5}], {"a": "b"}])

@@ -18,11 +18,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cutaway.errors import CutawayError, FormatError, InputError
-from cutaway.files.prefix import Head, PrefixReader, write_prefix
+from cutaway.files.prefix import PrefixHeader, PrefixReader, write_prefix
 from support.damage import damage
 
 BLOCKS = [bytes([n] * 5 + [n + 100] * (6 if n else 9)) for n in range(3)]
-HEAD = Head(
+HEAD = PrefixHeader(
     model="tiny", computed_by={"weights": "af", "cutaway": "0"}, block_tokens=2,
     token_ids=(1, 2, 3, 4, 2**31 - 1, 0), text="été und\0mehr", special=True,
 )  # fmt: skip
@@ -238,9 +238,9 @@ _WRITER = """
 import sys
 import numpy as np
 from pathlib import Path
-from cutaway.files.prefix import Head, write_prefix
+from cutaway.files.prefix import PrefixHeader, write_prefix
 path, own = Path(sys.argv[1]), int(sys.argv[2])
-head = Head(model="m", computed_by={}, block_tokens=1, token_ids=(own,) * 50)
+head = PrefixHeader(model="m", computed_by={}, block_tokens=1, token_ids=(own,) * 50)
 for _ in range(40):
     with write_prefix(path, head) as file:
         for place in range(50):

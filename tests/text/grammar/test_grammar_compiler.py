@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from cutaway.errors import CutawayError, InputError
 from cutaway.text import Tokenizer
-from cutaway.text.grammar import Compiler, Grammar, source
+from cutaway.text.grammar import Grammar, GrammarCompiler, source
 from cutaway.text.grammar.compiler import _Vocabulary, notes_on
 from support.mock_backend import END, Words
 from support.text_vocabularies import sentencepiece
 
-COMPILER = Compiler(Words())
+COMPILER = GrammarCompiler(Words())
 
 
 def allowed(mask: np.ndarray) -> set[int]:

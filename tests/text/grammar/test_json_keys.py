@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from cutaway.errors import InputError
-from cutaway.text.grammar import Compiler, Grammar, accepts
+from cutaway.text.grammar import Grammar, GrammarCompiler, accepts
 from support.mock_backend import Words
 
 INTEGER, TEXT = {"type": "integer"}, {"type": "string"}
@@ -90,8 +90,10 @@ def test_a_key_that_is_written_twice_counts_once():
     assert takes_text(schema, '{"z":1,"y":2}')
     closed = {**schema, "properties": {"a": True, "b": True}, "required": ["a", "b"]}
     closed["additionalProperties"] = False
-    Compiler(Words()).compile(Grammar("json_schema", json.dumps(closed), thought="start: answer"))
+    GrammarCompiler(Words()).compile(
+        Grammar("json_schema", json.dumps(closed), thought="start: answer")
+    )
     with pytest.raises(InputError, match="minProperties above 1 must be checked token by token"):
-        Compiler(Words()).compile(
+        GrammarCompiler(Words()).compile(
             Grammar("json_schema", json.dumps(schema), thought="start: answer")
         )

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from jsonschema import Draft7Validator, Draft202012Validator
 
 from cutaway.errors import CutawayError, InputError
-from cutaway.text.grammar.json_reader import Reader
-from cutaway.text.grammar.json_rules import Rules
+from cutaway.text.grammar.partial_json import PartialJson
+from cutaway.text.grammar.partial_validator import PartialValidator
 from cutaway.text.grammar.schema_checks import SchemaCheck, relaxed
 from support.examples import few_or_many
 from support.schemas import schemas, values
@@ -17,10 +17,10 @@ from support.schemas import schemas, values
 
 def truth(schema, text: bytes):
     """What is known of the schema when so much of a text was read."""
-    reader = Reader()
+    reader = PartialJson()
     for _ in reader.read(text):
         pass
-    return Rules(schema).judge(reader.value) if reader.begun else None
+    return PartialValidator(schema).judge(reader.value) if reader.begun else None
 
 
 def check_of(schema) -> SchemaCheck:
@@ -34,7 +34,7 @@ def check_of(schema) -> SchemaCheck:
 @few_or_many(250, 2500, schemas(), values())
 def test_whole_values_are_judged_as_jsonschema_judges_them(schema, value):
     validator = Draft7Validator if "dependencies" in json.dumps(schema) else Draft202012Validator
-    assert Rules(schema).judge(value) is validator(schema).is_valid(value)
+    assert PartialValidator(schema).judge(value) is validator(schema).is_valid(value)
 
 
 @few_or_many(250, 2500, schemas(), values(), st.data())
@@ -42,7 +42,7 @@ def test_what_is_known_of_a_begun_value_stays_so(schema, value, data):
     text = json.dumps(value, indent=data.draw(st.sampled_from([None, 1]))).encode()
     cut = data.draw(st.integers(0, len(text)))
     known = truth(schema, text[:cut])
-    assert known is None or known is Rules(schema).judge(value)
+    assert known is None or known is PartialValidator(schema).judge(value)
 
 
 @settings(max_examples=300)
@@ -54,15 +54,15 @@ def test_a_text_passes_token_by_token_if_and_only_if_it_is_valid(schema, value, 
         size = data.draw(st.integers(1, 6))
         passed = check.allows(text[:at], text[at : at + size])
         at += size
-    assert (passed and check.allows(text, b"")) is Rules(schema).judge(value)
+    assert (passed and check.allows(text, b"")) is PartialValidator(schema).judge(value)
 
 
 @settings(max_examples=300)
 @given(schema=schemas(), value=values(), guided=st.booleans())
 def test_what_is_relaxed_allows_what_the_schema_allows(schema, value, guided):
-    assume(Rules(schema).judge(value))
+    assume(PartialValidator(schema).judge(value))
     made = relaxed(schema, guided=guided)
-    assert Rules(made).judge(value)
+    assert PartialValidator(made).judge(value)
     assert not {"not", "oneOf", "uniqueItems", "contains", "if"} & {*_keywords(made)}
 
 
@@ -85,11 +85,11 @@ def test_only_suspects_are_refused(schema, value, data):
     cut = data.draw(st.integers(0, len(text)))
     pattern, token = check.suspects(text[:cut]), text[cut:]
     assume(pattern is not None and token and not pattern.search(token))
-    reader = Reader()
+    reader = PartialJson()
     for _ in reader.read(text[:cut]):
         pass
     before = reader.value if reader.begun else None
-    assume(before is None or Rules(schema).judge(before) is not False)
+    assume(before is None or PartialValidator(schema).judge(before) is not False)
     assert check.allows(text[:cut], token)
 
 
@@ -126,5 +126,5 @@ def test_a_schema_that_doubles_at_each_ref_takes_no_longer_for_it():
 @pytest.mark.parametrize("text", [b"]", b'{"a" 1 2', b"nul,", b'["\\x"', b"[" * 65])
 def test_what_is_no_json_is_told(text):
     with pytest.raises(CutawayError):
-        for _ in Reader().read(text + b" "):
+        for _ in PartialJson().read(text + b" "):
             pass

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cutaway.errors import CutawayError, InputError
-from cutaway.text.grammar import Compiler, Grammar, accepts
+from cutaway.text.grammar import Grammar, GrammarCompiler, accepts
 from support.mock_backend import END, Words
 
-COMPILER = Compiler(Words())
+COMPILER = GrammarCompiler(Words())
 SCHEMAS = [
     {"type": "object"},
     {"enum": ["ab", "a", 12]},

@@ -12,7 +12,7 @@ from cutaway.errors import InputError
 
 if TYPE_CHECKING:
     from cutaway.compute.loading.identity import Identity
-    from cutaway.text.grammar import Compiler
+    from cutaway.text.grammar import GrammarCompiler
     from cutaway.text.thinking import Thinking
 
 
@@ -54,6 +54,6 @@ class AdaptedModel(LoadedModel):
         return self._model.thinking
 
     @property
-    def grammars(self) -> "Compiler":
+    def grammars(self) -> "GrammarCompiler":
         """See ``LoadedModel``."""
         return self._model.grammars

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from cutaway.base.offload import Offload
     from cutaway.compute.loading.adapter import Adapter
     from cutaway.compute.loading.identity import Identity
-    from cutaway.text.grammar import Compiler
+    from cutaway.text.grammar import GrammarCompiler
     from cutaway.text.thinking import Thinking
 
 _SOON_S = 1.0  # nobody needs to be told how far what is over by then has come
@@ -309,11 +309,11 @@ class LoadedModel:
         return Thinking.of(self.template, self.tokenizer) if self.template else None
 
     @cached_property
-    def grammars(self) -> "Compiler":
+    def grammars(self) -> "GrammarCompiler":
         """Its compiler of grammars, which makes its tables when the first one comes."""
-        from cutaway.text.grammar import Compiler
+        from cutaway.text.grammar import GrammarCompiler
 
-        return Compiler(self.tokenizer)
+        return GrammarCompiler(self.tokenizer)
 
     def claim(self, owner: str) -> None:
         """Become the model of one owner; InputError where it has another.

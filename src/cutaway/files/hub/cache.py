@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from cutaway.errors import InputError
-from cutaway.files.hub.catalog import Model, Part
+from cutaway.files.hub.catalog import CatalogModel, WheelFile
 
 
 def cache_dir() -> Path:
@@ -49,14 +49,14 @@ def staging_dir() -> Path:
     return cache_dir() / "staging"
 
 
-def cached(model: Model) -> Path | None:
+def cached(model: CatalogModel) -> Path | None:
     """Return the model's file or folder in the cache if it is there in its full size."""
     sizes = [file_size(models_dir() / name) for name in dict.fromkeys(model.names)]
     whole = -1 not in sizes and sum(sizes) == model.size
     return models_dir() / model.file if whole else None
 
 
-def installed(model: Model) -> Path | None:
+def installed(model: CatalogModel) -> Path | None:
     """Return the model inside an installed package, if one file or folder there is all of it."""
     if not is_installed(model) or (len(model.parts) > 1 and not model.folder):
         return None
@@ -64,14 +64,14 @@ def installed(model: Model) -> Path | None:
     return path.parent if path and model.folder else path
 
 
-def is_installed(model: Model) -> bool:
+def is_installed(model: CatalogModel) -> bool:
     """Whether installed packages hold all the parts and license files, in their full size."""
     sizes = [_installed_size(part) for part in model.parts]
     licenses = [_installed_size(part) for part in model.license_files]
     return -1 not in sizes + licenses and sum(sizes) == model.size
 
 
-def installed_path(part: Part) -> Path | None:
+def installed_path(part: WheelFile) -> Path | None:
     """Return where an installed package has, or would have, the part; it is not imported."""
     spec = find_spec(part.module)
     if spec is None or not spec.submodule_search_locations:
@@ -79,7 +79,7 @@ def installed_path(part: Part) -> Path | None:
     return Path(spec.submodule_search_locations[0]).parent / part.member
 
 
-def _installed_size(part: Part) -> int:
+def _installed_size(part: WheelFile) -> int:
     path = installed_path(part)
     return -1 if path is None else file_size(path)
 

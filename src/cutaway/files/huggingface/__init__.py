@@ -5,6 +5,6 @@ stores what is in them. Refuses to know how any of it is computed; what the conv
 is refused by name.
 """
 
-from .folder import HuggingFaceFolder, parts
+from cutaway.files.huggingface.folder import HuggingFaceFolder, parts
 
 __all__ = ["HuggingFaceFolder", "parts"]

@@ -12,11 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.errors import FormatError
-
-from .diffusion import DIFFUSION, REFUSED, meant, with_mask
-from .families import FAMILIES, Family
-from .rope import rope_metadata
-from .settings import Settings
+from cutaway.files.huggingface.diffusion import DIFFUSION, REFUSED, meant, with_mask
+from cutaway.files.huggingface.families import FAMILIES, Family
+from cutaway.files.huggingface.json_object import JsonObject
+from cutaway.files.huggingface.rope import rope_metadata
 
 CONFIG = "config.json"
 _WIDEST_HEAD = 1 << 16
@@ -33,7 +32,7 @@ class Config:
 
     def __init__(self, folder: Path, tensors: Iterable[str] = ()) -> None:
         """tensors: the names of those in the folder's files."""
-        found = Settings.read(folder / CONFIG)
+        found = JsonObject.read(folder / CONFIG)
         self.family = _family(found, tensors)
         self.settings = s = _text(found).meant(self.family.names, self.family.defaults)
         if found.get("quantization_config") is not None:
@@ -119,7 +118,7 @@ class Config:
         return s.size("intermediate_size")
 
 
-def _family(config: Settings, tensors: Iterable[str]) -> Family:
+def _family(config: JsonObject, tensors: Iterable[str]) -> Family:
     if not config:
         raise FormatError(f"{config.file} is missing or empty: the folder holds no model")
     name = meant(config.text("model_type"), config, tensors)
@@ -131,7 +130,7 @@ def _family(config: Settings, tensors: Iterable[str]) -> Family:
     return with_mask(name, families[name], config)
 
 
-def _text(config: Settings) -> Settings:
+def _text(config: JsonObject) -> JsonObject:
     """gemma3's own part for text, where it has one beside that for pictures."""
     text = config.part("text_config")
-    return Settings({}, config.file).over(text).over(config) if text else config
+    return JsonObject({}, config.file).over(text).over(config) if text else config

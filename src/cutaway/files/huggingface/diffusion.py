@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from . import family_keys as keys
-from .families import FAMILIES, Family
-from .settings import Settings
+from cutaway.files.huggingface import family_keys as keys
+from cutaway.files.huggingface.families import FAMILIES, Family
+from cutaway.files.huggingface.json_object import JsonObject
 
 _LLAMA, _QWEN3, _MOE = FAMILIES["llama"], FAMILIES["qwen3"], FAMILIES["qwen3_moe"]
 _GPT2 = FAMILIES["gpt2"]
@@ -114,7 +114,7 @@ _WRAPPED_AS = {"gpt2": "diffugpt", "llama": "diffullama"}
 _GPT2_MASKS = {768: 10541, 1024: 50257}  # of the small and of the medium DiffuGPT, by width
 
 
-def meant(name: str | None, config: Settings, tensors: Iterable[str]) -> str | None:
+def meant(name: str | None, config: JsonObject, tensors: Iterable[str]) -> str | None:
     """What a model is to be called where its config calls it as another is called."""
     if name == "llada" and config.get("num_experts") is not None:
         return "lladamoe"
@@ -125,7 +125,7 @@ def meant(name: str | None, config: Settings, tensors: Iterable[str]) -> str | N
     return name
 
 
-def with_mask(name: str, family: Family, config: Settings) -> Family:
+def with_mask(name: str, family: Family, config: JsonObject) -> Family:
     """The family, with the mask of a model that is known by its size."""
     mask = _GPT2_MASKS.get(config.size("n_embd")) if name == "diffugpt" else None
     if name == "mdlm":

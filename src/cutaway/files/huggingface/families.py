@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from . import family_keys as keys
-from .rewrites import (
+from cutaway.files.huggingface import family_keys as keys
+from cutaway.files.huggingface.json_object import JsonObject
+from cutaway.files.huggingface.rewrites import (
     Rewrite,
     WithoutFirst,
     add_one,
@@ -17,7 +18,6 @@ from .rewrites import (
     queries_keys_values,
     transposed,
 )
-from .settings import Settings
 
 Names = Mapping[str, str]
 
@@ -55,7 +55,7 @@ class Family:
     first_position: int = 0
     names: Names = field(default_factory=dict)
     defaults: Mapping[str, Any] = field(default_factory=dict)
-    own: Callable[[Settings], dict[str, Any]] = keys.plain
+    own: Callable[[JsonObject], dict[str, Any]] = keys.plain
     rewrites: Callable[[int, int], Mapping[str, Rewrite]] = lambda _heads, _kv_heads: {}
     grouped: bool = True
     layer_norm: bool = False

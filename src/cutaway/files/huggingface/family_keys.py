@@ -11,27 +11,27 @@ from typing import Any
 
 import numpy as np
 
-from .rope import settings_of
-from .settings import Settings
+from cutaway.files.huggingface.json_object import JsonObject
+from cutaway.files.huggingface.rope import settings_of
 
 _FULL, _SLIDING = "full_attention", "sliding_attention"
 _WINDOW = "attention.sliding_window"
 _GELU = ("gelu", "gelu_new", "gelu_pytorch_tanh")  # the first by the normal distribution, else tanh
 
 
-def plain(config: Settings) -> dict[str, Any]:
+def plain(config: JsonObject) -> dict[str, Any]:
     """Nothing beyond the sizes."""
     config.must_be("hidden_act", "silu")
     return {}
 
 
-def mistral(config: Settings) -> dict[str, Any]:
+def mistral(config: JsonObject) -> dict[str, Any]:
     """A window, of all layers."""
     _check_layers(config, lambda _: _FULL if config.get("sliding_window") is None else _SLIDING)
     return plain(config) | _window(config)
 
 
-def mixtral(config: Settings) -> dict[str, Any]:
+def mixtral(config: JsonObject) -> dict[str, Any]:
     """Experts, and perhaps a window."""
     experts = {
         "expert_count": config.size("num_local_experts"),
@@ -40,7 +40,7 @@ def mixtral(config: Settings) -> dict[str, Any]:
     return plain(config) | _window(config) | experts
 
 
-def smollm3(config: Settings) -> dict[str, Any]:
+def smollm3(config: JsonObject) -> dict[str, Any]:
     """Every fourth layer has no positions: GGUF takes that for granted."""
     layers = config.size("num_hidden_layers")
     flags = config.get("no_rope_layers")
@@ -54,7 +54,7 @@ def smollm3(config: Settings) -> dict[str, Any]:
     return plain(config)
 
 
-def granite(config: Settings) -> dict[str, Any]:
+def granite(config: JsonObject) -> dict[str, Any]:
     """Four factors."""
     names = {
         "attention_multiplier": "attention.scale", "embedding_multiplier": "embedding_scale",
@@ -64,13 +64,13 @@ def granite(config: Settings) -> dict[str, Any]:
     return plain(config) | dict.fromkeys(names.values(), 1.0) | given
 
 
-def qwen(config: Settings) -> dict[str, Any]:
+def qwen(config: JsonObject) -> dict[str, Any]:
     """No window: which layers would have one cannot be said."""
     config.must_be("use_sliding_window", False)
     return plain(config)
 
 
-def qwen3_moe(config: Settings) -> dict[str, Any]:
+def qwen3_moe(config: JsonObject) -> dict[str, Any]:
     """Experts in every layer."""
     config.must_be("decoder_sparse_step", 1)
     config.must_be("mlp_only_layers", [])
@@ -83,7 +83,7 @@ def qwen3_moe(config: Settings) -> dict[str, Any]:
     }
 
 
-def gemma2(config: Settings) -> dict[str, Any]:
+def gemma2(config: JsonObject) -> dict[str, Any]:
     """A window in every other layer, the first included, and caps on scores and logits."""
     _check_layers(config, lambda layer: _FULL if layer % 2 else _SLIDING)
     caps = {
@@ -93,7 +93,7 @@ def gemma2(config: Settings) -> dict[str, Any]:
     return _gemma(config) | caps
 
 
-def gemma3(config: Settings) -> dict[str, Any]:
+def gemma3(config: JsonObject) -> dict[str, Any]:
     """A window in five of six layers, which rotate by another base."""
     for name in ("sliding_window_pattern", "_sliding_window_pattern"):
         config.must_be(name, 6)
@@ -106,7 +106,7 @@ def gemma3(config: Settings) -> dict[str, Any]:
     return metadata
 
 
-def _local_base(config: Settings, old_name: str) -> float:
+def _local_base(config: JsonObject, old_name: str) -> float:
     """Of the layers with a window; transformers 4 has it beside the scaling of the others."""
     if config.part("rope_parameters").get(_SLIDING) is None:
         local = config.meant({"rope_theta": old_name}, {"rope_theta": 1e4})
@@ -116,18 +116,18 @@ def _local_base(config: Settings, old_name: str) -> float:
     return rope.positive("rope_theta")
 
 
-def _gemma(config: Settings) -> dict[str, Any]:
+def _gemma(config: JsonObject) -> dict[str, Any]:
     config.must_be("hidden_activation", "gelu_pytorch_tanh")
     config.must_be("use_bidirectional_attention", False)
     return _window(config) | {"attention.scale": config.positive("query_pre_attn_scalar") ** -0.5}
 
 
-def phi3(config: Settings) -> dict[str, Any]:
+def phi3(config: JsonObject) -> dict[str, Any]:
     """A window, 0 for none as GGUF has it."""
     return plain(config) | {_WINDOW: 0} | _window(config)
 
 
-def gpt2(config: Settings) -> dict[str, Any]:
+def gpt2(config: JsonObject) -> dict[str, Any]:
     """Attention as it was published."""
     config.must_be("hidden_act", "gelu_new")
     config.must_be("scale_attn_weights", True)
@@ -136,7 +136,7 @@ def gpt2(config: Settings) -> dict[str, Any]:
     return {}
 
 
-def bert(config: Settings) -> dict[str, Any]:
+def bert(config: JsonObject) -> dict[str, Any]:
     """An encoder: each token sees all."""
     config.must_be("hidden_act", *_GELU)
     config.must_be("position_embedding_type", "absolute")
@@ -146,14 +146,14 @@ def bert(config: Settings) -> dict[str, Any]:
     return {"attention.causal": False, "hidden_activation": config.text("hidden_act")}
 
 
-def roberta(config: Settings) -> dict[str, Any]:
+def roberta(config: JsonObject) -> dict[str, Any]:
     """Whose first position is that behind its padding token's id; its head knows one activation."""
     config.must_be("hidden_act", "gelu")
     config.must_be("pad_token_id", 1)
     return bert(config)
 
 
-def modern_bert(config: Settings) -> dict[str, Any]:
+def modern_bert(config: JsonObject) -> dict[str, Any]:
     """An encoder of which one in so many layers sees all, the others a window to both sides."""
     config.must_be("hidden_act", *_GELU, "silu")
     config.must_be("classifier_activation", "gelu")  # of the head
@@ -166,7 +166,7 @@ def modern_bert(config: Settings) -> dict[str, Any]:
     }
 
 
-def _pattern(config: Settings) -> Any:
+def _pattern(config: JsonObject) -> Any:
     """Of how many layers the first sees all; or where layers are in no such order, a flag each."""
     every, layers = config.size("global_attn_every_n_layers"), config.size("num_hidden_layers")
     usual = [_SLIDING if layer % every else _FULL for layer in range(layers)]
@@ -178,7 +178,7 @@ def _pattern(config: Settings) -> Any:
     return np.array([kind == _SLIDING for kind in kinds])
 
 
-def llada(config: Settings) -> dict[str, Any]:
+def llada(config: JsonObject) -> dict[str, Any]:
     """Those of OLMo's many settings that make it a llama."""
     config.must_be("block_type", "llama")
     config.must_be("layer_norm_type", "rms")
@@ -192,7 +192,7 @@ def llada(config: Settings) -> dict[str, Any]:
     return plain(config)
 
 
-def llada_moe(config: Settings) -> dict[str, Any]:
+def llada_moe(config: JsonObject) -> dict[str, Any]:
     """Experts alone in every layer, chosen one by one."""
     layers = config.size("num_hidden_layers")
     config.must_be("moe_layer_freq", [1] * layers)
@@ -207,30 +207,30 @@ def llada_moe(config: Settings) -> dict[str, Any]:
     return qwen3_moe(config)
 
 
-def mdlm(config: Settings) -> dict[str, Any]:
+def mdlm(config: JsonObject) -> dict[str, Any]:
     """A GPT-NeoX with the other GELU, once it needs no time."""
     config.must_be("time_conditioning", False)
     return {"use_parallel_residual": False, "hidden_activation": "gelu_new"}
 
 
-def dream(config: Settings) -> dict[str, Any]:
+def dream(config: JsonObject) -> dict[str, Any]:
     """Qwen 2."""
     config.must_be("use_mrope", False)
     return qwen(config)
 
 
-def gpt_neox(config: Settings) -> dict[str, Any]:
+def gpt_neox(config: JsonObject) -> dict[str, Any]:
     """Whether attention and feed-forward read the same input."""
     config.must_be("hidden_act", "gelu")
     return {"use_parallel_residual": config.flag("use_parallel_residual", True)}
 
 
-def _window(config: Settings) -> dict[str, Any]:
+def _window(config: JsonObject) -> dict[str, Any]:
     window = config.get("sliding_window")
     return {} if window is None else {_WINDOW: config.size("sliding_window")}
 
 
-def _check_layers(config: Settings, kind: Callable[[int], str]) -> None:
+def _check_layers(config: JsonObject, kind: Callable[[int], str]) -> None:
     """Refuse layers of other kinds than the family's own."""
     listed = config.get("layer_types")
     if listed is not None and listed != [kind(i) for i in range(config.size("num_hidden_layers"))]:

@@ -11,15 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.errors import InputError
+from cutaway.files.huggingface import sentences
+from cutaway.files.huggingface.config import CONFIG, Config
+from cutaway.files.huggingface.modulation import folded
+from cutaway.files.huggingface.sentences import sentence_metadata
+from cutaway.files.huggingface.shards import INDEX, Shards, shard_paths
+from cutaway.files.huggingface.tensors import tensor_sources
+from cutaway.files.huggingface.tokens import tokenizer_files, tokenizer_metadata
 from cutaway.files.weights import ModelFile
-
-from . import sentences
-from .config import CONFIG, Config
-from .modulation import folded
-from .sentences import sentence_metadata
-from .shards import INDEX, Shards, shard_paths
-from .tensors import tensor_sources
-from .tokens import tokenizer_files, tokenizer_metadata
 
 
 def parts(folder: Path) -> list[Path]:

@@ -13,9 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.errors import FormatError
-
-from .shards import Shards
-from .tensors import TensorSource
+from cutaway.files.huggingface.shards import Shards
+from cutaway.files.huggingface.tensors import TensorSource
 
 _ROOT = "backbone."
 Array = NDArray[Any]

@@ -16,15 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.errors import FormatError, InputError
+from cutaway.files.huggingface.diffusion import DIFFUSION
+from cutaway.files.huggingface.families import FAMILIES, Family
+from cutaway.files.huggingface.json_object import JsonObject
+from cutaway.files.huggingface.rewrites import Rewrite, as_it_is, transposed
+from cutaway.files.huggingface.tensors import gguf_name
 from cutaway.files.weights import ModelFile, TensorInfo
 from cutaway.files.weights.cursor import quoted
 from cutaway.files.weights.safetensors import SafetensorsFile
-
-from .diffusion import DIFFUSION
-from .families import FAMILIES, Family
-from .rewrites import Rewrite, as_it_is, transposed
-from .settings import Settings
-from .tensors import gguf_name
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _TENSOR = re.compile(r"(?:base_model\.model\.)?(.+)\.lora_([AB])\.(?:default\.)?weight")
@@ -55,7 +54,7 @@ class PeftFolder(ModelFile):
             raise FormatError(
                 f"{path}: the folder has no {WEIGHTS}{hint if [*path.glob('*.bin')] else ''}"
             )
-        config = Settings.read(path / CONFIG)
+        config = JsonObject.read(path / CONFIG)
         _check_plain(config)
         families = _families(architecture)
         self._file: SafetensorsFile | None = SafetensorsFile(path / WEIGHTS)
@@ -121,7 +120,7 @@ def _families(architecture: str) -> list[Family]:
     )
 
 
-def _check_plain(config: Settings) -> None:
+def _check_plain(config: JsonObject) -> None:
     """FormatError for what is not plain LoRA."""
     if not config:
         raise FormatError(f"{CONFIG} is missing or empty: the folder holds no adapter")
@@ -151,7 +150,7 @@ def _names(families: Sequence[Family], name: str) -> tuple[str, str]:
     return found[1], f"{new[0]}.lora_{found[2].lower()}"
 
 
-def _scale(config: Settings, module: str, a: TensorInfo) -> float:
+def _scale(config: JsonObject, module: str, a: TensorInfo) -> float:
     """By what a module's product is multiplied; FormatError where its rank is another."""
     alpha = _of_module(config, "alpha_pattern", module).positive("lora_alpha")
     rank = _of_module(config, "rank_pattern", module).size("r")
@@ -160,7 +159,7 @@ def _scale(config: Settings, module: str, a: TensorInfo) -> float:
     return alpha / (sqrt(rank) if config.flag("use_rslora") else rank)
 
 
-def _of_module(config: Settings, key: str, module: str) -> Settings:
+def _of_module(config: JsonObject, key: str, module: str) -> JsonObject:
     """The settings, with what a pattern says of a module instead of its usual number."""
     usual = "lora_alpha" if key == "alpha_pattern" else "r"
     patterns = config.part(key)
@@ -168,5 +167,5 @@ def _of_module(config: Settings, key: str, module: str) -> Settings:
         if not _MODULE.fullmatch(pattern):
             config.refuse(key, "only names of modules are, and no expressions")
         if f".{module}".endswith(f".{pattern}"):
-            return Settings({usual: patterns.get(pattern)}, f"{CONFIG}: {key} of {pattern:.80}")
+            return JsonObject({usual: patterns.get(pattern)}, f"{CONFIG}: {key} of {pattern:.80}")
     return config

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .settings import Settings
+from cutaway.files.huggingface.json_object import JsonObject
 
 FloatTensors = Mapping[str, NDArray[np.float32]]
 _KIND = "rope_type"
 
 
-def settings_of(config: Settings, layer_type: str | None = None) -> Settings:
+def settings_of(config: JsonObject, layer_type: str | None = None) -> JsonObject:
     """Of all layers, or of one kind of layers: base, kind, and what the kind needs.
 
     transformers 5 has one object, per kind of layers where these differ; 4 has two keys. Of both,
@@ -30,11 +30,16 @@ def settings_of(config: Settings, layer_type: str | None = None) -> Settings:
     if new and any(new.get(_KIND if k == "type" else k) != v for k, v in old.values.items()):
         config.refuse("rope_scaling", "rope_parameters is there, too, and differs: remove one")
     kind = {_KIND: new.get(_KIND) or new.get("type") or old.get(_KIND) or old.get("type")}
-    return Settings(kind, new.file).over(new).over(old)
+    return JsonObject(kind, new.file).over(new).over(old)
 
 
 def rope_metadata(
-    config: Settings, head_dim: int, *, partial: bool, longrope: bool, layer_type: str | None = None
+    config: JsonObject,
+    head_dim: int,
+    *,
+    partial: bool,
+    longrope: bool,
+    layer_type: str | None = None,
 ) -> tuple[dict[str, Any], FloatTensors]:
     """(metadata without the architecture's prefix, tensors).
 
@@ -60,15 +65,19 @@ def rope_metadata(
     return metadata | more, tensors
 
 
-def _plain(_config: Settings, _rope: Settings, _dims: int) -> tuple[dict[str, Any], FloatTensors]:
+def _plain(
+    _config: JsonObject, _rope: JsonObject, _dims: int
+) -> tuple[dict[str, Any], FloatTensors]:
     return {}, {}
 
 
-def _linear(_config: Settings, rope: Settings, _dims: int) -> tuple[dict[str, Any], FloatTensors]:
+def _linear(
+    _config: JsonObject, rope: JsonObject, _dims: int
+) -> tuple[dict[str, Any], FloatTensors]:
     return {"rope.scaling.type": "linear", "rope.scaling.factor": rope.positive("factor")}, {}
 
 
-def _yarn(config: Settings, rope: Settings, _dims: int) -> tuple[dict[str, Any], FloatTensors]:
+def _yarn(config: JsonObject, rope: JsonObject, _dims: int) -> tuple[dict[str, Any], FloatTensors]:
     rope.must_be("truncate", True)
     factor = rope.positive("factor")
     metadata: dict[str, Any] = {
@@ -85,7 +94,7 @@ def _yarn(config: Settings, rope: Settings, _dims: int) -> tuple[dict[str, Any],
     return metadata, {}
 
 
-def _yarn_attention(rope: Settings, factor: float) -> float | None:
+def _yarn_attention(rope: JsonObject, factor: float) -> float | None:
     """What scales the attention, where it is not what the paper suggests."""
     if rope.get("attention_factor") is not None:
         return rope.positive("attention_factor")
@@ -99,7 +108,7 @@ def _mscale(factor: float, weight: float) -> float:
     return 0.1 * weight * log(factor) + 1 if factor > 1 else 1.0
 
 
-def _llama3(config: Settings, rope: Settings, dims: int) -> tuple[dict[str, Any], FloatTensors]:
+def _llama3(config: JsonObject, rope: JsonObject, dims: int) -> tuple[dict[str, Any], FloatTensors]:
     """What divides each frequency: 1 of the high ones, the factor of the low, between between."""
     factor, original = rope.positive("factor"), _original(config, rope)
     low, high = rope.number("low_freq_factor"), rope.number("high_freq_factor")
@@ -112,7 +121,9 @@ def _llama3(config: Settings, rope: Settings, dims: int) -> tuple[dict[str, Any]
     return {}, {"rope_freqs.weight": np.array(divisors, np.float32)}
 
 
-def _longrope(config: Settings, rope: Settings, dims: int) -> tuple[dict[str, Any], FloatTensors]:
+def _longrope(
+    config: JsonObject, rope: JsonObject, dims: int
+) -> tuple[dict[str, Any], FloatTensors]:
     original = _original(config, rope)
     tensors = {}
     for length in ("long", "short"):
@@ -133,7 +144,7 @@ def _longrope(config: Settings, rope: Settings, dims: int) -> tuple[dict[str, An
     }, tensors
 
 
-def _original(config: Settings, rope: Settings) -> int:
+def _original(config: JsonObject, rope: JsonObject) -> int:
     """The context that the model was trained with first; phi3 keeps it outside of the object."""
     for place in (config, rope):
         if place.get("original_max_position_embeddings") is not None:

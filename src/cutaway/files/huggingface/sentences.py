@@ -9,8 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from cutaway.errors import FormatError
-
-from .settings import Settings
+from cutaway.files.huggingface.json_object import JsonObject
 
 MODULES, PROMPTS = "modules.json", "config_sentence_transformers.json"
 TRANSFORMER = "sentence_bert_config.json"
@@ -42,7 +41,7 @@ def sentence_metadata(folder: Path, architecture: str) -> dict[str, Any]:
     refused = []
     for kind, path in modules:
         if kind == "Pooling":
-            name = _pooling(Settings.read(folder / path / "config.json"))
+            name = _pooling(JsonObject.read(folder / path / "config.json"))
             if name in _KINDS:
                 metadata[f"{architecture}.pooling_type"] = _KINDS[name]
             else:
@@ -51,17 +50,17 @@ def sentence_metadata(folder: Path, architecture: str) -> dict[str, Any]:
             metadata[f"{_PREFIX}normalize"] = True
         elif kind != "Transformer":
             refused.append(f"the module {kind}")
-    own = Settings.read(folder / TRANSFORMER)
+    own = JsonObject.read(folder / TRANSFORMER)
     if own.get("max_seq_length") is not None:
         metadata[f"{_PREFIX}max_tokens"] = own.size("max_seq_length")
     if own.flag("do_lower_case"):
         refused.append("do_lower_case")
-    if Settings.read(folder / PROMPTS).get("default_prompt_name") is not None:
+    if JsonObject.read(folder / PROMPTS).get("default_prompt_name") is not None:
         refused.append("a prompt in front of each text (default_prompt_name)")
     return metadata | ({f"{_PREFIX}refused": ", ".join(refused)} if refused else {})
 
 
-def _pooling(config: Settings) -> str:
+def _pooling(config: JsonObject) -> str:
     """By the names of old files and of new ones; the mean is what both take for granted."""
     if not config.flag("include_prompt", True):
         return "the rows behind a prompt"

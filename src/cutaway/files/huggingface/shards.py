@@ -11,11 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.errors import FormatError
+from cutaway.files.huggingface.json_object import JsonObject
 from cutaway.files.weights import TensorInfo
 from cutaway.files.weights.cursor import quoted
 from cutaway.files.weights.safetensors import SafetensorsFile
-
-from .settings import Settings
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 _ELEMENTS = {"F32": "<f4", "F16": "<u2", "BF16": "<u2"}  # half numbers are only moved about
@@ -25,7 +24,7 @@ def shard_paths(folder: Path) -> list[Path]:
     """The safetensors files of a folder, by name. `FormatError` where one is missing."""
     index = folder / INDEX
     if index.is_file():
-        names = Settings.read(index).get("weight_map")
+        names = JsonObject.read(index).get("weight_map")
         if not isinstance(names, dict) or not all(isinstance(n, str) for n in names.values()):
             raise FormatError(f"{index}: weight_map is no object of file names; download it again")
         beside = {path.name for path in folder.iterdir() if path.is_file()}

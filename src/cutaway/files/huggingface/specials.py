@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from cutaway.errors import FormatError
+from cutaway.files.huggingface.json_object import JsonObject
 from cutaway.text.vocabulary import (
     BEGIN_ORIGIN,
     END_IDS,
@@ -18,8 +19,6 @@ from cutaway.text.vocabulary import (
     LSTRIP_TOKEN_IDS,
     RSTRIP_TOKEN_IDS,
 )
-
-from .settings import Settings
 
 _PREFIX = "tokenizer.ggml."
 _MASKS = ("[MASK]", "<mask>", "<|mask|>", "<|MASK|>", "<|mdm_mask|>")
@@ -29,10 +28,10 @@ _MASKS = ("[MASK]", "<mask>", "<|mask|>", "<|MASK|>", "<|mdm_mask|>")
 class Sources:
     """Where special tokens are named; tokens: the texts by id."""
 
-    tokenizer: Settings
-    own: Settings  # tokenizer_config.json, completed by special_tokens_map.json
-    config: Settings
-    generation: Settings
+    tokenizer: JsonObject
+    own: JsonObject  # tokenizer_config.json, completed by special_tokens_map.json
+    config: JsonObject
+    generation: JsonObject
     tokens: list[str]
 
     def id_of(self, text: object) -> int | None:
@@ -47,7 +46,7 @@ class Sources:
             self.own.fail(key, "the text of a token")
         return None if text is None else self.id_of(text)
 
-    def numbered(self, where: Settings, key: str) -> list[int]:
+    def numbered(self, where: JsonObject, key: str) -> list[int]:
         """The ids under a key that holds one or several."""
         value = where.get(key)
         ids = value if isinstance(value, list) else [] if value is None else [value]
@@ -56,13 +55,13 @@ class Sources:
         return ids
 
 
-def added_tokens(tokenizer: Settings) -> Iterator[Settings]:
+def added_tokens(tokenizer: JsonObject) -> Iterator[JsonObject]:
     """The tokens that are found in a text as a whole."""
     added = tokenizer.get("added_tokens") or []
     if not isinstance(added, list) or not all(isinstance(one, dict) for one in added):
         tokenizer.fail("added_tokens", "a list of objects")
     for one in added:
-        token = Settings(one, f"{tokenizer.file}: added_tokens")
+        token = JsonObject(one, f"{tokenizer.file}: added_tokens")
         if token.flag("single_word"):
             token.refuse("single_word", f"the token {token.text('content')!r:.40} must do without")
         yield token

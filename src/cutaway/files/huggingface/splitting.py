@@ -8,16 +8,15 @@ from collections.abc import Iterator
 from typing import Any
 
 from cutaway.errors import FormatError
+from cutaway.files.huggingface.json_object import JsonObject
 from cutaway.text.pretokenizers import GPT2_WORDS, PRETOKENIZERS
 from cutaway.text.wordpiece import FIELD, GOES_ON, LONGEST_WORD, SETTINGS
-
-from .settings import Settings
 
 _SPACE = "▁"
 _UNICODE = ("NFC",)  # left out, as in the other files of these families: texts keep their bytes
 
 
-def byte_level_family(tokenizer: Settings) -> str:
+def byte_level_family(tokenizer: JsonObject) -> str:
     """The name of the words in `text.pretokenizers`; `FormatError` where there is none."""
     for normalizer in _flat(tokenizer.get("normalizer"), "normalizers"):
         if normalizer.get("type") not in _UNICODE:
@@ -34,13 +33,13 @@ def byte_level_family(tokenizer: Settings) -> str:
     )
 
 
-def is_byte_level(tokenizer: Settings) -> bool:
+def is_byte_level(tokenizer: JsonObject) -> bool:
     """Whether bytes become characters before anything is merged."""
     steps = _flat(tokenizer.get("pre_tokenizer"), "pretokenizers")
     return any(step.get("type") == "ByteLevel" for step in steps)
 
 
-def wordpiece(tokenizer: Settings, model: Settings) -> dict[str, Any]:
+def wordpiece(tokenizer: JsonObject, model: JsonObject) -> dict[str, Any]:
     """BERT's own way, as metadata; `FormatError` for any other."""
     model.must_be("continuing_subword_prefix", GOES_ON)
     model.must_be("max_input_chars_per_word", LONGEST_WORD)
@@ -52,7 +51,7 @@ def wordpiece(tokenizer: Settings, model: Settings) -> dict[str, Any]:
             f"{tokenizer.file}: normalizer and pre_tokenizer prepare a text in a way that is not "
             f"supported for WordPiece ({kinds!r:.200})"
         )
-    how = Settings(normalizers[0], f"{tokenizer.file}: normalizer")
+    how = JsonObject(normalizers[0], f"{tokenizer.file}: normalizer")
     done = {name: how.flag(name, True) for name in SETTINGS}
     done["strip_accents"] = how.flag("strip_accents", done["lowercase"])
     metadata = {"tokenizer.ggml.model": "bert"} | {FIELD.format(k): v for k, v in done.items()}
@@ -60,7 +59,7 @@ def wordpiece(tokenizer: Settings, model: Settings) -> dict[str, Any]:
     return metadata if unknown is None else metadata | {"tokenizer.ggml.unknown_token_id": unknown}
 
 
-def space_prefix(tokenizer: Settings) -> str | None:
+def space_prefix(tokenizer: JsonObject) -> str | None:
     """Where SentencePiece-like BPE puts a space, as `text/` names it; None for nowhere.
 
     A normalizer puts "▁" in front of every stretch of text; Metaspace only at the very beginning,
@@ -104,7 +103,7 @@ def _flat(value: Any, inside: str) -> Iterator[dict[str, Any]]:
             yield one if isinstance(one, dict) else {"type": one}
 
 
-def _patterns(tokenizer: Settings, step: dict[str, Any], steps: int) -> Iterator[str]:
+def _patterns(tokenizer: JsonObject, step: dict[str, Any], steps: int) -> Iterator[str]:
     """The expressions of one step, each of which keeps what it matches apart."""
     kind = step.get("type")
     if kind == "Split":
@@ -120,7 +119,7 @@ def _patterns(tokenizer: Settings, step: dict[str, Any], steps: int) -> Iterator
         raise FormatError(f"{tokenizer.file}: the pre_tokenizer {kind!r:.40} is not supported")
 
 
-def _split(tokenizer: Settings, step: dict[str, Any], steps: int) -> str:
+def _split(tokenizer: JsonObject, step: dict[str, Any], steps: int) -> str:
     pattern = step.get("pattern")
     found = pattern.get("Regex") if isinstance(pattern, dict) else None
     how = (step.get("behavior"), bool(step.get("invert")))

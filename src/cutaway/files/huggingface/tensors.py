@@ -13,13 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.errors import FormatError
+from cutaway.files.huggingface.config import Config
+from cutaway.files.huggingface.families import Family
+from cutaway.files.huggingface.rewrites import Rewrite, WithoutFirst, as_it_is, transposed
+from cutaway.files.huggingface.shards import Shards
 from cutaway.files.weights import FORMATS, TensorInfo, dequantize
 from cutaway.files.weights.cursor import quoted
-
-from .config import Config
-from .families import Family
-from .rewrites import Rewrite, WithoutFirst, as_it_is, transposed
-from .shards import Shards
 
 _LAYER = re.compile(r"(?:layers|blocks|h|(?:encoder|transformer)\.layer)\.(\d{1,5})\.(.+)")
 _ENDINGS = {

@@ -11,16 +11,20 @@ from typing import Any
 import numpy as np
 
 from cutaway.errors import FormatError
+from cutaway.files.huggingface.json_object import JsonObject
+from cutaway.files.huggingface.specials import Sources, added_tokens, special_metadata
+from cutaway.files.huggingface.splitting import (
+    byte_level_family,
+    is_byte_level,
+    space_prefix,
+    wordpiece,
+)
+from cutaway.files.huggingface.word_lists import FILES as LISTS
+from cutaway.files.huggingface.word_lists import tokenizer_of_lists
 from cutaway.text import chat
 from cutaway.text.pretokenizers import FIELD
 from cutaway.text.vocabulary import SPACE_PREFIX, Kind
 from cutaway.text.wordpiece import as_stored
-
-from .settings import Settings
-from .specials import Sources, added_tokens, special_metadata
-from .splitting import byte_level_family, is_byte_level, space_prefix, wordpiece
-from .word_lists import FILES as LISTS
-from .word_lists import tokenizer_of_lists
 
 TOKENIZER = "tokenizer.json"
 TOKENIZER_CONFIG, SPECIALS, GENERATION = (
@@ -40,7 +44,7 @@ def tokenizer_files(folder: Path) -> list[Path]:
 
 
 def tokenizer_metadata(
-    folder: Path, config: Settings, rows: int, *, sees_all: bool = False
+    folder: Path, config: JsonObject, rows: int, *, sees_all: bool = False
 ) -> dict[str, Any]:
     """All tokenizer.* keys. `FormatError` for what is not supported.
 
@@ -48,8 +52,8 @@ def tokenizer_metadata(
     """
     if rows > _MOST_TOKENS:  # a file with holes in it has room for any number
         raise FormatError(f"{folder}: the embedding has {rows} rows, and {_MOST_TOKENS} is most")
-    own = Settings.read(folder / TOKENIZER_CONFIG).over(Settings.read(folder / SPECIALS))
-    tokenizer = Settings.read(folder / TOKENIZER) or tokenizer_of_lists(folder, config, own)
+    own = JsonObject.read(folder / TOKENIZER_CONFIG).over(JsonObject.read(folder / SPECIALS))
+    tokenizer = JsonObject.read(folder / TOKENIZER) or tokenizer_of_lists(folder, config, own)
     if not tokenizer:
         raise FormatError(
             f"{folder}: the folder has no {TOKENIZER}; load the tokenizer with transformers and "
@@ -70,15 +74,15 @@ def tokenizer_metadata(
         for text, kind in zip(tokens, kinds, strict=True)
     ]
     metadata[f"{_PREFIX}token_type"] = np.array(kinds, np.int32)
-    where = Sources(tokenizer, own, config, Settings.read(folder / GENERATION), tokens)
+    where = Sources(tokenizer, own, config, JsonObject.read(folder / GENERATION), tokens)
     return metadata | special_metadata(where, sees_all=sees_all) | _template(folder, own)
 
 
-def _byte_level(tokenizer: Settings) -> dict[str, Any]:
+def _byte_level(tokenizer: JsonObject) -> dict[str, Any]:
     return {f"{_PREFIX}model": "gpt2", FIELD: byte_level_family(tokenizer)}
 
 
-def _sentencepiece(tokenizer: Settings, model: Settings) -> dict[str, Any]:
+def _sentencepiece(tokenizer: JsonObject, model: JsonObject) -> dict[str, Any]:
     """Merges take the place of scores: ranked pairs are what the library merges by."""
     if not model.flag("byte_fallback"):
         raise FormatError(
@@ -93,7 +97,7 @@ def _sentencepiece(tokenizer: Settings, model: Settings) -> dict[str, Any]:
     return metadata | ({SPACE_PREFIX: "first"} if prefix == "first" else {})
 
 
-def _check_found_first(tokenizer: Settings, *, spaced: bool) -> None:
+def _check_found_first(tokenizer: JsonObject, *, spaced: bool) -> None:
     """Refuse added tokens that are found only when spaces are "▁", where that makes a difference.
 
     spaced: whether the same step puts one in front of a text, and of these tokens. Special ones are
@@ -106,7 +110,7 @@ def _check_found_first(tokenizer: Settings, *, spaced: bool) -> None:
             one.refuse("normalized", f"the token {text!r:.40} must be found in the text as it is")
 
 
-def _merges(model: Settings) -> list[str]:
+def _merges(model: JsonObject) -> list[str]:
     """Each as "left right", however the file writes them."""
     model.must_be("type", "BPE")
     model.must_be("dropout", 0)
@@ -127,7 +131,7 @@ def _joined(pair: Any) -> str:
 
 
 def _vocabulary(
-    tokenizer: Settings, model: Settings, rows: int, *, pieces: bool
+    tokenizer: JsonObject, model: JsonObject, rows: int, *, pieces: bool
 ) -> tuple[list[str], list[int]]:
     """Texts and kinds by id, one of each row; rows without a text are unused, as in llama.cpp."""
     tokens, kinds = [f"[PAD{i}]" for i in range(rows)], [int(Kind.UNUSED)] * rows
@@ -167,7 +171,7 @@ def _kind(text: str, pieces: bool) -> int:
     return Kind.BYTE if byte else Kind.NORMAL
 
 
-def _check(tokenizer: Settings, tokens: list[str], kinds: list[int], pieces: bool) -> None:
+def _check(tokenizer: JsonObject, tokens: list[str], kinds: list[int], pieces: bool) -> None:
     if pieces and kinds.count(Kind.BYTE) < 256:
         raise FormatError(f"{tokenizer.file}: byte_fallback needs a token for each of 256 bytes")
     try:
@@ -176,7 +180,7 @@ def _check(tokenizer: Settings, tokens: list[str], kinds: list[int], pieces: boo
         raise FormatError(f"{tokenizer.file}: a token is no Unicode text: {error.reason}") from None
 
 
-def _template(folder: Path, own: Settings) -> dict[str, Any]:
+def _template(folder: Path, own: JsonObject) -> dict[str, Any]:
     """The chat template: a file of its own, else in the tokenizer's config; of several, default."""
     file = folder / TEMPLATE
     try:
@@ -184,7 +188,7 @@ def _template(folder: Path, own: Settings) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError) as error:
         raise FormatError(f"{file} cannot be read as text: {error}") from error
     origin = TEMPLATE
-    for settings in (Settings.read(folder / OLD_TEMPLATE), own):
+    for settings in (JsonObject.read(folder / OLD_TEMPLATE), own):
         if found is None:
             found, origin = settings.get("chat_template"), f"{settings.file} chat_template"
     if isinstance(found, list):

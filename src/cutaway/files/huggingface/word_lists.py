@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from cutaway.errors import FormatError, InputError
+from cutaway.files.huggingface.json_object import JsonObject
 from cutaway.text.pretokenizers import PRETOKENIZERS
-
-from .settings import Settings
 
 WORDS, VOCAB, MERGES, ADDED = "vocab.txt", "vocab.json", "merges.txt", "added_tokens.json"
 FILES = (WORDS, VOCAB, MERGES, ADDED)
@@ -22,7 +21,7 @@ _BERT = {"cls": "[CLS]", "sep": "[SEP]", "unk": "[UNK]", "pad": "[PAD]", "mask":
 _ROBERTA = {"cls": "<s>", "sep": "</s>", "unk": "<unk>", "pad": "<pad>", "mask": "<mask>"}
 
 
-def tokenizer_of_lists(folder: Path, config: Settings, own: Settings) -> Settings:
+def tokenizer_of_lists(folder: Path, config: JsonObject, own: JsonObject) -> JsonObject:
     """As tokenizer.json would have it; no values where the folder lacks the lists.
 
     own: tokenizer_config.json. `FormatError` for what such lists do not say all of.
@@ -31,24 +30,28 @@ def tokenizer_of_lists(folder: Path, config: Settings, own: Settings) -> Setting
     if kind in ("bert", "distilbert") and (folder / WORDS).is_file():
         named = _named(own, _BERT)
         _check(folder, config, own, ("Bert", "DistilBert"), named)
-        return Settings(_wordpiece(_lines(folder / WORDS), own, named), WORDS)
+        return JsonObject(_wordpiece(_lines(folder / WORDS), own, named), WORDS)
     if kind == "roberta" and (folder / VOCAB).is_file() and (folder / MERGES).is_file():
         named = _named(own, _ROBERTA)
         _check(folder, config, own, ("Roberta",), named)
-        return Settings(_byte_level(folder, own, named), VOCAB)
+        return JsonObject(_byte_level(folder, own, named), VOCAB)
     if own.text("tokenizer_class") in _QWEN and (folder / VOCAB).is_file():
-        return Settings(_qwen(folder, own), VOCAB)
-    return Settings({}, WORDS)
+        return JsonObject(_qwen(folder, own), VOCAB)
+    return JsonObject({}, WORDS)
 
 
 def _check(
-    folder: Path, config: Settings, own: Settings, classes: tuple[str, ...], named: dict[str, str]
+    folder: Path,
+    config: JsonObject,
+    own: JsonObject,
+    classes: tuple[str, ...],
+    named: dict[str, str],
 ) -> None:
     """Refuse classes that cut words otherwise, and tokens besides those that have a use."""
     known = [f"{name}Tokenizer{fast}" for name in classes for fast in ("", "Fast")]
     for settings in (config, own):
         settings.must_be("tokenizer_class", *known)
-    listed = Settings.read(folder / ADDED).values
+    listed = JsonObject.read(folder / ADDED).values
     added = [*own.part("added_tokens_decoder").values.values(), *listed]
     texts = [one.get("content") if isinstance(one, dict) else one for one in added]
     if more := [text for text in texts if text not in named.values()]:
@@ -58,7 +61,7 @@ def _check(
         )
 
 
-def _wordpiece(words: list[str], own: Settings, named: dict[str, str]) -> dict[str, Any]:
+def _wordpiece(words: list[str], own: JsonObject, named: dict[str, str]) -> dict[str, Any]:
     own.must_be("do_basic_tokenize", True)
     own.must_be("never_split", [])
     vocab = {word: token_id for token_id, word in enumerate(words)}
@@ -84,10 +87,10 @@ def _wordpiece(words: list[str], own: Settings, named: dict[str, str]) -> dict[s
     }
 
 
-def _byte_level(folder: Path, own: Settings, named: dict[str, str]) -> dict[str, Any]:
-    vocab = Settings.read(folder / VOCAB).values
+def _byte_level(folder: Path, own: JsonObject, named: dict[str, str]) -> dict[str, Any]:
+    vocab = JsonObject.read(folder / VOCAB).values
     mask = own.get("mask_token")
-    own_mask = Settings(mask if isinstance(mask, dict) else {}, f"{own.file}: mask_token")
+    own_mask = JsonObject(mask if isinstance(mask, dict) else {}, f"{own.file}: mask_token")
     eats = named["mask"] if own_mask.flag("lstrip", True) else ""
     return {
         "model": {"type": "BPE", "vocab": vocab, "merges": _merges(folder)},
@@ -101,13 +104,13 @@ def _byte_level(folder: Path, own: Settings, named: dict[str, str]) -> dict[str,
     }
 
 
-def _qwen(folder: Path, own: Settings) -> dict[str, Any]:
+def _qwen(folder: Path, own: JsonObject) -> dict[str, Any]:
     """All added tokens are in the tokenizer's config, with what is particular to each."""
     own.must_be("add_prefix_space", False)
     added = own.part("added_tokens_decoder")
     known = [{**added.part(key).values, "id": key} for key in added.values]
     texts = [token.get("content") for token in known]
-    if more := [text for text in Settings.read(folder / ADDED).values if text not in texts]:
+    if more := [text for text in JsonObject.read(folder / ADDED).values if text not in texts]:
         own.fail("added_tokens_decoder", f"an object that has the token {more[0]!r:.40}, too")
     if not all(token["id"].isdecimal() for token in known):
         own.fail("added_tokens_decoder", "an object of tokens by their ids")
@@ -115,7 +118,7 @@ def _qwen(folder: Path, own: Settings) -> dict[str, Any]:
     return {
         "model": {
             "type": "BPE",
-            "vocab": Settings.read(folder / VOCAB).values,
+            "vocab": JsonObject.read(folder / VOCAB).values,
             "merges": _merges(folder),
         },
         "normalizer": {"type": "NFC"},
@@ -134,7 +137,7 @@ def _merges(folder: Path) -> list[str]:
     return [line for line in _lines(folder / MERGES) if line and not line.startswith("#version")]
 
 
-def _named(own: Settings, usual: dict[str, str]) -> dict[str, str]:
+def _named(own: JsonObject, usual: dict[str, str]) -> dict[str, str]:
     """The text of each special token: as the folder says it, or as the family has it."""
     found = {}
     for name, text in usual.items():

@@ -3,8 +3,8 @@
 Knows the format, its hashes and how it is written. Refuses to know models, and what is in a block.
 """
 
-from cutaway.files.prefix.head import Head
+from cutaway.files.prefix.header import PrefixHeader
 from cutaway.files.prefix.reader import PrefixReader
 from cutaway.files.prefix.writer import write_prefix
 
-__all__ = ["Head", "PrefixReader", "write_prefix"]
+__all__ = ["PrefixHeader", "PrefixReader", "write_prefix"]

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.errors import FormatError, InputError
-from cutaway.files.prefix.head import START, Head, Sizes
+from cutaway.files.prefix.header import START, PrefixHeader, Sizes
 
 Memory = Sequence[NDArray[np.uint8]]
 
@@ -43,7 +43,7 @@ class PrefixReader:
         self._starts = [*accumulate(self.head.block_bytes, initial=first)]
         self.nbytes = self._starts[-1]
 
-    def _read_head(self) -> tuple[Head, int]:
+    def _read_head(self) -> tuple[PrefixHeader, int]:
         nbytes = self._file.seek(0, 2)
         start = np.empty(min(nbytes, START), np.uint8)
         self._read_at(0, start)
@@ -53,7 +53,7 @@ class PrefixReader:
             raise FormatError(f"{what} ({nbytes} bytes instead of {sizes.file}): save it again")
         head = np.empty(sizes.head, np.uint8)
         self._read_at(0, head)
-        return Head.from_bytes(head.tobytes()), sizes.head
+        return PrefixHeader.from_bytes(head.tobytes()), sizes.head
 
     def read(self, place: int, memory: Memory) -> None:
         """Read a block into memory of its size. FormatError where it is not as it was written."""

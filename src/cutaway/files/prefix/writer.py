@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.base.whole_files import whole_file
-from cutaway.files.prefix.head import Head
+from cutaway.files.prefix.header import PrefixHeader
 
 
 class PrefixWriter:
     """Takes the blocks of a file that is being written. nbytes: of the file until now."""
 
-    def __init__(self, out: BinaryIO, head: Head) -> None:
+    def __init__(self, out: BinaryIO, head: PrefixHeader) -> None:
         self._out, self._head = out, head
         self.nbytes = out.seek(head.sizes.head)
         self._sizes: list[int] = []
@@ -43,7 +43,7 @@ class PrefixWriter:
 
 
 @contextmanager
-def write_prefix(path: Path, head: Head) -> Iterator[PrefixWriter]:
+def write_prefix(path: Path, head: PrefixHeader) -> Iterator[PrefixWriter]:
     """For all blocks of which the head has the tokens; the file is there when the block ends.
 
     Raises CutawayError where it cannot be written; whatever is raised, nothing is left behind.

@@ -4,11 +4,11 @@ Knows bytes and formats. Refuses to know what a layer is. What most runs do with
 from its own module: `quantised`, `gguf_writer`, `safetensors`.
 """
 
-from .decode import dequantize
-from .file import ModelFile, TensorInfo
-from .formats import FORMATS, FORMATS_BY_ID, QuantFormat
-from .gguf import GGUFFile
-from .split import open_gguf
+from cutaway.files.weights.decode import dequantize
+from cutaway.files.weights.file import ModelFile, TensorInfo
+from cutaway.files.weights.formats import FORMATS, FORMATS_BY_ID, QuantFormat
+from cutaway.files.weights.gguf import GGUFFile
+from cutaway.files.weights.split import open_gguf
 
 __all__ = [
     "FORMATS",

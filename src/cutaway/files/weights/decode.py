@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .formats import QuantFormat
+from cutaway.files.weights.formats import QuantFormat
 
 Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float32]

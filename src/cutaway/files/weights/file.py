@@ -16,10 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.errors import InputError
-
-from .cursor import quoted
-from .decode import dequantize
-from .formats import FORMATS
+from cutaway.files.weights.cursor import quoted
+from cutaway.files.weights.decode import dequantize
+from cutaway.files.weights.formats import FORMATS
 
 
 @dataclass(frozen=True, slots=True)

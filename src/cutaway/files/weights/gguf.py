@@ -21,11 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.errors import InputError
-
-from .cursor import Cursor, quoted
-from .file import ModelFile, TensorInfo
-from .formats import FORMATS, FORMATS_BY_ID, type_name
-from .mapped import expect, forget, map_file
+from cutaway.files.weights.cursor import Cursor, quoted
+from cutaway.files.weights.file import ModelFile, TensorInfo
+from cutaway.files.weights.formats import FORMATS, FORMATS_BY_ID, type_name
+from cutaway.files.weights.mapped import expect, forget, map_file
 
 _MAGIC = b"GGUF"
 _VERSIONS = (2, 3)

@@ -12,10 +12,9 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from cutaway.base.whole_files import whole_file
-
-from .cursor import ARRAY, NUMBERS, STRING
-from .file import ModelFile, TensorInfo
-from .formats import FORMATS
+from cutaway.files.weights.cursor import ARRAY, NUMBERS, STRING
+from cutaway.files.weights.file import ModelFile, TensorInfo
+from cutaway.files.weights.formats import FORMATS
 
 _ALIGNMENT = 32  # the format's own: a file that has it need not say so
 _TYPES = {dtype: type_id for type_id, dtype in NUMBERS.items()}

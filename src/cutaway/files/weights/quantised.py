@@ -23,11 +23,10 @@ from numpy.typing import NDArray
 
 from cutaway.base.resources import default_threads
 from cutaway.errors import FormatError, InputError
-
-from .cursor import quoted
-from .decode import dequantize
-from .file import ModelFile, TensorInfo
-from .formats import FORMATS
+from cutaway.files.weights.cursor import quoted
+from cutaway.files.weights.decode import dequantize
+from cutaway.files.weights.file import ModelFile, TensorInfo
+from cutaway.files.weights.formats import FORMATS
 
 if TYPE_CHECKING:
     from cutaway.base._native import Pool

@@ -22,11 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.errors import FormatError, InputError
-
-from .cursor import quoted
-from .file import TensorInfo
-from .formats import FORMATS
-from .mapped import forget, map_file
+from cutaway.files.weights.cursor import quoted
+from cutaway.files.weights.file import TensorInfo
+from cutaway.files.weights.formats import FORMATS
+from cutaway.files.weights.mapped import forget, map_file
 
 _LENGTH = 8  # bytes: how long the header is, a little-endian uint64
 _LONGEST_HEADER = 100_000_000  # bytes, as the reference reader has it

@@ -12,10 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.errors import FormatError
-
-from .cursor import quoted
-from .file import ModelFile, TensorInfo
-from .gguf import GGUFFile
+from cutaway.files.weights.cursor import quoted
+from cutaway.files.weights.file import ModelFile, TensorInfo
+from cutaway.files.weights.gguf import GGUFFile
 
 _NO, _COUNT, _TENSORS = "split.no", "split.count", "split.tensors.count"
 

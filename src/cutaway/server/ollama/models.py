@@ -147,7 +147,7 @@ def _capabilities(llm: AsyncModel) -> list[Any]:
     writes = llm.graph.has_head and llm.config.is_causal
     found = {
         "completion": llm.graph.has_head, "tools": writes and _knows_tools(llm),
-        "insert": writes and llm.tokenizer.middle is not None,
+        "insert": writes and llm.tokenizer.fim is not None,
         "thinking": writes and llm.model.thinking is not None, "embedding": True,
     }  # fmt: skip
     return [name for name, has in found.items() if has]

@@ -68,7 +68,7 @@ class OllamaGenerateRequest(OllamaFields):
 
     def _before(self, service: Service) -> str:
         """What stands before a suffix."""
-        if service.llm.tokenizer.middle is None:
+        if service.llm.tokenizer.fim is None:
             raise ApiError(
                 400, "suffix: this model has no tokens for what is between two texts and does not "
                 "support insert; ask /v1/completions, which chooses a text (docs/fill.md)",

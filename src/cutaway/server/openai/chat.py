@@ -203,7 +203,7 @@ class ChatChoices(Choices):
         return super().shown(index, step, ended)
 
     def pieces(self, index: int, text: str, entries: list[Entry]) -> Iterable[dict[str, Any]]:
-        """Thoughts, text and pieces of calls; log-probabilities go with the first."""
+        """ThinkingParser, text and pieces of calls; log-probabilities go with the first."""
         deltas, self._deltas[index] = self._deltas[index], []
         if not (self._use.tools or self._thought):
             yield from super().pieces(index, text, entries)

@@ -10,25 +10,32 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from cutaway.text.grammar.acceptance import Accepted, accepts, byte_matcher
     from cutaway.text.grammar.checks import Check, OwnCheck, check_named
-    from cutaway.text.grammar.compiler import Compiled, Compiler, Words, engine, notes_on
+    from cutaway.text.grammar.compile_sandbox import CompileSandbox
+    from cutaway.text.grammar.compiler import (
+        Compiled,
+        GrammarCompiler,
+        TokenizerLike,
+        engine,
+        notes_on,
+    )
+    from cutaway.text.grammar.llguidance_source import source_of
     from cutaway.text.grammar.matcher import Matcher
-    from cutaway.text.grammar.notation import source_of
     from cutaway.text.grammar.source import KINDS, Grammar
-    from cutaway.text.grammar.trial import Trial
 
 __all__ = [
-    "KINDS", "Accepted", "Check", "Compiled", "Compiler", "Grammar", "Matcher", "OwnCheck", "Trial",
-    "Words", "accepts", "byte_matcher", "check_named", "engine", "notes_on", "source_of",
+    "KINDS", "Accepted", "Check", "CompileSandbox", "Compiled", "Grammar", "GrammarCompiler",
+    "Matcher", "OwnCheck", "TokenizerLike", "accepts", "byte_matcher", "check_named", "engine",
+    "notes_on", "source_of",
 ]  # fmt: skip
 
 _MODULES = {
     "acceptance": ("Accepted", "accepts", "byte_matcher"),
     "checks": ("Check", "OwnCheck", "check_named"),
-    "compiler": ("Compiled", "Compiler", "Words", "engine", "notes_on"),
+    "compiler": ("Compiled", "GrammarCompiler", "TokenizerLike", "engine", "notes_on"),
     "matcher": ("Matcher",),
-    "notation": ("source_of",),
+    "llguidance_source": ("source_of",),
     "source": ("KINDS", "Grammar"),
-    "trial": ("Trial",),
+    "compile_sandbox": ("CompileSandbox",),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -8,7 +8,7 @@ from functools import cache
 
 from cutaway.base.checks import shown
 from cutaway.errors import InputError
-from cutaway.text.grammar.compiler import Compiler
+from cutaway.text.grammar.compiler import GrammarCompiler
 from cutaway.text.grammar.matcher import Matcher
 from cutaway.text.grammar.source import Grammar
 
@@ -48,8 +48,8 @@ class _Bytes:
 
 
 @cache
-def _compiler() -> Compiler:
-    return Compiler(_Bytes())
+def _compiler() -> GrammarCompiler:
+    return GrammarCompiler(_Bytes())
 
 
 def byte_matcher(grammar: Grammar) -> Matcher:

@@ -12,8 +12,8 @@ from threading import Lock
 from typing import TYPE_CHECKING, Protocol, cast
 
 from cutaway.errors import InputError
+from cutaway.text.grammar.llguidance_source import idle_attributes, limits, sentence, source_of
 from cutaway.text.grammar.matcher import Matcher
-from cutaway.text.grammar.notation import idle_attributes, limits, sentence, source_of
 from cutaway.text.grammar.schema_checks import SchemaCheck, relaxed
 from cutaway.text.grammar.source import Grammar
 from cutaway.text.grammar.subschemas import own_formats, without_own_formats
@@ -38,7 +38,7 @@ def engine() -> str:
     return f"llguidance {llguidance.__version__}"
 
 
-class Words(Protocol):
+class TokenizerLike(Protocol):
     """What a compiler wants of a tokenizer; see ``text.Tokenizer``."""
 
     vocab_size: int
@@ -67,7 +67,7 @@ class _Vocabulary:
 
     is_tokenizer_wrapper = True
 
-    def __init__(self, words: Words) -> None:
+    def __init__(self, words: TokenizerLike) -> None:
         texts = [words.token_bytes(i) for i in range(words.vocab_size)]
         self.tokens = [data or words.token_name(i).encode() for i, data in enumerate(texts)]
         self.special_token_ids = [i for i, data in enumerate(texts) if not data]
@@ -121,13 +121,13 @@ class Compiled:
         return Matcher([way.deep_copy() for way in self.ways], self.words)
 
 
-class Compiler:
+class GrammarCompiler:
     """The grammars of one model. Any thread may use it; the last few are kept.
 
     read  how sources are made; another process may do it, where grammars are strangers'
     """
 
-    def __init__(self, words: Words) -> None:
+    def __init__(self, words: TokenizerLike) -> None:
         self.read: Read = source_of
         self._words = words
         self._lock = Lock()

@@ -1,6 +1,6 @@
 """Facts about JSON values: their types, which are equal, whether a string fits a rule.
 
-Truth has three values: True and False hold whatever follows, None is not known yet. Patterns and
+Verdict has three values: True and False hold whatever follows, None is not known yet. Patterns and
 formats are decided by llguidance, in time linear in the string. Refuses to know schemas.
 """
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from cutaway.errors import InputError
 
-Truth = bool | None
+Verdict = bool | None
 
 
 def is_number(value: Any) -> bool:
@@ -39,9 +39,9 @@ def alike(value: Any) -> Any:
     return (isinstance(value, bool), value)
 
 
-def every(truths: Iterable[Truth]) -> Truth:
+def every(truths: Iterable[Verdict]) -> Verdict:
     """Whether all hold."""
-    result: Truth = True
+    result: Verdict = True
     for truth in truths:
         if truth is False:
             return False
@@ -50,17 +50,17 @@ def every(truths: Iterable[Truth]) -> Truth:
     return result
 
 
-def negated(truth: Truth) -> Truth:
+def negated(truth: Verdict) -> Verdict:
     """Whether it does not hold."""
     return None if truth is None else not truth
 
 
-def some(truths: Iterable[Truth]) -> Truth:
+def some(truths: Iterable[Verdict]) -> Verdict:
     """Whether any holds."""
     return negated(every(negated(truth) for truth in truths))
 
 
-def between(sure: int, possible: float, least: Any, most: Any) -> Truth:
+def between(sure: int, possible: float, least: Any, most: Any) -> Verdict:
     """Whether a count is within its bounds, where it is at least ``sure`` and may grow."""
     least, most = least if least is not None else 0, most if most is not None else float("inf")
     if sure > most or possible < least:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.errors import CutawayError, InputError
-from cutaway.text.grammar.notation import sentence
+from cutaway.text.grammar.llguidance_source import sentence
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher

@@ -11,9 +11,9 @@ from functools import partial
 from typing import Any
 
 from cutaway.errors import InputError
-from cutaway.text.grammar.json_reader import Begun, Open, Reader
-from cutaway.text.grammar.json_rules import DEPENDENCIES, Rules
 from cutaway.text.grammar.json_values import check_string_rule
+from cutaway.text.grammar.partial_json import BegunScalar, OpenContainer, PartialJson
+from cutaway.text.grammar.partial_validator import DEPENDENCIES, PartialValidator
 from cutaway.text.grammar.subschemas import mapped, subschemas
 
 CHECKED = (
@@ -88,11 +88,11 @@ class SchemaCheck:
         self.schema = schema
         found = _check_supported(schema)
         self.keywords = tuple(name for name in CHECKED if name in found)
-        self._rules = Rules(schema)
-        self._readers: dict[bytes, Reader] = {}
-        kinds = [Begun(kind) for kind in ("string", "number", "boolean", "null")]
+        self._rules = PartialValidator(schema)
+        self._readers: dict[bytes, PartialJson] = {}
+        kinds = [BegunScalar(kind) for kind in ("string", "number", "boolean", "null")]
         # This also meets a $ref that leads in a circle.
-        possible = [self._rules.judge(v) for v in (*kinds, Open({}), Open([]))]
+        possible = [self._rules.judge(v) for v in (*kinds, OpenContainer({}), OpenContainer([]))]
         if self.keywords and not any(truth is not False for truth in possible):
             raise InputError("json_schema: the schema allows no text")
 
@@ -114,12 +114,12 @@ class SchemaCheck:
         self._rules.judge(reader.value)
         return _CLOSING if self._rules.touched else _CLOSING_MORE
 
-    def _at(self, text: bytes) -> Reader:
+    def _at(self, text: bytes) -> PartialJson:
         if text in self._readers:
             return self._readers[text]
         known = (b for b in self._readers if text.startswith(b))
         before = max(known, key=len, default=b"")
-        reader = self._readers[before].fork() if before else Reader()
+        reader = self._readers[before].fork() if before else PartialJson()
         for _ in reader.read(text[len(before) :]):
             pass
         while len(self._readers) >= _AT_ONCE:
@@ -132,7 +132,7 @@ def _check_supported(schema: Any) -> set[str]:
     """All keywords of it; InputError for one that can be neither masked nor checked."""
     found: set[str] = set()
     seen: set[tuple[int, bool]] = set()
-    rules = Rules(schema)
+    rules = PartialValidator(schema)
 
     def visit(one: Any, whole: bool) -> None:
         if not isinstance(one, dict) or (id(one), whole) in seen:

@@ -1,7 +1,7 @@
 """The strings that a model writes around the calls of tools.
 
 Knows the literal texts, where the name, the arguments and an id stand between them, and which of
-them are control tokens. The grammar and the splitter are both made of this description alone.
+them are control tokens. The grammar and the call parser are both made of this description alone.
 Refuses to know templates and how a call is forced or found.
 """
 
@@ -76,7 +76,7 @@ class Dialect:
 
     @property
     def token_bytes(self) -> dict[int, bytes]:
-        """What a splitter must be fed for the control tokens of this dialect: their names."""
+        """What a call parser must be fed for the control tokens of this dialect: their names."""
         return {token_id: name.encode() for name, token_id in self.control.items()}
 
     def write(self, calls: Iterable[tuple[str, str, str]]) -> str:

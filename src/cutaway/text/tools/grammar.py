@@ -1,7 +1,7 @@
 """The grammar that lets a model write calls of tools in its own dialect, and no broken ones.
 
 Knows llguidance's Lark: literals, control tokens by id, ``%json`` for arguments. Refuses to know
-what a mask is. What a grammar lets through, the splitter of the same dialect reads.
+what a mask is. What a grammar lets through, the call parser of the same dialect reads.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 
 from cutaway.errors import InputError
-from cutaway.text.grammar.notation import nested_json
+from cutaway.text.grammar.llguidance_source import nested_json
 from cutaway.text.tools.dialect import Dialect, Parts, Slot, joined
 from cutaway.text.tools.tool import INPUT, Tool, ToolChoice
 

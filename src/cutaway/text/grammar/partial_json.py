@@ -17,14 +17,14 @@ MAX_DEPTH = 64
 
 
 @dataclass(frozen=True)
-class Begun:
+class BegunScalar:
     """A string, number or literal that is not whole; its kind is known by its first byte."""
 
     kind: str
 
 
 @dataclass
-class Open:
+class OpenContainer:
     """An object or array that is not whole.
 
     value  what is whole of it
@@ -34,7 +34,7 @@ class Open:
 
     value: dict[str, Any] | list[Any]
     key: str | None = None
-    child: "Open | Begun | None" = None
+    child: "OpenContainer | BegunScalar | None" = None
 
     def put(self, child: Any) -> None:
         """A child is whole."""
@@ -46,19 +46,19 @@ class Open:
             self.value[self.key] = child
         self.key, self.child = None, None
 
-    def fork(self) -> "Open":
+    def fork(self) -> "OpenContainer":
         """A copy of what may still change."""
-        child = self.child.fork() if isinstance(self.child, Open) else self.child
-        return Open(self.value.copy(), self.key, child)
+        child = self.child.fork() if isinstance(self.child, OpenContainer) else self.child
+        return OpenContainer(self.value.copy(), self.key, child)
 
 
-NOT_BEGUN = Begun("")
+NOT_BEGUN = BegunScalar("")
 """In the place of a member whose key alone is known."""
 
 
 def members(value: Any) -> list[tuple[str, Any]]:
     """Keys of an object with what is known of their values."""
-    if not isinstance(value, Open):
+    if not isinstance(value, OpenContainer):
         return [*value.items()]
     assert isinstance(value.value, dict)
     known = [*value.value.items()]
@@ -69,30 +69,30 @@ def members(value: Any) -> list[tuple[str, Any]]:
 
 def entries(value: Any) -> list[Any]:
     """Items of an array with what is known of the last."""
-    if not isinstance(value, Open):
+    if not isinstance(value, OpenContainer):
         return list(value)
     return [*value.value, *([] if value.child is None else [value.child])]
 
 
 @dataclass
-class Reader:
+class PartialJson:
     """One value, read as far as it has come.
 
-    value       the whole value, ``Open`` or ``Begun``; absent: None, with ``begun`` false
+    value       the whole value, ``Open`` or ``BegunScalar``; absent: None, with ``begun`` false
     repeated    whether a key was given twice in one object
     """
 
     value: Any = None
     begun: bool = False
     repeated: bool = False
-    _stack: list[Open] = field(default_factory=list)
+    _stack: list[OpenContainer] = field(default_factory=list)
     _raw: bytearray | None = None  # of the string, number or literal that is begun
 
     def fork(self) -> Self:
         """Another that goes its own way."""
-        value = self.value.fork() if isinstance(self.value, Open) else self.value
+        value = self.value.fork() if isinstance(self.value, OpenContainer) else self.value
         stack, one = [], value
-        while isinstance(one, Open):
+        while isinstance(one, OpenContainer):
             stack.append(one)
             one = one.child
         raw = None if self._raw is None else bytearray(self._raw)
@@ -111,7 +111,7 @@ class Reader:
     @property
     def is_whole(self) -> bool:
         """Whether nothing is open."""
-        return self.begun and not isinstance(self.value, (Open, Begun))
+        return self.begun and not isinstance(self.value, (OpenContainer, BegunScalar))
 
     def read(self, data: bytes) -> Iterator[None]:
         """Take bytes; stops wherever more of the value is known than before."""
@@ -162,7 +162,7 @@ class Reader:
         elif byte in b"{[":
             if len(self._stack) >= MAX_DEPTH:
                 raise CutawayError(f"the text is nested deeper than {MAX_DEPTH}")
-            opened = Open({} if byte == ord("{") else [])
+            opened = OpenContainer({} if byte == ord("{") else [])
             self._begin(opened)
             self._stack.append(opened)
             yield
@@ -170,10 +170,10 @@ class Reader:
             self._raw = bytearray([byte])
         else:
             self._raw = bytearray([byte])
-            self._begin(Begun(_KINDS.get(byte, "number")))
+            self._begin(BegunScalar(_KINDS.get(byte, "number")))
             yield
 
-    def _begin(self, value: Open | Begun) -> None:
+    def _begin(self, value: OpenContainer | BegunScalar) -> None:
         if self._stack:
             self._stack[-1].child = value
         else:

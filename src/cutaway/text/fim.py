@@ -44,7 +44,7 @@ _SENTENCEPIECE = (_Family("[PREFIX]", "[SUFFIX]", None),)
 
 
 @dataclass(frozen=True)
-class Middle:
+class FimTokens:
     """Ids of the tokens that lay out a text with a gap, and of those that end what fills it.
 
     middle  None: the suffix comes first, and the model goes on behind the prefix
@@ -62,7 +62,7 @@ class Middle:
         return [self.prefix, *before, self.suffix, *behind, self.middle]
 
     @classmethod
-    def find(cls, vocabulary: Vocabulary, metadata: Mapping[str, Any]) -> Middle | None:
+    def find(cls, vocabulary: Vocabulary, metadata: Mapping[str, Any]) -> FimTokens | None:
         """Those of a model, or None where it has none; FormatError for ids that cannot be."""
         size = len(vocabulary.tokens)
 

@@ -24,7 +24,7 @@ from cutaway.text.vocabulary import (
 _PREFIX = "tokenizer.ggml."
 
 
-class Pieces(Protocol):
+class TokenizerKind(Protocol):
     """Ordinary text <-> tokens: what the kinds of tokenizers have in common."""
 
     @property
@@ -53,7 +53,7 @@ class Framed(NamedTuple):
     sep: bool = False
 
 
-Made = tuple[Pieces, Framed]
+Made = tuple[TokenizerKind, Framed]
 
 
 def _byte_level(vocabulary: Vocabulary, metadata: Mapping[str, Any]) -> Made:

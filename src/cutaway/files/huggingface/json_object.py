@@ -14,7 +14,7 @@ _LARGEST = 1 << 27  # bytes; the largest tokenizers have some 10⁷
 _MOST = 1e38  # what float32 can hold, and what whole numbers of any length are held against
 
 
-class Settings:
+class JsonObject:
     """The values of one JSON object; null is the same as absent.
 
     names: what a key is called in this file, where it is not called as it is asked for
@@ -36,14 +36,14 @@ class Settings:
         """Of a file; one that is not there has no values. `FormatError` if it is no JSON object."""
         return cls(_read(path), path.name)
 
-    def meant(self, names: Mapping[str, str], defaults: Mapping[str, Any]) -> "Settings":
+    def meant(self, names: Mapping[str, str], defaults: Mapping[str, Any]) -> "JsonObject":
         """The same values, for a family that has names and defaults of its own."""
-        return Settings(self._values, self.file, names, defaults)
+        return JsonObject(self._values, self.file, names, defaults)
 
-    def over(self, other: "Settings") -> "Settings":
+    def over(self, other: "JsonObject") -> "JsonObject":
         """These values, and the other's where there are none."""
         found = {k: v for k, v in self._values.items() if v is not None}
-        return Settings({**other._values, **found}, self.file)
+        return JsonObject({**other._values, **found}, self.file)
 
     @property
     def values(self) -> Mapping[str, Any]:
@@ -104,12 +104,12 @@ class Settings:
             self.fail(key, "a text")
         return value
 
-    def part(self, key: str) -> "Settings":
+    def part(self, key: str) -> "JsonObject":
         """An object inside this one; no values where it is absent."""
         value = self.get(key)
         if value is not None and value is not False and not isinstance(value, dict):
             self.fail(key, "an object")  # RND1 writes false for none
-        return Settings(value or {}, f"{self.file}: {key}")
+        return JsonObject(value or {}, f"{self.file}: {key}")
 
     def must_be(self, key: str, *allowed: Any) -> None:
         """Refuse any other value; the first is meant where the key is absent."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cutaway.errors import InputError
-from cutaway.text.tools import probe
+from cutaway.text.tools import dialect_probe
 from cutaway.text.tools.dialect import ID_LENGTH, OURS, UNRENDERED, Dialect, as_json, call_id
 from cutaway.text.tools.tool import Tool
 
@@ -25,7 +25,7 @@ _PHI_SYSTEM = "You are a helpful assistant with some tools."
 
 
 @dataclass(frozen=True)
-class Form:
+class ToolSupport:
     """How the template takes tools.
 
     dialect:   how the model writes calls; None with a ``refusal`` that says why not
@@ -48,7 +48,7 @@ class Form:
     short_ids: bool
 
     @classmethod
-    def of(cls, source: str, render: Render) -> Form:
+    def of(cls, source: str, render: Render) -> ToolSupport:
         """Ask the template."""
         tools = [_TOOL.described()]
         place = _place(render, tools)
@@ -165,12 +165,12 @@ def _place(render: Render, tools: Sequence[Mapping[str, Any]]) -> str:
     return "system" if _TOOL.name in _tried(render, [system, _USER], None) else "ours"
 
 
-def _dialect(render: probe.Render) -> tuple[Dialect | None, str, bool]:
+def _dialect(render: dialect_probe.Render) -> tuple[Dialect | None, str, bool]:
     """(dialect, why there is none, whether arguments go in as text)."""
     refusal = ""
     for as_text in (False, True):
         try:
-            dialect = probe.find(render, as_text)
+            dialect = dialect_probe.find(render, as_text)
         except InputError as error:
             refusal = refusal or str(error)
             continue
@@ -181,7 +181,7 @@ def _dialect(render: probe.Render) -> tuple[Dialect | None, str, bool]:
 
 def _calls(identity: str, written: bool, as_text: bool) -> dict[str, Any]:
     """An assistant's message with one call, where the template writes calls."""
-    [call] = probe.probe_calls(1, as_text)
+    [call] = dialect_probe.probe_calls(1, as_text)
     message = {"role": "assistant", "content": "" if written else "cutaway probe call"}
     return message | ({"tool_calls": [call | {"id": identity}]} if written else {})
 

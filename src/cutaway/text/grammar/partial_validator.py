@@ -12,10 +12,9 @@ from typing import Any
 from urllib.parse import unquote
 
 from cutaway.errors import InputError
-from cutaway.text.grammar.json_reader import NOT_BEGUN, Begun, Open, entries, members
 from cutaway.text.grammar.json_values import (
     TYPES,
-    Truth,
+    Verdict,
     alike,
     between,
     every,
@@ -24,13 +23,20 @@ from cutaway.text.grammar.json_values import (
     some,
     string_fits,
 )
+from cutaway.text.grammar.partial_json import (
+    NOT_BEGUN,
+    BegunScalar,
+    OpenContainer,
+    entries,
+    members,
+)
 
 Schema = Any
 _MOST_KEPT = 4096
 DEPENDENCIES = ("dependencies", "dependentRequired", "dependentSchemas")
 
 
-class Rules:
+class PartialValidator:
     """A schema, and which values satisfy it.
 
     touched  is set where a string, number or literal that is begun was looked at for more than
@@ -39,15 +45,15 @@ class Rules:
 
     def __init__(self, root: Schema) -> None:
         self._root, self.touched = root, False
-        self._kept: dict[tuple[int, int], tuple[Any, Any, Truth]] = {}  # of whole containers
-        self._now: dict[tuple[int, int], Truth | EllipsisType] = {}  # of one judgement
+        self._kept: dict[tuple[int, int], tuple[Any, Any, Verdict]] = {}  # of whole containers
+        self._now: dict[tuple[int, int], Verdict | EllipsisType] = {}  # of one judgement
 
-    def judge(self, value: Any) -> Truth:
+    def judge(self, value: Any) -> Verdict:
         """Whether a value satisfies the schema."""
         self._now, self.touched = {}, False
         return self.holds(self._root, value)
 
-    def holds(self, schema: Schema, value: Any) -> Truth:
+    def holds(self, schema: Schema, value: Any) -> Verdict:
         """Whether a value that is judged, or a part of it, satisfies a part of the schema."""
         if isinstance(schema, bool):
             return schema
@@ -81,12 +87,12 @@ class Rules:
             ) from None
         return one
 
-    def _each(self, schema: Mapping[str, Any], value: Any) -> Iterable[Truth]:
-        kind = value.kind if isinstance(value, Begun) else None
+    def _each(self, schema: Mapping[str, Any], value: Any) -> Iterable[Verdict]:
+        kind = value.kind if isinstance(value, BegunScalar) else None
         for name, rule in _ANY.items():
             if name in schema:
                 yield rule(self, schema, value)
-        if isinstance(value, Open):
+        if isinstance(value, OpenContainer):
             of_kind = _OBJECT if isinstance(value.value, dict) else _ARRAY
         elif isinstance(value, dict):
             of_kind = _OBJECT
@@ -100,50 +106,50 @@ class Rules:
             if name in schema:
                 yield self._open() if kind else rule(self, schema, value)
 
-    def _open(self) -> Truth:
+    def _open(self) -> Verdict:
         self.touched = True
         return None
 
     # -- keywords of any value -------------------------------------------------------------------
 
-    def _type(self, schema: Mapping[str, Any], value: Any) -> Truth:
+    def _type(self, schema: Mapping[str, Any], value: Any) -> Verdict:
         names = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
-        if isinstance(value, Begun):
+        if isinstance(value, BegunScalar):
             if value.kind == "number" and "integer" in names and "number" not in names:
                 return self._open()
             return value.kind in names
-        value = value.value if isinstance(value, Open) else value
+        value = value.value if isinstance(value, OpenContainer) else value
         return any(TYPES[name](value) for name in names if name in TYPES)
 
-    def _enum(self, schema: Mapping[str, Any], value: Any) -> Truth:
+    def _enum(self, schema: Mapping[str, Any], value: Any) -> Verdict:
         among = schema["enum"] if "enum" in schema else [schema["const"]]
-        if isinstance(value, Begun):
+        if isinstance(value, BegunScalar):
             return self._open() if any(TYPES[value.kind](one) for one in among) else False
-        if isinstance(value, Open):
+        if isinstance(value, OpenContainer):
             self.touched = True
             return None if any(type(one) is type(value.value) for one in among) else False
         return any(alike(value) == alike(one) for one in among)
 
-    def _const(self, schema: Mapping[str, Any], value: Any) -> Truth:
+    def _const(self, schema: Mapping[str, Any], value: Any) -> Verdict:
         return self._enum({"const": schema["const"]}, value)
 
-    def _ref(self, schema: Mapping[str, Any], value: Any) -> Truth:
+    def _ref(self, schema: Mapping[str, Any], value: Any) -> Verdict:
         return self.holds(self.target(schema["$ref"]), value)
 
-    def _not(self, schema: Mapping[str, Any], value: Any) -> Truth:
+    def _not(self, schema: Mapping[str, Any], value: Any) -> Verdict:
         return negated(self.holds(schema["not"], value))
 
-    def _all_of(self, schema: Mapping[str, Any], value: Any) -> Truth:
+    def _all_of(self, schema: Mapping[str, Any], value: Any) -> Verdict:
         return every(self.holds(one, value) for one in schema["allOf"])
 
-    def _any_of(self, schema: Mapping[str, Any], value: Any) -> Truth:
+    def _any_of(self, schema: Mapping[str, Any], value: Any) -> Verdict:
         return some(self.holds(one, value) for one in schema["anyOf"])
 
-    def _one_of(self, schema: Mapping[str, Any], value: Any) -> Truth:
+    def _one_of(self, schema: Mapping[str, Any], value: Any) -> Verdict:
         truths = [self.holds(one, value) for one in schema["oneOf"]]
         return between(truths.count(True), len(truths) - truths.count(False), 1, 1)
 
-    def _if(self, schema: Mapping[str, Any], value: Any) -> Truth:
+    def _if(self, schema: Mapping[str, Any], value: Any) -> Verdict:
         asked = self.holds(schema["if"], value)
         then, other = (self.holds(schema.get(name, True), value) for name in ("then", "else"))
         if asked is None:
@@ -152,12 +158,12 @@ class Rules:
 
     # -- objects ---------------------------------------------------------------------------------
 
-    def _properties(self, schema: Mapping[str, Any], value: Any) -> Truth:
+    def _properties(self, schema: Mapping[str, Any], value: Any) -> Verdict:
         """All three keywords that speak of a key's value."""
         own, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
         rest = schema.get("additionalProperties", True)
 
-        def each(key: str, child: Any) -> Iterable[Truth]:
+        def each(key: str, child: Any) -> Iterable[Verdict]:
             fitting = [s for p, s in patterns.items() if string_fits("pattern", p, key)]
             if key in own:
                 fitting.append(own[key])
@@ -166,33 +172,33 @@ class Rules:
 
         return _so_far((t for key, child in members(value) for t in each(key, child)), value)
 
-    def _child(self, schema: Schema, value: Any) -> Truth:
+    def _child(self, schema: Schema, value: Any) -> Verdict:
         """Of a member, which may be ``NOT_BEGUN``."""
         if isinstance(schema, bool):
             return schema
         return None if value is NOT_BEGUN else self.holds(schema, value)
 
-    def _required(self, schema: Mapping[str, Any], value: Any) -> Truth:
+    def _required(self, schema: Mapping[str, Any], value: Any) -> Verdict:
         return (
             self._has(schema["required"], value) if isinstance(schema["required"], list) else True
         )
 
-    def _has(self, names: Iterable[str], value: Any) -> Truth:
+    def _has(self, names: Iterable[str], value: Any) -> Verdict:
         keys = {key for key, _ in members(value)}
-        missing = None if isinstance(value, Open) else False
+        missing = None if isinstance(value, OpenContainer) else False
         return every(True if name in keys else missing for name in names)
 
-    def _count_properties(self, schema: Mapping[str, Any], value: Any) -> Truth:
+    def _count_properties(self, schema: Mapping[str, Any], value: Any) -> Verdict:
         sure = len({key for key, _ in members(value)})
-        possible = float("inf") if isinstance(value, Open) else sure
+        possible = float("inf") if isinstance(value, OpenContainer) else sure
         return between(sure, possible, schema.get("minProperties"), schema.get("maxProperties"))
 
-    def _property_names(self, schema: Mapping[str, Any], value: Any) -> Truth:
+    def _property_names(self, schema: Mapping[str, Any], value: Any) -> Verdict:
         names = schema["propertyNames"]
         return _so_far((self.holds(names, key) for key, _ in members(value)), value)
 
-    def _dependencies(self, schema: Mapping[str, Any], value: Any, *, name: str) -> Truth:
-        def each() -> Iterable[Truth]:
+    def _dependencies(self, schema: Mapping[str, Any], value: Any, *, name: str) -> Verdict:
+        def each() -> Iterable[Verdict]:
             for key, needed in schema[name].items():
                 if isinstance(needed, str):
                     needed = [needed]  # noqa: PLW2901 - draft 3's way to say it
@@ -209,7 +215,7 @@ class Rules:
 
     # -- arrays ----------------------------------------------------------------------------------
 
-    def _items(self, schema: Mapping[str, Any], value: Any) -> Truth:
+    def _items(self, schema: Mapping[str, Any], value: Any) -> Verdict:
         """All keywords that speak of an item by its place."""
         first, rest = schema.get("prefixItems", []), schema.get("items", True)
         if isinstance(rest, list):
@@ -220,38 +226,38 @@ class Rules:
         )
         return _so_far(each, value)
 
-    def _count_items(self, schema: Mapping[str, Any], value: Any) -> Truth:
+    def _count_items(self, schema: Mapping[str, Any], value: Any) -> Verdict:
         sure = len(entries(value))
-        possible = float("inf") if isinstance(value, Open) else sure
+        possible = float("inf") if isinstance(value, OpenContainer) else sure
         return between(sure, possible, schema.get("minItems"), schema.get("maxItems"))
 
-    def _unique(self, schema: Mapping[str, Any], value: Any) -> Truth:
+    def _unique(self, schema: Mapping[str, Any], value: Any) -> Verdict:
         if schema["uniqueItems"] is not True:
             return True
-        items = [*value.value] if isinstance(value, Open) else value
+        items = [*value.value] if isinstance(value, OpenContainer) else value
         if len({*map(alike, items)}) < len(items):
             return False
-        self.touched = self.touched or isinstance(value, Open)
-        return None if isinstance(value, Open) else True
+        self.touched = self.touched or isinstance(value, OpenContainer)
+        return None if isinstance(value, OpenContainer) else True
 
-    def _contains(self, schema: Mapping[str, Any], value: Any) -> Truth:
+    def _contains(self, schema: Mapping[str, Any], value: Any) -> Verdict:
         truths = [self.holds(schema["contains"], item) for item in entries(value)]
         sure, possible = truths.count(True), len(truths) - truths.count(False)
-        most = float("inf") if isinstance(value, Open) else possible
+        most = float("inf") if isinstance(value, OpenContainer) else possible
         return between(sure, most, schema.get("minContains", 1), schema.get("maxContains"))
 
     # -- strings and numbers ---------------------------------------------------------------------
 
-    def _length(self, schema: Mapping[str, Any], value: Any) -> Truth:
+    def _length(self, schema: Mapping[str, Any], value: Any) -> Verdict:
         return between(len(value), len(value), schema.get("minLength"), schema.get("maxLength"))
 
-    def _pattern(self, schema: Mapping[str, Any], value: Any) -> Truth:
+    def _pattern(self, schema: Mapping[str, Any], value: Any) -> Verdict:
         return string_fits("pattern", schema["pattern"], value)
 
-    def _format(self, schema: Mapping[str, Any], value: Any) -> Truth:
+    def _format(self, schema: Mapping[str, Any], value: Any) -> Verdict:
         return string_fits("format", schema["format"], value)
 
-    def _bounds(self, schema: Mapping[str, Any], value: Any) -> Truth:
+    def _bounds(self, schema: Mapping[str, Any], value: Any) -> Verdict:
         low, high = schema.get("minimum"), schema.get("maximum")
         above, below = schema.get("exclusiveMinimum"), schema.get("exclusiveMaximum")
         above, below = low if above is True else above, high if below is True else below  # draft 4
@@ -262,38 +268,38 @@ class Rules:
             and (below is None or below is False or value < below)
         )
 
-    def _multiple(self, schema: Mapping[str, Any], value: Any) -> Truth:
+    def _multiple(self, schema: Mapping[str, Any], value: Any) -> Verdict:
         return Fraction(repr(value)) % Fraction(repr(schema["multipleOf"])) == 0
 
 
-def _so_far(truths: Iterable[Truth], value: Any) -> Truth:
+def _so_far(truths: Iterable[Verdict], value: Any) -> Verdict:
     """Whether all hold, and nothing that comes can change that."""
     truth = every(truths)
-    return None if truth and isinstance(value, Open) else truth
+    return None if truth and isinstance(value, OpenContainer) else truth
 
 
-_Rule = Callable[[Rules, Mapping[str, Any], Any], Truth]
-_ANY: Mapping[str, _Rule] = {
-    "type": Rules._type, "enum": Rules._enum, "const": Rules._const, "$ref": Rules._ref,
-    "not": Rules._not, "allOf": Rules._all_of, "anyOf": Rules._any_of, "oneOf": Rules._one_of,
-    "if": Rules._if,
+_Keyword = Callable[[PartialValidator, Mapping[str, Any], Any], Verdict]
+_V = PartialValidator
+_ANY: Mapping[str, _Keyword] = {
+    "type": _V._type, "enum": _V._enum, "const": _V._const, "$ref": _V._ref, "if": _V._if,
+    "not": _V._not, "allOf": _V._all_of, "anyOf": _V._any_of, "oneOf": _V._one_of,
 }  # fmt: skip
-_OBJECT: Mapping[str, _Rule] = {
-    "properties": Rules._properties, "patternProperties": Rules._properties,
-    "additionalProperties": Rules._properties, "required": Rules._required,
-    "minProperties": Rules._count_properties, "maxProperties": Rules._count_properties,
-    "propertyNames": Rules._property_names,
-    **{n: partial(Rules._dependencies, name=n) for n in DEPENDENCIES},
+_OBJECT: Mapping[str, _Keyword] = {
+    "properties": _V._properties, "patternProperties": _V._properties,
+    "additionalProperties": _V._properties, "required": _V._required,
+    "minProperties": _V._count_properties, "maxProperties": _V._count_properties,
+    "propertyNames": _V._property_names,
+    **{n: partial(_V._dependencies, name=n) for n in DEPENDENCIES},
 }  # fmt: skip
-_ARRAY: Mapping[str, _Rule] = {
-    "items": Rules._items, "prefixItems": Rules._items, "minItems": Rules._count_items,
-    "maxItems": Rules._count_items, "uniqueItems": Rules._unique, "contains": Rules._contains,
+_ARRAY: Mapping[str, _Keyword] = {
+    "items": _V._items, "prefixItems": _V._items, "minItems": _V._count_items,
+    "maxItems": _V._count_items, "uniqueItems": _V._unique, "contains": _V._contains,
 }  # fmt: skip
-_STRING: Mapping[str, _Rule] = {
-    "minLength": Rules._length, "maxLength": Rules._length, "pattern": Rules._pattern,
-    "format": Rules._format,
+_STRING: Mapping[str, _Keyword] = {
+    "minLength": _V._length, "maxLength": _V._length,
+    "pattern": _V._pattern, "format": _V._format,
 }  # fmt: skip
-_NUMBER: Mapping[str, _Rule] = {
-    "minimum": Rules._bounds, "maximum": Rules._bounds, "exclusiveMinimum": Rules._bounds,
-    "exclusiveMaximum": Rules._bounds, "multipleOf": Rules._multiple,
+_NUMBER: Mapping[str, _Keyword] = {
+    "minimum": _V._bounds, "maximum": _V._bounds, "exclusiveMinimum": _V._bounds,
+    "exclusiveMaximum": _V._bounds, "multipleOf": _V._multiple,
 }  # fmt: skip

@@ -77,7 +77,7 @@ class Sizes(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Head:
+class PrefixHeader:
     """What a file says of its blocks.
 
     model        the name of the model that computed them

@@ -14,7 +14,7 @@ from threading import Lock, Thread, Timer, stack_size
 
 from cutaway.base import system
 from cutaway.errors import CutawayError, InputError
-from cutaway.text.grammar.notation import limits, sentence, source_of
+from cutaway.text.grammar.llguidance_source import limits, sentence, source_of
 from cutaway.text.grammar.source import Grammar
 
 CPU_S, MEMORY = 3, 1 << 30
@@ -22,7 +22,7 @@ _WALL_S = 30.0  # where other processes leave little of the processor
 _STACK = 4 << 20  # half of what a thread has otherwise
 
 
-class Trial:
+class CompileSandbox:
     """Reads grammars in another process, which is started at the first and again after each end."""
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class Trial:
         self._process: Popen[str] | None = None
 
     def source_of(self, grammar: Grammar) -> str:
-        """As ``notation.source_of``, of one that can be compiled; InputError where it cannot."""
+        """As ``llguidance_source``'s; InputError where the grammar cannot be compiled."""
         with self._lock:
             if self._process is None:
                 self._process = _start()
@@ -60,7 +60,7 @@ class Trial:
 
 def _start() -> "Popen[str]":
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    code = "from cutaway.text.grammar.trial import work; work()"
+    code = "from cutaway.text.grammar.compile_sandbox import work; work()"
     try:
         made = Popen(
             [sys.executable, "-c", code], stdin=PIPE, stdout=PIPE, stderr=DEVNULL, text=True,

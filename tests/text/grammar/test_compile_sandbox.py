@@ -6,8 +6,8 @@ import sys
 import pytest
 
 from cutaway.errors import CutawayError, InputError
-from cutaway.text.grammar import Grammar, Trial
-from cutaway.text.grammar.notation import source_of
+from cutaway.text.grammar import CompileSandbox, Grammar
+from cutaway.text.grammar.llguidance_source import source_of
 
 FINE = [
     Grammar("json_schema", '{"type":"array"}', compact=True), Grammar("regex", "a\nb"),
@@ -22,7 +22,7 @@ DEADLY = [
 
 @pytest.fixture(scope="module")
 def trial():
-    trial = Trial()
+    trial = CompileSandbox()
     yield trial
     trial.close()
 
@@ -48,5 +48,5 @@ def test_what_it_refuses_it_says_as_this_process_does(trial):
 def test_a_process_that_does_not_run_is_no_fault_of_the_grammar(monkeypatch):
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(CutawayError, match="does not run") as raised:
-        Trial().source_of(FINE[0])
+        CompileSandbox().source_of(FINE[0])
     assert not isinstance(raised.value, InputError)

@@ -56,7 +56,7 @@ class CallEnd:
 Delta = Content | CallStart | Arguments | CallEnd
 
 
-class Splitter:
+class CallParser:
     """One answer.
 
     new_id:   makes the id of a call from its index

@@ -1,4 +1,4 @@
-"""The splitter gives the same deltas however a text is cut, and never what it must take back."""
+"""The parser gives the same deltas however a text is cut, and never what it must take back."""
 
 import json
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cutaway.text.tools import Arguments, CallStart, Content, Splitter, Tool, call_id
+from cutaway.text.tools import Arguments, CallParser, CallStart, Content, Tool, call_id
 from support.chat_templates import NAMES, dialect
 from support.tool_texts import put_together, read
 
@@ -118,18 +118,18 @@ def test_a_call_that_was_cut_is_not_content(name: str) -> None:
 
 
 def test_arguments_are_given_as_they_come() -> None:
-    splitter = Splitter(dialect("qwen2.5"), TOOLS, str)
-    assert splitter.push(b'<tool_call>\n{"name": "get_weather') == []
-    assert splitter.push(b'", "arguments": ') == [CallStart(0, "0", WEATHER)]
-    assert splitter.push(b'{"a') == [Arguments(0, '{"a')]
-    assert splitter.push('": "é'.encode()[:-1]) == [Arguments(0, '": "')]
-    assert splitter.push("é".encode()[1:]) == [Arguments(0, "é")]
+    parser = CallParser(dialect("qwen2.5"), TOOLS, str)
+    assert parser.push(b'<tool_call>\n{"name": "get_weather') == []
+    assert parser.push(b'", "arguments": ') == [CallStart(0, "0", WEATHER)]
+    assert parser.push(b'{"a') == [Arguments(0, '{"a')]
+    assert parser.push('": "é'.encode()[:-1]) == [Arguments(0, '": "')]
+    assert parser.push("é".encode()[1:]) == [Arguments(0, "é")]
 
 
 def test_content_is_given_up_to_what_may_be_a_call() -> None:
-    splitter = Splitter(dialect("qwen2.5"), TOOLS, str)
-    assert splitter.push(b"a <b> \n<tool") == [Content("a <b>")]
-    assert splitter.push(b"s> c") == [Content(" \n<tools> c")]
+    parser = CallParser(dialect("qwen2.5"), TOOLS, str)
+    assert parser.push(b"a <b> \n<tool") == [Content("a <b>")]
+    assert parser.push(b"s> c") == [Content(" \n<tools> c")]
 
 
 def test_white_space_alone_is_content_where_no_call_follows() -> None:

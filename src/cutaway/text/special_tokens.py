@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
 
-class Specials:
+class SpecialTokens:
     """Splits a text at the literals of ``table`` (text -> id)."""
 
     def __init__(self, table: Mapping[str, int]) -> None:

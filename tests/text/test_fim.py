@@ -3,7 +3,7 @@
 import pytest
 
 from cutaway.errors import FormatError
-from cutaway.files.huggingface.settings import Settings
+from cutaway.files.huggingface.json_object import JsonObject
 from cutaway.files.huggingface.tokens import tokenizer_metadata
 from cutaway.text import Tokenizer
 from support import tiny_tokenizers
@@ -15,7 +15,7 @@ A, B, C = range(256, 259)
 
 def of_names(*names, kind=CONTROL, **fields):
     made = byte_level(extra=[(name, kind) for name in names], **fields)
-    return Tokenizer.from_gguf(made).middle
+    return Tokenizer.from_gguf(made).fim
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_codestral_writes_behind_the_prefix():
     names = [("[PREFIX]", CONTROL), ("[SUFFIX]", CONTROL)]
     tokenizer = Tokenizer.from_gguf(sentencepiece([("a", 0.0)], extra=names))
     prefix, suffix = 260, 261
-    assert tokenizer.middle.lay_out([1, 2], [3]) == [suffix, 3, prefix, 1, 2]
+    assert tokenizer.fim.lay_out([1, 2], [3]) == [suffix, 3, prefix, 1, 2]
     assert of_names("[PREFIX]", "[SUFFIX]") is None  # in every model with this vocabulary
 
 
@@ -69,7 +69,7 @@ def test_a_folder_s_added_tokens_are_known_by_their_names(tmp_path):
     names = ["<fim_prefix>", "<fim_suffix>", "<fim_middle>"]
     save(tiny_tokenizers.byte_level(specials=[*tiny_tokenizers.SPECIALS, *names]), tmp_path)
     tokenizer = Tokenizer.from_gguf(
-        tokenizer_metadata(tmp_path, Settings({"eos_token_id": 2}, "config.json"), 400)
+        tokenizer_metadata(tmp_path, JsonObject({"eos_token_id": 2}, "config.json"), 400)
     )
     [prefix], [suffix], [middle] = (tokenizer.encode(name, special=True) for name in names)
-    assert tokenizer.middle.lay_out([9], [10, 11]) == [prefix, 9, suffix, 10, 11, middle]
+    assert tokenizer.fim.lay_out([9], [10, 11]) == [prefix, 9, suffix, 10, 11, middle]
