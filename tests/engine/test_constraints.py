@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from cutaway.engine import ConstraintParams, FinishReason, Limits, StopParams
 from cutaway.engine.constraint import allows, masks_along
-from cutaway.engine.vocabulary import Vocabulary, packed
+from cutaway.engine.vocabulary import ConstraintVocabulary, packed
 from cutaway.errors import InputError
 from cutaway.sampling import SamplingParams
 from support.engine_mock import Request, make_engine, run_to_end, written
@@ -32,7 +32,7 @@ def test_a_packed_mask_holds_a_bit_for_each_token(allowed):
     st.lists(st.integers(1, len(PIECES) - 1), max_size=8),
 )
 def test_bad_words_forbid_just_the_tokens_that_complete_one(words, tokens):
-    vocabulary = Vocabulary(PIECE_LIMITS, PIECES.__getitem__)
+    vocabulary = ConstraintVocabulary(PIECE_LIMITS, PIECES.__getitem__)
     constraint = ConstraintParams(bad_words=tuple(words)).make(vocabulary, frozenset())
     text = b""
     for token_id in tokens:
@@ -46,7 +46,7 @@ def test_bad_words_forbid_just_the_tokens_that_complete_one(words, tokens):
 
 
 def test_a_fork_goes_its_own_way():
-    vocabulary = Vocabulary(PIECE_LIMITS, PIECES.__getitem__)
+    vocabulary = ConstraintVocabulary(PIECE_LIMITS, PIECES.__getitem__)
     params = ConstraintParams(bad_words=("ab",), min_tokens=2, allowed_token_ids=(0, 1, 2))
     constraint = params.make(vocabulary, frozenset({0}))
     fork = constraint.fork()
@@ -59,7 +59,7 @@ def test_a_fork_goes_its_own_way():
 
 
 def test_masks_along_drafts_end_at_the_first_that_is_forbidden():
-    vocabulary = Vocabulary(PIECE_LIMITS, PIECES.__getitem__)
+    vocabulary = ConstraintVocabulary(PIECE_LIMITS, PIECES.__getitem__)
     constraint = ConstraintParams(bad_words=("ab",)).make(vocabulary, frozenset())
     assert len(masks_along(constraint, [1, 1, 2, 1])) == 3
     assert len(masks_along(constraint, [1, 1, 2, 1], forced=True)) == 5

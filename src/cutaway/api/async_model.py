@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 from cutaway.api.forwarded import asking, blocking
 from cutaway.api.llm import LLM
 from cutaway.compute.loading.model import LoadedModel
-from cutaway.engine import EngineState, Reader, Request, Step
+from cutaway.engine import ArrivalReader, EngineState, Request, Step
 from cutaway.errors import CutawayError, InputError
 from cutaway.methods.embedding import embedding
 from cutaway.methods.samples import answers
@@ -62,7 +62,7 @@ class AsyncModel(BaseLLM, ABC):
     # -- where the weights are ---------------------------------------------------------------
 
     @abstractmethod
-    async def queue(self, asked: Sequence[tuple[Request, int]]) -> Reader:
+    async def queue(self, asked: Sequence[tuple[Request, int]]) -> ArrivalReader:
         """Queue n samples of each request, all or none, for one reader of all, in this order.
 
         The seeds are chosen, so that the caller knows what is asked of each: ``Request.samples``.

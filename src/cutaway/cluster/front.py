@@ -149,15 +149,15 @@ class FrontReader:
 
     @property
     def route(self) -> Route:
-        """See ``Reader``."""
+        """See ``ArrivalReader``."""
         return self._reader.route
 
     async def read(self) -> list[Arrival]:
-        """See ``Reader``."""
+        """See ``ArrivalReader``."""
         return await self._reader.read()
 
     def close(self) -> None:
-        """See ``Reader``."""
+        """See ``ArrivalReader``."""
         self._dropped.detach()
         self._reader.close()
 

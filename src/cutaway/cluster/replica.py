@@ -19,7 +19,7 @@ from cutaway.cluster.job import (
     Update,
 )
 from cutaway.cluster.wire import Address, Connection, ConnectionLostError, connect
-from cutaway.engine import Arrival, Reader
+from cutaway.engine import Arrival, ArrivalReader
 from cutaway.errors import CutawayError, InputError, ReplicaLostError
 
 T = TypeVar("T")
@@ -167,11 +167,11 @@ class _Front:
     """One Front, and its jobs here."""
 
     def __init__(self, connection: Connection) -> None:
-        self.connection, self.jobs = connection, dict[str, Reader]()
+        self.connection, self.jobs = connection, dict[str, ArrivalReader]()
         self.listening: asyncio.Task[None] | None = None
         self._arrivals: dict[str, list[Arrival]] = {}
 
-    async def write(self, job: Job, reader: Reader) -> None:
+    async def write(self, job: Job, reader: ArrivalReader) -> None:
         """Send its events, to its end."""
         self.jobs[job.id] = reader
         self.connection.send(JobAccepted(job.id, job.why))

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         Step,
         Usage,
     )
-    from cutaway.engine.inbox import Arrival, Inboxes, Reader, Route
+    from cutaway.engine.inbox import Arrival, ArrivalReader, Inboxes, Route
     from cutaway.engine.limits import Limits
     from cutaway.engine.prefill_only import PinPrefix, Score, ScoreAnswers, ScoreBidirectional
     from cutaway.engine.request import Request, RunParams
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Arrival",
+    "ArrivalReader",
     "AsyncEngine",
     "Autoregressive",
     "Constraint",
@@ -62,7 +63,6 @@ __all__ = [
     "Phases",
     "PinPrefix",
     "Policy",
-    "Reader",
     "Request",
     "Route",
     "Row",
@@ -103,7 +103,7 @@ _MODULES = {
         "Step",
         "Usage",
     ),
-    "inbox": ("Arrival", "Inboxes", "Reader", "Route"),
+    "inbox": ("Arrival", "Inboxes", "ArrivalReader", "Route"),
     "limits": ("Limits",),
     "request": ("Request", "RunParams"),
     "row": ("Row",),

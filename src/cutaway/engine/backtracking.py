@@ -11,7 +11,7 @@ import numpy as np
 
 from cutaway.engine.events import Step
 from cutaway.engine.fingerprint import START
-from cutaway.engine.vocabulary import Mask, Vocabulary
+from cutaway.engine.vocabulary import ConstraintVocabulary, Mask
 
 WINDOW = 32
 """How many of the last tokens can be taken back."""
@@ -35,7 +35,7 @@ class Backtracker:
 
     window = WINDOW
 
-    def __init__(self, vocabulary: Vocabulary) -> None:
+    def __init__(self, vocabulary: ConstraintVocabulary) -> None:
         self._vocabulary, self.count = vocabulary, 0
         self._delayed: deque[Step] = deque()
         self._tried: dict[int, set[int]] = {}  # by index in the output

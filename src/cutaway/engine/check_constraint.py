@@ -7,7 +7,7 @@ from typing import Self
 import numpy as np
 
 from cutaway.engine.constraint import Constraint
-from cutaway.engine.vocabulary import Allowed, Mask, Vocabulary, packed, unpacked
+from cutaway.engine.vocabulary import Allowed, ConstraintVocabulary, Mask, packed, unpacked
 from cutaway.text.grammar import Check
 
 _FEW = 64
@@ -23,7 +23,7 @@ class CheckConstraint(Constraint):
     refused_by: tuple[str, ...] = ()
 
     def __init__(
-        self, inner: Constraint | None, checks: Sequence[Check], vocabulary: Vocabulary,
+        self, inner: Constraint | None, checks: Sequence[Check], vocabulary: ConstraintVocabulary,
         ending: frozenset[int], *, prompt: bytes = b"", taken: bytes = b"",
     ) -> None:  # fmt: skip
         self._inner, self._checks, self._vocabulary = inner, checks, vocabulary

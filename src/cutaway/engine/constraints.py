@@ -13,7 +13,7 @@ import numpy as np
 from cutaway.base.checks import check_ids, check_int, shown
 from cutaway.engine.constraint import Constraint
 from cutaway.engine.token_constraints import AllowedTokens, BadWords, MinTokens
-from cutaway.engine.vocabulary import Mask, Vocabulary, allows
+from cutaway.engine.vocabulary import ConstraintVocabulary, Mask, allows
 from cutaway.errors import CutawayError, InputError
 from cutaway.text.grammar import KINDS, Grammar, source
 
@@ -133,7 +133,7 @@ class ConstraintParams:
 
     def make(
         self,
-        vocabulary: "Vocabulary",
+        vocabulary: "ConstraintVocabulary",
         ending: frozenset[int],
         prompt: Sequence[int] = (),
         banned_token_ids: Sequence[int] = (),
@@ -177,7 +177,7 @@ class ConstraintParams:
         seen = vocabulary.tail(prompt)
         return CheckConstraint(_all(made), checks, vocabulary, ending, prompt=seen, taken=taken)
 
-    def taken(self, vocabulary: "Vocabulary") -> bytes:
+    def taken(self, vocabulary: "ConstraintVocabulary") -> bytes:
         """The bytes that were taken back of the prompt, and that the text begins with."""
         return b"" if isinstance(self.heal, bool) else vocabulary.token_bytes(self.heal)
 

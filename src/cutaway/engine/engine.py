@@ -20,7 +20,7 @@ from cutaway.engine.scheduled import Scheduled, compute
 from cutaway.engine.scheduler import Policy, Scheduler
 from cutaway.engine.sequence import Sequence
 from cutaway.engine.speculation import Speculator
-from cutaway.engine.vocabulary import Vocabulary
+from cutaway.engine.vocabulary import ConstraintVocabulary
 from cutaway.engine.windows import windows_of
 from cutaway.errors import InputError, QueueFullError
 
@@ -51,7 +51,7 @@ class Engine:
         policy = policy or Policy()
         self.backends = {"": backend, **(adapters or {})}
         self.limits, self.token_bytes = limits, token_bytes
-        self.vocabulary, self.grammars = Vocabulary(limits, token_bytes), grammars
+        self.vocabulary, self.grammars = ConstraintVocabulary(limits, token_bytes), grammars
         windows = windows_of(backend.kv, backend.kv_blocks, limits.context_length, policy.max_rows)
         self.blocks = BlockManager(backend.kv_blocks, backend.kv.block_tokens, windows)
         self.speculator = Speculator()

@@ -41,7 +41,7 @@ class Route(NamedTuple):
     replayed: int
 
 
-class Reader(Protocol):
+class ArrivalReader(Protocol):
     """Reads the events of sequences that were queued together, wherever they are written.
 
     Closing it early, or dropping it, ends those that have not ended as "aborted".
@@ -98,7 +98,7 @@ class Inbox:
 
 
 class Inboxes:
-    """The ``Reader`` of sequences of this process's engine, for one event loop."""
+    """The ``ArrivalReader`` of sequences of this process's engine, for one event loop."""
 
     route, load_s = None, 0.0
 
@@ -113,7 +113,7 @@ class Inboxes:
         return [inbox.sequence for inbox in self._inboxes]
 
     async def read(self) -> list[Arrival]:
-        """See ``Reader``."""
+        """See ``ArrivalReader``."""
         while not (new := self._take()):
             if error := next((i.error for i in self._inboxes if i.error), None):
                 raise error
@@ -124,7 +124,7 @@ class Inboxes:
         return new
 
     def close(self) -> None:
-        """See ``Reader``."""
+        """See ``ArrivalReader``."""
         for inbox in self._inboxes:
             inbox.close()
         self._abort()

@@ -28,7 +28,7 @@ from cutaway.engine.fingerprint import START, chain_hash
 from cutaway.engine.prescribed import PrescribedTokens
 from cutaway.engine.request import Request
 from cutaway.engine.stops import StopMatcher
-from cutaway.engine.vocabulary import Mask, Vocabulary, allows
+from cutaway.engine.vocabulary import ConstraintVocabulary, Mask, allows
 from cutaway.errors import CutawayError, InputError
 from cutaway.sampling import (
     CompiledChain,
@@ -70,7 +70,7 @@ class Sequence:
 
     id: int
     request: Request
-    vocabulary: Vocabulary
+    vocabulary: ConstraintVocabulary
     longest: int
     fork_of: "Sequence | None" = None
     output_token_ids: list[int] = field(default_factory=list)

@@ -7,7 +7,7 @@ from typing import Self
 import numpy as np
 
 from cutaway.engine.constraint import Constraint
-from cutaway.engine.vocabulary import Mask, Vocabulary, allows, packed
+from cutaway.engine.vocabulary import ConstraintVocabulary, Mask, allows, packed
 from cutaway.errors import CutawayError
 
 
@@ -17,7 +17,9 @@ class TokenHealing(Constraint):
     A token that runs over the end of those bytes is, to the other, what it adds, a byte at a time.
     """
 
-    def __init__(self, inner: Constraint | None, taken: bytes, vocabulary: Vocabulary) -> None:
+    def __init__(
+        self, inner: Constraint | None, taken: bytes, vocabulary: ConstraintVocabulary
+    ) -> None:
         self._inner, self._left, self._vocabulary = inner, taken, vocabulary
 
     def mask(self) -> Mask | None:

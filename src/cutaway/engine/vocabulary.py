@@ -1,4 +1,4 @@
-"""The tokens of a model as constraints need them: masks over the vocabulary, and their bytes.
+"""The vocabulary as constrained decoding needs it: masks over it, and the bytes of its tokens.
 
 A mask has a bit for each token, set where the token may come.
 """
@@ -42,7 +42,7 @@ def unpacked(mask: Mask, size: int) -> Allowed:
 
 
 @dataclass
-class Vocabulary:
+class ConstraintVocabulary:
     """The tokens of a model as a constraint needs them; made once, shared by all sequences."""
 
     limits: Limits
@@ -132,7 +132,7 @@ class WordAutomaton:
     A state is how much of a word the stream ends with; ``_found`` absorbs: a word is complete.
     """
 
-    def __init__(self, words: Sequence[bytes], vocabulary: Vocabulary) -> None:
+    def __init__(self, words: Sequence[bytes], vocabulary: ConstraintVocabulary) -> None:
         self._vocabulary = vocabulary
         self._next = _transitions(words)
         self._found = len(self._next) - 1

@@ -5,13 +5,13 @@ Knows what a reader brings. Refuses to know who asked, and where they are writte
 
 from typing import Self
 
-from cutaway.engine import Arrival, Event, Pass, Reader, Route, Step
+from cutaway.engine import Arrival, ArrivalReader, Event, Pass, Route, Step
 from cutaway.requests.completion import Completion
 from cutaway.requests.generation import Generation
 
 
 class NoReader:
-    """The ``Reader`` of texts that have ended."""
+    """The ``ArrivalReader`` of texts that have ended."""
 
     route, load_s = None, 0.0
 
@@ -30,7 +30,7 @@ class Generations:
     each  the n samples of the first prompt, then those of the second, …
     """
 
-    def __init__(self, reader: Reader, each: list[Generation]) -> None:
+    def __init__(self, reader: ArrivalReader, each: list[Generation]) -> None:
         self._reader, self.each = reader, each
 
     @property

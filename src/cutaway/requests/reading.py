@@ -14,9 +14,9 @@ from cutaway.engine import Request
 from cutaway.requests.owner import EndListener, EngineOwner
 
 if TYPE_CHECKING:
-    from cutaway.engine import Reader
+    from cutaway.engine import ArrivalReader
 
-    Queue = Callable[[Sequence[tuple[Request, int]]], Awaitable[Reader]]
+    Queue = Callable[[Sequence[tuple[Request, int]]], Awaitable[ArrivalReader]]
 
 _MOST = 16  # texts at once, whose logits are held
 _AT_ONCE = 256  # texts of a question: one step takes as many as have room in it

@@ -8,14 +8,14 @@ native/sampler_stages.cpp.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cutaway.sampling import definitions
 from cutaway.sampling.candidates import Candidates, Context
 from cutaway.sampling.fixed_math import scalar_log
 
-if TYPE_CHECKING:
-    from cutaway.sampling.params import SamplingParams
+Params = Any
+"""SamplingParams, which checks itself by this table and so comes after it."""
 
 _MANY = 2**31  # beyond any vocabulary
 
@@ -41,13 +41,13 @@ class StageSpec:
     source: str
     params: tuple[str, ...] = ()
     filter: bool = False
-    rule: Callable[["SamplingParams"], Mapping[str, Any] | None]
+    rule: Callable[[Params], Mapping[str, Any] | None]
     apply: Callable[[Candidates, Mapping[str, Any], Context], Candidates]
     native: Callable[[Mapping[str, Any]], tuple[float, ...]] | None
     history: bool = False
 
 
-def _penalties(p: "SamplingParams") -> Mapping[str, Any] | None:
+def _penalties(p: Params) -> Mapping[str, Any] | None:
     rule = {
         "repetition": p.repetition_penalty,
         "presence": p.presence_penalty,
@@ -56,7 +56,7 @@ def _penalties(p: "SamplingParams") -> Mapping[str, Any] | None:
     return None if rule == {"repetition": 1, "presence": 0, "frequency": 0} else rule
 
 
-def _dry(p: "SamplingParams") -> Mapping[str, Any] | None:
+def _dry(p: Params) -> Mapping[str, Any] | None:
     return (
         p.dry_multiplier
         and {

@@ -13,7 +13,7 @@ from cutaway.api.async_model import AsyncModel
 from cutaway.api.guest import Guests
 from cutaway.api.llm import LLM
 from cutaway.compute.loading.model import LoadedModel
-from cutaway.engine import Arrival, AsyncEngine, EngineState, Policy, Reader, Request
+from cutaway.engine import Arrival, ArrivalReader, AsyncEngine, EngineState, Policy, Request
 from cutaway.errors import CutawayError, InputError, ModelLoadError
 from cutaway.requests.base import common_options, make_engine
 from cutaway.server.model_cache import ModelCache, closed
@@ -184,23 +184,23 @@ class OnDemandLLM(AsyncModel):
 
 
 class HeldReader:
-    """A ``Reader`` that uses a model to the end; dropping it closes it."""
+    """A ``ArrivalReader`` that uses a model to the end; dropping it closes it."""
 
     route = None
 
-    def __init__(self, reader: Reader, release: Callable[[], object], load_s: float) -> None:
+    def __init__(self, reader: ArrivalReader, release: Callable[[], object], load_s: float) -> None:
         self._reader, self.load_s = reader, load_s
         self._release = finalize(self, _soon, asyncio.get_running_loop(), release)
         self._release.atexit = False
 
     async def read(self) -> list[Arrival]:
-        """See ``Reader``."""
+        """See ``ArrivalReader``."""
         if not (new := await self._reader.read()):
             self._release()
         return new
 
     def close(self) -> None:
-        """See ``Reader``."""
+        """See ``ArrivalReader``."""
         self._reader.close()
         self._release()
 

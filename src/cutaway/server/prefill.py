@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeVar
 
 from fastapi import Request
 
-from cutaway.engine import Reader
+from cutaway.engine import ArrivalReader
 from cutaway.engine import Request as EngineRequest
 from cutaway.requests.owner import EndListener
 from cutaway.requests.reading import read_all
@@ -48,7 +48,7 @@ async def prefill_texts(
     service, access = admit(request, model, user, lambda: said)
     adapter = service.llm.adapter_hash(service.names.adapter(model))
 
-    async def queue(requests: Sequence[tuple[EngineRequest, int]]) -> Reader:
+    async def queue(requests: Sequence[tuple[EngineRequest, int]]) -> ArrivalReader:
         queued = await service.llm.queue(requests)
         access.load_s = max(access.load_s, queued.load_s)
         return queued
