@@ -32,7 +32,7 @@ topics on what happened before the logits, for which the model runs:
   attention    who looked at whom, and who mattered?
   lens         after how many layers is the answer there?
   induction    a made-up name comes again: which token does a head look at?
-  cut          the head that pushed most is cut: how much is lost?
+  cut          the head of the largest attribution is ablated: how much is lost?
   experts      of a mixture: which compute a token, with which shares?
 
 examples:

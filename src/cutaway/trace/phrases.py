@@ -48,19 +48,19 @@ _PHRASES = {
     # The inside of a step: how it is proven, and what each figure is not.
     "as on record": "row {row} as on record",
     "not as on record": "row {row}, and {recorded} on record: another arithmetic than what ran",
-    "pushed above": (
+    "logit above": (
         "At step {step} the logit of {token} was {total} above that of {other}: {parts}; {count} "
         "others {rest}. {proof}."
     ),
-    "pushed below": (
+    "logit below": (
         "At step {step} the logit of {token} was {total} below that of {other}: {parts}; {count} "
         "others {rest}. {proof}."
     ),
-    "not looked": (
+    "attention is no effect": (
         "Attention is not effect: a token with much attention may matter nothing, one with little "
         "most."
     ),
-    "not pushed": (
+    "attribution is no effect": (
         "Attribution is not the effect of an ablation: later layers may erase it, or make up for "
         "what is ablated."
     ),

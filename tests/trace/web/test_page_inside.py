@@ -46,7 +46,7 @@ def test_the_chosen_head_tints_the_text(page, smollm2_alone, tmp_path):
     assert page.step == 4  # the arrows were for the picture
     look = inside(smollm2_alone, trace, 4)
     row = look.weights[3, 2]
-    assert "L3.H2 pushed" in panel.inner_text()
+    assert "L3.H2: attribution" in panel.inner_text()
     assert "head%22%3A%5B3%2C2%5D" in page.address
     tinted = page.tab.locator("token-strip .place, token-strip .chip").evaluate_all(
         "(all) => all.map((one) => [one.style.background !== '', one.dataset.tint ?? ''])"
@@ -59,7 +59,7 @@ def test_the_chosen_head_tints_the_text(page, smollm2_alone, tmp_path):
     page.ended()
     panel.locator(".proof .mono").wait_for()
     page.settle()
-    assert "L3.H2 pushed" in panel.inner_text()
+    assert "L3.H2: attribution" in panel.inner_text()
 
 
 def test_the_chosen_candidate_is_the_rival(page, smollm2_alone, tmp_path):
@@ -76,7 +76,7 @@ def test_an_attention_opens_into_heads_and_positions(page):
     panel.locator("canvas").nth(1).focus()
     page.press("ArrowRight", "ArrowRight")  # the embedding, then L0.attn
     page.settle()
-    assert "L0.attn pushed" in panel.inner_text()
+    assert "L0.attn: attribution" in panel.inner_text()
     heads = panel.get_by_role("region", name="Heads of layer 0")
     assert heads.locator("tbody tr").count() == 9
     heads.get_by_role("button").first.click()
@@ -85,7 +85,7 @@ def test_an_attention_opens_into_heads_and_positions(page):
     panel.get_by_role("button", name="All heads").click()
     panel.get_by_label("The text shows what was").select_option("push")
     page.settle()
-    assert "pushed by all heads" in page.tab.locator("token-strip").inner_text()
+    assert "attribution by all heads" in page.tab.locator("token-strip").inner_text()
 
 
 def test_a_lesson_on_the_inside_of_the_step_that_is_shown(page):

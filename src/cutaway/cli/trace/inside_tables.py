@@ -39,13 +39,13 @@ def of_step(look: Look, found: LogitAttribution, lens: Lens, name: Name, spark: 
         "looked at, by the mean weight of all heads",
         *_places(places(look, found, name)),
         f"{int(look.sinks.sum())} of {look.sinks.size} heads rest on position 0 (over 30 %).",
-        phrase("not looked"),
+        phrase("attention is no effect"),
         "",
         f"what adds to {token} over {rival}, in logits",
         *_parts(found),
         *_heads("the heads with the largest attribution", heads(look, found), look.token_ids, name),
         *_experts(look, found),
-        phrase("not pushed"),
+        phrase("attribution is no effect"),
         "",
         *of_lens(found, lens, name, spark),
     ]
@@ -72,7 +72,7 @@ def of_layer(look: Look, found: LogitAttribution, layer: int, name: Name) -> lis
         f"{found.rounded[layer]:+.4f}; it reads {_read(look, layer)}",
         "",
         *_heads("head", mine, look.token_ids, name, every_one=True),
-        phrase("not pushed"),
+        phrase("attribution is no effect"),
     ]
 
 
@@ -98,7 +98,7 @@ def of_head(look: Look, found: LogitAttribution, place: tuple[int, int], name: N
             ),
         ]),
         "A write's length has no sign and does not add up.",
-        phrase("not looked"),
+        phrase("attention is no effect"),
     ]  # fmt: skip
 
 

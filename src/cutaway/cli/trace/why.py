@@ -75,7 +75,10 @@ def _attribution(args: Namespace, trace: Trace) -> tuple[Any, list[str]]:
         found = end_attribution(llm, trace)
         if found is None:
             return None, ["No end token is on record, so there is no logit to attribute."]
-        return asdict(found), [found.sentence(llm.tokenizer.token_name), phrase("not pushed")]
+        return asdict(found), [
+            found.sentence(llm.tokenizer.token_name),
+            phrase("attribution is no effect"),
+        ]
 
 
 def _lines(trace: Trace, answer: Why) -> list[str]:

@@ -33,7 +33,7 @@ class EndAttribution:
         named = sorted(self.parts.items(), key=lambda part: -abs(part[1]))[:_MOST]
         rest = sum(self.parts.values()) - sum(value for _, value in named)
         return phrase(
-            "pushed above" if self.total > 0 else "pushed below",
+            "logit above" if self.total > 0 else "logit below",
             step=self.step, token=repr(name(self.token)), other=repr(name(self.other)),
             total=f"{abs(self.total):.3f}",
             parts=", ".join(f"{part} {value:+.3f}" for part, value in named),

@@ -146,7 +146,7 @@ export function cells(every, by) {
 
 /** @param {Head} head @param {string} most the token that it looks at most @returns {string} */
 export const headSentence = (head, most) =>
-  `L${head.layer}.H${head.head} pushed ${signed(head.push, 3)}. It looks most at ${head.most} ${most} `
+  `L${head.layer}.H${head.head}: attribution ${signed(head.push, 3)}. It looks most at ${head.most} ${most} `
   + `(${percent(head.weight)}); position 0 ${percent(head.sink)}, the one before ${percent(head.previous)}, `
   + `induction ${percent(head.induction)}, spread ${head.entropy.toFixed(2)}.`;
 
@@ -167,4 +167,4 @@ const from = (row) => (row === 0 ? "from before the first layer on" : `from laye
 
 /** @param {Part} part @param {number} before what the parts before it add up to @returns {string} */
 export const partSentence = (part, before) =>
-  `${part.name} pushed ${signed(part.push, 3)}, from ${signed(before, 3)} to ${signed(before + part.push, 3)}.`;
+  `${part.name}: attribution ${signed(part.push, 3)}, from ${signed(before, 3)} to ${signed(before + part.push, 3)}.`;

@@ -15,7 +15,7 @@ const FOOT = 16; // for the layers' numbers
 
 export class PushFall {
   canvas = el("canvas", { tabindex: 0, role: "img", "aria-describedby": "part-sentence",
-    "aria-label": "Pushes, part by part; arrows left and right choose one" });
+    "aria-label": "Attributions, part by part; arrows left and right choose one" });
   /** @type {Part[]} */
   parts = [];
   /** @type {string | null} */

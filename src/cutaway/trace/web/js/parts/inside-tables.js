@@ -18,16 +18,16 @@ import { el } from "./dom.js";
 const BAR = ""; // the heading of what has none
 const WORDS = ["token", "looks most at", "head", "layer", "likeliest", "luck draws", "part"]; // all else are figures
 /** @type {Columns} */
-export const PLACES = [["no.", 2], ["position", 4.4], ["token", 8], ["weight", 5.2], ["push", 4.4]];
+export const PLACES = [["no.", 2], ["position", 4.4], ["token", 8], ["weight", 5.2], ["attribution", 5.6]];
 /** @type {Columns} */
-export const HEADS = [["head", 5], ["push", 4], ["looks most at", 8], ["weight", 4], ["position 0", 5.2],
+export const HEADS = [["head", 5], ["attribution", 5.6], ["looks most at", 8], ["weight", 4], ["position 0", 5.2],
   ["previous", 4.4], ["induction", 4.4], ["spread", 3.4]];
 /** @type {Columns} */
 export const LENS = [["layer", 3.8], ["likeliest", 5.7], [BAR, 0], ["p", 4.2], [BAR, 0], ["rank", 4.4], ["luck draws", 5.7]];
 /** @type {Columns} */
-export const PARTS = [["part", 17], ["push", 4.6]];
+export const PARTS = [["part", 17], ["attribution", 5.6]];
 /** @type {Columns} */
-export const EXPERTS = [["expert", 4], ["share", 4], ["push", 4.6]];
+export const EXPERTS = [["expert", 4], ["share", 4], ["attribution", 5.6]];
 
 /**
  * @param {string} caption @param {Columns} columns @param {HTMLElement[]} rows

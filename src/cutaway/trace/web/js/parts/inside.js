@@ -16,8 +16,8 @@ import { View } from "./view.js";
 /** @import { Chosen, Run } from "../state/store.js" */
 
 const RUSH = 150; // milliseconds between two steps below which nobody reads tables
-const BY = { weight: "looked at", push: "pushed" };
-const MAPS = { push: "push", sink: "weight of position 0", induction: "induction", entropy: "spread" };
+const BY = { weight: "looked at", push: "attributed" };
+const MAPS = { push: "attribution", sink: "weight of position 0", induction: "induction", entropy: "spread" };
 
 export class InsidePanel extends View {
   proof = el("p", { class: "proof" });
@@ -51,7 +51,7 @@ export class InsidePanel extends View {
       this.lens,
       el("section", { class: "whole" }, this.heading, this.fall.box, this.partSays,
         el("div", { class: "pair" }, this.parts, this.inside),
-        el("p", { class: "faint" }, phrase("not pushed"))));
+        el("p", { class: "faint" }, phrase("attribution is no effect"))));
     this.content.addEventListener("click", (event) => this.clicked(event));
     replace(this, el("div", { class: "row" }, this.by.element, this.proof), this.missing, this.content);
   }
@@ -108,7 +108,7 @@ export class InsidePanel extends View {
     const head = every[(inside.head?.[0] ?? 0) * look.heads + (inside.head?.[1] ?? 0)];
     say(this.headSays, inside.head && head ? headSentence(head, at(head.most))
       : `${look.value("sinks")} of ${thousands(every.length)} heads rest on position 0 (over 30 %).`);
-    say(this.headNote, phrase(inside.map === "push" ? "not pushed" : "not looked"));
+    say(this.headNote, phrase(inside.map === "push" ? "attribution is no effect" : "attention is no effect"));
     const asRun = look.value("as_run");
     hold(this.proof, el("span", { class: "mono" }, phrase(asRun ? "as on record" : "not as on record",
       { row: look.told["row"] ?? "", recorded: run.trace.steps[Number(look.told["step"])]?.row ?? "" })),
@@ -127,10 +127,10 @@ export class InsidePanel extends View {
    * @param {(position: number) => string} at
    */
   showRest(look, run, inside, every, at) {
-    hold(this.heads, table("The heads that pushed most", HEADS, headRows(byPush(every, MOST), at, inside.head)));
+    hold(this.heads, table("The heads with the largest attribution", HEADS, headRows(byPush(every, MOST), at, inside.head)));
     this.showParts(look, inside, every, at);
     const token = nameIn(look, look.token);
-    hold(this.heading, "What pushed ", el("span", { class: "token" }, token), " above ",
+    hold(this.heading, "Attribution of ", el("span", { class: "token" }, token), " over ",
       el("span", { class: "token" }, nameIn(look, look.rival)), `, in logits: ${signed(total(look), 3)}`);
     hold(this.lens, el("h3", {}, "What the head would say after each layer"),
       table("The lens", LENS, lensTable(look, lensRows(look))),
@@ -142,9 +142,9 @@ export class InsidePanel extends View {
     const told = ordered(look, by, head);
     const who = head ? `L${head[0]}.H${head[1]}` : by === "weight" ? "the mean of all heads" : "all heads together";
     const other = head ? null : otherPlaces(told);
-    hold(this.places, el("h3", {}, `${by === "weight" ? "Looked at" : "Pushed"}, by ${who}`),
+    hold(this.places, el("h3", {}, `${by === "weight" ? "Looked at" : "Attribution"}, by ${who}`),
       table("Positions", PLACES, [...placeRows(told, at), ...(other ? [other] : [])]),
-      el("p", { class: "faint" }, phrase(by === "weight" ? "not looked" : "not pushed")));
+      el("p", { class: "faint" }, phrase(by === "weight" ? "attention is no effect" : "attribution is no effect")));
   }
 
   /**

@@ -78,9 +78,9 @@ export class Tint {
   /** @param {Chosen} inside what the colours mean */
   explain({ by, head }) {
     const who = head ? `L${head[0]}.H${head[1]}` : "all heads";
-    const ends = by === "weight" ? ["0", "1, on a scale of square roots"] : ["0", "as far as the farthest; − away from it"];
+    const ends = by === "weight" ? ["0", "1, on a scale of square roots"] : ["0", "the largest; − negative"];
     const marks = colours().map(({ back }) => el("i", { style: { background: back } }));
-    this.element.replaceChildren(`${by === "weight" ? "looked at" : "pushed"} by ${who}: ${ends[0]} `,
+    this.element.replaceChildren(`${by === "weight" ? "looked at" : "attribution"} by ${who}: ${ends[0]} `,
       el("span", { class: "scale", "aria-hidden": "true" }, ...marks), ` ${ends[1]}`);
   }
 }

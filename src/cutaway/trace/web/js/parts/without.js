@@ -26,7 +26,7 @@ const BY = ["word", "token", "line", "sentence"];
 const HOW = { delete: "deleted", knock_out: "not seen by what follows", other: "replaced by the likeliest other" };
 const MOST = 24; // rows
 /** @type {import("./inside-tables.js").Columns} */
-const COLUMNS = [["position", 5], ["part", 11], ["weight", 5.2], ["push", 4.4], ["log p lost", 5.2],
+const COLUMNS = [["position", 5], ["part", 11], ["weight", 5.2], ["attribution", 5.6], ["log p lost", 5.2],
   ["lead lost", 5.2], ["luck draws", 8]];
 
 export class WithoutPanel extends View {
