@@ -8,7 +8,7 @@ import pytest
 from cutaway import LLM
 from cutaway.errors import InputError
 from cutaway.lab.practice import comparison, exercises, from_trace
-from cutaway.trace import TokenAnswer, Trace
+from cutaway.trace import Token, Trace
 from support.random_llama import write_tiny_llama
 
 
@@ -109,7 +109,7 @@ def test_tokens_are_shown_so_that_one_sees_them(trace):
     odd = [b" a b", b"\n", b"", b"\x1b[31m", "é日".encode(), b"abcdefghijklmnop"]
     ids = [candidate.id for candidate in sorted(step.observed.candidates, key=lambda c: c.rank)]
     six = step._replace(sampled_id=ids[0])
-    tokens = {**trace.tokens} | {i: TokenAnswer(i, text) for i, text in zip(ids, odd, strict=False)}
+    tokens = {**trace.tokens} | {i: Token(i, text) for i, text in zip(ids, odd, strict=False)}
     start = from_trace(replace(trace, steps=(six,), tokens=tokens), 0)
     assert start.names == ("␣a␣b", "\\n", "(empty)", "\\x1b[31m", "é日", "abcdefghijk…")
 

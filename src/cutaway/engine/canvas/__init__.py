@@ -6,18 +6,6 @@ from cutaway.engine.canvas.rule import RULES, SETTINGS, ForcedCell, Rule, read_r
 from cutaway.engine.canvas.settings import SETTING_WORDS, Setting, rule_of_text
 
 __all__ = [
-    "RULES",
-    "SETTINGS",
-    "SETTING_WORDS",
-    "Canvas",
-    "Cell",
-    "Figures",
-    "ForcedCell",
-    "Revealed",
-    "Rule",
-    "Setting",
-    "make_canvas",
-    "most_computed",
-    "read_rule",
-    "rule_of_text",
-]
+    "RULES", "SETTINGS", "SETTING_WORDS", "Canvas", "Cell", "Figures", "ForcedCell", "Revealed",
+    "Rule", "Setting", "make_canvas", "most_computed", "read_rule", "rule_of_text",
+]  # fmt: skip

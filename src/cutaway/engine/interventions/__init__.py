@@ -12,17 +12,6 @@ from cutaway.engine.interventions.text import check_interventions, parse_interve
 blind = knock_out  # its earlier name
 
 __all__ = [
-    "Affine",
-    "BoundInterventions",
-    "Intervention",
-    "add",
-    "bind",
-    "blind",
-    "check_interventions",
-    "control_vector",
-    "find",
-    "knock_out",
-    "parse_intervention",
-    "patch",
-    "scale",
-]
+    "Affine", "BoundInterventions", "Intervention", "add", "bind", "blind", "check_interventions",
+    "control_vector", "find", "knock_out", "parse_intervention", "patch", "scale",
+]  # fmt: skip

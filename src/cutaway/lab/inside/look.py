@@ -20,7 +20,7 @@ from cutaway.lab.inside.logit_attribution import LogitAttribution, logit_attribu
 from cutaway.lab.inside.picture import Picture
 from cutaway.lab.inside.redraw import draws
 from cutaway.lab.rerun.branch import token_of
-from cutaway.lab.rerun.request import bound, check_from_left, check_room, check_vocabulary
+from cutaway.lab.rerun.request import bound, check_text
 from cutaway.sampling.row_hash import row_hash
 from cutaway.trace import Trace
 from cutaway.trace.phrases import phrase
@@ -236,12 +236,8 @@ def inside(llm: LLM, trace: Trace, step: int) -> Look:
     has no such step; OtherRowError where the row's hash is not the recorded one. The reference
     backend computes other bits: its look at another backend's run is not what ran, and says so.
     """
-    check_from_left("the inside of a step", trace)
-    if not trace.steps:
-        raise InputError("the trace has no steps: there is nothing to look at")
+    check_text("the inside of a step", llm, trace)
     step = check_int("step", step, 0, len(trace.steps) - 1)
-    check_vocabulary(llm, trace)
-    check_room(llm, trace)
     anatomy, ids = Anatomy(llm.graph), ids_before(trace, step)
     windows = {op.attrs["layer"]: op.attrs["window"] for op in anatomy.attends}
     firsts = {layer: max(len(ids) - (w or len(ids)), 0) for layer, w in windows.items()}

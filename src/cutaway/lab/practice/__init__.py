@@ -10,22 +10,7 @@ from cutaway.lab.practice.start import SAMPLE, Origin, Start, from_trace, from_v
 from cutaway.lab.practice.tables import Block, Table
 
 __all__ = [
-    "SAMPLE",
-    "SAMPLE_CELLS",
-    "TOPICS",
-    "Block",
-    "Cells",
-    "Exercise",
-    "Numbers",
-    "Origin",
-    "Start",
-    "Table",
-    "TokenAnswer",
-    "Verdict",
-    "cell_exercises",
-    "cells_of_trace",
-    "comparison",
-    "exercises",
-    "from_trace",
-    "from_values",
-]
+    "SAMPLE", "SAMPLE_CELLS", "TOPICS", "Block", "Cells", "Exercise", "Numbers", "Origin", "Start",
+    "Table", "TokenAnswer", "Verdict", "cell_exercises", "cells_of_trace", "comparison",
+    "exercises", "from_trace", "from_values",
+]  # fmt: skip

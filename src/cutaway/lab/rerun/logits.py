@@ -2,8 +2,8 @@
 
 from cutaway.api.llm import LLM
 from cutaway.compute.backends import Logits
-from cutaway.errors import CutawayError, InputError
-from cutaway.lab.rerun.request import bound, check_from_left, check_room, check_vocabulary
+from cutaway.errors import CutawayError
+from cutaway.lab.rerun.request import bound, check_text
 from cutaway.sampling.row_hash import row_hash
 from cutaway.trace import Trace
 
@@ -14,11 +14,7 @@ def logits(llm: LLM, trace: Trace) -> Logits:
     Raises InputError where the trace has no steps, the model has another vocabulary or too small a
     context; CutawayError where a row's hash is not the one on record.
     """
-    check_from_left("logits", trace)
-    if not trace.steps:
-        raise InputError("the trace has no steps: there are no logits")
-    check_vocabulary(llm, trace)
-    check_room(llm, trace)
+    check_text("logits", llm, trace)
     prompt = trace.head.prompt_token_ids
     read = [*prompt, *(step.token_id for step in trace.steps[:-1])]
     rows = llm.logits(read, len(prompt) - 1, bound(llm, trace.head))

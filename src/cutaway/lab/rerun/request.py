@@ -156,6 +156,15 @@ def check_from_left(what: str, trace: Trace) -> None:
         )
 
 
+def check_text(what: str, llm: LLM, trace: Trace) -> None:
+    """InputError unless the steps of a text from left to right can be computed with this model."""
+    check_from_left(what, trace)
+    if not trace.steps:
+        raise InputError(f"{what}: the trace has no steps")
+    check_vocabulary(llm, trace)
+    check_room(llm, trace)
+
+
 def check_room(llm: LLM, trace: Trace) -> None:
     """InputError unless all tokens on record fit the model's context, as it was opened."""
     room = llm.model.context

@@ -7,13 +7,7 @@ from typing import Any
 from cutaway.api.llm import LLM
 from cutaway.engine import Step
 from cutaway.errors import InputError
-from cutaway.lab.rerun.request import (
-    UNSTOPPED,
-    check_from_left,
-    check_room,
-    check_vocabulary,
-    settings_of,
-)
+from cutaway.lab.rerun.request import UNSTOPPED, check_text, settings_of
 from cutaway.requests.completion import Completion
 from cutaway.text.grammar import KINDS
 from cutaway.trace import Trace
@@ -81,11 +75,7 @@ def rescore(llm: LLM, trace: Trace, /, **changes: Any) -> Rescored:
     No stop condition ends the text early. Raises InputError where the model has another
     vocabulary or too small a context, the trace has no steps, or a grammar forbids a token of it.
     """
-    check_from_left("rescore", trace)
-    if not trace.steps:
-        raise InputError("the trace has no steps: there is nothing to rescore")
-    check_vocabulary(llm, trace)
-    check_room(llm, trace)
+    check_text("rescore", llm, trace)
     ids, head = trace.output_token_ids, trace.head
     observe = {"candidates": head.candidates, "track": head.watch}
     options: dict[str, Any] = settings_of(head) | observe | changes

@@ -5,6 +5,8 @@ from typing import Annotated, NotRequired
 from pydantic import Field
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
+from cutaway.lab.inside.summary import HeadFigures, LensRow, PositionFigures
+
 
 class LogitAttributionOfStep(TypedDict):
     """What adds to the token over its rival, in logits; parts and roundings add up to the total."""
@@ -17,43 +19,6 @@ class LogitAttributionOfStep(TypedDict):
     error: float
     parts: Annotated[dict[str, float], Field(description="embedding, L0.attn, L0.mlp, …")]
     rounded: Annotated[list[float], Field(description="within each layer's attention")]
-
-
-class HeadOfStep(TypedDict):
-    """One head: its attribution, and where it looks."""
-
-    layer: int
-    head: int
-    attribution: float
-    sink: Annotated[float, Field(description="weight of position 0")]
-    previous: float
-    same: float
-    induction: float
-    entropy: float
-    most: int
-    weight: float
-
-
-class PlaceOfStep(TypedDict):
-    """A position that was read: mean weight of all heads, sum of their attributions."""
-
-    position: int
-    token_id: int
-    token: str
-    weight: float
-    attribution: float
-
-
-class LensOfStep(TypedDict):
-    """What the head would say before the first layer (-1), or after one."""
-
-    layer: int
-    token_id: int
-    token: str
-    probability: float
-    rank: Annotated[int, Field(description="of the token that came")]
-    drawn: Annotated[int | None, Field(description="by the same chain and luck")]
-    drawn_token: str | None
 
 
 class ExpertsOfStep(TypedDict):
@@ -76,15 +41,15 @@ class InsideOfStep(TypedDict):
     """The inside of a step, computed again: docs/inside.md says what is what."""
 
     step: int
-    token_ids: Annotated[list[int], Field(description="that the row saw")]
+    token_ids: Annotated[list[int], Field(description="up to the row")]
     row: Annotated[str, Field(description="hash of its logits")]
     as_run: Annotated[bool | None, Field(description="as the row that was given; null: none was")]
     logit_attribution: LogitAttributionOfStep
-    heads: list[HeadOfStep]
-    positions: list[PlaceOfStep]
+    heads: list[HeadFigures]
+    positions: list[PositionFigures]
     first_seen: Annotated[list[int], Field(description="by layer")]
     kv_bytes: int
-    lens: NotRequired[list[LensOfStep]]
+    lens: NotRequired[list[LensRow]]
     lens_first: NotRequired[int | None]
     lens_settled: NotRequired[int | None]
     draw_settled: NotRequired[int | None]
@@ -93,16 +58,16 @@ class InsideOfStep(TypedDict):
 
 
 class PartOfText(TypedDict):
-    """A part of the text, and what the step says without it. Differences are in nats."""
+    """A part of the text, and the step without it. Differences are in nats."""
 
     start: int
-    stop: Annotated[int, Field(description="behind its last position")]
+    stop: Annotated[int, Field(description="after its last position")]
     token_ids: list[int]
     tokens: list[str]
     instead: Annotated[list[int], Field(description="token ids in its place")]
     weight: Annotated[float, Field(description="of its positions, the mean over all heads")]
     attribution: float
-    logprob: Annotated[float, Field(description="of the token that came, without the part")]
+    logprob: Annotated[float, Field(description="of the step's token, without the part")]
     rival_logprob: float
     effect: Annotated[float, Field(description="the logprob with all of the text, less that")]
     margin: Annotated[float, Field(description="the same of the lead over the rival")]
@@ -122,7 +87,7 @@ class AblationOfStep(TypedDict):
     token_name: str
     rival: int
     rival_name: str
-    drawn: Annotated[int | None, Field(description="at the step; null: nobody knows")]
+    drawn: Annotated[int | None, Field(description="at the step; null: unknown")]
     drawn_name: NotRequired[str]
     logprob: Annotated[float, Field(description="of the token, with all of the text")]
     rival_logprob: float
