@@ -5,10 +5,10 @@ same luck. The autoregressive loop, which takes nothing back, is a rule like oth
 one cell a block.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
-from itertools import chain, islice
+from itertools import chain, count, islice
 from typing import Any
 
 import numpy as np
@@ -154,7 +154,8 @@ def repair(
         for _, rule in planned
         for n in range(seeds)
     ]
-    each = iter(_mistakes(llm, ids, runs, errors, _Count(progress, total)))
+    done = count(1)
+    each = iter(_mistakes(llm, ids, runs, errors, lambda: progress("writing", next(done), total)))
     progress("writing", total, total)
     return tuple(_repaired(name, islice(each, seeds)) for name, _ in planned)
 
@@ -170,37 +171,27 @@ _Run = tuple[Rule, Mapping[str, Any]]
 """A canvas to generate: its rule, and its other options."""
 
 
-class _Count:
-    """Reports how many canvases are done, of all batches."""
-
-    def __init__(self, progress: Progress, total: int) -> None:
-        self._progress, self._done, self._total = progress, 0, total
-
-    def one(self) -> None:
-        """One more."""
-        self._done += 1
-        self._progress("writing", self._done, self._total)
-
-
 def _mistakes(
-    llm: LLM, ids: list[int], runs: Sequence[_Run], errors: int, count: _Count
+    llm: LLM, ids: list[int], runs: Sequence[_Run], errors: int, one_done: Callable[[], object]
 ) -> list[list[Mistake]]:
     """Of each run, ``errors`` or as many as are possible."""
-    plain = _all(llm, ids, runs, count)
+    plain = _all(llm, ids, runs, one_done)
     wrong = [_spread(_possible(done), errors) for done in plain]
     forks = [
         (replace(rule, forced_cells=(one,)), how)
         for (rule, how), ones in zip(runs, wrong, strict=True)
         for one in ones
     ]
-    ended = iter(_all(llm, ids, forks, count))
+    ended = iter(_all(llm, ids, forks, one_done))
     return [
         [_mistake(done, one, next(ended)) for one in ones]
         for done, ones in zip(plain, wrong, strict=True)
     ]
 
 
-def _all(llm: LLM, ids: list[int], runs: Sequence[_Run], count: _Count) -> list[Completion]:
+def _all(
+    llm: LLM, ids: list[int], runs: Sequence[_Run], one_done: Callable[[], object]
+) -> list[Completion]:
     """In one batch, in their order."""
     made: dict[int, Completion] = {}
     requests = ((ids, {**how, "denoise": rule}) for rule, how in runs)
@@ -210,7 +201,7 @@ def _all(llm: LLM, ids: list[int], runs: Sequence[_Run], count: _Count) -> list[
                 raise done
             assert isinstance(done, Completion)  # since n is 1
             made[index] = done
-            count.one()
+            one_done()
     return [made[index] for index in range(len(runs))]
 
 
