@@ -21,7 +21,7 @@ _AGAIN_S = 0.1
 
 
 class Claim:
-    """Cores that nobody else claims until this is released, or the process ends.
+    """Cores that no other process can claim until this is released, or the process ends.
 
     cores  their numbers, as the system has them
     """
@@ -31,14 +31,14 @@ class Claim:
         self.cores = tuple(sorted(locks))
 
     def pin(self) -> None:
-        """Let this thread, and those that it starts from now on, run on these alone.
+        """Run this thread, and those that it starts from now on, on these cores alone.
 
         Does nothing where the system has no such call.
         """
         system.pin(self.cores)
 
     def release(self) -> None:
-        """Let others have them."""
+        """Release the cores."""
         while self._locks:
             os.close(self._locks.popitem()[1])
 
@@ -50,12 +50,12 @@ class Claim:
 
 
 def claim(count: int, folder: Path | None = None, *, patience_s: float = 0) -> Claim:
-    """So many cores of those that this process may use and nobody has claimed, the lowest first.
+    """``count`` of the unclaimed cores that this process may use, the lowest first.
 
     folder      where the locks are; None is a folder of this user's, for all of its processes
     patience_s  how long to wait for cores, such as those of a process that is ending
 
-    Raises InputError where fewer can be had.
+    Raises InputError where there are fewer.
     """
     count = check_int("cores", count, 1)
     folder = _checked(folder or Path(gettempdir()) / f"cutaway-cores-{system.user()}")
@@ -65,15 +65,15 @@ def claim(count: int, folder: Path | None = None, *, patience_s: float = 0) -> C
         if monotonic() >= until:
             raise InputError(
                 f"cores: {count} are wanted, and {len(claimed.cores)} of the "
-                f"{len(usable_cores())} that this process may use can be had: take fewer, or end "
-                "what computes on the others"
+                f"{len(usable_cores())} that this process may use are free: take fewer, or end "
+                "what runs on the others"
             )
         sleep(_AGAIN_S)
     return claimed
 
 
 def _try(count: int, folder: Path) -> Claim:
-    """As many of them as can be had now."""
+    """As many of them as are free now."""
     locks = dict[int, int]()
     one_at_a_time = _open(folder / "claiming")  # or two would each take half of what both want
     try:
@@ -87,7 +87,7 @@ def _try(count: int, folder: Path) -> Claim:
 
 
 def _locked(file: Path) -> int | None:
-    """A descriptor that holds the file's lock; None where another holds it."""
+    """A descriptor with the file's lock; None where another process has it."""
     descriptor = _open(file)
     try:
         system.lock(descriptor)
@@ -98,14 +98,14 @@ def _locked(file: Path) -> int | None:
 
 
 def _open(file: Path) -> int:
-    """Not inherited by programs that are started here: they may live longer than this process."""
+    """Not inherited by child processes, which may live longer than this one."""
     return os.open(file, os.O_RDWR | os.O_CREAT | system.NO_LINK, 0o600)
 
 
 def _checked(folder: Path) -> Path:
-    """The folder, made where it is not there; nobody else may write to it."""
+    """The folder, created if needed; no other user may write to it."""
     folder.mkdir(0o700, parents=True, exist_ok=True)
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != system.user():
-        raise InputError(f"{folder} is to hold locks of cores and is another user's: remove it")
+        raise InputError(f"{folder} is for locks of cores and belongs to another user: remove it")
     return folder

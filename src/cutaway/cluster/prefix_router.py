@@ -15,8 +15,8 @@ from cutaway.server.http.log import event
 
 
 @dataclass
-class _Call:
-    """A job that was sent to a replica. result: Ray's, of the call, once it is taken."""
+class _RoutedJob:
+    """A job at a replica. result: of Ray's call, once the replica has taken it."""
 
     job: Job
     replica: str
@@ -36,7 +36,7 @@ class PrefixRouter(RequestRouter):  # type: ignore[misc]
         """attention: of the model, see ``Limits.attention``."""
         self._router, self._attention = Router(), attention
         self._names: set[str] = set()  # that have reported
-        self._calls: dict[str, _Call] = {}  # by Ray's id of each
+        self._calls: dict[str, _RoutedJob] = {}  # by Ray's id of each
         self._over: Counter[str] = Counter()
         self._front = ""
 
@@ -45,7 +45,7 @@ class PrefixRouter(RequestRouter):  # type: ignore[misc]
         candidate_replicas: list[RunningReplica],
         pending_request: PendingRequest | None = None,
     ) -> list[list[RunningReplica]]:
-        """Ranks of replicas, the first of which has the one to be tried first."""
+        """Groups of replicas, in the order in which Ray tries them."""
         if pending_request is None or (job := _job_of(pending_request)) is None:
             return [candidate_replicas]
         by_name = {name_of(one.replica_id): one for one in candidate_replicas}
@@ -60,7 +60,7 @@ class PrefixRouter(RequestRouter):  # type: ignore[misc]
     def on_request_routed(
         self, pending_request: PendingRequest, replica_id: ReplicaID, result: Any
     ) -> None:
-        """A replica has taken it: another than was chosen, where that one had no room."""
+        """A replica has taken it: not the chosen one, if that had no room."""
         if call := self._calls.get(_id(pending_request)):
             call.replica, call.result = name_of(replica_id), result
 
@@ -69,19 +69,19 @@ class PrefixRouter(RequestRouter):  # type: ignore[misc]
         replica_id: ReplicaID,
         internal_request_id: str,
     ) -> None:
-        """It is over, or was not taken."""
+        """It has ended, or was not taken."""
         if call := self._calls.pop(internal_request_id, None):
             self._over[name_of(replica_id)] += self._router.ended(call.job.id)
 
     def update_replicas(self, replicas: list[RunningReplica]) -> None:
-        """These are there now, and this is what they say of themselves."""
+        """These replicas exist now, with their reports."""
         super().update_replicas(replicas)
         self._update()
         for one in replicas:
-            self._tell(one)
+            self._report(one)
 
     def on_replica_actor_died(self, replica_id: ReplicaID) -> None:
-        """One of them is not there any more."""
+        """One of them has ended."""
         super().on_replica_actor_died(replica_id)
         self._update()
 
@@ -95,12 +95,12 @@ class PrefixRouter(RequestRouter):  # type: ignore[misc]
                 call.result.cancel()
         self._names &= names
 
-    def _tell(self, replica: RunningReplica) -> None:
+    def _report(self, replica: RunningReplica) -> None:
         if stats := replica.routing_stats:
             if (name := name_of(replica.replica_id)) not in self._names:
                 self._names.add(name)
                 event("replica", replica=name, **stats["process"])
-            # Without those that were over before they were counted: the router forgot them then.
+            # Without jobs that ended before they were counted: the router has forgotten those.
             received = stats["received"].get(self._front, 0) - self._over[name]
             load = Load(stats["rows"], stats["texts"], received, stats["prompts"])
             self._router.report(name, load)
@@ -108,30 +108,30 @@ class PrefixRouter(RequestRouter):  # type: ignore[misc]
     def _rank(self, job: Job, pending: PendingRequest) -> list[Choice]:
         self._front = front_of(job)
         prompts = [read_prompt(request, n, self._attention) for request, n in job.requests]
-        # Where all that are there are to be avoided, one of them is better than none.
+        # If all replicas are to be avoided, one of them is better than none.
         ranked = self._router.rank(prompts, job.avoid) or self._router.rank(prompts)
         if ranked:
             best = ranked[0]
             self._router.sent(job.id, prompts, best)
-            self._calls[_id(pending)] = _Call(job, best.replica)
+            self._calls[_id(pending)] = _RoutedJob(job, best.replica)
             job.replica, job.why = best.replica, str(best)
             pending.future.add_done_callback(lambda future: self._unsent(pending, future))
         return ranked
 
     def _unsent(self, pending: PendingRequest, future: Future[Any]) -> None:
-        """Its caller gave up before it was sent, of which Ray tells nothing."""
+        """Its caller gave up before it was sent, which Ray does not report."""
         if future.cancelled() and (call := self._calls.pop(_id(pending), None)):
             self._router.ended(call.job.id)
 
 
 def name_of(replica_id: ReplicaID) -> str:
-    """Of a replica, in choices, logs and answers."""
+    """A replica's name in choices, logs and answers."""
     name: str = replica_id.unique_id
     return name
 
 
 def front_of(job: Job) -> str:
-    """Who sent it: a name of its Front."""
+    """The name of its Front."""
     return f"{job.reply_to.host}:{job.reply_to.port}"
 
 

@@ -12,7 +12,7 @@ from cutaway.base.system import ticks_per_second
 from cutaway.files.weights import ModelFile, TensorInfo
 
 STREAMS = (1, 2, 4, 8)
-"""How many streams a thread reads at once; the best of them counts."""
+"""Numbers of streams that a thread reads at once; the best counts."""
 
 
 class Probe:
@@ -63,7 +63,7 @@ def _some_rows(pool: _native.Pool, file: ModelFile, weight: TensorInfo) -> _nati
 
 
 class Noise:
-    """The share of all processors' time that others took since the meter was made."""
+    """The share of all processors' time that other processes took since the meter was made."""
 
     def __init__(self) -> None:
         self._wall, self._own, self._busy = perf_counter(), process_time(), busy_seconds()
@@ -79,7 +79,7 @@ class Noise:
 
 
 def busy_seconds() -> float | None:
-    """Processor seconds used by anybody since the system started, other guests included."""
+    """Processor seconds used by all processes since the system started, other guests included."""
     try:
         fields = Path("/proc/stat").read_text(encoding="utf-8").split("\n", 1)[0].split()[1:9]
     except OSError:
@@ -89,7 +89,7 @@ def busy_seconds() -> float | None:
 
 
 def peak_memory() -> int | None:
-    """Bytes of this process at its largest; None where the system does not report it."""
+    """Peak memory of this process in bytes; None where the system does not report it."""
     try:
         status = Path("/proc/self/status").read_text(encoding="utf-8")
     except OSError:

@@ -28,7 +28,7 @@ DEFAULTS = SamplingParams(seed=1)
 
 @dataclass
 class Steps:
-    """What some steps took, in seconds: each list has one value per step."""
+    """Times of some steps, in seconds: each list has one value per step."""
 
     step: list[float] = field(default_factory=list)
     plan: list[float] = field(default_factory=list)
@@ -36,7 +36,7 @@ class Steps:
 
 
 class TimedBackend:
-    """A backend that notes how long its latest run took, and what it gave."""
+    """A backend that notes the time and the result of its latest run."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
