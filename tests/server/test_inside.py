@@ -118,7 +118,7 @@ def test_the_answer_is_packed_where_that_is_read(asked):
         ({"rival": "no token at all"}, 400, "rival", "is not one token"),
         ({"rival": 1.5}, 400, "rival", "rival"),
         ({"drawn": -3}, 400, "drawn", "between 0"),
-        ({"settings": {"heat": 1}}, 400, "settings", "none of the name 'heat'"),
+        ({"settings": {"heat": 1}}, 400, "settings", "unknown name 'heat'"),
         ({"settings": {"top_p": 7}}, 400, "settings", "top_p"),
         ({"settings": {"seed": "a"}}, 400, "settings", "seed"),
         ({"want": ["without end"]}, 400, "want[0]", "lens"),

@@ -5,17 +5,16 @@ from typing import Any
 
 from cutaway.errors import InputError
 
-KEYWORDS = {
-    "changes": "interventions",
-    "allow_changes": "allow_interventions",
-    "luck": "noise",  # of a canvas
-}
-"""Earlier name -> name."""
+KEYWORDS = {"changes": "interventions", "allow_changes": "allow_interventions"}
+RULE = {"luck": "noise"}
+"""Of a canvas's rule: earlier name -> name."""
 
 
-def current_names(given: Mapping[str, Any]) -> dict[str, Any]:
+def current_names(
+    given: Mapping[str, Any], earlier_names: Mapping[str, str] = KEYWORDS
+) -> dict[str, Any]:
     """Keywords with the names of today; InputError where one is given by both its names."""
-    for earlier, name in KEYWORDS.items():
+    for earlier, name in earlier_names.items():
         if earlier in given and name in given:
             raise InputError(f"{earlier} is the earlier name of {name}: give {name} alone")
-    return {KEYWORDS.get(name, name): value for name, value in given.items()}
+    return {earlier_names.get(name, name): value for name, value in given.items()}

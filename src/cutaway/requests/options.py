@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cutaway.base.checks import check_int, shown
-from cutaway.base.earlier_names import current_names
+from cutaway.base.earlier_names import RULE, current_names
 from cutaway.engine import (
     Autoregressive,
     ConstraintParams,
@@ -197,7 +197,7 @@ def rule_apart(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Keywords of a request, from those of a rule and of a request beside each other."""
     from cutaway.engine.canvas import SETTINGS
 
-    settings = current_names(settings)
+    settings = current_names(settings, RULE)
     rule = {name: value for name, value in settings.items() if name in SETTINGS}
     return {k: v for k, v in settings.items() if k not in SETTINGS} | {"denoise": rule or True}
 

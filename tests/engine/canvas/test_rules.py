@@ -246,5 +246,7 @@ def test_luck_held_is_the_earlier_name_of_noise_reuse():
         read_rule({"luck": "fresh"}) == rule_of_text("confidence,luck=fresh") == Rule(noise="fresh")
     )
     assert Rule(noise="fresh").to_json() == {"noise": "fresh"}
+    with pytest.raises(InputError, match="noise must be one of reuse, fresh"):
+        read_rule({"luck": {"a": 1}})
     with pytest.raises(InputError, match="luck is the earlier name of noise"):
         read_rule({"luck": "fresh", "noise": "fresh"})

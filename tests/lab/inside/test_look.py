@@ -175,7 +175,7 @@ def test_what_cannot_be_asked(paths, traces):
     with pytest.raises(InputError, match="no steps"):
         inside(llm, replace(trace, steps=(), end=None), 0)
     look = inside(llm, trace, 0)
-    with pytest.raises(InputError, match="the token that came"):
+    with pytest.raises(InputError, match="the token of the step"):
         look.logit_attribution(look.step.token_id)
     for rival in (-1, 264, "no such token"):
         with pytest.raises(InputError):

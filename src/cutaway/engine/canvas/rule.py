@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from cutaway.base.checks import check_choice, check_int, check_number, shown
-from cutaway.base.earlier_names import current_names
+from cutaway.base.earlier_names import RULE, current_names
 from cutaway.errors import InputError
 
 ORDERS = ("confidence", "margin", "entropy", "random", "left")
@@ -19,7 +19,6 @@ SCHEDULES = ("even", "dream", "linear", "cosine")
 REMASKS = ("none", "lowest", "sigma", "edit")
 CACHES = ("exact", "prefix", "dual")
 NOISES = ("reuse", "fresh")
-_EARLIER_NOISE = {"held": "reuse"}
 _MOST = 2**20
 
 
@@ -165,15 +164,15 @@ def read_rule(value: Any) -> Rule:
     settings: Any = {"rule": value} if isinstance(value, str) else value
     if not isinstance(settings, Mapping):
         raise InputError(f"denoise must be a rule's name or its settings, not {shown(value)}")
-    settings = current_names(settings)
+    settings = current_names(settings, RULE)
     given: dict[str, Any] = {name: setting for name, setting in settings.items() if name != "rule"}
     for name in settings:
         if name not in SETTINGS:
             raise InputError(f"denoise: unknown setting {name!r}; known: {', '.join(SETTINGS)}")
     name = settings.get("rule", "confidence")
     check_choice("rule", name, tuple(RULES))
-    if given.get("noise") in _EARLIER_NOISE:
-        given["noise"] = _EARLIER_NOISE[given["noise"]]
+    if given.get("noise") == "held":  # its earlier name
+        given["noise"] = "reuse"
     if any(given.get(count) is not None for count in COUNTS):
         given = {**dict.fromkeys(COUNTS), **given}
     return replace(RULES[name], **given)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from cutaway.base.earlier_names import KEYWORDS
+from cutaway.base.earlier_names import RULE
 from cutaway.engine.canvas.rule import (
     CACHES,
     NOISES,
@@ -93,7 +93,7 @@ def rule_of_text(text: str) -> Rule:
     values: dict[str, Any] = {"rule": name.strip()}
     for one in given:
         setting, _, value = (part.strip() for part in one.partition("="))
-        setting = KEYWORDS.get(setting, setting.replace("-", "_"))
+        setting = RULE.get(setting, setting.replace("-", "_"))
         if setting not in SETTING_WORDS or setting in ("rule", "forced_cells"):
             known = [known for known in SETTING_WORDS if known not in ("rule", "forced_cells")]
             raise InputError(
