@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, create_model
 
 from cutaway.requests.keywords import fields_at
 from cutaway.requests.tools import ToolUse
@@ -21,26 +21,26 @@ STAYS = (
 INERT = "is not looked at: the server was told how to compute when it was started"
 
 
-class OllamaMachine(Body):
-    """How a machine computes."""
-
+class _Context(Body):
     num_ctx: int | None = Field(
         None, description="the server has room for as many tokens as it was told when it was "
         "started; where that is less, a note of the answer says so"
     )  # fmt: skip
-    numa: bool | None = Field(None, description=INERT)
-    num_batch: int | None = Field(None, description=INERT)
-    num_gpu: int | None = Field(None, description=INERT)
-    main_gpu: int | None = Field(None, description=INERT)
-    low_vram: bool | None = Field(None, description=INERT)
-    f16_kv: bool | None = Field(None, description=INERT)
-    logits_all: bool | None = Field(None, description=INERT)
-    vocab_only: bool | None = Field(None, description=INERT)
-    use_mmap: bool | None = Field(None, description=INERT)
-    use_mlock: bool | None = Field(None, description=INERT)
-    embedding_only: bool | None = Field(None, description=INERT)
-    num_thread: int | None = Field(None, description=INERT)
     num_keep: int | None = Field(None, description="is not looked at: no text is cut here")
+
+
+_INERT: dict[str, Any] = {
+    name: (kind, Field(None, description=INERT))
+    for kind, names in (
+        (int | None, "num_batch num_gpu main_gpu num_thread"),
+        (bool | None, "numa low_vram f16_kv logits_all vocab_only use_mmap use_mlock"),
+        (bool | None, "embedding_only"),
+    )
+    for name in names.split()
+}
+OllamaMachine: Any = create_model(
+    "OllamaMachine", __base__=_Context, __doc__="How a machine computes.", **_INERT
+)
 
 
 class OllamaOptions(OllamaMachine, NumberFields):  # type: ignore[misc]  # as TextFields

@@ -15,6 +15,7 @@ from cutaway.methods.scoring import Cut, Cutter
 from cutaway.server.document import TEXT, replies
 from cutaway.server.http.strict_json import StrictRoute
 from cutaway.server.models import service_of
+from cutaway.server.openai.response_schemas import ResponseUsage
 from cutaway.server.scores.asking import ends_of, lead_of, prompt_of
 from cutaway.server.scores.likelihoods import (
     Likelihoods,
@@ -34,7 +35,6 @@ from cutaway.server.scores.schemas import (
     DecisionChoice,
     DecisionPredicate,
     DecisionScore,
-    DecisionUsage,
 )
 from cutaway.server.service import Service
 
@@ -129,7 +129,7 @@ def _answer(
     }  # fmt: skip
 
 
-def _usage(found: Likelihoods) -> DecisionUsage:
+def _usage(found: Likelihoods) -> ResponseUsage:
     return {
         "input_tokens": found.tokens,
         "input_tokens_details": {"cached_tokens": found.cached, "cache_write_tokens": 0},

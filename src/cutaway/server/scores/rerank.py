@@ -110,25 +110,11 @@ class RerankRequest(Body):
         return length
 
 
+@router.post("/v2/rerank", responses=replies(Ranking, *TEXT), name="rerank_cohere")
+@router.post("/rerank", responses=replies(Ranking, *TEXT), name="rerank_plain")
 @router.post("/v1/rerank", responses=replies(Ranking, *TEXT))
 async def rerank(body: RerankRequest, request: Request) -> Response:
     """Documents, the most relevant for a query first."""
-    return await _ranked(body, request)
-
-
-@router.post("/rerank", responses=replies(Ranking, *TEXT))
-async def rerank_plain(body: RerankRequest, request: Request) -> Response:
-    """As /v1/rerank."""
-    return await _ranked(body, request)
-
-
-@router.post("/v2/rerank", responses=replies(Ranking, *TEXT))
-async def rerank_cohere(body: RerankRequest, request: Request) -> Response:
-    """As /v1/rerank."""
-    return await _ranked(body, request)
-
-
-async def _ranked(body: RerankRequest, request: Request) -> Response:
     service = service_of(request, body.model)
     name, length = service.names.named(body.model), body.check()
     method = body.method or method_of(service.llm)

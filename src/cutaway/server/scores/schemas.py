@@ -5,6 +5,7 @@ from typing import Annotated, Literal, NotRequired
 from pydantic import Field
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
+from cutaway.server.openai.response_schemas import ResponseUsage
 from cutaway.server.shared.plain_schemas import TokensRead
 
 Method = Annotated[
@@ -142,29 +143,6 @@ class Ranking(TypedDict):
 # -- /v1/decisions -----------------------------------------------------------------------------
 
 
-class DecisionInputDetails(TypedDict):
-    """Of the tokens that were read."""
-
-    cached_tokens: int
-    cache_write_tokens: Annotated[Literal[0], Field(description="nothing is billed")]
-
-
-class DecisionOutputDetails(TypedDict):
-    """Nothing is written."""
-
-    reasoning_tokens: Literal[0]
-
-
-class DecisionUsage(TypedDict):
-    """Tokens of all prompts and answers: each question is counted with its input."""
-
-    input_tokens: int
-    input_tokens_details: DecisionInputDetails
-    output_tokens: Literal[0]
-    output_tokens_details: DecisionOutputDetails
-    total_tokens: int
-
-
 class DecisionPredicate(TypedDict):
     """How likely a statement is true."""
 
@@ -229,5 +207,8 @@ class Decision(TypedDict):
 
     model: str
     answers: list[DecisionPredicate | DecisionChoice | DecisionScore]
-    usage: DecisionUsage
+    usage: Annotated[
+        ResponseUsage,
+        Field(description="each question is counted with its input; nothing is written"),
+    ]
     cutaway: HowDecided
