@@ -25,7 +25,9 @@ import os
 import subprocess
 import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -92,14 +94,25 @@ class Comparison:
         for i in range(self.args.rounds + 1):
             print(f"round {i} of {self.args.rounds} …", file=sys.stderr, flush=True)
             for metric in self.metrics:
-                for column, worker in zip(self.columns, self.workers, strict=True):
-                    if metric.command is not None:
-                        self._warm(column, worker, metric, count=i > 0)
-            for column in self.columns:
-                if i > 0 and {"cold", "memory"} & set(self.args.measure):
-                    self._cold(column)
+                if metric.command is not None:
+                    self._each(partial(self._warm, metric, count=i > 0))
+            if i > 0 and {"cold", "memory"} & set(self.args.measure):
+                self._each(lambda column, _: self._cold(column))
 
-    def _warm(self, column: Column, worker: Worker, metric: Metric, *, count: bool) -> None:
+    def _each(self, measure: Callable[[Column, Worker], None]) -> None:
+        """Measure every engine; a peer that crashes is left out of the table, which says why."""
+        for column, worker in [*zip(self.columns, self.workers, strict=True)]:
+            try:
+                measure(column, worker)
+            except PeerError as error:
+                if column.kind == "cutaway":
+                    raise
+                self.left_out.append(f"{column.title} ({error})")
+                self.columns.remove(column)
+                self.workers.remove(worker)
+                worker.close()
+
+    def _warm(self, metric: Metric, column: Column, worker: Worker, *, count: bool) -> None:
         command = {**(metric.command or {}), "seconds": self.args.seconds if count else 0.1}
         if not count:
             worker.ask(**command)

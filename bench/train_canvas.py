@@ -166,7 +166,7 @@ class Training:
         ids = self.seen.windows(BATCH // length, length, random)
         most = min(1.0, 0.2 + 0.8 * self.done / EASY)
         holes = masked(ids, random, most=most, prompts=True)
-        losses(self.model, ids, holes).mean().backward()  # type: ignore[no-untyped-call]
+        losses(self.model, ids, holes).mean().backward()
         nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         for optimizer, full in zip(self.by, (RATE, OTHER_RATE), strict=True):
             for group in optimizer.param_groups:

@@ -247,3 +247,27 @@ def test_a_comparison_takes_turns_and_writes_its_table(monkeypatch, tmp_path, ca
     assert table.startswith(f"a\n{BEGIN}\n|  | **cutaway 1** | what reading allows 1 |")
     assert "transformers (ModuleNotFoundError" in table
     assert table.endswith(f"{END}\nb\n")
+
+
+class CrashingWorker(FakeWorker):
+    def ask(self, **command):
+        if self.kind == "openvino" and command["seconds"]:
+            raise PeerError("the process has ended")
+        return super().ask(**command)
+
+
+def test_a_peer_that_crashes_is_left_out_by_name(monkeypatch, tmp_path, capsys):
+    (tmp_path / "model.gguf").write_bytes(bytes(900))
+    args = Namespace(
+        model=tmp_path / "model.gguf", also=None, peer_python="python", threads=2, rounds=2,
+        seconds=0.1, others=9.0, tries=1, only=None, write=None, make=None,
+        measure=compare.USUAL, table="compare",
+    )  # fmt: skip
+    monkeypatch.setattr(compare, "parse", lambda: args)
+    monkeypatch.setattr(compare, "Worker", CrashingWorker)
+    monkeypatch.setattr(compare, "cold", lambda command: Cold(0.5, 1300, 0.0))
+    compare.main()
+    printed = capsys.readouterr().out
+    assert "OpenVINO GenAI 1 (the process has ended)" in printed
+    kinds = [engine["kind"] for engine in json.loads(printed.splitlines()[-1])["engines"]]
+    assert kinds == ["cutaway", "limit", "llama"]

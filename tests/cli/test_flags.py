@@ -67,6 +67,24 @@ def test_logprobs_are_in_the_document(generate):
     assert [len(p["top"]) for p in document["prompt_logprobs"]] == [3, 3]
 
 
+def test_json_that_was_cut_is_said_to_be_cut(generate):
+    schema = '{"type": "array", "items": {"type": "integer"}, "minItems": 20}'
+    code, out, error = generate("--json-schema", schema)
+    assert code == 0 and not out.rstrip().endswith("]")
+    assert "note: the JSON is not whole: it was cut (max_tokens); raise --max-tokens\n" in error
+    assert "not whole" not in generate("--choice", "a")[2]
+
+
+def test_more_tokens_than_there_is_room_for_are_noted(generate):
+    code, _, error = generate("--max-tokens", str(10**20), "--choice", "a")
+    assert code == 0
+    assert "note: --max-tokens: prompt and output have at most 512 tokens together\n" in error
+
+
+def test_an_output_may_begin_with_given_tokens(generate):
+    assert json.loads(generate("--json", "--forced", "3,4")[1])["token_ids"][:2] == [3, 4]
+
+
 @pytest.mark.parametrize("flag", ["--logprobs", "--prompt-logprobs"])
 def test_logprobs_without_json_are_refused(capsys, flag):
     assert main(["generate", "-m", "no such model", "ab", flag, "2"]) == 2

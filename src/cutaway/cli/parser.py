@@ -8,9 +8,12 @@ import sys
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from cutaway.errors import InputError
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
 
 _KINDS = {"int": "a whole number", "float": "a number"}
 _WRONG_KIND = re.compile(r"argument ([^:]+): invalid (int|float) value: (.*)", re.DOTALL)
@@ -45,6 +48,9 @@ class Parser(ArgumentParser):
         if wrong := _WRONG_KIND.fullmatch(message):
             message = f"{wrong[1]} must be {_KINDS[wrong[2]]}, not {wrong[3]}"
         raise InputError(f"{message.removeprefix('argument ')}; see '{self.prog} --help'")
+
+    def _print_message(self, message: str, file: "SupportsWrite[str] | None" = None) -> None:
+        (file or sys.stderr).write(message)  # argparse passes over an output that is full
 
     def _unknown(self, name: str) -> InputError:
         options = [known for known in self._option_string_actions if known.startswith("--")]

@@ -4,12 +4,13 @@ Knows what goes to which output. Refuses to know how a sample is written.
 """
 
 from argparse import Namespace
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from cutaway.base.progress import say
 from cutaway.cli import console, figures
 from cutaway.cli.terminal.streams import print_json
+from cutaway.text.grammar.source import KINDS
 
 if TYPE_CHECKING:
     from cutaway.methods.samples import ConstraintEstimate
@@ -32,9 +33,20 @@ def end(
     elif not args.json:
         console.end_line(figures=not args.quiet)
     if not args.quiet:
-        for note in (*(f"note: {note}" for note in done.notes), *notes):
+        for note in (*(f"note: {note}" for note in (*done.notes, *_cut(done))), *notes):
             say(note)
         say(figures.statistics(done, args.price))
+
+
+def _cut(done: "Completion") -> Iterator[str]:
+    """That a text under a grammar is not one of the grammar, where it was cut."""
+    if done.finish_reason not in ("max_tokens", "context_full", "aborted"):
+        return
+    for kind in KINDS:
+        if done.params.get(kind):
+            what = "JSON" if kind == "json_schema" else f"text of --{kind}"
+            fix = "; raise --max-tokens" if done.finish_reason == "max_tokens" else ""
+            yield f"the {what} is not whole: it was cut ({done.finish_reason}){fix}"
 
 
 def finish(

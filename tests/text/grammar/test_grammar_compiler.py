@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -186,3 +187,10 @@ def test_a_file_that_cannot_be_read_is_one_plain_sentence(tmp_path):
     (tmp_path / "latin.gbnf").write_bytes(b'root ::= "\xe9"')
     with pytest.raises(InputError, match=r"latin\.gbnf is not UTF-8 \(byte 10\)$"):
         source.grammar(tmp_path / "latin.gbnf")
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="/dev/zero")
+@pytest.mark.parametrize("read", [source.json_schema, source.grammar])
+def test_a_file_without_an_end_is_refused_when_it_is_too_large(read):
+    with pytest.raises(InputError, match=r"/dev/zero has more than 262144 bytes$"):
+        read(Path("/dev/zero"))

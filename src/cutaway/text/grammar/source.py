@@ -72,7 +72,7 @@ def _schema_text(value: Any) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, PathLike):
-        return _read(Path(value))
+        return _read("json_schema", Path(value))
     if callable(method := getattr(value, "model_json_schema", None)):
         value = method()
     if not isinstance(value, (Mapping, bool)):
@@ -98,7 +98,7 @@ def regex(value: Any) -> str:
 def grammar(value: Any) -> str:
     """A grammar in Lark's or llama.cpp's notation (GBNF): its text, or a path to it."""
     if isinstance(value, PathLike):
-        value = _read(Path(value))
+        value = _read("grammar", Path(value))
     if not isinstance(value, str) or not value.strip():
         raise InputError(f"grammar must be the text of a Lark or GBNF grammar, not {shown(value)}")
     return _sized("grammar", value)
@@ -127,9 +127,14 @@ def _sized(name: str, text: str) -> str:
     return text
 
 
-def _read(path: Path) -> str:
+def _read(name: str, path: Path) -> str:
+    most = MAX_BYTES[name]
     try:
-        return path.read_text("utf-8")
+        with path.open("rb") as file:
+            data = file.read(most + 1)  # /dev/zero has no end
+        if len(data) > most:
+            raise InputError(f"{name}: {path} has more than {most} bytes")
+        return data.decode("utf-8")
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from None
     except UnicodeDecodeError as error:
