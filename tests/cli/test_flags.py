@@ -75,12 +75,6 @@ def test_json_that_was_cut_is_said_to_be_cut(generate):
     assert "not whole" not in generate("--choice", "a")[2]
 
 
-def test_more_tokens_than_there_is_room_for_are_noted(generate):
-    code, _, error = generate("--max-tokens", str(10**20), "--choice", "a")
-    assert code == 0
-    assert "note: --max-tokens: prompt and output have at most 512 tokens together\n" in error
-
-
 def test_an_output_may_begin_with_given_tokens(generate):
     assert json.loads(generate("--json", "--forced", "3,4")[1])["token_ids"][:2] == [3, 4]
 

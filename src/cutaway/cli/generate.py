@@ -98,8 +98,6 @@ def _one(args: Namespace) -> int:
     if not args.json and {"logprobs", "prompt_logprobs"} & options.keys():
         raise InputError("--logprobs and --prompt-logprobs are printed as JSON: add --json")
     llm = console.load(args)
-    if options.get("max_tokens", 0) > llm.room and not args.quiet:
-        say(f"note: --max-tokens: prompt and output have at most {llm.room} tokens together")
     if args.prefix is not None:
         prompt = _restored(args, llm) + prompt
     from cutaway.methods.samples import constraint_estimate

@@ -3,7 +3,6 @@
 Knows how many run at once, for a thread that waits and for tasks. Refuses to know what is read.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -102,6 +101,8 @@ async def read_all(
 
     They are queued in parts, so that other requests come between.
     """
+    import asyncio  # 40 ms of a start, which a command does not need
+
     room = asyncio.Semaphore(_PARTS)
     each = [*requests]
     readers = [make() for _ in each]
