@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from cutaway.methods.samples import estimate
+from cutaway.methods.importance import estimate
 from support.golden import GOLDEN
 from support.random_llama import write_tiny_llama
 

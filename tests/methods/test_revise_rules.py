@@ -6,11 +6,11 @@ from itertools import product
 import numpy as np
 import pytest
 
-from cutaway.methods.filling.causal import Known
+from cutaway.methods.filling.causal import ScoredText
 from cutaway.methods.revising import How, _plan, _Revision, _silent, rules
 from cutaway.methods.revising.places import Places
 from cutaway.methods.revising.rules import Better, Gibbs, Metropolis
-from cutaway.methods.revising.state import Text
+from cutaway.methods.revising.state import RevisedText
 from support.revise_table import ALLOWED, TOKENS, Table
 
 HEAD = (0,)
@@ -23,8 +23,8 @@ def table():
 
 
 def text_of(table, ids):
-    [logprobs] = table.known([Known(ids, len(HEAD))])
-    return Text(ids, len(HEAD), tuple(logprobs))
+    [logprobs] = table.known([ScoredText(ids, len(HEAD))])
+    return RevisedText(ids, len(HEAD), tuple(logprobs))
 
 
 def replaced(ids, position, values):

@@ -7,7 +7,7 @@ import openai
 import pytest
 from pydantic import BaseModel
 
-from cutaway.methods.samples import estimate, resample
+from cutaway.methods.importance import estimate, resample
 from cutaway.text.grammar import Grammar
 from support.responses_client import client_of
 

@@ -17,15 +17,15 @@ from cutaway.compute.loading.model import LoadedModel
 from cutaway.engine import ArrivalReader, EngineState, Request, Step
 from cutaway.errors import CutawayError, InputError
 from cutaway.methods.embedding import embedding
-from cutaway.methods.samples import answers
+from cutaway.methods.importance import answers
 from cutaway.methods.scoring import likelihood, scores, scores_of_each
 from cutaway.requests.base import BaseLLM, Message, common_options, read_messages
 from cutaway.requests.generation import Generation
 from cutaway.requests.generations import Generations, NoReader
 from cutaway.requests.options import Options
+from cutaway.requests.prefill import prefill_async
 from cutaway.requests.prepared import infills_by_bayes, prepare
 from cutaway.requests.prompts import Prompt, one_or_many
-from cutaway.requests.reading import ask_in_tasks
 from cutaway.text.grammar import CompileSandbox, Grammar, source_of
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ class AsyncModel(BaseLLM, ABC):
         """As ``LLM.score_each``; the pairs are taken in a thread."""
         parts = scores_of_each(self, pairs, special=special, adapter=adapter)
         while (part := await asyncio.to_thread(next, parts, None)) is not None:
-            for found in await ask_in_tasks(self.queue, part):
+            for found in await prefill_async(self.queue, part):
                 yield found
 
     # -- requests ----------------------------------------------------------------------------

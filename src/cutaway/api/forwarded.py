@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from cutaway.api.llm import LLM
 from cutaway.requests.base import BaseLLM
 from cutaway.requests.owner import EndListener
-from cutaway.requests.reading import Question, ask_in_tasks
+from cutaway.requests.prefill import PrefillTask, prefill_async
 
 if TYPE_CHECKING:
     from cutaway.api.async_model import AsyncModel
@@ -32,16 +32,16 @@ def blocking(
 
 def asking(
     method: Callable[Concatenate[LLM, P], T],
-    question: Callable[Concatenate[BaseLLM, P], Question[R, T]],
+    task: Callable[Concatenate[BaseLLM, P], PrefillTask[R, T]],
 ) -> "Callable[Concatenate[AsyncModel, P], Coroutine[Any, Any, T]]":
-    """A method whose question is requests, which are queued beside all others.
+    """A method whose task is requests, which are queued beside all others.
 
-    question: reads the texts, in a thread
+    task: reads the texts, in a thread
     """
 
     @wraps(method)
     async def forward(self: "AsyncModel", /, *args: P.args, **kwargs: P.kwargs) -> T:
-        asked = await asyncio.to_thread(question, self, *args, **kwargs)
-        return await ask_in_tasks(self.queue, asked)
+        asked = await asyncio.to_thread(task, self, *args, **kwargs)
+        return await prefill_async(self.queue, asked)
 
     return forward

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from os import PathLike
 from typing import Self
 
-from cutaway.api.bulk import Results
+from cutaway.api.results import Results
 from cutaway.api.text_writer import TextWriter
 from cutaway.compute.loading.model import LoadedModel
 from cutaway.compute.loading.setup import Setup

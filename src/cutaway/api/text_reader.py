@@ -16,8 +16,8 @@ from cutaway.compute.backends import Logits
 from cutaway.engine import Engine, Row, Score, ScoreBidirectional
 from cutaway.errors import InputError
 from cutaway.requests.base import Message
+from cutaway.requests.prefill import prefill
 from cutaway.requests.prompts import Prompt
-from cutaway.requests.reading import ask
 from cutaway.requests.stream import LogitsReader
 from cutaway.requests.sync_llm import SyncLLM
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from cutaway.engine.interventions import BoundInterventions
     from cutaway.methods.embedding import Embeddings
     from cutaway.methods.filling import Filled
+    from cutaway.methods.filling.bidirectional import TextPositions
     from cutaway.methods.filling.likelihood import PseudoLikelihood
-    from cutaway.methods.filling.whole import Asked
     from cutaway.methods.prefix import Prefix
     from cutaway.methods.scoring import Likelihood, Pair, Progress
 
@@ -87,7 +87,7 @@ class TextReader(SyncLLM):
         names: of tensors in ``graph``; firsts: by layer, the first position of which keys and
         values are wanted. Runs beside whatever else is written, and keeps nothing.
         """
-        from cutaway.methods.row import row
+        from cutaway.methods.pinned import row
 
         ids = check_ids("token_ids", token_ids)
         return row(self.with_adapter(adapter), ids, names, firsts, interventions)
@@ -110,15 +110,15 @@ class TextReader(SyncLLM):
 
         return last_rows(self.with_adapter(adapter), check_ids("token_ids", like), texts, stopped)
 
-    def logits_at(self, asked: "Sequence[Asked]", *, adapter: str = "") -> list[Logits]:
+    def logits_at(self, asked: "Sequence[TextPositions]", *, adapter: str = "") -> list[Logits]:
         """What the model says of positions of texts that it sees as a whole, (n, vocab) each.
 
         asked: (token ids, positions) of each text, many of which are read at once. InputError where
         the model sees only the past
         """
-        from cutaway.methods.filling.whole import Whole
+        from cutaway.methods.filling.bidirectional import Bidirectional
 
-        return Whole(self.with_adapter(adapter)).logits(asked)
+        return Bidirectional(self.with_adapter(adapter)).logits(asked)
 
     def score(
         self, prompt: Prompt, answers: Sequence[Prompt], *, special: bool = False, adapter: str = ""
@@ -136,7 +136,7 @@ class TextReader(SyncLLM):
         from cutaway.methods.scoring import scores
 
         asked = scores(self, prompt, answers, special=special, adapter=adapter)
-        return ask(self.owner, asked)
+        return prefill(self.owner, asked)
 
     def score_each(
         self, pairs: "Iterable[Pair]", *, special: bool = False, adapter: str = ""
@@ -149,7 +149,7 @@ class TextReader(SyncLLM):
         from cutaway.methods.scoring import scores_of_each
 
         for part in scores_of_each(self, pairs, special=special, adapter=adapter):
-            yield from ask(self.owner, part)
+            yield from prefill(self.owner, part)
 
     def likelihood(
         self,
@@ -175,7 +175,7 @@ class TextReader(SyncLLM):
             self, text, window=window, before=before, special=special, adapter=adapter,
             progress=progress,
         )  # fmt: skip
-        return ask(self.owner, asked)
+        return prefill(self.owner, asked)
 
     def fill(
         self,
@@ -235,7 +235,7 @@ class TextReader(SyncLLM):
         asked = embedding(
             self, texts, pooling, normalize, dimensions, truncate=truncate, adapter=adapter
         )
-        return ask(self.owner, asked)
+        return prefill(self.owner, asked)
 
     def head(self, hidden: NDArray[np.float32], *, adapter: str = "") -> Logits:
         """The logits that rows (R, hidden) would have if they were the last layer's: (R, vocab)."""

@@ -10,11 +10,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from cutaway.api.bulk import Results
+from cutaway.api.results import Results
 from cutaway.api.text_reader import TextReader
 from cutaway.base.progress import Bar, texts_done
 from cutaway.errors import CutawayError, InputError
-from cutaway.methods.samples import answers
+from cutaway.methods.importance import answers
 from cutaway.requests.base import Message, common_options
 from cutaway.requests.completion import Completion
 from cutaway.requests.options import Options

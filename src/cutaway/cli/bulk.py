@@ -20,8 +20,8 @@ from cutaway.errors import CutawayError, InputError
 from cutaway.files import hub
 
 if TYPE_CHECKING:
-    from cutaway.api.bulk import Result, Results
     from cutaway.api.llm import LLM
+    from cutaway.api.results import Result, Results
 
 _LOADED = ("backend", "context", "quantize", "kv", "lora")
 """Options of the model that a text depends on."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cutaway.methods.samples import ConstraintEstimate
+    from cutaway.methods.importance import ConstraintEstimate
     from cutaway.requests.completion import Completion
 
 Price = tuple[float, float]

@@ -11,7 +11,7 @@ from cutaway.cli.terminal.drawing import Style, print_lines, table
 from cutaway.errors import InputError
 
 if TYPE_CHECKING:
-    from cutaway.methods.filling import Candidate, Filled
+    from cutaway.methods.filling import FillCandidate, Filled
     from cutaway.methods.filling.likelihood import PseudoLikelihood
     from cutaway.text import Tokenizer
 
@@ -107,7 +107,7 @@ def _report(found: "Filled", style: Style) -> list[str]:
     return lines if lines[-1] else lines[:-1]
 
 
-def _table(candidates: "tuple[Candidate, ...]", style: Style) -> list[str]:
+def _table(candidates: "tuple[FillCandidate, ...]", style: Style) -> list[str]:
     best = max(one.score for one in candidates) or 1.0
     return table(
         [
@@ -117,5 +117,5 @@ def _table(candidates: "tuple[Candidate, ...]", style: Style) -> list[str]:
     )
 
 
-def _shown(one: "Candidate") -> str:
+def _shown(one: "FillCandidate") -> str:
     return repr(one.text)

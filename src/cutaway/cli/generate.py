@@ -100,7 +100,7 @@ def _one(args: Namespace) -> int:
     llm = console.load(args)
     if args.prefix is not None:
         prompt = _restored(args, llm) + prompt
-    from cutaway.methods.samples import constraint_estimate
+    from cutaway.methods.importance import constraint_estimate
 
     options |= parsed.tracked(args, llm)
     with ExitStack() as stack:
@@ -132,7 +132,7 @@ def _restored(args: Namespace, llm: "LLM") -> str:
 
 def _aligned(args: Namespace, streams: list["Stream"]) -> "Completion":
     """Print the sample that is chosen among all once they are written, and its statistics."""
-    from cutaway.methods.samples import align
+    from cutaway.methods.importance import align
 
     done = align([console.write(stream, show=False) for stream in streams])
     if not args.json:

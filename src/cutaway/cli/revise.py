@@ -15,7 +15,7 @@ from cutaway.cli.terminal.drawing import PLAIN, REVERSE, Line, Span, Style, clip
 from cutaway.errors import InputError
 
 if TYPE_CHECKING:
-    from cutaway.methods.revising import Piece, Revised, Trial
+    from cutaway.methods.revising import Piece, Revised, RevisionTrial
 
 _EPILOG = """
 examples:
@@ -201,7 +201,7 @@ def _table(done: "Revised") -> list[str]:
     return table([head, *rows])
 
 
-def _verdict(trial: "Trial") -> str:
+def _verdict(trial: "RevisionTrial") -> str:
     if trial.was == trial.proposed:
         return "the same"
     return "taken" if trial.accepted else "not taken"

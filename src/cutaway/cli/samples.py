@@ -13,7 +13,7 @@ from cutaway.cli.terminal.streams import print_json
 from cutaway.text.grammar.source import KINDS
 
 if TYPE_CHECKING:
-    from cutaway.methods.samples import ConstraintEstimate
+    from cutaway.methods.importance import ConstraintEstimate
     from cutaway.requests.completion import Completion
     from cutaway.requests.stream import Stream
 

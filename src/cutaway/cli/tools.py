@@ -22,7 +22,7 @@ from cutaway.text.printable import printable
 
 if TYPE_CHECKING:
     from cutaway.api.llm import LLM
-    from cutaway.requests.answer import Delta
+    from cutaway.requests.answer import AnswerPart
     from cutaway.requests.completion import ToolCall
     from cutaway.requests.tools import Function, ToolUse
 
@@ -91,7 +91,7 @@ class Display:
         self._open = True  # whether a line is: an answer is one, if an empty one
         self._arguments: str | None = None  # of the call that is being written
 
-    def show(self, deltas: "Iterable[Delta]") -> None:
+    def show(self, deltas: "Iterable[AnswerPart]") -> None:
         """Text as it comes; of a call its name when it begins, its arguments when they are all."""
         from cutaway.requests.answer import Thought
         from cutaway.text.tools import Arguments, CallEnd, CallStart, Content

@@ -19,8 +19,8 @@ from cutaway.engine import Embed, Embedded, Event, Request
 from cutaway.errors import InputError, TooLongError
 from cutaway.requests.base import limits_of
 from cutaway.requests.owner import EndListener
+from cutaway.requests.prefill import PrefillTask
 from cutaway.requests.prompts import check_prompt, one_or_many
-from cutaway.requests.reading import Question
 from cutaway.sampling import SamplingParams
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Embeddings:
 
 
 class Embedder:
-    """One question: texts, and how they become vectors. Raises InputError naming the argument."""
+    """One task: texts, and how they become vectors. Raises InputError naming the argument."""
 
     def __init__(
         self,
@@ -198,10 +198,10 @@ def embedding(
     *,
     truncate: bool = False,
     adapter: str = "",
-) -> Question[VectorReader, Embeddings]:
+) -> PrefillTask[VectorReader, Embeddings]:
     """See ``LLM.embed``."""
     asked = Embedder(
         llm, texts, pooling=pooling, normalize=normalize, dimensions=dimensions,
         truncate=truncate, adapter=adapter,
     )  # fmt: skip
-    return Question(asked.requests, VectorReader, asked.found)
+    return PrefillTask(asked.requests, VectorReader, asked.found)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from cutaway.compute.backends import Logits
 from cutaway.engine import Score
-from cutaway.methods.row import held
-from cutaway.requests.reading import each_ended
+from cutaway.methods.pinned import pinned
+from cutaway.requests.prefill import each_ended
 from cutaway.requests.stream import LogitsReader
 from cutaway.requests.sync_llm import SyncLLM
 
@@ -32,6 +32,6 @@ def last_rows(
         )
         for ids, made in texts
     )
-    with held(llm, like, priority=1):
+    with pinned(llm, like, priority=1):
         for index, reader in each_ended(llm.owner, jobs, stopped):
             yield index, reader.logits()[0]

@@ -24,7 +24,7 @@ class Thought:
     text: str
 
 
-Delta = Thought | Part
+AnswerPart = Thought | Part
 
 
 class SchemaOrCalls:
@@ -119,21 +119,21 @@ class AnswerReader:
         self._made = self._shown = 0  # bytes of text
         self._due = deque[tuple[int, bytes]]()  # control tokens that text must precede
 
-    def push(self, step: Step) -> list[Delta]:
+    def push(self, step: Step) -> list[AnswerPart]:
         """What is certain after a step."""
         if step.token_id in self._control:
             self._due.append((self._made, self._control[step.token_id]))
         self._made += len(self._token_bytes(step.token_id))
         return self._push(step.text)
 
-    def finish(self, held: str = "") -> list[Delta]:
+    def finish(self, held: str = "") -> list[AnswerPart]:
         """What becomes certain by the end, which may release text that no step has shown."""
         deltas = self._push(held)
         if self._thoughts:
             deltas += self._split(*self._thoughts.finish())
         return deltas if self._parser is None else [*deltas, *self._note(self._parser.finish())]
 
-    def _push(self, text: str) -> list[Delta]:
+    def _push(self, text: str) -> list[AnswerPart]:
         """A control token is no text, and stands where it was drawn: text may come late."""
         if self._parser is None and self._thoughts is None:
             return self._note([Content(text)] if text else [])
@@ -149,16 +149,16 @@ class AnswerReader:
             thought, said = self._thoughts.push(said)
         return self._split(thought, said)
 
-    def _split(self, thought: bytes, said: bytes) -> list[Delta]:
+    def _split(self, thought: bytes, said: bytes) -> list[AnswerPart]:
         """Whole characters: the tags that they are cut at are ASCII."""
-        deltas: list[Delta] = [Thought(thought.decode())] if thought else []
+        deltas: list[AnswerPart] = [Thought(thought.decode())] if thought else []
         if self._parser:
             deltas += self._parser.push(said)
         elif said:
             deltas.append(Content(said.decode()))
         return self._note(deltas)
 
-    def _note(self, deltas: Sequence[Delta]) -> list[Delta]:
+    def _note(self, deltas: Sequence[AnswerPart]) -> list[AnswerPart]:
         for delta in deltas:
             if isinstance(delta, Content):
                 self._content += delta.text

@@ -10,7 +10,7 @@ from fastapi import Request
 from cutaway.engine import ArrivalReader
 from cutaway.engine import Request as EngineRequest
 from cutaway.requests.owner import EndListener
-from cutaway.requests.reading import read_all
+from cutaway.requests.prefill import read_all
 from cutaway.server.http.disconnect import cancel_on_disconnect
 from cutaway.server.http.metrics import RequestStats
 from cutaway.server.models import admit

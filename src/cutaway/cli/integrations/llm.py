@@ -20,7 +20,7 @@ from cutaway.files.hub.catalog import CATALOG, DEFAULT_MODEL
 
 if TYPE_CHECKING:
     from cutaway.api.llm import LLM
-    from cutaway.requests.answer import Delta
+    from cutaway.requests.answer import AnswerPart
 
 _OWN = {
     "seed": (int, "same seed, same text; without it one is chosen, which the log has"),
@@ -164,7 +164,7 @@ class Answer:
             yield from self._told(self._reader.push(step))
         yield from self._told(self._reader.finish(self._stream.held_text))
 
-    def _told(self, deltas: "Iterable[Delta]") -> Iterator[StreamEvent]:
+    def _told(self, deltas: "Iterable[AnswerPart]") -> Iterator[StreamEvent]:
         from cutaway.requests.answer import Thought
         from cutaway.text.tools import Arguments, CallStart, Content
 

@@ -18,7 +18,7 @@ from cutaway.api.llm import LLM
 from cutaway.engine import Pass, PassCell
 from cutaway.errors import InputError
 from cutaway.lab.rerun.request import Progress, check_vocabulary, silent
-from cutaway.methods.filling.whole import logprob_of
+from cutaway.methods.filling.bidirectional import logprob_of
 from cutaway.trace import Trace
 from cutaway.trace.canvas import check_canvas
 from cutaway.trace.figures import bits, in_bits

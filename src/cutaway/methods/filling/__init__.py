@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from cutaway.base.checks import check_int, shown
 from cutaway.errors import InputError
 from cutaway.methods.filling.bayes import fill_by_bayes
-from cutaway.methods.filling.filled import Candidate, Filled, Joint
+from cutaway.methods.filling.filled import FillCandidate, Filled, Joint
 from cutaway.methods.filling.masked import fill_masked
 from cutaway.requests.base import limits_of
 from cutaway.requests.sync_llm import SyncLLM
@@ -20,7 +20,7 @@ from cutaway.requests.sync_llm import SyncLLM
 if TYPE_CHECKING:
     from cutaway.text import Tokenizer
 
-__all__ = ["MARK", "Candidate", "Filled", "Joint", "fill"]
+__all__ = ["MARK", "FillCandidate", "Filled", "Joint", "fill"]
 
 MARK = "[MASK]"
 

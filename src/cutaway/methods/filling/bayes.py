@@ -15,9 +15,16 @@ from math import exp, fsum
 from typing import NamedTuple
 
 from cutaway.errors import InputError
-from cutaway.methods.filling.causal import Causal, Ids, Known, adding_text, all_logprobs, likeliest
-from cutaway.methods.filling.filled import Candidate, Filled, Joint, candidate
-from cutaway.methods.row import held
+from cutaway.methods.filling.causal import (
+    Causal,
+    Ids,
+    ScoredText,
+    adding_text,
+    all_logprobs,
+    likeliest,
+)
+from cutaway.methods.filling.filled import FillCandidate, Filled, Joint, candidate
+from cutaway.methods.pinned import pinned
 from cutaway.requests.sync_llm import SyncLLM
 
 
@@ -55,7 +62,7 @@ def fill_by_bayes(
     """See ``LLM.fill``."""
     asked = _read(llm, parts, targets)
     run, beams = _Run(llm), [_Beam(asked.before)]
-    with held(llm, asked.before, priority=1):
+    with pinned(llm, asked.before, priority=1):
         for space, part in zip(asked.spaced, asked.behind, strict=True):
             beams = run.followed(run.grown(beams, width, asked.targets, spaced=space), part)
     return _filled(llm, sorted(beams), top, asked.targets)
@@ -105,7 +112,7 @@ def _filled(llm: SyncLLM, beams: list[_Beam], top: int, wanted: Sequence[Ids]) -
     shares = [exp(beam.weight - beams[0].weight) for beam in beams]
     total = fsum(shares)
     scores = [share / total for share in shares]
-    masks: list[tuple[Candidate, ...]] = []
+    masks: list[tuple[FillCandidate, ...]] = []
     for i in range(len(beams[0].values)):
         sums: dict[Ids, list[float]] = {}
         for beam, score in zip(beams, scores, strict=True):
@@ -151,7 +158,9 @@ class _Run:
         """Each with what stands behind the mask, and how likely that is."""
         texts = [beam.text + part for beam in beams]
         asked = [
-            Known(text, len(beam.text) - len(beam.values[-1]) + 1)  # behind a mask's first token
+            ScoredText(
+                text, len(beam.text) - len(beam.values[-1]) + 1
+            )  # behind a mask's first token
             for text, beam in zip(texts, beams, strict=True)
         ]
         return [

@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 from cutaway.compute.backends import Logits
 from cutaway.engine import Event, Request, Score, Scored
 from cutaway.requests.owner import EndListener
-from cutaway.requests.reading import R, each_ended
+from cutaway.requests.prefill import R, each_ended
 from cutaway.requests.sync_llm import SyncLLM
 from cutaway.sampling import read_rows
 from cutaway.sampling.fixed_math import log_sum_exp
 from cutaway.text import Tokenizer
 
 Ids = tuple[int, ...]
-Look = Callable[[Logits, Sequence[int]], list[float]]
+PerToken = Callable[[Logits, Sequence[int]], list[float]]
 """Rows of logits and the tokens that follow them -> a number of each."""
 
 
@@ -28,7 +28,7 @@ class Stopped(Exception):  # noqa: N818  it is none
     """Whoever asked does not wait for the answer."""
 
 
-class Known(NamedTuple):
+class ScoredText(NamedTuple):
     """A text of which all tokens from one position on are looked up; something is before it."""
 
     text: Ids
@@ -53,7 +53,7 @@ class Causal:
         for index, reader in self._ended(jobs):
             yield index, reader.row()
 
-    def known(self, texts: Sequence[Known], look: Look | None = None) -> list[list[float]]:
+    def known(self, texts: Sequence[ScoredText], look: PerToken | None = None) -> list[list[float]]:
         """The log-probability of each token that is looked up, given those before it.
 
         look: what else is to be found of rows and the tokens that follow them
@@ -131,13 +131,13 @@ class _LastRow(EndListener):
 class _Lookup(EndListener):
     """How likely a text's tokens were from one position on, without keeping logits."""
 
-    def __init__(self, text: Ids, first: int, look: Look) -> None:
+    def __init__(self, text: Ids, first: int, look: PerToken) -> None:
         super().__init__()
         self._text, self._first, self._look = text, first, look
         self._each: list[float] = []
 
     def take(self, event: Event) -> None:
-        """Look up the tokens that follow the rows."""
+        """PerToken up the tokens that follow the rows."""
         if isinstance(event, Scored) and (rows := event.logits) is not None:
             following = self._text[event.position : event.position + len(rows)]
             self._each += self._look(rows[: len(following)], following)

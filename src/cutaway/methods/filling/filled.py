@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from cutaway.text import Tokenizer
 
 
-class Candidate(NamedTuple):
+class FillCandidate(NamedTuple):
     """What may stand in one place.
 
     token_ids  one, or several of a target that the model writes in several
@@ -35,7 +35,7 @@ class Candidate(NamedTuple):
 class Joint(NamedTuple):
     """What may stand in all masked places together, one token in each; score: its probability."""
 
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[FillCandidate, ...]
     score: float
 
 
@@ -53,7 +53,7 @@ class Filled:
     """
 
     method: str
-    masks: tuple[tuple[Candidate, ...], ...]
+    masks: tuple[tuple[FillCandidate, ...], ...]
     joint: tuple[Joint, ...] = ()
     covered: float | None = None
 
@@ -67,8 +67,8 @@ class Filled:
         return {"method": self.method, "masks": masks, "joint": joint, "covered": self.covered}
 
 
-def candidate(tokenizer: Tokenizer, ids: Iterable[int], score: float) -> Candidate:
+def candidate(tokenizer: Tokenizer, ids: Iterable[int], score: float) -> FillCandidate:
     """These tokens, in words."""
     ids = tuple(ids)
     names = "".join(map(tokenizer.token_name, ids))
-    return Candidate(ids, names, tokenizer.decode(ids, special=True), score)
+    return FillCandidate(ids, names, tokenizer.decode(ids, special=True), score)

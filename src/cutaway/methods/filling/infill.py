@@ -17,8 +17,8 @@ from math import exp, fsum, log
 import numpy as np
 
 from cutaway.errors import InputError
-from cutaway.methods.filling.causal import Causal, Ids, Known
-from cutaway.methods.row import held
+from cutaway.methods.filling.causal import Causal, Ids, ScoredText
+from cutaway.methods.pinned import pinned
 from cutaway.requests.completion import Between
 from cutaway.requests.options import Options
 from cutaway.requests.stream import Stream
@@ -158,6 +158,6 @@ class _Drawing:
 
     def _logprobs(self, prompt: Ids, texts: Sequence[Ids]) -> list[float]:
         """Of the suffix after each text."""
-        known = [Known(prompt + text + self.behind, len(prompt) + len(text)) for text in texts]
-        with held(self.llm, prompt, priority=1):
+        known = [ScoredText(prompt + text + self.behind, len(prompt) + len(text)) for text in texts]
+        with pinned(self.llm, prompt, priority=1):
             return [fsum(each) for each in Causal(self.llm).known(known)]

@@ -14,7 +14,7 @@ from typing import Any
 
 from cutaway.base.checks import check_choice
 from cutaway.errors import InputError
-from cutaway.methods.filling.whole import Asked, Ids, Whole, logprob_of
+from cutaway.methods.filling.bidirectional import Bidirectional, Ids, TextPositions, logprob_of
 from cutaway.requests.base import limits_of
 from cutaway.requests.sync_llm import SyncLLM
 
@@ -57,16 +57,16 @@ def pseudo_likelihood(llm: SyncLLM, text: str, metric: str) -> PseudoLikelihood:
     start = int(tokenizer.add_bos)  # what is around the text is not scored
     asked = masked(whole, start, words, tokenizer.mask_id, metric)
     own = tuple(whole[place] for _, (place,) in asked)
-    logits = Whole(llm).logits(asked)
+    logits = Bidirectional(llm).logits(asked)
     each = (logprob_of(row, token_id) for row, token_id in zip(logits, own, strict=True))
     return PseudoLikelihood(metric, own, tuple(each))
 
 
 def masked(
     whole: Ids, start: int, words: Sequence[Sequence[int]], mask: int, metric: str
-) -> list[Asked]:
+) -> list[TextPositions]:
     """For each token of the words, which begin at ``start``: the text without it, and its place."""
-    asked: list[Asked] = []
+    asked: list[TextPositions] = []
     for word, first in zip(words, accumulate(map(len, words), initial=start), strict=False):
         for place in range(first, first + len(word)):
             end = first + len(word) if metric == "word_l2r" else place + 1

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from math import exp
 
 from cutaway.errors import InputError
-from cutaway.methods.filling.filled import Candidate, Filled, Joint, candidate
-from cutaway.methods.filling.whole import Ids, Whole, logprob_of, read
+from cutaway.methods.filling.bidirectional import Bidirectional, Ids, logprob_of, read
+from cutaway.methods.filling.filled import FillCandidate, Filled, Joint, candidate
 from cutaway.requests.sync_llm import SyncLLM
 
 
@@ -58,10 +58,10 @@ def _pieces(llm: SyncLLM, target: str, before: str) -> Ids:
     return ids
 
 
-class _Reader(Whole):
+class _Reader(Bidirectional):
     """Asks one model what may stand in masked places."""
 
-    def scored(self, text: Ids, place: int, targets: Sequence[Ids]) -> list[Candidate]:
+    def scored(self, text: Ids, place: int, targets: Sequence[Ids]) -> list[FillCandidate]:
         """Each target in the place of one mask, best first."""
         mask = text[place]
         asked = [

@@ -16,13 +16,20 @@ import numpy as np
 from cutaway.base.checks import check_choice, check_int, shown
 from cutaway.engine.request import randbits
 from cutaway.errors import InputError
-from cutaway.methods.filling.causal import Ids, Known, Stopped, adding_text
+from cutaway.methods.filling.causal import Ids, ScoredText, Stopped, adding_text
 from cutaway.methods.revising.loop import Loop, draft
 from cutaway.methods.revising.places import Mask, Places
-from cutaway.methods.revising.revised import Cost, Piece, Revised, Trial, added, in_bits
-from cutaway.methods.revising.rules import Better, Gibbs, Metropolis, Rule
-from cutaway.methods.revising.state import Model, Proposal, Text
-from cutaway.methods.revising.words import Words
+from cutaway.methods.revising.revised import (
+    Piece,
+    Revised,
+    RevisionCost,
+    RevisionTrial,
+    added,
+    in_bits,
+)
+from cutaway.methods.revising.rules import Better, Gibbs, Metropolis, RevisionRule
+from cutaway.methods.revising.state import Proposal, RevisedText, RevisionModel
+from cutaway.methods.revising.words import WordRule
 from cutaway.requests.base import BaseLLM, limits_of
 from cutaway.requests.prompts import Prompt, check_prompt
 from cutaway.requests.sync_llm import SyncLLM
@@ -30,7 +37,17 @@ from cutaway.sampling import coin, trial_seed
 from cutaway.sampling.fixed_math import exp
 from cutaway.sampling.params import MAX_SEED
 
-__all__ = ["RULES", "SURPRISES", "Cost", "How", "Piece", "Progress", "Revised", "Trial", "revise"]
+__all__ = [
+    "RULES",
+    "SURPRISES",
+    "How",
+    "Piece",
+    "Progress",
+    "Revised",
+    "RevisionCost",
+    "RevisionTrial",
+    "revise",
+]
 
 RULES = ("gibbs", "metropolis", "better")
 SURPRISES = ("loop", "leave_one_out")
@@ -107,8 +124,8 @@ def revise(
     allowed = adding_text(llm.tokenizer)
     model = Loop(llm, allowed)
     first = max(len(head), 1)  # nothing is before the first token of all: it stays
-    [logprobs] = model.known([Known(ids, first)])
-    start, model.stopped = Text(ids, first, tuple(logprobs)), stopped
+    [logprobs] = model.known([ScoredText(ids, first)])
+    start, model.stopped = RevisedText(ids, first, tuple(logprobs)), stopped
     plan = (
         _plan(model, allowed, how, start)
         if filler is None
@@ -130,14 +147,14 @@ def revise(
         planned=done.planned,
         bits_before=in_bits(start.logprob),
         bits_after=in_bits(text.logprob),
-        cost=Cost(llm.engine.steps - passes, model.rows, perf_counter() - began),
+        cost=RevisionCost(llm.engine.steps - passes, model.rows, perf_counter() - began),
     )
 
 
 class _Tried(NamedTuple):
     """What was proposed for a text."""
 
-    text: Text
+    text: RevisedText
     proposal: Proposal
     chance: float
     luck: float
@@ -146,9 +163,9 @@ class _Tried(NamedTuple):
 class _Plan(NamedTuple):
     """A rule, the places in which it may try, and the surprise of what stands there, in nats."""
 
-    rule: Rule
+    rule: RevisionRule
     cells: list[int]
-    surprise: Callable[[Text, int], float]
+    surprise: Callable[[RevisedText, int], float]
 
 
 class _Revision:
@@ -160,7 +177,7 @@ class _Revision:
         self.trials: list[_Tried] = []
         self.planned = 0
 
-    def run(self, text: Text) -> Text:
+    def run(self, text: RevisedText) -> RevisedText:
         """All sweeps over the worst places, the worst first."""
         cells = self._plan.cells
         if not cells:
@@ -183,7 +200,7 @@ class _Revision:
             pass
         return text
 
-    def _try(self, text: Text, position: int) -> Text:
+    def _try(self, text: RevisedText, position: int) -> RevisedText:
         index = len(self.trials)
         self._progress("revising", index, self.planned)
         seed = trial_seed(self._how.seed, index)
@@ -195,9 +212,9 @@ class _Revision:
         return text.with_(made) if luck < chance else text
 
 
-def _plan(model: Model, allowed: Mask, how: How, draft: Text) -> _Plan:
+def _plan(model: RevisionModel, allowed: Mask, how: How, draft: RevisedText) -> _Plan:
     places = Places(model, allowed, how.candidates)
-    rules: Mapping[str, Rule] = {
+    rules: Mapping[str, RevisionRule] = {
         "gibbs": Gibbs(places, how.power),
         "metropolis": Metropolis(model, allowed, how.power, how.span),
         "better": Better(places),
@@ -207,18 +224,20 @@ def _plan(model: Model, allowed: Mask, how: How, draft: Text) -> _Plan:
     return _Plan(rules[how.rule], cells, each[how.surprise])
 
 
-def _plan_of_words(model: Model, llm: SyncLLM, filler: SyncLLM, how: How, draft: Text) -> _Plan:
-    words = Words(model, llm, filler, how.candidates, draft)
+def _plan_of_words(
+    model: RevisionModel, llm: SyncLLM, filler: SyncLLM, how: How, draft: RevisedText
+) -> _Plan:
+    words = WordRule(model, llm, filler, how.candidates, draft)
     each = {"loop": words.surprise, "leave_one_out": words.masked_surprise}
     return _Plan(words, words.cells(), each[how.surprise])
 
 
-def _trial(llm: SyncLLM, index: int, made: _Tried) -> Trial:
+def _trial(llm: SyncLLM, index: int, made: _Tried) -> RevisionTrial:
     text, proposal = made.text, made.proposal
     at, ids = proposal.position, proposal.ids
     was = text.ids[at : proposal.end]
     texts = added(llm.tokenizer, was), added(llm.tokenizer, ids)
-    return Trial(
+    return RevisionTrial(
         index, at, was, ids, *texts, text.logprob,
         text.with_(proposal).logprob, proposal.forward, proposal.reverse, made.chance, made.luck,
     )  # fmt: skip

@@ -14,8 +14,8 @@ from math import fsum
 import numpy as np
 from numpy.typing import NDArray
 
-from cutaway.methods.filling.causal import Known, all_logprobs, likeliest
-from cutaway.methods.revising.state import Model, Text
+from cutaway.methods.filling.causal import ScoredText, all_logprobs, likeliest
+from cutaway.methods.revising.state import RevisedText, RevisionModel
 from cutaway.sampling.fixed_math import log_sum_exp
 
 Mask = NDArray[np.bool_]
@@ -48,27 +48,27 @@ class Places:
     candidates  how many are tried in each
     """
 
-    def __init__(self, model: Model, allowed: Mask, candidates: int) -> None:
+    def __init__(self, model: RevisionModel, allowed: Mask, candidates: int) -> None:
         self._model, self.allowed, self._candidates = model, allowed, candidates
 
-    def at(self, text: Text, position: int) -> Place:
+    def at(self, text: RevisedText, position: int) -> Place:
         """The candidates at a position."""
         [(_, row)] = self._model.following([text.ids[:position]])
         considered = likeliest(row[0], self.allowed, self._candidates)
         return self.tried(text, position, Place(all_logprobs(row), {}), considered)
 
-    def tried(self, text: Text, position: int, place: Place, token_ids: list[int]) -> Place:
+    def tried(self, text: RevisedText, position: int, place: Place, token_ids: list[int]) -> Place:
         """With these tokens, too."""
         own = text.ids[position]  # of it all is known
         asked = [v for v in token_ids if v != own and v not in place.behind]
         head, rest = text.ids[:position], text.ids[position + 1 :]
-        known = self._model.known([Known((*head, v, *rest), position + 1) for v in asked])
+        known = self._model.known([ScoredText((*head, v, *rest), position + 1) for v in asked])
         found = dict(zip(asked, map(tuple, known), strict=True))
         if own in token_ids:
             found[own] = text.from_(position + 1)
         return replace(place, behind=place.behind | found)
 
-    def surprise(self, text: Text, position: int) -> float:
+    def surprise(self, text: RevisedText, position: int) -> float:
         """-log p of the token that stands there, among the candidates and itself; natural."""
         own = text.ids[position]
         place = self.tried(text, position, self.at(text, position), [own])

@@ -12,7 +12,7 @@ Ids = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class RevisionTrial:
     """Other tokens in the place of some, taken or not. Natural logarithms.
 
     index           0 for the first
@@ -62,7 +62,7 @@ class Trial:
         return asdict(self) | {"now": self.now, "accepted": self.accepted}
 
 
-class Cost(NamedTuple):
+class RevisionCost(NamedTuple):
     """What a revision took, beside drafting.
 
     passes  steps of the engine, which other texts may have shared
@@ -101,11 +101,11 @@ class Revised:
     text: str
     settings: Mapping[str, Any]
     surprises: tuple[float | None, ...]
-    trials: tuple[Trial, ...]
+    trials: tuple[RevisionTrial, ...]
     planned: int
     bits_before: float
     bits_after: float
-    cost: Cost
+    cost: RevisionCost
 
     @property
     def seed(self) -> int:

@@ -13,17 +13,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.compute.backends import Logits
-from cutaway.methods.filling.causal import Known
+from cutaway.methods.filling.causal import ScoredText
 from cutaway.methods.revising.places import Mask, Place, Places
-from cutaway.methods.revising.state import Model, Proposal, Text
+from cutaway.methods.revising.state import Proposal, RevisedText, RevisionModel
 from cutaway.sampling import gumbel, trial_seed
 from cutaway.sampling.fixed_math import log_sum_exp
 
 
-class Rule(Protocol):
+class RevisionRule(Protocol):
     """How one trial is made."""
 
-    def propose(self, text: Text, position: int, seed: int) -> Proposal:
+    def propose(self, text: RevisedText, position: int, seed: int) -> Proposal:
         """Other tokens from this position on; the seed is of this trial alone."""
         ...
 
@@ -44,8 +44,8 @@ class Gibbs:
     def __init__(self, places: Places, power: float) -> None:
         self._places, self._power = places, power
 
-    def propose(self, text: Text, position: int, seed: int) -> Proposal:
-        """See ``Rule``."""
+    def propose(self, text: RevisedText, position: int, seed: int) -> Proposal:
+        """See ``RevisionRule``."""
         place, own = self._places.at(text, position), text.ids[position]
         other, log_r = self._other(place, own, position, trial_seed(seed, 0))
         place = self._places.tried(text, position, place, [other])
@@ -77,8 +77,8 @@ class Better:
     def __init__(self, places: Places) -> None:
         self._places = places
 
-    def propose(self, text: Text, position: int, seed: int) -> Proposal:  # noqa: ARG002
-        """See ``Rule``."""
+    def propose(self, text: RevisedText, position: int, seed: int) -> Proposal:  # noqa: ARG002
+        """See ``RevisionRule``."""
         place, own = self._places.at(text, position), text.ids[position]
         best = max(sorted(place.behind), key=place.logprob)
         place = self._places.tried(text, position, place, [own])
@@ -95,24 +95,25 @@ class Metropolis:
     span  so many tokens; None: to the end
     """
 
-    def __init__(self, model: Model, allowed: Mask, power: float, span: int | None) -> None:
+    def __init__(self, model: RevisionModel, allowed: Mask, power: float, span: int | None) -> None:
         self._model, self._allowed, self._power, self._span = model, allowed, power, span
         self._places_of = np.cumsum(allowed) - 1  # of each token among those that are allowed
 
-    def propose(self, text: Text, position: int, seed: int) -> Proposal:
-        """See ``Rule``."""
+    def propose(self, text: RevisedText, position: int, seed: int) -> Proposal:
+        """See ``RevisionRule``."""
         head, end = text.ids[:position], self._end(text, position)
         ids = self._model.drawn(head, end - position, 1 / self._power, seed)
-        [logprobs] = self._model.known([Known((*head, *ids, *text.ids[end:]), position)])
+        [logprobs] = self._model.known([ScoredText((*head, *ids, *text.ids[end:]), position)])
         q = self._model.known(
-            [Known((*head, *ids), position), Known(text.ids[:end], position)], self._drawn_as
+            [ScoredText((*head, *ids), position), ScoredText(text.ids[:end], position)],
+            self._drawn_as,
         )
         forward, reverse = map(fsum, q)
         gain = fsum(logprobs) - fsum(text.from_(position))
         ratio = self._power * gain + reverse - forward
         return Proposal(position, end, ids, tuple(logprobs), ratio, forward, reverse)
 
-    def _end(self, text: Text, position: int) -> int:
+    def _end(self, text: RevisedText, position: int) -> int:
         """Behind the last token of the span: it ends before what may not be replaced."""
         last = len(text.ids) if self._span is None else position + self._span
         within = range(position, min(last, len(text.ids)))

@@ -9,17 +9,17 @@ from math import fsum
 from typing import NamedTuple, Protocol
 
 from cutaway.compute.backends import Logits
-from cutaway.methods.filling.causal import Ids, Known, Look
+from cutaway.methods.filling.causal import Ids, PerToken, ScoredText
 
 
-class Model(Protocol):
+class RevisionModel(Protocol):
     """What is asked; see ``Causal``."""
 
     def following(self, texts: Iterable[Ids]) -> Iterator[tuple[int, Logits]]:
         """(index, logits (1, vocab)) of what comes after each."""
         ...
 
-    def known(self, texts: Sequence[Known], look: Look | None = None) -> list[list[float]]:
+    def known(self, texts: Sequence[ScoredText], look: PerToken | None = None) -> list[list[float]]:
         """What ``look`` finds of each token that is looked up, or its log-probability."""
         ...
 
@@ -33,7 +33,7 @@ class Proposal(NamedTuple):
 
     logprobs   of all tokens of the text from ``position`` on, if these stood there
     log_ratio  the logarithm of the chance of taking them; above 0: certain
-    forward, reverse  see ``Trial``
+    forward, reverse  see ``RevisionTrial``
     """
 
     position: int
@@ -46,7 +46,7 @@ class Proposal(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Text:
+class RevisedText:
     """All of it as token ids.
 
     given     so many of the first stay as they are
@@ -66,8 +66,8 @@ class Text:
         """Log-probabilities of the tokens from one on."""
         return self.logprobs[position - self.given :]
 
-    def with_(self, proposal: Proposal) -> "Text":
+    def with_(self, proposal: Proposal) -> "RevisedText":
         """What is proposed, in its place."""
         at = proposal.position
         ids = (*self.ids[:at], *proposal.ids, *self.ids[proposal.end :])
-        return Text(ids, self.given, self.logprobs[: at - self.given] + proposal.logprobs)
+        return RevisedText(ids, self.given, self.logprobs[: at - self.given] + proposal.logprobs)

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from cutaway.errors import InputError
 from cutaway.methods.filling import MARK, Filled, fill
-from cutaway.methods.filling.causal import Ids, Known
-from cutaway.methods.revising.state import Model, Proposal, Text
+from cutaway.methods.filling.causal import Ids, ScoredText
+from cutaway.methods.revising.state import Proposal, RevisedText, RevisionModel
 
 if TYPE_CHECKING:
     from cutaway.requests.sync_llm import SyncLLM
@@ -32,7 +32,7 @@ class _Word(NamedTuple):
     last: int
 
 
-class Words:
+class WordRule:
     """A rule: the best of the filler's words, if the judge finds the text likelier with it.
 
     A word goes by the position of its first token in the draft. One word stands for one, so that
@@ -40,7 +40,12 @@ class Words:
     """
 
     def __init__(
-        self, judge: Model, llm: "SyncLLM", filler: "SyncLLM", candidates: int, draft: Text
+        self,
+        judge: RevisionModel,
+        llm: "SyncLLM",
+        filler: "SyncLLM",
+        candidates: int,
+        draft: RevisedText,
     ) -> None:
         if filler.config.attention != "bidirectional":
             raise InputError(
@@ -61,19 +66,19 @@ class Words:
         """Where words begin in the draft."""
         return sorted(self._numbers)
 
-    def surprise(self, draft: Text, position: int) -> float:
+    def surprise(self, draft: RevisedText, position: int) -> float:
         """-log p of a word given what is before it, by the judge; natural."""
         word = self._words(draft)[self._numbers[position]]
         return -fsum(draft.logprobs[word.first - draft.given : word.last - draft.given])
 
-    def masked_surprise(self, draft: Text, position: int) -> float:
+    def masked_surprise(self, draft: RevisedText, position: int) -> float:
         """-log p of a word given all others, by the filler; natural."""
         whole, word = self._text(draft), self._words(draft)[self._numbers[position]]
         [[one]] = self._filled(whole, word, [whole[word.start : word.end]]).masks
         return -log(one.score) if one.score else inf
 
-    def propose(self, text: Text, position: int, seed: int) -> Proposal:  # noqa: ARG002
-        """See ``Rule``."""
+    def propose(self, text: RevisedText, position: int, seed: int) -> Proposal:  # noqa: ARG002
+        """See ``RevisionRule``."""
         whole, word = self._text(text), self._words(text)[self._numbers[position]]
         own = whole[word.start : word.end]
         texts = [
@@ -85,7 +90,7 @@ class Words:
         if not texts:
             return Proposal(word.first, word.first, (), text.from_(word.first), -inf)
         parted = [_parted(text.ids, ids, text.given) for ids in texts]
-        known = self._judge.known([*map(Known, texts, parted)])
+        known = self._judge.known([*map(ScoredText, texts, parted)])
         made = [
             _proposal(text, ids, first, tuple(logprobs))
             for ids, first, logprobs in zip(texts, parted, known, strict=True)
@@ -94,7 +99,7 @@ class Words:
         best = max(range(len(made)), key=each.__getitem__)
         return made[best]._replace(log_ratio=0.0 if each[best] > text.logprob else -inf)
 
-    def _text(self, text: Text) -> str:
+    def _text(self, text: RevisedText) -> str:
         end = len(text.ids) - len(self._tail)
         data = b"".join(map(self._tokenizer.token_bytes, text.ids[text.given : end]))
         try:
@@ -102,7 +107,7 @@ class Words:
         except UnicodeDecodeError:
             raise InputError("filler: the draft must not end within a character") from None
 
-    def _words(self, text: Text) -> list[_Word]:
+    def _words(self, text: RevisedText) -> list[_Word]:
         whole = self._text(text)
         each = (len(self._tokenizer.token_bytes(i)) for i in text.ids[text.given :])
         ends = [*accumulate(each)]
@@ -114,7 +119,7 @@ class Words:
             found.append(_Word(*one.span(), text.given + first, text.given + last + 1))
         return found
 
-    def _read(self, text: Text, draft: str) -> Ids:
+    def _read(self, text: RevisedText, draft: str) -> Ids:
         ids = self._tokenizer.encode(draft, add_bos=False, goes_on=True)
         return (*text.ids[: text.given], *ids, *self._tail)
 
@@ -141,7 +146,7 @@ def _parted(ids: Ids, others: Ids, given: int) -> int:
     return max(given, next((i for i, (a, b) in pairs if a != b), shorter))
 
 
-def _proposal(text: Text, ids: Ids, first: int, logprobs: tuple[float, ...]) -> Proposal:
+def _proposal(text: RevisedText, ids: Ids, first: int, logprobs: tuple[float, ...]) -> Proposal:
     """Only of the tokens that are others."""
     most = min(len(ids), len(text.ids)) - first
     same = next((n for n in range(most) if ids[-1 - n] != text.ids[-1 - n]), most)

@@ -11,14 +11,14 @@ from cutaway.base.checks import check_int, shown
 from cutaway.errors import InputError
 from cutaway.methods.scoring.cutting import Cut, Cutter, windows
 from cutaway.methods.scoring.likelihood import Likelihood, LookUpReader, Scorer, joined
+from cutaway.requests.prefill import PrefillTask
 from cutaway.requests.prompts import Prompt
-from cutaway.requests.reading import Question
 
 if TYPE_CHECKING:
     from cutaway.requests.base import BaseLLM
 
     Progress = Callable[[str, int, int], object]
-    Scores = Question[LookUpReader, list[Likelihood]]
+    Scores = PrefillTask[LookUpReader, list[Likelihood]]
 
 __all__ = [
     "Cut",
@@ -65,7 +65,7 @@ def likelihood(
     special: bool = False,
     adapter: str = "",
     progress: "Progress | None" = None,
-) -> Question[LookUpReader, Likelihood]:
+) -> PrefillTask[LookUpReader, Likelihood]:
     """See ``LLM.likelihood``. InputError where the text cannot be scored."""
     cutter = Cutter(llm, special=special, adapter=adapter)
     size = check_int("window", cutter.room if window is None else window, 1, cutter.room)
@@ -78,7 +78,7 @@ def likelihood(
             progress("scoring", sum(reader.found for reader in readers), total)
 
     found = lambda readers: joined(asked.found(readers))  # noqa: E731
-    return Question(asked.requests, LookUpReader, found, told)
+    return PrefillTask(asked.requests, LookUpReader, found, told)
 
 
 def scores_of_each(
@@ -98,7 +98,7 @@ def scores_of_each(
 
 
 def _question(asked: Scorer) -> "Scores":
-    return Question(asked.requests, LookUpReader, asked.found)
+    return PrefillTask(asked.requests, LookUpReader, asked.found)
 
 
 def _two(index: int, pair: Any) -> Pair:

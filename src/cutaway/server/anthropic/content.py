@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import Any, cast
 
-from cutaway.requests.answer import Delta, Thought
+from cutaway.requests.answer import AnswerPart, Thought
 from cutaway.server.anthropic.schemas import CallContent
 from cutaway.server.anthropic.schemas import Content as Block
 from cutaway.server.shared.tools import arguments_of
@@ -20,7 +20,7 @@ class Blocks:
         self.each: list[Block] = []
         self._is_open, self._arguments = False, ""
 
-    def take(self, deltas: Iterable[Delta]) -> Iterator[Event]:
+    def take(self, deltas: Iterable[AnswerPart]) -> Iterator[Event]:
         """What these add."""
         for delta in deltas:
             if isinstance(delta, Thought):

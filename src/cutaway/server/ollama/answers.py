@@ -6,7 +6,7 @@ from time import perf_counter
 from typing import Any
 
 from cutaway.engine import Ended, Step
-from cutaway.requests.answer import Delta, Thought
+from cutaway.requests.answer import AnswerPart, Thought
 from cutaway.server.events import Events, dumps
 from cutaway.server.http.errors import ApiError
 from cutaway.server.job import TextJob
@@ -75,7 +75,7 @@ class OllamaAnswer(Events):
     def whole(self) -> dict[str, Any]:
         """The answer, once the text has ended."""
         steps, ended, entries = self._text.steps, self._text.ended, list[Entry]()
-        deltas: list[Delta] = []
+        deltas: list[AnswerPart] = []
         for i, step in enumerate(steps):
             deltas += self._reader.push(step)
             entries += self._logged(step, ended if i == len(steps) - 1 else None)
@@ -121,7 +121,7 @@ class OllamaAnswer(Events):
     def _logged(self, step: Step, ended: Ended | None) -> list[Entry]:
         return self._entries.after(step, ended) if self._body.logprobs else []
 
-    def _line(self, deltas: Sequence[Delta], entries: Sequence[Entry]) -> dict[str, Any]:
+    def _line(self, deltas: Sequence[AnswerPart], entries: Sequence[Entry]) -> dict[str, Any]:
         content = "".join(d.text for d in deltas if isinstance(d, Content))
         thinking = "".join(d.text for d in deltas if isinstance(d, Thought))
         calls = [self._call(d.index) for d in deltas if isinstance(d, CallEnd)]
@@ -197,7 +197,7 @@ class GeneratedAnswer(OllamaAnswer):
         return {**super()._end(), "context": [*self._text.prompt_token_ids, *written]}
 
 
-def _is_told(delta: Delta) -> bool:
+def _is_told(delta: AnswerPart) -> bool:
     return isinstance(delta, Content | Thought | CallEnd)
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal, cast
 from pydantic import Field, model_validator
 
 from cutaway.engine import Ended, Step
-from cutaway.requests.answer import Delta, Thought
+from cutaway.requests.answer import AnswerPart, Thought
 from cutaway.server.body import Body, Unsupported, examples
 from cutaway.server.http.errors import ApiError
 from cutaway.server.job import TextJob
@@ -193,7 +193,7 @@ class ChatChoices(Choices):
         self._readers = [
             self._use.reader(f"{id}/{i}", self._thought) for i in range(len(job.texts))
         ]
-        self._deltas: list[list[Delta]] = [[] for _ in job.texts]
+        self._deltas: list[list[AnswerPart]] = [[] for _ in job.texts]
 
     def shown(self, index: int, step: Step, ended: Ended | None) -> tuple[str, list[Entry]]:
         """What a step adds, read for calls."""

@@ -6,7 +6,7 @@ from time import time
 from typing import Any, ClassVar, cast
 
 from cutaway.engine import Ended, Step
-from cutaway.methods.samples import align
+from cutaway.methods.importance import align
 from cutaway.server.events import Events, event
 from cutaway.server.job import TextJob
 from cutaway.server.service import Service

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import Any, cast
 
-from cutaway.requests.answer import Delta, Thought
+from cutaway.requests.answer import AnswerPart, Thought
 from cutaway.server.openai.response_schemas import (
     CallItem,
     CustomItem,
@@ -45,7 +45,7 @@ class Output:
         message["content"] = [part]
         yield "response.content_part.added", {**self._place(message), "part": {**part}}
 
-    def take(self, deltas: Iterable[Delta], logprobs: list[ChatToken]) -> Iterator[Event]:
+    def take(self, deltas: Iterable[AnswerPart], logprobs: list[ChatToken]) -> Iterator[Event]:
         """What these add; log-probabilities are those of a message's text."""
         logprobs, self._early = [*self._early, *logprobs], []
         for delta in deltas:

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from cutaway.engine import Ended
 from cutaway.engine.events import neg_log_z
-from cutaway.methods.samples import constraint_estimate
+from cutaway.methods.importance import constraint_estimate
 from cutaway.requests.generation import Generation
 from cutaway.requests.keywords import fields_at
 from cutaway.server.job import TextJob

@@ -4,7 +4,7 @@ from weakref import ref
 
 from cutaway import LLM
 from cutaway.engine import Request, Score
-from cutaway.requests.reading import each_ended
+from cutaway.requests.prefill import each_ended
 from cutaway.requests.stream import LogitsReader
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from cutaway import LLM, AsyncLLM, InputError
 from cutaway.engine import ConstraintParams, StopParams
 from cutaway.engine.events import neg_log_z
-from cutaway.methods.samples import align, constraint_estimate, estimate, resample
+from cutaway.methods.importance import align, constraint_estimate, estimate, resample
 from cutaway.sampling import Observe, SamplingParams, derive_seed, text_luck
 from support.engine_mock import Request, make_engine, run_to_end, steps_of
 from support.mock_backend import END, VOCAB

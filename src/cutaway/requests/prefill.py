@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     Queue = Callable[[Sequence[tuple[Request, int]]], Awaitable[ArrivalReader]]
 
 _MOST = 16  # texts at once, whose logits are held
-_AT_ONCE = 256  # texts of a question: one step takes as many as have room in it
+_AT_ONCE = 256  # texts of a task: one step takes as many as have room in it
 _TOGETHER, _PARTS = 32, 4  # of one request among others: texts that are queued together, and parts
 
 
@@ -27,7 +27,7 @@ R = TypeVar("R", bound=EndListener)
 
 
 @dataclass(frozen=True)
-class Question(Generic[R, T]):
+class PrefillTask(Generic[R, T]):
     """Texts that are read, and what is found of them.
 
     requests  of the engine; reader: makes a reader for each
@@ -41,23 +41,23 @@ class Question(Generic[R, T]):
     told: Callable[[Sequence[R]], object] = bool
 
 
-def ask(owner: EngineOwner, question: Question[R, T]) -> T:
+def prefill(owner: EngineOwner, task: PrefillTask[R, T]) -> T:
     """The answer, computed beside whatever else runs."""
-    jobs = [(request, question.reader()) for request in question.requests]
+    jobs = [(request, task.reader()) for request in task.requests]
     readers = [reader for _, reader in jobs]
 
     def told() -> bool:
-        question.told(readers)
+        task.told(readers)
         return False
 
     for _ in each_ended(owner, jobs, told, _AT_ONCE):
         pass
-    return question.found(readers)
+    return task.found(readers)
 
 
-async def ask_in_tasks(queue: "Queue", question: Question[R, T]) -> T:
+async def prefill_async(queue: "Queue", task: PrefillTask[R, T]) -> T:
     """As ``ask``, for a task of an event loop."""
-    return question.found(await read_all(queue, question.requests, question.reader, question.told))
+    return task.found(await read_all(queue, task.requests, task.reader, task.told))
 
 
 def each_ended(

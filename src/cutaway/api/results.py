@@ -10,7 +10,7 @@ from typing import Any
 
 from cutaway.engine.events import explained
 from cutaway.errors import CutawayError
-from cutaway.methods.samples import answer
+from cutaway.methods.importance import answer
 from cutaway.requests.completion import Completion
 from cutaway.requests.owner import EngineOwner
 from cutaway.requests.stream import Stream

@@ -9,23 +9,23 @@ import numpy as np
 
 from cutaway.compute.backends import Logits
 from cutaway.engine import ScoreBidirectional
-from cutaway.requests.reading import each_ended
+from cutaway.requests.prefill import each_ended
 from cutaway.requests.stream import LogitsReader
 from cutaway.requests.sync_llm import SyncLLM
 from cutaway.sampling import ReadRow, read_rows
 
 Ids = tuple[int, ...]
-Asked = tuple[Ids, Ids]
+TextPositions = tuple[Ids, Ids]
 """A text, and the positions of which the logits are wanted."""
 
 
-class Whole:
+class Bidirectional:
     """Asks one model."""
 
     def __init__(self, llm: SyncLLM) -> None:
         self._llm = llm
 
-    def logits(self, asked: Sequence[Asked]) -> list[Logits]:
+    def logits(self, asked: Sequence[TextPositions]) -> list[Logits]:
         """Of the wanted positions of each text."""
         vocab, config = self._llm.tokenizer.vocab_size, self._llm.config
         rows = [tuple(max(i - config.shift, 0) for i in wanted) for _, wanted in asked]

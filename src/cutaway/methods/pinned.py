@@ -27,7 +27,7 @@ def row(
     interventions: "BoundInterventions | None" = None,
 ) -> Row:
     """See ``LLM.row``."""
-    with held(llm, token_ids, interventions=interventions) as (sequence, wait):
+    with pinned(llm, token_ids, interventions=interventions) as (sequence, wait):
 
         def read() -> Row | None:  # others may have taken its memory since
             ready = is_ready(sequence)
@@ -39,7 +39,7 @@ def row(
 
 
 @contextmanager
-def held(
+def pinned(
     llm: SyncLLM,
     token_ids: Sequence[int],
     priority: int = 0,
