@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from cutaway.cli import parsed, serve
+from cutaway.cli import namespace, serve
 from cutaway.cli.parser import Parser
 from cutaway.cluster.plan import read_replicas
 from cutaway.requests.options import OPTIONS
@@ -31,7 +31,7 @@ def command(words):
     parser = Parser("cutaway serve", "")
     serve.add_arguments(parser)
     args = parser.parse(argv)
-    parsed.request_options(args)
+    namespace.request_options(args)
     serve._settings(args)
     return args
 

@@ -12,7 +12,7 @@ from inspect import signature
 import pytest
 
 from cutaway import LLM
-from cutaway.cli import arguments, parsed
+from cutaway.cli import arguments, namespace
 from cutaway.cli.main import main
 from cutaway.cli.parser import Parser
 from cutaway.requests.options import OPTIONS
@@ -167,12 +167,12 @@ def test_every_option_reaches_the_model_or_the_request():
     shown = {"help", "price", "quiet", "json"}
     names = {action.dest for action in parser._actions} - shown
     values = {name: object() for name in names}
-    models = parsed.model_options(Namespace(**values))
+    models = namespace.model_options(Namespace(**values))
     assert models.keys() <= signature(LLM).parameters.keys()
     assert names <= {*models, *OPTIONS}
 
 
 def test_what_was_given_becomes_the_request(tiny):
     given = {"temperature": 0.5, "max_tokens": 3, "seed": 1, "model": tiny, "json": True}
-    options = parsed.request_options(Namespace(**given, logit_bias=[(5, 1.0)]))
+    options = namespace.request_options(Namespace(**given, logit_bias=[(5, 1.0)]))
     assert options == {"temperature": 0.5, "max_tokens": 3, "seed": 1, "logit_bias": {5: 1.0}}

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from cutaway.base.progress import Bar, say
 from cutaway.base.strict_json import parse
 from cutaway.cli import console
-from cutaway.cli.figures import Totals, document
-from cutaway.cli.jsonl import Lines, Records, open_input
+from cutaway.cli.batch_files import Lines, Records, open_input
+from cutaway.cli.reports import Totals, document
 from cutaway.errors import CutawayError, InputError
 from cutaway.files import hub
 

@@ -6,12 +6,12 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
 from cutaway.base.progress import say
-from cutaway.cli import arguments, canvases, console, figures, interventions, parsed, tools
+from cutaway.cli import arguments, console, interventions, namespace, reports, rule_arguments, tools
 from cutaway.errors import InputError
 
 if TYPE_CHECKING:
     from cutaway.api.llm import LLM
-    from cutaway.cli.kept_chat import Kept
+    from cutaway.cli.saved_chat import SavedChat
     from cutaway.requests.base import Message
     from cutaway.requests.completion import Completion
     from cutaway.requests.tools import ToolUse
@@ -61,7 +61,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--resume", metavar="FILE", help="keep the conversation in FILE, and go on with it"
     )
-    canvases.add_rule_name(parser)
+    rule_arguments.add_rule_name(parser)
     tools.add_arguments(parser)
     arguments.add_model_arguments(parser)
     arguments.add_request_arguments(parser)
@@ -72,21 +72,21 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Talk until the input ends."""
-    options = parsed.request_options(args)
+    options = namespace.request_options(args)
     toolbox = tools.Toolbox(args)
     with _kept(args) as kept:
         return _talk(args, options, toolbox, kept)
 
 
 def _talk(
-    args: Namespace, options: dict[str, Any], toolbox: tools.Toolbox, kept: "Kept | None"
+    args: Namespace, options: dict[str, Any], toolbox: tools.Toolbox, kept: "SavedChat | None"
 ) -> int:
     llm = console.load(args)
     if "denoise" not in options:
         llm.engine.limits.check_causal("chat --denoise RULE")
     if llm.template is None:
         raise InputError("this model has no chat template; use 'cutaway generate'")
-    options |= parsed.tracked(args, llm)
+    options |= namespace.tracked(args, llm)
     toolbox.use(llm).options(options)  # what cannot be is refused before anybody writes
     conversation = Conversation(llm, args, options, toolbox, kept)
     if sys.stdin.isatty():
@@ -103,13 +103,13 @@ def _talk(
     return 2 if conversation.refused and not sys.stdin.isatty() else 0
 
 
-def _kept(args: Namespace) -> "AbstractContextManager[Kept | None]":
+def _kept(args: Namespace) -> "AbstractContextManager[SavedChat | None]":
     """Where the conversation is kept, if it is; InputError where it cannot be."""
     if args.resume is None:
         return nullcontext()
-    from cutaway.cli.kept_chat import Kept
+    from cutaway.cli.saved_chat import SavedChat
 
-    return Kept(args.resume, args.system)
+    return SavedChat(args.resume, args.system)
 
 
 class Conversation:
@@ -120,7 +120,7 @@ class Conversation:
 
     def __init__(
         self, llm: "LLM", args: Namespace, options: dict[str, Any], toolbox: tools.Toolbox,
-        kept: "Kept | None" = None,
+        kept: "SavedChat | None" = None,
     ) -> None:  # fmt: skip
         self._llm, self._args, self._options = llm, args, options
         self._toolbox, self._kept = toolbox, kept
@@ -152,7 +152,7 @@ class Conversation:
         """Write down what was said, and what it was computed to."""
         if not self._kept:
             return
-        from cutaway.cli.kept_chat import Talk
+        from cutaway.cli.saved_chat import Talk
 
         said, prompt = [*self._opening, *self._messages], None
         if self._messages and self._caches:
@@ -232,7 +232,7 @@ class Conversation:
 
     def _show_figures(self, done: "Completion") -> None:
         if not self._args.quiet:
-            say(figures.statistics(done, self._args.price))
+            say(reports.statistics(done, self._args.price))
             if "trace" in self._options:
                 console.say_where_traces_are(self._options["trace"], [self._asked])
 

@@ -3,7 +3,7 @@
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
-from cutaway.cli import arguments, canvases, console, parsed
+from cutaway.cli import arguments, console, namespace, rule_arguments
 from cutaway.cli.terminal import drawing, streams
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of ``cutaway compare``."""
     parser.epilog = _EPILOG
     parser.add_argument("prompt", help="the text to continue; - reads standard input")
-    canvases.add_rules(parser, _RULE)
+    rule_arguments.add_rules(parser, _RULE)
     parser.add_argument(
         "--judge", metavar="NAME|PATH",
         help="the model that reads the texts; default: the first -m that sees only the past",
@@ -60,8 +60,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Write all texts, and print the table and each of them."""
-    prompt, options = parsed.read_text(args.prompt), parsed.request_options(args)
-    rules = canvases.rules(args)
+    prompt, options = namespace.read_text(args.prompt), namespace.request_options(args)
+    rules = rule_arguments.rules(args)
     llms = _models(args)
     judge = llms.get(args.judge) or (_load(args, args.judge) if args.judge else None)
     from cutaway.lab.rerun import compare

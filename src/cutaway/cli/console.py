@@ -12,7 +12,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Protocol
 
 from cutaway.base.progress import Bar, Figures, say, tokens_done
-from cutaway.cli.parsed import model_options
+from cutaway.cli.namespace import model_options
 from cutaway.cli.terminal.streams import in_one_file
 
 if TYPE_CHECKING:

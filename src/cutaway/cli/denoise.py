@@ -5,7 +5,7 @@ from argparse import SUPPRESS, ArgumentParser, Namespace
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from cutaway.cli import arguments, canvases, console, parsed, samples
+from cutaway.cli import arguments, console, namespace, rule_arguments, sample_output
 from cutaway.cli.terminal.canvas import CanvasView
 from cutaway.engine import Pass
 from cutaway.engine.canvas import RULES, SETTING_WORDS
@@ -49,7 +49,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("prompt", help="the text before the canvas; - reads standard input")
     arguments.add_prompt_arguments(parser, but=("forced",), said={"suffix": _SUFFIX})
     arguments.add_loading_arguments(parser, _TOY)
-    canvases.add_rule_arguments(parser)
+    rule_arguments.add_rule_arguments(parser)
     arguments.add_sampling_arguments(parser)
     group = parser.add_argument_group("stopping", argument_default=SUPPRESS)
     arguments.add_keywords(group, "stopping", but=("min_tokens",), said={"max_tokens": _CELLS})
@@ -60,31 +60,31 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Reveal, print, and return 0, or 130 where Ctrl-C ended it."""
-    prompt = parsed.read_text(args.prompt)
+    prompt = namespace.read_text(args.prompt)
     vars(args).setdefault("model", _TOY)
     args.denoise = {name: value for name, value in vars(args).items() if name in SETTING_WORDS}
-    options = parsed.request_options(args)
+    options = namespace.request_options(args)
     if not args.json and "logprobs" in options:
         raise InputError("--logprobs are printed as JSON: add --json")
     llm = console.load(args)
-    options |= parsed.tracked(args, llm)
+    options |= namespace.tracked(args, llm)
     with ExitStack() as stack:
         streams = [stack.enter_context(stream) for stream in llm.streams(prompt, **options)]
         stack.enter_context(console.stoppable(*streams))
         done = [_revealed(args, llm, streams, place) for place in range(len(streams))]
-    return samples.finish(args, streams, done)
+    return sample_output.finish(args, streams, done)
 
 
 def _revealed(args: Namespace, llm: "LLM", streams: "list[Stream]", place: int) -> "Completion":
     """Print one sample and its statistics; the others are revealed meanwhile."""
-    samples.begin(args, streams, place)
+    sample_output.begin(args, streams, place)
     stream = streams[place]
     view = _view(llm, stream)
     _read(stream, view, show=not args.json)
     completion, notes = stream.completion(), []
     if completion.finish_reason == "aborted" and view.written:
         notes = [f"stopped with {view.written} cells of an unfinished block: {view.standing()}"]
-    samples.end(args, streams, completion, notes)
+    sample_output.end(args, streams, completion, notes)
     return completion
 
 

@@ -4,7 +4,7 @@ from argparse import SUPPRESS, ArgumentParser, BooleanOptionalAction, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cutaway.cli import arguments, console, parsed
+from cutaway.cli import arguments, console, namespace
 from cutaway.cli.terminal import streams
 from cutaway.cli.terminal.drawing import clip, print_lines, table
 from cutaway.errors import InputError
@@ -68,8 +68,8 @@ def _texts(args: Namespace) -> list[str]:
     if args.texts and args.file:
         raise InputError("--file: texts are given already; leave out one of the two")
     if args.texts:
-        return [parsed.read_text(text) for text in args.texts]
-    lines = _read(args.file) if args.file else parsed.read_text("-")
+        return [namespace.read_text(text) for text in args.texts]
+    lines = _read(args.file) if args.file else namespace.read_text("-")
     texts = [line for line in lines.splitlines() if line.strip()]
     if not texts:
         raise InputError("there is no text: give one or more, each in quotes, or lines of a file")

@@ -4,7 +4,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
-from cutaway.cli import arguments, console, parsed
+from cutaway.cli import arguments, console, namespace
 from cutaway.cli.terminal import streams
 from cutaway.cli.terminal.drawing import Style, print_lines, table
 from cutaway.errors import InputError
@@ -53,7 +53,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Run the experiment and print it."""
-    text, options = _read(args.file), parsed.request_options(args)
+    text, options = _read(args.file), namespace.request_options(args)
     streams.check_output("--svg", args.svg)
     llm = console.load(args)
     from cutaway.lab.rerun import exposure
@@ -72,7 +72,7 @@ def run(args: Namespace) -> int:
 
 def _read(path: str) -> str:
     if path == "-":
-        return parsed.read_text(path)
+        return namespace.read_text(path)
     from pathlib import Path
 
     try:

@@ -5,7 +5,7 @@ from argparse import ArgumentParser, Namespace
 from math import log
 from typing import TYPE_CHECKING
 
-from cutaway.cli import arguments, console, parsed
+from cutaway.cli import arguments, console, namespace
 from cutaway.cli.terminal import streams
 from cutaway.cli.terminal.drawing import Style, print_lines, table
 from cutaway.errors import InputError
@@ -59,7 +59,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Print a table for each mask."""
-    text = parsed.read_text(args.text)
+    text = namespace.read_text(args.text)
     targets = None if args.targets is None else args.targets.split(",")
     if args.score is not None and targets is not None:
         raise InputError("--score reads the text as it is, without --targets: leave one out")

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from cutaway.base.progress import say
-from cutaway.cli import arguments, console, figures, interventions, parsed, samples
+from cutaway.cli import arguments, console, interventions, namespace, reports, sample_output
 from cutaway.errors import InputError
 
 if TYPE_CHECKING:
@@ -87,14 +87,14 @@ def run(args: Namespace) -> int:
         raise InputError("--trace records one prompt: leave out --input and --output, or --trace")
     from cutaway.cli import bulk
 
-    return bulk.run(args, parsed.request_options(args))
+    return bulk.run(args, namespace.request_options(args))
 
 
 def _one(args: Namespace) -> int:
     if args.prompt is None and args.prefix is None:
         raise InputError("give a prompt, or --input and --output")
-    prompt = parsed.read_text(args.prompt or "")
-    options = parsed.request_options(args)
+    prompt = namespace.read_text(args.prompt or "")
+    options = namespace.request_options(args)
     if not args.json and {"logprobs", "prompt_logprobs"} & options.keys():
         raise InputError("--logprobs and --prompt-logprobs are printed as JSON: add --json")
     llm = console.load(args)
@@ -102,7 +102,7 @@ def _one(args: Namespace) -> int:
         prompt = _restored(args, llm) + prompt
     from cutaway.methods.importance import constraint_estimate
 
-    options |= parsed.tracked(args, llm)
+    options |= namespace.tracked(args, llm)
     with ExitStack() as stack:
         streams = [stack.enter_context(stream) for stream in llm.streams(prompt, **options)]
         stack.enter_context(console.stoppable(*streams))
@@ -110,7 +110,7 @@ def _one(args: Namespace) -> int:
             done = [_aligned(args, streams)]
         else:
             done = [_written(args, streams, place) for place in range(len(streams))]
-    return samples.finish(args, streams, done, constraint_estimate(done))
+    return sample_output.finish(args, streams, done, constraint_estimate(done))
 
 
 def _restored(args: Namespace, llm: "LLM") -> str:
@@ -139,13 +139,13 @@ def _aligned(args: Namespace, streams: list["Stream"]) -> "Completion":
         print(done.text, end="", flush=True)
         console.end_line(figures=not args.quiet)
     if not args.quiet:
-        say(figures.statistics(done, args.price))
+        say(reports.statistics(done, args.price))
     return done
 
 
 def _written(args: Namespace, streams: list["Stream"], place: int) -> "Completion":
     """Print one sample and its statistics; the others are generated meanwhile."""
-    samples.begin(args, streams, place)
+    sample_output.begin(args, streams, place)
     completion = console.write(streams[place], show=not args.json)
-    samples.end(args, streams, completion)
+    sample_output.end(args, streams, completion)
     return completion

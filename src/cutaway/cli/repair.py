@@ -4,7 +4,7 @@ from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
 from cutaway.base.progress import texts_done
-from cutaway.cli import arguments, canvases, console, parsed
+from cutaway.cli import arguments, console, namespace, rule_arguments
 from cutaway.cli.terminal import drawing, streams
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of ``cutaway repair``."""
     parser.epilog = _EPILOG
     parser.add_argument("prompt", help="the text before the canvas; - reads standard input")
-    canvases.add_rules(parser, _RULE)
+    rule_arguments.add_rules(parser, _RULE)
     parser.add_argument(
         "--errors", type=int, metavar="N",
         help="mistakes in each canvas, each alone, evenly spread; default 8",
@@ -56,8 +56,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Run the experiment and print it."""
-    prompt, options = parsed.read_text(args.prompt), parsed.request_options(args)
-    rules = canvases.rules(args)
+    prompt, options = namespace.read_text(args.prompt), namespace.request_options(args)
+    rules = rule_arguments.rules(args)
     options |= {"rules": rules, "errors": args.errors, "seeds": args.seeds}
     llm = console.load(args)
     from cutaway.lab.rerun import repair

@@ -1,6 +1,6 @@
 """``cutaway resume``: finish a recorded text that was cut, as if it had not been.
 
-A conversation that goes on is ``cutaway chat --resume``, which is in ``kept_chat.py``.
+A conversation that goes on is ``cutaway chat --resume``, which is in ``saved_chat.py``.
 """
 
 import os
@@ -8,7 +8,7 @@ from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
 from cutaway.base.progress import say
-from cutaway.cli import arguments, console, figures, parsed
+from cutaway.cli import arguments, console, namespace, reports
 from cutaway.errors import InputError
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def run(args: Namespace) -> int:
     """Write the rest, print all of the text, and return 0, or 130 where Ctrl-C ended it."""
     from cutaway.trace import Trace
 
-    trace, how = Trace.read(args.file), parsed.request_options(args)
+    trace, how = Trace.read(args.file), namespace.request_options(args)
     from cutaway.lab.rerun import check_cut, resume
 
     check_cut(trace)
@@ -61,7 +61,7 @@ def run(args: Namespace) -> int:
     console.end_line(figures=not args.quiet)
     if not args.quiet:
         count = len(done.token_ids)
-        say(figures.statistics(done, None))
+        say(reports.statistics(done, None))
         say(f"[{len(trace.steps)} of {count} tokens were on record; trace: {trace.path}]")
     return 130 if done.finish_reason == "aborted" else 0
 

@@ -9,7 +9,7 @@ from shutil import get_terminal_size
 from typing import TYPE_CHECKING
 
 from cutaway.base.progress import say
-from cutaway.cli import arguments, console, parsed
+from cutaway.cli import arguments, console, namespace
 from cutaway.cli.terminal import streams
 from cutaway.cli.terminal.drawing import PLAIN, REVERSE, Line, Span, Style, clip, table, width
 from cutaway.errors import InputError
@@ -87,9 +87,9 @@ def run(args: Namespace) -> int:
         raise InputError("give a prompt to write a draft from, or a text with --draft")
     if args.prompt == args.draft == "-":
         raise InputError("standard input can be the prompt or the draft: give one of them here")
-    options = parsed.request_options(args)
-    prompt = parsed.read_text(args.prompt)
-    draft = None if args.draft is None else parsed.read_text(args.draft)
+    options = namespace.request_options(args)
+    prompt = namespace.read_text(args.prompt)
+    draft = None if args.draft is None else namespace.read_text(args.draft)
     llm, stop = console.load(args), console.Stop()
     filler = None if args.filler is None else type(llm)(args.filler, progress=not args.quiet)
     with (

@@ -7,7 +7,7 @@ from ipaddress import ip_address
 from logging import WARNING
 from typing import TYPE_CHECKING
 
-from cutaway.cli import arguments, canvases, parsed, served_models
+from cutaway.cli import arguments, namespace, rule_arguments, served_models
 from cutaway.errors import InputError
 
 if TYPE_CHECKING:
@@ -76,14 +76,14 @@ def add_arguments(parser: ArgumentParser) -> None:
     log.add_argument("--log-prompts", action="store_true", help="log the text of prompts, too")
     log.add_argument("-q", "--quiet", action="store_true", help="no progress while loading")
     parser.set_defaults(max_waiting=256)
-    canvases.add_rule_name(parser)
+    rule_arguments.add_rule_name(parser)
     served_models.add_arguments(parser)
     arguments.add_request_arguments(parser)
 
 
 def run(args: Namespace) -> int:
     """Serve until a signal comes; 0 after SIGTERM, 130 after Ctrl-C."""
-    settings, options = _settings(args), parsed.request_options(args)
+    settings, options = _settings(args), namespace.request_options(args)
     grace = getattr(args, "grace", 30.0)
     if not 0 <= grace < float("inf"):
         raise InputError(f"--grace must be seconds, 0 or more, not {grace}")

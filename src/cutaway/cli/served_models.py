@@ -11,7 +11,7 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cutaway.cli import arguments, console, parsed
+from cutaway.cli import arguments, console, namespace
 from cutaway.errors import InputError
 from cutaway.files.hub import DEFAULT_MODEL
 
@@ -95,7 +95,9 @@ def served(
         from cutaway.cluster.launch import launched
         from cutaway.cluster.plan import Plan
 
-        plan = Plan.of(args.replicas, cluster.get("cores"), parsed.model_options(asked[0]), options)
+        plan = Plan.of(
+            args.replicas, cluster.get("cores"), namespace.model_options(asked[0]), options
+        )
         with launched(
             plan, cluster.get("address"), progress=not args.quiet, **options
         ) as replicated:
@@ -154,7 +156,7 @@ def _on_demand(
     from cutaway.server.model_cache import ModelCache
     from cutaway.server.on_demand import OnDemandLLM
 
-    each, args = [parsed.model_options(one) for one in asked], asked[0]
+    each, args = [namespace.model_options(one) for one in asked], asked[0]
     setups = [
         Setup(**{k: v for k, v in one.items() if k in Setup.__dataclass_fields__}) for one in each
     ]

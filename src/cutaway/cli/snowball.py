@@ -4,7 +4,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
-from cutaway.cli import arguments, console, fork_curves, parsed
+from cutaway.cli import arguments, console, fork_curves, namespace
 from cutaway.cli.fork_curves import EXPLAINED, PARTED
 from cutaway.cli.terminal import streams
 from cutaway.cli.terminal.drawing import Style, clip, print_lines, table
@@ -62,7 +62,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Run the experiment and print it."""
-    prompt, options = parsed.read_text(args.prompt), parsed.request_options(args)
+    prompt, options = namespace.read_text(args.prompt), namespace.request_options(args)
     streams.check_output("--svg", args.svg)
     llm = console.load(args)
     from cutaway.lab.rerun import snowball

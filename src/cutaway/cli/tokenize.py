@@ -3,7 +3,7 @@
 from argparse import ArgumentParser, Namespace
 
 from cutaway.base.progress import say
-from cutaway.cli import parsed
+from cutaway.cli import namespace
 from cutaway.cli.terminal import streams
 
 _EPILOG = """
@@ -37,7 +37,7 @@ def run(args: Namespace) -> int:
     from cutaway.files import hub
     from cutaway.text import Tokenizer
 
-    text = parsed.read_text(args.text)
+    text = namespace.read_text(args.text)
     with open_model(hub.resolve(args.model)) as file:
         tokenizer = Tokenizer.from_gguf(file.metadata)
     ids = tokenizer.encode(text, special=args.special)

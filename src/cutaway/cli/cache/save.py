@@ -6,7 +6,7 @@ from time import perf_counter
 
 from cutaway.base.progress import megabytes, say
 from cutaway.base.whole_files import check_place
-from cutaway.cli import arguments, console, parsed
+from cutaway.cli import arguments, console, namespace
 from cutaway.cli.terminal import signals, streams
 from cutaway.errors import InputError
 
@@ -42,7 +42,7 @@ def run(args: Namespace) -> int:
     check_place(place)
     if place.exists() and not args.force:
         raise InputError(f"FILE: {place} exists; name a new file, or add --force to replace it")
-    text = parsed.read_text(args.prompt)
+    text = namespace.read_text(args.prompt)
     llm = console.load(args)
     started = perf_counter()
     with signals.leaving_nothing():

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from cutaway.base.progress import Figures
-from cutaway.cli import arguments, console, parsed
+from cutaway.cli import arguments, console, namespace
 from cutaway.cli.terminal import drawing, streams
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def run(args: Namespace) -> int:
     with console.stoppable(stop), bars as report:
         done = ablate(
             llm, trace, args.step, by=args.by, how=args.how, budget_s=args.budget,
-            other=parsed.token(args.other), rival=parsed.token(args.rival),
+            other=namespace.token(args.other), rival=namespace.token(args.rival),
             progress=report, stopped=lambda: stop.stop_asked,
         )  # fmt: skip
     if args.json:

@@ -3,7 +3,7 @@
 from argparse import SUPPRESS, ArgumentParser, Namespace
 
 from cutaway.base.progress import say
-from cutaway.cli import arguments, console, figures, interventions, parsed
+from cutaway.cli import arguments, console, interventions, namespace, reports
 from cutaway.cli.terminal import streams
 from cutaway.errors import InputError
 
@@ -59,7 +59,7 @@ def run(args: Namespace) -> int:
     """Branch, print the new text, and return 0, or 130 where Ctrl-C ended it."""
     from cutaway.trace import Trace
 
-    trace, options = Trace.read(args.file), parsed.request_options(args)
+    trace, options = Trace.read(args.file), namespace.request_options(args)
     if args.token is None and args.id is None and "interventions" not in options:
         raise InputError(
             "give what is other at this step: --token, --id, --intervention or --control-vector"
@@ -72,9 +72,9 @@ def run(args: Namespace) -> int:
     with stream, console.stoppable(stream):
         done = console.write(stream, show=not args.json)
     if args.json:
-        streams.print_json(figures.document(done, args.price))
+        streams.print_json(reports.document(done, args.price))
     else:
         console.end_line(figures=not args.quiet)
     if not args.quiet:
-        say(figures.statistics(done, args.price))
+        say(reports.statistics(done, args.price))
     return 130 if done.finish_reason == "aborted" else 0

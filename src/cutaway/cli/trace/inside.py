@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cutaway.base.progress import say
-from cutaway.cli import arguments, console, parsed
+from cutaway.cli import arguments, console, namespace
 from cutaway.cli.terminal import drawing, streams
 from cutaway.errors import InputError
 
@@ -75,7 +75,7 @@ def run(args: Namespace) -> int:
     from cutaway.lab.inside.summary import arrays, described, near_to, to_dict
 
     look = inside(llm, trace, args.step)
-    found, name = look.logit_attribution(parsed.token(args.rival)), llm.tokenizer.token_name
+    found, name = look.logit_attribution(namespace.token(args.rival)), llm.tokenizer.token_name
     extra = {args.tensor: look.tensor(args.tensor)} if args.tensor else {}
     if args.json:
         document = to_dict(look, found, look.lens(), name)

@@ -3,7 +3,7 @@
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
-from cutaway.cli import arguments, console, parsed
+from cutaway.cli import arguments, console, namespace
 from cutaway.cli.terminal import streams
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def run(args: Namespace) -> int:
     """Replay, print, and return 0, or 1 where something differs."""
     from cutaway.trace import Trace
 
-    trace, how = Trace.read(args.file), parsed.request_options(args)
+    trace, how = Trace.read(args.file), namespace.request_options(args)
     llm = console.load(args)
     from cutaway.lab.rerun import replay
 

@@ -4,7 +4,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from cutaway.cli import arguments, console, parsed
+from cutaway.cli import arguments, console, namespace
 from cutaway.cli.terminal import drawing, streams
 
 if TYPE_CHECKING:
@@ -43,9 +43,9 @@ def run(args: Namespace) -> int:
     """Rescore and print a line per token."""
     from cutaway.trace import Trace
 
-    trace, options = Trace.read(args.file), parsed.request_options(args)
+    trace, options = Trace.read(args.file), namespace.request_options(args)
     llm = console.load(args)
-    options |= parsed.tracked(args, llm)
+    options |= namespace.tracked(args, llm)
     from cutaway.lab.rerun import rescore
 
     done = rescore(llm, trace, **options)

@@ -1,5 +1,5 @@
 /**
- * What texts took and what they cost, as the command line reckons it (cli/figures.py).
+ * What texts took and what they cost, as the command line reckons it (cli/reports.py).
  *
  * Knows runs. Knows no document, and no currency.
  */

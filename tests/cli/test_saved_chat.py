@@ -13,8 +13,8 @@ import pytest
 
 from cutaway import LLM
 from cutaway.cli import chat, tools
-from cutaway.cli.kept_chat import Kept, Talk
 from cutaway.cli.main import main
+from cutaway.cli.saved_chat import SavedChat, Talk
 from cutaway.errors import InputError
 from cutaway.files.prefix import PrefixReader
 
@@ -115,11 +115,11 @@ def test_a_system_message_stays_and_starting_over_is_kept(talk, file):
 
 
 def test_a_conversation_is_open_once(talk, file, tiny_path):
-    with Kept(str(file), None):
+    with SavedChat(str(file), None):
         assert "is open in another chat" in talk(LINES[0], code=2)[1]
         file.with_name("link").symlink_to(file)
         with pytest.raises(InputError, match="is open in another chat"):
-            Kept(str(file.with_name("link")), None)
+            SavedChat(str(file.with_name("link")), None)
     talk(LINES[0])
 
 
@@ -188,9 +188,9 @@ def test_calls_of_tools_are_kept_too(tiny_path, file):
         {"role": "tool", "tool_call_id": "1", "content": "b"},
         {"role": "assistant", "content": "é"},
     ]  # fmt: skip
-    with Kept(str(file), None) as kept:
+    with SavedChat(str(file), None) as kept:
         kept.write(llm, Talk("s", messages), None)
-    with Kept(str(file), None) as kept:
+    with SavedChat(str(file), None) as kept:
         assert kept.talk == Talk("s", messages)
 
 
@@ -225,7 +225,7 @@ def test_a_kill_loses_no_words(tiny_path, file):
 def test_what_is_kept_is_what_the_next_prompt_begins_with(tiny_path, file):
     llm = LLM(tiny_path, progress=False, threads=1)
     args = Namespace(system=None, quiet=True, price=None, tools=None, tool_choice=None, yes=False)
-    with Kept(str(file), None) as kept:
+    with SavedChat(str(file), None) as kept:
         conversation = chat.Conversation(llm, args, {"max_tokens": 8, "seed": 1},
                                          tools.Toolbox(args), kept)  # fmt: skip
         for line in LINES:

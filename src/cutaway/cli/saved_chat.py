@@ -36,7 +36,7 @@ class Talk(NamedTuple):
     messages: "list[Message]"
 
 
-class Kept:
+class SavedChat:
     """Where a conversation is kept, by this process alone until it ends.
 
     failed: whether its words could not be written

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from cutaway.base.progress import say
-from cutaway.cli import console, figures
+from cutaway.cli import console, reports
 from cutaway.cli.terminal.streams import print_json
 from cutaway.text.grammar.source import KINDS
 
@@ -35,7 +35,7 @@ def end(
     if not args.quiet:
         for note in (*(f"note: {note}" for note in (*done.notes, *_cut(done))), *notes):
             say(note)
-        say(figures.statistics(done, args.price))
+        say(reports.statistics(done, args.price))
 
 
 def _cut(done: "Completion") -> Iterator[str]:
@@ -59,9 +59,9 @@ def finish(
     if hasattr(args, "trace") and not args.quiet:
         console.say_where_traces_are(args.trace, range(1, 1 + len(streams)))
     if estimate and not args.quiet:
-        say(figures.estimated(estimate))
+        say(reports.estimated(estimate))
     if args.json:
         more = {"constraint_estimate": estimate.to_dict()} if estimate else {}
-        documents = [figures.document(one, args.price) | more for one in done]
+        documents = [reports.document(one, args.price) | more for one in done]
         print_json(documents if len(documents) > 1 else documents[0])
     return 130 if any(one.finish_reason == "aborted" for one in done) else 0
