@@ -129,7 +129,7 @@ def test_a_record_that_comes_out_otherwise_is_an_error(cut, url, name, index):
     other = next(i for i in step["candidates"]["id"] if i != step["token_id"])
     step[name] = other if name == "token_id" else "0" * 15 + "1"
     cut.write_text("".join(json.dumps(record) + "\n" for record in records))
-    before, said = cut.read_bytes(), rf"token {step['index']} is |step {step['index']} has other"
+    before, said = cut.read_bytes(), rf"token {step['index']} is |step {step['index']} differs from"
     with pytest.raises(CutawayError, match=said):
         [*resume_at([DEAD, url], Trace.read(cut))]
     assert cut.read_bytes() == before
