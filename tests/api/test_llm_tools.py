@@ -284,7 +284,7 @@ class TestRunning:
         ({"tools": [get_weather], "json_schema": 5}, "json_schema must be a schema as a dict"),
         ({"tools": [get_weather], "json_schema": 5, "tool_choice": "required"}, "must be a schema"),
         ({"tools": [get_weather], "json_compact": True}, "json_compact says how JSON is written"),
-        ({"calls": "start: /a/"}, "calls are what stands in place of JSON: give json_schema"),
+        ({"calls": "start: /a/"}, "calls are written in place of JSON: give json_schema"),
         ({"calls": 1}, "calls must be Lark, a text, not 1"),
         ({"tools": [get_weather], "run_tools": 1}, "run_tools must be true or false, not 1"),
         ({"tools": [get_weather], "run_tools": True, "n": 2}, "n must be 1 where run_tools"),

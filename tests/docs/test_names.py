@@ -9,17 +9,9 @@ import cutaway
 _ROOT = Path(cutaway.__file__).parent
 
 EXCEPTIONS = {
-    "Candidate": "of a row and of a masked place: methods.filling's is to be renamed",
-    "Compiler": "of plans and of grammars: one is to be renamed",
-    "Cost": "of a revision and of a branch: one is to be renamed",
-    "Head": "of a trace and of a prefix file: one is to be renamed",
-    "Model": "of the catalog and of a revision: one is to be renamed",
     "Places": "the native ones, and those of a revision: the latter is to be renamed",
     "Part": "of an adapter, a layer and a download: two are to be renamed",
     "Plan": "the native one, and that of a cluster: the latter is to be renamed",
-    "Rule": "of a canvas and of a revision: one is to be renamed",
-    "Trial": "of a revision and of a grammar: one is to be renamed",
-    "Words": "of a revision and of a grammar: one is to be renamed",
 }
 """Name -> why several classes may have it."""
 

@@ -121,10 +121,10 @@ def test_logits_that_are_not_finite_are_its_own_error():
 @pytest.mark.parametrize(
     ("text", "first", "ends", "says"),
     [
-        ((1, 2), 0, (3,), "an answer must stand after one token"),
-        ((1, 2), 3, (3,), "an answer must stand after one token"),
+        ((1, 2), 0, (3,), "an answer must come after one token"),
+        ((1, 2), 3, (3,), "an answer must come after one token"),
         ((1, 2), 1, (), "have one or more"),
-        ((), 1, (3,), "an answer must stand after one token"),
+        ((), 1, (3,), "an answer must come after one token"),
         ((1, 2), 1, (257,), "token id 257 is not between 0 and 256"),
         ((1, 300), 1, (2,), "token id 300 is not between 0 and 256"),
         ((1,) * 65, 1, (2,), "1 to 64 ids, not 65"),

@@ -1,8 +1,4 @@
-"""Sequences read from any number of tasks: one thread steps the engine.
-
-Knows threads, event loops, and which sequence's events go to whom. Refuses to know HTTP, and why a
-sequence is in a step.
-"""
+"""AsyncEngine: one thread steps the engine, and tasks of any event loop read their sequences."""
 
 import asyncio
 import atexit
@@ -32,9 +28,8 @@ _FORKED = "the engine's thread is not in this process: load the model after the 
 class AsyncEngine:
     """An engine for tasks of event loops; from now on it belongs to a thread of its own.
 
-    Tasks of any number of event loops may use it at once. Whatever they ask is done on that
-    thread between two steps; it sleeps while nobody asks and nobody writes. ``async with``
-    closes it.
+    Tasks of any number of event loops may use it at once. Their calls run on that thread between
+    two steps; it sleeps while there is nothing to do. ``async with`` closes it.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -45,13 +40,13 @@ class AsyncEngine:
         self._commands: SimpleQueue[Callable[[], object]] = SimpleQueue()  # none of them raises
         self._closed, self._lock = False, Lock()
         self._ended: Future[None] = Future()
-        self._ended.set_running_or_notify_cancel()  # whoever gives up waiting does not cancel it
+        self._ended.set_running_or_notify_cancel()  # no caller that stops waiting cancels it
         # A daemon, or the interpreter would wait for it; and joined before the interpreter ends.
         self._thread = Thread(target=self._work, name="cutaway engine", daemon=True)
         self._thread.start()
         atexit.register(self._exit)
 
-    # -- what tasks ask ----------------------------------------------------------------------
+    # -- calls from tasks --------------------------------------------------------------------
 
     async def submit(self, asked: Iterable[tuple[Request, int]]) -> Inboxes:
         """Queue n samples of each request for one reader, in order: all or none.
@@ -88,7 +83,7 @@ class AsyncEngine:
         return future
 
     def listen(self, sequence: Sequence, receive: Callable[[Event], None]) -> None:
-        """Tell of this sequence's events, on the engine's thread; for a function called there."""
+        """Hand over this sequence's events, on the engine's thread; for a function called there."""
         self._listeners[sequence.id] = receive
 
     @property
@@ -150,7 +145,7 @@ class AsyncEngine:
     # -- the thread --------------------------------------------------------------------------
 
     def _work(self) -> None:
-        """Do what was asked, step, deliver; until closed and no sequence is left."""
+        """Run the calls, step, deliver; until closed and no sequence is left."""
         engine = self.engine
         while not engine.is_idle or not self._closed or not self._commands.empty():
             for _ in range(self._commands.qsize() or engine.is_idle):
@@ -213,7 +208,7 @@ def _call(future: Future[T], function: Callable[[], T]) -> None:
         return
     try:
         future.set_result(function())
-    except BaseException as error:  # whatever it is, it is the asker's
+    except BaseException as error:  # whatever it is, it is the caller's
         future.set_exception(error)
 
 

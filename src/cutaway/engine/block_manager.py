@@ -1,15 +1,11 @@
-"""Who holds each KV block, and which whole blocks can serve another sequence.
+"""KV blocks by id: reference counts, the prefix cache, eviction. One manager serves one model.
 
-Knows ids, reference counts and tokens. Refuses to know tensors and sequences: what a block's memory
-looks like is the backend's, whose text it is and when it grows is the engine's. One
-manager serves one model.
-
-A published block is a node of a tree of texts: its key is its parent's number and its own
-tokens, and where a salt begins the salt's name. Python's dict compares the tokens themselves, so
-two texts are never mistaken for each other, as they could be by a chained hash alone; and one
-block's tokens are compared, not the whole text's, as the parent's number stands for all that comes
-before. A number is never used twice: should a parent be evicted before its child, then the child is
-found by nobody, not even when the parent's text is published again, and goes when its turn comes.
+A published block is a node of a tree of texts: its key is its parent's number and its own tokens,
+and where a salt begins the salt's name. Python's dict compares the tokens themselves, so two texts
+are never mistaken for each other, as they could be by a chained hash alone; one block's tokens are
+compared, and not the whole text's, as the parent's number identifies all that comes before. A
+number is never used twice: if a parent is evicted before its child, the child is found no more,
+even when the parent's text is published again, and is evicted in its turn.
 """
 
 from collections import Counter, OrderedDict
@@ -36,7 +32,7 @@ class Node(NamedTuple):
 
 
 class BlockManager:
-    """Hands out block ids 0 … count - 1; each is free, held, or cached: published and nobody's.
+    """Hands out block ids 0 … count - 1; each is free, held, or cached: published and unheld.
 
     count      how many blocks there are
     block      tokens per block
@@ -98,7 +94,7 @@ class BlockManager:
     def retain(self, ids: Sequence[int], outside: int = 0) -> list[int]:
         """One holder more of each, for a fork of the text; the same ids in a list of its own.
 
-        RuntimeError if an id is not held, or a window is not there.
+        RuntimeError if an id is not held, or a window is not stored.
         """
         self._check_held(ids)
         if self.windows:
@@ -133,7 +129,7 @@ class BlockManager:
     def match_stored(
         self, tokens: Sequence[int], outside: int, salt: Salt | None = None
     ) -> list[int]:
-        """The longest such chain of which all windows are stored but the first so many."""
+        """The longest such chain whose windows are stored, but for the first ``outside``."""
         ids = self._chain(tokens, salt)
         if self.windows:
             ids = ids[: outside + self.windows.until(ids[outside:])]
@@ -186,7 +182,7 @@ class BlockManager:
     # -- integrity ---------------------------------------------------------------------------
 
     def check(self, held: Iterable[Sequence[int]], outside: Iterable[int] = repeat(0)) -> None:
-        """RuntimeError unless the books agree with ``held``: every id list that callers hold.
+        """RuntimeError unless the reference counts agree with ``held``: every id list of callers.
 
         outside: how many of each list's first blocks are out of the window
         """

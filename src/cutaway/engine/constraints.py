@@ -42,8 +42,8 @@ class ConstraintParams:
                        chats with models that think first, which set it
     calls              Lark of calls of tools that may be written in place of a text of json_schema;
                        for chats with tools, which set it
-    check              "arithmetic": after a sum such as 12*13= stands its value, in the text and
-                       at the end of the prompt; or an object of one's own, see ``OwnCheck``
+    check              "arithmetic": after a sum such as 12*13= comes its value, in the text and
+                       at the end of the prompt; or the user's own object, see ``OwnCheck``
     heal               true: the prompt's last token is taken back, and the text begins with its
                        bytes, however they are cut into tokens; they are not part of what is
                        written. A token id: this one was taken back already
@@ -92,7 +92,7 @@ class ConstraintParams:
             if not isinstance(value := getattr(self, name), str):
                 raise InputError(f"{name} must be Lark, a text, not {shown(value)}")
         if self.calls and self.json_schema is None:
-            raise InputError("calls are what stands in place of JSON: give json_schema, too")
+            raise InputError("calls are written in place of JSON: give json_schema, too")
         if not isinstance(self.json_compact, bool):
             raise InputError(f"json_compact must be true or false, not {shown(self.json_compact)}")
         if self.json_compact and self.json_schema is None:
@@ -213,7 +213,7 @@ class GrammarConstraint(Constraint):
         return type(self)(self._matcher.fork(), self._ending)
 
     def forced(self) -> Sequence[int]:
-        """What any text of the grammar goes on with here."""
+        """Tokens that any text of the grammar continues with here."""
         return self._matcher.forced()
 
     @property

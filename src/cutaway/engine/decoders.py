@@ -40,8 +40,8 @@ class Computed(NamedTuple):
 class Decoder(Protocol):
     """The seam between the loop and a way to write: autoregressive, a canvas, or prefill only.
 
-    In each step the scheduler asks for ``rows``, the engine computes them, draws the ``draws``
-    from the last logits of them, and hands both to ``commit``.
+    In each step the scheduler takes its ``rows``, the engine computes them, draws the ``draws``
+    from the last of their logits, and hands both to ``commit``.
 
     drafts  whether draft tokens may follow the rows that ``is_decoding`` promises
     hidden  whether it wants the final hidden states of its rows, which the head reads, instead of

@@ -175,9 +175,9 @@ class Denoise:
         return self._canvas(sequence).index if self.rule.noise == "fresh" else 0
 
     def _observe(self, sequence: "Sequence") -> Observe:
-        asked = sequence.observe or Observe()
-        top = max(asked.top, CANDIDATES)
-        return replace(asked, top=top, after_chain=asked.after_chain or self.rule.after_chain)
+        own = sequence.observe or Observe()
+        top = max(own.top, CANDIDATES)
+        return replace(own, top=top, after_chain=own.after_chain or self.rule.after_chain)
 
     # -- what becomes of it ----------------------------------------------------------------------
 

@@ -1,7 +1,6 @@
-"""How many draft tokens are worth checking at once, learnt from how many were accepted.
+"""Speculation length: how many draft tokens to verify at once, learnt from how many were accepted.
 
-Knows match lengths, counts and what a checked token costs. Refuses to know tokens, models
-and the clock: the same counts always give the same lengths.
+The clock plays no part: the same counts always give the same lengths.
 """
 
 from collections.abc import Mapping
@@ -9,7 +8,7 @@ from dataclasses import dataclass
 
 MAX_DRAFT = 16
 FORGET = 0.95  # weight left to a token's outcome by the next one: about twenty tokens count
-PRIOR_WEIGHT = 4.0  # tokens' worth of evidence that the prior stands for
+PRIOR_WEIGHT = 4.0  # tokens' worth of evidence in the prior
 FLOOR = 0.15  # below this acceptance a draft token is not worth its row, however cheap
 FIRST_PAUSE, MAX_PAUSE = 8, 64  # chances let pass before a bucket given up is probed again
 
@@ -46,7 +45,7 @@ class _Bucket:
 class DraftLength:
     """Chooses the number of drafts for one sequence, at each of its steps.
 
-    cost    of checking one draft, in steps without drafts: a step that checks k costs 1 + cost·k
+    cost    of verifying one draft token, in steps without drafts: k of them cost 1 + cost·k
     priors  FROM_NGRAM, FROM_JACOBI or FROM_MODEL
 
     A draft that is right makes the match one token longer, so the j-th draft after a match of

@@ -1,8 +1,7 @@
-"""A smaller model of the same vocabulary that writes draft tokens, with KV blocks of its own.
+"""Speculative decoding's draft model: smaller, of the same vocabulary, with KV blocks of its own.
 
-Knows a backend and how far each sequence was computed on it. Draws with the target's own chain,
-constraint and luck, so that where both models agree on what is likely they draw the same token.
-Refuses to know how many draft tokens are worth a row, and what becomes of them.
+It draws with the target's own chain, constraint and luck, so that where both models agree on what
+is likely they draw the same token.
 """
 
 from dataclasses import dataclass, field
@@ -36,7 +35,7 @@ class _Copy:
     drafts: list[int] = field(default_factory=list)
 
     def follow(self, sequence: Sequence) -> None:
-        """Go on from the sequence as it is now; of rejected draft tokens nothing is computed."""
+        """Take over the sequence's new tokens; of rejected draft tokens nothing is computed."""
         came = sequence.tokens(self.length, self.length + len(self.drafts))
         right = takewhile(lambda pair: pair[0] == pair[1], zip(came, self.drafts, strict=False))
         known = min(self.length + len(list(right)), len(sequence) - 1)  # its logits are wanted
@@ -90,7 +89,7 @@ class DraftModel:
 
     context  how long a sequence this model takes
     cost     of one of its steps, in steps of the target
-    name     by which a request asked for it
+    name     by which a request names it
     """
 
     def __init__(self, backend: Backend, context: int, cost: float, name: str = "") -> None:

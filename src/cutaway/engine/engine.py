@@ -207,7 +207,7 @@ class Engine:
         self.scheduler.copied()  # no fork is left to copy for
 
     def fail(self, sequence: Sequence, error: Exception) -> None:
-        """End a sequence, unless it has ended, with an error of its own; the others go on."""
+        """End a sequence, unless it has ended, with an error of its own; the others continue."""
         sequence.error = error
         if sequence.finish_reason is None:
             sequence.finish_reason = FinishReason.ERROR
@@ -246,7 +246,7 @@ class Engine:
         return longest
 
     def _check_blocks(self, longest: int) -> None:
-        """InputError where so many tokens would never find KV blocks."""
+        """InputError where this many tokens would never find KV blocks."""
         wanted = self.scheduler.blocks_for(longest)
         if wanted > self.blocks.count:
             raise InputError(

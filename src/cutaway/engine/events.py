@@ -80,7 +80,7 @@ class Scored(NamedTuple):
 
     position  of the first token that is scored
     rows      of each token, its log-probability, its rank and the likeliest in its place
-    logits    float32 (n, vocab) where the request asked for them: row i, at position
+    logits    float32 (n, vocab) where the request wants them: row i, at position
               ``position - 1 + i``, predicts the token at the next position. Where attention is
               not causal: those that the decoder wants, from number ``position - 1`` on
     """
@@ -112,7 +112,7 @@ class Step(NamedTuple):
     released_bytes  how many bytes of the text are certain now, and were not before this token
     logprob         natural log-probability under the model's own logits, before the chain
     survivors       how many tokens the chain left to draw from
-    observed        what the request asked to observe
+    observed        what the request's ``Observe`` names
     phases          how long the engine's step took; the tokens of one step share it
     logits_hash     of the bits of this row's logits
     fingerprint     of the bits of the logits of all steps up to this one
@@ -157,7 +157,7 @@ class PassCell(NamedTuple):
     logits_hash  of the bits of the row
     likely       the two likeliest tokens but the mask, under the model's own logits, with the
                  natural log-probability of each
-    observed     what the request asked to observe
+    observed     what the request's ``Observe`` names
     """
 
     position: int

@@ -1,7 +1,7 @@
 """The fingerprint of a run: a hash of the logits' bits at every generated position.
 
-Knows how the hashes of rows (sampling/row_hash.py) become one number. Two runs with equal
-fingerprints computed the same logits to the last bit.
+It is made of the hashes of rows (sampling/row_hash.py). Two runs with equal fingerprints computed
+the same logits to the last bit.
 """
 
 from cutaway.sampling.row_hash import GOLDEN, MIX, row_hash

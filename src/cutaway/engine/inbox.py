@@ -1,8 +1,4 @@
-"""What a reader in an event loop holds of sequences that another thread writes.
-
-Knows one event loop's side of it: events that came, and waiting for more. Refuses to know threads
-and who else reads.
-"""
+"""An event loop's side of sequences that another thread writes: events that came, and waiting."""
 
 import asyncio
 from collections import deque

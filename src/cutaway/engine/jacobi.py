@@ -1,11 +1,8 @@
-"""Draft tokens that the model drew itself, ahead of its own text: Jacobi's iteration.
+"""Jacobi decoding, a form of lookahead: draft tokens that the model drew itself in earlier steps.
 
 A token is argmax(logit + luck(seed, position, token)), so that a text, sampled or not, is the fixed
 point of drawing all of its positions at once from one another. Each step does so for the positions
-of its draft tokens; behind the first wrong one the draws are the next guess of their positions.
-
-Knows token ids alone. Refuses to know models, and how many draft tokens are worth a row: that is
-`draft_length.py`.
+of its draft tokens; after the first wrong one the draws are the next guess of their positions.
 Sources: Santilli et al. 2023, arXiv 2305.10427; Fu et al. 2024, arXiv 2402.02057 (the n-grams).
 """
 
@@ -30,7 +27,7 @@ class JacobiDrafts:
         """In one step, ``drawn[i]`` came after ``before`` and ``drafts[:i]``, right or wrong.
 
         before    the text's last CONTEXT tokens, those of the step's draft tokens not among them
-        position  of the first drawn token; those behind it are yet to be written
+        position  of the first drawn token; those after it are yet to be written
         """
         self._at = {p: token for p, token in self._at.items() if p > position}
         seen = [*before, *drafts]

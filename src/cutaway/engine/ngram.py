@@ -1,8 +1,4 @@
-"""Draft tokens copied from what followed the same tokens earlier in the sequence.
-
-Knows token ids alone. Refuses to know models, and how many draft tokens are worth a row: that is
-`draft_length.py`.
-"""
+"""N-gram speculation (prompt lookup): draft tokens that followed the same tokens before."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -15,7 +11,7 @@ ROOT, NONE = 0, -1
 class Draft(NamedTuple):
     """What may come next.
 
-    match_length  tokens of the longest end of the text that it already held before its end
+    match_length  tokens of the longest suffix of the text that occurred before
     tokens        what followed there; empty where the match is shorter than MIN_MATCH
     """
 
@@ -24,7 +20,7 @@ class Draft(NamedTuple):
 
 
 class SuffixAutomaton:
-    """All substrings of a growing text, to find its longest end that occurred before.
+    """All substrings of a growing text, to find its longest suffix that occurred before.
 
     Substrings that end at the same places share a state. The link of a state leads to its
     longest suffix that also ends elsewhere, so the link of the whole text is the match.
@@ -52,7 +48,7 @@ class SuffixAutomaton:
             self.append(token)
 
     def append(self, token: int) -> None:
-        """The text goes on with this token. Only what is committed belongs here."""
+        """The text's next token. Only what is committed belongs here."""
         self._text.append(token)
         state, new = self._whole, self._add({}, len(self), ROOT, len(self))
         while state != NONE and token not in self._next[state]:

@@ -105,7 +105,7 @@ class ScoreAnswers(PrefillOnly):
     def longest(self, request: "Request", limits: "Limits") -> int:
         """The text, which may fill the context."""
         if not (0 < self.first <= len(request.prompt_token_ids) and self.ends):
-            raise InputError("an answer must stand after one token or more, and have one or more")
+            raise InputError("an answer must come after one token or more, and have one or more")
         limits.check_ids("token_ids", self.ends)
         return super().longest(request, limits)
 

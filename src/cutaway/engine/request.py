@@ -29,8 +29,8 @@ class RunParams:
     kv_cache   False computes the whole sequence again at every step: quadratic cost
     cache_prompt  False takes nothing from the prefix cache and leaves nothing there
     priority   lower goes first, in the queue and when KV blocks run out
-    speculate  draft tokens ahead: "off", "ngram" (from the sequence itself), "jacobi" (what the
-               model drew ahead of its text) or "draft" (a small model)
+    speculate  draft tokens: "off", "ngram" (from the sequence itself), "jacobi" (what the
+               model drew in earlier steps) or "draft" (a small model)
     forced     the output begins with these token ids, whatever would be drawn; stops hold
     replay     the output is known to begin with these token ids, since the same request wrote them
                before: each is drawn again, many in a step, and the first that differs ends the
@@ -131,7 +131,7 @@ class Request:
     def samples(self, count: int) -> "list[Request]":
         """``count`` of it: the seed of the n-th derives from that of the first.
 
-        A seed that was not given is chosen here, so whoever knows the first knows them all.
+        A seed that was not given is chosen here, so the first one's says them all.
         """
         seed = randbits(32) if self.sampling.seed is None else self.sampling.seed
         return [self.with_seed(derive_seed(seed, n)) for n in range(count)]

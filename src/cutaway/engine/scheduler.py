@@ -1,6 +1,6 @@
 """Which rows of which sequences the next step computes: admission, KV blocks, rows, preemption.
 
-Knows lengths, priorities and block ids. Refuses to know logits, text and stop conditions.
+Continuous batching with chunked prefill. A preempted sequence is computed again (recompute).
 """
 
 from bisect import insort
@@ -24,11 +24,11 @@ class Policy:
     """How a step is filled. None of it changes a token. InputError for a value out of range.
 
     max_rows       rows of one step: bounds the memory of a long prompt's activations; more only
-                   where a text that sees itself is longer, and then no other prompt is read
+                   for a longer text of bidirectional attention, and then no other prompt is read
     max_prefill_rows_while_decoding  the same where a sequence decodes, whose next token should not
                    wait long
     max_logit_rows rows of a text whose every row's logits are wanted: of a prompt that is scored,
-                   or of tokens that are known and drawn again
+                   or of prescribed tokens
     max_draft_rows rows of decoding and draft tokens together: where compute overtakes memory
     max_num_seqs   sequences in one step
     max_waiting    sequences in the queue; None has no limit
@@ -52,7 +52,7 @@ class Policy:
 
 
 class Scheduler:
-    """The queue, and who has KV blocks. The oldest of the highest priority always goes on."""
+    """The queue, and who has KV blocks. The oldest of the highest priority always advances."""
 
     def __init__(self, blocks: BlockManager, policy: Policy, speculator: Speculator) -> None:
         self.blocks, self.policy, self._speculator = blocks, policy, speculator
@@ -103,7 +103,7 @@ class Scheduler:
         self.copies = []
 
     def blocks_for(self, tokens: int) -> int:
-        """How many blocks hold so many tokens."""
+        """How many blocks this many tokens need."""
         return -(-tokens // self.blocks.block)
 
     # -- admission ---------------------------------------------------------------------------
@@ -293,7 +293,7 @@ class Scheduler:
         windows.trim(len(read))
 
     def _drop_copies(self, targets: list[int]) -> None:
-        """Take back copies into blocks that are released: whoever gets one wants other content."""
+        """Take back copies into blocks that are released: the next owner wants other content."""
         dropped = [pair for pair in self.copies if pair[1] in targets]
         self.copies = [pair for pair in self.copies if pair[1] not in targets]
         self.blocks.release([source for source, _ in dropped])

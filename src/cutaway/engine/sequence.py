@@ -356,9 +356,9 @@ class Sequence:
     def _ended(self) -> Ended:
         assert self.finish_reason is not None
         written, cached = len(self.output_token_ids), self.num_cached_tokens or 0
-        held = self._stream.push(self._matcher.flush()) + self._stream.flush()
+        held_text = self._stream.push(self._matcher.flush()) + self._stream.flush()
         return Ended(
             self.id, self.finish_reason, self.matched,
             Usage(len(self.prompt_token_ids), cached, written),
-            self.fingerprint, held, self.error, self.speculation,
+            self.fingerprint, held_text, self.error, self.speculation,
         )  # fmt: skip

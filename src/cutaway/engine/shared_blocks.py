@@ -1,8 +1,4 @@
-"""Blocks of a text that others have computed, and those that it computes for others.
-
-Knows which texts may share and how far what they computed is the same. Refuses to know rows, queues
-and how many blocks there are.
-"""
+"""Prefix sharing: KV blocks that a text takes from others, and computes for them."""
 
 from collections.abc import Hashable
 

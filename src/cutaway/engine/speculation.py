@@ -1,8 +1,7 @@
 """Speculative decoding: who drafts for which sequence, and how many draft tokens are worth a row.
 
-Knows draft tokens and which were accepted. A draft never changes the output: the model draws its
-own token at every position, and only where the draft token is the same has a step been saved
-(Daliri, Musco & Suresh 2024, arXiv 2408.07978). Refuses to know blocks and logits.
+A draft never changes the output: the model draws its own token at every position, and only where
+the draft token is the same has a step been saved (Daliri, Musco & Suresh 2024, arXiv 2408.07978).
 """
 
 from dataclasses import dataclass, field
@@ -30,7 +29,7 @@ class DraftState:
 
 
 class Speculator:
-    """Drafts for decoding sequences: from their own tokens, what was drawn ahead, a draft model.
+    """Drafts for decoding sequences: by n-grams, Jacobi decoding or a draft model.
 
     draft  may be set at any time
     """
@@ -54,7 +53,7 @@ class Speculator:
     def learn(
         self, sequence: Sequence, drafts: list[int], drawn: list[Outcome], accepted: int
     ) -> None:
-        """Say what a step drew after the text and its draft tokens, of which so many were right."""
+        """What a step drew after the text and the drafts; ``accepted`` of these were right."""
         state, before = self._state(sequence), sequence.speculation
         proposed = len(drafts)
         sequence.speculation = Speculation(before.proposed + proposed, before.accepted + accepted)

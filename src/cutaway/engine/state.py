@@ -1,7 +1,4 @@
-"""EngineState: how busy an engine is, as plain data that may go to another process.
-
-Knows figures. Refuses to know who shows them.
-"""
+"""EngineState: how busy an engine is, as plain data that may go to another process."""
 
 from dataclasses import dataclass
 

@@ -1,7 +1,4 @@
-"""When a sequence ends, and how much of its text may be shown before that is known.
-
-Knows token ids, bytes and the stop conditions. Refuses to know how tokens are chosen.
-"""
+"""Stop strings and stop tokens: when a sequence ends, and how much of its text may be shown."""
 
 from collections.abc import Sequence as Items
 from dataclasses import dataclass
@@ -18,7 +15,7 @@ class StopParams:
     max_tokens      at most this many new tokens; 0 only scores the prompt
     stop            strings; the text ends before the first that is completed
     stop_token_ids  token ids; the text ends before such a token
-    ignore_eos      go on past the model's own end tokens
+    ignore_eos      continue past the model's own end tokens
 
     Raises InputError naming the field.
     """

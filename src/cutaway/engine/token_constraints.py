@@ -25,7 +25,7 @@ class AllowedTokens(Constraint):
 
 
 class MinTokens(Constraint):
-    """No token that ends a sequence before so many have come."""
+    """No token that ends a sequence before a number of tokens."""
 
     def __init__(self, mask: Mask, left: int) -> None:
         self._mask, self._left = mask, left

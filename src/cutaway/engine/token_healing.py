@@ -23,7 +23,7 @@ class TokenHealing(Constraint):
         self._inner, self._left, self._vocabulary = inner, taken, vocabulary
 
     def mask(self) -> Mask | None:
-        """Those that go on with what was taken back; after it, as the other says."""
+        """Those that spell the bytes that are left; after them, as the other says."""
         if not self._left:
             return self._inner.mask() if self._inner else None
         allowed = np.array([self._may(data) for data in self._vocabulary.data], np.bool_)

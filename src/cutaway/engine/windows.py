@@ -1,4 +1,4 @@
-"""In which KV blocks the layers that see a window still have their keys and values.
+"""Sliding windows: in which KV blocks those layers still have their keys and values.
 
 The window of a block is what the layers with sliding-window attention stored in it. It is freed
 when nobody reads it, unless a text to come is likely to continue from there: the windows before the
@@ -84,7 +84,7 @@ class Windows:
                 self._free(i)
 
     def take_over(self, own: int, found: int) -> None:
-        """Whoever reads a block's window reads that of an equal block from now on."""
+        """A reader of a block's window reads that of an equal block from now on."""
         if not self.are_there((found,)):
             self._changes.append((own, found))
         self.begin((found,))

@@ -1,7 +1,4 @@
-"""From a row of logits to a token: settings, the chain of stages, luck, the draw.
-
-Knows probabilities. Refuses to know where logits come from.
-"""
+"""From a row of logits to a token: settings, the chain of stages, luck, the draw."""
 
 from cutaway.sampling.candidates import History, LogitsRow
 from cutaway.sampling.chain import (

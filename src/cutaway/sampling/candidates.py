@@ -1,7 +1,4 @@
-"""Who is still in, on the way from a row of logits to a token.
-
-Knows token ids and their processed logits. Refuses to know which stages there are.
-"""
+"""The candidates on the way from a row of logits to a token: ids and their processed logits."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,9 +1,8 @@
 """The chain: an ordered list of named stages, declared as data, applied to one row of logits.
 
-Knows what each stage kept: how many survived, how much probability mass the stage removed, and
+The ledger says what each stage kept: how many survived, how much probability mass it removed, and
 which tokens. Works on a copy: the model's logits are never touched. This NumPy text is the
-definition; a faster twin must give the same token. Refuses to know where logits come from, and
-what happens to the token.
+definition; the native sampler gives the same bits.
 """
 
 from collections.abc import Mapping, Sequence
@@ -99,7 +98,7 @@ def reports(chain: Sequence[Stage], states: Sequence[Candidates]) -> tuple[Stage
 def apply(
     chain: Sequence[Stage], logits: LogitsRow, history: History, *, ledger: bool = False
 ) -> tuple[Candidates, tuple[StageReport, ...]]:
-    """Run the stages over one row of finite logits (vocab,), which is left as it is."""
+    """Run the stages over one row of finite logits (vocab,), which is not changed."""
     states = run_stages(chain, logits, Context(history))
     return states[-1], reports(chain, states) if ledger else ()
 

@@ -1,7 +1,7 @@
 """What each stage of the chain does to the candidates: one function a stage.
 
 This NumPy text is the definition; native/sampler_stages.cpp gives the same bits. docs/sampling.md
-has the sources. Refuses to know the order of the stages, and when one is left out.
+has the sources.
 """
 
 from collections.abc import Mapping, Sequence
@@ -44,7 +44,7 @@ def penalties(c: Candidates, rule: Rule, context: Context) -> Candidates:
 
 
 def dry(c: Candidates, rule: Rule, context: Context) -> Candidates:
-    """Make tokens less likely that would go on repeating what was there before."""
+    """Make tokens less likely that would continue a repetition."""
     logits = c.logits.copy()
     recent = context.history.token_ids
     if rule["last_n"] >= 0:

@@ -1,9 +1,8 @@
 """exp, log and sums whose bits are the same on every machine.
 
-Knows one definition of each, in float64, made of IEEE additions, multiplications
-and divisions only (NumPy never fuses those), so that the draw does not depend on
-which libm or SIMD path NumPy picked. Within 2 ulp of the true value for exp, 3 for log.
-Refuses to know what the numbers mean.
+Each is made of IEEE additions, multiplications and divisions in float64 only (NumPy never fuses
+those), so that the draw does not depend on which libm or SIMD path NumPy picked. Within 2 ulp of
+the true value for exp, 3 for log.
 """
 
 import numpy as np

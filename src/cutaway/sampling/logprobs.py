@@ -1,7 +1,6 @@
 """How likely the tokens of a row are: the likeliest, and the rank of one.
 
-This NumPy text is the definition; native/sampler.cpp gives the same bits. Knows natural
-log-probabilities. Refuses to know how a token is chosen.
+This NumPy text is the definition; native/sampler.cpp gives the same bits.
 """
 
 from typing import NamedTuple

@@ -1,11 +1,10 @@
 """Luck: random numbers as a pure function of (seed, absolute position, redraw, token id).
 
-Knows Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
-SC 2011) and the Gumbel noise made from it. Nothing is consumed and nothing has
-state, so a token's luck stays the same when a filter removes its neighbours, when
-the temperature changes or when the text is forked. Where a position is drawn more than once, as
-cells of a canvas are, each redraw may have luck of its own; the first has number 0.
-Refuses to know about logits.
+Gumbel noise from Philox4x32-10, a counter-based generator (Salmon et al., "Parallel random numbers:
+as easy as 1, 2, 3", SC 2011). It has no state, so a token's luck stays the same when a filter
+removes its neighbours, when the temperature changes or when the text is forked. Where a position is
+drawn more than once, as cells of a canvas are, each redraw may have luck of its own; the first draw
+has number 0.
 """
 
 import numpy as np

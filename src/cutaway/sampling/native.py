@@ -1,10 +1,9 @@
-"""From the rows of a step to its tokens: natively where that was built, else by the twin.
+"""From the rows of a step to its tokens: natively where that was built, else by the NumPy twin.
 
-Knows how a chain is handed to native/sampler.cpp, once per sequence, and that an error
-belongs to its row. chain.py, logprobs.py and observe.py are the definition of everything that
-it computes, take its place where ``cutaway.base._native`` is missing, and take single rows: those
-with a user's processors, which are Python, and those whose logits a stage might carry
-beyond float32.
+A chain is handed to native/sampler.cpp once per sequence; an error belongs to its row. chain.py,
+logprobs.py and observe.py define all that it computes. They take its place where
+``cutaway.base._native`` is missing, and for single rows: those with a user's processors, which are
+Python, and those whose logits a stage might carry beyond float32.
 """
 
 from collections.abc import Sequence
@@ -129,7 +128,7 @@ def sample(
 ) -> list[Sampled | Exception]:
     """Run each row's chain and draw its token.
 
-    logits: (rows, vocab), one row per draw, left as they are. tier: the instruction set, as of
+    logits: (rows, vocab), one row per draw, not changed. tier: the instruction set, as of
     ``Backend.tier``; empty is the machine's best, "numpy" the twin. pool: threads to share the
     rows, which must have nothing else to do. Neither changes the result.
 
@@ -204,7 +203,7 @@ def _finish(draw: RowDraw, row: LogitsRow, native: Any, free: Any) -> Sampled | 
 
 def _observation(chain: tuple[Stage, ...], *figures: Any) -> Observation:
     *numbers, candidates, reports, histogram, after_chain = figures
-    reported = zip(chain, reports, strict=False)  # there are no reports where nobody asked
+    reported = zip(chain, reports, strict=False)  # none without the ledger
     stages = tuple(StageReport(stage, *report) for stage, report in reported)
     candidates = tuple(map(Candidate._make, candidates))
     fields = [*numbers, candidates, stages, histogram, after_chain]

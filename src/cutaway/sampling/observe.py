@@ -1,7 +1,6 @@
 """What is noted of a row beside its token: the row in figures, and some tokens on their way.
 
-This NumPy text is the definition; native/sampler_observe.cpp gives the same bits. Knows who was
-in before the first stage and after each. Refuses to know how a token is chosen, and who reads.
+This NumPy text is the definition; native/sampler_observe.cpp gives the same bits.
 """
 
 from collections.abc import Sequence
@@ -87,10 +86,10 @@ class Observation(NamedTuple):
     final_log_sum_exp               of the survivors' processed logits
     candidates                      the likeliest under the model, best first, ties to the lowest
                                     id; then the token, then the tracked, where not yet named
-    stages                          the ledger, where it was asked for
+    stages                          the ledger, where it is observed
     logit_histogram                 how many tokens of the row lie [0, 1), [1, 2), … below its
                                     maximum; the last of 32 counts has all that are lower
-    after_chain                     the likeliest of the survivors, where they were asked for
+    after_chain                     the likeliest of the survivors, where they are observed
     """
 
     maximum: float

@@ -1,7 +1,7 @@
-"""SamplingParams: what the caller asked of the sampler, checked once.
+"""SamplingParams: a request's sampling settings, checked once.
 
-Knows the names, ranges, defaults and explanations of the settings: the command line, the server
-and the page take them from here. Refuses to know what they do (definitions.py) and who set them.
+Their names, ranges, defaults and explanations: the command line, the server and the page take them
+from here. definitions.py says what they do.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,7 +1,6 @@
 """Reading rows of logits without drawing: what the model thought of tokens that are known.
 
-Knows the way to native/sampler.cpp and back. logprobs.py is the definition, and takes over
-where ``cutaway.base._native`` is missing.
+logprobs.py is the definition, and takes over where ``cutaway.base._native`` is missing.
 """
 
 from collections.abc import Sequence
@@ -31,11 +30,11 @@ def read_rows(
 ) -> list[ReadRow | Exception]:
     """How likely each row found a given next token, at which rank, and who was likeliest.
 
-    logits: (rows, vocab), left as they are. next_ids: one per row, None where there is no
+    logits: (rows, vocab), not changed. next_ids: one per row, None where there is no
     token to look up. top: how many of the likeliest; more than there are gives all, 0 or
     less none. tier, pool: as for ``sample``.
 
-    A CutawayError stands in the place of a row that is not finite. InputError for an id
+    A CutawayError takes the place of a row that is not finite. InputError for an id
     that is outside the vocabulary.
     """
     vocab = logits.shape[1]

@@ -24,7 +24,7 @@ _MANY = 2**31  # beyond any vocabulary
 class StageSpec:
     """One stage.
 
-    letter    stands for it in a ledger; no two are alike
+    letter    its own in a ledger
     help      what it does, in a sentence
     source    where it is defined
     params    the fields of SamplingParams that belong to it
