@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cutaway.compute.loading.adapter import Adapter, Asked, Part
+from cutaway.compute.loading.adapter import Adapter, AdapterFile, AdapterFiles
 from cutaway.compute.loading.parts import Parts, open_as
 from cutaway.errors import FormatError, InputError
 from support.adapters import matrices, random_lora, write_lora
@@ -28,7 +28,7 @@ def opened(model):
         parts = Parts.read(file)
 
     def read(path):
-        return Adapter.open(Asked.read("lora", path), parts.graph, parts.config)
+        return Adapter.open(AdapterFiles.read("lora", path), parts.graph, parts.config)
 
     return read
 
@@ -54,7 +54,7 @@ def test_a_sound_one_has_a_hash_of_all_that_it_says(opened, tensors, tmp_path):
 def test_the_name_is_the_file_s(opened, tensors, tmp_path):
     path = write_lora(tmp_path / "poet:7.gguf", tensors)
     assert opened(path).name == "poet:7"  # a file of this name is there
-    assert Asked.read("lora", f"{path}:2e-1") == Asked((Part(path, 0.2),))
+    assert AdapterFiles.read("lora", f"{path}:2e-1") == AdapterFiles((AdapterFile(path, 0.2),))
 
 
 def without(*names):

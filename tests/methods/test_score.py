@@ -255,7 +255,7 @@ def test_an_adapter_scores_as_the_model_that_was_loaded_with_it(tiny_path, tmp_p
         found = llm.score("ab", ["b", " ab"], adapter="poet")
         [again] = llm.score_each([("ab", "b")], adapter="poet")
         whole, plain = llm.likelihood("ab ba", adapter="poet"), llm.score("ab", ["b", " ab"])
-        with pytest.raises(InputError, match="adapter: there is none of the name"):
+        with pytest.raises(InputError, match="unknown adapter"):
             llm.score("ab", ["b"], adapter="clerk")
         with pytest.raises(InputError, match="adapter must be a string"):
             llm.score("ab", ["b"], adapter=3)

@@ -202,7 +202,7 @@ class MockBackend(HostSampling):
         assert not edits
         return self.run(batch), {}
 
-    def run_changed(self, batch, edits):
+    def run_edited(self, batch, edits):
         """There is one tensor, the token as a number, and it is what is stored."""
         assert edits
         tokens = batch.tokens.astype(np.float32)[:, None]

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.base.checks import check_ids, check_int, shown
-from cutaway.compute.backends import Logits
+from cutaway.compute.backends import Logits, inspectable
 from cutaway.engine import Engine, Row, Score, ScoreBidirectional
 from cutaway.errors import InputError
 from cutaway.requests.base import Message
@@ -239,8 +239,8 @@ class TextReader(SyncLLM):
 
     def head(self, hidden: NDArray[np.float32], *, adapter: str = "") -> Logits:
         """The logits that rows (R, hidden) would have if they were the last layer's: (R, vocab)."""
-        backend = self.model.with_adapter(adapter).backend
-        return self._between(lambda _: backend.head(hidden).copy())
+        inside = inspectable(self.model.with_adapter(adapter).backend)
+        return self._between(lambda _: inside.head(hidden).copy())
 
     # -- what was computed, on disk ------------------------------------------------------------
 

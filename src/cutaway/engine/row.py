@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cutaway.compute.backends import inspectable
 from cutaway.engine.engine import Engine
 from cutaway.engine.scheduled import Scheduled, batch_of, edits_of
 from cutaway.engine.sequence import Sequence as EngineSequence
@@ -42,13 +43,13 @@ def read_row(
 
     names: of tensors; firsts: the first position of which each layer's keys and values are wanted
     """
-    backend, last = engine.backends[sequence.request.adapter], len(sequence) - 1
+    inside, last = inspectable(engine.backends[sequence.request.adapter]), len(sequence) - 1
     tokens = sequence.tokens(last, last + 1)
     one = Scheduled(sequence, last, tokens, first_logit_row=0)
     engine.move_windows()
-    logits, tensors = backend.tap(batch_of([one]), names, edits_of(one))
+    logits, tensors = inside.tap(batch_of([one]), names, edits_of(one))
     stored = {
-        layer: backend.keys_values(layer, sequence.blocks, first, last + 1)
+        layer: inside.keys_values(layer, sequence.blocks, first, last + 1)
         for layer, first in firsts.items()
     }
     return Row(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from cutaway.compute.backends import KV_BLOCK, Backend, Batch, Edit, Logits
+from cutaway.compute.backends import KV_BLOCK, Backend, Batch, Edit, Logits, inspectable
 
 if TYPE_CHECKING:
     from cutaway.engine.sequence import Sequence
@@ -163,7 +163,7 @@ def _run(backend: Backend, kind: str, scheduled: list[Scheduled]) -> Logits:
     for one in scheduled:
         edits += edits_of(one, row)
         row += one.num_rows
-    return backend.run_changed(batch, edits)
+    return inspectable(backend).run_edited(batch, edits)
 
 
 def edits_of(one: Scheduled, row: int = 0) -> list[Edit]:

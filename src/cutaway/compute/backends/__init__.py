@@ -15,9 +15,11 @@ from cutaway.compute.backends.base import (
     Computer,
     Edit,
     HostSampling,
+    Inspectable,
     KVGroup,
     KVLayout,
     Logits,
+    inspectable,
 )
 from cutaway.compute.backends.kv_formats import KV_FORMATS
 from cutaway.compute.model import Graph
@@ -41,10 +43,12 @@ __all__ = [
     "Computer",
     "Edit",
     "HostSampling",
+    "Inspectable",
     "KVGroup",
     "KVLayout",
     "Logits",
     "default",
+    "inspectable",
     "kv_layout",
     "load",
     "weight_bytes",

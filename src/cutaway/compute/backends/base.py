@@ -5,13 +5,14 @@ that it computed. Refuses to know sequences, requests and schedules: rows are ro
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cutaway import sampling
 from cutaway.compute.model import Graph
+from cutaway.errors import InputError
 from cutaway.files.weights import ModelFile
 from cutaway.sampling import ReadRow, RowDraw, Sampled, read_rows
 
@@ -155,7 +156,7 @@ def kv_groups(
 
 
 class Computer(NamedTuple):
-    """What computes, as traces and metrics tell it: ``Backend``'s fields of these names."""
+    """What computes, as traces and metrics have it: ``Backend``'s fields of these names."""
 
     name: str
     tier: str
@@ -199,48 +200,6 @@ class Backend(Protocol):
         """
         ...
 
-    def tap(
-        self, batch: Batch, names: Sequence[str], edits: Sequence[Edit] = ()
-    ) -> tuple[Logits, dict[str, NDArray[np.float32]]]:
-        """``run``, and what ops of the graph gave, by their tensors' names: (rows, width).
-
-        The logits have the bits that ``run`` gives, where no edit changes a number; edits are made
-        as soon as their tensor is there, in order. KeyError for a name that the graph lacks.
-        """
-        ...
-
-    def run_changed(self, batch: Batch, edits: Sequence[Edit]) -> Logits:
-        """``tap`` of any number of rows, without a look: (L, vocab), valid until the next."""
-        ...
-
-    def head(self, x: NDArray[np.float32]) -> Logits:
-        """What the ops behind the choice of rows make of rows (R, hidden): logits (R, vocab).
-
-        Each row as if it were alone. The result may be reused by the next call.
-        """
-        ...
-
-    def keys_values(
-        self, layer: int, table: Sequence[int], first: int, last: int
-    ) -> tuple[NDArray[Any], NDArray[Any]]:
-        """A layer's keys and values of positions first … last - 1, (kv_heads, n, head_dim) each.
-
-        Exactly the numbers that are stored, in the KV blocks of ``table``. ValueError where a block
-        was freed.
-        """
-        ...
-
-    def weight(self, name: str, first: int = 0, last: int | None = None) -> NDArray[np.float32]:
-        """Rows first … last - 1 of a matrix that an op reads, exactly; or numbers of a vector.
-
-        The rows of experts follow each other. None: to the last.
-        """
-        ...
-
-    def as_read(self, name: str, x: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Activations (rows, width) as the matrix of this name reads them: rounded, or not."""
-        ...
-
     def sample(self, logits: Logits, draws: Sequence[RowDraw]) -> list[Sampled | Exception]:
         """A token for each row of logits (rows, vocab); see ``sampling.sample``."""
         ...
@@ -275,6 +234,63 @@ class Backend(Protocol):
         ValueError where the id names no block.
         """
         ...
+
+
+@runtime_checkable
+class Inspectable(Protocol):
+    """What a backend whose numbers can be read and edited has beside ``Backend``."""
+
+    def tap(
+        self, batch: Batch, names: Sequence[str], edits: Sequence[Edit] = ()
+    ) -> tuple[Logits, dict[str, NDArray[np.float32]]]:
+        """``run``, and what ops of the graph gave, by their tensors' names: (rows, width).
+
+        The logits have the bits that ``run`` gives, where no edit changes a number; edits are made
+        as soon as their tensor is there, in order. KeyError for a name that the graph lacks.
+        """
+        ...
+
+    def run_edited(self, batch: Batch, edits: Sequence[Edit]) -> Logits:
+        """The logits of ``tap``, of any number of rows: (L, vocab), valid until the next call."""
+        ...
+
+    def head(self, x: NDArray[np.float32]) -> Logits:
+        """What the ops behind the choice of rows make of rows (R, hidden): logits (R, vocab).
+
+        Each row as if it were alone. The result may be reused by the next call.
+        """
+        ...
+
+    def keys_values(
+        self, layer: int, table: Sequence[int], first: int, last: int
+    ) -> tuple[NDArray[Any], NDArray[Any]]:
+        """A layer's keys and values of positions first … last - 1, (kv_heads, n, head_dim) each.
+
+        Exactly the numbers that are stored, in the KV blocks of ``table``. ValueError where a block
+        was freed.
+        """
+        ...
+
+    def weight(self, name: str, first: int = 0, last: int | None = None) -> NDArray[np.float32]:
+        """Rows first … last - 1 of a matrix that an op reads, exactly; or numbers of a vector.
+
+        The rows of experts follow each other. None: to the last.
+        """
+        ...
+
+    def as_read(self, name: str, x: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Activations (rows, width) as the matrix of this name reads them: rounded, or not."""
+        ...
+
+
+def inspectable(backend: Backend) -> Inspectable:
+    """The same backend. InputError where its numbers can be neither read nor edited."""
+    if isinstance(backend, Inspectable):
+        return backend
+    raise InputError(
+        f"the backend {backend.name} computes logits alone: take another one to see or change what "
+        "happens inside the model"
+    )
 
 
 class HostSampling:

@@ -1,4 +1,4 @@
-"""Adapters (LoRA) as they are asked for, and read: GGUF files, and folders of PEFT.
+"""Adapters (LoRA): how they are named, and read: GGUF files, and folders of PEFT.
 
 Knows what each kind says of the model that it is for, and that one may be the sum of several.
 Refuses to know how it is computed.
@@ -29,7 +29,7 @@ _MOST = 1e6
 _TOGETHER = 16
 
 
-class Part(NamedTuple):
+class AdapterFile(NamedTuple):
     """One file of an adapter, FILE or FILE:SCALE.
 
     scale  by what all that it adds is multiplied, beside its own factors
@@ -39,7 +39,7 @@ class Part(NamedTuple):
     scale: float
 
     @classmethod
-    def read(cls, field: str, text: str) -> "Part":
+    def read(cls, field: str, text: str) -> "AdapterFile":
         """InputError, naming the field, where it is none."""
         if not text:
             raise InputError(f"{field} has an empty name between commas: leave the comma out")
@@ -58,7 +58,7 @@ class Part(NamedTuple):
         return cls(path, scale)
 
     def __str__(self) -> str:
-        """As it can be asked for in any folder."""
+        """As it can be named in any folder."""
         return f"{self.path.resolve()}:{self.scale!r}"
 
     @property
@@ -68,13 +68,13 @@ class Part(NamedTuple):
         return path.name if path.is_dir() else path.stem
 
 
-class Asked(NamedTuple):
-    """An adapter as it is asked for: its files, whose products are added in this order."""
+class AdapterFiles(NamedTuple):
+    """The files of one adapter, whose products are added in this order."""
 
-    parts: tuple[Part, ...]
+    files: tuple[AdapterFile, ...]
 
     @classmethod
-    def read(cls, field: str, given: Any) -> "Asked":
+    def read(cls, field: str, given: Any) -> "AdapterFiles":
         """Of a text or path, with commas between files; InputError, naming the field."""
         if not isinstance(given, (str, os.PathLike)) or not str(given):
             raise InputError(f"{field} must be FILE or FILE:SCALE, not {shown(given)}")
@@ -82,16 +82,16 @@ class Asked(NamedTuple):
         each = [text] if _is_one(text) else text.split(",")
         if len(each) > _TOGETHER:
             raise InputError(f"{field} has {len(each)} files; at most {_TOGETHER} are added")
-        return cls(tuple(Part.read(field, one) for one in each))
+        return cls(tuple(AdapterFile.read(field, one) for one in each))
 
     def __str__(self) -> str:
-        """As it can be asked for in any folder."""
-        return ",".join(map(str, self.parts))
+        """As it can be named in any folder."""
+        return ",".join(map(str, self.files))
 
     @property
     def name(self) -> str:
         """What to call it."""
-        return "+".join(part.name for part in self.parts)
+        return "+".join(one.name for one in self.files)
 
 
 def _is_one(text: str) -> bool:
@@ -114,28 +114,28 @@ class Adapter:
     graph: Graph
     nbytes: int
     sha256: str
-    _asked: Asked
+    _files: AdapterFiles
     _config: ModelConfig
 
     @classmethod
-    def open(cls, asked: Asked, graph: Graph, config: ModelConfig) -> "Adapter":
+    def open(cls, files: AdapterFiles, graph: Graph, config: ModelConfig) -> "Adapter":
         """InputError where it cannot be read, FormatError where it is none, or of another model."""
         digests, nbytes = list[str](), 0
-        for number, part in enumerate(asked.parts):
-            with _opened(part, config) as (file, scales):
+        for number, one in enumerate(files.files):
+            with _opened(one, config) as (file, scales):
                 shapes = {name: info.shape for name, info in file.tensors.items()}
                 graph = adapted(graph, shapes, scales, number)
                 nbytes += sum(info.nbytes for info in file.tensors.values())
                 digests.append(_digest(file, scales))
-        return cls(asked.name, graph, nbytes, _of_all(digests), asked, config)
+        return cls(files.name, graph, nbytes, _of_all(digests), files, config)
 
     def put_on(self, backend: Backend) -> Backend:
         """The model's backend with it. InputError where its file has changed since."""
         with ExitStack() as stack:
-            each = [stack.enter_context(_opened(one, self._config)) for one in self._asked.parts]
+            each = [stack.enter_context(_opened(one, self._config)) for one in self._files.files]
             if _of_all([_digest(*one) for one in each]) != self.sha256:
                 raise InputError(
-                    f"{self._asked} has changed since it was opened: open the model again"
+                    f"{self._files} has changed since it was opened: open the model again"
                 )
             return backend.adapted(self.graph, _Together([file for file, _ in each]))
 
@@ -176,16 +176,18 @@ def _of_all(digests: Sequence[str]) -> str:
 
 
 @contextmanager
-def _opened(asked: Part, config: ModelConfig) -> Iterator[tuple[ModelFile, Mapping[str, float]]]:
+def _opened(
+    one: AdapterFile, config: ModelConfig
+) -> Iterator[tuple[ModelFile, Mapping[str, float]]]:
     """A file's tensors, and by matrix what its product is multiplied by."""
     try:
-        file, scales = _read(asked.path, config)
+        file, scales = _read(one.path, config)
         with file:
             _check_formats(file)
-            yield file, {name: asked.scale * scale for name, scale in scales.items()}
+            yield file, {name: one.scale * scale for name, scale in scales.items()}
     except FormatError as error:
         said = str(error)
-        raise FormatError(said if str(asked.path) in said else f"{asked.path}: {said}") from error
+        raise FormatError(said if str(one.path) in said else f"{one.path}: {said}") from error
 
 
 def _read(path: Path, config: ModelConfig) -> tuple[ModelFile, Mapping[str, float]]:
@@ -211,7 +213,7 @@ def _scales(file: ModelFile, architecture: str) -> dict[str, float]:
         )
     if "adapter.alora.invocation_tokens" in file.metadata:
         raise FormatError(
-            "adapter.alora.invocation_tokens: an adapter that begins behind some of the prompt's "
+            "adapter.alora.invocation_tokens: an adapter that begins after some of the prompt's "
             "tokens is not supported; only plain LoRA is"
         )
     alpha = file.metadata.get("adapter.lora.alpha", 0.0)

@@ -176,9 +176,8 @@ class LoadedModel:
         if not adapter:
             return self
         if adapter not in self._adapters:
-            known = ", ".join(self.adapters)
-            said = f"there are {known}" if known else "none was loaded"
-            raise InputError(f"adapter: there is none of the name {shown(adapter)}; {said}")
+            known = ", ".join(self.adapters) or "none"
+            raise InputError(f"unknown adapter {shown(adapter)}; loaded: {known}")
         from cutaway.compute.loading.adapted import AdaptedModel
 
         return AdaptedModel(self, adapter, self._adapters[adapter])

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Self
 
 from cutaway.compute import model
-from cutaway.compute.loading.meanwhile import meanwhile
+from cutaway.compute.loading import background
 from cutaway.compute.loading.open import open_model
 from cutaway.compute.loading.setup import check_quantize
 from cutaway.compute.model import Graph, ModelConfig
@@ -63,7 +63,7 @@ class Parts:
         """
         shapes = {name: info.shape for name, info in file.tensors.items()}
         config, graph = model.build(file.metadata, shapes, context)
-        read = meanwhile(lambda: Tokenizer.from_gguf(file.metadata))
+        read = background.start(lambda: Tokenizer.from_gguf(file.metadata))
         load(config, graph)
         tokenizer = read()
         rows = shapes[graph.ops[0].weights["weight"]][0]

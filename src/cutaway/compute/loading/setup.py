@@ -1,4 +1,4 @@
-"""How a model may be run, as it is asked for before anything is loaded.
+"""The settings of a load, checked before anything is loaded.
 
 Knows the settings and their limits. Refuses to know files.
 """
@@ -14,7 +14,7 @@ from cutaway.compute.model.config import MAX_CONTEXT
 from cutaway.errors import InputError
 
 if TYPE_CHECKING:
-    from cutaway.compute.loading.adapter import Asked
+    from cutaway.compute.loading.adapter import AdapterFiles
 
 LEAST_KV_TOKENS = 8192
 QUANTIZE = ("q8_0", "q6_k", "q4_1", "q4_0")
@@ -67,11 +67,11 @@ class Setup:
             object.__setattr__(self, "offload_folder", check_folder(self.offload_folder))
         self.adapter_files()
 
-    def adapter_files(self) -> "dict[str, Asked]":
+    def adapter_files(self) -> "dict[str, AdapterFiles]":
         """By name; that of all texts has none. InputError where one cannot be."""
         if self.lora is None and self.adapters == {}:
             return {}
-        from cutaway.compute.loading.adapter import Asked  # few models have some
+        from cutaway.compute.loading.adapter import AdapterFiles  # few models have some
 
         if not isinstance(self.adapters, Mapping) or len(self.adapters) > _MOST_ADAPTERS:
             raise InputError(
@@ -89,8 +89,10 @@ class Setup:
                     f"adapters: a name must have 1 to {_LONGEST} characters, not {shown(name)}"
                 )
         if self.lora is not None:
-            return {"": Asked.read("lora", self.lora)}
-        return {name: Asked.read(f"adapters: {name}", at) for name, at in self.adapters.items()}
+            return {"": AdapterFiles.read("lora", self.lora)}
+        return {
+            name: AdapterFiles.read(f"adapters: {name}", at) for name, at in self.adapters.items()
+        }
 
     def tokens(self, longest: int) -> tuple[int, int]:
         """Of the context and of all keys and values, for a model whose own context is that long."""

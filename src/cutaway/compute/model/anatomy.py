@@ -13,7 +13,7 @@ from cutaway.errors import InputError
 
 
 @dataclass(frozen=True)
-class Part:
+class StreamPart:
     """What is added to the stream at one place: ``factor`` times what an op gave.
 
     name   "embedding", "positions", "L3.attn", "L3.mlp"
@@ -72,7 +72,7 @@ class Anatomy:
         return tuple(sorted(found, key=lambda op: int(op.attrs["layer"])))
 
     @cached_property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[StreamPart, ...]:
         """All that the stream is the sum of, in the order of the graph."""
         found, open_ = [], [(self.chosen.inputs[0], 1.0)]
         while open_:
@@ -98,7 +98,7 @@ class Anatomy:
             found[part.name] = name
         return found
 
-    def factor_within(self, part: Part) -> float:
+    def factor_within(self, part: StreamPart) -> float:
         """By which the op's result is multiplied before it is added; the rest comes later."""
         factor, name = 1.0, self.added[part.name]
         while name != part.op.out.name:
@@ -132,16 +132,16 @@ class Anatomy:
             name = op.inputs[0]
         return op
 
-    def _part(self, op: Op, factor: float) -> Part:
+    def _part(self, op: Op, factor: float) -> StreamPart:
         if op.kind in ("embed", "embed_positions"):
             name = "embedding" if op.kind == "embed" else "positions"
-            return Part(name, None, op, factor, ())
+            return StreamPart(name, None, op, factor, ())
         path = self._path(op)
         numbered = re.match(r"blk\.(\d+)\.", op.out.name)
         if not numbered:
             raise InputError(f"this architecture cannot be looked into: it adds {op.out.name}")
         layer = int(numbered[1])
-        return Part(f"L{layer}.{'attn' if path else 'mlp'}", layer, op, factor, path)
+        return StreamPart(f"L{layer}.{'attn' if path else 'mlp'}", layer, op, factor, path)
 
     def _path(self, op: Op) -> tuple[Op, ...]:
         """Back through norms, scales and one matrix to an attention; or nothing."""

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cutaway.compute.backends import Backend
+from cutaway.compute.backends import Inspectable
 from cutaway.compute.model import Op
-from cutaway.compute.model.anatomy import Anatomy, Part
+from cutaway.compute.model.anatomy import Anatomy, StreamPart
 from cutaway.compute.model.lora import loras
 from cutaway.engine.interventions import Affine
 from cutaway.errors import CutawayError
@@ -51,7 +51,7 @@ class Decomposition:
     interventions  by tensor: a · x + b, which the run applied before anything read it
     """
 
-    backend: Backend
+    backend: Inspectable
     anatomy: Anatomy
     tensors: Mapping[str, NDArray[Any]]
     weights: Mapping[int, Floats]
@@ -78,14 +78,14 @@ class Decomposition:
 
     # -- interventions ---------------------------------------------------------------------------
 
-    def given(self, part: Part) -> Floats:
+    def given(self, part: StreamPart) -> Floats:
         """What was added to the stream."""
         name = self.anatomy.added[part.name]
         if name in self.interventions:
             return self[name]
         return self.anatomy.factor_within(part) * self[part.op.out.name]
 
-    def reach(self, part: Part) -> Floats | float:
+    def reach(self, part: StreamPart) -> Floats | float:
         """Its factor in the last stream, with interventions on the stream after it."""
         found: Floats | float = part.factor / self.anatomy.factor_within(part)
         begun = 0 if part.layer is None else part.layer + 1
@@ -113,7 +113,7 @@ class Decomposition:
         constant = after.constant + float(after.along @ made.added)
         return after._replace(along=after.along * made.factor, constant=constant)
 
-    def _of_op(self, here: Direction, part: Part) -> Direction:
+    def _of_op(self, here: Direction, part: StreamPart) -> Direction:
         """From what is added to the stream to the output of the part's op."""
         before = self._before_intervention(self.anatomy.added[part.name], here)
         return before._replace(along=before.along * self.anatomy.factor_within(part))
@@ -134,7 +134,7 @@ class Decomposition:
         rounding = float((stored[0] - stored[1]) @ self._rounding(head))
         return self._before_norm(norm, Direction(first - second, bias, rounding)), size
 
-    def attention(self, here: Direction, part: Part) -> LayerAttribution:
+    def attention(self, here: Direction, part: StreamPart) -> LayerAttribution:
         """Attributions of a layer's heads; CutawayError where they do not add up to the part."""
         attend, given = part.path[-1], self.given(part)
         layer, heads = attend.attrs["layer"], attend.attrs["heads"]
@@ -152,7 +152,7 @@ class Decomposition:
         near(*sums, _NEAR_POSITIONS * size, f"the positions of {part.name}")
         return LayerAttribution(by_head, positions, after.rounding)
 
-    def experts(self, here: Direction, part: Part) -> dict[int, float]:
+    def experts(self, here: Direction, part: StreamPart) -> dict[int, float]:
         """Attributions of experts; CutawayError where they do not add up to the part."""
         x, scores = (self.tensors[name] for name in part.op.inputs)
         found, size, slack, op = {}, 0.0, 0.0, self._of_op(here, part)
@@ -170,7 +170,7 @@ class Decomposition:
         )
         return found
 
-    def _after_attention(self, here: Direction, part: Part) -> Direction:
+    def _after_attention(self, here: Direction, part: StreamPart) -> Direction:
         """From the heads' outputs to the same, through the output matrix and what follows it."""
         for op in part.path[:-1]:
             if op.kind == "scale":
@@ -194,7 +194,7 @@ class Decomposition:
         constant = after.constant + float(after.along @ bias)
         return Direction(along - along.mean(), constant, after.rounding)
 
-    def through(self, part: Part) -> Floats:
+    def through(self, part: StreamPart) -> Floats:
         """The matrix through which a layer's heads write to the stream: (hidden, heads · dim)."""
         linear = next(op for op in part.path if op.kind == "linear")
         matrix = part.factor * self._matrix(linear)

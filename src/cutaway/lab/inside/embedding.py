@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from cutaway.api.llm import LLM
 from cutaway.base.checks import check_int
+from cutaway.compute.backends import inspectable
 
 _AT_ONCE = 1 << 24  # numbers of the table decoded in one piece
 _TINY = 1e-30
@@ -34,11 +35,12 @@ def nearest(llm: LLM, token: int, top: int = 8) -> Nearest:
     token = check_int("token", token, 0, vocab - 1)
     top = check_int("top", top, 1, vocab - 1)
     table = next(op for op in llm.graph.ops if op.kind == "embed").weights["weight"]
-    mine = llm.backend.weight(table, token, token + 1)[0]
+    weight = inspectable(llm.backend).weight
+    mine = weight(table, token, token + 1)[0]
     step = max(_AT_ONCE // len(mine), 1)
     cosine = np.empty(vocab)
     for first in range(0, vocab, step):
-        rows = llm.backend.weight(table, first, min(first + step, vocab))
+        rows = weight(table, first, min(first + step, vocab))
         norms = np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=np.float64))
         cosine[first : first + len(rows)] = (rows @ mine) / np.maximum(norms, _TINY)
     cosine /= max(float(np.linalg.norm(mine)), _TINY)

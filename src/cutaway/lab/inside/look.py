@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from cutaway.api.llm import LLM
 from cutaway.base.checks import check_int
+from cutaway.compute.backends import inspectable
 from cutaway.compute.model.anatomy import Anatomy
 from cutaway.engine import Row
 from cutaway.engine.interventions import Affine, find
@@ -123,8 +124,9 @@ class Look:
                 )
             weights[layer] = weight
         return Decomposition(
-            self._llm.backend, self._anatomy, row.tensors, weights, row.values, total, interventions
-        )
+            inspectable(self._llm.backend), self._anatomy, row.tensors, weights, row.values, total,
+            interventions,
+        )  # fmt: skip
 
     @property
     def _affine(self) -> dict[str, Affine]:

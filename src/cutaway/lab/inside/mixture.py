@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cutaway.compute.backends import Backend
+from cutaway.compute.backends import Inspectable
 from cutaway.compute.model import Op
 
 Floats = NDArray[np.float64]
@@ -33,7 +33,7 @@ def chosen(scores: NDArray[Any], op: Op) -> tuple[NDArray[np.int64], Floats]:
     return ids, own
 
 
-def given(backend: Backend, op: Op, x: NDArray[np.float32], expert: int, share: float) -> Given:
+def given(backend: Inspectable, op: Op, x: NDArray[np.float32], expert: int, share: float) -> Given:
     """Of one expert and the row (hidden,) that it read."""
 
     def matrix(role: str) -> Floats:

@@ -19,7 +19,7 @@ from cutaway import sampling
 from cutaway.base import _native
 from cutaway.base.resources import default_threads
 from cutaway.compute.backends.base import Batch, Bytes, Edit, KVLayout, Logits, kv_groups
-from cutaway.compute.backends.cpu.compile import Compiler, slice_of
+from cutaway.compute.backends.cpu.compile import GraphCompiler, slice_of
 from cutaway.compute.backends.cpu.emit import Emitter
 from cutaway.compute.backends.cpu.low_rank import spelled_out
 from cutaway.compute.backends.cpu.packing import (
@@ -102,7 +102,7 @@ class CpuBackend:
         """Into an empty plan that reads all weights."""
         if self._resident_budget is not None:
             plan.set_resident_budget(self._resident_budget)
-        Emitter(Compiler(graph, *self._packed), plan)
+        Emitter(GraphCompiler(graph, *self._packed), plan)
 
     @property
     def prefetch(self) -> str:
@@ -135,18 +135,18 @@ class CpuBackend:
     def _new_tap(self, *, kept: bool) -> "Tap":
         from cutaway.compute.backends.cpu.tap import Tap
 
-        compiler = Compiler(self._graph, *self._packed, apart=True)
+        compiler = GraphCompiler(self._graph, *self._packed, apart=True)
         return Tap(compiler, self._plan.beside(), kept=kept)
 
     def tap(
         self, batch: Batch, names: Sequence[str], edits: Sequence[Edit] = ()
     ) -> tuple[Logits, dict[str, Array]]:
-        """See ``Backend``."""
+        """See ``Inspectable``."""
         logits = self._tap.run(batch, edits).copy()
         return logits, {name: self._tap.read(name, batch) for name in dict.fromkeys(names)}
 
-    def run_changed(self, batch: Batch, edits: Sequence[Edit]) -> Logits:
-        """See ``Backend``."""
+    def run_edited(self, batch: Batch, edits: Sequence[Edit]) -> Logits:
+        """See ``Inspectable``."""
         return self._changed.run(batch, edits)
 
     @cached_property
@@ -157,11 +157,11 @@ class CpuBackend:
     def _beside(self, graph: Graph) -> _native.Plan:
         """A plan of a part of the graph, on the same weights, threads, keys and values."""
         plan = self._plan.beside()
-        Emitter(Compiler(graph, *self._packed), plan)
+        Emitter(GraphCompiler(graph, *self._packed), plan)
         return plan
 
     def head(self, x: Array) -> Logits:
-        """See ``Backend``."""
+        """See ``Inspectable``."""
         logits: Logits = self._head.run_on(np.ascontiguousarray(x, np.float32))
         return logits
 
@@ -174,7 +174,7 @@ class CpuBackend:
     def keys_values(
         self, layer: int, table: Sequence[int], first: int, last: int
     ) -> "tuple[Numbers, Numbers]":
-        """See ``Backend``: halves, or codes times their scales in float32; the keys rotated."""
+        """See ``Inspectable``: halves, or codes times their scales in float32; the keys rotated."""
         return self._stored.read(layer, table, first, last)
 
     @cached_property
@@ -184,11 +184,11 @@ class CpuBackend:
         return Weights(self._packed.matrices, self._packed.vectors)
 
     def weight(self, name: str, first: int = 0, last: int | None = None) -> Array:
-        """See ``Backend``."""
+        """See ``Inspectable``."""
         return self._weights.rows(name, first, last)
 
     def as_read(self, name: str, x: Array) -> Array:
-        """See ``Backend``: quantised matrices read activations of 8 bits."""
+        """See ``Inspectable``: quantised matrices read activations of 8 bits."""
         from cutaway.compute.backends.cpu.stored import rounded
 
         return x if self._weights.is_float(name) else rounded(x)

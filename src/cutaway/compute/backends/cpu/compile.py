@@ -84,7 +84,7 @@ def hoist_logit_rows(ops: list[Op]) -> list[Op]:
     ]
 
 
-class Compiler:
+class GraphCompiler:
     """Lowers one graph, op by op, to calls of a native plan."""
 
     def __init__(

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from cutaway.base import _native
-from cutaway.compute.backends.cpu.compile import INT8, NOTHING, Compiler, Lowered, slice_of
+from cutaway.compute.backends.cpu.compile import INT8, NOTHING, GraphCompiler, Lowered, slice_of
 from cutaway.compute.backends.cpu.placement import Placement
 from cutaway.compute.model import Op
 from cutaway.errors import FormatError
@@ -24,7 +24,7 @@ _WIDEST_HEAD = 1024  # attend.cpp keeps a head's numbers on the stack
 class Emitter:
     """Writes lowered ops into a native plan."""
 
-    def __init__(self, compiler: Compiler, plan: _native.Plan, *, kept: bool = False) -> None:
+    def __init__(self, compiler: GraphCompiler, plan: _native.Plan, *, kept: bool = False) -> None:
         """kept: no buffer serves two tensors, so that each can be read when a run is over."""
         self.c, self.plan = compiler, plan
         lowered = compiler.lower()

@@ -41,7 +41,7 @@ class StoredKV:
     def read(
         self, layer: int, table: Sequence[int], first: int, last: int
     ) -> tuple[Numbers, Numbers]:
-        """See ``Backend.keys_values``."""
+        """See ``Inspectable.keys_values``."""
         windowed, at, heads, dim = self._layers[layer]
         of_keys, of_values = heads * self._head_bytes(dim), heads * self._head_bytes(_stride(dim))
         begin, keys, values = first // KV_BLOCK, [], []
@@ -116,7 +116,7 @@ class Weights:
             parts.sort(key=lambda part: part[:2])
 
     def rows(self, name: str, first: int, last: int | None) -> Vector:
-        """See ``Backend.weight``."""
+        """See ``Inspectable.weight``."""
         if name in self._vectors:
             return self._vectors[name][first:last]
         parts = self._parts[name]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from cutaway.base import _native
 from cutaway.compute.backends.base import Batch, Edit, Logits
-from cutaway.compute.backends.cpu.compile import Compiler
+from cutaway.compute.backends.cpu.compile import GraphCompiler
 from cutaway.compute.backends.cpu.emit import Emitter
 
 Array = NDArray[np.float32]
@@ -22,7 +22,7 @@ Array = NDArray[np.float32]
 class Tap:
     """A plan that can be changed, and looked into."""
 
-    def __init__(self, compiler: Compiler, plan: _native.Plan, *, kept: bool) -> None:
+    def __init__(self, compiler: GraphCompiler, plan: _native.Plan, *, kept: bool) -> None:
         """compiler: of the graph, apart; plan: empty, beside the one whose bits it has.
 
         kept: each tensor is there when a run is over, which takes much memory where rows are many
@@ -32,7 +32,7 @@ class Tap:
         self._widths = {op.out.name: op.out.width for op in compiler.ops}
 
     def run(self, batch: Batch, edits: Sequence[Edit] = ()) -> Logits:
-        """See ``Backend``; valid until the next run."""
+        """See ``Inspectable``; valid until the next run."""
         done = 0
         ordered = sorted(edits, key=lambda edit: (self._emitter.after[edit.tensor], edit.tensor))
         for name, mine in groupby(ordered, lambda edit: edit.tensor):

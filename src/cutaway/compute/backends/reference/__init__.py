@@ -60,14 +60,14 @@ class ReferenceBackend(HostSampling):
         """See ``Backend``."""
         return self._run(self.graph.body().ops, batch)
 
-    def run_changed(self, batch: Batch, edits: Sequence[Edit]) -> Logits:
-        """See ``Backend``."""
+    def run_edited(self, batch: Batch, edits: Sequence[Edit]) -> Logits:
+        """See ``Inspectable``."""
         return self.tap(batch, (), edits)[0]
 
     def tap(
         self, batch: Batch, names: Sequence[str], edits: Sequence[Edit] = ()
     ) -> tuple[Logits, dict[str, Array]]:
-        """See ``Backend``.
+        """See ``Inspectable``.
 
         Attention's weights too, (kv_heads, heads / kv_heads, rows, history), by the name of its
         output and ".weights".
@@ -79,7 +79,7 @@ class ReferenceBackend(HostSampling):
             self._wanted, self._edits = frozenset(), ()
 
     def head(self, x: Array) -> Logits:
-        """See ``Backend``."""
+        """See ``Inspectable``."""
         given, *ops = self.graph.after_rows().ops
         return np.concatenate([self._head_row(ops, {given.out.name: row[None]}) for row in x])
 
@@ -118,18 +118,18 @@ class ReferenceBackend(HostSampling):
     def keys_values(
         self, layer: int, table: Sequence[int], first: int, last: int
     ) -> tuple[Array, Array]:
-        """See ``Backend``: float32."""
+        """See ``Inspectable``: float32."""
         read = self._stored.read(layer, np.array(table), np.arange(first, last))
         keys, values = (part.transpose(1, 0, 2) for part in read)
         return keys, values
 
     def weight(self, name: str, first: int = 0, last: int | None = None) -> Array:
-        """See ``Backend``."""
+        """See ``Inspectable``."""
         whole = self.weights[name]
         return (whole.reshape(-1, whole.shape[-1]) if whole.ndim > 1 else whole)[first:last]
 
     def as_read(self, name: str, x: Array) -> Array:  # noqa: ARG002
-        """See ``Backend``: as they are."""
+        """See ``Inspectable``: as they are."""
         return x
 
     def copy_blocks(self, pairs: list[tuple[int, int]]) -> None:

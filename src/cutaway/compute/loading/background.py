@@ -1,4 +1,4 @@
-"""Work that goes on in a thread of its own. Refuses to know what it is."""
+"""Work in a thread of its own."""
 
 from collections.abc import Callable
 from threading import Thread
@@ -7,8 +7,8 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def meanwhile(work: Callable[[], T]) -> Callable[[], T]:
-    """Begin it; what is returned waits for its end, and returns or raises what it did."""
+def start(work: Callable[[], T]) -> Callable[[], T]:
+    """Start it; what is returned waits for its end, and returns or raises what it did."""
     made: list[T] = []
     raised: list[BaseException] = []
 
