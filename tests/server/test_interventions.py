@@ -32,7 +32,7 @@ def test_a_server_takes_none_unless_it_was_started_so(tiny):
     answer = post(tiny, interventions=INTERVENTIONS)
     assert answer.status_code == 400
     assert answer.json()["error"]["message"] == (
-        "interventions: this server takes none; start it with --allow-interventions"
+        "interventions: not allowed here; start the server with --allow-interventions"
     )
     assert answer.json()["error"]["param"] == "interventions"
     for none in ([], None):

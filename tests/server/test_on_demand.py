@@ -277,7 +277,7 @@ def test_its_adapters_come_and_go_with_it(paths, tmp_path):
 
 
 def test_a_draft_model_would_stay(paths):
-    with pytest.raises(InputError, match="speculate: a draft model stays in memory"):
+    with pytest.raises(InputError, match="speculate: a draft model cannot serve"):
         OnDemandLLM(opened(paths[0]), ModelCache(), speculate="draft:smollm2")
 
 

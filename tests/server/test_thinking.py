@@ -125,6 +125,6 @@ def test_in_anthropics_form(path):
         first, *others = whole["content"]
         assert first == {"type": "thinking", "thinking": thought, "signature": ""}
         assert [block["type"] for block in others] in ([], ["text"])
-        assert whole["cutaway"]["notes"][-1].startswith("thinking: this model decides by itself")
+        assert whole["cutaway"]["notes"][-1].startswith("thinking: the model itself decides")
         if "output_config" in more:
             assert json.loads(others[0]["text"])

@@ -79,7 +79,7 @@ def _among(value: Any, others: Sequence[Any]) -> bool:
 
 
 def _described(field: dict[str, Any], *, null: bool) -> dict[str, Any]:
-    """A field's schema, with null where that may stand; its title would be its name again."""
+    """A field's schema, with null where it is allowed; its title would be its name again."""
     about = {k: v for k, v in field.items() if k in ("description", "default")}
     kind = {k: v for k, v in field.items() if k not in (*about, "title")}
     if null and _NULL not in kind.get("anyOf", ()):

@@ -30,15 +30,17 @@ class EmbeddingsRequest(Body):
     model: str | None = Field(None, description="one of /v1/models; left out: the first")
     input: Texts = Field(description="a text or token ids, or a list of either")
     encoding_format: Literal["float", "base64"] | None = Field(None, description="default float")
-    dimensions: int | None = Field(None, description="only the first so many numbers")
+    dimensions: int | None = Field(
+        None, description="how many numbers of each vector, from its first"
+    )
     user: str | None = Field(None, description="is in the log")
     pooling: Literal["mean", "cls", "last"] | None = Field(
-        None, description="ours: of a text's rows; left out: what the model's files say"
+        None, description="ours: how rows become one vector; left out: as the model's files say"
     )
     normalize: bool | None = Field(
-        None, description="ours: to length 1; left out: what the model's files say, or else true"
+        None, description="ours: to length 1; left out: as the model's files say, or true"
     )
-    truncate: bool = Field(False, description="ours: cut texts that are longer than is read")
+    truncate: bool = Field(False, description="ours: cut texts that are too long")
 
 
 @router.post("/v1/embeddings", responses=replies(Answer, *TEXT))

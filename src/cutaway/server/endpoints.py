@@ -124,7 +124,7 @@ async def ollama_chat(body: ollama.OllamaChatRequest, request: Request) -> Respo
 
 @router.post("/api/generate", responses=_GENERATED)
 async def ollama_generate(body: ollama.OllamaGenerateRequest, request: Request) -> Response:
-    """Answer a prompt, or go on with a text, in Ollama's form."""
+    """Answer a prompt, or continue a text, in Ollama's form."""
     return await _ollama(body, request, GeneratedAnswer)
 
 
@@ -180,7 +180,7 @@ async def _answer(
         return EventStream(job, events, service.keep_alive)
     with job:
         await cancel_on_disconnect(request.receive, job.finish())
-    # A long one may take a second, while other requests go on.
+    # A long one may take a second, while other requests run.
     whole = await asyncio.to_thread(lambda: dumps(events.whole()))
     return Response(whole, media_type="application/json")
 

@@ -40,11 +40,11 @@ class Events:
         raise NotImplementedError
 
     def begin(self) -> Iterable[bytes]:
-        """Before the first token, when that is there."""
+        """Sent just before the first token."""
         raise NotImplementedError
 
     def progress(self, index: int, step: Step | None, ended: Ended | None) -> Iterable[bytes]:
-        """For what is new of a text: see ``Progress``."""
+        """After new steps of a text: see ``Progress``."""
         raise NotImplementedError
 
     def end(self) -> Iterable[bytes]:
@@ -52,7 +52,7 @@ class Events:
         raise NotImplementedError
 
     def alive(self) -> bytes:
-        """After a long silence: a comment, which clients pass over."""
+        """After a long silence: a comment, which clients ignore."""
         return b": keep-alive\n\n"
 
     def failed(self, refusal: ApiError) -> Iterable[bytes]:
@@ -63,12 +63,12 @@ class Events:
 class EventStream(Response):
     """An ASGI response that reads a job to its end; a disconnect closes the job.
 
-    It begins with the first token, which is what its first event is taken for by those who measure.
-    Until then a failure is a response of its own, unless a comment has kept the connection alive.
+    It begins with the first token, so that timing its first event measures that token. A failure
+    before it is a response of its own, unless a comment has kept the connection alive.
     """
 
     def __init__(self, job: TextJob, events: Events, keep_alive: float) -> None:
-        """keep_alive: seconds without an event after which one is sent that says nothing."""
+        """keep_alive: seconds without an event after which a keep-alive is sent."""
         self.media_type = events.MEDIA_TYPE
         super().__init__(headers=_HEADERS)
         del self.headers["content-length"]

@@ -20,9 +20,8 @@ async def run_exclusive(
     *args: P.args,
     **kwargs: P.kwargs,
 ) -> T:
-    """What a function makes of the model that is named and these; it ends where the client goes.
-
-    All of them may be pickled: the model may be in another process.
+    """The result of a function of the named model and the arguments; cancelled when the client
+    disconnects. All are pickled if the model is in another process.
     """
     service = service_of(request, model)
     service.check_open()

@@ -49,7 +49,7 @@ class FillRequest(Body):
 
 @router.post("/v1/fill", responses=replies(FilledIn, *FIELDS, 503))
 async def fill(body: FillRequest, request: Request) -> Response:
-    """What may stand in the masked places of a text, each for itself and all together."""
+    """Candidates for the masks of a text, of each and of all together."""
     service = service_of(request, body.model)
     service.check_length(body.text)
     data = await run_exclusive(request, body.model, _answer, body)

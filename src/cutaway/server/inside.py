@@ -118,7 +118,7 @@ async def beside(
     *args: P.args,
     **kwargs: P.kwargs,
 ) -> T:
-    """What a function makes of the model and the request, while somebody waits for it."""
+    """The result of a function of model and request, cancelled when the client disconnects."""
     service = service_of(request, body.model)
     service.check_interventions(body.interventions)
     if isinstance(body.prompt, str):
@@ -185,5 +185,5 @@ def _wanted(body: InsideRequest) -> list[Want]:
 
 
 def _as_run(look: Look, body: InsideRequest) -> bool | None:
-    """Nothing is said to be as it ran where nobody says how that was."""
+    """None without a row to compare with."""
     return None if body.row is None else look.is_as_run

@@ -30,7 +30,7 @@ class AccessRecord:
 class Progress(NamedTuple):
     """What is new of one text: a step, its end, or a step that is the last with that end.
 
-    Neither: a pass over its canvas, where a trace tells of passes.
+    Neither: a pass over its canvas, if a trace records passes.
     """
 
     which: int
@@ -97,7 +97,7 @@ class TextJob:
 
     @property
     def load_s(self) -> float:
-        """Seconds for which it waited until its model was there."""
+        """Seconds that it waited for its model to be loaded."""
         return self._reader.load_s
 
     def waited(self, index: int) -> float | None:

@@ -33,10 +33,10 @@ class Loadable(Sized, Protocol):
     """What takes memory from the beginning of a load to the end of an unload."""
 
     async def load(self) -> None:
-        """Take them; where it raises it has none."""
+        """Take them; if it raises, it has none."""
 
     def give_up(self) -> None:
-        """Let a load that has begun raise soon."""
+        """Cancel a load that has begun."""
 
     async def unload(self) -> None:
         """Give them back."""
@@ -46,7 +46,7 @@ class Waiting(NamedTuple):
     """Someone who wants to use a model."""
 
     slot: "ModelSlot"
-    admitted: "asyncio.Future[None]"  # or cancelled, by whoever does not wait any more
+    admitted: "asyncio.Future[None]"  # or cancelled, by who waits no longer
 
     def fail(self, error: Exception) -> None:
         """It cannot be used."""
@@ -58,9 +58,9 @@ class ModelCache:
     """All models that share some memory. Used in one event loop.
 
     limit        bytes that they may take together; None: no limit
-    idle_s       seconds that a model stays which nobody uses; None: until its room is needed
+    idle_s       seconds after which an idle model is unloaded; None: when its memory is needed
     max_waiting  uses that may wait; None: no limit
-    tell         of each load and unload, with the model's name
+    tell         called at each load and unload, with the model's name
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class ModelCache:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def add(self, model: Loadable, *, loaded: bool = False) -> "ModelSlot":
-        """A place for a model. InputError where it can never fit."""
+        """Add a model. InputError for one that can never fit."""
         self.check(model)
         slot = ModelSlot(self, model, "loaded" if loaded else "absent")
         self.slots.append(slot)
@@ -95,7 +95,7 @@ class ModelCache:
         return sum(slot.model.memory for slot in self.slots if slot.state != "absent")
 
     def stop(self) -> None:
-        """Load nothing more; whoever waits gets a CutawayError. What is loaded is used on."""
+        """Load no more models: waiting uses get a CutawayError, loaded models stay usable."""
         self.stopped = True
         waiting, self.queue = self.queue, []
         for one in waiting:
@@ -109,10 +109,10 @@ class ModelCache:
         while self._tasks:
             await asyncio.wait(self._tasks)
 
-    # -- who goes on ---------------------------------------------------------------------------
+    # -- what is next --------------------------------------------------------------------------
 
     def advance(self) -> None:
-        """Let everybody go on who can."""
+        """Begin all uses, unloads and loads that can begin."""
         while not self.stopped:
             going = self._going()
             for one in [*self.queue]:
@@ -140,11 +140,11 @@ class ModelCache:
         task.add_done_callback(self._tasks.discard)
 
     def _wanted(self) -> "ModelSlot | None":
-        """The model that is to be loaded next."""
+        """The model to load next."""
         return next((one.slot for one in self.queue if one.slot.state == "absent"), None)
 
     def _going(self) -> "list[ModelSlot]":
-        """Loaded models whose room the next one needs."""
+        """Loaded models whose memory the next one needs."""
         wanted, going = self._wanted(), list[ModelSlot]()
         missing = 0 if wanted is None else self._missing(wanted)
         missing -= sum(slot.model.memory for slot in self.slots if slot.state == "unloading")
@@ -156,16 +156,16 @@ class ModelCache:
         return going
 
     def _missing(self, wanted: "ModelSlot") -> int:
-        """Bytes that there are too few of for it."""
+        """Bytes that are missing for it."""
         return 0 if self.limit is None else self.taken + wanted.model.memory - self.limit
 
 
 class ModelSlot:
-    """A model's place in the cache.
+    """A model in the cache, and its state.
 
     users    uses that have begun and not ended
     asked    when the last one began, by the cache's clock
-    expires  when it goes if nobody uses it until then, by the event loop's clock; None: it stays
+    expires  when it is unloaded if idle until then, by the event loop's clock; None: never
     """
 
     def __init__(self, cache: ModelCache, model: Loadable, state: State) -> None:
@@ -204,19 +204,19 @@ class ModelSlot:
         self._cache.stop()
 
     def done(self) -> None:
-        """A use has ended."""
+        """End a use."""
         self.users -= 1
         self._rest()
         self._cache.advance()
 
     def keep(self, idle_s: float | None) -> None:
-        """It stays so long when nobody uses it, until it goes; None: until its room is needed."""
+        """Unload it after so many idle seconds; None: when its memory is needed."""
         if self.state in ("loading", "loaded"):
             self._idle_s = idle_s
             self._rest()
 
     def keep_as_usual(self) -> None:
-        """It stays as long as any."""
+        """Unload it after the cache's usual time."""
         self.keep(self._cache.idle_s)
 
     @property
@@ -227,18 +227,18 @@ class ModelSlot:
     # -- its life ------------------------------------------------------------------------------
 
     def begin_use(self) -> None:
-        """One more uses it."""
+        """Count one more use."""
         self.users += 1
         self.asked = next(self._cache.clock)
         self._rest()
 
     def begin_load(self) -> None:
-        """It takes its memory."""
+        """Begin to load it."""
         self.state = "loading"
         self._cache.run(self._load())
 
     def begin_unload(self) -> None:
-        """It gives its memory back; when it comes again, it stays as long as any."""
+        """Free its memory; loaded again, it has the usual idle time."""
         self.state, self._idle_s = "unloading", self._cache.idle_s
         self._rest()
         self._cache.run(self._unload())
@@ -256,7 +256,7 @@ class ModelSlot:
             self.state = "loaded"
             seconds, memory = round(perf_counter() - started, 3), self.model.memory
             cache.tell("loaded", model=self.model.name, seconds=seconds, memory=memory)
-            for one in self._waiting():  # before it can be one that is to go
+            for one in self._waiting():  # before it can be chosen to be unloaded
                 cache.admit(one)
             self._rest()
         cache.advance()
@@ -270,7 +270,7 @@ class ModelSlot:
             self._cache.advance()
 
     def _rest(self) -> None:
-        """Its time begins when nobody uses it, and is over when somebody does."""
+        """Start the idle timer if it is idle, else stop it."""
         if self._timer:
             self._timer.cancel()
             self._timer = None
@@ -286,7 +286,7 @@ class ModelSlot:
         return [one for one in self._cache.queue if one.slot is self]
 
     def _leave(self, one: Waiting) -> None:
-        """It is wanted no more, and may have been admitted meanwhile."""
+        """It waits no longer, and may have been admitted before."""
         if one in self._cache.queue:
             self._cache.queue.remove(one)
             self._cache.advance()
@@ -295,5 +295,5 @@ class ModelSlot:
 
 
 def closed() -> CutawayError:
-    """For who comes when nothing is loaded any more."""
+    """The error once the cache has stopped."""
     return CutawayError("the engine is closed and takes no more requests")

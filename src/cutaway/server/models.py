@@ -12,13 +12,13 @@ from cutaway.server.service import Service
 
 
 class ServedModels:
-    """One or several, the first of which is asked where a request names none."""
+    """One or several; requests that name none are for the first."""
 
     def __init__(self, services: Sequence[Service]) -> None:
         self.services, self.first = services, services[0]
 
     def named(self, name: str | None) -> Service:
-        """The model that a request asks for; ApiError where it is not here."""
+        """The model that a request asks for; ApiError for an unknown name."""
         if name is None:
             return self.first
         for service in self.services:
@@ -26,7 +26,7 @@ class ServedModels:
                 return service
         known = ", ".join(self.names)
         raise ApiError(
-            404, f"model {name!r:.100} is not here; this server has {known}",
+            404, f"model {name!r:.100} is unknown; this server has {known}",
             param="model", code="model_not_found",
         )  # fmt: skip
 
@@ -37,7 +37,7 @@ class ServedModels:
 
     @property
     def jobs(self) -> Iterable[TextJob]:
-        """All that runs."""
+        """All running jobs."""
         return (job for service in self.services for job in service.jobs)
 
     @property
@@ -47,7 +47,7 @@ class ServedModels:
 
     @property
     def draining(self) -> bool:
-        """Whether no more texts are taken."""
+        """Whether no more requests are accepted."""
         return self.first.draining
 
     @property
@@ -62,7 +62,7 @@ class ServedModels:
         return several({one.names.first: one.metrics for one in self.services}, accept)
 
     def stop(self) -> None:
-        """Take no more texts; those there are go on, and no model is loaded for others."""
+        """Accept no more requests and load no more models; running requests finish."""
         for service in self.services:
             service.stop()
 
@@ -73,7 +73,7 @@ class ServedModels:
 
 
 def models_of(request: Request) -> ServedModels:
-    """Those of the server that got the request."""
+    """The models of the request's server."""
     models: ServedModels = request.app.state.models
     return models
 
@@ -94,5 +94,5 @@ def admit(
 
 
 def service_of(request: Request, name: str | None) -> Service:
-    """The model that a request asks for; ApiError where it is not here."""
+    """The model that a request asks for; ApiError for an unknown name."""
     return models_of(request).named(name)

@@ -11,8 +11,8 @@ from cutaway.errors import InputError
 class Names:
     """Those of one model.
 
-    first  what answers call it where a request names none
-    every  all of them, those of adapters behind its own
+    first  its name in answers to requests that name none
+    every  all of them, its own first, then those of adapters
     """
 
     def __init__(self, model: LoadedModel, own: Sequence[str]) -> None:

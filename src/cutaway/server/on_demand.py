@@ -32,7 +32,7 @@ _NOTHING = EngineState(
 
 
 class _Running(NamedTuple):
-    """What there is while the weights are here."""
+    """What exists while the weights are loaded."""
 
     engine: AsyncEngine
     guests: Guests
@@ -42,9 +42,9 @@ class OnDemandLLM(AsyncModel):
     """A model that takes memory while it is used. ``async with`` closes it, and stops its cache.
 
     model    opened without its weights, which may have been loaded since
-    cache    decides when they are loaded, and when they go
+    cache    decides when they are loaded and unloaded
     policy   of each engine
-    options  keywords of all requests, which their own go before
+    options  defaults for the keywords of requests
 
     Prompts, options and names need no weights. Raises InputError for a bad option, and where the
     model can never fit.
@@ -59,8 +59,7 @@ class OnDemandLLM(AsyncModel):
     ) -> None:
         if common_options(options).draft is not None:
             raise InputError(
-                "speculate: a draft model stays in memory, and the model that it drafts for does "
-                "not: take ngram or jacobi"
+                "speculate: a draft model cannot serve a model loaded on demand: give ngram or off"
             )
         model.claim("an OnDemandLLM")
         super().__init__(model, options, progress=False)
@@ -79,17 +78,17 @@ class OnDemandLLM(AsyncModel):
         return self.model.memory
 
     async def load(self) -> None:
-        """Bring the weights here. ModelLoadError where they cannot be had."""
+        """Load the weights. ModelLoadError where they cannot be loaded."""
         self._unwanted.clear()
         await asyncio.to_thread(self._load)
         self._begin()
 
     def give_up(self) -> None:
-        """End a load soon."""
+        """Cancel a load."""
         self._unwanted.set()
 
     async def unload(self) -> None:
-        """Let go of them, once the engine's thread has ended."""
+        """Free the weights, once the engine's thread has ended."""
         running, self._running = self._running, None
         assert running is not None
         running.guests.close()
@@ -119,7 +118,7 @@ class OnDemandLLM(AsyncModel):
     # -- what the engine does ------------------------------------------------------------------
 
     async def queue(self, asked: Sequence[tuple[Request, int]]) -> "HeldReader":
-        """See ``AsyncModel``; ModelLoadError where the weights cannot be had."""
+        """See ``AsyncModel``; ModelLoadError where the weights cannot be loaded."""
         load_s = await self.slot.use()
         try:
             reader = await self._here.engine.submit(asked)
@@ -138,11 +137,11 @@ class OnDemandLLM(AsyncModel):
 
     @property
     def _here(self) -> _Running:
-        assert self._running is not None, "it is used while it is not there"
+        assert self._running is not None, "it is used while it is not loaded"
         return self._running
 
     def state(self) -> EngineState:
-        """See ``AsyncModel``; of an engine that is not there, what it has counted."""
+        """See ``AsyncModel``; while it is not loaded, what was counted before."""
         now = EngineState.of(self._running.engine.engine) if self._running else _NOTHING
         return replace(now, preemptions=now.preemptions + self._preemptions)
 
@@ -154,7 +153,7 @@ class OnDemandLLM(AsyncModel):
     # -- the end -------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
-        self.slot.keep_as_usual()  # its time begins
+        self.slot.keep_as_usual()  # idle from now on
         return self
 
     def close(self) -> None:
@@ -206,6 +205,6 @@ class HeldReader:
 
 
 def _soon(loop: asyncio.AbstractEventLoop, release: Callable[[], object]) -> None:
-    """For whichever thread it is, amid whatever it does."""
+    """Call it in the event loop, from any thread, also a finalizer's."""
     with suppress(RuntimeError):  # the event loop is closed
         loop.call_soon_threadsafe(release)

@@ -153,7 +153,7 @@ async def compared(body: PracticeRequest) -> Response:
 
 
 async def _answer(make: Callable[[], Any]) -> Response:
-    """Made in a thread: a thousand draws take a moment, while other requests go on."""
+    """Made in a thread: a thousand draws take a moment, while other requests run."""
     return _sent(await asyncio.to_thread(make))
 
 

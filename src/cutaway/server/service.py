@@ -42,9 +42,9 @@ class Service:
     names       by which it and its adapters may be asked for
     created     when it was loaded, in seconds of the epoch
     log_prompts whether the log shows prompts
-    keep_alive  seconds of silence after which a stream says that it is there
-    draining    it takes no more texts
-    slow        one thread for what takes the interpreter for seconds, or many would take all of it
+    keep_alive  seconds without an event after which a stream sends a keep-alive
+    draining    it accepts no more requests
+    slow        one thread for work that holds the interpreter for seconds
     """
 
     llm: AsyncModel
@@ -75,7 +75,7 @@ class Service:
         speculate = str(self.llm.options.get("speculate", ""))
         if not speculate.startswith("draft:"):
             raise ApiError(
-                400, "speculate: no draft model is loaded here; off, ngram and jacobi can be had",
+                400, "speculate: this server has no draft model; give off, ngram or jacobi",
                 param="speculate",
             )  # fmt: skip
         return speculate
@@ -90,10 +90,10 @@ class Service:
         self.llm.check_length(text)
 
     def check_interventions(self, interventions: Sequence[Any] | None) -> None:
-        """ApiError where a request has some, and may not."""
+        """ApiError for a request with some where they are not allowed."""
         if interventions and not self.allow_interventions:
             raise ApiError(
-                400, "interventions: this server takes none; start it with --allow-interventions",
+                400, "interventions: not allowed here; start the server with --allow-interventions",
                 param="interventions", code="unsupported_parameter",
             )  # fmt: skip
 
@@ -103,7 +103,7 @@ class Service:
         return self.llm.slot if isinstance(self.llm, OnDemandLLM) else None
 
     def stop(self) -> None:
-        """Take no more texts; those there are go on."""
+        """Accept no more requests; running ones finish."""
         self.draining = True
         if self.slot:
             self.slot.stop()
@@ -123,7 +123,7 @@ class Service:
         """Queue the texts of a request. InputError, QueueFullError or ApiError where it cannot be.
 
         given: the client's keywords; use: its tools; adapter: of the model that it names
-        fill: a text may be as long as there is room, where nobody says how long
+        fill: without a length given, a text may fill the context
         """
         options = await self.llm.tool_options(use, given) if use else {**given}
         if adapter:

@@ -20,7 +20,7 @@ from cutaway.server.shared.messages import TURN_IS_OPENED
 from cutaway.server.shared.plain_schemas import Detokenized, Tokenized, TokenizerInfo
 
 router = APIRouter(route_class=StrictRoute, tags=["tokens"])
-_LONG = 1 << 16  # characters, which take up to a second
+_LONG = 1 << 16  # characters: up to a second
 
 
 class TokenizeRequest(Body):

@@ -9,7 +9,7 @@ from cutaway.server.shared.messages import ONLY_TEXT, only_types
 
 CacheControl = Annotated[
     dict[str, Any] | None,
-    Field(description="asks for nothing: whatever was read before is found again"),
+    Field(description="ignored: every prefix is cached"),
 ]
 
 
@@ -45,7 +45,7 @@ class ResultBlock(Body):
     tool_use_id: str
     content: Texts | None = None
     is_error: bool | None = Field(
-        None, description="is told by the content; without content the model reads: error"
+        None, description="ignored with content; without content the model reads: error"
     )
     cache_control: CacheControl = None
 
@@ -55,7 +55,7 @@ class ThoughtBlock(Body):
 
     type: Literal["thinking"]
     thinking: str
-    signature: str | None = Field(None, description="is not looked at")
+    signature: str | None = Field(None, description="ignored")
 
 
 UserBlock = Annotated[

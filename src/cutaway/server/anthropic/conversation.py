@@ -23,8 +23,8 @@ from cutaway.server.body import Body, Unsupported
 from cutaway.server.http.errors import ApiError
 
 _BILLING = "x-anthropic-billing-header:"
-"""How a block begins that Claude Code sends to Anthropic: another in each request, it would be a
-new beginning of the prompt every time."""
+"""The beginning of a block that Claude Code sends: it changes with each request, so that no prompt
+would be found in the prefix cache."""
 
 Message = dict[str, Any]
 
@@ -62,31 +62,27 @@ class JsonFormat(Body):
 
 
 class OutputConfig(Body):
-    """What the answer is to be."""
+    """The form of the answer."""
 
     format: JsonFormat | None = Field(None, description="left out: text")
-    effort: str | None = Field(
-        None, description="cannot be asked of the models here: a note of the answer says so"
-    )
+    effort: str | None = Field(None, description="ignored, with a note")
     unsupported: ClassVar[Unsupported] = {
         "task_budget": ((), "max_tokens is the only budget here; give that")
     }
 
 
 class MessagesThinking(Body):
-    """Whether the model may think before it answers, which it decides by itself."""
+    """Whether the model may think before it answers; it decides itself."""
 
     type: Literal["enabled", "disabled", "adaptive", "between_tools"]
-    budget_tokens: int | None = Field(
-        None, ge=1, description="is not kept to, and a note of the answer says so"
-    )
+    budget_tokens: int | None = Field(None, ge=1, description="ignored, with a note")
     unsupported: ClassVar[Unsupported] = {
-        "display": (("summarized",), "a thought is told whole; leave it out")
+        "display": (("summarized",), "thoughts are sent whole; leave it out")
     }
 
 
 class MessagesConversation(WithMessagesTools):
-    """What a model reads of a request."""
+    """The part of a request that the model reads."""
 
     messages: list[Turn] = Field(
         fail_fast=True, description="the conversation, oldest message first", min_length=1
@@ -106,7 +102,7 @@ class MessagesConversation(WithMessagesTools):
 
     @property
     def schema(self) -> dict[str, Any] | None:  # type: ignore[override]  # pydantic's older name
-        """Of the text, where it is to be JSON."""
+        """Of the text, if it is JSON."""
         config = self.output_config
         return config.format.schema_ if config and config.format else None
 
@@ -125,11 +121,11 @@ class MessagesConversation(WithMessagesTools):
                     )  # fmt: skip
 
     def said(self) -> list[Message]:
-        """The messages as templates know them; ApiError where none is to be answered."""
+        """The messages as templates know them; ApiError where the last is the assistant's."""
         if self.messages[-1].role == "assistant":
             raise ApiError(
-                400, "messages: the last is the assistant's, and an answer that is begun cannot be "
-                "gone on with here; end with a user's", param="messages",
+                400, "messages: the last is the assistant's, and answers cannot be prefilled here; "
+                "end with a user's", param="messages",
             )  # fmt: skip
         told = [Message(role="system", content=text)] if (text := _system(self.system)) else []
         for role, turns in groupby(self.messages, key=lambda turn: turn.role):
@@ -158,7 +154,7 @@ def _system(content: Texts | None) -> str:
 
 
 def _assistant(blocks: Sequence[Block]) -> Message:
-    """One message, as it was answered: its text was cut only by what stands between."""
+    """One message, as it was answered: its texts were separated only by other blocks."""
     texts = [block.text for block in blocks if isinstance(block, TextBlock)]
     thoughts = [block.thinking for block in blocks if isinstance(block, ThoughtBlock)]
     calls = [_call(block) for block in blocks if isinstance(block, CallBlock)]

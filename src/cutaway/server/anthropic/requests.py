@@ -82,13 +82,13 @@ class MessagesRequest(CountRequest, TextFields):
         return options if self.schema is None else {**options, "json_schema": self.schema}
 
     def notes(self, service: Service) -> Iterator[str]:
-        """What was asked for that a model here cannot be asked for."""
+        """What has no effect here."""
         asked, thinks = self.thinking, service.llm.model.thinking is not None
         if asked and asked.type == "disabled" and thinks:
-            yield "thinking: this model decides by itself whether it thinks"
+            yield "thinking: the model itself decides whether it thinks"
         if asked and asked.type != "disabled" and not thinks:
-            yield "thinking: this model has no words for where a thought begins and ends"
+            yield "thinking: this model's template has no tokens for it"
         if asked and asked.budget_tokens and thinks:
-            yield "thinking.budget_tokens: max_tokens is the only budget that is kept to"
+            yield "thinking.budget_tokens: ignored; max_tokens is the only budget"
         if self.output_config and self.output_config.effort:
-            yield "output_config.effort: this server cannot ask a model for that"
+            yield "output_config.effort: ignored; this server cannot set it"

@@ -18,14 +18,17 @@ class ClientTool(Body):
     type: Literal["custom"] | None = None
     name: str
     description: str | None = None
-    input_schema: dict[str, Any] = Field(description="of the arguments, which always keep to it")
+    input_schema: dict[str, Any] = Field(description="of the arguments")
     strict: bool | None = Field(None, description="as if true: arguments keep to input_schema")
     eager_input_streaming: bool | None = Field(
-        None, description="is not looked at: arguments are streamed as they are written"
+        None, description="ignored: arguments are streamed as they are written"
     )
     cache_control: CacheControl = None
     unsupported: ClassVar[Unsupported] = {
-        "defer_loading": ((False,), "no tool can be looked for here; offer those that are needed"),
+        "defer_loading": (
+            (False,),
+            "there is no tool search here; offer the tools that are needed",
+        ),
         "allowed_callers": (([], ["direct"]), "tools are called by the model alone; leave it out"),
         "input_examples": (([],), "templates have no place for it; write it into description"),
     }
@@ -41,7 +44,7 @@ class ClientTool(Body):
 
 
 def _own(tool: Any) -> Any:
-    """Refuses tools that somebody else would have to run, or to know, by name."""
+    """Refuse, by name, tools that run at Anthropic."""
     kind = tool.get("type") if isinstance(tool, dict) else None
     if kind not in (None, "custom"):
         raise refused(

@@ -36,7 +36,7 @@ class HttpExchange:
     # -- the request -------------------------------------------------------------------------
 
     async def read(self, limit: int, seconds: float) -> None:
-        """Read the whole body, which the app then receives in one message.
+        """Read the whole body, unpacked, which the app then receives in one message.
 
         ApiError if it is longer than ``limit`` bytes, takes longer than ``seconds``, or has two
         lengths; ClientDisconnect if the client disconnects.

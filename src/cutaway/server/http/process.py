@@ -174,7 +174,7 @@ class _Server(uvicorn.Server):
             stage()
 
     def _stop(self) -> None:
-        """Accept no more connections; running answers go on."""
+        """Accept no more connections; running answers continue."""
         self.should_exit = True
         if not self.started and self._starting:
             self._starting.cancel()

@@ -21,7 +21,7 @@ class LoadedReader(Collector):
 
 
 class BuildReader(Collector):
-    """What is running, which may be told only after the server has begun."""
+    """What is running, which may be known only after the start."""
 
     def __init__(self, version: str, model: str, computer: Callable[[], Computer]) -> None:
         self._version, self._model, self._computer = version, model, computer
@@ -62,7 +62,7 @@ class ReplicasReader(Collector):
         self._replicas = replicas
 
     def collect(self) -> Iterator[Metric]:
-        """As the replicas told it last."""
+        """As the replicas reported last."""
         replicas = self._replicas()
         for name, help, read in _OF_REPLICAS if replicas else ():
             family = GaugeMetricFamily(f"cutaway_replica_{name}", help, labels=["replica"])
@@ -93,7 +93,7 @@ def _blocks(state: EngineState) -> Iterator[Metric]:
     yield _gauge(
         "kv_cache_usage_ratio",
         "Share of the KV blocks that are held, 0 to 1.",
-        state.kv_held / max(state.kv_blocks, 1),  # 0 until a replica has told of its own
+        state.kv_held / max(state.kv_blocks, 1),  # 0 until a replica has reported
     )
     if state.window_blocks is not None:
         yield _gauge(

@@ -58,8 +58,9 @@ class StrictRoute(APIRoute):
 
 
 def _typed(scope: Scope) -> Scope:
-    """A request of Ollama's clients as JSON: they, and curl as Ollama documents it, name no type or
-    another. A web page, which names its origin, stays as it is: its browser asks no leave then.
+    """A request of Ollama's clients as JSON: they, and curl as Ollama documents it, send another
+    type or none. A request with an Origin keeps its type, or a web page could send it without a
+    preflight.
     """
     if not scope["path"].startswith("/api/") or "origin" in Headers(scope=scope):
         return scope

@@ -33,7 +33,7 @@ def nanoseconds(seconds: float) -> int:
 def nothing_asked(
     body: OllamaChatRequest | OllamaGenerateRequest, service: Service, reason: str
 ) -> dict[str, Any]:
-    """The answer to a request that only says whether the model is to be there."""
+    """The answer to a request that only loads or unloads the model."""
     kind = GeneratedAnswer if isinstance(body, OllamaGenerateRequest) else ChatAnswer
     ending = {"done": True, "done_reason": reason}
     return {

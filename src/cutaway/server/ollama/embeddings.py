@@ -27,9 +27,11 @@ class EmbedRequest(Body):
     model_config = examples({"input": "Paris is in France."}, {"input": ["Paris", "Nizza"]})
     model: str | None = Field(None, description="one of /api/tags; left out: the first")
     input: Texts = Field(description="a text, or a list of texts")
-    truncate: bool = Field(True, description="cut texts that are longer than is read")
-    dimensions: int | None = Field(None, description="only the first so many numbers")
-    options: OllamaMachine | None = Field(None, description="how a machine computes")
+    truncate: bool = Field(True, description="cut texts that are too long")
+    dimensions: int | None = Field(
+        None, description="how many numbers of each vector, from its first"
+    )
+    options: OllamaMachine | None = Field(None, description="of the machine")
     keep_alive: KeepAlive = Field(None, description=STAYS)
 
 
@@ -38,8 +40,8 @@ class EmbeddingRequest(Body):
 
     model_config = examples({"prompt": "Paris is in France."})
     model: str | None = Field(None, description="one of /api/tags; left out: the first")
-    prompt: str = Field(description="a text, which is cut where it is longer than is read")
-    options: OllamaMachine | None = Field(None, description="how a machine computes")
+    prompt: str = Field(description="a text, which is cut if it is too long")
+    options: OllamaMachine | None = Field(None, description="of the machine")
     keep_alive: KeepAlive = Field(None, description=STAYS)
 
 

@@ -15,18 +15,18 @@ from cutaway.server.shared.keyword_fields import NumberFields, own_form
 
 KeepAlive = float | str | None
 STAYS = (
-    "how long the model stays afterwards if nobody uses it: seconds or as in 5m, 0 unloads it, "
-    "below 0 it stays; not looked at by a server of one model without --unload-after"
+    "how long the model stays loaded when idle: seconds, or as in 5m; 0 unloads it, below 0: "
+    "always; ignored by a server of one model without --unload-after"
 )
-INERT = "is not looked at: the server was told how to compute when it was started"
+INERT = "ignored: an option of cutaway serve"
 
 
 class _Context(Body):
     num_ctx: int | None = Field(
-        None, description="the server has room for as many tokens as it was told when it was "
-        "started; where that is less, a note of the answer says so"
+        None, description="an option of cutaway serve (--context); a note says if the server's is "
+        "less"
     )  # fmt: skip
-    num_keep: int | None = Field(None, description="is not looked at: no text is cut here")
+    num_keep: int | None = Field(None, description="ignored: no text is cut here")
 
 
 _INERT: dict[str, Any] = {
@@ -49,16 +49,16 @@ class OllamaOptions(OllamaMachine, NumberFields):  # type: ignore[misc]  # as Te
     num_predict: int | None = Field(
         None, description="new tokens at most; -1 or left out: as many as fit the context"
     )
-    seed: int | None = Field(None, description="below 0 or left out: one is drawn")
+    seed: int | None = Field(None, description="below 0 or left out: one is chosen")
     stop: Stops | None = None
     repeat_penalty: float | None = Field(None, description="Ollama's name of repetition_penalty")
-    mirostat_tau: float | None = Field(None, description="is not looked at without mirostat")
-    mirostat_eta: float | None = Field(None, description="is not looked at without mirostat")
+    mirostat_tau: float | None = Field(None, description="ignored without mirostat")
+    mirostat_eta: float | None = Field(None, description="ignored without mirostat")
     unsupported: ClassVar[Unsupported] = {
         "mirostat": ((0,), "is not supported; leave it out"),
         "tfs_z": ((1, 1.0), "is not supported; leave it out"),
-        "penalize_newline": ((True,), "a line feed is a token as any other here; leave it out"),
-        "repeat_last_n": ((-1,), "the penalties look at all of a text here; leave it out"),
+        "penalize_newline": ((True,), "a line feed is penalized like any token here; leave it out"),
+        "repeat_last_n": ((-1,), "penalties apply to all of a text here; leave it out"),
     }
 
     def given(self) -> dict[str, Any]:
@@ -91,13 +91,13 @@ class OllamaFields(Body):
     )
     stream: bool = Field(True, description="lines of JSON, a token at a time")
     format: Literal["", "json"] | dict[str, Any] | None = Field(
-        None, description="json: any object; or the JSON schema of the text, which keeps to it"
+        None, description="json: any object; or the JSON schema of the text"
     )
     schema_in_prompt: InPrompt = True
     options: OllamaOptions | None = Field(None, description="what is left out is as for /v1")
     think: bool | Literal["low", "medium", "high", "max"] | None = Field(
-        None, description="the model decides by itself whether it thinks, and what it thinks is "
-        "told apart from what it says"
+        None, description="the model decides itself whether it thinks; its thoughts are in "
+        "thinking"
     )  # fmt: skip
     logprobs: bool | None = Field(None, description="include each token's log-probability")
     top_logprobs: int | None = Field(
@@ -130,7 +130,7 @@ class OllamaFields(Body):
 
     @property
     def schema(self) -> dict[str, Any] | None:  # type: ignore[override]  # pydantic's older name
-        """Of the text, where it is to be JSON."""
+        """Of the text, if it is JSON."""
         if self.format == "json":
             return {"type": "object"}
         return self.format if isinstance(self.format, dict) else None
@@ -144,8 +144,8 @@ class OllamaFields(Body):
         """Its tools, always the same; ApiError where the model is to think and cannot."""
         if self.think and service.llm.model.thinking is None:
             raise ApiError(
-                400, f"think: {self.model or service.names.first} does not support thinking: it "
-                "has no words for where a thought begins and ends; leave it out", param="think",
+                400, f"think: {self.model or service.names.first} does not support thinking: its "
+                "template has no tokens for it; leave it out", param="think",
             )  # fmt: skip
         self._use = self._use or ToolUse(service.llm.model, self.offered())
         return self._use
@@ -155,11 +155,11 @@ class OllamaFields(Body):
         return ()
 
     def notes(self, service: Service) -> Iterator[str]:
-        """What was asked for that cannot be done here."""
+        """What has no effect here."""
         if self.think is False and service.llm.model.thinking is not None:
-            yield "think: this model decides by itself whether it thinks"
+            yield "think: the model itself decides whether it thinks"
         if isinstance(self.think, str):
-            yield "think: how much this model thinks cannot be asked for"
+            yield "think: the model itself decides how much it thinks"
         room = self.options and self.options.num_ctx
         if room and room > service.room:
             yield f"num_ctx: the server has room for {service.room} tokens; --context says so"

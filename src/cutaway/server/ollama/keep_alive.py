@@ -14,7 +14,7 @@ _LONGEST = 10.0 * 365 * 24 * 3600
 
 
 def keep_alive_setter(slot: ModelSlot | None, keep_alive: float | str | None) -> Callable[[], None]:
-    """What is to be done when a request has begun; nothing where its model stays in any case.
+    """What to call once a request has begun; it does nothing for a model that is always loaded.
 
     ApiError for what is no duration.
     """

@@ -40,10 +40,10 @@ class ShowRequest(Body):
     model_config = examples({})
     model: str | None = Field(None, description="one of /api/tags; left out: the first")
     name: str | None = Field(None, description="the older name of model")
-    verbose: bool | None = Field(None, description="is not looked at")
-    system: str | None = Field(None, description="is not looked at")
-    template: str | None = Field(None, description="is not looked at")
-    options: dict[str, Any] | None = Field(None, description="is not looked at")
+    verbose: bool | None = Field(None, description="ignored")
+    system: str | None = Field(None, description="ignored")
+    template: str | None = Field(None, description="ignored")
+    options: dict[str, Any] | None = Field(None, description="ignored")
 
 
 @router.get("/api/tags", responses=replies(OllamaTags))

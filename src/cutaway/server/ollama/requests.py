@@ -17,20 +17,20 @@ _TEMPLATE = "the model's own template is used; leave it out, or give raw and the
 
 
 class OllamaGenerateRequest(OllamaFields):
-    """A prompt to answer, or a text to go on with."""
+    """A prompt to answer, or a text to continue."""
 
     model_config = examples(
         {"prompt": "Which way is north?", "options": {"num_predict": 16}},
         {"prompt": "Once upon a time", "raw": True, "stream": False},
     )
-    prompt: str = Field("", description="what a user says; where it is empty nothing is written")
+    prompt: str = Field("", description="of the user; empty: only loads the model")
     system: str | None = Field(None, description="what the system says before it")
     suffix: str | None = Field(
-        None, description="what stands behind the text, for models with tokens for that"
+        None, description="the text that must follow, for models with fill-in-the-middle tokens"
     )
     raw: bool = Field(False, description="the prompt is the whole text, with its special tokens")
     context: list[int] | None = Field(
-        None, fail_fast=True, description="of an earlier answer, which this one goes on from"
+        None, fail_fast=True, description="of an earlier answer, which this one continues"
     )
     unsupported: ClassVar[Unsupported] = {
         **OllamaFields.unsupported,
@@ -43,11 +43,11 @@ class OllamaGenerateRequest(OllamaFields):
 
     @property
     def asks_nothing(self) -> bool:
-        """Whether the model is only to be there."""
+        """Whether the request only loads or unloads the model."""
         return not self.prompt and not self.suffix
 
     async def read(self, service: Service, given: dict[str, Any]) -> Any:
-        """What the model reads, with the keywords that this takes."""
+        """The prompt, with its keywords."""
         if self.raw:
             for name in ("system", "context", "suffix"):
                 if getattr(self, name):
@@ -67,11 +67,11 @@ class OllamaGenerateRequest(OllamaFields):
         return [*self.context, *ids[begun:]], given
 
     def _before(self, service: Service) -> str:
-        """What stands before a suffix."""
+        """The text before a suffix."""
         if service.llm.tokenizer.fim is None:
             raise ApiError(
-                400, "suffix: this model has no tokens for what is between two texts and does not "
-                "support insert; ask /v1/completions, which chooses a text (docs/fill.md)",
+                400, "suffix: this model has no fill-in-the-middle tokens and does not support "
+                "insert; /v1/completions does without (docs/fill.md)",
                 param="suffix",
             )  # fmt: skip
         for name in ("system", "context"):
@@ -90,8 +90,8 @@ class OllamaGivenFunction(Body):
 
     name: str
     arguments: dict[str, Any] = Field(default_factory=dict)
-    index: int | None = Field(None, description="is not looked at")
-    description: str | None = Field(None, description="is not looked at")
+    index: int | None = Field(None, description="ignored")
+    description: str | None = Field(None, description="ignored")
 
 
 class OllamaGivenCall(Body):
@@ -126,13 +126,13 @@ class OllamaChatRequest(OllamaFields):
     )
     messages: list[OllamaTurn] = Field(
         default_factory=list, fail_fast=True,
-        description="the conversation, oldest message first; where there is none nothing is said",
+        description="the conversation, oldest message first; empty: only loads the model",
     )  # fmt: skip
     tools: list[dict[str, Any]] | None = Field(None, description="what the answer may call")
 
     @property
     def asks_nothing(self) -> bool:
-        """Whether the model is only to be there."""
+        """Whether the request only loads or unloads the model."""
         return not self.messages
 
     def offered(self) -> Sequence[Any]:
@@ -140,7 +140,7 @@ class OllamaChatRequest(OllamaFields):
         return self.tools or ()
 
     async def read(self, service: Service, given: dict[str, Any]) -> Any:
-        """What the model reads, with the keywords that this takes."""
+        """The prompt, with its keywords."""
         said = [*_plain(self.messages)]
         tools = self.use(service).tools
         shown = with_schema(said, self.schema, tools) if self.schema_shown else said

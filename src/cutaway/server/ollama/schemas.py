@@ -11,7 +11,7 @@ from cutaway.server.shared.schemas import Ending, InForce
 Reason = Literal["stop", "length", "load", "unload"]
 Time = Annotated[str, Field(description="RFC 3339")]
 Nanoseconds = Annotated[int, Field(description="nanoseconds")]
-Loading = Annotated[int, Field(description="nanoseconds; 0: the model was there")]
+Loading = Annotated[int, Field(description="nanoseconds; 0: the model was loaded")]
 
 
 class OllamaFunction(TypedDict):
@@ -23,7 +23,7 @@ class OllamaFunction(TypedDict):
 
 
 class OllamaCall(TypedDict):
-    """A call, which is told whole."""
+    """A whole call."""
 
     id: str
     function: OllamaFunction
@@ -47,7 +47,7 @@ class _Line(TypedDict):
     created_at: Time
     done: Annotated[bool, Field(description="whether it is the last, which has the figures")]
     done_reason: NotRequired[
-        Annotated[Reason, Field(description="load and unload: nothing was asked")]
+        Annotated[Reason, Field(description="load, unload: the request had no prompt")]
     ]
     logprobs: NotRequired[list[ChatToken]]
     total_duration: NotRequired[Nanoseconds]
@@ -71,7 +71,9 @@ class OllamaGenerated(_Line):
     response: str
     thinking: NotRequired[str]
     context: NotRequired[
-        Annotated[list[int], Field(description="prompt and answer, to go on from; but for raw")]
+        Annotated[
+            list[int], Field(description="of prompt and answer, to continue from; not with raw")
+        ]
     ]
 
 
@@ -126,11 +128,13 @@ class OllamaRunning(TypedDict):
     model: str
     size: Annotated[
         int,
-        Field(description="bytes of all weights; with keys and values where models come and go"),
+        Field(
+            description="bytes of all weights; with keys and values if models are loaded on demand"
+        ),
     ]
     digest: str
     details: OllamaDetails
-    expires_at: Annotated[Time, Field(description="when it goes if idle; far away: it stays")]
+    expires_at: Annotated[Time, Field(description="when it is unloaded if idle; far away: never")]
     size_vram: Literal[0]
     context_length: Annotated[int, Field(description="tokens of a text, prompt included")]
 

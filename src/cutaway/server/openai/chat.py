@@ -27,7 +27,7 @@ from cutaway.server.shared.tools import Tools, WithTools, finish_reason, piece
 from cutaway.text.messages import with_schema
 from cutaway.text.tools import Arguments, CallEnd, CallStart, Content, Tool
 
-_NAMELESS = "name: this model's template has no place for names, so the model did not see them"
+_NAMELESS = "name: ignored, since this model's template has no place for names"
 _TEXT_TYPES = ("text", "input_text", "output_text")
 
 
@@ -49,11 +49,11 @@ class Message(BaseMessage):
     content: str | list[Annotated[TextPart, only_types(*_TEXT_TYPES)]]
     tool_calls: Tools | None = Field(None, description="of an assistant: the calls that it made")
     reasoning_content: str | None = Field(
-        None, description="of an assistant: what it thought, for templates that have a place for it"
+        None, description="of an assistant: its thoughts, if the template has a place for them"
     )
     tool_call_id: str | None = Field(None, description="of a tool: the call that it answers")
     name: str | None = Field(
-        None, description="who speaks, for templates that have a place for it; a note says if not"
+        None, description="of the speaker, if the template has a place for it; a note says if not"
     )
     unsupported: ClassVar[Unsupported] = {
         "refusal": ((), ONLY_TEXT),
@@ -125,7 +125,7 @@ class ChatRequest(SampledFields, WithTools):
         "modalities": ((["text"],), ONLY_TEXT),
         "audio": ((), ONLY_TEXT),
         "prediction": ((), 'draft tokens come from "speculate"; leave it out'),
-        "verbosity": (("medium",), "this server cannot ask a model for it; leave it out"),
+        "verbosity": (("medium",), "this server cannot set it; leave it out"),
         "echo": ((False,), "a conversation is not echoed; leave it out"),
         "prompt_cache_retention": (("in_memory", "in-memory"), ONE_CACHE),
         "reasoning_effort": ((), CANNOT_THINK),

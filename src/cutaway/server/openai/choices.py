@@ -36,7 +36,7 @@ class Choices(Events):
     ) -> None:
         self.job, self.tokenizer, self.top = job, service.llm.tokenizer, top
         self.samples = job.texts[0].options.n
-        self._body, self._told = body, 0  # tokens of all texts, streamed so far
+        self._body, self._sent = body, 0  # tokens of all texts, streamed so far
         self._frame = {
             "id": f"{self.PREFIX}-{id}",
             "created": int(time()),
@@ -72,7 +72,7 @@ class Choices(Events):
         return answers.finish_reason(ended)
 
     def opening(self, index: int) -> Delta:  # noqa: ARG002 - others need it
-        """What is shown before the first token, when that is there."""
+        """The text before the first token."""
         return "", []
 
     def shown(self, index: int, step: Step, ended: Ended | None) -> Delta:
@@ -138,7 +138,7 @@ class Choices(Events):
     def progress(self, index: int, step: Step | None, ended: Ended | None) -> Iterator[bytes]:
         """The text that a token brought, and how it ended; of a pass its record alone."""
         text, entries = self.shown(index, step, ended) if step else ("", [])
-        self._told += step is not None
+        self._sent += step is not None
         if step.index == 0 if step else ended:
             opening, before = self.opening(index)
             text, entries = opening + text, before + entries
@@ -171,12 +171,12 @@ class Choices(Events):
     # -- parts ---------------------------------------------------------------------------------
 
     def _so_far(self) -> CompletionUsage:
-        """Tokens in, and those out that this event and those before it tell of."""
-        usage, told = self.usage(), self._told
+        """Prompt tokens, and completion tokens up to this event."""
+        usage, sent = self.usage(), self._sent
         return {
             **usage,
-            "completion_tokens": told,
-            "total_tokens": usage["prompt_tokens"] + told,
+            "completion_tokens": sent,
+            "total_tokens": usage["prompt_tokens"] + sent,
         }
 
     @cached_property

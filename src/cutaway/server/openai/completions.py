@@ -51,10 +51,10 @@ class CompletionRequest(_Completion):  # type: ignore[misc]  # as SampledFields
         if self.max_tokens is not None:
             options["max_tokens"] = self.max_tokens
         if self.max_tokens == 0:
-            options["prompt_logprobs"] = 1  # what is scored, though nobody may ask for it
+            options["prompt_logprobs"] = 1  # the prompt is scored in any case
         if self.suffix and self.echo:
             raise ApiError(
-                400, "echo: a text that fills a gap goes on from prompt and suffix: leave out echo",
+                400, "echo: not with suffix; leave one of them out",
                 param="echo",
             )  # fmt: skip
         if self.logprobs is not None:

@@ -34,7 +34,7 @@ _FIXED: Mapping[str, Any] = {
     "store": False,
     "truncation": "disabled",
 }
-"""Fields of the response that are the same whoever asks."""
+"""Fields of the response that are always the same."""
 
 
 class ResponsesAnswer(Events):
@@ -115,7 +115,7 @@ class ResponsesAnswer(Events):
         yield self._event(f"response.{response['status']}", response=response)
 
     def failed(self, refusal: ApiError) -> Iterable[bytes]:
-        """What there is of the answer; then the error, for which OpenAI's clients raise."""
+        """The answer as far as it was written; then the error, which OpenAI's clients raise."""
         error = {"code": "server_error", "message": refusal.message}
         fields = {"output": self._items("incomplete"), "cutaway": self._settings}
         response = self._response("failed", **fields, error=error)

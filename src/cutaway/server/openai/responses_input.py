@@ -43,7 +43,7 @@ class SaidMessage(BaseMessage):
     role: Literal["system", "developer", "user", "assistant"]
     id: str | None = Field(None, description="as it was answered; nothing is looked up by it")
     status: Status | None = Field(
-        None, description="as it was answered; an incomplete message is read as it is"
+        None, description="as it was answered; an incomplete message is read unchanged"
     )
     unsupported: ClassVar[Unsupported] = {
         "phase": ((), "templates have no place for it; leave it out")
@@ -94,7 +94,7 @@ class CallResult(Body):
     call_id: str
     output: str | list[Part]
     id: str | None = Field(None, description="nothing is looked up by it")
-    status: Status | None = Field(None, description="is not looked at")
+    status: Status | None = Field(None, description="ignored")
 
     def plain(self) -> dict[str, Any]:
         """The message as chat templates take it."""

@@ -31,7 +31,9 @@ class Output:
         self._id = id
         self.items: list[OutputItem] = []
         self._is_open = False
-        self._early: list[ChatToken] = []  # of text that is held back until it is told from a call
+        self._early: list[
+            ChatToken
+        ] = []  # of text that is delayed until it is known not to be a call
 
     def open_message(self) -> Iterator[Event]:
         """A message that has no text yet."""

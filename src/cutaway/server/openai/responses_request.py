@@ -62,7 +62,7 @@ class ResponsesRequest(_Responses, WithTools):  # type: ignore[misc]  # as TextF
         None, ge=0, le=MAX_TOP, description="and the likeliest beside it"
     )
     reasoning: Reasoning | None = None
-    metadata: Metadata | None = Field(None, description="is answered as it is")
+    metadata: Metadata | None = Field(None, description="returned with the answer")
     unsupported: ClassVar[Unsupported] = {
         "max_tokens": ((), "did you mean 'max_output_tokens'?"),
         "max_tool_calls": ((), "calls are not run here; leave it out"),
@@ -70,7 +70,7 @@ class ResponsesRequest(_Responses, WithTools):  # type: ignore[misc]  # as TextF
         "previous_response_id": ((), _NOT_STORED),
         "conversation": ((), _NOT_STORED),
         "prompt": ((), "nothing is stored here; write it into input"),
-        "background": ((False,), "an answer is for whoever waits for it; leave it out"),
+        "background": ((False,), "nothing is stored to be fetched later; leave it out"),
         "truncation": (("disabled",), "nothing is cut here; shorten the input yourself"),
         "context_management": (([],), "nothing is cut here; shorten the input yourself"),
         "service_tier": (("auto", "default"), "there is one tier; leave it out"),

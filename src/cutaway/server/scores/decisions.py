@@ -101,7 +101,7 @@ def _answer(
     *,
     traced: bool,
 ) -> DecisionPredicate | DecisionChoice | DecisionScore:
-    chances, told = weighed.probabilities, weighed.told(llm, traced=traced)
+    chances, told = weighed.probabilities, weighed.answered(llm, traced=traced)
     best = chances.index(max(chances))
     if isinstance(asked, PredicateQuestion):
         return {

@@ -55,7 +55,7 @@ class Likelihoods(NamedTuple):
 
     @property
     def usage(self) -> TokensRead:
-        """As OpenAI counts what is read."""
+        """The usage in OpenAI's form."""
         return {"prompt_tokens": self.tokens, "total_tokens": self.tokens}
 
 
@@ -89,7 +89,7 @@ class PromptAnswers:
 
     texts    of the answers
     answers  their tokens
-    ends     tokens of which each may end an answer; without one, nobody asks where one ends
+    ends     tokens of which each may end an answer; none: an answer's end is not scored
     """
 
     prompt: Ids
@@ -110,7 +110,7 @@ class PromptAnswers:
     ) -> "PromptAnswers":
         """answers: each text, and what it is called in errors, as the prompt is ``before``.
 
-        lead: what stands before each of them
+        lead: the text before each of them
         """
         read = []
         for text, name in answers.items():
@@ -155,7 +155,7 @@ class Weighed:
         best = max(ends, default=0.0)
         return begun + (best + log(fsum(exp(one - best) for one in ends)) if ends else 0.0)
 
-    def told(self, llm: AsyncModel, *, traced: bool) -> Answered:
+    def answered(self, llm: AsyncModel, *, traced: bool) -> Answered:
         """For an answer of the server; with all that the numbers follow from, if it is traced."""
         told: Answered = {"covered": self.covered}
         if traced:

@@ -180,13 +180,13 @@ class DecisionsRequest(Body):
         None, description="is needless: texts themselves are compared"
     )
     prompt_cache_options: dict[str, Any] | None = Field(None, description="is needless, too")
-    trace: bool = Field(False, description="ours: the tokens behind each probability")
+    trace: bool = Field(False, description="ours: the tokens of each probability")
     unsupported: ClassVar[Unsupported] = {
         "stream": ((False,), "nothing is written; leave it out"),
     }
 
     def conversations(self) -> list[list[dict[str, Any]]]:
-        """What the model is asked: the input, and behind it one of the questions each."""
+        """The prompts: the input, each time followed by one of the questions."""
         said = conversation(self.input)
         return [_followed(said, question.written()) for question in self.questions]
 

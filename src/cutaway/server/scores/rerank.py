@@ -82,7 +82,7 @@ class RerankRequest(Body):
     wording: Wording = Field(
         Wording.model_construct(), description="ours: what the model is asked of each document"
     )
-    trace: bool = Field(False, description="ours: the tokens behind each probability")
+    trace: bool = Field(False, description="ours: the tokens of each probability")
     unsupported: ClassVar[Unsupported] = {
         "max_tokens_per_doc": ((), _CUT),
         "max_chunks_per_doc": ((), _CUT),
@@ -162,7 +162,7 @@ async def _by_answers(
     for i, question in enumerate(questions):
         weighed = question.weigh(each)
         result = _result(body, i, weighed.probabilities[0])
-        result["cutaway"] = weighed.told(llm, traced=body.trace)
+        result["cutaway"] = weighed.answered(llm, traced=body.trace)
         results.append(result)
     return results, found.usage
 

@@ -41,7 +41,7 @@ class ScoreRequest(Body):
         "vectors; left out: the former, but the latter of a model that is made for vectors or "
         "does not write",
     )
-    trace: bool = Field(False, description="ours: the tokens behind each log-probability")
+    trace: bool = Field(False, description="ours: the tokens of each log-probability")
     unsupported: ClassVar[Unsupported] = {
         "truncate_prompt_tokens": ((), "no text is cut here; leave it out"),
         "priority": ((0,), "scores go with the others; leave it out"),

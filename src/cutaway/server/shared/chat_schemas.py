@@ -107,7 +107,7 @@ class ChatCompletion(_Frame):
 
 
 class CallPiece(TypedDict):
-    """What is added to a call: in its first piece who is called, then more of its arguments."""
+    """What is added to a call: the first piece has the name, later ones more of its arguments."""
 
     index: int
     id: NotRequired[str]

@@ -23,11 +23,11 @@ class AnyObject(Body):
 
 
 class NamedSchema(Body):
-    """A JSON schema. The text is held to it, whatever ``strict`` says."""
+    """A JSON schema. The text is constrained to it, whatever ``strict`` says."""
 
     model_config = ConfigDict(extra="forbid", strict=True, serialize_by_alias=True)
-    name: str = Field(description="is not looked at", pattern="^[A-Za-z0-9_-]{1,64}$")
-    description: str | None = Field(None, description="is not looked at")
+    name: str = Field(description="ignored", pattern="^[A-Za-z0-9_-]{1,64}$")
+    description: str | None = Field(None, description="ignored")
     schema_: dict[str, Any] = Field(alias="schema", description="of the text, which is JSON")
     strict: bool | None = Field(None, description="as if true: the text always has the schema")
 
@@ -56,16 +56,16 @@ InPrompt = Annotated[
 
 
 class TextSettings(Body):
-    """What the text of a response is to be."""
+    """The form of a response's text."""
 
     format: FlatFormat | None = Field(None, description="text, or JSON")
     unsupported: ClassVar[Unsupported] = {
-        "verbosity": (("medium",), "this server cannot ask a model for that; leave it out"),
+        "verbosity": (("medium",), "this server cannot set it; leave it out"),
     }
 
 
 def schema_of(asked: ChatFormat | FlatFormat | None) -> dict[str, Any] | None:
-    """The schema of the text, where it is to be JSON."""
+    """The schema of the text, if it is JSON."""
     if isinstance(asked, ChatSchema):
         return asked.json_schema.schema_
     if isinstance(asked, FlatSchema):
@@ -85,6 +85,6 @@ def constraint(
 
 
 def answered(text: TextSettings | None) -> dict[str, Any]:
-    """The settings of a response's text, as it tells them."""
+    """The settings of a response's text, as the answer has them."""
     asked = text.format if text and text.format else PlainText(type="text")
     return {"format": asked.model_dump(exclude_none=True)}

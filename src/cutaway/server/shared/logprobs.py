@@ -19,7 +19,7 @@ from cutaway.text.openai_token import REMOVED, openai_token
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One token: how likely it was, and who was likeliest; None where nothing came before it.
+    """One token, its log-probability and the likeliest; None for the first token of a prompt.
 
     offset  characters of the text before it
     """
@@ -36,8 +36,8 @@ _NO_TEXT = (FinishReason.END_TOKEN, FinishReason.STOP_TOKEN)  # whose last token
 class Entries:
     """Those of one text, each let out when the text that it begins is.
 
-    A token of which a byte may belong to a stop string is held back as the text is, and not
-    shown at all where the stop string is completed; nor is the token that ends the text.
+    A token of which a byte may belong to a stop string is delayed like the text, and left out
+    if the stop string is completed; so is the token that ends the text.
     """
 
     def __init__(self, tokenizer: Tokenizer, top: int, when: When, offset: int = 0) -> None:
@@ -116,7 +116,7 @@ def _chat_token(tokenizer: Tokenizer, token_id: int, logprob: float | None) -> L
 
 
 def completion_form(tokenizer: Tokenizer, entries: list[Entry]) -> CompletionLogprobs:
-    """The ``logprobs`` of a completion; of tokens that read alike the likelier stands."""
+    """The ``logprobs`` of a completion; of tokens with equal text the likelier is kept."""
     return {
         "tokens": [_name(tokenizer, e.token_id) for e in entries],
         "token_logprobs": [e.logprob for e in entries],

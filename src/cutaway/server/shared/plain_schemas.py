@@ -71,7 +71,7 @@ class EmbeddingList(TypedDict):
 
 
 class CandidateOfMask(TypedDict):
-    """What may stand in one place."""
+    """A candidate for one mask."""
 
     token_id: Annotated[int | None, Field(description="null for a target of several tokens")]
     token_ids: list[int]
@@ -81,7 +81,7 @@ class CandidateOfMask(TypedDict):
 
 
 class TogetherInMasks(TypedDict):
-    """What may stand in all masked places."""
+    """Candidates for all masks together."""
 
     candidates: list[CandidateOfMask]
     score: float
@@ -98,7 +98,7 @@ class FilledIn(TypedDict):
     joint: Annotated[list[TogetherInMasks], Field(description="where there are several masks")]
     covered: Annotated[
         float | None,
-        Field(description="bayes: the share of all continuations that were considered"),
+        Field(description="bayes: the share of all continuations that was considered"),
     ]
 
 
@@ -127,7 +127,7 @@ class ModelCard(TypedDict):
     ]
     parent: NotRequired[Annotated[str, Field(description="of an adapter: the model's name")]]
     loaded: NotRequired[
-        Annotated[bool, Field(description="ours: of a model that is loaded when it is used")]
+        Annotated[bool, Field(description="ours: of a model that is loaded on demand")]
     ]
 
 

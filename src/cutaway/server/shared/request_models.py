@@ -24,14 +24,14 @@ ONE_CACHE = "what was read is kept while there is room; leave it out"
 _TOKEN_ID = re.compile(r"0|[1-9][0-9]{0,18}")
 _MINUS_ONE: Mapping[str, tuple[Any, str]] = {
     "top_k": (0, "top_k: -1 is 0 here, as other engines say that all tokens may come"),
-    "seed": (None, "seed: -1 is no seed, as other engines say that one is to be chosen"),
+    "seed": (None, "seed: -1 is no seed, as other engines say that one is chosen"),
 }
-"""Fields that others switch off with -1 -> what that is here, and the note that tells it."""
+"""Fields that others switch off with -1 -> what that is here, and the note that says so."""
 _SWITCHED_OFF: Unsupported = {
     name: ((value,), why)
     for value, why, names in (
         (False, "is not known here; leave it out", ("use_beam_search", "early_stopping")),
-        (False, "hidden states are told by /v1/inside; leave it out", ("return_hidden_states",)),
+        (False, "hidden states are in /v1/inside; leave it out", ("return_hidden_states",)),
         (
             False,
             "a stop string is never shown; leave it out",
@@ -61,7 +61,7 @@ _INERT: Unsupported = {
     "service_tier": (("auto", "default"), "there is one tier; leave it out"),
 }  # fmt: skip
 """What routers and clients of other engines add, at the values that ask for nothing."""
-_NO_CHOICE = "choice: an empty list allows any text; give texts of which one is to be written"
+_NO_CHOICE = "choice: an empty list allows any text; give texts of which one is written"
 
 
 class StreamOptions(Body):
@@ -85,8 +85,8 @@ class TextFields(_Every):  # type: ignore[misc]  # its fields are not known befo
 
     Fields that OpenAI does not have say so.
     FACE   which form of requests it is of, as the table of keywords has it
-    PROMPT the field that holds what is to be read
-    FILL   a text may go on as long as there is room, where nobody says how long
+    PROMPT the field with what the model reads
+    FILL   without a length given, a text may fill the context
     """
 
     FACE: ClassVar[str] = ""

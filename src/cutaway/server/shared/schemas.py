@@ -52,14 +52,14 @@ class SamplesEstimate(TypedDict):
 
     n: int
     log_probability: Annotated[
-        float, Field(description="of the model keeping to the constraint by itself")
+        float, Field(description="that the model keeps to the constraint without it")
     ]
     probability: float
     kl: Annotated[
         float,
-        Field(description="of the constrained draw from the model's own, of what is allowed"),
+        Field(description="of the constrained draw from the model's own over what is allowed"),
     ]
-    effective_n: Annotated[float, Field(description="of how many equal weights they are worth")]
+    effective_n: Annotated[float, Field(description="the effective sample size")]
 
 
 class InForce(TypedDict):
@@ -102,11 +102,13 @@ class HeldTo(TypedDict):
 
     kind: Literal["json_schema", "regex", "grammar", "choice"]
     sha256: Annotated[str, Field(description="of the grammar")]
-    forced: Annotated[int, Field(description="tokens that it left no other for, not drawn alone")]
-    complete: Annotated[bool, Field(description="whether the text is whole, and not cut")]
+    forced: Annotated[int, Field(description="tokens that were the only ones it allowed")]
+    complete: Annotated[bool, Field(description="whether the text is complete, not cut")]
     neg_log_z: Annotated[
         float | None,
-        Field(description="minus ln of the mass that it left; known with n above 1 or trace"),
+        Field(
+            description="minus ln of the probability mass that it left; with n above 1, or trace"
+        ),
     ]
 
 
@@ -119,10 +121,10 @@ class AlignedChoice(TypedDict):
 
 
 class CanvasCost(TypedDict):
-    """Ours: what a canvas took."""
+    """Ours: the cost of a canvas."""
 
     passes: int
-    rows: Annotated[int, Field(description="that were computed, of all passes")]
+    rows: Annotated[int, Field(description="computed rows of all passes")]
 
 
 class Ending(TypedDict):
@@ -148,11 +150,11 @@ class Ending(TypedDict):
     replicas: NotRequired[
         Annotated[
             list[str],
-            Field(description="of a server with replicas: all that had the text, in order"),
+            Field(description="of a server with replicas: those that wrote the text, in order"),
         ]
     ]
     resumed: NotRequired[
-        Annotated[int, Field(description="how many times the text went on at another replica")]
+        Annotated[int, Field(description="how many times another replica continued the text")]
     ]
     trace: NotRequired[list[Record]]
 
@@ -199,17 +201,17 @@ class _Frame(TypedDict):
 
 
 class Infilled(TypedDict):
-    """Ours: how a text was found that stands before a suffix."""
+    """Ours: how the text before a suffix was found."""
 
     method: Annotated[
         Literal["tokens", "canvas", "bayes"],
         Field(
-            description="by the model's own tokens for it, as a canvas between both, or chosen "
-            "among its continuations"
+            description="by fill-in-the-middle tokens, as a canvas between both, or chosen "
+            "among continuations"
         ),
     ]
     drawn: Annotated[int | None, Field(description="continuations that were written")]
-    candidates: Annotated[int | None, Field(description="beginnings of them that were weighed")]
+    candidates: Annotated[int | None, Field(description="prefixes of them that were weighed")]
     share: Annotated[float | None, Field(description="of the chosen one in the weight of all")]
     logprob: Annotated[float | None, Field(description="natural, of the suffix after the text")]
 

@@ -58,7 +58,7 @@ class WithTools(Body):
 
 
 def piece(delta: CallStart | Arguments, reader: AnswerReader) -> CallPiece:
-    """What a chat's event adds to a call: in its first piece who is called."""
+    """What a chat's event adds to a call: the first piece has the name."""
     is_function = reader.tool(delta.index).format is None
     said: dict[str, str] = {"arguments" if is_function else "input": ""}
     made: CallPiece = {"index": delta.index}
