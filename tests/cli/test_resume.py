@@ -196,7 +196,8 @@ def made_other(path, index, name):
 
 @pytest.mark.parametrize("index", [0, 3, -1])
 @pytest.mark.parametrize(
-    ("name", "said"), [("token_id", "replay: token {} is "), ("fingerprint", "step {} differs from ")]
+    ("name", "said"),
+    [("token_id", "replay: token {} is "), ("fingerprint", "step {} differs from ")],
 )
 def test_a_record_that_comes_out_otherwise_is_an_error(llm, cut, name, said, index):
     index, before = made_other(cut, index, name)

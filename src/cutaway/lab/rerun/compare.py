@@ -192,11 +192,11 @@ def _written(
 ) -> tuple[ComparedText, int]:
     """One way without its bits, and the seed."""
     begun = perf_counter()
-    done, behind = _run(llm, prompt, options, arrived)
+    done, suffix_ids = _run(llm, prompt, options, arrived)
     ms, passes = 1e3 * (perf_counter() - begun), done.passes
     if options["denoise"]:
         figures = len(passes), sum(one.rows for one in passes)
-        lost = price(llm, done.prompt_token_ids, passes, behind=behind).price
+        lost = price(llm, done.prompt_token_ids, passes, suffix_ids=suffix_ids).price
         came = [step.pass_index or 0 for step in done.steps]
     else:
         steps, usage = len(done.steps), done.usage

@@ -72,12 +72,12 @@ def price(
     prompt_token_ids: Sequence[int],
     passes: Sequence[Pass],
     *,
-    behind: Sequence[int] = (),
+    suffix_ids: Sequence[int] = (),
     progress: Progress = silent,
 ) -> Price:
     """The price of a canvas after this prompt: of ``Completion.passes``, or those of a trace.
 
-    behind: tokens after the canvas; progress: called with ("reading", passes done, of how many)
+    suffix_ids: tokens after the canvas; progress: called with ("reading", passes done, of how many)
 
     Raises InputError where there are no passes, or the model names no mask.
     """
@@ -88,7 +88,7 @@ def price(
         raise InputError("this model names no mask token, so it has no canvas to reveal")
     found = []
     prompt, attention = list(prompt_token_ids), llm.config.attention
-    for made, text in _states(passes, prompt, mask, list(behind), attention):
+    for made, text in _states(passes, prompt, mask, list(suffix_ids), attention):
         found.append(_price(llm, made, text))
         progress("reading", len(found), len(passes))
     return Price(tuple(found))
@@ -111,20 +111,21 @@ def price_of_trace(llm: LLM, trace: Trace, *, progress: Progress = silent) -> Pr
             f"attention of the model on record is {head.decoder.attention!r}, and of {llm.name} "
             f"{llm.config.attention!r}: use the same model"
         )
-    behind = head.decoder.behind
-    return price(llm, head.prompt_token_ids, trace.passes, behind=behind, progress=progress)
+    return price(
+        llm, head.prompt_token_ids, trace.passes, suffix_ids=head.decoder.behind, progress=progress
+    )
 
 
 def _states(
-    passes: Sequence[Pass], prompt: list[int], mask: int, behind: list[int], attention: str | int
+    passes: Sequence[Pass], prompt: list[int], mask: int, suffix: list[int], attention: str | int
 ) -> Iterator[tuple[Pass, list[int]]]:
     """Each pass, and the text that it was computed from."""
     # With bidirectional attention the first pass computes all blocks, also those never revealed.
     whole = attention == "bidirectional"
-    end = passes[0].rows - len(behind) if whole else max(one.block[1] for one in passes)
+    end = passes[0].rows - len(suffix) if whole else max(one.block[1] for one in passes)
     text = [*prompt, *[mask] * (end - len(prompt))]
     for one in passes:
-        yield one, [*text, *behind] if whole else text[: one.block[1]]
+        yield one, [*text, *suffix] if whole else text[: one.block[1]]
         for position, token_id in one.stands.items():
             text[position] = mask if token_id is None else token_id
 

@@ -72,11 +72,11 @@ def settings_of(head: Head) -> dict[str, Any]:
 
 def prompt_of(llm: LLM, head: Head) -> list[int]:
     """The request's prompt: with the tokens after the canvas that were not its suffix."""
-    prompt, behind = [*head.prompt_token_ids], head.decoder.behind if head.decoder else ()
+    after = head.decoder.behind if head.decoder else ()
     if suffix := head.params.get("suffix"):
         special = head.params.get("special", False)
-        behind = behind[len(llm.tokenizer.encode(suffix, special=special, goes_on=True)) :]
-    return [*prompt, *behind]
+        after = after[len(llm.tokenizer.encode(suffix, special=special, goes_on=True)) :]
+    return [*head.prompt_token_ids, *after]
 
 
 def bound(llm: LLM, head: Head, more: "Iterable[Intervention]" = ()) -> "BoundInterventions | None":
