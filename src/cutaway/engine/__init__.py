@@ -1,4 +1,4 @@
-"""The loop, its scheduler and its stop conditions. Refuses to know HTTP, terminals and files.
+"""The loop, its scheduler and its stop conditions.
 
 Each name is imported when first used: a trace needs the events alone, and asyncio takes 40 ms.
 """
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         Started,
         Step,
         Usage,
-    )
+    )  # fmt: skip
     from cutaway.engine.inbox import Arrival, ArrivalReader, Inboxes, Route
     from cutaway.engine.limits import Limits
     from cutaway.engine.prefill_only import PinPrefix, Score, ScoreAnswers, ScoreBidirectional
@@ -39,81 +39,28 @@ if TYPE_CHECKING:
     from cutaway.engine.state import EngineState
     from cutaway.engine.stops import StopMatcher, StopParams
 
-__all__ = [
-    "Arrival",
-    "ArrivalReader",
-    "AsyncEngine",
-    "Autoregressive",
-    "Constraint",
-    "ConstraintParams",
-    "Decoder",
-    "Denoise",
-    "DraftModel",
-    "Embed",
-    "Embedded",
-    "Ended",
-    "Engine",
-    "EngineState",
-    "Event",
-    "FinishReason",
-    "Inboxes",
-    "Limits",
-    "Pass",
-    "PassCell",
-    "Phases",
-    "PinPrefix",
-    "Policy",
-    "Request",
-    "Route",
-    "Row",
-    "RunParams",
-    "Score",
-    "ScoreAnswers",
-    "ScoreBidirectional",
-    "Scored",
-    "Sequence",
-    "Speculation",
-    "Started",
-    "Step",
-    "StopMatcher",
-    "StopParams",
-    "Usage",
-]
-
 _MODULES = {
-    "asynchronous": ("AsyncEngine",),
-    "constraint": ("Constraint",),
-    "constraints": ("ConstraintParams",),
-    "decoders": ("Autoregressive", "Decoder"),
-    "denoise": ("Denoise",),
-    "draft_model": ("DraftModel",),
-    "embed": ("Embed",),
-    "engine": ("Engine",),
-    "events": (
-        "Embedded",
-        "Ended",
-        "Event",
-        "FinishReason",
-        "Pass",
-        "PassCell",
-        "Phases",
-        "Scored",
-        "Speculation",
-        "Started",
-        "Step",
-        "Usage",
-    ),
-    "inbox": ("Arrival", "Inboxes", "ArrivalReader", "Route"),
-    "limits": ("Limits",),
-    "request": ("Request", "RunParams"),
-    "row": ("Row",),
-    "scheduler": ("Policy",),
-    "sequence": ("Sequence",),
-    "state": ("EngineState",),
-    "stops": ("StopMatcher", "StopParams"),
-    "prefill_only": ("PinPrefix", "ScoreAnswers", "ScoreBidirectional", "Score"),
+    "asynchronous": "AsyncEngine",
+    "constraint": "Constraint",
+    "constraints": "ConstraintParams",
+    "decoders": "Autoregressive Decoder",
+    "denoise": "Denoise",
+    "draft_model": "DraftModel",
+    "embed": "Embed",
+    "engine": "Engine",
+    "events": "Embedded Ended Event FinishReason Pass PassCell Phases Scored Speculation Started "
+    "Step Usage",
+    "inbox": "Arrival ArrivalReader Inboxes Route",
+    "limits": "Limits",
+    "prefill_only": "PinPrefix Score ScoreAnswers ScoreBidirectional",
+    "request": "Request RunParams",
+    "row": "Row",
+    "scheduler": "Policy",
+    "sequence": "Sequence",
+    "state": "EngineState",
+    "stops": "StopMatcher StopParams",
 }
-_HOME = {name: module for module, names in _MODULES.items() for name in names}
+_HOME = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:
