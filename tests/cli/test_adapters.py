@@ -79,7 +79,7 @@ def test_of_several_models_they_belong_to_the_one_that_they_stand_behind():
         {"p": "1"}, {"p": "2"}
     ]  # fmt: skip
     for how in (["--adapter", "poet=1"], ["--lora", "1"]):
-        with pytest.raises(InputError, match="stands before each --model"):
+        with pytest.raises(InputError, match="comes before each --model"):
             adapters(*how, "-m", "a=x", "-m", "b=y")
 
 

@@ -106,7 +106,7 @@ def test_a_system_message_stays_and_starting_over_is_kept(talk, file):
     assert json.loads(file.read_text())["system"] == "Be brief."
     talk(args=["--system", "Be brief."])
     err = talk(args=["--system", "Be long."], code=2)[1]
-    assert "goes on with its own system message" in err
+    assert "has its own system message" in err
     talk("/reset")
     said = json.loads(file.read_text())
     assert (said["system"], said["messages"]) == ("Be brief.", [])

@@ -195,8 +195,8 @@ def test_diff(capsys, run, fork):
         "The prompts are equal. The first token is equal; the logits up to there are equal, "
         "bit for bit.",
         "They part at step 1:",
-        "  A goes on with ' sofa': 27.1% in A, 27.1% in B",
-        "  B goes on with ' idea': 2.2% in A, 2.2% in B",
+        "  A continues with ' sofa': 27.1% in A, 27.1% in B",
+        "  B continues with ' idea': 2.2% in A, 2.2% in B",
         "They never again share 8 tokens in a row.",
     ):
         assert line in said.splitlines(), said

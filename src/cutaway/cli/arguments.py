@@ -32,8 +32,8 @@ KV = (
     "that differ a little"
 )
 OFFLOAD = (
-    "for a model larger than memory: keep its weights in a file in DIR, on a disk, which is gone "
-    "with the process; each token reads what memory cannot hold"
+    "for a model larger than memory: keep its weights in a temporary file in DIR, deleted on exit; "
+    "each token reads from it what does not fit into memory"
 )
 LORA = (
     "an adapter for all texts, a GGUF file or a folder of PEFT; X (default 1) multiplies what it "
@@ -111,18 +111,18 @@ def add_keyword(
     row = KEYWORDS[name]
     assert isinstance(row.flag, Flag)
     written = _WRITTEN[row.kind]
-    told = [said or row.help]
+    parts = [said or row.help]
     if "action" in written and row.flag.metavar:
-        told.append("repeat for more")
+        parts.append("repeat for more")
     if row.flag.more:
-        told.append(row.flag.more)
+        parts.append(row.flag.more)
     elif row.kind in ("number", "int") and row.default is not None:
-        told[-1] += f", default {row.default:g}"
+        parts[-1] += f", default {row.default:g}"
     more |= {"type": PARAMS[name].type} if row.kind == "number" else {}
     more |= {"metavar": row.flag.metavar} if row.flag.metavar else {}
     group.add_argument(
         row.flag_name(name), dest=name, default=SUPPRESS,
-        help="; ".join(told).replace("%", "%%"), **written, **more,
+        help="; ".join(parts).replace("%", "%%"), **written, **more,
     )  # fmt: skip
 
 
@@ -184,7 +184,7 @@ def _group(parser: ArgumentParser, title: str) -> "_ArgumentGroup":
 
 
 def _schema(text: str) -> str | Path:
-    """JSON as it is, and anything else as a path."""
+    """JSON itself, and anything else as a path."""
     return text if text.lstrip().startswith("{") or text.strip() == "true" else Path(text)
 
 

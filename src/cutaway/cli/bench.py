@@ -145,7 +145,7 @@ def _memory(d: dict[str, Any]) -> list[str]:
 def _noise(share: float | None) -> str:
     if share is None:
         return "This system does not say how busy other programs were."
-    sentence = f"Other programs used {share:.1%} of the processors' time meanwhile"
+    sentence = f"Other programs used {share:.1%} of the processors' time during this"
     return sentence + (": WARNING, do not trust these figures." if share > _NOISY else ".")
 
 

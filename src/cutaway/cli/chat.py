@@ -21,9 +21,9 @@ examples:
   cutaway chat
   cutaway chat --system "Answer in one sentence." --temperature 0
   printf 'Hello!\\nName three colours.\\n' | cutaway chat     one message per line
-  cutaway chat --resume talk.json     goes on where it was, and keeps what is said
+  cutaway chat --resume talk.json     continues a conversation, and saves it
   cutaway chat -m path/to/llada --denoise llada --max-tokens 64
-  cutaway chat --tools weather.py     its functions may be called; each call is asked for
+  cutaway chat --tools weather.py     its functions may be called; you confirm each call
 
 weather.py:
   def get_weather(city: str, days: int = 1) -> dict:
@@ -44,9 +44,9 @@ _private ones), and shows each call before it runs. What a function returns or r
 model, and so does that a call was declined. A message has at most 8 answers; the last is without
 tools. A call that was cut is not run.
 
---resume FILE keeps the conversation's words in FILE after each answer, and what they were computed
-to in FILE.prefix, so that the next chat goes on at once. Where that is lost, damaged or of another
-model, the words are computed again. /reset and /system clear the file, too. A conversation can be
+--resume FILE saves the conversation in FILE after each answer, and its KV cache in FILE.prefix, so
+that the next chat starts at once. Where the cache is lost, damaged or of another model, it is
+computed again. /reset and /system clear the file, too. A conversation can be
 open in one chat at a time.
 
 If messages are piped in and one is refused, the others are answered, and the exit code is 2.
@@ -59,7 +59,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.epilog = _EPILOG
     parser.add_argument("--system", metavar="TEXT", help="the system message")
     parser.add_argument(
-        "--resume", metavar="FILE", help="keep the conversation in FILE, and go on with it"
+        "--resume", metavar="FILE", help="save the conversation in FILE, and continue it"
     )
     rule_arguments.add_rule_name(parser)
     tools.add_arguments(parser)
@@ -130,7 +130,7 @@ class Conversation:
         self._asked = 0
 
     def resume(self) -> None:
-        """Go on with the conversation that is kept, if there is one."""
+        """Continue the conversation that was saved, if there is one."""
         if not self._kept or not self._kept.talk:
             return
         talk = self._kept.talk
@@ -149,7 +149,7 @@ class Conversation:
         return "denoise" not in self._options and all(getattr(self._args, f, True) for f in flags)
 
     def _keep(self) -> None:
-        """Write down what was said, and what it was computed to."""
+        """Save the conversation and its KV cache."""
         if not self._kept:
             return
         from cutaway.cli.saved_chat import Talk

@@ -27,10 +27,10 @@ examples:
   cutaway denoise -m path/to/sdar - --rule threshold --threshold 0.8 < notes.txt
   cutaway denoise -m smollm2 "The sky is" --order left --block 1     with any model: the loop
 
-A canvas of --max-tokens masked cells stands behind the prompt. Each pass computes all of them and
+A canvas of --max-tokens masked cells follows the prompt. Each pass computes all of them and
 draws a token for each; a rule says which of the draws stay. On a terminal the canvas fills in
 place; elsewhere the text comes block by block, each when it is finished. Ctrl-C keeps the blocks
-that are finished (exit code 130), and what stood in the next is told on standard error.
+that are finished (exit code 130), and standard error has the unfinished one.
 
 The default model, toy-canvas, is a toy: it writes characters that look like English from afar.
 
@@ -76,7 +76,7 @@ def run(args: Namespace) -> int:
 
 
 def _revealed(args: Namespace, llm: "LLM", streams: "list[Stream]", place: int) -> "Completion":
-    """Print one sample and its statistics; the others are revealed meanwhile."""
+    """Print one sample and its statistics; the others are revealed at the same time."""
     sample_output.begin(args, streams, place)
     stream = streams[place]
     view = _view(llm, stream)

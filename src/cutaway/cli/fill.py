@@ -25,8 +25,8 @@ examples:
 
 A model that sees the whole text (BERT, RoBERTa, DistilBERT) says what it expects in the place of
 each mask, and of several masks which go together. Of a model that writes it follows by Bayes' rule
-from what is before the mask and what is behind it: exact among the candidates that are considered,
-and told is which share of all continuations these are.
+from what is before the mask and what is after it: exact among the candidates that are considered,
+and the share of all continuations that these are is printed.
 """
 _BAR = 20  # cells of the longest bar
 
@@ -50,7 +50,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--score", metavar="METRIC",
         help="of a text without masks: its pseudo-log-likelihood, each token while it is masked; "
-        "original, or word_l2r, where those behind it in its word are masked, too",
+        "original, or word_l2r, where those after it in its word are masked, too",
     )  # fmt: skip
     arguments.add_loading_arguments(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON document")
@@ -62,7 +62,7 @@ def run(args: Namespace) -> int:
     text = namespace.read_text(args.text)
     targets = None if args.targets is None else args.targets.split(",")
     if args.score is not None and targets is not None:
-        raise InputError("--score reads the text as it is, without --targets: leave one out")
+        raise InputError("--score reads the whole text, without --targets: leave one out")
     llm, style = console.load(args), Style.of(sys.stdout)
     if args.score is not None:
         scored = llm.pseudo_likelihood(text, args.score)

@@ -34,9 +34,9 @@ The text goes to standard output, statistics to standard error. Ctrl-C stops aft
 and keeps the text so far (exit code 130); a second Ctrl-C stops at once. A prompt that leaves no
 room in the model's context is refused, never truncated.
 
---prefix FILE goes on from a text that 'cutaway cache save' has saved: the prompt follows it as if
-both had been written in one, to the same bits, but what is saved is not computed again. Without a
-prompt the saved text itself is continued.
+--prefix FILE continues a text that 'cutaway cache save' has saved: the prompt follows it as if both
+were one text, with the same bits, and what is saved is not computed again. Without a prompt the
+saved text itself is continued.
 
 --input FILE has one request per line: a JSON string, which is the prompt, or an object such as
   {"prompt": "The sky is", "max_tokens": 20, "seed": 7, "id": "sky"}
@@ -63,7 +63,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     group.add_argument("--input", metavar="JSONL", help="a file with one request per line")
     group.add_argument("--output", metavar="JSONL", help="the file for their results")
     parser.add_argument(
-        "--prefix", metavar="FILE", help="go on from this saved text; see 'cutaway cache'"
+        "--prefix", metavar="FILE", help="continue this saved text; see 'cutaway cache'"
     )
     arguments.add_prompt_arguments(parser)
     arguments.add_model_arguments(parser)
@@ -114,14 +114,14 @@ def _one(args: Namespace) -> int:
 
 
 def _restored(args: Namespace, llm: "LLM") -> str:
-    """The text that --prefix names, what it was computed to in the cache."""
+    """The text that --prefix names, its keys and values in the cache."""
     if not getattr(args, "kv_cache", True):
         raise InputError("--no-kv-cache computes everything again: leave it or --prefix out")
     prefix = llm.restore_prefix(args.prefix)
     if prefix.text is None:
         raise InputError(
-            f"--prefix: {args.prefix} was saved from token ids or messages, which no text goes on; "
-            "use LLM.restore_prefix"
+            f"--prefix: {args.prefix} was saved from token ids or messages, which no text can "
+            "follow; use LLM.restore_prefix"
         )
     if prefix.special != hasattr(args, "special"):
         verb = "add it" if prefix.special else "leave it out"
@@ -144,7 +144,7 @@ def _aligned(args: Namespace, streams: list["Stream"]) -> "Completion":
 
 
 def _written(args: Namespace, streams: list["Stream"], place: int) -> "Completion":
-    """Print one sample and its statistics; the others are generated meanwhile."""
+    """Print one sample and its statistics; the others are generated at the same time."""
     sample_output.begin(args, streams, place)
     completion = console.write(streams[place], show=not args.json)
     sample_output.end(args, streams, completion)

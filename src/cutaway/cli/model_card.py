@@ -68,7 +68,7 @@ def _rows(card: ModelInfo, context: int) -> Iterator[tuple[str, str]]:
 
 
 def _each_token(card: ModelInfo) -> str:
-    """What a token takes; less once the layers with a window have let go of it."""
+    """What a token takes; less once the layers with a window have freed it."""
     stays = sum(group.bytes_per_token for group in card.kv.groups if not group.window)
     later = "" if stays == card.kv_bytes else f", {stays:,} once it is past the windows"
     return f"{card.kv_bytes:,} bytes a token{later}"
@@ -94,7 +94,7 @@ def _positions(c: ModelConfig) -> str:
 
 def _chat(card: ModelInfo) -> str:
     if card.template is None and not card.config.is_causal:
-        return "none: it sees what is behind a token, too, and fills in what is masked"
+        return "none: it attends in both directions, and fills in what is masked"
     if card.template is None:
         return "no template: completion only"
     text = f"by the template in {card.template_origin}"

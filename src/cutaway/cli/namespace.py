@@ -4,13 +4,16 @@ Knows which names in a namespace are keywords, and what of them needs the model'
 to know how they got there (arguments.py), and what they do.
 """
 
+import re
 import sys
 from argparse import Namespace
 from collections import Counter
+from collections.abc import Container
 from typing import TYPE_CHECKING, Any
 
 from cutaway.cli import interventions
 from cutaway.errors import InputError
+from cutaway.requests.keywords import KEYWORDS
 
 if TYPE_CHECKING:
     from cutaway.api.llm import LLM
@@ -38,8 +41,18 @@ def request_options(args: Namespace) -> dict[str, Any]:
     if "trace" not in options and (hasattr(args, "track") or "candidates" in options):
         raise InputError("--candidates and --track choose what a trace records: add --trace FILE")
     # Breakers are texts as yet: only the model's tokenizer knows the ids.
-    parse_options({name: given for name, given in options.items() if name != "dry_breakers"})
+    checked = {name: given for name, given in options.items() if name != "dry_breakers"}
+    try:
+        parse_options(checked)
+    except InputError as error:
+        raise InputError(_as_typed(str(error), checked)) from error
     return options
+
+
+def _as_typed(sentence: str, given: Container[str]) -> str:
+    """A sentence that begins with a keyword, with its flag instead: --top-p must be …"""
+    word = re.match(r"\w*", sentence)[0]  # type: ignore[index]  # it may be empty
+    return sentence if word not in given else KEYWORDS[word].flag_name(word) + sentence[len(word) :]
 
 
 def tracked(args: Namespace, llm: "LLM") -> dict[str, Any]:
@@ -63,7 +76,7 @@ def _token_ids(text: str, llm: "LLM") -> list[int]:
 
 
 def token(text: str | None) -> int | str | None:
-    """A token by its id or its text, for whoever looks it up."""
+    """A token by its id or its text."""
     return int(text) if text and text.isdecimal() else text
 
 

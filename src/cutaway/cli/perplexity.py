@@ -1,4 +1,4 @@
-"""``cutaway perplexity``: how well a model foresees a text that is given."""
+"""``cutaway perplexity``: the perplexity of a text."""
 
 import sys
 import time
@@ -23,9 +23,8 @@ examples:
   zcat story.txt.gz | cutaway perplexity --json -
 
 The perplexity is e to the mean surprise of the text's tokens, in nats, each given all before it as
-far as the context reaches; before the first stands the begin token, and a model that has none does
-not score the first. Bits per byte are what the text would be compressed to; they compare models
-whose tokens differ.
+far as the context reaches. The first follows the begin token; without one it is not scored. Bits
+per byte are what the text would be compressed to; they compare models whose tokens differ.
 
 A text longer than the context is read in windows. By default they are those of lm-eval's rolling
 log-likelihood: each begins with the last token of the one before it, so that its first tokens have
@@ -64,7 +63,7 @@ def run(args: Namespace) -> int:
 
 
 def _read(path: str) -> str:
-    """The text as it is, its last line feed too."""
+    """The text, its last line feed included."""
     name = "standard input" if path == "-" else path
     try:
         data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()

@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from cutaway.lab.rerun import Estimate, Repaired
 
 _COLUMNS = """
-  gone      how often another token stands in the cell at the end: the repair rate
+  gone      how often another token is in the cell at the end: the repair rate
   own       how often that becomes of the run's own token there, without the mistake
-  restored  how often it is the one that stands there without the mistake
+  restored  how often it is the one that is there without the mistake
   differ    how many other cells end otherwise than without it
   later     the share of cells masked after the mistake that end otherwise
 """.strip("\n")
@@ -23,8 +23,8 @@ examples:
   cutaway repair "Mr. Darcy " -m toy-canvas --rule edit,edit-threshold=0.6 --rule threshold
   cutaway repair "The old lighthouse" -m smollm2 --errors 8 --seeds 2
 
-Canvases are revealed behind the prompt. Then, in each of several cells of each: the likeliest other
-token is forced into the cell in the pass that revealed it, and the canvas goes on with the same
+Canvases follow the prompt. Then, in each of several cells of each: the likeliest other
+token is forced into the cell in the pass that revealed it, and the canvas continues with the same
 luck. A model that sees only the past has one rule, the loop, which takes nothing back.
 
 {_COLUMNS}

@@ -1,6 +1,6 @@
 """``cutaway resume``: finish a recorded text that was cut, as if it had not been.
 
-A conversation that goes on is ``cutaway chat --resume``, which is in ``saved_chat.py``.
+A conversation is continued by ``cutaway chat --resume``.
 """
 
 import os
@@ -22,13 +22,13 @@ examples:
   cutaway resume run.jsonl --url http://10.0.0.7:8000 --url http://10.0.0.8:8000
 
 The trace says what was asked, which seed was chosen and which tokens came. They are drawn again, at
-the speed at which a prompt is read, and compared bit for bit; the text goes on behind them, and the
-file with it. Text and file are then those of a run that was never cut, but for times. Another model
+the speed at which a prompt is read, and compared bit for bit; then text and file
+continue. Text and file are then those of a run that was never cut, but for times. Another model
 or another arithmetic is refused, and so is a run that has ended. If the record names the model
 NAME+q8_0, give --quantize q8_0; for NAME+kv-q8_0, --kv q8_0. What is cut once more can be resumed
 once more. The whole text goes to standard output.
 
-With --url a server writes the rest ('cutaway serve'); where it is lost, the next one goes on. The
+With --url a server writes the rest ('cutaway serve'); where it is lost, the next one continues. The
 environment variable CUTAWAY_API_KEY has the key that they want, if they want one.
 """
 

@@ -25,11 +25,11 @@ examples:
   cutaway revise "Q: Why is the sky blue?\\nA:" --rule metropolis --span 8 --json
 
 A draft is written, or given. Its most surprising tokens are tried again, the worst first:
-  gibbs       a token is drawn from what may stand in its place, given all before and behind it
+  gibbs       a token is drawn given all tokens before and after it
   metropolis  all from a place on is drawn anew, and taken by how likely the whole texts are
   better      the best token is taken if the text is likelier with it
 The first two draw from a power of the model's own distribution over texts. What changed is marked;
-Ctrl-C keeps what there is.
+Ctrl-C keeps the revision so far.
 """
 _TEXT = 28  # cells of a trial's tokens
 _GAP = " │ "
@@ -39,7 +39,10 @@ def add_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of ``cutaway revise``."""
     parser.epilog = _EPILOG
     parser.add_argument(
-        "prompt", nargs="?", default="", help="what the draft goes on from; - reads standard input"
+        "prompt",
+        nargs="?",
+        default="",
+        help="what the draft continues; - reads standard input",
     )
     parser.add_argument(
         "--draft", metavar="TEXT", help="revise this instead of what the loop writes; - likewise"
@@ -62,7 +65,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     group.add_argument(
         "--surprise", default="loop", metavar="NAME",
         help="of a token given what is before it: loop "
-        "(default); given what is behind it, too, which takes long: leave_one_out",
+        "(default); given what is after it, too, which takes long: leave_one_out",
     )  # fmt: skip
     group.add_argument(
         "--candidates", dest="tried", type=int, default=16, metavar="K",

@@ -1,7 +1,7 @@
 """A conversation that outlives its program: ``cutaway chat --resume FILE``.
 
-Its words are in FILE, as JSON; what they were computed to is in FILE.prefix, which may be lost:
-then they are computed again. Refuses to know how a message is answered.
+Its words are in FILE, as JSON; their KV cache is in FILE.prefix, which may be lost: then it is
+computed again. Refuses to know how a message is answered.
 """
 
 import json
@@ -45,7 +45,7 @@ class SavedChat:
     def __init__(self, name: str, system: str | None) -> None:
         """InputError where the file cannot be read, is none of ours, or is open elsewhere.
 
-        system: the message that is asked for, which must be that of a conversation that goes on
+        system: the message that was given, which must be that of a conversation that continues
         """
         self.path = Path(name).expanduser()
         self.prefix = self.path.with_name(f"{self.path.name}.prefix")
@@ -97,12 +97,12 @@ class SavedChat:
     def _check_system(self, system: str | None) -> None:
         if self.talk and self.talk.messages and system not in (None, self.talk.system):
             raise InputError(
-                f"--system: {self.path} goes on with its own system message; leave it out, or type "
+                f"--system: {self.path} has its own system message; leave it out, or type "
                 "/system TEXT to start over"
             )
 
     def restore(self, llm: "LLM") -> bool:
-        """Go on from what was computed; False where that is lost."""
+        """Restore the KV cache; False where it is lost."""
         try:
             return bool(llm.restore_prefix(self.prefix))
         except CutawayError:  # it is not there, damaged, or of another model
@@ -111,7 +111,7 @@ class SavedChat:
     def write(self, llm: "LLM", talk: Talk, prompt: Sequence[int] | None) -> None:
         """Keep the words, and what the cache has of the prompt that they begin.
 
-        What cannot be written is said, and the conversation goes on.
+        What cannot be written is reported, and the conversation continues.
         """
         said: dict[str, Any] = {
             "cutaway_chat": _VERSION, "model": llm.name, "system": talk.system,
@@ -143,7 +143,7 @@ class SavedChat:
         self.close()
 
     def close(self) -> None:
-        """Another process may go on with it."""
+        """Let another process open it."""
         self._open.close()
 
 

@@ -23,8 +23,8 @@ _NAME = re.compile(r"[\w.:+-]+")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(I?)B?")
 _ADAPTER = (
     "load an adapter that a request has by giving NAME as its model; X (default 1) multiplies what "
-    "it adds; NAME=FILE:X,FILE:X adds several; repeat for more. Of several models it is the "
-    "--model's that it stands behind, and so is --lora"
+    "it adds; NAME=FILE:X,FILE:X adds several; repeat for more. It applies to the --model before "
+    "it, as --lora does"
 )
 _MODEL = (
     "an alias ('cutaway models' lists them), a .gguf file, a folder that transformers saved, or "
@@ -32,17 +32,16 @@ _MODEL = (
     "one, which is loaded when it is used; NAME=PATH says how"
 )
 _MEMORY = (
-    "what all models may take together, keys and values included, as in 8GB or 6GiB: where one "
-    "must be loaded and there is no room, others go that nobody uses, the one first that was asked "
-    "for longest ago; default: what is free at the start"
+    "what all models may take together, KV cache included, as in 8GB or 6GiB: to make room, idle "
+    "models are unloaded, least recently used first; default: the memory that is free at the start"
 )
 _UNLOAD = "unload a model that nobody has used for S seconds; default: when its room is needed"
 _CLUSTER = (
     ("--replicas", str, "N", "run N copies of the model behind this server, each a process of its "
-     "own, by Ray (pip install 'cutaway[ray]'); 1..8 starts and ends some as the load wants it. "
-     "A text whose replica is lost goes on at another one, with the same tokens"),
-    ("--cores", int, "K", "processors that each replica has to itself; default: as many as there "
-     "are for the most of them"),
+     "own, by Ray (pip install 'cutaway[ray]'); 1..8 scales with the load. "
+     "If a replica dies, another continues its texts, with the same tokens"),
+    ("--cores", int, "K", "processors that each replica has to itself; default: all, divided by "
+     "the largest number of replicas"),
     ("--address", str, "ADDR", "a Ray cluster of which this machine is a node, or auto; without it "
      "one is started on this machine"),
 )  # fmt: skip
@@ -50,9 +49,9 @@ _CLUSTER = (
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Which models, how each is loaded, and which of them are in memory."""
-    arguments.add_model_arguments(parser, several=_MODEL, lora=_Behind)
+    arguments.add_model_arguments(parser, several=_MODEL, lora=_AfterModel)
     parser.add_argument(
-        "--adapter", dest="adapters", type=_adapter, action=_Behind, metavar="NAME=FILE[:X]",
+        "--adapter", dest="adapters", type=_adapter, action=_AfterModel, metavar="NAME=FILE[:X]",
         default=SUPPRESS, help=_ADAPTER,
     )  # fmt: skip
     several = parser.add_argument_group("models in memory", argument_default=SUPPRESS)
@@ -119,36 +118,33 @@ def models(args: Namespace) -> list[Namespace]:
         Namespace(**{**vars(args), "model": path, "lora": None, "adapters": {}})
         for _, path in named(args)
     ]
-    for behind, file in getattr(args, "lora", []):
-        one = _of(each, behind, f"--lora {file}")
+    for before, file in getattr(args, "lora", []):
+        one = _of(each, before, f"--lora {file}")
         if one.lora is not None:
             raise InputError(
                 f"--lora {file}: the model has one already: --lora {one.lora},{file} adds both"
             )
         one.lora = file
-    for behind, (name, file) in getattr(args, "adapters", []):
-        one = _of(each, behind, f"--adapter {name}")
+    for before, (name, file) in getattr(args, "adapters", []):
+        one = _of(each, before, f"--adapter {name}")
         if name in one.adapters:
             raise InputError(f"--adapter: {name} is the name of two: give one another")
         one.adapters[name] = file
     return each
 
 
-def _of(each: Sequence[Namespace], behind: int, said: str) -> Namespace:
-    """The model of what stands behind so many of them."""
-    if len(each) > 1 and not behind:
-        raise InputError(
-            f"{said} stands before each --model: where there are several, it must stand behind the "
-            "one that it is for"
-        )
-    return each[max(behind - 1, 0)]
+def _of(each: Sequence[Namespace], before: int, said: str) -> Namespace:
+    """The model that an option with ``before`` models before it applies to."""
+    if len(each) > 1 and not before:
+        raise InputError(f"{said} comes before each --model: put it after the one that it is for")
+    return each[max(before - 1, 0)]
 
 
 def _on_demand(
     asked: Sequence[Namespace], given: Sequence[str | None], options: dict[str, Any],
     tell: Callable[..., object],
 ) -> "dict[str, OnDemandLLM]":  # fmt: skip
-    """The first is there at the start, for whoever names none: its mistakes are seen at once."""
+    """The models; the first is loaded at once, so that its errors show before any request."""
     from cutaway.base.resources import free_memory
     from cutaway.compute.loading.model import LoadedModel
     from cutaway.compute.loading.setup import Setup
@@ -181,7 +177,7 @@ def _on_demand(
 
 
 def _split(text: str, *, several: bool) -> tuple[str | None, str]:
-    """A path is no one's business; where it is a folder of one model, it is its name."""
+    """The name that requests use: no path, unless it is a folder of one model."""
     path = Path(text).expanduser()
     name, equals, model = text.partition("=")
     if equals and not path.exists():
@@ -223,8 +219,8 @@ def _adapter(text: str) -> tuple[str, str]:
     return name, path
 
 
-class _Behind(Action):
-    """Each value, with how many models stand before it."""
+class _AfterModel(Action):
+    """Each value, with the number of --model options before it."""
 
     def __call__(
         self, _parser: ArgumentParser, args: Namespace, values: Any, _option: str | None = None

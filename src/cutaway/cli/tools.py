@@ -1,6 +1,6 @@
 """The tools of ``cutaway chat``: a file's functions, and what a person sees of their calls.
 
-Knows Python files, and how a call is shown, asked for and run. Refuses to know how a model
+Knows Python files, and how a call is shown, confirmed and run. Refuses to know how a model
 writes one.
 """
 
@@ -33,7 +33,7 @@ _MODULE = "cutaway_tools"
 _SHOWN = 500  # characters of a result
 _TOOLS = "offer the functions of this Python file; each needs types, and a docstring that says why"
 _CHOICE = "auto (the default), required: the first answer to each message is a call, or none"
-_YES = "run every call; without it each is asked for"
+_YES = "run every call without asking"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -67,7 +67,7 @@ class Toolbox:
         from cutaway.requests.tools import ToolUse
 
         choice = self._choice if may_call else "none"
-        return ToolUse(llm.model, self._functions, choice, parallel=False)  # each is asked for
+        return ToolUse(llm.model, self._functions, choice, parallel=False)  # each is confirmed
 
     def result(self, use: "ToolUse", call: "ToolCall") -> dict[str, Any]:
         """Ask for a call and run it: the message that says what came of it."""

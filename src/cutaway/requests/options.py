@@ -81,7 +81,7 @@ class Options:
         also_track: Sequence[int] = (),
         decoder: "Decoder | None" = None,
     ) -> Request:
-        """What the engine is asked for this prompt.
+        """The engine's request for this prompt.
 
         also_track: ids that are tracked where a trace observes the run, such as the end tokens
         decoder: how it is written; None: from left to right
@@ -213,7 +213,7 @@ def _check_align(n: int, constraint: ConstraintParams, sampling: SamplingParams)
 
 def _check_suffix(constraint: ConstraintParams) -> None:
     if constraint.heal is not False:
-        raise InputError("heal: the text goes on from the prompt and suffix: leave one of them out")
+        raise InputError("heal: with a suffix the prompt is not retokenized: leave one of them out")
 
 
 def _check_canvas(parts: Mapping[str, Any], observed: Mapping[str, Any]) -> None:

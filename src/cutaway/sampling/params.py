@@ -102,7 +102,7 @@ class SamplingParams:
     """
 
     temperature: float = _param(
-        0.7, "divide the logits: below 1 the likely gain, above 1 the unlikely",
+        0.7, "divide the logits: below 1 favours likely tokens, above 1 unlikely ones",
         off=1.0, metavar="T", span=(0.01, 100), zero="greedy", slider=(0, 2, 0.05),
     )  # fmt: skip
     top_k: int = _param(
@@ -127,7 +127,8 @@ class SamplingParams:
         off=0.0, metavar="N", span=(0, 100), slider=(0, 5, 0.1),
     )  # fmt: skip
     xtc_probability: float = _param(
-        0.0, "how often all likely tokens but the least likely of them are removed; 0 is never",
+        0.0, "chance per step of removing all tokens above the threshold but the least likely; "
+        "0 is never",
         off=0.0, metavar="P", span=(0, 1), slider=(0, 1, 0.05),
     )  # fmt: skip
     xtc_threshold: float = _param(
@@ -147,8 +148,8 @@ class SamplingParams:
         off=0.0, metavar="X", span=(-2, 2), slider=(-2, 2, 0.1),
     )  # fmt: skip
     dry_multiplier: float = _param(
-        0.0, "subtract M from a token that would go on repeating an earlier passage, and more the "
-        "longer that is; 0 is off",
+        0.0, "subtract M from a token that would continue a repetition, and more the longer that "
+        "is; 0 is off",
         off=0.0, metavar="M", span=(0, 100), slider=(0, 2, 0.05),
     )  # fmt: skip
     dry_base: float = _param(

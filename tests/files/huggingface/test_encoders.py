@@ -140,7 +140,7 @@ def test_a_model_is_shown_as_what_it_is(tmp_path, capsys):
     said = capsys.readouterr().out
     assert "positions     learned\n" in said
     assert "\n              bidirectional\n" in said
-    assert "chat          none: it sees what is behind a token, too, and fills in what is " in said
+    assert "chat          none: it attends in both directions, and fills in what is masked" in said
     assert "begins with   [CLS] (2)" in said
     assert "ends with     [SEP] (3), from tokenizer.ggml.seperator_token_id\n" in said
     assert "mask          [MASK] (4), from tokenizer.ggml.mask_token_id\n" in said

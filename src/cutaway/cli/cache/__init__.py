@@ -1,4 +1,4 @@
-"""``cutaway cache VERB``: what a prompt was computed to, in a file.
+"""``cutaway cache VERB``: a prompt's KV cache, in a file.
 
 Knows the names of the verbs. Refuses to know what a verb does.
 """
@@ -8,7 +8,7 @@ from cutaway.errors import InputError
 
 VERBS = {
     "save": "compute a text, and save its keys and values",
-    "show": "show what a file holds, and of which model",
+    "show": "show what is in a file, and of which model",
     "check": "read all of a file, and find any damage",
 }
 """Verb -> help; its module is cutaway.cli.cache.VERB."""
@@ -20,8 +20,8 @@ examples:
   cutaway generate --prefix book.prefix " Who is the murderer?"      restores it
   cutaway chat --resume talk.json                                    does so for a conversation
 
-A file holds the keys and values of whole KV blocks of 32 tokens, and goes on to the same bits as
-if they had been computed. It is of one model, its settings and this version of cutaway, and is
+A file has the keys and values of whole KV blocks of 32 tokens; what follows is bit-identical to
+computing them. It is of one model, its settings and this version of cutaway, and is
 refused by others. Every byte of it is checked when it is read.
 'cutaway cache VERB --help' explains a verb.
 """
@@ -31,5 +31,5 @@ def run(argv: list[str]) -> int:
     """Run the verb that the arguments begin with."""
     if argv[:1] == ["restore"]:
         raise InputError("a saved prefix is restored where it is used: cutaway generate --prefix")
-    about = "Keep what a prompt was computed to, so that it is computed once."
+    about = "Keep a prompt's KV cache in a file, so that the prompt is computed once."
     return run_verb("cache", about, VERBS, _EXAMPLES, argv)

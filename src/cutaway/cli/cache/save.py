@@ -17,7 +17,7 @@ examples:
   cutaway generate --prefix book.prefix " Who is the murderer?"
 
 Whole KV blocks of 32 tokens are saved; what is left of the text, 31 tokens at most, is computed
-when the file is used. A text that fills no block is refused. Nothing is left behind where it does
+when the file is used. A text that fills no block is refused. Nothing is left where it does
 not get to the end.
 """
 

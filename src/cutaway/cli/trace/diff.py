@@ -139,7 +139,7 @@ def _continuation(name: str, to: Continuation | None) -> str:
     if to is None:
         return f"  {name} has ended"
     shares = f"{percent(to.under_a)} in A, {percent(to.under_b)} in B"
-    return f"  {name} goes on with '{to.token}': {shares}"
+    return f"  {name} continues with '{to.token}': {shares}"
 
 
 def _common_runs(a: Trace, runs: tuple[CommonRun, ...]) -> Iterator[str]:

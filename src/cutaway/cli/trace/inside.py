@@ -55,7 +55,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Look, and print what was asked for."""
+    """Look, and print the tables that were chosen."""
     if args.head is not None and args.layer is None:
         raise InputError("--head: say of which layer, too, with --layer")
     if args.layer is not None and (args.json or args.out):
@@ -100,7 +100,7 @@ def run(args: Namespace) -> int:
 def _lines(
     args: Namespace, look: "Look", found: "LogitAttribution", name: "Name", spark: "Spark"
 ) -> list[str]:
-    """The tables that were asked for."""
+    """The tables that were chosen."""
     from cutaway.cli.trace import inside_tables as tables
 
     if args.tensor:

@@ -30,7 +30,7 @@ examples:
   cutaway trace play canvas.jsonl --pass 5   a canvas after six passes; space plays
   cutaway trace play run.jsonl --json        one JSON document per step, or pass of a canvas
 
-A canvas is shown pass by pass: what stands in each cell, the likeliest token of those that are
+A canvas is shown pass by pass: what is in each cell, the likeliest token of those that are
 masked, and what the pass did; with --step, a cell's own step. Space plays it.
 A trace that was cut short is shown as far as it goes. The key i shows the inside of a step, which
 the model (-m) computes again.
@@ -146,7 +146,7 @@ def _play(args: Namespace, trace: Trace) -> None:
 
 
 class _Looking:
-    """Lines on the inside of steps; the model is loaded when the first is asked for."""
+    """Lines on the inside of steps; the model is loaded for the first."""
 
     def __init__(self, args: Namespace, trace: Trace, style: Style) -> None:
         self._args, self._trace, self._style = args, trace, style
