@@ -26,7 +26,7 @@ class ServedModels:
                 return service
         known = ", ".join(self.names)
         raise ApiError(
-            404, f"model {name!r:.100} is unknown; this server has {known}",
+            404, f"model {name!r:.100} is not here; this server has {known}",
             param="model", code="model_not_found",
         )  # fmt: skip
 
