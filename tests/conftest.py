@@ -2,6 +2,7 @@
 
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,27 @@ settings.load_profile("shared-machine")
 # A shell starts what it puts into the background with Ctrl-C ignored, and children inherit that;
 # the tests that interrupt one would wait for ever.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+_MOST_S = 900  # of one test, on a machine that does much else
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """What would hang fails."""
+    if not hasattr(signal, "SIGALRM"):  # Windows
+        return (yield)
+
+    def late(*_: object) -> None:
+        raise TimeoutError(f"{item.nodeid} takes more than {_MOST_S} s")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(_MOST_S)
+    try:
+        return (yield)
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
 
 
 @pytest.fixture(scope="session")

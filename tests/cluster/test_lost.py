@@ -13,6 +13,7 @@ from cutaway.errors import CutawayError, InputError, ReplicaLostError
 from cutaway.server.app import create_app
 from cutaway.server.http.settings import ServerSettings
 from support.replicas import cluster
+from support.waiting import until
 
 LONG = {"max_tokens": 40, "seed": 3, "ignore_eos": True}
 PROMPT = "Once upon a time there was a tiny model"
@@ -150,11 +151,9 @@ def test_a_connection_is_lost_while_a_job_is_queued(models, expected, monkeypatc
             slow = SlowQueue(replicas.each[0], monkeypatch)
             writing = asyncio.ensure_future(written(front))
             await slow.asked.wait()
-            while not front.exchange.remotes:
-                await asyncio.sleep(0)
+            await until(lambda: front.exchange.remotes)
             front.exchange.remotes[0].connection.cut()
-            while replicas.each[0].replica._fronts:
-                await asyncio.sleep(0)
+            await until(lambda: not replicas.each[0].replica._fronts)
             slow.go_on.set()
             assert await writing == expected
             assert len(replicas.jobs) == 2
@@ -212,12 +211,10 @@ def test_what_a_lost_replica_preempted_is_counted_still(models, monkeypatch):
             first.replica.llm.engine.engine.scheduler.preemptions = 7
             second.replica.llm.engine.engine.scheduler.preemptions = 2
             await front.generate(PROMPT, max_tokens=1)
-            while front.state().preemptions < 7:
-                await asyncio.sleep(0.01)
+            await until(lambda: front.state().preemptions >= 7)
             await first.kill()
             await front.generate(PROMPT, max_tokens=1)
-            while len(front.replicas) != 1 or first.name in front.replicas:
-                await asyncio.sleep(0.01)
+            await until(lambda: [*front.replicas] == [second.name])
             assert front.state().preemptions == 9
 
     asyncio.run(main())
@@ -249,7 +246,6 @@ def test_garbage_may_be_collected_by_any_thread(models):
         async with cluster(models, 1) as (front, replicas):
             held = [await front.submit([PROMPT], front.parse(LONG))]
             await asyncio.to_thread(held.clear)
-            while front.exchange.owners or replicas.each[0].replica.jobs:
-                await asyncio.sleep(0)
+            await until(lambda: not (front.exchange.owners or replicas.each[0].replica.jobs))
 
     asyncio.run(main())

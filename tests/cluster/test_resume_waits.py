@@ -10,6 +10,7 @@ from cutaway.errors import CutawayError, QueueFullError, ReplicaLostError
 from support.paced import Paced
 from support.replicas import cluster
 from support.resumed import LONG, PROMPT, told
+from support.waiting import until
 
 
 def test_a_text_that_has_begun_waits_for_replicas_that_are_on_their_way(models, expected):
@@ -107,11 +108,9 @@ def test_whoever_leaves_or_forgets_ends_what_runs(models, forgets, monkeypatch):
             if not forgets:
                 texts.close()
             del texts
-            while replica.jobs or front.exchange.owners:
-                await asyncio.sleep(0)
+            await until(lambda: not (replica.jobs or front.exchange.owners))
             paced.allowed.release(1000)
-            while not paced.engine.is_idle:
-                await asyncio.sleep(0)
+            await until(lambda: paced.engine.is_idle)
             assert paced.steps < LONG["max_tokens"]
 
     asyncio.run(main())
@@ -129,8 +128,7 @@ def test_what_a_front_asked_for_ends_with_it(models):
                     pass
             with pytest.raises(CutawayError, match="takes no more requests"):
                 await front.generate(PROMPT)
-            while replica.replica.jobs:
-                await asyncio.sleep(0)
+            await until(lambda: not replica.replica.jobs)
 
     asyncio.run(main())
 

@@ -103,9 +103,10 @@ def test_a_target_of_several_pieces_is_scored_from_left_to_right(both):
 
 def test_a_word_without_tokens_is_no_target(both):
     ours, _ = both
-    if is_wordpiece(ours):
-        with pytest.raises(InputError, match="the model has no tokens for 'the 🎉'"):
-            ours.fill("the [MASK]", targets=["the 🎉"])
+    if not is_wordpiece(ours):
+        pytest.skip("a tokenizer of bytes has tokens for every word")
+    with pytest.raises(InputError, match="the model has no tokens for 'the 🎉'"):
+        ours.fill("the [MASK]", targets=["the 🎉"])
 
 
 @pytest.mark.parametrize("metric", ["original", "word_l2r"])

@@ -8,6 +8,7 @@ import pytest
 from cutaway import CutawayError, InputError
 from cutaway.errors import QueueFullError
 from support.cached_models import LIMIT, Clock, asks, cache_of, goes_on, turns, used
+from support.waiting import until
 
 
 def test_a_model_that_can_never_fit_is_refused():
@@ -46,8 +47,7 @@ def test_who_leaves_while_he_is_let_in_uses_nothing():
         _, [slot] = cache_of(4)
         task = await asks(slot)
         slot.model.doing.set_result(None)
-        while not slot.users:
-            await asyncio.sleep(0)
+        await until(lambda: slot.users)
         assert not task.done()  # it is told in the loop's next turn
         task.cancel()
         await turns()

@@ -15,6 +15,7 @@ from cutaway.server.model_cache import ModelCache
 from cutaway.server.on_demand import OnDemandLLM
 from support.adapters import adapter_of
 from support.random_llama import write_tiny_llama
+from support.waiting import until
 
 SETUP = Setup(context=64, kv_tokens=128, threads=1)
 SAMPLED = {"max_tokens": 12, "temperature": 1.0, "ignore_eos": True}
@@ -147,8 +148,7 @@ def test_who_drops_or_leaves_a_text_uses_it_no_more(paths):
             generations = await first.submit(["ab"], first.parse(SAMPLED))
             del generations
             gc.collect()
-            while first.slot.state != "absent":
-                await asyncio.sleep(0)
+            await until(lambda: first.slot.state == "absent")
 
     asyncio.run(main())
 
@@ -207,8 +207,7 @@ def test_who_leaves_while_it_loads_stops_nobody(paths, alone):
         async with both(paths) as (first, _):
             leaves = asyncio.ensure_future(written(first))
             stays = asyncio.ensure_future(written(first))
-            while first.slot.state != "loading":
-                await asyncio.sleep(0)
+            await until(lambda: first.slot.state == "loading")
             leaves.cancel()
             assert await stays == alone[0]
             with suppress(asyncio.CancelledError):
@@ -270,8 +269,7 @@ def test_its_adapters_come_and_go_with_it(paths, tmp_path):
                 for adapter, known in zip((None, "poet"), prints, strict=True):
                     done = await llm.generate("ab", seed=1, adapter=adapter, **SAMPLED)
                     assert done.fingerprint == known
-                while llm.slot.state != "absent":
-                    await asyncio.sleep(0)
+                await until(lambda: llm.slot.state == "absent")
 
     asyncio.run(main())
 
@@ -286,8 +284,7 @@ def test_one_that_is_loaded_at_the_start_goes_when_its_time_is_over(paths):
         model = opened(paths[0])
         model.load()
         async with OnDemandLLM(model, ModelCache(idle_s=0)) as llm:
-            while llm.slot.state != "absent":
-                await asyncio.sleep(0)
+            await until(lambda: llm.slot.state == "absent")
             assert not model.is_loaded
 
     asyncio.run(main())

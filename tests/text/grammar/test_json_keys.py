@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
@@ -80,8 +80,8 @@ def _spelt(data, key: str) -> str:
 def test_what_is_taken_is_valid_as_a_parser_reads_it(schema, members, data):
     text = ",".join(f"{_spelt(data, key)}:{json.dumps(value)}" for key, value in members)
     text = f"{{{text}}}"
-    if takes_text(schema, text):
-        assert Draft202012Validator(schema).is_valid(json.loads(text))
+    assume(takes_text(schema, text))
+    assert Draft202012Validator(schema).is_valid(json.loads(text))
 
 
 def test_a_key_that_is_written_twice_counts_once():
