@@ -1,9 +1,9 @@
-"""The decoder of canvases: masked cells are revealed in any order, many in a pass, by a rule.
+"""The decoder of masked diffusion: a pass reveals cells of a canvas in any order, by a rule.
 
-Masked diffusion: a pass computes the rows of the canvas and of what is before it, as far as they
-can change; each masked cell of the current block is drawn, and the rule (canvas/) says which draws
-stay. A finished block's tokens become steps, from left to right. With blocks of one cell, from the
-left, on a causal model, this is the autoregressive loop, bit for bit.
+A diffusion step is a pass: it computes the rows of the canvas and of what is before it, as far as
+they can change; each masked cell of the current block is drawn, and the rule (canvas/) says which
+draws stay. A finished block's tokens become steps, from left to right. With blocks of one cell,
+left to right, on a causal model, this is the autoregressive loop, bit for bit.
 """
 
 from dataclasses import dataclass, replace

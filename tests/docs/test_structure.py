@@ -1,0 +1,64 @@
+"""docs/structure.md, held against what it draws: the folders, the import contract, the greps."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import rooms
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "src/cutaway"
+PAGE = (ROOT / "docs/structure.md").read_text(encoding="utf-8")
+PICTURE = re.search(r"```\n(.+?)```", PAGE, re.S).group(1)
+DRAWN = [line.split()[0] for line in PICTURE.splitlines()]
+GREPS = re.findall(r"^\| ([\w -]+) \| `([^`]+)` \| `([\w/.]+)` \|$", PAGE, re.M)
+LOOSE = {"__init__.py", "__main__.py", "_version.py", "errors.py", "py.typed"}
+
+
+def test_the_picture_is_the_import_contract_and_the_folders():
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    layers = contracts["contracts"][0]["layers"]
+    assert layers == [*(f"cutaway.{name}" for name in DRAWN), "cutaway.errors | cutaway._version"]
+    found = {path.name for path in PACKAGE.iterdir() if path.name != "__pycache__"}
+    assert found == {*DRAWN, *LOOSE}
+
+
+def test_inner_folders_that_the_picture_names_are_there():
+    for line in PICTURE.splitlines():
+        box, words = line.split(maxsplit=1)
+        for inner in re.findall(r"\b(\w+)/", words.replace("native/", "")):
+            assert (PACKAGE / box / inner).is_dir(), f"{box}/{inner}"
+
+
+def test_no_room_imports_upwards_and_the_counts_are_as_the_page_says():
+    _, arrows, _ = rooms.read(ROOT)
+    order = ["bench", "tools", *DRAWN, "native"]
+    assert sorted(order) == sorted(arrows)
+    for room, others in arrows.items():
+        assert all(order.index(other) > order.index(room) for other in others), room
+    assert f"{len(arrows)} rooms, no circle" in PAGE
+
+
+def test_thirteen_things_have_a_grep():
+    assert len(GREPS) == 13
+
+
+@pytest.mark.parametrize(("thing", "words", "where"), GREPS)
+def test_the_fields_word_finds_the_code(thing, words, where):
+    """In the file's first lines, or in a name that it defines; and few files define it."""
+    hits = {
+        path.relative_to(PACKAGE).as_posix()
+        for path in PACKAGE.rglob("*.py")
+        if re.search(words, defined(path), re.I)
+    }
+    assert where in hits
+    assert len(hits) <= 12, sorted(hits)
+
+
+def defined(path: Path) -> str:
+    """A file's first paragraph, and the lines that define something."""
+    text = path.read_text(encoding="utf-8")
+    names = re.findall(r"^\s*(?:async def|def|class) (\w+)", text, re.M)
+    return " ".join([text.split("\n\n", 1)[0], *names])
