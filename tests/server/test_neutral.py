@@ -145,7 +145,7 @@ def test_a_name_that_the_template_does_not_show_is_noted(client):
     assert not [note for note in about["notes"] if note.startswith("name")]
     said, about = told(client.post(CHAT, json=NAMED))
     assert said == plain
-    assert [note for note in about["notes"] if note.startswith("name: this model's template")]
+    assert [note for note in about["notes"] if note.startswith("name: ignored")]
 
 
 def test_a_name_that_the_template_shows_is_read(client, tiny, monkeypatch):
