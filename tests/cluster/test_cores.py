@@ -69,7 +69,7 @@ def test_every_core_is_one_processs_and_the_next_one_is_refused_in_a_sentence(st
     assert refused.wait() == 2
     assert refused.line == (
         f"cores: 1 are wanted, and 0 of the {len(ALL)} that this process may use are free: take "
-        "fewer, or end what computes on the others"
+        "fewer, or end what runs on the others"
     )
 
 
