@@ -1,7 +1,7 @@
 """Options that several commands share.
 
-Knows argparse. An option that was not given is absent from the namespace, so that each default
-is written down once, where it is used. Refuses to know what becomes of them (namespace.py).
+Knows argparse. An option that was not given is absent from the namespace, so that each default is
+written down once, where it is used.
 """
 
 from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError

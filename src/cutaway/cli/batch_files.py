@@ -1,7 +1,4 @@
-"""A file of requests and a file of their records, from which a killed run can be resumed.
-
-Knows bytes, line numbers and what ties a record to its line. Refuses to know requests and models.
-"""
+"""A file of requests and a file of their records, from which a killed run can be resumed."""
 
 import json
 import re

@@ -1,7 +1,4 @@
-"""``cutaway generate --input``: a file of requests, and a record with the result of each.
-
-Knows what a line and a record may hold. Refuses to know how an interrupted run is resumed.
-"""
+"""``cutaway generate --input``: a file of requests, and a record with the result of each."""
 
 import json
 import re

@@ -1,7 +1,4 @@
-"""What a person sees beside the text, all of it on standard error; and Ctrl-C.
-
-Knows terminals and signals. Refuses to know how text is made.
-"""
+"""What a person sees beside the text, all of it on standard error; and Ctrl-C."""
 
 import signal
 import sys

@@ -1,7 +1,4 @@
-"""What followed a mistake, as a table by distance from it, and what its columns mean.
-
-Knows columns and bars. Refuses to know how the curves were measured.
-"""
+"""What followed a mistake, as a table by distance from it, and what its columns mean."""
 
 from typing import TYPE_CHECKING
 

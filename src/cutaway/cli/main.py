@@ -1,7 +1,6 @@
 """The command ``cutaway``.
 
-Knows the names of the commands, exit codes, and how a failure is shown. Refuses to know what
-a command does: its module is imported when it is chosen, so that ``cutaway --help`` is instant.
+A command's module is imported when it is chosen, so that ``cutaway --help`` is instant.
 
 Exit codes: 0 success, 1 failure, 2 bad input, 130 interrupted, 141 output not read.
 """

@@ -1,8 +1,4 @@
-"""``cutaway models`` lists the models, or shows one; ``cutaway pull`` fetches one and checks it.
-
-Knows a table, a JSON list and a path on standard output. Refuses to know where models come
-from: that is the hub's.
-"""
+"""``cutaway models`` lists the models, or shows one; ``cutaway pull`` fetches one and checks it."""
 
 import json
 from argparse import ArgumentParser, Namespace

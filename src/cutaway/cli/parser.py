@@ -1,7 +1,4 @@
-"""argparse as every command uses it: whatever is wrong is one sentence that names the fix.
-
-Knows argparse and close spellings. Refuses to know which commands there are.
-"""
+"""argparse as every command uses it: whatever is wrong is one sentence that names the fix."""
 
 import re
 import sys

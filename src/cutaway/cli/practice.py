@@ -1,8 +1,4 @@
-"""``cutaway practice``: a step of the model, as questions and answers in the terminal.
-
-Knows the dialogue: question, answer, verdict, arithmetic. Refuses to know which answer is right:
-``cutaway.lab.practice`` does, from the sampler and the model themselves.
-"""
+"""``cutaway practice``: a step of the model, as questions and answers in the terminal."""
 
 import sys
 from argparse import ArgumentParser, Namespace

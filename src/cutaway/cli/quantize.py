@@ -1,7 +1,4 @@
-"""``cutaway quantize``: a model's weights in another format, in a new GGUF file.
-
-Knows files, a table and a JSON document. Refuses to know how weights are quantised.
-"""
+"""``cutaway quantize``: a model's weights in another format, in a new GGUF file."""
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,4 @@
-"""The tokens, times and costs of completions, in words and as JSON.
-
-Knows how figures are written. Refuses to know how they are measured.
-"""
+"""The tokens, times and costs of completions, in words and as JSON."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any

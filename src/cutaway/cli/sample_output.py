@@ -1,7 +1,4 @@
-"""The samples of one prompt as a command prints them, one after the other; then all as JSON.
-
-Knows what goes to which output. Refuses to know how a sample is written.
-"""
+"""The samples of one prompt as a command prints them, one after the other; then all as JSON."""
 
 from argparse import Namespace
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,7 +1,7 @@
 """A conversation that outlives its program: ``cutaway chat --resume FILE``.
 
 Its words are in FILE, as JSON; their KV cache is in FILE.prefix, which may be lost: then it is
-computed again. Refuses to know how a message is answered.
+computed again.
 """
 
 import json

@@ -1,7 +1,4 @@
-"""Which models ``cutaway serve`` has: one that stays, several that come and go, or replicas of one.
-
-Knows their names and the arguments. Refuses to know HTTP.
-"""
+"""The models of ``cutaway serve``: one that stays, several that come and go, or replicas."""
 
 import re
 from argparse import SUPPRESS, Action, ArgumentParser, ArgumentTypeError, Namespace

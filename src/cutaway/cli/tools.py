@@ -1,8 +1,4 @@
-"""The tools of ``cutaway chat``: a file's functions, and what a person sees of their calls.
-
-Knows Python files, and how a call is shown, confirmed and run. Refuses to know how a model
-writes one.
-"""
+"""The tools of ``cutaway chat``: a file's functions, and what a person sees of their calls."""
 
 import json
 import sys

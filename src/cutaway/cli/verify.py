@@ -1,7 +1,4 @@
-"""``cutaway verify``: whether a model's logits are bit-identical however they are computed.
-
-Knows a table, a JSON document and progress on a terminal. Refuses to know what is varied.
-"""
+"""``cutaway verify``: whether a model's logits are bit-identical however they are computed."""
 
 import sys
 from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, Namespace

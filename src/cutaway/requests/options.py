@@ -1,7 +1,7 @@
 """From the keywords of a request to the engine's ``Request``: names, origins, defaults.
 
-Knows which keyword belongs to which part, and where each setting came from. The parts check
-their values themselves. Refuses to know models.
+Knows which keyword belongs to which part, and where each setting came from. The parts check their
+values themselves.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,4 @@
-"""``cutaway cache VERB``: a prompt's KV cache, in a file.
-
-Knows the names of the verbs. Refuses to know what a verb does.
-"""
+"""``cutaway cache VERB``: a prompt's KV cache, in a file."""
 
 from cutaway.cli.parser import run_verb
 from cutaway.errors import InputError

@@ -1,6 +1,5 @@
 """Other people's programs that take a model in process: `llm`, and EleutherAI's lm-eval.
 
 Each module knows the classes and the words of one of them, and is imported by it alone, or by
-whoever asks for it by name: none of them is installed with cutaway. Refuses to know how a text is
-written or scored: all of that is asked of ``LLM``.
+whoever asks for it by name: none of them is installed with cutaway.
 """

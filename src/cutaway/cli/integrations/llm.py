@@ -1,7 +1,6 @@
 """The models of cutaway in Simon Willison's `llm`: ``llm -m cutaway/smollm2 "The sky is"``.
 
-Knows llm's prompts, options and events. Refuses to know how an answer is written. llm imports it by
-its entry point at each start, so that nothing heavy is imported before it is used.
+llm imports it by its entry point at each start: nothing heavy is imported before it is used.
 """
 
 import asyncio

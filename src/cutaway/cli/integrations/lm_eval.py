@@ -1,7 +1,6 @@
 """A model of EleutherAI's lm-eval: its tasks, on an ``LLM`` in the same process.
 
-Knows lm-eval's requests and their keywords. Refuses to know how texts are scored or written,
-and how many at a time: no figure depends on that, so batch_size is not looked at.
+No figure depends on how many texts are read at a time, so batch_size is not looked at.
 
 ``python -m cutaway.cli.integrations.lm_eval …`` is the command lm_eval with this model in its list.
 """

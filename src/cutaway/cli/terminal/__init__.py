@@ -1,4 +1,1 @@
-"""What a terminal shows and how it is left: text, screens, keys, standard streams and signals.
-
-Refuses to know what is shown.
-"""
+"""What a terminal shows and how it is left: text, screens, keys, standard streams and signals."""

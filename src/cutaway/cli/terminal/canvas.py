@@ -1,7 +1,4 @@
-"""A canvas on a terminal: its cells in place, masked or written, while it is revealed.
-
-Knows passes, widths and where the cursor is. Refuses to know how a canvas is revealed.
-"""
+"""A canvas on a terminal: its cells in place, masked or written, while it is revealed."""
 
 import os
 from collections.abc import Callable

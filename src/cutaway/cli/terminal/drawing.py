@@ -1,7 +1,7 @@
 """Text on a terminal: what it may show, how wide it is, bars, sparklines and colour.
 
-Knows encodings, display widths and escape sequences; it is the only place that writes the
-latter into text. Refuses to know what is drawn.
+Knows encodings, display widths and escape sequences; it is the only place that writes the latter
+into text.
 """
 
 import os

@@ -1,8 +1,4 @@
-"""Paragraphs and tables on standard output, as wide and as plain as it needs them.
-
-Knows the terminal's width and which columns are words. Refuses to know their content, and what a
-terminal can show (``drawing.py``).
-"""
+"""Paragraphs and tables on standard output, as wide and as plain as it needs them."""
 
 import shutil
 import sys

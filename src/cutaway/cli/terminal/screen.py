@@ -1,7 +1,7 @@
 """A terminal as a screen with keys: the other screen, raw keys, its size, and all of it undone.
 
-Knows escape sequences and signals. Refuses to know what is drawn. However the
-``with`` block is left (a return, an error, Ctrl-C, a hangup), the terminal is as it was.
+Knows escape sequences and signals. However the ``with`` block is left (a return, an error, Ctrl-C,
+a hangup), the terminal is as it was.
 """
 
 import os

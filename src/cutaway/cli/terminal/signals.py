@@ -1,7 +1,4 @@
-"""Signal handlers for the duration of a block, and the one that exits with clean-up.
-
-Knows the signal module. Refuses to know what is tidied up.
-"""
+"""Signal handlers for the duration of a block, and the one that exits with clean-up."""
 
 import signal
 from collections.abc import Callable, Iterator, Mapping

@@ -1,7 +1,4 @@
-"""Standard streams that may be closed, full, or no longer read by anybody.
-
-Knows file descriptors, encodings and permissions. Refuses to know what is written.
-"""
+"""Standard streams that may be closed, full, or no longer read by anybody."""
 
 import io
 import json

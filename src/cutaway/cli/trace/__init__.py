@@ -1,7 +1,7 @@
 """``cutaway trace VERB``: what can be done with a recorded run.
 
-Knows the names of the verbs. Refuses to know what a verb does: its module, which has
-``add_arguments(parser)`` and ``run(args) -> int``, is imported when it is chosen.
+A verb's module, which has ``add_arguments(parser)`` and ``run(args) -> int``, is imported when it
+is chosen.
 """
 
 from cutaway.cli.parser import run_verb

@@ -1,7 +1,4 @@
-"""What ``cutaway trace ablate`` prints: the text, tinted by what each part is worth, and a table.
-
-Knows lines of text. Refuses to know how a figure is computed.
-"""
+"""What ``cutaway trace ablate`` prints: the text, tinted by each part's effect, and a table."""
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby

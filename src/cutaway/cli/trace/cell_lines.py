@@ -1,7 +1,4 @@
-"""The life of a cell of a canvas in lines: what ``cutaway trace why FILE CELL`` prints.
-
-Knows columns and words. Refuses to know what a life is.
-"""
+"""The life of a cell of a canvas in lines: what ``cutaway trace why FILE CELL`` prints."""
 
 from cutaway.cli.terminal.drawing import table
 from cutaway.trace import CellMoment, Trace

@@ -1,7 +1,4 @@
-"""The tables of ``cutaway trace inside``, each with a sentence on what it is not.
-
-Knows lines of text. Refuses to know escapes, and how a figure is computed.
-"""
+"""The tables of ``cutaway trace inside``, each with a sentence on what it is not."""
 
 from collections.abc import Callable, Iterable
 

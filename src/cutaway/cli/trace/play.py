@@ -1,7 +1,4 @@
-"""``cutaway trace play``: a recorded run, step by step. Reads a file, and a model where asked to.
-
-Knows when to use the terminal and when to print lines or JSON. Refuses to know how a step is drawn.
-"""
+"""``cutaway trace play``: a recorded run, step by step, with its inside by a model."""
 
 import shutil
 import sys

@@ -1,7 +1,4 @@
-"""The screen of ``cutaway trace play`` for a canvas: a state, what a key makes of it, its lines.
-
-Knows the layout and the keys. Refuses to know terminals: lines go out, names of keys come in.
-"""
+"""The screen of ``cutaway trace play`` for a canvas: a state, what a key makes of it, its lines."""
 
 from dataclasses import dataclass, field
 from functools import cached_property

@@ -1,7 +1,4 @@
-"""One step of a trace in lines: what ``cutaway trace play`` prints, and its screen is made of.
-
-Knows columns and words. Refuses to know keys and files.
-"""
+"""One step of a trace in lines: what ``cutaway trace play`` prints, and its screen is made of."""
 
 from cutaway.base.progress import megabytes
 from cutaway.cli.terminal.drawing import BOLD, DIM, PLAIN, Line, Style, fit

@@ -1,7 +1,4 @@
-"""The screen of ``cutaway trace play``: a state, what a key makes of it, and how it is shown.
-
-Knows the layout and the keys. Refuses to know terminals: lines go out, names of keys come in.
-"""
+"""The screen of ``cutaway trace play``: a state, what a key makes of it, and how it is shown."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field

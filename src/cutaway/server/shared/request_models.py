@@ -1,7 +1,6 @@
 """The fields that requests share, and what they mean as options of the engine.
 
-Knows names and shapes of fields. Refuses to know which values are in range: the rooms they
-belong to check that.
+Knows names and shapes of fields.
 """
 
 import re
