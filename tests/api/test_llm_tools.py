@@ -309,9 +309,8 @@ def test_a_model_without_a_template_takes_no_tools(tmp_path):
 
 
 @given(
-    st.builds(Tool, st.just("a"), st.text(), st.none() | st.just(DATA["function"]["parameters"]),
-              st.none() | st.booleans()),
-)  # fmt: skip
+    st.builds(Tool, st.just("a"), st.text(), st.none() | st.just(DATA["function"]["parameters"]))
+)
 def test_a_tool_that_is_offered_as_data_is_the_same_tool(tool):
     assert parse_tools([tool.as_data()]) == (tool,)
 

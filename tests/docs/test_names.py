@@ -9,8 +9,6 @@ import cutaway
 _ROOT = Path(cutaway.__file__).parent
 
 EXCEPTIONS = {
-    "Places": "the native ones, and those of a revision: the latter is to be renamed",
-    "Part": "of an adapter, a layer and a download: two are to be renamed",
     "Plan": "the native one, and that of a cluster: the latter is to be renamed",
 }
 """Name -> why several classes may have it."""

@@ -8,7 +8,7 @@ import pytest
 
 from cutaway.methods.filling.causal import ScoredText
 from cutaway.methods.revising import How, _plan, _Revision, _silent, rules
-from cutaway.methods.revising.places import Places
+from cutaway.methods.revising.places import PlaceReader
 from cutaway.methods.revising.rules import Better, Gibbs, Metropolis
 from cutaway.methods.revising.state import RevisedText
 from support.revise_table import ALLOWED, TOKENS, Table
@@ -56,7 +56,7 @@ def test_gibbs_is_in_balance_with_any_number_of_candidates(
 ):
     """Each way the two draws can come out is forced; the shares are those on record."""
     pi = table.power(HEAD, 2, power)
-    rule = Gibbs(Places(table, ALLOWED, candidates), power)
+    rule = Gibbs(PlaceReader(table, ALLOWED, candidates), power)
     moves, reached = Counter(), []
     for x in pi:
         prior = power * table.row(x[:position])[0].astype(float)
@@ -88,7 +88,7 @@ def test_gibbs_is_in_balance_with_any_number_of_candidates(
 
 def test_gibbs_over_all_tokens_is_the_conditional_enumerated(table):
     pi = table.power(HEAD, 3, 1.0)
-    rule = Gibbs(Places(table, ALLOWED, 4), 1.0)
+    rule = Gibbs(PlaceReader(table, ALLOWED, 4), 1.0)
     for seed, x in enumerate(pi):
         made = rule.propose(text_of(table, x), 2, seed)
         every = {v: pi[replaced(x, 2, (v,))] for v in TOKENS}
@@ -144,7 +144,7 @@ def test_better_climbs_to_a_text_that_no_single_candidate_makes_likelier(table):
     pi = table.power(HEAD, 3, 1.0)
     for x in [*pi][::5]:
         text, before = text_of(table, x), -np.inf
-        rule = Better(Places(table, ALLOWED, 4))
+        rule = Better(PlaceReader(table, ALLOWED, 4))
         while text.logprob > before:
             before = text.logprob
             for position in (3, 1, 2):

@@ -1,4 +1,1 @@
-"""The Python API: a request's keywords, ``LLM``, ``AsyncLLM`` and what they return.
-
-Refuses to know HTTP and terminals.
-"""
+"""The Python API: ``LLM``, ``AsyncLLM`` and the results of many requests."""

@@ -1,8 +1,4 @@
-"""The Python API for many readers at once: texts that any number of tasks read while they grow.
-
-Knows the engine that one thread steps, and what needs the weights in this process. Refuses to know
-HTTP.
-"""
+"""AsyncLLM: a model whose engine one thread of this process steps, for the tasks of event loops."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar

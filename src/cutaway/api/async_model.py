@@ -1,7 +1,4 @@
-"""A model for many readers at once, whose weights may be in this process or elsewhere.
-
-Knows prompts, options and texts that grow. Refuses to know HTTP, and where an engine writes them.
-"""
+"""A model for the tasks of an event loop, whose weights may be in this process or elsewhere."""
 
 import asyncio
 from abc import ABC, abstractmethod

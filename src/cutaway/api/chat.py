@@ -1,7 +1,4 @@
-"""A conversation, answered: calls of tools, their results, and the answer to those.
-
-Knows rounds. Refuses to know who steps the engine, and how calls are written.
-"""
+"""A conversation, answered in rounds: calls of tools, their results, and the answer to those."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -33,7 +30,7 @@ def answer(
     rounds = _rounds(run_tools, max_rounds, parsed)
     traces = parsed.traces(rounds)
     if parsed.suffix:
-        raise InputError("suffix: nothing stands behind an answer: use generate, or leave it out")
+        raise InputError("suffix: an answer has none: use generate, or leave it out")
     use = ToolUse(llm.model, tools, tool_choice, parallel)
     if run_tools:
         _check_functions(use)

@@ -72,7 +72,7 @@ class Guests:
     async def call(
         self, function: Callable[[LLM], T], ended: Callable[[], object] = lambda: None
     ) -> T:
-        """What a function of a guest returns or raises; cancelled, the guest is told.
+        """What a function of a guest returns or raises; cancelled, the guest's next call raises.
 
         ended: called in any thread when the function uses nothing any more
         """

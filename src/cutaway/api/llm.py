@@ -1,7 +1,4 @@
-"""The Python API: one class that loads a model, reads texts and writes them.
-
-Knows how a model comes to an owner, and when its memory is free. Refuses to know HTTP.
-"""
+"""LLM: loads a model, reads texts and writes them, for any number of threads."""
 
 from collections.abc import Mapping
 from os import PathLike

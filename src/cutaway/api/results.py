@@ -1,7 +1,6 @@
-"""Many requests through one engine: a few at a time, each result as soon as it ends.
+"""Many requests through one engine, a few at a time: each result as soon as it ends.
 
-Knows how many run, and that an error belongs to its request. Refuses to know what a
-request looks like.
+An error belongs to its request, and the others continue.
 """
 
 from collections import deque
@@ -77,7 +76,7 @@ class Results(Iterator[tuple[int, Result]]):
         self.close()
 
     def close(self) -> None:
-        """End what has not ended, and free what it held."""
+        """End what has not ended, and free its blocks."""
         self.stop_asked = True
         for streams in self._open.values():
             for stream in streams:

@@ -1,7 +1,4 @@
-"""What a model says of texts that are given, and what was computed of them, on disk.
-
-Nothing is written here: logits, rows, fillings, prefixes.
-"""
+"""The half of ``LLM`` that draws nothing: logits, likelihoods, fillings, embeddings, prefixes."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -103,8 +100,8 @@ class TextReader(SyncLLM):
         """(index, logits (vocab,)) of what follows each text, in the order in which they end.
 
         texts: token ids, each with interventions of ``cutaway.engine.interventions.bind``
-        like: what most of them begin like; its keys and values are held for them, where there is
-        room. stopped: asked between two steps. Closing the iterator early aborts what runs.
+        like: what most of them begin like, whose keys and values stay in memory where there is room
+        stopped: called between two steps. Closing the iterator early aborts what runs.
         """
         from cutaway.methods.last_rows import last_rows
 
@@ -186,7 +183,7 @@ class TextReader(SyncLLM):
         candidates: int = 64,
         adapter: str = "",
     ) -> "Filled":
-        """What may stand where a text has [MASK], or the model's own mask token.
+        """What fits where a text has [MASK], or the model's own mask token.
 
         A model that sees the whole text says it; of one that writes, it follows by Bayes' rule.
         top: how many for each mask. targets: only these texts, each scored whole. candidates: how
@@ -203,7 +200,7 @@ class TextReader(SyncLLM):
     ) -> "PseudoLikelihood":
         """How well a text suits a model that sees it as a whole: each token, while it is masked.
 
-        metric: "original", or "word_l2r", where those behind it in its word are masked, too
+        metric: "original", or "word_l2r", where those after it in its word are masked, too
         adapter: the name of a loaded adapter, as for generate
         """
         from cutaway.methods.filling.likelihood import pseudo_likelihood
@@ -226,7 +223,7 @@ class TextReader(SyncLLM):
         pooling: "mean", "cls" (the first row) or "last"; None does what the model's files say, or
         else "mean" where a token sees the whole text, and "last" where it sees what is before it.
         normalize: to length 1; None does what the files say, or else True
-        dimensions: only the first so many numbers
+        dimensions: only this many numbers, the first
         truncate: cut a text that is longer than the model reads, which is else an InputError
         adapter: the name of a loaded adapter, as for generate
         """
@@ -259,7 +256,7 @@ class TextReader(SyncLLM):
         prompt, messages: as for generate and chat; whole KV blocks of 32 tokens are saved
         special: parse special tokens in a prompt that is text
         compute: compute what the prefix cache lacks; else save what it has
-        adapter: the name of a loaded adapter, whose texts are told apart from the model's
+        adapter: the name of a loaded adapter, whose keys and values are not the model's
         A file of this name is replaced once the new one is whole. Raises InputError for a prompt
         that cannot be, CutawayError where it cannot be written.
         """

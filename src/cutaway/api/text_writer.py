@@ -1,8 +1,4 @@
-"""What a model writes for any number of threads: streams, completions, chats, canvases, revisions.
-
-Knows how a prompt becomes streams, and how their ends become answers. Refuses to know how a model
-is loaded, and who owns it.
-"""
+"""The half of ``LLM`` that draws: completions, streams, chats, canvases, revisions."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -91,9 +87,9 @@ class TextWriter(TextReader):
 
         requests: prompts, or (prompt, options) pairs whose own options go before the common
         ones. They are taken as there is room, at most about two batches ahead, so there may be
-        any number. A CutawayError among them stands for a request that could not be read.
+        any number. A CutawayError among them is in place of a request that could not be read.
         A result is what generate returns, a list of n where n > 1, or the CutawayError that
-        it would raise: the others go on. Closing the iterator early aborts what runs.
+        it would raise; the others continue. Closing the iterator early aborts what runs.
         Raises InputError for a bad common option.
         """
         try:
@@ -125,7 +121,7 @@ class TextWriter(TextReader):
         return self.add(prompt, options)
 
     def denoise(self, prompt: Prompt, **settings: Any) -> Any:
-        """Reveal a canvas of ``max_tokens`` cells behind a prompt, in passes.
+        """Reveal a canvas of ``max_tokens`` cells after a prompt, in passes.
 
         settings: those of ``canvas.Rule``, "rule" for one of ``canvas.RULES`` by name, and options
         as for generate. ``Completion.passes`` says what each pass did. InputError where the model
@@ -161,7 +157,7 @@ class TextWriter(TextReader):
         run_tools: call the functions and answer their results, for ``max_rounds`` answers at most;
         the last may be a call that nobody ran. What a function raises is raised. Each answer has a
         trace of its own, as samples have.
-        ``Completion.new_messages`` go on with the conversation, ``tool_calls`` are those of the
+        ``Completion.new_messages`` continue the conversation, ``tool_calls`` are those of the
         last. With n > 1 a list.
         """
         from cutaway.api.chat import answer
@@ -202,10 +198,10 @@ class TextWriter(TextReader):
     ) -> "Revised":
         """Write a draft, or take the one that is given, and try its worst tokens again.
 
-        rule: "gibbs", "metropolis" or "better"; docs/revise.md says what each leaves as it is
+        rule: "gibbs", "metropolis" or "better"; see docs/revise.md
         power: of the model's own distribution over texts, which gibbs and metropolis draw from
-        share, sweeps: of the tokens, the most surprising are tried, so many times
-        surprise: "loop", given what is before, or "leave_one_out", given what is behind, too
+        share: of the tokens, the most surprising are tried; sweeps: how many times
+        surprise: "loop", given what is before, or "leave_one_out", also given what follows
         candidates: how many are tried in each place. span: tokens that metropolis draws at once
         filler: for better, a model that sees a text as a whole: it refills whole words
         progress: called with what is done, how much, and of how much. stopped: asked between two

@@ -1,4 +1,4 @@
-"""What can be asked of a model beside the next token: score, fill, embed, revise, save a prefix.
+"""What a model does beside writing: score, fill, embed, revise, save a prefix.
 
-Functions over what runs requests. Refuses to know who steps the engine.
+Functions over ``SyncLLM``, or over ``BaseLLM`` where they only say what the engine is to compute.
 """

@@ -1,8 +1,4 @@
-"""Vectors of texts: one of each, of the rows that a model's head would read.
-
-Knows what the model's file says of it, what is taken where it says nothing, and how a vector is
-shortened and made one of length 1. Refuses to know how rows are computed and become one.
-"""
+"""Vectors of texts, of the rows that a model's head would read: pooled, cut and normalized."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
@@ -159,8 +155,8 @@ class Embedder:
         if len(ids) > most:
             self.truncated.append(index)
             framed = isinstance(text, str) and self._llm.tokenizer.sep_id is not None
-            behind = ids[-1:] if framed else []
-            ids = ids[: most - len(behind)] + behind
+            after = ids[-1:] if framed else []
+            ids = ids[: most - len(after)] + after
         return tuple(ids)
 
 

@@ -1,7 +1,7 @@
-"""What n texts drawn under a constraint say of the model, and one of them chosen by its weight.
+"""Importance weights of n texts drawn under a constraint: an estimate, and resampling.
 
 The weight of a text is w = Π Z over the steps that were drawn, Z being the mass that the constraint
-left at a step. Knows -ln w of each text. Refuses to know how texts are made.
+left at a step.
 """
 
 from collections.abc import Sequence

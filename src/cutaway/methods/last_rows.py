@@ -1,7 +1,4 @@
-"""The last rows of many texts that begin like one: each as soon as it is computed.
-
-Knows that the one's keys and values are to be there for all. Refuses to know what the texts are.
-"""
+"""The last rows of many texts with a common prefix, which is computed once."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING

@@ -1,7 +1,6 @@
-"""What a text's last row gave, read beside whatever else is written.
+"""A text's prefix, pinned in the KV cache while rows after it are computed; and its last row.
 
-Knows that what comes before the row is computed as any prompt is, so that others go on. Refuses to
-know what is read.
+The prefix is computed as any prompt is, beside other sequences.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -56,7 +55,7 @@ def pinned(
         def wait() -> None:
             llm.owner.wait(lambda: listener.ended or is_ready(sequence))
             if listener.ended:
-                raise listener.ended.error or CutawayError("the model was closed meanwhile")
+                raise listener.ended.error or CutawayError("the model was closed")
 
         wait()
         yield sequence, wait

@@ -1,7 +1,6 @@
-"""A prompt's keys and values: computed, saved to a file, and taken back from one.
+"""A prompt's keys and values: computed, saved to a file, and restored from one.
 
-Knows which model a file must be of, and that a few blocks at a time let others go on. Refuses to
-know who steps the engine, how a file is written, and what is in a block.
+A few blocks are moved between two steps, so that other texts continue.
 """
 
 import os
@@ -33,7 +32,7 @@ class Prefix(NamedTuple):
 
     token_ids      of its whole KV blocks
     cached_tokens  how many of them the prefix cache has now
-    text           what was saved, which may go on behind them; None: it was token ids or messages
+    text           what was saved, which may be longer than they are; None: token ids or messages
     special        whether special tokens were parsed in the text
     nbytes         of the file
     """

@@ -1,8 +1,4 @@
-"""One answer, taken apart into thoughts, text and calls of tools, while it is written.
-
-Knows where control tokens stand among the text, and whether a text of a schema or calls are
-written where either may be. Refuses to know who steps the engine, and HTTP.
-"""
+"""One answer, parsed into thoughts, text and calls of tools while it is written."""
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -31,7 +27,7 @@ class SchemaOrCalls:
     """An answer that is a text of a schema or calls, and never both.
 
     It is what it can still be. One that is a text of the schema and calls as well is calls; one
-    that was cut before it was told is calls if it has named a tool.
+    that was cut before that was known is calls if it has named a tool.
 
     matcher:  of the bytes of either, the text first
     parser: of calls
@@ -134,7 +130,7 @@ class AnswerReader:
         return deltas if self._parser is None else [*deltas, *self._note(self._parser.finish())]
 
     def _push(self, text: str) -> list[AnswerPart]:
-        """A control token is no text, and stands where it was drawn: text may come late."""
+        """A control token is no text; it is put where it was drawn, as text may come late."""
         if self._parser is None and self._thoughts is None:
             return self._note([Content(text)] if text else [])
         data, rest = bytearray(), text.encode()

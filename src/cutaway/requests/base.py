@@ -1,7 +1,4 @@
-"""What ``LLM`` and ``AsyncLLM`` have in common: one model, its prompts, its options.
-
-Refuses to know who steps the engine.
-"""
+"""BaseLLM: a loaded model, and how its prompts and options are read."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
@@ -196,7 +193,7 @@ def limits_of(model: LoadedModel) -> Limits:
 
 
 def make_engine(model: LoadedModel, policy: Policy | None = None) -> Engine:
-    """An engine on the model's backend, which no other may step meanwhile."""
+    """An engine on the model's backend, which no other may step."""
     token_bytes = lru_cache(8192)(model.tokenizer.token_bytes)
     named = [model.with_adapter(name) for name in model.adapters]
     adapters = {each.adapter: each.backend for each in named}

@@ -1,7 +1,4 @@
-"""DRY's breakers: from strings to the ids of the tokens that contain one.
-
-Knows the tokenizer's bytes. Refuses to know what a breaker does.
-"""
+"""DRY's breakers: from strings to the ids of the tokens that contain one."""
 
 from collections.abc import Mapping
 from numbers import Real

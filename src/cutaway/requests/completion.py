@@ -33,7 +33,7 @@ class Aligned(NamedTuple):
 
 
 class Between(NamedTuple):
-    """How a text was found that stands between its prompt and a suffix.
+    """How a text between a prompt and a suffix was found.
 
     method      "tokens": laid out with the model's own tokens for it; "canvas": revealed between
                 both; "bayes": see the others
@@ -191,7 +191,7 @@ class Stopwatch:
     def timing(self, load_s: float, prompt_tokens: int, tokens: int, held: int = 0) -> Timing:
         """The figures; the first token belongs to the prefill, the others to decoding.
 
-        held: so many tokens were made before the first one came
+        held: tokens that were made before the first one came
         """
         if self.first is None:
             return Timing(load_s, None, None, None)

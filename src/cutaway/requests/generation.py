@@ -1,7 +1,4 @@
-"""One sequence on its reader's side: its request, the events that came, and what they make.
-
-Knows events. Refuses to know the engine and who steps it.
-"""
+"""One sequence for its reader: its request, the events that came, and the completion they make."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -50,7 +47,7 @@ class Generation:
     started, ended  the events, once they came
     watch    when it was asked for, and when tokens came
     speculation  draft tokens proposed and accepted, as far as is known before the end
-    between  how it was found, where it stands before a suffix
+    between  how it was found, where a suffix was given
     """
 
     _trace: "TraceSink | None" = None

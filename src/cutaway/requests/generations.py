@@ -1,7 +1,4 @@
-"""Several texts that one reader in an event loop reads while they grow.
-
-Knows what a reader brings. Refuses to know who asked, and where they are written.
-"""
+"""The texts of one request, for one reader in an event loop."""
 
 from typing import Self
 

@@ -1,7 +1,4 @@
-"""Whoever steps an engine, and who hears of its sequences.
-
-Knows events and readers. Refuses to know threads.
-"""
+"""EngineOwner: steps an engine and gives each reader the events of its sequence."""
 
 from abc import ABC, abstractmethod
 from collections import deque
@@ -20,7 +17,7 @@ class EventReader(Protocol):
     """Reads the events of a sequence."""
 
     def receive(self, event: Event) -> None:
-        """An event of it, on the thread that steps; CutawayError where it cannot go on."""
+        """An event of it, on the thread that steps; CutawayError ends the sequence."""
 
 
 class EndListener:
@@ -120,7 +117,7 @@ class EngineOwner(ABC):
             if (reader := self._readers.get(event.id)) is not None:
                 try:
                     reader.receive(event)
-                except CutawayError as error:  # of this sequence alone: the others go on
+                except CutawayError as error:  # of this sequence alone
                     self.engine.fail(self._sequences[event.id], error)
             if isinstance(event, Ended):
                 self._readers.pop(event.id, None)

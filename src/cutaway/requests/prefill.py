@@ -1,7 +1,4 @@
-"""Many sequences of one engine that are only read: each as soon as it has ended.
-
-Knows how many run at once, for a thread that waits and for tasks. Refuses to know what is read.
-"""
+"""Sequences that are only read (prefill), many at a time, for a thread or for tasks."""
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
@@ -17,7 +14,7 @@ if TYPE_CHECKING:
 
     Queue = Callable[[Sequence[tuple[Request, int]]], Awaitable[ArrivalReader]]
 
-_MOST = 16  # texts at once, whose logits are held
+_MOST = 16  # texts at once, whose logits are in memory
 _AT_ONCE = 256  # texts of a task: one step takes as many as have room in it
 _TOGETHER, _PARTS = 32, 4  # of one request among others: texts that are queued together, and parts
 
@@ -32,13 +29,13 @@ class PrefillTask(Generic[R, T]):
 
     requests  of the engine; reader: makes a reader for each
     found     the answer, of all readers at their ends
-    told      called now and then with all readers
+    progress  called now and then with all readers
     """
 
     requests: Iterable[Request]
     reader: Callable[[], R]
     found: Callable[[Sequence[R]], T]
-    told: Callable[[Sequence[R]], object] = bool
+    progress: Callable[[Sequence[R]], object] = bool
 
 
 def prefill(owner: EngineOwner, task: PrefillTask[R, T]) -> T:
@@ -46,18 +43,18 @@ def prefill(owner: EngineOwner, task: PrefillTask[R, T]) -> T:
     jobs = [(request, task.reader()) for request in task.requests]
     readers = [reader for _, reader in jobs]
 
-    def told() -> bool:
-        task.told(readers)
+    def progress() -> bool:
+        task.progress(readers)
         return False
 
-    for _ in each_ended(owner, jobs, told, _AT_ONCE):
+    for _ in each_ended(owner, jobs, progress, _AT_ONCE):
         pass
     return task.found(readers)
 
 
 async def prefill_async(queue: "Queue", task: PrefillTask[R, T]) -> T:
     """As ``ask``, for a task of an event loop."""
-    return task.found(await read_all(queue, task.requests, task.reader, task.told))
+    return task.found(await read_all(queue, task.requests, task.reader, task.progress))
 
 
 def each_ended(
@@ -82,7 +79,7 @@ def each_ended(
             owner.turn()
             for index in [index for index, (reader, _) in running.items() if reader.ended]:
                 ended, stack = running.pop(index)
-                stack.close()  # or its logits would be held until the last text has ended
+                stack.close()  # or its logits would stay until the last text has ended
                 del stack
                 yield index, ended
                 del ended
@@ -95,9 +92,9 @@ async def read_all(
     queue: "Queue",
     requests: Iterable[Request],
     make: Callable[[], R],
-    told: Callable[[Sequence[R]], object] = bool,
+    progress: Callable[[Sequence[R]], object] = bool,
 ) -> list[R]:
-    """A reader of each request, when all have ended; told: called with them when events came.
+    """A reader of each request, when all have ended; progress: called with them when events came.
 
     They are queued in parts, so that other requests come between.
     """
@@ -114,7 +111,7 @@ async def read_all(
                 while events := await reader.read():
                     for one in events:
                         readers[first + one.which].receive(one.event)
-                    told(readers)
+                    progress(readers)
 
     tasks = [asyncio.ensure_future(read(i)) for i in range(0, len(each), _TOGETHER)]
     try:

@@ -1,7 +1,4 @@
-"""What can be a prompt: a text or token ids, and one or many of them.
-
-Knows Python's and NumPy's sequences. Refuses to know what the ids mean.
-"""
+"""What can be a prompt: a text or token ids, one or a list of them."""
 
 from collections.abc import Sequence
 from numbers import Integral

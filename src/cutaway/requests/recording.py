@@ -1,7 +1,4 @@
-"""What a trace says of a text before it is made: what was asked, and of which model.
-
-Refuses to know events, and where a trace goes.
-"""
+"""The head of a trace: the request and the model, before the first step."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -49,7 +46,7 @@ def head_of(prepared: Prepared, chain: Iterable[Mapping[str, Any]], model: Loade
 
 
 def token_of(model: LoadedModel, token_id: int) -> Token:
-    """What a token id stands for."""
+    """A token of the model."""
     tokenizer = model.tokenizer
     data = tokenizer.token_bytes(token_id)
     return Token(token_id, data, None if data else tokenizer.token_name(token_id))

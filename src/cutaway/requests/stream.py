@@ -96,7 +96,7 @@ class Stream(Generation, Iterator[Step]):
         self.close()
 
     def close(self) -> None:
-        """End the sequence if it has not ended, and free what it held."""
+        """End the sequence if it has not ended, and free its blocks."""
         if not self._closed:
             self._owner.abort(self.id)
             self.abort()

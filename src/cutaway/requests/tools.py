@@ -1,8 +1,4 @@
-"""Tools in a chat: what the prompt offers, what the text is held to, and the calls that it makes.
-
-Knows how tools, grammar and call parser belong together for one request. Refuses to know who steps
-the engine, and HTTP.
-"""
+"""Tools in a chat: what the prompt offers, the grammar of the calls, and the calls themselves."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping
@@ -71,7 +67,7 @@ class ToolUse:
     def options(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """The keywords of a request with the grammar of the calls, compiled as ``grammar``.
 
-        Beside a JSON schema, calls are what may stand in place of its text, or must. InputError
+        Beside a JSON schema, calls may, or must, replace its text. InputError
         where there is another grammar, or the schema of a tool or of the text cannot be had.
         """
         held = [name for name in KINDS if given.get(name) not in (None, (), [])]

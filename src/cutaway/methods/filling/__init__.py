@@ -43,7 +43,7 @@ def fill(
 
 
 def split_at_masks(text: str, tokenizer: "Tokenizer") -> list[str]:
-    """What stands before, between and behind the masks; InputError where there is none."""
+    """The text before, between and after the masks; InputError where there is none."""
     if not isinstance(text, str):
         raise InputError(f"text must be a string, not {shown(text)}")
     marks, mask = [MARK], tokenizer.mask_id

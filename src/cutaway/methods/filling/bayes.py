@@ -1,11 +1,9 @@
-"""Filling in with a model that sees only what is before a token, by Bayes' rule.
+"""Filling in with a causal model, by Bayes' rule.
 
-    p(v | rest)  is proportional to  p(v | before) · p(behind | before, v)
+    p(v | rest)  is proportional to  p(v | before) · p(after | before, v)
 
-Exact over the candidates that are considered: the likeliest after what is before. Of several masks
-the likeliest beginnings are gone on with, and what is said of all together is exact over those.
-Knows that these texts begin alike, so that their keys and values are computed once. Refuses to know
-how texts are computed.
+Exact over the candidates, the likeliest after what is before. Of several masks the likeliest
+beginnings are extended (a beam), and the joint probabilities are exact over those.
 """
 
 from collections.abc import Sequence
@@ -30,7 +28,7 @@ from cutaway.requests.sync_llm import SyncLLM
 
 @dataclass(frozen=True)
 class _Beam:
-    """A way to begin: what stands in the masks so far.
+    """A beginning: what is in the masks so far.
 
     text    token ids of all so far
     values  of each mask
@@ -63,7 +61,7 @@ def fill_by_bayes(
     asked = _read(llm, parts, targets)
     run, beams = _Run(llm), [_Beam(asked.before)]
     with pinned(llm, asked.before, priority=1):
-        for space, part in zip(asked.spaced, asked.behind, strict=True):
+        for space, part in zip(asked.spaced, asked.after, strict=True):
             beams = run.followed(run.grown(beams, width, asked.targets, spaced=space), part)
     return _filled(llm, sorted(beams), top, asked.targets)
 
@@ -72,13 +70,13 @@ class _Asked(NamedTuple):
     """A text as token ids.
 
     before   the first mask
-    behind   each mask
+    after   each mask
     spaced   whether each mask's token begins with the space that stood before it
-    targets  what may stand in the one mask; empty: anything
+    targets  what may be in the one mask; empty: anything
     """
 
     before: Ids
-    behind: list[Ids]
+    after: list[Ids]
     spaced: list[bool]
     targets: list[Ids]
 
@@ -94,17 +92,17 @@ def _read(llm: SyncLLM, parts: Sequence[str], targets: Sequence[str] | None) -> 
         raise InputError(
             "nothing is before the mask, and this model needs something: begin with it"
         )
-    behind = [tuple(encode(text, goes_on=True)) for text in texts[1:]]
+    after = [tuple(encode(text, goes_on=True)) for text in texts[1:]]
     each = (f" {one}" if spaced[0] and one[0] != " " else one for one in targets or ())
     wanted = [*dict.fromkeys(tuple(encode(one, goes_on=True)) for one in each)]
-    filled = len(behind) - 1 + max(map(len, wanted), default=1)
-    length = len(before) + sum(map(len, behind)) + filled
+    filled = len(after) - 1 + max(map(len, wanted), default=1)
+    length = len(before) + sum(map(len, after)) + filled
     if length > llm.model.context:
         raise InputError(
             f"the text has {length} tokens with what is filled in, and the context is "
             f"{llm.model.context}: shorten it"
         )
-    return _Asked(before, behind, spaced, wanted)
+    return _Asked(before, after, spaced, wanted)
 
 
 def _filled(llm: SyncLLM, beams: list[_Beam], top: int, wanted: Sequence[Ids]) -> Filled:
@@ -155,12 +153,12 @@ class _Run:
         return found + [beam for beam in asked if beam.values not in known]
 
     def followed(self, beams: Sequence[_Beam], part: Ids) -> list[_Beam]:
-        """Each with what stands behind the mask, and how likely that is."""
+        """Each with the text after the mask, and how likely that is."""
         texts = [beam.text + part for beam in beams]
         asked = [
             ScoredText(
                 text, len(beam.text) - len(beam.values[-1]) + 1
-            )  # behind a mask's first token
+            )  # after a mask's first token
             for text, beam in zip(texts, beams, strict=True)
         ]
         return [

@@ -1,7 +1,4 @@
-"""What a model that sees more than the past says of positions in many texts at a time.
-
-Knows which row is of a position. Refuses to know what is asked.
-"""
+"""What a bidirectional or block-causal model says of positions in texts, many at a time."""
 
 from collections.abc import Sequence
 

@@ -1,8 +1,4 @@
-"""What a model that sees only what is before a token says of texts, many at a time.
-
-Knows that texts which begin alike share keys and values, and what the reading took. Refuses to know
-what is asked.
-"""
+"""What a causal model says of texts, many at a time; equal beginnings are computed once."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -25,7 +21,7 @@ PerToken = Callable[[Logits, Sequence[int]], list[float]]
 
 
 class Stopped(Exception):  # noqa: N818  it is none
-    """Whoever asked does not wait for the answer."""
+    """Nobody waits for the answer any more."""
 
 
 class ScoredText(NamedTuple):

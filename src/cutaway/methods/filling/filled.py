@@ -8,7 +8,7 @@ from cutaway.text import Tokenizer
 
 
 class FillCandidate(NamedTuple):
-    """What may stand in one place.
+    """What fits in one place.
 
     token_ids  one, or several of a target that the model writes in several
     token      their names
@@ -33,7 +33,7 @@ class FillCandidate(NamedTuple):
 
 
 class Joint(NamedTuple):
-    """What may stand in all masked places together, one token in each; score: its probability."""
+    """What fits in all masked places together, one token in each; score: its probability."""
 
     candidates: tuple[FillCandidate, ...]
     score: float
@@ -44,12 +44,12 @@ class Filled:
     """A text's masks, each with its candidates, best first.
 
     method   "masked": the model's own answer, each mask for itself. "bayes": p(token | what is
-             before and behind), among those that were considered
+             before and after), among those that were considered
     masks    the candidates of each mask, in the order of the text
     joint    of several masks: the best of all places together. "masked": the product from left to
-             right, each place given those before it and the masks behind it
-    covered  "bayes": the share of all continuations, before what is behind was looked at, that the
-             single tokens considered have; None for "masked", which considers all
+             right, each place given those before it and the masks after it
+    covered  "bayes": the share of all continuations, given what is before alone, that the single
+             tokens considered have; None for "masked", which considers all
     """
 
     method: str

@@ -1,10 +1,10 @@
-"""A text between a prompt and a suffix, with a model that has no tokens for it: Bayes' rule again.
+"""A text between a prompt and a suffix, with a model that has no tokens for it: Bayes' rule.
 
     p(text | prompt, suffix)  is proportional to  p(text | prompt) · p(suffix | prompt, text)
 
-The model writes some continuations, with the request's own chain; the beginnings of these, of every
-length alike, are candidates from the first factor, and one is drawn by the second: sampling by
-importance, then again (Rubin 1987). Refuses to know how texts are computed.
+The model writes some continuations with the request's own chain. Their beginnings, of every length
+alike, are candidates from the first factor, and one is drawn by the second: sampling importance
+resampling (Rubin 1987).
 """
 
 from codecs import getincrementaldecoder
@@ -50,13 +50,13 @@ class _Candidate:
 def infill_by_bayes(
     llm: SyncLLM, start: Callable[[Options], list[Stream]], options: Options
 ) -> list[Stream]:
-    """The samples of a request with a suffix, each ended where the suffix goes on.
+    """The samples of a request with a suffix, each ended where the suffix begins.
 
     start: queue the continuations of its prompt
     """
     _check(options)
-    behind = tuple(llm.tokenizer.encode(options.suffix, special=options.special, goes_on=True))
-    drawing = _Drawing(llm, start, behind, options)
+    suffix_ids = tuple(llm.tokenizer.encode(options.suffix, special=options.special, goes_on=True))
+    drawing = _Drawing(llm, start, suffix_ids, options)
     first = drawing.sample(options.sampling.seed)
     return [first, *(drawing.sample(derive_seed(first.seed, i)) for i in range(1, options.n))]
 
@@ -85,11 +85,11 @@ def _check(options: Options) -> None:
 
 @dataclass(frozen=True)
 class _Drawing:
-    """Draws texts that stand before ``behind``."""
+    """Draws texts that fit before the suffix."""
 
     llm: SyncLLM
     start: Callable[[Options], list[Stream]]
-    behind: Ids
+    suffix_ids: Ids
     options: Options
 
     def sample(self, seed: int | None) -> Stream:
@@ -121,7 +121,7 @@ class _Drawing:
             options, n=DRAWN if self._draws else 1, suffix="", draft=None,
             sampling=replace(options.sampling, seed=seed),
             stopping=replace(options.stopping, max_tokens=options.stopping.max_tokens + 1),
-            track=(*options.track, self.behind[0]),
+            track=(*options.track, self.suffix_ids[0]),
         )  # fmt: skip
 
     def _candidates(self, streams: Sequence[Stream]) -> dict[Ids, _Candidate]:
@@ -136,7 +136,7 @@ class _Drawing:
                     found[ids[:length]] = _Candidate(index, length, first)
         if not found:
             limits = self.llm.engine.limits
-            most = len(streams[0].prompt_token_ids) + len(self.behind)
+            most = len(streams[0].prompt_token_ids) + len(self.suffix_ids)
             raise limits.too_long(most, "prompt and suffix have")
         order = {ids: (-one.first, place) for place, (ids, one) in enumerate(found.items())}
         weighed = set(nsmallest(WEIGHED, order, key=order.__getitem__))
@@ -144,7 +144,7 @@ class _Drawing:
 
     def _beginnings(self, stream: Stream) -> Iterator[tuple[int, float]]:
         """Lengths that are whole characters and leave room for the suffix; see ``_Candidate``."""
-        room = self.llm.model.context - len(stream.prompt_token_ids) - len(self.behind)
+        room = self.llm.model.context - len(stream.prompt_token_ids) - len(self.suffix_ids)
         least, decoder = (
             self.options.constraint.min_tokens,
             getincrementaldecoder("utf-8")("replace"),
@@ -152,12 +152,14 @@ class _Drawing:
         for length, step in enumerate(stream.steps):
             assert step.observed is not None
             if least <= length <= room and not decoder.getstate()[0]:
-                [logit] = {c.logit for c in step.observed.candidates if c.id == self.behind[0]}
+                [logit] = {c.logit for c in step.observed.candidates if c.id == self.suffix_ids[0]}
                 yield length, logit - step.observed.log_sum_exp
             decoder.decode(self.llm.tokenizer.token_bytes(step.token_id))
 
     def _logprobs(self, prompt: Ids, texts: Sequence[Ids]) -> list[float]:
         """Of the suffix after each text."""
-        known = [ScoredText(prompt + text + self.behind, len(prompt) + len(text)) for text in texts]
+        known = [
+            ScoredText(prompt + text + self.suffix_ids, len(prompt) + len(text)) for text in texts
+        ]
         with pinned(self.llm, prompt, priority=1):
             return [fsum(each) for each in Causal(self.llm).known(known)]

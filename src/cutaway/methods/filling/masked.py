@@ -1,7 +1,7 @@
-"""Filling in with a model that sees the whole text: one pass for all masks.
+"""Filling in with a bidirectional model: one pass for all masks.
 
-Knows that a word of several pieces is scored from left to right: each piece where its own mask is,
-given the pieces before it, those behind it masked. Refuses to know how texts are computed.
+A word of several pieces is scored from left to right: each piece at its own mask, given the pieces
+before it, with those after it masked.
 """
 
 from collections.abc import Sequence
@@ -59,7 +59,7 @@ def _pieces(llm: SyncLLM, target: str, before: str) -> Ids:
 
 
 class _Reader(Bidirectional):
-    """Asks one model what may stand in masked places."""
+    """Asks one model what fits in masked places."""
 
     def scored(self, text: Ids, place: int, targets: Sequence[Ids]) -> list[FillCandidate]:
         """Each target in the place of one mask, best first."""
@@ -82,7 +82,7 @@ class _Reader(Bidirectional):
         return sorted(found, key=lambda one: -one.score)
 
     def joint(self, text: Ids, places: Ids, width: int) -> list[Joint]:
-        """The best of all places together; ``width``: beginnings that are gone on with."""
+        """The best of all places together; ``width``: beginnings that are extended."""
         beams: list[tuple[Ids, float]] = [((), 0.0)]
         for n, place in enumerate(places):
             asked = [(_with(text, places, values), (place,)) for values, _ in beams]

@@ -2,7 +2,7 @@
 
 Knows the order of things: draft, rank, try, accept. Which tokens are tried, and in which order, is
 decided once, on the draft: a choice that followed the text as it changes would lead the rules away
-from what they say they leave as it is.
+from the distribution that they leave unchanged.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,7 +18,7 @@ from cutaway.engine.request import randbits
 from cutaway.errors import InputError
 from cutaway.methods.filling.causal import Ids, ScoredText, Stopped, adding_text
 from cutaway.methods.revising.loop import Loop, draft
-from cutaway.methods.revising.places import Mask, Places
+from cutaway.methods.revising.places import Mask, PlaceReader
 from cutaway.methods.revising.revised import (
     Piece,
     Revised,
@@ -51,7 +51,7 @@ __all__ = [
 
 RULES = ("gibbs", "metropolis", "better")
 SURPRISES = ("loop", "leave_one_out")
-"""Of a token: given what is before it; or also what is behind it, a pass for each."""
+"""Of a token: given what is before it; or what is before and after it, a pass for each."""
 
 Progress = Callable[[str, int, int], object]
 """Called with what is being done, how much of it is done, and of how much."""
@@ -161,7 +161,7 @@ class _Tried(NamedTuple):
 
 
 class _Plan(NamedTuple):
-    """A rule, the places in which it may try, and the surprise of what stands there, in nats."""
+    """A rule, the places in which it may try, and the surprise of what is there, in nats."""
 
     rule: RevisionRule
     cells: list[int]
@@ -213,7 +213,7 @@ class _Revision:
 
 
 def _plan(model: RevisionModel, allowed: Mask, how: How, draft: RevisedText) -> _Plan:
-    places = Places(model, allowed, how.candidates)
+    places = PlaceReader(model, allowed, how.candidates)
     rules: Mapping[str, RevisionRule] = {
         "gibbs": Gibbs(places, how.power),
         "metropolis": Metropolis(model, allowed, how.power, how.span),
@@ -246,7 +246,7 @@ def _trial(llm: SyncLLM, index: int, made: _Tried) -> RevisionTrial:
 def _read(
     llm: SyncLLM, name: str, given: Prompt, *, add_bos: bool | None, goes_on: bool = False
 ) -> Ids:
-    """Token ids of a prompt, or of a draft that goes on after one."""
+    """Token ids of a prompt, or of a draft that continues one."""
     checked = check_prompt(given, name)
     if not isinstance(checked, str):
         limits_of(llm.model).check_ids(name, checked)

@@ -1,4 +1,4 @@
-"""What a rule asks of a model, answered by the engine. Refuses to know rules."""
+"""What a rule computes with a causal model: likelihoods, and tokens that the loop draws."""
 
 from collections.abc import Callable
 from typing import Any

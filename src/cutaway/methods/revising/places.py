@@ -1,11 +1,8 @@
-"""What may stand in one place of a text, given all that is before and behind it.
+"""Which tokens may be in one place of a text, given all others: Bayes' rule over candidates.
 
-By Bayes' rule the model's own distribution p over whole texts says of a token v there
+    p(v | before, after)  is proportional to  p(v | before) · p(after | before, v)
 
-    p(v | before, behind)  is proportional to  p(v | before) · p(behind | before, v)
-
-It is computed for the candidates: the likeliest by what is before, and so whatever stands there
-now. Refuses to know what is done with it.
+The candidates are the likeliest given what is before.
 """
 
 from dataclasses import dataclass, replace
@@ -26,23 +23,23 @@ class Place:
     """One place.
 
     prior    log p of each token given what is before, (vocab,)
-    behind   of each token that was tried: log p of the tokens behind, one by one
+    after   of each token that was tried: log p of the tokens after it, one by one
     """
 
     prior: NDArray[np.float64]
-    behind: dict[int, tuple[float, ...]]
+    after: dict[int, tuple[float, ...]]
 
     def logprobs(self, token_id: int) -> tuple[float, ...]:
-        """Of a token that was tried, and of those behind it."""
-        return (float(self.prior[token_id]), *self.behind[token_id])
+        """Of a token that was tried, and of those after it."""
+        return (float(self.prior[token_id]), *self.after[token_id])
 
     def logprob(self, token_id: int) -> float:
         """Of all of them together."""
         return fsum(self.logprobs(token_id))
 
 
-class Places:
-    """Asks a model what may stand in places.
+class PlaceReader:
+    """Asks a model which tokens fit in places.
 
     allowed     which tokens may, (vocab,)
     candidates  how many are tried in each
@@ -60,17 +57,17 @@ class Places:
     def tried(self, text: RevisedText, position: int, place: Place, token_ids: list[int]) -> Place:
         """With these tokens, too."""
         own = text.ids[position]  # of it all is known
-        asked = [v for v in token_ids if v != own and v not in place.behind]
+        asked = [v for v in token_ids if v != own and v not in place.after]
         head, rest = text.ids[:position], text.ids[position + 1 :]
         known = self._model.known([ScoredText((*head, v, *rest), position + 1) for v in asked])
         found = dict(zip(asked, map(tuple, known), strict=True))
         if own in token_ids:
             found[own] = text.from_(position + 1)
-        return replace(place, behind=place.behind | found)
+        return replace(place, after=place.after | found)
 
     def surprise(self, text: RevisedText, position: int) -> float:
-        """-log p of the token that stands there, among the candidates and itself; natural."""
+        """-log p of the token that is there, among the candidates and itself; natural."""
         own = text.ids[position]
         place = self.tried(text, position, self.at(text, position), [own])
-        each = np.array([place.logprob(v) for v in sorted(place.behind)])
+        each = np.array([place.logprob(v) for v in sorted(place.after)])
         return log_sum_exp(each) - place.logprob(own)

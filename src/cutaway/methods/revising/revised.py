@@ -17,9 +17,9 @@ class RevisionTrial:
 
     index           0 for the first
     position        of the first of these tokens, prompt included
-    was, proposed   token ids: those that stood there, and those that were tried
+    was, proposed   token ids: those that were there, and those that were tried
     was_text, proposed_text  what they add to the text
-    logprob_before  of the draft as it stood, given the prompt
+    logprob_before  of the draft before the trial, given the prompt
     logprob_after   of the draft with what is proposed
     forward         of drawing this: among those that were tried (gibbs), or by the loop
                     (metropolis); None where nothing is drawn
@@ -44,7 +44,7 @@ class RevisionTrial:
 
     @property
     def accepted(self) -> bool:
-        """Whether it stands there now; also where it is what stood there."""
+        """Whether it is there now; also where it is what was there."""
         return self.luck < self.chance
 
     @property
@@ -54,7 +54,7 @@ class RevisionTrial:
 
     @property
     def now(self) -> Ids:
-        """What stands there after the trial."""
+        """What is there after the trial."""
         return self.proposed if self.accepted else self.was
 
     def to_dict(self) -> dict[str, Any]:
@@ -75,7 +75,7 @@ class RevisionCost(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Tokens of the draft that stayed or that all changed, and what stands there."""
+    """Tokens of the draft that stayed or that all changed, and what is there now."""
 
     was: str
     now: str

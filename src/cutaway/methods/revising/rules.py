@@ -1,8 +1,7 @@
-"""What is proposed for a draft, and how likely that is taken: one class a rule.
+"""The rules of revision: what each proposes, and with which probability it is accepted.
 
-Gibbs and Metropolis leave a distribution π as it is: the power α of the model's own over texts,
-p^α, among texts of this length that are made of tokens which add text. Refuses to know which
-places are tried, and where luck comes from.
+Gibbs and Metropolis leave a distribution π unchanged: the power α of the model's own over texts,
+p^α, among texts of this length that are made of tokens which add text.
 """
 
 from collections.abc import Sequence
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 
 from cutaway.compute.backends import Logits
 from cutaway.methods.filling.causal import ScoredText
-from cutaway.methods.revising.places import Mask, Place, Places
+from cutaway.methods.revising.places import Mask, Place, PlaceReader
 from cutaway.methods.revising.state import Proposal, RevisedText, RevisionModel
 from cutaway.sampling import gumbel, trial_seed
 from cutaway.sampling.fixed_math import log_sum_exp
@@ -29,9 +28,9 @@ class RevisionRule(Protocol):
 
 
 class Gibbs:
-    """A token drawn from what may stand in its place: always accepted.
+    """A token drawn from what fits in its place: always accepted.
 
-    Tried are the candidates and one other token: the one that stands there, where it is no
+    Tried are the candidates and one other token: the one that is there, where it is no
     candidate, else one that is drawn from the rest with r(w) ~ p(w | before)^α. The draw is among
     these, the other's weight divided by r(w). It is the exact conditional of both, of the pair's
 
@@ -41,7 +40,7 @@ class Gibbs:
     token can be reached.
     """
 
-    def __init__(self, places: Places, power: float) -> None:
+    def __init__(self, places: PlaceReader, power: float) -> None:
         self._places, self._power = places, power
 
     def propose(self, text: RevisedText, position: int, seed: int) -> Proposal:
@@ -49,7 +48,7 @@ class Gibbs:
         place, own = self._places.at(text, position), text.ids[position]
         other, log_r = self._other(place, own, position, trial_seed(seed, 0))
         place = self._places.tried(text, position, place, [other])
-        ids = np.array(sorted(place.behind))
+        ids = np.array(sorted(place.after))
         weights = np.array([self._power * place.logprob(v) for v in ids.tolist()])
         weights -= np.where(ids == other, log_r, 0.0)
         best = int(np.argmax(weights + gumbel(seed, position, ids)))
@@ -62,25 +61,25 @@ class Gibbs:
     def _other(self, place: Place, own: int, position: int, seed: int) -> tuple[int, float]:
         """The one beside the candidates, and log r of it; a candidate where they are all."""
         rest = np.flatnonzero(self._places.allowed)
-        rest = rest[~np.isin(rest, [*place.behind])]
+        rest = rest[~np.isin(rest, [*place.after])]
         if not len(rest):
             return own, 0.0
         weights = self._power * place.prior[rest]
         drawn = int(rest[np.argmax(weights + gumbel(seed, position, rest))])
-        other = drawn if own in place.behind else own
+        other = drawn if own in place.after else own
         return other, self._power * float(place.prior[other]) - log_sum_exp(weights)
 
 
 class Better:
     """The best of the candidates, if the text is likelier with it; nothing is drawn."""
 
-    def __init__(self, places: Places) -> None:
+    def __init__(self, places: PlaceReader) -> None:
         self._places = places
 
     def propose(self, text: RevisedText, position: int, seed: int) -> Proposal:  # noqa: ARG002
         """See ``RevisionRule``."""
         place, own = self._places.at(text, position), text.ids[position]
-        best = max(sorted(place.behind), key=place.logprob)
+        best = max(sorted(place.after), key=place.logprob)
         place = self._places.tried(text, position, place, [own])
         ratio = 0.0 if place.logprob(best) > place.logprob(own) else -inf
         return Proposal(position, position + 1, (best,), place.logprobs(best), ratio)
@@ -92,7 +91,7 @@ class Metropolis:
     Accepted with min(1, (p(new) / p(old))^α · q(old) / q(new)), q being how likely that draw is
     (Karan & Du, "Reasoning with Sampling", arXiv 2510.14901).
 
-    span  so many tokens; None: to the end
+    span  tokens drawn at once; None: to the end
     """
 
     def __init__(self, model: RevisionModel, allowed: Mask, power: float, span: int | None) -> None:

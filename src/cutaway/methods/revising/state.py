@@ -1,7 +1,4 @@
-"""A text while it is revised, what a rule proposes, and what a rule asks of a model.
-
-Refuses to know rules and engines.
-"""
+"""A text while it is revised, what a rule proposes, and what a rule needs of a model."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -31,7 +28,7 @@ class RevisionModel(Protocol):
 class Proposal(NamedTuple):
     """Other tokens in the place of those from ``position`` to ``end``.
 
-    logprobs   of all tokens of the text from ``position`` on, if these stood there
+    logprobs   of all tokens of the text from ``position`` on, if these were there
     log_ratio  the logarithm of the chance of taking them; above 0: certain
     forward, reverse  see ``RevisionTrial``
     """
@@ -49,7 +46,7 @@ class Proposal(NamedTuple):
 class RevisedText:
     """All of it as token ids.
 
-    given     so many of the first stay as they are
+    given     how many of the first are never replaced
     logprobs  of each token from there on, given those before it
     """
 

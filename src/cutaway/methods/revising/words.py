@@ -1,8 +1,7 @@
-"""Whole words of a draft, refilled by a model that sees what is behind them, judged by another.
+"""Whole words of a draft, refilled by a bidirectional model and judged by another.
 
-The two have tokens of their own, so that what they have in common is text: a word is masked for the
-one, and what it says in its place is read by the other as any text is. Refuses to know how either
-computes, and when a word's turn is.
+The two have different tokens, so they exchange text: the filler reads a text with a mask, and the
+judge reads the text with the filler's word in it.
 """
 
 import re
@@ -24,7 +23,7 @@ _MOST = 1000  # candidates that are looked through for whole words
 
 
 class _Word(NamedTuple):
-    """Where a word stands in the text, and the positions of its tokens."""
+    """Where a word is in the text, and the positions of its tokens."""
 
     start: int
     end: int
@@ -35,7 +34,7 @@ class _Word(NamedTuple):
 class WordRule:
     """A rule: the best of the filler's words, if the judge finds the text likelier with it.
 
-    A word goes by the position of its first token in the draft. One word stands for one, so that
+    A word goes by the position of its first token in the draft. One word replaces one, so that
     they can be counted whatever was replaced before.
     """
 
@@ -124,14 +123,14 @@ class WordRule:
         return (*text.ids[: text.given], *ids, *self._tail)
 
     def _filled(self, whole: str, word: _Word, targets: Sequence[str] | None = None) -> Filled:
-        before, behind = whole[: word.start], whole[word.end :]
-        if MARK in before + behind:
+        before, after = whole[: word.start], whole[word.end :]
+        if MARK in before + after:
             raise InputError(f"filler: the draft must not have {MARK} in it")
-        text = f"{before}{MARK}{behind}"
+        text = f"{before}{MARK}{after}"
         return fill(self._filler, text, top=_MOST, targets=targets, candidates=_MOST)
 
     def _considered(self, filled: "Filled", own: str) -> list[str]:
-        """Whole words, best first; with a large letter where the one that stands there has it."""
+        """Whole words, best first; with a large letter where the one that is there has it."""
         names = (one.token[1:] for one in filled.masks[0] if one.token.startswith(" "))
         words = [name for name in names if _WORD.fullmatch(name)]
         if own[0].isupper():

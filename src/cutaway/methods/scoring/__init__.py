@@ -1,7 +1,4 @@
-"""Texts that are given, scored: answers after a prompt, and a long text whole.
-
-Refuses to know who steps the engine, and what scores are for.
-"""
+"""Likelihoods of given texts: answers after a prompt, and a long text as a whole."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
@@ -73,12 +70,12 @@ def likelihood(
     asked = Scorer(each, cutter.adapter)
     total = sum(len(cut.answer) for cut in asked.cuts)
 
-    def told(readers: Sequence[LookUpReader]) -> None:
+    def tell(readers: Sequence[LookUpReader]) -> None:
         if progress is not None:
             progress("scoring", sum(reader.found for reader in readers), total)
 
     found = lambda readers: joined(asked.found(readers))  # noqa: E731
-    return PrefillTask(asked.requests, LookUpReader, found, told)
+    return PrefillTask(asked.requests, LookUpReader, found, tell)
 
 
 def scores_of_each(

@@ -1,7 +1,4 @@
-"""How texts that are scored are cut into tokens, and a long one into windows: as lm-eval does.
-
-Refuses to know how likely they are.
-"""
+"""How texts that are scored are cut into tokens, and a long one into windows: as lm-eval does."""
 
 from collections.abc import Iterator
 from functools import lru_cache
@@ -96,7 +93,7 @@ class Cutter:
         lengths = " and ".join(map(str, tokens))
         return TooLongError(
             f"{before} and {name} have {lengths} tokens, and this model's maximum context length "
-            f"is {self.room}, which the last token may stand behind: shorten one"
+            f"is {self.room}, which the last token may exceed: shorten one"
         )
 
     def _begin(self, name: str) -> Ids:

@@ -1,7 +1,6 @@
-"""How likely a model finds tokens that are given: what the engine is asked, and what is found.
+"""How likely a model finds given tokens: the engine's requests, and what is found.
 
-Knows that answers which differ in their last token alone are one text. Refuses to know how texts
-are cut into tokens, and how log-probabilities are computed.
+Answers that differ in their last token alone are one request.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,7 +20,7 @@ from cutaway.sampling import ReadRow, SamplingParams
 class Likelihood:
     """How likely a model finds tokens after others, by its own logits: nothing is drawn.
 
-    prompt_token_ids  what stands before them
+    prompt_token_ids  what is before them
     token_ids         whose likelihood it is
     logprobs          natural, of each, given all before it
     ranks             of each among all tokens, 1 being the likeliest; of equals the lowest id is
