@@ -1,4 +1,1 @@
-"""What every room may use: checks, files, progress, the system, and the compiled core.
-
-Refuses to know models.
-"""
+"""What every room may use: checks, files, progress, the system, and the compiled core."""

@@ -1,7 +1,4 @@
-"""Checks of arguments that every room makes: whole numbers, and token ids.
-
-Knows Python's and NumPy's numbers. Refuses to know what they are for.
-"""
+"""Checks of arguments that every room makes: whole numbers, and token ids."""
 
 from collections.abc import Iterable
 from math import isfinite
@@ -16,7 +13,7 @@ def shown(value: Any) -> str:
     """A value as an error's sentence quotes it: on one line, and cut where it is long."""
     try:
         text = " ".join(repr(value).split())
-    except ValueError:  # Python prints no integer of so many digits
+    except ValueError:  # Python prints no integer of that many digits
         return "a number of thousands of digits"
     return text if len(text) <= 80 else f"{text[:79]}…"
 

@@ -1,7 +1,7 @@
 """Weights in a file on a disk, for a model that is larger than memory.
 
 Knows what a folder's file system must be, how much is free there, how fast it reads, and how much
-of the file memory can keep. Refuses to know what weights are.
+of the file memory can keep.
 """
 
 import os
@@ -22,7 +22,7 @@ from cutaway.errors import InputError
 
 _IN_MEMORY = ("tmpfs", "ramfs", "devtmpfs")
 _PROBE = 1 << 20, 32  # bytes of a piece, and how many of them are written and read again
-_SPARE = 8  # a part of the free memory in so many is left to buffers, the file's next pages, others
+_SPARE = 8  # one part in 8 of the free memory is left to buffers, the file's next pages, others
 
 
 def check_folder(folder: object) -> Path:
@@ -51,7 +51,7 @@ class Offload:
     """A folder for a model's weights, and the memory that there is for them.
 
     reserved  bytes of memory for what cannot be in a file: keys and values
-    tell      is told in one sentence what will happen, before anything is written
+    tell      called with one sentence on what will happen, before anything is written
     kept      bytes of the file that stay in memory while no other program needs it
     """
 
@@ -69,7 +69,7 @@ class Offload:
 
     @contextmanager
     def open(self, nbytes: int, most: int) -> Iterator[int]:
-        """A new file of so many bytes, to be written in the block; on leaving, all is on the disk.
+        """A new file of this size, to be written in the block; on leaving, all is on the disk.
 
         It has no name, so that no other program sees it, and it is gone with the last descriptor
         and mapping, however this process ends. InputError where it cannot be written.
@@ -79,10 +79,10 @@ class Offload:
             with TemporaryFile(dir=self.folder, buffering=0) as file:
                 if nbytes > disk_usage(self.folder).free:
                     raise InputError(self._full(nbytes))
-                system.reserve(file.fileno(), nbytes)  # or others may take the room meanwhile
+                system.reserve(file.fileno(), nbytes)  # or others may take the room
                 self.tell(self._plan(nbytes, most, file.fileno()))
                 yield file.fileno()
-                os.fsync(file.fileno())  # or an error would be nobody's
+                os.fsync(file.fileno())  # or an error would be lost
         except OSError as error:
             if error.errno == ENOSPC:
                 raise InputError(self._full(nbytes)) from error

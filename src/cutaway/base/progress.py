@@ -1,7 +1,4 @@
-"""What a person sees while something takes long.
-
-Knows standard error, lines and a bar. Refuses to know what is being counted.
-"""
+"""What a person sees while something takes long."""
 
 import sys
 import time
@@ -89,7 +86,7 @@ class Bar:
         if not self._is_due():
             return
         self._drawn = time.monotonic()
-        # \x1b[K clears what a longer line left behind.
+        # \x1b[K clears the rest of a longer line.
         print(f"\r{self._line()}\x1b[K", end="", file=sys.stderr, flush=True)
 
     def _line(self) -> str:

@@ -1,7 +1,7 @@
 """What this process may use of the machine: processors and memory, within its container's limits.
 
-Knows where Linux says so (/proc, /sys, control groups of both versions). What a system does not
-say limits nothing. Refuses to know what the processors and the memory are wanted for.
+Knows where Linux says so (/proc, /sys, control groups of both versions). What a system does not say
+limits nothing.
 """
 
 from collections.abc import Iterator
@@ -56,11 +56,11 @@ def free_memory(*, swap: bool = True) -> Memory | None:
 
     None where the system does not say. swap: count it, too
     """
-    told = dict(_pairs(_ROOT / "proc/meminfo"))
-    if "MemAvailable" not in told:
+    figures = dict(_pairs(_ROOT / "proc/meminfo"))
+    if "MemAvailable" not in figures:
         return None
-    swapped = told.get("SwapFree", 0) * 1024 if swap else 0
-    found = Memory(told["MemAvailable"] * 1024 + swapped, "this machine")
+    swapped = figures.get("SwapFree", 0) * 1024 if swap else 0
+    found = Memory(figures["MemAvailable"] * 1024 + swapped, "this machine")
     for group in _groups("memory"):
         limit = _number(group, "memory.max", "memory.limit_in_bytes")
         if limit is None:
@@ -104,11 +104,11 @@ def _quota() -> float:
     """The processors' time that the container may use, in processors."""
     least = float("inf")
     for group in _groups("cpu"):
-        told = _text(group / "cpu.max").split()  # "200000 100000" or "max 100000"
-        if not told:
-            told = [_text(group / "cpu.cfs_quota_us"), _text(group / "cpu.cfs_period_us")]
-        if len(told) == 2 and all(part.isdigit() for part in told) and int(told[1]):
-            least = min(least, int(told[0]) / int(told[1]))
+        quota = _text(group / "cpu.max").split()  # "200000 100000" or "max 100000"
+        if not quota:
+            quota = [_text(group / "cpu.cfs_quota_us"), _text(group / "cpu.cfs_period_us")]
+        if len(quota) == 2 and all(part.isdigit() for part in quota) and int(quota[1]):
+            least = min(least, int(quota[0]) / int(quota[1]))
     return least
 
 

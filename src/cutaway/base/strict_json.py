@@ -1,7 +1,4 @@
-"""JSON as RFC 8259 defines it, without what only Python's reader accepts.
-
-Knows text, numbers and depth. Refuses to know what a request means.
-"""
+"""JSON as RFC 8259 defines it, without what only Python's reader accepts."""
 
 import json
 import re

@@ -1,7 +1,7 @@
 """What Linux, macOS and Windows offer each in a way of its own, or not at all.
 
-Knows which system this is, as no other module does. Refuses to know what its answers are for.
-What a system does not offer does nothing, or is said to be none.
+Knows which system this is, as no other module does. What a system does not offer does nothing, or
+is said to be none.
 """
 
 import os
@@ -76,7 +76,7 @@ def ticks_per_second() -> int:
 
 
 def lock(file: int, *, wait: bool = False) -> None:
-    """Keep other processes from locking this file while it is open.
+    """Lock this file against other processes while it is open.
 
     wait: for one that has locked it; otherwise that is a BlockingIOError. (Windows waits for 10 s.)
     """
@@ -106,7 +106,7 @@ def reserve(file: int, nbytes: int) -> None:
 
 
 def keep_no_copy(file: int, nbytes: int) -> None:
-    """Let the memory go in which the system keeps a file's first bytes: now the disk is read."""
+    """Drop a file's first bytes from the page cache: now the disk is read."""
     if sys.platform == "linux":
         os.posix_fadvise(file, 0, nbytes, os.POSIX_FADV_DONTNEED)
 
@@ -160,7 +160,7 @@ def user() -> int:
 
 
 def limit_memory(nbytes: int) -> None:
-    """Where more is asked for, there is none. (Only Linux keeps to it.)"""
+    """Allocations beyond it fail. (Only Linux keeps to it.)"""
     if sys.platform == "linux":
         import resource
 
@@ -178,7 +178,7 @@ def limit_time(seconds: int) -> None:
 
 
 def step_back() -> None:
-    """Leave processors to others first, and where it is ended leave no picture of memory behind."""
+    """Lower this process's priority, and write no core dump where it is killed."""
     if sys.platform != "win32":
         import resource
 

@@ -1,7 +1,4 @@
-"""A file that has its name when it is complete: written beside it, flushed to the disk, renamed.
-
-Knows names and the disk. Refuses to know what is written.
-"""
+"""A file that has its name when it is complete: written beside it, flushed to the disk, renamed."""
 
 import os
 from collections.abc import Iterator
@@ -35,7 +32,7 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
 
     A file that had the name before is replaced; a link stays, and what it names is. Of two that
     write at once each has a file of its own, and the last to end has the name. Raises CutawayError
-    where it cannot be written; whatever is raised, nothing is left behind. What a process that was
+    where it cannot be written; whatever is raised, no part of it is left. What a process that was
     killed left, the next to write the file removes, once it is an hour old.
     """
     place = Path(os.path.realpath(path))
@@ -58,7 +55,7 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
 
 
 def _sweep(folder: Path, own: str) -> None:
-    """Remove parts of a file that nobody writes to any more."""
+    """Remove parts of a file whose writers are gone."""
     for part in folder.glob(f"{own}*.part"):
         with suppress(OSError):  # another was faster, or it is not ours to remove
             if time() - part.stat().st_mtime > _STALE_S:

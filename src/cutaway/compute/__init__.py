@@ -1,4 +1,1 @@
-"""From a model's file to logits: loading, the graph of ops, the backends that compute them.
-
-Refuses to know sequences and requests.
-"""
+"""From a model's file to logits: loading, the graph of ops, the backends that compute them."""

@@ -1,4 +1,4 @@
-"""How the ops of a graph are computed. Refuses to know sequences and requests."""
+"""How the ops of a graph are computed."""
 
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec

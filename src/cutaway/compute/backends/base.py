@@ -1,7 +1,7 @@
 """What every backend takes and gives: a Batch of rows in, logits out, tokens from the logits.
 
-A backend computes the ops of a graph, keeps keys and values in KV blocks, and samples the rows
-that it computed. Refuses to know sequences, requests and schedules: rows are rows.
+A backend computes the ops of a graph, keeps keys and values in KV blocks, and samples the rows that
+it computed.
 """
 
 from collections.abc import Callable, Sequence
@@ -35,10 +35,10 @@ class Batch(NamedTuple):
     block_tables       (S, B)  KV block ids by position // block_tokens; -1 where unused
     logit_rows         (L,)    the rows whose logits are wanted
     limits             (M,)    the last position that each row sees; None: its own (causal)
-    blind              (S, B * KV_BLOCK) float32: of each position, the first behind it whose rows
+    blind              (S, B * KV_BLOCK) float32: of each position, the first after it whose rows
                                do not see it; None: all do
 
-    A row's limit may lie before its position or behind it, as far as keys and values are stored
+    A row's limit may lie before its position or after it, as far as keys and values are stored
     by earlier runs and by this batch; the caller vouches for that. Where a layer has a window,
     the first position that a row sees is ``position - window + 1``, whatever its limit.
     """
@@ -55,7 +55,7 @@ class Batch(NamedTuple):
 class Edit(NamedTuple):
     """What becomes of a tensor's numbers before other ops read them.
 
-    tensor   its name in the graph; not of those behind the choice of rows
+    tensor   its name in the graph; not one after the choice of rows
     rows     (n,) int32: rows of the batch
     columns  which of its numbers
     change   of float32 (n, columns); as many are read instead, each row's from that row alone
@@ -102,19 +102,19 @@ class KVLayout(NamedTuple):
         return max((group.window for group in self.groups), default=0)
 
     def bytes_read(self, tokens: int) -> int:
-        """What a row reads that has so many tokens before it and is one itself."""
+        """What a row reads with this many tokens before it, its own included."""
         return sum(g.bytes_per_token * min(tokens, g.window or tokens) for g in self.groups)
 
     def window_blocks(self, rows: int = STEP_ROWS) -> int:
         """How many KV blocks of a text have room in the layers that see a window: two windows.
 
-        One is what the text is read with, the other what a text to come goes on from. rows: the
-        most of one step, which are not freed in it
+        One is for the text itself, the other for a later text that continues from its prefix.
+        rows: the most of one step, which are not freed in it
         """
         return 2 * (-(-max(self.window, rows) // self.block_tokens) + 1)
 
     def bytes_stored(self, tokens: int) -> int:
-        """What a text of so many tokens takes at most: whole blocks."""
+        """The most that a text of this many tokens takes: whole blocks."""
         blocks = -(-tokens // self.block_tokens)
         windows = min(blocks, self.window_blocks())
         each = (g.bytes_per_token * (windows if g.window else blocks) for g in self.groups)
@@ -255,7 +255,7 @@ class Inspectable(Protocol):
         ...
 
     def head(self, x: NDArray[np.float32]) -> Logits:
-        """What the ops behind the choice of rows make of rows (R, hidden): logits (R, vocab).
+        """The ops after the choice of rows on rows (R, hidden): logits (R, vocab).
 
         Each row as if it were alone. The result may be reused by the next call.
         """

@@ -1,7 +1,4 @@
-"""The formats in which keys and values are stored, and the definition of the one that rounds more.
-
-Knows numbers of one head. Refuses to know layers, blocks and how attention reads them.
-"""
+"""The formats in which keys and values are stored, and the definition of q8_0."""
 
 import numpy as np
 from numpy.typing import NDArray

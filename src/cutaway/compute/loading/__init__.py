@@ -1,4 +1,1 @@
-"""From a model's file or folder on disk to the parts that compute and read it.
-
-Refuses to know requests.
-"""
+"""From a model's file or folder on disk to the parts that compute and read it."""

@@ -1,7 +1,6 @@
 """Adapters (LoRA): how they are named, and read: GGUF files, and folders of PEFT.
 
 Knows what each kind says of the model that it is for, and that one may be the sum of several.
-Refuses to know how it is computed.
 """
 
 import os
@@ -104,7 +103,7 @@ def _is_one(text: str) -> bool:
 class Adapter:
     """One that fits a model.
 
-    name    what to call it where nobody says
+    name    what to call it where the user does not say
     graph   the model's, with it
     nbytes  of its tensors
     sha256  of all that it is computed from, factors included

@@ -18,7 +18,7 @@ def start(work: Callable[[], T]) -> Callable[[], T]:
         except BaseException as error:
             raised.append(error)
 
-    thread = Thread(target=run, daemon=True)  # nobody waits where something else fails first
+    thread = Thread(target=run, daemon=True)  # not joined where something else fails first
     thread.start()
 
     def result() -> T:

@@ -1,8 +1,7 @@
 """Which model a file or folder holds: the hash of all its bytes, and that of its tokenizer.
 
-Hashing reads all of it, so the user's cache keeps the result for as long as it is the same: its
+Hashing reads all of it, so the user's cache keeps the result while the model is unchanged: its
 path, and each file's inode, size and times. Knows files and the names of a tokenizer's fields.
-Refuses to know models and runs.
 """
 
 import json

@@ -1,7 +1,6 @@
 """What a model's file says of the model, for choosing one.
 
-Knows sizes, formats, the tokens that matter and where each of these is said. Refuses to know
-weights: only the file's head is read, not what it heads.
+Knows sizes, formats, the tokens that matter and where each of these is said.
 """
 
 from collections.abc import Iterable, Mapping
@@ -50,7 +49,7 @@ class ModelInfo:
     template_origin  what in the file has it, None where nothing does
     begin       the token that texts begin with; add_begin: whether the model wants it there
     ends        the tokens that end a text
-    behind      the token that the model wants behind every text
+    behind      the token that the model wants after every text
     mask        the token in the place of one that is to be filled in
     """
 
@@ -75,7 +74,7 @@ class ModelInfo:
     def read(cls, path: Path, quantize: str | None = None, kv: str = "f16") -> "ModelInfo":
         """FormatError where the file is of no model that can be run, with the reason.
 
-        quantize, kv: as it is when it is loaded so; see ``LLM``
+        quantize, kv: as it would be loaded; see ``LLM``
         """
         check_kv(kv)
         with open_as(path, quantize) as file:
@@ -112,7 +111,7 @@ class ModelInfo:
         return sum(stored.bytes for stored in self.formats.values())
 
     def memory(self, context: int) -> int:
-        """Bytes of weights, keys and values for a text of so many tokens."""
+        """Bytes of weights, keys and values for a text of this many tokens."""
         return self.weight_bytes + self.kv.bytes_stored(context)
 
 

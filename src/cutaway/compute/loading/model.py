@@ -1,7 +1,4 @@
-"""From a model's file to what computes it.
-
-Knows which parts a model has and that they must fit each other. Refuses to know requests.
-"""
+"""From a model's file to what computes it."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -34,7 +31,7 @@ if TYPE_CHECKING:
     from cutaway.text.grammar import GrammarCompiler
     from cutaway.text.thinking import Thinking
 
-_SOON_S = 1.0  # nobody needs to be told how far what is over by then has come
+_SOON_S = 1.0  # a load shorter than this shows no progress
 
 
 class LoadedModel:
@@ -48,7 +45,7 @@ class LoadedModel:
     context    tokens that a sequence can have, prompt included
     kv_tokens  tokens of all sequences together whose keys and values fit, in whole KV blocks
     load_s     seconds that loading took
-    elsewhere  what computes, where it is loaded without weights: told by whoever knows
+    elsewhere  what computes, where it is loaded without weights; its owner sets it
     adapter    the hash of its adapter; "": it has none
     """
 
@@ -126,7 +123,7 @@ class LoadedModel:
     def load(
         self, on_progress: Callable[[int], object] = lambda _done: None, *, show: bool = False
     ) -> None:
-        """Load the weights of a model that was opened without them; ``close`` lets go of them.
+        """Load the weights of a model that was opened without them; ``close`` frees them.
 
         show: on the terminal how far it is
         on_progress: called with the bytes that are ready; what it raises ends the load
@@ -332,7 +329,7 @@ class LoadedModel:
         self._owner = ""
 
     def close(self) -> None:
-        """Let go of the weights, the threads and the KV cache."""
+        """Free the weights, the threads and the KV cache."""
         self._backend, self._adapted = None, {}
 
     def __reduce__(self) -> Any:

@@ -1,6 +1,6 @@
 """What a model can be on disk: a GGUF file or its parts, or a folder of transformers.
 
-Knows which of these a path names, its files and its name. Refuses to know what is in them.
+Knows which of these a path names, its files and its name.
 """
 
 import os

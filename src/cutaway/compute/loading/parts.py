@@ -1,7 +1,4 @@
-"""What a model's file says of it, before anything is computed.
-
-Refuses to know backends, and whose model it is.
-"""
+"""What a model's file says of it, before anything is computed."""
 
 from collections import Counter
 from collections.abc import Callable

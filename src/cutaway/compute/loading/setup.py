@@ -1,7 +1,4 @@
-"""The settings of a load, checked before anything is loaded.
-
-Knows the settings and their limits. Refuses to know files.
-"""
+"""The settings of a load, checked before anything is loaded."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,4 @@
-"""A model as a graph of ops: its sizes, its wiring, its tensor names.
-
-Knows what is computed. Refuses to know how (backends/).
-"""
+"""A model as a graph of ops: its sizes, its wiring, its tensor names."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,6 @@
-"""What a graph is made of for whoever looks into it: the stream, what is added to it, attention.
+"""The parts of a graph: the residual stream, what is added to it, attention.
 
 Found by walking back from the last norm through every addition, so it holds for any architecture.
-Refuses to know numbers.
 """
 
 import re
@@ -47,7 +46,7 @@ class Anatomy:
 
     @cached_property
     def norm(self) -> Op:
-        """The last norm, which the matrix behind it reads."""
+        """The last norm, which the head reads."""
         return self.maker[self.head.inputs[0]]
 
     @cached_property

@@ -105,10 +105,10 @@ class Architecture:
     learned_positions    vectors that are added to the tokens', not rotations
     interleaved_rope     a rotated pair are neighbours, not a half of the rotated numbers apart
     is_causal, shift, is_parallel, norm_topk_prob, window, *_softcap  see ``ModelConfig``
-    full_every           one of so many layers sees the whole text: the last, or the first of them
+    full_every           of this many layers one sees the whole text: the last, or the first
     activations          of an MLP: GGUF's name -> ``ModelConfig.activation``, the usual one first
-    scaled_by_width_at   so many layers has the one model of the family that scales scores by the
-                         stream's width for each head, not by the head's
+    scaled_by_width_at   layers of the one model of the family that scales attention's scores by
+                         hidden / heads, not by the heads' own width
     must_be              keys of which other values would be another graph; the first is the usual
     """
 

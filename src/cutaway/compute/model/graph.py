@@ -1,11 +1,9 @@
 """The graph: what a transformer computes, as a flat list of ops on symbolic tensors.
 
-An architecture calls the methods of ``Graph`` once, at load; what it leaves is
-``graph.ops``, in an order that can be run from top to bottom. Every tensor is a
-matrix (M, width) whose row count M is open: prefill, decode and verification are
-the same list with another M.
-Knows names, widths and which weights an op needs, and checks them against the file's
-tensor table. Refuses to know how an op is computed, and what a weight's bytes mean.
+An architecture calls the methods of ``Graph`` once, at load; what it leaves is ``graph.ops``, in an
+order that can be run from top to bottom. Every tensor is a matrix (M, width) whose row count M is
+open: prefill, decode and verification are the same list with another M. Knows names, widths and
+which weights an op needs, and checks them against the file's tensor table.
 """
 
 from collections import Counter
@@ -47,7 +45,7 @@ class Graph:
         self._scope = ""
 
     def layers(self, count: int) -> Iterator[str]:
-        """Yield each layer's prefix, ``blk.0.`` …; ops made meanwhile are named after it."""
+        """Yield each layer's prefix, ``blk.0.`` …; ops made in the loop are named after it."""
         for i in range(count):
             self._scope = f"blk.{i}."
             yield self._scope
@@ -139,8 +137,8 @@ class Graph:
         q (M, heads·head_dim), k and v (M, kv_heads·head_dim) -> (M, heads·head_dim). Query
         heads share key-value heads in equal groups (Ainslie et al. 2023, arXiv 2305.13245).
         softcap: scores s become softcap · tanh(s / softcap) (Gemma 2, arXiv 2408.00118); 0: as is
-        window: only so many tokens are seen, itself included (Mistral, arXiv 2310.06825); 0: all
-        reach: only so many to each side are seen (ModernBERT, arXiv 2412.13663); 0: all
+        window: how many tokens are seen, itself included (Mistral, arXiv 2310.06825); 0: all
+        reach: how many to each side are seen (ModernBERT, arXiv 2412.13663); 0: all
         """
         wanted = (heads * head_dim, kv_heads * head_dim, kv_heads * head_dim)
         if (q.width, k.width, v.width) != wanted:
@@ -212,7 +210,7 @@ class Graph:
         return self._add("logit_rows", x.width, x)
 
     def after_rows(self) -> "Graph":
-        """The ops behind the choice of rows, on numbers that are given in its place."""
+        """The ops after the choice of rows, on numbers that are given in its place."""
         chosen = next(i for i, op in enumerate(self.ops) if op.kind == "logit_rows")
         rest = Graph(self.shapes)
         rest.ops = [Op("given", self.ops[chosen].out), *self.ops[chosen + 1 :]]
@@ -222,9 +220,9 @@ class Graph:
         """The ops up to the rows that the head reads; all of them where there is no head."""
         kinds = [op.kind for op in self.ops]
         chosen = kinds.index("logit_rows")
-        behind = kinds[chosen:]
+        after = kinds[chosen:]
         body = Graph(self.shapes)
-        body.ops = self.ops[: chosen + behind.index("linear") if "linear" in behind else None]
+        body.ops = self.ops[: chosen + after.index("linear") if "linear" in after else None]
         return body
 
     @property

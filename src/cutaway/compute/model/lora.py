@@ -2,7 +2,7 @@
 
 Knows which matrices can have one, that its own must fit them, and that the products of several are
 added one after the other. The ops stay what they are: a linear layer reads two more matrices for
-each. Refuses to know files, and how it is computed.
+each.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,7 +13,7 @@ from cutaway.compute.model.graph import Graph, Op
 from cutaway.errors import FormatError
 
 A, B = ".lora_a", ".lora_b"
-"""Endings of an adapter's tensors, (rank, in) and (out, rank), behind the name of their matrix."""
+"""Endings of an adapter's tensors, (rank, in) and (out, rank), after the name of their matrix."""
 
 Shapes = Mapping[str, tuple[int, ...]]
 

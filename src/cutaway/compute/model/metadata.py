@@ -1,7 +1,4 @@
-"""MetadataReader: typed look-ups in a model file's metadata.
-
-Knows what a number, a size and a flag may be. Refuses to know what any key means (config.py).
-"""
+"""MetadataReader: typed look-ups in a model file's metadata."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,8 +1,4 @@
-"""What a model's file says of the vector of a text: how its rows become one.
-
-Knows the metadata keys. Refuses to know how it is computed, and what is taken where a file says
-nothing.
-"""
+"""What a model's file says of the vector of a text: how its rows become one."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -10,7 +6,7 @@ from typing import Any, NamedTuple
 from cutaway.compute.model.metadata import MetadataReader
 
 POOLINGS = ("mean", "cls", "last")
-_TYPES = ("", *POOLINGS)  # by GGUF's pooling_type; behind them is rank
+_TYPES = ("", *POOLINGS)  # by GGUF's pooling_type; the next is rank
 
 
 class Pooling(NamedTuple):

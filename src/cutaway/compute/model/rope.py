@@ -1,7 +1,6 @@
 """Rotary positions: how far each pair of numbers rotates from one position to the next.
 
 Su et al. 2021, arXiv 2104.09864. Knows the formula and how models extend it to longer texts.
-Refuses to know what is rotated.
 """
 
 from collections.abc import Sequence

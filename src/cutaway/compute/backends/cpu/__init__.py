@@ -3,7 +3,6 @@
 Knows which instruction set and how many threads compute and sample, and which plans there are of
 one set of weights. ``CUTAWAY_ISA`` forces a tier (generic, avx2, avxvnni, avx512, neon, i8mm),
 ``CUTAWAY_PREFETCH`` how weights are prefetched (none, near, far), which is else found out by trial.
-Refuses to know sequences and requests.
 """
 
 import os

@@ -7,8 +7,7 @@ Knows which neighbouring ops become one:
 * rope belongs to the attention that it feeds, and quantising to the norm before it.
 What follows the last attention works row by row, so it is done only for rows whose logits
 are wanted. A plan that is looked into or changed has its ops apart: none becomes one with another,
-and each result has floats of its own. The bits are the same. Refuses to know how any of it is
-computed (native/).
+and each result has floats of its own. The bits are the same.
 """
 
 from collections.abc import Mapping
@@ -98,7 +97,7 @@ class GraphCompiler:
     ) -> None:
         """weights: packed matrices; experts: those of each tensor; vectors: norms and biases.
 
-        apart: every op for itself, so that each tensor can be read, or changed, behind its op
+        apart: every op for itself, so that each tensor can be read or edited after its op
         """
         self.apart = apart
         self.ops, self.graph = graph.ops if apart else hoist_logit_rows(graph.ops), graph

@@ -1,8 +1,4 @@
-"""From lowered ops to calls of a native plan, bound to buffers and packed weights.
-
-Knows the plan's calls, one method per kind of lowered op. Refuses to know why ops were fused
-(compile.py) and how any is computed (native/).
-"""
+"""From lowered ops to calls of a native plan, bound to buffers and packed weights."""
 
 from collections.abc import Iterable
 from typing import Any

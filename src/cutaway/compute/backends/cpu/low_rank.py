@@ -1,7 +1,7 @@
 """A graph whose adapters are ops of their own: W x, A x, its multiple, and B of that added.
 
 Knows only names and ops, of which the rest of this backend has kernels. What reads the same input
-has one A. Refuses to know what becomes of the ops.
+has one A.
 """
 
 from collections.abc import Iterator

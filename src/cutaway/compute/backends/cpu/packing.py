@@ -1,7 +1,6 @@
 """A file's matrices on their way into panels of 16 rows, in one arena; its vectors as numbers.
 
-Knows which matrices, or parts of one, the ops of a graph read. Refuses to know how ops are
-compiled.
+Knows which matrices, or parts of one, the ops of a graph read.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 _MATRIX_OPS = ("embed", "embed_positions", "embed_first", "linear")
 _AT_ONCE = 1 << 18  # bytes of a matrix for each row of a panel, packed in one piece
 _LANES = 16  # rows of a panel
-_AHEAD = 32 << 20  # bytes of the file that the disk is asked for before they are packed
+_AHEAD = 32 << 20  # bytes of the file that are read ahead of the packing
 
 
 class PackedWeights(NamedTuple):
@@ -76,12 +75,12 @@ def _pack(
     pool: _native.Pool,
     on_progress: Callable[[int], None],
 ) -> dict[Slice, _native.Packed]:
-    packed, done, asked = dict[Slice, _native.Packed](), 0, 0
+    packed, done, expected = dict[Slice, _native.Packed](), 0, 0
     coming = iter(dict.fromkeys(part[0] for part in shapes))
     for name, parts in groupby(shapes, lambda part: part[0]):
-        while asked < done + file.tensors[name].nbytes + _AHEAD and (soon := next(coming, None)):
+        while expected < done + file.tensors[name].nbytes + _AHEAD and (soon := next(coming, None)):
             file.expect(soon)
-            asked += file.tensors[soon].nbytes
+            expected += file.tensors[soon].nbytes
         format, raw = file.tensors[name].format, file.raw(name)
         row = raw.nbytes // prod(file.tensors[name].shape[:-1])  # bytes
         step = max(_AT_ONCE // row, 1) * _LANES  # rows

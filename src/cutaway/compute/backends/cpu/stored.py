@@ -1,7 +1,7 @@
 """What is stored, as plain numbers: keys and values out of KV blocks, rows of packed matrices.
 
 Knows where in a block's memory a layer's numbers lie (native/attend.cpp, native/kv.h), and how
-activations are rounded (native/elementwise.inc). Refuses to know what is computed with them.
+activations are rounded (native/elementwise.inc).
 """
 
 from collections.abc import Mapping, Sequence
@@ -85,7 +85,7 @@ class StoredKV:
 
 
 def _halved(memory: NDArray[np.uint8], codes: int) -> tuple[Numbers, Numbers]:
-    """Each head's codes, and the scales behind them as float32."""
+    """Each head's codes, and the scales after them as float32."""
     scales = np.ascontiguousarray(memory[:, codes:]).view(np.float16)
     return memory[:, :codes].view(np.int8), scales.astype(np.float32)
 

@@ -2,7 +2,7 @@
 
 Knows a second plan whose ops are apart: the same weights, threads, keys and values, but none of its
 ops is one with another. What is changed is changed between two pieces of a run, the first of which
-ends with the op that gives it. Refuses to know what is done with it.
+ends with the op that gives it.
 """
 
 from collections.abc import Iterable, Sequence

@@ -2,7 +2,6 @@
 
 Runs ops on weights decoded to float32. It is the oracle: it computes what the faster backends
 approximate. Slow and hungry on purpose (4 bytes a weight).
-Refuses to know sequences and requests, and how an op is computed (ops.py).
 """
 
 from collections.abc import Mapping, Sequence
@@ -53,7 +52,7 @@ class ReferenceBackend(HostSampling):
         return made
 
     def run(self, batch: Batch) -> Logits:
-        """Logits of the rows asked for, (L, vocab)."""
+        """Logits of the wanted rows, (L, vocab)."""
         return self._run(self.graph.ops, batch)
 
     def hidden(self, batch: Batch) -> Array:
@@ -95,7 +94,7 @@ class ReferenceBackend(HostSampling):
                 result[edit.rows, edit.columns] = changed
             for name in op.inputs:
                 if self._last_use[name] is op:
-                    values.pop(name, None)  # with every layer held, a wide batch would not fit
+                    values.pop(name, None)  # with every layer kept, a wide batch would not fit
             self._note(op.out.name, result)
         return result
 

@@ -1,8 +1,7 @@
 """Keys and values of the reference backend: float32, in KV blocks.
 
 Knows where the numbers of a position lie. Layers that see a window are stored apart: there a block
-has a place from when a row is first stored in it until it is freed. Refuses to know who reads
-them.
+has a place from when a row is first stored in it until it is freed.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,7 @@
 """What each op computes, in NumPy float32, like a textbook.
 
-An op is a function of itself, of what a run has for all ops, and of its inputs: (M, width) each,
-as its result is. Refuses to know graphs, and where keys and values lie.
+An op is a function of itself, of what a run has for all ops, and of its inputs: (M, width) each, as
+its result is.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,8 +1,7 @@
 """What architectures are put together from: embedding, attention, MLP, head.
 
-Knows how a part is wired, and where an architecture has it otherwise: by an argument, by a
-number of the config that is neutral elsewhere, or by the tensors of the file (one matrix for
-several). Refuses to know the order of a layer.
+Knows how a part is wired, and where an architecture has it otherwise: by an argument, by a number
+of the config that is neutral elsewhere, or by the tensors of the file (one matrix for several).
 """
 
 from collections.abc import Callable
