@@ -268,7 +268,7 @@ def test_who_asks_for_the_page_gets_it_and_ollamas_clients_their_word(tiny):
         ("/api/chat", {"messages": ASK, "options": {"unknown": 1}}, "unknown"),
         ("/api/generate", {"prompt": "a", "template": "{{ .Prompt }}"}, "template: the model"),
         ("/api/generate", {"prompt": "a", "images": ["aa"]}, "images: only text"),
-        ("/api/generate", {"prompt": "a", "suffix": "b"}, "suffix: this model has no tokens"),
+        ("/api/generate", {"prompt": "a", "suffix": "b"}, "suffix: this model has no fill-in"),
         ("/api/generate", {"prompt": "a", "raw": True, "system": "b"}, "system: raw is"),
         ("/api/generate", {"prompt": "a", "context": [10**9]}, "prompt"),
         ("/api/embed", {"input": []}, "input must be"),
