@@ -120,7 +120,7 @@ def test_no_window_is_let_go_of_that_is_seen_once_all_that_is_held_is_taken_back
     while not engine.is_idle:
         engine.step()
         left = max(len(sequence) - WINDOW - 1, 0) // 4 * 4  # to be found again
-        assert blocks.windows.are_there(sequence.blocks[blocks.num_out_of_window(left) :])
+        assert blocks.windows.are_stored(sequence.blocks[blocks.num_out_of_window(left) :])
         assert engine.is_idle or sequence.num_out_of_window >= blocks.num_out_of_window(left) - 1
     assert sequence.stored > 100
 

@@ -110,7 +110,7 @@ class AsyncEngine:
         self._join()
 
     async def drain(self, timeout: float | None = None) -> bool:
-        """Take no more requests and wait for those there are, ``timeout`` seconds at most.
+        """Take no more requests and wait for the running ones, ``timeout`` seconds at most.
 
         Returns whether all have ended; those that have not are aborted, as by aclose.
         """

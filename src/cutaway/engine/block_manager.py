@@ -98,7 +98,7 @@ class BlockManager:
         """
         self._check_held(ids)
         if self.windows:
-            if not self.windows.are_there(ids[outside:]):
+            if not self.windows.are_stored(ids[outside:]):
                 raise RuntimeError(f"KV blocks {ids[outside:]} have lost their windows")
             self.windows.begin(ids[outside:])
         self._refcounts.update(ids)
@@ -175,7 +175,7 @@ class BlockManager:
         return published
 
     def clear_cached(self) -> None:
-        """Free every cached block; what is held stays published."""
+        """Free every cached block; held blocks stay published."""
         while self._cached:
             self._free.append(self._drop_oldest())
 

@@ -34,7 +34,7 @@ class Engine:
     adapters  the backend with each adapter that a request can name, by the adapter's hash
     steps     how many were made, or begun
     grammars  compiles that of a request that comes without (``Request.grammar``)
-    early     takes the events that are there before the model runs, such as ``Started``; without
+    early     takes the events so far, before the model runs, such as ``Started``; without
               it ``step`` returns them with the others
     """
 

@@ -52,7 +52,7 @@ class ArrivalReader(Protocol):
         """Where they are written; None where that is in this process."""
 
     async def read(self) -> list[Arrival]:
-        """All that is new, once there is something; [] at the end.
+        """All that is new, once anything is; [] at the end.
 
         Raises what a sequence, or a step of the whole engine, failed with, once what came before
         it was read. May be cancelled, and called again.

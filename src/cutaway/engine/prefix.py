@@ -39,7 +39,7 @@ def fill_blocks(
     engine: Engine, token_ids: Sequence[int], sizes: Sequence[int], most: int, fill: OnBlock,
     *, salt: Salt | None = None,
 ) -> int:  # fmt: skip
-    """Put the next blocks of a text into the prefix cache; how many of it are there then.
+    """Put the next blocks of a text into the prefix cache; how many are stored then.
 
     ``fill`` writes all of a block's memory, or raises, and then that block and those after it are
     not put in. Blocks that are there already are not filled again; where no block is free the

@@ -219,7 +219,7 @@ class Scheduler:
             for most in (policy.max_rows, whole):  # of a text that is computed whole
                 if not (one.num_rows or prefill):
                     one = self._rows(sequence, most)
-            if one.num_rows:  # else it holds what it has
+            if one.num_rows:  # else it keeps its blocks
                 prefill.append(one)
                 room -= one.num_rows
             if block is not None and len(one.token_ids) >= size:

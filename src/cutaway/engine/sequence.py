@@ -142,7 +142,7 @@ class Sequence:
         return bool(self.request.observe.prompt_top) and have < len(self.prompt_token_ids) - 1
 
     def tokens(self, start: int, stop: int) -> list[int]:
-        """Tokens at positions start … stop - 1, as far as there are any."""
+        """Tokens at positions start … stop - 1, as far as they exist."""
         split = len(self.prompt_token_ids)
         head = self.prompt_token_ids[start:stop]
         return [*head, *self.output_token_ids[max(start - split, 0) : max(stop - split, 0)]]
@@ -307,7 +307,7 @@ class Sequence:
         return "sampled" if self.request.sampling.temperature > 0 else "greedy"
 
     def _release(self, token_id: int) -> bytes:
-        """The bytes that are certainly text, now that this token is there."""
+        """The bytes that are certainly text, now that this token came."""
         if token_id in self._ending:
             return b""
         armed = len(self.output_token_ids) >= self.request.constraint.min_tokens

@@ -37,7 +37,7 @@ class SharedBlocks:
         if fork_of and last:
             shared = fork_of.blocks[: -(-last // blocks.block)]
             outside = blocks.num_out_of_window(last)
-            if not blocks.windows or blocks.windows.are_there(shared[outside:]):
+            if not blocks.windows or blocks.windows.are_stored(shared[outside:]):
                 return blocks.retain(shared, outside), last
         if not self._is_cached(sequence):
             return [], 0

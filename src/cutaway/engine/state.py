@@ -12,7 +12,7 @@ class EngineState:
     running       sequences that hold KV blocks
     waiting       sequences in the queue
     preemptions   sequences that were sent back to it, since the start
-    kv_blocks     all there are
+    kv_blocks     all of the engine
     kv_held       of these, by running sequences; the others are free or the prefix cache's
     window_blocks KV blocks that take memory in the layers that see a window; None without such
     """

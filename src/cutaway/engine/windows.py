@@ -39,8 +39,8 @@ class Windows:
         """How many of a text's first blocks no row sees at this position or after it."""
         return max(0, position - self.window + 1) // self.block
 
-    def are_there(self, ids: Sequence[int]) -> bool:
-        """Whether all of these can be read."""
+    def are_stored(self, ids: Sequence[int]) -> bool:
+        """Whether the windows of all of these can be read."""
         return self.until(ids) == len(ids)
 
     def until(self, ids: Sequence[int]) -> int:
@@ -54,7 +54,7 @@ class Windows:
         """
         best = there = 0  # there: how many in a row, up to this one
         for count, i in enumerate(ids, 1):
-            there = there + 1 if self.are_there((i,)) else 0
+            there = there + 1 if self.are_stored((i,)) else 0
             if there >= count - self.num_out_of_window(count * self.block):
                 best = count
         if best < len(ids):
@@ -64,7 +64,7 @@ class Windows:
     # -- who reads -------------------------------------------------------------------------------
 
     def begin(self, ids: Iterable[int]) -> None:
-        """One reader more: of new blocks, or of windows that are there."""
+        """One reader more: of new blocks, or of windows that are stored."""
         for i in ids:
             self._kept.pop(i, None)
             self._readers[i] += 1
@@ -85,7 +85,7 @@ class Windows:
 
     def take_over(self, own: int, found: int) -> None:
         """A reader of a block's window reads that of an equal block from now on."""
-        if not self.are_there((found,)):
+        if not self.are_stored((found,)):
             self._changes.append((own, found))
         self.begin((found,))
         self.end((own,))

@@ -25,7 +25,7 @@ class StageSpec:
     """One stage.
 
     letter    its own in a ledger
-    help      what it does, in a sentence
+    help      what it does, in one sentence
     source    where it is defined
     params    the fields of SamplingParams that belong to it
     filter    it only removes tokens: left out at temperature 0, where the likeliest is taken
