@@ -13,12 +13,12 @@ from cutaway.errors import CutawayError
 from cutaway.sampling import SamplingParams
 from support.async_mock import Lockstep, enter, read, read_all, serve
 from support.engine_definition import write_by_definition
-from support.engine_mock import GREEDY, Request, make_engine
+from support.engine_mock import GREEDY, MockRequest, make_engine
 from support.mock_backend import noise
 
 CONTEXT = 8192
-ENDLESS = Request((5,), GREEDY, StopParams(max_tokens=8000, ignore_eos=True))
-SHORT = Request((6,), SamplingParams(seed=3), StopParams(max_tokens=9, ignore_eos=True))
+ENDLESS = MockRequest((5,), GREEDY, StopParams(max_tokens=8000, ignore_eos=True))
+SHORT = MockRequest((6,), SamplingParams(seed=3), StopParams(max_tokens=9, ignore_eos=True))
 
 
 def an_engine(**policy):
@@ -165,11 +165,11 @@ import asyncio, sys
 from cutaway.engine import AsyncEngine, StopParams
 from cutaway.sampling import SamplingParams
 from support.async_mock import enter
-from support.engine_mock import Request
+from support.engine_mock import MockRequest
 running = AsyncEngine(engine)
 async def main():
     stops = StopParams(max_tokens=500, ignore_eos=True)
-    streams = [await enter(running, Request((5, i), SamplingParams(), stops)) for i in range(3)]
+    streams = [await enter(running, MockRequest((5, i), SamplingParams(), stops)) for i in range(3)]
     await streams[0].read()
     return streams
 """

@@ -13,7 +13,7 @@ from cutaway.errors import CutawayError, InputError, QueueFullError
 from cutaway.sampling import SamplingParams
 from support.async_mock import Lockstep, enter, read, read_all, serve, steps_of
 from support.engine_definition import write_by_definition
-from support.engine_mock import Request, check, make_engine, score, written
+from support.engine_mock import MockRequest, check, make_engine, score, written
 from support.mock_backend import noise
 
 CONTEXT = 64
@@ -21,7 +21,7 @@ CONTEXT = 64
 
 def requests(count, max_tokens=12):
     stops = StopParams(max_tokens=max_tokens, ignore_eos=True)
-    return [Request((7, i), SamplingParams(seed=i), stops) for i in range(count)]
+    return [MockRequest((7, i), SamplingParams(seed=i), stops) for i in range(count)]
 
 
 def alone(request):
@@ -58,14 +58,14 @@ def test_samples_share_the_blocks_of_their_leader():
     async def main(running):
         lockstep = Lockstep(running)
         prompt = (7,) * 40
-        streams = await enter(running, Request(prompt, SamplingParams(seed=0)), samples=3)
+        streams = await enter(running, MockRequest(prompt, SamplingParams(seed=0)), samples=3)
         await lockstep.step()
         lockstep.open()
         events = []
         while news := await streams.read():
             events += [one.event for one in news]
         for sequence in streams.sequences:
-            expected = alone(Request(prompt, SamplingParams(seed=sequence.seed)))
+            expected = alone(MockRequest(prompt, SamplingParams(seed=sequence.seed)))
             assert written(sequence, events) == expected
             assert sequence.num_cached_tokens == (0 if sequence.seed == 0 else 39)
 
@@ -126,7 +126,7 @@ def test_two_event_loops_read_from_one_engine():
 def test_what_cannot_be_is_refused_before_anything_is_read():
     async def main(running):
         with pytest.raises(InputError, match="prompt is empty"):
-            await enter(running, Request(()))
+            await enter(running, MockRequest(()))
         assert not running.engine.waiting
 
     serve(make_engine(noise), main)
@@ -153,7 +153,7 @@ def test_a_full_queue_is_told_to_who_comes_next():
 
 def test_a_sequence_s_own_error_is_raised_to_its_reader_alone():
     (request,) = requests(1)
-    mistaken = Request((9,), SamplingParams(processors=[broken]))
+    mistaken = MockRequest((9,), SamplingParams(processors=[broken]))
 
     async def main(running):
         right, wrong = await asyncio.gather(
@@ -205,8 +205,8 @@ def test_a_processor_that_wants_to_exit_ends_texts_and_not_the_thread():
         params = SamplingParams(processors=(leave,))
         async with asyncio.timeout(30):
             with pytest.raises(CutawayError, match="SystemExit: enough"):
-                await read(running, Request((5,), params))
-            assert await read(running, Request((6,))) == alone(Request((6,)))
+                await read(running, MockRequest((5,), params))
+            assert await read(running, MockRequest((6,))) == alone(MockRequest((6,)))
 
     serve(make_engine(noise), main)
 

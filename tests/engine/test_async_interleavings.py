@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from support.async_mock import enter, serve
 from support.engine_definition import write_by_definition
-from support.engine_mock import Request, check, make_engine, steps_of, written
+from support.engine_mock import MockRequest, check, make_engine, steps_of, written
 from support.engine_requests import CONTEXT, REQUESTS, often_wrong
 from support.mock_backend import narrow
 
@@ -25,7 +25,7 @@ class Visit:
     cancelled  after how many calls its task is cancelled
     """
 
-    request: Request
+    request: MockRequest
     comes: int
     leaves: int | None
     cancelled: int | None

@@ -11,11 +11,11 @@ from cutaway.engine import FinishReason, RunParams, StopParams
 from cutaway.sampling import SamplingParams
 from support.async_mock import Lockstep, enter, read_all, serve
 from support.engine_definition import write_by_definition
-from support.engine_mock import GREEDY, Request, make_engine, written
+from support.engine_mock import GREEDY, MockRequest, make_engine, written
 from support.mock_backend import noise
 
-LONG = Request((5,) * 12, GREEDY, StopParams(max_tokens=40, ignore_eos=True))
-OTHER = Request((6,) * 12, SamplingParams(seed=3), StopParams(max_tokens=9, ignore_eos=True))
+LONG = MockRequest((5,) * 12, GREEDY, StopParams(max_tokens=40, ignore_eos=True))
+OTHER = MockRequest((6,) * 12, SamplingParams(seed=3), StopParams(max_tokens=9, ignore_eos=True))
 PHASES = {"queue": 0, "prefill": 1, "decode": 5}
 """Steps of 4 rows that are made before the reader leaves."""
 
@@ -149,7 +149,7 @@ def test_a_first_sample_that_ends_early_does_not_take_the_others_along():
 
     async def main(running):
         lockstep = Lockstep(running)
-        streams = await enter(running, Request(LONG.prompt, params, OTHER.stops), samples=2)
+        streams = await enter(running, MockRequest(LONG.prompt, params, OTHER.stops), samples=2)
         first, second = streams.sequences
         await lockstep.step(2)
         ended = asyncio.create_task(running.call(running.engine.abort, first))
@@ -159,14 +159,14 @@ def test_a_first_sample_that_ends_early_does_not_take_the_others_along():
         events = []
         while news := await streams.read():
             events += [one.event for one in news]
-        sample = Request(LONG.prompt, second.request.sampling, OTHER.stops)
+        sample = MockRequest(LONG.prompt, second.request.sampling, OTHER.stops)
         assert written(second, events) == write_by_definition(sample, noise, context=64)
 
     serve(small_engine(), main)
 
 
 def test_leaving_while_guesses_are_checked():
-    guessing = Request((1, 2) * 6, GREEDY, LONG.stops, RunParams(speculate="draft"))
+    guessing = MockRequest((1, 2) * 6, GREEDY, LONG.stops, RunParams(speculate="draft"))
 
     async def main(running):
         lockstep = Lockstep(running)

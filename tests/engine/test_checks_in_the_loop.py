@@ -11,7 +11,7 @@ from cutaway.engine import ConstraintParams, FinishReason, RunParams, Step, Stop
 from cutaway.engine.backtracking import WINDOW
 from cutaway.errors import InputError
 from cutaway.sampling import SamplingParams
-from support.engine_mock import Request, end_of, make_engine, run_to_end, steps_of
+from support.engine_mock import MockRequest, end_of, make_engine, run_to_end, steps_of
 from support.examples import few_or_many
 from support.mock_backend import narrow, noise
 from support.schemas import schemas
@@ -51,7 +51,7 @@ def write(schema, seed, run=None, company=0, stops=None, prompt=(1, 2, 3), **pol
     engine = make_engine(noise, context=128, **policy)
     constraint = ConstraintParams(json_schema=schema, json_compact=True)
     sequences = [
-        Request(
+        MockRequest(
             prompt, SamplingParams(seed=seed + i, temperature=0.7),
             stops or StopParams(max_tokens=60), RunParams(**(run or {})), constraint=constraint,
         ).add_to(engine)
@@ -102,7 +102,7 @@ def test_a_text_goes_back_and_says_nothing_of_what_it_took_back():
         engine = make_engine(noise)
         constraint = ConstraintParams(json_schema=UNIQUE, json_compact=True)
         params, stops = SamplingParams(seed=seed, temperature=2), StopParams(max_tokens=40)
-        sequence = Request((1, 2, seed), params, stops, constraint=constraint).add_to(engine)
+        sequence = MockRequest((1, 2, seed), params, stops, constraint=constraint).add_to(engine)
         steps = steps_of(run_to_end(engine))
         items = json.loads("".join(step.text for step in steps) or "[]")
         assert len({*items}) == len(items)
@@ -115,7 +115,7 @@ def test_no_window_is_let_go_of_that_is_seen_once_all_that_is_held_is_taken_back
     engine = make_engine(noise, context=256, kv_blocks=100, block=4, window=7)
     schema = {"type": "string", "minLength": 100, "maxLength": 110, "not": {"const": ""}}
     stops, constraint = StopParams(max_tokens=120), ConstraintParams(json_schema=schema)
-    request = Request((1,), SamplingParams(seed=3), stops, constraint=constraint)
+    request = MockRequest((1,), SamplingParams(seed=3), stops, constraint=constraint)
     sequence, blocks = request.add_to(engine), engine.blocks
     while not engine.is_idle:
         engine.step()
@@ -129,7 +129,7 @@ def test_a_dead_end_that_nothing_leads_out_of_is_an_error():
     schema = {"type": "array", "items": {"const": "a"}, "minItems": 2, "uniqueItems": True}
     engine = make_engine(noise)
     constraint = ConstraintParams(json_schema=schema, json_compact=True)
-    request = Request((1, 2), SamplingParams(seed=1), constraint=constraint)
+    request = MockRequest((1, 2), SamplingParams(seed=1), constraint=constraint)
     sequence = request.add_to(engine)
     error = end_of(run_to_end(engine), sequence).error
     assert isinstance(error, InputError), "the schema allows nothing: the request is at fault"
@@ -140,7 +140,7 @@ def test_steps_are_heard_as_soon_as_they_cannot_be_taken_back():
     engine = make_engine(noise, context=256)
     schema = {"type": "string", "minLength": 100, "maxLength": 110, "not": {"const": ""}}
     stops, constraint = StopParams(max_tokens=120), ConstraintParams(json_schema=schema)
-    Request((1,), SamplingParams(seed=3), stops, constraint=constraint).add_to(engine)
+    MockRequest((1,), SamplingParams(seed=3), stops, constraint=constraint).add_to(engine)
     heard, drawn = 0, 0
     while not engine.is_idle:
         events = engine.step()

@@ -10,7 +10,7 @@ from cutaway.engine.constraint import allows, masks_along
 from cutaway.engine.vocabulary import ConstraintVocabulary, packed
 from cutaway.errors import InputError
 from cutaway.sampling import SamplingParams
-from support.engine_mock import Request, make_engine, run_to_end, written
+from support.engine_mock import MockRequest, make_engine, run_to_end, written
 from support.mock_backend import END, VOCAB, narrow, noise, token_bytes
 
 LIMITS = Limits(context_length=64, vocab_size=VOCAB, end_ids=frozenset({END}))
@@ -102,7 +102,7 @@ def test_texts_keep_to_their_constraint_and_are_the_same_in_every_way(
     def write(how: str, **policy):
         from cutaway.engine import RunParams
 
-        request = Request(
+        request = MockRequest(
             prompt, sampling, StopParams(max_tokens=16), RunParams(speculate=how), constraint=params
         )
         engine = make_engine(narrow, draft=noise if how == "draft" else None, **policy)
@@ -119,7 +119,7 @@ def test_a_stop_string_before_min_tokens_is_text():
     forced = tuple(b"xxabab")
     from cutaway.engine import RunParams
 
-    request = Request(
+    request = MockRequest(
         (5,), SamplingParams(temperature=0), StopParams(max_tokens=8, stop=("ab",)),
         RunParams(forced=forced), constraint=ConstraintParams(min_tokens=5),
     )  # fmt: skip
@@ -149,8 +149,10 @@ def test_a_constraint_that_allows_nothing_ends_its_own_sequence_alone():
     engine = make_engine(noise)
     impossible = ConstraintParams(allowed_token_ids=(97,), bad_words=("a",))
     stops = StopParams(max_tokens=4)
-    bad = Request((5,), SamplingParams(temperature=0), stops, constraint=impossible).add_to(engine)
-    good = Request((5,), SamplingParams(temperature=0), stops).add_to(engine)
+    bad = MockRequest((5,), SamplingParams(temperature=0), stops, constraint=impossible).add_to(
+        engine
+    )
+    good = MockRequest((5,), SamplingParams(temperature=0), stops).add_to(engine)
     events = run_to_end(engine)
     assert bad.finish_reason is FinishReason.ERROR
     assert "no token" in str(bad.error)

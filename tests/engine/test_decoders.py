@@ -6,11 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cutaway import LLM
-from cutaway.engine import Autoregressive, Denoise, FinishReason, Score, Scored, StopParams
-from cutaway.engine import Request as EngineRequest
+from cutaway.engine import Autoregressive, Denoise, FinishReason, Request, Score, Scored, StopParams
 from cutaway.engine.canvas import Rule
 from cutaway.sampling import Observe, SamplingParams
-from support.engine_mock import Request, make_engine, run_to_end, written
+from support.engine_mock import MockRequest, make_engine, run_to_end, written
 from support.mock_backend import noise
 
 
@@ -22,7 +21,7 @@ def test_a_canvas_on_the_native_backend_has_the_autoregressive_bits(tiny_path, t
         stops = StopParams(max_tokens=24, ignore_eos=True)
         texts = []
         for decoder in (Autoregressive(), Denoise(Rule(order="left", block=1))):
-            request = EngineRequest(
+            request = Request(
                 prompt_token_ids=prompt, sampling=sampling, stopping=stops, decoder=decoder
             )
             [sequence] = llm.engine.add(request)
@@ -48,12 +47,12 @@ def run_all(engine):
 )
 def test_scores_come_beside_running_texts_and_change_none(prompt, data, rows):
     start = data.draw(st.integers(0, len(prompt) - 1))
-    neighbour = Request(tuple(b"abc"), SamplingParams(seed=1), StopParams(max_tokens=9))
+    neighbour = MockRequest(tuple(b"abc"), SamplingParams(seed=1), StopParams(max_tokens=9))
     alone = neighbour.run_on(make_engine(noise))
     engine = make_engine(noise, rows=rows + 1)
     beside = neighbour.add_to(engine)
     [scored] = engine.add(
-        EngineRequest(
+        Request(
             prompt_token_ids=prompt, decoder=Score(logits_from=start), observe=Observe(prompt_top=2)
         )
     )
@@ -73,7 +72,7 @@ def test_scores_come_beside_running_texts_and_change_none(prompt, data, rows):
 
 def test_a_scored_prompt_may_fill_the_context_and_no_more():
     engine = make_engine(noise, context=64)
-    engine.add(EngineRequest(prompt_token_ids=(5,) * 64, decoder=Score(logits_from=63)))
+    engine.add(Request(prompt_token_ids=(5,) * 64, decoder=Score(logits_from=63)))
     run_to_end(engine)
     with pytest.raises(Exception, match="1 to 64"):
-        engine.add(EngineRequest(prompt_token_ids=(5,) * 65, decoder=Score(logits_from=0)))
+        engine.add(Request(prompt_token_ids=(5,) * 65, decoder=Score(logits_from=0)))

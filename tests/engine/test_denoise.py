@@ -22,7 +22,7 @@ from cutaway.sampling import (
     sample,
 )
 from cutaway.sampling.fixed_math import exp
-from support.engine_mock import GREEDY, Request, make_engine, run_to_end, steps_of, written
+from support.engine_mock import GREEDY, MockRequest, make_engine, run_to_end, steps_of, written
 from support.mock_backend import AT, END, VOCAB, narrow, noise
 
 MASK = 0
@@ -32,7 +32,7 @@ DRAWN = SamplingParams(temperature=0.8, top_p=0.9, seed=11)
 
 def canvas(rule=Rule(), prompt=(5, 6, 7), cells=12, params=DRAWN, behind=()):  # noqa: B008
     decoder = Denoise(rule, MASK, behind)
-    return Request(prompt, params, StopParams(max_tokens=cells), decoder=decoder)
+    return MockRequest(prompt, params, StopParams(max_tokens=cells), decoder=decoder)
 
 
 def passes_of(events, sequence):
@@ -50,7 +50,7 @@ def passes_of(events, sequence):
 )
 def test_one_cell_at_a_time_from_the_left_is_the_loop(prompt, params, cells, model):
     params, stops = replace(params, seed=3), StopParams(max_tokens=cells)
-    loop = Request(tuple(prompt), params, stops, decoder=Autoregressive())
+    loop = MockRequest(tuple(prompt), params, stops, decoder=Autoregressive())
     cellwise = replace(loop, decoder=Denoise(LEFT))
     assert cellwise.run_on(make_engine(model)) == loop.run_on(make_engine(model))
 
@@ -58,7 +58,7 @@ def test_one_cell_at_a_time_from_the_left_is_the_loop(prompt, params, cells, mod
 def test_the_two_run_together_and_share_what_is_computed():
     engine = make_engine(noise)
     prompt = tuple(range(1, 41))
-    loop = Request(prompt, GREEDY, StopParams(max_tokens=9))
+    loop = MockRequest(prompt, GREEDY, StopParams(max_tokens=9))
     first = loop.run_on(engine)
     sequences = [replace(loop, decoder=Denoise(LEFT)).add_to(engine), loop.add_to(engine)]
     events = run_to_end(engine)
@@ -288,7 +288,7 @@ def test_a_text_that_is_seen_whole_does_not_wait_for_those_that_decode():
     )
     engine.limits = replace(engine.limits, attention="causal")
     endless = StopParams(max_tokens=400, ignore_eos=True)
-    first = Request((1, 2), GREEDY, endless).add_to(engine)
+    first = MockRequest((1, 2), GREEDY, endless).add_to(engine)
     engine.limits = replace(engine.limits, attention="bidirectional")
     whole = canvas(prompt=tuple(range(1, 101))).add_to(engine)
     while not whole.finish_reason:

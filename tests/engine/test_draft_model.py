@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from cutaway.engine import DraftModel, Phases, Sequence, StopParams
 from cutaway.sampling import Sampled
-from support.engine_mock import GREEDY, Request, make_engine
+from support.engine_mock import GREEDY, MockRequest, make_engine
 from support.mock_backend import MockBackend, noise
 
 TURNS = st.lists(
@@ -15,7 +15,7 @@ TURNS = st.lists(
 
 
 def a_sequence():
-    asked = Request((5, 6, 7), GREEDY, StopParams(max_tokens=60, ignore_eos=True)).asked()
+    asked = MockRequest((5, 6, 7), GREEDY, StopParams(max_tokens=60, ignore_eos=True)).asked()
     return Sequence(0, asked.with_seed(0), make_engine().vocabulary, longest=64)
 
 

@@ -5,11 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cutaway.engine import Autoregressive, Embed, Embedded, Ended, FinishReason, Score
-from cutaway.engine import Request as EngineRequest
+from cutaway.engine import Autoregressive, Embed, Embedded, Ended, FinishReason, Request, Score
 from cutaway.engine.embed import added_up
 from cutaway.errors import InputError
-from support.engine_mock import Request, make_engine, run_to_end
+from support.engine_mock import MockRequest, make_engine, run_to_end
 from support.mock_backend import WIDTH, broken_after, noise
 
 POOLINGS = ("mean", "cls", "last")
@@ -33,7 +32,7 @@ def vectors(events):
 
 
 def ask(engine, ids, pooling):
-    [sequence] = engine.add(EngineRequest(prompt_token_ids=tuple(ids), decoder=Embed(pooling)))
+    [sequence] = engine.add(Request(prompt_token_ids=tuple(ids), decoder=Embed(pooling)))
     return sequence
 
 
@@ -48,7 +47,7 @@ def test_a_text_read_in_parts_among_others_has_the_vector_of_its_rows(texts, row
     engine = make_engine(rows=rows, kv_blocks=blocks, block=8, context=64)
     for _ in range(1 + again):
         for decoder in (Autoregressive(), Score(logits_from=0)):
-            engine.add(Request((1, 2, 3), decoder=decoder).asked())
+            engine.add(MockRequest((1, 2, 3), decoder=decoder).asked())
         asked = [ask(engine, *text) for text in texts]
         events = run_to_end(engine)
         found = vectors(events)

@@ -5,7 +5,7 @@ import pytest
 from cutaway.engine import FinishReason, RunParams, StopParams
 from cutaway.sampling import SamplingParams
 from support.engine_definition import write_by_definition
-from support.engine_mock import Request, end_of, make_engine, run_to_end, steps_of, written
+from support.engine_mock import MockRequest, end_of, make_engine, run_to_end, steps_of, written
 from support.mock_backend import noise, scripted
 
 FIVE = StopParams(max_tokens=5, ignore_eos=True)
@@ -14,7 +14,7 @@ PROMPT = b"a prompt of twenty-five b"
 
 
 def request(prompt=PROMPT, params=SAMPLED, **kwargs):
-    return Request(tuple(prompt), params, FIVE, **kwargs)
+    return MockRequest(tuple(prompt), params, FIVE, **kwargs)
 
 
 def alone(asked):

@@ -9,7 +9,7 @@ from hypothesis.extra.numpy import arrays
 from cutaway.engine import FinishReason, StopParams
 from cutaway.engine.fingerprint import START, chain_hash, row_hash
 from cutaway.errors import CutawayError
-from support.engine_mock import GREEDY, Request, add, make_engine, run_to_end, steps_of, write
+from support.engine_mock import GREEDY, MockRequest, add, make_engine, run_to_end, steps_of, write
 from support.mock_backend import broken_after, noise, scripted
 
 ROWS = arrays(np.uint32, st.integers(1, 40)).map(lambda bits: bits.view(np.float32))
@@ -120,7 +120,7 @@ def test_logits_that_are_not_finite_are_reported_with_their_position(value, rows
 
 def test_the_company_of_logits_that_are_not_finite_goes_on():
     engine = make_engine(broken_after((1, 2, 3), np.nan))
-    bad, good = add(engine, (1, 2, 3), GREEDY, StopParams()), Request((4, 5)).add_to(engine)
+    bad, good = add(engine, (1, 2, 3), GREEDY, StopParams()), MockRequest((4, 5)).add_to(engine)
     run_to_end(engine)
     assert bad.finish_reason == FinishReason.ERROR
     assert good.output_token_ids == list(write(noise, (4, 5), max_tokens=8).token_ids)

@@ -13,13 +13,13 @@ from cutaway.sampling.candidates import Context
 from cutaway.sampling.chain import run_stages
 from cutaway.sampling.observe import observe
 from support.engine_definition import write_by_definition
-from support.engine_mock import GREEDY, Request, make_engine, run_to_end, steps_of, written
+from support.engine_mock import GREEDY, MockRequest, make_engine, run_to_end, steps_of, written
 from support.mock_backend import END, VOCAB, narrow, noise
 
 SAMPLED = SamplingParams(temperature=3, top_p=0.95, top_k=30, repetition_penalty=1.3, seed=4)
 PROMPT = tuple(b"a prompt")
 LONG = StopParams(max_tokens=40, ignore_eos=True)
-DRAWN = Request(PROMPT, SAMPLED, LONG)
+DRAWN = MockRequest(PROMPT, SAMPLED, LONG)
 
 
 def force(request, forced, **run):
@@ -57,7 +57,7 @@ def test_forced_tokens_are_read_as_a_prompt_is():
 def test_forced_tokens_survive_preemption():
     engine = make_engine(kv_blocks=16, block=4, max_logit_rows=9)
     asked = [
-        force(Request((i, *PROMPT), SAMPLED, LONG), range(i, i + 30), priority=2 - i)
+        force(MockRequest((i, *PROMPT), SAMPLED, LONG), range(i, i + 30), priority=2 - i)
         for i in range(3)
     ]
     sequences, steps = [], []
@@ -82,26 +82,28 @@ def test_stops_hold_for_forced_tokens(forced, data):
             ignore_eos=st.booleans(),
         )
     )
-    request = force(Request(PROMPT, SAMPLED, stops), forced)
+    request = force(MockRequest(PROMPT, SAMPLED, stops), forced)
     assert request.run_on(make_engine(narrow)) == write_by_definition(request, narrow, context=64)
 
 
 def test_more_forced_tokens_than_max_tokens_end_there():
-    wrote = force(Request(PROMPT, stops=StopParams(max_tokens=3)), b"abcdef").run_on(make_engine())
+    wrote = force(MockRequest(PROMPT, stops=StopParams(max_tokens=3)), b"abcdef").run_on(
+        make_engine()
+    )
     assert (wrote.text, wrote.finish_reason) == ("abc", FinishReason.MAX_TOKENS)
 
 
 def test_a_context_that_is_full_ends_forced_tokens():
-    request = force(Request(PROMPT, stops=StopParams(max_tokens=99)), [97] * 99)
+    request = force(MockRequest(PROMPT, stops=StopParams(max_tokens=99)), [97] * 99)
     wrote = request.run_on(make_engine(context=20))
     assert (wrote.text, wrote.finish_reason) == ("a" * 12, FinishReason.CONTEXT_FULL)
 
 
 @pytest.mark.parametrize("params", [GREEDY, SAMPLED])
 def test_a_forced_step_tells_what_would_have_been_drawn(params):
-    drawn = Request(PROMPT, params, LONG).run_on(make_engine()).token_ids
+    drawn = MockRequest(PROMPT, params, LONG).run_on(make_engine()).token_ids
     other = (drawn[0], drawn[1], (drawn[2] + 1) % 256)
-    taken = steps(force(Request(PROMPT, params, LONG), other))
+    taken = steps(force(MockRequest(PROMPT, params, LONG), other))
     assert [step.token_id for step in taken[:3]] == list(other)
     assert [step.sampled_id for step in taken[:3]] == list(drawn[:3])
     assert all(step.sampled_id == step.token_id for step in taken[3:])
@@ -111,7 +113,7 @@ def test_a_forced_step_tells_what_would_have_been_drawn(params):
 
 def test_a_token_that_was_guessed_says_so():
     taken = steps(
-        Request(PROMPT, SAMPLED, LONG, RunParams(speculate="draft")), make_engine(draft=noise)
+        MockRequest(PROMPT, SAMPLED, LONG, RunParams(speculate="draft")), make_engine(draft=noise)
     )
     assert {step.source for step in taken} == {"sampled", "draft"}
     assert all(step.sampled_id == step.token_id for step in taken)
@@ -130,7 +132,7 @@ def test_forced_tokens_are_no_guesses():
 def test_ids_outside_the_vocabulary_are_refused(name, ids):
     asked = {"run": RunParams(forced=ids)} if name == "forced" else {"observe": Observe(track=ids)}
     with pytest.raises(InputError, match=rf"{name}: token id {ids[0]} is not between 0 and 256"):
-        Request(PROMPT, **asked).add_to(make_engine())
+        MockRequest(PROMPT, **asked).add_to(make_engine())
 
 
 @pytest.mark.parametrize(("make", "name"), [(RunParams, "forced"), (Observe, "track")])
@@ -147,7 +149,7 @@ def test_what_is_no_list_of_ids_is_refused(make, name, ids):
 @settings(max_examples=40)
 def test_an_observed_step_is_its_definition(params, count, top, rows):
     wanted = Observe(top=top, track=(END, 3), stages=True, after_chain=True)
-    request = force(Request(PROMPT, params, LONG, observe=wanted), range(count))
+    request = force(MockRequest(PROMPT, params, LONG, observe=wanted), range(count))
     tokens = list(PROMPT)
     for step in steps(request, make_engine(rows=rows, block=4)):
         history = History(PROMPT, tokens[len(PROMPT) :])

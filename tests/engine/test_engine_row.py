@@ -5,11 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cutaway.engine import PinPrefix, StopParams
-from cutaway.engine import Request as EngineRequest
+from cutaway.engine import PinPrefix, Request, StopParams
 from cutaway.engine.row import is_ready, read_row
 from cutaway.errors import InputError
-from support.engine_mock import Request, check, make_engine
+from support.engine_mock import MockRequest, check, make_engine
 from support.mock_backend import narrow
 
 BLOCK = 4
@@ -18,7 +17,7 @@ LONG = StopParams(max_tokens=20, ignore_eos=True)
 
 
 def hold(engine, tokens):
-    [sequence] = engine.add(EngineRequest(prompt_token_ids=tokens, decoder=PinPrefix()))
+    [sequence] = engine.add(Request(prompt_token_ids=tokens, decoder=PinPrefix()))
     return sequence
 
 
@@ -43,9 +42,9 @@ def test_the_row_is_the_models_own_beside_others(
 ):
     """And they write what they would have written alone."""
     policy = {"rows": rows, "prefix_cache": cache, "max_num_seqs": min(rows, 8), "window": window}
-    alone = [Request(other, stops=LONG).run_on(make_engine(narrow)) for other in others]
+    alone = [MockRequest(other, stops=LONG).run_on(make_engine(narrow)) for other in others]
     engine = make_engine(narrow, block=BLOCK, kv_blocks=kv_blocks, **policy)
-    running = [Request(other, stops=LONG).add_to(engine) for other in others]
+    running = [MockRequest(other, stops=LONG).add_to(engine) for other in others]
     for _ in range(before):
         step(engine)
     sequence = hold(engine, text)

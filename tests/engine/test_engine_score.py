@@ -5,12 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cutaway.engine import Request as EngineRequest
-from cutaway.engine import RunParams, Score, Scored, StopParams
+from cutaway.engine import Request, RunParams, Score, Scored, StopParams
 from cutaway.engine.fingerprint import START, chain_hash, row_hash
 from cutaway.errors import InputError
 from cutaway.sampling import SamplingParams
-from support.engine_mock import GREEDY, Request, add, make_engine, run_to_end, score
+from support.engine_mock import GREEDY, MockRequest, add, make_engine, run_to_end, score
 from support.mock_backend import noise
 
 TOKENS = st.lists(st.integers(0, 256), min_size=1, max_size=64).map(tuple)
@@ -91,9 +90,9 @@ def test_a_text_that_never_fits_is_refused_whether_others_run_or_not():
 def test_a_score_that_was_preempted_tells_each_row_once():
     engine = make_engine(rows=4, kv_blocks=4, block=4)
     tokens = tuple(range(12))
-    [scored] = engine.add(EngineRequest(prompt_token_ids=tokens, decoder=Score(logits_from=1)))
+    [scored] = engine.add(Request(prompt_token_ids=tokens, decoder=Score(logits_from=1)))
     events = [*engine.step(), *engine.step()]
-    Request((9,) * 9, GREEDY, StopParams(max_tokens=5), RunParams(priority=-1)).add_to(engine)
+    MockRequest((9,) * 9, GREEDY, StopParams(max_tokens=5), RunParams(priority=-1)).add_to(engine)
     run_to_end(engine, events)
     assert engine.scheduler.preemptions == 1
     rows = np.concatenate([e.logits for e in events if isinstance(e, Scored)])

@@ -4,7 +4,7 @@ import pytest
 
 from cutaway.engine import StopParams
 from cutaway.sampling import SamplingParams
-from support.engine_mock import Request, make_engine, run_to_end, written
+from support.engine_mock import MockRequest, make_engine, run_to_end, written
 from support.mock_backend import noise
 
 STOPS = StopParams(max_tokens=12, ignore_eos=True)
@@ -12,7 +12,7 @@ STOPS = StopParams(max_tokens=12, ignore_eos=True)
 
 def sampled(seed, temperature=1.5):
     params = SamplingParams(temperature=temperature, top_p=1, seed=seed)
-    return Request(tuple(b"luck"), params, STOPS)
+    return MockRequest(tuple(b"luck"), params, STOPS)
 
 
 def test_the_same_seed_gives_the_same_text():

@@ -11,8 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from cutaway.engine import FinishReason, Score, Scored
-from cutaway.engine import Request as EngineRequest
+from cutaway.engine import FinishReason, Request, Score, Scored
 from cutaway.sampling.logprobs import read_row
 from support.engine_definition import write_by_definition
 from support.engine_mock import check, make_engine, run_to_end, written
@@ -70,7 +69,7 @@ class EngineMachine(RuleBasedStateMachine):
     @rule(tokens=PROMPTS)
     def score(self, tokens):
         """Goes along with the others, and is checked at the end."""
-        asked = EngineRequest(prompt_token_ids=tokens, decoder=Score(logits_from=0))
+        asked = Request(prompt_token_ids=tokens, decoder=Score(logits_from=0))
         self.scored += self.engine.add(asked)
 
     @invariant()

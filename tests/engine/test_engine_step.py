@@ -7,7 +7,15 @@ from hypothesis import strategies as st
 from cutaway.engine import FinishReason, RunParams, StopParams
 from cutaway.sampling import Observe, SamplingParams, logprob
 from support.engine_definition import write_by_definition
-from support.engine_mock import GREEDY, Request, end_of, make_engine, run_to_end, steps_of, written
+from support.engine_mock import (
+    GREEDY,
+    MockRequest,
+    end_of,
+    make_engine,
+    run_to_end,
+    steps_of,
+    written,
+)
 from support.mock_backend import narrow, noise
 
 NO_CACHE = RunParams(kv_cache=False)
@@ -17,7 +25,7 @@ PROMPT = tuple(b"a prompt of twenty-five b")
 
 
 def request(prompt=PROMPT, params=SAMPLED, stops=FIVE, **kwargs):
-    return Request(tuple(prompt), params, stops, **kwargs)
+    return MockRequest(tuple(prompt), params, stops, **kwargs)
 
 
 def alone(asked, model=noise, context=64):
@@ -39,7 +47,7 @@ def test_arrivals_at_any_time_write_the_same_as_alone(arrivals, rows):
         for i, (_, _, n, _) in enumerate(arrivals)
     ]
     asked = [
-        Request(r.prompt[:length], r.params, r.stops, RunParams(kv_cache=cache))
+        MockRequest(r.prompt[:length], r.params, r.stops, RunParams(kv_cache=cache))
         for r, (_, length, _, cache) in zip(asked, arrivals, strict=True)
     ]
     engine = make_engine(narrow, kv_blocks=16, rows=rows, block=8)
@@ -131,8 +139,8 @@ def test_steps_come_oldest_first_and_end_together():
 def test_a_step_tells_what_happened():
     engine, prompt = make_engine(), (1, 2, 3)
     params = SamplingParams(temperature=2, top_k=7, top_p=1, seed=9)
-    Request((0,), GREEDY, FIVE).add_to(engine)
-    sequence = Request(prompt, params, FIVE, observe=Observe(stages=True)).add_to(engine)
+    MockRequest((0,), GREEDY, FIVE).add_to(engine)
+    sequence = MockRequest(prompt, params, FIVE, observe=Observe(stages=True)).add_to(engine)
     events = run_to_end(engine)
     steps = steps_of(events, sequence)
     tokens = (*prompt, *sequence.output_token_ids)
@@ -283,11 +291,11 @@ def test_of_equal_prompts_that_come_together_the_first_is_read():
 def test_who_wants_no_cache_finds_nothing_and_leaves_nothing():
     engine = make_engine(block=4)
     for cached, cache_prompt in ((0, False), (0, True), (0, False), (8, True)):
-        asked = Request(tuple(range(11)), run=RunParams(cache_prompt=cache_prompt))
+        asked = MockRequest(tuple(range(11)), run=RunParams(cache_prompt=cache_prompt))
         sequence = asked.add_to(engine)
         run_to_end(engine)
         assert sequence.num_cached_tokens == cached
     prompt, run = tuple(range(20, 31)), RunParams(cache_prompt=False)
-    samples = engine.add(Request(prompt, stops=FIVE, run=run).asked(), 2)
+    samples = engine.add(MockRequest(prompt, stops=FIVE, run=run).asked(), 2)
     run_to_end(engine)
     assert [one.num_cached_tokens for one in samples] == [0, 10]  # of each other they have it

@@ -3,7 +3,7 @@
 import pytest
 
 from cutaway.engine import FinishReason, Started, StopParams
-from support.engine_mock import Request, make_engine, run_to_end, steps_of, write
+from support.engine_mock import MockRequest, make_engine, run_to_end, steps_of, write
 from support.mock_backend import END, scripted
 
 PROMPT = list(b"go")
@@ -75,7 +75,7 @@ def test_the_longest_prompt_leaves_room_for_one_token():
 
 def test_an_aborted_text_says_so_and_makes_no_more_steps():
     engine = make_engine(scripted(HELLO, len(PROMPT)))
-    sequence = Request(tuple(PROMPT), stops=StopParams()).add_to(engine)
+    sequence = MockRequest(tuple(PROMPT), stops=StopParams()).add_to(engine)
     events = [*engine.step(), *engine.step()]
     engine.abort(sequence)
     [ended] = run_to_end(engine, engine.take_events())
@@ -105,7 +105,7 @@ def test_which_wins_when_two_hold_at_once(script, stops, winner):
 
 def test_a_run_is_started_steps_and_ended():
     engine = make_engine(scripted(HELLO, len(PROMPT)))
-    sequence = Request(tuple(PROMPT), stops=StopParams(stop="ll")).add_to(engine)
+    sequence = MockRequest(tuple(PROMPT), stops=StopParams(stop="ll")).add_to(engine)
     started, *steps, ended = run_to_end(engine)
     assert isinstance(started, Started)
     assert steps == steps_of(steps)

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from cutaway.engine import StopParams
 from support.engine_definition import first_stop
-from support.engine_mock import Request, make_engine, run_to_end, steps_of, write
+from support.engine_mock import MockRequest, make_engine, run_to_end, steps_of, write
 from support.mock_backend import scripted
 
 ANY_TEXT = st.text(min_size=1, max_size=12)
@@ -19,7 +19,7 @@ def tell(pieces: list[bytes], stops: tuple[str, ...] = ()) -> list[str]:
     """The texts of the steps of a model that writes these pieces, a token each."""
     model = scripted(list(range(len(pieces))), prompt_length=1)
     engine = make_engine(model, pieces=pieces.__getitem__)
-    Request((0,), stops=StopParams(max_tokens=len(pieces), stop=stops)).add_to(engine)
+    MockRequest((0,), stops=StopParams(max_tokens=len(pieces), stop=stops)).add_to(engine)
     return [step.text for step in steps_of(run_to_end(engine))]
 
 
@@ -69,7 +69,7 @@ def test_text_waits_while_a_stop_may_be_coming():
 
 def test_a_started_stop_string_is_shown_when_the_end_token_comes():
     engine = make_engine(scripted([*b"hi", *b"ST", 256], prompt_length=1))
-    Request((0,), stops=StopParams(max_tokens=20, stop="STOP")).add_to(engine)
+    MockRequest((0,), stops=StopParams(max_tokens=20, stop="STOP")).add_to(engine)
     assert [step.text for step in steps_of(run_to_end(engine))] == ["h", "i", "", "", "ST"]
 
 

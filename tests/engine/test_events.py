@@ -9,6 +9,7 @@ import pytest
 from cutaway.engine import (
     ConstraintParams,
     Ended,
+    Request,
     RunParams,
     Score,
     Scored,
@@ -16,10 +17,9 @@ from cutaway.engine import (
     Step,
     StopParams,
 )
-from cutaway.engine import Request as EngineRequest
 from cutaway.errors import CutawayError, InputError
 from cutaway.sampling import Observe, SamplingParams
-from support.engine_mock import Request, make_engine, run_to_end
+from support.engine_mock import MockRequest, make_engine, run_to_end
 from support.mock_backend import noise
 
 READ = """
@@ -43,8 +43,8 @@ def read_elsewhere(things) -> list[str]:
 
 
 REQUESTS = [
-    EngineRequest(prompt_token_ids=(1, 2)),
-    EngineRequest(
+    Request(prompt_token_ids=(1, 2)),
+    Request(
         prompt_token_ids=(1, 2),
         sampling=SamplingParams(temperature=2, logit_bias={3: 1.5}, seed=2**64 - 1),
         stopping=StopParams(max_tokens=4, stop=("é",), stop_token_ids=(7,)),
@@ -52,7 +52,7 @@ REQUESTS = [
         run=RunParams(speculate="ngram", forced=(5,), priority=-1),
         observe=Observe(top=3, track=(9,), stages=True, after_chain=True, prompt_top=2),
     ),
-    EngineRequest(prompt_token_ids=(1, 2), decoder=Score(logits_from=1)),
+    Request(prompt_token_ids=(1, 2), decoder=Score(logits_from=1)),
 ]
 
 
@@ -63,7 +63,7 @@ def test_requests_are_read_in_another_process():
 def test_events_are_read_in_another_process():
     engine = make_engine(noise)
     observe = Observe(top=3, stages=True, after_chain=True, prompt_top=2)
-    Request((1, 2, 3), SamplingParams(top_k=9, seed=4), observe=observe).add_to(engine)
+    MockRequest((1, 2, 3), SamplingParams(top_k=9, seed=4), observe=observe).add_to(engine)
     events = run_to_end(engine)
     assert {type(event) for event in events} == {Started, Scored, Step, Ended}
     assert read_elsewhere(events) == [repr(event) for event in events]
@@ -71,7 +71,7 @@ def test_events_are_read_in_another_process():
 
 def test_events_refer_to_nothing_of_the_engine():
     engine = make_engine(noise)
-    Request((1, 2, 3), observe=Observe(top=3, stages=True)).add_to(engine)
+    MockRequest((1, 2, 3), observe=Observe(top=3, stages=True)).add_to(engine)
     for event in run_to_end(engine):
         again = pickle.loads(pickle.dumps(event))
         assert type(again) is type(event) and again == event
@@ -79,13 +79,13 @@ def test_events_refer_to_nothing_of_the_engine():
 
 def test_what_a_processor_raised_arrives_as_a_sentence():
     engine = make_engine(noise)
-    Request((1, 2), SamplingParams(processors=(failing,))).add_to(engine)
+    MockRequest((1, 2), SamplingParams(processors=(failing,))).add_to(engine)
     ended = pickle.loads(pickle.dumps(run_to_end(engine)[-1]))
     assert type(ended.error) is CutawayError
     assert str(ended.error) == "ZeroDivisionError: a processor of the user"
 
 
 def test_a_users_own_processors_are_refused_by_name():
-    request = EngineRequest(prompt_token_ids=(1,), sampling=SamplingParams(processors=(failing,)))
+    request = Request(prompt_token_ids=(1,), sampling=SamplingParams(processors=(failing,)))
     with pytest.raises(InputError, match=r"^processors: failing cannot be sent to another process"):
         pickle.dumps(request)

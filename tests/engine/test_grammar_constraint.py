@@ -13,7 +13,7 @@ from cutaway.engine import ConstraintParams, FinishReason, RunParams, StopParams
 from cutaway.engine.events import neg_log_z
 from cutaway.errors import InputError
 from cutaway.sampling import Observe, SamplingParams
-from support.engine_mock import Request, make_engine, run_to_end, steps_of
+from support.engine_mock import MockRequest, make_engine, run_to_end, steps_of
 from support.mock_backend import END, narrow, noise
 
 SCHEMA = {
@@ -43,7 +43,7 @@ def written(way, constraint, seed=0, company=0):
     run, policy = WAYS[way]
     engine = make_engine(noise, **policy)
     sequences = [
-        Request(
+        MockRequest(
             (1, 2, 3), SamplingParams(seed=seed + i), StopParams(max_tokens=40), RunParams(**run),
             constraint=constraint,
         ).add_to(engine)
@@ -81,7 +81,7 @@ def test_a_text_that_is_whole_ends_without_a_step():
 def test_what_a_grammar_leaves_no_choice_in_takes_few_steps():
     engine = make_engine(noise)
     constraint = ConstraintParams(choice=["a" * 30])
-    Request(
+    MockRequest(
         (1, 2), SamplingParams(seed=1), StopParams(max_tokens=30), constraint=constraint
     ).add_to(engine)
     steps = 0
@@ -96,7 +96,7 @@ def test_a_grammar_that_fails_in_the_midst_ends_its_own_text_alone():
     hopeless = ConstraintParams(grammar='start: ("a" | "b") many\nmany: "a"{100000}')
     engine = make_engine(noise)
     [failing, *others] = [
-        Request((1, 2), SamplingParams(seed=i), StopParams(max_tokens=20),
+        MockRequest((1, 2), SamplingParams(seed=i), StopParams(max_tokens=20),
                 constraint=constraint).add_to(engine)
         for i, constraint in enumerate([hopeless, ConstraintParams(regex="[ab]{9}"),
                                         ConstraintParams()])
@@ -115,7 +115,7 @@ def test_a_grammar_that_fails_in_the_midst_ends_its_own_text_alone():
 def test_a_text_does_not_end_within_its_grammar(text, whole):
     """Where the grammar names the end token itself."""
     engine = make_engine(noise)
-    sequence = Request((1, 2, 3), constraint=ConstraintParams(grammar=text)).add_to(engine)
+    sequence = MockRequest((1, 2, 3), constraint=ConstraintParams(grammar=text)).add_to(engine)
     run_to_end(engine)
     assert sequence.finish_reason == (FinishReason.END_TOKEN if whole else FinishReason.ERROR)
     assert whole or "the grammar goes on after an end token" in str(sequence.error)
@@ -125,7 +125,7 @@ def test_a_grammar_with_ignore_eos_is_refused():
     engine = make_engine(noise)
     with pytest.raises(InputError, match="ignore_eos"):
         stops = StopParams(ignore_eos=True)
-        Request((1,), stops=stops, constraint=ConstraintParams(regex="a")).add_to(engine)
+        MockRequest((1,), stops=stops, constraint=ConstraintParams(regex="a")).add_to(engine)
 
 
 def test_two_grammars_exclude_each_other():
@@ -137,7 +137,7 @@ def steps_under(params, constraint, way="plain", **observe_and_run):
     run, policy = WAYS[way]
     engine = make_engine(noise, **policy)
     forced = observe_and_run.pop("forced", ())
-    request = Request(
+    request = MockRequest(
         (1, 2, 3), params, StopParams(max_tokens=20), RunParams(**run, forced=forced),
         Observe(stages=True), constraint,
     )  # fmt: skip
@@ -187,7 +187,7 @@ def test_neg_log_z_is_exact_where_almost_all_was_removed():
         return logits
 
     engine = make_engine(model)
-    Request(
+    MockRequest(
         (1,), SamplingParams(seed=0), observe=Observe(stages=True),
         constraint=ConstraintParams(regex="a"),
     ).add_to(engine)  # fmt: skip

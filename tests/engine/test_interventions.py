@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from cutaway.engine import RunParams, StopParams
 from cutaway.engine.interventions import Intervention, scale
 from cutaway.engine.interventions.bound import BoundInterventions, PlacedIntervention
-from support.engine_mock import Request, make_engine, run_to_end, written
+from support.engine_mock import MockRequest, make_engine, run_to_end, written
 from support.mock_backend import NOT_SEEN, VOCAB, narrow
 
 BLOCK = 4
@@ -28,7 +28,7 @@ BOUND = st.none() | st.builds(
     st.lists(BLIND, max_size=2).map(tuple),
 )
 REQUESTS = st.builds(
-    Request,
+    MockRequest,
     TEXTS,
     stops=st.builds(StopParams, max_tokens=st.integers(1, 9)),
     run=st.builds(
@@ -39,7 +39,7 @@ REQUESTS = st.builds(
 )  # fmt: skip
 
 
-def by_definition(request: Request) -> list[int]:
+def by_definition(request: MockRequest) -> list[int]:
     """Token by token: what each row stores, and what the last one sees of it."""
     given, tokens = request.interventions, [*request.prompt]
     placed, hidden = (given.placed, given.knocked_out) if given else ((), ())
@@ -88,7 +88,7 @@ def bound(first: int, factor: float = 3) -> BoundInterventions:
 
 
 def cached(engine, interventions) -> int:
-    request = Request(tuple(BEGIN), stops=StopParams(max_tokens=1), interventions=interventions)
+    request = MockRequest(tuple(BEGIN), stops=StopParams(max_tokens=1), interventions=interventions)
     sequence = request.add_to(engine)
     run_to_end(engine)
     return sequence.num_cached_tokens
@@ -109,8 +109,8 @@ def test_what_lies_before_the_first_change_is_shared_and_nothing_behind():
 def test_rows_before_the_first_change_run_with_the_others():
     engine = make_engine(narrow, block=BLOCK, rows=16, prefix_cache=False)
     stops = StopParams(max_tokens=2, ignore_eos=True)
-    Request(tuple(BEGIN[:8]), stops=stops).add_to(engine)
-    Request(tuple(BEGIN[:22]), stops=stops, interventions=bound(20)).add_to(engine)
+    MockRequest(tuple(BEGIN[:8]), stops=stops).add_to(engine)
+    MockRequest(tuple(BEGIN[:22]), stops=stops, interventions=bound(20)).add_to(engine)
     while not engine.is_idle:
         engine.step()
     assert engine.backend.runs == [16, 1, 14, 1]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from cutaway.engine import RunParams, StopParams
 from cutaway.engine.jacobi import CONTEXT, JacobiDrafts
 from cutaway.sampling import SamplingParams
-from support.engine_mock import GREEDY, Request, make_engine, run_to_end, written
+from support.engine_mock import GREEDY, MockRequest, make_engine, run_to_end, written
 from support.mock_backend import VOCAB
 
 LETTERS = st.integers(0, 2)
@@ -81,7 +81,7 @@ def in_turn(tokens):
 @pytest.mark.parametrize("model", [by_position, in_turn])
 @pytest.mark.parametrize("params", [GREEDY, SamplingParams(temperature=1, top_p=1, seed=5)])
 def test_a_model_whose_guesses_are_right_needs_fewer_steps(model, params):
-    request = Request((97, 98), params, StopParams(max_tokens=50, ignore_eos=True))
+    request = MockRequest((97, 98), params, StopParams(max_tokens=50, ignore_eos=True))
     alone = request.run_on(make_engine(model))
     engine = make_engine(model)
     sequence = replace(request, run=RunParams(speculate="jacobi")).add_to(engine)

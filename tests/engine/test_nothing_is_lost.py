@@ -17,7 +17,7 @@ pytest.importorskip("cutaway.base._native", reason="the native backend was not b
 from cutaway.engine import FinishReason, RunParams, StopParams
 from cutaway.errors import InputError
 from cutaway.sampling import Observe, SamplingParams, read_rows
-from support.engine_mock import Request
+from support.engine_mock import MockRequest
 from support.random_llama import write_tiny_llama
 from support.ways import Alone, Trial, new_draft, new_engine, open_llm, quick, repeating
 
@@ -64,7 +64,7 @@ def request(length, tokens, speculate="off", seed=0, **observe):
     stops = StopParams(max_tokens=tokens, ignore_eos=True)
     params = replace(LUCK, seed=seed)
     run = RunParams(speculate=speculate)
-    return Request(repeating(seed, 11, length), params, stops, run, Observe(**observe))
+    return MockRequest(repeating(seed, 11, length), params, stops, run, Observe(**observe))
 
 
 def assert_as_alone(trial, alone):

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from cutaway.engine import StopParams
 from cutaway.engine.prefix import fill_blocks, read_blocks
-from support.engine_mock import Request, check, make_engine, run_to_end, written
+from support.engine_mock import MockRequest, check, make_engine, run_to_end, written
 from support.mock_backend import narrow
 
 BLOCK = 4
@@ -20,7 +20,7 @@ def engine_with(*prompts, kv_blocks=32, window=0):
     """An engine that has read these; a token is written after each."""
     engine = make_engine(narrow, block=BLOCK, kv_blocks=kv_blocks, window=window)
     for prompt in prompts:
-        Request(prompt, stops=StopParams(max_tokens=1)).run_on(engine)
+        MockRequest(prompt, stops=StopParams(max_tokens=1)).run_on(engine)
     return engine
 
 
@@ -59,7 +59,7 @@ def test_a_text_goes_on_from_the_blocks_of_another_engine(prompt, other, kv_bloc
         before, done = done, fill_blocks(engine, prompt, SIZES, most, fill_from(blocks))
         check(engine)
     assert done == len(blocks)
-    request = Request(prompt, stops=StopParams(max_tokens=4))
+    request = MockRequest(prompt, stops=StopParams(max_tokens=4))
     alone = request.run_on(engine_with())
     sequence = request.add_to(engine)
     assert written(sequence, run_to_end(engine)) == alone
@@ -81,7 +81,7 @@ def test_a_text_goes_on_from_blocks_of_which_some_have_windows(prompt, other, mo
         before, done = done, fill_blocks(engine, prompt, sizes, most, fill_from(blocks))
         check(engine)
     assert done == len(blocks)
-    request = Request(prompt, stops=StopParams(max_tokens=14, ignore_eos=True))
+    request = MockRequest(prompt, stops=StopParams(max_tokens=14, ignore_eos=True))
     alone = request.run_on(engine_with())
     sequence = request.add_to(engine)
     assert written(sequence, run_to_end(engine)) == alone
@@ -93,7 +93,7 @@ def test_a_file_that_lacks_a_window_is_not_gone_on_from():
     engine = engine_with(window=9)
     fill_blocks(engine, TEXT, [len(block) for block in blocks], 9, fill_from(blocks))
     check(engine)
-    request = Request(TEXT, stops=LONG)
+    request = MockRequest(TEXT, stops=LONG)
     sequence = request.add_to(engine)
     assert written(sequence, run_to_end(engine)) == request.run_on(engine_with())
     assert sequence.num_cached_tokens == 0
@@ -104,7 +104,7 @@ def test_blocks_come_and_go_between_the_steps_of_others(turns):
     """Whoever writes meanwhile writes the same, and whatever is found is right."""
     engine, requests, events = make_engine(narrow, block=BLOCK, kv_blocks=18), [], []
     for text, steps, most in turns:
-        request = Request(text, stops=LONG)
+        request = MockRequest(text, stops=LONG)
         requests.append((request, request.add_to(engine)))
         for _ in range(steps):
             events += engine.step()
@@ -125,7 +125,7 @@ def bytes_of(tokens):
 
 def test_what_is_in_a_block_is_what_the_text_goes_on_from():
     """So the tests above see wrong blocks."""
-    engine, request = engine_with(), Request(TEXT, stops=LONG)
+    engine, request = engine_with(), MockRequest(TEXT, stops=LONG)
     assert fill_blocks(engine, TEXT, SIZES, 9, fill_from([bytes_of(b"bbbb")] * 4)) == 4
     assert request.run_on(engine) != request.run_on(engine_with())
 
@@ -163,7 +163,9 @@ def test_what_is_there_already_is_not_filled_again():
 
 def test_nothing_is_taken_from_those_who_write():
     engine = engine_with(kv_blocks=6)
-    sequence = Request(tuple(b"aaaaaaaaaaaaaaaaaa"), stops=StopParams(max_tokens=2)).add_to(engine)
+    sequence = MockRequest(tuple(b"aaaaaaaaaaaaaaaaaa"), stops=StopParams(max_tokens=2)).add_to(
+        engine
+    )
     engine.step()
     assert engine.blocks.free == 1
     blocks = taken(engine_with(TEXT), TEXT)

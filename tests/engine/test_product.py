@@ -15,7 +15,7 @@ pytest.importorskip("cutaway.base._native", reason="the native backend was not b
 from cutaway.engine import ConstraintParams, RunParams, Step, StopParams
 from cutaway.engine.fingerprint import START, chain_hash, row_hash
 from cutaway.sampling import SamplingParams
-from support.engine_mock import Request
+from support.engine_mock import MockRequest
 from support.random_llama import write_tiny_llama
 from support.ways import Alone, Trial, Way, new_draft, new_engine, open_llm, repeating
 
@@ -27,7 +27,7 @@ WINDOWS = {"llama.attention.sliding_window": 56, "llama.attention.sliding_window
 PROMPT = repeating(0, 20, 75)
 NEIGHBOURS = (repeating(1, 5, 5), repeating(2, 7, 41))
 STOPS = StopParams(max_tokens=24, ignore_eos=True)
-FEW = dict.fromkeys(range(70, 74), 12.0)  # a text of few words repeats itself: guesses come true
+FEW = dict.fromkeys(range(70, 74), 12.0)  # a text of few words repeats itself: drafts are right
 PENALTIES = {"repetition_penalty": 1.3, "presence_penalty": 0.5, "frequency_penalty": 0.2}
 CHAINS = {
     "greedy": SamplingParams(temperature=0, logit_bias=FEW, seed=7),
@@ -126,17 +126,17 @@ def test_no_way_of_writing_changes_a_text(trial, alone, thirds):
         counts = trial.write(way, params)
         for request, wrote in trial.texts():
             assert wrote == alone.write(request), (way, chain, grammar)
-        assert (counts["preempted"] > 0) == way.sent_away, (way, chain, grammar)
+        assert (counts["preempted"] > 0) == way.preempted, (way, chain, grammar)
         sources |= {step.source for step in trial.steps if isinstance(step, Step)}
-        happened.setdefault((way.guesses, chain, grammar), Counter()).update(counts)
-    for (guesses, chain, grammar), counts in happened.items():
+        happened.setdefault((way.speculate, chain, grammar), Counter()).update(counts)
+    for (speculate, chain, grammar), counts in happened.items():
         assert counts["evicted"] > 0
-        assert (counts["accepted"] > 0) == (counts["proposed"] > 0) == (guesses != "off"), chain
+        assert (counts["accepted"] > 0) == (counts["proposed"] > 0) == (speculate != "off"), chain
         if (
             grammar == "any text"
         ):  # a grammar cuts the drafts, and may leave only those that are right
             assert (counts["accepted"] < counts["proposed"]) == (
-                guesses in ("ngram", "jacobi", "draft")
+                speculate in ("ngram", "jacobi", "draft")
             )
     assert sources >= {"grammar", "sampled"}
 
@@ -147,7 +147,7 @@ def test_no_way_of_writing_changes_a_text(trial, alone, thirds):
 @pytest.mark.parametrize("chain", CHAINS)
 def test_the_plain_text_is_the_model_s(alone, chain):
     """Its fingerprints are those of the logits that come of reading the whole text at once."""
-    wrote = alone.write(Request(PROMPT, CHAINS[chain], STOPS))
+    wrote = alone.write(MockRequest(PROMPT, CHAINS[chain], STOPS))
     logits = score(alone.engine, (*PROMPT, *wrote.token_ids))[len(PROMPT) - 1 : -1]
     fingerprint, expected = START, []
     for row in logits:
@@ -158,7 +158,7 @@ def test_the_plain_text_is_the_model_s(alone, chain):
 
 
 def test_the_texts_differ_by_chain_seed_and_prompt(alone):
-    requests = [Request(PROMPT, params, STOPS) for params in CHAINS.values()]
+    requests = [MockRequest(PROMPT, params, STOPS) for params in CHAINS.values()]
     requests.append(replace(requests[1], params=replace(requests[1].params, seed=8)))
     requests.append(replace(requests[0], prompt=(PROMPT[0] + 1, *PROMPT[1:])))
     texts = [alone.write(request) for request in requests]
@@ -168,12 +168,12 @@ def test_the_texts_differ_by_chain_seed_and_prompt(alone):
 
 @pytest.mark.parametrize("threads", [2])
 @pytest.mark.parametrize("rows", [512])
-@pytest.mark.parametrize("guesses", ["off", "ngram", "jacobi", "draft"])
-def test_a_block_that_another_wrote_into_shows(trial, alone, guesses):
+@pytest.mark.parametrize("speculate", ["off", "ngram", "jacobi", "draft"])
+def test_a_block_that_another_wrote_into_shows(trial, alone, speculate):
     """The control: a neighbour's keys and values in the text's second block, in mid-text."""
     trial.engine.speculator.draft = trial.drafts["draft"]
-    sample = trial.add(Request(PROMPT, CHAINS["luck"], STOPS, RunParams(speculate=guesses)))
-    other = trial.add(Request(NEIGHBOURS[1], CHAINS["luck"], STOPS))
+    sample = trial.add(MockRequest(PROMPT, CHAINS["luck"], STOPS, RunParams(speculate=speculate)))
+    other = trial.add(MockRequest(NEIGHBOURS[1], CHAINS["luck"], STOPS))
     while len(sample.output_token_ids) < 4:
         trial.step()
     before = len(sample.output_token_ids)

@@ -31,8 +31,8 @@ GRAMMAR = ConstraintParams(json_schema=SCHEMA, json_compact=True)
 VALUES = {
     "company": ("alone", "beside", "late"),
     "prefix": ("cold", "warm", "evicted"),
-    "sent_away": (False, True),
-    "guesses": ("off", "ngram", "jacobi", "itself"),
+    "preempted": (False, True),
+    "speculate": ("off", "ngram", "jacobi", "itself"),
     "n": (1, 3),
     "rows": (512, 33, 7),
     "threads": (1, 2, 3),
@@ -91,8 +91,8 @@ def test_no_way_of_writing_changes_a_text(llms, draft, alone):
         counts = trial.write(way, CHAINS[chain])
         for request, wrote in trial.texts():
             assert wrote == alone.write(request), (way, rows, threads, chain, grammar)
-        assert (counts["preempted"] > 0) == way.sent_away, (way, rows, threads, chain, grammar)
-        happened.setdefault(way.guesses, Counter()).update(counts)
+        assert (counts["preempted"] > 0) == way.preempted, (way, rows, threads, chain, grammar)
+        happened.setdefault(way.speculate, Counter()).update(counts)
     assert all(counts["evicted"] > 0 for counts in happened.values())
     assert happened["off"]["proposed"] == 0
     assert 0 < happened["ngram"]["accepted"] < happened["ngram"]["proposed"]

@@ -21,7 +21,7 @@ from cutaway.engine import (
 from cutaway.engine.canvas import Rule
 from cutaway.errors import InputError, ReplayError
 from cutaway.sampling import SamplingParams, derive_seed
-from support.engine_mock import Request, make_engine, run_to_end
+from support.engine_mock import MockRequest, make_engine, run_to_end
 from support.engine_requests import OBSERVES, RUNS, STOPS, often_wrong
 from support.examples import few_or_many
 from support.mock_backend import END, LETTERS, VOCAB, narrow
@@ -30,7 +30,7 @@ CONTEXT = 40
 PROMPT = tuple(b"ab aab ")
 DRAWN = SamplingParams(temperature=1.5, repetition_penalty=1.2, seed=4)
 LONG = StopParams(max_tokens=30, ignore_eos=True)
-TEXT = Request(PROMPT, DRAWN, LONG)
+TEXT = MockRequest(PROMPT, DRAWN, LONG)
 
 
 class Even:
@@ -69,7 +69,7 @@ def texts(draw, decoders=DECODERS):
         seed=st.integers(0, 99),
     )
     prompt = draw(st.lists(st.sampled_from(LETTERS), min_size=1, max_size=12))
-    request = Request(
+    request = MockRequest(
         tuple(prompt), draw(sampling), draw(STOPS), draw(RUNS), draw(OBSERVES),
         draw(st.sampled_from(CONSTRAINTS)), draw(st.sampled_from(decoders)),
     )  # fmt: skip
@@ -255,7 +255,7 @@ def test_as_many_at_once_as_a_step_has_rows():
 
 def test_known_tokens_are_read_beside_those_that_decode_as_prompts_are():
     engine = engine_for(TEXT, max_prefill_rows_while_decoding=6, kv_blocks=99)
-    first = Request((9, 9), DRAWN, LONG).add_to(engine)
+    first = MockRequest((9, 9), DRAWN, LONG).add_to(engine)
     engine.step()
     resumed(TEXT, TOLD[:25]).add_to(engine)
     for _ in range(6):

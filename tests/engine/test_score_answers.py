@@ -5,11 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cutaway.engine import Ended, RunParams, Score, ScoreAnswers, Scored, StopParams
-from cutaway.engine import Request as EngineRequest
+from cutaway.engine import Ended, Request, RunParams, Score, ScoreAnswers, Scored, StopParams
 from cutaway.errors import CutawayError, InputError
 from cutaway.sampling import Observe, read_rows
-from support.engine_mock import GREEDY, Request, make_engine, run_to_end
+from support.engine_mock import GREEDY, MockRequest, make_engine, run_to_end
 from support.mock_backend import broken_after, noise
 
 TOKENS = st.lists(st.integers(0, 256), min_size=1, max_size=30)
@@ -18,7 +17,7 @@ ENDS = st.lists(st.integers(0, 256), min_size=1, max_size=3)
 
 def ask(engine, text, first, ends):
     decoder = ScoreAnswers(first, tuple(ends))
-    [sequence] = engine.add(EngineRequest(prompt_token_ids=tuple(text), decoder=decoder))
+    [sequence] = engine.add(Request(prompt_token_ids=tuple(text), decoder=decoder))
     return sequence.id
 
 
@@ -50,7 +49,7 @@ def test_answers_are_scored_by_definition_beside_those_that_write(
     """Cut into steps of any size, with few KV blocks, and a second time from the prefix cache."""
     engine = make_engine(rows=rows, kv_blocks=blocks, block=8, context=96)
     for _ in range(1 + again):
-        Request((1, 2, 3), GREEDY, StopParams(max_tokens=9, ignore_eos=True)).add_to(engine)
+        MockRequest((1, 2, 3), GREEDY, StopParams(max_tokens=9, ignore_eos=True)).add_to(engine)
         texts = [((*shared, *prompt, *answer), len(shared) + len(prompt), ends)
                  for prompt, answer, ends in asked]  # fmt: skip
         ids = [ask(engine, *text) for text in texts]
@@ -64,7 +63,7 @@ def test_answers_are_scored_by_definition_beside_those_that_write(
 def test_it_says_what_the_scores_of_a_prompt_say(text, ends):
     engine, whole = make_engine(context=64), (*text, ends[0])
     observe = Observe(prompt_top=1)
-    [prompt] = engine.add(EngineRequest(prompt_token_ids=whole, decoder=Score(), observe=observe))
+    [prompt] = engine.add(Request(prompt_token_ids=whole, decoder=Score(), observe=observe))
     id = ask(engine, text, 1, ends[:1])
     events = run_to_end(engine)
     one = [(row.logprob, row.rank) for row in heard(events, id)]
@@ -76,7 +75,7 @@ def test_an_answer_that_was_preempted_is_told_once():
     text = tuple(range(12))
     id = ask(engine, text, 2, (5, 6))
     events = [*engine.step(), *engine.step()]
-    Request((9,) * 9, GREEDY, StopParams(max_tokens=5), RunParams(priority=-1)).add_to(engine)
+    MockRequest((9,) * 9, GREEDY, StopParams(max_tokens=5), RunParams(priority=-1)).add_to(engine)
     run_to_end(engine, events)
     assert engine.scheduler.preemptions == 1
     assert heard(events, id) == by_definition(text, 2, (5, 6))
@@ -103,7 +102,7 @@ def test_who_keeps_nothing_waits_for_nobody():
     engine = make_engine(block=8)
     run = RunParams(cache_prompt=False)
     for _ in range(3):
-        Request(tuple(range(20)), GREEDY, StopParams(max_tokens=1), run).add_to(engine)
+        MockRequest(tuple(range(20)), GREEDY, StopParams(max_tokens=1), run).add_to(engine)
     run_to_end(engine)
     assert engine.backend.runs == [60]
 

@@ -12,7 +12,7 @@ from cutaway.engine.vocabulary import allows
 from cutaway.errors import InputError
 from cutaway.sampling import SamplingParams
 from cutaway.text.grammar import GrammarCompiler
-from support.engine_mock import Request, end_of, make_engine, run_to_end, steps_of
+from support.engine_mock import MockRequest, end_of, make_engine, run_to_end, steps_of
 from support.mock_backend import END, VOCAB, Words, noise
 
 PIECES = [*map("".join, product("ab1", repeat=2)), *map("".join, product("ab1", repeat=3))]
@@ -43,7 +43,7 @@ def write(taken, seed=0, run=None, max_tokens=8, **constraint):
     asked = ConstraintParams(heal=IDS[taken], **constraint)
     stops = StopParams(max_tokens=max_tokens, stop=("bb",))
     params, how = SamplingParams(seed=seed, temperature=2), RunParams(**run or {})
-    sequence = Request((1, 2), params, stops, how, constraint=asked).add_to(engine)
+    sequence = MockRequest((1, 2), params, stops, how, constraint=asked).add_to(engine)
     events = run_to_end(engine)
     ended, ids = end_of(events, sequence), [s.token_id for s in steps_of(events)]
     text = "".join(s.text for s in steps_of(events)) + ended.held_text
@@ -91,8 +91,8 @@ def test_a_grammar_and_a_check_see_what_is_new(taken, seed, run):
 
 def test_the_engine_wants_to_know_which_token():
     with pytest.raises(InputError, match="heal: pass the id of the trimmed"):
-        Request((1, 2), constraint=ConstraintParams(heal=True)).add_to(make_engine())
+        MockRequest((1, 2), constraint=ConstraintParams(heal=True)).add_to(make_engine())
     with pytest.raises(InputError, match="heal"):
-        Request((1, 2), constraint=ConstraintParams(heal=5000)).add_to(make_engine())
+        MockRequest((1, 2), constraint=ConstraintParams(heal=5000)).add_to(make_engine())
     with pytest.raises(InputError, match="heal: true, false or a token id"):
         ConstraintParams(heal="yes")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from cutaway.engine import ConstraintParams, FinishReason, RunParams, StopParams
 from cutaway.errors import InputError
 from cutaway.sampling import SamplingParams
-from support.engine_mock import GREEDY, Request, end_of, make_engine, run_to_end, steps_of
+from support.engine_mock import GREEDY, MockRequest, end_of, make_engine, run_to_end, steps_of
 from support.mock_backend import END, noise
 
 
@@ -26,7 +26,7 @@ class Even:
 
 def write(prompt, constraint, seed=0, run=None, max_tokens=30, **policy):
     engine = make_engine(noise, **policy)
-    sequence = Request(
+    sequence = MockRequest(
         tuple(prompt), SamplingParams(seed=seed), StopParams(max_tokens=max_tokens),
         RunParams(**(run or {})), constraint=constraint,
     ).add_to(engine)  # fmt: skip
@@ -101,9 +101,9 @@ def test_what_is_no_check_is_refused(value):
 
 
 def test_an_own_check_cannot_be_sent_elsewhere():
-    request = Request((1,), constraint=ConstraintParams(check="arithmetic")).asked()
+    request = MockRequest((1,), constraint=ConstraintParams(check="arithmetic")).asked()
     assert pickle.loads(pickle.dumps(request)) == request
-    request = Request((1,), constraint=ConstraintParams(check=Even())).asked()
+    request = MockRequest((1,), constraint=ConstraintParams(check=Even())).asked()
     with pytest.raises(InputError, match=r"^check: an object of one's own"):
         pickle.dumps(request)
 
@@ -114,7 +114,9 @@ def test_an_own_check_cannot_be_sent_elsewhere():
 def test_a_step_says_which_check_spoke(run):
     engine, constraint = make_engine(noise), ConstraintParams(check="arithmetic")
     stops = StopParams(max_tokens=6)
-    Request(tuple(b"2+2="), GREEDY, stops, RunParams(**run), constraint=constraint).add_to(engine)
+    MockRequest(tuple(b"2+2="), GREEDY, stops, RunParams(**run), constraint=constraint).add_to(
+        engine
+    )
     steps = steps_of(run_to_end(engine))
     at = [step.token_id for step in steps].index(ord("4"))
     said = [step.refused_by for step in steps]

@@ -10,7 +10,7 @@ from cutaway.compute.backends import KVGroup, KVLayout
 from cutaway.engine import RunParams, StopParams
 from cutaway.engine.windows import windows_of
 from cutaway.sampling import SamplingParams
-from support.engine_mock import Request, check, make_engine, run_to_end, written
+from support.engine_mock import MockRequest, check, make_engine, run_to_end, written
 from support.mock_backend import narrow, noise
 from support.random_llama import write_tiny_llama
 from support.ways import new_engine, open_llm, repeating
@@ -31,7 +31,7 @@ def prompt_of(seed, length):
 
 def cached(engine, prompt, stops=LONG, **more):
     """Write it; how many tokens of it were there before, and what was written."""
-    sequence = Request(prompt, stops=stops, **more).add_to(engine)
+    sequence = MockRequest(prompt, stops=stops, **more).add_to(engine)
     text = written(sequence, run_to_end(engine))
     return sequence.num_cached_tokens, text.token_ids
 
@@ -60,14 +60,14 @@ def test_a_prompt_is_found_again_however_long_the_answer_was():
 
 def test_samples_that_begin_when_the_first_has_ended_find_the_prompt():
     engine, prompt = engine_of(max_num_seqs=1), prompt_of(2, 47)
-    samples = engine.add(Request(prompt, SamplingParams(seed=1), LONG).asked(), 3)
+    samples = engine.add(MockRequest(prompt, SamplingParams(seed=1), LONG).asked(), 3)
     run_to_end(engine)
     assert [s.num_cached_tokens for s in samples] == [0, 44, 44]
 
 
 def test_samples_beside_the_first_share_its_windows():
     engine, prompt = engine_of(), prompt_of(2, 47)
-    samples = engine.add(Request(prompt, SamplingParams(seed=1), LONG).asked(), 3)
+    samples = engine.add(MockRequest(prompt, SamplingParams(seed=1), LONG).asked(), 3)
     run_to_end(engine)
     assert [s.num_cached_tokens for s in samples] == [0, 46, 46]
 
@@ -80,7 +80,7 @@ def test_a_beginning_that_texts_share_is_kept_once_two_have_shown_where_they_par
 
 def test_a_text_that_was_preempted_goes_on_where_it_was():
     engine = engine_of()
-    sequence = Request(prompt_of(8, 30), stops=LONG).add_to(engine)
+    sequence = MockRequest(prompt_of(8, 30), stops=LONG).add_to(engine)
     for _ in range(30):
         engine.step()
     computed, rows = sequence.num_computed_tokens, sum(engine.backend.runs)
@@ -133,7 +133,7 @@ def test_more_texts_than_that_take_their_own_windows():
     engine = make_engine(context=200, kv_blocks=50, block=BLOCK, window=WINDOW, rows=8)
     assert engine.blocks.windows.most == 8
     for seed in range(5):
-        Request(prompt_of(seed, 20), stops=StopParams(max_tokens=15)).add_to(engine)
+        MockRequest(prompt_of(seed, 20), stops=StopParams(max_tokens=15)).add_to(engine)
     run_to_end(engine)
     assert 8 < engine.backend.most_windows <= 5 * 6
 
@@ -163,7 +163,7 @@ def test_a_long_text_is_that_of_a_model_that_keeps_all(tmp_path, every, speculat
     path = write_tiny_llama(
         tmp_path / "tiny.gguf", hidden=64, heads=4, layers=6, context=1024, metadata=metadata
     )
-    request = Request(
+    request = MockRequest(
         repeating(1, 90, 700), SamplingParams(seed=3), StopParams(max_tokens=150, ignore_eos=True),
         RunParams(speculate=speculate),
     )  # fmt: skip
@@ -191,7 +191,7 @@ def test_a_window_wider_than_the_context_keeps_all(tmp_path):
     metadata = {"llama.attention.sliding_window": 4096}
     path = write_tiny_llama(tmp_path / "tiny.gguf", context=128, metadata=metadata)
     engine = new_engine(open_llm(path, 1, 8))
-    request = Request(repeating(1, 9, 90), stops=StopParams(max_tokens=30, ignore_eos=True))
+    request = MockRequest(repeating(1, 9, 90), stops=StopParams(max_tokens=30, ignore_eos=True))
     first = request.add_to(engine)
     while not engine.is_idle:
         engine.step()

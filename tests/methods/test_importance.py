@@ -14,7 +14,7 @@ from cutaway.engine import ConstraintParams, StopParams
 from cutaway.engine.events import neg_log_z
 from cutaway.methods.importance import align, constraint_estimate, estimate, resample
 from cutaway.sampling import Observe, SamplingParams, derive_seed, text_luck
-from support.engine_mock import Request, make_engine, run_to_end, steps_of
+from support.engine_mock import MockRequest, make_engine, run_to_end, steps_of
 from support.mock_backend import END, VOCAB
 from support.random_llama import write_tiny_llama
 
@@ -62,7 +62,7 @@ def weights_drawn(table, count):
     while len(found) < count:
         engine = make_engine(model_of(table), max_num_seqs=16)
         for _ in range(16):
-            Request(
+            MockRequest(
                 PROMPT, SamplingParams(seed=seed), StopParams(max_tokens=8),
                 observe=Observe(stages=True), constraint=ConstraintParams(choice=TEXTS),
             ).add_to(engine)  # fmt: skip

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from threading import Condition, Semaphore
 
 from cutaway.engine import AsyncEngine, Inboxes, Step
-from support.engine_mock import Request, Written, check, written
+from support.engine_mock import MockRequest, Written, check, written
 
 
 def serve(engine, main) -> None:
@@ -37,12 +37,12 @@ class Streams:
         self.sequences, self.read, self.close = inboxes.sequences, inboxes.read, inboxes.close
 
 
-async def enter(running: AsyncEngine, request: Request, samples: int = 1) -> Streams:
+async def enter(running: AsyncEngine, request: MockRequest, samples: int = 1) -> Streams:
     """Queue the samples of a request for one reader."""
     return Streams(await running.submit([(request.asked(), samples)]))
 
 
-async def read(running, request: Request) -> Written:
+async def read(running, request: MockRequest) -> Written:
     """What a request writes, read to its end."""
     return await read_all(await enter(running, request))
 

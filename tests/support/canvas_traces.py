@@ -7,7 +7,7 @@ from cutaway.sampling import Observe, SamplingParams, build_chain
 from cutaway.trace import Head, Token
 from cutaway.trace.decoder import DecoderRecord
 from cutaway.trace.lines import TraceLines, end_of
-from support.engine_mock import Request, make_engine, run_to_end
+from support.engine_mock import MockRequest, make_engine, run_to_end
 from support.mock_backend import END, VOCAB, noise, token_bytes
 
 MASK = 0
@@ -43,7 +43,7 @@ def events_of(
     observe = Observe(top=4, track=(END,), stages=True)
     decoder = Denoise(rule, MASK, behind)
     stops = StopParams(max_tokens=cells)
-    request = Request(prompt, params, stops, observe=observe, decoder=decoder)
+    request = MockRequest(prompt, params, stops, observe=observe, decoder=decoder)
     engine = make_engine(model, attention=attention, tells_places=True)
     [sequence] = engine.add(request.asked(), 1)
     events = run_to_end(engine)

@@ -5,7 +5,7 @@ from cutaway.engine.fingerprint import START, chain_hash, row_hash
 from cutaway.sampling import History, build_chain
 from cutaway.sampling.candidates import Context
 from cutaway.sampling.chain import choose, run_stages
-from support.engine_mock import Request, Written
+from support.engine_mock import MockRequest, Written
 from support.mock_backend import END, Model, token_bytes
 
 
@@ -19,7 +19,7 @@ def first_stop(data: bytes, stops: tuple[str, ...]) -> tuple[bytes, str | None]:
     return data, None
 
 
-def write_by_definition(request: Request, model: Model, *, context: int) -> Written:
+def write_by_definition(request: MockRequest, model: Model, *, context: int) -> Written:
     """The finished text of a request."""
     tokens, fingerprints, data = list(request.prompt), [START], b""
     stops = tuple(request.stops.stop)
@@ -36,7 +36,7 @@ def write_by_definition(request: Request, model: Model, *, context: int) -> Writ
             return Written(tuple(output), text, tuple(fingerprints[1:]), reason, matched)
 
 
-def _draw_by_definition(request: Request, model: Model, tokens, fingerprints) -> int:
+def _draw_by_definition(request: MockRequest, model: Model, tokens, fingerprints) -> int:
     logits, start = model(tuple(tokens)), len(request.prompt)
     fingerprints.append(chain_hash(fingerprints[-1], row_hash(logits)))
     if len(tokens) - start < len(request.run.forced):

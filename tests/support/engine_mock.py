@@ -17,6 +17,7 @@ from cutaway.engine import (
     FinishReason,
     Limits,
     Policy,
+    Request,
     RunParams,
     Score,
     Scored,
@@ -24,7 +25,6 @@ from cutaway.engine import (
     Step,
     StopParams,
 )
-from cutaway.engine import Request as EngineRequest
 from cutaway.engine.interventions import BoundInterventions
 from cutaway.sampling import Observe, SamplingParams
 from support.mock_backend import END, GRAMMARS, VOCAB, MockBackend, Model, noise, token_bytes
@@ -127,7 +127,7 @@ def written(sequence: Sequence, events: Iterable[Event]) -> Written:
 
 
 @dataclass(frozen=True)
-class Request:
+class MockRequest:
     """What is asked of the engine, apart from the company."""
 
     prompt: tuple[int, ...]
@@ -139,8 +139,8 @@ class Request:
     decoder: Decoder = Autoregressive()  # noqa: RUF009 - frozen
     interventions: BoundInterventions | None = None
 
-    def asked(self) -> EngineRequest:
-        return EngineRequest(
+    def asked(self) -> Request:
+        return Request(
             prompt_token_ids=self.prompt,
             sampling=self.params,
             stopping=self.stops,
@@ -162,14 +162,12 @@ class Request:
 
 def add(engine: Engine, prompt, params=GREEDY, stops=StopParams(), run=RunParams()) -> Sequence:  # noqa: B008
     """Queue one request."""
-    return Request(prompt, params, stops, run).add_to(engine)
+    return MockRequest(prompt, params, stops, run).add_to(engine)
 
 
 def score(engine: Engine, token_ids, start: int = 0) -> np.ndarray:
     """Teacher-forced logits, computed beside whatever else is in the engine."""
-    [sequence] = engine.add(
-        EngineRequest(prompt_token_ids=token_ids, decoder=Score(logits_from=start))
-    )
+    [sequence] = engine.add(Request(prompt_token_ids=token_ids, decoder=Score(logits_from=start)))
     events: list[Event] = []
     while sequence.finish_reason is None:
         events += engine.step()
@@ -179,5 +177,5 @@ def score(engine: Engine, token_ids, start: int = 0) -> np.ndarray:
 
 def write(model: Model, prompt, params=GREEDY, *, context: int = 64, **stops) -> Written:
     """One text from a fresh engine."""
-    request = Request(tuple(prompt), params, StopParams(**stops))
+    request = MockRequest(tuple(prompt), params, StopParams(**stops))
     return request.run_on(make_engine(model, context=context))

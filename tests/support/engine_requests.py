@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from cutaway.engine import RunParams, StopParams
 from cutaway.sampling import Observe, SamplingParams
-from support.engine_mock import Request
+from support.engine_mock import MockRequest
 from support.mock_backend import END, LETTERS, narrow, noise
 
 CONTEXT = 24
@@ -38,7 +38,7 @@ OBSERVES = st.builds(
     after_chain=st.booleans(),
     prompt_top=st.sampled_from([0, 0, 2]),
 )
-REQUESTS = st.builds(Request, PROMPTS, SAMPLING, STOPS, RUNS, OBSERVES)
+REQUESTS = st.builds(MockRequest, PROMPTS, SAMPLING, STOPS, RUNS, OBSERVES)
 
 
 def often_wrong(tokens):

@@ -1,6 +1,6 @@
 """Ways to have one text written on a real engine that must not change a bit of it.
 
-Knows how company, caches, guesses and lack of blocks are brought about, and how to tell that
+Knows how company, caches, drafts and lack of blocks are brought about, and how to tell that
 they were. Whatever is written on the way, by neighbours and by who pushes in, can be held
 against the same text written alone.
 """
@@ -25,7 +25,7 @@ from cutaway.engine import (
     StopParams,
 )
 from cutaway.sampling import SamplingParams, derive_seed
-from support.engine_mock import GREEDY, Request, Written, check, written
+from support.engine_mock import GREEDY, MockRequest, Written, check, written
 
 BLOCK = 32
 CHEAP = 0.05
@@ -38,15 +38,15 @@ class Way:
 
     company     nobody else; others of other lengths from the first step; others who write already
     prefix      what the cache has of the prompt: nothing, its whole blocks, all of those but one
-    sent_away   whether others take every block while it is being written
-    guesses     by whom: "itself" is a draft model with the target's own weights
+    preempted   whether others take every block while it is being written
+    speculate   who drafts: "itself" is a draft model with the target's own weights
     n           samples of the prompt
     """
 
     company: Literal["alone", "beside", "late"]
     prefix: Literal["cold", "warm", "evicted"]
-    sent_away: bool
-    guesses: Literal["off", "ngram", "jacobi", "draft", "itself"]
+    preempted: bool
+    speculate: Literal["off", "ngram", "jacobi", "draft", "itself"]
     n: int
 
 
@@ -60,15 +60,15 @@ class Trial:
     neighbours: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
     stops: StopParams = field(default_factory=StopParams)
     constraint: ConstraintParams = field(default_factory=ConstraintParams)
-    asked: list[tuple[Request, Sequence]] = field(default_factory=list)
+    asked: list[tuple[MockRequest, Sequence]] = field(default_factory=list)
     steps: list[Event] = field(default_factory=list)
 
-    def add(self, request: Request) -> Sequence:
+    def add(self, request: MockRequest) -> Sequence:
         sequence = request.add_to(self.engine)
         self.asked.append((request, sequence))
         return sequence
 
-    def add_samples(self, request: Request, n: int) -> list[Sequence]:
+    def add_samples(self, request: MockRequest, n: int) -> list[Sequence]:
         """The n samples of a request."""
         samples = self.engine.add(request.asked(), n)
         for i, sequence in enumerate(samples):
@@ -89,7 +89,7 @@ class Trial:
             self.step()
         raise AssertionError("the loop does not end")
 
-    def texts(self) -> Iterator[tuple[Request, Written]]:
+    def texts(self) -> Iterator[tuple[MockRequest, Written]]:
         """Everything that was asked for, and what was written."""
         for request, sequence in self.asked:
             yield request, written(sequence, self.steps)
@@ -97,11 +97,11 @@ class Trial:
     def write(self, way: Way, params: SamplingParams) -> Counter[str]:
         """Write the prompt's samples in this way; counts of what happened."""
         self.asked, self.steps = [], []
-        self.engine.speculator.draft = self.drafts.get(way.guesses)
+        self.engine.speculator.draft = self.drafts.get(way.speculate)
         before = self._counts()
         self._prepare(way.prefix)
         samples = self._begin(way, params)
-        if way.sent_away:
+        if way.preempted:
             self._send_away(samples[0])
         self.finish()
         self._check_found(way, samples)
@@ -134,7 +134,7 @@ class Trial:
 
     def _begin(self, way: Way, params: SamplingParams) -> list[Sequence]:
         """Add the company and the samples, whose rows come between the neighbours'."""
-        run = RunParams(speculate="draft" if way.guesses in self.drafts else way.guesses)
+        run = RunParams(speculate="draft" if way.speculate in self.drafts else way.speculate)
         first, last = (
             self._request(p, replace(params, seed=50 + i), replace(run, priority=2 * i))
             for i, p in enumerate(self.neighbours)
@@ -151,8 +151,10 @@ class Trial:
             self.add(last)
         return samples
 
-    def _request(self, prompt: tuple[int, ...], params: SamplingParams, run: RunParams) -> Request:
-        return Request(prompt, params, self.stops, run, constraint=self.constraint)
+    def _request(
+        self, prompt: tuple[int, ...], params: SamplingParams, run: RunParams
+    ) -> MockRequest:
+        return MockRequest(prompt, params, self.stops, run, constraint=self.constraint)
 
     def _send_away(self, leader: Sequence) -> None:
         """Once the first sample has begun to write, others take every block that is free."""
@@ -173,7 +175,7 @@ class Trial:
         whole = before_last // BLOCK * BLOCK
         found = {"cold": 0, "warm": whole, "evicted": whole - BLOCK}[way.prefix]
         assert samples[0].num_cached_tokens == found, way
-        if not way.sent_away:
+        if not way.preempted:
             assert [s.num_cached_tokens for s in samples[1:]] == [before_last] * (way.n - 1), way
 
 
@@ -184,7 +186,7 @@ class Alone:
         self.engine = engine
         self._known: dict[str, Written] = {}
 
-    def write(self, request: Request) -> Written:
+    def write(self, request: MockRequest) -> Written:
         plain = replace(request, run=RunParams())
         if (key := repr(plain)) not in self._known:
             self.engine.blocks.clear_cached()
@@ -204,9 +206,9 @@ def check_all_free(engine: Engine) -> None:
         assert draft.blocks.free == draft.blocks.count
 
 
-def quick(prompt: tuple[int, ...]) -> Request:
+def quick(prompt: tuple[int, ...]) -> MockRequest:
     """Reads a prompt and writes one token."""
-    return Request(prompt, GREEDY, StopParams(max_tokens=1))
+    return MockRequest(prompt, GREEDY, StopParams(max_tokens=1))
 
 
 def open_llm(path: Path, threads: int, kv_blocks: int) -> LLM:

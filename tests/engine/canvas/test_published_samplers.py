@@ -9,7 +9,7 @@ import pytest
 
 from cutaway.engine import Denoise, StopParams
 from cutaway.engine.canvas import Rule
-from support.engine_mock import GREEDY, Request, make_engine, run_to_end, written
+from support.engine_mock import GREEDY, MockRequest, make_engine, run_to_end, written
 from support.mock_backend import AT, noise
 
 torch = pytest.importorskip("torch", reason="the samplers are written in torch")
@@ -42,7 +42,7 @@ def ours(rule, cells, *, shift=False, prompt=PROMPT):
         without_mask, context=128, attention="bidirectional", tells_places=True, shift=shift
     )
     stops = StopParams(max_tokens=cells, ignore_eos=True)
-    sequence = Request(prompt, GREEDY, stops, decoder=Denoise(rule, MASK)).add_to(engine)
+    sequence = MockRequest(prompt, GREEDY, stops, decoder=Denoise(rule, MASK)).add_to(engine)
     return [*written(sequence, run_to_end(engine)).token_ids]
 
 
