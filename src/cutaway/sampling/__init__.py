@@ -1,13 +1,7 @@
 """From a row of logits to a token: settings, the chain of stages, luck, the draw."""
 
 from cutaway.sampling.candidates import History, LogitsRow
-from cutaway.sampling.chain import (
-    Stage,
-    StageReport,
-    apply,
-    build_chain,
-    logprob,
-)
+from cutaway.sampling.chain import Stage, StageReport, apply, build_chain, logprob
 from cutaway.sampling.logprobs import Likeliest, Logprobs, ReadRow
 from cutaway.sampling.luck import coin, derive_seed, gumbel, text_luck, trial_seed
 from cutaway.sampling.native import CompiledChain, RowDraw, Sampled, sample
@@ -15,36 +9,3 @@ from cutaway.sampling.observe import Candidate, Observation, Observe
 from cutaway.sampling.params import PARAMS, Param, Processor, SamplingParams
 from cutaway.sampling.reading import read_rows
 from cutaway.sampling.stages import PRESETS, STAGES, StageSpec
-
-__all__ = [
-    "PARAMS",
-    "PRESETS",
-    "STAGES",
-    "Candidate",
-    "CompiledChain",
-    "History",
-    "Likeliest",
-    "LogitsRow",
-    "Logprobs",
-    "Observation",
-    "Observe",
-    "Param",
-    "Processor",
-    "ReadRow",
-    "RowDraw",
-    "Sampled",
-    "SamplingParams",
-    "Stage",
-    "StageReport",
-    "StageSpec",
-    "apply",
-    "build_chain",
-    "coin",
-    "derive_seed",
-    "gumbel",
-    "logprob",
-    "read_rows",
-    "sample",
-    "text_luck",
-    "trial_seed",
-]
