@@ -72,7 +72,7 @@ def test_a_branch(said, tmp_path):
         )[0]
         == 0
     )
-    assert [str(one) for one in Trace.read(fork).head.changes] == ["L1 x 3 from 2"]
+    assert [str(one) for one in Trace.read(fork).head.interventions] == ["L1 x 3 from 2"]
     assert said("trace", "replay", fork)[0] == 0
     _, shown, _ = said("trace", "diff", run, fork, model=False)
     assert (

@@ -137,7 +137,7 @@ def test_a_process_that_was_killed(long_path, tmp_path, capsys):
     assert lines_of(cut)[1:] == lines_of(whole)[1:]
     assert main(["trace", "diff", str(cut), str(whole), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert (found["common"], found["logits_differ_at"], found["parting"]) == (1500, None, None)
+    assert (found["common"], found["logits_differ_at"], found["divergence"]) == (1500, None, None)
 
 
 def refused(capsys, *args):

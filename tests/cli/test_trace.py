@@ -183,7 +183,7 @@ def test_why(capsys, run):
 
 
 def test_why_without_end_tokens(capsys, run):
-    run.write_bytes(made_bytes([made_step(0, 1)], end_ids=(), watch=()))
+    run.write_bytes(made_bytes([made_step(0, 1)], end_ids=(), tracked_ids=()))
     assert "No end token is on record" in printed(capsys, "why", run)
 
 
@@ -201,7 +201,7 @@ def test_diff(capsys, run, fork):
     ):
         assert line in said.splitlines(), said
     found = json.loads(printed(capsys, "diff", run, fork, "--json"))
-    assert found["parting"]["index"] == 1
+    assert found["divergence"]["index"] == 1
     assert {c["name"] for c in found["changes"]} == {"seed", "parent"}
 
 

@@ -69,12 +69,12 @@ def test_candidates_and_watched_tokens(tiny, here):
     assert done.returncode == 0, done.stderr
     trace = Trace.read("t")
     assert trace.head.candidates == 2
-    first, *ab, end = trace.head.watch
+    first, *ab, end = trace.head.tracked_ids
     assert (first, end) == (7, 2)
     assert {trace.bytes_of(i) for i in ab} == {b"ab"}
     for step in trace.steps:
         ids = [c.id for c in step.observed.candidates]
-        assert {*trace.head.watch} <= {*ids} and 4 <= len(ids) <= 6
+        assert {*trace.head.tracked_ids} <= {*ids} and 4 <= len(ids) <= 6
 
 
 @pytest.mark.parametrize(

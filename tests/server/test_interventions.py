@@ -49,7 +49,7 @@ def test_they_are_those_of_the_engine_and_in_the_trace(allowed, tiny_alone, tmp_
     lines = "".join(f"{json.dumps(line)}\n" for line in choice["cutaway"]["trace"])
     trace = Trace.parse(lines.encode())
     texts = [*INTERVENTIONS[:2], INTERVENTIONS[2]["text"]]
-    assert [str(one) for one in trace.head.changes] == texts
+    assert [str(one) for one in trace.head.interventions] == texts
     again = post(allowed, interventions=answer["cutaway"]["params"]["interventions"])
     assert again.json()["choices"][0]["cutaway"]["fingerprint"] == done.fingerprint
 
@@ -89,17 +89,19 @@ def test_a_look_has_the_changes_of_its_text(allowed, tiny):
     steps = [line for line in lines if line["kind"] == "step"]
     ask = {
         "prompt": head["prompt_token_ids"], "generated": [s["token_id"] for s in steps], "step": 4,
-        "row": steps[4]["row"], "drawn": steps[4]["own"],
+        "row": steps[4]["logits_hash"], "drawn": steps[4]["sampled_id"],
         "settings": head["params"] | {"seed": head["seed"]}, "format": "json",
     }  # fmt: skip
-    found = post(allowed, "/v1/inside", **ask, interventions=head["changes"])
+    found = post(allowed, "/v1/inside", **ask, interventions=head["interventions"])
     assert (found.status_code, found.json()["as_run"]) == (200, True)
     assert "L0.intervention" in found.json()["logit_attribution"]["parts"]
-    assert found.json()["lens"][-1]["drawn"] == steps[4]["own"]
-    free = post(allowed, "/v1/inside", **ask | {"row": None}, interventions=head["changes"]).json()
-    assert (free["row"], free["as_run"]) == (steps[4]["row"], None)
+    assert found.json()["lens"][-1]["drawn"] == steps[4]["sampled_id"]
+    free = post(
+        allowed, "/v1/inside", **ask | {"row": None}, interventions=head["interventions"]
+    ).json()
+    assert (free["row"], free["as_run"]) == (steps[4]["logits_hash"], None)
     assert post(allowed, "/v1/inside", **ask).status_code == 409
-    refused = post(tiny, "/v1/inside", **ask, interventions=head["changes"])
+    refused = post(tiny, "/v1/inside", **ask, interventions=head["interventions"])
     assert refused.json()["error"]["param"] == "interventions"
 
 

@@ -59,7 +59,7 @@ def test_the_whole_answer_is_what_the_events_make(ask, fields):
         streamed["token_ids"] = [i for e in events for i in e.get("token_ids", [])]
         streamed["prompt_token_ids"] = events[-2]["prompt_token_ids"]
     steps = [
-        [record["own"] for record in told if "own" in record]
+        [record["sampled_id"] for record in told if "sampled_id" in record]
         for told in (records, whole["cutaway"].pop("trace", []))
     ]
     streamed["cutaway"].pop("trace", None)

@@ -51,8 +51,8 @@ def events_of(
         cutaway="0", model="mock", weights="0" * 64, tokenizer="0" * 64, backend="mock",
         tier="mock", threads=1, vocab_size=VOCAB, prompt=None, prompt_token_ids=prompt,
         chain=tuple(map(dict, chain_as_data(build_chain(params, constrained=True)))),
-        params={"max_tokens": cells}, seed=seed, candidates=4, watch=(END,), end_ids=(END,),
-        kv_bytes=4, decoder=DecoderRecord(rule, attention, False, MASK, behind),
+        params={"max_tokens": cells}, seed=seed, candidates=4, tracked_ids=(END,), end_ids=(END,),
+        kv_bytes_per_token=4, decoder=DecoderRecord(rule, attention, False, MASK, behind),
     )  # fmt: skip
     [end] = [event for event in events if isinstance(event, Ended)]
     assert not end.error and sequence.finish_reason

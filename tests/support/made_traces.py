@@ -41,7 +41,8 @@ HEADS = st.builds(
     threads=NATURALS, vocab_size=st.just(VOCAB), prompt=st.none() | TEXTS,
     prompt_token_ids=SEVERAL, chain=st.lists(RULES, max_size=3).map(tuple),
     params=st.fixed_dictionaries({"logit_bias": st.dictionaries(IDS, NUMBERS, max_size=2)}),
-    seed=WORDS, candidates=NATURALS, watch=SEVERAL, end_ids=SEVERAL, kv_bytes=NATURALS,
+    seed=WORDS, candidates=NATURALS, tracked_ids=SEVERAL, end_ids=SEVERAL,
+    kv_bytes_per_token=NATURALS,
     parent=st.none() | st.builds(Parent, trace=HASHES, step=NATURALS, token_id=IDS),
     grammar=st.none() | GRAMMARS,
 )  # fmt: skip
@@ -56,7 +57,7 @@ ENDS = st.builds(
 @st.composite
 def observed(draw, head, token_id):
     """What a step may look like under this head."""
-    ids = dict.fromkeys([*draw(SEVERAL), token_id, *head.watch])
+    ids = dict.fromkeys([*draw(SEVERAL), token_id, *head.tracked_ids])
     stages = len(head.chain)
     rows = [
         Candidate(

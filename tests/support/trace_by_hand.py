@@ -73,7 +73,7 @@ def made_bytes(
         "cutaway": "0", "model": "made", "weights": "0" * 64, "tokenizer": "1" * 64,
         "backend": "cpu", "tier": "generic", "threads": 1, "vocab_size": VOCAB, "prompt": None,
         "prompt_token_ids": PROMPT, "chain": (TOP_K,), "params": {"top_k": 2}, "seed": 7,
-        "candidates": 3, "watch": (END,), "end_ids": (END,), "kv_bytes": 1000,
+        "candidates": 3, "tracked_ids": (END,), "end_ids": (END,), "kv_bytes_per_token": 1000,
     }  # fmt: skip
     said = {i: v if isinstance(v, bytes) else v.encode() for i, v in (NAMES | dict(names)).items()}
     tokens = [Token(END, b"", "<end>"), *(Token(i, data) for i, data in said.items())]

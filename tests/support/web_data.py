@@ -1,6 +1,6 @@
 """What the page's own tests are held against, as Python finds it.
 
-``first.jsonl`` is a run of SmolLM2 and ``six.jsonl`` a fork of it that meets it again:
+``first.jsonl`` is a run of SmolLM2 and ``six.jsonl`` a fork of it that has a run of its tokens:
 
     cutaway generate "One, two, three," --max-tokens 30 --temperature 0.3 --top-k 20 \\
       --seed 18446744073709551615 --candidates 2 --trace first.jsonl
@@ -70,8 +70,8 @@ def sentences() -> dict[str, Any]:
     return cases
 
 
-def meetings() -> list[dict[str, Any]]:
-    """``meetings.json``: texts of few words, edited copies, and loops, with what they share."""
+def common_runs() -> list[dict[str, Any]]:
+    """``common_runs.json``: texts of few words, edited copies, and loops, with what they share."""
     draw, cases = Random(7), []
     for size in range(60):
         words = 2 + size % 5
@@ -85,7 +85,7 @@ def meetings() -> list[dict[str, Any]]:
             "a": a,
             "b": b,
             "start": start,
-            "meetings": [[m.a, m.b, m.length] for m in _common_runs(a, b, start)],
+            "common_runs": [[m.a, m.b, m.length] for m in _common_runs(a, b, start)],
         }
         for a, b, start in cases
     ]
@@ -117,7 +117,7 @@ def canvas() -> dict[str, Any]:
     }
 
 
-FOUND = {"canvas": canvas, "diff": difference, "meetings": meetings, "sentences": sentences}
+FOUND = {"canvas": canvas, "diff": difference, "common_runs": common_runs, "sentences": sentences}
 
 if __name__ == "__main__":
     for name, made in FOUND.items():

@@ -70,15 +70,14 @@ def test_a_trace_says_what_the_completion_says(recorded, options):
     assert (trace.head.prompt, trace.head.prompt_token_ids) == ("ab", done.prompt_token_ids)
     assert list(trace.head.chain) == list(done.chain)
     assert trace.head.seed == done.seed
-    named = {**trace.head.params, "track": trace.head.params["watch"]}
-    del named["watch"]
+    named = {**trace.head.params}
     assert named.items() <= json.loads(json.dumps(done.params)).items() or options
     assert trace.end.reason == done.finish_reason
     assert trace.end.matched == done.matched
     assert trace.end.fingerprint == done.fingerprint
     assert done.fingerprint == f"{trace.steps[-1].fingerprint:016x}"
     assert trace.end.usage["completion_tokens"] == len(trace.steps)
-    assert {*trace.head.end_ids} <= {*trace.head.watch}
+    assert {*trace.head.end_ids} <= {*trace.head.tracked_ids}
 
 
 def test_forced_tokens_and_what_would_have_been(recorded):

@@ -58,12 +58,11 @@ def test_what_is_written_is_read(rule, attention):
     assert [s.observed.candidates for s in trace.steps] == [s.observed.candidates for s in steps]
 
 
-def test_a_canvas_is_of_version_3_and_says_how_it_was_revealed():
+def test_the_head_of_a_canvas_says_how_it_was_revealed():
     head = lines(raw(3))[0]
-    assert head["version"] == 3
     assert head["decoder"] == {
-        "kind": "denoise", "rule": {"block": 5, "threshold": 0.02}, "sight": "all",
-        "shift": False, "mask_id": MASK, "behind": [9, 8],
+        "kind": "denoise", "rule": {"block": 5, "threshold": 0.02}, "attention": "bidirectional",
+        "shift": False, "mask_id": MASK, "suffix_ids": [9, 8],
     }  # fmt: skip
 
 
@@ -72,11 +71,11 @@ def test_the_schema_is_closed(kind):
     line = next(r for r in lines(raw()) if r["kind"] == kind)
     assert VALID.is_valid(line)
     assert not VALID.is_valid(line | {"more": 1})
-    for name in line.keys() - {"decoder", "passed", "wanted"}:
+    for name in line.keys() - {"decoder", "pass_index", "unconstrained_id"}:
         assert not VALID.is_valid({key: line[key] for key in line if key != name})
     if kind == "step":
         assert not VALID.is_valid(line | {"kv_tokens": 1})
-        assert not VALID.is_valid({key: line[key] for key in line if key != "passed"})
+        assert not VALID.is_valid({key: line[key] for key in line if key != "pass_index"})
 
 
 @settings(max_examples=150)
@@ -155,16 +154,18 @@ def changed(kind, which=0, **fields):
 @pytest.mark.parametrize(
     ("data", "sentence"),
     [
-        (lambda: changed("head", version=1), "is of version 1, and says what one of 3 does"),
-        (lambda: changed("head", decoder=None), "is of version 3, and says what one of 1 does"),
+        (lambda: changed("head", decoder=None), "decoder must be absent where there is none"),
         (lambda: changed("head", decoder=lambda d: d | {"kind": "write"}), "decoder kind must be"),
         (lambda: changed("head", decoder=lambda d: d | {"rule": {"order": "up"}}), "is no rule"),
         (
             lambda: changed("head", decoder=lambda d: d | {"rule": {"order": "confidence"}}),
             "must say what differs from a plain rule",
         ),
-        (lambda: changed("head", decoder=lambda d: d | {"sight": "left"}), "sight must be one of"),
-        (lambda: changed("head", decoder=lambda d: d | {"behind": [999]}), "999 is outside"),
+        (
+            lambda: changed("head", decoder=lambda d: d | {"attention": "left"}),
+            "attention must be one of",
+        ),
+        (lambda: changed("head", decoder=lambda d: d | {"suffix_ids": [999]}), "999 is outside"),
         (lambda: changed("pass", 1, index=0), "index is 0, and the next pass is 1"),
         (lambda: changed("pass", block=[5, 5]), "block must be two positions"),
         (lambda: changed("pass", block=[4, 13]), "block ends behind the canvas"),
@@ -178,8 +179,8 @@ def changed(kind, which=0, **fields):
         (lambda: changed("pass", cells_likely=lambda p: [[1], *p[1:]]), "as much of each cell"),
         (lambda: changed("pass", cells_was=lambda was: [5, *was[1:]]), "passes left None"),
         (lambda: changed("pass", cells_now=lambda now: [5] * len(now)), "cannot come to stand"),
-        (lambda: changed("step", passed=99), "there is no pass 99 before it"),
-        (lambda: changed("step", passed=None), "passed must be a whole number"),
+        (lambda: changed("step", pass_index=99), "there is no pass 99 before it"),
+        (lambda: changed("step", pass_index=None), "pass_index must be a whole number"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )  # fmt: skip
@@ -198,7 +199,7 @@ def test_a_step_is_what_the_passes_left():
 
 def test_a_pass_is_of_a_canvas():
     records = lines(raw())
-    records[0] = {k: v for k, v in records[0].items() if k != "decoder"} | {"version": 1}
+    records[0] = {k: v for k, v in records[0].items() if k != "decoder"}
     with pytest.raises(FormatError, match="the head has no decoder"):
         Trace.parse(joined(records))
 

@@ -130,7 +130,7 @@ def test_passes_as_csv(trace):
 
 def test_steps_as_csv_say_in_which_pass(trace):
     rows = list(csv.DictReader(io.StringIO(to_csv(trace), newline="")))
-    assert [int(row["passed"]) for row in rows] == [step.pass_index for step in trace.steps]
+    assert [int(row["pass_index"]) for row in rows] == [step.pass_index for step in trace.steps]
     assert "kv_tokens" not in rows[0]
 
 

@@ -49,7 +49,7 @@ def test_a_step_names_what_was_wanted_where_it_is_another_token():
     wanted = [wanted_sentence(trace, step) for step in trace.steps]
     assert wanted == [None, "the model wanted “ sofa”; the constraint left “ mat”", None]
     views = [step_view(trace, step).to_dict() for step in trace.steps]
-    assert [view.get("wanted") for view in views] == [1, 2, None]
+    assert [view.get("unconstrained_id") for view in views] == [1, 2, None]
     assert [view.get("bent") for view in views] == wanted
 
 
@@ -63,7 +63,10 @@ def test_without_a_constraint_nothing_is_said():
     assert constraint_figures(trace) is None
     assert [*constraint_sentences(trace)] == []
     assert "constraint" not in why(trace).to_dict()
-    assert not {"neg_log_z", "wanted", "bent"} & step_view(trace, trace.steps[0]).to_dict().keys()
+    assert (
+        not {"neg_log_z", "unconstrained_id", "bent"}
+        & step_view(trace, trace.steps[0]).to_dict().keys()
+    )
 
 
 def test_a_grammar_is_called_one():
@@ -73,6 +76,6 @@ def test_a_grammar_is_called_one():
 def test_a_step_keeps_which_checks_spoke():
     trace = held_trace(held_step(0, 0.5, 1)._replace(refused_by=("arithmetic",)), held_step(1, 1.0))
     lines = [step_to_json(step) for step in trace.steps]
-    assert lines[0]["checks"] == ["arithmetic"] and "checks" not in lines[1]
+    assert lines[0]["refused_by"] == ["arithmetic"] and "refused_by" not in lines[1]
     read = [step_from_json(line, trace.head).refused_by for line in lines]
     assert read == [("arithmetic",), ()]

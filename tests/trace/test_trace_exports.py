@@ -92,7 +92,7 @@ def test_the_draft_models_time_is_on_record_where_it_ran():
 
 
 def test_csv_leaves_empty_what_is_not_on_record():
-    trace = made_trace([made_step(0, 5, source="forced")], end_ids=(), watch=())
+    trace = made_trace([made_step(0, 5, source="forced")], end_ids=(), tracked_ids=())
     (row,) = csv.DictReader(io.StringIO(to_csv(trace)))
     assert (row["final_logprob"], row["final_rank"], row["end_probability"]) == ("", "", "")
 

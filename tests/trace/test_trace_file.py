@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from cutaway.errors import FormatError, InputError
 from cutaway.sampling import Stage
 from cutaway.trace import Trace
+from cutaway.trace.renames import VERSION
 from support.made_traces import records, runs, write
 
 ENDINGS = st.sampled_from([".jsonl", ".jsonl.gz"])
@@ -121,10 +122,11 @@ def readable_or_refused(raw):
 # -- bad files -----------------------------------------------------------------------------------
 
 HEAD = {
-    "kind": "head", "format": "cutaway-trace", "version": 1, "cutaway": "0", "model": "m",
+    "kind": "head", "format": "cutaway-trace", "version": VERSION, "cutaway": "0", "model": "m",
     "weights": "0" * 64, "tokenizer": "0" * 64, "backend": "cpu", "tier": "t", "threads": 1,
     "vocab_size": 9, "prompt": None, "prompt_token_ids": [1], "chain": [{"stage": "top_k", "k": 2}],
-    "params": {}, "seed": 1, "candidates": 1, "watch": [], "end_ids": [], "kv_bytes": 1,
+    "params": {}, "seed": 1, "candidates": 1, "tracked_ids": [], "end_ids": [],
+    "kv_bytes_per_token": 1,
     "parent": None,
 }  # fmt: skip
 TOKS = [{"kind": "tok", "id": 1, "text": "a"}, {"kind": "tok", "id": 2, "hex": "ff"}]
@@ -133,11 +135,15 @@ CANDIDATES = {
     "final_logprob": [0.0],
 }  # fmt: skip
 STEP = {
-    "kind": "step", "index": 0, "position": 1, "token_id": 2, "own": 2, "source": "greedy",
+    "kind": "step", "index": 0, "position": 1, "token_id": 2, "sampled_id": 2, "source": "greedy",
     "text": "", "candidates": CANDIDATES, "maximum": 1.0, "log_sum_exp": 1.0, "entropy": 0.0,
     "rank": 1, "logprob": 0.0, "final_rank": 1, "final_logprob": 0.0, "final_log_sum_exp": 1.0,
-    "stages": [{"survivors": 1, "removed_mass": 0.0, "log_sum_exp": 1, "cut": None, "victims": []}],
-    "sketch": [], "kv_tokens": 1, "ms": {}, "row": "0" * 16, "fingerprint": "0" * 16,
+    "stages": [
+        {"survivors": 1, "removed_mass": 0.0, "log_sum_exp": 1, "min_kept_logit": None,
+         "top_removed": []},
+    ],
+    "logit_histogram": [], "kv_tokens": 1, "ms": {}, "logits_hash": "0" * 16,
+    "fingerprint": "0" * 16,
 }  # fmt: skip
 END = {
     "kind": "end", "reason": "max_tokens", "matched": None, "usage": {}, "fingerprint": "0" * 16,
@@ -168,17 +174,15 @@ def removed_by(stage):
         ([STEP], "line 1: this is not a trace: its first line is no head"),
         ([{"a": 1}], "line 1: this is not a trace: its first line is no head"),
         ([[1]], "line 1: this is no JSON object"),
-        ([HEAD | {"version": 4}], "is not of format 'cutaway-trace', version 1, 2 or 3"),
-        ([HEAD | {"version": True}], "is not of format 'cutaway-trace', version 1, 2 or 3"),
-        ([HEAD | {"version": 2}], "is of version 2, and says what one of 1 does"),
-        ([HEAD | {"changes": []}], "changes must be absent where there is none"),
-        ([HEAD | {"version": 2, "changes": [{"kind": "x"}]}], "intervention must be one of"),
-        ([HEAD | {"version": 2, "changes": {"a": 1}}], "changes must be a list"),
-        ([HEAD | {"version": 2, "changes": []}], "is of version 2, and says"),
+        ([HEAD | {"version": 5}], "is not of format 'cutaway-trace', version 1 to 4"),
+        ([HEAD | {"version": True}], "is not of format 'cutaway-trace', version 1 to 4"),
+        ([HEAD | {"interventions": []}], "interventions must be absent where there is none"),
+        ([HEAD | {"interventions": [{"kind": "x"}]}], "intervention must be one of"),
+        ([HEAD | {"interventions": {"a": 1}}], "interventions must be a list"),
         ([HEAD | {"seed": -1}], "line 1: seed must be a whole number"),
         ([HEAD | {"weights": "xyz"}], "weights must be 64 hexadecimal digits"),
         ([HEAD | {"more": 1}], "there is no field 'more'"),
-        ([HEAD | {"watch": [9]}], "token 9 is outside the vocabulary"),
+        ([HEAD | {"tracked_ids": [9]}], "token 9 is outside the vocabulary"),
         ([HEAD, HEAD], "line 2: there is a second head; one file holds one run"),
         ([HEAD, END, END], "line 3: something follows the end; one file holds one run"),
         ([HEAD, {"kind": "stop"}], "line 2: there is no record of kind 'stop'"),
@@ -193,7 +197,7 @@ def removed_by(stage):
         ([HEAD, *TOKS, STEP | {"source": "luck"}], "source must be one of sampled, greedy"),
         ([HEAD, *TOKS, STEP | {"maximum": 1e39}], "maximum must be within float32"),
         ([HEAD, *TOKS, removed_by(1)], "removed_by: there is no stage 1"),
-        ([HEAD | {"watch": [1]}, *TOKS, STEP], "a watched token is no candidate"),
+        ([HEAD | {"tracked_ids": [1]}, *TOKS, STEP], "a tracked token is no candidate"),
         (
             [HEAD, *TOKS, STEP | {"candidates": CANDIDATES | {"rank": []}}],
             "line 4: candidates must be columns of one length",

@@ -108,7 +108,7 @@ def test_a_trace_without_steps(reason):
 
 
 def test_a_vocabulary_without_end_tokens():
-    assert why(made_text(1, 2, end_ids=(), watch=())).moments == ()
+    assert why(made_text(1, 2, end_ids=(), tracked_ids=())).moments == ()
 
 
 @given(st.lists(st.tuples(rows, st.sampled_from(sorted(NAMES)), st.integers(1, VOCAB)), max_size=8))

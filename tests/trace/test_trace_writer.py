@@ -151,7 +151,7 @@ def test_a_token_is_told_once_and_before_its_use(head):
     finally:
         os.close(reader)
         os.close(sink)
-    assert sorted({*head.prompt_token_ids, *head.watch, *head.end_ids}) == sorted(asked)
+    assert sorted({*head.prompt_token_ids, *head.tracked_ids, *head.end_ids}) == sorted(asked)
     assert told == len(asked)
 
 

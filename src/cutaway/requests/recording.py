@@ -18,7 +18,6 @@ def head_of(prepared: Prepared, chain: Iterable[Mapping[str, Any]], model: Loade
     seed, computer, observe = request.sampling.seed, model.computer, request.observe
     assert seed is not None
     params = options.settings(seed)
-    params["watch"] = params.pop("track")  # as version 1 of the format has it
     if options.denoise and options.suffix:  # else it is in the prompt's tokens
         params |= {"suffix": options.suffix, "special": options.special}
     return Head(
@@ -36,11 +35,11 @@ def head_of(prepared: Prepared, chain: Iterable[Mapping[str, Any]], model: Loade
         params=params,
         seed=seed,
         candidates=observe.top,
-        watch=observe.track,
+        tracked_ids=observe.track,
         end_ids=tuple(model.tokenizer.end_ids),
-        kv_bytes=model.kv.bytes_per_token,
+        kv_bytes_per_token=model.kv.bytes_per_token,
         grammar=GrammarRecord.of(request.constraint.source),
-        changes=options.interventions,
+        interventions=options.interventions,
         decoder=_decoder(request, model),
     )
 

@@ -9,6 +9,7 @@ from cutaway.engine.canvas import SETTING_WORDS
 from cutaway.sampling import PARAMS, PRESETS, STAGES, Param, StageSpec
 from cutaway.trace.phrases import phrases
 from cutaway.trace.record import Json
+from cutaway.trace.renames import READABLE, RENAMES, VERSION
 
 
 def catalogue() -> Json:
@@ -22,6 +23,7 @@ def catalogue() -> Json:
     mask      name of the stage of constraints
     canvas    settings of a canvas that the page asks for: name, type, help, and what a text may be
     phrases   why a text ended, and what a constraint did, with places for figures
+    trace     of the format: its version, those that can be read, and what old names are now
     """
     return {
         "stages": [_stage(name, spec) for name, spec in STAGES.items()],
@@ -30,6 +32,7 @@ def catalogue() -> Json:
         "mask": "constraint",
         "canvas": [_canvas(name) for name in _CANVAS],
         "phrases": phrases(),
+        "trace": {"version": VERSION, "readable": READABLE, "renames": RENAMES},
     }
 
 

@@ -11,45 +11,42 @@ from cutaway.errors import InputError
 from cutaway.trace import check
 
 KIND = "denoise"
-_AS_RECORDED: dict[str | int, str] = {
-    "causal": "past",
-    "bidirectional": "all",
-}  # of formats up to 4
 
 
 @dataclass(frozen=True, slots=True)
 class DecoderRecord:
     """The decoder of a canvas; a text that was written from left to right has none.
 
-    rule       how it was revealed
-    attention  of the model, see ``Limits``: "causal", "bidirectional" or a block's tokens
-    shift      whether the row of a token says what stands behind it
-    mask_id    what a masked cell was computed as; None where nothing ahead is seen
-    behind     tokens behind the canvas
+    rule        how it was revealed
+    attention   what a token of the model sees: "causal", "bidirectional", or the size of the block
+                to whose end it sees
+    shift       whether the row of a token predicts the next one
+    mask_id     what a masked cell was computed as; None where attention is causal
+    suffix_ids  tokens after the canvas
     """
 
     rule: Rule
     attention: str | int
     shift: bool
     mask_id: int | None
-    behind: tuple[int, ...]
+    suffix_ids: tuple[int, ...]
 
     def to_json(self) -> dict[str, Any]:
         """As in the head."""
         return {
             "kind": KIND,
             "rule": self.rule.to_json(),
-            "sight": _AS_RECORDED.get(self.attention, self.attention),
+            "attention": self.attention,
             "shift": self.shift,
             "mask_id": self.mask_id,
-            "behind": self.behind,
+            "suffix_ids": self.suffix_ids,
         }
 
 
 def decoder(value: Any) -> DecoderRecord:
     """The inverse of ``to_json``; ValueError where it is none."""
     known = check.fields(value, {"kind": check.one_of(KIND), **CHECKS})
-    return DecoderRecord(**dict(zip(_OWN, (known[name] for name in CHECKS), strict=True)))
+    return DecoderRecord(**{name: known[name] for name in CHECKS})
 
 
 def _rule(value: Any) -> Rule:
@@ -64,11 +61,8 @@ def _rule(value: Any) -> Rule:
 
 
 def _attention(value: Any) -> str | int:
-    if type(value) is int:
-        return check.integer(value)
-    recorded: str = check.one_of(*_AS_RECORDED.values())(value)
-    return next(name for name, said in _AS_RECORDED.items() if said == recorded)
+    words = check.one_of("causal", "bidirectional")
+    return check.integer(value) if type(value) is int else words(value)
 
 
-_OWN = check.of(DecoderRecord, rule=_rule, attention=_attention)
-CHECKS = {"sight" if name == "attention" else name: one for name, one in _OWN.items()}
+CHECKS = check.of(DecoderRecord, rule=_rule, attention=_attention)

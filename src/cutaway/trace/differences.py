@@ -118,9 +118,8 @@ class TraceDiff:
     passes: PassDivergence | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON, where ``divergence`` and ``common_runs`` are parting and meetings."""
-        names = {"divergence": "parting", "common_runs": "meetings"}
-        plain = {names.get(name, name): value for name, value in asdict(self).items()}
+        """Ready for JSON."""
+        plain = asdict(self)
         return plain if self.passes else {k: v for k, v in plain.items() if k != "passes"}
 
 
@@ -157,11 +156,12 @@ def _changes(a: Head, b: Head) -> Iterator[Change]:
 
 def _flat(head: Head) -> dict[str, Any]:
     """The fields and the settings by name; a setting that is also a field has the same value."""
-    apart = ("params", "grammar", "changes", "decoder")  # whose text is the setting of its kind
+    # The grammar's text is the setting of its kind.
+    apart = ("params", "grammar", "interventions", "decoder")
     own = {f.name: getattr(head, f.name) for f in fields(head) if f.name not in apart}
     own |= {"grammar engine": head.grammar.engine} if head.grammar else {}
-    if head.changes:
-        own["changes"] = "; ".join(map(str, head.changes))
+    if head.interventions:
+        own["interventions"] = "; ".join(map(str, head.interventions))
     if head.decoder:
         own |= {f"canvas: {name}": value for name, value in head.decoder.rule.to_json().items()}
     return own | {name: value for name, value in head.params.items() if name not in own}

@@ -47,10 +47,8 @@ class EndTokenStatus:
         return self.final_probability > 0
 
     def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON, where ``margin_nats`` is behind."""
-        plain = asdict(self)
-        plain["behind"] = plain.pop("margin_nats")
-        return plain
+        """Ready for JSON."""
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)

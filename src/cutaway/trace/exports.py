@@ -52,9 +52,9 @@ def to_csv(trace: Trace) -> str:
 
     Logarithms are natural, "bits" and "entropy_bits" to base 2. The columns of the end tokens
     are empty where none is on record, "final_" where a given token did not survive, and
-    "draft_ms" where no draft model ran. Of a canvas "passed" is in the place of "kv_tokens".
+    "draft_ms" where no draft model ran. Of a canvas "pass_index" is in the place of "kv_tokens".
     """
-    own = "passed" if trace.head.decoder else "kv_tokens"
+    own = "pass_index" if trace.head.decoder else "kv_tokens"
     columns = tuple(own if name == "kv_tokens" else name for name in _COLUMNS)
     return _table(columns, [_row(trace, step) for step in trace.steps])
 
@@ -80,8 +80,8 @@ def _table(columns: tuple[str, ...], rows: list[dict[str, Any]]) -> str:
 
 _CELL_COLUMNS = (
     "pass", "cell", "position", "token_id", "token", "logprob", "entropy_bits", "figure", "was",
-    "now", "masked_again", "best", "best_probability", "second", "second_probability", "visit",
-    "row",
+    "now", "masked_again", "best", "best_probability", "second", "second_probability", "redraw",
+    "logits_hash",
 )  # fmt: skip
 
 
@@ -98,8 +98,8 @@ def _cell(trace: Trace, made: Pass, cell: PassCell) -> dict[str, Any]:
         "was": None if cell.was is None else trace.name_of(cell.was),
         "now": None if cell.now is None else trace.name_of(cell.now),
         "masked_again": int(cell.position in made.masked_again),
-        "visit": made.redraw,
-        "row": f"{cell.logits_hash:016x}",
+        "redraw": made.redraw,
+        "logits_hash": f"{cell.logits_hash:016x}",
     }
     for name, (token_id, logprob) in zip(("best", "second"), cell.likely, strict=False):
         row |= {name: trace.name_of(token_id), f"{name}_probability": probability(logprob)}
@@ -108,7 +108,7 @@ def _cell(trace: Trace, made: Pass, cell: PassCell) -> dict[str, Any]:
 
 _PHASES = tuple(f.name for f in fields(Phases))
 _COLUMNS = (
-    "step", "position", "token_id", "token", "source", "own", "logprob", "bits", "rank",
+    "step", "position", "token_id", "token", "source", "sampled_id", "logprob", "bits", "rank",
     "entropy_bits", "final_logprob", "final_rank", "survivors", "end_probability", "end_rank",
     "end_outcome", "kv_tokens", *(f"{phase}_ms" for phase in _PHASES), "fingerprint",
 )  # fmt: skip
@@ -122,7 +122,7 @@ def _row(trace: Trace, step: Step) -> dict[str, Any]:
         "token_id": step.token_id,
         "token": trace.name_of(step.token_id),
         "source": step.source,
-        "own": step.sampled_id,
+        "sampled_id": step.sampled_id,
         "logprob": step.logprob,
         "bits": bits(step.logprob),
         "rank": seen.rank,
@@ -134,7 +134,9 @@ def _row(trace: Trace, step: Step) -> dict[str, Any]:
         "end_rank": end.rank if end else None,
         "end_outcome": end.outcome if end else None,
         **(
-            {"kv_tokens": step.position} if step.pass_index is None else {"passed": step.pass_index}
+            {"kv_tokens": step.position}
+            if step.pass_index is None
+            else {"pass_index": step.pass_index}
         ),
         **{f"{phase}_ms": ms.get(phase) for phase in _PHASES},
         "fingerprint": f"{step.fingerprint:016x}",

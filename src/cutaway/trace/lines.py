@@ -13,6 +13,7 @@ from cutaway.engine.events import Ended, Pass, Step
 from cutaway.errors import CutawayError
 from cutaway.trace.passes import pass_to_json, tokens_of
 from cutaway.trace.record import End, Head, Json, Token
+from cutaway.trace.renames import VERSION, to_version
 from cutaway.trace.steps import observed, step_to_json
 
 TokenOf = Callable[[int], Token]
@@ -67,16 +68,19 @@ class _Records:
 class TraceLines:
     """Records as lines of JSON.
 
-    written: tokens that have a line already, in a trace whose rest these are
+    written, version: of a trace whose rest these are, the tokens that have a line already, and
+    the version of its format
     """
 
-    def __init__(self, token_of: TokenOf, written: Iterable[int] = ()) -> None:
-        self._records = _Records(token_of, written)
+    def __init__(
+        self, token_of: TokenOf, written: Iterable[int] = (), version: int = VERSION
+    ) -> None:
+        self._records, self._version = _Records(token_of, written), version
 
     def head(self, head: Head) -> list[bytes]:
         """The first lines."""
         tokens, record = self._records.head(head)
-        return [line(record), *map(token_line, tokens)]
+        return [self._line(record), *map(token_line, tokens)]
 
     def after_head(self, head: Head) -> list[bytes]:
         """Those of the first lines that a trace with this head may lack."""
@@ -86,16 +90,19 @@ class TraceLines:
     def step(self, step: Step) -> list[bytes]:
         """Those of a step, which the engine was asked to observe."""
         tokens, record = self._records.step(step)
-        return [*map(token_line, tokens), line(record)]
+        return [*map(token_line, tokens), self._line(record)]
 
     def passed(self, made: Pass) -> list[bytes]:
         """Those of a pass over a canvas."""
         tokens, record = self._records.passed(made)
-        return [*map(token_line, tokens), line(record)]
+        return [*map(token_line, tokens), self._line(record)]
 
     def end(self, end: End) -> list[bytes]:
         """The last."""
-        return [line(end.to_json())]
+        return [self._line(end.to_json())]
+
+    def _line(self, record: Json) -> bytes:
+        return line(to_version(record, self._version))
 
 
 class TraceBuffer:

@@ -25,11 +25,11 @@ def pass_to_json(made: Pass) -> Json:
         | {
             "likely": [[token_id for token_id, _ in of_cell] for of_cell in likely],
             "likely_logprob": [[logprob for _, logprob in of_cell] for of_cell in likely],
-            "row": [f"{one:016x}" for one in columns["logits_hash"]],
+            "logits_hash": [f"{one:016x}" for one in columns["logits_hash"]],
         },
         "masked_again": made.masked_again,
         "bound": made.bound,
-        "visit": made.redraw,
+        "redraw": made.redraw,
         "ms": milliseconds(made.phases),
         "fingerprint": f"{made.fingerprint:016x}",
     }
@@ -38,7 +38,7 @@ def pass_to_json(made: Pass) -> Json:
 def pass_from_json(line: Json) -> Pass:
     """The inverse. ValueError, with a sentence, where the line is no pass."""
     known = check.fields(without(line, "kind"), _PASS)
-    known["phases"], known["redraw"] = known.pop("ms"), known.pop("visit")
+    known["phases"] = known.pop("ms")
     return Pass(id=0, **known)
 
 
@@ -57,7 +57,6 @@ def _cells(value: Any) -> tuple[PassCell, ...]:
     columns = check.fields(value, _CELL)
     if len({*map(len, columns.values())}) > 1 or not columns["position"]:
         raise ValueError("must be columns of one length, for one cell or more")
-    columns["logits_hash"] = columns.pop("row")
     columns["likely"] = tuple(map(_pairs, columns["likely"], columns.pop("likely_logprob")))
     columns["observed"] = (None,) * len(columns["position"])
     return tuple(map(PassCell._make, zip(*(columns[f] for f in PassCell._fields), strict=True)))
@@ -86,7 +85,7 @@ _CELL = {
     "now": check.items(check.optional(check.integer)),
     "likely": check.items(check.items(check.integer)),
     "likely_logprob": check.items(check.items(check.number)),
-    "row": check.items(word),
+    "logits_hash": check.items(word),
 }
 _PASS = {
     "index": check.integer,
@@ -95,7 +94,7 @@ _PASS = {
     "cells": _cells,
     "masked_again": check.items(check.integer),
     "bound": check.number,
-    "visit": check.integer,
+    "redraw": check.integer,
     "ms": phases,
     "fingerprint": word,
 }

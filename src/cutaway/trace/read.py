@@ -19,6 +19,7 @@ from cutaway.trace.html import Chip, by_surprise
 from cutaway.trace.inflate import whole_lines
 from cutaway.trace.passes import pass_from_json, tokens_of
 from cutaway.trace.record import End, Head, Token
+from cutaway.trace.renames import VERSION, to_current
 from cutaway.trace.steps import observed, step_from_json
 
 
@@ -30,6 +31,7 @@ class Trace:
     end        None where the run was cut short, or is still going on
     sha256     of the file, by which a fork names its parent
     passes     of a canvas, what each did
+    version    of the format of its file
     """
 
     head: Head
@@ -39,6 +41,7 @@ class Trace:
     sha256: str
     path: Path | None = None
     passes: tuple[Pass, ...] = ()
+    version: int = VERSION
 
     @classmethod
     def read(cls, path: str | PathLike[str]) -> "Trace":
@@ -73,7 +76,7 @@ class Trace:
             raise FormatError(f"{name}: this is not a trace: it has no whole line")
         return cls(
             records.head, records.tokens, tuple(records.steps), records.end, digest.hexdigest(),
-            path, tuple(records.passes),
+            path, tuple(records.passes), records.version,
         )  # fmt: skip
 
     @property
@@ -124,6 +127,7 @@ class _Records:
 
     def __init__(self) -> None:
         self.head: Head | None = None
+        self.version = VERSION
         self.tokens: dict[int, Token] = {}
         self.steps: list[Step] = []
         self.passes: list[Pass] = []
@@ -136,6 +140,9 @@ class _Records:
         kind = data.get("kind")
         if self.head is None:
             _require(kind == "head", "this is not a trace: its first line is no head")
+            self.version = data.get("version", VERSION)
+        data = to_current(data, self.version)
+        if self.head is None:
             self._take_head(Head.from_json(data))
             return
         _require(self.end is None, "something follows the end; one file holds one run")
@@ -169,7 +176,7 @@ class _Records:
         position = len(head.prompt_token_ids) + here
         _require(step.position == position, f"position is {step.position}, not {position}")
         _require(step.token_id in found, f"the chosen token {step.token_id} is no candidate")
-        _require(found >= {*head.watch}, "a watched token is no candidate")
+        _require(found >= {*head.tracked_ids}, "a tracked token is no candidate")
         for candidate in seen.candidates:
             by = candidate.removed_by
             _require(by is None or by < len(seen.stages), f"removed_by: there is no stage {by}")

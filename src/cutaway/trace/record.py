@@ -16,9 +16,7 @@ from cutaway.text.grammar import Grammar, engine
 from cutaway.text.grammar.source import KINDS
 from cutaway.trace import check
 from cutaway.trace.decoder import DecoderRecord, decoder
-
-VERSIONS = PLAIN, CHANGED, CANVAS = 1, 2, 3
-"""Of a canvas; of another run with changes inside the model; of all others."""
+from cutaway.trace.renames import READABLE, VERSION
 
 FORMAT = "cutaway-trace"
 
@@ -74,10 +72,10 @@ class Head:
     chain               the stages in order: {"stage": name, …its rule}
     params              every setting in force, by name
     candidates          how many of the likeliest tokens each step keeps
-    watch               token ids that every step reports, by default the end tokens
-    kv_bytes            bytes of keys and values that one token takes
-    grammar             what the text was held to; None where it was free
-    changes             what was other inside the model
+    tracked_ids         tokens that every step reports, by default the end tokens
+    kv_bytes_per_token  of keys and values
+    grammar             that constrained the text, or None
+    interventions       that changed numbers inside the model
     decoder             of a canvas, how it was revealed; None where it was written from the left
     """
 
@@ -95,20 +93,13 @@ class Head:
     params: Mapping[str, Any]
     seed: int
     candidates: int
-    watch: tuple[int, ...]
+    tracked_ids: tuple[int, ...]
     end_ids: tuple[int, ...]
-    kv_bytes: int
+    kv_bytes_per_token: int
     parent: Parent | None = None
     grammar: GrammarRecord | None = None
-    changes: tuple[Intervention, ...] = ()
+    interventions: tuple[Intervention, ...] = ()
     decoder: DecoderRecord | None = None
-
-    @property
-    def version(self) -> int:
-        """Of the format."""
-        if self.decoder:
-            return CANVAS
-        return CHANGED if self.changes else PLAIN
 
     @property
     def cells(self) -> int:
@@ -119,17 +110,17 @@ class Head:
     @property
     def token_ids(self) -> set[int]:
         """Those that it names."""
-        ids = {*self.prompt_token_ids, *self.watch, *self.end_ids}
+        ids = {*self.prompt_token_ids, *self.tracked_ids, *self.end_ids}
         if self.decoder:
-            ids.update(self.decoder.behind)
+            ids.update(self.decoder.suffix_ids)
             ids.update(() if self.decoder.mask_id is None else (self.decoder.mask_id,))
             ids.update(one.token_id for one in self.decoder.rule.forced_cells)
         return ids
 
     def to_json(self) -> Json:
         """The first line of a trace."""
-        line = {"kind": "head", "format": FORMAT, "version": self.version, **asdict(self)}
-        line["changes"] = [change.to_json() for change in self.changes]
+        line = {"kind": "head", "format": FORMAT, "version": VERSION, **asdict(self)}
+        line["interventions"] = [one.to_json() for one in self.interventions]
         line["decoder"] = self.decoder and self.decoder.to_json()
         return without(line, *(name for name in _WHERE_THERE_ARE if not line[name]))
 
@@ -137,12 +128,10 @@ class Head:
     def from_json(cls, line: Json) -> Self:
         """The inverse."""
         version = line.get("version")
-        if line.get("format") != FORMAT or type(version) is not int or version not in VERSIONS:
-            raise ValueError(f"is not of format {FORMAT!r}, version {PLAIN}, {CHANGED} or {CANVAS}")
-        own: Json = dict.fromkeys(_WHERE_THERE_ARE) | {"changes": []}
+        if line.get("format") != FORMAT or type(version) is not int or version not in READABLE:
+            raise ValueError(f"is not of format {FORMAT!r}, version 1 to {VERSION}")
+        own: Json = dict.fromkeys(_WHERE_THERE_ARE) | {"interventions": []}
         head = cls(**check.fields(own | without(line, "kind", "format", "version"), _HEAD))
-        if head.version != version:
-            raise ValueError(f"is of version {version}, and says what one of {head.version} does")
         if type(head.cells) is not int or not 0 <= head.cells < _MOST_CELLS:
             raise ValueError("params: max_tokens must be how many cells the canvas has")
         if empty := [name for name in _WHERE_THERE_ARE if name in line and not line[name]]:
@@ -264,7 +253,7 @@ def _grammar(value: Any) -> GrammarRecord:
 
 
 _MOST_CELLS = 2**24
-_WHERE_THERE_ARE = "grammar", "changes", "decoder"
+_WHERE_THERE_ARE = "grammar", "interventions", "decoder"
 """Fields of the head that are absent where they would say nothing."""
 _HASH, _FINGERPRINT = check.hexadecimal(64), check.hexadecimal(16)
 _PARENT = check.of(Parent, trace=_HASH)
@@ -277,7 +266,7 @@ _HEAD = check.of(
     params=settings_from_json,
     parent=check.optional(_parent),
     grammar=check.optional(_grammar),
-    changes=check.items(_change),
+    interventions=check.items(_change),
     decoder=check.optional(decoder),
 )
 _END = check.of(End, reason=check.one_of(*REASONS), fingerprint=_FINGERPRINT)

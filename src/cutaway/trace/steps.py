@@ -1,6 +1,6 @@
 """A ``Step`` of the engine as a line of a trace, and back.
 
-The line is flat, under the names of format version 1. Logits and normalisers are stored, not
+The line is flat. Logits and normalisers are stored, not
 probabilities: at any stage p = exp(z - log_sum_exp). Not on record are the sequence's number, how
 many bytes were released, and the likeliest after the chain: they are 0, 0 and () when read.
 """
@@ -37,22 +37,22 @@ def step_to_json(step: Step) -> Json:
         "index": step.index,
         "position": step.position,
         "token_id": step.token_id,
-        "own": step.sampled_id,
+        "sampled_id": step.sampled_id,
         "source": step.source,
         "text": step.text,
         "candidates": _columns(seen.candidates),
         **{name: getattr(seen, name) for name in _FIGURES},
         "maximum": short(seen.maximum),
         "stages": [_stage_to_json(report) for report in seen.stages],
-        "sketch": seen.logit_histogram,
+        "logit_histogram": seen.logit_histogram,
         "ms": milliseconds(step.phases),
-        "row": f"{step.logits_hash:016x}",
+        "logits_hash": f"{step.logits_hash:016x}",
         "fingerprint": f"{step.fingerprint:016x}",
     }
-    may = {
-        "wanted": step.unconstrained_id,
-        "checks": [*step.refused_by] or None,
-        "passed": step.pass_index,
+    may: Json = {
+        "unconstrained_id": step.unconstrained_id,
+        "refused_by": [*step.refused_by] or None,
+        "pass_index": step.pass_index,
     }
     if step.pass_index is None:
         may["kv_tokens"] = step.position  # the row's own and all before it
@@ -61,8 +61,10 @@ def step_to_json(step: Step) -> Json:
 
 def step_from_json(line: Json, head: Head) -> Step:
     """The inverse. ValueError, with a sentence, where the line is no step of such a run."""
-    checks = without(_STEP, "kv_tokens" if head.decoder else "passed")
-    known = check.fields({"wanted": None, "checks": []} | without(line, "kind"), checks)
+    checks = without(_STEP, "kv_tokens" if head.decoder else "pass_index")
+    known = check.fields(
+        {"unconstrained_id": None, "refused_by": []} | without(line, "kind"), checks
+    )
     if len(known["stages"]) != len(head.chain):
         raise ValueError("the stages are not those of the chain")
     if known.get("kv_tokens", known["position"]) != known["position"]:
@@ -75,7 +77,7 @@ def step_from_json(line: Json, head: Head) -> Step:
         index=known["index"],
         position=known["position"],
         token_id=known["token_id"],
-        sampled_id=known["own"],
+        sampled_id=known["sampled_id"],
         source=known["source"],
         text=known["text"],
         released_bytes=0,
@@ -85,15 +87,15 @@ def step_from_json(line: Json, head: Head) -> Step:
             **{name: known[name] for name in _FIGURES},
             candidates=known["candidates"],
             stages=stages,
-            logit_histogram=known["sketch"],
+            logit_histogram=known["logit_histogram"],
             after_chain=(),
         ),
         phases=known["ms"],
-        logits_hash=known["row"],
+        logits_hash=known["logits_hash"],
         fingerprint=known["fingerprint"],
-        unconstrained_id=known["wanted"],
-        refused_by=tuple(known["checks"]),
-        pass_index=known.get("passed"),
+        unconstrained_id=known["unconstrained_id"],
+        refused_by=tuple(known["refused_by"]),
+        pass_index=known.get("pass_index"),
     )
 
 
@@ -108,13 +110,13 @@ def _columns(candidates: tuple[Candidate, ...]) -> Json:
 
 
 def _stage_to_json(report: StageReport) -> Json:
-    cut = report.min_kept_logit
+    lowest = report.min_kept_logit
     return {
         "survivors": report.survivors,
         "removed_mass": report.removed_mass,
         "log_sum_exp": report.log_sum_exp,
-        "cut": None if cut is None else short(cut),
-        "victims": report.top_removed,
+        "min_kept_logit": None if lowest is None else short(lowest),
+        "top_removed": report.top_removed,
     }
 
 
@@ -124,9 +126,9 @@ def _report(stage: Json, known: Json) -> StageReport:
         stage=Stage(stage["stage"], rule),
         survivors=known["survivors"],
         removed_mass=known["removed_mass"],
-        top_removed=known["victims"],
+        top_removed=known["top_removed"],
         log_sum_exp=known["log_sum_exp"],
-        min_kept_logit=known["cut"],
+        min_kept_logit=known["min_kept_logit"],
     )
 
 
@@ -167,14 +169,14 @@ _STAGE = {
     "survivors": check.integer,
     "removed_mass": check.number,
     "log_sum_exp": check.number,
-    "cut": check.optional(check.single),
-    "victims": check.items(check.integer),
+    "min_kept_logit": check.optional(check.single),
+    "top_removed": check.items(check.integer),
 }
 _STEP: Json = {
     "index": check.integer,
     "position": check.integer,
     "token_id": check.integer,
-    "own": check.integer,
+    "sampled_id": check.integer,
     "source": check.one_of(*SOURCES),
     "text": check.text,
     "candidates": _candidates,
@@ -187,12 +189,12 @@ _STEP: Json = {
     "final_logprob": check.optional(check.number),
     "final_log_sum_exp": check.number,
     "stages": check.items(lambda value: check.fields(value, _STAGE)),
-    "sketch": check.items(check.integer),
+    "logit_histogram": check.items(check.integer),
     "kv_tokens": check.integer,
-    "passed": check.integer,
+    "pass_index": check.integer,
     "ms": phases,
-    "row": word,
+    "logits_hash": word,
     "fingerprint": word,
-    "wanted": check.optional(check.integer),
-    "checks": check.items(check.text),
+    "unconstrained_id": check.optional(check.integer),
+    "refused_by": check.items(check.text),
 }

@@ -50,10 +50,10 @@ class StageView:
     label: str
     survivors: int
     removed_mass: float
-    victims: tuple[str, ...]
+    top_removed: tuple[str, ...]
 
 
-_OF_A_CONSTRAINT = ("neg_log_z", "wanted", "bent")
+_OF_A_CONSTRAINT = ("neg_log_z", "unconstrained_id", "bent")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +62,8 @@ class StepView:
 
     end   how close it came to ending the text; None where no end token is on record
     ms    milliseconds of the engine's step, by phase
-    neg_log_z  as of ``Step``, in nats; wanted: the token's id; bent: what the constraint changed,
-               in words. None where it did nothing
+    neg_log_z  as of ``Step``, in nats; unconstrained_id: as there; bent: what the constraint
+               changed, in words. None where it did nothing
     """
 
     index: int
@@ -83,7 +83,7 @@ class StepView:
     kv_bytes: int | None
     ms: Mapping[str, float]
     neg_log_z: float | None
-    wanted: int | None
+    unconstrained_id: int | None
     bent: str | None
 
     def to_dict(self) -> dict[str, Any]:
@@ -110,10 +110,10 @@ def step_view(trace: Trace, step: Step) -> StepView:
         candidates=tuple(_candidate(trace, step, c) for c in seen.candidates),
         stages=_stages(trace, step),
         kv_tokens=kv_tokens,
-        kv_bytes=None if kv_tokens is None else kv_tokens * trace.head.kv_bytes,
+        kv_bytes=None if kv_tokens is None else kv_tokens * trace.head.kv_bytes_per_token,
         ms=milliseconds(step.phases),
         neg_log_z=step.neg_log_z,
-        wanted=step.unconstrained_id,
+        unconstrained_id=step.unconstrained_id,
         bent=wanted_sentence(trace, step),
     )
 

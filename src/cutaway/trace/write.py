@@ -38,7 +38,8 @@ class TraceWriter:
         rest_of: "Trace | None" = None,
     ) -> None:  # fmt: skip
         self.path = check_path(path) if rest_of is None else Path(path)
-        self._lines = TraceLines(token_of, rest_of.tokens if rest_of else ())
+        rest = (rest_of.tokens, rest_of.version) if rest_of else ()
+        self._lines = TraceLines(token_of, *rest)
         self._file = _begin(self.path) if rest_of is None else _go_on(self.path, rest_of.sha256)
         self._close = finalize(self, os.close, self._file)
         self._zip = zlib.compressobj(wbits=31) if self.path.suffix == ".gz" else None

@@ -122,11 +122,11 @@ def test_fewer_candidates_than_the_rule_looks_at(models, tmp_path):
 @pytest.mark.parametrize("attention", ["bidirectional", "shifted"])
 def test_what_is_behind_comes_back(models, tmp_path, attention):
     _, trace = traced(models, tmp_path / "t", attention, suffix="ba a")
-    assert trace.head.decoder.behind
+    assert trace.head.decoder.suffix_ids
     assert replay(models[attention], trace).same
     fork = branch(models[attention], trace, 3, 7, trace=tmp_path / "fork")
     assert fork.token_ids[3] == 7
-    assert Trace.read(tmp_path / "fork").head.decoder.behind == trace.head.decoder.behind
+    assert Trace.read(tmp_path / "fork").head.decoder.suffix_ids == trace.head.decoder.suffix_ids
 
 
 # -- forks -------------------------------------------------------------------------------------
@@ -241,5 +241,5 @@ def test_an_encoder_has_its_separator_behind_the_canvas(tmp_path):
     with LLM(tmp_path / "bert", progress=False) as llm:
         llm.generate("ab", max_tokens=6, seed=1, denoise={"steps": 3}, trace=tmp_path / "t")
         trace = Trace.read(tmp_path / "t")
-        assert trace.head.decoder.behind == (llm.tokenizer.sep_id,)
+        assert trace.head.decoder.suffix_ids == (llm.tokenizer.sep_id,)
         assert replay(llm, trace).same

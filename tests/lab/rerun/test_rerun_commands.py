@@ -118,7 +118,7 @@ def test_diff_with_a_model_adds_the_curves(run, model, trace, tmp_path):
     assert "  cost     how many bits more the original's token costs after the mistake" in curves
     assert [line.split()[0] for line in curves[2:7]] == ["1", "2", "3-4", "5-8", "9-14"]
     document = json.loads(run("trace", "diff", trace.path, fork, *model, "--json")[1])
-    assert document["fork"]["at"] == document["parting"]["index"] == 9
+    assert document["fork"]["at"] == document["divergence"]["index"] == 9
     assert "fork" not in json.loads(run("trace", "diff", trace.path, fork, "--json")[1])
 
 

@@ -41,8 +41,7 @@ def recorded(tiny, tmp_path):
 @pytest.mark.parametrize("speculate", ["off", "ngram"])
 def test_a_changed_run_is_replayed_to_the_bit(tiny, recorded, interventions, speculate):
     trace = recorded(interventions)
-    assert [str(one) for one in trace.head.changes] == [str(one) for one in interventions]
-    assert trace.head.to_json()["version"] == 2
+    assert [str(one) for one in trace.head.interventions] == [str(one) for one in interventions]
     found = replay(tiny, trace, speculate=speculate)
     assert found.same and found.disagreements == ()
     rows = logits(tiny, trace)
@@ -63,7 +62,7 @@ def test_with_other_settings(tiny, recorded, how):
 
 def test_without_its_changes_it_is_another_run(tiny, recorded):
     trace = recorded(INTERVENTIONS[0])
-    plain = replace(trace, head=replace(trace.head, changes=()))
+    plain = replace(trace, head=replace(trace.head, interventions=()))
     assert not replay(tiny, plain).same
     with pytest.raises(CutawayError, match="not those on record"):
         logits(tiny, plain)
@@ -77,12 +76,12 @@ def test_a_fork_by_changes_begins_at_its_step(tiny, recorded, tmp_path, at):
     rows = [(a.logits_hash, b.logits_hash) for a, b in zip(trace.steps, fork.steps, strict=False)]
     assert [a == b for a, b in rows[: at + 1]] == [True] * at + [False]
     assert fork.head.parent.token_id is None and fork.head.parent.step == at
-    assert [one.from_step for one in fork.head.changes] == [at, at]
+    assert [one.from_step for one in fork.head.interventions] == [at, at]
     assert done.token_ids[:at] == trace.output_token_ids[:at]
     assert [step.source for step in fork.steps[: at + 1]] == ["forced"] * at + ["sampled"]
     assert replay(tiny, fork).same
     assert found.is_fork and found.logits_differ_at in (at, None)
-    [cause] = [change for change in found.changes if change.name == "changes"]
+    [cause] = [change for change in found.changes if change.name == "interventions"]
     assert (cause.a, cause.b) == (None, f"L0.H1 x 0 from {at}; L1 x 2 from {at}")
 
 
@@ -90,7 +89,7 @@ def test_a_fork_keeps_the_changes_that_were_there(tiny, recorded, tmp_path):
     trace = recorded(INTERVENTIONS[2])
     branch(tiny, trace, 4, 261, interventions=["L0.attn x 0 from 7"], trace=tmp_path / "fork.jsonl")
     fork = Trace.read(tmp_path / "fork.jsonl")
-    assert fork.head.changes == (*trace.head.changes, scale("L0.attn", 0, from_step=7))
+    assert fork.head.interventions == (*trace.head.interventions, scale("L0.attn", 0, from_step=7))
     assert fork.output_token_ids[:5] == (*trace.output_token_ids[:4], 261)
     assert fork.steps[4].logits_hash == trace.steps[4].logits_hash
     assert replay(tiny, fork).same

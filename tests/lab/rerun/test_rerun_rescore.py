@@ -57,7 +57,7 @@ def test_the_reading_is_a_trace_of_its_own(tiny, trace, tmp_path):
 def test_it_keeps_as_much_of_each_step_as_was_recorded(tiny, trace, tmp_path):
     done = rescore(tiny, trace, trace=tmp_path / "again.jsonl")
     head = Trace.read(tmp_path / "again.jsonl").head
-    assert (head.candidates, head.watch) == (3, trace.head.watch)
+    assert (head.candidates, head.tracked_ids) == (3, trace.head.tracked_ids)
     assert all(len(step.observed.candidates) >= 3 for step in done.completion.steps)
 
 

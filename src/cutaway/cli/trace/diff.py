@@ -90,7 +90,7 @@ def _change(change: Change) -> str:
 
 def _cause(a: Trace, b: Trace, found: TraceDiff) -> str:
     """Why the logits differ from their step on, where that is where B's changes begin."""
-    new = [one for one in b.head.changes if one not in a.head.changes]
+    new = [one for one in b.head.interventions if one not in a.head.interventions]
     if not new or found.logits_differ_at != min(one.from_step or 0 for one in new):
         return ""
     return f", where B is changed inside: {'; '.join(map(str, new))}"

@@ -33,8 +33,8 @@ def summary(style: Style, trace: Trace) -> str:
         token = head.parent.token_id
         given = "changes" if token is None else shown(style, trace.name_of(token))
         parts.append(f"fork at step {head.parent.step} with {given}")
-    if head.changes:
-        parts.append(f"changed: {'; '.join(map(str, head.changes))}")
+    if head.interventions:
+        parts.append(f"changed: {'; '.join(map(str, head.interventions))}")
     parts.append(f"{len(trace.steps)} steps")
     if head.decoder:
         parts += _canvas(trace)
@@ -144,8 +144,8 @@ def stages(style: Style, view: StepView) -> list[Line]:
     lines: list[Line] = []
     for stage in view.stages:
         text = f" {stage.letter}  {stage.label:<{label}}  {stage.survivors} left"
-        if stage.removed_mass or stage.victims:
-            names = " ".join(shown(style, name) for name in stage.victims)
+        if stage.removed_mass or stage.top_removed:
+            names = " ".join(shown(style, name) for name in stage.top_removed)
             text += f", −{percent(stage.removed_mass)}: {names}"
         lines.append([(text, PLAIN)])
     if view.bent:

@@ -146,7 +146,7 @@ def ablate(
 
 
 def _check_unmoved(trace: Trace) -> None:
-    if any(one.positions or one.from_step is not None for one in trace.head.changes):
+    if any(one.positions or one.from_step is not None for one in trace.head.interventions):
         raise InputError(
             "how: this run had interventions at some positions, which delete would move: take "
             "knock_out"

@@ -17,7 +17,6 @@ from cutaway.trace import Head, Trace
 from cutaway.trace.record import settings_from_json
 
 _HEX = 16  # digits of a row's hash
-_OTHER = ("watch",)  # what a trace calls the request's "track"
 
 
 def unrecorded_trace(
@@ -54,7 +53,7 @@ def unrecorded_trace(
     own = ids[1][step] if drawn is None else check_int("drawn", drawn, 0, _size(llm) - 1)
     before = [*ids[0], *ids[1][:step]]
     head = replace(
-        _head(llm, ids[0], _settings(settings)), changes=check_interventions(interventions)
+        _head(llm, ids[0], _settings(settings)), interventions=check_interventions(interventions)
     )
     hashed = _hash_of(llm, before, head) if row is None else _read(row)
     if settings is not None:
@@ -98,7 +97,7 @@ def _settings(given: Mapping[str, Any] | None) -> Mapping[str, Any]:
 
 def _check(llm: LLM, head: Head) -> None:
     """InputError for unknown settings."""
-    if unknown := head.params.keys() - {*llm.parse_options({}).settings(0), *_OTHER}:
+    if unknown := head.params.keys() - llm.parse_options({}).settings(0).keys():
         raise InputError(f"settings: unknown name {min(unknown)!r:.40}")
     try:
         llm.parse_options(settings_of(head) | {"forced": ()})
@@ -122,6 +121,6 @@ def _head(llm: LLM, prompt: tuple[int, ...], settings: Mapping[str, Any]) -> Hea
         threads=backend.threads, vocab_size=tokenizer.vocab_size, prompt=None,
         prompt_token_ids=prompt, chain=(), params=settings,
         seed=check_int("settings: seed", settings.get("seed", 0), 0, 2**64 - 1),
-        candidates=0, watch=(), end_ids=tuple(tokenizer.end_ids),
-        kv_bytes=backend.kv.bytes_per_token,
+        candidates=0, tracked_ids=(), end_ids=tuple(tokenizer.end_ids),
+        kv_bytes_per_token=backend.kv.bytes_per_token,
     )  # fmt: skip

@@ -90,13 +90,13 @@ def open_branch(
     elif passed is not None:
         raise InputError("passed: this text was written from left to right, in no passes")
     else:
-        options["interventions"] = (*head.changes, *added)
+        options["interventions"] = (*head.interventions, *added)
         options["forced"] = (*recorded.output_token_ids[:at], *(() if token is None else (token,)))
     if max_tokens is not None:
         options["max_tokens"] = check_int("max_tokens: past the fork it", max_tokens, at + 1)
     if trace is not None:
         check_path(trace)
-        options = {"candidates": head.candidates, "track": head.watch} | options
+        options = {"candidates": head.candidates, "track": head.tracked_ids} | options
     stream = llm.stream(prompt_of(llm, head), **options)
     if trace is not None:
         stream.record(trace, prompt=head.prompt, parent=Parent(recorded.sha256, at, token))

@@ -104,7 +104,7 @@ def price_of_trace(llm: LLM, trace: Trace, *, progress: Progress = silent) -> Pr
     check_canvas(trace)
     assert head.decoder is not None
     check_vocabulary(llm, trace)
-    if head.changes:
+    if head.interventions:
         raise InputError("the run had interventions: a price is of the plain model")
     if head.decoder.attention != llm.config.attention:
         raise InputError(
@@ -112,7 +112,11 @@ def price_of_trace(llm: LLM, trace: Trace, *, progress: Progress = silent) -> Pr
             f"{llm.config.attention!r}: use the same model"
         )
     return price(
-        llm, head.prompt_token_ids, trace.passes, suffix_ids=head.decoder.behind, progress=progress
+        llm,
+        head.prompt_token_ids,
+        trace.passes,
+        suffix_ids=head.decoder.suffix_ids,
+        progress=progress,
     )
 
 

@@ -131,9 +131,9 @@ def _compare(trace: Trace, stream: Stream, progress: Progress) -> ReplayMismatch
 def _mismatch(recorded: Step, now: Step) -> ReplayMismatch | None:
     return _unequal(
         recorded.index,
-        token=(recorded.token_id, now.token_id),
-        own=(recorded.sampled_id, now.sampled_id),
-        row=(f"{recorded.logits_hash:016x}", f"{now.logits_hash:016x}"),
+        token_id=(recorded.token_id, now.token_id),
+        sampled_id=(recorded.sampled_id, now.sampled_id),
+        logits_hash=(f"{recorded.logits_hash:016x}", f"{now.logits_hash:016x}"),
         fingerprint=(f"{recorded.fingerprint:016x}", f"{now.fingerprint:016x}"),
     )
 

@@ -67,12 +67,12 @@ def settings_of(head: Head) -> dict[str, Any]:
         settings |= {
             name: head.params[name] for name in ("suffix", "special") if name in head.params
         }
-    return settings | {"seed": head.seed, "forced": forced, "interventions": head.changes}
+    return settings | {"seed": head.seed, "forced": forced, "interventions": head.interventions}
 
 
 def prompt_of(llm: LLM, head: Head) -> list[int]:
     """The request's prompt: with the tokens after the canvas that were not its suffix."""
-    after = head.decoder.behind if head.decoder else ()
+    after = head.decoder.suffix_ids if head.decoder else ()
     if suffix := head.params.get("suffix"):
         special = head.params.get("special", False)
         after = after[len(llm.tokenizer.encode(suffix, special=special, goes_on=True)) :]
@@ -81,7 +81,7 @@ def prompt_of(llm: LLM, head: Head) -> list[int]:
 
 def bound(llm: LLM, head: Head, more: "Iterable[Intervention]" = ()) -> "BoundInterventions | None":
     """A run's interventions and more, bound for rows of its text."""
-    return bound_to(llm, (*head.changes, *more), len(head.prompt_token_ids))
+    return bound_to(llm, (*head.interventions, *more), len(head.prompt_token_ids))
 
 
 def bound_to(

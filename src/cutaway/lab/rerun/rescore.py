@@ -77,7 +77,7 @@ def rescore(llm: LLM, trace: Trace, /, **changes: Any) -> Rescored:
     """
     check_text("rescore", llm, trace)
     ids, head = trace.output_token_ids, trace.head
-    observe = {"candidates": head.candidates, "track": head.watch}
+    observe = {"candidates": head.candidates, "track": head.tracked_ids}
     options: dict[str, Any] = settings_of(head) | observe | changes
     options |= {"forced": ids, "max_tokens": len(ids), **UNSTOPPED}
     options["ignore_eos"] = not any(options.get(kind) for kind in KINDS)  # they have an end

@@ -62,7 +62,7 @@ def _observed(head: Head) -> dict[str, Any]:
     speculate = str(head.params.get("speculate", "off"))
     return {
         "candidates": head.candidates,
-        "track": tuple(head.params.get("watch", ())),
+        "track": tuple(head.params.get("track", ())),
         "speculate": "off" if speculate.startswith("draft") else speculate,
     }
 

@@ -16,9 +16,12 @@ from cutaway.errors import CutawayError, InputError, ReplayError
 from cutaway.lab.rerun.request import check_from_left, settings_of
 from cutaway.lab.rerun.resume import RestOfTrace, check_cut
 from cutaway.trace import End, Head, Token, Trace
+from cutaway.trace.renames import VERSION, to_current
 from cutaway.trace.steps import step_from_json
 
-_SAME = ("weights", "tokenizer", "backend", "chain", "prompt_token_ids", "candidates", "watch")
+_SAME = (
+    "weights", "tokenizer", "backend", "chain", "prompt_token_ids", "candidates", "tracked_ids",
+)  # fmt: skip
 """What a server's trace must share with the recorded one, beside the settings."""
 
 _SILENT_S = 600
@@ -52,9 +55,12 @@ def resume_at(urls: Sequence[str], trace: Trace, key: str = "") -> Iterator[Step
 def _written_at(url: str, trace: Trace, key: str) -> Iterator[Step]:
     """The steps of one server; OSError where it is lost."""
     tokens, head = {**trace.tokens}, trace.head
+    version = VERSION
     with ExitStack() as stack:
         rest: RestOfTrace | None = None
-        for record in _records(url, _request(trace), key):
+        for line in _records(url, _request(trace), key):
+            version = line.get("version", version)
+            record = to_current(line, version)
             match record["kind"]:
                 case "head":
                     _check_same(url, head, Head.from_json(record))
@@ -88,13 +94,13 @@ def _request(trace: Trace) -> dict[str, Any]:
         raise InputError(
             "--url: thoughts, calls beside a schema and healed prompts cannot be sent to a server"
         )
-    body["interventions"] = [change.to_json() for change in head.changes] or None
+    body["interventions"] = [change.to_json() for change in head.interventions] or None
     body["logit_bias"] = {str(i): bias for i, bias in body.get("logit_bias", {}).items()}
     if body.get("json_schema") is not None:
         body["json_schema"] = json.loads(body["json_schema"])
     body |= {"forced": [*body["forced"]], "replay": [*trace.output_token_ids]}
     body |= {"prompt": [*head.prompt_token_ids], "candidates": head.candidates}
-    body |= {"track": [*head.params.get("watch", ())], "trace": True, "stream": True}
+    body |= {"track": [*head.params.get("track", ())], "trace": True, "stream": True}
     return {name: value for name, value in body.items() if value is not None}
 
 

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { diff, stretches } from "../../../../src/cutaway/trace/web/js/figures/diff.js";
-import { meetings } from "../../../../src/cutaway/trace/web/js/figures/meetings.js";
+import { commonRuns } from "../../../../src/cutaway/trace/web/js/figures/common-runs.js";
 import { Trace } from "../../../../src/cutaway/trace/web/js/state/trace.js";
 import { opened, read } from "./runs.mjs";
 
@@ -16,7 +16,7 @@ test("what Python finds", () => {
   assert.equal(found.samePrompt, expected.same_prompt);
   assert.equal(found.common, expected.common);
   assert.equal(found.logitsDifferAt, expected.logits_differ_at);
-  assert.deepEqual(found.meetings, expected.meetings);
+  assert.deepEqual(found.commonRuns, expected.common_runs);
   assert.deepEqual(found.changes, expected.changes);
   for (const [mine, theirs] of [["a", "a"], ["b", "b"], ["aAfter", "a_after"], ["bAfter", "b_after"]]) {
     assert.equal(found[mine].tokens, expected[theirs].tokens);
@@ -25,10 +25,10 @@ test("what Python finds", () => {
 });
 
 test("both ways of going on, under both", () => {
-  const { parting } = diff(first, six);
-  assert.equal(parting.index, expected.parting.index);
+  const { divergence } = diff(first, six);
+  assert.equal(divergence.index, expected.divergence.index);
   for (const side of ["a", "b"]) {
-    const [mine, theirs] = [parting[side], expected.parting[side]];
+    const [mine, theirs] = [divergence[side], expected.divergence[side]];
     assert.deepEqual([mine.id, mine.token], [theirs.token_id, theirs.token]);
     for (const [x, y] of [[mine.underA, theirs.under_a], [mine.underB, theirs.under_b]]) {
       if (y === null) assert.equal(x, null);
@@ -39,7 +39,7 @@ test("both ways of going on, under both", () => {
 
 test("a trace and itself", () => {
   const found = diff(first, first);
-  assert.deepEqual([found.changes, found.parting, found.meetings, found.logitsDifferAt], [[], null, [], null]);
+  assert.deepEqual([found.changes, found.divergence, found.commonRuns, found.logitsDifferAt], [[], null, [], null]);
   assert.deepEqual(stretches(found), [{ mark: "=", a: [0, 30], b: [0, 30] }]);
 });
 
@@ -48,28 +48,28 @@ test("one that goes on where the other ended, and logits that differ", () => {
   const cut = lines.findIndex((line) => line.includes('"kind":"step","index":5,'));
   const short = Trace.parse(lines.slice(0, cut).join("\n") + "\n");
   const found = diff(short, first);
-  assert.equal(found.parting.a, null);
-  assert.equal(found.parting.b.underA, null);
-  assert.equal(found.parting.index, 5);
-  short.steps[3].row = "0000000000000000";
+  assert.equal(found.divergence.a, null);
+  assert.equal(found.divergence.b.underA, null);
+  assert.equal(found.divergence.index, 5);
+  short.steps[3].logits_hash = "0000000000000000";
   assert.equal(diff(short, first).logitsDifferAt, 3);
 });
 
-test("the meetings of difflib", () => {
-  let met = 0;
-  for (const { a, b, start, meetings: wanted } of JSON.parse(read("meetings.json"))) {
-    const found = meetings(a, b, start).map((m) => [m.a, m.b, m.length]);
+test("the common runs of difflib", () => {
+  let count = 0;
+  for (const { a, b, start, common_runs: wanted } of JSON.parse(read("common_runs.json"))) {
+    const found = commonRuns(a, b, start).map((m) => [m.a, m.b, m.length]);
     assert.deepEqual(found, wanted, JSON.stringify({ a, b, start }));
-    met += found.length;
+    count += found.length;
   }
-  assert.ok(met > 20);
+  assert.ok(count > 20);
 });
 
 test("two long texts that say one thing forever are compared while nobody waits", () => {
   const a = Array.from({ length: 2000 }, (_, i) => i % 3);
   const b = [9, ...a, 9, ...a].slice(0, 2000);
   const begun = performance.now();
-  assert.deepEqual(meetings(a, b), [{ a: 0, b: 1, length: 1999 }]);
+  assert.deepEqual(commonRuns(a, b), [{ a: 0, b: 1, length: 1999 }]);
   assert.ok(performance.now() - begun < 1000);
 });
 
@@ -84,11 +84,11 @@ test("stretches are both texts, whole and in order", () => {
   }
 });
 
-test("changes inside the model are a setting, told in words", () => {
+test("interventions are a setting, in words", () => {
   const made = [{ text: "L0.H1 x 0", kind: "scale" }, { text: "blind 1", kind: "blind" }];
   const [head, ...rest] = read("first.jsonl").trim().split("\n");
   const changed = head.replace('"version":1', '"version":2')  // JSON.parse would round the seed
     .replace(/}$/, `,"changes":${JSON.stringify(made)}}`);
   const other = Trace.parse([changed, ...rest, ""].join("\n"));
-  assert.deepEqual(diff(first, other).changes, [{ name: "changes", a: null, b: "L0.H1 x 0; blind 1" }]);
+  assert.deepEqual(diff(first, other).changes, [{ name: "interventions", a: null, b: "L0.H1 x 0; blind 1" }]);
 });

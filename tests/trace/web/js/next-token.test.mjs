@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { MOST_OFFERS, offers, openStep, picks } from "../../../../src/cutaway/trace/web/js/figures/next-token.js";
 
 const candidate = (id, logit, removed_by = null) => ({ id, logit, removed_by });
-const step = (own, count = 20) => ({ own, log_sum_exp: 10,
+const step = (sampled, count = 20) => ({ sampled_id: sampled, log_sum_exp: 10,
   candidates: Array.from({ length: count }, (_, i) => candidate(i, 10 - i, i > 2 ? 0 : null)) });
 const run = (forced, steps) => ({ request: forced && { forced }, trace: { steps,
   head: { chain: [{ stage: "top_k", k: 3 }], end_ids: [1] }, nameOf: (id) => `t${id}` } });

@@ -47,7 +47,7 @@ test("penalties make a rank an estimate, and that is said", () => {
 
 test("who kept it going", () => {
   const told = (steps, params = {}) => diagnosis(traceOf(steps, { head: { params }, end: over }));
-  assert.match(told([passed(0.01, 50), passed(0.01, 50)]), /with 2\.0%; .* 0\.0%\. The model itself did not want/);
+  assert.match(told([passed(0.01, 50), passed(0.01, 50)]), /of 2\.0% of .* 0\.0%\. The model itself did not want/);
   assert.match(told([passed(0.3, 5)]), /mostly wanted to go on, and the chain removed what chance/);
   assert.match(told([lost(0.3, 5)]), /mostly wanted to go on, and what chance .* did not come/);
   assert.match(told([passed(0.3, 5), passed(0.4, 5)]), /with 58\.0%; .* The chain kept it from stopping/);

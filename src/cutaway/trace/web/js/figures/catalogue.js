@@ -1,7 +1,7 @@
 /**
  * What Python says once for the page: the stages of the chain and their settings, which of them is
- * the constraints' mask, the presets' orders, styles, and the words on why a text ended. The
- * document holds it as JSON (trace/catalogue.py), so a new stage needs no change here.
+ * the constraints' mask, the presets' orders, styles, the words on why a text ended, and the names
+ * that fields of old traces have now. The document holds it as JSON (trace/catalogue.py), so a new stage needs no change here.
  */
 
 /**
@@ -18,7 +18,10 @@
  * choices  what a text may be; empty: it is a number
  * @typedef {{name: string, type: string, choices: string[], help: string}} CanvasSetting
  * @typedef {{canvas: CanvasSetting[], stages: StageEntry[], presets: Record<string, string[]>, styles: Style[],
- *   mask: string, phrases: Record<string, string>}} Catalogue
+ *   mask: string, phrases: Record<string, string>, trace: Format}} Catalogue
+ *
+ * renames  by kind of record and field: an old name, or value, and the one of today
+ * @typedef {{version: number, readable: number[], renames: Record<string, Record<string, string>>}} Format
  */
 
 /** @type {Catalogue} */
@@ -29,6 +32,7 @@ export const presets = catalogue.presets;
 export const styles = catalogue.styles;
 export const mask = catalogue.mask;
 export const canvasSettings = catalogue.canvas;
+export const format = catalogue.trace;
 
 /**
  * @param {string} name @param {Record<string, string | number>} [figures]

@@ -21,8 +21,8 @@ export function negLogZ(trace, step) {
 /** @param {Trace} trace @param {Step} step @returns {string | null} what the model wanted instead */
 export function wantedSentence(trace, step) {
   if (!differs(step)) return null;
-  const wanted = visible(trace.nameOf(step.wanted ?? 0));
-  return phrase("wanted", { wanted, rule: rule(trace), left: visible(trace.nameOf(step.own)) });
+  const wanted = visible(trace.nameOf(step.unconstrained_id ?? 0));
+  return phrase("wanted", { wanted, rule: rule(trace), left: visible(trace.nameOf(step.sampled_id)) });
 }
 
 /** @param {Trace} trace @returns {string[]} the same of the whole text; none where there was no constraint */
@@ -41,7 +41,7 @@ export function constraintSentences(trace) {
 }
 
 /** @param {Step} step @returns {boolean} */
-const differs = (step) => step.wanted !== undefined && step.wanted !== step.own;
+const differs = (step) => step.unconstrained_id !== undefined && step.unconstrained_id !== step.sampled_id;
 
 /** @param {Trace} trace @returns {string} */
 const rule = (trace) => phrase(trace.head.grammar ? "grammar" : "no grammar");

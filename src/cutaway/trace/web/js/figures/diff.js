@@ -1,24 +1,24 @@
 /**
- * Two traces side by side, as trace/differences.py has it: where they part, whether they meet
- * again, what each text cost. Knows the records alone, and no document.
+ * Two traces side by side, as trace/differences.py has it: where they diverge, what they
+ * share after that, what each text cost. Knows the records alone, and no document.
  */
 
 import { bits, probability } from "./numbers.js";
-import { meetings } from "./meetings.js";
+import { commonRuns } from "./common-runs.js";
 /** @import { Trace, Step, Head } from "../state/trace.js" */
-/** @import { Meeting } from "./meetings.js" */
+/** @import { CommonRun } from "./common-runs.js" */
 
 /**
  * changes         the fields of the heads and the settings that are not the same, by name
  * common          how many tokens are equal from the beginning
- * logitsDifferAt  the first step up to the parting whose logits are not equal bit for bit
- * parting         null where the texts are equal; a way is null where that text had ended
- * meetings        stretches that are equal after the parting, in the order of both texts
+ * logitsDifferAt  the first step up to the divergence whose logits are not equal bit for bit
+ * divergence      null where the texts are equal; a continuation is null where that text had ended
+ * commonRuns      stretches that are equal after the divergence, in the order of both texts
  * @typedef {{name: string, a: any, b: any}} Change
- * @typedef {{id: number, token: string, underA: number | null, underB: number | null}} Way
+ * @typedef {{id: number, token: string, underA: number | null, underB: number | null}} Continuation
  * @typedef {{tokens: number, bits: number}} Cost
  * @typedef {{changes: Change[], samePrompt: boolean, common: number, logitsDifferAt: number | null,
- *   parting: {index: number, a: Way | null, b: Way | null} | null, meetings: Meeting[],
+ *   divergence: {index: number, a: Continuation | null, b: Continuation | null} | null, commonRuns: CommonRun[],
  *   a: Cost, b: Cost, aAfter: Cost, bAfter: Cost}} Difference
  */
 
@@ -31,8 +31,8 @@ export function diff(a, b) {
     samePrompt: same(a.head.prompt_token_ids, b.head.prompt_token_ids),
     common,
     logitsDifferAt: logitsDifferAt(a.steps, b.steps, common),
-    parting: parting(a, b, common),
-    meetings: meetings(left, right, common),
+    divergence: divergence(a, b, common),
+    commonRuns: commonRuns(left, right, common),
     a: cost(a.steps),
     b: cost(b.steps),
     aAfter: cost(a.steps.slice(common)),
@@ -43,8 +43,8 @@ export function diff(a, b) {
 /** @param {number[]} a @param {number[]} b @returns {number} */
 function commonLength(a, b) {
   const shorter = Math.min(a.length, b.length);
-  const parted = a.findIndex((id, i) => i >= shorter || id !== b[i]);
-  return parted < 0 ? shorter : parted;
+  const differs = a.findIndex((id, i) => i >= shorter || id !== b[i]);
+  return differs < 0 ? shorter : differs;
 }
 
 /** @param {Head} a @param {Head} b @returns {Change[]} */
@@ -61,10 +61,10 @@ function changes(a, b) {
  *   The grammar's text is the setting of its kind.
  */
 function flat(head) {
-  const { kind: _, format: _format, version: _version, params, grammar, changes: made, ...own } = /** @type {any} */ (head);
+  const { kind: _, format: _format, version: _version, params, grammar, interventions: made, ...own } = /** @type {any} */ (head);
   const more = Object.entries(params).filter(([name]) => !(name in own));
   const engine = grammar ? { "grammar engine": grammar.engine } : {};
-  const inside = made ? { changes: made.map((/** @type {any} */ one) => one.text).join("; ") } : {};
+  const inside = made ? { interventions: made.map((/** @type {any} */ one) => one.text).join("; ") } : {};
   return { ...own, ...engine, ...inside, ...Object.fromEntries(more) };
 }
 
@@ -79,24 +79,24 @@ function same(a, b) {
 
 /** @param {Step[]} a @param {Step[]} b @param {number} common @returns {number | null} */
 function logitsDifferAt(a, b, common) {
-  // The step at which they part still follows equal tokens.
+  // The step at which they diverge still follows equal tokens.
   const last = Math.min(common + 1, a.length, b.length);
-  const at = a.slice(0, last).findIndex((step, i) => step.row !== b[i]?.row);
+  const at = a.slice(0, last).findIndex((step, i) => step.logits_hash !== b[i]?.logits_hash);
   return at < 0 ? null : at;
 }
 
-/** @param {Trace} a @param {Trace} b @param {number} index @returns {Difference["parting"]} */
-function parting(a, b, index) {
+/** @param {Trace} a @param {Trace} b @param {number} index @returns {Difference["divergence"]} */
+function divergence(a, b, index) {
   const [inA, inB] = [a.steps[index], b.steps[index]];
   if (!inA && !inB) return null;
-  /** @param {Trace} trace @param {Step | undefined} step @returns {Way | null} */
-  const way = (trace, step) => step ? {
+  /** @param {Trace} trace @param {Step | undefined} step @returns {Continuation | null} */
+  const continuation = (trace, step) => step ? {
     id: step.token_id,
     token: trace.nameOf(step.token_id),
     underA: share(inA, step.token_id),
     underB: share(inB, step.token_id),
   } : null;
-  return { index, a: way(a, inA), b: way(b, inB) };
+  return { index, a: continuation(a, inA), b: continuation(b, inB) };
 }
 
 /** @param {Step | undefined} step @param {number} id @returns {number | null} null: not on record */
@@ -111,7 +111,7 @@ const cost = (steps) =>
 
 /**
  * A stretch of both texts: from, to of each. `mark` says what it is: "=" the common beginning,
- * "≠" where they are apart, 1, 2, 3 … where they meet.
+ * "≠" where they differ, 1, 2, 3 … the common runs.
  * @typedef {{mark: string, a: [number, number], b: [number, number]}} Stretch
  */
 
@@ -124,10 +124,10 @@ export function stretches(found) {
   const apart = (toA, toB) => {
     if (a < toA || b < toB) made.push({ mark: "≠", a: [a, toA], b: [b, toB] });
   };
-  for (const [i, meeting] of found.meetings.entries()) {
-    apart(meeting.a, meeting.b);
-    [a, b] = [meeting.a + meeting.length, meeting.b + meeting.length];
-    made.push({ mark: String(i + 1), a: [meeting.a, a], b: [meeting.b, b] });
+  for (const [i, run] of found.commonRuns.entries()) {
+    apart(run.a, run.b);
+    [a, b] = [run.a + run.length, run.b + run.length];
+    made.push({ mark: String(i + 1), a: [run.a, a], b: [run.b, b] });
   }
   apart(found.a.tokens, found.b.tokens);
   return made.filter(({ a: [from, to], b: [start, end] }) => from < to || start < end);

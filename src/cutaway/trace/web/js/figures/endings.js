@@ -8,9 +8,9 @@ import { ordinal, percent, probability, stageLabel, stageLetter, visible } from 
 /** @import { Trace, Step, Candidate } from "../state/trace.js" */
 
 /**
- * How close one step came to ending the text; `behind`: by how much it lost the draw, in nats.
+ * How close one step came to ending the text; `margin`: by how much it lost the draw, in nats.
  * @typedef {{index: number, probability: number, final: number, rank: number, delta: number,
- *   outcome: string, letter: string, behind: number | null}} EndMoment
+ *   outcome: string, letter: string, margin: number | null}} EndMoment
  */
 
 /** @type {Record<string, string>} letters for what is no stage */
@@ -26,7 +26,7 @@ export function endMoment(trace, step) {
   if (!first) return null;
   const best = ends.reduce((a, b) => (b.logit > a.logit ? b : a), first);
   const alive = ends.filter((c) => c.final_logprob !== null);
-  const { outcome, letter, behind } = outcomeOf(trace, step, ends, alive);
+  const { outcome, letter, margin } = outcomeOf(trace, step, ends, alive);
   return {
     index: step.index,
     probability: sum(ends.map((c) => probability(c.logit - step.log_sum_exp))),
@@ -35,27 +35,27 @@ export function endMoment(trace, step) {
     delta: best.delta,
     outcome,
     letter: letter ?? OUTCOMES[outcome] ?? "?",
-    behind,
+    margin,
   };
 }
 
 /**
  * @param {Trace} trace @param {Step} step @param {Candidate[]} ends @param {Candidate[]} alive
- * @returns {{outcome: string, letter?: string, behind: number | null}}
+ * @returns {{outcome: string, letter?: string, margin: number | null}}
  */
 function outcomeOf(trace, step, ends, alive) {
   if (trace.head.end_ids.includes(step.token_id)) {
-    return { outcome: step.source === "forced" ? "forced" : "drawn", behind: null };
+    return { outcome: step.source === "forced" ? "forced" : "drawn", margin: null };
   }
   if (!alive.length) {
     const stages = ends.flatMap((c) => (c.removed_by === null ? [] : [c.removed_by]));
     const last = stages.length ? trace.head.chain[Math.max(...stages)] : undefined;
-    if (!last) return { outcome: "an unknown stage", behind: null };
-    return { outcome: stageLabel(last), letter: stageLetter(last), behind: null };
+    if (!last) return { outcome: "an unknown stage", margin: null };
+    return { outcome: stageLabel(last), letter: stageLetter(last), margin: null };
   }
-  if (step.source === "forced") return { outcome: "forced", behind: null };
+  if (step.source === "forced") return { outcome: "forced", margin: null };
   const chosen = step.candidates.find((c) => c.id === step.token_id);
-  return { outcome: "lost", behind: (chosen ? score(chosen) : 0) - Math.max(...alive.map(score)) };
+  return { outcome: "lost", margin: (chosen ? score(chosen) : 0) - Math.max(...alive.map(score)) };
 }
 
 /** @param {Candidate} c @returns {number} what the draw compares, up to a constant */
@@ -114,18 +114,18 @@ export function momentSentence(trace, moment) {
 }
 
 /** @param {Trace} trace @param {EndMoment} moment @returns {string} of the end token */
-function whatBecame(trace, { index, outcome, final, behind }) {
+function whatBecame(trace, { index, outcome, final, margin }) {
   const step = trace.steps[index];
   const last = index === trace.steps.length - 1;
   if (outcome === "drawn") return phrase(last ? "it was drawn" : "drawn and passed");
   if (outcome === "forced") {
-    const would = step && trace.head.end_ids.includes(step.own) && step.token_id !== step.own;
+    const would = step && trace.head.end_ids.includes(step.sampled_id) && step.token_id !== step.sampled_id;
     return phrase(would ? "given instead" : "given");
   }
   if (outcome !== "lost") return phrase("a stage removed it", { stage: outcome });
   const chosen = step?.candidates.find((c) => c.id === step.token_id);
   const name = chosen?.luck === null ? "not the likeliest" : "lost the draw";
-  return phrase(name, { share: percent(final), margin: (behind ?? 0).toFixed(2) });
+  return phrase(name, { share: percent(final), margin: (margin ?? 0).toFixed(2) });
 }
 
 /** @param {number[]} values @returns {number} */

@@ -28,7 +28,7 @@ export const openStep = (run) => run.trace.steps[picks(run).length] ?? null;
  */
 export function offers(run, step) {
   const likeliest = step.candidates.slice(0, MOST_OFFERS);
-  const drawn = step.candidates.find((candidate) => candidate.id === step.own);
+  const drawn = step.candidates.find((candidate) => candidate.id === step.sampled_id);
   if (drawn && !likeliest.includes(drawn)) likeliest.splice(MOST_OFFERS - 1, 1, drawn);
   const { trace } = run;
   return likeliest.map((candidate) => {
@@ -37,7 +37,7 @@ export function offers(run, step) {
       id: candidate.id,
       token: visible(trace.nameOf(candidate.id)),
       probability: probability(candidate.logit - step.log_sum_exp),
-      own: candidate.id === step.own,
+      own: candidate.id === step.sampled_id,
       ends: trace.head.end_ids.includes(candidate.id),
       letter: stage ? stageLetter(stage) : "",
       removedBy: stage ? stageLabel(stage) : null,

@@ -57,7 +57,7 @@ export class Series {
     const moment = endMoment(this.trace, step);
     this.surprise.push(bits(step.logprob));
     this.entropy.push(step.entropy / LN2);
-    this.kv.push((step.kv_tokens ?? 0) * this.trace.head.kv_bytes);
+    this.kv.push((step.kv_tokens ?? 0) * this.trace.head.kv_bytes_per_token);
     this.moments.push(moment);
     this.end.push(moment?.probability ?? 0);
     let sum = 0;

@@ -14,7 +14,7 @@ import { LN2, bits, probability, stageLabel, stageLetter } from "./numbers.js";
  *   logit: number, delta: number, luck: number | null, score: number | null, letter: string | null,
  *   removedBy: string | null, chosen: boolean, drawn: boolean}} CandidateView
  * @typedef {{letter: string, label: string, survivors: number, removedMass: number,
- *   victims: string[]}} StageView
+ *   topRemoved: string[]}} StageView
  * @typedef {{index: number, position: number, id: number, token: string, source: string,
  *   rank: number, bits: number, entropy: number, probability: number, final: number | null,
  *   end: EndMoment | null, candidates: CandidateView[], stages: StageView[], kvTokens: number | null,
@@ -43,11 +43,11 @@ export function stepView(trace, step) {
         label: stageLabel(stage),
         survivors: record.survivors,
         removedMass: record.removed_mass,
-        victims: record.victims.map((id) => trace.nameOf(id)),
+        topRemoved: record.top_removed.map((id) => trace.nameOf(id)),
       };
     }),
     kvTokens: step.kv_tokens ?? null, // of a canvas there is no one number
-    kvBytes: (step.kv_tokens ?? 0) * trace.head.kv_bytes,
+    kvBytes: (step.kv_tokens ?? 0) * trace.head.kv_bytes_per_token,
     ms: step.ms,
     fingerprint: step.fingerprint,
     bent: wantedSentence(trace, step),
@@ -70,7 +70,7 @@ function candidateView(trace, step, c) {
     letter: stage ? stageLetter(stage) : null,
     removedBy: stage ? stageLabel(stage) : null,
     chosen: c.id === step.token_id,
-    drawn: c.id === step.own,
+    drawn: c.id === step.sampled_id,
   };
 }
 

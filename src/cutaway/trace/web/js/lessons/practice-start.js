@@ -35,8 +35,8 @@ export function startOf(trace, index) {
       step: index,
       log_sum_exp: step.log_sum_exp,
       chain: chainOf(trace),
-      own: step.own,
-      drawn: trace.nameOf(step.own),
+      own: step.sampled_id,
+      drawn: trace.nameOf(step.sampled_id),
     },
   };
 }

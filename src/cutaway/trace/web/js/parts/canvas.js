@@ -178,8 +178,8 @@ function passFacts(trace, canvas, at) {
 function totalFacts(trace, canvas) {
   const { passes, rows, perPass, bound, order } = canvas.totals;
   const { decoder } = trace.head;
-  const sees = decoder?.sight === "all" ? "everything" : decoder?.sight === "past" ? "what is before it"
-    : `to the end of its block of ${decoder?.sight}`;
+  const sees = decoder?.attention === "bidirectional" ? "everything" : decoder?.attention === "causal" ? "what is before it"
+    : `to the end of its block of ${decoder?.attention}`;
   return [
     fact("rule", ruleInWords(decoder?.rule ?? {}), "the settings that are not as usual"),
     fact("passes", thousands(passes), "each a run of the model"),

@@ -4,8 +4,8 @@
 
 import { el } from "./dom.js";
 import { percent, stageLabel, visible } from "../figures/numbers.js";
-import { MEETING } from "../figures/meetings.js";
-/** @import { Difference, Cost, Way } from "../figures/diff.js" */
+import { SHORTEST_RUN } from "../figures/common-runs.js";
+/** @import { Difference, Cost, Continuation } from "../figures/diff.js" */
 /** @import { Child } from "./dom.js" */
 
 /** @param {Difference} found @returns {string} as `cutaway trace diff` says it */
@@ -14,38 +14,38 @@ export function sentences(found) {
   const at = found.logitsDifferAt;
   const logits = at === null ? "the logits up to there are equal, bit for bit"
     : `the logits differ from step ${at} on`;
-  return `${prompts}. ${equal(found)}; ${logits}. ${met(found)}`.trim();
+  return `${prompts}. ${equal(found)}; ${logits}. ${shared(found)}`.trim();
 }
 
 /** @param {Difference} found @returns {string} */
-function equal({ common, parting }) {
+function equal({ common, divergence }) {
   if (common < 2) return common ? "The first token is equal" : "No token is equal";
-  return `${parting ? "The first" : "All"} ${common} tokens are equal`;
+  return `${divergence ? "The first" : "All"} ${common} tokens are equal`;
 }
 
 /** @param {Difference} found @returns {string} */
-function met({ parting, meetings }) {
-  if (!parting) return "";
-  if (!meetings.length) return `They never again share ${MEETING} tokens in a row.`;
-  const tokens = meetings.reduce((sum, { length }) => sum + length, 0);
-  const places = meetings.length === 1 ? "once" : `at ${meetings.length} places`;
-  return `They meet again ${places}, in ${tokens} tokens.`;
+function shared({ divergence, commonRuns }) {
+  if (!divergence) return "";
+  if (!commonRuns.length) return `They never again share ${SHORTEST_RUN} tokens in a row.`;
+  const tokens = commonRuns.reduce((sum, { length }) => sum + length, 0);
+  const places = commonRuns.length === 1 ? "in one run" : `in ${commonRuns.length} runs`;
+  return `They share ${tokens} tokens again, ${places}.`;
 }
 
 /** @param {Difference} found @returns {HTMLElement} */
-export function figuresTable({ a, b, aAfter, bAfter, parting }) {
+export function figuresTable({ a, b, aAfter, bAfter, divergence }) {
   /** @type {[string, Child, Child][]} */
   const rows = [
     ["tokens", a.tokens, b.tokens],
     ["bits", a.bits.toFixed(1), b.bits.toFixed(1)],
     ["bits per token", each(a), each(b)],
   ];
-  if (parting) {
+  if (divergence) {
     rows.push(
-      ["bits per token from the parting on", each(aAfter), each(bAfter)],
-      [`step ${parting.index} goes on with`, token(parting.a), token(parting.b)],
-      ["its probability in A", percent(parting.a?.underA), percent(parting.b?.underA)],
-      ["its probability in B", percent(parting.a?.underB), percent(parting.b?.underB)],
+      ["bits per token from the divergence on", each(aAfter), each(bAfter)],
+      [`step ${divergence.index} goes on with`, token(divergence.a), token(divergence.b)],
+      ["its probability in A", percent(divergence.a?.underA), percent(divergence.b?.underA)],
+      ["its probability in B", percent(divergence.a?.underB), percent(divergence.b?.underB)],
     );
   }
   return table(["", "A", "B"], rows, "figures");
@@ -54,9 +54,9 @@ export function figuresTable({ a, b, aAfter, bAfter, parting }) {
 /** @param {Cost} cost @returns {string} */
 const each = ({ tokens, bits }) => (tokens ? (bits / tokens).toFixed(2) : "–");
 
-/** @param {Way | null} way @returns {Child} */
-const token = (way) =>
-  way ? el("span", { class: "token" }, visible(way.token)) : el("span", { class: "faint" }, "has ended");
+/** @param {Continuation | null} text @returns {Child} */
+const token = (text) =>
+  text ? el("span", { class: "token" }, visible(text.token)) : el("span", { class: "faint" }, "has ended");
 
 /** @param {Difference} found @returns {HTMLElement} the settings that differ */
 export function changesTable({ changes, samePrompt }) {

@@ -1,5 +1,5 @@
 /**
- * Two runs side by side: both texts, cut where they part and meet, and what each cost.
+ * Two runs side by side: both texts, cut where they diverge and agree again, and what each cost.
  *
  * Knows what diff.js found. A run that grows is compared anew every few tokens; in between its
  * tokens join the last stretch.

@@ -111,7 +111,7 @@ export class InsidePanel extends View {
     say(this.headNote, phrase(inside.map === "push" ? "attribution is no effect" : "attention is no effect"));
     const asRun = look.value("as_run");
     hold(this.proof, el("span", { class: "mono" }, phrase(asRun ? "as on record" : "not as on record",
-      { row: look.told["row"] ?? "", recorded: run.trace.steps[Number(look.told["step"])]?.row ?? "" })),
+      { row: look.told["row"] ?? "", recorded: run.trace.steps[Number(look.told["step"])]?.logits_hash ?? "" })),
       ` · it read ${thousands(look.positions)} tokens, ${memory(look.value("kv_bytes"))} of keys and values`);
     const moves = fresh && performance.now() - this.moved < RUSH;
     if (fresh) this.moved = performance.now();

@@ -53,8 +53,8 @@ function card(letter, label, colour, ...children) {
 
 /** @param {StageView} stage @returns {HTMLElement[]} how much it removed, and whom */
 function removed(stage) {
-  if (!stage.victims.length) return [];
-  const names = stage.victims.flatMap((name) =>
+  if (!stage.topRemoved.length) return [];
+  const names = stage.topRemoved.flatMap((name) =>
     [el("span", { class: "token" }, visible(name)), " "]);
   return [
     el("p", {}, `−${percent(stage.removedMass)} of the mass`),

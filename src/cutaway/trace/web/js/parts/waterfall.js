@@ -62,7 +62,7 @@ export class StepWaterfall extends View {
       replace(this.body, ...this.rows);
     }
     this.bent.hidden = !this.bent.textContent;
-    this.form.hidden = !state.about || step.passed !== undefined; // a cell takes one token
+    this.form.hidden = !state.about || step.pass_index !== undefined; // a cell takes one token
     this.mark(step);
   }
 

@@ -120,9 +120,9 @@ function show({ input, output }, value) {
  */
 function winnerOf(step, other, found) {
   if (found === step) return ["As recorded. Move a slider."];
-  const name = el("span", { class: "token picked" }, visible(other.nameOf(found.own)));
-  const again = found.own === step.own ? ", as before" : "";
-  const same = found.row === step.row ? "" : " The logits are not those of the record: another model computed them.";
+  const name = el("span", { class: "token picked" }, visible(other.nameOf(found.sampled_id)));
+  const again = found.sampled_id === step.sampled_id ? ", as before" : "";
+  const same = found.logits_hash === step.logits_hash ? "" : " The logits are not those of the record: another model computed them.";
   return ["With the same luck ", name, ` is drawn${again}.${same}`];
 }
 

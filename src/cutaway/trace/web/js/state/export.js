@@ -5,7 +5,7 @@
  */
 
 import { lineage } from "../figures/branches.js";
-import { TraceError, lineOf } from "./trace.js";
+import { TraceError, lineOf, recordOf } from "./trace.js";
 /** @import { Run } from "./store.js" */
 
 /** @typedef {{run: Run, name: string, bytes: Uint8Array<ArrayBuffer>, sha256: string}} Exported */
@@ -43,7 +43,7 @@ function fileOf(run, parent) {
   const token = run.request?.forced[run.at] ?? run.trace.steps[run.at]?.token_id;
   const named = run.trace.head.parent?.trace;
   if (!parent || token === undefined || named === parent.sha256) return run.trace.file;
-  const head = { ...run.trace.head, parent: { trace: parent.sha256, step: run.at, token_id: token } };
+  const head = { ...recordOf(run.trace.lines[0] ?? ""), parent: { trace: parent.sha256, step: run.at, token_id: token } };
   return [lineOf(head), ...run.trace.lines.slice(1)].map((line) => `${line}\n`).join("");
 }
 

@@ -142,8 +142,8 @@ export function stepOf(trace, at) {
   const step = trace.steps[at];
   return {
     prompt: head.prompt_token_ids, generated: trace.outputIds.slice(0, at + 1), step: at,
-    row: step?.row, drawn: step?.own, settings: { ...head.params, seed: head.seed },
-    changes: /** @type {any} */ (head).changes ?? null,
+    row: step?.logits_hash, drawn: step?.sampled_id, settings: { ...head.params, seed: head.seed },
+    interventions: head.interventions ?? null,
   };
 }
 

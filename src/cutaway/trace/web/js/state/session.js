@@ -81,7 +81,7 @@ export class Session {
    */
   fork(run, at, token, settings = {}) {
     const name = `${run.trace.nameOf(token)} at ${at}`;
-    const passed = run.trace.steps[at]?.passed;
+    const passed = run.trace.steps[at]?.pass_index;
     if (passed !== undefined) return this.forkCanvas(run, at, token, passed);
     const forced = [...run.trace.outputIds.slice(0, at), token];
     return this.start(this.continued(run, forced, settings), { parent: run.id, at, name });

@@ -5,29 +5,33 @@
  * where lines come from. Seeds are strings: they have 64 bits, and numbers here have 53.
  */
 
+import { format } from "../figures/catalogue.js";
+
 /**
  * @typedef {{id: number, logit: number, rank: number, delta: number, removed_by: number | null,
  *   final_logprob: number | null, luck: number | null}} Candidate
- * @typedef {{survivors: number, removed_mass: number, log_sum_exp: number, cut: number | null,
- *   victims: number[]}} StageRecord
+ * @typedef {{survivors: number, removed_mass: number, log_sum_exp: number,
+ *   min_kept_logit: number | null, top_removed: number[]}} StageRecord
  * @typedef {{kind: "head", model: string, weights: string, tokenizer: string, backend: string,
  *   tier: string, threads: number, vocab_size: number, prompt: string | null,
  *   prompt_token_ids: number[], chain: import("../figures/numbers.js").Stage[], params: Record<string, any>,
- *   seed: string, changes?: string[], candidates: number, watch: number[], end_ids: number[], kv_bytes: number,
+ *   seed: string, interventions?: {text: string}[], candidates: number, tracked_ids: number[], end_ids: number[],
+ *   kv_bytes_per_token: number,
  *   parent: {trace: string, step: number, token_id: number} | null,
- *   decoder?: {kind: string, rule: Record<string, any>, sight: "past" | "all" | number, shift: boolean,
- *   mask_id: number | null, behind: number[]},
+ *   decoder?: {kind: string, rule: Record<string, any>, attention: "causal" | "bidirectional" | number, shift: boolean,
+ *   mask_id: number | null, suffix_ids: number[]},
  *   grammar?: {kind: string, text: string, sha256: string, engine: string, compact: boolean}}} Head
- * @typedef {{index: number, position: number, token_id: number, own: number, source: string,
+ * @typedef {{index: number, position: number, token_id: number, sampled_id: number, source: string,
  *   text: string, candidates: Candidate[], maximum: number, log_sum_exp: number, entropy: number,
  *   rank: number, logprob: number, final_rank: number | null, final_logprob: number | null,
- *   final_log_sum_exp: number, stages: StageRecord[], sketch: number[], kv_tokens?: number,
- *   ms: Record<string, number>, row: string, fingerprint: string,
- *   wanted?: number, passed?: number}} Step
+ *   final_log_sum_exp: number, stages: StageRecord[], logit_histogram: number[], kv_tokens?: number,
+ *   ms: Record<string, number>, logits_hash: string, fingerprint: string,
+ *   unconstrained_id?: number, pass_index?: number}} Step
  * @typedef {{position: number, token_id: number, logprob: number, entropy: number, figure: number,
- *   was: number | null, now: number | null, likely: number[], likely_logprob: number[], row: string}} PassCell
+ *   was: number | null, now: number | null, likely: number[], likely_logprob: number[],
+ *   logits_hash: string}} PassCell
  * @typedef {{index: number, block: [number, number], rows: number, cells: PassCell[], masked_again: number[],
- *   bound: number, visit: number, ms: Record<string, number>, fingerprint: string}} Pass
+ *   bound: number, redraw: number, ms: Record<string, number>, fingerprint: string}} Pass
  * @typedef {{reason: string, matched: string | number | null, usage: Record<string, number>,
  *   fingerprint: string, text: string, error: string | null,
  *   speculation: Record<string, number>}} End
@@ -38,6 +42,7 @@ export class TraceError extends Error {}
 
 export class Trace {
   constructor() {
+    this.version = format.version; // of the format
     /** @type {Head | null} */
     this.known = null;
     /** @type {Step[]} */
@@ -65,7 +70,7 @@ export class Trace {
   takeLine(line, number) {
     let record;
     try {
-      record = JSON.parse(line.replaceAll(/"seed":(\d+)/g, '"seed":"$1"'));
+      record = recordOf(line);
     } catch {
       throw new TraceError(`line ${number} is no JSON`);
     }
@@ -80,9 +85,11 @@ export class Trace {
 
   /** @param {any} record the next, as its line has it */
   take(record) {
+    if (!this.known) this.version = record.version;
+    if (this.version !== format.version) record = renamed(record, record.kind);
     if (!this.known) {
-      if (record.format !== "cutaway-trace" || ![1, 2, 3].includes(record.version)) {
-        throw new TraceError("this is no trace of version 1, 2 or 3");
+      if (record.format !== "cutaway-trace" || !format.readable.includes(record.version)) {
+        throw new TraceError(`this is no trace of version 1 to ${format.version}`);
       }
       this.known = record;
     } else if (this.end) {
@@ -108,7 +115,7 @@ export class Trace {
     }
     const { kind: _, ...step } = record;
     const stages = record.stages.map((/** @type {StageRecord} */ stage) =>
-      ({ ...stage, cut: stage.cut === null ? null : single(stage.cut) }));
+      ({ ...stage, min_kept_logit: stage.min_kept_logit === null ? null : single(stage.min_kept_logit) }));
     const candidates = rows(record.candidates);
     this.steps.push({ ...step, maximum: single(record.maximum), stages, candidates });
   }
@@ -161,11 +168,27 @@ export class Trace {
   }
 }
 
+/** @param {string} line of a file @returns {any} its record, of which a seed is a string */
+export const recordOf = (line) => JSON.parse(line.replaceAll(/"seed":(\d+)/g, '"seed":"$1"'));
+
 /**
  * A record as its line in a file. Numbers keep their values, and not their digits: 1.0 is 1.
  * @param {any} record @returns {string}
  */
 export const lineOf = (record) => JSON.stringify(record).replaceAll(/"seed":"(\d+)"/g, '"seed":$1');
+
+/**
+ * Of a record of an old version, under the names of today, as trace/renames.py does it.
+ * @param {any} value @param {string} where kind of the record and field, under old names @returns {any}
+ */
+function renamed(value, where) {
+  const names = format.renames[where];
+  if (!names || value === null) return value;
+  if (Array.isArray(value)) return value.map((one) => renamed(one, where));
+  if (typeof value !== "object") return names[value] ?? value;
+  return Object.fromEntries(Object.entries(value).map(([name, one]) =>
+    [names[name] ?? name, renamed(one, `${where}.${name}`)]));
+}
 
 /** A float32, of which the file has just as many digits as bring it back. */
 const single = Math.fround;

@@ -1,34 +1,34 @@
 /**
- * Where two rows of tokens meet: the blocks that Python's `difflib.SequenceMatcher` finds, those
- * of MEETING tokens and more.
+ * What two rows of tokens share: the blocks that Python's `difflib.SequenceMatcher` finds, those
+ * of SHORTEST_RUN tokens and more.
  *
  * That is: the longest stretch that both have (of several the first in a, of those the first in b),
- * then the same to its left and to its right. Stretches are found once, by their first MEETING
+ * then the same to its left and to its right. Stretches are found once, by their first SHORTEST_RUN
  * tokens, and cut to whatever is still free: no table of all pairs.
  */
 
-/** Equal tokens in a row that make a meeting: two texts on one subject share shorter runs. */
-export const MEETING = 8;
+/** Tokens of a common run: two texts on one subject share shorter runs. */
+export const SHORTEST_RUN = 8;
 
-/** @typedef {{a: number, b: number, length: number}} Meeting equal tokens, from these steps on */
+/** @typedef {{a: number, b: number, length: number}} CommonRun equal tokens, from these steps on */
 
 /**
  * @param {number[]} a @param {number[]} b @param {number} start where both begin
- * @returns {Meeting[]} in the order of both
+ * @returns {CommonRun[]} in the order of both
  */
-export function meetings(a, b, start = 0) {
+export function commonRuns(a, b, start = 0) {
   return within(stretchesOf(a, b, start), start, a.length, start, b.length);
 }
 
 /**
- * @param {Meeting[]} stretches @param {number} fromA @param {number} toA @param {number} fromB
- * @param {number} toB @returns {Meeting[]}
+ * @param {CommonRun[]} stretches @param {number} fromA @param {number} toA @param {number} fromB
+ * @param {number} toB @returns {CommonRun[]}
  */
 function within(stretches, fromA, toA, fromB, toB) {
   const free = stretches.flatMap((stretch) => {
     const cut = Math.max(0, fromA - stretch.a, fromB - stretch.b);
     const end = Math.min(stretch.length, toA - stretch.a, toB - stretch.b);
-    return end - cut < MEETING ? [] : { a: stretch.a + cut, b: stretch.b + cut, length: end - cut };
+    return end - cut < SHORTEST_RUN ? [] : { a: stretch.a + cut, b: stretch.b + cut, length: end - cut };
   });
   const [first] = free;
   if (!first) return [];
@@ -40,22 +40,22 @@ function within(stretches, fromA, toA, fromB, toB) {
   ];
 }
 
-/** @param {Meeting} x @param {Meeting} y @returns {boolean} whether x is taken rather than y */
+/** @param {CommonRun} x @param {CommonRun} y @returns {boolean} whether x is taken rather than y */
 const isBefore = (x, y) =>
   (y.length - x.length || x.a - y.a || x.b - y.b) < 0;
 
 /**
  * @param {number[]} a @param {number[]} b @param {number} start
- * @returns {Meeting[]} every stretch that can be made longer at neither end
+ * @returns {CommonRun[]} every stretch that can be made longer at neither end
  */
 function stretchesOf(a, b, start) {
   const places = placesOf(b, start);
-  /** @type {Meeting[]} */
+  /** @type {CommonRun[]} */
   const found = [];
-  for (let i = start; i + MEETING <= a.length; i++) {
+  for (let i = start; i + SHORTEST_RUN <= a.length; i++) {
     for (const j of places.get(wordAt(a, i)) ?? []) {
       if (i > start && j > start && a[i - 1] === b[j - 1]) continue; // part of an earlier one
-      let length = MEETING;
+      let length = SHORTEST_RUN;
       while (i + length < a.length && a[i + length] === b[j + length]) length++;
       found.push({ a: i, b: j, length });
     }
@@ -63,11 +63,11 @@ function stretchesOf(a, b, start) {
   return found;
 }
 
-/** @param {number[]} ids @param {number} start @returns {Map<string, number[]>} by their MEETING tokens */
+/** @param {number[]} ids @param {number} start @returns {Map<string, number[]>} by their SHORTEST_RUN tokens */
 function placesOf(ids, start) {
   /** @type {Map<string, number[]>} */
   const places = new Map();
-  for (let j = start; j + MEETING <= ids.length; j++) {
+  for (let j = start; j + SHORTEST_RUN <= ids.length; j++) {
     const word = wordAt(ids, j);
     const known = places.get(word);
     if (known) known.push(j);
@@ -77,4 +77,4 @@ function placesOf(ids, start) {
 }
 
 /** @param {number[]} ids @param {number} at @returns {string} */
-const wordAt = (ids, at) => ids.slice(at, at + MEETING).join(" ");
+const wordAt = (ids, at) => ids.slice(at, at + SHORTEST_RUN).join(" ");
