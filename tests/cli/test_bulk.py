@@ -137,7 +137,7 @@ def test_price_and_quiet(bulk):
         (["--input", "/", "--output", "b"], "cannot read /: Is a directory"),
         (["--input", "/dev/null", "--output", "/"], "cannot write /: Is a directory"),
         (["--input", "/dev/null", "--output", "/no/such"], "cannot write /no/such: No such file"),
-        (["--input", "/dev/null", "--output", "b", "--top-p", "2"], "top_p must be"),
+        (["--input", "/dev/null", "--output", "b", "--top-p", "2"], "--top-p must be"),
     ],
 )
 def test_bad_arguments_are_one_sentence(tmp_path, monkeypatch, capsys, args, sentence):
