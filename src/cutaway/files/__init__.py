@@ -1,4 +1,1 @@
-"""What is on disk: weights, folders of transformers, saved prefixes, and where models are found.
-
-Refuses to know what a layer is.
-"""
+"""What is on disk: weights, folders of transformers, saved prefixes, and where models are found."""

@@ -1,8 +1,7 @@
 """Text to tokens and back, as the model's own file defines it.
 
-Knows tokenizers, incremental bytes to text, and the model's own chat template.
-Refuses to know models, sampling and files. Heavy libraries are imported when the
-first tokenizer or template is made, not here.
+Knows tokenizers, incremental bytes to text, and the model's own chat template. Heavy libraries are
+imported when the first tokenizer or template is made, not here.
 """
 
 from cutaway.text.chat import ChatTemplate

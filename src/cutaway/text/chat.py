@@ -1,8 +1,8 @@
 """A conversation, written the way the model was trained to read it.
 
-Knows the model's own template, and that only the template opens and closes turns: what looks
-like a special token in a message or a tool stays text. Refuses to know models. Jinja2 is imported
-at the first rendering, because completion never needs it.
+Knows the model's own template, and that only the template opens and closes turns: what looks like a
+special token in a message or a tool stays text. Jinja2 is imported at the first rendering, because
+completion never needs it.
 """
 
 from __future__ import annotations

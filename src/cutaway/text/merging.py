@@ -1,7 +1,6 @@
 """The loop of every BPE: merge the best of all adjacent pairs, until none can be merged.
 
-Knows the order (the cheapest first, the leftmost among equals). Refuses to know what
-a pair costs: byte-level BPE ranks the pairs, SentencePiece scores what they become.
+Knows the order (the cheapest first, the leftmost among equals).
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The messages of a conversation: what a client sends, and what a chat template takes.
 
-Knows the roles' fields, calls of tools and their results, and where they must refer to each
-other. Refuses to know templates and how a call is written.
+Knows the roles' fields, calls of tools and their results, and where they must refer to each other.
 """
 
 from __future__ import annotations

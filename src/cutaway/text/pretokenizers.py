@@ -1,12 +1,9 @@
 r"""How each family of byte-level models cuts a text into words before merging.
 
-Knows, for each value of ``tokenizer.ggml.pre``, the regular expressions that are
-applied one after the other (each cuts the fragments that the one before it left;
-what it does not match stays as a fragment) and the two habits that come with the
-name. The expressions are those of the models' own ``tokenizer.json`` where
-llama.cpp's ``llama-vocab.cpp`` cites them, otherwise llama.cpp's. Refuses to know
-merging, and refuses a name that it does not list: a wrong choice degrades every
-answer without a sign.
+Knows, for each value of ``tokenizer.ggml.pre``, the regular expressions that are applied one after
+the other (each cuts the fragments that the one before it left; what it does not match stays as a
+fragment) and the two habits that come with the name. The expressions are those of the models' own
+``tokenizer.json`` where llama.cpp's ``llama-vocab.cpp`` cites them, otherwise llama.cpp's.
 
 A Unicode normalizer (Qwen's NFC) is left out, as llama.cpp does: the text comes
 back byte for byte.

@@ -1,10 +1,9 @@
 """SentencePiece BPE, the "llama" kind: pieces have scores, unknown text becomes bytes.
 
-Knows the merge rule (Kudo and Richardson 2018, as llama.cpp implements it): of all
-adjacent pairs whose concatenation is a piece, merge the one with the highest score,
-the leftmost among equals, until none is left. A tokenizer.json ranks the pairs themselves; its
-ranks are taken as they are, since a vocabulary that the library trained has pairs that become a
-piece and are no merge. Refuses to know special tokens.
+Knows the merge rule (Kudo and Richardson 2018, as llama.cpp implements it): of all adjacent pairs
+whose concatenation is a piece, merge the one with the highest score, the leftmost among equals,
+until none is left. A tokenizer.json ranks the pairs themselves; its ranks are taken as they are,
+since a vocabulary that the library trained has pairs that become a piece and are no merge.
 
 Hugging Face ``tokenizers`` would want ranked merges, and deriving them from scores for
 Gemma's 262k pieces and handing them over takes 1.4 s before the first token; it also

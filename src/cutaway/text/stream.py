@@ -1,6 +1,6 @@
 """Bytes that arrive in any pieces, to text that never breaks a character.
 
-Knows UTF-8. Refuses to know tokens and stop strings.
+Knows UTF-8.
 """
 
 from __future__ import annotations

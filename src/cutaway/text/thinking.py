@@ -1,7 +1,7 @@
 """What a model thinks before it answers, where it has words for where that begins and ends.
 
 Knows the two tags. From one description come the grammar of a text that may begin with a thought,
-and what takes the thought apart from the answer. Refuses to know what is thought, and sampling.
+and what takes the thought apart from the answer.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The kinds of tokenizers: how each makes tokens of ordinary text, read from a model's file.
 
-Knows which fields of the file a kind needs. Refuses to know special tokens. Each kind, and the
-library that it uses, is imported when the first of it is made.
+Knows which fields of the file a kind needs. Each kind, and the library that it uses, is imported
+when the first of it is made.
 """
 
 from __future__ import annotations

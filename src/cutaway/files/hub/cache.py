@@ -1,7 +1,6 @@
 """Where models lie on this machine.
 
 Knows the cache's folders, and where an installed package keeps a model's file.
-Refuses to know how a file gets there; never writes.
 """
 
 import os

@@ -1,7 +1,6 @@
 """The models that cutaway knows by name, as data.
 
 Knows which wheels hold a model's bytes, and what those bytes must be.
-Refuses to know how they are fetched, or where they are stored.
 """
 
 from dataclasses import dataclass

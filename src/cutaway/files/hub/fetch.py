@@ -1,7 +1,6 @@
 """One model of the catalog is brought into the cache, once, whole or not at all.
 
-Knows the lock between processes, the staging folder, and the checksum. Refuses to know how
-pip works and how a person named the model.
+Knows the lock between processes, the staging folder, and the checksum.
 
 The order is what makes it safe: everything is written under ``staging/``, the file's bytes
 are hashed as they are written, and only a whole and flushed file is renamed into ``models/``.

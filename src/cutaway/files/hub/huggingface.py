@@ -1,7 +1,7 @@
 """A file of a repository on the Hugging Face hub, or the repository as a folder.
 
-Knows the form ``org/repo[:file]`` and which failures of the client are the caller's and
-which the network's. Refuses to know cutaway's own cache: the client keeps its own.
+Knows the form ``org/repo[:file]`` and which failures of the client are the caller's and which the
+network's.
 """
 
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,7 @@
 """From what a person typed to a file.
 
-Knows the kinds of name (alias, path, file in the cache, ``hf:org/repo``) and the order in
-which they are tried. Refuses to know how a file is fetched.
+Knows the kinds of name (alias, path, file in the cache, ``hf:org/repo``) and the order in which
+they are tried.
 """
 
 from pathlib import Path

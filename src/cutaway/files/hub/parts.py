@@ -1,6 +1,6 @@
 """The names of a model's files where it is cut into several: NAME-00001-of-00003.gguf.
 
-Knows the form that llama.cpp's gguf-split gives them. Refuses to know what is in them.
+Knows the form that llama.cpp's gguf-split gives them.
 """
 
 import re

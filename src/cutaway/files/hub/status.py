@@ -1,7 +1,6 @@
 """Which models there are, where on this machine, and whether their files are intact.
 
 Knows the state of each model on this machine and how to hash a file again.
-Refuses to know how to fetch one.
 """
 
 from dataclasses import dataclass

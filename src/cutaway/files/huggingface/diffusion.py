@@ -1,7 +1,7 @@
 """The families of masked diffusion models: each has another family's body, and another attention.
 
 Knows what their configs call things, whether their rows are shifted, and which token masks where
-neither config nor tokenizer says so: papers and code do. Refuses to know files.
+neither config nor tokenizer says so: papers and code do.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,7 @@
 """What each family's config says beyond the sizes that all have.
 
 Knows the keys of GGUF that are a family's own, and refuses by name what would change the numbers
-and cannot be said in them. Refuses to know sizes and tensors.
+and cannot be said in them.
 
 Each function takes a config and gives metadata without the architecture's prefix.
 """

@@ -1,6 +1,6 @@
 """A folder of transformers with the face of a model's file.
 
-Knows which files of a folder are the model. Refuses to know what is in them.
+Knows which files of a folder are the model.
 """
 
 import os

@@ -1,6 +1,6 @@
 """Look-ups in a JSON file of a folder, with one clear sentence where a value is absurd.
 
-Knows JSON and which file a value is from. Refuses to know what the values are for.
+Knows JSON and which file a value is from.
 """
 
 import json

@@ -2,8 +2,8 @@
 
 Each block has a shift, a scale and a gate for each of its two halves, which a matrix makes of an
 embedding of sigma (DiT's adaLN, Peebles & Xie 2022, arXiv 2212.09748). MDLM is always given 0 for
-it, so that these are constants: LN(x) · w · (1 + scale) + shift is a norm with a bias, and
-gate · (W x + b) a matrix with other rows. Knows MDLM's names. Refuses to know the order of a layer.
+it, so that these are constants: LN(x) · w · (1 + scale) + shift is a norm with a bias, and gate ·
+(W x + b) a matrix with other rows. Knows MDLM's names.
 """
 
 from dataclasses import dataclass, replace

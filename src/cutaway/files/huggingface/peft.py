@@ -1,8 +1,7 @@
 """A folder of PEFT with the face of a GGUF adapter: adapter_config.json, adapter_model.safetensors.
 
 Knows what PEFT calls things, and which of its adapters are plain LoRA; the others are refused by
-name. Rows of B are moved as those of the model's own matrices are. Refuses to know the model's
-files: its architecture and heads are told.
+name. Rows of B are moved as those of the model's own matrices are.
 """
 
 import re

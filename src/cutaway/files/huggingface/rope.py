@@ -1,7 +1,6 @@
 """Rotary positions: a config's settings as GGUF's metadata and tensors.
 
 Knows where transformers 4 and 5 write them, and the kinds that GGUF's convention has words for.
-Refuses to know the rotation itself (model/rope.py).
 """
 
 from collections.abc import Mapping

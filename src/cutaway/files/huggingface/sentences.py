@@ -1,7 +1,7 @@
 """What a folder of sentence-transformers says of vectors: how rows become one, of how long a text.
 
 Knows modules.json and the files that it names. What changes the vector and is not supported is said
-in the metadata, so that a model can still be loaded for all else. Refuses to know how any is done.
+in the metadata, so that a model can still be loaded for all else.
 """
 
 import json

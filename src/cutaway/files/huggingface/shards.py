@@ -1,6 +1,6 @@
 """The weights of a folder: one safetensors file, or several and their index.
 
-Knows which files those are and which holds a tensor. Refuses to know what a tensor is for.
+Knows which files those are and which holds a tensor.
 """
 
 from collections.abc import Iterator

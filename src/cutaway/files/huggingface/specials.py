@@ -1,7 +1,6 @@
 """The special tokens of a folder: which begin and end texts, and which file says so.
 
-Knows the five files that name them and which of them is believed first. Refuses to know how text
-becomes tokens.
+Knows the five files that name them and which of them is believed first.
 """
 
 from collections.abc import Iterator

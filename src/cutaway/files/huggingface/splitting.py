@@ -1,7 +1,7 @@
 r"""How tokenizer.json cuts a text before merging, and which tokenizer of `text/` does the same.
 
 Knows the pre-tokenizers and normalizers of the `tokenizers` library that the supported families
-use. Refuses to know tokens. What is not exactly the same is refused by name.
+use. What is not exactly the same is refused by name.
 """
 
 from collections.abc import Iterator

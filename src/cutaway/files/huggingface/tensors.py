@@ -1,7 +1,6 @@
 """Which tensors of GGUF a folder holds, and how each is made of those in its files.
 
-Knows names and rewrites; every tensor is made when it is asked for. Refuses to know files
-(`shards`) and families (`families`).
+Knows names and rewrites; every tensor is made when it is asked for.
 """
 
 import re

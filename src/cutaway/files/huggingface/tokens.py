@@ -1,7 +1,7 @@
 """tokenizer.json and its companions as GGUF's tokenizer.ggml.* metadata.
 
 Knows the kinds of tokenizers that `text/` knows, what each token is for, and where the ids of
-special tokens are said. Refuses to know how text becomes tokens.
+special tokens are said.
 """
 
 from pathlib import Path

@@ -1,7 +1,7 @@
 """Tokenizers without tokenizer.json: BERT's vocab.txt, RoBERTa's vocab.json and merges.txt, Qwen's.
 
 Knows what transformers takes for granted where such a folder says nothing, and answers with the
-tokenizer.json that it would have written. Refuses to know how text becomes tokens.
+tokenizer.json that it would have written.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,6 +1,6 @@
 """Saved prefixes: the keys and values of a text's whole KV blocks in a file.
 
-Knows the format, its hashes and how it is written. Refuses to know models, and what is in a block.
+Knows the format, its hashes and how it is written.
 """
 
 from cutaway.files.prefix.header import PrefixHeader

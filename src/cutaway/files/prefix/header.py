@@ -16,7 +16,6 @@
 
 All numbers are little-endian. Every byte is under a hash, so that no change goes unnoticed. Blocks
 differ in size where layers that see a window no longer store it.
-Refuses to know files and models.
 """
 
 import json

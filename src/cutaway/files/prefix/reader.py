@@ -2,7 +2,7 @@
 
 A block's hash is taken of the memory that it was read into, so that what is used is what was
 checked, whatever becomes of the file meanwhile. It is not mapped: a mapped file that another
-program cuts ends the process. Refuses to know where blocks go.
+program cuts ends the process.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -1,4 +1,4 @@
-"""Writing a saved prefix, whole or not at all. Refuses to know where blocks come from."""
+"""Writing a saved prefix, whole or not at all."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,7 @@
 """Weights on disk: a file's metadata, its tensor table and its numbers.
 
-Knows bytes and formats. Refuses to know what a layer is. What most runs do without is imported
-from its own module: `quantised`, `gguf_writer`, `safetensors`.
+Knows bytes and formats. What most runs do without is imported from its own module: `quantised`,
+`gguf_writer`, `safetensors`.
 """
 
 from cutaway.files.weights.decode import dequantize

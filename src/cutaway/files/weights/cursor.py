@@ -1,9 +1,8 @@
 """A bounds-checked walk through the header of a GGUF file.
 
-Knows how numbers, strings, arrays and typed metadata values are written, and that
-nothing a file says may be believed before it fits into the bytes that remain: memory
-and time stay proportional to the file, whatever its counts claim. Refuses to know
-what the values are for.
+Knows how numbers, strings, arrays and typed metadata values are written, and that nothing a file
+says may be believed before it fits into the bytes that remain: memory and time stay proportional to
+the file, whatever its counts claim.
 
 Source: docs/gguf.md of ggml.
 """

@@ -1,7 +1,6 @@
 """What the bytes of each format mean: quant blocks in, float32 out.
 
-Knows one short function per format, written as its definition: the oracle of the
-native kernels. Refuses to know files, tensors and shapes.
+Knows one short function per format, written as its definition: the oracle of the native kernels.
 
 In every decoder n is the number of quant blocks; the names of the fields are those
 of `formats`. Source: `dequantize_row_*` in `ggml-quants.c` of ggml.

@@ -1,7 +1,7 @@
 """What every file of a model offers, however it stores one: metadata and tensors by name.
 
-Knows the face that the readers share; its words are GGUF's (metadata keys, tensor names), so
-that no reader needs to ask which kind of file it was. Refuses to know any kind of file.
+Knows the face that the readers share; its words are GGUF's (metadata keys, tensor names), so that
+no reader needs to ask which kind of file it was.
 """
 
 from abc import ABC, abstractmethod

@@ -1,8 +1,7 @@
 """The formats in which a GGUF file stores numbers.
 
-Knows, for each format, its name, its ggml type id and the bytes of one *quant
-block*: the smallest group of weights that is stored together and shares its
-scales. Refuses to know what the bytes mean (`decode`) or where they lie (`gguf`).
+Knows, for each format, its name, its ggml type id and the bytes of one *quant block*: the smallest
+group of weights that is stored together and shares its scales.
 
 Source: `ggml-common.h` and `enum ggml_type` in `ggml.h` of ggml.
 """

@@ -1,9 +1,7 @@
 """A GGUF file, mapped into memory.
 
-Knows the header, the metadata and the tensor table, and that the three must agree
-with each other and with the size of the file; nothing is believed unchecked.
-Refuses to know what a metadata key means (but `general.alignment`, which places the
-tensors) and what a tensor is for.
+Knows the header, the metadata and the tensor table, and that the three must agree with each other
+and with the size of the file; nothing is believed unchecked.
 
 Reads versions 2 and 3, little-endian. Source: docs/gguf.md of ggml.
 """

@@ -1,7 +1,6 @@
 """A model written as a GGUF file, version 3: tensor by tensor, whole or not at all.
 
-Knows how the header, metadata and the tensor table are written. Refuses to know what they say.
-Source: docs/gguf.md of ggml.
+Knows how the header, metadata and the tensor table are written. Source: docs/gguf.md of ggml.
 """
 
 import struct

@@ -1,7 +1,6 @@
 """A file's bytes as the system maps them.
 
 Knows how a file is mapped, and how the system learns which pages come next and which were read.
-Refuses to know what is in them.
 """
 
 import os

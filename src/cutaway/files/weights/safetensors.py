@@ -1,8 +1,7 @@
 """A safetensors file, mapped into memory.
 
 Knows the header, which is JSON, and that its entries must fit the file and lie apart from each
-other; nothing is believed unchecked. Refuses to know what a tensor is for, and the metadata that
-the header may carry.
+other; nothing is believed unchecked.
 
 Source: https://github.com/huggingface/safetensors, "Format".
 """

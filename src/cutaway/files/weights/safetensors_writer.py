@@ -1,6 +1,6 @@
 """A safetensors file, written: names, shapes and bytes, and what is said of them.
 
-Refuses to know what a tensor is for. Source: https://github.com/huggingface/safetensors, "Format".
+Source: https://github.com/huggingface/safetensors, "Format".
 """
 
 import json

@@ -1,7 +1,7 @@
 """A GGUF model that is cut into several files, read as one.
 
-Knows the keys that say which part a file is (`split.no`, `split.count`, `split.tensors.count`),
-and that all parts must be of one model. Refuses to know how the files are named.
+Knows the keys that say which part a file is (`split.no`, `split.count`, `split.tensors.count`), and
+that all parts must be of one model.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """Which texts a request allows: JSON Schema, regular expressions, grammars, choices.
 
-Knows these languages, and which tokens may follow a text that is begun. Refuses to know logits,
-sequences and HTTP. The engine of it is llguidance, which is imported when the first grammar is.
+Knows these languages, and which tokens may follow a text that is begun. The engine of it is
+llguidance, which is imported when the first grammar is.
 """
 
 from importlib import import_module

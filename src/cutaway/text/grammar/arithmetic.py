@@ -1,8 +1,8 @@
 """Arithmetic: after ``a op b =`` and ``a op b op c =`` stands what a calculator says.
 
 Operands are integers, decimals and fractions such as 1/3, the operators + - * × / ÷ with their
-usual precedence, spaces where anybody likes. Anything else, and whatever could be read in two
-ways, is left alone. Exact, by ``fractions.Fraction``. Refuses to know tokens.
+usual precedence, spaces where anybody likes. Anything else, and whatever could be read in two ways,
+is left alone. Exact, by ``fractions.Fraction``.
 """
 
 import re

@@ -1,6 +1,6 @@
 """Check: what decides about a token by the text before it, where no grammar can.
 
-Knows how checks are named and what a user's own must have. Refuses to know what they are about.
+Knows how checks are named and what a user's own must have.
 """
 
 import re

@@ -2,7 +2,7 @@
 
 A grammar of a few hundred bytes can keep llguidance for hours, or take more stack than there is.
 Nothing ends that from within, so it happens here first: with less stack than elsewhere, within
-limits of time and memory, at a lower priority. Refuses to know vocabularies.
+limits of time and memory, at a lower priority.
 """
 
 import json

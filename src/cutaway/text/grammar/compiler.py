@@ -1,6 +1,6 @@
 """From a grammar's text to a matcher that says, token by token, what may follow.
 
-Knows llguidance: its tables, limits and traps. Refuses to know sequences and samplers.
+Knows llguidance: its tables, limits and traps.
 """
 
 import json

@@ -1,7 +1,7 @@
 """Facts about JSON values: their types, which are equal, whether a string fits a rule.
 
 Verdict has three values: True and False hold whatever follows, None is not known yet. Patterns and
-formats are decided by llguidance, in time linear in the string. Refuses to know schemas.
+formats are decided by llguidance, in time linear in the string.
 """
 
 import json

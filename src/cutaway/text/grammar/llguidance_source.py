@@ -1,6 +1,6 @@
 """A grammar as llguidance reads it, its limits, and what it says as one sentence.
 
-Knows llguidance's notations. Refuses to know vocabularies: what is read here is any model's.
+Knows llguidance's notations.
 """
 
 import json

@@ -1,6 +1,6 @@
 """Matcher: how far one text has come under a grammar, and the grammar mask of its next token.
 
-Knows masks and tokens that are forced. Refuses to know how a grammar is compiled.
+Knows masks and tokens that are forced.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,6 +1,6 @@
 """JSON that is still being written: what its value is so far, byte by byte.
 
-Knows JSON. Refuses to know schemas and tokens. A text that is no JSON raises CutawayError.
+Knows JSON. A text that is no JSON raises CutawayError.
 """
 
 import json

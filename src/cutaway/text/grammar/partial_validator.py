@@ -1,7 +1,7 @@
 """Whether a value satisfies a JSON schema, where the value may be one that is still being written.
 
 Three answers: True and False hold whatever follows, None is not known yet. Knows the keywords of
-drafts 4 to 2020-12 that speak of a value alone. Refuses to know bytes and tokens.
+drafts 4 to 2020-12 that speak of a value alone.
 """
 
 from collections.abc import Callable, Iterable, Mapping

@@ -1,8 +1,7 @@
 """JSON Schema's keywords that no grammar can say: taken out of the schema, and checked instead.
 
-``relaxed`` gives the schema without them, which allows more; ``SchemaCheck`` refuses the token
-with which a text of it can no longer become one of the whole schema. Knows JSON and schemas.
-Refuses to know tokens of a model, and who draws them.
+``relaxed`` gives the schema without them, which allows more; ``SchemaCheck`` refuses the token with
+which a text of it can no longer become one of the whole schema. Knows JSON and schemas.
 """
 
 import re

@@ -1,6 +1,6 @@
 """Grammar: what a request asks for, as text that can be sent, recorded and compiled again.
 
-Knows what people hand over as a schema, and how large it may be. Refuses to know what it means.
+Knows what people hand over as a schema, and how large it may be.
 """
 
 import json

@@ -1,6 +1,6 @@
 """The schemas within a schema.
 
-Knows under which keywords of JSON Schema they stand. Refuses to know what the keywords mean.
+Knows under which keywords of JSON Schema they stand.
 """
 
 from collections.abc import Callable, Iterator, Mapping

@@ -2,7 +2,6 @@
 
 Knows OpenAI's forms of tools and choices, the dialects in which models write calls, and from one
 description of a dialect both the grammar that forces a call and the call parser that finds it.
-Refuses to know models, sampling and HTTP.
 """
 
 from cutaway.text.tools.call_parser import (

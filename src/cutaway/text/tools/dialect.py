@@ -2,7 +2,6 @@
 
 Knows the literal texts, where the name, the arguments and an id stand between them, and which of
 them are control tokens. The grammar and the call parser are both made of this description alone.
-Refuses to know templates and how a call is forced or found.
 """
 
 from __future__ import annotations

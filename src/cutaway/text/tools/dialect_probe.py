@@ -1,7 +1,6 @@
 """The dialect of a chat template, found by letting it write calls whose parts are known.
 
-Knows how to cut what was written at names and arguments that occur nowhere else. Refuses to know
-Jinja: ``render`` is any function from messages to text.
+Knows how to cut what was written at names and arguments that occur nowhere else.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The grammar that lets a model write calls of tools in its own dialect, and no broken ones.
 
-Knows llguidance's Lark: literals, control tokens by id, ``%json`` for arguments. Refuses to know
-what a mask is. What a grammar lets through, the call parser of the same dialect reads.
+Knows llguidance's Lark: literals, control tokens by id, ``%json`` for arguments. What a grammar
+lets through, the call parser of the same dialect reads.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """What a client may offer as a tool, and which of the tools it lets the model choose.
 
 Knows OpenAI's forms, of chat (nested) and of responses (flat), and the limits on size and depth.
-Refuses to know how a model writes a call.
 """
 
 from __future__ import annotations

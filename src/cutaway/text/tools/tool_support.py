@@ -1,7 +1,7 @@
 """How one chat template takes tools, calls and their results, and what is done where it does not.
 
 Knows which of these the template writes itself (it is asked, with texts that occur nowhere else),
-and our own wording for the rest. Refuses to know Jinja and tokens.
+and our own wording for the rest.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """JSON that arrives in pieces: where a value ends, and what a string says.
 
-Knows brackets, strings and escapes. Refuses to know whether a value is valid: a grammar saw to it.
+Knows brackets, strings and escapes.
 """
 
 from __future__ import annotations
