@@ -1,4 +1,4 @@
-// Which tier to run: the best this machine has, or the one that was asked for.
+// Which tier to run: the best of this machine, or the one that is named.
 #include <string.h>
 
 #include <stdexcept>

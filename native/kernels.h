@@ -75,7 +75,7 @@ struct Kernels {
   // out[R][16] = rows of x times a panel. Quantised: x is a tile of ActBlocks, and n counts quant
   // blocks; F16, BF16, F32: x is float rows, stride in floats, and n counts columns.
   void (*tile[kFormats][kTiles])(const uint8_t* panel, int n, const void* x, size_t stride, Ahead ahead, float* out);
-  // The same of so many tiles of 8 rows, `apart` ActBlocks from one to the next, where it is faster for many
+  // The same of several tiles of 8 rows, `apart` ActBlocks from one to the next, where it is faster for many
   // of them; null where it is not.
   void (*tiles[kFormats])(const uint8_t* panel, int blocks, const ActBlock* x, size_t apart, int tiles, Ahead ahead,
                           float* out);

@@ -14,7 +14,7 @@ namespace cutaway {
 class ReadProbe {
  public:
   ReadProbe(Pool& pool, size_t bytes);
-  // Bytes a second; each thread reads its share as so many streams at once.
+  // Bytes a second; each thread reads its share in this many streams at once.
   double run(Pool& pool, int streams) const;
 
  private:

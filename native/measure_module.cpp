@@ -1,4 +1,4 @@
-// The Python face of measure.h: numbers in, rates out, the GIL released meanwhile.
+// The Python face of measure.h: numbers in, rates out, without the GIL.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 

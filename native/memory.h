@@ -10,7 +10,7 @@ class Memory {
  public:
   Memory() = default;
   explicit Memory(size_t bytes);
-  // A file that has so many bytes, to be read where it is mapped. Throws std::bad_alloc where it cannot be.
+  // A file of this size, to be read where it is mapped. Throws std::bad_alloc where it cannot be.
   Memory(size_t bytes, int file);
   ~Memory();
   Memory(Memory&& other) noexcept;

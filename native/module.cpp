@@ -277,7 +277,7 @@ NB_MODULE(_native, m) {
 
   nb::class_<Arena>(m, "Arena")
       .def(nb::init<size_t, std::optional<int>>(), "bytes"_a, "file"_a = nb::none(),
-           "file: a descriptor of a file of so many bytes, which becomes another one of its own.")
+           "file: the descriptor of a file of this size; the arena has one of its own.")
       .def("pack", &pack_into, "pool"_a, "format"_a, "source"_a, "rows"_a, "cols"_a)
       .def("reserve", &Arena::reserve, "format"_a, "rows"_a, "cols"_a)
       .def("fill", &fill, "pool"_a, "packed"_a, "source"_a, "first"_a);

@@ -175,7 +175,7 @@ void Linear::panels(Step& step, int thread, int first, int last, int begin, int 
   }
 }
 
-// Whether so many rows make unpacking a panel worth its while.
+// Whether there are enough rows for unpacking a panel to pay.
 bool Linear::is_many(const Step& step, const Part& part, int rows) {
   return rows >= 32 && step.k.tiles[part.weight.format];
 }

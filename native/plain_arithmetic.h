@@ -8,7 +8,7 @@
 
 namespace cutaway {
 
-#if defined(__x86_64__)  // fenv.h of Windows leaves the treatment of subnormals as it is
+#if defined(__x86_64__)  // fenv.h of Windows does not set the treatment of subnormals
 using Arithmetic = unsigned;
 inline Arithmetic arithmetic() { return _mm_getcsr(); }
 inline void set_arithmetic(const Arithmetic& to) { _mm_setcsr(to); }

@@ -48,7 +48,7 @@ struct Rotation {
   bool operator==(const Rotation&) const = default;
 };
 
-// Cosines and sines of all positions up to the largest that was asked for.
+// Cosines and sines of all positions up to the largest that was reached.
 class Angles {
  public:
   explicit Angles(Rotation rotation) : rotation_(std::move(rotation)) {}
@@ -86,7 +86,7 @@ struct Step {
     const Buffer& b = buffers[v.buffer];
     return b.floats() + (size_t)row * b.width + v.column;
   }
-  ActRow act(int buffer, int row, int thread, int rows) const {  // of so many rows
+  ActRow act(int buffer, int row, int thread, int rows) const {  // rows: of the whole buffer
     const Buffer& b = buffers[buffer];
     const int blocks = b.width / kQuant;
     const size_t first = is_thread_local(rows) ? (size_t)thread * kThreadLocalRows : 0;

@@ -93,7 +93,7 @@ void Pool::run(const std::function<void(int)>& job, Work work) {
   if (work == Work::kEven) adapt(nanoseconds() - start, late_.load(std::memory_order_relaxed));
 }
 
-// After a job, never within one: whoever prepares the next relies on size().
+// After a job, never within one: what prepares the next relies on size().
 //
 // Where another program shares a processor, its thread comes late by half of a job, and half the
 // threads alone would take as long. Below that, backing off costs more than it saves.

@@ -16,7 +16,7 @@ class PrefetchTrial {
  public:
   // `forced` is the name of a choice, or "" for the fastest. Throws std::invalid_argument for others.
   explicit PrefetchTrial(const std::string& forced);
-  // What a step of so many rows, and of so many logits, is to use; then how long it took.
+  // What a step of these rows and logits is to use; then how long it took.
   Ahead begin(int rows, int logits);
   void end(double seconds);
   // What is used for one row, for two, and for more, or "not known yet"; e.g. "far, near, far".

@@ -1,4 +1,4 @@
-// The Python face of quantise.h: bytes in, bytes out, the GIL released meanwhile.
+// The Python face of quantise.h: bytes in, bytes out, without the GIL.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>

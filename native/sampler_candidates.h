@@ -32,7 +32,7 @@ class Candidates {
   float logit(size_t index) const { return z_[index]; }
   uint32_t id(size_t index) const { return all_ ? (uint32_t)index : s_.ids[index]; }
   size_t find(int64_t id) const;  // its index; size() where it is not in
-  bool in_range() const;  // whether float32 held all that the stages have made so far
+  bool in_range() const;  // whether all that the stages have made so far fits float32
   void apply(const Stage& stage, const Row& row, StageReport* report);
   // The index of the chosen one.
   size_t draw(const Row& row);

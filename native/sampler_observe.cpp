@@ -29,7 +29,7 @@ Candidate& Observer::follow(uint32_t id) {
 void Observer::before_stage(const Stage& stage, const Candidates& c) {
   if (!stage.kind->heats || heated_) return;
   heated_ = true;
-  if (stage_ == 0) return;  // it was given the row as it is
+  if (stage_ == 0) return;  // nothing was applied to the row yet
   cold_.reserve(c.size());
   for (size_t i = 0; i < c.size(); i++) cold_.emplace_back(c.id(i), c.logit(i));
 }

@@ -11,7 +11,7 @@ class Observer {
   // c: the whole row, before the first stage.
   Observer(const Kernels& k, const float* logits, const Row& row, Candidates& c);
 
-  // Where the next stage writes its report; null where nobody asked for the ledger.
+  // Where the next stage writes its report; null where the ledger is not wanted.
   StageReport* report() { return row_.observe->stages ? &seen_.stages.emplace_back() : nullptr; }
   void before_stage(const Stage& stage, const Candidates& c);
   void after_stage(const Candidates& c);
@@ -30,7 +30,7 @@ class Observer {
   size_t stage_ = 0;    // how many stages have been applied
   bool heated_ = false;  // the temperature is among them
   std::vector<std::pair<uint32_t, float>> cold_;  // ids and logits that the temperature was given
-  size_t top_ = 0;  // the first so many candidates are the likeliest
+  size_t top_ = 0;  // how many of the first candidates are the likeliest
   Observation seen_{};
 };
 

@@ -102,7 +102,7 @@ void constraint(Candidates& c, const Stage&, const Row& row, StageReport* report
   for (size_t w = 0; w < row.mask.size(); w++)
     for (uint32_t bits = row.mask[w]; bits; bits &= bits - 1) {
       const size_t i = 32 * w + (size_t)__builtin_ctz(bits);
-      if (i < c.vocab()) index[m++] = (uint32_t)i;  // bits beyond the vocabulary are nobody's
+      if (i < c.vocab()) index[m++] = (uint32_t)i;  // bits beyond the vocabulary name no token
     }
   c.keep_these(m, report);
 }

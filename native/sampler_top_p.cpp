@@ -27,7 +27,7 @@ uint16_t bin_of(float depth, float scale, size_t bins) {
 
 }  // namespace
 
-// A mass that is nearly known often tells where to cut; nobody else wants it exactly, unless there is
+// A mass that is nearly known often tells where to cut; nothing else needs it exactly, unless there is
 // a report.
 void Candidates::top_p(double p, StageReport* report) {
   uint64_t last;

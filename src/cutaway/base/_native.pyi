@@ -34,7 +34,7 @@ class Packed:
 class Arena:
     def __init__(self, bytes: int, file: int | None = None) -> None:
         """
-        file: a descriptor of a file of so many bytes, which becomes another one of its own.
+        file: the descriptor of a file of this size; the arena has one of its own.
         """
 
     def pack(self, pool: Pool, format: str, source: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], rows: int, cols: int) -> Packed: ...
