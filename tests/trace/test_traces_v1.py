@@ -32,6 +32,7 @@ NAMES_NOW = {
     '"behind":': '"margin_nats":', '"victims":': '"top_removed":', '"parting":': '"divergence":',
     '"meetings":': '"common_runs":', "source,own,": "source,sampled_id,",
     '"wanted":': '"unconstrained_id":', '"checks":': '"refused_by":',
+    " goes on with '": " continues with '",
     "They never meet again in as much as 8 tokens": "They never again share 8 tokens in a row",
 }  # fmt: skip
 NAMES = sorted(path.name for path in FOLDER.glob("*.jsonl*"))
