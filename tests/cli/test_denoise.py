@@ -96,7 +96,7 @@ def test_samples_come_under_rules_and_in_a_list(denoise, llm):
         (["--steps", "many"], "--steps must be a whole number"),
         (["--remask", "sigma"], "say how many passes there are"),
         (["--forced-cells", "1:2"], "write PASS:CELL:ID"),
-        (["--max-tokens", "0"], "max_tokens"),
+        (["--max-tokens", "0"], "--max-tokens: 0 writes nothing"),
         (["--max-tokens", "600"], "maximum context length is 512"),
         (["--logprobs", "2"], "add --json"),
         (["--candidates", "3"], "add --trace FILE"),
