@@ -6,13 +6,11 @@ from numpy.typing import NDArray
 from cutaway.engine import Engine, Request, ScoreBidirectional, Scored
 
 
-def read(
-    engine: Engine, texts: list[list[int]], attention: str | int = "bidirectional"
-) -> tuple[list[NDArray[np.float32]], int]:
+def read(engine: Engine, texts: list[list[int]]) -> tuple[list[NDArray[np.float32]], int]:
     """The logits of all rows of each text, and the number of steps."""
     found: dict[int, list[NDArray[np.float32]]] = {}
     for text in texts:
-        decoder = ScoreBidirectional(tuple(range(len(text))), attention)
+        decoder = ScoreBidirectional(tuple(range(len(text))))
         [sequence] = engine.add(Request(prompt_token_ids=tuple(text), decoder=decoder))
         found[sequence.id] = []
     steps = 0

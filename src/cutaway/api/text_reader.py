@@ -60,9 +60,8 @@ class TextReader(SyncLLM):
         """
         llm, ids = self.with_adapter(adapter), check_ids("token_ids", token_ids)
         start = check_int("start", start, 0, max(len(ids) - 1, 0))
-        attention, wanted = self.config.attention, tuple(range(start, len(ids)))
-        is_causal = self.config.is_causal
-        decoder = Score(logits_from=start) if is_causal else ScoreBidirectional(wanted, attention)
+        is_causal, wanted = self.config.is_causal, tuple(range(start, len(ids)))
+        decoder = Score(logits_from=start) if is_causal else ScoreBidirectional(wanted)
         request = llm.request(ids, decoder=decoder, interventions=interventions)
         first = start if is_causal else 0
         reader = LogitsReader(len(ids) - start, self.tokenizer.vocab_size, first)

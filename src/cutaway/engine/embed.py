@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from cutaway.engine.decoders import Computed
 from cutaway.engine.events import Embedded, Event, FinishReason
-from cutaway.engine.limits import last_seen
-from cutaway.engine.prefill_only import PrefillOnly
+from cutaway.engine.prefill_only import PrefillOnly, in_one_step
 from cutaway.engine.scheduled import Scheduled
 from cutaway.errors import CutawayError
 
@@ -44,14 +43,9 @@ class Embed(PrefillOnly):
 
     def rows(self, sequence: "Sequence", room: int, logit_room: int) -> Scheduled:  # noqa: ARG002
         """All, or none where there is no room for all; of a causal model the next ones."""
-        length, wanted = len(sequence), self._wanted(sequence)
+        wanted, start = self._wanted(sequence), sequence.num_computed_tokens
         if _reads_whole(sequence):
-            if length > room:
-                return Scheduled(sequence, 0, [], first_logit_row=0)
-            attention = sequence.vocabulary.limits.attention
-            limits = [last_seen(attention, position, length) for position in range(length)]
-            return Scheduled(sequence, 0, sequence.tokens(0, length), length, [*wanted], limits)
-        start = sequence.num_computed_tokens
+            return in_one_step(sequence, room, wanted)
         tokens = sequence.tokens(start, start + room)
         rows = range(max(wanted.start - start, 0), min(wanted.stop - start, len(tokens)))
         return Scheduled(sequence, start, tokens, len(tokens), [*rows])

@@ -1,5 +1,6 @@
 """Prefill only: decoders that read a text and draw nothing after it: scores, logits, pinning."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -43,6 +44,16 @@ class PrefillOnly:
     def draws(self, scheduled: Scheduled) -> list[RowDraw]:  # noqa: ARG002
         """None."""
         return []
+
+
+def in_one_step(sequence: "Sequence", room: int, wanted: Iterable[int]) -> Scheduled:
+    """All rows of a text whose attention is not causal; none where there is no room for all."""
+    length = len(sequence)
+    if length > room:
+        return Scheduled(sequence, 0, [], first_logit_row=0)
+    attention = sequence.vocabulary.limits.attention
+    limits = [last_seen(attention, position, length) for position in range(length)]
+    return Scheduled(sequence, 0, sequence.tokens(0, length), length, [*wanted], limits)
 
 
 @dataclass(frozen=True)
@@ -174,11 +185,10 @@ class ScoreBidirectional(PrefillOnly):
     """Logits at some positions of a model whose attention is bidirectional or block-causal.
 
     All rows are of one step; what is computed is of use to no other text. The events have the
-    logits in the order of ``wanted``, as many in a step as fit. attention: the model's
+    logits in the order of ``wanted``, as many in a step as fit.
     """
 
     wanted: tuple[int, ...]
-    attention: str | int
 
     def shares(self, sequence: "Sequence") -> bool:  # noqa: ARG002
         """Never."""
@@ -195,12 +205,8 @@ class ScoreBidirectional(PrefillOnly):
 
     def rows(self, sequence: "Sequence", room: int, logit_room: int) -> Scheduled:
         """All, or none where there is no room for all."""
-        length, done = len(sequence), sequence.logits_emitted
-        if length > room:
-            return Scheduled(sequence, 0, [], first_logit_row=0)
-        rows = [*self.wanted[done : done + logit_room]]
-        limits = [last_seen(self.attention, position, length) for position in range(length)]
-        return Scheduled(sequence, 0, sequence.tokens(0, length), length, rows, limits)
+        done = sequence.logits_emitted
+        return in_one_step(sequence, room, self.wanted[done : done + logit_room])
 
     def commit(self, scheduled: Scheduled, computed: Computed) -> list[Event]:
         """The logits; the end comes with the last of them."""

@@ -104,7 +104,7 @@ def test_company_and_small_steps_change_no_bit(folders, name):
     llm = LLM(path, threads=2)
     alone = [llm.logits(text) for text in texts]
     for policy in (Policy(), Policy(max_rows=81, max_logit_rows=5), Policy(max_num_seqs=2)):
-        together, _ = read(make_engine(LoadedModel.open(path), policy), texts, llm.config.attention)
+        together, _ = read(make_engine(LoadedModel.open(path), policy), texts)
         assert all(map(np.array_equal, together, alone))
 
 

@@ -109,7 +109,7 @@ def test_a_text_longer_than_the_context_is_refused(folders):
 
 
 def test_a_model_that_writes_sees_no_text_as_a_whole(tiny_path):
-    with pytest.raises(InputError, match="only what is before a token"):
+    with pytest.raises(InputError, match="attention is causal"):
         read(LLM(tiny_path).engine, [[1, 2]])
 
 

@@ -28,7 +28,7 @@ class Bidirectional:
         rows = [tuple(max(i - config.shift, 0) for i in wanted) for _, wanted in asked]
         jobs = (
             (
-                self._llm.request(ids, decoder=ScoreBidirectional(wanted, config.attention)),
+                self._llm.request(ids, decoder=ScoreBidirectional(wanted)),
                 LogitsReader(len(wanted), vocab, 0),
             )
             for (ids, _), wanted in zip(asked, rows, strict=True)
