@@ -10,7 +10,7 @@ from support.served import serve
 
 HOSTILE = "<img src=x onerror=alert(1)><script>document.title='hit'</script>&amp;\u202e"
 PANELS = (
-    "Step", "Canvas", "Timelines", "Inside", "Without", "Why it ended", "What if", "Branches",
+    "Step", "Timelines", "Inside", "Without", "Why it ended", "What if", "Branches",
     "Two runs", "Lesson",
 )  # fmt: skip
 
@@ -48,6 +48,12 @@ def test_no_serious_barrier(open_page, server, scheme, width):
         serious = [v for v in found if v["impact"] in ("serious", "critical")]
         told = [(v["id"], [n["html"][:200] for n in v["nodes"][:3]]) for v in serious]
         assert not serious, (panel, told)
+
+
+def test_there_is_no_canvas_panel_for_a_model_that_reveals_none(open_page, server):
+    page = written(open_page(server.url))
+    shown = page.tab.get_by_role("tablist", name="Panels").get_by_role("tab")
+    assert shown.all_inner_texts() == [*PANELS]
 
 
 def test_the_chosen_panel_is_seen(open_page, server):

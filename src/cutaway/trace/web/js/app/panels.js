@@ -19,6 +19,12 @@ export class PanelTabs extends Tabs {
     ["compare", "Two runs", "run-compare"],
     ["lesson", "Lesson", "lesson-panel"],
   ];
+
+  /** @param {string} name a canvas needs a model that writes one, or a run on record that is one */
+  applies(name) {
+    const { about, runs } = this.here.state;
+    return name !== "canvas" || Boolean(about?.canvas) || runs.some((run) => run.trace.known?.decoder);
+  }
 }
 
 customElements.define("panel-tabs", PanelTabs);

@@ -38,9 +38,15 @@ export class Tabs extends View {
     return { tab, panel };
   }
 
+  /** @param {string} _name @returns {boolean} whether there can be anything in a part */
+  applies(_name) {
+    return true;
+  }
+
   draw() {
     const open = this.here.state[this.key];
     for (const [name, { tab, panel }] of this.parts) {
+      tab.hidden = name !== open && !this.applies(name);
       tab.setAttribute("aria-selected", String(name === open));
       tab.tabIndex = name === open ? 0 : -1;
       panel.hidden = name !== open;
@@ -51,8 +57,9 @@ export class Tabs extends View {
   pressed(event, tabs) {
     const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
     if (!by) return;
-    const at = tabs.indexOf(/** @type {HTMLElement} */ (document.activeElement));
-    const next = tabs[(at + by + tabs.length) % tabs.length];
+    const shown = tabs.filter((tab) => !tab.hidden);
+    const at = shown.indexOf(/** @type {HTMLElement} */ (document.activeElement));
+    const next = shown[(at + by + shown.length) % shown.length];
     next?.focus();
     next?.click();
     event.preventDefault();
