@@ -50,7 +50,7 @@ test("who kept it going", () => {
   assert.match(told([passed(0.01, 50), passed(0.01, 50)]), /of 2\.0% of .* 0\.0%\. The model itself did not want/);
   assert.match(told([passed(0.3, 5)]), /mostly wanted to go on, and the chain removed what chance/);
   assert.match(told([lost(0.3, 5)]), /mostly wanted to go on, and what chance .* did not come/);
-  assert.match(told([passed(0.3, 5), passed(0.4, 5)]), /with 58\.0%; .* The chain kept it from stopping/);
+  assert.match(told([passed(0.3, 5), passed(0.4, 5)]), /of 58\.0% of .* The chain kept it from stopping/);
   assert.match(told([lost(0.3, 5), lost(0.4, 5)]), /The chain let it stop; the luck did not/);
   assert.match(told([passed(0.3, 5)], { temperature: 0 }), /Greedy takes the likeliest/);
   assert.match(told([passed(0.3, 5)], { ignore_eos: true }), /ignore_eos was set/);
