@@ -8,7 +8,7 @@ pytest.importorskip("cutaway.base._native", reason="the native backend was not b
 
 from cutaway.cli.main import main
 from cutaway.errors import InputError
-from cutaway.lab.measure.report import Settings, benchmark
+from cutaway.lab.measure.report import BenchmarkSettings, benchmark
 from support.random_llama import write_tiny_llama
 
 SMALL = ["--context", "8,16", "--batch", "1,2", "--prompt", "16", "--repeats", "1"]
@@ -21,7 +21,7 @@ def bench(capsys, path, *args):
 
 @pytest.fixture(scope="module")
 def document(tiny_path):
-    return benchmark(str(tiny_path), Settings((8, 16), (1, 2), 16, 1, 1))
+    return benchmark(str(tiny_path), BenchmarkSettings((8, 16), (1, 2), 16, 1, 1))
 
 
 def test_json_is_one_document_on_the_last_line(capsys, tiny_path, document):
@@ -129,4 +129,4 @@ def test_it_needs_the_native_backend(capsys, monkeypatch, tiny_path):
 
 def test_settings_refuse_what_is_no_list():
     with pytest.raises(InputError, match="batch must hold"):
-        Settings(batches=())
+        BenchmarkSettings(batches=())
