@@ -1,8 +1,7 @@
 """What can go wrong and be explained in one sentence.
 
-Knows the kinds of failure that a person can act on. Every message names the
-field or file and the fix; faces print the message alone, without a traceback.
-Refuses to know how a face reports it: an exit code, an HTTP status, a box.
+Knows the kinds of failure that a person can act on. Every message names the field or file and the
+fix; faces print the message alone, without a traceback.
 """
 
 

@@ -1,7 +1,6 @@
 """What follows from the passes of a canvas on record: its figures, what stood when, a cell's life.
 
-Cells are counted from 0, as steps are. Refuses to know how a rule is applied: it tells what each
-pass did, and by how much the order decided.
+Cells are counted from 0, as steps are.
 """
 
 from collections.abc import Iterable

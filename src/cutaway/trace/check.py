@@ -1,7 +1,6 @@
 """What a field of a record may hold.
 
 Each check returns the value as the record has it, or raises ValueError with what it must be.
-Refuses to know which record the value is in.
 """
 
 from collections.abc import Callable, Mapping

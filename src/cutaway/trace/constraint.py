@@ -1,6 +1,6 @@
 """What a constraint did to a text: how much probability it removed, and what was wanted instead.
 
-Knows the record alone. Refuses to know grammars.
+Knows the record alone.
 """
 
 from collections.abc import Iterator

@@ -1,7 +1,4 @@
-"""How a canvas was written, as the head of its trace has it.
-
-Refuses to know how a rule is applied, and what came of it.
-"""
+"""How a canvas was written, as the head of its trace has it."""
 
 from dataclasses import dataclass
 from typing import Any

@@ -1,6 +1,6 @@
 """Text whose tokens show how surprising they were, as HTML without scripts.
 
-Whatever is in a page passed ``tag`` or ``text``, which escape it. Refuses to know what a trace is.
+Whatever is in a page passed ``tag`` or ``text``, which escape it.
 """
 
 from collections.abc import Iterable

@@ -1,6 +1,6 @@
 """The lines of a trace file, gzipped or not, within bounds: 8 MB of gzip can hold 8 GB of text.
 
-Knows gzip and lengths. Refuses to know what a line says.
+Knows gzip and lengths.
 """
 
 import zlib

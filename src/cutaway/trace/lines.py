@@ -1,7 +1,6 @@
 """The lines of a trace, in order, wherever they go.
 
-Knows their order and how the engine's events become records. Refuses to know files
-and how the engine works.
+Knows their order and how the engine's events become records.
 """
 
 import json

@@ -1,7 +1,4 @@
-"""Writing a trace into a file while its run goes on; after every step it can be read.
-
-Refuses to know what the lines say.
-"""
+"""Writing a trace into a file while its run goes on; after every step it can be read."""
 
 import os
 import stat

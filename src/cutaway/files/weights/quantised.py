@@ -8,8 +8,6 @@ embedding is treated as the output matrix is, which it often is as well.
   numbers: they are small, and much depends on them. As F32, since others read them only so.
 * token_embd and output get Q6_K where Q4_0 or Q4_1 was asked for: their errors add to every logit.
 * Rows that are no whole quant blocks of Q6_K get Q8_0; of Q8_0, Q4_0 or Q4_1, they stay.
-
-Refuses to know how a quant block is filled: that is native/quantise.cpp.
 """
 
 from collections.abc import Mapping

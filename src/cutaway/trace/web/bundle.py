@@ -2,8 +2,8 @@
 
 The viewer holds a trace, and the style and the script that show it; it fetches nothing.
 
-Knows the few forms in which our modules import and export, and how a document is sealed: its
-policy names the hashes of what it holds. Refuses to know what is in a trace.
+Knows the few forms in which our modules import and export, and how a document is sealed: its policy
+names the hashes of what it holds.
 """
 
 import gzip
