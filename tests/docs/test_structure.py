@@ -62,3 +62,13 @@ def defined(path: Path) -> str:
     text = path.read_text(encoding="utf-8")
     names = re.findall(r"^\s*(?:async def|def|class) (\w+)", text, re.M)
     return " ".join([text.split("\n\n", 1)[0], *names])
+
+
+@pytest.mark.parametrize("page", ["structure.md", "decisions.md"])
+def test_every_file_that_the_pages_name_is_there(page):
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    named = set(re.findall(r"`([\w./-]+\.(?:py|cpp|h|inc|def))`", text))
+    folders = ("src", "native", "tests", "bench", "tools", "docs")
+    found = [path.as_posix() for name in folders for path in (ROOT / name).rglob("*.*")]
+    assert named
+    assert [name for name in named if not any(path.endswith(f"/{name}") for path in found)] == []
