@@ -111,6 +111,18 @@ def test_by_keyboard_alone(open_page, server):
     page.settle()
 
 
+def test_a_branch_marks_what_it_changed_and_the_view_stays_there(open_page, server):
+    page = written(open_page(server.url, viewport={"width": 1400, "height": 900}))
+    page.fork(5)
+    page.settle()
+    marks = page.tab.locator("token-strip .chip").evaluate_all(
+        "(all) => all.map((chip) => chip.dataset.mark ?? '')"
+    )
+    assert len(marks) > 12
+    assert [at for at, mark in enumerate(marks) if mark] == [5]
+    assert page.step == 5
+
+
 def test_text_is_only_ever_text(open_page, server):
     page = open_page(server.url, viewport={"width": 1400, "height": 900})
     dialogs = []

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { branches, clip, family, forkOf, lineage, meanBits, parentOf, scaleEnd, titleOf }
+import { branches, clip, family, forkOf, inherits, lineage, meanBits, parentOf, scaleEnd, titleOf }
   from "../../../../src/cutaway/trace/web/js/figures/branches.js";
 import { opened, pair, request, run } from "./runs.mjs";
 
@@ -64,4 +64,15 @@ test("mean surprise, and texts that are too long", () => {
   assert.ok(Math.abs(meanBits(first) - bits.reduce((a, b) => a + b) / bits.length) < 1e-9);
   assert.equal(meanBits(root), null);
   assert.deepEqual([clip("😀😀😀", 2), clip("ab", 2)], ["😀…", "ab"]);
+});
+
+test("a branch changes one token, and repeats those before it", () => {
+  const [typed, fork, again] = [run(1, { request: request("a", [5, 6]) }),
+    run(2, { parent: 1, at: 4, request: request("a", [5, 6, 7, 8, 9]) }),
+    run(3, { parent: 2, at: 6, request: request("a", [5, 6, 7, 8, 9, 1, 2]) })];
+  const changed = (one) => [0, 1, 2, 3, 4, 5, 6, 7].filter((step) => !inherits([typed, fork, again], one, step));
+  assert.deepEqual([typed, fork, again].map(changed),
+    [[0, 1, 2, 3, 4, 5, 6, 7], [0, 1, 4, 5, 6, 7], [0, 1, 4, 6, 7]]);
+  const alone = run(4, { request: null, trace: opened("page/six.jsonl") });
+  assert.deepEqual([0, 1, 2, 3].map((step) => inherits([alone], alone, step)), [true, true, false, false]);
 });

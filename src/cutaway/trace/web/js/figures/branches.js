@@ -36,6 +36,24 @@ export function family(runs, run) {
     .sort((a, b) => a.id - b.id);
 }
 
+/**
+ * @param {Run[]} runs @param {Run} run @param {number} step
+ * @returns {boolean} whether a branch only repeats its parent's token there, which nobody had chosen
+ */
+export function inherits(runs, run, step) {
+  const parent = parentOf(runs, run);
+  const fork = parent ? run.at : run.trace.known?.parent?.step ?? 0; // a file may be without its parent
+  if (step >= fork) return false;
+  return !parent || inherits(runs, parent, step) || step >= forcedIn(parent);
+}
+
+/** @param {Run} run @returns {number} with how many forced tokens it begins */
+function forcedIn({ request, trace }) {
+  if (request) return request.forced.length;
+  const drawn = trace.steps.findIndex(({ source }) => source !== "forced");
+  return drawn < 0 ? trace.steps.length : drawn;
+}
+
 // -- names ----------------------------------------------------------------------------------------
 
 /** @param {Run[]} runs @param {Run} run @returns {string} what its tree began with, and its fork */

@@ -9,14 +9,18 @@ import { MOST_BITS, bits, inText, percent, probability, surpriseColour, visible 
 /** @type {Record<string, string>} marks of tokens that were not simply drawn */
 const MARKS = { forced: "→", draft: "d" };
 
-/** @param {Trace} trace @param {Step} step @returns {HTMLElement} */
-export function chip(trace, step) {
+/**
+ * @param {Trace} trace @param {Step} step
+ * @param {boolean} inherited whether a branch repeats the token of its parent: forced, but not changed here
+ * @returns {HTMLElement}
+ */
+export function chip(trace, step, inherited) {
   const surprise = bits(step.logprob);
   const name = trace.nameOf(step.token_id);
   const title = `step ${step.index}: ${percent(probability(step.logprob))}, `
     + `${surprise.toFixed(2)} bits, rank ${step.rank}, ${step.source}`;
   return el("span", { class: `token chip ${kindOf(trace, step.token_id)}`, title,
-    "data-mark": MARKS[step.source], style: underline(surprise) },
+    "data-mark": inherited ? null : MARKS[step.source], style: underline(surprise) },
     name === "" ? visible(name) : inText(name));
 }
 

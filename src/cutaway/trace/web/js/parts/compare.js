@@ -5,7 +5,7 @@
  * tokens join the last stretch.
  */
 
-import { clip, titleOf } from "../figures/branches.js";
+import { clip, inherits, titleOf } from "../figures/branches.js";
 import { chip } from "./chip.js";
 import { changesTable, figuresTable, sentences } from "./compare-tables.js";
 import { diff, stretches } from "../figures/diff.js";
@@ -26,10 +26,11 @@ class Side {
     this.chips = [];
   }
 
-  /** @returns {HTMLElement[]} those of the steps that are new */
-  grow() {
+  /** @param {Run[]} runs @returns {HTMLElement[]} those of the steps that are new */
+  grow(runs) {
     const { trace } = this.run;
-    const fresh = trace.steps.slice(this.chips.length).map((step) => chip(trace, step));
+    const fresh = trace.steps.slice(this.chips.length).map((step) =>
+      chip(trace, step, inherits(runs, this.run, step.index)));
     this.chips.push(...fresh);
     return fresh;
   }
@@ -121,7 +122,7 @@ export class RunCompare extends View {
     if (!sides) return;
     const last = this.rows.at(-1);
     const isApart = last?.mark === "≠";
-    if (isApart) sides.forEach((side, i) => last.row.children[i + 1]?.append(...side.grow()));
+    if (isApart) sides.forEach((side, i) => last.row.children[i + 1]?.append(...side.grow(this.here.state.runs)));
     const key = sides.map(({ run: { live, trace: { steps } } }) =>
       live && isApart ? Math.floor(steps.length / EVERY) : `${steps.length}.`).join();
     if (key === this.compared) return;
@@ -131,7 +132,7 @@ export class RunCompare extends View {
 
   /** @param {[Side, Side]} sides */
   compare(sides) {
-    for (const side of sides) side.grow();
+    for (const side of sides) side.grow(this.here.state.runs);
     const [a, b] = sides.map(({ run }) => run);
     if (!a || !b) return;
     const found = diff(a.trace, b.trace);

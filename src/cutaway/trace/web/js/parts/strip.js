@@ -7,6 +7,7 @@
 
 import { chip } from "./chip.js";
 import { el, keepInSight, replace } from "./dom.js";
+import { inherits } from "../figures/branches.js";
 import { surpriseColour } from "../figures/numbers.js";
 import { prompt, promptTokens } from "./prompt.js";
 import { Tint } from "./tint.js";
@@ -96,7 +97,8 @@ export class TokenStrip extends View {
 
   /** @param {Trace} trace @param {Step} step a new one; its chip ends a line where its text does */
   take(trace, step) {
-    const made = chip(trace, step);
+    const { run, state } = this.here;
+    const made = chip(trace, step, run !== null && inherits(state.runs, run, step.index));
     const ends = trace.nameOf(step.token_id).includes("\n");
     this.chips.push(made);
     this.chunk.append(made, ...(ends ? [el("br")] : []));

@@ -109,7 +109,7 @@ export class StepWaterfall extends View {
       const note = `${ids.length} tokens, given one after the other: ${names.map(visible).join(" ")}`;
       this.said.textContent = ids.length > 1 ? note : "";
       const request = this.runs.continued(run, [...run.trace.outputIds.slice(0, at), ...ids]);
-      this.runs.start(request, { parent: run.id, at, name: `${text} at ${at}` });
+      this.runs.branch(run, at, request, `${text} at ${at}`);
     } catch (error) {
       this.said.textContent = sentence(error);
     }

@@ -103,7 +103,7 @@ export class WhatIf extends View {
     const changed = Object.entries(state.whatIf).filter(([name, value]) => value !== run.trace.head.params[name]);
     const named = changed.map(([name, value]) => `${labelOf(name)} ${short(value)}`);
     const name = `${named.join(", ") || "again"} from ${state.step}`;
-    this.runs.start(request, { parent: run.id, at: state.step, name });
+    this.runs.branch(run, state.step, request, name);
   }
 }
 

@@ -84,7 +84,18 @@ export class Session {
     const passed = run.trace.steps[at]?.pass_index;
     if (passed !== undefined) return this.forkCanvas(run, at, token, passed);
     const forced = [...run.trace.outputIds.slice(0, at), token];
-    return this.start(this.continued(run, forced, settings), { parent: run.id, at, name });
+    return this.branch(run, at, this.continued(run, forced, settings), name);
+  }
+
+  /**
+   * A run that parts from another at a step; the view stays at that step while it is written.
+   * @param {Run} run @param {number} at @param {Request} request @param {string} name
+   * @returns {Promise<Run>}
+   */
+  branch(run, at, request, name) {
+    const written = this.start(request, { parent: run.id, at, name }); // selects itself
+    this.store.set({ step: at, follow: false });
+    return written;
   }
 
   /**
