@@ -1,22 +1,22 @@
 """A model for the tasks of an event loop, whose weights may be in this process or elsewhere."""
 
 import asyncio
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from os import PathLike
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from cutaway.api.forwarded import asking, blocking
+from cutaway.api.forwarded import Forwarding, asking, blocking
 from cutaway.api.llm import LLM
 from cutaway.compute.loading.model import LoadedModel
-from cutaway.engine import ArrivalReader, EngineState, Request, Step
+from cutaway.engine import EngineState, Step
 from cutaway.errors import CutawayError, InputError
 from cutaway.methods.embedding import embedding
 from cutaway.methods.importance import answers
 from cutaway.methods.scoring import likelihood, scores, scores_of_each
-from cutaway.requests.base import BaseLLM, Message, common_options, read_messages
+from cutaway.requests.base import Message, common_options, read_messages
 from cutaway.requests.generation import Generation
 from cutaway.requests.generations import Generations, NoReader
 from cutaway.requests.options import Options
@@ -35,11 +35,10 @@ if TYPE_CHECKING:
     from cutaway.text.grammar import Compiled
 
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class AsyncModel(BaseLLM, ABC):
+class AsyncModel(Forwarding):
     """All that can be asked of a model without its weights. ``async with`` closes it.
 
     options  keywords of all requests, which their own go before
@@ -57,25 +56,6 @@ class AsyncModel(BaseLLM, ABC):
         self._compiling: ThreadPoolExecutor | None = ThreadPoolExecutor(1, "grammars")
 
     # -- where the weights are ---------------------------------------------------------------
-
-    @abstractmethod
-    async def queue(self, asked: Sequence[tuple[Request, int]]) -> ArrivalReader:
-        """Queue n samples of each request, all or none, for one reader of all, in this order.
-
-        The seeds are chosen, so that the caller knows what is asked of each: ``Request.samples``.
-        Raises InputError for what does not fit the model, QueueFullError where there is no room.
-        """
-
-    @abstractmethod
-    async def run_blocking(
-        self, function: Callable[Concatenate[LLM, P], T], *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        """What a function of an ``LLM`` returns or raises, called where the weights are.
-
-        It must be found by its name in its module: it, its arguments and its result may be
-        pickled. Others are served, and one is called at a time. When the task is cancelled, the
-        next thing that the function asks of the LLM raises.
-        """
 
     @abstractmethod
     def state(self) -> EngineState:

@@ -1,31 +1,32 @@
 """A conversation, answered in rounds: calls of tools, their results, and the answer to those."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cutaway.base.checks import check_int, shown
 from cutaway.errors import InputError
-from cutaway.requests.base import Message, read_messages
+from cutaway.requests.base import BaseLLM, Message, read_messages
 from cutaway.requests.options import Options
 from cutaway.requests.tools import Tools, ToolUse, check_function
 
-if TYPE_CHECKING:
-    from cutaway.api.text_writer import TextWriter
-
 
 def answer(
-    llm: "TextWriter",
+    llm: BaseLLM,
+    answers: Callable[..., Any],
     messages: Iterable[Message],
     tools: Tools,
+    *,
     tool_choice: Any,
     options: Mapping[str, Any],
-    *,
     parallel: bool,
     run_tools: bool,
     max_rounds: int,
 ) -> Any:
-    """As ``LLM.chat``, which has the words."""
+    """As ``LLM.chat``, which has the words.
+
+    answers: ``TextWriter.answers``
+    """
     parsed, said = llm.parse_options(options), read_messages(messages)
     rounds = _rounds(run_tools, max_rounds, parsed)
     traces = parsed.traces(rounds)
@@ -39,7 +40,7 @@ def answer(
         prompt = llm.chat_ids([*said, *new], use.tools)
         own: Any = options if parsed.trace is None else {**options, "trace": next(traces)}
         parsed = llm.parse_options(use.options(own))
-        done = llm.answers([prompt], parsed, many=False, grammar=use.grammar)
+        done = answers([prompt], parsed, many=False, grammar=use.grammar)
         done = use.read(done, f"{len(said) + len(new)}")
         if isinstance(done, list):
             return done

@@ -163,7 +163,7 @@ class TextWriter(TextReader):
         from cutaway.api.chat import answer
 
         return answer(
-            self, messages, tools, tool_choice, options,
+            self, self.answers, messages, tools, tool_choice=tool_choice, options=options,
             parallel=parallel_tool_calls, run_tools=run_tools, max_rounds=max_rounds,
         )  # fmt: skip
 

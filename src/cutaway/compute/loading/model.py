@@ -175,8 +175,6 @@ class LoadedModel:
         if adapter not in self._adapters:
             known = ", ".join(self.adapters) or "none"
             raise InputError(f"unknown adapter {shown(adapter)}; loaded: {known}")
-        from cutaway.compute.loading.adapted import AdaptedModel
-
         return AdaptedModel(self, adapter, self._adapters[adapter])
 
     @property
@@ -337,3 +335,49 @@ class LoadedModel:
             f"{self.name}: a loaded model cannot be copied or sent to another process; load it "
             "there"
         )
+
+
+class AdaptedModel(LoadedModel):
+    """A model with the adapter that a request names, to be read from.
+
+    It is loaded, claimed and closed with the model; what is not the adapter's is the model's.
+    """
+
+    def __init__(self, model: LoadedModel, name: str, adapter: "Adapter") -> None:
+        self._model, self._key = model, name
+        self.name, self.graph, self.adapter = f"{model.name}+{name}", adapter.graph, adapter.sha256
+        self.request_adapter = adapter.sha256
+
+    def with_adapter(self, adapter: str) -> LoadedModel:
+        """See ``LoadedModel``; it has one at a time."""
+        if adapter:
+            raise InputError(f"adapter: {self.name} has one already: name it of the model itself")
+        return self
+
+    def close(self) -> None:
+        """See the class."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self._model, name)
+
+    @property
+    def backend(self) -> Backend:
+        """See ``LoadedModel``."""
+        return self._model.adapted_backend(self._key)
+
+    @property
+    def identity(self) -> "Identity":
+        """See ``LoadedModel``."""
+        return self._model.identity.adapted(self.adapter)
+
+    @property
+    def thinking(self) -> "Thinking | None":
+        """See ``LoadedModel``."""
+        return self._model.thinking
+
+    @property
+    def grammars(self) -> "GrammarCompiler":
+        """See ``LoadedModel``."""
+        return self._model.grammars
