@@ -123,6 +123,18 @@ def test_a_branch_marks_what_it_changed_and_the_view_stays_there(open_page, serv
     assert page.step == 5
 
 
+def test_the_most_uncertain_step_is_selected_when_the_text_is_done(open_page, server, tmp_path):
+    page = written(open_page(server.url, viewport={"width": 1400, "height": 900}))
+    page.settle()
+    steps = page.saved(tmp_path / "run.jsonl").steps
+    assert page.step == min(steps, key=lambda step: step.logprob).index
+    assert page.step != len(steps) - 1  # or this would prove nothing
+    page.tab.reload()
+    page.ended()
+    page.settle()
+    assert page.step == min(steps, key=lambda step: step.logprob).index
+
+
 def test_text_is_only_ever_text(open_page, server):
     page = open_page(server.url, viewport={"width": 1400, "height": 900})
     dialogs = []

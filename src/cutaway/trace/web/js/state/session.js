@@ -4,6 +4,7 @@
  * Knows how the server's stream becomes a run in the store. Knows no document.
  */
 
+import { mostUncertain } from "../figures/uncertain.js";
 import { ApiError, records } from "./api.js";
 import { sha256 } from "./export.js";
 import { Looks } from "./looks.js";
@@ -46,6 +47,10 @@ export class Session {
     }
     this.streams.delete(run.id);
     run.live = false;
+    const { state } = this.store;
+    if (state.follow && state.run === run.id && run.trace.known && !run.trace.head.decoder) {
+      this.store.set({ step: mostUncertain(run.trace), candidate: 0, follow: false });
+    }
     this.store.changed();
     return run;
   }
