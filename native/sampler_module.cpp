@@ -54,11 +54,10 @@ uint32_t id_of(nb::handle item, size_t vocab) {
   return (uint32_t)id;
 }
 
-// (top, tracked ids, stages, after_chain)
-Observe observe_of(nb::handle item, size_t vocab) {
-  const nb::tuple t = nb::cast<nb::tuple>(item);
-  Observe observe{nb::cast<size_t>(t[0]), {}, nb::cast<bool>(t[2]), nb::cast<bool>(t[3])};
-  for (nb::handle id : t[1]) observe.track.push_back(id_of(id, vocab));
+Observe observe_of(nb::handle o, size_t vocab) {
+  Observe observe{nb::cast<size_t>(o.attr("top")), {}, nb::cast<bool>(o.attr("stages")),
+                  nb::cast<bool>(o.attr("after_chain"))};
+  for (nb::handle id : o.attr("track")) observe.track.push_back(id_of(id, vocab));
   return observe;
 }
 
@@ -68,15 +67,14 @@ std::vector<uint32_t> mask_of(nb::handle item, size_t vocab) {
   return {bits.data(), bits.data() + bits.size()};
 }
 
-// (chain, seed, place, output ids or None, observe or None, forced id or None, mask or None)
-Row row_of(nb::handle item, size_t vocab) {
-  const nb::tuple t = nb::cast<nb::tuple>(item);
-  if (t.size() != 7) throw std::invalid_argument("a row has seven fields");
-  Row row{nb::cast<const Chain*>(t[0]), nb::cast<uint64_t>(t[1]), nb::cast<uint64_t>(t[2]), {}, {}, {}, {}};
-  if (!t[3].is_none()) row.output = ids_of(nb::cast<nb::sequence>(t[3]));
-  if (!t[4].is_none()) row.observe = observe_of(t[4], vocab);
-  if (!t[5].is_none()) row.forced = id_of(t[5], vocab);
-  if (!t[6].is_none()) row.mask = mask_of(t[6], vocab);
+// Of a RowDraw of cutaway.sampling.
+Row row_of(nb::handle draw, size_t vocab) {
+  const Chain& chain = nb::cast<const Chain&>(draw.attr("compiled").attr("native"));
+  Row row{&chain, nb::cast<uint64_t>(draw.attr("seed")), nb::cast<uint64_t>(draw.attr("place")), {}, {}, {}, {}};
+  if (chain.history) row.output = ids_of(nb::cast<nb::sequence>(draw.attr("history").attr("output_token_ids")));
+  if (nb::object o = draw.attr("observe"); !o.is_none()) row.observe = observe_of(o, vocab);
+  if (nb::object id = draw.attr("forced"); !id.is_none()) row.forced = id_of(id, vocab);
+  if (nb::object mask = draw.attr("mask"); !mask.is_none()) row.mask = mask_of(mask, vocab);
   return row;
 }
 

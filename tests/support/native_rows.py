@@ -19,7 +19,7 @@ from cutaway.sampling import (
     build_chain,
     sample,
 )
-from cutaway.sampling.native import TWIN, native_row
+from cutaway.sampling.native import TWIN
 
 try:
     from cutaway.base import _native
@@ -142,8 +142,8 @@ def by_twin(logits: np.ndarray, draws: Sequence[RowDraw]) -> list[Sampled | Exce
 
 def natively(logits: np.ndarray, draws: Sequence[RowDraw], tier: str) -> list[Sampled | Exception]:
     """The native routine, and a failure where it would pass a row on to the twin."""
-    rows = [native_row(draw) for draw in draws]
-    assert [row[0] for row in _native.sample_rows(logits, rows, tier)] == [0] * len(rows)
+    drawn = _native.sample_rows(logits, list(draws), tier)
+    assert [row[0] for row in drawn] == [0] * len(draws)
     return sample(logits, draws, tier=tier)
 
 

@@ -157,7 +157,7 @@ def sample(
         rows = logits if len(native) == len(draws) and not again else logits[native + again]
         asked = [draws[i] for i in native] + [draws[i].unmasked() for i in again]
         rows = np.ascontiguousarray(rows, np.float32)
-        found = _sample_rows(rows, [native_row(draw) for draw in asked], tier, pool)
+        found = _sample_rows(rows, asked, tier, pool)
         drawn = dict(zip(native, found, strict=False))
         unconstrained = dict(zip(again, found[len(native) :], strict=True))
     return [
@@ -171,14 +171,6 @@ def _check_mask(draw: RowDraw, mask: NDArray[np.uint32], vocab: int) -> None:
         raise ValueError(f"a mask of {vocab} tokens is uint32 ({-(-vocab // 32)},)")
     if all(stage.name != "constraint" for stage in draw.compiled.chain):
         raise ValueError("a mask needs a chain with the stage 'constraint'")
-
-
-def native_row(draw: RowDraw) -> tuple[Any, ...]:
-    """A draw as the native sampler takes it."""
-    native, o = draw.compiled.native, draw.observe
-    output = draw.history.output_token_ids if native.history else None
-    observed = o and (o.top, o.track, o.stages, o.after_chain)
-    return native, draw.seed, draw.place, output, observed, draw.forced, draw.mask
 
 
 def _finish(draw: RowDraw, row: LogitsRow, native: Any, free: Any) -> Sampled | Exception:
