@@ -48,6 +48,7 @@ async def about(request: Request, model: str | None = None) -> Response:
         "context": service.room,
         "attention": service.llm.config.attention,
         "canvas": _canvas(service),
+        "chat": service.llm.template is not None,
         "defaults": {name: params[name] for name in fields_at("chat") if name in params},
     }
     models = [n for one in every for n in (one.names.first, *one.llm.model.adapters)]

@@ -190,3 +190,27 @@ def test_three_ways_to_write_are_shown_by_the_model_that_is_served(open_page, se
     lesson.get_by_role("button", name="Check").click()
     lesson.get_by_text("Right.").wait_for()
     assert "The order was" in lesson.inner_text()
+
+
+@pytest.fixture(scope="module")
+def toy_canvas():
+    with serve(LLM("toy-canvas", threads=1, progress=False)) as served:
+        yield served
+
+
+def test_the_first_click_works_with_a_model_that_only_fills_a_canvas(open_page, toy_canvas):
+    page = open_page(toy_canvas.url, **WIDE)
+    page.tab.get_by_text("This model has no chat template and cannot chat").wait_for()
+    ways = page.tab.get_by_role("tablist", name="How to write").get_by_role("tab")
+    assert ways.all_inner_texts() == ["Completion"]
+    page.tab.get_by_label("A text to go on with").fill("Mr. Darcy ")
+    page.tab.get_by_role("button", name="Write", exact=True).click()
+    page.ended()
+    page.settle()
+    assert page.tab.locator("canvas-panel .cells .cell").count() == 246  # 256, less the prompt's 10
+    panels = page.tab.get_by_role("tablist", name="Panels").get_by_role("tab")
+    assert not {"Inside", "Without"} & {*panels.all_inner_texts()}
+    page.go(kind="chat", panel="inside", runs=[])
+    page.settle()
+    page.tab.get_by_role("tab", name="Completion", selected=True).wait_for()
+    assert not any("/v1/inside" in url for url in page.requests)

@@ -25,6 +25,10 @@ async function begin() {
     store.set({ notice: sentence(error), locked });
     return; // and the address stays, so that a reload brings back what it holds
   }
+  const { about, kind } = store.state;
+  if (kind === "chat" && about?.chat === false) {
+    store.set({ kind: "completion", notice: "This model has no chat template and cannot chat: write a completion." });
+  }
   keepAddress(store);
   if (saved.length) store.set({ follow: false }); // the selection is that of the address
   for (const run of saved) session.start(run.request, run);

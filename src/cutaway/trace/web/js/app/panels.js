@@ -20,9 +20,13 @@ export class PanelTabs extends Tabs {
     ["lesson", "Lesson", "lesson-panel"],
   ];
 
-  /** @param {string} name a canvas needs a model that writes one, or a run on record that is one */
+  /**
+   * @param {string} name a canvas needs a model that writes one, or a run on record that is one; what the
+   *   model computes again of a step needs a causal model
+   */
   applies(name) {
     const { about, runs } = this.here.state;
+    if (name === "inside" || name === "without") return !about || about.attention === "causal";
     return name !== "canvas" || Boolean(about?.canvas) || runs.some((run) => run.trace.known?.decoder);
   }
 }

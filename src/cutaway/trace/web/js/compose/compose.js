@@ -17,6 +17,13 @@ export class AskBox extends Tabs {
     ["completion", "Completion", "completion-box"],
     ["typing", "Type with the model", "typing-box"],
   ];
+
+  /** @param {string} name a conversation needs a template, and typing a model that writes from left to right */
+  applies(name) {
+    const { about } = this.here.state;
+    if (name === "chat") return about?.chat !== false;
+    return name !== "typing" || !about?.canvas;
+  }
 }
 
 customElements.define("ask-box", AskBox);

@@ -11,6 +11,7 @@ import { Look } from "./look.js";
 /** @import { Trace } from "./trace.js" */
 
 const ROOM = 64e6; // bytes
+const NOT_CAUSAL = "The inside of a step is that of a causal model: a canvas has none.";
 
 /**
  * What there is of a step: the look, or why there is none; neither while it is asked for.
@@ -53,7 +54,9 @@ export class Looks {
       if (!found.error) this.ahead(run, step, rival);
       return found;
     }
-    if (!this.store.state.about) return this.fromDocument(run, step, rival);
+    const { about } = this.store.state;
+    if (!about) return this.fromDocument(run, step, rival);
+    if (about.attention !== "causal" || run.trace.head.decoder) return { error: NOT_CAUSAL };
     this.start(key, run, step, rival);
     return {};
   }

@@ -18,12 +18,13 @@ const MOST = 256;
 export function requested(store, own) {
   const { settings, seed, about } = store.state;
   // What the panel shows goes for a conversation, too: the server would let it fill the context.
-  const most = settings["max_tokens"] ?? about?.defaults["max_tokens"] ?? MOST;
+  // Not for a canvas: the server's default is as many cells as the prompt leaves room for.
+  const most = settings["max_tokens"] ?? (about?.canvas ? undefined : about?.defaults["max_tokens"] ?? MOST);
   // It writes nothing from left to right.
   const canvas = about?.canvas && !about.canvas.usual ? { denoise: true } : {};
   return {
     kind: "completion", prompt: "", messages: [], forced: [], seed: seed.trim() || null, ...own,
-    settings: { ...canvas, ...settings, max_tokens: most, ...own.settings },
+    settings: { ...canvas, ...settings, ...(most === undefined ? {} : { max_tokens: most }), ...own.settings },
   };
 }
 

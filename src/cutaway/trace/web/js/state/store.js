@@ -52,7 +52,7 @@
  *   about: About | null, locked: boolean}} State
  *
  * @typedef {{model: string, models?: string[], weights: string, version: string, context: number,
- *   defaults: Record<string, any>, canvas?: {blocks: boolean, usual: boolean} | null}} About
+ *   attention: string | number, chat: boolean, defaults: Record<string, any>, canvas?: {blocks: boolean, usual: boolean} | null}} About
  */
 
 /** @type {State} */
