@@ -41,6 +41,13 @@ def test_no_room_imports_upwards_and_the_counts_are_as_the_page_says():
     assert f"{len(arrows)} rooms, no circle" in PAGE
 
 
+def test_no_files_import_each_other_but_for_a_recursive_type():
+    """A Decoder is given a Sequence, which has a Request, which has its Decoder."""
+    files, _, _ = rooms.read(ROOT)
+    files["cutaway.engine.request"].remove("cutaway.engine.decoders")
+    assert rooms.circles(files) == []
+
+
 def test_thirteen_things_have_a_grep():
     assert len(GREPS) == 13
 
