@@ -88,7 +88,8 @@ def test_a_branch(said, tmp_path):
 def test_what_is_refused(said, change):
     code, out, err = said("generate", "ab", "--intervention", change)
     assert code != 0 and not out
-    assert err.startswith("cutaway: error: intervention") and err.count("\n") == 1
+    named = "--intervention: write" if change in ("L0", "L0 x", "knock_out") else "interventions["
+    assert err.startswith(f"cutaway: error: {named}") and err.count("\n") == 1
 
 
 def test_by_the_earlier_flag(said):

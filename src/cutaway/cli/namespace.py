@@ -51,8 +51,10 @@ def request_options(args: Namespace) -> dict[str, Any]:
 
 def _as_typed(sentence: str, given: Container[str]) -> str:
     """A sentence that begins with a keyword, with its flag instead: --top-p must be …"""
-    word = re.match(r"\w*", sentence)[0]  # type: ignore[index]  # it may be empty
-    return sentence if word not in given else KEYWORDS[word].flag_name(word) + sentence[len(word) :]
+    path = re.match(r"(\w*)(?:\[\d+\])?", sentence)  # the place in a list is not typed
+    if path is None or path[1] not in given:
+        return sentence
+    return KEYWORDS[path[1]].flag_name(path[1]) + sentence[path.end() :]
 
 
 def tracked(args: Namespace, llm: "LLM") -> dict[str, Any]:
