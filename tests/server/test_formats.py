@@ -233,7 +233,7 @@ def test_a_chat_refuses_in_one_sentence(strict_client, tiny, param, fields, said
         ),
         ("text.format.type", {"format": {"type": "xml"}}, "json_schema"),
         ("text.format.schema", {"format": {"type": "json_schema", "name": "x"}}, "missing"),
-        ("verbosity", {"verbosity": "low"}, "leave it out"),
+        ("text.verbosity", {"verbosity": "low"}, "leave it out"),
     ],
 )
 def test_a_response_refuses_in_one_sentence(strict_client, param, text, said):
