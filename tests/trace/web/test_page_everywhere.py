@@ -135,6 +135,24 @@ def test_the_most_uncertain_step_is_selected_when_the_text_is_done(open_page, se
     assert page.step == min(steps, key=lambda step: step.logprob).index
 
 
+def test_one_direction_of_colour_in_a_strip_and_a_scale_beside_the_map(open_page, server):
+    page = written(open_page(server.url, color_scheme="light"))
+    underlines = page.tab.locator("token-strip .legend:not(.tint) i").evaluate_all(
+        "(all) => all.map((mark) => getComputedStyle(mark).borderBottomColor)"
+    )
+    page.tab.get_by_role("tab", name="Inside").click()
+    panel = page.tab.locator("inside-panel")
+    panel.locator(".proof .mono").wait_for()
+    page.settle()
+    for where in ("token-strip .legend.tint .scale i", "inside-panel .legend .scale i"):
+        marks = page.tab.locator(where).evaluate_all(
+            "(all) => all.map((mark) => getComputedStyle(mark).backgroundColor)"
+        )
+        assert [marks[0], marks[-1]] == [underlines[0], underlines[-1]]
+    assert underlines[0] == "rgb(255, 255, 255)"
+    assert "a stroke: negative" in panel.inner_text()
+
+
 def test_text_is_only_ever_text(open_page, server):
     page = open_page(server.url, viewport={"width": 1400, "height": 900})
     dialogs = []

@@ -86,7 +86,7 @@ const POINTS = [
   0x878479, 0x9e9677, 0xb6a971, 0xd0be67, 0xead357, 0xffea46,
 ];
 
-/** @param {number} share @returns {[number, number, number]} red, green, blue of 0 … 1 */
+/** @param {number} share @returns {[number, number, number]} red, green, blue of 0 … 255 */
 export function cividis(share) {
   const place = Math.min(Math.max(share, 0), 1) * (POINTS.length - 1);
   const low = Math.min(Math.floor(place), POINTS.length - 2);
@@ -98,10 +98,24 @@ export function cividis(share) {
 /** @param {number} colour @returns {[number, number, number]} */
 const channels = (colour) => [colour >> 16, (colour >> 8) & 255, colour & 255];
 
-/** @param {number} surprise in bits @returns {string} its colour on the fixed scale of 0 to 8 */
+const PALE = 0.25; // share below which the scale on light paper fades to white
+
+/**
+ * The scale of every measure: nothing is nearly the paper, and much is farthest from it.
+ * @param {number} share @param {boolean} dark whether the paper is dark
+ * @returns {[number, number, number]} red, green, blue of 0 to 255
+ */
+export function onPaper(share, dark) {
+  if (dark) return cividis(share);
+  const faded = (/** @type {number} */ value) => Math.round(255 + (value - 255) * Math.min(1, share / PALE));
+  const [red, green, blue] = cividis(1 - share);
+  return [faded(red), faded(green), faded(blue)];
+}
+
+/** @param {number} surprise in bits @returns {string} its colour on the fixed scale of 0 to 8, light or dark */
 export function surpriseColour(surprise) {
-  const [red, green, blue] = cividis(surprise / MOST_BITS);
-  return `rgb(${red} ${green} ${blue})`;
+  const [light, dark] = [false, true].map((on) => `rgb(${onPaper(surprise / MOST_BITS, on).join(" ")})`);
+  return `light-dark(${light}, ${dark})`;
 }
 
 /** @param {string} text @returns {string} what cannot be seen, as something that can */

@@ -3,7 +3,7 @@
  */
 
 import { cells } from "../figures/inside.js";
-import { el } from "./dom.js";
+import { el, replace } from "./dom.js";
 import { colours, onScheme } from "./tint.js";
 /** @import { Head, MapBy } from "../figures/inside.js" */
 
@@ -14,6 +14,7 @@ const MOVES = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowD
 
 export class HeadsMap {
   canvas = el("canvas", { tabindex: 0, role: "img", "aria-describedby": "heads-sentence" });
+  legend = el("p", { class: "legend faint" });
   /** @type {Head[]} */
   every = [];
   layers = 0;
@@ -62,6 +63,9 @@ export class HeadsMap {
     if (!pen) return;
     const style = getComputedStyle(this.canvas);
     const scale = colours();
+    this.explain(scale);
+    pen.fillStyle = style.getPropertyValue("--line"); // between the cells, of which the pale are like the paper
+    pen.fillRect(LEFT, 0, wide * this.heads - 1, high * this.layers - 1);
     pen.font = `9px ${style.fontFamily}`;
     pen.textBaseline = "middle";
     cells(this.every, this.by).forEach((level, i) => {
@@ -81,6 +85,14 @@ export class HeadsMap {
       pen.lineWidth = 2;
       pen.strokeRect(LEFT + wide * head - 1, high * layer - 1, wide + 1, high + 1);
     }
+  }
+
+  /** @param {import("./tint.js").Colour[]} scale what the colours mean */
+  explain(scale) {
+    const most = this.every.reduce((high, { push }) => Math.max(high, Math.abs(push)), 0);
+    const end = this.by === "push" ? `${most.toFixed(3)} logits; a stroke: negative` : "1";
+    replace(this.legend, "0 ", el("span", { class: "scale", "aria-hidden": "true" },
+      ...scale.map(({ back }) => el("i", { style: { background: back } }))), ` ${end}, on a scale of square roots`);
   }
 
   /** @param {KeyboardEvent} event */

@@ -47,7 +47,7 @@ export class InsidePanel extends View {
     replace(this.content,
       el("div", {}, this.places,
         el("section", {}, el("div", { class: "row" }, el("h3", {}, "Heads"), this.map.element, this.all),
-          this.headSays, this.picture.canvas, this.heads, this.headNote)),
+          this.headSays, this.picture.canvas, this.picture.legend, this.heads, this.headNote)),
       this.lens,
       el("section", { class: "whole" }, this.heading, this.fall.box, this.partSays,
         el("div", { class: "pair" }, this.parts, this.inside),

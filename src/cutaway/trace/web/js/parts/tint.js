@@ -5,7 +5,7 @@
 
 import { el } from "./dom.js";
 import { LEVELS, MOST, ordered, tints } from "../figures/inside.js";
-import { cividis } from "../figures/numbers.js";
+import { onPaper } from "../figures/numbers.js";
 /** @import { Look } from "../state/look.js" */
 /** @import { Chosen } from "../state/store.js" */
 
@@ -19,7 +19,7 @@ const linear = (value) => (value / 255 <= 0.03928 ? value / 255 / 12.92 : ((valu
 
 /** @param {boolean} dark @returns {Colour[]} by level; what has most is farthest from the paper */
 const scale = (dark) => Array.from({ length: LEVELS + 1 }, (_, i) => {
-  const [red, green, blue] = cividis(dark ? i / LEVELS : 1 - i / LEVELS);
+  const [red, green, blue] = onPaper(i / LEVELS, dark);
   const luminance = 0.2126 * linear(red) + 0.7152 * linear(green) + 0.0722 * linear(blue);
   return { back: `rgb(${red} ${green} ${blue})`, ink: luminance > LIGHT ? "#000000" : "#ffffff" };
 });
