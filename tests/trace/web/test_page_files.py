@@ -12,6 +12,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from cutaway.trace import Parent, Trace, diff_texts
+from cutaway.trace.renames import VERSION, to_current
 from support.page_modules import in_node
 from support.web_data import DATA, FOUND
 
@@ -41,8 +42,11 @@ def test_every_figure_survives_the_page(name, saved):
 def test_every_line_is_of_the_schema(name, saved):
     schema = json.loads(files("cutaway.trace").joinpath("schema.json").read_text())
     validator = Draft202012Validator(schema)
-    for line in (saved / name).read_text().splitlines():
-        validator.validate(json.loads(line))
+    head, *others = map(json.loads, (saved / name).read_text().splitlines())
+    version = head["version"]  # that of the file that the page opened
+    validator.validate(to_current(head, version) | {"version": VERSION})
+    for line in others:
+        validator.validate(to_current(line, version))
 
 
 def test_a_fork_that_the_page_saved_names_its_parent(saved):
