@@ -1,8 +1,10 @@
-"""What every test may use: the model's file, and hypothesis without a clock."""
+"""What every test may use: models, coroutines as tests, and hypothesis without a clock."""
 
+import asyncio
 import os
 import signal
 from collections.abc import Iterator
+from inspect import iscoroutinefunction
 from pathlib import Path
 
 import pytest
@@ -45,6 +47,16 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     finally:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, before)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """A test that is a coroutine runs in an event loop of its own."""
+    test, names = pyfuncitem.obj, pyfuncitem._fixtureinfo.argnames
+    if iscoroutinefunction(test):
+        asyncio.run(test(**{name: pyfuncitem.funcargs[name] for name in names}))
+        return True
+    return None
 
 
 @pytest.fixture(scope="session")

@@ -74,19 +74,16 @@ def test_a_stream_tells_usage_in_each_event_when_asked(create, at_end):
     assert sum(not chunk.choices for chunk in chunks) == at_end
 
 
-def test_async_clients_are_served_together(tiny, create):
-    async def main():
-        async with AsyncOpenAI(base_url=f"{tiny.url}/v1", api_key="any") as client:
+async def test_async_clients_are_served_together(tiny, create):
+    async with AsyncOpenAI(base_url=f"{tiny.url}/v1", api_key="any") as client:
 
-            async def one(seed):
-                asked = {"model": "tiny", "messages": SAID, **SAMPLED, "seed": seed}
-                chunks = await client.chat.completions.create(**asked, stream=True)
-                return "".join([chunk.choices[0].delta.content or "" async for chunk in chunks])
+        async def one(seed):
+            asked = {"model": "tiny", "messages": SAID, **SAMPLED, "seed": seed}
+            chunks = await client.chat.completions.create(**asked, stream=True)
+            return "".join([chunk.choices[0].delta.content or "" async for chunk in chunks])
 
-            return await asyncio.gather(*map(one, range(8)))
-
-    alone = [create(seed=seed).choices[0].message.content for seed in range(8)]
-    assert asyncio.run(main()) == alone
+        together = await asyncio.gather(*map(one, range(8)))
+    assert together == [create(seed=seed).choices[0].message.content for seed in range(8)]
 
 
 def test_true_bytes_make_the_text(create):

@@ -74,21 +74,18 @@ def test_it_is_what_the_engine_writes(create, tiny_alone, prompt):
     assert usage.total_tokens == prompts + written
 
 
-def test_many_tasks_at_once_each_get_their_own(tiny, tiny_alone):
-    async def main():
-        async with AsyncOpenAI(base_url=f"{tiny.url}/v1", api_key="any") as client:
+async def test_many_tasks_at_once_each_get_their_own(tiny, tiny_alone):
+    async with AsyncOpenAI(base_url=f"{tiny.url}/v1", api_key="any") as client:
 
-            async def one(seed):
-                asked = {"model": "tiny", "prompt": "ab", **SAMPLED, "seed": seed}
-                if seed % 2:
-                    return (await client.completions.create(**asked)).choices[0].text
-                chunks = await client.completions.create(**asked, stream=True)
-                return "".join([chunk.choices[0].text async for chunk in chunks])
+        async def one(seed):
+            asked = {"model": "tiny", "prompt": "ab", **SAMPLED, "seed": seed}
+            if seed % 2:
+                return (await client.completions.create(**asked)).choices[0].text
+            chunks = await client.completions.create(**asked, stream=True)
+            return "".join([chunk.choices[0].text async for chunk in chunks])
 
-            return await asyncio.gather(*map(one, range(12)))
-
-    expected = [tiny_alone.generate("ab", **OURS | {"seed": i}).text for i in range(12)]
-    assert asyncio.run(main()) == expected
+        together = await asyncio.gather(*map(one, range(12)))
+    assert together == [tiny_alone.generate("ab", **OURS | {"seed": i}).text for i in range(12)]
 
 
 # -- how likely ----------------------------------------------------------------------------------

@@ -95,23 +95,19 @@ def test_a_longer_text_is_cut_where_that_is_asked(asked, tiny_alone):
     assert np.array_equal(found, tiny_alone.embed(ids).vectors[0])
 
 
-def test_many_at_once_beside_a_text_change_none(tiny, tiny_alone):
+async def test_many_at_once_beside_a_text_change_none(tiny, tiny_alone):
     many = [f"ab {'ba ' * (i % 30)}" for i in range(300)]
     body = {"prompt": "ab ba", "max_tokens": 40, "seed": 3, "ignore_eos": True}
-
-    async def together():
-        url = f"{tiny.url}/v1"
-        async with (
-            httpx.AsyncClient(base_url=url, timeout=60) as plain,
-            AsyncOpenAI(base_url=url, api_key="any", max_retries=0) as client,
-        ):
-            ask = client.embeddings.create
-            return await asyncio.gather(
-                plain.post("/completions", json=body),
-                *(ask(model=tiny_alone.name, input=part) for part in (many, TEXTS, "a")),
-            )
-
-    text, *answers = asyncio.run(together())
+    url = f"{tiny.url}/v1"
+    async with (
+        httpx.AsyncClient(base_url=url, timeout=60) as plain,
+        AsyncOpenAI(base_url=url, api_key="any", max_retries=0) as client,
+    ):
+        ask = client.embeddings.create
+        text, *answers = await asyncio.gather(
+            plain.post("/completions", json=body),
+            *(ask(model=tiny_alone.name, input=part) for part in (many, TEXTS, "a")),
+        )
     alone = tiny_alone.generate("ab ba", max_tokens=40, seed=3, ignore_eos=True)
     assert text.json()["choices"][0]["text"] == alone.text
     for answer, texts in zip(answers, (many, TEXTS, "a"), strict=True):
@@ -120,16 +116,10 @@ def test_many_at_once_beside_a_text_change_none(tiny, tiny_alone):
 
 
 def test_a_client_that_leaves_ends_its_texts(tiny):
-    engine = tiny.service.llm.engine.engine
     with pytest.raises(httpx.ReadTimeout):
         body = {"input": ["ab" * 200] * 2000, "pooling": "mean"}  # nothing of it is in a cache
         httpx.post(f"{tiny.url}/v1/embeddings", json=body, timeout=0.3)
-    for _ in range(600):
-        if engine.is_idle:
-            break
-        asyncio.run(asyncio.sleep(0.05))
-    assert engine.is_idle
-    assert engine.blocks.free == engine.blocks.count
+    tiny.until_free()
 
 
 def test_texts_are_counted(tiny, asked):
@@ -138,12 +128,8 @@ def test_texts_are_counted(tiny, asked):
     assert 'reason="scored"' in metrics.replace("finish_reason", "reason")
 
 
-def test_an_async_llm_has_them_too(tiny_path):
-    async def ask():
-        async with AsyncLLM(LLM(tiny_path, threads=1, progress=False)) as llm:
-            return await asyncio.gather(llm.embed(TEXTS), llm.embed("a", "mean"))
-
-    several, one = asyncio.run(ask())
-    with LLM(tiny_path, threads=1, progress=False) as llm:
-        assert np.array_equal(several.vectors, llm.embed(TEXTS).vectors)
-        assert np.array_equal(one.vectors, llm.embed("a", "mean").vectors)
+async def test_an_async_llm_has_them_too(tiny_path, tiny_alone):
+    async with AsyncLLM(LLM(tiny_path, threads=1, progress=False)) as llm:
+        several, one = await asyncio.gather(llm.embed(TEXTS), llm.embed("a", "mean"))
+    assert np.array_equal(several.vectors, tiny_alone.embed(TEXTS).vectors)
+    assert np.array_equal(one.vectors, tiny_alone.embed("a", "mean").vectors)

@@ -58,17 +58,13 @@ def test_what_cannot_be_is_refused_in_a_sentence(asked, ask, sentence):
     assert sentence in answer.json()["error"]["message"]
 
 
-def test_it_goes_on_beside_a_text_and_changes_none(tiny, tiny_alone):
+async def test_it_goes_on_beside_a_text_and_changes_none(tiny, tiny_alone):
     body = {"prompt": "ab ba", "max_tokens": 40, "seed": 3, "ignore_eos": True}
-
-    async def both():
-        async with httpx.AsyncClient(base_url=tiny.url, timeout=60) as client:
-            return await asyncio.gather(
-                client.post("/v1/completions", json=body),
-                client.post("/v1/fill", json={"text": "ab ba [MASK] ab"}),
-            )
-
-    text, filled = asyncio.run(both())
+    async with httpx.AsyncClient(base_url=tiny.url, timeout=60) as client:
+        text, filled = await asyncio.gather(
+            client.post("/v1/completions", json=body),
+            client.post("/v1/fill", json={"text": "ab ba [MASK] ab"}),
+        )
     alone = tiny_alone.generate("ab ba", max_tokens=40, seed=3, ignore_eos=True)
     assert text.json()["choices"][0]["text"] == alone.text
     assert filled.json() == tiny_alone.fill("ab ba [MASK] ab").to_dict()

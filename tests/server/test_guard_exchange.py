@@ -254,25 +254,22 @@ def test_an_app_without_an_answer_has_failed(caplog):
     assert "without an answer" in caplog.text
 
 
-def test_a_cancelled_request_is_counted_once_and_stays_cancelled():
-    async def main():
-        done, started = Done(), asyncio.Event()
+async def test_a_cancelled_request_is_counted_once_and_stays_cancelled():
+    done, started = Done(), asyncio.Event()
 
-        async def app(scope, receive, send):
-            started.set()
-            await asyncio.Event().wait()
+    async def app(scope, receive, send):
+        started.set()
+        await asyncio.Event().wait()
 
-        async def receive():
-            return request(b"")[0]
+    async def receive():
+        return request(b"")[0]
 
-        task = asyncio.create_task(Guard(app, done=done)(scope_of(), receive, None))
-        await started.wait()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert done == [500]
-
-    asyncio.run(main())
+    task = asyncio.create_task(Guard(app, done=done)(scope_of(), receive, None))
+    await started.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert done == [500]
 
 
 @pytest.mark.parametrize("kind", ["lifespan", "websocket"])

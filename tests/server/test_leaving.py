@@ -90,26 +90,24 @@ def jobs(served, count):
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("n", [1, 2])
 @pytest.mark.parametrize("phase", ["prefill", "decode"])
-def test_who_hangs_up_frees_all_with_the_next_step(held, path, stream, n, phase):
-    async def main():
-        lockstep = held.lockstep
-        async with Client(held, path, stream=stream, n=n):
-            await until(held, jobs(held, 1))
-            job = next(iter(held.service.jobs))
-            if phase == "decode":
-                await until(held, lambda: job.texts[0].steps, step=lockstep.step)
-            assert not held.free()
-        await until(held, jobs(held, 0))
-        others = {"queue": n - 1} if n > 1 else {}  # one runs at a time
-        assert cancelled(held) == none_but(**{phase: 1}, **others)
-        await lockstep.step()
-        assert held.free()
-
-    asyncio.run(main())
+async def test_who_hangs_up_frees_all_with_the_next_step(held, path, stream, n, phase):
+    lockstep = held.lockstep
+    async with Client(held, path, stream=stream, n=n):
+        await until(held, jobs(held, 1))
+        job = next(iter(held.service.jobs))
+        if phase == "decode":
+            await until(held, lambda: job.texts[0].steps, step=lockstep.step)
+        assert not held.free()
+    await until(held, jobs(held, 0))
+    others = {"queue": n - 1} if n > 1 else {}  # one runs at a time
+    assert cancelled(held) == none_but(**{phase: 1}, **others)
+    await lockstep.step()
+    assert held.free()
 
 
-def test_draft_tokens_of_who_hangs_up_are_counted(tiny_path):
-    async def main(served):
+async def test_draft_tokens_of_who_hangs_up_are_counted(tiny_path):
+    llm = LLM(tiny_path, threads=1, progress=False)
+    with serve(llm, speculate=f"draft:{tiny_path}") as served:
         lockstep = Lockstep(served.service.llm.engine)
         async with Client(served, stream=True):
             await until(served, jobs(served, 1))
@@ -121,84 +119,70 @@ def test_draft_tokens_of_who_hangs_up_are_counted(tiny_path):
         count = served.service.metrics.registry.get_sample_value
         assert count("cutaway_speculation_accepted_tokens_total") == accepted
 
-    llm = LLM(tiny_path, threads=1, progress=False)
-    with serve(llm, speculate=f"draft:{tiny_path}") as served:
-        asyncio.run(main(served))
-
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_who_hangs_up_in_the_queue_was_never_there(held, stream):
-    async def main():
-        lockstep = held.lockstep
-        async with Client(held) as first:
-            await until(held, jobs(held, 1))
-            async with Client(held, stream=stream):
-                await until(held, jobs(held, 2), step=lockstep.step)
-                assert len(held.engine.waiting) == 1
-            await until(held, jobs(held, 1))
-            assert cancelled(held) == none_but(queue=1)
-            await lockstep.step()
-            assert len(held.engine.running) == 1 and not held.engine.waiting
-            lockstep.open()
-            await first.until(b'"finish_reason":"length"')
-        await until(held, jobs(held, 0))
+async def test_who_hangs_up_in_the_queue_was_never_there(held, stream):
+    lockstep = held.lockstep
+    async with Client(held) as first:
+        await until(held, jobs(held, 1))
+        async with Client(held, stream=stream):
+            await until(held, jobs(held, 2), step=lockstep.step)
+            assert len(held.engine.waiting) == 1
+        await until(held, jobs(held, 1))
         assert cancelled(held) == none_but(queue=1)
+        await lockstep.step()
+        assert len(held.engine.running) == 1 and not held.engine.waiting
+        lockstep.open()
+        await first.until(b'"finish_reason":"length"')
+    await until(held, jobs(held, 0))
+    assert cancelled(held) == none_but(queue=1)
 
-    asyncio.run(main())
 
-
-def test_who_hangs_up_before_being_queued_is_not(held):
+async def test_who_hangs_up_before_being_queued_is_not(held):
     """While the engine's thread is busy and has not heard of the request."""
-
-    async def main():
-        lockstep = held.lockstep
-        async with Client(held) as first:
-            await until(held, jobs(held, 1))
-            async with Client(held):
-                await until(held, held.service.llm.engine._commands.qsize)
-            name, labels = "cutaway_http_requests_total", ("/v1/completions", "POST", "499")
-            labels = dict(zip(("path", "method", "status"), labels, strict=True))
-            count = held.service.metrics.registry.get_sample_value
-            await until(held, lambda: count(name, labels))
-            await lockstep.step(2)
-            assert len(held.engine.running) == 1 and not held.engine.waiting
-            lockstep.open()
-            await first.until(b'"finish_reason":"length"')
-        assert cancelled(held) == none_but(), "it never was a text"
-
-    asyncio.run(main())
+    lockstep = held.lockstep
+    async with Client(held) as first:
+        await until(held, jobs(held, 1))
+        async with Client(held):
+            await until(held, held.service.llm.engine._commands.qsize)
+        name, labels = "cutaway_http_requests_total", ("/v1/completions", "POST", "499")
+        labels = dict(zip(("path", "method", "status"), labels, strict=True))
+        count = held.service.metrics.registry.get_sample_value
+        await until(held, lambda: count(name, labels))
+        await lockstep.step(2)
+        assert len(held.engine.running) == 1 and not held.engine.waiting
+        lockstep.open()
+        await first.until(b'"finish_reason":"length"')
+    assert cancelled(held) == none_but(), "it never was a text"
 
 
-def test_closing_a_stream_of_openais_client_ends_the_text(held):
+async def test_closing_a_stream_of_openais_client_ends_the_text(held):
     held.lockstep.open()
     with OpenAI(base_url=f"{held.url}/v1", api_key="any") as client:
         asked = {"model": "tiny", "prompt": "ab", "max_tokens": 400, "extra_body": LONG}
         with client.completions.create(**asked, stream=True) as stream:
             next(iter(stream))
-        asyncio.run(until(held, jobs(held, 0)))
-        asyncio.run(until(held, held.free))
+        await until(held, jobs(held, 0))
+        await until(held, held.free)
 
 
 # -- the queue -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_full_queue_is_told_with_when_to_come_again(held, stream):
-    async def main():
-        async with Client(held), Client(held, n=2):
-            await until(held, jobs(held, 2), step=held.lockstep.step)
-            asking = asyncio.create_task(asyncio.to_thread(refused, held, stream=stream))
-            commands = held.service.llm.engine._commands
-            while not asking.done():  # a step for what is asked, or the texts end before it comes
-                await (asyncio.sleep(0.001) if commands.empty() else held.lockstep.step())
-            error = await asking
-        assert int(error.response.headers["retry-after"]) >= 1
-        assert (error.code, error.type) == ("queue_full", "rate_limit_error")
-        await until(held, jobs(held, 0))
-        await held.lockstep.step()
-        assert held.free()
-
-    asyncio.run(main())
+async def test_a_full_queue_is_told_with_when_to_come_again(held, stream):
+    async with Client(held), Client(held, n=2):
+        await until(held, jobs(held, 2), step=held.lockstep.step)
+        asking = asyncio.create_task(asyncio.to_thread(refused, held, stream=stream))
+        commands = held.service.llm.engine._commands
+        while not asking.done():  # a step for what is asked, or the texts end before it comes
+            await (asyncio.sleep(0.001) if commands.empty() else held.lockstep.step())
+        error = await asking
+    assert int(error.response.headers["retry-after"]) >= 1
+    assert (error.code, error.type) == ("queue_full", "rate_limit_error")
+    await until(held, jobs(held, 0))
+    await held.lockstep.step()
+    assert held.free()
 
 
 def refused(held, **fields):
@@ -208,82 +192,66 @@ def refused(held, **fields):
         return caught.value
 
 
-def test_who_waits_hears_that_the_server_is_there(held):
-    async def main():
-        async with Client(held), Client(held, stream=True) as waits:
-            await until(held, jobs(held, 2), step=held.lockstep.step)
-            for _ in range(2):
-                await waits.until(b"\r\n: keep-alive\n\n\r\n")  # a chunk of its own
-            held.lockstep.open()
-            await waits.until(b"data: [DONE]\n\n")
-
-    asyncio.run(main())
+async def test_who_waits_hears_that_the_server_is_there(held):
+    async with Client(held), Client(held, stream=True) as waits:
+        await until(held, jobs(held, 2), step=held.lockstep.step)
+        for _ in range(2):
+            await waits.until(b"\r\n: keep-alive\n\n\r\n")  # a chunk of its own
+        held.lockstep.open()
+        await waits.until(b"data: [DONE]\n\n")
 
 
 @pytest.mark.parametrize("path", PROMPT)
-def test_a_stream_begins_with_its_first_token(held, path):
-    async def main():
-        async with Client(held, path, stream=True, return_token_ids=True) as client:
-            said = await client.until(b": keep-alive\n\n") + await client.until(b": keep-alive\n\n")
-            assert b"data:" not in said
-            await held.lockstep.step()
-            await client.until(b'"token_ids":[')
-            held.lockstep.open()
-            await client.until(b"data: [DONE]\n\n")
-
-    asyncio.run(main())
+async def test_a_stream_begins_with_its_first_token(held, path):
+    async with Client(held, path, stream=True, return_token_ids=True) as client:
+        said = await client.until(b": keep-alive\n\n") + await client.until(b": keep-alive\n\n")
+        assert b"data:" not in said
+        await held.lockstep.step()
+        await client.until(b'"token_ids":[')
+        held.lockstep.open()
+        await client.until(b"data: [DONE]\n\n")
 
 
 @pytest.mark.parametrize("path", PROMPT)
-def test_what_fails_before_a_stream_begins_has_a_status(tiny_path, path):
+async def test_what_fails_before_a_stream_begins_has_a_status(tiny_path, path):
     llm = LLM(tiny_path, threads=1, progress=False, max_num_seqs=1)
     with serve(llm) as served:
         lockstep = Lockstep(served.service.llm.engine)
-
-        async def main():
-            async with Client(served, path) as _, Client(served, path, stream=True) as waits:
-                await until(served, jobs(served, 2), step=lockstep.step)
-                served.service.llm.close()
-                lockstep.open()
-                said = await waits.until(b"}}")
-                assert said.startswith(b"HTTP/1.1 503 ") and b'"code": "shutting_down"' in said
-
-        asyncio.run(main())
+        async with Client(served, path) as _, Client(served, path, stream=True) as waits:
+            await until(served, jobs(served, 2), step=lockstep.step)
+            served.service.llm.close()
+            lockstep.open()
+            said = await waits.until(b"}}")
+            assert said.startswith(b"HTTP/1.1 503 ") and b'"code": "shutting_down"' in said
 
 
 # -- the end -------------------------------------------------------------------------------------
 
 
-def test_a_server_that_stops_takes_no_more_and_finishes_what_it_has(held):
-    async def main():
-        async with Client(held, stream=True) as client:
-            await client.until(b"\n\n")
-            held.service.stop()
-            async with httpx.AsyncClient(base_url=held.url) as other:
-                ready = await other.get("/ready")
-                assert (ready.status_code, ready.json()["error"]["code"]) == (503, "stopping")
-                assert (await other.get("/health")).status_code == 200
-                for path, body in PROMPT.items():
-                    answer = await other.post(path, json=body)
-                    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "stopping")
-            held.lockstep.open()
-            await client.until(b"data: [DONE]\n\n")
-
-    asyncio.run(main())
+async def test_a_server_that_stops_takes_no_more_and_finishes_what_it_has(held):
+    async with Client(held, stream=True) as client:
+        await client.until(b"\n\n")
+        held.service.stop()
+        async with httpx.AsyncClient(base_url=held.url) as other:
+            ready = await other.get("/ready")
+            assert (ready.status_code, ready.json()["error"]["code"]) == (503, "stopping")
+            assert (await other.get("/health")).status_code == 200
+            for path, body in PROMPT.items():
+                answer = await other.post(path, json=body)
+                assert (answer.status_code, answer.json()["error"]["code"]) == (503, "stopping")
+        held.lockstep.open()
+        await client.until(b"data: [DONE]\n\n")
 
 
-def test_a_stream_whose_engine_is_closed_says_so(held):
-    async def main():
-        async with Client(held, stream=True) as client:
-            await client.until(b"\n\n")
-            held.service.llm.close()
-            held.lockstep.open()
-            await client.until(b'{"error":')
-            told = await client.until(b"\n\n")
-            assert b"closed before this text was finished" in told
-            await client.until(b"0\r\n\r\n")
-
-    asyncio.run(main())
+async def test_a_stream_whose_engine_is_closed_says_so(held):
+    async with Client(held, stream=True) as client:
+        await client.until(b"\n\n")
+        held.service.llm.close()
+        held.lockstep.open()
+        await client.until(b'{"error":')
+        told = await client.until(b"\n\n")
+        assert b"closed before this text was finished" in told
+        await client.until(b"0\r\n\r\n")
 
 
 def test_openais_client_raises_what_a_stream_fails_with(held):

@@ -1,11 +1,8 @@
 """/v1/responses through OpenAI's own client, which checks the types of all that it is told."""
 
-import asyncio
-
 import openai
 import pytest
 
-from cutaway import LLM
 from cutaway.server.openai.responses_request import ResponsesRequest
 from support.responses_client import DELTA, LONG, MULTI_LINE, WIDE, asked, client_of
 
@@ -17,12 +14,6 @@ ENDING = [
     "response.output_text.done", "response.content_part.done", "response.output_item.done",
 ]  # fmt: skip
 LOGPROBS = ["message.output_text.logprobs"]
-
-
-@pytest.fixture(scope="module")
-def alone(tiny_path):
-    """The same model, without a server."""
-    return LLM(tiny_path, threads=1)
 
 
 def lasting(response):
@@ -39,9 +30,9 @@ def lasting(response):
 
 
 @pytest.mark.parametrize("seed", [MULTI_LINE, LONG, WIDE])
-def test_every_way_to_ask_gives_the_same_text(strict_client, alone, seed):
+def test_every_way_to_ask_gives_the_same_text(strict_client, tiny_alone, seed):
     said = [{"role": "system", "content": "b"}, {"role": "user", "content": "ab\nb"}]
-    expected = alone.chat(said, seed=seed, temperature=1.0, max_tokens=60)
+    expected = tiny_alone.chat(said, seed=seed, temperature=1.0, max_tokens=60)
     keywords = asked(seed, said[1:], instructions="b", ours={"return_token_ids": True})
     whole = strict_client.responses.create(**keywords)
     *_, last = strict_client.responses.create(**keywords, stream=True)
@@ -57,16 +48,12 @@ def test_every_way_to_ask_gives_the_same_text(strict_client, alone, seed):
     assert lasting(whole) == lasting(last.response)
 
 
-def test_asynchronous_clients_are_told_the_same(tiny, strict_client):
+async def test_asynchronous_clients_are_told_the_same(tiny, strict_client):
     whole = strict_client.responses.create(**asked())
-
-    async def ask():
-        async with client_of(tiny, openai.AsyncOpenAI) as other:
-            answer = await other.responses.create(**asked())
-            stream = await other.responses.create(**asked(), stream=True)
-            return answer, [event async for event in stream]
-
-    answer, events = asyncio.run(ask())
+    async with client_of(tiny, openai.AsyncOpenAI) as other:
+        answer = await other.responses.create(**asked())
+        stream = await other.responses.create(**asked(), stream=True)
+        events = [event async for event in stream]
     assert lasting(answer) == lasting(events[-1].response) == lasting(whole)
     assert "".join(e.delta for e in events if e.type == DELTA) == whole.output_text
 

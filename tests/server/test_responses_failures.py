@@ -1,7 +1,6 @@
 """What /v1/responses refuses, each field by its name; texts that fail, and clients that leave."""
 
 import asyncio
-import time
 
 import openai
 import pytest
@@ -154,7 +153,7 @@ def test_a_stream_that_fails_says_how_far_it_came_and_raises(strict_client, fail
     assert last.response.output[0].status == "incomplete"
     assert last.response.output_text == "".join(deltas)
     assert [event.sequence_number for event in events] == list(range(len(events)))
-    until_free(tiny)
+    tiny.until_free()
 
 
 def test_an_answer_that_fails_is_an_error(strict_client, failing):
@@ -174,11 +173,4 @@ def test_who_leaves_a_stream_frees_its_blocks(strict_client, tiny, monkeypatch):
             if event.type == DELTA:
                 break
         assert tiny.service.jobs
-    until_free(tiny)
-
-
-def until_free(served):
-    deadline = time.monotonic() + 20
-    while served.service.jobs or not served.free():
-        assert time.monotonic() < deadline, "blocks were held for 20 s"
-        time.sleep(0.01)
+    tiny.until_free()

@@ -16,22 +16,19 @@ def refused(answer, status=400):
     return answer.json()["error"]
 
 
-def test_an_answer_waited_40_ms_for_the_acknowledgement_of_its_head():
-    async def accepted():
-        options = asyncio.get_running_loop().create_future()
+async def test_an_answer_waited_40_ms_for_the_acknowledgement_of_its_head():
+    no_delay = asyncio.get_running_loop().create_future()
 
-        async def take(_, writer):
-            made = writer.get_extra_info("socket")
-            options.set_result(made.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
-            writer.close()
+    async def take(_, writer):
+        made = writer.get_extra_info("socket")
+        no_delay.set_result(made.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+        writer.close()
 
-        [sock] = bind("127.0.0.1", 0)
-        async with await asyncio.start_server(take, sock=sock):
-            _, writer = await asyncio.open_connection(*sock.getsockname())
-            writer.close()
-            return await options
-
-    assert asyncio.run(accepted())
+    [sock] = bind("127.0.0.1", 0)
+    async with await asyncio.start_server(take, sock=sock):
+        _, writer = await asyncio.open_connection(*sock.getsockname())
+        writer.close()
+        assert await no_delay
 
 
 @pytest.mark.parametrize("key", ["9" * 5000, "9" * 20, "01", "-1", "1.0", "٣", ""])

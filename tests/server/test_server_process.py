@@ -1,6 +1,5 @@
 """How a serving process begins and ends: real processes, real signals, real sockets."""
 
-import asyncio
 import signal
 from contextlib import closing
 
@@ -68,18 +67,15 @@ def test_of_one_more_signal_it_dies():
         assert child.end() == ([], -signal.SIGTERM)
 
 
-def test_a_stage_that_a_signal_began_has_its_whole_time():
-    async def second_signal() -> tuple[bool, bool]:
-        server = process._Server(uvicorn.Config(willing), NEVER, int, int, int)
-        server.started, server.servers = True, []
-        server._next_stage()
-        first = server._timer
-        server._next_stage()
-        second = server._timer
-        second.cancel()
-        return first.cancelled(), second is not first
-
-    assert asyncio.run(second_signal()) == (True, True)
+async def test_a_stage_that_a_signal_began_has_its_whole_time():
+    server = process._Server(uvicorn.Config(willing), NEVER, int, int, int)
+    server.started, server.servers = True, []
+    server._next_stage()
+    first = server._timer
+    server._next_stage()
+    second = server._timer
+    second.cancel()
+    assert first.cancelled() and second is not first
 
 
 def test_nobody_is_let_in_after_the_signal():

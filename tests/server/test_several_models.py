@@ -203,7 +203,7 @@ def test_a_bad_request_loads_nothing(paths):
         assert loaded(served) == []
 
 
-def test_many_at_once_of_two_that_do_not_fit_together(paths, alone):
+async def test_many_at_once_of_two_that_do_not_fit_together(paths, alone):
     expected = {
         (name, seed): alone[name].generate("ab", **{**SAMPLED, "seed": seed}).fingerprint
         for name in NAMES for seed in range(6)
@@ -215,11 +215,9 @@ def test_many_at_once_of_two_that_do_not_fit_together(paths, alone):
             answer = await client.post(f"{served.url}/v1/completions", json=body)
             return fingerprint(answer.json())
 
-        async def main():
-            async with httpx.AsyncClient(timeout=60) as client:
-                return await asyncio.gather(*(ask(client, *key) for key in expected))
-
-        assert asyncio.run(main()) == list(expected.values())
+        async with httpx.AsyncClient(timeout=60) as client:
+            found = await asyncio.gather(*(ask(client, *key) for key in expected))
+        assert found == list(expected.values())
 
 
 def test_a_file_that_is_gone_is_told_and_the_others_are_served(paths, tmp_path):
@@ -380,14 +378,11 @@ def test_each_model_has_its_own_adapters_whenever_it_comes(paths, loras, limit):
         assert len(loaded(served)) == (limit or 2)
 
 
-def test_two_adapters_of_one_name_are_refused(paths, loras):
-    async def main():
-        both = adapted(paths, dict.fromkeys(NAMES, loras["a"]), None)
-        try:
-            with pytest.raises(InputError, match="poet is the name of a model or of another"):
-                create_app(both)
-        finally:
-            for llm in both.values():
-                await llm.aclose()
-
-    asyncio.run(main())
+async def test_two_adapters_of_one_name_are_refused(paths, loras):
+    both = adapted(paths, dict.fromkeys(NAMES, loras["a"]), None)
+    try:
+        with pytest.raises(InputError, match="poet is the name of a model or of another"):
+            create_app(both)
+    finally:
+        for llm in both.values():
+            await llm.aclose()

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from threading import Event, Thread
@@ -46,6 +47,13 @@ class Served:
         engine = self.engine
         nobody = not (engine.running or engine.waiting)
         return nobody and engine.blocks.free == engine.blocks.count
+
+    def until_free(self, seconds: float = 20) -> None:
+        """Return once no job is left and every block is free."""
+        deadline = time.monotonic() + seconds
+        while self.service.jobs or not self.free():
+            assert time.monotonic() < deadline, f"blocks were held for {seconds} s"
+            time.sleep(0.01)
 
 
 @contextmanager
