@@ -111,7 +111,8 @@ def sample(texts: Sequence[T], args: Namespace) -> list[T]:
 
 def alone(llm: LLM, prompt: list[int], options: Mapping[str, Any], seed: int) -> Completion:
     """One sample of a request without company and without a cache."""
-    llm.engine.blocks.clear_cached()
+    blocks = llm.engine.blocks
+    blocks.release(blocks.allocate(blocks.free))  # nothing stays in the prefix cache
     completion: Completion = llm.generate(prompt, **{**options, "seed": seed, "n": 1})
     return completion
 

@@ -182,7 +182,6 @@ def alone(llm: LLM, text: Text) -> tuple[list[int], int]:
 def report(soak: Soak) -> dict[str, Any]:
     """Everything that is told, as JSON has it; times in seconds, memory in MB."""
     llm, texts, args = soak.llm, soak.texts, soak.args
-    llm.engine.blocks.clear_cached()
     blocks = {"free": llm.engine.blocks.free, "all": llm.engine.blocks.count}
     tokens = sum(len(t.token_ids) for t in texts)
     sample = load.sample([t for t in texts if t.whole], args)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from support.async_mock import enter, serve
 from support.engine_definition import write_by_definition
-from support.engine_mock import MockRequest, check, make_engine, steps_of, written
+from support.engine_mock import MockRequest, check, forget_cached, make_engine, steps_of, written
 from support.engine_requests import CONTEXT, REQUESTS, often_wrong
 from support.mock_backend import narrow
 
@@ -83,7 +83,7 @@ async def all_visit(running, visits: list[Visit], forget: bool) -> None:
     cancelling = [cancel_after(running, t, v.cancelled) for t, v in zip(tasks, visits, strict=True)]
     await asyncio.gather(*cancelling)
     if forget:
-        await running.call(running.engine.blocks.clear_cached)
+        await running.call(forget_cached, running.engine.blocks)
     ends = await asyncio.gather(*tasks, return_exceptions=True)
     await running.call(check, running.engine)
     assert not running.engine.running

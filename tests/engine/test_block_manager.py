@@ -237,16 +237,6 @@ def test_a_child_whose_parent_was_evicted_is_found_by_nobody_and_is_not_lost(tex
     manager.check([taken[:1], taken[1:], [child]])
 
 
-def test_forget_frees_what_nobody_holds():
-    manager = BlockManager(4, 2)
-    manager.release(write(manager, "abcd"))
-    held = manager.match(spell("ab"))
-    manager.clear_cached()
-    assert find(manager, "abcd") == held
-    manager.check([held])
-    assert (manager.free, manager.evictions) == (3, 0)
-
-
 # -- check --------------------------------------------------------------------------------------
 
 

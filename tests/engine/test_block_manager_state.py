@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from cutaway.engine.block_manager import BlockManager
 from cutaway.engine.windows import Windows
+from support.engine_mock import forget_cached
 
 TOKENS = st.lists(st.integers(0, 1), max_size=12)
 
@@ -131,7 +132,7 @@ class ManagerMachine(RuleBasedStateMachine):
 
     @rule()
     def forget(self):
-        self.manager.clear_cached()
+        forget_cached(self.manager)
         self.pairs = [(text, i) for text, i in self.pairs if i not in self.unheld]
         self.unheld = []
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from cutaway.engine import PinPrefix, Request, StopParams
 from cutaway.engine.row import is_ready, read_row
 from cutaway.errors import InputError
-from support.engine_mock import MockRequest, check, make_engine
+from support.engine_mock import MockRequest, check, forget_cached, make_engine
 from support.mock_backend import narrow
 
 BLOCK = 4
@@ -88,7 +88,7 @@ def test_one_after_another_on_what_is_left_of_the_windows(text, looks, window, c
     engine = make_engine(narrow, block=BLOCK, kv_blocks=12, window=window, prefix_cache=cache)
     for length, cold in looks:
         if cold:
-            engine.blocks.clear_cached()
+            forget_cached(engine.blocks)
         sequence = hold(engine, text[:length])
         while not is_ready(sequence):
             step(engine)

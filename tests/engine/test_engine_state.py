@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from cutaway.engine import FinishReason, Request, Score, Scored
 from cutaway.sampling.logprobs import read_row
 from support.engine_definition import write_by_definition
-from support.engine_mock import check, make_engine, run_to_end, written
+from support.engine_mock import check, forget_cached, make_engine, run_to_end, written
 from support.engine_requests import CONTEXT, PROMPTS, REQUESTS, often_wrong
 from support.mock_backend import narrow
 
@@ -64,7 +64,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     @rule()
     def forget_what_is_cached(self):
-        self.engine.blocks.clear_cached()
+        forget_cached(self.engine.blocks)
 
     @rule(tokens=PROMPTS)
     def score(self, tokens):

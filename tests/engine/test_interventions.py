@@ -19,13 +19,13 @@ PLACED = st.builds(
     lambda factor, spans: PlacedIntervention(scale("L0", factor), "token", 0, 1, spans),
     st.sampled_from([1, 3, -2]), SPANS,
 )  # fmt: skip
-BLIND = st.tuples(st.integers(0, 20), st.integers(0, 9), st.integers(0, 30)).map(
+KNOCKED_OUT = st.tuples(st.integers(0, 20), st.integers(0, 9), st.integers(0, 30)).map(
     lambda t: (t[0], t[0] + t[1], t[2])
 )
 BOUND = st.none() | st.builds(
     BoundInterventions,
     st.lists(PLACED, max_size=2).map(tuple),
-    st.lists(BLIND, max_size=2).map(tuple),
+    st.lists(KNOCKED_OUT, max_size=2).map(tuple),
 )
 REQUESTS = st.builds(
     MockRequest,

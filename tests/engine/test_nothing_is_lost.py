@@ -17,7 +17,7 @@ pytest.importorskip("cutaway.base._native", reason="the native backend was not b
 from cutaway.engine import FinishReason, RunParams, StopParams
 from cutaway.errors import InputError
 from cutaway.sampling import Observe, SamplingParams, read_rows
-from support.engine_mock import MockRequest
+from support.engine_mock import MockRequest, forget_cached
 from support.random_llama import write_tiny_llama
 from support.ways import Alone, Trial, new_draft, new_engine, open_llm, quick, repeating
 
@@ -203,7 +203,7 @@ def test_log_probabilities_do_not_tell_whether_the_prompt_was_cached(few, draft,
     trial = new_trial(few, draft, rows=rows)
     told, cached = [], []
     for prompt_top, warm in product((0, 3), (False, True)):
-        trial.engine.blocks.clear_cached()
+        forget_cached(trial.engine.blocks)
         asked = request(80, 12, top=5, after_chain=True, prompt_top=prompt_top)
         if warm:
             trial.add(quick((*asked.prompt[:70], 3)))

@@ -10,7 +10,7 @@ from cutaway.compute.backends import KVGroup, KVLayout
 from cutaway.engine import RunParams, StopParams
 from cutaway.engine.windows import windows_of
 from cutaway.sampling import SamplingParams
-from support.engine_mock import MockRequest, check, make_engine, run_to_end, written
+from support.engine_mock import MockRequest, check, forget_cached, make_engine, run_to_end, written
 from support.mock_backend import narrow, noise
 from support.random_llama import write_tiny_llama
 from support.ways import new_engine, open_llm, repeating
@@ -179,7 +179,7 @@ def test_a_long_text_is_that_of_a_model_that_keeps_all(tmp_path, every, speculat
                 held.append(llm.backend._plan.window_blocks)
                 check(engine)
             texts.append(written(sequence, events))
-        engine.blocks.clear_cached()
+        forget_cached(engine.blocks)
         llm.backend.copy_windows([(block, -1) for block in range(40)])
         most, held = max(held), []
         assert (most > 20) if keeps_all else (most <= 2 * (-(-70 // 32) + 1)), most

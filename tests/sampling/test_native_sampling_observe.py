@@ -60,11 +60,11 @@ def test_every_figure_equals_the_twins(case):
 def test_observing_changes_nothing(case):
     """The same token by the same luck, the same hash."""
     row, asked = case
-    (seen,), (blind,) = (
+    (seen,), (unobserved,) = (
         sample(row[None], [asked]),
         sample(row[None], [asked._replace(observe=None)]),
     )
-    assert same([seen._replace(observed=None)], [blind])
+    assert same([seen._replace(observed=None)], [unobserved])
 
 
 @settings(max_examples=200)

@@ -9,12 +9,13 @@ def as_halves(x):
 
 def textbook(
     qkv, heads, kv_heads, head_dim, rope_dim=0, base=10000.0, softcap=0.0, window=0,
-    rotate_half=False, attention_factor=1.0, scale=None, limits=None, stored=as_halves, blind=None,
+    rotate_half=False, attention_factor=1.0, scale=None, limits=None, stored=as_halves,
+    hidden_from=None,
     reach=0,
 ):  # fmt: skip
     """One sequence, qkv (T, width), in float64; keys and values as they are stored.
 
-    blind (T,): of each position, the first whose rows do not see it
+    hidden_from (T,): for each position the first later one whose row does not attend to it
     """
     length, d = len(qkv), head_dim
     q, k, v = np.split(qkv, [heads * d, (heads + kv_heads) * d], axis=1)
@@ -41,8 +42,8 @@ def textbook(
     scores[:, (places > limits[:, None]) | before] = -np.inf
     if reach:
         scores[:, abs(places - places[:, None]) > reach] = -np.inf
-    if blind is not None:
-        scores[:, np.asarray(blind) <= places[:, None]] = -np.inf
+    if hidden_from is not None:
+        scores[:, np.asarray(hidden_from) <= places[:, None]] = -np.inf
     weights = np.exp(scores - scores.max(-1, keepdims=True))
     weights /= weights.sum(-1, keepdims=True)
     return np.einsum("hrt,thd->rhd", weights, v).reshape(length, -1)

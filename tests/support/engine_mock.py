@@ -25,6 +25,7 @@ from cutaway.engine import (
     Step,
     StopParams,
 )
+from cutaway.engine.block_manager import BlockManager
 from cutaway.engine.interventions import BoundInterventions
 from cutaway.sampling import Observe, SamplingParams
 from support.mock_backend import END, GRAMMARS, VOCAB, MockBackend, Model, noise, token_bytes
@@ -68,6 +69,13 @@ def check(engine: Engine) -> None:
         draft.blocks.check(
             [copy.blocks for copy in copies], [copy.num_out_of_window for copy in copies]
         )
+
+
+def forget_cached(blocks: BlockManager) -> None:
+    """Empty the prefix cache, which counts as no eviction."""
+    evictions = blocks.evictions
+    blocks.release(blocks.allocate(blocks.free))
+    blocks.evictions = evictions
 
 
 # -- what a sequence wrote ---------------------------------------------------------------------

@@ -158,8 +158,8 @@ class MockBackend(HostSampling):
             block, place = self._slot(batch, row, p)
             assert block in self.windows, f"block {block} was let go of, and position {p} is seen"
             seen[p] = int(self.windows[block][place])
-        if batch.blind is not None:
-            first = batch.blind[batch.sequences[row]]
+        if batch.hidden_from is not None:
+            first = batch.hidden_from[batch.sequences[row]]
             seen = [NOT_SEEN if first[p] <= batch.positions[row] else t for p, t in enumerate(seen)]
         return tuple(seen)
 

@@ -89,14 +89,13 @@ def attention(
     limits=None,
     kv="f16",
     stored=None,
-    blind=None,
+    hidden_from=None,
 ):
     """qkv (sequences, T, width) through an attend op, `cuts` rows a call: (sequences, T, heads·d).
 
     All sequences go through every call side by side, sequence s in the blocks tables[s].
-    limits (sequences, T): the last position that each row sees. blind (sequences, T): the first
-    position whose rows do not see each. stored: a list that gets the bytes
-    of every KV block.
+    limits (sequences, T): the last position that each row sees. hidden_from (sequences, T): as
+    ``Batch.hidden_from``. stored: a list that gets the bytes of every KV block.
     """
     heads, kv_heads, d = shape["heads"], shape["kv_heads"], shape["head_dim"]
     count, length, width = qkv.shape
@@ -121,9 +120,9 @@ def attention(
     plan.output((out, 0))
     result = np.empty((count, length, heads * d), np.float32)
     hidden = None
-    if blind is not None:
+    if hidden_from is not None:
         hidden = np.full((count, np.shape(tables)[1] * 32), np.inf, np.float32)
-        hidden[:, :length] = blind
+        hidden[:, :length] = hidden_from
     for start, stop in spans(length, cuts):
         part = np.arange(start, stop)
         tokens = int32([s * length + part for s in range(count)]).ravel()

@@ -25,7 +25,7 @@ from cutaway.engine import (
     StopParams,
 )
 from cutaway.sampling import SamplingParams, derive_seed
-from support.engine_mock import GREEDY, MockRequest, Written, check, written
+from support.engine_mock import GREEDY, MockRequest, Written, check, forget_cached, written
 
 BLOCK = 32
 CHEAP = 0.05
@@ -121,7 +121,7 @@ class Trial:
     def _prepare(self, prefix: str) -> None:
         """Have nothing of the prompt in the cache, its whole blocks, or all of them but one."""
         blocks = self.engine.blocks
-        blocks.clear_cached()
+        forget_cached(blocks)
         if prefix != "cold":
             self.add(quick((*self.prompt[:-1], self.prompt[-1] - 1)))
             self.finish()
@@ -189,7 +189,7 @@ class Alone:
     def write(self, request: MockRequest) -> Written:
         plain = replace(request, run=RunParams())
         if (key := repr(plain)) not in self._known:
-            self.engine.blocks.clear_cached()
+            forget_cached(self.engine.blocks)
             sequence, steps = plain.add_to(self.engine), []
             while sequence.finish_reason is None:
                 steps += self.engine.step()

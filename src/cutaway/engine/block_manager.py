@@ -174,11 +174,6 @@ class BlockManager:
             published[place], parent = found, self._nodes[found].number
         return published
 
-    def clear_cached(self) -> None:
-        """Free every cached block; held blocks stay published."""
-        while self._cached:
-            self._free.append(self._drop_oldest())
-
     # -- integrity ---------------------------------------------------------------------------
 
     def check(self, held: Iterable[Sequence[int]], outside: Iterable[int] = repeat(0)) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from collections.abc import Sequence as Items
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,13 +24,13 @@ class Scheduled:
     """A sequence's rows in one step: pending tokens, then draft tokens.
 
     start            position of the first row
-    first_logit_row  the row from which on logits are wanted, to the last
-    logit_rows       the rows whose logits are wanted, where they are not those
-    limits           of each row, the last position that it may see; None: its own
+    first_logit_row  logits are wanted of the rows from this one to the last
+    logit_rows       the rows whose logits are wanted, instead of those
+    limits           of each row, the last position that it attends to; None: its own
     drafted_by       where the draft tokens come from: "draft" (speculation), "grammar" (which
-                     leaves no other), "forced" by the request, or its "replay"
-    masks            for the token after the last pending one and after each draft token, which
-                     tokens may come; empty where anything may
+                     allows no other), "forced" (by the request), or its "replay"
+    masks            which tokens may follow the last pending token and each draft token; empty
+                     without draft tokens
     """
 
     sequence: "Sequence"
@@ -44,7 +44,7 @@ class Scheduled:
     masks: "list[Mask | None]" = field(default_factory=list)
 
     def set_drafts(self, token_ids: list[int], drafted_by: str) -> None:
-        """Check these with the pending tokens, as far as the sequence's constraint allows them."""
+        """Add draft tokens after the pending ones, as far as the sequence's constraint allows."""
         self.masks = self.sequence.masks(token_ids, forced=drafted_by == "forced")
         self.draft_token_ids = token_ids[: len(self.masks) - 1]
         self.drafted_by = drafted_by
@@ -56,7 +56,7 @@ class Scheduled:
 
     @property
     def num_logits(self) -> int:
-        """Of how many rows the logits are wanted."""
+        """How many rows have wanted logits."""
         return len(self.wanted)
 
     @property
@@ -94,45 +94,46 @@ def batch_of(scheduled: list[Scheduled]) -> Batch:
     rows = lay_rows(
         [(s.start, s.token_ids + s.draft_token_ids, s.sequence.blocks) for s in scheduled]
     )
-    wanted: list[int] = []
-    start = 0
-    for one in scheduled:
-        wanted += [start + row for row in one.wanted]
-        start += one.num_rows
-    limits, blind = _limits(scheduled, rows[1]), _blind(scheduled, rows[3])
-    return Batch(*rows, np.array(wanted, np.int32), limits, blind)
+    wanted = [start + row for start, one in _placed(scheduled) for row in one.wanted]
+    limits, hidden_from = _limits(scheduled, rows[1]), _hidden_from(scheduled, rows[3])
+    return Batch(*rows, np.array(wanted, np.int32), limits, hidden_from)
+
+
+def _placed(scheduled: list[Scheduled]) -> Iterable[tuple[int, Scheduled]]:
+    """Each with the number of its first row in the step."""
+    ends = accumulate((one.num_rows for one in scheduled), initial=0)
+    return zip(ends, scheduled, strict=False)
 
 
 def _limits(scheduled: list[Scheduled], positions: Ints) -> Ints | None:
     if all(one.limits is None for one in scheduled):
         return None
-    limits, start = positions.copy(), 0
-    for one in scheduled:
+    limits = positions.copy()
+    for start, one in _placed(scheduled):
         if one.limits is not None:
             limits[start : start + one.num_rows] = one.limits
-        start += one.num_rows
     return limits
 
 
-def _blind(scheduled: list[Scheduled], tables: Ints) -> Logits | None:
-    made = [one.sequence.request.interventions for one in scheduled]
-    if not any(one and one.knocked_out for one in made):
+def _hidden_from(scheduled: list[Scheduled], tables: Ints) -> Logits | None:
+    each = [one.sequence.request.interventions for one in scheduled]
+    if not any(one and one.knocked_out for one in each):
         return None
-    blind = np.full((len(scheduled), tables.shape[1] * KV_BLOCK), np.inf, np.float32)
-    for i, one in enumerate(made):
+    hidden_from = np.full((len(scheduled), tables.shape[1] * KV_BLOCK), np.inf, np.float32)
+    for row, one in zip(hidden_from, each, strict=True):
         if one and one.knocked_out:
-            blind[i] = one.hidden_from(blind.shape[1])
-    return blind
+            row[:] = one.hidden_from(len(row))
+    return hidden_from
 
 
 def compute(
     backends: Mapping[str, Backend], scheduled: list[Scheduled]
 ) -> tuple[list[Logits], Logits]:
-    """The wanted rows of each; and all of them in one piece, where all are logits of one run.
+    """The wanted rows of each sequence; and all logits in one array where one run computed them.
 
     backends: by adapter
-    Rows of one adapter are a run, those in which a number is changed another, and those of which
-    only what the head reads is wanted a third.
+    A run is of one adapter and of one kind: plain rows, rows with interventions, or rows whose
+    final hidden states are wanted instead of logits.
     """
     runs: dict[tuple[str, str], list[Scheduled]] = {}
     for one in scheduled:
@@ -142,7 +143,7 @@ def compute(
         rows = _run(backends[adapter], kind, mine)
         if len(runs) == 1:
             return logits_of(mine, rows), _NOTHING if kind == "hidden" else rows
-        each = logits_of(mine, rows.copy())  # the next run may be of the same memory
+        each = logits_of(mine, rows.copy())  # the next run may write into the same memory
         found |= zip((one.sequence.id for one in mine), each, strict=True)
     return [found[one.sequence.id] for one in scheduled], _NOTHING
 
@@ -150,7 +151,7 @@ def compute(
 def _kind(one: Scheduled) -> str:
     if one.sequence.decoder.hidden:
         return "hidden"
-    return "changed" if edits_of(one) else "plain"
+    return "edited" if edits_of(one) else "plain"
 
 
 def _run(backend: Backend, kind: str, scheduled: list[Scheduled]) -> Logits:
@@ -159,20 +160,17 @@ def _run(backend: Backend, kind: str, scheduled: list[Scheduled]) -> Logits:
         return backend.hidden(batch)
     if kind == "plain":
         return backend.run(batch)
-    edits, row = list[Edit](), 0
-    for one in scheduled:
-        edits += edits_of(one, row)
-        row += one.num_rows
+    edits = [edit for row, one in _placed(scheduled) for edit in edits_of(one, row)]
     return inspectable(backend).run_edited(batch, edits)
 
 
 def edits_of(one: Scheduled, row: int = 0) -> list[Edit]:
-    """What is changed in its rows, the first of which is ``row``."""
-    made = one.sequence.request.interventions
-    return made.edits(one.start, one.num_rows, row) if made else []
+    """What its interventions change in its rows; ``row``: the number of its first in the step."""
+    interventions = one.sequence.request.interventions
+    return interventions.edits(one.start, one.num_rows, row) if interventions else []
 
 
 def logits_of(scheduled: list[Scheduled], logits: Logits) -> list[Logits]:
     """Each sequence's wanted rows, (rows, vocab), out of those of the whole step."""
-    ends = list(accumulate(one.num_logits for one in scheduled))
-    return [logits[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+    ends = accumulate((one.num_logits for one in scheduled), initial=0)
+    return [logits[start:end] for start, end in pairwise(ends)]

@@ -11,6 +11,7 @@ from cutaway.compute.backends import Batch
 from cutaway.compute.model.anatomy import Anatomy
 from cutaway.engine.interventions import add, knock_out, patch, scale
 from cutaway.engine.scheduled import lay_rows
+from support.engine_mock import forget_cached
 from support.native_plans import TIERS
 from support.random_llama import VOCAB, write_tiny_llama
 
@@ -69,7 +70,7 @@ def test_a_patch_with_its_own_values_is_no_change(llm, place):
     from cutaway.engine.interventions.bound import find
 
     name, first, last = find(Anatomy(llm.graph), place)
-    llm.engine.blocks.clear_cached()
+    forget_cached(llm.engine.blocks)
     batch = Batch(*lay_rows([(0, PROMPT, [0, 1, 2])]), np.array([69], np.int32))
     _, tensors = llm.backend.tap(batch, [name])
     rows = tensors[name][:, first:last]
@@ -119,11 +120,11 @@ def test_the_same_text_whatever_is_shared_and_beside_whom(llm, name):
     if llm.backend.name == "reference":
         pytest.skip("its bits depend on how many rows a step has")
     interventions, others = INTERVENTIONS[name], [PROMPT[:40], PROMPT, [1, 9, 9]]
-    llm.engine.blocks.clear_cached()
+    forget_cached(llm.engine.blocks)
     alone = written(llm, interventions).fingerprint
     plain = [written(llm, prompt=other).fingerprint for other in others]
     for options in ({"kv_cache": False}, {"speculate": "ngram"}, {}):
-        llm.engine.blocks.clear_cached()
+        forget_cached(llm.engine.blocks)
         with llm.stream(PROMPT, interventions=interventions, **HOW | options) as mine:
             beside = [llm.stream(other, **HOW) for other in others]
             beside.append(llm.stream(PROMPT, interventions=INTERVENTIONS["head"], **HOW))
@@ -160,7 +161,7 @@ def test_any_changes_alone_and_beside(llm, interventions, beside, length, cut):
     if llm.backend.name == "reference":
         return
     prompt, how = PROMPT[:length], {"max_tokens": 8}
-    llm.engine.blocks.clear_cached()
+    forget_cached(llm.engine.blocks)
     alone = written(llm, interventions, prompt, kv_cache=False, **how)
     with llm.stream(PROMPT[:40], interventions=interventions, **HOW) as first:
         next(first)  # which leaves keys and values of the same interventions, at other steps maybe

@@ -13,6 +13,7 @@ from cutaway.compute.backends.cpu import tiers
 from cutaway.lab.inside import embedding, inside, nearest
 from cutaway.lab.inside.summary import heads
 from cutaway.trace import Trace
+from support.engine_mock import forget_cached
 from support.random_llama import write_tiny_llama
 
 SHAPE = {"heads": 8, "kv_heads": 2, "head_dim": 20, "hidden": 64, "feed_forward": 96, "layers": 3}
@@ -94,7 +95,7 @@ def llms(paths):
 def test_every_row_is_the_one_on_record(llms, traces, name, way, tier, step, cold):
     llm, trace = llms[name, tier], traces[name, way]
     if cold:
-        llm.engine.blocks.clear_cached()
+        forget_cached(llm.engine.blocks)
     look = inside(llm, trace, step)
     assert look.is_as_run
     assert look.row_hash == trace.steps[step].logits_hash

@@ -35,8 +35,8 @@ class Batch(NamedTuple):
     block_tables       (S, B)  KV block ids by position // block_tokens; -1 where unused
     logit_rows         (L,)    the rows whose logits are wanted
     limits             (M,)    the last position that each row sees; None: its own (causal)
-    blind              (S, B * KV_BLOCK) float32: of each position, the first after it whose rows
-                               do not see it; None: all do
+    hidden_from        (S, B * KV_BLOCK) float32: for each position, the first later one whose row
+                               does not attend to it (infinity: none); None: knock_out hides nothing
 
     A row's limit may lie before its position or after it, as far as keys and values are stored
     by earlier runs and by this batch; the caller vouches for that. Where a layer has a window,
@@ -49,7 +49,7 @@ class Batch(NamedTuple):
     block_tables: Ints
     logit_rows: Ints
     limits: Ints | None = None
-    blind: NDArray[np.float32] | None = None
+    hidden_from: NDArray[np.float32] | None = None
 
 
 class Edit(NamedTuple):

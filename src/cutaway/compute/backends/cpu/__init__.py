@@ -226,7 +226,7 @@ def _is_cached(name: str) -> bool:
 
 def _run(plan: _native.Plan, b: Batch) -> Array:
     found: Array = plan.run(
-        b.tokens, b.positions, b.sequences, b.block_tables, b.logit_rows, b.limits, b.blind
+        b.tokens, b.positions, b.sequences, b.block_tables, b.logit_rows, b.limits, b.hidden_from
     )
     return found
 

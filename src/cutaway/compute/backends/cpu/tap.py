@@ -50,8 +50,8 @@ class Tap:
     def _piece(self, batch: Batch, first: int, last: int | None) -> Logits:
         b = batch
         return self._plan.run(
-            b.tokens, b.positions, b.sequences, b.block_tables, b.logit_rows, b.limits, b.blind,
-            first, last,
+            b.tokens, b.positions, b.sequences, b.block_tables, b.logit_rows, b.limits,
+            b.hidden_from, first, last,
         )  # fmt: skip
 
     def _make(self, name: str, edits: Iterable[Edit], rows: int) -> None:

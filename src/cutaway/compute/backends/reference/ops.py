@@ -144,8 +144,8 @@ def _unseen(op: Op, batch: Batch, s: int, rows: NDArray[np.bool_]) -> NDArray[np
         unseen |= history <= positions[:, None] - window
     if reach:
         unseen |= abs(history - positions[:, None]) > reach
-    if batch.blind is not None:
-        unseen |= batch.blind[s, : len(history)] <= positions[:, None]
+    if batch.hidden_from is not None:
+        unseen |= batch.hidden_from[s, : len(history)] <= positions[:, None]
     if unseen.all(axis=-1).any():
         raise ValueError("batch: a limit lies before its row's window")
     return unseen

@@ -1,4 +1,4 @@
-"""Positions that rows do not see (``Batch.blind``): attention over the rest, and no bit beside."""
+"""Attention knock-out (``Batch.hidden_from``): attention over the other positions, bit for bit."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ BEST = TIERS[0]
 SHAPE = {"heads": 4, "kv_heads": 2, "head_dim": 8, "rope_dim": 8}
 
 
-def some_blind(rng, length, share=0.3):
+def some_hidden(rng, length, share=0.3):
     """Of each position the first behind it whose rows do not see it; of most: none."""
     hidden = rng.random(length) < share
     first = np.arange(length) + 1 + rng.integers(0, 2, length) * rng.integers(0, length, length)
@@ -23,19 +23,19 @@ def some_blind(rng, length, share=0.3):
 @pytest.mark.parametrize("kv", ["f16", "q8_0"])
 def test_by_the_definition_on_every_tier(window, kv):
     shape, length = SHAPE | {"window": window}, 600
-    blind = some_blind(np.random.default_rng(window), length)
-    blind[290:300], blind[256:288] = np.arange(291, 301), np.arange(257, 289)
-    blind[:250] = 250  # of what comes later, almost a whole chunk
+    first = some_hidden(np.random.default_rng(window), length)
+    first[290:300], first[256:288] = np.arange(291, 301), np.arange(257, 289)
+    first[:250] = 250  # of what comes later, almost a whole chunk
     qkv = random_qkv(shape, length)
     found = [
         attention(
-            tier, qkv, shape, tables=in_order(length), cuts=(7, 1, 300), blind=blind[None],
+            tier, qkv, shape, tables=in_order(length), cuts=(7, 1, 300), hidden_from=first[None],
             threads=2, kv=kv,
         )
         for tier in TIERS
     ]  # fmt: skip
     if kv == "f16":
-        expected = textbook(qkv[0], **shape, blind=blind)
+        expected = textbook(qkv[0], **shape, hidden_from=first)
         assert np.abs(found[0][0] - expected).max() < 2e-5 * np.abs(expected).max()
     for other in found[1:]:
         assert_same_bits(other, found[0])
@@ -44,16 +44,18 @@ def test_by_the_definition_on_every_tier(window, kv):
 def test_calls_threads_neighbours_and_what_is_hidden_change_no_bit():
     rng, length = np.random.default_rng(3), 560
     qkv, tables = random_qkv(SHAPE, length, sequences=3), rng.permutation(54).reshape(3, 18)
-    blind = np.stack([some_blind(rng, length), np.full(length, np.inf), some_blind(rng, length)])
-    whole = attention(BEST, qkv, SHAPE, tables=tables, cuts=(560,), blind=blind)
-    again = attention(BEST, qkv, SHAPE, tables=tables, cuts=(5, 1, 34), blind=blind, threads=3)
+    first = np.stack([some_hidden(rng, length), np.full(length, np.inf), some_hidden(rng, length)])
+    whole = attention(BEST, qkv, SHAPE, tables=tables, cuts=(560,), hidden_from=first)
+    again = attention(
+        BEST, qkv, SHAPE, tables=tables, cuts=(5, 1, 34), hidden_from=first, threads=3
+    )
     assert_same_bits(again, whole)
     plain = attention(BEST, qkv, SHAPE, tables=tables, cuts=(60,))
     assert_same_bits(plain[1], whole[1])
     other = qkv.copy()  # whatever is hidden from all
-    hidden = blind[0] <= np.arange(length) + 1
+    hidden = first[0] <= np.arange(length) + 1
     other[0, hidden] = 50 * rng.normal(size=other[0, hidden].shape)
-    changed = attention(BEST, other, SHAPE, tables=tables, cuts=(560,), blind=blind)
+    changed = attention(BEST, other, SHAPE, tables=tables, cuts=(560,), hidden_from=first)
     assert hidden.any()
     assert_same_bits(changed[0, ~hidden], whole[0, ~hidden])
     assert not np.array_equal(changed[0, hidden], whole[0, hidden])
@@ -71,12 +73,12 @@ def test_any_shape(data):
     }  # fmt: skip
     length = draw(st.integers(1, 80))
     rng = np.random.default_rng(draw(st.integers(0, 99)))
-    blind = some_blind(rng, length, draw(st.sampled_from([0.0, 0.4, 1.0])))
+    first = some_hidden(rng, length, draw(st.sampled_from([0.0, 0.4, 1.0])))
     qkv = random_qkv(shape, length)
     ours = attention(
         draw(st.sampled_from(TIERS)), qkv, shape, tables=in_order(length),
-        cuts=draw(st.lists(st.integers(1, 40), min_size=1, max_size=4)), blind=blind[None],
+        cuts=draw(st.lists(st.integers(1, 40), min_size=1, max_size=4)), hidden_from=first[None],
         threads=draw(st.integers(1, 3)),
     )  # fmt: skip
-    expected = textbook(qkv[0], **shape, blind=blind)
+    expected = textbook(qkv[0], **shape, hidden_from=first)
     assert np.abs(ours[0] - expected).max() < 2e-5 * np.abs(expected).max()
