@@ -16,7 +16,7 @@ before they part. --write puts the table between
 import json
 import subprocess
 import sys
-from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import Namespace
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -30,7 +30,7 @@ from cutaway.files import hub
 from cutaway.files.weights import GGUFFile
 from cutaway.files.weights.gguf_writer import write_gguf
 from cutaway.files.weights.quantised import QuantisedFile
-from peers.table import replace_between_markers
+from script import check_page, grid, log_softmax, parser_of, publish
 
 HERE = Path(__file__).resolve().parent
 NEW, PROMPT = 64, 12  # greedy tokens, after so many of the text
@@ -40,8 +40,6 @@ of whitewash; till he had dust in his throat and eyes, and splashes of whitewash
 fur, and an aching back and weary arms. Spring was moving in the air above and in the earth below
 and around him, penetrating even his dark and lowly little house with its spirit of divine
 discontent and longing."""
-
-Logits = NDArray[np.float32]
 
 
 @dataclass
@@ -75,13 +73,6 @@ def read_theirs(path: Path, request: dict[str, Any], python: str) -> Reader:
         return Reader("llama.cpp", log_softmax(np.load(out)), json.loads(done.stdout))
 
 
-def log_softmax(logits: Logits) -> NDArray[np.float64]:
-    x = logits.astype(np.float64)
-    x -= x.max(axis=1, keepdims=True)
-    shifted: NDArray[np.float64] = x - np.log(np.exp(x).sum(axis=1, keepdims=True))
-    return shifted
-
-
 def compared(path: Path, text: str, python: str) -> dict[str, Any]:
     """The figures of one file."""
     exact, request = read_ours(path, "reference", text)
@@ -101,34 +92,34 @@ def compared(path: Path, text: str, python: str) -> dict[str, Any]:
 
 
 def markdown(rows: list[dict[str, Any]]) -> str:
-    lines = [
-        "| file | positions | KL of cutaway `cpu` | KL of llama.cpp | best token: cutaway | "
-        "llama.cpp | greedy tokens equal |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    head = (
+        "file", "positions", "KL of cutaway `cpu`", "KL of llama.cpp", "best token: cutaway",
+        "llama.cpp", "greedy tokens equal",
+    )  # fmt: skip
+    cells = []
     for row in rows:
-        ours, theirs = row["cutaway `cpu`"], row["llama.cpp"]
-        lines.append(
-            f"| {row['model']} | {row['positions']} | {ours['kl']:.2g} | {theirs['kl']:.2g} | "
-            f"{ours['same_best']:.1%} | {theirs['same_best']:.1%} | "
-            f"{row['greedy_equal']} of {NEW} |"
+        both = row["cutaway `cpu`"], row["llama.cpp"]
+        kl, best = (
+            [f"{one['kl']:.2g}" for one in both],
+            [f"{one['same_best']:.1%}" for one in both],
         )
-    return "\n".join(lines)
+        cells.append(
+            [row["model"], row["positions"], *kl, *best, f"{row['greedy_equal']} of {NEW}"]
+        )
+    return grid(head, cells)
 
 
 def parse() -> Namespace:
-    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, model=False, write="docs/models.md")
     parser.add_argument("-m", "--model", action="append", metavar="NAME|PATH")
     parser.add_argument("--text", type=Path)
     parser.add_argument("--peer-python", default=sys.executable)
-    parser.add_argument("--write", type=Path)
     return parser.parse_args()
 
 
 def main() -> None:
     args = parse()
-    if args.write:
-        replace_between_markers(args.write.read_text(), "agreement", "")  # now, not at the end
+    check_page(args.write, "agreement")
     text = args.text.read_text() if args.text else TEXT
     paths = [hub.resolve(name) for name in args.model or ("smollm2", "gemma3-270m")]
     rows = []
@@ -138,11 +129,7 @@ def main() -> None:
             plain = Path(folder) / f"{path.stem} as F32.gguf"
             write_gguf(plain, QuantisedFile(file, "F32"), lambda _: None)
             rows.append(compared(plain, text, args.peer_python))
-    print(markdown(rows))
-    if args.write:
-        text = replace_between_markers(args.write.read_text(), "agreement", markdown(rows))
-        args.write.write_text(text)
-    print(json.dumps(rows))
+    publish(markdown(rows), rows, args.write, "agreement")
 
 
 if __name__ == "__main__":

@@ -13,9 +13,8 @@ trained ones: their attention is sharp everywhere.
 --write puts the table between <!-- architectures:begin --> and <!-- architectures:end -->.
 """
 
-import json
 import sys
-from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import Namespace
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutaway import LLM
-from peers.table import replace_between_markers
+from script import check_page, grid, parser_of, publish, words
 
 TESTS = Path(__file__).resolve().parents[1] / "tests"
 TOKENS = 40
@@ -65,40 +64,32 @@ def relative(ours: Logits, exact: Logits) -> float:
 
 
 def markdown(rows: list[dict[str, Any]]) -> str:
-    lines = [
-        "| model | in GGUF | in transformers | largest logit | `reference` from transformers | "
-        "`cpu` from `reference` | with Q8_0 weights |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    lines += [
-        f"| {r['name']} | `{r['architecture']}` | {r['class']} | {r['largest']:.1f} | "
-        f"{r['reference']:.0e} | {r['cpu']:.2%} | {r['q8_0']:.1%} |"
+    head = (
+        "model", "in GGUF", "in transformers", "largest logit", "`reference` from transformers",
+        "`cpu` from `reference`", "with Q8_0 weights",
+    )  # fmt: skip
+    return grid(head, (
+        (r["name"], f"`{r['architecture']}`", r["class"], f"{r['largest']:.1f}",
+         f"{r['reference']:.0e}", f"{r['cpu']:.2%}", f"{r['q8_0']:.1%}")
         for r in rows
-    ]
-    return "\n".join(lines)
+    ))  # fmt: skip
 
 
 def parse() -> Namespace:
-    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
-    parser.add_argument("--only", type=lambda text: text.split(","))
-    parser.add_argument("--write", type=Path)
+    parser = parser_of(__doc__, model=False, write="docs/models.md")
+    parser.add_argument("--only", type=words)
     return parser.parse_args()
 
 
 def main() -> None:
     args = parse()
-    if args.write:
-        replace_between_markers(args.write.read_text(), "architectures", "")  # now, not at the end
+    check_page(args.write, "architectures")
     sys.path.insert(0, str(TESTS))
     plain = import_module("support.random_models")
     canvas = import_module("support.diffusion_models")
     made = dict.fromkeys(plain.ROWS, plain) | dict.fromkeys(canvas.DIFFUSION, canvas)
     rows = [measured(made[name], name) for name in args.only or made]
-    print(markdown(rows))
-    if args.write:
-        text = replace_between_markers(args.write.read_text(), "architectures", markdown(rows))
-        args.write.write_text(text)
-    print(json.dumps(rows))
+    publish(markdown(rows), rows, args.write, "architectures")
 
 
 if __name__ == "__main__":

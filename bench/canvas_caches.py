@@ -10,10 +10,8 @@ last line is one JSON document; --write puts the table between <!-- caches:begin
 <!-- caches:end -->. The model must have 1,000 tokens at most: a pass tells them all.
 """
 
-import json
-from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import Namespace
 from collections.abc import Iterator
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -22,7 +20,7 @@ from numpy.typing import NDArray
 
 from cutaway import LLM, Completion
 from cutaway.engine import Pass, PassCell
-from peers.table import replace_between_markers
+from script import check_page, grid, log_softmax, parser_of, publish
 
 CACHES = ("exact", "prefix", "dual")
 PROMPT = "It is a truth universally acknowledged, that "
@@ -47,12 +45,6 @@ def states(llm: LLM, made: Completion) -> Iterator[tuple[Pass, list[int]]]:
             text[position] = mask if token_id is None else token_id
 
 
-def log_probs(logits: NDArray[np.float64]) -> NDArray[np.float64]:
-    shifted = logits - logits.max()
-    found: NDArray[np.float64] = shifted - np.log(np.exp(shifted).sum())
-    return found
-
-
 def told(cell: PassCell, vocab: int) -> NDArray[np.float64]:
     """The logits that a pass had for a cell."""
     assert cell.observed is not None
@@ -74,8 +66,8 @@ def price(llm: LLM, cache: str, args: Namespace) -> dict[str, float]:
             if one.block in begun:
                 exact = llm.logits(text)
                 for cell in one.cells:
-                    p = log_probs(exact[cell.position - shift].astype(np.float64))
-                    q = log_probs(told(cell, vocab))
+                    p = log_softmax(exact[cell.position - shift])
+                    q = log_softmax(told(cell, vocab))
                     apart.append(float((np.exp(p) * (p - q)).sum()))
                     same.append(bool(p.argmax() == q.argmax()))
             begun.add(one.block)
@@ -96,14 +88,14 @@ def times(llm: LLM, args: Namespace) -> dict[str, list[float]]:
 
 
 def main() -> None:
-    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
-    parser.add_argument("-m", "--model", default="toy-canvas")
+    parser = parser_of(__doc__, write="docs/denoise.md")
+    parser.set_defaults(model="toy-canvas")
     parser.add_argument("--prompt", default=PROMPT)
     parser.add_argument("--cells", type=int, default=96)
     parser.add_argument("--block", type=int, default=16)
     parser.add_argument("--seeds", type=int, default=8)
-    parser.add_argument("--write", type=Path)
     args = parser.parse_args()
+    check_page(args.write, "caches")
     llm = LLM(args.model)
     if llm.tokenizer.vocab_size > 1000:
         parser.error("the model has more than 1,000 tokens, and a pass does not tell them all")
@@ -112,29 +104,24 @@ def main() -> None:
         cache: sum(one.rows for one in revealed(llm, cache, 0, args).passes) for cache in CACHES
     }
     prices = {cache: price(llm, cache, args) for cache in CACHES[1:]}
-    lines = [
-        "| cache | rows | ms a pass | KL from exact, nats: mean, largest | same likeliest token |",
-        "|---|---|---|---|---|",
-    ]
-    for cache in CACHES:
-        speed = f"{median(ms[cache]):.2f}"
-        if cache == "exact":
-            lines.append(f"| exact | {rows[cache]:,} | {speed} | 0 | 100 % |")
-            continue
+    head = (
+        "cache",
+        "rows",
+        "ms a pass",
+        "KL from exact, nats: mean, largest",
+        "same likeliest token",
+    )
+    lines = [("exact", f"{rows['exact']:,}", f"{median(ms['exact']):.2f}", "0", "100 %")]
+    for cache, apart in prices.items():
         ratio = median(a / b for a, b in zip(ms["exact"], ms[cache], strict=True))
-        apart = prices[cache]
-        lines.append(
-            f"| {cache} | {rows[cache]:,} | {speed} ({ratio:.2f} times as fast) | "
-            f"{apart['mean']:.3f}, {apart['largest']:.2f} | {apart['same_likeliest']:.1%} |"
-        )
-    print("\n".join(lines))
-    if args.write:
-        text = replace_between_markers(args.write.read_text(), "caches", "\n".join(lines))
-        args.write.write_text(text)
-    print(json.dumps({
+        speed = f"{median(ms[cache]):.2f} ({ratio:.2f} times as fast)"
+        kl = f"{apart['mean']:.3f}, {apart['largest']:.2f}"
+        lines.append((cache, f"{rows[cache]:,}", speed, kl, f"{apart['same_likeliest']:.1%}"))
+    found = {
         "benchmark": "canvas_caches", "model": llm.name, "cells": args.cells, "block": args.block,
         "rows": rows, "ms": ms, "prices": prices,
-    }))  # fmt: skip
+    }  # fmt: skip
+    publish(grid(head, lines), found, args.write, "caches")
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from functools import partial
@@ -30,7 +30,7 @@ from threading import Thread
 from typing import Any
 
 from cutaway.base.progress import say
-from peers.table import replace_between_markers
+from script import check_page, grid, parser_of, publish
 
 ROOT = Path(__file__).parents[1]
 START_S = 120
@@ -123,19 +123,19 @@ def figures(one: dict[str, Any], answer: int) -> dict[str, float]:
 
 def table(asked: Namespace, rounds: list[dict[str, Any]]) -> str:
     """Markdown: a row for each figure and number of streams."""
-    lines = ["| | llama.cpp's server | `cutaway serve` | ours by theirs |", "|---|---|---|---|"]
+    rows = []
     for streams in asked.streams:
         for name, digits in SHOWN.items():
             theirs, ours = ([r[who][streams][name] for r in rounds] for who in ("theirs", "ours"))
             ratio = median(a / b for a, b in zip(ours, theirs, strict=True))
-            cells = [f"{streams} stream{'s' * (streams > 1)}: {name}"]
-            cells += [f"{median(values):.{digits}f}" for values in (theirs, ours)]
-            lines.append(f"| {' | '.join(cells)} | {ratio:.2f} |")
-    return "\n".join(lines)
+            cells = [f"{median(values):.{digits}f}" for values in (theirs, ours)]
+            what = f"{streams} stream{'s' * (streams > 1)}: {name}"
+            rows.append([what, *cells, f"{ratio:.2f}"])
+    return grid(["", "llama.cpp's server", "`cutaway serve`", "ours by theirs"], rows)
 
 
 def parse() -> Namespace:
-    parser = ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = parser_of(__doc__, model=False, write="docs/server.md")
     parser.add_argument("model", type=Path, nargs="+")
     parser.add_argument("--llama-server", required=True)
     parser.add_argument("--tokenizer", required=True, nargs="+")
@@ -145,7 +145,6 @@ def parse() -> Namespace:
     parser.add_argument("--answer", type=int, default=32)
     parser.add_argument("--streams", type=int, nargs="+", default=[1, 4])
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--write", type=Path)
     asked = parser.parse_args()
     if len(asked.tokenizer) != len(asked.model):
         parser.error("--tokenizer takes a folder for each MODEL.gguf, in their order")
@@ -171,17 +170,14 @@ def in_turns(asked: Namespace, file: Path, tokenizer: str, text: str) -> list[di
 def main() -> None:
     """Measure, tell, and write the table where asked."""
     asked = parse()
+    check_page(asked.write, "measured")
     with book() as text:
         made = {
             model.stem: in_turns(asked, model, tokenizer, text)
             for model, tokenizer in zip(asked.model, asked.tokenizer, strict=True)
         }
     shown = "\n\n".join(f"{name}:\n\n{table(asked, rounds)}" for name, rounds in made.items())
-    print(shown)
-    if asked.write:
-        page = replace_between_markers(asked.write.read_text(), "measured", shown)
-        asked.write.write_text(page)
-    print(json.dumps({"threads": asked.threads, "rounds": made}))
+    publish(shown, {"threads": asked.threads, "rounds": made}, asked.write, "measured")
 
 
 if __name__ == "__main__":

@@ -19,9 +19,8 @@ document. It needs cutaway[ray].
 """
 
 import asyncio
-import json
 import os
-from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -34,7 +33,8 @@ from typing import Any
 import httpx
 
 from cutaway.base.progress import say
-from peers.table import replace_between_markers
+from peers.client import cpu_seconds
+from script import check_page, grid, parser_of, publish
 from server_client import Answer, Question, ask
 from server_process import Server, serving
 
@@ -62,7 +62,7 @@ class Side:
     def cpu_s(self) -> dict[Path, float]:
         """Seconds of processors that each thread of its processes has taken."""
         tasks = (Path(f"/proc/{pid}/task") for pid in tree(self.server.pid))
-        return {thread: cpu_s(thread) for task in tasks for thread in _threads(task)}
+        return {thread: cpu_seconds(thread / "stat") for task in tasks for thread in _threads(task)}
 
 
 # -- processes -------------------------------------------------------------------------------------
@@ -94,15 +94,6 @@ def _threads(task: Path) -> list[Path]:
         return [*task.iterdir()]
     except OSError:  # its process has ended
         return []
-
-
-def cpu_s(thread: Path) -> float:
-    """Seconds of processors; 0 where it is gone."""
-    try:
-        fields = (thread / "stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0.0
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def beside(before: dict[Path, float], after: dict[Path, float], computing: int) -> float:
@@ -248,59 +239,43 @@ async def measure(args: Namespace) -> dict[str, Any]:
 def table(found: dict[str, Any]) -> str:
     """As Markdown."""
     one, streams, cores = found["one"], found["streams"], found["cores"]
-    rows = [
-        "| one stream | `cutaway serve` | a Front and one replica | more |",
-        "|---|---|---|---|",
-    ]
+    rows = []
     for what, key in (
         ("first token, ms", "first_ms"),
         ("between tokens, ms", "token_ms"),
         ("processor time a token beside computing, ms", "cpu_ms"),
     ):
         alone, cluster = one["alone"][key], one["cluster"][key]
-        rows.append(f"| {what} | {alone:.2f} | {cluster:.2f} | {cluster - alone:+.2f} |")
-    rows += [
-        "",
-        f"| {found['streams_asked']} streams, tokens/s | |",
-        "|---|---|",
-        f"| `cutaway serve` on {cores} cores | {streams['alone']:.0f} |",
-        f"| one replica of {cores} cores | {streams['one replica']:.0f} |",
-        f"| {cores} replicas of one core | {streams['one on each core']:.0f}, "
-        f"{streams['split_ratio']:.2f} times `cutaway serve` |",
-        "",
-        "| prompt tokens that a prefix cache had | |",
-        "|---|---|",
-        f"| {cores} replicas behind the router | {found['prefix']['routed']:.0%} |",
-        f"| {cores} servers, one taken at random | {found['prefix']['random']:.0%} |",
-        "",
-        "| process | MB of its own |",
-        "|---|---|",
-        *(f"| `{name}` | {mb:.0f} |" for name, mb in sorted(found["memory"], key=lambda m: -m[1])),
-        "",
+        rows.append((what, f"{alone:.2f}", f"{cluster:.2f}", f"{cluster - alone:+.2f}"))
+    split = f"{streams['one on each core']:.0f}, {streams['split_ratio']:.2f} times `cutaway serve`"
+    processes = sorted(found["memory"], key=lambda each: -each[1])
+    return "\n\n".join([
+        grid(("one stream", "`cutaway serve`", "a Front and one replica", "more"), rows),
+        grid((f"{found['streams_asked']} streams, tokens/s", ""), (
+            (f"`cutaway serve` on {cores} cores", f"{streams['alone']:.0f}"),
+            (f"one replica of {cores} cores", f"{streams['one replica']:.0f}"),
+            (f"{cores} replicas of one core", split),
+        )),
+        grid(("prompt tokens that a prefix cache had", ""), (
+            (f"{cores} replicas behind the router", f"{found['prefix']['routed']:.0%}"),
+            (f"{cores} servers, one taken at random", f"{found['prefix']['random']:.0%}"),
+        )),
+        grid(("process", "MB of its own"), ((f"`{name}`", f"{mb:.0f}") for name, mb in processes)),
         f"Idle, the processes of the cluster take {found['idle']['cluster']:.1%} of a processor, "
         f"and `cutaway serve` {found['idle']['alone']:.1%}.",
-    ]
-    return "\n".join(rows)
+    ])  # fmt: skip
 
 
 def main() -> None:
-    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
-    parser.add_argument("-m", "--model")
+    parser = parser_of(__doc__, write="docs/scale.md")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--streams", type=int, default=16)
     parser.add_argument("--json", action="store_true", help="no table")
-    parser.add_argument("--write", type=Path, metavar="docs/scale.md")
     args = parser.parse_args()
-    if args.write:
-        replace_between_markers(args.write.read_text(), "cluster", "")  # now, not at the end
+    check_page(args.write, "cluster")
     found = asyncio.run(measure(args))
-    if not args.json:
-        print(table(found))
-    if args.write:
-        text = replace_between_markers(args.write.read_text(), "cluster", table(found))
-        args.write.write_text(text)
-    print(json.dumps(found))
+    publish(table(found), found, args.write, "cluster", only_json=args.json)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ import json
 import os
 import subprocess
 import sys
-from argparse import ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
+from argparse import ArgumentTypeError, Namespace
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
@@ -35,14 +35,8 @@ from typing import Any
 from peers.client import Cold, PeerError, Worker, cold, environment
 from peers.goals import METRICS, USUAL, goals_of
 from peers.guard import Guard
-from peers.table import (
-    Column,
-    Metric,
-    markdown,
-    replace_between_markers,
-    verdict,
-    verdicts,
-)
+from peers.table import Column, Metric, markdown, verdict, verdicts
+from script import check_page, parser_of, replace_between_markers, words
 
 PEERS = Path(__file__).resolve().parent / "peers"
 TEXT, NEW = "The sky is", "16"
@@ -225,7 +219,7 @@ def names(text: str) -> tuple[str, ...]:
 
 
 def parse() -> Namespace:
-    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, model=False, write="README.md")
     parser.add_argument("-m", "--model", type=Path, required=True)
     parser.add_argument("--also", type=Path)
     parser.add_argument("--peer-python", default=sys.executable)
@@ -234,9 +228,8 @@ def parse() -> Namespace:
     parser.add_argument("--seconds", type=float, default=1.0, help="of each measurement")
     parser.add_argument("--others", type=float, default=0.05, help="share that others may take")
     parser.add_argument("--tries", type=int, default=4, help="of a disturbed measurement")
-    parser.add_argument("--only", type=lambda text: text.split(","), help=", ".join(KINDS))
+    parser.add_argument("--only", type=words, help=", ".join(KINDS))
     parser.add_argument("--measure", type=names, default=USUAL, help="all, or: " + ", ".join(NAMES))
-    parser.add_argument("--write", type=Path, metavar="README.md")
     parser.add_argument("--table", default="compare", help="the markers to write between")
     parser.add_argument("--make-q4_0", type=Path, dest="make", metavar="OTHER.gguf")
     return parser.parse_args()
@@ -248,10 +241,7 @@ def main() -> None:
         command = [args.peer_python, str(PEERS / "llama_quantize.py"), args.model, args.make,
                    "q4_0", "q8_0"]  # fmt: skip
         sys.exit(subprocess.call(command, env=environment()))
-    if args.write:
-        replace_between_markers(
-            args.write.read_text(), args.table, ""
-        )  # now, not after the last round
+    check_page(args.write, args.table)
     try:
         comparison = Comparison(args)
         try:

@@ -11,8 +11,7 @@ turn just after the loop, with a prompt of random tokens; a ratio is the median 
 JSON document.
 """
 
-import json
-from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -28,7 +27,7 @@ from cutaway import LLM
 from cutaway.files import hub
 from cutaway.files.weights import GGUFFile
 from cutaway.files.weights.gguf_writer import write_gguf
-from peers.table import replace_between_markers
+from script import check_page, grid, parser_of, publish
 
 MASK = 0  # any token is as dear as another
 ATTENTIONS = ("causal", "bidirectional", "4", "8")
@@ -145,34 +144,27 @@ def row_of(way: Way, runs: list[Run], ratios: list[float], cells: int) -> dict[s
 
 
 def markdown(rows: list[dict[str, Any]]) -> str:
-    lines = [
-        "| way | passes | rows | ms a pass | tokens/s | time, of the loop's |",
-        "|---|---|---|---|---|---|",
-    ]
+    cells = []
     for row in rows:
         low, high = row["range"]
         times = "1" if low == high == 1 else f"{row['times_the_loop']:.2f} ({low:.2f}–{high:.2f})"
-        lines.append(
-            f"| {row['way']} | {row['passes']:,} | {row['rows']:,} | {row['ms_a_pass']:.1f} "
-            f"| {row['tokens_per_s']:.1f} | {times} |"
-        )
-    return "\n".join(lines)
+        speeds = f"{row['ms_a_pass']:.1f}", f"{row['tokens_per_s']:.1f}"
+        cells.append((row["way"], f"{row['passes']:,}", f"{row['rows']:,}", *speeds, times))
+    head = ("way", "passes", "rows", "ms a pass", "tokens/s", "time, of the loop's")
+    return grid(head, cells)
 
 
 def parse(argv: list[str] | None) -> Namespace:
-    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
-    parser.add_argument("-m", "--model")
+    parser = parser_of(__doc__, write="docs/denoise.md")
     parser.add_argument("--prompt", type=int, default=64)
     parser.add_argument("--cells", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--write", type=Path, metavar="docs/denoise.md")
     return parser.parse_args(argv)
 
 
 def main(argv: list[str] | None = None) -> None:
     args = parse(argv)
-    if args.write:
-        replace_between_markers(args.write.read_text(), "denoise", "")  # now, not at the end
+    check_page(args.write, "denoise")
     with models(args.model, set(ATTENTIONS)) as llms:
         name, vocab = llms["causal"].name, llms["causal"].tokenizer.vocab_size
         prompt = np.random.default_rng(0).integers(min(100, vocab // 2), vocab, args.prompt)
@@ -182,11 +174,8 @@ def main(argv: list[str] | None = None) -> None:
         ratios = [run.seconds / loop.seconds for loop, run in pairs]
         rows.append(row_of(way, [run for _, run in pairs], ratios, args.cells))
     said = f"{name}, {args.cells} tokens after {args.prompt}, {args.rounds} rounds:"
-    table = f"{said}\n\n{markdown(rows)}"
-    print(table)
-    if args.write:
-        args.write.write_text(replace_between_markers(args.write.read_text(), "denoise", table))
-    print(json.dumps({"benchmark": "denoise", "model": name, "cells": args.cells, "rows": rows}))
+    document = {"benchmark": "denoise", "model": name, "cells": args.cells, "rows": rows}
+    publish(f"{said}\n\n{markdown(rows)}", document, args.write, "denoise")
 
 
 if __name__ == "__main__":

@@ -13,11 +13,10 @@ First the vectors are compared, over a few hundred texts of many languages and l
 is JSON.
 """
 
-import json
 import os
 import random
 import sys
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -29,7 +28,7 @@ from cutaway.compute.loading.parts import open_as
 from cutaway.files import hub
 from cutaway.files.weights.gguf_writer import write_gguf
 from peers.client import PeerError, Worker
-from peers.table import replace_between_markers
+from script import check_page, grid, parser_of, publish, words
 
 SENTENCES = (
     "Paris is the capital of France.", "How do I reset my password?", "The cat sat on the mat.",
@@ -112,13 +111,11 @@ def table(
 ) -> tuple[str, dict[str, dict[str, float]]]:
     """Markdown, and by peer and case how many times as fast cutaway is in its best format."""
     names = [*next(iter(figures.values()))]
-    lines = [
-        f"| texts per second | {' | '.join(names)} |", f"|---|{'---:|' * len(names)}"
-    ]  # fmt: skip
+    rows = []
     ratios: dict[str, dict[str, float]] = {}
     best = [name for name in names if name.startswith("cutaway")][-1]
     for case, each in figures.items():
-        cells = []
+        cells = [case]
         for name in names:
             shown = f"{median(each[name]):,.0f}"
             if not name.startswith("cutaway"):
@@ -126,25 +123,26 @@ def table(
                 ratios.setdefault(name, {})[case] = ratio
                 shown += f" ({ratio:.1f}×)"
             cells.append(shown)
-        lines.append(f"| {case} | {' | '.join(cells)} |")
+        rows.append(cells)
     if agree:
-        cells = [f"{agree[n][1]:.6f} ({agree[n][0]:.4f})" for n in names]
-        lines.append(f"| cosine, median (least) | {' | '.join(cells)} |")
-    return "\n".join([*lines, "", f"(n×): how many times as fast `{best}` is."]), ratios
+        cosines = [f"{agree[n][1]:.6f} ({agree[n][0]:.4f})" for n in names]
+        rows.append(["cosine, median (least)", *cosines])
+    text = grid(["texts per second", *names], rows)
+    return f"{text}\n\n(n×): how many times as fast `{best}` is.", ratios
 
 
 def main() -> None:
-    parser = ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("-m", "--model", default="minilm")
+    parser = parser_of(__doc__, write="docs/embed.md")
+    parser.set_defaults(model="minilm")
     parser.add_argument("--sentences-python", default="")
     parser.add_argument("--llama-python", default="")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=1.0)
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--formats", type=lambda text: text.split(","), default=["f32", "q8_0"])
+    parser.add_argument("--formats", type=words, default=["f32", "q8_0"])
     parser.add_argument("--texts", type=int, default=300, help="whose vectors are compared")
-    parser.add_argument("--write", type=Path)
     args = parser.parse_args()
+    check_page(args.write, "embeddings")
     with TemporaryDirectory() as place:
         workers = start(args, hub.resolve(args.model), Path(place))
         try:
@@ -154,11 +152,7 @@ def main() -> None:
             for worker in workers.values():
                 worker.close()
     text, ratios = table(figures, agree)
-    print(text)
-    if args.write:
-        old = args.write.read_text("utf-8")
-        args.write.write_text(replace_between_markers(old, "embeddings", text), "utf-8")
-    print(json.dumps({"ratios": ratios, "cosines": agree}))
+    publish(text, {"ratios": ratios, "cosines": agree}, args.write, "embeddings")
 
 
 if __name__ == "__main__":

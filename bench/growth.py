@@ -8,7 +8,6 @@ each size. Points are medians of paired ratios, bars the lowest and the highest 
 """
 
 import json
-from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Mapping
 from html import escape
 from math import ceil, log2
@@ -18,6 +17,7 @@ from typing import Any, NamedTuple
 
 from peers.goals import METRICS
 from peers.table import Column, ratios
+from script import parser_of
 
 _WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM, _GAP = 420, 300, 44, 48, 260, 60
 _LOOKS = (("#0072b2", "none"), ("#d55e00", "6 3"), ("#009e73", "2 3"), ("#cc79a7", "8 3 2 3"))
@@ -110,7 +110,7 @@ def _panel(title: str, lines: Curves, shift: int, form: str, unit: float) -> lis
 
 
 def main() -> None:
-    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, model=False)
     parser.add_argument("svg", type=Path)
     parser.add_argument("results", type=Path, nargs="+")
     parser.add_argument("--peer", default="llama", help="a kind of engine")

@@ -10,11 +10,9 @@ the tables between <!-- inside:begin --> and <!-- inside:end -->. The
 last line is one JSON document.
 """
 
-import json
-from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import Namespace
 from collections.abc import Callable
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -25,7 +23,7 @@ import numpy as np
 from cutaway import LLM
 from cutaway.lab.inside import ablate, inside
 from cutaway.trace import Trace
-from peers.table import replace_between_markers
+from script import check_page, grid, parser_of, publish, step_seconds
 
 STEP = "beside: one decode step"
 
@@ -40,11 +38,9 @@ def recorded(llm: LLM, context: int, tokens: int, path: Path) -> tuple[Trace, fl
     """A text behind so many tokens, and its median step in milliseconds."""
     ids = np.random.default_rng(0).integers(100, llm.tokenizer.vocab_size, context).tolist()
     with llm.stream(ids, seed=1, ignore_eos=True, max_tokens=tokens, trace=path) as stream:
-        next(stream)
-        times = [perf_counter()]
-        for _ in stream:
-            times.append(perf_counter())
-    return Trace.read(path), median(b - a for a, b in pairwise(times)) * 1e3
+        next(stream)  # the prompt is read
+        seconds = step_seconds(stream)
+    return Trace.read(path), median(seconds) * 1e3
 
 
 def looked(llm: LLM, trace: Trace, step: int) -> dict[str, float]:
@@ -79,14 +75,9 @@ def left_out(llm: LLM, context: int, rounds: int) -> dict[str, float]:
 
 
 def markdown(found: dict[int, dict[str, float]]) -> str:
-    lines = [
-        "| milliseconds | " + " | ".join(f"{context:,} tokens" for context in found) + " |",
-        "|---|" + "---|" * len(found),
-    ]
-    for part in next(iter(found.values())):
-        cells = " | ".join(f"{each[part]:.1f}" for each in found.values())
-        lines.append(f"| {part} | {cells} |")
-    return "\n".join(lines)
+    head = ["milliseconds", *(f"{context:,} tokens" for context in found)]
+    parts = next(iter(found.values()))
+    return grid(head, ([part, *(f"{each[part]:.1f}" for each in found.values())] for part in parts))
 
 
 def numbers(text: str) -> list[int]:
@@ -94,28 +85,21 @@ def numbers(text: str) -> list[int]:
 
 
 def parse(argv: list[str] | None) -> Namespace:
-    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
-    parser.add_argument("-m", "--model")
+    parser = parser_of(__doc__, write="docs/inside.md")
     parser.add_argument("--contexts", type=numbers, default=[512, 2000])
     parser.add_argument("--without", type=numbers, default=[60, 120])
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--write", type=Path, metavar="docs/inside.md")
     return parser.parse_args(argv)
 
 
 def main(argv: list[str] | None = None) -> None:
     args = parse(argv)
-    if args.write:
-        replace_between_markers(args.write.read_text(), "inside", "")  # now, not at the end
+    check_page(args.write, "inside")
     with LLM(args.model) as llm:
         found = {context: measured(llm, context, args.rounds) for context in args.contexts}
         less = {context: left_out(llm, context, args.rounds) for context in args.without}
-    tables = f"{markdown(found)}\n\n{markdown(less)}"
-    print(tables)
-    if args.write:
-        text = replace_between_markers(args.write.read_text(), "inside", tables)
-        args.write.write_text(text)
-    print(json.dumps({"benchmark": "inside_cost", "milliseconds": found, "without": less}))
+    document = {"benchmark": "inside_cost", "milliseconds": found, "without": less}
+    publish(f"{markdown(found)}\n\n{markdown(less)}", document, args.write, "inside")
 
 
 if __name__ == "__main__":

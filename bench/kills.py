@@ -13,7 +13,7 @@ import asyncio
 import json
 import os
 import sys
-from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import Namespace
 from dataclasses import dataclass, field
 from random import Random
 from signal import SIGKILL
@@ -29,6 +29,7 @@ from cutaway.cluster.plan import Plan
 from cutaway.engine import Phases, Step
 from cutaway.errors import CutawayError
 from cutaway.requests.generation import Generation
+from script import parser_of
 
 PROMPTS = (
     "Once upon a time in a small village by the sea",
@@ -165,8 +166,7 @@ async def compare(model: str | None, pairs: list[Any], tally: Tally) -> None:
 
 
 def main() -> int:
-    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
-    parser.add_argument("-m", "--model")
+    parser = parser_of(__doc__)
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--replicas", type=int, default=2)
     parser.add_argument("--streams", type=int, default=4)

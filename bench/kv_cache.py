@@ -7,35 +7,25 @@ medians are compared. The last line is one JSON document.
 """
 
 import json
-from argparse import ArgumentParser
-from itertools import pairwise
 from statistics import median
-from time import perf_counter
 from typing import Any
 
 from cutaway import LLM
+from script import parser_of, step_seconds
 
 PROMPT = "Once upon a time, in a village by the sea,"
 
 
-def step_times(llm: LLM, tokens: int, *, kv_cache: bool) -> list[float]:
-    times = [perf_counter()]
-    options: dict[str, Any] = {"temperature": 0, "ignore_eos": True, "max_tokens": tokens}
-    for _ in llm.stream(PROMPT, kv_cache=kv_cache, **options):
-        times.append(perf_counter())
-    return [b - a for a, b in pairwise(times)]
-
-
 def main() -> None:
-    parser = ArgumentParser(description=__doc__)
-    parser.add_argument("-m", "--model")
+    parser = parser_of(__doc__)
     parser.add_argument("--tokens", type=int, default=128)
     args = parser.parse_args()
     llm = LLM(args.model, backend="reference")
+    options: dict[str, Any] = {"temperature": 0, "ignore_eos": True, "max_tokens": args.tokens}
     runs: dict[bool, list[list[float]]] = {True: [], False: []}
     for _ in range(2):
         for cached in (True, False):
-            runs[cached].append(step_times(llm, args.tokens, kv_cache=cached))
+            runs[cached].append(step_seconds(llm.stream(PROMPT, kv_cache=cached, **options)))
     rows = []
     print("tokens written   with cache    without    ratio")
     for end in range(args.tokens // 4, args.tokens + 1, args.tokens // 4):

@@ -13,32 +13,22 @@ so that part of its divergence is theirs. --backend reference has keys and value
 """
 
 import json
-from argparse import ArgumentParser, RawDescriptionHelpFormatter
-from itertools import pairwise
 from pathlib import Path
 from statistics import median
-from time import perf_counter
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cutaway import LLM
+from script import log_softmax, parser_of, step_seconds
 
 TEXT = Path(__file__).resolve().parent.parent / "tests" / "data" / "river_bank.txt"
 NEW = 16  # decode steps of a turn
 
 
-def log_probs(llm: LLM, ids: list[int]) -> NDArray[np.float64]:
-    logits = llm.logits(ids).astype(np.float64)
-    logits -= logits.max(-1, keepdims=True)
-    shifted: NDArray[np.float64] = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
-    return shifted
-
-
 def divergence(one: LLM, other: LLM, text: str) -> dict[str, Any]:
     ids = one.tokenize(text)[: one.model.context - 1]
-    p, q = log_probs(one, ids), log_probs(other, ids)
+    p, q = (log_softmax(llm.logits(ids)) for llm in (one, other))
     each = (np.exp(p) * (p - q)).sum(-1)
     same = (p.argmax(-1) == q.argmax(-1)).mean()
     return {
@@ -48,15 +38,13 @@ def divergence(one: LLM, other: LLM, text: str) -> dict[str, Any]:
 
 def step_ms(llm: LLM, prompt: list[int]) -> float:
     """Of the prompt's prefix all but the last block is kept from turn to turn."""
-    times = [perf_counter()]
-    for _ in llm.stream(prompt, temperature=0, ignore_eos=True, max_tokens=NEW + 1):
-        times.append(perf_counter())
-    return 1e3 * median(b - a for a, b in pairwise(times[1:]))
+    steps = llm.stream(prompt, temperature=0, ignore_eos=True, max_tokens=NEW + 1)
+    next(steps)
+    return 1e3 * median(step_seconds(steps))
 
 
 def main() -> None:
-    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
-    parser.add_argument("-m", "--model")
+    parser = parser_of(__doc__)
     parser.add_argument("--text", type=Path, default=TEXT)
     parser.add_argument("--context", type=int, default=7000)
     parser.add_argument("--backend", default="cpu")

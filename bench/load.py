@@ -13,6 +13,7 @@ from random import Random
 from typing import Any, TypeVar
 
 from cutaway import LLM, Completion
+from script import parser_of
 
 T = TypeVar("T")
 
@@ -43,16 +44,17 @@ class Visit:
 # -- what is asked -------------------------------------------------------------------------------
 
 
-def add_arguments(parser: ArgumentParser, *, kv_tokens: int, check: int) -> None:
-    """Those of every soak; kv_tokens, check: the defaults."""
-    parser.add_argument("-m", "--model")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--threads", type=int)
-    parser.add_argument("--kv-tokens", type=int, default=kv_tokens)
-    parser.add_argument("--prompt-tokens", type=int, default=256, help="of the longest prompt")
-    parser.add_argument("--max-tokens", type=int, default=96, help="of the longest answer")
-    parser.add_argument("--check", type=int, default=check, help="texts to write again alone")
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
+def parser(doc: str | None, *, kv_tokens: int, check: int) -> ArgumentParser:
+    """With the flags of every soak; kv_tokens, check: the defaults."""
+    flags = parser_of(doc)
+    flags.add_argument("--seed", type=int, default=0)
+    flags.add_argument("--threads", type=int)
+    flags.add_argument("--kv-tokens", type=int, default=kv_tokens)
+    flags.add_argument("--prompt-tokens", type=int, default=256, help="of the longest prompt")
+    flags.add_argument("--max-tokens", type=int, default=96, help="of the longest answer")
+    flags.add_argument("--check", type=int, default=check, help="texts to write again alone")
+    flags.add_argument("--json", action="store_true", help="print one JSON document")
+    return flags
 
 
 def visits(

@@ -20,7 +20,6 @@ drafts would be accepted more often than in any real text.
 import re
 import subprocess
 import sys
-from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +34,7 @@ from cutaway.files import hub
 from cutaway.files.weights import GGUFFile, ModelFile, TensorInfo
 from cutaway.files.weights.gguf_writer import write_gguf
 from peers.client import environment
+from script import parser_of, words
 
 SPREAD = 4.0  # standard deviation of the logits
 QUANTISER = Path(__file__).resolve().parent / "peers" / "llama_quantize.py"
@@ -178,26 +178,27 @@ def vocabulary(file: GGUFFile, size: int) -> Iterator[tuple[str, Any]]:
 
 
 def main() -> None:
-    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, model=False)
     parser.add_argument("shape", choices=SHAPES)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--formats", default="q4_k_m", help="with commas between them")
+    parser.add_argument(
+        "--formats", type=words, default=["q4_k_m"], help="with commas between them"
+    )
     parser.add_argument("--peer-python", default=sys.executable)
     parser.add_argument("--tokenizer", default="smollm2", help="the model whose tokenizer it gets")
     args = parser.parse_args()
-    formats = args.formats.split(",")
     source = args.folder / f"{args.shape}-f16.gguf"
     tokenizer = hub.resolve(args.tokenizer, progress=False)
     try:
         with GGUFFile(tokenizer) as file:
             write_gguf(source, RandomModel(SHAPES[args.shape], args.shape, file))
-        for format in formats:
+        for format in args.formats:
             if format != "f16":
                 target = args.folder / f"{args.shape}-{format}.gguf"
                 command = [args.peer_python, str(QUANTISER), str(source), str(target), format]
                 subprocess.run(command, check=True, env=environment())
     finally:
-        if "f16" not in formats:
+        if "f16" not in args.formats:
             source.unlink(missing_ok=True)
 
 

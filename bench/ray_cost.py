@@ -13,12 +13,9 @@ document. It needs cutaway[ray].
 """
 
 import asyncio
-import json
 import os
 import signal
-from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from logging import CRITICAL, getLogger
-from pathlib import Path
 from statistics import median
 from time import perf_counter, process_time
 from typing import Any
@@ -29,7 +26,7 @@ from ray.exceptions import RayActorError
 from ray.serve.config import RequestRouterConfig
 
 from cluster import memory, tree
-from peers.table import replace_between_markers
+from script import check_page, grid, parser_of, publish
 
 ROUTER = "cutaway.cluster.prefix_router.PrefixRouter"
 
@@ -48,33 +45,26 @@ class Empty:
 
 
 def main() -> None:
-    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, model=False, write="docs/scale.md")
     parser.add_argument("--calls", type=int, default=300)
-    parser.add_argument("--write", type=Path, metavar="docs/scale.md")
     args = parser.parse_args()
+    check_page(args.write, "ray")
     found = measured(args.calls)
-    print(table(found))
-    if args.write:
-        text = replace_between_markers(args.write.read_text(), "ray", table(found))
-        args.write.write_text(text)
-    print(json.dumps(found))
+    publish(table(found), found, args.write, "ray")
 
 
 def table(found: dict[str, Any]) -> str:
     """As Markdown."""
     processes = sorted(found["memory"], key=lambda each: -each[1])
     rows = [
-        ("Ray, until it is there", f"{found['start_ray_s']:.1f} s"),
-        (
-            "two replicas that do nothing, until they are there",
-            f"{found['start_replicas_s']:.1f} s",
-        ),
+        ("Ray, until ready", f"{found['start_ray_s']:.1f} s"),
+        ("two replicas that do nothing, until ready", f"{found['start_replicas_s']:.1f} s"),
         ("a call at a replica, through a router of one's own", f"{found['call_ms']:.1f} ms"),
         ("of these, processor time of who calls", f"{found['call_processor_ms']:.1f} ms"),
         ("from `kill -9` to the error of who waits for an answer", f"{found['killed_ms']:.0f} ms"),
         *((f"memory of `{name}`", f"{megabytes:.0f} MB") for name, megabytes in processes),
     ]
-    return "\n".join(["| | |", "|---|---|", *(f"| {what} | {much} |" for what, much in rows)])
+    return grid(("", ""), rows)
 
 
 def measured(calls: int) -> dict[str, Any]:

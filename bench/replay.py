@@ -10,10 +10,8 @@ else is. --write puts the table between <!-- replay:begin --> and <!-- replay:en
 is one JSON document.
 """
 
-import json
-from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import Namespace
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from statistics import median
 from time import perf_counter
 from typing import Any
@@ -21,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from cutaway import LLM
-from peers.table import replace_between_markers
+from script import check_page, grid, parser_of, publish
 
 SAMPLERS: Mapping[str, Mapping[str, Any]] = {
     "greedy": {"temperature": 0},
@@ -64,38 +62,32 @@ def measured(
 
 def markdown(found: Mapping[str, Mapping[str, float]]) -> str:
     head = ["tokens a second", *WAYS, "replayed / written", "replayed / read"]
-    lines = [f"| {' | '.join(head)} |", "|---|" + "---|" * (len(head) - 1)]
+    rows = []
     for name, each in found.items():
         cells = [f"{each[way]:,.0f}" for way in WAYS]
         cells += [f"{each['replayed'] / each[way]:.1f}" for way in ("written", "read as a prompt")]
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+        rows.append([name, *cells])
+    return grid(head, rows)
 
 
 def parse(argv: list[str] | None) -> Namespace:
-    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
-    parser.add_argument("-m", "--model")
+    parser = parser_of(__doc__, write="docs/scale.md")
     parser.add_argument("--prompt", type=int, default=200)
     parser.add_argument("--tokens", type=int, default=500)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--write", type=Path, metavar="docs/scale.md")
     return parser.parse_args(argv)
 
 
 def main(argv: list[str] | None = None) -> None:
     args = parse(argv)
-    if args.write:
-        replace_between_markers(args.write.read_text(), "replay", "")  # now, not at the end
+    check_page(args.write, "replay")
     with LLM(args.model, progress=False) as llm:
         found = {
             name: measured(llm, args.prompt, args.tokens, args.rounds, sampler)
             for name, sampler in SAMPLERS.items()
         }
-    table = markdown(found)
-    print(table)
-    if args.write:
-        args.write.write_text(replace_between_markers(args.write.read_text(), "replay", table))
-    print(json.dumps({"benchmark": "replay", "tokens_per_second": found}))
+    document = {"benchmark": "replay", "tokens_per_second": found}
+    publish(markdown(found), document, args.write, "replay")
 
 
 if __name__ == "__main__":

@@ -13,13 +13,11 @@
 Medians, in microseconds. The last line is one JSON document.
 """
 
-import json
 import sys
 import tracemalloc
-from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import Namespace
 from collections.abc import Callable, Mapping
 from itertools import count
-from pathlib import Path
 from statistics import median
 from time import perf_counter
 from typing import Any
@@ -27,7 +25,7 @@ from typing import Any
 from cutaway.cluster.prompts import Prompt, block_keys
 from cutaway.cluster.routing import Load, Router
 from cutaway.compute.backends import KV_BLOCK
-from peers.table import replace_between_markers
+from script import check_page, grid, parser_of, publish
 
 TOKENS, SYSTEM = 1000, 500
 KNOWN = 50_000
@@ -90,27 +88,24 @@ def bytes_a_key(replicas: int, by_all: bool) -> float:
 
 def markdown(found: Mapping[str, Any]) -> str:
     """A table for people, and for docs/scale.md."""
-    rows = [
-        f"| {row['replicas']:,} | {row['new_s'] * 1e6:.0f} µs | {row['known_s'] * 1e6:.0f} µs "
-        f"| {row['told_s'] * 1e6:.0f} µs | {row['removal_s'] * 1e3:.0f} ms "
-        f"| {row['bytes_by_one']:.0f} | {row['bytes_by_all']:.0f} |"
-        for row in found["rows"]
-    ]
-    return "\n".join([
-        "| replicas | choice, new conversation | choice, known | a replica's figures "
-        f"| forgetting one, of {found['rows'][0]['removal_keys']:,} blocks "
-        "| bytes a block, known by one | by all |",
-        "|---|---|---|---|---|---|---|",
-        *rows,
-    ])  # fmt: skip
+    head = (
+        "replicas", "choice, new conversation", "choice, known", "a replica's figures",
+        f"forgetting one, of {found['rows'][0]['removal_keys']:,} blocks",
+        "bytes a block, known by one", "by all",
+    )  # fmt: skip
+    rows = []
+    for row in found["rows"]:
+        times = [f"{row[key] * 1e6:.0f} µs" for key in ("new_s", "known_s", "told_s")]
+        sizes = [f"{row[key]:.0f}" for key in ("bytes_by_one", "bytes_by_all")]
+        rows.append([f"{row['replicas']:,}", *times, f"{row['removal_s'] * 1e3:.0f} ms", *sizes])
+    return grid(head, rows)
 
 
 def parse(argv: list[str] | None) -> Namespace:
-    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, model=False, write="docs/scale.md")
     parser.add_argument("--replicas", type=int, nargs="+", default=[8, 100, 1000])
     parser.add_argument("--choices", type=int, default=2000)
     parser.add_argument("--json", action="store_true", help="print the JSON document only")
-    parser.add_argument("--write", type=Path, metavar="docs/scale.md", help="where the table goes")
     args = parser.parse_args(argv)
     if min(args.replicas) < 2 or args.choices < 1:
         parser.error("--replicas must be above 1, and --choices above 0")
@@ -119,8 +114,7 @@ def parse(argv: list[str] | None) -> Namespace:
 
 def main(argv: list[str] | None = None) -> int:
     args = parse(argv)
-    if args.write:
-        replace_between_markers(args.write.read_text(), "router-cost", "")  # now, not at the end
+    check_page(args.write, "router-cost")
     rows = [
         {"replicas": replicas}
         | times(replicas, args.choices)
@@ -131,13 +125,7 @@ def main(argv: list[str] | None = None) -> int:
         for replicas in args.replicas
     ]
     found = {"benchmark": "router-cost", "rows": rows}
-    table = markdown(found)
-    if not args.json:
-        print(table, end="\n\n")
-    if args.write:
-        text = replace_between_markers(args.write.read_text(), "router-cost", table)
-        args.write.write_text(text)
-    print(json.dumps(found))
+    publish(markdown(found), found, args.write, "router-cost", only_json=args.json)
     return 0
 
 

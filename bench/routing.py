@@ -18,14 +18,12 @@ Times are in seconds of the simulation, from its second quarter on. Equal settin
 figures. The last line is one JSON document.
 """
 
-import json
 import sys
-from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import Namespace
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from heapq import heappop, heappush
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,10 +31,10 @@ import numpy as np
 from cutaway.base.progress import say
 from cutaway.cluster.prompts import Prompt
 from cutaway.compute.backends import KV_BLOCK
-from peers.table import replace_between_markers
 from routing_policies import Way, ways
 from routing_replicas import Machine, Replica, Text
 from routing_traces import Conversation, Shape, conversations, rows_of
+from script import check_page, grid, parser_of, publish
 
 _TOGETHER = 16  # texts that share a step, where the load is reckoned
 
@@ -134,21 +132,20 @@ def _percentile(values: list[float], percent: float) -> float:
 
 def markdown(found: Mapping[str, Any]) -> str:
     """A table for people, and for docs/scale.md."""
-    rows = [
-        f"| {row['way']} | {row['hits']:.0%} | {row['queue_p50_s']:.2f} | {row['queue_p99_s']:.2f} "
-        f"| {row['first_p50_s']:.2f} | {row['first_p99_s']:.2f} | {row['imbalance']:.2f} |"
-        for row in found["ways"]
-    ]
+    keys = ("queue_p50_s", "queue_p99_s", "first_p50_s", "first_p99_s", "imbalance")
     head = (
-        f"| {found['replicas']:,} replicas, load {found['load']:g} | prompt tokens found "
-        "| queue p50, s | p99 | first token p50, s | p99 | imbalance |"
-    )
-    return "\n".join([head, "|---|---|---|---|---|---|---|", *rows])
+        f"{found['replicas']:,} replicas, load {found['load']:g}", "prompt tokens found",
+        "queue p50, s", "p99", "first token p50, s", "p99", "imbalance",
+    )  # fmt: skip
+    return grid(head, (
+        (row["way"], f"{row['hits']:.0%}", *(f"{row[key]:.2f}" for key in keys))
+        for row in found["ways"]
+    ))  # fmt: skip
 
 
 def parse(argv: list[str] | None) -> Namespace:
     names = [*ways([], 1, 0)]
-    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, model=False, write="docs/scale.md")
     parser.add_argument("--replicas", type=int, default=8)
     parser.add_argument("--load", type=float, default=0.5)
     parser.add_argument("--seconds", type=float, default=600.0)
@@ -157,7 +154,6 @@ def parse(argv: list[str] | None) -> Namespace:
     parser.add_argument("--stats-s", type=float, default=1.0, help="between a replica's figures")
     parser.add_argument("--way", action="append", choices=names, help="these alone")
     parser.add_argument("--json", action="store_true", help="print the JSON document only")
-    parser.add_argument("--write", type=Path, metavar="docs/scale.md", help="where the table goes")
     args = parser.parse_args(argv)
     if min(args.replicas, args.fronts) < 1 or min(args.load, args.seconds, args.stats_s) <= 0:
         parser.error("--replicas, --fronts, --load, --seconds and --stats-s must be above 0")
@@ -168,8 +164,7 @@ def parse(argv: list[str] | None) -> Namespace:
 def main(argv: list[str] | None = None) -> int:
     args = parse(argv)
     name = f"routing-{args.replicas}-{args.load:g}"
-    if args.write:
-        replace_between_markers(args.write.read_text(), name, "")  # now, not at the end
+    check_page(args.write, name)
     shape, machine, rows = Shape(), Machine(), []
     for way in args.way:
         rows.append(simulate(args, shape, machine, way))
@@ -179,16 +174,8 @@ def main(argv: list[str] | None = None) -> int:
         k: getattr(args, k) for k in ("replicas", "load", "seconds", "fronts", "seed", "stats_s")
     }
     found = settings | {"ways": rows}
-    table = markdown(found)
-    if not args.json:
-        print(table, end="\n\n")
-    if args.write:
-        args.write.write_text(replace_between_markers(args.write.read_text(), name, table))
-    print(
-        json.dumps(
-            {"benchmark": "routing", "shape": asdict(shape), "machine": asdict(machine)} | found
-        )
-    )
+    assumed = {"benchmark": "routing", "shape": asdict(shape), "machine": asdict(machine)}
+    publish(markdown(found), assumed | found, args.write, name, only_json=args.json)
     return 0
 
 

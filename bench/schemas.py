@@ -14,7 +14,7 @@ text at a time, both ways in turns. --write puts the figures between <!-- schema
 import json
 import subprocess
 import sys
-from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import Namespace
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -33,7 +33,7 @@ from cutaway.engine.constraints import GrammarConstraint
 from cutaway.errors import CutawayError, InputError
 from cutaway.text.grammar import Grammar, GrammarCompiler
 from cutaway.text.grammar.source import json_schema
-from peers.table import replace_between_markers
+from script import check_page, grid, parser_of, publish
 
 PACKAGES = ("cfn-lint==1.58.0", "kubernetes-validate==1.37.0", "check-jsonschema==0.39.0")
 FOLDERS = (
@@ -255,31 +255,24 @@ def markdown(found: dict[str, Any], speeds: dict[str, list[float]], args: Namesp
         ("the same without forced tokens", of["schema_plain"]),
         ("compact JSON with forced tokens, of the same without", of["forced"]),
     ]
-    return "\n".join(["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows)])
+    return grid(("", ""), rows)
 
 
 def main() -> None:
-    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
-    parser.add_argument("-m", "--model")
+    parser = parser_of(__doc__, write="docs/structured.md")
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--max-tokens", type=int, default=192)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--tokens", type=int, default=200, help="of a text whose speed is measured")
-    parser.add_argument("--write", type=Path)
     args = parser.parse_args()
-    if args.write:
-        replace_between_markers(args.write.read_text(), "schemas", "")  # now, not at the end
+    check_page(args.write, "schemas")
     llm = LLM(args.model, max_num_seqs=16)
     speed(llm, 8)  # the first run warms what all use
     speeds = ratios(llm, args.rounds, args.tokens)
     found = written(llm, args)
-    table = markdown(found, speeds, args)
-    print(table)
-    if args.write:
-        text = replace_between_markers(args.write.read_text(), "schemas", table)
-        args.write.write_text(text)
-    print(json.dumps({"model": llm.name, **found, "speeds": speeds}))
+    document = {"model": llm.name, **found, "speeds": speeds}
+    publish(markdown(found, speeds, args), document, args.write, "schemas")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ Knows the process, its log, its metrics' form and /proc. Refuses to know what is
 
 import asyncio
 import json
-import os
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process
@@ -17,6 +16,7 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from cutaway.errors import CutawayError
+from peers.client import cpu_seconds
 
 GRACE_S = 30.0
 _LINE = 1 << 24  # a traceback is one line of the log
@@ -38,8 +38,8 @@ class Server:
     def cpu_s(self) -> dict[str, float]:
         """Seconds of processors that it has used, and those of its event loop's thread."""
         return {
-            "server": _cpu_s(Path(f"/proc/{self.pid}/stat")),
-            "event loop": _cpu_s(Path(f"/proc/{self.pid}/task/{self.pid}/stat")),
+            "server": cpu_seconds(Path(f"/proc/{self.pid}/stat")),
+            "event loop": cpu_seconds(Path(f"/proc/{self.pid}/task/{self.pid}/stat")),
         }
 
     async def stop(self) -> int | None:
@@ -56,11 +56,6 @@ class Server:
         async for line in _log(self._process):
             if line.get("level") != "info":
                 self.errors.append(json.dumps(line))
-
-
-def _cpu_s(stat: Path) -> float:
-    fields = stat.read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @asynccontextmanager

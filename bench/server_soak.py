@@ -15,7 +15,7 @@ block is held, a stream was cut, the log has a warning, or the server does not e
 
 import asyncio
 import sys
-from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import Namespace
 from collections.abc import Iterator
 from random import Random
 from time import perf_counter, process_time
@@ -217,8 +217,7 @@ def lines(r: dict[str, Any]) -> dict[str, Any]:
 
 
 def parse(argv: list[str] | None) -> Namespace:
-    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
-    load.add_arguments(parser, kv_tokens=8192, check=40)
+    parser = load.parser(__doc__, kv_tokens=8192, check=40)
     parser.add_argument("--seconds", type=float, default=120, help="in which clients come")
     parser.add_argument("--concurrency", type=int, default=64, help="requests open at once")
     args = parser.parse_args(argv)

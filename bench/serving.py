@@ -13,11 +13,9 @@ Everything is measured in turns in one process; figures are medians. The last li
 document. The exit code is 1 where a draft token changed a text.
 """
 
-import json
 import sys
-from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import Namespace
 from collections.abc import Mapping
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -27,7 +25,7 @@ import serving_runs as runs
 from cutaway import LLM
 from cutaway.base.progress import say
 from cutaway.lab.measure.runs import MOST_STREAMS
-from peers.table import replace_between_markers
+from script import check_page, grid, parser_of, publish
 
 PASSAGE = (
     "The lighthouse keeper climbed the narrow stairs every evening at dusk. He carried a small "
@@ -135,38 +133,37 @@ def markdown(found: Mapping[str, Any]) -> str:
     """A table for people, and for docs/speed.md."""
     p, s, b = found["prefix"], found["streams"], found["beside"]
     rows = [
-        f"| speculative decoding ({DRAFTS[row['drafts']]}): {row['task']}, "
-        f"temperature {row['temperature']:g} "
-        f"| {row['off_tokens_per_s']:.0f} tokens/s | {row['tokens_per_s']:.0f} tokens/s "
-        f"| **{row['ratio']:.2f}×**{'' if row['equal'] else ', TEXTS DIFFER'}; "
-        f"{row['accepted']} of {row['proposed']} draft tokens accepted |"
+        (f"speculative decoding ({DRAFTS[row['drafts']]}): {row['task']}, "
+         f"temperature {row['temperature']:g}",
+         f"{row['off_tokens_per_s']:.0f} tokens/s", f"{row['tokens_per_s']:.0f} tokens/s",
+         f"**{row['ratio']:.2f}×**{'' if row['equal'] else ', TEXTS DIFFER'}; "
+         f"{row['accepted']} of {row['proposed']} draft tokens accepted")
         for row in found["drafts"]
-    ]
+    ]  # fmt: skip
     rows += [
-        f"| prefix cache: first token, {p['cached_tokens']} of {p['prompt_tokens']} prompt tokens "
-        f"in the cache "
-        f"| {p['cold_s'] * 1e3:.0f} ms cold | {p['warm_s'] * 1e3:.0f} ms | **{p['ratio']:.2f}×** |",
-        f"| continuous batching: {s['streams']} streams at once "
-        f"| {s['one_tokens_per_s']:.0f} tokens/s of one "
-        f"| {s['many_tokens_per_s']:.0f} tokens/s | **{s['ratio']:.2f}×** |",
-        f"| a long prompt beside: between two tokens, while {b['prompt_tokens']} are read "
-        f"| {b['itl_alone_s'] * 1e3:.0f} ms alone | {b['itl_beside_s'] * 1e3:.0f} ms "
-        f"| at most {b['itl_beside_worst_s'] * 1e3:.0f} ms |",
-        f"| a long prompt beside: its own first token | {b['ttft_alone_s']:.2f} s alone "
-        f"| {b['ttft_beside_s']:.2f} s | **{b['ttft_beside_s'] / b['ttft_alone_s']:.2f}×** |",
-    ]
-    return "\n".join(["| | without | with | |", "|---|---|---|---|", *rows])
+        (f"prefix cache: first token, {p['cached_tokens']} of {p['prompt_tokens']} prompt tokens "
+         "in the cache",
+         f"{p['cold_s'] * 1e3:.0f} ms cold", f"{p['warm_s'] * 1e3:.0f} ms",
+         f"**{p['ratio']:.2f}×**"),
+        (f"continuous batching: {s['streams']} streams at once",
+         f"{s['one_tokens_per_s']:.0f} tokens/s of one", f"{s['many_tokens_per_s']:.0f} tokens/s",
+         f"**{s['ratio']:.2f}×**"),
+        (f"a long prompt beside: between two tokens, while {b['prompt_tokens']} are read",
+         f"{b['itl_alone_s'] * 1e3:.0f} ms alone", f"{b['itl_beside_s'] * 1e3:.0f} ms",
+         f"at most {b['itl_beside_worst_s'] * 1e3:.0f} ms"),
+        ("a long prompt beside: its own first token", f"{b['ttft_alone_s']:.2f} s alone",
+         f"{b['ttft_beside_s']:.2f} s", f"**{b['ttft_beside_s'] / b['ttft_alone_s']:.2f}×**"),
+    ]  # fmt: skip
+    return grid(("", "without", "with", ""), rows)
 
 
 def parse(argv: list[str] | None) -> Namespace:
-    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
-    parser.add_argument("-m", "--model")
+    parser = parser_of(__doc__, write="docs/speed.md")
     parser.add_argument("--threads", type=int)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--streams", type=int, default=16)
     parser.add_argument("--prompt", type=int, default=2000, help="tokens of the long prompt")
     parser.add_argument("--json", action="store_true", help="print the JSON document only")
-    parser.add_argument("--write", type=Path, metavar="docs/speed.md", help="where the table goes")
     args = parser.parse_args(argv)
     if min(args.repeats, args.prompt) < 1 or not 2 <= args.streams <= MOST_STREAMS:
         parser.error(f"--repeats and --prompt must be above 0, --streams 2 to {MOST_STREAMS}")
@@ -175,17 +172,11 @@ def parse(argv: list[str] | None) -> Namespace:
 
 def main(argv: list[str] | None = None) -> int:
     args = parse(argv)
-    if args.write:
-        replace_between_markers(args.write.read_text(), "serving", "")  # now, not at the end
+    check_page(args.write, "serving")
     llm = LLM(args.model, threads=args.threads, progress=not args.json)
     found = measure(llm, args)
-    table = markdown(found)
-    if not args.json:
-        print(table, end="\n\n")
-    if args.write:
-        text = replace_between_markers(args.write.read_text(), "serving", table)
-        args.write.write_text(text)
-    print(json.dumps({"benchmark": "serving", "model": llm.name} | found))
+    document = {"benchmark": "serving", "model": llm.name} | found
+    publish(markdown(found), document, args.write, "serving", only_json=args.json)
     return int(not all(row["equal"] for row in found["drafts"]))
 
 

@@ -15,7 +15,7 @@ block is not free at the end.
 
 import asyncio
 import sys
-from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import Namespace
 from collections import Counter
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -228,8 +228,7 @@ def lines(r: dict[str, Any]) -> dict[str, Any]:
 
 
 def parse(argv: list[str] | None) -> Namespace:
-    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
-    load.add_arguments(parser, kv_tokens=1536, check=20)
+    parser = load.parser(__doc__, kv_tokens=1536, check=20)
     parser.add_argument("--requests", type=int, default=300)
     pace = parser.add_mutually_exclusive_group()
     pace.add_argument("--concurrency", type=int, default=16, help="requests open at once")

@@ -8,15 +8,14 @@ processor time. The last line is one JSON document.
 """
 
 import json
-from argparse import ArgumentParser
-from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from time import perf_counter, process_time
+from time import process_time
 from typing import Any, NamedTuple
 
 from cutaway import LLM
+from script import parser_of, step_seconds
 
 PROMPT = "Once upon a time, in a village by the sea,"
 
@@ -32,10 +31,8 @@ def timed(llm: LLM, tokens: int, **recording: Any) -> Run:
     options: dict[str, Any] = {"seed": 1, "ignore_eos": True, "max_tokens": tokens}
     with llm.stream(PROMPT, **options, **recording) as stream:
         next(stream)  # the prompt is read
-        busy, times = process_time(), [perf_counter()]
-        for _ in stream:
-            times.append(perf_counter())
-        return Run(median(b - a for a, b in pairwise(times)), (process_time() - busy) / tokens)
+        busy, seconds = process_time(), step_seconds(stream)
+        return Run(median(seconds), (process_time() - busy) / tokens)
 
 
 def rounds(llm: LLM, count: int, tokens: int, candidates: int) -> list[tuple[Run, Run, int]]:
@@ -63,8 +60,7 @@ def report(done: list[tuple[Run, Run, int]], tokens: int) -> dict[str, Any]:
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = ArgumentParser(description=__doc__)
-    parser.add_argument("-m", "--model")
+    parser = parser_of(__doc__)
     parser.add_argument("--tokens", type=int, default=200)
     parser.add_argument("--candidates", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=7)

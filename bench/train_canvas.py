@@ -23,7 +23,6 @@ import json
 import math
 import re
 import time
-from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -34,6 +33,7 @@ from torch.nn import functional as F  # noqa: N812
 
 from canvas_model import CHARACTERS, MASK, Sizes, Toy, ToyFile
 from cutaway.files.weights.gguf_writer import write_gguf
+from script import parser_of
 
 TEXT_SHA256 = "f2516f2139e3cecf49657122fed58ac46313f1fdff32a26fc66789293e92d573"
 HELD_OUT = 100_000  # characters at the end, which are never trained on
@@ -223,7 +223,7 @@ def read(path: Path) -> str:
 
 
 def main() -> None:
-    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, model=False)
     parser.add_argument("text", type=Path)
     parser.add_argument("checkpoint", type=Path, help="resumed where it exists")
     parser.add_argument("--steps", type=int, default=STEPS, help="of the whole training")

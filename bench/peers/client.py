@@ -40,12 +40,7 @@ class Worker:
 
     def cpu_seconds(self) -> float:
         """Processor time that the process has used, its threads included."""
-        try:
-            text = Path(f"/proc/{self._process.pid}/stat").read_text()
-        except OSError:
-            return 0.0
-        fields = text.rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return cpu_seconds(Path(f"/proc/{self._process.pid}/stat"))
 
     def close(self) -> None:
         """End the process."""
@@ -67,6 +62,15 @@ class Worker:
             self.close()
             raise PeerError(answer["error"])
         return answer
+
+
+def cpu_seconds(stat: Path) -> float:
+    """Processor time in Linux's file of a process or a thread; 0 where it has ended."""
+    try:
+        fields = stat.read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 class Cold(NamedTuple):

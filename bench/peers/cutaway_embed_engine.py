@@ -1,7 +1,6 @@
 """cutaway, for vectors of texts; see worker.py."""
 
 from collections.abc import Sequence
-from time import perf_counter
 from typing import Any
 
 from cutaway import LLM, __version__
@@ -14,15 +13,6 @@ class Engine:
         self.llm = LLM(path, threads=threads, progress=False)
         self.info: dict[str, Any] = {"version": __version__}
 
-    def embed(self, texts: Sequence[str], at_once: int) -> list[float]:
-        """Seconds of each call, of so many texts."""
-        seconds = []
-        for first in range(0, len(texts), at_once):
-            started = perf_counter()
-            self.vectors(texts[first : first + at_once])
-            seconds.append(perf_counter() - started)
-        return seconds
-
     def vectors(self, texts: Sequence[str]) -> Any:
-        """Of each text."""
+        """One of each text, computed together."""
         return self.llm.embed(texts, truncate=True).vectors

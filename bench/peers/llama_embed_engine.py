@@ -5,7 +5,6 @@ Its own batching: as many texts as fit into 512 tokens are computed together.
 
 from collections.abc import Sequence
 from importlib import import_module
-from time import perf_counter
 from typing import Any
 
 _ROWS = 512
@@ -22,15 +21,6 @@ class Engine:
         )  # fmt: skip
         self.info: dict[str, Any] = {"version": library.__version__}
 
-    def embed(self, texts: Sequence[str], at_once: int) -> list[float]:
-        """Seconds of each call, of so many texts."""
-        seconds = []
-        for first in range(0, len(texts), at_once):
-            started = perf_counter()
-            self.vectors(texts[first : first + at_once])
-            seconds.append(perf_counter() - started)
-        return seconds
-
     def vectors(self, texts: Sequence[str]) -> Any:
-        """Of each text."""
+        """One of each text, computed together."""
         return self.model.embed([*texts], normalize=True)

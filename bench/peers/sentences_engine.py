@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from importlib import import_module
-from time import perf_counter
 from typing import Any
 
 
@@ -15,17 +14,6 @@ class Engine:
         self.model = library.SentenceTransformer(path, device="cpu")
         self.info: dict[str, Any] = {"version": library.__version__}
 
-    def embed(self, texts: Sequence[str], at_once: int) -> list[float]:
-        """Seconds of each call, of so many texts."""
-        seconds = []
-        for first in range(0, len(texts), at_once):
-            started = perf_counter()
-            self.model.encode(
-                texts[first : first + at_once], batch_size=at_once, show_progress_bar=False
-            )
-            seconds.append(perf_counter() - started)
-        return seconds
-
     def vectors(self, texts: Sequence[str]) -> Any:
-        """Of each text."""
-        return self.model.encode(texts, show_progress_bar=False)
+        """One of each text, computed together."""
+        return self.model.encode(texts, batch_size=len(texts), show_progress_bar=False)

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
+from script import grid
+
 
 @dataclass(frozen=True)
 class Metric:
@@ -87,11 +89,12 @@ def verdicts(
 def markdown(columns: Sequence[Column], metrics: Sequence[Metric], notes: Sequence[str]) -> str:
     """The table that the README shows: figures, and beside each peer's ours by theirs."""
     head = ["", *(f"**{c.title}**" if i == 0 else c.title for i, c in enumerate(columns))]
-    lines = [_row(head), _row(["---"] * len(head))]
-    for metric in metrics:
-        if metric.name in columns[0].figures:
-            lines.append(_row([metric.title, *(_cell(columns[0], c, metric) for c in columns)]))
-    return "\n".join([*lines, "", *notes])
+    rows = (
+        [metric.title, *(_cell(columns[0], column, metric) for column in columns)]
+        for metric in metrics
+        if metric.name in columns[0].figures
+    )
+    return "\n".join([grid(head, rows), "", *notes])
 
 
 def _cell(ours: Column, column: Column, metric: Metric) -> str:
@@ -102,19 +105,3 @@ def _cell(ours: Column, column: Column, metric: Metric) -> str:
     if column is ours:
         return f"**{shown}**"
     return f"{shown} (**{median(ratios(ours, column, metric)):.2f}×**)"
-
-
-def _row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-def replace_between_markers(text: str, name: str, table: str) -> str:
-    """The text with the table between <!-- name:begin --> and <!-- name:end -->.
-
-    ValueError where they are not there once.
-    """
-    begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
-    if text.count(begin) != 1 or text.count(end) != 1 or text.index(begin) > text.index(end):
-        raise ValueError(f"there must be one line {begin} and, after it, one line {end}")
-    before, rest = text.split(begin)
-    return f"{before}{begin}\n{table}\n{end}{rest.split(end)[1]}"

@@ -9,8 +9,8 @@ per decode step, or per prompt. It ends with its standard input. For vectors of 
 {"do": "embed", "texts": […], "at_once": N, "seconds": S}, with a value per call, and {"do":
 "vectors", "texts": […], "to": FILE}, which saves them as NumPy does.
 
-An engine is a class Engine(path, threads) in peers/NAME_engine.py with decode(context, batch)
-and prefill(tokens), or embed(texts, at_once), which return seconds, and info, a dictionary.
+An engine is a class Engine(path, threads) in peers/NAME_engine.py with info, a dictionary, and
+decode(context, batch) and prefill(tokens), which return seconds, or vectors(texts).
 """
 
 import json
@@ -30,7 +30,7 @@ def measure(engine: Any, command: dict[str, Any]) -> list[float]:
     end = perf_counter() + command["seconds"]
     while not seconds or perf_counter() < end:
         if command["do"] == "embed":
-            seconds += engine.embed(command["texts"], command["at_once"])
+            seconds += embed(engine, command["texts"], command["at_once"])
         elif command["do"] == "decode":
             seconds += engine.decode(command["context"], command["batch"])
         else:
@@ -38,6 +38,16 @@ def measure(engine: Any, command: dict[str, Any]) -> list[float]:
             if not found:  # not of this engine
                 break
             seconds += found
+    return seconds
+
+
+def embed(engine: Any, texts: list[str], at_once: int) -> list[float]:
+    """Seconds of each call, of so many texts."""
+    seconds = []
+    for first in range(0, len(texts), at_once):
+        started = perf_counter()
+        engine.vectors(texts[first : first + at_once])
+        seconds.append(perf_counter() - started)
     return seconds
 
 

@@ -15,16 +15,8 @@ import compare
 from peers import guard, worker
 from peers.client import Cold, PeerError, Worker, cold
 from peers.guard import Guard
-from peers.table import (
-    Column,
-    Metric,
-    Target,
-    markdown,
-    ratios,
-    replace_between_markers,
-    verdict,
-    verdicts,
-)
+from peers.table import Column, Metric, Target, markdown, ratios, verdict, verdicts
+from script import replace_between_markers
 
 SPEED = Metric("speed", "speed", "tokens/s", {"do": "decode", "context": 64, "batch": 8})
 WAIT = Metric("wait", "waiting", "s", None, True, 1.0, 2)
