@@ -1,6 +1,5 @@
 """Requests that name an adapter have the bits of a model that was loaded with it."""
 
-import asyncio
 import pickle
 
 import numpy as np
@@ -222,23 +221,19 @@ def test_weights_that_come_later_have_their_adapters(files, alone, tmp_path):
         bare.load()
 
 
-def test_a_replica_without_the_adapter_is_not_asked(files):
+async def test_a_replica_without_the_adapter_is_not_asked(files):
     """It has the same weights, and says that it would compute other bits."""
     model, adapters = files
-
-    async def main():
-        front = LoadedModel.open(model, Setup(adapters=adapters), weights=False)
-        replica = Replica(AsyncLLM(LLM(model, adapters={"one": adapters["one"]})), "r1")
-        try:
-            for name, fails in (("", False), ("one", False), ("two", True)):
-                request = Request(prompt_token_ids=(1,), adapter=front.with_adapter(name).adapter)
-                job = Job("1", ((request, 1),), replica.llm.model.computed_by, ("", 0))
-                if fails:
-                    with pytest.raises(OtherBitsError, match="lacks the adapter"):
-                        replica._check(job)
-                else:
+    front = LoadedModel.open(model, Setup(adapters=adapters), weights=False)
+    replica = Replica(AsyncLLM(LLM(model, adapters={"one": adapters["one"]})), "r1")
+    try:
+        for name, fails in (("", False), ("one", False), ("two", True)):
+            request = Request(prompt_token_ids=(1,), adapter=front.with_adapter(name).adapter)
+            job = Job("1", ((request, 1),), replica.llm.model.computed_by, ("", 0))
+            if fails:
+                with pytest.raises(OtherBitsError, match="lacks the adapter"):
                     replica._check(job)
-        finally:
-            await replica.close()
-
-    asyncio.run(main())
+            else:
+                replica._check(job)
+    finally:
+        await replica.close()

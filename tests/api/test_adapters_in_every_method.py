@@ -1,7 +1,5 @@
 """Every method that runs the model takes an adapter, with the bits of a model loaded with it."""
 
-import asyncio
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -193,28 +191,25 @@ def test_one_under_an_adapter_ends_with_its_model(tiny_path, lora):
         poet.generate("ab")
 
 
-def test_for_tasks_likewise(tiny_path, lora, alone, whole, tmp_path):
-    async def main():
-        async with AsyncLLM(LLM(tiny_path, adapters={"poet": lora}, threads=2)) as llm:
-            found = [each async for each in llm.score_each([("ab", "b")], adapter="poet")]
-            assert found == [*alone.score_each([("ab", "b")])]
-            for name in ("logits", "embed", "score", "likelihood", "fill"):
-                assert same(await ASKED[name](llm, adapter="poet"), ASKED[name](alone)), name
-            revised = await llm.revise("ab", "b ab a", seed=1, share=0.5, adapter="poet")
-            assert told(revised) == told(alone.revise("ab", "b ab a", seed=1, share=0.5))
-            await llm.save_prefix(tmp_path / "poet.kv", IDS, adapter="poet")
-            assert (await llm.restore_prefix(tmp_path / "poet.kv", adapter="poet")).cached_tokens
-            with pytest.raises(InputError, match="unknown adapter 'cook'"):
-                await llm.fill("[MASK]", adapter="cook")
-        alone.save_prefix(tmp_path / "alone.kv", IDS)
-        named, expected = whole
-        async with AsyncLLM(named) as llm:
-            for name in ("pseudo_likelihood", "denoise"):
-                given = ("ab ba",) if name == "pseudo_likelihood" else ("ab",)
-                how = {} if name == "pseudo_likelihood" else {"seed": 1, "max_tokens": 8}
-                theirs = getattr(expected, name)(*given, **how)
-                ours = await getattr(llm, name)(*given, adapter="poet", **how)
-                assert getattr(ours, "fingerprint", ours) == getattr(theirs, "fingerprint", theirs)
-
-    asyncio.run(main())
+async def test_for_tasks_likewise(tiny_path, lora, alone, whole, tmp_path):
+    async with AsyncLLM(LLM(tiny_path, adapters={"poet": lora}, threads=2)) as llm:
+        found = [each async for each in llm.score_each([("ab", "b")], adapter="poet")]
+        assert found == [*alone.score_each([("ab", "b")])]
+        for name in ("logits", "embed", "score", "likelihood", "fill"):
+            assert same(await ASKED[name](llm, adapter="poet"), ASKED[name](alone)), name
+        revised = await llm.revise("ab", "b ab a", seed=1, share=0.5, adapter="poet")
+        assert told(revised) == told(alone.revise("ab", "b ab a", seed=1, share=0.5))
+        await llm.save_prefix(tmp_path / "poet.kv", IDS, adapter="poet")
+        assert (await llm.restore_prefix(tmp_path / "poet.kv", adapter="poet")).cached_tokens
+        with pytest.raises(InputError, match="unknown adapter 'cook'"):
+            await llm.fill("[MASK]", adapter="cook")
+    alone.save_prefix(tmp_path / "alone.kv", IDS)
+    named, expected = whole
+    async with AsyncLLM(named) as llm:
+        for name in ("pseudo_likelihood", "denoise"):
+            given = ("ab ba",) if name == "pseudo_likelihood" else ("ab",)
+            how = {} if name == "pseudo_likelihood" else {"seed": 1, "max_tokens": 8}
+            theirs = getattr(expected, name)(*given, **how)
+            ours = await getattr(llm, name)(*given, adapter="poet", **how)
+            assert getattr(ours, "fingerprint", ours) == getattr(theirs, "fingerprint", theirs)
     assert (tmp_path / "alone.kv").read_bytes() == (tmp_path / "poet.kv").read_bytes()

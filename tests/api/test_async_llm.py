@@ -43,26 +43,20 @@ def lines(raw: bytes):
 
 @pytest.mark.parametrize("prompt", ["ab", [1, 9, 30], ["ab", "b"], [[1, 9], [1, 30]], ["ab"]])
 @pytest.mark.parametrize("n", [1, 3])
-def test_generate_gives_what_llm_gives(path, sync, prompt, n):
-    async def main():
-        async with opened(path) as llm:
-            return await llm.generate(prompt, n=n, logprobs=2, **SAMPLED)
-
+async def test_generate_gives_what_llm_gives(path, sync, prompt, n):
     def shape(done):
         return [shape(one) for one in done] if isinstance(done, list) else told(done)
 
-    assert shape(asyncio.run(main())) == shape(sync.generate(prompt, n=n, logprobs=2, **SAMPLED))
+    async with opened(path) as llm:
+        found = await llm.generate(prompt, n=n, logprobs=2, **SAMPLED)
+    assert shape(found) == shape(sync.generate(prompt, n=n, logprobs=2, **SAMPLED))
 
 
-def test_chat_and_stream_give_what_llm_gives(path, sync):
+async def test_chat_and_stream_give_what_llm_gives(path, sync):
     messages = [{"role": "user", "content": "hä"}]
-
-    async def main():
-        async with opened(path) as llm:
-            said = await llm.chat(messages, **SAMPLED)
-            return said, [step async for step in llm.stream("ab", **SAMPLED)]
-
-    said, steps = asyncio.run(main())
+    async with opened(path) as llm:
+        said = await llm.chat(messages, **SAMPLED)
+        steps = [step async for step in llm.stream("ab", **SAMPLED)]
     assert told(said) == told(sync.chat(messages, **SAMPLED))
     whole = sync.generate("ab", **SAMPLED)
     assert tuple(step.token_id for step in steps) == whole.token_ids
@@ -70,41 +64,33 @@ def test_chat_and_stream_give_what_llm_gives(path, sync):
     assert f"{steps[-1].fingerprint:016x}" == whole.fingerprint
 
 
-def test_many_readers_get_their_own(path, sync):
-    async def main():
-        async with opened(path, {"max_num_seqs": 3}) as llm:
-            jobs = [llm.generate("ab", **{**SAMPLED, "seed": i}) for i in range(12)]
-            return await asyncio.gather(*jobs)
-
-    for i, done in enumerate(asyncio.run(main())):
+async def test_many_readers_get_their_own(path, sync):
+    async with opened(path, {"max_num_seqs": 3}) as llm:
+        jobs = [llm.generate("ab", **{**SAMPLED, "seed": i}) for i in range(12)]
+        every = await asyncio.gather(*jobs)
+    for i, done in enumerate(every):
         assert told(done) == told(sync.generate("ab", **{**SAMPLED, "seed": i}))
 
 
-def test_options_of_all_requests_stand_behind_their_own(path, sync):
-    async def main():
-        async with opened(path, max_tokens=3, top_k=4) as llm:
-            return await llm.generate("ab", top_k=7, seed=1)
-
-    done = asyncio.run(main())
+async def test_options_of_all_requests_stand_behind_their_own(path, sync):
+    async with opened(path, max_tokens=3, top_k=4) as llm:
+        done = await llm.generate("ab", top_k=7, seed=1)
     assert done.token_ids == sync.generate("ab", top_k=7, seed=1, max_tokens=3).token_ids
     sources = [done.params_source[name] for name in ("max_tokens", "top_k", "seed", "top_p")]
     assert sources == ["common", "given", "given", "default"]
 
 
 @pytest.mark.parametrize("n", [1, 2])
-def test_traces_are_those_of_llm(path, sync, tmp_path, n):
+async def test_traces_are_those_of_llm(path, sync, tmp_path, n):
     prompts, buffers = ["ab", "b"], []
 
     def record(_):
         return lambda *head: buffers.append(TraceBuffer(*head)) or buffers[-1]
 
-    async def main():
-        async with opened(path) as llm:
-            await llm.generate(prompts, n=n, **SAMPLED, trace=tmp_path / "async.jsonl")
-            options = llm.parse({**SAMPLED, "n": n}, traced=True)
-            await (await llm.submit(prompts, options, record=record)).finish()
-
-    asyncio.run(main())
+    async with opened(path) as llm:
+        await llm.generate(prompts, n=n, **SAMPLED, trace=tmp_path / "async.jsonl")
+        options = llm.parse({**SAMPLED, "n": n}, traced=True)
+        await (await llm.submit(prompts, options, record=record)).finish()
     sync.generate(prompts, n=n, **SAMPLED, trace=tmp_path / "sync.jsonl")
     for i in range(2 * n):
         suffix = "" if i == 0 else f".{i + 1}"
@@ -116,17 +102,14 @@ def test_traces_are_those_of_llm(path, sync, tmp_path, n):
 # -- errors and the end --------------------------------------------------------------------------
 
 
-def test_an_error_of_ones_own_is_ones_own(path, sync):
+async def test_an_error_of_ones_own_is_ones_own(path, sync):
     def broken(ids, row):
         raise CutawayError("my own")
 
-    async def main():
-        async with opened(path) as llm:
-            fails = llm.generate("ab", **SAMPLED, processors=(broken,))
-            works = llm.generate("ab", **SAMPLED)
-            return await asyncio.gather(fails, works, return_exceptions=True)
-
-    error, done = asyncio.run(main())
+    async with opened(path) as llm:
+        fails = llm.generate("ab", **SAMPLED, processors=(broken,))
+        works = llm.generate("ab", **SAMPLED)
+        error, done = await asyncio.gather(fails, works, return_exceptions=True)
     assert isinstance(error, CutawayError) and "my own" in str(error)
     assert told(done) == told(sync.generate("ab", **SAMPLED))
 
@@ -135,15 +118,12 @@ def test_an_error_of_ones_own_is_ones_own(path, sync):
     ("options", "named"),
     [({"top_k": -1}, "top_k"), ({"topk": 1}, "topk"), ({"speculate": "draft:x"}, "speculate")],
 )
-def test_a_bad_option_of_a_request_is_told(path, options, named):
-    async def main():
-        async with opened(path) as llm:
-            with pytest.raises(InputError, match=named):
-                await llm.generate("ab", **options)
-            with pytest.raises(InputError, match="n must be 1 to stream"):
-                await anext(llm.stream("ab", n=2))
-
-    asyncio.run(main())
+async def test_a_bad_option_of_a_request_is_told(path, options, named):
+    async with opened(path) as llm:
+        with pytest.raises(InputError, match=named):
+            await llm.generate("ab", **options)
+        with pytest.raises(InputError, match="n must be 1 to stream"):
+            await anext(llm.stream("ab", n=2))
 
 
 @pytest.mark.parametrize("options", [{"top_k": -1}, {"trace": "x.jsonl"}, {"nonsense": 1}])
@@ -153,40 +133,31 @@ def test_a_bad_option_of_all_requests_is_told_at_once(sync, options):
 
 
 @pytest.mark.parametrize("n", [1, 2])
-def test_an_empty_list_of_prompts_is_no_prompt(path, sync, n):
-    async def main():
-        async with opened(path) as llm:
-            with pytest.raises(InputError) as caught:
-                await llm.generate([], n=n)
-            return str(caught.value)
-
+async def test_an_empty_list_of_prompts_is_no_prompt(path, sync, n):
+    async with opened(path) as llm:
+        with pytest.raises(InputError) as refused:
+            await llm.generate([], n=n)
     with pytest.raises(InputError) as caught:
         sync.generate([], n=n)
-    assert asyncio.run(main()) == str(caught.value)
+    assert str(refused.value) == str(caught.value)
 
 
-def test_drain_lets_texts_end_and_takes_no_more(path):
-    async def main():
-        async with opened(path) as llm:
-            with await llm.submit(["ab"], llm.parse(LONG)) as texts:
-                assert await llm.drain()
-                assert len((await texts.finish())[0].token_ids) == LONG["max_tokens"]
-            with pytest.raises(CutawayError, match="closed"):
-                await llm.generate("ab")
-            with pytest.raises(CutawayError, match="closed"):
-                await llm.generate("ab", regex="a")
-
-    asyncio.run(main())
+async def test_drain_lets_texts_end_and_takes_no_more(path):
+    async with opened(path) as llm:
+        with await llm.submit(["ab"], llm.parse(LONG)) as texts:
+            assert await llm.drain()
+            assert len((await texts.finish())[0].token_ids) == LONG["max_tokens"]
+        with pytest.raises(CutawayError, match="closed"):
+            await llm.generate("ab")
+        with pytest.raises(CutawayError, match="closed"):
+            await llm.generate("ab", regex="a")
 
 
-def test_close_ends_texts_with_an_error(path):
-    async def main():
-        async with opened(path) as llm:
-            lockstep = Lockstep(llm.engine)
-            with await llm.submit(["ab"], llm.parse(LONG)) as texts:
-                llm.close()
-                lockstep.open()
-                with pytest.raises(CutawayError, match="closed before"):
-                    await texts.finish()
-
-    asyncio.run(main())
+async def test_close_ends_texts_with_an_error(path):
+    async with opened(path) as llm:
+        lockstep = Lockstep(llm.engine)
+        with await llm.submit(["ab"], llm.parse(LONG)) as texts:
+            llm.close()
+            lockstep.open()
+            with pytest.raises(CutawayError, match="closed before"):
+                await texts.finish()

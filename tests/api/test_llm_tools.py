@@ -1,6 +1,5 @@
 """Tools in Python: functions, OpenAI's JSON and Tool objects; their calls, results and limits."""
 
-import asyncio
 import json
 from itertools import accumulate
 from types import SimpleNamespace
@@ -124,16 +123,12 @@ class TestCalls:
         document = json.loads(json.dumps(done.to_dict()))
         assert document["new_messages"] == [*done.new_messages]
 
-    def test_asyncio(self, llm):
+    async def test_asyncio(self, llm):
         fields = {"tools": [get_weather], **ONE}
         expected = llm.chat(ASK, **fields)
-
-        async def main():
-            async with AsyncLLM(llm) as model:
-                ids = await model.chat_prompt(ASK, [get_weather])
-                return ids, await model.chat(ASK, **fields)
-
-        ids, done = asyncio.run(main())
+        async with AsyncLLM(llm) as model:
+            ids = await model.chat_prompt(ASK, [get_weather])
+            done = await model.chat(ASK, **fields)
         assert done.new_messages == expected.new_messages
         assert ids == llm.chat_prompt(ASK, [get_weather]) == [*expected.prompt_token_ids]
 
@@ -174,15 +169,12 @@ class TestBesideASchema:
         assert result["role"] == "tool"
         assert "tool_calls" in last or json.loads(last["content"])["degrees"] in (12, 13)
 
-    def test_asyncio_and_several_samples(self, llm):
+    async def test_asyncio_and_several_samples(self, llm):
         fields = {**EITHER, "n": 2}
         expected = [done.new_messages for done in llm.chat(ASK, **fields)]
-
-        async def main():
-            async with AsyncLLM(llm) as model:
-                return await model.chat(ASK, **fields)
-
-        assert [done.new_messages for done in asyncio.run(main())] == expected
+        async with AsyncLLM(llm) as model:
+            found = await model.chat(ASK, **fields)
+        assert [done.new_messages for done in found] == expected
 
     def test_a_trace_is_replayed(self, llm, tmp_path):
         done = llm.chat(ASK, **self.begun(llm, "<"), trace=tmp_path / "run.jsonl")

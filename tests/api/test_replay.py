@@ -1,6 +1,5 @@
 """The keyword ``replay``, with and without tasks, and in a trace."""
 
-import asyncio
 
 import pytest
 
@@ -29,12 +28,10 @@ def test_a_stream_tells_all_steps_again(llm, whole):
     assert stream.completion().fingerprint == whole.fingerprint
 
 
-def test_tasks_have_the_same(tiny_path, whole):
-    async def ask():
-        async with AsyncLLM(LLM(tiny_path, threads=1, progress=False)) as llm:
-            return await llm.generate("ab ba", **ASKED, replay=whole.token_ids[:20])
-
-    assert asyncio.run(ask()).fingerprint == whole.fingerprint
+async def test_tasks_have_the_same(tiny_path, whole):
+    async with AsyncLLM(LLM(tiny_path, threads=1, progress=False)) as llm:
+        done = await llm.generate("ab ba", **ASKED, replay=whole.token_ids[:20])
+    assert done.fingerprint == whole.fingerprint
 
 
 def test_a_trace_has_the_request_and_not_the_replay(llm, whole, tmp_path):

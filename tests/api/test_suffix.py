@@ -1,6 +1,5 @@
 """A text that stands between a prompt and a suffix."""
 
-import asyncio
 import json
 import re
 from codecs import getincrementaldecoder
@@ -288,17 +287,13 @@ def test_its_streams_have_ended(plain):
     assert [one.completion().token_ids for one in streams] == [one.token_ids for one in expected]
 
 
-def test_an_event_loop_gets_the_same(tmp_path):
+async def test_an_event_loop_gets_the_same(tmp_path):
     path = write_tiny_llama(tmp_path / "tiny.gguf", context=96)
     options = {"suffix": " ba", "seed": 3, "max_tokens": 4}
     with LLM(path, progress=False) as alone:
         expected = alone.generate("ab", **options)
-
-    async def ask():
-        async with AsyncLLM(LLM(path, progress=False)) as llm:
-            return await llm.generate("ab", **options)
-
-    done = asyncio.run(ask())
+    async with AsyncLLM(LLM(path, progress=False)) as llm:
+        done = await llm.generate("ab", **options)
     assert (done.token_ids, done.between) == (expected.token_ids, expected.between)
 
 

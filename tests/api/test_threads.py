@@ -1,6 +1,5 @@
 """One model and several threads, owners and processes: texts as alone, or one sentence."""
 
-import asyncio
 import copy
 import os
 import pickle
@@ -89,20 +88,17 @@ def test_a_stream_may_be_closed_by_another_thread(llm):
     assert llm.generate("ab", max_tokens=1).token_ids
 
 
-def test_a_second_owner_is_refused_in_one_sentence(llm):
-    async def main():
-        async with AsyncLLM(llm) as first:
-            text = await first.generate("ab", seed=1, **OPTIONS)
-            for use in (
-                lambda: AsyncLLM(llm), lambda: llm.generate("ab"), lambda: llm.stream("ab"),
-                lambda: llm.logits([5]), lambda: llm.generate_each(["ab"]),
-            ):  # fmt: skip
-                with pytest.raises(InputError) as refused:
-                    use()
-                assert "\n" not in str(refused.value)
-            assert bits(await first.generate("ab", seed=1, **OPTIONS)) == bits(text)
-
-    asyncio.run(main())
+async def test_a_second_owner_is_refused_in_one_sentence(llm):
+    async with AsyncLLM(llm) as first:
+        text = await first.generate("ab", seed=1, **OPTIONS)
+        for use in (
+            lambda: AsyncLLM(llm), lambda: llm.generate("ab"), lambda: llm.stream("ab"),
+            lambda: llm.logits([5]), lambda: llm.generate_each(["ab"]),
+        ):  # fmt: skip
+            with pytest.raises(InputError) as refused:
+                use()
+            assert "\n" not in str(refused.value)
+        assert bits(await first.generate("ab", seed=1, **OPTIONS)) == bits(text)
 
 
 def test_a_model_that_writes_is_not_given_away(llm):

@@ -1,9 +1,9 @@
 """A model opened without its weights says all that its file says, and computes nothing."""
 
-import asyncio
 import pickle
 import threading
 
+import numpy as np
 import pytest
 
 from cutaway import LLM, AsyncLLM, InputError
@@ -62,17 +62,13 @@ def told(done):
         {"logprobs": 2},
     ],
 )
-def test_what_it_asks_of_one_elsewhere_is_what_that_one_writes(path, options):
-    async def main():
-        async with Piped(AsyncLLM(LLM(path, threads=1, progress=False))) as llm:
-            return await llm.generate("ab", **{**SAMPLED, **options})
-
-    here = LLM(path, threads=1, progress=False).generate("ab", **{**SAMPLED, **options})
-    each = zip(asyncio.run(main()), here, strict=True) if "n" in options else [
-        (asyncio.run(main()), here)
-    ]  # fmt: skip
-    for there, one in each:
-        assert told(there) == told(one)
+async def test_what_it_asks_of_one_elsewhere_is_what_that_one_writes(path, options):
+    asked = {**SAMPLED, "n": 1, **options}
+    async with Piped(AsyncLLM(LLM(path, threads=1, progress=False))) as llm:
+        there = await llm.generate(["ab"], **asked)
+    here = LLM(path, threads=1, progress=False).generate(["ab"], **asked)
+    for one, other in zip(*(np.ravel(done) for done in (there, here)), strict=True):
+        assert told(one) == told(other)
 
 
 class Own:
@@ -84,13 +80,10 @@ class Own:
 
 @pytest.mark.parametrize("option", [{"processors": (lambda _ids, row: row,)}, {"check": Own()}])
 @pytest.mark.parametrize("more", [{}, {"suffix": "b"}])
-def test_what_is_of_this_process_alone_is_refused_by_name(path, option, more):
-    async def main():
-        async with Piped(AsyncLLM(LLM(path, threads=1, progress=False))) as llm:
-            with pytest.raises(InputError, match=f"^{min(option)}: .* sent to another process"):
-                await llm.generate("ab", **option, **more)
-
-    asyncio.run(main())
+async def test_what_is_of_this_process_alone_is_refused_by_name(path, option, more):
+    async with Piped(AsyncLLM(LLM(path, threads=1, progress=False))) as llm:
+        with pytest.raises(InputError, match=f"^{min(option)}: .* sent to another process"):
+            await llm.generate("ab", **option, **more)
 
 
 def test_a_text_arrives_without_its_model_and_has_it_again(path):

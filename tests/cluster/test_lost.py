@@ -32,66 +32,55 @@ def slow_once(llm, text):
     return llm.tokenize(text)
 
 
-def test_another_replica_is_asked_aside_where_one_dies(models):
-    async def main():
-        async with cluster(models, 2) as (front, replicas):
-            asked = asyncio.ensure_future(front.run_blocking(slow_once, "abc"))
-            await asyncio.to_thread(BEGUN.wait)
-            await replicas.each[0].kill()
-            assert await asked == front.tokenize("abc")
-            GO_ON.set()
-
-    asyncio.run(main())
+async def test_another_replica_is_asked_aside_where_one_dies(models):
+    async with cluster(models, 2) as (front, replicas):
+        asked = asyncio.ensure_future(front.run_blocking(slow_once, "abc"))
+        await asyncio.to_thread(BEGUN.wait)
+        await replicas.each[0].kill()
+        assert await asked == front.tokenize("abc")
+        GO_ON.set()
 
 
-def test_at_last_nobody_is_left_aside_either(models):
-    async def main():
-        async with cluster(models, 1) as (front, replicas):
-            await replicas.each[0].kill()
-            with pytest.raises(ReplicaLostError, match="no replica is left; 3 others were lost"):
-                await front.run_blocking(slow_once, "abc")
-            front.close()
-            with pytest.raises(CutawayError, match="takes no more requests"):
-                await front.run_blocking(slow_once, "abc")
-
-    asyncio.run(main())
+async def test_at_last_nobody_is_left_aside_either(models):
+    async with cluster(models, 1) as (front, replicas):
+        await replicas.each[0].kill()
+        with pytest.raises(ReplicaLostError, match="no replica is left; 3 others were lost"):
+            await front.run_blocking(slow_once, "abc")
+        front.close()
+        with pytest.raises(CutawayError, match="takes no more requests"):
+            await front.run_blocking(slow_once, "abc")
 
 
 # -- what a client is told -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("lives", "stream"), [(0, False), (5, False), (5, True)])
-def test_where_all_are_lost_the_client_is_asked_to_come_again(models, lives, stream, monkeypatch):
+async def test_where_all_are_lost_the_client_is_asked_to_come_again(
+    models, lives, stream, monkeypatch
+):
     monkeypatch.setattr("cutaway.cluster.reader._PATIENCE_S", 0.2)
-
-    async def main():
-        async with cluster(models, 0, kills=[lives]) as (front, _):
-            app = create_app(front, ServerSettings(names=["tiny"]))
-            transport = httpx.ASGITransport(app)
-            async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
-                body = {"prompt": PROMPT, "stream": stream, **LONG, "temperature": 0}
-                answer = await http.post("/v1/completions", json=body, timeout=inf)
-            told = answer.text.splitlines()[-2][6:] if stream else answer.text
-            error = httpx.Response(200, text=told).json()["error"]
-            assert (error["type"], error["code"]) == ("server_error", "replica_lost")
-            assert "3 others were lost, too: ask again" in error["message"]
-            if not stream:
-                assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
-
-    asyncio.run(main())
+    async with cluster(models, 0, kills=[lives]) as (front, _):
+        app = create_app(front, ServerSettings(names=["tiny"]))
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
+            body = {"prompt": PROMPT, "stream": stream, **LONG, "temperature": 0}
+            answer = await http.post("/v1/completions", json=body, timeout=inf)
+        told = answer.text.splitlines()[-2][6:] if stream else answer.text
+        error = httpx.Response(200, text=told).json()["error"]
+        assert (error["type"], error["code"]) == ("server_error", "replica_lost")
+        assert "3 others were lost, too: ask again" in error["message"]
+        if not stream:
+            assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
 
 
-def test_what_cannot_be_sent_is_refused_before_any_replica_is_asked(models):
+async def test_what_cannot_be_sent_is_refused_before_any_replica_is_asked(models):
     def own(logits, ids):
         return logits
 
-    async def main():
-        async with cluster(models, 1) as (front, replicas):
-            with pytest.raises(InputError, match="processors: own cannot be sent"):
-                await front.generate(PROMPT, processors=[own])
-            assert not replicas.jobs
-
-    asyncio.run(main())
+    async with cluster(models, 1) as (front, replicas):
+        with pytest.raises(InputError, match="processors: own cannot be sent"):
+            await front.generate(PROMPT, processors=[own])
+        assert not replicas.jobs
 
 
 # -- moments ---------------------------------------------------------------------------------------
@@ -127,38 +116,31 @@ class SlowQueue:
 
 
 @pytest.mark.parametrize("closes", [False, True])
-def test_a_replica_leaves_while_it_queues_a_job(models, expected, monkeypatch, closes):
-    async def main():
-        async with cluster(models, 2, silent_s=inf) as (front, replicas):
-            first, slow = replicas.each[0].replica, SlowQueue(replicas.each[0], monkeypatch)
-            writing = asyncio.ensure_future(written(front))
-            await slow.asked.wait()
-            await first.leave(within=0)
-            if closes:
-                await first.close()
-            slow.go_on.set()
-            assert await writing == expected
-            assert [job.replica for job in replicas.jobs] == [one.name for one in replicas.each]
-
-    asyncio.run(main())
+async def test_a_replica_leaves_while_it_queues_a_job(models, expected, monkeypatch, closes):
+    async with cluster(models, 2, silent_s=inf) as (front, replicas):
+        first, slow = replicas.each[0].replica, SlowQueue(replicas.each[0], monkeypatch)
+        writing = asyncio.ensure_future(written(front))
+        await slow.asked.wait()
+        await first.leave(within=0)
+        if closes:
+            await first.close()
+        slow.go_on.set()
+        assert await writing == expected
+        assert [job.replica for job in replicas.jobs] == [one.name for one in replicas.each]
 
 
-def test_a_connection_is_lost_while_a_job_is_queued(models, expected, monkeypatch):
+async def test_a_connection_is_lost_while_a_job_is_queued(models, expected, monkeypatch):
     """Nobody could be told of it, or end it."""
-
-    async def main():
-        async with cluster(models, 2, silent_s=inf) as (front, replicas):
-            slow = SlowQueue(replicas.each[0], monkeypatch)
-            writing = asyncio.ensure_future(written(front))
-            await slow.asked.wait()
-            await until(lambda: front.exchange.remotes)
-            front.exchange.remotes[0].connection.cut()
-            await until(lambda: not replicas.each[0].replica._fronts)
-            slow.go_on.set()
-            assert await writing == expected
-            assert len(replicas.jobs) == 2
-
-    asyncio.run(main())
+    async with cluster(models, 2, silent_s=inf) as (front, replicas):
+        slow = SlowQueue(replicas.each[0], monkeypatch)
+        writing = asyncio.ensure_future(written(front))
+        await slow.asked.wait()
+        await until(lambda: front.exchange.remotes)
+        front.exchange.remotes[0].connection.cut()
+        await until(lambda: not replicas.each[0].replica._fronts)
+        slow.go_on.set()
+        assert await writing == expected
+        assert len(replicas.jobs) == 2
 
 
 def often(monkeypatch) -> float:
@@ -168,84 +150,65 @@ def often(monkeypatch) -> float:
     return 0.02
 
 
-def test_who_queues_for_long_is_not_lost(models, expected, monkeypatch):
+async def test_who_queues_for_long_is_not_lost(models, expected, monkeypatch):
     """As one does that compiles a large grammar, and lives."""
     every = often(monkeypatch)
-
-    async def main():
-        async with cluster(models, 2, silent_s=8 * every) as (front, replicas):
-            slow = SlowQueue(replicas.each[0], monkeypatch)
-            writing = asyncio.ensure_future(written(front))
-            await slow.asked.wait()
-            await asyncio.sleep(25 * every)
-            slow.go_on.set()
-            assert await writing == expected
-            assert len(replicas.jobs) == 1
-
-    asyncio.run(main())
+    async with cluster(models, 2, silent_s=8 * every) as (front, replicas):
+        slow = SlowQueue(replicas.each[0], monkeypatch)
+        writing = asyncio.ensure_future(written(front))
+        await slow.asked.wait()
+        await asyncio.sleep(25 * every)
+        slow.go_on.set()
+        assert await writing == expected
+        assert len(replicas.jobs) == 1
 
 
-def test_a_process_that_was_stopped_itself_takes_nobody_for_silent(models, monkeypatch):
+async def test_a_process_that_was_stopped_itself_takes_nobody_for_silent(models, monkeypatch):
     every = often(monkeypatch)
-
-    async def main():
-        how = {"kills": [5], "ends": "stalls", "silent_s": 8 * every}
-        async with cluster(models, 1, **how) as (front, replicas):
-            texts = await front.submit([PROMPT], front.parse(LONG))
-            await replicas.each[0].replica.ended.wait()
-            await asyncio.sleep(2 * every)
-            time.sleep(20 * every)
-            await asyncio.sleep(3 * every)
-            texts.close()
-            assert len(replicas.jobs) == 1
-
-    asyncio.run(main())
+    how = {"kills": [5], "ends": "stalls", "silent_s": 8 * every}
+    async with cluster(models, 1, **how) as (front, replicas):
+        texts = await front.submit([PROMPT], front.parse(LONG))
+        await replicas.each[0].replica.ended.wait()
+        await asyncio.sleep(2 * every)
+        time.sleep(20 * every)
+        await asyncio.sleep(3 * every)
+        texts.close()
+        assert len(replicas.jobs) == 1
 
 
-def test_what_a_lost_replica_preempted_is_counted_still(models, monkeypatch):
+async def test_what_a_lost_replica_preempted_is_counted_still(models, monkeypatch):
     monkeypatch.setattr("cutaway.cluster.replica.PULSE_S", 0.01)
-
-    async def main():
-        async with cluster(models, 2) as (front, replicas):
-            first, second = replicas.each
-            first.replica.llm.engine.engine.scheduler.preemptions = 7
-            second.replica.llm.engine.engine.scheduler.preemptions = 2
-            await front.generate(PROMPT, max_tokens=1)
-            await until(lambda: front.state().preemptions >= 7)
-            await first.kill()
-            await front.generate(PROMPT, max_tokens=1)
-            await until(lambda: [*front.replicas] == [second.name])
-            assert front.state().preemptions == 9
-
-    asyncio.run(main())
+    async with cluster(models, 2) as (front, replicas):
+        first, second = replicas.each
+        first.replica.llm.engine.engine.scheduler.preemptions = 7
+        second.replica.llm.engine.engine.scheduler.preemptions = 2
+        await front.generate(PROMPT, max_tokens=1)
+        await until(lambda: front.state().preemptions >= 7)
+        await first.kill()
+        await front.generate(PROMPT, max_tokens=1)
+        await until(lambda: [*front.replicas] == [second.name])
+        assert front.state().preemptions == 9
 
 
 # -- what is asked again ---------------------------------------------------------------------------
 
 
-def test_samples_share_their_prompt(models):
+async def test_samples_share_their_prompt(models):
     """Or 128 of 100,000 tokens would be 100 MB, and seconds of the event loop's."""
-
-    async def main():
-        async with cluster(models, 1, kills=[5]) as (front, replicas):
-            texts = await front.submit([PROMPT], front.parse({**LONG, "n": 3}))
-            await texts.finish()
-            prompts = {id(request.prompt_token_ids) for request, _ in replicas.jobs[-1].requests}
-            assert (len(replicas.jobs[-1].requests), len(prompts)) == (3, 1)
-            assert len({request.sampling.seed for request, _ in replicas.jobs[-1].requests}) == 3
-
-    asyncio.run(main())
+    async with cluster(models, 1, kills=[5]) as (front, replicas):
+        texts = await front.submit([PROMPT], front.parse({**LONG, "n": 3}))
+        await texts.finish()
+        prompts = {id(request.prompt_token_ids) for request, _ in replicas.jobs[-1].requests}
+        assert (len(replicas.jobs[-1].requests), len(prompts)) == (3, 1)
+        assert len({request.sampling.seed for request, _ in replicas.jobs[-1].requests}) == 3
 
 
 # -- readers that are dropped ----------------------------------------------------------------------
 
 
-def test_garbage_may_be_collected_by_any_thread(models):
-    async def main():
-        asyncio.get_running_loop().set_debug(True)  # calls from other threads raise
-        async with cluster(models, 1) as (front, replicas):
-            held = [await front.submit([PROMPT], front.parse(LONG))]
-            await asyncio.to_thread(held.clear)
-            await until(lambda: not (front.exchange.owners or replicas.each[0].replica.jobs))
-
-    asyncio.run(main())
+async def test_garbage_may_be_collected_by_any_thread(models):
+    asyncio.get_running_loop().set_debug(True)  # calls from other threads raise
+    async with cluster(models, 1) as (front, replicas):
+        held = [await front.submit([PROMPT], front.parse(LONG))]
+        await asyncio.to_thread(held.clear)
+        await until(lambda: not (front.exchange.owners or replicas.each[0].replica.jobs))

@@ -65,70 +65,56 @@ def test_a_killed_replica_changes_nothing(models, options, kills, tells, before)
 
 
 @pytest.mark.parametrize("kills", [[0], [1], [7], [39], [3, 3], [0, 0, 0], [2, 9, 30]])
-def test_kills_do_happen_and_are_counted(models, expected, kills):
-    async def main():
-        async with cluster(models, 1, kills=kills) as (front, replicas):
-            texts = await front.submit([PROMPT], front.parse(LONG))
-            await texts.finish()
-            assert [told(text) for text in texts.each] == expected
-            why, resumed, replayed = texts.route
-            assert resumed == len(kills)
-            assert [*why] == [f"{job.replica} is the first" for job in replicas.jobs]
-            assert len({*why}) == len(kills) + 1
-            assert replayed == sum(max(kills[: i + 1]) for i in range(len(kills)))
-
-    asyncio.run(main())
+async def test_kills_do_happen_and_are_counted(models, expected, kills):
+    async with cluster(models, 1, kills=kills) as (front, replicas):
+        texts = await front.submit([PROMPT], front.parse(LONG))
+        await texts.finish()
+        assert [told(text) for text in texts.each] == expected
+        why, resumed, replayed = texts.route
+        assert resumed == len(kills)
+        assert [*why] == [f"{job.replica} is the first" for job in replicas.jobs]
+        assert len({*why}) == len(kills) + 1
+        assert replayed == sum(max(kills[: i + 1]) for i in range(len(kills)))
 
 
-def test_texts_that_have_ended_are_not_written_again(models):
+async def test_texts_that_have_ended_are_not_written_again(models):
     """Of several texts of one job, those that are left go on."""
-
-    async def main():
-        async with cluster(models, 1, kills=[10]) as (front, replicas):
-            lengths = (1, 30)
-            asked = [
-                prepare(front, PROMPT, front.parse({**LONG, "max_tokens": n})).request
-                for n in lengths
-            ]
-            reader = await front.queue([(request, 1) for request in asked])
-            ended = []
-            while news := await reader.read():
-                ended += [one.which for one in news if isinstance(one.event, Ended)]
-            assert ended == [0, 1]
-            assert [len(job.requests) for job in replicas.jobs] == [2, 1]
-
-    asyncio.run(main())
+    async with cluster(models, 1, kills=[10]) as (front, replicas):
+        lengths = (1, 30)
+        asked = [
+            prepare(front, PROMPT, front.parse({**LONG, "max_tokens": n})).request for n in lengths
+        ]
+        reader = await front.queue([(request, 1) for request in asked])
+        ended = []
+        while news := await reader.read():
+            ended += [one.which for one in news if isinstance(one.event, Ended)]
+        assert ended == [0, 1]
+        assert [len(job.requests) for job in replicas.jobs] == [2, 1]
 
 
-def test_other_bits_end_the_text_and_say_where(models):
+async def test_other_bits_end_the_text_and_say_where(models):
     """A replica that says that it computes the same, and does not."""
 
     def edit(step):
         return step._replace(fingerprint=step.fingerprint ^ (step.index == 3))
 
-    async def main():
-        async with cluster(models, 1, kills=[5]) as (front, replicas):
-            replicas.each[1].replica.edit = edit
-            with pytest.raises(CutawayError, match=r"resume: step 3 is token .* where it was"):
-                await front.generate(PROMPT, **LONG)
-
-    asyncio.run(main())
+    async with cluster(models, 1, kills=[5]) as (front, replicas):
+        replicas.each[1].replica.edit = edit
+        with pytest.raises(CutawayError, match=r"resume: step 3 is token .* where it was"):
+            await front.generate(PROMPT, **LONG)
 
 
-def test_another_model_is_refused(models, tiny_diffusion_path, expected):
-    async def main():
-        async with cluster(models, 1, kills=[5]) as (front, replicas):
-            other = Killable(AsyncLLM(Models(tiny_diffusion_path).take(1)[0]))
-            replicas.each.insert(1, other)
-            texts = await front.submit([PROMPT], front.parse(LONG))
-            await texts.finish()
-            assert [told(text) for text in texts.each] == expected
-            assert [job.replica for job in replicas.jobs][1] == other.name
-            await replicas.each[2].kill()
-            with pytest.raises(CutawayError, match="computes other bits: its weights is"):
-                await front.generate(PROMPT, **LONG)
-
-    asyncio.run(main())
+async def test_another_model_is_refused(models, tiny_diffusion_path, expected):
+    async with cluster(models, 1, kills=[5]) as (front, replicas):
+        other = Killable(AsyncLLM(Models(tiny_diffusion_path).take(1)[0]))
+        replicas.each.insert(1, other)
+        texts = await front.submit([PROMPT], front.parse(LONG))
+        await texts.finish()
+        assert [told(text) for text in texts.each] == expected
+        assert [job.replica for job in replicas.jobs][1] == other.name
+        await replicas.each[2].kill()
+        with pytest.raises(CutawayError, match="computes other bits: its weights is"):
+            await front.generate(PROMPT, **LONG)
 
 
 @settings(max_examples=25, deadline=None)
@@ -158,18 +144,15 @@ def canvases(tiny_diffusion_path):
 
 
 @pytest.mark.parametrize("kills", [[], [0], [9], [5, 20]])
-def test_the_trace_is_that_of_an_undisturbed_run(models, tmp_path, kills):
+async def test_the_trace_is_that_of_an_undisturbed_run(models, tmp_path, kills):
     async def record(llm, path):
         texts = await llm.submit([PROMPT], llm.parse({**LONG, "trace": str(path)}, traced=True))
         await texts.finish()
 
-    async def main():
-        async with AsyncLLM(models.take(1)[0]) as alone:
-            await record(alone, tmp_path / "alone.jsonl")
-        async with cluster(models, 1, kills=kills) as (front, _):
-            await record(front, tmp_path / "cluster.jsonl")
-
-    asyncio.run(main())
+    async with AsyncLLM(models.take(1)[0]) as alone:
+        await record(alone, tmp_path / "alone.jsonl")
+    async with cluster(models, 1, kills=kills) as (front, _):
+        await record(front, tmp_path / "cluster.jsonl")
     one, other = (steps_of(tmp_path / f"{name}.jsonl") for name in ("alone", "cluster"))
     assert len(one) == LONG["max_tokens"]
     assert one == other
@@ -180,16 +163,12 @@ def steps_of(path):
     return [record | {"ms": None} for record in records if record["kind"] == "step"]
 
 
-def test_vectors_come_from_afar(models):
+async def test_vectors_come_from_afar(models):
     texts = ["a text", "another", "a third one that is longer"] * 9
-
-    async def main():
-        async with AsyncLLM(models.take(1)[0]) as alone:
-            expected = await alone.embed(texts)
-        async with cluster(models, 2) as (front, _):
-            assert (await front.embed(texts)).vectors.tobytes() == expected.vectors.tobytes()
-
-    asyncio.run(main())
+    async with AsyncLLM(models.take(1)[0]) as alone:
+        expected = await alone.embed(texts)
+    async with cluster(models, 2) as (front, _):
+        assert (await front.embed(texts)).vectors.tobytes() == expected.vectors.tobytes()
 
 
 answers = st.lists(st.lists(st.integers(3, 200), min_size=1, max_size=150), min_size=1, max_size=5)

@@ -88,15 +88,9 @@ def test_its_rate_counts_all_of_its_passes(llm):
     assert 0 < timing.decode_tokens_per_s <= 12 / timing.ttft_s  # its tokens come all at once
 
 
-async def converse(path):
-    async with AsyncLLM(LLM(path, progress=False)) as llm:
-        return await llm.chat(ASKED, **OPTIONS, denoise={"steps": 4})
-
-
-def test_tasks_reveal_the_same(llm, tiny_diffusion_path):
-    import asyncio
-
-    done = asyncio.run(converse(tiny_diffusion_path))
+async def test_tasks_reveal_the_same(llm, tiny_diffusion_path):
+    async with AsyncLLM(LLM(tiny_diffusion_path, progress=False)) as model:
+        done = await model.chat(ASKED, **OPTIONS, denoise={"steps": 4})
     assert done.fingerprint == llm.chat(ASKED, **OPTIONS, denoise={"steps": 4}).fingerprint
 
 

@@ -1,6 +1,5 @@
 """Estimates of n constrained texts against all texts, counted out; one text chosen by weight."""
 
-import asyncio
 from fractions import Fraction
 from math import exp, lcm, log
 
@@ -155,7 +154,7 @@ def test_one_of_n_is_answered_and_each_weight_is_on_record(tiny):
     assert again.neg_log_z is None  # nobody asked
 
 
-def test_every_way_to_ask_chooses_the_same(tiny):
+async def test_every_way_to_ask_chooses_the_same(tiny):
     expected = tiny.generate("ab", **ASKED)
     [other, same] = tiny.generate(["b", "ab"], **ASKED)
     assert (same.token_ids, same.aligned) == (expected.token_ids, expected.aligned)
@@ -163,12 +162,8 @@ def test_every_way_to_ask_chooses_the_same(tiny):
     [(_, bulk)] = tiny.generate_each(["ab"], **ASKED)
     assert bulk.aligned == expected.aligned
     assert align([s.finish() for s in tiny.streams("ab", **ASKED)]).aligned == expected.aligned
-
-    async def asked():
-        async with AsyncLLM(tiny) as llm:
-            return await llm.generate("ab", **ASKED)
-
-    assert asyncio.run(asked()).aligned == expected.aligned
+    async with AsyncLLM(tiny) as llm:
+        assert (await llm.generate("ab", **ASKED)).aligned == expected.aligned
 
 
 @pytest.mark.parametrize(

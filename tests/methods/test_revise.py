@@ -1,6 +1,5 @@
 """Revising a draft with a model: what is on record. The rules have their own."""
 
-import asyncio
 from itertools import count, pairwise
 from math import exp, log
 
@@ -158,15 +157,11 @@ def test_a_trial_that_is_stopped_is_not_on_record(tiny):
     assert tiny.engine.is_idle
 
 
-def test_an_event_loop_counts_the_same_cost(tiny_path):
+async def test_an_event_loop_counts_the_same_cost(tiny_path):
     with LLM(tiny_path, progress=False) as llm:
         expected = llm.revise("ab", draft="abcd", seed=1)
-
-    async def main():
-        async with AsyncLLM(LLM(tiny_path, progress=False)) as model:
-            return await model.revise("ab", draft="abcd", seed=1)
-
-    found = asyncio.run(main())
+    async with AsyncLLM(LLM(tiny_path, progress=False)) as model:
+        found = await model.revise("ab", draft="abcd", seed=1)
     assert found.token_ids == expected.token_ids
     assert found.cost.passes >= expected.cost.passes > 0
     assert found.cost.rows == expected.cost.rows

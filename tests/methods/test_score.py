@@ -219,18 +219,15 @@ def test_texts_that_cannot_be_scored_are_refused(tiny, small):
 # -- for tasks, and models of another kind -------------------------------------------------------
 
 
-def test_tasks_have_the_same_scores(tiny_path):
-    async def ask():
-        async with AsyncLLM(tiny_path) as llm:
-            some = await asyncio.gather(
-                *[llm.score(prompt, ["b", " ab", "b a"]) for prompt in ("ab", "ba", "ab")],
-                llm.likelihood("ab ba ab", window=4),
-            )
-            with pytest.raises(InputError, match=r"answers\[0\] has no tokens"):
-                await llm.score("ab", [""])
-            return some
-
-    found = asyncio.run(ask())
+async def test_tasks_have_the_same_scores(tiny_path):
+    async with AsyncLLM(tiny_path) as llm:
+        some = await asyncio.gather(
+            *[llm.score(prompt, ["b", " ab", "b a"]) for prompt in ("ab", "ba", "ab")],
+            llm.likelihood("ab ba ab", window=4),
+        )
+        with pytest.raises(InputError, match=r"answers\[0\] has no tokens"):
+            await llm.score("ab", [""])
+        found = some
     with LLM(tiny_path, progress=False) as llm:
         assert found[0] == found[2] == llm.score("ab", ["b", " ab", "b a"])
         assert found[1] == llm.score("ba", ["b", " ab", "b a"])

@@ -1,6 +1,5 @@
 """What is prepared of a request is prepared once, and its grammar compiled once."""
 
-import asyncio
 import pickle
 
 import pytest
@@ -32,36 +31,27 @@ def lookups(monkeypatch):
     return asked
 
 
-def test_a_grammar_is_looked_up_once(llm, lookups):
+async def test_a_grammar_is_looked_up_once(llm, lookups):
     expected = llm.generate("ab", **ASKED)
     assert len(lookups) == 1
-
-    async def main():
-        async with AsyncLLM(llm) as model:
-            first = await model.generate("ab", **ASKED | {"regex": "[ab]{2}"})
-            return first, await model.generate("ab", **ASKED)
-
-    first, done = asyncio.run(main())
+    async with AsyncLLM(llm) as model:
+        first = await model.generate("ab", **ASKED | {"regex": "[ab]{2}"})
+        done = await model.generate("ab", **ASKED)
     assert len(lookups) == 2  # that of the first; the other is known
     assert len(first.text) == 2
     assert done.token_ids == expected.token_ids
 
 
-def test_a_grammar_stays_in_its_process(llm):
+async def test_a_grammar_stays_in_its_process(llm):
     request = prepare(llm, "ab", llm.parse_options(ASKED)).request
     arrived = pickle.loads(pickle.dumps(request))
     assert request.grammar is not None
     assert arrived.grammar is None
     assert arrived == request
-
-    async def main():
-        async with AsyncLLM(llm) as model:
-            reader = await model.queue([(arrived, 1)])
-            [sequence] = reader.sequences
-            while await reader.read():
-                pass
-            return sequence
-
-    sequence = asyncio.run(main())
+    async with AsyncLLM(llm) as model:
+        reader = await model.queue([(arrived, 1)])
+        [sequence] = reader.sequences
+        while await reader.read():
+            pass
     assert sequence.request.grammar is not None
     assert bytes(llm.tokenizer.decode(sequence.output_token_ids), "utf-8").startswith((b"a", b"b"))
