@@ -158,11 +158,8 @@ nb::list sample_rows(Logits logits, nb::list rows, const std::string& tier, Pool
   const Kernels& kernels = *choose_kernels(tier.c_str());
   std::vector<Row> wanted;
   for (nb::handle item : rows) wanted.push_back(row_of(item, vocab));
-  const auto drawn = draw_rows(kernels, logits, wanted, pool);
   nb::list out;
-  for (const Drawn& d : drawn)
-    out.append(nb::make_tuple((int)d.status, d.token_id, d.sampled_id, d.survivors, d.logprob, d.logits_hash,
-                              observed_of(d)));
+  for (Drawn& drawn : draw_rows(kernels, logits, wanted, pool)) out.append(nb::cast(std::move(drawn)));
   return out;
 }
 
@@ -187,9 +184,17 @@ void bind_sampler(nb::module_& m) {
       .def("add", &add_stage, "name"_a, "numbers"_a, "bias"_a, "ids"_a)
       .def("set_prompt", &set_prompt, "prompt"_a)
       .def_ro("history", &Chain::history);
+  nb::class_<Drawn>(m, "Drawn")
+      .def_prop_ro("status", [](const Drawn& drawn) { return (int)drawn.status; },
+                   "0: drawn, 1: not finite, 2: ask the twin, 3: the constraint left no token.")
+      .def_ro("token_id", &Drawn::token_id)
+      .def_ro("sampled_id", &Drawn::sampled_id)
+      .def_ro("survivors", &Drawn::survivors)
+      .def_ro("logprob", &Drawn::logprob)
+      .def_ro("logits_hash", &Drawn::logits_hash)
+      .def_prop_ro("observed", &observed_of);
   m.def("sample_rows", &sample_rows, "logits"_a, "rows"_a, "tier"_a, "pool"_a = nb::none(),
-        "(status, token id, sampled id, survivors, logprob, hash of the logits, observation or None) per row;\n"
-        "status 1: not finite, 2: ask the twin, 3: the constraint left no token.");
+        "A Drawn per row.");
   m.def("read_rows", &read_rows, "logits"_a, "next_ids"_a, "top"_a, "tier"_a, "pool"_a = nb::none(),
         "(finite, logprob of the next id, its rank, the likeliest) per row; a next id below 0 is none.");
 }

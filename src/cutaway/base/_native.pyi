@@ -159,11 +159,31 @@ class Chain:
     @property
     def history(self) -> bool: ...
 
+class Drawn:
+    @property
+    def status(self) -> int:
+        """0: drawn, 1: not finite, 2: ask the twin, 3: the constraint left no token."""
+
+    @property
+    def token_id(self) -> int: ...
+
+    @property
+    def sampled_id(self) -> int: ...
+
+    @property
+    def survivors(self) -> int: ...
+
+    @property
+    def logprob(self) -> float: ...
+
+    @property
+    def logits_hash(self) -> int: ...
+
+    @property
+    def observed(self) -> object: ...
+
 def sample_rows(logits: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], rows: list, tier: str, pool: Pool | None = None) -> list:
-    """
-    (status, token id, sampled id, survivors, logprob, hash of the logits, observation or None) per row;
-    status 1: not finite, 2: ask the twin, 3: the constraint left no token.
-    """
+    """A Drawn per row."""
 
 def read_rows(logits: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], next_ids: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], top: int, tier: str, pool: Pool | None = None) -> list:
     """

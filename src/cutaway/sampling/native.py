@@ -177,20 +177,27 @@ def _finish(draw: RowDraw, row: LogitsRow, native: Any, free: Any) -> Sampled | 
     """native, free: what the native sampler made of the row, and of it without its mask."""
     if native is None:
         return _by_twin(draw, row)
-    status, token_id, sampled_id, survivors, log_p, bits, observed = native
-    if status == _NOT_FINITE:
+    if native.status == _NOT_FINITE:
         return _not_finite(draw)
-    if status == _NOTHING_ALLOWED:
+    if native.status == _NOTHING_ALLOWED:
         return _nothing_allowed(draw)
-    if status != _DRAWN:
+    if native.status != _DRAWN:
         return _by_twin(draw, row)
-    seen = observed and _observation(draw.compiled.chain, *observed)
     unconstrained = None
     if free is not None:
         without = _finish(draw.unmasked(), row, free, None)
         assert isinstance(without, Sampled)  # since the row is finite
         unconstrained = without.token_id
-    return Sampled(token_id, sampled_id, survivors, log_p, bits, seen, unconstrained)
+    observed = native.observed
+    return Sampled(
+        native.token_id,
+        native.sampled_id,
+        native.survivors,
+        native.logprob,
+        native.logits_hash,
+        observed and _observation(draw.compiled.chain, *observed),
+        unconstrained,
+    )
 
 
 def _observation(chain: tuple[Stage, ...], *figures: Any) -> Observation:
