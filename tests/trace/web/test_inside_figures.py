@@ -44,7 +44,7 @@ def page(look, tmp_path_factory):
     about = page_arrays.about(look, found, lens, str, trace="", model="tiny") | {"as_run": "true"}
     write_safetensors(path, page_arrays.page_arrays(look, found, lens), about)
     one = ",".join(map(str, HEAD))
-    return {key: json.loads(in_node(JS / "look.mjs", path, *arg))
+    return {key: json.loads(in_node(JS / "step-inside.mjs", path, *arg))
             for key, arg in (("all", ()), ("one", (one,)))}  # fmt: skip
 
 
@@ -56,12 +56,11 @@ def near(got, expected):
 def test_heads(look, page):
     expected = heads(look, look.logit_attribution())
     for got, head in zip(page["all"]["heads"], expected, strict=True):
-        figures = {"push" if name == "attribution" else name: x for name, x in asdict(head).items()}
-        assert got.keys() == figures.keys()
-        for name, value in figures.items():
+        assert got.keys() == asdict(head).keys()
+        for name, value in asdict(head).items():
             near(got[name], value)
     best = sorted(expected, key=lambda h: -abs(h.attribution))[:MOST]
-    assert page["all"]["byPush"] == [[h.layer, h.head] for h in best]
+    assert page["all"]["byAttribution"] == [[h.layer, h.head] for h in best]
 
 
 def test_places(look, page):
@@ -69,12 +68,12 @@ def test_places(look, page):
     for got, place in zip(page["all"]["places"], expected, strict=True):
         assert got["position"] == place.position
         near(got["weight"], place.weight)
-        near(got["push"], place.attribution)
+        near(got["attribution"], place.attribution)
     best = sorted(expected, key=lambda p: -p.weight)[:MOST]
     assert [p["position"] for p in page["all"]["looked"]] == [p.position for p in best]
 
 
-@pytest.mark.parametrize(("order", "of"), [("looked", "weights"), ("pushed", "attributions")])
+@pytest.mark.parametrize(("order", "of"), [("looked", "weights"), ("attributed", "attributions")])
 def test_places_of_one_head(look, page, order, of):
     weights, attributions = look.weights[HEAD], look.logit_attribution().positions[HEAD]
     by = weights if of == "weights" else np.abs(attributions)
@@ -82,7 +81,7 @@ def test_places_of_one_head(look, page, order, of):
     assert [p["position"] for p in told] == np.argsort(-by, kind="stable")[:MOST].tolist()
     for place in told:
         near(place["weight"], weights[place["position"]])
-        near(place["push"], attributions[place["position"]])
+        near(place["attribution"], attributions[place["position"]])
 
 
 def test_tints_are_square_roots(look, page):
@@ -91,7 +90,7 @@ def test_tints_are_square_roots(look, page):
         assert np.abs(np.array(page[key]["tints"]) - levels).max() <= 0.5 + 16 / 255
     attributions = look.logit_attribution().positions.sum(axis=(0, 1))
     shades = 16 * np.sign(attributions) * np.sqrt(np.abs(attributions) / np.abs(attributions).max())
-    assert np.abs(np.array(page["all"]["pushTints"]) - shades).max() <= 0.51
+    assert np.abs(np.array(page["all"]["attributionTints"]) - shades).max() <= 0.51
     entropy = np.array([16 * np.sqrt(h.entropy) for h in heads(look, look.logit_attribution())])
     assert np.abs(np.array(page["all"]["cells"]) - entropy).max() <= 0.51
 
@@ -105,13 +104,13 @@ def test_the_lens(look, page):
     assert page["all"]["lensSentence"] == _settled(lens, "it")
 
 
-def test_pushes_add_up(look, page):
+def test_attributions_add_up(look, page):
     found, told = look.logit_attribution(), page["all"]
-    assert [p["name"] for p in told["parts"]] == [*found.parts, "rounding"]
+    assert [p["name"] for p in told["components"]] == [*found.parts, "rounding"]
     for part, attribution in zip(
-        told["parts"], [*found.parts.values(), found.rounding], strict=True
+        told["components"], [*found.parts.values(), found.rounding], strict=True
     ):
-        near(part["push"], attribution)
+        near(part["attribution"], attribution)
     assert told["total"] == found.total
-    assert sum(p["push"] for p in told["parts"]) == pytest.approx(found.total, abs=1e-5)
+    assert sum(p["attribution"] for p in told["components"]) == pytest.approx(found.total, abs=1e-5)
     assert (told["token"], told["rival"], told["asRun"]) == (found.token, found.rival, True)

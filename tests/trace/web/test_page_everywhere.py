@@ -233,7 +233,7 @@ def test_one_file_holds_the_inside_of_some_steps(open_page, tiny_path, tmp_path,
     page = open_page(out.as_uri(), viewport={"width": 1200, "height": 900})
     page.tab.get_by_role("tab", name="Inside").click()
     panel = page.tab.locator("inside-panel")
-    panel.get_by_text("holds the inside of steps 1 to 3, 5. For other steps, cutaway").wait_for()
+    panel.get_by_text("contains the inside of steps 1 to 3, 5. For other steps, open").wait_for()
     assert panel.locator("canvas").first.is_hidden()
     page.tab.locator("token-strip .tokens").focus()
     page.press("ArrowRight", "ArrowRight")
@@ -244,7 +244,7 @@ def test_one_file_holds_the_inside_of_some_steps(open_page, tiny_path, tmp_path,
     assert total in panel.inner_text()
     assert page.tab.locator("token-strip .place[data-tint]").count() > 0
     page.press("ArrowDown", "ArrowDown")
-    panel.get_by_text("Against another candidate the model is needed").wait_for()
+    panel.get_by_text("A comparison with another candidate needs the model").wait_for()
     assert total in panel.inner_text()
     assert page.requests == [page.requests[0]] * len(page.requests)
     assert main(["trace", "export", str(run), "--html", str(out)]) == 0

@@ -83,9 +83,9 @@ def test_an_attention_opens_into_heads_and_positions(page):
     page.settle()
     assert panel.get_by_role("region", name=re.compile("Positions of L0")).is_visible()
     panel.get_by_role("button", name="All heads").click()
-    panel.get_by_label("The text shows what was").select_option("push")
+    panel.get_by_label("The text is tinted by").select_option("attribution")
     page.settle()
-    assert "attribution by all heads" in page.tab.locator("token-strip").inner_text()
+    assert "attribution, all heads" in page.tab.locator("token-strip").inner_text()
 
 
 def test_a_lesson_on_the_inside_of_the_step_that_is_shown(page):

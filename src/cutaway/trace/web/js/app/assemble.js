@@ -25,7 +25,7 @@ const RARELY = 250; // milliseconds: browsers limit how often an address may cha
 /** @param {Store} store @param {Session} session let every part of the document draw itself */
 export function assemble(store, session) {
   for (const part of document.querySelectorAll("*")) {
-    if (part instanceof View && !part.store) part.attach(store, session);
+    if (part instanceof View && !part.attached) part.attach(store, session);
   }
   store.addEventListener("change", () => announce(store));
   acceptFiles(session);

@@ -4,7 +4,7 @@
 
 import { Tabs } from "../parts/tabs.js";
 
-export class PanelTabs extends Tabs {
+class PanelTabs extends Tabs {
   label = "Panels";
   /** @type {import("../parts/tabs.js").Part[]} */
   all = [
@@ -25,7 +25,7 @@ export class PanelTabs extends Tabs {
    *   model computes again of a step needs a causal model
    */
   applies(name) {
-    const { about, runs } = this.here.state;
+    const { about, runs } = this.store.state;
     if (name === "inside" || name === "without") return !about || about.attention === "causal";
     return name !== "canvas" || Boolean(about?.canvas) || runs.some((run) => run.trace.known?.decoder);
   }

@@ -13,11 +13,11 @@ import { View } from "../parts/view.js";
 
 /** @typedef {{item: HTMLElement, words: Text, status: HTMLElement, role: string, run: number | null}} Line */
 
-export class ChatBox extends View {
+class ChatBox extends View {
   list = el("ol", {});
   box = el("div", { class: "talk", tabindex: 0, role: "log", "aria-label": "The conversation" }, this.list);
   field = el("textarea", { rows: 3, placeholder: "Say something", "aria-label": "Your message",
-    oninput: () => this.here.set({ draft: this.field.value }),
+    oninput: () => this.store.set({ draft: this.field.value }),
     onkeydown: (/** @type {KeyboardEvent} */ event) => this.pressed(event) });
   send = el("button", { class: "primary", type: "button", onclick: () => this.sendOrStop() }, "Send");
   again = button("Again, another seed", () => this.answer(open(this.messages), null));
@@ -35,7 +35,7 @@ export class ChatBox extends View {
   }
 
   get messages() {
-    return this.here.state.messages;
+    return this.store.state.messages;
   }
 
   /** @returns {Run | null} the answer that is being written */
@@ -44,15 +44,15 @@ export class ChatBox extends View {
     return run?.live ? run : null;
   }
 
-  find = (/** @type {number | null} */ id) => this.here.find(id);
+  find = (/** @type {number | null} */ id) => this.store.find(id);
 
   draw() {
     const ready = settled(this.messages, this.find);
-    if (ready) this.here.set({ messages: ready });
+    if (ready) this.store.set({ messages: ready });
     if (this.hidden) return;
     this.drawLines();
     this.drawButtons();
-    if (this.field.value !== this.here.state.draft) this.field.value = this.here.state.draft;
+    if (this.field.value !== this.store.state.draft) this.field.value = this.store.state.draft;
   }
 
   drawButtons() {
@@ -60,8 +60,8 @@ export class ChatBox extends View {
     this.send.textContent = live ? "Stop" : "Send";
     this.again.hidden = live !== null || !open(this.messages).length;
     this.clear.hidden = !this.messages.length;
-    const at = live ? -1 : branchOf(this.messages, this.here.run, this.find);
-    this.adopt.hidden = at < 0 || this.here.run?.live === true;
+    const at = live ? -1 : branchOf(this.messages, this.store.run, this.find);
+    this.adopt.hidden = at < 0 || this.store.run?.live === true;
     this.adopt.textContent = at === this.messages.length - 1 ? "Use this branch as the answer"
       : "Use this branch as the answer, and drop what was said after it";
   }
@@ -95,7 +95,7 @@ export class ChatBox extends View {
   drawLine(line, message) {
     line.run = message.run ?? null;
     const run = this.find(line.run);
-    const current = run !== null && run.id === this.here.state.run;
+    const current = run !== null && run.id === this.store.state.run;
     if (current) line.item.setAttribute("aria-current", "true");
     else line.item.removeAttribute("aria-current");
     const status = run ? [`run ${run.id}`, ending(run)].filter(Boolean).join(" · ") : "";
@@ -110,7 +110,7 @@ export class ChatBox extends View {
   clicked(event) {
     const item = /** @type {Element} */ (event.target).closest("li");
     const run = this.lines.find((line) => line.item === item)?.run ?? null;
-    if (run !== null && this.find(run) && getSelection()?.isCollapsed !== false) this.here.select(run);
+    if (run !== null && this.find(run) && getSelection()?.isCollapsed !== false) this.store.select(run);
   }
 
   // -- what is done -------------------------------------------------------------------------------
@@ -124,13 +124,13 @@ export class ChatBox extends View {
 
   sendOrStop() {
     const { live } = this;
-    if (live) return this.runs.stop(live);
+    if (live) return this.session.stop(live);
     const content = this.field.value.trim();
     if (!content) return this.field.focus();
     const before = this.messages;
-    this.here.set({ draft: "" });
+    this.store.set({ draft: "" });
     return this.answer([...before, { role: "user", content }], undefined, () =>
-      this.here.set({ messages: before, draft: this.here.state.draft || content }));
+      this.store.set({ messages: before, draft: this.store.state.draft || content }));
   }
 
   /**
@@ -139,26 +139,26 @@ export class ChatBox extends View {
    * @param {null} [seed] null: whatever the field says, another one
    * @param {() => void} [takeBack] where the request is refused
    */
-  async answer(asked, seed, takeBack = () => this.here.set({ messages: asked })) {
-    const request = requested(this.here, { kind: "chat", messages: plain(asked),
+  async answer(asked, seed, takeBack = () => this.store.set({ messages: asked })) {
+    const request = requested(this.store, { kind: "chat", messages: plain(asked),
       ...(seed === null ? { seed } : {}) });
-    const run = begun(this.here, this.runs, request, { name: asked.at(-1)?.content.slice(0, 40) ?? "" });
-    const pending = { role: "assistant", content: "", run: this.here.state.run };
-    this.here.set({ messages: [...asked, pending] });
+    const run = begun(this.store, this.session, request, { name: asked.at(-1)?.content.slice(0, 40) ?? "" });
+    const pending = { role: "assistant", content: "", run: this.store.state.run };
+    this.store.set({ messages: [...asked, pending] });
     this.following.toEnd();
     if (await run) return;
     takeBack();
   }
 
   useBranch() {
-    const { run } = this.here;
+    const { run } = this.store;
     const at = branchOf(this.messages, run, this.find);
-    if (run && at >= 0) this.here.set({ messages: answered(this.messages, at, run) });
+    if (run && at >= 0) this.store.set({ messages: answered(this.messages, at, run) });
   }
 
   clearAll() {
-    if (this.live) this.runs.stop(this.live);
-    this.here.set({ messages: [] });
+    if (this.live) this.session.stop(this.live);
+    this.store.set({ messages: [] });
     this.field.focus();
   }
 }

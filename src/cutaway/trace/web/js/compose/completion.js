@@ -13,9 +13,9 @@ import { endedByToken } from "../figures/endings.js";
 /** @import { Run } from "../state/store.js" */
 /** @import { Trace } from "../state/trace.js" */
 
-export class CompletionBox extends View {
+class CompletionBox extends View {
   field = el("textarea", { rows: 4, id: "prompt-field", placeholder: "Once upon a time",
-    oninput: () => this.here.set({ prompt: this.field.value }),
+    oninput: () => this.store.set({ prompt: this.field.value }),
     onkeydown: (/** @type {KeyboardEvent} */ event) => this.pressed(event) });
   write = el("button", { class: "primary", type: "button", onclick: () => this.writeOrStop() });
   more = el("button", { type: "button", onclick: () => this.writeOn() }, "Write on");
@@ -35,8 +35,8 @@ export class CompletionBox extends View {
 
   /** @returns {Run | null} the run that is shown here */
   get run() {
-    const { run } = this.here;
-    const from = run && root(run, (id) => this.here.find(id));
+    const { run } = this.store;
+    const from = run && root(run, (id) => this.store.find(id));
     return from?.request?.kind === "chat" ? null : run;
   }
 
@@ -44,9 +44,9 @@ export class CompletionBox extends View {
     if (this.hidden) return;
     const { run } = this;
     this.write.textContent = run?.live ? "Stop" : "Write";
-    this.more.disabled = !run || run.live || !run.trace.steps.length || !this.here.state.about;
+    this.more.disabled = !run || run.live || !run.trace.steps.length || !this.store.state.about;
     this.status.textContent = run?.trace.known ? [`run ${run.id}`, ending(run)].filter(Boolean).join(" · ") : "";
-    if (this.field.value !== this.here.state.prompt) this.field.value = this.here.state.prompt;
+    if (this.field.value !== this.store.state.prompt) this.field.value = this.store.state.prompt;
     this.drawText(run?.trace ?? null);
   }
 
@@ -72,9 +72,9 @@ export class CompletionBox extends View {
 
   writeOrStop() {
     const { run } = this;
-    if (run?.live) return this.runs.stop(run);
+    if (run?.live) return this.session.stop(run);
     const prompt = this.field.value;
-    return begun(this.here, this.runs, requested(this.here, { prompt }), { name: prompt.slice(0, 40) });
+    return begun(this.store, this.session, requested(this.store, { prompt }), { name: prompt.slice(0, 40) });
   }
 
   /** On from where it is, with the seed that it had: as if it had been longer from the first. */
@@ -83,8 +83,8 @@ export class CompletionBox extends View {
     if (!run?.trace.known) return;
     const { head, outputIds } = run.trace;
     const written = endedByToken(run.trace) ? outputIds.slice(0, -1) : outputIds;
-    const request = requested(this.here, { prompt: [...head.prompt_token_ids, ...written], seed: head.seed });
-    begun(this.here, this.runs, request, { name: `run ${run.id}, written on` });
+    const request = requested(this.store, { prompt: [...head.prompt_token_ids, ...written], seed: head.seed });
+    begun(this.store, this.session, request, { name: `run ${run.id}, written on` });
   }
 }
 

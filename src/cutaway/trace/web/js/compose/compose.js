@@ -8,7 +8,7 @@ import "./completion.js";
 import "./typing.js";
 import { Tabs } from "../parts/tabs.js";
 
-export class AskBox extends Tabs {
+class AskBox extends Tabs {
   label = "How to write";
   key = /** @type {const} */ ("kind");
   /** @type {import("../parts/tabs.js").Part[]} */
@@ -20,7 +20,7 @@ export class AskBox extends Tabs {
 
   /** @param {string} name a conversation needs a template, and typing a model that writes from left to right */
   applies(name) {
-    const { about } = this.here.state;
+    const { about } = this.store.state;
     if (name === "chat") return about?.chat !== false;
     return name !== "typing" || !about?.canvas;
   }

@@ -15,7 +15,7 @@ const SHOWN = [
   ["preset", "preset"], ["stop", "stop"],
 ];
 
-export class InForce extends View {
+class InForce extends View {
   heading = el("h2", {});
   chain = el("ol", { class: "chain" });
   table = el("dl", { class: "in-force mono" });
@@ -32,7 +32,7 @@ export class InForce extends View {
   }
 
   draw() {
-    const { run, state } = this.here;
+    const { run, state } = this.store;
     const trace = run?.trace.known ? run.trace : null;
     if (trace === this.shown) return;
     this.shown = trace;

@@ -6,7 +6,7 @@ import { costLine, priceOf, taken, tokensLine, total } from "../figures/cost.js"
 import { el, replace } from "../parts/dom.js";
 import { View } from "../parts/view.js";
 
-export class PriceBox extends View {
+class PriceBox extends View {
   input = field("price-in", () => this.put());
   output = field("price-out", () => this.put());
   wrong = el("p", { class: "said-of", role: "alert" });
@@ -14,7 +14,7 @@ export class PriceBox extends View {
   all = el("p", { class: "mono faint" });
 
   build() {
-    const { price } = this.here.state;
+    const { price } = this.store.state;
     if (price) [this.input.value, this.output.value] = [String(price.input), String(price.output)];
     replace(this, el("p", { class: "faint" }, "The price of a million tokens, in any currency. ",
       "Tokens in are paid for each time they are sent, so a long conversation costs more with every turn."),
@@ -23,7 +23,7 @@ export class PriceBox extends View {
   }
 
   draw() {
-    const { run, state } = this.here;
+    const { run, state } = this.store;
     if (!this.closest("details")?.open) return;
     const sum = total(state.runs.map(taken));
     const parts = (/** @type {import("../figures/cost.js").Taken} */ used) =>
@@ -37,7 +37,7 @@ export class PriceBox extends View {
     const bad = [this.input, this.output].some((f) => f.value.trim() !== "" && priceOf(f.value) === null);
     this.wrong.textContent = bad ? "A price is a number, 0 or more, for example 0.15." : "";
     const none = input === null && output === null;
-    this.here.set({ price: none ? null : { input: input ?? 0, output: output ?? 0 } });
+    this.store.set({ price: none ? null : { input: input ?? 0, output: output ?? 0 } });
   }
 }
 

@@ -32,7 +32,7 @@ const CHAIN = { name: "chain", label: "chain",
 /** Fields that are empty by default. */
 const WITHOUT_DEFAULT = ["seed", "stop", "chain"];
 
-export class SettingsPanel extends View {
+class SettingsPanel extends View {
   styles = styles.map((style) => el("button", { type: "button", "aria-pressed": "false",
     title: `${inWords(style.settings)}: ${style.help}`, onclick: () => this.put(style.settings) }, style.name));
   voice = el("p", { class: "faint", role: "status" });
@@ -40,7 +40,7 @@ export class SettingsPanel extends View {
   presets = el("select", {}, ...Object.keys(presets).map((name) => el("option", { value: name }, name)));
   /** @type {Map<string, Field>} */
   fields = new Map();
-  canvas = canvasFields(() => this.here.state.settings["denoise"], (denoise) => this.put({ denoise }));
+  canvas = canvasFields(() => this.store.state.settings["denoise"], (denoise) => this.put({ denoise }));
   canvasCount = el("span", { class: "faint" });
   canvasGroup = el("details", {}, el("summary", {}, "Canvas", this.canvasCount),
     ...[...this.canvas.values()].map(({ element }) => element));
@@ -56,7 +56,7 @@ export class SettingsPanel extends View {
     }
     this.fields.set("seed", textField(SEED,
       el("input", { type: "text", inputmode: "numeric", autocomplete: "off", size: 20, placeholder: "chosen" }),
-      (text) => this.here.set({ seed: text ?? "" })));
+      (text) => this.store.set({ seed: text ?? "" })));
     this.fields.set("stop", textField(STOP, el("textarea", { rows: 2 }),
       (text) => this.put({ stop: stopsOf(text ?? "") })));
     this.fields.set("preset", textField(PRESET, this.presets, (text) => this.put({ preset: text })));
@@ -70,7 +70,7 @@ export class SettingsPanel extends View {
       this.canvasGroup, this.group("Sampling", SAMPLING.map(nameOf)), this.group("Repetition", REPETITION.map(nameOf)),
       this.group("Length, seed and order", [...LENGTH.map(nameOf), "seed", "stop", "preset", "chain"]),
       el("details", { ontoggle: () => price.draw() }, el("summary", {}, "Tokens and cost"), price));
-    for (const part of [inForce, price]) part.attach(this.here, this.runs);
+    for (const part of [inForce, price]) part.attach(this.store, this.session);
     const [first] = this.groups;
     if (first && matchMedia("(min-width: 56rem)").matches) first.element.open = true;
   }
@@ -86,12 +86,12 @@ export class SettingsPanel extends View {
 
   /** @param {Record<string, any>} change undefined: as usual */
   put(change) {
-    const { settings, about } = this.here.state;
-    this.here.set({ settings: changed(settings, about?.defaults ?? {}, change) });
+    const { settings, about } = this.store.state;
+    this.store.set({ settings: changed(settings, about?.defaults ?? {}, change) });
   }
 
   draw() {
-    const { settings, seed, about, refused } = this.here.state;
+    const { settings, seed, about, refused } = this.store.state;
     if (refused !== this.shown) this.drawRefusal();
     const now = JSON.stringify([settings, seed, about]);
     if (now === this.drawn) return; // steps change a hundred times a second, settings hardly ever
@@ -109,7 +109,7 @@ export class SettingsPanel extends View {
 
   /** What a canvas can be asked for, where the model reveals one. */
   drawCanvas() {
-    const { settings, about } = this.here.state;
+    const { settings, about } = this.store.state;
     const denoise = settings["denoise"] ?? {};
     this.canvasGroup.hidden = !about?.canvas;
     for (const [name, field] of this.canvas) {
@@ -122,7 +122,7 @@ export class SettingsPanel extends View {
 
   /** @param {string} name @returns {any} undefined: as usual */
   valueOf(name) {
-    const { settings, seed } = this.here.state;
+    const { settings, seed } = this.store.state;
     if (name === "seed") return seed || undefined;
     if (name === "stop") return settings["stop"] && stopsText(settings["stop"]);
     if (name === "chain") return settings["chain"]?.join(" ");
@@ -138,7 +138,7 @@ export class SettingsPanel extends View {
 
   /** What the server said, beside the field that it is about. */
   drawRefusal() {
-    const { refused } = this.here.state;
+    const { refused } = this.store.state;
     this.shown = refused;
     const param = refused?.param === "max_completion_tokens" ? "max_tokens" : (refused?.param ?? "");
     for (const [name, field] of this.fields) field.complain(refused && name === param ? refused.message : null);

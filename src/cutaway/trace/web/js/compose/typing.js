@@ -19,9 +19,9 @@ import { endedByToken, whySentence } from "../figures/endings.js";
 /** @import { Step } from "../state/trace.js" */
 /** @import { Offer } from "../figures/next-token.js" */
 
-export class TypingBox extends View {
+class TypingBox extends View {
   field = el("textarea", { rows: 2, id: "typing-field", placeholder: "Once upon a time",
-    oninput: () => this.here.set({ prompt: this.field.value }) });
+    oninput: () => this.store.set({ prompt: this.field.value }) });
   begin = button("Begin", () => this.want(this.field.value, []));
   prompt = document.createTextNode("");
   words = document.createTextNode("");
@@ -58,13 +58,13 @@ export class TypingBox extends View {
 
   /** @returns {Run | null} the text so far */
   get run() {
-    return this.here.find(this.here.state.typing);
+    return this.store.find(this.store.state.typing);
   }
 
   /** @returns {Run | null} what the model wrote from here, where that is what is looked at */
   get gone() {
-    const { run } = this.here;
-    return run && run.parent === this.here.state.typing && run.at === this.given.length ? run : null;
+    const { run } = this.store;
+    return run && run.parent === this.store.state.typing && run.at === this.given.length ? run : null;
   }
 
   /** @returns {number[]} */
@@ -75,7 +75,7 @@ export class TypingBox extends View {
   draw() {
     if (this.hidden) return;
     const { run, gone } = this;
-    if (this.field.value !== this.here.state.prompt) this.field.value = this.here.state.prompt;
+    if (this.field.value !== this.store.state.prompt) this.field.value = this.store.state.prompt;
     this.begin.textContent = run ? "Begin anew" : "Begin";
     this.begin.classList.toggle("primary", !run);
     const step = run ? openStep(run) : null;
@@ -155,7 +155,7 @@ export class TypingBox extends View {
       this.on([...this.latest, ...tokens]);
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
-      this.here.set({ notice: sentence(error) });
+      this.store.set({ notice: sentence(error) });
     }
   }
 
@@ -168,13 +168,13 @@ export class TypingBox extends View {
 
   letGo() {
     const { gone, run } = this;
-    if (gone?.live) return this.runs.stop(gone);
+    if (gone?.live) return this.session.stop(gone);
     if (!run) return undefined;
     const { given } = this;
     const request = this.request(run.request?.prompt ?? "", given);
-    const most = Number(requested(this.here, {}).settings["max_tokens"]) || 0;
+    const most = Number(requested(this.store, {}).settings["max_tokens"]) || 0;
     request.settings["max_tokens"] = given.length + Math.max(most, 1);
-    return begun(this.here, this.runs, request, { parent: run.id, at: given.length, name: "typed, then let go" });
+    return begun(this.store, this.session, request, { parent: run.id, at: given.length, name: "typed, then let go" });
   }
 
   /** @param {number[]} given */
@@ -187,8 +187,8 @@ export class TypingBox extends View {
    * @returns {import("../state/store.js").Request} for these tokens and one more, with the luck so far
    */
   request(prompt, given) {
-    const seed = this.here.state.seed.trim() || (given.length && this.run?.trace.known?.seed) || null;
-    return requested(this.here, { prompt, forced: given, seed, settings: { max_tokens: given.length + 1 } });
+    const seed = this.store.state.seed.trim() || (given.length && this.run?.trace.known?.seed) || null;
+    return requested(this.store, { prompt, forced: given, seed, settings: { max_tokens: given.length + 1 } });
   }
 
   /**
@@ -196,24 +196,24 @@ export class TypingBox extends View {
    * @param {string | number[]} prompt @param {number[]} given
    */
   async want(prompt, given) {
-    if (this.pending) this.runs.stop(this.pending);
-    const id = 1 + Math.max(0, ...this.here.state.runs.map((run) => run.id));
-    const asked = begun(this.here, this.runs, this.request(prompt, given), { name: "typed", id });
-    const mine = this.here.find(id);
+    if (this.pending) this.session.stop(this.pending);
+    const id = 1 + Math.max(0, ...this.store.state.runs.map((run) => run.id));
+    const asked = begun(this.store, this.session, this.request(prompt, given), { name: "typed", id });
+    const mine = this.store.find(id);
     this.pending = mine;
     const run = await asked;
     if (this.pending === mine) {
       this.pending = null;
       if (run) this.take(run);
-    } else if (run) this.here.drop(run.id);
+    } else if (run) this.store.drop(run.id);
   }
 
   /** @param {Run} run that takes the place of the one before */
   take(run) {
-    const { runs, typing, other } = this.here.state;
+    const { runs, typing, other } = this.store.state;
     const inUse = runs.some((child) => child.parent === typing) || other === typing;
-    if (typing !== null && !inUse) this.here.drop(typing);
-    this.here.set({ typing: run.id, run: run.id, step: run.trace.steps.length - 1, candidate: 0,
+    if (typing !== null && !inUse) this.store.drop(typing);
+    this.store.set({ typing: run.id, run: run.id, step: run.trace.steps.length - 1, candidate: 0,
       follow: false, whatIf: null });
   }
 }

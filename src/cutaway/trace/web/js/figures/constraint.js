@@ -11,7 +11,7 @@ import { visible } from "./numbers.js";
  * @param {Trace} trace @param {Step} step
  * @returns {number | null} −ln of the mass that the constraint left; null where nothing was drawn under one
  */
-export function negLogZ(trace, step) {
+function negLogZ(trace, step) {
   const at = trace.head.chain.findIndex(({ stage }) => stage === mask);
   const own = step.stages[at];
   if (!own || step.source === "forced") return null;

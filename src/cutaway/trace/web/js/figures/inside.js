@@ -1,163 +1,158 @@
 /**
- * The figures of a look, as `cutaway.lab.inside.summary` has them: places, heads, the lens, pushes. And
- * how much of a tint each position of the text has.
+ * The figures of the inside of a step, as `cutaway.lab.inside.summary` has them: positions, heads, the logit
+ * lens, the logit attribution; and how strongly each position of the text is tinted.
  *
- * Knows a look's arrays. Knows no document.
+ * Knows the arrays of a StepInside. Knows no document.
  */
 
 import { percent, probability, signed, visible } from "./numbers.js";
-/** @import { Look } from "../state/look.js" */
+/** @import { StepInside } from "../state/step-inside.js" */
 
 /**
- * @typedef {{position: number, weight: number, push: number}} Place
+ * @typedef {{position: number, weight: number, attribution: number}} PositionFigures
  *
- * sink: weight of position 0; previous: of the position before; same: of earlier places of the last
- * token; induction: of what followed those; entropy: of its weights, 0 to 1; most: where it looks most
- * @typedef {{layer: number, head: number, push: number, sink: number, previous: number, same: number,
- *   induction: number, entropy: number, most: number, weight: number}} Head
+ * layer, head  which head; attribution: its part of the logit difference
+ * sink         attention weight of position 0; previous: of the position before
+ * same         of earlier positions of the last token; induction: of the tokens that followed those
+ * entropy      of its weights, 0 to 1; most: the position with the largest weight; weight: that weight
+ * @typedef {{layer: number, head: number, attribution: number, sink: number, previous: number, same: number,
+ *   induction: number, entropy: number, most: number, weight: number}} HeadFigures
  *
  * drawn: by the same luck; null: the chain cannot be repeated
  * @typedef {{layer: number, id: number, probability: number, rank: number, drawn: number | null}} LensRow
- * @typedef {{name: string, push: number}} Part
- * @typedef {"weight" | "push"} Measure
- * @typedef {"push" | "sink" | "induction" | "entropy"} MapBy
+ * @typedef {{name: string, attribution: number}} Component one term of the logit attribution
+ * @typedef {"weight" | "attribution"} TintBy
+ * @typedef {"attribution" | "sink" | "induction" | "entropy"} MapBy
  */
 
 /** Rows of a table that could have thousands. */
 export const MOST = 8;
-/** Steps of a tint, and of a cell's colour. */
+/** Levels of a tint, and of a cell's colour. */
 export const LEVELS = 16;
 const FIGURES = /** @type {const} */ ([
-  "push", "sink", "previous", "same", "induction", "entropy", "most", "weight",
+  "attribution", "sink", "previous", "same", "induction", "entropy", "most", "weight",
 ]);
 
-/** @param {Look} look @returns {Place[]} mean weight of all heads, sum of their pushes */
-export function places(look) {
-  const all = look.array("places");
-  const count = look.positions;
+/** @param {StepInside} inside @returns {PositionFigures[]} the mean weight of all heads, the sum of their attributions */
+export function places(inside) {
+  const all = inside.array("places");
+  const count = inside.positions;
   return Array.from({ length: count }, (_, i) =>
-    ({ position: i, weight: all[i] ?? 0, push: all[count + i] ?? 0 }));
+    ({ position: i, weight: all[i] ?? 0, attribution: all[count + i] ?? 0 }));
 }
 
-/** @param {Look} look @returns {Head[]} layer by layer */
-export function heads(look) {
-  const all = look.array("heads");
-  const count = look.layers * look.heads;
+/** @param {StepInside} inside @returns {HeadFigures[]} layer by layer */
+export function heads(inside) {
+  const all = inside.array("heads");
+  const count = inside.layers * inside.heads;
   return Array.from({ length: count }, (_, i) => {
-    const head = /** @type {Head} */ ({ layer: Math.floor(i / look.heads), head: i % look.heads });
+    const head = /** @type {HeadFigures} */ ({ layer: Math.floor(i / inside.heads), head: i % inside.heads });
     FIGURES.forEach((name, k) => (head[name] = all[k * count + i] ?? 0));
     return head;
   });
 }
 
-/** @param {Head[]} every @param {number} count @returns {Head[]} those that pushed most, up or down */
-export const byPush = (every, count) =>
-  [...every].sort((a, b) => Math.abs(b.push) - Math.abs(a.push)).slice(0, count);
+/** @template {{attribution: number}} T @param {T[]} all @returns {T[]} the largest first, of either sign */
+export const byAttribution = (all) => all.toSorted((a, b) => Math.abs(b.attribution) - Math.abs(a.attribution));
 
 /**
- * @param {Look} look @param {"looked" | "attributed"} order
- * @param {[number, number]} head layer and number @returns {Place[]} where it looked, or pushed, most
+ * @param {StepInside} inside @param {"looked" | "attributed"} order by weight, or by attribution
+ * @param {[number, number]} head layer and number @returns {PositionFigures[]} those with most
  */
-export function placesOf(look, order, [layer, head]) {
-  const [at, weights, pushes] = ["positions", "weights", "attributions"].map((name) => look.array(`${order}.${name}`));
-  const many = (at?.length ?? 0) / (look.layers * look.heads);
-  const first = (layer * look.heads + head) * many;
-  return Array.from({ length: many }, (_, i) =>
-    ({ position: at?.[first + i] ?? 0, weight: weights?.[first + i] ?? 0, push: pushes?.[first + i] ?? 0 }));
+export function placesOf(inside, order, [layer, head]) {
+  const [at, weights, attributions] = ["positions", "weights", "attributions"]
+    .map((name) => inside.array(`${order}.${name}`));
+  const many = (at?.length ?? 0) / (inside.layers * inside.heads);
+  const first = (layer * inside.heads + head) * many;
+  return Array.from({ length: many }, (_, i) => ({ position: at?.[first + i] ?? 0,
+    weight: weights?.[first + i] ?? 0, attribution: attributions?.[first + i] ?? 0 }));
 }
 
-/** @param {Look} look @returns {LensRow[]} before the first layer (-1), and after each */
-export function lensRows(look) {
-  const [ids, logprobs, rank] = ["ids", "logprobs", "rank"].map((name) => look.array(`lens.${name}`));
-  const drawn = look.arrays.get("lens.drawn");
+/** @param {StepInside} inside @returns {LensRow[]} before the first layer (-1), and after each */
+export function lensRows(inside) {
+  const [ids, logprobs, rank] = ["ids", "logprobs", "rank"].map((name) => inside.array(`lens.${name}`));
+  const drawn = inside.arrays.get("lens.drawn");
   return Array.from(ids ?? [], (id, i) => ({
     layer: i - 1, id, probability: probability(logprobs?.[i] ?? 0), rank: rank?.[i] ?? 0,
     drawn: drawn ? drawn[i] ?? null : null,
   }));
 }
 
-/** @param {Look} look @returns {Part[]} all that adds up to the total, roundings and biases too */
-export function parts(look) {
-  const pushes = look.array("parts");
-  const named = (look.told["parts"] ?? "").split(",").map((name, i) => ({ name, push: pushes[i] ?? 0 }));
-  const bias = Number(look.told["bias"]);
-  return [...named, ...(bias ? [{ name: "biases", push: bias }] : []),
-    { name: "rounding", push: Number(look.told["rounding"]) }];
+/** @param {StepInside} inside @returns {Component[]} all that adds up to the total: also biases, and rounding as the last */
+export function components(inside) {
+  const values = inside.array("parts");
+  const named = (inside.metadata["parts"] ?? "").split(",").map((name, i) => ({ name, attribution: values[i] ?? 0 }));
+  const bias = Number(inside.metadata["bias"]);
+  return [...named, ...(bias ? [{ name: "biases", attribution: bias }] : []),
+    { name: "rounding", attribution: Number(inside.metadata["rounding"]) }];
 }
 
-/** @param {Look} look @returns {number} the difference of both logits */
-export const total = (look) => Number(look.told["total"]);
+/** @param {StepInside} inside @returns {number} the difference of the two logits */
+export const total = (inside) => Number(inside.metadata["total"]);
 
-/** @param {Look} look @param {number} id @returns {string} a token that the look names */
-export const nameIn = (look, id) => visible(names(look)[id] ?? `[${id}]`);
-
-/** @type {WeakMap<Look, Record<number, string>>} */
-const NAMES = new WeakMap();
-
-/** @param {Look} look @returns {Record<number, string>} */
-function names(look) {
-  const known = NAMES.get(look) ?? look.value("names") ?? {};
-  NAMES.set(look, known);
-  return known;
-}
+/** @param {StepInside} inside @param {number} id @returns {string} */
+export const nameIn = (inside, id) => visible(inside.names[id] ?? `[${id}]`);
 
 /**
- * @param {Look} look @param {Measure} by @param {[number, number] | null} head null: all of them
- * @returns {Place[]} all that is told of them, most first
+ * @param {StepInside} inside @param {TintBy} by @param {[number, number] | null} head null: all of them
+ * @returns {PositionFigures[]} all on record, the largest first
  */
-export function ordered(look, by, head) {
-  const told = head ? placesOf(look, by === "weight" ? "looked" : "attributed", head) : places(look);
-  return told.sort((a, b) => Math.abs(b[by]) - Math.abs(a[by]) || a.position - b.position);
+export function ordered(inside, by, head) {
+  const found = head ? placesOf(inside, by === "weight" ? "looked" : "attributed", head) : places(inside);
+  return found.sort((a, b) => Math.abs(b[by]) - Math.abs(a[by]) || a.position - b.position);
 }
 
 // -- tints ----------------------------------------------------------------------------------------
 
-/** @param {number} share 0 to 1 @returns {number} its step of the scale, which is of square roots */
+/** @param {number} share 0 to 1 @returns {number} its level, on a square-root scale */
 const level = (share) => Math.round(LEVELS * Math.sqrt(Math.min(Math.max(share, 0), 1)));
 
 /**
- * @param {Look} look @param {Measure} by @param {[number, number] | null} head null: all of them
- * @returns {Int8Array} by position: 0 to LEVELS; below zero where a push is one away from the token
+ * @param {StepInside} inside @param {TintBy} by @param {[number, number] | null} head null: all of them
+ * @returns {Int8Array} by position: 0 to LEVELS; negative where the attribution is
  */
-export function tints(look, by, head) {
-  const count = look.positions;
+export function tints(inside, by, head) {
+  const count = inside.positions;
   const made = new Int8Array(count);
   if (by === "weight" && head) {
-    const first = (head[0] * look.heads + head[1]) * count;
-    const row = look.array("maps.weights").subarray(first, first + count);
+    const first = (head[0] * inside.heads + head[1]) * count;
+    const row = inside.array("maps.weights").subarray(first, first + count);
     row.forEach((byte, i) => (made[i] = Math.round((LEVELS * byte) / 255)));
   } else if (by === "weight") {
-    look.array("places").subarray(0, count).forEach((weight, i) => (made[i] = level(weight)));
+    inside.array("places").subarray(0, count).forEach((weight, i) => (made[i] = level(weight)));
   } else {
-    const told = ordered(look, by, head);
-    const most = Math.abs(told[0]?.push ?? 0) || 1;
-    for (const { position, push } of told) made[position] = Math.sign(push) * level(Math.abs(push) / most);
+    const found = ordered(inside, by, head);
+    const most = Math.abs(found[0]?.attribution ?? 0) || 1;
+    for (const { position, attribution } of found) {
+      made[position] = Math.sign(attribution) * level(Math.abs(attribution) / most);
+    }
   }
   return made;
 }
 
-/** @param {Head[]} every @param {MapBy} by @returns {Int8Array} by head, as tints are */
+/** @param {HeadFigures[]} every @param {MapBy} by @returns {Int8Array} by head: levels as those of tints */
 export function cells(every, by) {
-  const most = by === "push" ? every.reduce((high, { push }) => Math.max(high, Math.abs(push)), 1e-9) : 1;
+  const most = by === "attribution" ? Math.max(1e-9, ...every.map(({ attribution }) => Math.abs(attribution))) : 1;
   return Int8Array.from(every, (head) => (head[by] < 0 ? -1 : 1) * level(Math.abs(head[by]) / most));
 }
 
 // -- sentences ------------------------------------------------------------------------------------
 
-/** @param {Head} head @param {string} most the token that it looks at most @returns {string} */
+/** @param {HeadFigures} head @param {string} most the token with its largest weight @returns {string} */
 export const headSentence = (head, most) =>
-  `L${head.layer}.H${head.head}: attribution ${signed(head.push, 3)}. It looks most at ${head.most} ${most} `
-  + `(${percent(head.weight)}); position 0 ${percent(head.sink)}, the one before ${percent(head.previous)}, `
-  + `induction ${percent(head.induction)}, spread ${head.entropy.toFixed(2)}.`;
+  `L${head.layer}.H${head.head}: attribution ${signed(head.attribution, 3)}. Most attention: position ${head.most}, ${most} `
+  + `(${percent(head.weight)}); position 0 ${percent(head.sink)}, previous token ${percent(head.previous)}, `
+  + `induction ${percent(head.induction)}, entropy ${head.entropy.toFixed(2)}.`;
 
 /**
- * @param {Look} look @param {string} token @returns {string} from where on it is the likeliest, and drawn
+ * @param {StepInside} inside @param {string} token
+ * @returns {string} from which layer on the token is the likeliest, and drawn
  */
-export function lensSentence(look, token) {
-  const settled = look.value("lens_settled");
+export function lensSentence(inside, token) {
+  const settled = inside.value("lens_settled");
   const said = settled === null ? `${token} is never the likeliest for good`
     : `${token} stays the likeliest ${from(settled)}`;
-  const drawn = look.value("draw_settled");
+  const drawn = inside.value("draw_settled");
   if (drawn === null) return `${said}; the chain of this run cannot be repeated here.`;
   return `${said}; with this luck the draw is what it was ${from(drawn)}.`;
 }
@@ -165,6 +160,6 @@ export function lensSentence(look, token) {
 /** @param {number} row @returns {string} */
 const from = (row) => (row === 0 ? "from before the first layer on" : `from layer ${row - 1} on`);
 
-/** @param {Part} part @param {number} before what the parts before it add up to @returns {string} */
-export const partSentence = (part, before) =>
-  `${part.name}: attribution ${signed(part.push, 3)}, from ${signed(before, 3)} to ${signed(before + part.push, 3)}.`;
+/** @param {Component} component @param {number} before the sum of those before it @returns {string} */
+export const componentSentence = ({ name, attribution }, before) =>
+  `${name}: attribution ${signed(attribution, 3)}, from ${signed(before, 3)} to ${signed(before + attribution, 3)}.`;

@@ -87,7 +87,7 @@ const POINTS = [
 ];
 
 /** @param {number} share @returns {[number, number, number]} red, green, blue of 0 … 255 */
-export function cividis(share) {
+function cividis(share) {
   const place = Math.min(Math.max(share, 0), 1) * (POINTS.length - 1);
   const low = Math.min(Math.floor(place), POINTS.length - 2);
   const [from, to] = [channels(POINTS[low] ?? 0), channels(POINTS[low + 1] ?? 0)];

@@ -17,13 +17,13 @@ const LESSONS = [
   ["stop", "Why won’t it stop?", "stop-lesson"],
 ];
 
-export class LessonPanel extends View {
+class LessonPanel extends View {
   /** @type {Map<string, {button: HTMLElement, lesson: View}>} */
   parts = new Map();
 
   build() {
     for (const [name, label, element] of LESSONS) {
-      const button = el("button", { type: "button", onclick: () => this.here.set({ lesson: name }) }, label);
+      const button = el("button", { type: "button", onclick: () => this.store.set({ lesson: name }) }, label);
       const lesson = /** @type {View} */ (document.createElement(element));
       lesson.hidden = true;
       this.parts.set(name, { button, lesson });
@@ -32,11 +32,11 @@ export class LessonPanel extends View {
     const choice = el("div", { class: "choice row", role: "group", "aria-label": "Lessons" },
       ...parts.map(({ button }) => button));
     replace(this, choice, ...parts.map(({ lesson }) => lesson));
-    for (const { lesson } of parts) lesson.attach(this.here, this.runs);
+    for (const { lesson } of parts) lesson.attach(this.store, this.session);
   }
 
   draw() {
-    const { lesson: asked } = this.here.state;
+    const { lesson: asked } = this.store.state;
     const open = this.parts.has(asked) ? asked : "practice";
     for (const [name, { button, lesson }] of this.parts) {
       button.setAttribute("aria-pressed", String(name === open));

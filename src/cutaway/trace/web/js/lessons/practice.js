@@ -11,7 +11,7 @@ import { blockOf, tableOf } from "./blocks.js";
 import { el, replace } from "../parts/dom.js";
 import { cellsOf, sign, startOf, summary } from "./practice-start.js";
 import { sentence } from "../state/session.js";
-import { stepOf } from "../state/looks.js";
+import { stepOf } from "../state/inside-cache.js";
 import { View } from "../parts/view.js";
 /** @import { Cells, Start, Mark } from "./practice-start.js" */
 /** @import { Block, Table } from "./blocks.js" */
@@ -27,7 +27,7 @@ import { View } from "../parts/view.js";
  * @typedef {{right: boolean | null, remark: string, solution: string | null, arithmetic: Block[]}} Reply
  */
 
-export class PracticeLesson extends View {
+class PracticeLesson extends View {
   /** @type {Where} what the exercises are on; nothing: the sample */
   where = {};
   /** @type {Asked | null} */
@@ -57,7 +57,7 @@ export class PracticeLesson extends View {
 
   draw() {
     if (this.closest("[hidden]")) return;
-    const { run, state } = this.here;
+    const { run, state } = this.store;
     const can = run && startOf(run.trace, state.step) !== null;
     this.own.disabled = !can || !state.about;
     const label = can ? `Step ${state.step} of your run` : "A step of your own run";
@@ -76,12 +76,12 @@ export class PracticeLesson extends View {
 
   /** @returns {Cells | null} of the pass that is shown; null: there is none with cells to choose among */
   ownCells() {
-    const { run, state } = this.here;
+    const { run, state } = this.store;
     return run ? cellsOf(run.trace, state.pass ?? 0) : null;
   }
 
   beginHere() {
-    const { run, state } = this.here;
+    const { run, state } = this.store;
     if (run) this.begin({ start: startOf(run.trace, state.step) });
   }
 
@@ -91,7 +91,7 @@ export class PracticeLesson extends View {
   }
 
   beginInside() {
-    const { run, state } = this.here;
+    const { run, state } = this.store;
     if (!run) return;
     this.say("The model computes the step again, and what is asked about it …");
     this.begin({ inside: stepOf(run.trace, state.step) });
@@ -234,9 +234,9 @@ export class PracticeLesson extends View {
     const table = told ? null : /** @type {Table | null} */ (await this.fetched("/comparison", {}));
     if (!table && !told) return;
     const marks = this.asked.exercises.map((_, i) => this.done[i]?.mark ?? null);
-    const run = this.here.run;
+    const run = this.store.run;
     const again = run && el("button", { type: "button", class: "primary", onclick: () => this.beginHere() },
-      `The same on step ${this.here.state.step} of your run`);
+      `The same on step ${this.store.state.step} of your run`);
     replace(this.exercise, ...(table ? [el("h2", { tabindex: -1 }, "What each way makes of it"), tableOf(table)] : []));
     replace(this.worked, el("p", {}, again));
     this.say(summary(marks));

@@ -14,7 +14,7 @@ export function sampleButton(view) {
 
 /** @param {View} view */
 async function write(view) {
-  const run = await view.runs.start({ kind: "completion", prompt: PROMPT, messages: [], forced: [], seed: "35",
+  const run = await view.session.start({ kind: "completion", prompt: PROMPT, messages: [], forced: [], seed: "35",
     settings: { ...STYLE?.settings, max_tokens: 96, ignore_eos: false } });
-  if (view.here.run === run) view.here.goTo(Math.floor(run.trace.steps.length / 8));
+  if (view.store.run === run) view.store.goTo(Math.floor(run.trace.steps.length / 8));
 }

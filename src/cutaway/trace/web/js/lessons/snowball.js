@@ -16,7 +16,7 @@ import { View } from "../parts/view.js";
 const SHOWN = 96; // distances in the drawing, and tokens of each text
 const BEFORE = 12; // tokens before the fork
 
-export class SnowballLesson extends View {
+class SnowballLesson extends View {
   offer = el("p", {});
   go = el("button", { type: "button", class: "primary", onclick: () => this.begin() }, "Make the mistake");
   sample = sampleButton(this);
@@ -41,7 +41,7 @@ export class SnowballLesson extends View {
 
   draw() {
     if (this.closest("[hidden]")) return;
-    const { run, state } = this.here;
+    const { run, state } = this.store;
     this.drawOffer();
     this.pair = run && pairOf(state.runs, run, state.step);
     const { pair } = this;
@@ -54,7 +54,7 @@ export class SnowballLesson extends View {
   }
 
   drawOffer() {
-    const { run, state } = this.here;
+    const { run, state } = this.store;
     const trace = run?.trace;
     const mistake = trace?.known ? mistakeAt(trace, state.step) : null;
     const left = trace && mistake ? wordsAfter(trace, state.step).length : 0;
@@ -66,22 +66,22 @@ export class SnowballLesson extends View {
   }
 
   begin() {
-    const { run, state } = this.here;
+    const { run, state } = this.store;
     const at = state.step;
     const mistake = run && mistakeAt(run.trace, at);
     if (!run || !mistake) return;
     const name = run.trace.nameOf(mistake.id);
     const begun = [...run.trace.outputIds.slice(0, at), mistake.id];
     const forced = [...begun, ...wordsAfter(run.trace, at)];
-    this.runs.fork(run, at, mistake.id);
-    this.runs.start(this.runs.continued(run, forced, { max_tokens: forced.length }),
+    this.session.fork(run, at, mistake.id);
+    this.session.start(this.session.continued(run, forced, { max_tokens: forced.length }),
       { parent: run.id, at, name: `${name} at ${at}, then the original’s words` });
     this.look(run, at); // each of them has selected itself
   }
 
   /** @param {Run} run @param {number} step */
   look(run, step) {
-    this.here.set({ run: run.id, step, candidate: 0, follow: false, whatIf: null });
+    this.store.set({ run: run.id, step, candidate: 0, follow: false, whatIf: null });
   }
 
   /** @param {Pair} pair */

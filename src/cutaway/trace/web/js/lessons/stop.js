@@ -19,7 +19,7 @@ const HIGH = 90;
 const LEFT = 44;
 const LANE = 12; // of ticks below
 
-export class StopLesson extends View {
+class StopLesson extends View {
   why = el("div", {});
   chart = el("div", { class: "scroller", tabindex: 0, role: "group", "aria-label": "The end token, step by step" });
   key = el("ul", { class: "outcomes row faint", "aria-label": "What became of the end token" });
@@ -50,7 +50,7 @@ export class StopLesson extends View {
 
   draw() {
     if (this.closest("[hidden]")) return;
-    const run = this.here.run;
+    const run = this.store.run;
     const trace = run?.trace;
     const key = trace?.known ? `${run?.id} ${trace.steps.length} ${run?.live}` : "";
     const sameRun = key.split(" ")[0] === this.shown.split(" ")[0];
@@ -67,11 +67,11 @@ export class StopLesson extends View {
 
   clear() {
     replace(this.why, el("p", {}, "Every step of a run has its end token on record: how likely it was, and what "
-      + "stood in its way."), !this.here.run && el("p", {}, sampleButton(this)));
+      + "stood in its way."), !this.store.run && el("p", {}, sampleButton(this)));
   }
 
   show() {
-    const trace = this.here.run?.trace;
+    const trace = this.store.run?.trace;
     if (!trace) return;
     this.count = trace.steps.length;
     const moments = momentsOf(trace);
@@ -102,7 +102,7 @@ export class StopLesson extends View {
 
   /** Tell what the slider's top-k would have let in. */
   slide() {
-    const trace = this.here.run?.trace;
+    const trace = this.store.run?.trace;
     if (!trace?.known || !trace.steps.length) return;
     const k = this.asked;
     const word = k === 0 ? "off: every token" : `${k}`;
@@ -114,7 +114,7 @@ export class StopLesson extends View {
       `M${(LEFT + index * wide).toFixed(2)} ${HIGH + 11}h${Math.max(wide, 0.6).toFixed(2)}v${LANE - 5}h${-Math.max(wide, 0.6).toFixed(2)}z`).join(""));
     const at = likeliest(goneOn(trace))?.index ?? 0;
     replace(this.again, `Write on from step ${at} with ${this.rule}, the same luck`);
-    this.again.disabled = !this.here.state.about || this.here.run?.live === true;
+    this.again.disabled = !this.store.state.about || this.store.run?.live === true;
   }
 
   /** @returns {number} the top-k that the slider is at; 0 keeps all */
@@ -124,15 +124,15 @@ export class StopLesson extends View {
 
   /** @returns {string} */
   get rule() {
-    const trace = this.here.run?.trace;
+    const trace = this.store.run?.trace;
     const filter = this.asked === 0 ? "no filter" : `top-k ${this.asked} alone`;
     return trace && isGreedy(trace) ? `temperature 1 and ${filter}` : filter;
   }
 
   /** Tell of the selected step. */
   point() {
-    const trace = this.here.run?.trace;
-    const moment = trace && momentsOf(trace).find((m) => m.index === this.here.state.step);
+    const trace = this.store.run?.trace;
+    const moment = trace && momentsOf(trace).find((m) => m.index === this.store.state.step);
     if (!trace || !moment) return replace(this.readout);
     const x = (LEFT + ((moment.index + 0.5) * (WIDE - LEFT)) / trace.steps.length).toFixed(2);
     this.cursor.setAttribute("d", `M${x} 4V${HIGH + LANE + 10}`);
@@ -143,27 +143,27 @@ export class StopLesson extends View {
   /** @param {MouseEvent} event */
   clicked(event) {
     const box = this.chart.querySelector("svg")?.getBoundingClientRect();
-    const count = this.here.run?.trace.steps.length ?? 0;
+    const count = this.store.run?.trace.steps.length ?? 0;
     if (!box || !count) return;
     const share = (((event.clientX - box.left) / box.width) * WIDE - LEFT) / (WIDE - LEFT);
-    this.here.goTo(Math.floor(share * count));
+    this.store.goTo(Math.floor(share * count));
   }
 
   rerun() {
-    const run = this.here.run;
+    const run = this.store.run;
     const best = run && likeliest(goneOn(run.trace));
     if (!run || !best) return;
-    const { step } = this.here.state;
+    const { step } = this.store.state;
     const settings = { ...filtersOff(), top_k: this.asked, ignore_eos: false,
       ...(isGreedy(run.trace) ? { temperature: 1 } : {}) };
-    const request = this.runs.continued(run, run.trace.outputIds.slice(0, best.index), settings);
-    this.runs.start(request, { parent: run.id, at: best.index, name: `${this.rule} from ${best.index}` });
-    this.here.set({ run: run.id, step, candidate: 0, follow: false }); // it has selected itself
+    const request = this.session.continued(run, run.trace.outputIds.slice(0, best.index), settings);
+    this.session.start(request, { parent: run.id, at: best.index, name: `${this.rule} from ${best.index}` });
+    this.store.set({ run: run.id, step, candidate: 0, follow: false }); // it has selected itself
   }
 
   /** Tell what the last run of ours changed. */
   tellChange() {
-    const { run, state } = this.here;
+    const { run, state } = this.store;
     const made = run && rerunOf(state.runs, run);
     const key = made ? `${made.again.id} ${made.again.live} ${made.original.trace.steps.length}` : "";
     if (key === this.compared) return;
@@ -176,7 +176,7 @@ export class StopLesson extends View {
     const head = el("h2", {}, `What changed in run ${again.id}: ${again.name}`);
     if (again.live) return [head, el("p", {}, "It is being written …")];
     const look = (/** @type {Run} */ run, /** @type {string} */ what) => el("button", { type: "button",
-      onclick: () => this.here.set({ run: run.id, step: again.at, candidate: 0, follow: false }) }, what);
+      onclick: () => this.store.set({ run: run.id, step: again.at, candidate: 0, follow: false }) }, what);
     const sentences = again.error ? [again.error] : changes(original, again);
     return [head, ...sentences.map((sentence) => el("p", {}, sentence)),
       el("p", { class: "row" }, look(original, `Run ${original.id} at step ${again.at}`), look(again, `Run ${again.id} there`))];

@@ -6,7 +6,7 @@
 
 import { canvasOf, ruleInWords } from "../figures/canvas.js";
 import { cellStory } from "./canvas-cell.js";
-import { el, keepInSight, put, replace, say } from "./dom.js";
+import { el, keepInSight, setAttributes, replace, setText } from "./dom.js";
 import { LN2, inText, percent, probability, thousands } from "../figures/numbers.js";
 import { View } from "./view.js";
 /** @import { Canvas, Fate } from "../figures/canvas.js" */
@@ -22,7 +22,7 @@ const FASTEST = 40;
 const LEGEND = [["kept", "stands"], ["fresh", "revealed in this pass"], ["edited", "another token took the place"],
   ["again", "masked again"], ["masked", "masked; the best guess"], ["later", "not begun"]];
 
-export class CanvasPanel extends View {
+class CanvasPanel extends View {
   none = el("p", { class: "faint" }, NONE);
   bar = el("input", { type: "range", min: 0, step: 1, "aria-label": "Pass", oninput: () => this.go(Number(this.bar.value)) });
   play = el("button", { type: "button", onclick: () => this.playOrStop() }, "Play");
@@ -51,11 +51,11 @@ export class CanvasPanel extends View {
 
   draw() {
     if (this.hidden) return this.halt();
-    const { run, state } = this.here;
+    const { run, state } = this.store;
     const canvas = run?.trace.passes.length ? canvasOf(run.trace) : null;
     this.none.hidden = Boolean(canvas);
     this.content.hidden = !canvas;
-    say(this.none, run?.live && run.trace.known?.decoder ? "The first pass is being computed." : NONE);
+    setText(this.none, run?.live && run.trace.known?.decoder ? "The first pass is being computed." : NONE);
     if (!run || !canvas) return;
     const last = run.trace.passes.length - 1;
     const at = Math.min(state.pass ?? last, last);
@@ -63,15 +63,15 @@ export class CanvasPanel extends View {
     if (now === this.drawn && run.trace === this.shown) return;
     this.drawn = now;
     if (run.trace !== this.shown) this.begin(run.trace, canvas);
-    put(this.bar, { max: last, "aria-valuetext": `pass ${at + 1} of ${last + 1}` });
+    setAttributes(this.bar, { max: last, "aria-valuetext": `pass ${at + 1} of ${last + 1}` });
     this.bar.value = String(at);
-    say(this.where, `pass ${at + 1} of ${last + 1}${run.live ? " …" : ""}`);
+    setText(this.where, `pass ${at + 1} of ${last + 1}${run.live ? " …" : ""}`);
     this.drawCells(run.trace, canvas, at);
     replace(this.pass, ...passFacts(run.trace, canvas, at));
     replace(this.totals, ...totalFacts(run.trace, canvas));
     this.mark(state.step);
     const fork = state.about && !run.live
-      ? (/** @type {number} */ token) => this.runs.forkCanvas(run, state.step, token, at) : null;
+      ? (/** @type {number} */ token) => this.session.forkCanvas(run, state.step, token, at) : null;
     replace(this.story, ...cellStory(run.trace, canvas, state.step, at, (pass) => this.go(pass), fork));
   }
 
@@ -90,10 +90,10 @@ export class CanvasPanel extends View {
       const { fate, token, seen } = canvas.shown(at, i);
       const name = token === null ? "" : trace.nameOf(token);
       const text = inText(name).replaceAll(" ", fate === "kept" ? "\u00a0" : "␣"); // what stands is read
-      say(cell, text || "·");
+      setText(cell, text || "·");
       const guess = fate === "masked" || fate === "again";
       const likely = seen?.likely_logprob[0];
-      put(cell, { "data-fate": fate, title: `cell ${i}: ${LOOKS.get(fate)}`
+      setAttributes(cell, { "data-fate": fate, title: `cell ${i}: ${LOOKS.get(fate)}`
         + (guess && likely !== undefined ? `, ${percent(probability(likely))}` : "") });
     });
   }
@@ -111,30 +111,30 @@ export class CanvasPanel extends View {
   /** @param {Event} event */
   clicked(event) {
     const at = this.made.indexOf(/** @type {HTMLElement} */ (/** @type {Element} */ (event.target).closest(".cell")));
-    if (at >= 0) this.here.goTo(at);
+    if (at >= 0) this.store.goTo(at);
   }
 
   /** @param {number} pass the last one is shown until there is another, and then that */
   go(pass) {
-    const { run } = this.here;
+    const { run } = this.store;
     const last = (run?.trace.passes.length ?? 1) - 1;
-    this.here.set({ pass: run?.live && pass >= last ? null : pass });
+    this.store.set({ pass: run?.live && pass >= last ? null : pass });
   }
 
   // -- play ---------------------------------------------------------------------------------------
 
   playOrStop() {
     if (this.timer) return this.halt();
-    const passes = this.here.run?.trace.passes.length ?? 0;
-    const at = this.here.state.pass ?? passes - 1;
-    if (at >= passes - 1) this.here.set({ pass: 0 });
+    const passes = this.store.run?.trace.passes.length ?? 0;
+    const at = this.store.state.pass ?? passes - 1;
+    if (at >= passes - 1) this.store.set({ pass: 0 });
     this.timer = setInterval(() => this.advance(), Math.min(SLOWEST, Math.max(FASTEST, WHOLE / passes)));
-    say(this.play, "Pause");
+    setText(this.play, "Pause");
   }
 
   advance() {
-    const last = (this.here.run?.trace.passes.length ?? 0) - 1;
-    const next = (this.here.state.pass ?? last) + 1;
+    const last = (this.store.run?.trace.passes.length ?? 0) - 1;
+    const next = (this.store.state.pass ?? last) + 1;
     if (next >= last) this.halt();
     this.go(Math.min(next, last));
   }
@@ -142,7 +142,7 @@ export class CanvasPanel extends View {
   halt() {
     clearInterval(this.timer);
     this.timer = 0;
-    say(this.play, "Play");
+    setText(this.play, "Play");
   }
 }
 

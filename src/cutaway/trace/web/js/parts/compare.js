@@ -9,7 +9,7 @@ import { clip, inherits, titleOf } from "../figures/branches.js";
 import { chip } from "./chip.js";
 import { changesTable, figuresTable, sentences } from "./compare-tables.js";
 import { diff, stretches } from "../figures/diff.js";
-import { el, keepInSight, replace, say } from "./dom.js";
+import { el, keepInSight, replace, setText } from "./dom.js";
 import { View } from "./view.js";
 /** @import { Run } from "../state/store.js" */
 /** @import { Stretch } from "../figures/diff.js" */
@@ -36,7 +36,7 @@ class Side {
   }
 }
 
-export class RunCompare extends View {
+class RunCompare extends View {
   choice = el("select", { id: "other-run", onchange: () => this.choose() });
   sentences = el("p");
   figures = el("div", { class: "box" });
@@ -61,7 +61,7 @@ export class RunCompare extends View {
 
   draw() {
     if (this.hidden) return;
-    const { run } = this.here;
+    const { run } = this.store;
     const other = run && this.beside(run);
     this.offer(run, other);
     const pair = run && other && run.trace.known && other.trace.known
@@ -78,18 +78,18 @@ export class RunCompare extends View {
    * @returns {Run | null} the chosen one; else what stood beside it, its parent, a fork, any
    */
   beside(run) {
-    const { runs, other } = this.here.state;
+    const { runs, other } = this.store.state;
     const before = this.sides?.map((side) => side.run.id) ?? [];
     const forks = runs.filter((one) => one.parent === run.id).map((one) => one.id);
     const stayed = before.includes(run.id) ? before : [];
     const wishes = [other, ...stayed, run.parent, ...forks, ...runs.map((one) => one.id)];
-    const id = wishes.find((wish) => wish !== null && wish !== run.id && this.here.find(wish));
-    return this.here.find(id ?? null);
+    const id = wishes.find((wish) => wish !== null && wish !== run.id && this.store.find(wish));
+    return this.store.find(id ?? null);
   }
 
   /** @param {Run | null} run @param {Run | null} other */
   offer(run, other) {
-    const { runs } = this.here.state;
+    const { runs } = this.store.state;
     const offered = runs.filter((one) => one !== run);
     const key = offered.map((one) => `${one.id} ${titleOf(runs, one)}`).join("\n");
     if (this.choice.dataset["key"] !== key) {
@@ -103,7 +103,7 @@ export class RunCompare extends View {
   }
 
   choose() {
-    this.here.set({ other: Number(this.choice.value) });
+    this.store.set({ other: Number(this.choice.value) });
   }
 
   /** @param {[Run, Run]} pair the older left: so the sides stay when the other is selected */
@@ -111,7 +111,7 @@ export class RunCompare extends View {
     this.sides = [new Side("A", pair[0]), new Side("B", pair[1])];
     this.rows = [];
     this.compared = "";
-    const { runs } = this.here.state;
+    const { runs } = this.store.state;
     replace(this.texts, el("div", { class: "stretch heads" }, el("span"),
       ...this.sides.map(({ letter, run }) => el("strong", {}, `${letter}  ${clip(titleOf(runs, run), 80)}`))));
   }
@@ -122,7 +122,7 @@ export class RunCompare extends View {
     if (!sides) return;
     const last = this.rows.at(-1);
     const isApart = last?.mark === "≠";
-    if (isApart) sides.forEach((side, i) => last.row.children[i + 1]?.append(...side.grow(this.here.state.runs)));
+    if (isApart) sides.forEach((side, i) => last.row.children[i + 1]?.append(...side.grow(this.store.state.runs)));
     const key = sides.map(({ run: { live, trace: { steps } } }) =>
       live && isApart ? Math.floor(steps.length / EVERY) : `${steps.length}.`).join();
     if (key === this.compared) return;
@@ -132,11 +132,11 @@ export class RunCompare extends View {
 
   /** @param {[Side, Side]} sides */
   compare(sides) {
-    for (const side of sides) side.grow(this.here.state.runs);
+    for (const side of sides) side.grow(this.store.state.runs);
     const [a, b] = sides.map(({ run }) => run);
     if (!a || !b) return;
     const found = diff(a.trace, b.trace);
-    say(this.sentences, sentences(found));
+    setText(this.sentences, sentences(found));
     replace(this.figures, figuresTable(found));
     replace(this.settings, changesTable(found));
     this.lay(sides, stretches(found));
@@ -156,7 +156,7 @@ export class RunCompare extends View {
   }
 
   mark() {
-    const { run, step } = this.here.state;
+    const { run, step } = this.store.state;
     const chosen = this.sides?.find((side) => side.run.id === run)?.chips[step];
     if (chosen === this.marked) return;
     this.marked?.removeAttribute("aria-current");
@@ -172,12 +172,12 @@ export class RunCompare extends View {
     const at = /** @type {Element} */ (event.target).closest(".chip");
     const side = this.sides?.find(({ chips }) => chips.includes(/** @type {HTMLElement} */ (at)));
     if (!at || !side) return;
-    const { run, other } = this.here.state;
+    const { run, other } = this.store.state;
     if (side.run.id !== run) {
-      this.here.set({ other: other === side.run.id ? run : other });
-      this.here.select(side.run.id);
+      this.store.set({ other: other === side.run.id ? run : other });
+      this.store.select(side.run.id);
     }
-    this.here.goTo(side.chips.indexOf(/** @type {HTMLElement} */ (at)));
+    this.store.goTo(side.chips.indexOf(/** @type {HTMLElement} */ (at)));
   }
 }
 

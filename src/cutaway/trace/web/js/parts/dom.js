@@ -1,13 +1,13 @@
 /**
- * Elements, made so that text is only ever text.
- *
- * Nothing here, or anywhere in the page, turns a string into markup.
+ * Creates and updates elements. A string becomes text, never markup, here and everywhere in the page.
  */
+
+import { visible } from "../figures/numbers.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 
 /** @typedef {Node | string | number | null | undefined | false} Child */
-/** @typedef {Record<string, any>} Attributes on… are listeners, style an object, others attributes */
+/** @typedef {Record<string, any>} Attributes "on…" are listeners, "style" is an object, all others are attributes */
 
 /**
  * @template {keyof HTMLElementTagNameMap} K
@@ -33,18 +33,18 @@ export function svg(name, attributes = {}, ...children) {
   return made;
 }
 
-/** @param {Element} element @param {Child[]} children what it holds from now on */
+/** @param {Element} element @param {Child[]} children instead of those that it has */
 export function replace(element, ...children) {
   element.replaceChildren();
   fill(element, children);
 }
 
 /**
- * Makes an element what another is, and leaves what is the same: a figure that changes is one text, and
- * who is focused stays so. Of elements without listeners.
+ * Makes an element equal to another one and keeps every node that is equal already, so that the focus stays
+ * where it is. Listeners of the new elements are not taken over.
  * @param {Element} old @param {Element} fresh
  */
-export function renew(old, fresh) {
+export function morph(old, fresh) {
   if (old.isEqualNode(fresh)) return;
   for (let i = old.attributes.length - 1; i >= 0; i--) {
     const { name } = /** @type {Attr} */ (old.attributes[i]);
@@ -54,26 +54,26 @@ export function renew(old, fresh) {
     const { name, value } = /** @type {Attr} */ (fresh.attributes[i]);
     if (old.getAttribute(name) === value) continue;
     if (name !== "style") old.setAttribute(name, value);
-    else /** @type {HTMLElement} */ (old).style.cssText = value; // which the page's policy lets scripts do
+    else /** @type {HTMLElement} */ (old).style.cssText = value; // the content security policy forbids the attribute
   }
   if (old.childNodes.length !== fresh.childNodes.length) return old.replaceChildren(...fresh.childNodes);
   let [there, node] = [old.firstChild, fresh.firstChild];
   while (there && node) {
     const [nextThere, nextNode] = [there.nextSibling, node.nextSibling];
     if (there instanceof Text && node instanceof Text) there.data = node.data;
-    else if (there instanceof Element && node instanceof Element && there.nodeName === node.nodeName) renew(there, node);
+    else if (there instanceof Element && node instanceof Element && there.nodeName === node.nodeName) morph(there, node);
     else there.replaceWith(node);
     [there, node] = [nextThere, nextNode];
   }
 }
 
-/** @param {Element} element @param {string} text what it says; nothing is touched where it does */
-export function say(element, text) {
+/** @param {Element} element @param {string} text set only where it differs */
+export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
-/** @param {Element} element @param {Record<string, any>} attributes of which those that changed are set */
-export function put(element, attributes) {
+/** @param {Element} element @param {Record<string, any>} attributes set only where they differ */
+export function setAttributes(element, attributes) {
   for (const [name, value] of Object.entries(attributes)) {
     if (element.getAttribute(name) !== String(value)) element.setAttribute(name, String(value));
   }
@@ -98,10 +98,10 @@ function dress(element, attributes) {
 }
 
 /**
- * Scrolls a box so that something in it can be seen; the page itself stays where it is.
+ * Scrolls a box until an element in it is visible; the page itself does not scroll.
  * @param {HTMLElement} box @param {HTMLElement} inside
- * @param {{head?: number, air?: number}} [room] pixels: at the top under what stays there; and left
- *   free to the edge
+ * @param {{head?: number, air?: number}} [room] in pixels: the height of a sticky header, and the distance
+ *   to keep from the edge
  */
 export function keepInSight(box, inside, { head = 0, air = 0 } = {}) {
   const [frame, own] = [box.getBoundingClientRect(), inside.getBoundingClientRect()];
@@ -109,3 +109,26 @@ export function keepInSight(box, inside, { head = 0, air = 0 } = {}) {
   if (own.top < top) box.scrollTop += own.top - top - air;
   else if (own.bottom > frame.bottom) box.scrollTop += own.bottom - frame.bottom + air;
 }
+
+// -- elements that several parts use --------------------------------------------------------------
+
+/** @param {Child} label @param {() => void} onclick @param {Attributes} [attributes] @returns {HTMLButtonElement} */
+export const button = (label, onclick, attributes = {}) => el("button", { type: "button", onclick, ...attributes }, label);
+
+/** @param {string} text @returns {HTMLElement} a token, with its invisible characters made visible */
+export const token = (text) => el("span", { class: "token" }, visible(text));
+
+/** @param {string | number} text @returns {HTMLElement} a cell of figures */
+export const figure = (text) => el("td", { class: "mono figure" }, text);
+
+/** @param {string} name @param {string} value @param {string} title @returns {HTMLElement} an entry of a dl */
+export const fact = (name, value, title) =>
+  el("div", { title }, el("dt", {}, name), el("dd", { class: "mono" }, value));
+
+/** @param {string} label @param {Child[]} children @returns {HTMLElement} a box that scrolls sideways */
+export const scrolling = (label, ...children) =>
+  el("div", { class: "scrolling", tabindex: 0, role: "region", "aria-label": label }, ...children);
+
+/** @param {string[]} names of columns, "" for none @returns {HTMLElement} the head of a table */
+export const headRow = (...names) => el("thead", {}, el("tr", {}, ...names.map((name) =>
+  (name === "" ? el("td") : el("th", { scope: "col" }, name)))));

@@ -17,13 +17,13 @@ const SOURCES = {
   draft: "drawn, as the draft token was",
 };
 
-export class StepFacts extends View {
+class StepFacts extends View {
   where = el("strong", { class: "where" });
   token = el("span", { class: "token" });
   source = el("span", { class: "faint" });
   figures = el("dl");
-  back = button("←", "the step before (←)", () => this.here.goTo(this.here.state.step - 1));
-  on = button("→", "the next step (→)", () => this.here.goTo(this.here.state.step + 1));
+  back = button("←", "the step before (←)", () => this.store.goTo(this.store.state.step - 1));
+  on = button("→", "the next step (→)", () => this.store.goTo(this.store.state.step + 1));
   uncertain = button("next uncertain", "the next step at which no token had one half (e)",
     () => this.search(), el("kbd", {}, "e"));
   /** @type {Step | undefined} */
@@ -36,7 +36,7 @@ export class StepFacts extends View {
   }
 
   draw() {
-    const { run, state } = this.here;
+    const { run, state } = this.store;
     const step = run?.trace.steps[state.step];
     this.hidden = !step;
     if (!run || !step) return;
@@ -53,10 +53,10 @@ export class StepFacts extends View {
   }
 
   search() {
-    const { run, state } = this.here;
+    const { run, state } = this.store;
     const next = run?.trace.steps.find((step) => step.index > state.step && isUncertain(step));
-    if (next) this.here.goTo(next.index);
-    else this.here.set({ notice: "After this step the model was never uncertain." });
+    if (next) this.store.goTo(next.index);
+    else this.store.set({ notice: "After this step the model was never uncertain." });
   }
 }
 

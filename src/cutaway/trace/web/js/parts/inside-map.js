@@ -1,21 +1,21 @@
 /**
- * All heads of a model in one picture: a row a layer, a column a head. Arrows move from cell to cell.
+ * A map of all attention heads: a row for each layer, a column for each head. Arrow keys move between cells.
  */
 
 import { cells } from "../figures/inside.js";
-import { el, replace } from "./dom.js";
-import { colours, onScheme } from "./tint.js";
-/** @import { Head, MapBy } from "../figures/inside.js" */
+import { el, replace, setAttributes } from "./dom.js";
+import { colours, onScheme, scaleBar } from "./tint.js";
+/** @import { HeadFigures, MapBy } from "../figures/inside.js" */
 
 const WIDTH = 340; // pixels at most
 const HEIGHT = 420;
-const LEFT = 24; // for the layers' numbers
+const LEFT = 24; // for the layer numbers
 const MOVES = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
 
 export class HeadsMap {
   canvas = el("canvas", { tabindex: 0, role: "img", "aria-describedby": "heads-sentence" });
   legend = el("p", { class: "legend faint" });
-  /** @type {Head[]} */
+  /** @type {HeadFigures[]} */
   every = [];
   layers = 0;
   heads = 0;
@@ -24,7 +24,7 @@ export class HeadsMap {
   /** @type {[number, number] | null} */
   chosen = null;
   /** @type {MapBy} */
-  by = "push";
+  by = "attribution";
 
   /** @param {(head: [number, number]) => void} choose */
   constructor(choose) {
@@ -35,7 +35,7 @@ export class HeadsMap {
   }
 
   /**
-   * @param {Head[]} every @param {[number, number]} shape layers and heads
+   * @param {HeadFigures[]} every @param {[number, number]} shape layers and heads
    * @param {MapBy} by @param {[number, number] | null} chosen
    */
   show(every, shape, by, chosen) {
@@ -45,8 +45,8 @@ export class HeadsMap {
     this.by = by;
     this.chosen = chosen;
     this.at = chosen ?? this.at;
-    const name = `Heads by ${by}: ${shape[0]} layers down, ${shape[1]} heads across; arrows choose one`;
-    if (this.canvas.getAttribute("aria-label") !== name) this.canvas.setAttribute("aria-label", name);
+    setAttributes(this.canvas, {
+      "aria-label": `Heads by ${by}: ${shape[0]} layers down, ${shape[1]} heads across; arrow keys choose one` });
     this.draw();
   }
 
@@ -63,13 +63,13 @@ export class HeadsMap {
     if (!pen) return;
     const style = getComputedStyle(this.canvas);
     const scale = colours();
-    this.explain(scale);
-    pen.fillStyle = style.getPropertyValue("--line"); // between the cells, of which the pale are like the paper
+    this.explain();
+    pen.fillStyle = style.getPropertyValue("--line"); // lines between the cells: pale cells look like the background
     pen.fillRect(LEFT, 0, wide * this.heads - 1, high * this.layers - 1);
     pen.font = `9px ${style.fontFamily}`;
     pen.textBaseline = "middle";
     cells(this.every, this.by).forEach((level, i) => {
-      const { layer, head } = /** @type {Head} */ (this.every[i]);
+      const { layer, head } = /** @type {HeadFigures} */ (this.every[i]);
       const [x, y] = [LEFT + wide * head, high * layer];
       const colour = scale[Math.abs(level)];
       pen.fillStyle = colour?.back ?? "";
@@ -87,12 +87,11 @@ export class HeadsMap {
     }
   }
 
-  /** @param {import("./tint.js").Colour[]} scale what the colours mean */
-  explain(scale) {
-    const most = this.every.reduce((high, { push }) => Math.max(high, Math.abs(push)), 0);
-    const end = this.by === "push" ? `${most.toFixed(3)} logits; a stroke: negative` : "1";
-    replace(this.legend, "0 ", el("span", { class: "scale", "aria-hidden": "true" },
-      ...scale.map(({ back }) => el("i", { style: { background: back } }))), ` ${end}, on a scale of square roots`);
+  /** Say what the colours mean. */
+  explain() {
+    const most = this.every.reduce((high, { attribution }) => Math.max(high, Math.abs(attribution)), 0);
+    const end = this.by === "attribution" ? `${most.toFixed(3)} logits; a stroke: negative` : "1";
+    replace(this.legend, "0 ", scaleBar(), ` ${end} (square-root scale)`);
   }
 
   /** @param {KeyboardEvent} event */
@@ -108,7 +107,7 @@ export class HeadsMap {
   clicked(event) {
     const { wide, high } = this.cell;
     const shown = this.canvas.getBoundingClientRect();
-    const size = (LEFT + wide * this.heads) / shown.width; // it may be drawn smaller
+    const size = (LEFT + wide * this.heads) / shown.width; // the picture may be scaled down
     this.go([Math.floor(((event.clientY - shown.top) * size) / high),
       Math.floor(((event.clientX - shown.left) * size - LEFT) / wide)]);
   }
@@ -124,8 +123,8 @@ export class HeadsMap {
 const within = (value, count) => Math.max(0, Math.min(value, count - 1));
 
 /**
- * @param {HTMLCanvasElement} canvas @param {number} width @param {number} height in pixels of the page
- * @returns {CanvasRenderingContext2D | null} clean, as fine as the screen
+ * @param {HTMLCanvasElement} canvas @param {number} width @param {number} height in CSS pixels
+ * @returns {CanvasRenderingContext2D | null} cleared, at the resolution of the screen
  */
 export function fitted(canvas, width, height) {
   const fine = devicePixelRatio || 1;

@@ -34,7 +34,7 @@ const SEARCHES = {
   x: (trace, step) => (endMoment(trace, step)?.final ?? 0) > 0,
 };
 
-export class KeyHelp extends View {
+class KeyHelp extends View {
   dialog = el("dialog", { "aria-label": "Keys" });
 
   build() {
@@ -61,14 +61,14 @@ export class KeyHelp extends View {
 
   /** @param {string} key @param {boolean} shift @returns {boolean} whether it means something */
   act(key, shift) {
-    const { step } = this.here.state;
-    const last = (this.here.run?.trace.places ?? 1) - 1;
+    const { step } = this.store.state;
+    const last = (this.store.run?.trace.places ?? 1) - 1;
     const far = shift ? 10 : 1;
     if (key === "?") this.dialog.showModal();
-    else if (key === "ArrowLeft") this.here.goTo(step - far);
-    else if (key === "ArrowRight") this.here.goTo(step + far);
-    else if (key === "Home") this.here.goTo(0);
-    else if (key === "End") this.here.goTo(last);
+    else if (key === "ArrowLeft") this.store.goTo(step - far);
+    else if (key === "ArrowRight") this.store.goTo(step + far);
+    else if (key === "Home") this.store.goTo(0);
+    else if (key === "End") this.store.goTo(last);
     else if (key === "ArrowUp") this.candidate(-1);
     else if (key === "ArrowDown") this.candidate(1);
     else if (key === "Enter") this.branch();
@@ -80,39 +80,39 @@ export class KeyHelp extends View {
   }
 
   stop() {
-    if (this.here.run?.live) this.runs.stop(this.here.run);
+    if (this.store.run?.live) this.session.stop(this.store.run);
   }
 
   /** @param {number} by */
   candidate(by) {
-    const { run, state } = this.here;
+    const { run, state } = this.store;
     const count = run?.trace.steps[state.step]?.candidates.length ?? 0;
-    this.here.set({ candidate: Math.max(0, Math.min(state.candidate + by, count - 1)) });
+    this.store.set({ candidate: Math.max(0, Math.min(state.candidate + by, count - 1)) });
   }
 
   branch() {
-    const { run, state } = this.here;
+    const { run, state } = this.store;
     const chosen = run?.trace.steps[state.step]?.candidates[state.candidate];
-    if (run && chosen && this.here.state.about) this.runs.fork(run, state.step, chosen.id);
+    if (run && chosen && this.store.state.about) this.session.fork(run, state.step, chosen.id);
   }
 
   /** @param {number} by */
   pass(by) {
-    const last = (this.here.run?.trace.passes.length ?? 0) - 1;
-    const there = (this.here.state.pass ?? last) + by;
-    if (last >= 0) this.here.set({ pass: Math.max(0, Math.min(there, last)) });
+    const last = (this.store.run?.trace.passes.length ?? 0) - 1;
+    const there = (this.store.state.pass ?? last) + by;
+    if (last >= 0) this.store.set({ pass: Math.max(0, Math.min(there, last)) });
   }
 
   nextRun() {
-    const { runs, run } = this.here.state;
+    const { runs, run } = this.store.state;
     const at = runs.findIndex((other) => other.id === run);
     const next = runs[(at + 1) % runs.length];
-    if (next) this.here.select(next.id);
+    if (next) this.store.select(next.id);
   }
 
   /** @param {string} key a letter; a capital goes back */
   search(key) {
-    const { run, state } = this.here;
+    const { run, state } = this.store;
     const found = SEARCHES[key.toLowerCase()];
     if (!run || !found) return;
     const steps = run.trace.steps.filter((step) => found(run.trace, step));
@@ -120,7 +120,7 @@ export class KeyHelp extends View {
     const there = back
       ? steps.filter((step) => step.index < state.step).at(-1)
       : steps.find((step) => step.index > state.step);
-    if (there) this.here.goTo(there.index);
+    if (there) this.store.goTo(there.index);
   }
 }
 

@@ -6,16 +6,16 @@
 
 import { setKey } from "../state/api.js";
 import { lineage, titleOf } from "../figures/branches.js";
-import { el, replace, say } from "./dom.js";
+import { el, replace, setText } from "./dom.js";
 import { exportedAlone } from "../state/export.js";
 import { save } from "./save.js";
 import { sentence } from "../state/session.js";
 import { View } from "./view.js";
 /** @import { Run } from "../state/store.js" */
 
-export class RunPicker extends View {
-  choice = el("select", { "aria-label": "Run", onchange: () => this.here.select(Number(this.choice.value)) });
-  stop = el("button", { onclick: () => this.here.run && this.runs.stop(this.here.run) }, "Stop");
+class RunPicker extends View {
+  choice = el("select", { "aria-label": "Run", onchange: () => this.store.select(Number(this.choice.value)) });
+  stop = el("button", { onclick: () => this.store.run && this.session.stop(this.store.run) }, "Stop");
   seed = el("output", { class: "mono seed" });
   copy = el("button", { onclick: () => this.copied() });
   saving = el("button", { onclick: () => this.download(), title: "the run as a trace, .jsonl" }, "Download");
@@ -31,14 +31,14 @@ export class RunPicker extends View {
   }
 
   draw() {
-    const { runs, about, locked } = this.here.state;
-    const { run } = this.here;
+    const { runs, about, locked } = this.store.state;
+    const { run } = this.store;
     this.offer(runs, run);
     this.stop.hidden = !run?.live;
     this.saving.disabled = !run?.trace.known || lineage(runs, run).some((one) => one.live);
     this.tellSeed(run?.trace.known?.seed ?? null);
     const several = about?.models ?? [];
-    say(this.served, about ? `${several.length ? "" : `${about.model} · `}cutaway ${about.version}` : "");
+    setText(this.served, about ? `${several.length ? "" : `${about.model} · `}cutaway ${about.version}` : "");
     this.models.hidden = !several.length;
     if (several.length !== this.models.options.length) replace(this.models, ...several.map((name) => el("option", { value: name }, name)));
     this.models.value = about?.model ?? "";
@@ -52,7 +52,7 @@ export class RunPicker extends View {
     while (this.choice.options.length > names.length) this.choice.lastChild?.remove();
     for (const [i, name] of names.entries()) {
       const option = this.choice.options[i] ?? this.choice.appendChild(el("option"));
-      say(option, name);
+      setText(option, name);
       option.value = String(runs[i]?.id ?? "");
     }
     this.choice.selectedIndex = chosen ? runs.indexOf(chosen) : runs.length ? -1 : 0;
@@ -62,29 +62,29 @@ export class RunPicker extends View {
   tellSeed(seed) {
     this.seeds.hidden = seed === null;
     if (this.seed.textContent === (seed ?? "") && this.copy.textContent) return;
-    say(this.seed, seed ?? "");
-    say(this.copy, "Copy");
+    setText(this.seed, seed ?? "");
+    setText(this.copy, "Copy");
   }
 
   async copied() {
     const seed = this.seed.textContent ?? "";
     try {
       await navigator.clipboard.writeText(seed);
-      say(this.copy, "Copied");
+      setText(this.copy, "Copied");
     } catch {
       getSelection()?.selectAllChildren(this.seed); // where the clipboard is closed to pages
-      say(this.copy, "Selected");
+      setText(this.copy, "Selected");
     }
   }
 
   async download() {
-    const { run, state } = this.here;
+    const { run, state } = this.store;
     if (!run) return;
     try {
       const { name, bytes } = await exportedAlone(state.runs, run);
       save(name, bytes);
     } catch (error) {
-      this.here.set({ notice: sentence(error) });
+      this.store.set({ notice: sentence(error) });
     }
   }
 
@@ -100,7 +100,7 @@ export class RunPicker extends View {
   async open(field) {
     const files = [...(field.files ?? [])];
     field.value = ""; // the same file may be opened again
-    await this.runs.openAll(files);
+    await this.session.openAll(files);
   }
 }
 

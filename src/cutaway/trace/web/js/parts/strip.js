@@ -17,7 +17,7 @@ import { View } from "./view.js";
 /** Tokens of a chunk: it ends with the first line after so many, or with the line unended. */
 const CHUNK = { least: 200, most: 400 };
 
-export class TokenStrip extends View {
+class TokenStrip extends View {
   tokens = el("div", { class: "tokens", tabindex: 0, role: "group",
     "aria-label": "The text, token by token" });
   /** @type {Trace | null} */
@@ -48,7 +48,7 @@ export class TokenStrip extends View {
   }
 
   draw() {
-    const trace = this.here.run?.trace ?? null;
+    const trace = this.store.run?.trace ?? null;
     if (trace !== this.shown) this.begin(trace);
     this.empty.hidden = trace !== null;
     this.classList.toggle("idle", trace === null);
@@ -61,7 +61,7 @@ export class TokenStrip extends View {
     for (let i = this.chips.length; i < trace.steps.length; i++) {
       this.take(trace, /** @type {Step} */ (trace.steps[i]));
     }
-    this.mark(this.here.state.step);
+    this.mark(this.store.state.step);
     this.drawTint(trace);
   }
 
@@ -74,13 +74,13 @@ export class TokenStrip extends View {
 
   /** @param {Trace} trace what the step that is shown looked at, while the inside is open */
   drawTint(trace) {
-    const { panel, inside } = this.here.state;
+    const { panel, inside } = this.store.state;
     if (this.tint.on !== (panel === "inside")) {
       this.tint.on = panel === "inside";
       this.showPrompt(trace);
       this.tint.forget();
     }
-    this.tint.show(this.tint.on ? this.runs.looks.selected.look ?? null : null, inside, (i) =>
+    this.tint.show(this.tint.on ? this.session.insides.selected.inside ?? null : null, inside, (i) =>
       this.promptTokens[i] ?? this.chips[i - this.promptTokens.length]);
     this.tint.element.hidden = !this.tint.on;
     this.legend.hidden = this.tint.on;
@@ -97,7 +97,7 @@ export class TokenStrip extends View {
 
   /** @param {Trace} trace @param {Step} step a new one; its chip ends a line where its text does */
   take(trace, step) {
-    const { run, state } = this.here;
+    const { run, state } = this.store;
     const made = chip(trace, step, run !== null && inherits(state.runs, run, step.index));
     const ends = trace.nameOf(step.token_id).includes("\n");
     this.chips.push(made);
@@ -126,7 +126,7 @@ export class TokenStrip extends View {
   clicked(event) {
     const at = /** @type {Element} */ (event.target).closest(".chip");
     const step = this.chips.indexOf(/** @type {HTMLElement} */ (at));
-    if (step >= 0) this.here.goTo(step);
+    if (step >= 0) this.store.goTo(step);
   }
 }
 

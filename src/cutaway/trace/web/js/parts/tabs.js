@@ -29,12 +29,12 @@ export class Tabs extends View {
   /** @param {string} name @param {string} label @param {string} element */
   made(name, label, element) {
     const tab = el("button", { role: "tab", type: "button", id: `tab-${name}`,
-      "aria-controls": `panel-${name}`, onclick: () => this.here.set({ [this.key]: name }) }, label);
+      "aria-controls": `panel-${name}`, onclick: () => this.store.set({ [this.key]: name }) }, label);
     const panel = /** @type {View} */ (document.createElement(element));
     panel.id = `panel-${name}`;
     panel.setAttribute("role", "tabpanel");
     panel.setAttribute("aria-labelledby", tab.id);
-    panel.attach(this.here, this.runs);
+    panel.attach(this.store, this.session);
     return { tab, panel };
   }
 
@@ -44,7 +44,7 @@ export class Tabs extends View {
   }
 
   draw() {
-    const open = this.here.state[this.key];
+    const open = this.store.state[this.key];
     for (const [name, { tab, panel }] of this.parts) {
       tab.hidden = name !== open && !this.applies(name);
       tab.setAttribute("aria-selected", String(name === open));

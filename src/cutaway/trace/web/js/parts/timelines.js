@@ -13,9 +13,9 @@ import { outcomePhrase } from "../figures/endings.js";
 /** @import { Series } from "../figures/series.js" */
 /** @import { Step } from "../state/trace.js" */
 
-export class RunTimelines extends View {
+class RunTimelines extends View {
   chart = new Chart(allRows, {
-    choose: (step) => this.here.goTo(step),
+    choose: (step) => this.store.goTo(step),
     hover: (step) => this.hover(step),
   });
   readout = el("p", { class: "readout mono" });
@@ -41,7 +41,7 @@ export class RunTimelines extends View {
 
   draw() {
     if (this.hidden) return;
-    const { run, state } = this.here;
+    const { run, state } = this.store;
     const some = (run?.trace.steps.length ?? 0) > 0;
     this.empty.hidden = some;
     this.content.hidden = !some;
@@ -55,13 +55,13 @@ export class RunTimelines extends View {
   /** @param {number | null} step */
   hover(step) {
     this.hovered = step;
-    if (this.here.run?.trace.steps.length) this.readOut(seriesOf(this.here.run.trace));
+    if (this.store.run?.trace.steps.length) this.readOut(seriesOf(this.store.run.trace));
   }
 
   /** @param {Series} series the figures of the step under the pointer, or else of the chosen one */
   readOut(series) {
-    const figures = figuresOf(series, Math.min(this.hovered ?? this.here.state.step, series.length - 1));
-    const quiet = this.chart.dragging || this.hovered !== null || this.here.run?.live;
+    const figures = figuresOf(series, Math.min(this.hovered ?? this.store.state.step, series.length - 1));
+    const quiet = this.chart.dragging || this.hovered !== null || this.store.run?.live;
     this.readout.setAttribute("aria-live", quiet ? "off" : "polite");
     if (figures.join() === this.read) return;
     this.read = figures.join();

@@ -5,7 +5,7 @@
  */
 
 import { clip, forkOf, meanBits, scaleEnd, titleOf } from "../figures/branches.js";
-import { put, say, svg } from "./dom.js";
+import { setAttributes, setText, svg } from "./dom.js";
 /** @import { Branch } from "../figures/branches.js" */
 /** @import { Run } from "../state/store.js" */
 
@@ -53,12 +53,12 @@ export class ChosenPath {
   draw(parts, scale, step) {
     const [root] = parts;
     const last = parts.at(-1);
-    put(this.group, { visibility: last ? "visible" : "hidden" });
+    setAttributes(this.group, { visibility: last ? "visible" : "hidden" });
     if (!root || !last) return;
     const turns = parts.slice(1).map(({ from, lane }) => `H${scale.x(from)}${bend(lane)}`);
-    put(this.line, { d: `M${scale.x(0)} ${y(root.lane)}${turns.join("")}H${scale.x(last.to)}` });
+    setAttributes(this.line, { d: `M${scale.x(0)} ${y(root.lane)}${turns.join("")}H${scale.x(last.to)}` });
     const holder = parts.findLast(({ from }) => from <= step) ?? root;
-    put(this.step, { cx: scale.x(Math.min(step, holder.to)), cy: y(holder.lane) });
+    setAttributes(this.step, { cx: scale.x(Math.min(step, holder.to)), cy: y(holder.lane) });
   }
 }
 
@@ -89,17 +89,17 @@ export class BranchNode {
       : `M${start} ${y(above)}${bend(lane)}H${Math.max(end, start + BEND)}`;
     const mean = meanBits(run);
     const figures = mean === null ? "" : `${run.trace.steps.length} · ${mean.toFixed(2)} bits`;
-    put(this.reach, { d: path });
-    put(this.line, { d: path });
-    put(this.tip, { cx: Math.max(end, start + (above === null ? 0 : BEND)), cy: y(lane) });
-    put(this.name, { x: start + (above === null ? 0 : 6), y: y(lane) - 8 });
-    put(this.length, { x: Math.max(end, start + BEND) + 9, y: y(lane) + 4 });
+    setAttributes(this.reach, { d: path });
+    setAttributes(this.line, { d: path });
+    setAttributes(this.tip, { cx: Math.max(end, start + (above === null ? 0 : BEND)), cy: y(lane) });
+    setAttributes(this.name, { x: start + (above === null ? 0 : 6), y: y(lane) - 8 });
+    setAttributes(this.length, { x: Math.max(end, start + BEND) + 9, y: y(lane) + 4 });
     const room = Math.floor((scale.width - start) / LETTER);
-    say(this.name, clip(above === null ? titleOf(runs, run) : forkOf(run), room));
-    say(this.length, `${figures}${run.live ? " …" : ""}`);
-    put(this.group, { "aria-pressed": isChosen,
+    setText(this.name, clip(above === null ? titleOf(runs, run) : forkOf(run), room));
+    setText(this.length, `${figures}${run.live ? " …" : ""}`);
+    setAttributes(this.group, { "aria-pressed": isChosen,
       class: `branch${isChosen ? " chosen" : ""}${run.live ? " live" : ""}` });
-    say(this.title, description(run, titleOf(runs, run), mean));
+    setText(this.title, description(run, titleOf(runs, run), mean));
   }
 }
 

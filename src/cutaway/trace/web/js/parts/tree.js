@@ -6,7 +6,7 @@
  */
 
 import { branches, family, lineage, parentOf, titleOf } from "../figures/branches.js";
-import { el, put, replace, say, svg } from "./dom.js";
+import { el, setAttributes, replace, setText, svg } from "./dom.js";
 import { exported } from "../state/export.js";
 import { memory } from "../figures/numbers.js";
 import { savingLink } from "./save.js";
@@ -17,7 +17,7 @@ import { View } from "./view.js";
 /** @import { Run } from "../state/store.js" */
 /** @import { Scale } from "./tree-drawing.js" */
 
-export class BranchTree extends View {
+class BranchTree extends View {
   marks = svg("g", { class: "axis", "aria-hidden": "true" });
   chosen = new ChosenPath();
   picture = svg("svg", { role: "group", "aria-label": "Branches" }, this.marks, this.chosen.group);
@@ -38,13 +38,13 @@ export class BranchTree extends View {
     replace(this, this.box, about, buttons, this.files);
     new ResizeObserver(([entry]) => {
       this.width = entry?.contentRect.width || this.width;
-      this.here.changed();
+      this.store.changed();
     }).observe(this.box);
   }
 
   draw() {
     if (this.hidden) return;
-    const { runs, run: id, step } = this.here.state;
+    const { runs, run: id, step } = this.store.state;
     const placed = branches(runs);
     const scale = scaleFor(placed, this.width);
     this.keep(placed);
@@ -52,7 +52,7 @@ export class BranchTree extends View {
     for (const branch of placed) {
       this.nodes.get(branch.run.id)?.draw(branch, scale, runs, branch.run.id === id);
     }
-    const { run } = this.here;
+    const { run } = this.store;
     const path = run ? lineage(runs, run) : [];
     this.chosen.draw(path.flatMap((one) => placed.find((b) => b.run === one) ?? []), scale, step);
     this.describe(runs, run);
@@ -63,7 +63,7 @@ export class BranchTree extends View {
     const ids = placed.map(({ run }) => run.id);
     if (ids.join() === [...this.nodes.keys()].join()) return;
     this.nodes = new Map(ids.map((id) =>
-      [id, this.nodes.get(id) ?? new BranchNode(() => this.here.select(id))]));
+      [id, this.nodes.get(id) ?? new BranchNode(() => this.store.select(id))]));
     const groups = [...this.nodes.values()].map(({ group }) => group);
     replace(this.picture, this.marks, ...groups, this.chosen.group);
     replace(this.files); // they were of another tree
@@ -75,33 +75,33 @@ export class BranchTree extends View {
     const known = Object.entries(size)
       .every(([name, value]) => this.picture.getAttribute(name) === String(value));
     if (known) return;
-    put(this.picture, size);
+    setAttributes(this.picture, size);
     replace(this.marks, ...axis(scale));
   }
 
   /** @param {Run[]} runs @param {Run | null} run */
   describe(runs, run) {
     this.box.hidden = !runs.length;
-    say(this.heading, run ? titleOf(runs, run) : "");
-    say(this.begun, run ? beginningOf(run)
+    setText(this.heading, run ? titleOf(runs, run) : "");
+    setText(this.begun, run ? beginningOf(run)
       : "Each run is a line here. Give another token at a step, and a branch leaves it there.");
     const parent = run && parentOf(runs, run);
-    this.fork.disabled = !parent || this.here.state.step === run?.at;
+    this.fork.disabled = !parent || this.store.state.step === run?.at;
     this.beside.disabled = !parent;
     this.exporting.disabled = !run || family(runs, run).some((one) => one.live || !one.trace.known);
   }
 
   goToFork() {
-    if (this.here.run) this.here.goTo(this.here.run.at);
+    if (this.store.run) this.store.goTo(this.store.run.at);
   }
 
   compare() {
-    this.here.set({ other: this.here.run?.parent ?? null, panel: "compare" });
+    this.store.set({ other: this.store.run?.parent ?? null, panel: "compare" });
   }
 
   /** Offer the files: a browser saves several at once only where it was asked. */
   async export() {
-    const { run, state } = this.here;
+    const { run, state } = this.store;
     if (!run) return;
     for (const link of this.files.querySelectorAll("a")) URL.revokeObjectURL(link.href);
     try {
@@ -110,7 +110,7 @@ export class BranchTree extends View {
         el("li", {}, savingLink(name, bytes), el("span", { class: "faint" },
           ` ${memory(bytes.length)} · ${titleOf(state.runs, one)} · SHA-256 ${sha256.slice(0, 12)}…`))));
     } catch (error) {
-      this.here.set({ notice: sentence(error) });
+      this.store.set({ notice: sentence(error) });
     }
   }
 }

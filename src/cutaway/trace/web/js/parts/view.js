@@ -1,36 +1,43 @@
 /**
- * What every part of the page has in common: a custom element that draws itself when the store
- * changes. Each part knows the store and its own piece of the document, and no other part.
+ * The base of every part of the page: a custom element that draws itself when the store changes.
+ * Each part knows the store and its own piece of the document, and no other part.
  */
 
 /** @import { Store } from "../state/store.js" */
 /** @import { Session } from "../state/session.js" */
 
 export class View extends HTMLElement {
+  /** @type {Store | undefined} */
+  #store;
+  /** @type {Session | undefined} */
+  #session;
+
   /** @param {Store} store @param {Session} session */
   attach(store, session) {
-    this.store = store;
-    this.session = session;
+    this.#store = store;
+    this.#session = session;
     store.addEventListener("change", () => this.draw());
     this.build();
     this.draw();
   }
 
-  /** Make what stays, once. */
+  /** Create the elements that stay, once. */
   build() {}
 
-  /** Show what the store holds now; called once per frame at most. */
+  /** Show the store's state; called at most once per frame. */
   draw() {}
 
-  /** @returns {Store} */
-  get here() {
-    if (!this.store) throw new Error("a view is drawn before it is attached");
-    return this.store;
+  get attached() {
+    return this.#store !== undefined;
   }
 
-  /** @returns {Session} */
-  get runs() {
-    if (!this.session) throw new Error("a view is drawn before it is attached");
-    return this.session;
+  get store() {
+    if (!this.#store) throw new Error("a view is drawn before it is attached");
+    return this.#store;
+  }
+
+  get session() {
+    if (!this.#session) throw new Error("a view is drawn before it is attached");
+    return this.#session;
   }
 }

@@ -13,7 +13,7 @@ import { stepView } from "../figures/step-view.js";
 import { View } from "./view.js";
 /** @import { Step } from "../state/trace.js" */
 
-export class StepWaterfall extends View {
+class StepWaterfall extends View {
   stages = el("ol", { class: "stages" });
   bent = el("p");
   head = el("thead");
@@ -46,7 +46,7 @@ export class StepWaterfall extends View {
 
   draw() {
     if (this.hidden) return;
-    const { run, state } = this.here;
+    const { run, state } = this.store;
     const step = run?.trace.steps[state.step];
     for (const part of this.children) if (part instanceof HTMLElement) part.hidden = !step;
     if (!run || !step) return;
@@ -68,7 +68,7 @@ export class StepWaterfall extends View {
 
   /** @param {Step} step mark the selected candidate, and show its probability after each stage */
   mark(step) {
-    const { run, state } = this.here;
+    const { run, state } = this.store;
     const candidate = step.candidates[state.candidate];
     const row = this.rows[state.candidate];
     if (!run || !candidate || !row) return;
@@ -89,27 +89,27 @@ export class StepWaterfall extends View {
   clicked(event) {
     const at = /** @type {Element} */ (event.target).closest("tr");
     const candidate = this.rows.indexOf(/** @type {HTMLElement} */ (at));
-    if (candidate >= 0) this.here.set({ candidate });
+    if (candidate >= 0) this.store.set({ candidate });
   }
 
   fork() {
-    const { run, state } = this.here;
+    const { run, state } = this.store;
     const candidate = run?.trace.steps[state.step]?.candidates[state.candidate];
-    if (run && candidate) this.runs.fork(run, state.step, candidate.id);
+    if (run && candidate) this.session.fork(run, state.step, candidate.id);
   }
 
   /** @param {Event} event a text was typed: its tokens are given, one after the other */
   async given(event) {
     event.preventDefault();
-    const { run, state } = this.here;
+    const { run, state } = this.store;
     const [at, text] = [state.step, this.input.value];
     if (!run) return;
     try {
       const { ids, names } = await tokensOf(text);
       const note = `${ids.length} tokens, given one after the other: ${names.map(visible).join(" ")}`;
       this.said.textContent = ids.length > 1 ? note : "";
-      const request = this.runs.continued(run, [...run.trace.outputIds.slice(0, at), ...ids]);
-      this.runs.branch(run, at, request, `${text} at ${at}`);
+      const request = this.session.continued(run, [...run.trace.outputIds.slice(0, at), ...ids]);
+      this.session.branch(run, at, request, `${text} at ${at}`);
     } catch (error) {
       this.said.textContent = sentence(error);
     }

@@ -19,12 +19,12 @@ const HEADINGS = ["token", "recorded", "what if", "bar: what if, tick: recorded"
 
 /** @typedef {{input: HTMLInputElement, output: HTMLOutputElement}} Slider */
 
-export class WhatIf extends View {
+class WhatIf extends View {
   /** @type {Map<string, Slider>} */
   sliders = new Map();
   winner = el("p", { class: "winner", "aria-live": "polite" });
   body = el("tbody");
-  reset = el("button", { type: "button", onclick: () => this.here.set({ whatIf: null }) }, "As recorded");
+  reset = el("button", { type: "button", onclick: () => this.store.set({ whatIf: null }) }, "As recorded");
   start = el("button", { type: "button", class: "primary", onclick: () => this.runIt() }, "Run it");
   answer = new AbortController();
   timer = 0;
@@ -46,7 +46,7 @@ export class WhatIf extends View {
   /** @param {Param} param @returns {HTMLElement} */
   slider({ name, low, high, step, help }) {
     const input = el("input", { type: "range", min: low, max: high, step, title: help, "aria-label": labelOf(name),
-      oninput: () => this.here.set({ whatIf: { ...this.here.state.whatIf, [name]: Number(input.value) } }) });
+      oninput: () => this.store.set({ whatIf: { ...this.store.state.whatIf, [name]: Number(input.value) } }) });
     const output = el("output", { class: "mono" });
     this.sliders.set(name, { input, output });
     return el("label", {}, el("span", {}, labelOf(name), output), input);
@@ -54,7 +54,7 @@ export class WhatIf extends View {
 
   draw() {
     if (this.hidden) return;
-    const { run, state } = this.here;
+    const { run, state } = this.store;
     const step = run?.trace.steps[state.step];
     for (const part of this.children) if (part instanceof HTMLElement) part.hidden = !step;
     if (!run || !step) return;
@@ -73,12 +73,12 @@ export class WhatIf extends View {
 
   /** The step with these settings, once the slider rests. */
   async ask() {
-    const { run, state } = this.here;
+    const { run, state } = this.store;
     const step = run?.trace.steps[state.step];
     if (!run || !step || !state.whatIf) return;
     const { signal } = (this.answer = new AbortController());
     try {
-      const trace = await this.runs.stepWith(run, step.index, state.whatIf, signal);
+      const trace = await this.session.stepWith(run, step.index, state.whatIf, signal);
       const found = trace.steps[step.index];
       if (!signal.aborted && found) this.compare(run.trace, step, trace, found);
     } catch (error) {
@@ -97,13 +97,13 @@ export class WhatIf extends View {
 
   /** The whole run with these settings and the same luck, from this step. */
   runIt() {
-    const { run, state } = this.here;
+    const { run, state } = this.store;
     if (!run || !state.whatIf) return;
-    const request = this.runs.continued(run, run.trace.outputIds.slice(0, state.step), state.whatIf);
+    const request = this.session.continued(run, run.trace.outputIds.slice(0, state.step), state.whatIf);
     const changed = Object.entries(state.whatIf).filter(([name, value]) => value !== run.trace.head.params[name]);
     const named = changed.map(([name, value]) => `${labelOf(name)} ${short(value)}`);
     const name = `${named.join(", ") || "again"} from ${state.step}`;
-    this.runs.branch(run, state.step, request, name);
+    this.session.branch(run, state.step, request, name);
   }
 }
 

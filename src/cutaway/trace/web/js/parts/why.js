@@ -14,11 +14,11 @@ import { closest, momentSentence, outcomePhrase, whySentence } from "../figures/
 /** @import { Series } from "../figures/series.js" */
 /** @import { Run } from "../state/store.js" */
 
-export class WhyPanel extends View {
+class WhyPanel extends View {
   sentence = el("p", { class: "sentence" });
   words = el("div");
   moments = el("ol", { class: "moments" });
-  chart = new Chart(endRows, { choose: (step) => this.here.goTo(step), hover: () => {} });
+  chart = new Chart(endRows, { choose: (step) => this.store.goTo(step), hover: () => {} });
   counts = el("tbody");
   content = el("div");
   /** @type {Series | null} */
@@ -41,7 +41,7 @@ export class WhyPanel extends View {
 
   draw() {
     if (this.hidden) return;
-    const { run, state } = this.here;
+    const { run, state } = this.store;
     this.content.hidden = !run?.trace.steps.length;
     if (!run || this.content.hidden) {
       this.sentence.textContent = "Nothing was written yet.";
@@ -63,7 +63,7 @@ export class WhyPanel extends View {
       .map((text) => el("p", {}, text)));
     replace(this.counts, ...countsOf(series));
     replace(this.moments, ...closest(run.trace, 5, series.moments).map((moment) =>
-      el("li", {}, el("button", { onclick: () => this.here.goTo(moment.index) }, momentSentence(run.trace, moment)))));
+      el("li", {}, el("button", { onclick: () => this.store.goTo(moment.index) }, momentSentence(run.trace, moment)))));
   }
 }
 

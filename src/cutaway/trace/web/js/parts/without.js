@@ -7,9 +7,9 @@ import { phrase } from "../figures/catalogue.js";
 import { LEVELS } from "../figures/inside.js";
 import { LN2, MOST_BITS, inText, percent, signed, thousands, visible } from "../figures/numbers.js";
 import { ask } from "../state/api.js";
-import { stepOf } from "../state/looks.js";
+import { stepOf } from "../state/inside-cache.js";
 import { sentence } from "../state/session.js";
-import { el, replace, say } from "./dom.js";
+import { el, replace, setText } from "./dom.js";
 import { table } from "./inside-tables.js";
 import { colours, onScheme } from "./tint.js";
 import { View } from "./view.js";
@@ -29,7 +29,7 @@ const MOST = 24; // rows
 const COLUMNS = [["position", 5], ["part", 11], ["weight", 5.2], ["attribution", 5.6], ["log p lost", 5.2],
   ["lead lost", 5.2], ["luck draws", 8]];
 
-export class WithoutPanel extends View {
+class WithoutPanel extends View {
   by = select("Each", BY.map((name) => [name, name]));
   how = select("is", Object.entries(HOW));
   start = el("button", { type: "button", class: "primary", onclick: () => this.find() }, "Leave it out");
@@ -52,7 +52,7 @@ export class WithoutPanel extends View {
 
   draw() {
     if (this.hidden) return;
-    const { run, state } = this.here;
+    const { run, state } = this.store;
     const step = run?.trace.steps[state.step];
     this.start.disabled = !step || !state.about;
     const key = run && step ? `${run.id} ${step.index} ${this.rival(run)}` : "";
@@ -66,7 +66,7 @@ export class WithoutPanel extends View {
 
   /** @param {Run} run @returns {number | null} the selected candidate; null: the likeliest other */
   rival({ trace }) {
-    const { state } = this.here;
+    const { state } = this.store;
     const step = trace.steps[state.step];
     const candidate = state.candidate ? step?.candidates[state.candidate]?.id : undefined;
     return candidate === step?.token_id ? null : candidate ?? null;
@@ -75,12 +75,12 @@ export class WithoutPanel extends View {
   /** @param {string} told */
   clear(told) {
     this.found = null;
-    say(this.says, told);
+    setText(this.says, told);
     for (const part of [this.text, this.figures, this.note]) part.hidden = true;
   }
 
   async find() {
-    const { run, state } = this.here;
+    const { run, state } = this.store;
     if (!run) return;
     this.answer.abort();
     const { signal } = (this.answer = new AbortController());
@@ -100,7 +100,7 @@ export class WithoutPanel extends View {
     this.found = found;
     const { parts, total, by } = found;
     const done = parts.length < total ? `${thousands(parts.length)} of ${thousands(total)}` : `All ${thousands(total)}`;
-    say(this.says, `${done} ${by}s. ${visible(found.token_name)} came, compared with ${visible(found.rival_name)}.`);
+    setText(this.says, `${done} ${by}s. ${visible(found.token_name)} came, compared with ${visible(found.rival_name)}.`);
     replace(this.text, ...tinted(found));
     const rows = [...parts].sort((a, b) => Math.abs(b.effect) - Math.abs(a.effect)).slice(0, MOST);
     replace(this.figures, table(`Without each ${by}`, COLUMNS, rows.map((part) => rowOf(part, found))));

@@ -7,7 +7,7 @@
 import { mostUncertain } from "../figures/uncertain.js";
 import { ApiError, records } from "./api.js";
 import { sha256 } from "./export.js";
-import { Looks } from "./looks.js";
+import { InsideCache } from "./inside-cache.js";
 import { Trace, TraceError, lineOf, readFile } from "./trace.js";
 /** @import { Store, Run, Request } from "./store.js" */
 
@@ -15,7 +15,7 @@ export class Session {
   /** @param {Store} store */
   constructor(store) {
     this.store = store;
-    this.looks = new Looks(store, sentence);
+    this.insides = new InsideCache(store, sentence);
     /** @type {Map<number, AbortController>} by run */
     this.streams = new Map();
     /** @type {Map<string, number>} runs that came from files, by the files' SHA-256 */

@@ -1,49 +1,50 @@
 /**
- * What the page shows, in one place, and as its address.
+ * The state of the page, and its form as an address.
  *
- * Every change goes through `set`, is announced once per frame, and is written into the
- * fragment of the URL, which no server sees. A run is its request: the same prompt, settings, seed
- * and given tokens bring back the same text, so that an address is all that a reload needs.
+ * Every change goes through `set`, is announced at most once per frame, and is written into the fragment of
+ * the URL, which is never sent to a server. The address keeps the request of each run, since the same prompt,
+ * settings, seed and forced tokens generate the same text again.
  */
 
 /**
- * A run on the page. `request` is what brings it back; null: it came from a file. `param` is the
- * field that the server did not like.
+ * A run on the page. `request` generates it again; null: it came from a file. `parent` and `at`: the run that
+ * it was forked from, and the step. `live`: it is being generated. `param`: the field that the server refused.
  * @typedef {{id: number, trace: import("./trace.js").Trace, request: Request | null,
  *   parent: number | null, at: number, live: boolean, name: string, error: string | null,
  *   param?: string | null}} Run
  *
- * What is asked of the server; `forced` are the tokens that the text begins with.
+ * A request to the server; `forced` are the tokens that the text begins with.
  * @typedef {{kind: "chat" | "completion", prompt: string | number[], messages: Message[],
  *   settings: Record<string, any>, seed: string | null, forced: number[]}} Request
  *
- * What somebody said; `run` is the run that an answer comes from.
+ * A message of the conversation; `run` is the run that an answer comes from.
  * @typedef {{role: string, content: string, run?: number}} Message
  *
- * What an address keeps of a run.
+ * The part of a run that the address keeps.
  * @typedef {{id: number, request: Request, parent: number | null, at: number, name: string}} Kept
  *
- * run, step     which run, and which of its steps; other: the run beside it
- * candidate     which row of the waterfall
- * pass          of a canvas, which pass is shown; null: the last
- * panel         which panel is open: "step", "canvas", "timelines", "why", "what-if", "inside",
+ * run, step     the selected run and step; other: the run that it is compared with
+ * candidate     the selected row of the waterfall
+ * pass          the pass of a canvas that is shown; null: the last
+ * panel         the open panel: "step", "canvas", "timelines", "why", "what-if", "inside",
  *               "without", "tree", "compare", "lesson"
- * inside        of the inside: what tints the text, what colours the heads, which head and part is chosen
- * lesson        which lesson: "practice", "snowball", "stop"
- * follow        whether the selection follows a run that grows
- * kind          how one writes: a conversation, a text that goes on, or token by token
- * draft         what the conversation's field holds; prompt: that of a completion
- * seed          of the next run; empty: one is chosen
- * typing        the run that is typed: its given tokens are the picks
+ * inside        in the panel Inside: what tints the text, what colours the map of heads, the chosen head and component
+ * lesson        the open lesson: "practice", "snowball", "stop"
+ * follow        whether the selection follows a growing run
+ * kind          the open tab for writing
+ * draft         the text of the conversation's field; prompt: that of the completion's
+ * seed          of the next run; empty: the server chooses one
+ * typing        the run of the tab "typing": its forced tokens are those that were picked
  * price         of a million tokens
- * refused       what the server said to a request that it did not take, and to which of its fields
- * notice        a sentence for the person; null: nothing is to be said
- * about         what is served, with "models" where there are several to choose from, with "canvas" where it reveals these and writes none from left to right; null: nothing was asked yet, or there is no server
- * locked        whether the server wants a key that it was not given
- * @typedef {{by: import("../figures/inside.js").Measure, map: import("../figures/inside.js").MapBy,
- *   head: [number, number] | null, part: string | null}} Chosen
+ * refused       the server's message for a refused request, and the field that it names
+ * notice        a message at the top of the page
+ * about         the served model; "models" where there are several, "canvas" where the model is a diffusion
+ *               model; null: not asked yet, or there is no server
+ * locked        whether the server requires a key
+ * @typedef {{by: import("../figures/inside.js").TintBy, map: import("../figures/inside.js").MapBy,
+ *   head: [number, number] | null, part: string | null}} InsideSelection
  *
- * @typedef {{inside: Chosen, runs: Run[], run: number, step: number, candidate: number, pass: number | null, other: number | null,
+ * @typedef {{inside: InsideSelection, runs: Run[], run: number, step: number, candidate: number, pass: number | null, other: number | null,
  *   panel: string, lesson: string, follow: boolean, whatIf: Record<string, number> | null,
  *   kind: "chat" | "completion" | "typing", draft: string, prompt: string, messages: Message[],
  *   settings: Record<string, any>, seed: string, typing: number | null,
@@ -58,13 +59,13 @@
 /** @type {State} */
 const BEGINNING = {
   runs: [], run: 0, step: 0, candidate: 0, pass: null, other: null, panel: "step", lesson: "practice", follow: true,
-  inside: { by: "weight", map: "push", head: null, part: null },
+  inside: { by: "weight", map: "attribution", head: null, part: null },
   whatIf: null, kind: "chat", draft: "", prompt: "", messages: [], settings: {},
   seed: "", typing: null, price: null, refused: null, notice: null, about: null,
   locked: false,
 };
 
-/** The part of the state that the address holds. */
+/** The fields that the address keeps. */
 const ADDRESS = /** @type {const} */ ([
   "run", "step", "candidate", "pass", "other", "panel", "lesson", "inside", "whatIf", "kind", "draft", "prompt", "messages",
   "settings", "seed", "typing", "price",
@@ -106,8 +107,8 @@ export class Store extends EventTarget {
 
   /**
    * @param {Omit<Run, "id">} run
-   * @param {number} [id] the one that it had; then the selection stays as it is
-   * @returns {Run} it, selected
+   * @param {number} [id] the id that it had before; then the selection does not change
+   * @returns {Run} selected, unless it has an id
    */
   add(run, id) {
     const fresh = 1 + Math.max(0, ...this.state.runs.map((other) => other.id));
@@ -119,25 +120,25 @@ export class Store extends EventTarget {
     return added;
   }
 
-  /** @param {Run} run where it is a canvas and the step's panel is open, its cells are shown instead */
+  /** @param {Run} run a canvas opens the panel Canvas in place of Step */
   showCanvas(run) {
     const { panel, run: shown } = this.state;
     if (run.trace.known?.decoder && shown === run.id && panel === "step") this.set({ panel: "canvas" });
   }
 
-  /** @param {number} id a run that is to be forgotten */
+  /** @param {number} id of the run to remove */
   drop(id) {
     this.set({ runs: this.state.runs.filter((run) => run.id !== id) });
   }
 
-  /** @param {number} id which run to look at; the step stays where both have it */
+  /** @param {number} id of the run to select; the step is kept, as far as the run has it */
   select(id) {
     const places = this.find(id)?.trace.places ?? 0;
     const step = Math.max(0, Math.min(this.state.step, places - 1));
     this.set({ run: id, step, candidate: 0, pass: null, follow: false, whatIf: null });
   }
 
-  /** @param {number} step where to go; stepping by hand ends following */
+  /** @param {number} step to select, which ends following unless it is the last one */
   goTo(step) {
     const last = (this.run?.trace.places ?? 0) - 1;
     const there = Math.max(0, Math.min(step, last));
@@ -146,7 +147,7 @@ export class Store extends EventTarget {
 
   // -- the address --------------------------------------------------------------------------------
 
-  /** @returns {string} the fragment that brings this state back: a word for each that is not usual */
+  /** @returns {string} the fragment that restores this state: every field that differs from the initial state */
   get address() {
     const address = new URLSearchParams();
     for (const name of ADDRESS) {
@@ -162,7 +163,7 @@ export class Store extends EventTarget {
 
   /**
    * @param {string} fragment
-   * @returns {Kept[]} the runs that are to be brought back; what cannot be read stays as it is
+   * @returns {Kept[]} the runs to generate again; fields that cannot be read are left as they are
    */
   restore(fragment) {
     const address = new URLSearchParams(fragment);

@@ -1,28 +1,28 @@
 /**
- * From nothing to the difference of two logits: what each part pushed, one after the other. Arrows
- * left and right choose a part.
+ * A waterfall chart of the logit attribution: component by component, from 0 to the difference of two logits.
+ * The left and right arrow keys choose a component.
  */
 
 import { signed } from "../figures/numbers.js";
 import { el } from "./dom.js";
 import { fitted, stroke } from "./inside-map.js";
 import { onScheme } from "./tint.js";
-/** @import { Part } from "../figures/inside.js" */
+/** @import { Component } from "../figures/inside.js" */
 
 const HIGH = 170;
-const SIDE = 46; // for the figures at the left
-const FOOT = 16; // for the layers' numbers
+const SIDE = 46; // for the figures on the left
+const FOOT = 16; // for the layer numbers
 
-export class PushFall {
-  canvas = el("canvas", { tabindex: 0, role: "img", "aria-describedby": "part-sentence",
-    "aria-label": "Attributions, part by part; arrows left and right choose one" });
-  /** @type {Part[]} */
-  parts = [];
+export class AttributionChart {
+  canvas = el("canvas", { tabindex: 0, role: "img", "aria-describedby": "component-sentence",
+    "aria-label": "Attribution by component; the left and right arrow keys choose one" });
+  /** @type {Component[]} */
+  components = [];
   /** @type {string | null} */
   chosen = null;
   width = 600;
 
-  /** @param {(part: string) => void} choose */
+  /** @param {(name: string) => void} choose */
   constructor(choose) {
     this.choose = choose;
     this.box = el("div", { class: "fall" }, this.canvas);
@@ -39,24 +39,24 @@ export class PushFall {
     this.draw();
   }
 
-  /** @param {Part[]} parts @param {string | null} chosen */
-  show(parts, chosen) {
-    this.parts = parts;
+  /** @param {Component[]} components @param {string | null} chosen */
+  show(components, chosen) {
+    this.components = components;
     this.chosen = chosen;
     this.draw();
   }
 
-  /** @returns {number} */
+  /** @returns {number} pixels of a component */
   get wide() {
-    return (this.width - SIDE) / Math.max(this.parts.length, 1);
+    return (this.width - SIDE) / Math.max(this.components.length, 1);
   }
 
   draw() {
     const pen = fitted(this.canvas, this.width, HIGH + FOOT);
-    if (!pen || !this.parts.length) return;
+    if (!pen || !this.components.length) return;
     const style = getComputedStyle(this.canvas);
     const colour = (/** @type {string} */ name) => style.getPropertyValue(name);
-    const sums = this.parts.reduce((/** @type {number[]} */ all, { push }) => [...all, (all.at(-1) ?? 0) + push], [0]);
+    const sums = this.components.reduce((/** @type {number[]} */ all, { attribution }) => [...all, (all.at(-1) ?? 0) + attribution], [0]);
     const [low, high] = [Math.min(...sums), Math.max(...sums)];
     const y = (/** @type {number} */ value) => 8 + ((high - value) / (high - low || 1)) * (HIGH - 16);
     pen.font = `10px ${style.fontFamily}`;
@@ -66,15 +66,15 @@ export class PushFall {
     const end = sums.at(-1) ?? 0;
     if (Math.abs(y(end) - y(0)) > 12) pen.fillText(signed(end), 0, y(end));
     stroke(pen, colour("--line"), [SIDE, y(0)], [this.width, y(0)]);
-    this.parts.forEach((part, i) => this.bar(pen, part, i, [y(sums[i] ?? 0), y(sums[i + 1] ?? 0)], colour));
-    this.parts.forEach(({ name }, i) => this.label(pen, name, i, style.color));
+    this.components.forEach((component, i) => this.bar(pen, component, i, [y(sums[i] ?? 0), y(sums[i + 1] ?? 0)], colour));
+    this.components.forEach(({ name }, i) => this.label(pen, name, i, style.color));
   }
 
   /**
-   * @param {CanvasRenderingContext2D} pen @param {Part} part @param {number} i
+   * @param {CanvasRenderingContext2D} pen @param {Component} component @param {number} i
    * @param {[number, number]} ends @param {(name: string) => string} colour
    */
-  bar(pen, { name, push }, i, [from, to], colour) {
+  bar(pen, { name, attribution }, i, [from, to], colour) {
     const x = SIDE + this.wide * i;
     const wide = Math.max(this.wide - 1, 1);
     const [top, high] = [Math.min(from, to), Math.max(Math.abs(to - from), 1)];
@@ -82,9 +82,9 @@ export class PushFall {
       pen.fillStyle = colour("--chosen");
       pen.fillRect(x - 1, 0, this.wide + 1, HIGH);
     }
-    pen.fillStyle = push < 0 ? colour("--warn") : colour("--bar");
+    pen.fillStyle = attribution < 0 ? colour("--warn") : colour("--bar");
     pen.fillRect(x, top, wide, high);
-    if (push < 0) { // with lines across, so that it is not told by its colour
+    if (attribution < 0) { // hatched, so that the sign does not depend on colour
       for (let at = top + 2; at < top + high; at += 4) stroke(pen, colour("--paper"), [x, at], [x + wide, at]);
     }
     if (name === this.chosen) {
@@ -109,7 +109,7 @@ export class PushFall {
     if (!by || event.ctrlKey || event.metaKey || event.altKey) return;
     event.preventDefault();
     event.stopPropagation();
-    const at = this.parts.findIndex(({ name }) => name === this.chosen);
+    const at = this.components.findIndex(({ name }) => name === this.chosen);
     this.go(at < 0 ? 0 : at + by);
   }
 
@@ -121,9 +121,7 @@ export class PushFall {
 
   /** @param {number} at */
   go(at) {
-    const part = this.parts[Math.max(0, Math.min(at, this.parts.length - 1))];
-    if (!part) return;
-    this.chosen = part.name;
-    this.choose(part.name);
+    const component = this.components[Math.max(0, Math.min(at, this.components.length - 1))];
+    if (component) this.choose(this.chosen = component.name);
   }
 }

@@ -1,38 +1,38 @@
 /**
- * The looks that the page has had: asked of the server one at a time, or held by the document; kept
- * as long as there is room, and the next step's asked for before somebody goes there.
+ * A cache of the insides of steps, which the server computes, one at a time, or an exported file contains. The
+ * next step's is requested in advance.
  *
- * Knows what a look is asked with. Knows no document but the element that may hold some.
+ * Knows what /v1/inside is asked with. Knows no document but the element that contains them.
  */
 
 import { ask } from "./api.js";
-import { Look } from "./look.js";
+import { StepInside } from "./step-inside.js";
 /** @import { Store, Run } from "./store.js" */
 /** @import { Trace } from "./trace.js" */
 
 const ROOM = 64e6; // bytes
-const NOT_CAUSAL = "The inside of a step is that of a causal model: a canvas has none.";
+const NOT_CAUSAL = "Only a causal model has an inside of a step; a canvas has none.";
 
 /**
- * What there is of a step: the look, or why there is none; neither while it is asked for.
- * `other`: it is against another rival than the one that is wanted.
- * @typedef {{look?: Look, error?: string, other?: boolean}} Found
+ * The inside of a step, or why there is none; neither of them while it is requested.
+ * `other`: the token is compared with another rival than the one that was asked for.
+ * @typedef {{inside?: StepInside, error?: string, other?: boolean}} Found
  */
 
-export class Looks {
-  /** @param {Store} store @param {(error: unknown) => string} sentence what an error says */
+export class InsideCache {
+  /** @param {Store} store @param {(error: unknown) => string} sentence the message of an error */
   constructor(store, sentence) {
     this.store = store;
     this.sentence = sentence;
-    /** @type {Map<string, Found>} the latest last */
+    /** @type {Map<string, Found>} the most recently used last */
     this.known = new Map();
     this.asking = "";
     this.stream = new AbortController();
-    /** @type {Record<string, string> | null} by step; null: the document was not asked yet */
-    this.held = null;
+    /** @type {Record<string, string> | null} by step; null: the document was not read yet */
+    this.embedded = null;
   }
 
-  /** @returns {Found} of the step that is shown, against the selected candidate; {}: there is none yet */
+  /** @returns {Found} of the selected step, compared with the selected candidate */
   get selected() {
     const { run, state } = this.store;
     const step = run?.trace.steps[state.step];
@@ -42,8 +42,8 @@ export class Looks {
   }
 
   /**
-   * @param {Run} run @param {number} step @param {number | null} rival null: the likeliest other
-   * @returns {Found} what there is now; the store announces when there is more
+   * @param {Run} run @param {number} step @param {number | null} rival null: the likeliest other token
+   * @returns {Found} what is known now; the store changes once there is more
    */
   of(run, step, rival) {
     const key = `${run.id} ${step} ${rival}`;
@@ -61,7 +61,7 @@ export class Looks {
     return {};
   }
 
-  /** @param {Run} run @param {number} step @param {number | null} rival the next step, where nothing is asked */
+  /** @param {Run} run @param {number} step @param {number | null} rival request the next step, unless a request is running */
   ahead(run, step, rival) {
     if (this.asking || rival !== null || !this.store.state.about) return;
     const key = `${run.id} ${step + 1} null`;
@@ -71,14 +71,14 @@ export class Looks {
   /** @param {string} key @param {Run} run @param {number} step @param {number | null} rival */
   async start(key, run, step, rival) {
     if (this.asking === key) return;
-    this.stream.abort(); // of what nobody looks at any more
+    this.stream.abort(); // another step was selected meanwhile
     this.asking = key;
     const { signal } = (this.stream = new AbortController());
     /** @type {Found} */
     let found;
     try {
       const answer = await ask("/v1/inside", { ...stepOf(run.trace, step), rival, format: "safetensors" }, signal);
-      found = { look: new Look(await answer.arrayBuffer()) };
+      found = { inside: new StepInside(await answer.arrayBuffer()) };
     } catch (error) {
       if (signal.aborted) return;
       found = { error: this.sentence(error) };
@@ -92,39 +92,37 @@ export class Looks {
   keep(key, found) {
     this.known.set(key, found);
     let bytes = 0;
-    for (const [old, { look }] of [...this.known].reverse()) {
-      bytes += look?.bytes ?? 0;
+    for (const [old, { inside }] of [...this.known].reverse()) {
+      bytes += inside?.bytes ?? 0;
       if (bytes > ROOM) this.known.delete(old);
     }
   }
 
-  /**
-   * @param {Run} run @param {number} step @param {number | null} rival @returns {Found}
-   */
+  /** @param {Run} run @param {number} step @param {number | null} rival @returns {Found} */
   fromDocument(run, step, rival) {
-    this.held ??= JSON.parse(document.querySelector("#looks")?.textContent ?? "{}");
-    const packed = run.id === 1 ? this.held?.[step] : undefined;
-    if (packed === undefined) return { error: missing(Object.keys(this.held ?? {}).map(Number)) };
-    const plain = `${run.id} ${step} held`;
+    this.embedded ??= JSON.parse(document.querySelector("#looks")?.textContent ?? "{}");
+    const packed = run.id === 1 ? this.embedded?.[step] : undefined;
+    if (packed === undefined) return { error: missing(Object.keys(this.embedded ?? {}).map(Number)) };
+    const plain = `${run.id} ${step} embedded`;
     const found = this.known.get(plain);
     if (!found) {
       this.known.set(plain, {});
       unpacked(packed).then((file) => {
-        this.keep(plain, { look: new Look(file) });
+        this.keep(plain, { inside: new StepInside(file) });
         this.store.changed();
       });
       return {};
     }
-    return { ...found, other: rival !== null && found.look !== undefined && found.look.rival !== rival };
+    return { ...found, other: rival !== null && found.inside !== undefined && found.inside.rival !== rival };
   }
 }
 
-/** @param {number[]} steps that the document holds @returns {string} what is needed */
+/** @param {number[]} steps that the document contains @returns {string} how to get others */
 function missing(steps) {
-  const more = "cutaway trace export FILE --html OUT --inside 0-20 -m MODEL writes a page that holds it, and "
-    + "cutaway serve has a page that computes it: open the trace there.";
-  if (!steps.length) return `The inside of a step needs the model, which this file does not hold. ${more}`;
-  return `This file holds the inside of steps ${ranges(steps)}. For other steps, ${more}`;
+  const more = "open the trace on the page of cutaway serve, which computes it, or export it into a file: "
+    + "cutaway trace export FILE --html OUT --inside 0-20 -m MODEL.";
+  if (!steps.length) return `The inside of a step needs the model, which this file does not contain: ${more}`;
+  return `This file contains the inside of steps ${ranges(steps)}. For other steps, ${more}`;
 }
 
 /** @param {number[]} steps in order @returns {string} 0 to 20, 40 */
@@ -139,7 +137,7 @@ function ranges(steps) {
   return found.map(([from, to]) => (from === to ? `${from}` : `${from} to ${to}`)).join(", ");
 }
 
-/** @param {Trace} trace @param {number} at @returns {Record<string, any>} a step, as the server is told of it */
+/** @param {Trace} trace @param {number} at @returns {Record<string, any>} a step, as /v1/inside takes it */
 export function stepOf(trace, at) {
   const { head } = trace;
   const step = trace.steps[at];
