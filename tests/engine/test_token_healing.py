@@ -11,7 +11,7 @@ from cutaway.engine import ConstraintParams, FinishReason, RunParams, StopParams
 from cutaway.engine.vocabulary import allows
 from cutaway.errors import InputError
 from cutaway.sampling import SamplingParams
-from cutaway.text.grammar import GrammarCompiler
+from cutaway.text.grammar.compiler import GrammarCompiler
 from support.engine_mock import MockRequest, end_of, make_engine, run_to_end, steps_of
 from support.mock_backend import END, VOCAB, Words, noise
 

@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 
 from cutaway.compute.backends import HostSampling, KVGroup, KVLayout
-from cutaway.text.grammar import GrammarCompiler
+from cutaway.text.grammar.compiler import GrammarCompiler
 
 END = 256
 VOCAB, WIDTH = 257, 5

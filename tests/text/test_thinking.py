@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cutaway.text.grammar import Grammar, GrammarCompiler
+from cutaway.text.grammar.compiler import GrammarCompiler
+from cutaway.text.grammar.source import Grammar
 from cutaway.text.thinking import Thinking, ThinkingParser
 from support.mock_backend import END, Words
 

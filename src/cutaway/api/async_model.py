@@ -23,7 +23,9 @@ from cutaway.requests.options import Options
 from cutaway.requests.prefill import prefill_async
 from cutaway.requests.prepared import infills_by_bayes, prepare
 from cutaway.requests.prompts import Prompt, one_or_many
-from cutaway.text.grammar import CompileSandbox, Grammar, source_of
+from cutaway.text.grammar.compile_sandbox import CompileSandbox
+from cutaway.text.grammar.llguidance_source import source_of
+from cutaway.text.grammar.source import Grammar
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from cutaway.requests.generation import Begin
     from cutaway.requests.keywords import RequestOptions
     from cutaway.requests.tools import Tools, ToolUse
-    from cutaway.text.grammar import Compiled
+    from cutaway.text.grammar.compiler import Compiled
 
 
 T = TypeVar("T")

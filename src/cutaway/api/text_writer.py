@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from cutaway.methods.revising import Progress, Revised
     from cutaway.requests.keywords import RequestOptions
     from cutaway.requests.tools import Tools
-    from cutaway.text.grammar import Compiled
+    from cutaway.text.grammar.compiler import Compiled
 
 T = TypeVar("T")
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from cutaway.engine.constraint import Constraint
 from cutaway.engine.vocabulary import Allowed, ConstraintVocabulary, Mask, packed, unpacked
-from cutaway.text.grammar import Check
+from cutaway.text.grammar.checks import Check
 
 _FEW = 64
 """Tokens that are tried one by one; of more, what they begin with is tried before."""

@@ -15,10 +15,13 @@ from cutaway.engine.constraint import Constraint
 from cutaway.engine.token_constraints import AllowedTokens, BadWords, MinTokens
 from cutaway.engine.vocabulary import ConstraintVocabulary, Mask, allows
 from cutaway.errors import CutawayError, InputError
-from cutaway.text.grammar import KINDS, Grammar, source
+from cutaway.text.grammar import source
+from cutaway.text.grammar.source import KINDS, Grammar
 
 if TYPE_CHECKING:
-    from cutaway.text.grammar import Check, Compiled, Matcher
+    from cutaway.text.grammar.checks import Check
+    from cutaway.text.grammar.compiler import Compiled
+    from cutaway.text.grammar.matcher import Matcher
 
 
 _MOST_BYTES = 4096  # of all bad words: each byte is a state of 2 kB
@@ -74,7 +77,7 @@ class ConstraintParams:
     def __post_init__(self) -> None:
         self._check_words()
         if self.check is not None:
-            from cutaway.text.grammar import check_named
+            from cutaway.text.grammar.checks import check_named
 
             check_named(self.check)
         if not isinstance(self.heal, bool):
@@ -162,7 +165,7 @@ class ConstraintParams:
             of_bytes.append(GrammarConstraint(grammar.matcher(), ending))
             checks += [grammar.check] if grammar.check else []
         if self.check is not None:
-            from cutaway.text.grammar import check_named
+            from cutaway.text.grammar.checks import check_named
 
             checks.append(check_named(self.check))
         if taken := self.taken(vocabulary):

@@ -25,7 +25,7 @@ from cutaway.engine.windows import windows_of
 from cutaway.errors import InputError, QueueFullError
 
 if TYPE_CHECKING:
-    from cutaway.text.grammar import GrammarCompiler
+    from cutaway.text.grammar.compiler import GrammarCompiler
 
 
 class Engine:

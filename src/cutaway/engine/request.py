@@ -14,7 +14,7 @@ from cutaway.sampling import Observe, SamplingParams, derive_seed
 if TYPE_CHECKING:
     from cutaway.engine.decoders import Decoder
     from cutaway.engine.interventions import BoundInterventions
-    from cutaway.text.grammar import Compiled
+    from cutaway.text.grammar.compiler import Compiled
 
 randbits = SystemRandom().getrandbits  # as `secrets` has it, which loads a cryptographic library
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cutaway.engine import Step
-from cutaway.text.grammar import Matcher
+from cutaway.text.grammar.matcher import Matcher
 from cutaway.text.stream import TextStream
 from cutaway.text.thinking import Thinking, ThinkingParser
 from cutaway.text.tools import Arguments, CallEnd, CallParser, CallStart, Content, Tool

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from cutaway.requests.keywords import GrammarOptions
-    from cutaway.text.grammar import Accepted
+    from cutaway.text.grammar.acceptance import Accepted
     from cutaway.text.tools import Tool
 
 Message = Mapping[str, Any]
@@ -151,7 +151,7 @@ class BaseLLM:
             raise InputError(f"{min(unknown)} is no constraint of a whole text")
         if (grammar := ConstraintParams(**given).source) is None:
             raise InputError("accepts needs one of json_schema, regex, grammar and choice")
-        from cutaway.text.grammar import accepts
+        from cutaway.text.grammar.acceptance import accepts
 
         return accepts(text, grammar)
 

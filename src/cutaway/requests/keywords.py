@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from cutaway.engine.canvas import Rule
     from cutaway.engine.interventions import Intervention
     from cutaway.sampling import Processor
-    from cutaway.text.grammar import OwnCheck
+    from cutaway.text.grammar.checks import OwnCheck
 
 
 class SamplingOptions(TypedDict, total=False):

@@ -148,7 +148,7 @@ class Options:
             values["speculate"] = _DRAFT + self.draft
         values["seed"] = seed
         if (check := values["check"]) is not None:
-            from cutaway.text.grammar import check_named
+            from cutaway.text.grammar.checks import check_named
 
             values["check"] = check_named(check).name
         values["processors"] = [getattr(p, "__name__", repr(p)) for p in values["processors"]]

@@ -11,7 +11,7 @@ from cutaway.requests.prompts import Prompt, check_prompt
 
 if TYPE_CHECKING:
     from cutaway.engine import Denoise
-    from cutaway.text.grammar import Compiled
+    from cutaway.text.grammar.compiler import Compiled
 
 
 class Prepared(NamedTuple):
@@ -43,7 +43,7 @@ def prepare(
         text, (ids, options) = None, _around_gap(llm, ids, options)
     notes = [*llm.tokenizer.notes(ids, text if options.special else None)]
     if (source := options.constraint.source) is not None:
-        from cutaway.text.grammar import notes_on
+        from cutaway.text.grammar.compiler import notes_on
 
         grammar = grammar or llm.model.grammars.compile(source)
         notes += notes_on(source, grammar)

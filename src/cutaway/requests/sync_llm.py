@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from cutaway.requests.keywords import RequestOptions
-    from cutaway.text.grammar import Compiled
+    from cutaway.text.grammar.compiler import Compiled
 
 
 class SyncLLM(BaseLLM):

@@ -12,7 +12,11 @@ from cutaway.compute.loading.model import LoadedModel
 from cutaway.errors import InputError
 from cutaway.requests.answer import AnswerReader, SchemaOrCalls
 from cutaway.requests.completion import Completion, ToolCall
-from cutaway.text.grammar import KINDS, Compiled, Grammar, Matcher, byte_matcher, source
+from cutaway.text.grammar import source
+from cutaway.text.grammar.acceptance import byte_matcher
+from cutaway.text.grammar.compiler import Compiled
+from cutaway.text.grammar.matcher import Matcher
+from cutaway.text.grammar.source import KINDS, Grammar
 from cutaway.text.tools import (
     CallParser,
     Dialect,

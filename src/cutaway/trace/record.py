@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, Self
 
 from cutaway.engine.interventions import Intervention
 from cutaway.errors import InputError
-from cutaway.text.grammar import Grammar, engine
-from cutaway.text.grammar.source import KINDS
+from cutaway.text.grammar.compiler import engine
+from cutaway.text.grammar.source import KINDS, Grammar
 from cutaway.trace import check
 from cutaway.trace.decoder import DecoderRecord, decoder
 from cutaway.trace.renames import READABLE, VERSION

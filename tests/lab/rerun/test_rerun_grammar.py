@@ -8,7 +8,7 @@ import pytest
 from cutaway import FormatError, InputError
 from cutaway.engine.events import neg_log_z
 from cutaway.lab.rerun import branch, replay, rescore
-from cutaway.text.grammar import engine
+from cutaway.text.grammar.compiler import engine
 from cutaway.trace import Trace, diff_texts, why
 from support.made_traces import records
 

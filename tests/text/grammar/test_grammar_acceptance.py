@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from cutaway.errors import InputError
-from cutaway.text.grammar import Accepted, Grammar, accepts
+from cutaway.text.grammar.acceptance import Accepted, accepts
+from cutaway.text.grammar.source import Grammar
 
 EXPRESSION = "(é|ab)+c?"
 SCHEMA = {

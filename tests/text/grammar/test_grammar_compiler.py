@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from cutaway.errors import CutawayError, InputError
 from cutaway.text import Tokenizer
-from cutaway.text.grammar import Grammar, GrammarCompiler, source
-from cutaway.text.grammar.compiler import _Vocabulary, notes_on
+from cutaway.text.grammar import source
+from cutaway.text.grammar.compiler import GrammarCompiler, _Vocabulary, notes_on
+from cutaway.text.grammar.source import Grammar
 from support.mock_backend import END, Words
 from support.text_vocabularies import sentencepiece
 

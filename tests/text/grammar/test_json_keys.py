@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from cutaway.errors import InputError
-from cutaway.text.grammar import Grammar, GrammarCompiler, accepts
+from cutaway.text.grammar.acceptance import accepts
+from cutaway.text.grammar.compiler import GrammarCompiler
+from cutaway.text.grammar.source import Grammar
 from support.mock_backend import Words
 
 INTEGER, TEXT = {"type": "integer"}, {"type": "string"}

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from cutaway.base.offload import Offload
     from cutaway.compute.loading.adapter import Adapter
     from cutaway.compute.loading.identity import Identity
-    from cutaway.text.grammar import GrammarCompiler
+    from cutaway.text.grammar.compiler import GrammarCompiler
     from cutaway.text.thinking import Thinking
 
 _SOON_S = 1.0  # a load shorter than this shows no progress
@@ -305,7 +305,7 @@ class LoadedModel:
     @cached_property
     def grammars(self) -> "GrammarCompiler":
         """Its compiler of grammars, which makes its tables when the first one comes."""
-        from cutaway.text.grammar import GrammarCompiler
+        from cutaway.text.grammar.compiler import GrammarCompiler
 
         return GrammarCompiler(self.tokenizer)
 

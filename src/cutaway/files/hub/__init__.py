@@ -10,14 +10,3 @@ from cutaway.files.hub.catalog import DEFAULT_MODEL
 from cutaway.files.hub.names import resolve
 from cutaway.files.hub.parts import parts_of, whole_name
 from cutaway.files.hub.status import ModelStatus, available, verify
-
-__all__ = [
-    "DEFAULT_MODEL",
-    "ModelStatus",
-    "available",
-    "cache_dir",
-    "parts_of",
-    "resolve",
-    "verify",
-    "whole_name",
-]

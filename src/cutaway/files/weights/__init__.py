@@ -9,14 +9,3 @@ from cutaway.files.weights.file import ModelFile, TensorInfo
 from cutaway.files.weights.formats import FORMATS, FORMATS_BY_ID, QuantFormat
 from cutaway.files.weights.gguf import GGUFFile
 from cutaway.files.weights.split import open_gguf
-
-__all__ = [
-    "FORMATS",
-    "FORMATS_BY_ID",
-    "GGUFFile",
-    "ModelFile",
-    "QuantFormat",
-    "TensorInfo",
-    "dequantize",
-    "open_gguf",
-]

@@ -9,7 +9,7 @@ from cutaway.engine import Step
 from cutaway.errors import InputError
 from cutaway.lab.rerun.request import UNSTOPPED, check_text, settings_of
 from cutaway.requests.completion import Completion
-from cutaway.text.grammar import KINDS
+from cutaway.text.grammar.source import KINDS
 from cutaway.trace import Trace
 from cutaway.trace.figures import bits
 

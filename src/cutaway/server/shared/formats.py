@@ -7,7 +7,7 @@ from pydantic import ConfigDict, Field
 
 from cutaway.server.body import Body, Unsupported
 from cutaway.server.http.errors import ApiError
-from cutaway.text.grammar import KINDS
+from cutaway.text.grammar.source import KINDS
 
 
 class PlainText(Body):

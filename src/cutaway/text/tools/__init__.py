@@ -16,20 +16,3 @@ from cutaway.text.tools.dialect import Dialect, call_id
 from cutaway.text.tools.function_schema import tool_of
 from cutaway.text.tools.grammar import grammar
 from cutaway.text.tools.tool import Tool, ToolChoice, parse_choice, parse_tools
-
-__all__ = [
-    "Arguments",
-    "CallEnd",
-    "CallParser",
-    "CallStart",
-    "Content",
-    "Delta",
-    "Dialect",
-    "Tool",
-    "ToolChoice",
-    "call_id",
-    "grammar",
-    "parse_choice",
-    "parse_tools",
-    "tool_of",
-]
