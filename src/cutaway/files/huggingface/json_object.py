@@ -1,7 +1,4 @@
-"""Look-ups in a JSON file of a folder, with one clear sentence where a value is absurd.
-
-Knows JSON and which file a value is from.
-"""
+"""Typed look-ups in a folder's JSON files; an error names the file, the key and what it must be."""
 
 import json
 from collections.abc import Mapping
@@ -11,14 +8,14 @@ from typing import Any, NoReturn, Self
 from cutaway.errors import FormatError, InputError
 
 _LARGEST = 1 << 27  # bytes; the largest tokenizers have some 10⁷
-_MOST = 1e38  # what float32 can hold, and what whole numbers of any length are held against
+_MOST = 1e38  # within what float32 can represent; ints of any length are compared with it
 
 
 class JsonObject:
     """The values of one JSON object; null is the same as absent.
 
-    names: what a key is called in this file, where it is not called as it is asked for
-    defaults: what is meant where the file says nothing
+    names: the file's name of a key, where it differs from the name asked for
+    defaults: values of keys that the file lacks
     """
 
     def __init__(
@@ -33,11 +30,11 @@ class JsonObject:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Of a file; one that is not there has no values. `FormatError` if it is no JSON object."""
+        """From a file; none gives no values. `FormatError` if it is not a JSON object."""
         return cls(_read(path), path.name)
 
     def meant(self, names: Mapping[str, str], defaults: Mapping[str, Any]) -> "JsonObject":
-        """The same values, for a family that has names and defaults of its own."""
+        """The same values, with a family's names and defaults."""
         return JsonObject(self._values, self.file, names, defaults)
 
     def over(self, other: "JsonObject") -> "JsonObject":
@@ -47,7 +44,7 @@ class JsonObject:
 
     @property
     def values(self) -> Mapping[str, Any]:
-        """All of them, as they are."""
+        """All values, by the file's own names."""
         return self._values
 
     def get(self, key: str) -> Any:
@@ -57,21 +54,21 @@ class JsonObject:
 
     def size(self, key: str, most: int = 2**31 - 1) -> int:
         """A whole number, 1 to most."""
-        value = self._there(key)
+        value = self.get(key)
         if type(value) is not int or not 1 <= value <= most:
             self.fail(key, f"a whole number from 1 to {most}")
         return value
 
     def id(self, key: str) -> int:
         """A whole number, 0 or above."""
-        value = self._there(key)
+        value = self.get(key)
         if type(value) is not int or value < 0:
             self.fail(key, "a token's id")
         return value
 
     def number(self, key: str) -> float:
         """A number that float32 can hold."""
-        value = self._there(key)
+        value = self.get(key)
         if not _is_number(value):
             self.fail(key, "a number of an ordinary size")
         return float(value)
@@ -85,7 +82,7 @@ class JsonObject:
 
     def numbers(self, key: str) -> list[float]:
         """A list of such numbers."""
-        value = self._there(key)
+        value = self.get(key)
         if not isinstance(value, list) or not all(map(_is_number, value)):
             self.fail(key, "a list of numbers of an ordinary size")
         return [float(one) for one in value]
@@ -112,7 +109,7 @@ class JsonObject:
         return JsonObject(value or {}, f"{self.file}: {key}")
 
     def must_be(self, key: str, *allowed: Any) -> None:
-        """Refuse any other value; the first is meant where the key is absent."""
+        """Refuse any other value; an absent key means the first."""
         value = self.get(key)
         if value is not None and value not in allowed:
             self.refuse(key, f"only {' or '.join(map(repr, allowed))} is")
@@ -124,7 +121,7 @@ class JsonObject:
         raise FormatError(f"{self.file}: {self._names.get(key, key)} {said}; it must be {wanted}")
 
     def refuse(self, key: str, but: str) -> NoReturn:
-        """Raise a `FormatError`: the value is sound, and not supported."""
+        """Raise a `FormatError`: the value is valid, but not supported."""
         name = self._names.get(key, key)
         raise FormatError(
             f"{self.file}: {name} is {self.get(key)!r:.40}, which is not supported; {but}"
@@ -133,15 +130,9 @@ class JsonObject:
     def __bool__(self) -> bool:
         return bool(self._values)
 
-    def _there(self, key: str) -> Any:
-        value = self.get(key)
-        if value is None:
-            self.fail(key, "there")
-        return value
-
 
 def _is_number(value: Any) -> bool:
-    """Of an ordinary size, which NaN is not."""
+    """Whether float32 can represent it; false for NaN."""
     return type(value) in (int, float) and -_MOST <= value <= _MOST
 
 

@@ -11,43 +11,37 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from cutaway.errors import FormatError, InputError
+from cutaway.errors import FormatError
 from cutaway.files.huggingface.diffusion import DIFFUSION
 from cutaway.files.huggingface.families import FAMILIES, Family
 from cutaway.files.huggingface.json_object import JsonObject
 from cutaway.files.huggingface.rewrites import Rewrite, as_it_is, transposed
-from cutaway.files.huggingface.tensors import gguf_name
-from cutaway.files.weights import ModelFile, TensorInfo
+from cutaway.files.huggingface.tensors import SourcedFile, TensorSource, gguf_name
+from cutaway.files.weights import TensorInfo
 from cutaway.files.weights.cursor import quoted
-from cutaway.files.weights.safetensors import SafetensorsFile
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _TENSOR = re.compile(r"(?:base_model\.model\.)?(.+)\.lora_([AB])\.(?:default\.)?weight")
 _MODULE = re.compile(r"[\w.]+", re.ASCII)
-_HALVES = {"F32": "<f4", "F16": "<u2", "BF16": "<u2"}
 _PLAIN: Mapping[str, tuple[Any, ...]] = {
     "use_dora": (False,), "bias": ("none",), "lora_bias": (False,), "use_qalora": (False,),
     "init_lora_weights": (True, False, "gaussian", "eva", "orthogonal"),
 }  # fmt: skip
-"""Beside these values a setting makes something else of an adapter."""
+"""Any other value of these settings makes it another kind of adapter."""
 _ABSENT = (
     "modules_to_save", "layer_replication", "trainable_token_indices", "target_parameters",
     "alora_invocation_tokens", "megatron_config", "arrow_config",
 )  # fmt: skip
 
 
-class PeftFolder(ModelFile):
+class PeftFolder(SourcedFile):
     """An adapter's matrices by GGUF's names, in the format of its file.
 
-    scales  by matrix: by what its product is multiplied
+    scales  by matrix: the factor of its product
     Raises `InputError` if a file cannot be opened and `FormatError` for what is not plain LoRA.
     """
 
     def __init__(self, path: Path, architecture: str, heads: int, kv_heads: int) -> None:
-        self.path = path
         if not (path / WEIGHTS).is_file():
             hint = "; it has a .bin file: save the adapter as safetensors"
             raise FormatError(
@@ -56,59 +50,40 @@ class PeftFolder(ModelFile):
         config = JsonObject.read(path / CONFIG)
         _check_plain(config)
         families = _families(architecture)
-        self._file: SafetensorsFile | None = SafetensorsFile(path / WEIGHTS)
-        self._rewrites = families[0].rewrites(heads, kv_heads)
-        self._sources: dict[str, str] = {}  # GGUF's name -> the file's
+        rewrites = families[0].rewrites(heads, kv_heads)
+        super().__init__(path, [path / WEIGHTS])
+        shards = self._shards
+        assert shards is not None
+        sources: dict[str, TensorSource] = {}
         scales: dict[str, float] = {}
-        for name in self._file.names:
-            module, new = _names(families, name)
-            if new in self._sources:
-                raise FormatError(f"{path}: {quoted(name)} and {quoted(self._sources[new])} are "
-                                  "one and the same: save the adapter again")  # fmt: skip
-            self._sources[new] = name
+        for name in shards:
+            (module, new), info = _names(families, name), shards.info(name)
+            if new in sources:
+                raise FormatError(f"{path}: {quoted(name)} and {quoted(sources[new].sources[0])} "
+                                  "are one and the same: save the adapter again")  # fmt: skip
+            rewrite = _rewrite(rewrites, new)
+            sources[new] = TensorSource(new, info.format, info.shape, (name,), rewrite)
             matrix, _, ending = new.rpartition(".")
             if ending == "lora_a":
-                scales[matrix] = _scale(config, module, self._file.info(name))
+                scales[matrix] = _scale(config, module, info)
         self.metadata = MappingProxyType({})
         self.scales = MappingProxyType(scales)
-        infos = {new: self._file.info(name) for new, name in self._sources.items()}
-        self.tensors = MappingProxyType(
-            {new: TensorInfo(new, info.format, info.shape) for new, info in infos.items()}
-        )
+        self.tensors = MappingProxyType(sources)
 
-    def raw(self, name: str) -> NDArray[np.uint8]:
-        """See `ModelFile`; a new array."""
-        info = self.info(name)
-        if self._file is None:
-            raise InputError(f"{self.path}: the folder is closed, so {name} cannot be read")
-        stored = np.frombuffer(self._file.raw(self._sources[name]).tobytes(), _HALVES[info.format])
-        made = self._rewrite(name)(stored.reshape(info.shape))
-        return np.ascontiguousarray(made).reshape(-1).view(np.uint8)
 
-    def _rewrite(self, name: str) -> Rewrite:
-        """A product has the rows of B, and the columns of A are not moved.
+def _rewrite(rewrites: Mapping[str, Rewrite], name: str) -> Rewrite:
+    """How a matrix of the adapter is stored: the rows of B are moved as those of its product.
 
-        Nor is it transposed, where its matrix is: A reads what the layer reads.
-        """
-        base = name.split(".")[-3]
-        found = self._rewrites.get(base, as_it_is) if name.endswith("lora_b") else as_it_is
-        return as_it_is if found is transposed else found
-
-    def release(self, name: str) -> None:
-        """See `ModelFile`."""
-        self.info(name)
-        if self._file is not None:
-            self._file.release(self._sources[name])
-
-    def close(self) -> None:
-        """Let go of the file."""
-        if self._file is not None:
-            self._file.close()
-        self._file = None
+    Columns of A are not, nor is either transposed where its layer's matrix is: A reads what the
+    layer reads.
+    """
+    base = name.split(".")[-3]
+    found = rewrites.get(base, as_it_is) if name.endswith("lora_b") else as_it_is
+    return as_it_is if found is transposed else found
 
 
 def _families(architecture: str) -> list[Family]:
-    """Those that may have an adapter for a model of this architecture."""
+    """The families whose adapters fit a model of this architecture."""
     known = {**FAMILIES, **DIFFUSION}.values()
     found = [each for each in known if each.architecture == architecture and not each.modulated]
     if found:
@@ -150,7 +125,7 @@ def _names(families: Sequence[Family], name: str) -> tuple[str, str]:
 
 
 def _scale(config: JsonObject, module: str, a: TensorInfo) -> float:
-    """By what a module's product is multiplied; FormatError where its rank is another."""
+    """The factor of a module's product; FormatError where the file's rank differs from r."""
     alpha = _of_module(config, "alpha_pattern", module).positive("lora_alpha")
     rank = _of_module(config, "rank_pattern", module).size("r")
     if rank != a.shape[0]:
@@ -159,7 +134,7 @@ def _scale(config: JsonObject, module: str, a: TensorInfo) -> float:
 
 
 def _of_module(config: JsonObject, key: str, module: str) -> JsonObject:
-    """The settings, with what a pattern says of a module instead of its usual number."""
+    """The settings, with the number that a pattern gives this module instead of the usual one."""
     usual = "lora_alpha" if key == "alpha_pattern" else "r"
     patterns = config.part(key)
     for pattern in patterns.values:

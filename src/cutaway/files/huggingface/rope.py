@@ -1,9 +1,8 @@
 """Rotary positions: a config's settings as GGUF's metadata and tensors.
 
-Knows where transformers 4 and 5 write them, and the kinds that GGUF's convention has words for.
+Knows where transformers 4 and 5 write them, and the kinds of scaling that GGUF can express.
 """
 
-from collections.abc import Mapping
 from math import log, pi, sqrt
 from typing import Any
 
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 
 from cutaway.files.huggingface.json_object import JsonObject
 
-FloatTensors = Mapping[str, NDArray[np.float32]]
+FloatTensors = dict[str, NDArray[np.float32]]
 _KIND = "rope_type"
 
 
@@ -53,30 +52,26 @@ def rope_metadata(
     dims = int(head_dim * share)
     if dims != head_dim and not partial:
         rope.refuse("partial_rotary_factor", "this family rotates whole heads")
-    metadata = {"rope.freq_base": rope.positive("rope_theta"), "rope.dimension_count": dims}
-    kind = rope.text(_KIND) or "default"
+    metadata: dict[str, Any] = {
+        "rope.freq_base": rope.positive("rope_theta"),
+        "rope.dimension_count": dims,
+    }
+    kind, tensors = rope.text(_KIND) or "default", FloatTensors()
     if longrope and kind in ("longrope", "su", "yarn"):  # as transformers reads phi3's
         more, tensors = _longrope(config, rope, dims)
-    elif kind in _KINDS:
-        more, tensors = _KINDS[kind](config, rope, dims)
-    else:
-        rope.refuse(_KIND, f"{', '.join(_KINDS)} are")
-    return metadata | more, tensors
+        metadata |= more
+    elif kind == "linear":
+        metadata |= {"rope.scaling.type": kind, "rope.scaling.factor": rope.positive("factor")}
+    elif kind == "yarn":
+        metadata |= _yarn(config, rope)
+    elif kind == "llama3":
+        tensors = {"rope_freqs.weight": _llama3(config, rope, dims)}
+    elif kind != "default":
+        rope.refuse(_KIND, "default, linear, yarn, llama3 are")
+    return metadata, tensors
 
 
-def _plain(
-    _config: JsonObject, _rope: JsonObject, _dims: int
-) -> tuple[dict[str, Any], FloatTensors]:
-    return {}, {}
-
-
-def _linear(
-    _config: JsonObject, rope: JsonObject, _dims: int
-) -> tuple[dict[str, Any], FloatTensors]:
-    return {"rope.scaling.type": "linear", "rope.scaling.factor": rope.positive("factor")}, {}
-
-
-def _yarn(config: JsonObject, rope: JsonObject, _dims: int) -> tuple[dict[str, Any], FloatTensors]:
+def _yarn(config: JsonObject, rope: JsonObject) -> dict[str, Any]:
     rope.must_be("truncate", True)
     factor = rope.positive("factor")
     metadata: dict[str, Any] = {
@@ -88,13 +83,13 @@ def _yarn(config: JsonObject, rope: JsonObject, _dims: int) -> tuple[dict[str, A
         if rope.get(key) is not None:
             metadata[f"rope.scaling.yarn_{key}"] = rope.number(key)
     if (attention := _yarn_attention(rope, factor)) is not None:
-        # GGUF's number is multiplied with the usual one, transformers' takes its place.
+        # GGUF's factor multiplies the usual one, transformers' replaces it.
         metadata["rope.scaling.attn_factor"] = attention / _mscale(factor, 1)
-    return metadata, {}
+    return metadata
 
 
 def _yarn_attention(rope: JsonObject, factor: float) -> float | None:
-    """What scales the attention, where it is not what the paper suggests."""
+    """The attention's scale; None for the one that the YaRN paper suggests."""
     if rope.get("attention_factor") is not None:
         return rope.positive("attention_factor")
     if rope.get("mscale") and rope.get("mscale_all_dim"):
@@ -107,8 +102,9 @@ def _mscale(factor: float, weight: float) -> float:
     return 0.1 * weight * log(factor) + 1 if factor > 1 else 1.0
 
 
-def _llama3(config: JsonObject, rope: JsonObject, dims: int) -> tuple[dict[str, Any], FloatTensors]:
-    """What divides each frequency: 1 of the high ones, the factor of the low, between between."""
+def _llama3(config: JsonObject, rope: JsonObject, dims: int) -> NDArray[np.float32]:
+    """The divisor of each frequency, (dims / 2,): 1 for high ones, the factor for low ones, and
+    between the two in between."""
     factor, original = rope.positive("factor"), _original(config, rope)
     low, high = rope.number("low_freq_factor"), rope.number("high_freq_factor")
     base = rope.positive("rope_theta")
@@ -117,7 +113,7 @@ def _llama3(config: JsonObject, rope: JsonObject, dims: int) -> tuple[dict[str, 
         turns = original * base ** (-i / dims) / (2 * pi)  # in the original context
         share = min(max((turns - low) / (high - low), 0.0), 1.0) if high > low else 1.0
         divisors.append(1 / ((1 - share) / factor + share))
-    return {}, {"rope_freqs.weight": np.array(divisors, np.float32)}
+    return np.array(divisors, np.float32)
 
 
 def _longrope(
@@ -144,11 +140,8 @@ def _longrope(
 
 
 def _original(config: JsonObject, rope: JsonObject) -> int:
-    """The context that the model was trained with first; phi3 keeps it outside of the object."""
+    """The context length before scaling; phi3 has it in the config itself."""
     for place in (config, rope):
         if place.get("original_max_position_embeddings") is not None:
             return place.size("original_max_position_embeddings")
     return config.size("max_position_embeddings")
-
-
-_KINDS = {"default": _plain, "linear": _linear, "yarn": _yarn, "llama3": _llama3}

@@ -3,7 +3,7 @@
 Knows which files those are and which holds a tensor.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from cutaway.files.weights.cursor import quoted
 from cutaway.files.weights.safetensors import SafetensorsFile
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
-_ELEMENTS = {"F32": "<f4", "F16": "<u2", "BF16": "<u2"}  # half numbers are only moved about
+_ELEMENTS = {"F32": "<f4", "F16": "<u2", "BF16": "<u2"}  # 16-bit floats are moved, not read
 
 
 def shard_paths(folder: Path) -> list[Path]:
@@ -42,15 +42,17 @@ def shard_paths(folder: Path) -> list[Path]:
 
 
 class Shards:
-    """All tensors of a folder. Raises as `SafetensorsFile` does, and for a name in two files."""
+    """All tensors of some files. Raises as `SafetensorsFile` does, and for a name in two files."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, paths: Iterable[Path]) -> None:
         self._where: dict[str, SafetensorsFile] = {}
-        self._files = [SafetensorsFile(path) for path in shard_paths(folder)]
+        self._files = [SafetensorsFile(path) for path in paths]
         for file in self._files:
             for name in file.names:
                 if name in self._where:
-                    raise FormatError(f"{folder}: the tensor {quoted(name)} is in two files")
+                    raise FormatError(
+                        f"{file.path.parent}: the tensor {quoted(name)} is in two files"
+                    )
                 self._where[name] = file
 
     def __iter__(self) -> Iterator[str]:
@@ -61,7 +63,7 @@ class Shards:
         return self._where[name].info(name)
 
     def read(self, name: str) -> NDArray[Any]:
-        """The elements of a tensor in its shape: float32, or uint16 where they are half numbers."""
+        """The elements of a tensor in its shape: float32, or 16-bit floats' bits as uint16."""
         info, raw = self.info(name), self._where[name].raw(name)
         aligned = raw if raw.ctypes.data % 4 == 0 else raw.copy()
         elements: NDArray[Any] = aligned.view(np.dtype(_ELEMENTS[info.format]))
@@ -72,6 +74,6 @@ class Shards:
         self._where[name].release(name)
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files; what `read` returned stays valid."""
         for file in self._files:
             file.close()

@@ -1,22 +1,23 @@
-"""Which tensors of GGUF a folder holds, and how each is made of those in its files.
+"""Which of GGUF's tensors a folder has, and how each is made of those in its files.
 
-Knows names and rewrites; every tensor is made when it is asked for.
+Knows names and rewrites; a tensor is made when it is asked for.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cutaway.errors import FormatError
+from cutaway.errors import FormatError, InputError
 from cutaway.files.huggingface.config import Config
 from cutaway.files.huggingface.families import Family
 from cutaway.files.huggingface.rewrites import Rewrite, WithoutFirst, as_it_is, transposed
 from cutaway.files.huggingface.shards import Shards
-from cutaway.files.weights import FORMATS, TensorInfo, dequantize
+from cutaway.files.weights import FORMATS, ModelFile, TensorInfo, dequantize
 from cutaway.files.weights.cursor import quoted
 
 _LAYER = re.compile(r"(?:layers|blocks|h|(?:encoder|transformer)\.layer)\.(\d{1,5})\.(.+)")
@@ -31,7 +32,7 @@ _VISION = ("vision_tower.", "vision_model.", "multi_modal_projector.", "embed_vi
 
 @dataclass(frozen=True, slots=True)
 class TensorSource(TensorInfo):
-    """Where a tensor comes from: one of the files', one for each expert, or numbers."""
+    """What a tensor is made of: one tensor of the files, one for each expert, or values."""
 
     sources: tuple[str, ...]
     rewrite: Rewrite = as_it_is
@@ -54,6 +55,36 @@ class TensorSource(TensorInfo):
         if stored == self.format:
             return elements
         return dequantize(FORMATS[stored], elements.reshape(-1).view(np.uint8)).reshape(self.shape)
+
+
+class SourcedFile(ModelFile):
+    """A folder whose tensors are made of those in its safetensors files when they are asked for."""
+
+    tensors: Mapping[str, TensorSource]
+
+    def __init__(self, path: Path, paths: Iterable[Path]) -> None:
+        self.path = path
+        self._shards: Shards | None = Shards(paths)
+
+    def raw(self, name: str) -> NDArray[np.uint8]:
+        """See `ModelFile`; a view where nothing is rewritten, else a new array."""
+        self.info(name)
+        if self._shards is None:
+            raise InputError(f"{self.path}: the folder is closed, so {name} cannot be read")
+        return self.tensors[name].make(self._shards)
+
+    def release(self, name: str) -> None:
+        """See `ModelFile`."""
+        self.info(name)
+        if self._shards is not None:
+            for source in self.tensors[name].sources:
+                self._shards.release(source)
+
+    def close(self) -> None:
+        """See `ModelFile`."""
+        if self._shards is not None:
+            self._shards.close()
+        self._shards = None
 
 
 def tensor_sources(config: Config, shards: Shards) -> dict[str, TensorSource]:

@@ -1,7 +1,7 @@
-"""What every file of a model offers, however it stores one: metadata and tensors by name.
+"""The interface of every model file: metadata and tensors by name.
 
-Knows the face that the readers share; its words are GGUF's (metadata keys, tensor names), so that
-no reader needs to ask which kind of file it was.
+Keys and tensor names are GGUF's whatever the file's own format, so that whoever reads a model need
+not know which format it was.
 """
 
 from abc import ABC, abstractmethod
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
@@ -67,7 +67,7 @@ class ModelFile(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of the file; what `raw` returned stays valid."""
+        """Close the file; what `raw` returned stays valid."""
 
     def dequantize(self, name: str) -> NDArray[np.float32]:
         """Return the numbers of a tensor: a new float32 array of shape `tensors[name].shape`.
@@ -86,10 +86,5 @@ class ModelFile(ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

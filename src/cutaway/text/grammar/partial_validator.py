@@ -130,21 +130,6 @@ class PartialValidator:
             return None if any(type(one) is type(value.value) for one in among) else False
         return any(alike(value) == alike(one) for one in among)
 
-    def _const(self, schema: Mapping[str, Any], value: Any) -> Verdict:
-        return self._enum({"const": schema["const"]}, value)
-
-    def _ref(self, schema: Mapping[str, Any], value: Any) -> Verdict:
-        return self.holds(self.target(schema["$ref"]), value)
-
-    def _not(self, schema: Mapping[str, Any], value: Any) -> Verdict:
-        return negated(self.holds(schema["not"], value))
-
-    def _all_of(self, schema: Mapping[str, Any], value: Any) -> Verdict:
-        return every(self.holds(one, value) for one in schema["allOf"])
-
-    def _any_of(self, schema: Mapping[str, Any], value: Any) -> Verdict:
-        return some(self.holds(one, value) for one in schema["anyOf"])
-
     def _one_of(self, schema: Mapping[str, Any], value: Any) -> Verdict:
         truths = [self.holds(one, value) for one in schema["oneOf"]]
         return between(truths.count(True), len(truths) - truths.count(False), 1, 1)
@@ -178,12 +163,10 @@ class PartialValidator:
             return schema
         return None if value is NOT_BEGUN else self.holds(schema, value)
 
-    def _required(self, schema: Mapping[str, Any], value: Any) -> Verdict:
-        return (
-            self._has(schema["required"], value) if isinstance(schema["required"], list) else True
-        )
-
-    def _has(self, names: Iterable[str], value: Any) -> Verdict:
+    def _has(self, names: Any, value: Any) -> Verdict:
+        """Whether these keys are there; draft 3 has true or false in their place."""
+        if not isinstance(names, list):
+            return True
         keys = {key for key, _ in members(value)}
         missing = None if isinstance(value, OpenContainer) else False
         return every(True if name in keys else missing for name in names)
@@ -192,10 +175,6 @@ class PartialValidator:
         sure = len({key for key, _ in members(value)})
         possible = float("inf") if isinstance(value, OpenContainer) else sure
         return between(sure, possible, schema.get("minProperties"), schema.get("maxProperties"))
-
-    def _property_names(self, schema: Mapping[str, Any], value: Any) -> Verdict:
-        names = schema["propertyNames"]
-        return _so_far((self.holds(names, key) for key, _ in members(value)), value)
 
     def _dependencies(self, schema: Mapping[str, Any], value: Any, *, name: str) -> Verdict:
         def each() -> Iterable[Verdict]:
@@ -248,15 +227,6 @@ class PartialValidator:
 
     # -- strings and numbers ---------------------------------------------------------------------
 
-    def _length(self, schema: Mapping[str, Any], value: Any) -> Verdict:
-        return between(len(value), len(value), schema.get("minLength"), schema.get("maxLength"))
-
-    def _pattern(self, schema: Mapping[str, Any], value: Any) -> Verdict:
-        return string_fits("pattern", schema["pattern"], value)
-
-    def _format(self, schema: Mapping[str, Any], value: Any) -> Verdict:
-        return string_fits("format", schema["format"], value)
-
     def _bounds(self, schema: Mapping[str, Any], value: Any) -> Verdict:
         low, high = schema.get("minimum"), schema.get("maximum")
         above, below = schema.get("exclusiveMinimum"), schema.get("exclusiveMaximum")
@@ -268,9 +238,6 @@ class PartialValidator:
             and (below is None or below is False or value < below)
         )
 
-    def _multiple(self, schema: Mapping[str, Any], value: Any) -> Verdict:
-        return Fraction(repr(value)) % Fraction(repr(schema["multipleOf"])) == 0
-
 
 def _so_far(truths: Iterable[Verdict], value: Any) -> Verdict:
     """Whether all hold, and nothing that comes can change that."""
@@ -281,25 +248,44 @@ def _so_far(truths: Iterable[Verdict], value: Any) -> Verdict:
 _Keyword = Callable[[PartialValidator, Mapping[str, Any], Any], Verdict]
 _V = PartialValidator
 _ANY: Mapping[str, _Keyword] = {
-    "type": _V._type, "enum": _V._enum, "const": _V._const, "$ref": _V._ref, "if": _V._if,
-    "not": _V._not, "allOf": _V._all_of, "anyOf": _V._any_of, "oneOf": _V._one_of,
-}  # fmt: skip
+    "type": _V._type,
+    "enum": _V._enum,
+    "const": lambda v, schema, value: v._enum({"const": schema["const"]}, value),
+    "$ref": lambda v, schema, value: v.holds(v.target(schema["$ref"]), value),
+    "if": _V._if,
+    "not": lambda v, schema, value: negated(v.holds(schema["not"], value)),
+    "allOf": lambda v, schema, value: every(v.holds(one, value) for one in schema["allOf"]),
+    "anyOf": lambda v, schema, value: some(v.holds(one, value) for one in schema["anyOf"]),
+    "oneOf": _V._one_of,
+}
 _OBJECT: Mapping[str, _Keyword] = {
-    "properties": _V._properties, "patternProperties": _V._properties,
-    "additionalProperties": _V._properties, "required": _V._required,
-    "minProperties": _V._count_properties, "maxProperties": _V._count_properties,
-    "propertyNames": _V._property_names,
+    **dict.fromkeys(("properties", "patternProperties", "additionalProperties"), _V._properties),
+    "required": lambda v, schema, value: v._has(schema["required"], value),
+    **dict.fromkeys(("minProperties", "maxProperties"), _V._count_properties),
+    "propertyNames": lambda v, schema, value: _so_far(
+        (v.holds(schema["propertyNames"], key) for key, _ in members(value)), value
+    ),
     **{n: partial(_V._dependencies, name=n) for n in DEPENDENCIES},
-}  # fmt: skip
+}
 _ARRAY: Mapping[str, _Keyword] = {
-    "items": _V._items, "prefixItems": _V._items, "minItems": _V._count_items,
-    "maxItems": _V._count_items, "uniqueItems": _V._unique, "contains": _V._contains,
-}  # fmt: skip
+    **dict.fromkeys(("items", "prefixItems"), _V._items),
+    **dict.fromkeys(("minItems", "maxItems"), _V._count_items),
+    "uniqueItems": _V._unique,
+    "contains": _V._contains,
+}
 _STRING: Mapping[str, _Keyword] = {
-    "minLength": _V._length, "maxLength": _V._length,
-    "pattern": _V._pattern, "format": _V._format,
-}  # fmt: skip
+    **dict.fromkeys(
+        ("minLength", "maxLength"),
+        lambda _, schema, value: between(
+            len(value), len(value), schema.get("minLength"), schema.get("maxLength")
+        ),
+    ),
+    "pattern": lambda _, schema, value: string_fits("pattern", schema["pattern"], value),
+    "format": lambda _, schema, value: string_fits("format", schema["format"], value),
+}
 _NUMBER: Mapping[str, _Keyword] = {
-    "minimum": _V._bounds, "maximum": _V._bounds, "exclusiveMinimum": _V._bounds,
-    "exclusiveMaximum": _V._bounds, "multipleOf": _V._multiple,
-}  # fmt: skip
+    **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), _V._bounds),
+    "multipleOf": lambda _, schema, value: (
+        Fraction(repr(value)) % Fraction(repr(schema["multipleOf"])) == 0
+    ),
+}
