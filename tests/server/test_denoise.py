@@ -1,14 +1,16 @@
 """Canvases over HTTP: the answers of Python, whole and streamed, and what is refused by name."""
 
 import json
+from collections import Counter
 from itertools import chain
 
 import httpx
 import pytest
 
 from cutaway import LLM
+from cutaway.engine import Pass, Step
 from cutaway.engine.canvas import Rule, most_computed
-from cutaway.server.job import Progress, _paired
+from cutaway.server.job import _is_shown
 from support.served import serve
 
 ASKED = {"seed": 1, "max_tokens": 12, "temperature": 1.0}
@@ -123,13 +125,12 @@ def test_with_trace_each_pass_is_told_as_it_is_made(post):
     assert plain(whole) == plain(told)
 
 
-def test_a_pass_is_news_where_it_is_told(alone):
+def test_passes_are_shown_only_in_a_trace(alone):
     with alone.stream("ab", denoise={"block": 4}, **ASKED) as stream:
-        events = [(0, event) for event in stream.events()]
-    assert _paired(events[:2], traced=True) == 2 * [Progress(0, None, None)]
-    assert _paired(events[:2], traced=False) == []
-    steps = [progress.step for progress in _paired(events, traced=True)]
-    assert sum(step is None for step in steps) == 12 == sum(step is not None for step in steps)
+        events = [*stream.events()]
+    for traced in (True, False):
+        shown = Counter(type(event) for event in events if _is_shown(event, traced=traced))
+        assert shown == {Step: 12} | ({Pass: 12} if traced else {})
 
 
 def test_a_response_tells_of_passes_too(post):

@@ -71,7 +71,7 @@ def test_a_conversation_as_templates_take_it(asked, expected):
     else:
         expected = [*expected, ("user", "?")]
     told = [{"role": r, "content": c, **dict(*more)} for r, c, *more in expected]
-    assert asked.said() == told
+    assert asked.conversation() == told
 
 
 def test_what_claude_code_sends_is_taken(ask):

@@ -29,14 +29,14 @@ def make(failing=None):
 
     @router.post(CHAT)
     async def complete(chat: ChatRequest) -> str:
-        chat.options()
+        chat.keywords()
         if failing:
             raise failing
         return "done"
 
     @router.post(RESPONSES)
     async def respond(body: ResponsesRequest) -> str:
-        body.options()
+        body.keywords()
         return "done"
 
     @router.get("/v1/models/{name}")

@@ -1,15 +1,13 @@
 """The endpoints that generate text, whole or streamed."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
 from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 
 from cutaway.errors import InputError
-from cutaway.requests.prompts import Prompt
-from cutaway.requests.tools import ToolUse
 from cutaway.server.anthropic.answers import MessageAnswer
 from cutaway.server.anthropic.requests import CountRequest, MessagesRequest
 from cutaway.server.anthropic.schemas import InputTokens, MessageAnswered, MessageEvent
@@ -22,7 +20,6 @@ from cutaway.server.job import TextJob
 from cutaway.server.models import admit, service_of
 from cutaway.server.ollama import requests as ollama
 from cutaway.server.ollama.answers import ChatAnswer, GeneratedAnswer, nothing_asked
-from cutaway.server.ollama.fields import OllamaFields
 from cutaway.server.ollama.keep_alive import keep_alive_setter, seconds_of
 from cutaway.server.ollama.schemas import OllamaChat, OllamaGenerated
 from cutaway.server.openai.chat import ChatChoices, ChatRequest
@@ -33,18 +30,12 @@ from cutaway.server.openai.responses import ResponsesAnswer
 from cutaway.server.openai.responses_request import ResponsesRequest
 from cutaway.server.service import Service
 from cutaway.server.shared.chat_schemas import ChatChunk, ChatCompletion
-from cutaway.server.shared.request_models import TextFields
 from cutaway.server.shared.schemas import CompletionChunk, TextCompletion
 
 T = TypeVar("T")
 
-
-class Read(NamedTuple):
-    """The prompts of a request, the keywords that it gives, and the tools that it offers."""
-
-    prompts: Sequence[Prompt]
-    given: dict[str, Any]
-    use: ToolUse | None = None
+OllamaRequest = ollama.OllamaChatRequest | ollama.OllamaGenerateRequest
+TextRequest = CompletionRequest | ChatRequest | ResponsesRequest | MessagesRequest | OllamaRequest
 
 
 router = APIRouter(route_class=StrictRoute, tags=["text"])
@@ -53,22 +44,13 @@ router = APIRouter(route_class=StrictRoute, tags=["text"])
 @router.post("/v1/completions", responses=replies(TextCompletion, *WRITTEN, events=CompletionChunk))
 async def completions(body: CompletionRequest, request: Request) -> Response:
     """Continue a text, or each of a list of texts."""
-
-    async def prompts(_: Service) -> Read:
-        return Read(body.prompt, body.options())
-
-    return await _answer(request, body, prompts, CompletionChoices)
+    return await _answer(request, body, CompletionChoices)
 
 
 @router.post("/v1/chat/completions", responses=replies(ChatCompletion, *WRITTEN, events=ChatChunk))
 async def chat_completions(body: ChatRequest, request: Request) -> Response:
     """Answer a conversation."""
-
-    async def prompts(service: Service) -> Read:
-        use, given = body.use(service), body.options()
-        return Read([await body.read(service, use.tools)], given, use)
-
-    return await _answer(request, body, prompts, ChatChoices)
+    return await _answer(request, body, ChatChoices)
 
 
 @router.post(
@@ -76,12 +58,7 @@ async def chat_completions(body: ChatRequest, request: Request) -> Response:
 )
 async def responses(body: ResponsesRequest, request: Request) -> Response:
     """Answer a text or a conversation; nothing is stored."""
-
-    async def prompts(service: Service) -> Read:
-        use, given = body.use(service), body.options()
-        return Read([await service.chat_ids(body.messages(use.tools), use.tools)], given, use)
-
-    return await _answer(request, body, prompts, ResponsesAnswer)
+    return await _answer(request, body, ResponsesAnswer)
 
 
 _MESSAGE = replies(MessageAnswered, *WRITTEN, events=MessageEvent, mark=False, error=MessagesError)
@@ -90,22 +67,15 @@ _MESSAGE = replies(MessageAnswered, *WRITTEN, events=MessageEvent, mark=False, e
 @router.post("/v1/messages", responses=_MESSAGE)
 async def messages(body: MessagesRequest, request: Request) -> Response:
     """Answer a conversation, in Anthropic's form."""
-
-    async def prompts(service: Service) -> Read:
-        use = body.use(service)
-        said = body.conversation(use.tools)
-        return Read([await service.chat_ids(said, use.tools)], body.options(), use)
-
-    return await _answer(request, body, prompts, MessageAnswer)
+    return await _answer(request, body, MessageAnswer)
 
 
 @router.post("/v1/messages/count_tokens", responses=replies(InputTokens, *FIELDS))
 async def count_tokens(body: CountRequest, request: Request) -> Response:
     """How many tokens a conversation has, in Anthropic's form."""
     service = service_of(request, body.model)
-    use = body.use(service)
-    said = body.conversation(use.tools)
-    reading = service.chat_ids(said, use.tools)
+    tools = body.use(service).tools
+    reading = service.chat_ids(body.shown(tools), tools)
     counted: InputTokens = {
         "input_tokens": len(await cancel_on_disconnect(request.receive, reading))
     }
@@ -129,19 +99,14 @@ async def ollama_generate(body: ollama.OllamaGenerateRequest, request: Request) 
 
 
 async def _ollama(
-    body: ollama.OllamaTextRequest,
+    body: OllamaRequest,
     request: Request,
     make: Callable[[Service, Any, TextJob, str], Events],
 ) -> Response:
-    async def prompts(service: Service) -> Read:
-        use = body.use(service)
-        prompt, given = await body.read(service, body.keywords())
-        return Read([prompt], given, use)
-
     service = service_of(request, body.model)
     keep = keep_alive_setter(service.slot, body.keep_alive)
     if not body.asks_nothing:
-        return await _answer(request, body, prompts, make, keep)
+        return await _answer(request, body, make, keep)
     slot, reason = service.slot, "load"
     if slot and body.keep_alive is not None and seconds_of(body.keep_alive) == 0:
         reason = "unload"
@@ -155,8 +120,7 @@ async def _ollama(
 
 async def _answer(
     request: Request,
-    body: TextFields | OllamaFields,
-    prompts: Callable[[Service], Awaitable[Read]],
+    body: TextRequest,
     make: Callable[[Service, Any, TextJob, str], Events],
     begun: Callable[[], object] = lambda: None,
 ) -> Response:
@@ -167,10 +131,9 @@ async def _answer(
     service, access = admit(request, body.model, body.user, body.said)
 
     async def start() -> TextJob:
-        read = await prompts(service)
         return await service.start(
-            *read, access, adapter=service.names.adapter(body.model), fill=body.FILL,
-            stream=bool(body.stream), trace=body.trace,
+            *await body.read(service), access, adapter=service.names.adapter(body.model),
+            fill=body.FILL, stream=bool(body.stream), trace=body.trace,
         )  # fmt: skip
 
     job = await cancel_on_disconnect(request.receive, _named(body, start()))
@@ -185,7 +148,7 @@ async def _answer(
     return Response(whole, media_type="application/json")
 
 
-async def _named(body: TextFields | OllamaFields, work: Awaitable[T]) -> T:
+async def _named(body: TextRequest, work: Awaitable[T]) -> T:
     """The result; an InputError has the name that the field has in this request."""
     try:
         return await work

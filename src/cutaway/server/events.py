@@ -2,18 +2,19 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Iterable, Iterator
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
+from itertools import chain
 from typing import Any, ClassVar
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from cutaway.engine import Ended, Step
+from cutaway.engine import Event
 from cutaway.errors import CutawayError
 from cutaway.server.http.disconnect import cancel_on_disconnect
 from cutaway.server.http.errors import ApiError, of_text
-from cutaway.server.job import Progress, TextJob
+from cutaway.server.job import TextJob
 
 _HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}  # or proxies would buffer
 
@@ -43,8 +44,8 @@ class Events:
         """Sent just before the first token."""
         raise NotImplementedError
 
-    def progress(self, index: int, step: Step | None, ended: Ended | None) -> Iterable[bytes]:
-        """After new steps of a text: see ``Progress``."""
+    def progress(self, index: int, event: Event) -> Iterable[bytes]:
+        """After a step of a text, its end, or a pass over its canvas: see ``TextJob.read``."""
         raise NotImplementedError
 
     def end(self) -> Iterable[bytes]:
@@ -101,7 +102,8 @@ class EventStream(Response):
                 except TimeoutError:
                     yield self._events.alive()
                     continue
-                yield b"".join([*self._begin(), *self._of(new)])
+                parts = (self._events.progress(*one) for one in new)
+                yield b"".join([*self._begin(), *chain.from_iterable(parts)])
                 if not new:
                     break
             yield b"".join(self._events.end())
@@ -119,7 +121,3 @@ class EventStream(Response):
         """The opening events, once."""
         begun, self._begun = self._begun, True
         return () if begun else self._events.begin()
-
-    def _of(self, new: list[Progress]) -> Iterator[bytes]:
-        for one in new:
-            yield from self._events.progress(*one)

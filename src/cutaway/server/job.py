@@ -1,9 +1,9 @@
 """A job: the texts of one request, read by one reader, and what is counted of them."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import WeakSet
 
 from cutaway.engine import Ended, Event, Pass, Route, Step
@@ -27,25 +27,17 @@ class AccessRecord:
     load_s: float = 0.0
 
 
-class Progress(NamedTuple):
-    """What is new of one text: a step, its end, or a step that is the last with that end.
-
-    Neither: a pass over its canvas, if a trace records passes.
-    """
-
-    which: int
-    step: Step | None
-    ended: Ended | None
+def end_at(text: Generation, step: Step) -> Ended | None:
+    """How a text ended, if this step is its last; None for others, and for a text that failed."""
+    ended = text.ended if step is text.steps[-1] else None
+    return ended if ended and not ended.error else None
 
 
-def _paired(events: Sequence[tuple[int, Event]], *, traced: bool) -> list[Progress]:
-    """Steps and ends, each end with its last step; what failed is raised when it is read next."""
-    passes = [Progress(i, None, None) for i, e in events if traced and isinstance(e, Pass)]
-    ends = {i: e for i, e in events if isinstance(e, Ended) and not e.error}
-    steps = [(i, e) for i, e in events if isinstance(e, Step)]
-    last = dict(steps)
-    new = [Progress(i, s, ends.get(i) if s is last[i] else None) for i, s in steps]
-    return passes + new + [Progress(i, None, ended) for i, ended in ends.items() if i not in last]
+def _is_shown(event: Event, *, traced: bool) -> bool:
+    """Whether an answer can have it. An end with an error is raised by the next read instead."""
+    if isinstance(event, Ended):
+        return event.error is None
+    return isinstance(event, Step) or (traced and isinstance(event, Pass))
 
 
 class TextJob:
@@ -78,10 +70,13 @@ class TextJob:
         """Whether one of its texts is in the queue."""
         return any(text.started is None for text in self.texts)
 
-    async def read(self) -> list[Progress]:
-        """All that is new of all texts; [] at the end. Errors as of ``Generations.read``."""
+    async def read(self) -> list[tuple[int, Event]]:
+        """(which text, its event): new steps and ends, and passes over a canvas if they are traced.
+
+        [] at the end. Errors as of ``Generations.read``.
+        """
         while events := await self._reader.read():
-            if new := _paired(events, traced=bool(self.traces)):
+            if new := [one for one in events if _is_shown(one[1], traced=bool(self.traces))]:
                 return new
         return []
 

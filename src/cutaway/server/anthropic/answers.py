@@ -4,15 +4,15 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, cast
 
-from cutaway.engine import Ended, Step
-from cutaway.server.anthropic.content import Blocks, Event
+from cutaway.engine import Event, Step
+from cutaway.server.anthropic.content import Blocks, Said
 from cutaway.server.anthropic.requests import MessagesRequest
 from cutaway.server.anthropic.schemas import Content, MessageAnswered, MessageUsage, StopReason
-from cutaway.server.events import Events, event
+from cutaway.server.events import event as sent
 from cutaway.server.http.errors import ApiError
 from cutaway.server.job import TextJob
 from cutaway.server.service import Service
-from cutaway.server.shared import common
+from cutaway.server.shared.one_text import OneText
 from cutaway.server.shared.schemas import Ending
 
 _REASONS: Mapping[str, StopReason] = {
@@ -24,16 +24,11 @@ _REASONS: Mapping[str, StopReason] = {
 """Our word -> theirs; the others are ends of the model's own."""
 
 
-class MessageAnswer(Events):
+class MessageAnswer(OneText):
     """An answer: thoughts, text and calls, as far as they came."""
 
     def __init__(self, service: Service, body: MessagesRequest, job: TextJob, id: str) -> None:
-        self._job, self._body, self._text = job, body, job.texts[0]
-        self._name, self._id, self._fingerprint = (
-            service.names.named(body.model),
-            id,
-            service.names.fingerprint(body.model),
-        )
+        super().__init__(service, body, job, id)
         thinking = service.llm.model.thinking
         self._reader = body.use(service).reader(id, thinking.grammar if thinking else "")
         self._blocks, self._notes = Blocks(), [*body.notes(service)]
@@ -42,15 +37,11 @@ class MessageAnswer(Events):
 
     def whole(self) -> MessageAnswered:
         """The answer, once the text has ended."""
-        for step in self._text.steps:
-            deque(self._after(step), maxlen=0)
-        deque(self._closing(), maxlen=0)
+        for events in (*map(self._after, self._text.steps), self._closing()):
+            deque(events, maxlen=0)
         delta, ending = self._end()
-        answer = self._message(self._blocks.each, ending, **delta, usage=self._usage())
-        if self._body.return_token_ids:
-            answer["prompt_token_ids"] = list(self._text.prompt_token_ids)
-            answer["token_ids"] = [step.token_id for step in self._text.steps]
-        return answer
+        more = {**delta, "usage": self._usage(), **self._token_ids()}
+        return self._message(self._blocks.each, ending, **more)
 
     # -- streamed ------------------------------------------------------------------------------
 
@@ -60,19 +51,10 @@ class MessageAnswer(Events):
         message = self._message([], stop_reason=None, stop_sequence=None, usage=usage)
         yield self._event("message_start", message=message)
 
-    def progress(
-        self,
-        index: int,  # noqa: ARG002 - others need it
-        step: Step | None,
-        ended: Ended | None,  # noqa: ARG002 - others need it
-    ) -> Iterator[bytes]:
-        """What a token brought, with the trace so far where it is wanted."""
-        fields: dict[str, Any] = {}
-        if self._body.return_token_ids and step:
-            fields["token_ids"] = [step.token_id]
-        if self._body.trace and (records := common.trace(self._job, 0)):
-            fields["cutaway"] = {"trace": records}
-        events: list[Event] = [*self._after(step)] if step else []
+    def progress(self, index: int, event: Event) -> Iterator[bytes]:  # noqa: ARG002
+        """What a token brought, with the trace so far if it was asked for."""
+        fields = self._beside(event)
+        events = [*self._after(event)] if isinstance(event, Step) else []
         for kind, more in events or ([("ping", {})] if fields else []):
             yield self._event(kind, **more, **fields)
             fields = {}
@@ -82,9 +64,9 @@ class MessageAnswer(Events):
         for kind, fields in self._closing():
             yield self._event(kind, **fields)
         delta, ending = self._end()
-        more: dict[str, Any] = {"usage": self._usage(), "cutaway": ending}
-        if self._body.return_token_ids:
-            more["prompt_token_ids"] = list(self._text.prompt_token_ids)
+        ids = self._token_ids()
+        ids.pop("token_ids", None)  # which came one by one
+        more = {"usage": self._usage(), "cutaway": ending, **ids}
         yield self._event("message_delta", delta=delta, **more)
         yield self._event("message_stop")
 
@@ -94,18 +76,18 @@ class MessageAnswer(Events):
 
     def failed(self, refusal: ApiError) -> Iterable[bytes]:
         """The error, for which Anthropic's clients raise."""
-        yield event(refusal.messages_document(), "error")
+        yield sent(refusal.messages_document(), "error")
 
     @staticmethod
     def _event(kind: str, **fields: Any) -> bytes:
-        return event({"type": kind, **fields}, kind)
+        return sent({"type": kind, **fields}, kind)
 
     # -- parts ---------------------------------------------------------------------------------
 
-    def _after(self, step: Step) -> Iterator[Event]:
+    def _after(self, step: Step) -> Iterator[Said]:
         return self._blocks.take(self._reader.push(step))
 
-    def _closing(self) -> Iterator[Event]:
+    def _closing(self) -> Iterator[Said]:
         yield from self._blocks.take(self._reader.finish())
         yield from self._blocks.close()
 
@@ -115,16 +97,14 @@ class MessageAnswer(Events):
         said: dict[str, Any] = {
             "id": f"msg_{self._id}", "type": "message", "role": "assistant", "model": self._name,
             "content": content, **fields, "system_fingerprint": self._fingerprint,
-            "cutaway": {**common.settings(self._job, self._body), **(ours or {})},
+            "cutaway": {**self._settings, **(ours or {})},
         }  # fmt: skip
         return cast(MessageAnswered, said)
 
     def _end(self) -> tuple[dict[str, Any], Ending]:
         """Why it ended, in their words and in ours."""
-        ours = common.ending(self._job, 0, self._body.readings)
+        ours = self._ending()
         ours["notes"] += self._notes
-        if self._body.trace:
-            ours["trace"] = common.trace(self._job, 0)
         reason = _REASONS.get(ours["finish_reason"], "end_turn")
         if reason == "end_turn" and self._reader.has_called:
             reason = "tool_use"

@@ -9,8 +9,8 @@ from cutaway.server.anthropic.schemas import Content as Block
 from cutaway.server.shared.tools import arguments_of
 from cutaway.text.tools import Arguments, CallStart, Content
 
-Event = tuple[str, dict[str, Any]]
-"""Its kind, and its fields."""
+Said = tuple[str, dict[str, Any]]
+"""An event's kind and its fields."""
 
 
 class Blocks:
@@ -20,7 +20,7 @@ class Blocks:
         self.each: list[Block] = []
         self._is_open, self._arguments = False, ""
 
-    def take(self, deltas: Iterable[AnswerPart]) -> Iterator[Event]:
+    def take(self, deltas: Iterable[AnswerPart]) -> Iterator[Said]:
         """What these add."""
         for delta in deltas:
             if isinstance(delta, Thought):
@@ -38,7 +38,7 @@ class Blocks:
             else:
                 yield from self.close()
 
-    def close(self) -> Iterator[Event]:
+    def close(self) -> Iterator[Said]:
         """The end of what is open."""
         if not self._is_open:
             return
@@ -47,20 +47,20 @@ class Blocks:
             block["input"] = arguments_of(self._arguments)
         yield "content_block_stop", {"index": len(self.each) - 1}
 
-    def _say(self, kind: str, text: str) -> Iterator[Event]:
+    def _say(self, kind: str, text: str) -> Iterator[Said]:
         if not (self._is_open and self.each[-1]["type"] == kind):
             yield from self._open(_empty(kind))
         block = cast(dict[str, str], self.each[-1])
         block[kind] += text
         yield self._grown(f"{kind}_delta", **{kind: text})
 
-    def _open(self, block: Block) -> Iterator[Event]:
+    def _open(self, block: Block) -> Iterator[Said]:
         yield from self.close()
         self.each.append(block)
         self._is_open, self._arguments = True, ""
         yield "content_block_start", {"index": len(self.each) - 1, "content_block": {**block}}
 
-    def _grown(self, kind: str, **more: str) -> Event:
+    def _grown(self, kind: str, **more: str) -> Said:
         return "content_block_delta", {
             "index": len(self.each) - 1,
             "delta": {"type": kind, **more},

@@ -21,12 +21,12 @@ from cutaway.server.anthropic.blocks import (
 from cutaway.server.anthropic.tools import WithMessagesTools
 from cutaway.server.body import Body, Unsupported
 from cutaway.server.http.errors import ApiError
+from cutaway.server.shared.conversing import Messages
+from cutaway.text.tools import Tool
 
 _BILLING = "x-anthropic-billing-header:"
 """The beginning of a block that Claude Code sends: it changes with each request, so that no prompt
 would be found in the prefix cache."""
-
-Message = dict[str, Any]
 
 
 class UserTurn(Body):
@@ -101,13 +101,13 @@ class MessagesConversation(WithMessagesTools):
     }  # fmt: skip
 
     @property
-    def schema(self) -> dict[str, Any] | None:  # type: ignore[override]  # pydantic's older name
+    def own_schema(self) -> dict[str, Any] | None:
         """Of the text, if it is JSON."""
         config = self.output_config
         return config.format.schema_ if config and config.format else None
 
-    def check_results(self) -> None:
-        """ApiError for a result of no call before it."""
+    def shown(self, tools: Sequence[Tool]) -> Messages:
+        """See ``Conversing``; ApiError for a result of no call before it."""
         called = set[str]()
         for i, turn in enumerate(self.messages):
             for j, block in enumerate(_blocks(turn)):
@@ -119,19 +119,22 @@ class MessagesConversation(WithMessagesTools):
                         400, f"{field} must be the id of a tool_use block in an earlier message, "
                         f"not {shown(block.tool_use_id)}", param=field,
                     )  # fmt: skip
+        return super().shown(tools)
 
-    def said(self) -> list[Message]:
-        """The messages as templates know them; ApiError where the last is the assistant's."""
+    def conversation(self) -> Messages:
+        """The messages as chat templates take them; ApiError if the last is the assistant's."""
         if self.messages[-1].role == "assistant":
             raise ApiError(
                 400, "messages: the last is the assistant's, and answers cannot be prefilled here; "
                 "end with a user's", param="messages",
             )  # fmt: skip
-        told = [Message(role="system", content=text)] if (text := _system(self.system)) else []
+        said: Messages = []
+        if text := _system(self.system):
+            said.append({"role": "system", "content": text})
         for role, turns in groupby(self.messages, key=lambda turn: turn.role):
             blocks = [block for turn in turns for block in _blocks(turn)]
-            told += [_assistant(blocks)] if role == "assistant" else _others(role, blocks)
-        return told
+            said += [_assistant(blocks)] if role == "assistant" else _others(role, blocks)
+        return said
 
 
 def _blocks(turn: UserTurn | AssistantTurn | SystemTurn) -> Sequence[Block]:
@@ -153,7 +156,7 @@ def _system(content: Texts | None) -> str:
     return _text(content)
 
 
-def _assistant(blocks: Sequence[Block]) -> Message:
+def _assistant(blocks: Sequence[Block]) -> dict[str, Any]:
     """One message, as it was answered: its texts were separated only by other blocks."""
     texts = [block.text for block in blocks if isinstance(block, TextBlock)]
     thoughts = [block.thinking for block in blocks if isinstance(block, ThoughtBlock)]
@@ -169,7 +172,7 @@ def _call(block: CallBlock) -> dict[str, Any]:
     return {"id": block.id, "type": "function", "function": function}
 
 
-def _others(role: str, blocks: Sequence[Block]) -> Iterator[Message]:
+def _others(role: str, blocks: Sequence[Block]) -> Iterator[dict[str, Any]]:
     """Each result is a message, and so is the text between them."""
     for is_text, group in groupby(blocks, key=lambda block: isinstance(block, TextBlock)):
         if is_text:

@@ -1,17 +1,14 @@
 """The requests of ``/v1/messages`` and ``/v1/messages/count_tokens``."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from pydantic import Field, model_validator
 
-from cutaway.server.anthropic.conversation import Message, MessagesConversation
+from cutaway.server.anthropic.conversation import MessagesConversation
 from cutaway.server.body import Body, Stops, Unsupported, examples
 from cutaway.server.service import Service
-from cutaway.server.shared.formats import InPrompt
 from cutaway.server.shared.request_models import TextFields
-from cutaway.text.messages import with_schema
-from cutaway.text.tools import Tool
 
 _KEPT = "nothing is stored here; leave it out"
 
@@ -27,21 +24,9 @@ class CountRequest(MessagesConversation):
 
     model_config = examples({"messages": [{"role": "user", "content": "Hello"}]})
     model: str | None = Field(None, description="one of /v1/models; left out: the first")
-    schema_in_prompt: InPrompt = True
-
-    def conversation(self, tools: Sequence[Tool]) -> list[Message]:
-        """The messages as templates know them."""
-        self.check_results()
-        said = self.said()
-        return with_schema(said, self.schema, tools) if self.schema_shown else said
-
-    @property
-    def schema_shown(self) -> bool:
-        """Whether the prompt has the schema."""
-        return self.schema_in_prompt and self.schema is not None
 
 
-class MessagesRequest(CountRequest, TextFields):
+class MessagesRequest(TextFields, CountRequest):
     """A conversation to answer."""
 
     model_config = examples(
@@ -55,8 +40,7 @@ class MessagesRequest(CountRequest, TextFields):
             "stream": True,
         },
     )
-    PROMPT = "messages"
-    FACE = "messages"
+    FACE, PROMPT = "messages", "messages"
     max_tokens: int = Field(ge=1, description="new tokens at most")
     stop_sequences: Stops | None = None
     metadata: Metadata | None = None
@@ -74,12 +58,13 @@ class MessagesRequest(CountRequest, TextFields):
             self.user = self.metadata.user_id
         return self
 
-    def options(self) -> dict[str, Any]:
+    def keywords(self) -> dict[str, Any]:
         """The keywords that were given."""
-        options = super().options() | {"n": 1, "max_tokens": self.max_tokens}
+        given = super().keywords() | {"n": 1, "max_tokens": self.max_tokens}
         if self.stop_sequences is not None:
-            options["stop"] = self.stop_sequences
-        return options if self.schema is None else {**options, "json_schema": self.schema}
+            given["stop"] = self.stop_sequences
+        schema = self.own_schema
+        return given if schema is None else {**given, "json_schema": schema}
 
     def notes(self, service: Service) -> Iterator[str]:
         """What has no effect here."""

@@ -10,6 +10,7 @@ from cutaway.server.anthropic.blocks import CacheControl
 from cutaway.server.body import Body, Unsupported, refused
 from cutaway.server.http.errors import ApiError
 from cutaway.server.service import Service
+from cutaway.server.shared.conversing import Conversing
 
 
 class ClientTool(Body):
@@ -68,19 +69,13 @@ class MessagesToolChoice(Body):
         return "required" if self.type == "any" else self.type
 
 
-class WithMessagesTools(Body):
-    """A request whose answer may call tools."""
+class WithMessagesTools(Conversing):
+    """A conversation whose answer may call tools, in Anthropic's form."""
 
     tools: list[Annotated[ClientTool, BeforeValidator(_own)]] | None = Field(
         None, fail_fast=True, description="what the answer may call"
     )
     tool_choice: MessagesToolChoice | None = Field(None, description="default auto")
-    _use: ToolUse | None = None
-
-    def use(self, service: Service) -> ToolUse:
-        """Its tools, always the same; InputError for those that cannot be."""
-        self._use = self._use or self._checked(service)
-        return self._use
 
     def _checked(self, service: Service) -> ToolUse:
         choice = self.tool_choice or MessagesToolChoice.model_validate({"type": "auto"})

@@ -5,16 +5,16 @@ from datetime import UTC, datetime
 from time import perf_counter
 from typing import Any
 
-from cutaway.engine import Ended, Step
+from cutaway.engine import Event, Step
 from cutaway.requests.answer import AnswerPart, Thought
-from cutaway.server.events import Events, dumps
+from cutaway.server.events import dumps
 from cutaway.server.http.errors import ApiError
 from cutaway.server.job import TextJob
 from cutaway.server.ollama.requests import OllamaChatRequest, OllamaGenerateRequest
 from cutaway.server.service import Service
 from cutaway.server.shared import common
 from cutaway.server.shared.logprobs import Entries, Entry, chat_form
-from cutaway.server.shared.schemas import InForce
+from cutaway.server.shared.one_text import OneText
 from cutaway.server.shared.tools import arguments_of
 from cutaway.text.tools import CallEnd, Content
 
@@ -44,7 +44,7 @@ def nothing_asked(
     }
 
 
-class OllamaAnswer(Events):
+class OllamaAnswer(OneText):
     """An answer: thoughts, text and calls, as far as they came."""
 
     MEDIA_TYPE = "application/x-ndjson"
@@ -56,12 +56,11 @@ class OllamaAnswer(Events):
         job: TextJob,
         id: str,
     ) -> None:
-        self._job, self._body, self._text = job, body, job.texts[0]
+        super().__init__(service, body, job, id)
         self._name, self._notes = body.model or service.names.first, [*body.notes(service)]
         thinking = service.llm.model.thinking
         self._reader = body.use(service).reader(id, thinking.grammar if thinking else "")
-        self._tokenizer = service.llm.tokenizer
-        self._entries = Entries(self._tokenizer, body.top_logprobs or 0, "before")
+        self._entries = Entries(self._tokenizer, self._text, body.top_logprobs or 0)
 
     @staticmethod
     def piece(
@@ -74,11 +73,11 @@ class OllamaAnswer(Events):
 
     def whole(self) -> dict[str, Any]:
         """The answer, once the text has ended."""
-        steps, ended, entries = self._text.steps, self._text.ended, list[Entry]()
         deltas: list[AnswerPart] = []
-        for i, step in enumerate(steps):
+        entries: list[Entry] = []
+        for step in self._text.steps:
             deltas += self._reader.push(step)
-            entries += self._logged(step, ended if i == len(steps) - 1 else None)
+            entries += self._logged(step)
         deltas += self._reader.finish()
         return {**self._line(deltas, entries), **self._end()}
 
@@ -88,23 +87,17 @@ class OllamaAnswer(Events):
         """Nothing: the first line has the first token."""
         return ()
 
-    def progress(
-        self,
-        index: int,  # noqa: ARG002 - others need it
-        step: Step | None,
-        ended: Ended | None,
-    ) -> Iterator[bytes]:
+    def progress(self, index: int, event: Event) -> Iterator[bytes]:  # noqa: ARG002
         """What a token brought."""
-        if step is None:
-            return
-        deltas, entries = self._reader.push(step), self._logged(step, ended)
-        if entries or any(_is_told(delta) for delta in deltas):
-            yield _line(self._line(deltas, entries))
+        if isinstance(event, Step):
+            deltas, entries = self._reader.push(event), self._logged(event)
+            if entries or any(map(_is_sent, deltas)):
+                yield _line(self._line(deltas, entries))
 
     def end(self) -> Iterator[bytes]:
         """What is left, and the figures."""
         deltas = self._reader.finish()
-        if any(_is_told(delta) for delta in deltas):
+        if any(map(_is_sent, deltas)):
             yield _line(self._line(deltas, []))
         yield _line({**self._line([], []), **self._end()})
 
@@ -118,8 +111,8 @@ class OllamaAnswer(Events):
 
     # -- parts ---------------------------------------------------------------------------------
 
-    def _logged(self, step: Step, ended: Ended | None) -> list[Entry]:
-        return self._entries.after(step, ended) if self._body.logprobs else []
+    def _logged(self, step: Step) -> list[Entry]:
+        return self._entries.after(step) if self._body.logprobs else []
 
     def _line(self, deltas: Sequence[AnswerPart], entries: Sequence[Entry]) -> dict[str, Any]:
         content = "".join(d.text for d in deltas if isinstance(d, Content))
@@ -140,8 +133,8 @@ class OllamaAnswer(Events):
         """Why it ended, and what it took."""
         ended, watch, used = self._text.ended, self._text.watch, self._text.usage()
         assert ended is not None
-        ours = {**self._settings(), **common.ending(self._job, 0, self._notes)}
-        ours["notes"] = [*ours["notes"], *self._cut()]  # type: ignore[misc]
+        ours = self._ending()
+        ours["notes"] += [*self._notes, *self._cut()]
         first, queued = watch.first or watch.last, self._job.waited(0) or 0.0
         return {
             "done": True,
@@ -152,12 +145,8 @@ class OllamaAnswer(Events):
             "prompt_eval_duration": nanoseconds(first - watch.start - queued),
             "eval_count": used.completion_tokens,
             "eval_duration": nanoseconds(watch.last - first),
-            "cutaway": ours,
+            "cutaway": {**self._settings, **ours},
         }
-
-    def _settings(self) -> InForce:
-        shown = self._body.schema_shown
-        return common.in_force(self._job, "chat", schema_shown=shown)
 
     def _cut(self) -> Iterator[str]:
         if self._reader.message.get("tool_calls") and not self._reader.has_called:
@@ -173,8 +162,8 @@ class ChatAnswer(OllamaAnswer):
     ) -> dict[str, Any]:
         """A message."""
         more = {"thinking": thinking, "tool_calls": calls}
-        told = {name: value for name, value in more.items() if value}
-        return {"message": {"role": "assistant", "content": content, **told}}
+        others = {name: value for name, value in more.items() if value}
+        return {"message": {"role": "assistant", "content": content, **others}}
 
 
 class GeneratedAnswer(OllamaAnswer):
@@ -197,7 +186,7 @@ class GeneratedAnswer(OllamaAnswer):
         return {**super()._end(), "context": [*self._text.prompt_token_ids, *written]}
 
 
-def _is_told(delta: AnswerPart) -> bool:
+def _is_sent(delta: AnswerPart) -> bool:
     return isinstance(delta, Content | Thought | CallEnd)
 
 

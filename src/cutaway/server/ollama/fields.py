@@ -10,7 +10,7 @@ from cutaway.requests.tools import ToolUse
 from cutaway.server.body import Body, Stops, Unsupported
 from cutaway.server.http.errors import ApiError
 from cutaway.server.service import Service
-from cutaway.server.shared.formats import InPrompt
+from cutaway.server.shared.conversing import Conversing
 from cutaway.server.shared.keyword_fields import NumberFields, own_form
 
 KeepAlive = float | str | None
@@ -78,13 +78,16 @@ class OllamaOptions(OllamaMachine, NumberFields):  # type: ignore[misc]  # as Te
         return {name: value for name, value in given.items() if value is not None}
 
 
-class OllamaFields(Body):
+class OllamaFields(Conversing):
     """What every request for text may say."""
 
+    FACE: ClassVar[str] = "chat"  # by whose names an answer has the settings in force
     PROMPT: ClassVar[str] = "prompt"
     FILL: ClassVar[bool] = True
     user: ClassVar[None] = None
     trace: ClassVar[bool] = False
+    return_token_ids: ClassVar[bool] = False
+    readings: ClassVar[Sequence[str]] = ()
 
     model: str | None = Field(
         None, description="one of /api/tags, with :latest or without; left out: the first"
@@ -93,7 +96,6 @@ class OllamaFields(Body):
     format: Literal["", "json"] | dict[str, Any] | None = Field(
         None, description="json: any object; or the JSON schema of the text"
     )
-    schema_in_prompt: InPrompt = True
     options: OllamaOptions | None = Field(None, description="what is left out is as for /v1")
     think: bool | Literal["low", "medium", "high", "max"] | None = Field(
         None, description="the model decides itself whether it thinks; its thoughts are in "
@@ -108,7 +110,6 @@ class OllamaFields(Body):
         "truncate": ((False,), "nothing is cut here; shorten it yourself"),
         "shift": ((False,), "nothing is cut here; a text ends where the context is full"),
     }
-    _use: ToolUse | None = None
 
     def said(self) -> Any:
         """The prompt as it was sent, for the log."""
@@ -126,29 +127,22 @@ class OllamaFields(Body):
             raise ApiError(400, "top_logprobs needs logprobs: true", param="top_logprobs")
         if self.logprobs:
             given["logprobs"] = self.top_logprobs or 0
-        return given if self.schema is None else {**given, "json_schema": self.schema}
+        schema = {"type": "object"} if self.format == "json" else self.own_schema
+        return given if schema is None else {**given, "json_schema": schema}
 
     @property
-    def schema(self) -> dict[str, Any] | None:  # type: ignore[override]  # pydantic's older name
-        """Of the text, if it is JSON."""
-        if self.format == "json":
-            return {"type": "object"}
+    def own_schema(self) -> dict[str, Any] | None:
+        """Of the format; "json" has none."""
         return self.format if isinstance(self.format, dict) else None
 
-    @property
-    def schema_shown(self) -> bool:
-        """Whether the prompt has the schema."""
-        return self.schema_in_prompt and isinstance(self.format, dict)
-
-    def use(self, service: Service) -> ToolUse:
-        """Its tools, always the same; ApiError where the model is to think and cannot."""
+    def _checked(self, service: Service) -> ToolUse:
+        """ApiError where the model is to think and cannot."""
         if self.think and service.llm.model.thinking is None:
             raise ApiError(
                 400, f"think: {self.model or service.names.first} does not support thinking: its "
                 "template has no tokens for it; leave it out", param="think",
             )  # fmt: skip
-        self._use = self._use or ToolUse(service.llm.model, self.offered())
-        return self._use
+        return ToolUse(service.llm.model, self.offered())
 
     def offered(self) -> Sequence[Any]:
         """What the answer may call."""

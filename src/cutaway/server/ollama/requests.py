@@ -6,12 +6,14 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
+from cutaway.requests.prompts import Prompt
 from cutaway.server.body import Body, Unsupported, examples
 from cutaway.server.http.errors import ApiError
 from cutaway.server.ollama.fields import OllamaFields
 from cutaway.server.service import Service
+from cutaway.server.shared.conversing import Messages
 from cutaway.server.shared.messages import ONLY_TEXT
-from cutaway.text.messages import with_schema
+from cutaway.server.shared.request_models import Read
 
 _TEMPLATE = "the model's own template is used; leave it out, or give raw and the whole prompt"
 
@@ -46,8 +48,14 @@ class OllamaGenerateRequest(OllamaFields):
         """Whether the request only loads or unloads the model."""
         return not self.prompt and not self.suffix
 
-    async def read(self, service: Service, given: dict[str, Any]) -> Any:
-        """The prompt, with its keywords."""
+    async def read(self, service: Service) -> Read:
+        """The prompt, the keywords, and no tools."""
+        use = self.use(service)
+        prompt, given = await self._prompt(service, self.keywords())
+        return Read([prompt], given, use)
+
+    async def _prompt(self, service: Service, given: dict[str, Any]) -> tuple[Prompt, Any]:
+        """The prompt, and the keywords that it needs."""
         if self.raw:
             for name in ("system", "context", "suffix"):
                 if getattr(self, name):
@@ -60,7 +68,7 @@ class OllamaGenerateRequest(OllamaFields):
             return self._before(service), {**given, "suffix": self.suffix}
         if llm.model.template is None and not (self.system or self.context):
             return self.prompt, given
-        ids = await service.chat_ids(self._conversation())
+        ids = await service.chat_ids(self.shown(()))
         if not self.context:
             return ids, given
         begun = ids[:1] == [llm.tokenizer.bos_id]
@@ -79,10 +87,10 @@ class OllamaGenerateRequest(OllamaFields):
                 raise ApiError(400, f"{name}: leave it out, or leave out suffix", param=name)
         return self.prompt
 
-    def _conversation(self) -> list[dict[str, Any]]:
-        told = [{"role": "system", "content": self.system}] if self.system else []
-        said = [*told, {"role": "user", "content": self.prompt}]
-        return with_schema(said, self.schema) if self.schema_shown else said
+    def conversation(self) -> Messages:
+        """The prompt as a user's message."""
+        system = [{"role": "system", "content": self.system}] if self.system else []
+        return [*system, {"role": "user", "content": self.prompt}]
 
 
 class OllamaGivenFunction(Body):
@@ -139,15 +147,9 @@ class OllamaChatRequest(OllamaFields):
         """What the answer may call."""
         return self.tools or ()
 
-    async def read(self, service: Service, given: dict[str, Any]) -> Any:
-        """The prompt, with its keywords."""
-        said = [*_plain(self.messages)]
-        tools = self.use(service).tools
-        shown = with_schema(said, self.schema, tools) if self.schema_shown else said
-        return await service.chat_ids(shown, tools), given
-
-
-OllamaTextRequest = OllamaChatRequest | OllamaGenerateRequest
+    def conversation(self) -> Messages:
+        """The messages as chat templates take them."""
+        return [*_plain(self.messages)]
 
 
 def _plain(messages: Sequence[OllamaTurn]) -> Iterator[dict[str, Any]]:

@@ -1,6 +1,6 @@
 """``/v1/chat/completions``: the fields of its requests, and its answers, whole and streamed."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, ClassVar, Literal, cast
 
 from pydantic import Field, model_validator
@@ -9,23 +9,17 @@ from cutaway.engine import Ended, Step
 from cutaway.requests.answer import AnswerPart, Thought
 from cutaway.server.body import Body, Unsupported, examples
 from cutaway.server.http.errors import ApiError
-from cutaway.server.job import TextJob
-from cutaway.server.openai.choices import Choices
+from cutaway.server.job import TextJob, end_at
+from cutaway.server.openai.choices import Choices, Delta
 from cutaway.server.service import Service
 from cutaway.server.shared.chat_schemas import ChatDelta, ChatLogprobs, ChatMessage
-from cutaway.server.shared.formats import (
-    ChatFormat,
-    ChatSchema,
-    InPrompt,
-    constraint,
-    schema_of,
-)
+from cutaway.server.shared.conversing import Messages
+from cutaway.server.shared.formats import ChatFormat, ChatSchema, constraint, schema_of
 from cutaway.server.shared.logprobs import Entry, chat_form
 from cutaway.server.shared.messages import CANNOT_THINK, ONLY_TEXT, BaseMessage, only_types
-from cutaway.server.shared.request_models import ONE_CACHE, SampledFields
+from cutaway.server.shared.request_models import ONE_CACHE, Read, SampledFields
 from cutaway.server.shared.tools import Tools, WithTools, finish_reason, piece
-from cutaway.text.messages import with_schema
-from cutaway.text.tools import Arguments, CallEnd, CallStart, Content, Tool
+from cutaway.text.tools import Arguments, CallEnd, CallStart, Content
 
 _NAMELESS = "name: ignored, since this model's template has no place for names"
 _TEXT_TYPES = ("text", "input_text", "output_text")
@@ -116,7 +110,6 @@ class ChatRequest(SampledFields, WithTools):
     response_format: ChatFormat | None = Field(
         None, description="text, any JSON object, or JSON that a schema describes"
     )
-    schema_in_prompt: InPrompt = True
     _nameless: bool = False
     unsupported: ClassVar[Unsupported] = {
         **SampledFields.unsupported,
@@ -131,19 +124,19 @@ class ChatRequest(SampledFields, WithTools):
         "reasoning_effort": ((), CANNOT_THINK),
     }
 
-    def options(self) -> dict[str, Any]:
+    def keywords(self) -> dict[str, Any]:
         """The keywords that were given."""
-        options = super().options()
+        given = super().keywords()
         most = {self.max_tokens, self.max_completion_tokens} - {None}
         if len(most) > 1:
             raise ApiError(400, "max_tokens is max_completion_tokens: give one", param="max_tokens")
         if most:
-            options["max_tokens"] = most.pop()
+            given["max_tokens"] = most.pop()
         if self.top_logprobs is not None and not self.logprobs:
             raise ApiError(400, "top_logprobs needs logprobs: true", param="top_logprobs")
         if self.logprobs:
-            options["logprobs"] = self.top_logprobs or int(self.logprobs_when == "after")
-        return options | constraint("response_format", self.response_format, options)
+            given["logprobs"] = self.top_logprobs or int(self.logprobs_when == "after")
+        return given | constraint("response_format", self.response_format, given)
 
     def called(self) -> Mapping[str, str]:
         """The schema may be the format's, and max_tokens have its older name."""
@@ -155,29 +148,29 @@ class ChatRequest(SampledFields, WithTools):
         return names
 
     @property
-    def schema_shown(self) -> bool:
-        """Whether the prompt has the schema."""
-        return self.schema_in_prompt and isinstance(self.response_format, ChatSchema)
+    def own_schema(self) -> Any:
+        """Of the format."""
+        asked = self.response_format
+        return schema_of(asked) if isinstance(asked, ChatSchema) else None
 
     @property
     def readings(self) -> list[str]:
         """Of names, too."""
         return [*super().readings, *([_NAMELESS] if self._nameless else [])]
 
-    def conversation(self, tools: Sequence[Tool]) -> list[dict[str, Any]]:
-        """The messages as templates know them."""
-        said, schema = [message.plain() for message in self.messages], self.response_format
-        return with_schema(said, schema_of(schema), tools) if self.schema_shown else said
+    def conversation(self) -> Messages:
+        """The messages as chat templates take them."""
+        return [message.plain() for message in self.messages]
 
-    async def read(self, service: Service, tools: Sequence[Tool]) -> list[int]:
-        """The prompt, in the model's template."""
-        said = self.conversation(tools)
-        prompt = await service.chat_ids(said, tools)
+    async def read(self, service: Service) -> Read:
+        """As of any conversation; notes whether the template shows the names of speakers."""
+        read, tools = await super().read(service), self.use(service).tools
+        said = self.shown(tools)
         if any("name" in one for one in said if one["role"] != "tool"):
             for one in said:
                 one.pop("name", None)
-            self._nameless = await service.chat_ids(said, tools) == prompt
-        return prompt
+            self._nameless = await service.chat_ids(said, tools) == read.prompts[0]
+        return read
 
 
 class ChatChoices(Choices):
@@ -195,15 +188,15 @@ class ChatChoices(Choices):
         ]
         self._deltas: list[list[AnswerPart]] = [[] for _ in job.texts]
 
-    def shown(self, index: int, step: Step, ended: Ended | None) -> tuple[str, list[Entry]]:
-        """What a step adds, read for calls."""
+    def shown(self, index: int, step: Step) -> Delta:
+        """What a step adds, parsed for calls."""
         self._deltas[index] = self._readers[index].push(step)
-        if ended:
+        if end_at(self.job.texts[index], step):
             self._deltas[index] += self._readers[index].finish()
-        return super().shown(index, step, ended)
+        return super().shown(index, step)
 
     def pieces(self, index: int, text: str, entries: list[Entry]) -> Iterable[dict[str, Any]]:
-        """ThinkingParser, text and pieces of calls; log-probabilities go with the first."""
+        """Thoughts, text and pieces of calls; log-probabilities go with the first."""
         deltas, self._deltas[index] = self._deltas[index], []
         if not (self._use.tools or self._thought):
             yield from super().pieces(index, text, entries)

@@ -5,9 +5,10 @@ from functools import cached_property
 from time import time
 from typing import Any, ClassVar, cast
 
-from cutaway.engine import Ended, Step
+from cutaway.engine import Ended, Event, Step
 from cutaway.methods.importance import align
-from cutaway.server.events import Events, event
+from cutaway.server.events import Events
+from cutaway.server.events import event as sent
 from cutaway.server.job import TextJob
 from cutaway.server.service import Service
 from cutaway.server.shared import common as answers
@@ -75,11 +76,9 @@ class Choices(Events):
         """The text before the first token."""
         return "", []
 
-    def shown(self, index: int, step: Step, ended: Ended | None) -> Delta:
-        """What a step adds, which may be the last."""
-        if self.top is None:
-            return step.text, []
-        return step.text, self._entries[index].after(step, ended)
+    def shown(self, index: int, step: Step) -> Delta:
+        """What a step adds."""
+        return step.text, [] if self.top is None else self._entries[index].after(step)
 
     def usage(self) -> CompletionUsage:
         """Tokens in and out."""
@@ -112,9 +111,7 @@ class Choices(Events):
     def _whole_choice(self, index: int) -> dict[str, Any]:
         steps, ended = self.job.texts[index].steps, self.job.texts[index].ended
         assert ended is not None  # whole answers are written when all texts have ended
-        ends = [*[None] * (len(steps) - 1), ended]
-        pairs = zip(steps, ends, strict=False)  # where nothing was written there is no step
-        parts = [self.opening(index), *[self.shown(index, *pair) for pair in pairs]]
+        parts = [self.opening(index), *[self.shown(index, step) for step in steps]]
         text = "".join(shown for shown, _ in parts)
         entries = [entry for _, more in parts for entry in more]
         choice = {
@@ -135,23 +132,27 @@ class Choices(Events):
             yield self._event({"index": index, **self.first()}, **more)
             more = {}
 
-    def progress(self, index: int, step: Step | None, ended: Ended | None) -> Iterator[bytes]:
-        """The text that a token brought, and how it ended; of a pass its record alone."""
-        text, entries = self.shown(index, step, ended) if step else ("", [])
-        self._sent += step is not None
-        if step.index == 0 if step else ended:
+    def progress(self, index: int, event: Event) -> Iterator[bytes]:
+        """The text that a token brought, or how the text ended; of a pass its record alone."""
+        text, entries, ids = "", list[Entry](), list[int]()
+        begins = isinstance(event, Ended) and not self.job.texts[index].steps
+        if isinstance(event, Step):
+            text, entries = self.shown(index, event)
+            begins, ids = event.index == 0, [event.token_id]
+            self._sent += 1
+        if begins:
             opening, before = self.opening(index)
             text, entries = opening + text, before + entries
         extra: dict[str, Any] = {}
-        if self._body.return_token_ids and (step or ended):
-            extra["token_ids"] = [step.token_id] if step else []
-        if self._body.trace and (records := answers.trace(self.job, index)):
+        if self._body.return_token_ids and (ids or begins):
+            extra["token_ids"] = ids
+        if self._body.trace and (records := self.job.traces[index].take()):
             extra["cutaway"] = {"trace": records}
         for piece in [*self.pieces(index, text, entries)] or ([self.part("", [])] if extra else []):
             yield self._event({"index": index, **piece, **extra})
             extra = {}
-        if ended:
-            yield self._event({"index": index, **self.part("", []), **self._ending(index, ended)})
+        if isinstance(event, Ended):
+            yield self._event({"index": index, **self.part("", []), **self._ending(index, event)})
 
     def end(self) -> Iterable[bytes]:
         """The usage, and OpenAI's mark."""
@@ -166,7 +167,7 @@ class Choices(Events):
         if self._body.continuous_usage:
             usage["usage"] = self._so_far()
         choices = [] if choice is None else [{"finish_reason": None, **choice}]
-        return event({**self._frame, "object": self.CHUNK, "choices": choices, **usage, **more})
+        return sent({**self._frame, "object": self.CHUNK, "choices": choices, **usage, **more})
 
     # -- parts ---------------------------------------------------------------------------------
 
@@ -183,8 +184,8 @@ class Choices(Events):
     def _entries(self) -> list[Entries]:
         top, when = self.top or 0, self._body.logprobs_when
         return [
-            Entries(self.tokenizer, top, when, len(self.opening(i)[0]))
-            for i in range(len(self.job.texts))
+            Entries(self.tokenizer, text, top, when, len(self.opening(i)[0]))
+            for i, text in enumerate(self.job.texts)
         ]
 
     def _settings(self) -> InForce:
@@ -195,7 +196,7 @@ class Choices(Events):
         if between := self.job.texts[index].between:
             ours["between"] = cast(Infilled, between._asdict())
         if self._body.trace:
-            ours["trace"] = answers.trace(self.job, index)
+            ours["trace"] = self.job.traces[index].take()
         ending: dict[str, Any] = {
             "finish_reason": self.finish_reason(index, ended),
             "cutaway": ours,

@@ -11,7 +11,7 @@ from cutaway.server.openai.choices import Choices, Delta
 from cutaway.server.service import Service
 from cutaway.server.shared.keyword_fields import own_form, with_keywords
 from cutaway.server.shared.logprobs import Entry, completion_form, of_prompt
-from cutaway.server.shared.request_models import SampledFields
+from cutaway.server.shared.request_models import Read, SampledFields
 
 
 def _number(value: Any) -> Any:
@@ -38,20 +38,21 @@ class CompletionRequest(_Completion):  # type: ignore[misc]  # as SampledFields
     ] = None
     echo: bool = Field(False, description="answer with the prompt in front")
     FACE = "completions"
+    schema_shown: ClassVar[bool] = False
     unsupported: ClassVar[Unsupported] = {
         **SampledFields.unsupported,
         "best_of": ((1,), "every sample is answered; ask for n of them"),
     }
 
-    def options(self) -> dict[str, Any]:
+    def keywords(self) -> dict[str, Any]:
         """The keywords that were given."""
-        options: dict[str, Any] = super().options()
+        given: dict[str, Any] = super().keywords()
         if self.max_tokens == 0 and not self.echo:
             raise ApiError(400, "max_tokens must be 1 or more, or 0 with echo", param="max_tokens")
         if self.max_tokens is not None:
-            options["max_tokens"] = self.max_tokens
+            given["max_tokens"] = self.max_tokens
         if self.max_tokens == 0:
-            options["prompt_logprobs"] = 1  # the prompt is scored in any case
+            given["prompt_logprobs"] = 1  # the prompt is scored in any case
         if self.suffix and self.echo:
             raise ApiError(
                 400, "echo: not with suffix; leave one of them out",
@@ -59,10 +60,14 @@ class CompletionRequest(_Completion):  # type: ignore[misc]  # as SampledFields
             )  # fmt: skip
         if self.logprobs is not None:
             # At least one, where the row itself must be looked at.
-            options["logprobs"] = self.logprobs or int(self.logprobs_when == "after")
+            given["logprobs"] = self.logprobs or int(self.logprobs_when == "after")
             if self.echo:
-                options["prompt_logprobs"] = self.logprobs or 1
-        return options
+                given["prompt_logprobs"] = self.logprobs or 1
+        return given
+
+    async def read(self, service: Service) -> Read:  # noqa: ARG002 - others need it
+        """The prompts, and the keywords."""
+        return Read(self.prompt, self.keywords())
 
 
 class CompletionChoices(Choices):

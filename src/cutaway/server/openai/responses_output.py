@@ -6,8 +6,6 @@ from typing import Any, cast
 from cutaway.requests.answer import AnswerPart, Thought
 from cutaway.server.openai.response_schemas import (
     CallItem,
-    CustomItem,
-    FunctionItem,
     MessageStatus,
     OutputItem,
     OutputMessage,
@@ -17,8 +15,14 @@ from cutaway.server.openai.response_schemas import (
 from cutaway.server.shared.chat_schemas import ChatToken
 from cutaway.text.tools import Arguments, CallEnd, CallStart, Content
 
-Event = tuple[str, dict[str, Any]]
-"""Its kind, and its fields."""
+Said = tuple[str, dict[str, Any]]
+"""An event's kind and its fields."""
+
+_CALLS = {
+    "function_call": ("fc", "function_call_arguments", "arguments"),
+    "custom_tool_call": ("ctc", "custom_tool_call_input", "input"),
+}
+"""A call's type -> how its id begins, what its events are called, and the field of its text."""
 
 
 class Output:
@@ -31,11 +35,10 @@ class Output:
         self._id = id
         self.items: list[OutputItem] = []
         self._is_open = False
-        self._early: list[
-            ChatToken
-        ] = []  # of text that is delayed until it is known not to be a call
+        # Log-probabilities of text that is delayed until it is known not to be a call.
+        self._early: list[ChatToken] = []
 
-    def open_message(self) -> Iterator[Event]:
+    def open_message(self) -> Iterator[Said]:
         """A message that has no text yet."""
         number = f"_{len(self.items)}" if self.items else ""
         message: OutputMessage = {
@@ -47,7 +50,7 @@ class Output:
         message["content"] = [part]
         yield "response.content_part.added", {**self._place(message), "part": {**part}}
 
-    def take(self, deltas: Iterable[AnswerPart], logprobs: list[ChatToken]) -> Iterator[Event]:
+    def take(self, deltas: Iterable[AnswerPart], logprobs: list[ChatToken]) -> Iterator[Said]:
         """What these add; log-probabilities are those of a message's text."""
         logprobs, self._early = [*self._early, *logprobs], []
         for delta in deltas:
@@ -59,29 +62,25 @@ class Output:
                 yield from self._say(delta.text, logprobs)
                 logprobs = []
             elif isinstance(delta, CallStart):
-                yield from self._close("completed")
+                yield from self.close("completed")
                 yield from self._call(delta)
             elif isinstance(delta, Arguments):
                 yield from self._argue(delta.text)
             elif isinstance(delta, CallEnd):
-                yield from self._close("completed")
+                yield from self.close("completed")
         if logprobs and self._is_open and self.items[-1]["type"] == "message":
             yield from self._say("", logprobs)
         elif not self.items:
             self._early = logprobs
 
-    def finish(self, status: MessageStatus) -> Iterator[Event]:
-        """The end of what is open."""
-        yield from self._close(status)
-
-    def nothing(self) -> Iterator[Event]:
+    def nothing(self) -> Iterator[Said]:
         """An event that adds no text, for what else there is to say of a step."""
         if self._is_open and self.items[-1]["type"] == "message":
             yield from self._say("", [])
 
     # -- thoughts ------------------------------------------------------------------------------
 
-    def _think(self, text: str) -> Iterator[Event]:
+    def _think(self, text: str) -> Iterator[Said]:
         if not (self._is_open and self.items[-1]["type"] == "reasoning"):
             item: ReasoningItem = {
                 "id": f"rs_{self._id}", "type": "reasoning", "summary": [], "content": [],
@@ -95,9 +94,9 @@ class Output:
 
     # -- messages ------------------------------------------------------------------------------
 
-    def _say(self, text: str, logprobs: list[ChatToken]) -> Iterator[Event]:
+    def _say(self, text: str, logprobs: list[ChatToken]) -> Iterator[Said]:
         if not (self._is_open and self.items[-1]["type"] == "message"):
-            yield from self._close("completed")
+            yield from self.close("completed")
             yield from self.open_message()
         message = cast(OutputMessage, self.items[-1])
         part = message["content"][0]
@@ -113,7 +112,7 @@ class Output:
             "content_index": 0,
         }
 
-    def _close_message(self, message: OutputMessage) -> Iterator[Event]:
+    def _close_message(self, message: OutputMessage) -> Iterator[Said]:
         place, part = self._place(message), message["content"][0]
         done = {"text": part["text"], "logprobs": part["logprobs"]}
         yield "response.output_text.done", {**place, **done}
@@ -121,46 +120,38 @@ class Output:
 
     # -- calls ---------------------------------------------------------------------------------
 
-    def _call(self, delta: CallStart) -> Iterator[Event]:
-        name, number = delta.tool.name, len(self.items)
-        if delta.tool.format is None:
-            function: FunctionItem = {
-                "id": f"fc_{self._id}_{number}", "type": "function_call", "call_id": delta.id,
-                "name": name, "arguments": "", "status": "in_progress",
-            }  # fmt: skip
-            return self._open(function)
-        custom: CustomItem = {
-            "id": f"ctc_{self._id}_{number}", "type": "custom_tool_call", "call_id": delta.id,
-            "name": name, "input": "", "status": "in_progress",
+    def _call(self, delta: CallStart) -> Iterator[Said]:
+        kind = "function_call" if delta.tool.format is None else "custom_tool_call"
+        prefix, _, field = _CALLS[kind]
+        item = {
+            "id": f"{prefix}_{self._id}_{len(self.items)}", "type": kind, "call_id": delta.id,
+            "name": delta.tool.name, field: "", "status": "in_progress",
         }  # fmt: skip
-        return self._open(custom)
+        return self._open(cast(CallItem, item))
 
-    def _argue(self, text: str) -> Iterator[Event]:
-        item = cast(CallItem, self.items[-1])
-        if item["type"] == "function_call":
-            item["arguments"] += text
-        else:
-            item["input"] += text
+    def _argue(self, text: str) -> Iterator[Said]:
+        item = cast(dict[str, str], self.items[-1])
+        _, word, field = _CALLS[item["type"]]
+        item[field] += text
         fields = {"item_id": item["id"], "output_index": len(self.items) - 1, "delta": text}
-        yield f"{_word(item)}.delta", fields
+        yield f"response.{word}.delta", fields
 
-    def _close_call(self, item: CallItem) -> Iterator[Event]:
-        fields: dict[str, Any] = {"item_id": item["id"], "output_index": len(self.items) - 1}
-        if item["type"] == "function_call":
-            fields |= {"name": item["name"], "arguments": item["arguments"]}
-        else:
-            fields["input"] = item["input"]
-        yield f"{_word(item)}.done", fields
+    def _close_call(self, item: CallItem) -> Iterator[Said]:
+        _, word, field = _CALLS[item["type"]]
+        told = {"name": item["name"]} if item["type"] == "function_call" else {}
+        place = {"item_id": item["id"], "output_index": len(self.items) - 1}
+        yield f"response.{word}.done", {**place, **told, field: cast(Any, item)[field]}
 
     # -- items ---------------------------------------------------------------------------------
 
-    def _open(self, item: OutputItem) -> Iterator[Event]:
+    def _open(self, item: OutputItem) -> Iterator[Said]:
         self.items.append(item)
         self._is_open = True
         fields = {"output_index": len(self.items) - 1, "item": {**item}}
         yield "response.output_item.added", fields
 
-    def _close(self, status: MessageStatus) -> Iterator[Event]:
+    def close(self, status: MessageStatus) -> Iterator[Said]:
+        """The end of the open item, if there is one."""
         if not self._is_open:
             return
         item = self.items[-1]
@@ -173,9 +164,3 @@ class Output:
         else:
             yield from self._close_call(item)
         yield "response.output_item.done", {"output_index": len(self.items) - 1, "item": item}
-
-
-def _word(item: CallItem) -> str:
-    if item["type"] == "function_call":
-        return "response.function_call_arguments"
-    return "response.custom_tool_call_input"

@@ -1,6 +1,5 @@
 """The requests of ``/v1/responses``. Nothing is stored: each has the whole conversation."""
 
-from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -9,10 +8,10 @@ from cutaway.sampling.observe import MAX_TOP
 from cutaway.server.body import Body, Unsupported
 from cutaway.server.http.errors import ApiError
 from cutaway.server.openai.responses_input import Items, conversation
+from cutaway.server.shared.conversing import Messages
 from cutaway.server.shared.formats import (
     FlatFormat,
     FlatSchema,
-    InPrompt,
     TextSettings,
     constraint,
     schema_of,
@@ -21,8 +20,6 @@ from cutaway.server.shared.keyword_fields import own_form, with_keywords
 from cutaway.server.shared.messages import CANNOT_THINK
 from cutaway.server.shared.request_models import ONE_CACHE, TextFields
 from cutaway.server.shared.tools import WithTools
-from cutaway.text.messages import with_schema
-from cutaway.text.tools import Tool
 
 _NOT_STORED = "nothing is stored here; send the whole conversation as input"
 
@@ -54,7 +51,6 @@ class ResponsesRequest(_Responses, WithTools):  # type: ignore[misc]  # as TextF
     text: TextSettings | None = Field(
         None, description="its format: text, any JSON object, or JSON that a schema describes"
     )
-    schema_in_prompt: InPrompt = True
     include: list[Literal["message.output_text.logprobs"]] | None = Field(
         None, description="include each token's log-probability"
     )
@@ -83,32 +79,32 @@ class ResponsesRequest(_Responses, WithTools):  # type: ignore[misc]  # as TextF
         "stop": (([],), "this endpoint has none; /v1/chat/completions has"),
     }  # fmt: skip
 
-    def options(self) -> dict[str, Any]:
+    def keywords(self) -> dict[str, Any]:
         """The keywords that were given."""
         # There is one answer, whatever the server's default.
-        options: dict[str, Any] = super().options() | {"n": 1}
+        given: dict[str, Any] = super().keywords() | {"n": 1}
         if self.max_output_tokens is not None:
-            options["max_tokens"] = self.max_output_tokens
+            given["max_tokens"] = self.max_output_tokens
         if self.include:
-            options["logprobs"] = self.top_logprobs or 0
+            given["logprobs"] = self.top_logprobs or 0
         elif self.top_logprobs:
             raise ApiError(
                 400, 'top_logprobs needs include: ["message.output_text.logprobs"]',
                 param="top_logprobs",
             )  # fmt: skip
-        return options | constraint("text", self._format, options)
+        return given | constraint("text", self._format, given)
 
-    def messages(self, tools: Sequence[Tool]) -> list[dict[str, Any]]:
-        """The conversation as templates know it."""
+    def conversation(self) -> Messages:
+        """The input as chat templates take it."""
         said = conversation(self.input)
         if self.instructions is not None:
             said.insert(0, {"role": "system", "content": self.instructions})
-        return with_schema(said, schema_of(self._format), tools) if self.schema_shown else said
+        return said
 
     @property
-    def schema_shown(self) -> bool:
-        """Whether the prompt has the schema."""
-        return self.schema_in_prompt and isinstance(self._format, FlatSchema)
+    def own_schema(self) -> Any:
+        """Of the format."""
+        return schema_of(self._format) if isinstance(self._format, FlatSchema) else None
 
     @property
     def _format(self) -> FlatFormat | None:

@@ -10,14 +10,12 @@ from cutaway.methods.importance import constraint_estimate
 from cutaway.requests.generation import Generation
 from cutaway.requests.keywords import fields_at
 from cutaway.server.job import TextJob
-from cutaway.server.shared.request_models import TextFields
 from cutaway.server.shared.schemas import (
     CompletionUsage,
     Ending,
     InForce,
     OwnReason,
     Reason,
-    Record,
     SamplesEstimate,
     Source,
 )
@@ -66,26 +64,21 @@ def usage(texts: Sequence[Generation], samples: int) -> CompletionUsage:
     }
 
 
-def settings(job: TextJob, body: TextFields) -> InForce:
-    """Every setting in force that can be asked for, where it came from, and the chain they make."""
-    return in_force(job, body.FACE, schema_shown=body.schema_shown)
-
-
-def in_force(job: TextJob, face: str, *, schema_shown: bool) -> InForce:
-    """The settings that requests of this face can have, and where each came from."""
+def settings(job: TextJob, body: Any) -> InForce:
+    """The settings in force that requests of this form can have, and where each came from."""
     texts, first = job.texts, job.texts[0]
     params = first.options.in_force(first.seed)
     params["speculate"] = params["speculate"].partition(":")[0]  # a draft's path is private
     if params["json_schema"] is not None:
         params["json_schema"] = json.loads(params["json_schema"])
-    names = [name for name in params if name in fields_at(face) and name != "trace"]
+    names = [name for name in params if name in fields_at(body.FACE) and name != "trace"]
     sources = first.options.sources
     found: InForce = {
         "params": {name: params[name] for name in names},
         "params_source": {name: _source(sources[name], name in job.given) for name in names},
         "chain": list(first.chain),
         "seeds": [text.seed for text in texts],
-        "schema_in_prompt": schema_shown,
+        "schema_in_prompt": body.schema_shown,
     }
     if job.route:
         found["replica"] = job.route.why[-1]
@@ -136,8 +129,3 @@ def ending(job: TextJob, index: int, readings: Sequence[str]) -> Ending:
     if job.route:
         found["replicas"], found["resumed"] = list(job.route.why), job.route.resumed
     return found
-
-
-def trace(job: TextJob, index: int) -> list[Record]:
-    """The records of a trace that came since the last time."""
-    return job.traces[index].take()

@@ -49,12 +49,6 @@ ChatFormat = Annotated[PlainText | AnyObject | ChatSchema, Field(discriminator="
 FlatFormat = Annotated[PlainText | AnyObject | FlatSchema, Field(discriminator="type")]
 
 
-InPrompt = Annotated[
-    bool,
-    Field(description="ours: false keeps the schema of the format out of the first message"),
-]
-
-
 class TextSettings(Body):
     """The form of a response's text."""
 

@@ -8,8 +8,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import cast
 
-from cutaway.engine import Ended, FinishReason, Step
+from cutaway.engine import FinishReason, Step
+from cutaway.requests.generation import Generation
 from cutaway.sampling import ReadRow
+from cutaway.server.job import end_at
 from cutaway.server.shared.chat_schemas import ChatToken, LikelyToken
 from cutaway.server.shared.request_models import When
 from cutaway.server.shared.schemas import CompletionLogprobs
@@ -34,21 +36,29 @@ _NO_TEXT = (FinishReason.END_TOKEN, FinishReason.STOP_TOKEN)  # whose last token
 
 
 class Entries:
-    """Those of one text, each let out when the text that it begins is.
+    """Those of one text, each shown when the text that it begins is shown.
 
     A token of which a byte may belong to a stop string is delayed like the text, and left out
     if the stop string is completed; so is the token that ends the text.
     """
 
-    def __init__(self, tokenizer: Tokenizer, top: int, when: When, offset: int = 0) -> None:
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        text: Generation,
+        top: int,
+        when: When = "before",
+        offset: int = 0,
+    ) -> None:
         """offset: characters that are shown before the text."""
-        self._tokenizer, self._top, self._when = tokenizer, top, when
+        self._tokenizer, self._text, self._top, self._when = tokenizer, text, top, when
         self._decoder, self._waiting = TextStream(), deque[tuple[int, Entry]]()
         self._decoded = self._shown = offset
         self._bytes = self._released = 0  # of the tokens, and of the text that is certain
 
-    def after(self, step: Step, ended: Ended | None) -> list[Entry]:
-        """What can be shown after this step, which may be the last."""
+    def after(self, step: Step) -> list[Entry]:
+        """What can be shown after this step."""
+        ended = end_at(self._text, step)
         self._released += step.released_bytes
         if ended is None or ended.reason not in _NO_TEXT:
             data = self._tokenizer.token_bytes(step.token_id)

@@ -4,13 +4,15 @@ Knows names and shapes of fields.
 """
 
 import re
-from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
 from cutaway.base.checks import check_int
 from cutaway.requests.keywords import fields_at
+from cutaway.requests.prompts import Prompt
+from cutaway.requests.tools import ToolUse
 from cutaway.server.body import Body, Unsupported
 from cutaway.server.http.errors import ApiError
 from cutaway.server.service import MOST_TEXTS
@@ -61,6 +63,14 @@ _INERT: Unsupported = {
 }  # fmt: skip
 """What routers and clients of other engines add, at the values that ask for nothing."""
 _NO_CHOICE = "choice: an empty list allows any text; give texts of which one is written"
+
+
+class Read(NamedTuple):
+    """The prompts of a request, the keywords that it gives, and the tools that it offers."""
+
+    prompts: Sequence[Prompt]
+    given: dict[str, Any]
+    use: ToolUse | None = None
 
 
 class StreamOptions(Body):
@@ -122,16 +132,11 @@ class TextFields(_Every):  # type: ignore[misc]  # its fields are not known befo
         """The prompt as it was sent, for the log."""
         return self.model_dump(include={self.PROMPT}, exclude_none=True).get(self.PROMPT)
 
-    @property
-    def schema_shown(self) -> bool:
-        """Whether the prompt has the schema of the answer."""
-        return False
-
     def called(self) -> Mapping[str, str]:
         """A keyword -> the name of its field in this request."""
         return {"prompt": self.PROMPT, **fields_at(self.FACE)}
 
-    def options(self) -> dict[str, Any]:
+    def keywords(self) -> dict[str, Any]:
         """The keywords that were given."""
         if not self.trace and (self.candidates is not None or self.track is not None):
             raise ApiError(
@@ -159,9 +164,9 @@ class SampledFields(_Sampled):  # type: ignore[misc]  # as TextFields
         """Of a choice, too."""
         return [*super().readings, *([_NO_CHOICE] if self.choice == [] else [])]
 
-    def options(self) -> dict[str, Any]:
+    def keywords(self) -> dict[str, Any]:
         """The keywords that were given."""
-        options: dict[str, Any] = super().options()
+        given: dict[str, Any] = super().keywords()
         if self.n is not None:
             check_int("n", self.n, 1, MOST_TEXTS)
         if self.align and self.stream:
@@ -170,10 +175,10 @@ class SampledFields(_Sampled):  # type: ignore[misc]  # as TextFields
                 param="align",
             )  # fmt: skip
         if self.logit_bias is not None:
-            options["logit_bias"] = _bias(self.logit_bias)
+            given["logit_bias"] = _bias(self.logit_bias)
         if self.stream_options is not None and not self.stream:
             raise ApiError(400, "stream_options is for streams: add stream", param="stream_options")
-        return options
+        return given
 
     @property
     def include_usage(self) -> bool:

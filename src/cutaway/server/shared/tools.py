@@ -9,11 +9,11 @@ from pydantic_core import from_json
 from cutaway.engine import Ended
 from cutaway.requests.answer import AnswerReader
 from cutaway.requests.tools import ToolUse
-from cutaway.server.body import Body
 from cutaway.server.http.errors import ApiError
 from cutaway.server.service import Service
 from cutaway.server.shared import common
 from cutaway.server.shared.chat_schemas import CallPiece, ChatReason
+from cutaway.server.shared.conversing import Conversing
 from cutaway.text.tools import Arguments, CallStart
 
 Tools = list[dict[str, Any]]
@@ -33,8 +33,8 @@ def arguments_of(call: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-class WithTools(Body):
-    """A request whose answer may call tools."""
+class WithTools(Conversing):
+    """A conversation whose answer may call tools, in OpenAI's forms."""
 
     tools: Tools | None = Field(None, description="what the answer may call")
     tool_choice: Choice | None = Field(
@@ -43,12 +43,6 @@ class WithTools(Body):
     parallel_tool_calls: bool | None = Field(
         None, description="whether an answer may have several calls; default true"
     )
-    _use: ToolUse | None = None
-
-    def use(self, service: Service) -> ToolUse:
-        """Its tools, always the same; InputError for those that cannot be."""
-        self._use = self._use or self._checked(service)
-        return self._use
 
     def _checked(self, service: Service) -> ToolUse:
         if self.tools is None and self.tool_choice not in (None, "none", "auto"):

@@ -1,0 +1,61 @@
+"""Requests whose prompt is a conversation: their tools, and the schema that the prompt may show."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from cutaway.requests.tools import ToolUse
+from cutaway.server.body import Body
+from cutaway.server.service import Service
+from cutaway.server.shared.request_models import Read
+from cutaway.text.messages import with_schema
+from cutaway.text.tools import Tool
+
+Messages = list[dict[str, Any]]
+
+
+class Conversing(Body):
+    """A request with a conversation, in any protocol."""
+
+    schema_in_prompt: Annotated[
+        bool,
+        Field(description="ours: false keeps the schema of the format out of the first message"),
+    ] = True
+    _use: ToolUse | None = None
+
+    def use(self, service: Service) -> ToolUse:
+        """Its tools, always the same; InputError or ApiError for those that cannot be."""
+        self._use = self._use or self._checked(service)
+        return self._use
+
+    def _checked(self, service: Service) -> ToolUse:
+        raise NotImplementedError
+
+    def conversation(self) -> Messages:
+        """The messages as chat templates take them."""
+        raise NotImplementedError
+
+    def keywords(self) -> dict[str, Any]:
+        """The keywords that were given."""
+        raise NotImplementedError
+
+    @property
+    def own_schema(self) -> Any:
+        """The JSON schema that the client gave for the text; None: none."""
+        raise NotImplementedError
+
+    @property
+    def schema_shown(self) -> bool:
+        """Whether the prompt has the schema."""
+        return self.schema_in_prompt and self.own_schema is not None
+
+    def shown(self, tools: Sequence[Tool]) -> Messages:
+        """The conversation, with the schema if the prompt is to have it."""
+        said = self.conversation()
+        return with_schema(said, self.own_schema, tools) if self.schema_shown else said
+
+    async def read(self, service: Service) -> Read:
+        """The prompt in the model's template, the keywords and the tools."""
+        use, given = self.use(service), self.keywords()
+        return Read([await service.chat_ids(self.shown(use.tools), use.tools)], given, use)
