@@ -56,10 +56,10 @@ def command_words() -> Iterator[list[str]]:
     """The words of each command: ["generate"], ["trace"], ["trace", "play"], …"""
     from cutaway.cli.main import COMMANDS
 
-    for name, command in COMMANDS.items():
+    for name in COMMANDS:
         yield [name]
-        if command.add_arguments is None:
-            yield from ([name, verb] for verb in import_module(command.module).VERBS)
+        verbs = getattr(import_module(f"cutaway.cli.{name}"), "VERBS", ())
+        yield from ([name, verb] for verb in verbs)
 
 
 def _help(words: list[str]) -> str:

@@ -19,11 +19,11 @@ from cutaway.errors import FetchError, FormatError, InputError
 @pytest.fixture
 def command(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """A command ``play`` whose ``run`` a test sets."""
-    module = ModuleType("play_command")
+    module = ModuleType("cutaway.cli.play")
     module.add_arguments = lambda parser: parser.add_argument("--times", type=int)
     module.run = lambda args: 0
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setitem(cli.COMMANDS, "play", cli._Command("play a game", module.__name__))
+    monkeypatch.setitem(cli.COMMANDS, "play", "play a game")
     return module
 
 
@@ -230,11 +230,11 @@ def test_help_imports_no_command():
 def test_a_reader_that_goes_away_is_no_failure():
     code = (
         "import sys, types; from cutaway.cli import main as cli\n"
-        "module = types.ModuleType('flood')\n"
+        "module = types.ModuleType('cutaway.cli.flood')\n"
         "module.add_arguments = lambda parser: None\n"
         "module.run = lambda args: [print('x' * 1000) for _ in range(10**5)] and 0\n"
-        "sys.modules['flood'] = module\n"
-        "cli.COMMANDS['flood'] = cli._Command('flood', 'flood')\n"
+        "sys.modules[module.__name__] = module\n"
+        "cli.COMMANDS['flood'] = 'flood'\n"
         "sys.exit(cli.main(['flood']))"
     )
     with subprocess.Popen(
@@ -259,8 +259,6 @@ def test_python_m_cutaway():
 def test_every_command_explains_itself_with_examples(name, capsys):
     assert main([name, "--help"]) == 0
     assert "\nexamples:\n" in capsys.readouterr().out
-    entry = cli.COMMANDS[name]
-    assert callable(getattr(sys.modules[entry.module], entry.run))
 
 
 WHEN_NUMPY_IS_IMPORTED = """

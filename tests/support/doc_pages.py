@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 from unittest.mock import patch
 
-from cutaway.cli import main as cli
-from cutaway.cli import parser
+from cutaway.cli.main import main
 from cutaway.cli.parser import Parser
 
 ROOT = Path(__file__).parents[2]
@@ -94,12 +93,10 @@ def parser_of(words: list[str]) -> tuple[Parser, list[str]]:
     """The parser of a command that a line begins with, and what it is to read."""
     made: list[tuple[Parser, list[str]]] = []
 
-    def keep(prog, help, argv, add_arguments, run):
-        parser = Parser(prog, help)
-        add_arguments(parser)
+    def keep(parser, argv):
         made.append((parser, argv))
-        return 0
+        raise SystemExit(0)
 
-    with patch.object(cli, "run_command", keep), patch.object(parser, "run_command", keep):
-        assert cli.main(words) == 0, words
+    with patch.object(Parser, "parse", keep):
+        assert main(words) == 0, words
     return made[0]

@@ -15,7 +15,7 @@ from cutaway.files import hub
 
 def run(args: Namespace) -> int:
     """Print the card to standard output."""
-    card = ModelInfo.read(hub.resolve(args.name), args.quantize, args.kv)
+    card = ModelInfo.read(hub.resolve(args.name), args.quantize, args.kv or "f16")
     longest = card.config.context_length
     context = longest if args.context is None else check_int("--context", args.context, 1, longest)
     if args.json:

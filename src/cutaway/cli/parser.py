@@ -3,7 +3,7 @@
 import re
 import sys
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, NoReturn
 
@@ -57,48 +57,42 @@ class Parser(ArgumentParser):
 
 
 def run_command(
-    prog: str,
-    help: str,
-    argv: list[str],
-    add_arguments: Callable[[ArgumentParser], None],
-    run: Callable[[Namespace], int],
+    parser: Parser, kind: str, commands: Mapping[str, str], examples: str, argv: list[str]
 ) -> int:
-    """Parse a command's arguments and run it; its exit code."""
-    parser = Parser(prog, f"{help[0].upper()}{help[1:]}.")
-    add_arguments(parser)
-    return run(parser.parse(argv))
+    """Run the command that the arguments begin with; its exit code.
 
-
-def run_verb(
-    command: str, about: str, verbs: Mapping[str, str], examples: str, argv: list[str]
-) -> int:
-    """Run the verb that the arguments of a command begin with; its exit code.
-
-    verbs: with what each does; its module, cutaway.cli.COMMAND.VERB, has ``add_arguments(parser)``
-    and ``run(args) -> int``, and is imported when it is chosen
+    parser    of what may stand instead of a command, such as --help; its prog is the words before
+    kind      of these commands: "command", or "verb" of a command
+    commands  name -> help. The module, cutaway.cli.NAME or cutaway.cli.COMMAND.VERB, is imported
+              when it is chosen. It has ``add_arguments(parser)`` and ``run(args) -> int``, or,
+              where it has verbs, only ``run(argv) -> int``
     """
     if not argv or argv[0].startswith("-"):
-        parser = Parser(f"cutaway {command}", about)
-        parser.usage = f"cutaway {command} VERB FILE ..."
-        listing = "\n".join(f"  {verb:<10} {help}" for verb, help in verbs.items())
-        parser.epilog = f"verbs:\n{listing}\n{examples}"
+        listing = "\n".join(f"  {name:<10} {help}" for name, help in commands.items())
+        parser.usage = f"{parser.prog} {kind.upper()} ..."
+        parser.epilog = f"{kind}s:\n{listing}\n{examples}"
         parser.parse(argv)  # exits for --help
         parser.print_help(sys.stderr)
         return 2
-    verb, *rest = argv
-    if verb not in verbs:
-        raise InputError(unknown("verb", verb, verbs))
-    module = import_module(f"cutaway.cli.{command}.{verb}")
-    prog = f"cutaway {command} {verb}"
-    return run_command(prog, verbs[verb], rest, module.add_arguments, module.run)
+    name, *rest = argv
+    if name not in commands:
+        raise InputError(unknown(kind, name, commands))
+    prog = f"{parser.prog} {name}"
+    module = import_module(prog.replace("cutaway", "cutaway.cli", 1).replace(" ", "."))
+    given: Namespace | list[str] = rest
+    if hasattr(module, "add_arguments"):
+        own = Parser(prog, f"{commands[name][0].upper()}{commands[name][1:]}.")
+        module.add_arguments(own)
+        given = own.parse(rest)
+    code: int = module.run(given)
+    return code
 
 
 def unknown(what: str, name: str, known: Iterable[str], otherwise: str = "") -> str:
-    """A sentence for a name that is none of those known; ``otherwise`` where none is close."""
+    """A sentence on an unknown name: a known one that is close, else ``otherwise`` or all."""
     from difflib import get_close_matches
 
-    close = get_close_matches(name.lower(), known := [*known], n=1)
-    hint = otherwise or f"choose one of {', '.join(known)}"
-    if close:
+    hint = otherwise or f"choose one of {', '.join(known := [*known])}"
+    if close := get_close_matches(name.lower(), known, n=1):
         hint = f"did you mean {close[0]!r}?"
     return f"unknown {what} {name!r}; {hint}"

@@ -1,6 +1,6 @@
 """``cutaway cache VERB``: a prompt's KV cache, in a file."""
 
-from cutaway.cli.parser import run_verb
+from cutaway.cli.parser import Parser, run_command
 from cutaway.errors import InputError
 
 VERBS = {
@@ -15,11 +15,11 @@ examples:
   cutaway cache save book.prefix - < book.txt
   cutaway cache show book.prefix
   cutaway generate --prefix book.prefix " Who is the murderer?"      restores it
-  cutaway chat --resume talk.json                                    does so for a conversation
+  cutaway chat --resume talk.json                                    saves and restores its own
 
-A file has the keys and values of whole KV blocks of 32 tokens; what follows is bit-identical to
-computing them. It is of one model, its settings and this version of cutaway, and is
-refused by others. Every byte of it is checked when it is read.
+A file has the keys and values of whole KV blocks of 32 tokens; a text that continues from them has
+the same bits as one that computes them. It belongs to one model, its settings and this version of
+cutaway; others refuse it. Every byte of it is checked when it is read.
 'cutaway cache VERB --help' explains a verb.
 """
 
@@ -29,4 +29,4 @@ def run(argv: list[str]) -> int:
     if argv[:1] == ["restore"]:
         raise InputError("a saved prefix is restored where it is used: cutaway generate --prefix")
     about = "Keep a prompt's KV cache in a file, so that the prompt is computed once."
-    return run_verb("cache", about, VERBS, _EXAMPLES, argv)
+    return run_command(Parser("cutaway cache", about), "verb", VERBS, _EXAMPLES, argv)

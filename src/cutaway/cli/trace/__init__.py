@@ -1,10 +1,6 @@
-"""``cutaway trace VERB``: what can be done with a recorded run.
+"""``cutaway trace VERB``: what can be done with a recorded run."""
 
-A verb's module, which has ``add_arguments(parser)`` and ``run(args) -> int``, is imported when it
-is chosen.
-"""
-
-from cutaway.cli.parser import run_verb
+from cutaway.cli.parser import Parser, run_command
 
 VERBS = {
     "play": "show it step by step, in the terminal or as a page",
@@ -39,4 +35,5 @@ def run(argv: list[str]) -> int:
     """Run the verb that the arguments begin with."""
     if argv[:1] == ["without"]:  # its earlier name
         argv = ["ablate", *argv[1:]]
-    return run_verb("trace", "Look at a recorded run.", VERBS, _EXAMPLES, argv)
+    parser = Parser("cutaway trace", "Look at a recorded run.")
+    return run_command(parser, "verb", VERBS, _EXAMPLES, argv)

@@ -1,0 +1,38 @@
+"""``cutaway pull``: fetch a model and check it."""
+
+from argparse import ArgumentParser, Namespace
+
+from cutaway.base.progress import say
+from cutaway.files import hub
+from cutaway.files.hub.catalog import find
+
+_EPILOG = """
+examples:
+  cutaway pull                                       the default model
+  cutaway pull gemma3-270m
+  cutaway pull hf:org/repo:file.gguf                 with the huggingface_hub package
+  cutaway generate -m "$(cutaway pull -q smollm2)" "The sky is"
+
+A model that is already in the cache is checked, not fetched again.
+"""
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of ``cutaway pull``."""
+    parser.epilog = _EPILOG
+    parser.add_argument(
+        "name", nargs="?", default=hub.DEFAULT_MODEL, help="alias or hf:org/repo[:file]"
+    )
+    parser.add_argument("-q", "--quiet", action="store_true", help="no progress, only the path")
+
+
+def run(args: Namespace) -> int:
+    """Fetch the model if it is not here, check it, and print its path to standard output."""
+    path = hub.resolve(args.name, progress=not args.quiet)
+    checked = find(args.name) is not None
+    if checked:
+        hub.verify(args.name)
+    if not args.quiet:
+        say("The checksum is correct." if checked else "No checksum is known for this model.")
+    print(path)
+    return 0
