@@ -1,10 +1,10 @@
-"""A tiny model, commands in this process, and ``cutaway generate --input`` on the model."""
+"""Commands in this process, a tiny model, and ``cutaway generate --input`` on the model."""
 
 import io
 import json
 import os
 import sys
-from types import SimpleNamespace
+from typing import NamedTuple
 
 import pytest
 
@@ -14,6 +14,14 @@ from support.bulk_runs import records
 from support.random_llama import write_tiny_llama
 
 TEMPLATE = "{% for m in messages %}{{ m.content }}</s>{% endfor %}"
+
+
+class Said(NamedTuple):
+    """What a command did: its exit code, and what it wrote to both streams."""
+
+    code: int
+    out: str
+    err: str
 
 
 @pytest.fixture(scope="module")
@@ -28,24 +36,45 @@ def llm(tiny):
 
 
 @pytest.fixture
-def in_process(monkeypatch, capfdbinary):
-    """Run a command here, where no process is what is tested: as ``subprocess.run`` tells it."""
+def cutaway(monkeypatch, capfd):
+    """Run a command in this process, where no process is what is tested."""
 
     def run(*args, stdin=b""):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin), "utf-8"))
-        try:
-            code = main([os.fsdecode(arg) for arg in args])
-        except SystemExit as error:  # argparse's
-            code = error.code
-        printed = capfdbinary.readouterr()
-        return SimpleNamespace(returncode=code, stdout=printed.out, stderr=printed.err)
+        words = [os.fsdecode(arg) if isinstance(arg, bytes) else str(arg) for arg in args]
+        return Said(main(words), *capfd.readouterr())
 
     return run
 
 
 @pytest.fixture
-def bulk(tiny, tmp_path, capfd):
-    """Run the command in this process on lines; (exit code, records, what it said)."""
+def printed(cutaway):
+    """What a command prints that succeeds, and says nothing else."""
+
+    def run(*args, **more):
+        code, out, err = cutaway(*args, **more)
+        assert (code, err) == (0, "")
+        return out
+
+    return run
+
+
+@pytest.fixture
+def refused(cutaway):
+    """The one sentence in which a command refuses its arguments."""
+
+    def run(*args, **more):
+        code, out, err = cutaway(*args, **more)
+        assert (code, out, err.count("\n")) == (2, "", 1), err
+        assert err.startswith("cutaway: error: ")
+        return err
+
+    return run
+
+
+@pytest.fixture
+def bulk(tiny, tmp_path, cutaway):
+    """Run the command on lines; (exit code, records, what it said)."""
 
     def run(lines, *args, output="out.jsonl", read=True):
         if lines is not None:
@@ -53,10 +82,9 @@ def bulk(tiny, tmp_path, capfd):
                 line if isinstance(line, bytes) else json.dumps(line).encode() for line in lines
             ]
             (tmp_path / "in.jsonl").write_bytes(b"".join(text + b"\n" for text in texts))
-        files = ["--input", str(tmp_path / "in.jsonl"), "--output", str(tmp_path / output)]
-        code = main(["generate", "-m", tiny, *files, *args])
-        printed = capfd.readouterr()
-        assert printed.out == ""
-        return code, records(tmp_path / output) if read else None, printed.err
+        files = ["--input", tmp_path / "in.jsonl", "--output", tmp_path / output]
+        code, out, err = cutaway("generate", "-m", tiny, *files, *args)
+        assert out == ""
+        return code, records(tmp_path / output) if read else None, err
 
     return run

@@ -9,7 +9,6 @@ from hashlib import sha256
 
 import pytest
 
-from cutaway.cli.main import main
 from support.bulk_runs import PYTHON, by_line, essence
 
 
@@ -140,11 +139,9 @@ def test_price_and_quiet(bulk):
         (["--input", "/dev/null", "--output", "b", "--top-p", "2"], "--top-p must be"),
     ],
 )
-def test_bad_arguments_are_one_sentence(tmp_path, monkeypatch, capsys, args, sentence):
+def test_bad_arguments_are_one_sentence(tmp_path, monkeypatch, refused, args, sentence):
     monkeypatch.chdir(tmp_path)
-    assert main(["generate", "-m", "no such model", *args]) == 2
-    out, error = capsys.readouterr()
-    assert out == "" and sentence in error and error.count("\n") == 1
+    assert sentence in refused("generate", "-m", "no such model", *args)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -153,10 +150,10 @@ def test_an_empty_input_has_an_empty_output(bulk):
 
 
 def test_pipes(tiny):
+    files = ["--input", "-", "--output", "-", "--max-tokens", "1"]
     done = subprocess.run(
-        [*PYTHON, "-m", tiny, "--input", "-", "--output", "-", "--max-tokens", "1"],
-        input=b'"ab"\n\n"b"', capture_output=True, timeout=60, check=True,
-    )  # fmt: skip
+        [*PYTHON, "-m", tiny, *files], input=b'"ab"\n\n"b"', capture_output=True, check=True
+    )
     of = by_line([json.loads(line) for line in done.stdout.splitlines()])
     assert set(of) == {1, 3}
     assert done.stderr.count(b"\n") == 1 and b"\r" not in done.stderr
@@ -177,10 +174,8 @@ def test_a_terminal_sees_a_bar(tiny, tmp_path):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/dev/full")
-def test_a_full_disk_is_one_sentence(tiny, tmp_path, capfd):
+def test_a_full_disk_is_one_sentence(tiny, tmp_path, cutaway):
     (tmp_path / "in").write_text('"ab"\n')
-    files = ["--input", str(tmp_path / "in"), "--output", "/dev/full"]
-    assert main(["generate", "-m", tiny, *files, "--max-tokens", "1"]) == 1
-    assert capfd.readouterr().err == (
-        "cutaway: error: cannot write the output: No space left on device\n"
-    )
+    files = ["--input", tmp_path / "in", "--output", "/dev/full", "--max-tokens", "1"]
+    sentence = "cutaway: error: cannot write the output: No space left on device\n"
+    assert cutaway("generate", "-m", tiny, *files) == (1, "", sentence)

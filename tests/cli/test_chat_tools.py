@@ -1,6 +1,5 @@
 """``cutaway chat --tools``: what is offered, shown, asked for and run, in pipes and a terminal."""
 
-import io
 import os
 import pty
 import re
@@ -15,7 +14,6 @@ import pytest
 
 from cutaway import LLM
 from cutaway.cli import chat, tools
-from cutaway.cli.main import main
 from cutaway.requests.tools import ToolUse
 from cutaway.text.tools import Arguments, CallEnd, CallStart, Content, Tool
 
@@ -190,12 +188,10 @@ class TestChat:
     ],
     ids=str,
 )
-def test_a_mistake_in_the_file_is_one_sentence(tmp_path, file, capsys, monkeypatch, text, said):
+def test_a_mistake_in_the_file_is_one_sentence(tmp_path, file, refused, monkeypatch, text, said):
     monkeypatch.setenv("CUTAWAY_HOME", str(tmp_path / "home"))
     path = str(tmp_path / "weather.py") if text is None else file(text)
-    assert main(["chat", "--tools", path, "--yes", "-m", "no/such.gguf"]) == 2
-    out, error = capsys.readouterr()
-    assert out == "" and error.count("\n") == 1
+    error = refused("chat", "--tools", path, "--yes", "-m", "no/such.gguf")
     assert "no/such.gguf" not in error  # the file is read before a model is
     assert re.search(said, error), error
 
@@ -209,10 +205,8 @@ def test_a_mistake_in_the_file_is_one_sentence(tmp_path, file, capsys, monkeypat
         (["--tools", "x", "--tool-choice", "must"], "--tool-choice: invalid choice"),
     ],
 )
-def test_what_cannot_be_is_refused_before_a_model_is_loaded(args, said, capsys, monkeypatch):
-    monkeypatch.setattr(sys, "stdin", io.StringIO())
-    assert main(["chat", *args, "-m", "no/such.gguf"]) == 2
-    assert said in capsys.readouterr().err
+def test_what_cannot_be_is_refused_before_a_model_is_loaded(args, said, refused):
+    assert said in refused("chat", *args, "-m", "no/such.gguf")
 
 
 def test_only_functions_that_the_file_defines_are_offered(file):

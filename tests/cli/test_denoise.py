@@ -11,11 +11,11 @@ import struct
 import subprocess
 import sys
 import termios
+from functools import partial
 
 import pytest
 
 from cutaway import LLM
-from cutaway.cli.main import main
 from cutaway.cli.terminal.canvas import CanvasView
 from cutaway.engine.canvas import SETTING_WORDS, SETTINGS
 
@@ -29,13 +29,8 @@ def llm(tiny_diffusion_path):
 
 
 @pytest.fixture
-def denoise(tiny_diffusion_path, capfd):
-    def run(*args, prompt="ab", command="denoise"):
-        code = main([command, "-m", str(tiny_diffusion_path), prompt, *args])
-        said = capfd.readouterr()
-        return code, said.out, said.err
-
-    return run
+def denoise(tiny_diffusion_path, cutaway):
+    return partial(cutaway, "denoise", "-m", tiny_diffusion_path, "ab")
 
 
 @pytest.mark.parametrize(
@@ -104,44 +99,35 @@ def test_samples_come_under_rules_and_in_a_list(denoise, llm):
         (["--grammar", "x"], "unknown option '--grammar'"),
     ],
 )
-def test_what_cannot_be_is_one_sentence(denoise, args, sentence):
-    code, out, error = denoise(*args, "-q")
-    assert (code, out) == (2, "")
-    assert sentence in error and error.count("\n") == 1
+def test_what_cannot_be_is_one_sentence(refused, tiny_diffusion_path, args, sentence):
+    assert sentence in refused("denoise", "-m", tiny_diffusion_path, "ab", *args, "-q")
 
 
-def test_a_model_that_writes_reveals_one_cell_at_a_time_from_the_left(tiny_path, capfd):
-    assert main(["denoise", "-q", "-m", str(tiny_path), "ab"]) == 2
-    assert "writes from left to right, with generate" in capfd.readouterr().err
-    flags = [*SEED, "-q", "-m", str(tiny_path), "ab"]
-    assert main(["denoise", "--order", "left", "--block", "1", *flags]) == 0
-    revealed = capfd.readouterr().out
-    assert main(["generate", *flags]) == 0
-    assert capfd.readouterr().out == revealed
+def test_a_model_that_writes_reveals_one_cell_at_a_time_from_the_left(tiny_path, printed, refused):
+    flags = [*SEED, "-q", "-m", tiny_path, "ab"]
+    assert "writes from left to right, with generate" in refused("denoise", *flags)
+    revealed = printed("denoise", "--order", "left", "--block", "1", *flags)
+    assert printed("generate", *flags) == revealed
 
 
-def test_without_a_model_it_is_the_toy(capfd):
-    assert main(["denoise", "Mr. ", *SEED, "-q"]) == 0
-    assert capfd.readouterr().out == LLM("toy-canvas").denoise("Mr. ", **OPTIONS).text
+def test_without_a_model_it_is_the_toy(printed):
+    expected = LLM("toy-canvas").denoise("Mr. ", **OPTIONS).text
+    assert printed("denoise", "Mr. ", *SEED, "-q") == expected
 
 
-def test_generate_names_what_reveals(denoise):
-    code, _, error = denoise(command="generate")
-    assert code == 2
-    assert "with fill or denoise" in error
+def test_generate_names_what_reveals(refused, tiny_diffusion_path):
+    assert "with fill or denoise" in refused("generate", "-m", tiny_diffusion_path, "ab")
 
 
 def test_chat_reveals_by_a_rule_and_names_it_where_none_is_given(
-    tiny_diffusion_path, llm, capfd, monkeypatch
+    tiny_diffusion_path, llm, printed, refused
 ):
-    model = ["chat", "-q", "-m", str(tiny_diffusion_path), *SEED]
-    assert main(model) == 2
-    assert "with chat --denoise RULE" in capfd.readouterr().err
-    monkeypatch.setattr(sys, "stdin", io.StringIO("ab\n"))
-    assert main([*model, "--denoise", "margin"]) == 0
+    model = ["chat", "-q", "-m", tiny_diffusion_path, *SEED]
+    assert "with chat --denoise RULE" in refused(*model)
     asked = [{"role": "user", "content": "ab"}]
     expected = llm.chat(asked, **OPTIONS, denoise="margin")
-    assert capfd.readouterr().out.removesuffix("\n") == expected.text
+    out = printed(*model, "--denoise", "margin", stdin=b"ab\n")
+    assert out.removesuffix("\n") == expected.text
 
 
 # -- on a terminal -----------------------------------------------------------------------------

@@ -1,29 +1,21 @@
 """``cutaway embed``: how alike texts are, their vectors, and what is refused."""
 
-import io
 import json
-import sys
+from functools import partial
 
 import numpy as np
 import pytest
 
 from cutaway import LLM
-from cutaway.cli.main import main
 
 
 @pytest.fixture
-def embed(tiny_path, capsys):
-    def run(*args):
-        code = main(["embed", "-q", "-m", str(tiny_path), *args])
-        said = capsys.readouterr()
-        return code, said.out, said.err
-
-    return run
+def embed(printed, tiny_path):
+    return partial(printed, "embed", "-q", "-m", tiny_path)
 
 
 def test_json_has_the_vectors_of_python_and_how_they_came_about(embed, tiny_path):
-    _, out, _ = embed("ab", "ba a", "--json", "--pooling", "mean", "--dimensions", "7")
-    found = json.loads(out)
+    found = json.loads(embed("ab", "ba a", "--json", "--pooling", "mean", "--dimensions", "7"))
     with LLM(tiny_path) as llm:
         expected = llm.embed(["ab", "ba a"], "mean", dimensions=7)
     assert np.array_equal(np.array(found.pop("vectors"), np.float32), expected.vectors)
@@ -32,8 +24,7 @@ def test_json_has_the_vectors_of_python_and_how_they_came_about(embed, tiny_path
 
 
 def test_texts_are_shown_with_each_other(embed, tiny_path):
-    code, out, _ = embed("ab", "ba a", "ab")
-    assert code == 0
+    out = embed("ab", "ba a", "ab")
     with LLM(tiny_path) as llm:
         alike = llm.embed(["ab", "ba a", "ab"]).similarities()
     header, *rows = out.splitlines()[:4]
@@ -46,18 +37,17 @@ def test_texts_are_shown_with_each_other(embed, tiny_path):
 def test_of_many_texts_each_is_shown_with_its_nearest(embed, tmp_path):
     lines = ["a" * i for i in range(1, 14)]
     (tmp_path / "texts").write_text("\n".join([*lines, "", "aa"]))
-    _, out, _ = embed("--file", str(tmp_path / "texts"))
+    out = embed("--file", tmp_path / "texts")
     rows = [line.split() for line in out.splitlines()[1:15]]
     assert rows[1] == ["2", "'aa'", "1.000", "14", "'aa'"]
     assert rows[13] == ["14", "'aa'", "1.000", "2", "'aa'"]
     assert all(row[0] != row[3] for row in rows)
 
 
-def test_standard_input_is_a_text_a_line(embed, monkeypatch):
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"ab\nba\n")))
-    _, out, _ = embed("--json", "--no-normalize")
-    assert len(json.loads(out)["vectors"]) == 2
-    assert json.loads(out)["normalized"] is False
+def test_standard_input_is_a_text_a_line(embed):
+    found = json.loads(embed("--json", "--no-normalize", stdin=b"ab\nba\n"))
+    assert len(found["vectors"]) == 2
+    assert found["normalized"] is False
 
 
 @pytest.mark.parametrize(
@@ -70,13 +60,9 @@ def test_standard_input_is_a_text_a_line(embed, monkeypatch):
         (["a" * 600], "texts[0] has 601 tokens, and the model reads 512: shorten it"),
     ],
 )
-def test_what_cannot_be_is_one_sentence(embed, args, sentence):
-    code, _, err = embed(*args)
-    assert code == 2
-    assert sentence in err
-    assert len(err.splitlines()) == 1
+def test_what_cannot_be_is_one_sentence(refused, tiny_path, args, sentence):
+    assert sentence in refused("embed", "-q", "-m", tiny_path, *args)
 
 
 def test_a_text_that_is_too_long_is_cut_where_that_is_asked(embed):
-    _, out, _ = embed("a" * 600, "ab", "--truncate")
-    assert out.rstrip().endswith("; cut: 1")
+    assert embed("a" * 600, "ab", "--truncate").rstrip().endswith("; cut: 1")

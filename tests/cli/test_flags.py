@@ -13,7 +13,6 @@ import pytest
 
 from cutaway import LLM
 from cutaway.cli import arguments, namespace
-from cutaway.cli.main import main
 from cutaway.cli.parser import Parser
 from cutaway.requests.options import OPTIONS
 from support.random_llama import write_tiny_llama
@@ -32,11 +31,9 @@ def llm(tiny):
 
 
 @pytest.fixture
-def generate(tiny, capfd):
+def generate(tiny, cutaway):
     def run(*args, prompt="ab"):
-        code = main(["generate", "-m", tiny, prompt, "--seed", "1", "--max-tokens", "8", *args])
-        out, error = capfd.readouterr()
-        return code, out, error
+        return cutaway("generate", "-m", tiny, prompt, "--seed", "1", "--max-tokens", "8", *args)
 
     return run
 
@@ -80,9 +77,8 @@ def test_an_output_may_begin_with_given_tokens(generate):
 
 
 @pytest.mark.parametrize("flag", ["--logprobs", "--prompt-logprobs"])
-def test_logprobs_without_json_are_refused(capsys, flag):
-    assert main(["generate", "-m", "no such model", "ab", flag, "2"]) == 2
-    assert "add --json" in capsys.readouterr().err
+def test_logprobs_without_json_are_refused(refused, flag):
+    assert "add --json" in refused("generate", "-m", "no such model", "ab", flag, "2")
 
 
 def test_what_the_engine_does_changes_no_text(generate, tiny):
@@ -119,20 +115,19 @@ def test_what_the_engine_does_changes_no_text(generate, tiny):
         (["--logprobs", "-1", "--json"], "logprobs must be between 0"),
     ],
 )
-def test_bad_values_are_one_sentence(generate, args, sentence):
-    code, out, error = generate(*args, prompt="ab" * 40)
-    assert (code, out) == (2, "")
-    assert sentence in error and error.count("\n") == 1
+def test_bad_values_are_one_sentence(refused, tiny, args, sentence):
+    words = ["generate", "-m", tiny, "ab" * 40, "--seed", "1", "--max-tokens", "8"]
+    assert sentence in refused(*words, *args)
 
 
-def test_without_a_prefix_cache_nothing_is_cached(tiny, tmp_path, capfd):
+def test_without_a_prefix_cache_nothing_is_cached(tiny, tmp_path, cutaway):
     (tmp_path / "in").write_text(json.dumps("ab" * 100) + "\n" + json.dumps("ab" * 100 + "b"))
     for flags, cached in (([], True), (["--no-prefix-cache"], False)):
-        files = ["--input", str(tmp_path / "in"), "--output", str(tmp_path / f"out{cached}")]
+        files = ["--input", tmp_path / "in", "--output", tmp_path / f"out{cached}"]
         # One at a time, so that the second finds what the first left.
         args = [*files, *flags, "--kv-tokens", "256", "--max-tokens", "1"]
-        assert main(["generate", "-m", tiny, *args]) == 0
-        assert ("cached)" in capfd.readouterr().err) is cached
+        done = cutaway("generate", "-m", tiny, *args)
+        assert (done.code, "cached)" in done.err) == (0, cached)
 
 
 def test_ctrl_c_keeps_what_was_written_of_every_sample(tiny):
@@ -161,8 +156,7 @@ def test_every_option_reaches_the_model_or_the_request():
     """One whose name fits neither would be dropped in silence."""
     parser = Parser("cutaway test", "Test.")
     arguments.add_model_arguments(parser)
-    arguments.add_request_arguments(parser)
-    arguments.add_trace_arguments(parser)
+    arguments.add_groups(parser, *arguments.REQUEST, "trace")
     arguments.add_output_arguments(parser, samples=True)
     shown = {"help", "price", "quiet", "json"}
     names = {action.dest for action in parser._actions} - shown

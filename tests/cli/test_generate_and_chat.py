@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 
 import pytest
 
@@ -22,78 +23,72 @@ def tiny(tmp_path_factory):
     return str(write_tiny_llama(tmp_path_factory.mktemp("tiny model") / "tiny.gguf"))
 
 
-def run(*args, stdin=None, env=None, **more):
+def process(*args, **env):
+    """Run a command in a process of its own."""
     return subprocess.run(
-        [*PYTHON, *args], input=stdin, capture_output=True, env=os.environ | (env or {}),
-        timeout=120, check=False, **more,
-    )  # fmt: skip
+        [*PYTHON, *args], capture_output=True, env=os.environ | env, timeout=120, check=False
+    )
 
 
-def generate(tiny, *args, **more):
-    return run("generate", "-m", tiny, "--max-tokens", "8", *args, **more)
+@pytest.fixture
+def generate(cutaway, tiny):
+    return partial(cutaway, "generate", "-m", tiny, "--max-tokens", "8", "--seed", "1")
 
 
-def test_only_the_text_is_on_stdout(tiny):
-    plain = generate(tiny, "ab", "--seed", "1")
-    document = json.loads(generate(tiny, "ab", "--seed", "1", "--json").stdout)
-    assert plain.returncode == 0
-    assert plain.stdout.decode() == document["text"]
-    statistics = plain.stderr.decode()
-    assert re.fullmatch(r"\[\d+ tokens in, 8 out · .*max_tokens · seed 1\]\n", statistics)
+def test_only_the_text_is_on_stdout(generate):
+    plain = generate("ab")
+    assert (plain.code, plain.out) == (0, json.loads(generate("ab", "--json").out)["text"])
+    assert re.fullmatch(r"\[\d+ tokens in, 8 out · .*max_tokens · seed 1\]\n", plain.err)
 
 
-def test_quiet_is_quiet(tiny):
-    assert generate(tiny, "ab", "--quiet").stderr == b""
+def test_quiet_is_quiet(generate):
+    assert generate("ab", "--quiet").err == ""
 
 
-def test_json_is_one_document_with_the_cost(tiny):
-    done = generate(tiny, "ab", "--seed", "1", "--json", "--price", "2,10")
-    document = json.loads(done.stdout)
+def test_json_is_one_document_with_the_cost(generate):
+    done = generate("ab", "--json", "--price", "2,10")
+    document = json.loads(done.out)
     usage, cost = document["usage"], document["cost"]
     assert cost["input"] == pytest.approx(usage["prompt_tokens"] * 2e-6)
     assert cost["output"] == pytest.approx(8 * 10e-6)
     assert cost["total"] == pytest.approx(cost["input"] + cost["output"])
-    assert "cost 0.0000" in done.stderr.decode()
+    assert "cost 0.0000" in done.err
 
 
-def test_dash_reads_standard_input_less_one_newline(tiny):
-    piped = generate(tiny, "-", "--json", "--seed", "1", stdin="añb\n".encode())
-    given = generate(tiny, "añb", "--json", "--seed", "1")
-    ids = [json.loads(r.stdout)["prompt_token_ids"] for r in (piped, given)]
+def test_dash_reads_standard_input_less_one_newline(generate):
+    piped, given = generate("-", "--json", stdin="añb\n".encode()), generate("añb", "--json")
+    ids = [json.loads(done.out)["prompt_token_ids"] for done in (piped, given)]
     assert ids[0] == ids[1]
 
 
 def test_the_same_seed_gives_the_same_text_in_another_process(tiny):
-    texts = [generate(tiny, "ab", "--seed", s, "--temperature", "1").stdout for s in "112"]
+    args = ["generate", "-m", tiny, "--max-tokens", "8", "ab", "--temperature", "1", "--seed"]
+    texts = [process(*args, seed).stdout for seed in "112"]
     assert texts[0] == texts[1] != texts[2]
 
 
 HELD = ("--choice", "ab", "--choice", "b", "--n", "4", "--seed", "1", "--temperature", "1")
 
 
-def test_samples_under_a_grammar_come_with_estimates_and_one_can_be_chosen(tiny, in_process):
+def test_samples_under_a_grammar_come_with_estimates_and_one_can_be_chosen(tiny, cutaway):
     command = ("generate", "-m", tiny, "ab", *HELD)
-    shown, said = (in_process(*command, *flags) for flags in ([], ["--json"]))
-    every = json.loads(said.stdout)
+    shown, said = (cutaway(*command, *flags) for flags in ([], ["--json"]))
+    every = json.loads(said.out)
     found = every[0]["constraint_estimate"]
     logs = [each["neg_log_z"] for each in every]
     assert found == estimate(logs).to_dict() and every[3]["constraint_estimate"] == found
-    assert (
-        f"[estimates of 4 samples: P(grammar) {found['probability']:.2g}, KL"
-        in shown.stderr.decode()
-    )
-    assert f"−ln Z {logs[0]:.2f}" in shown.stderr.decode()
-    one, document = (in_process(*command, "--align", *flags) for flags in ([], ["--json"]))
-    aligned = json.loads(document.stdout)
+    assert f"[estimates of 4 samples: P(grammar) {found['probability']:.2g}, KL" in shown.err
+    assert f"−ln Z {logs[0]:.2f}" in shown.err
+    one, document = (cutaway(*command, "--align", *flags) for flags in ([], ["--json"]))
+    aligned = json.loads(document.out)
     chosen = aligned["aligned"]["chosen"]
     assert aligned["aligned"]["neg_log_z"] == logs and aligned["constraint_estimate"] == found
-    assert one.stdout.decode().strip() == aligned["text"] == every[chosen]["text"]
-    assert f"sample {chosen + 1} of 4, weight" in one.stderr.decode()
+    assert one.out.strip() == aligned["text"] == every[chosen]["text"]
+    assert f"sample {chosen + 1} of 4, weight" in one.err
 
 
-def test_naive_loop_gives_the_same_text(tiny):
-    texts = [generate(tiny, "ab", "--seed", "1", *f).stdout for f in ([], ["--no-kv-cache"])]
-    assert texts[0] == texts[1]
+def test_naive_loop_gives_the_same_text(generate):
+    assert generate("ab").out == generate("ab", "--no-kv-cache").out
 
 
 @pytest.mark.parametrize(
@@ -124,24 +119,17 @@ def test_naive_loop_gives_the_same_text(tiny):
         ([], "prompt"),
     ],
 )
-def test_bad_input_is_one_sentence_and_exit_code_2(tiny, in_process, args, sentence):
+def test_bad_input_is_one_sentence_and_exit_code_2(tiny, refused, args, sentence):
     model = [] if "-m" in args else ["-m", tiny]
-    done = in_process("generate", *model, *args, stdin=b"\xff\xfe")
-    error = done.stderr.decode()
-    assert (done.returncode, done.stdout) == (2, b"")
-    assert re.search(sentence, error), error
-    assert "Traceback" not in error
+    assert re.search(sentence, refused("generate", *model, *args, stdin=b"\xff\xfe"))
 
 
-def test_an_empty_prompt_begins_with_the_model_s_begin_token(tiny):
-    done = generate(tiny, "", "--json", "--seed", "1")
-    assert json.loads(done.stdout)["prompt_token_ids"] == [1]
+def test_an_empty_prompt_begins_with_the_model_s_begin_token(generate):
+    assert json.loads(generate("", "--json").out)["prompt_token_ids"] == [1]
 
 
-def test_a_stop_string_of_any_length_is_defined(tiny):
-    done = generate(tiny, "ab", "--stop", "x" * 10_000, "--seed", "1")
-    assert done.returncode == 0
-    assert done.stdout == generate(tiny, "ab", "--seed", "1").stdout
+def test_a_stop_string_of_any_length_is_defined(generate):
+    assert generate("ab", "--stop", "x" * 10_000)[:2] == (0, generate("ab").out)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
@@ -169,53 +157,51 @@ def test_a_reader_that_goes_away_is_not_a_crash(tiny):
     assert error == b""
 
 
-def test_an_output_that_cannot_show_a_character_shows_something(tiny):
-    args, ascii = ["ab", "--seed", "1", "--ignore-eos"], {"PYTHONIOENCODING": "ascii"}
-    done = generate(tiny, *args, env=ascii)
+def test_an_output_that_cannot_show_a_character_shows_something(tiny, cutaway):
+    args = ["ab", "--seed", "1", "--max-tokens", "8", "--ignore-eos"]
+    args, ascii = ["generate", "-m", tiny, *args], {"PYTHONIOENCODING": "ascii"}
+    done = process(*args, **ascii)
     assert done.returncode == 0, done.stderr
     assert "?" in done.stdout.decode("ascii")
-    documents = [json.loads(generate(tiny, *args, "--json", env=e).stdout) for e in (None, ascii)]
-    assert documents[0]["text"] == documents[1]["text"]
-    assert not documents[1]["text"].isascii()
-    names = json.loads(run("tokenize", "-m", tiny, "aé", "--json", env=ascii).stdout)["tokens"]
-    assert names == json.loads(run("tokenize", "-m", tiny, "aé", "--json").stdout)["tokens"]
+    text = json.loads(process(*args, "--json", **ascii).stdout)["text"]
+    assert text == json.loads(cutaway(*args, "--json").out)["text"]
+    assert not text.isascii()
+    args = ["tokenize", "-m", tiny, "aé", "--json"]
+    assert json.loads(process(*args, **ascii).stdout) == json.loads(cutaway(*args).out)
 
 
-def test_tokenize(tiny):
-    lines = run("tokenize", "-m", tiny, "ab").stdout.decode().splitlines()
-    document = json.loads(run("tokenize", "-m", tiny, "ab", "--json").stdout)
+def test_tokenize(tiny, printed):
+    lines = printed("tokenize", "-m", tiny, "a\nb").splitlines()
+    document = json.loads(printed("tokenize", "-m", tiny, "a\nb", "--json"))
     assert [int(line.split()[0]) for line in lines] == document["ids"]
     assert len(document["tokens"]) == len(document["ids"])
+    assert any(line.endswith(r"  '\n'") for line in lines)
 
 
 @pytest.mark.model
 class TestSmolLM2:
-    def test_the_golden_greedy_ids(self, smollm2_path):
+    def test_the_golden_greedy_ids(self, smollm2_path, cutaway):
         case = next(c for c in GOLDEN if c["prompt"] == "The capital of France is")
         args = ["--temperature", "0", "--json", "--max-tokens", "32", "--backend", "reference"]
-        done = run("generate", case["prompt"], *args)
-        assert json.loads(done.stdout)["token_ids"] == case["greedy32"]
+        done = cutaway("generate", case["prompt"], *args)
+        assert json.loads(done.out)["token_ids"] == case["greedy32"]
 
-    def test_an_empty_prompt_without_a_begin_token_is_refused(self, smollm2_path):
-        done = run("generate", "")
-        assert done.returncode == 2
-        assert "prompt is empty" in done.stderr.decode()
+    def test_an_empty_prompt_without_a_begin_token_is_refused(self, smollm2_path, refused):
+        assert "prompt is empty" in refused("generate", "")
 
-    def test_chat_remembers_resets_and_refuses_gently(self, smollm2_path):
+    def test_chat_remembers_resets_and_refuses_gently(self, smollm2_path, cutaway):
         lines = [
             "/help", "My name is Ada.", "/nonsense", "/system Answer with one word.", "/reset",
             "Hello! " * 5000, "Name a colour.", "/exit", "never read",
         ]  # fmt: skip
-        done = run(
-            "chat", "--temperature", "0", "--max-tokens", "12", stdin="\n".join(lines).encode()
-        )
-        error = done.stderr.decode()
-        assert done.returncode == 2, error  # a message was refused, and nobody was looking
+        args = ["--temperature", "0", "--max-tokens", "12"]
+        code, out, error = cutaway("chat", *args, stdin="\n".join(lines).encode())
+        assert code == 2, error  # a message was refused, and nobody was looking
         assert error.count("tokens in, ") == 2
         assert error.count("(a new conversation)") == 2
         assert "unknown command /nonsense" in error
         assert "prompt has" in error and "/reset starts over" in error
-        assert len(done.stdout.decode().strip()) > 10
+        assert len(out.strip()) > 10
 
 
 @pytest.mark.model

@@ -20,6 +20,7 @@ from cutaway.errors import FetchError, FormatError, InputError
 def command(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """A command ``play`` whose ``run`` a test sets."""
     module = ModuleType("cutaway.cli.play")
+    module.EPILOG = "\nexamples:\n  cutaway play"
     module.add_arguments = lambda parser: parser.add_argument("--times", type=int)
     module.run = lambda args: 0
     monkeypatch.setitem(sys.modules, module.__name__, module)
@@ -231,7 +232,7 @@ def test_a_reader_that_goes_away_is_no_failure():
     code = (
         "import sys, types; from cutaway.cli import main as cli\n"
         "module = types.ModuleType('cutaway.cli.flood')\n"
-        "module.add_arguments = lambda parser: None\n"
+        "module.add_arguments, module.EPILOG = lambda parser: None, ''\n"
         "module.run = lambda args: [print('x' * 1000) for _ in range(10**5)] and 0\n"
         "sys.modules[module.__name__] = module\n"
         "cli.COMMANDS['flood'] = 'flood'\n"

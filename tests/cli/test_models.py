@@ -38,10 +38,9 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def test_the_table(tiny, capsys):
+def test_the_table(printed, tiny):
     tiny.with_name("own.gguf").write_bytes(bytes(2_500_000_000 // 1000))
-    assert main(["models"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = printed("models").splitlines()
     assert lines[0].split() == ["NAME", "SIZE", "LICENSE", "STATE", "PATH"]
     assert lines[-2].split(maxsplit=5) == ["tiny", "0.0", "kB", "MIT", "cached", str(tiny)]
     own = str(tiny.with_name("own.gguf"))
@@ -50,9 +49,8 @@ def test_the_table(tiny, capsys):
     assert columns == {lines[0].index("PATH")}
 
 
-def test_json(tiny, capsys):
-    assert main(["models", "--json"]) == 0
-    models = {model["name"]: model for model in json.loads(capsys.readouterr().out)}
+def test_json(printed, tiny):
+    models = {model["name"]: model for model in json.loads(printed("models", "--json"))}
     assert models["tiny"] == {
         "name": "tiny",
         "title": "Tiny",
@@ -70,12 +68,9 @@ def test_pull_prints_the_path_and_checks_it(tiny, capsys):
     assert capsys.readouterr() == (f"{tiny}\n", "")
 
 
-def test_pull_finds_a_damaged_file(tiny, capsys):
+def test_pull_finds_a_damaged_file(tiny, refused):
     tiny.write_bytes(CONTENT.upper())
-    assert main(["pull", "tiny"]) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert "tiny.gguf is damaged" in err
+    assert "tiny.gguf is damaged" in refused("pull", "tiny")
 
 
 def test_pull_of_an_unpinned_file_says_so(tiny, capsys):
@@ -85,19 +80,17 @@ def test_pull_of_an_unpinned_file_says_so(tiny, capsys):
     assert capsys.readouterr() == (f"{other}\n", "No checksum is known for this model.\n")
 
 
-def test_pull_of_an_unknown_name(tiny, capsys):
-    assert main(["pull", "tinny"]) == 2
-    assert "did you mean 'tiny'?" in capsys.readouterr().err
+def test_pull_of_an_unknown_name(tiny, refused):
+    assert "did you mean 'tiny'?" in refused("pull", "tinny")
 
 
 # -- one model -------------------------------------------------------------------------------
 
 
-def test_a_model_is_shown_as_its_file_has_it(capsys, tmp_path):
+def test_a_model_is_shown_as_its_file_has_it(printed, tmp_path):
     path = write_tiny_llama(tmp_path / "t.gguf", metadata={"tokenizer.chat_template": "{{ x }}"})
     llm = LLM(path, threads=1)
-    assert main(["models", "show", str(path), "--json", "--context", "100"]) == 0
-    card = json.loads(capsys.readouterr().out)
+    card = json.loads(printed("models", "show", path, "--json", "--context", "100"))
     assert card["config"]["layers"] == llm.config.layers
     assert card["vocab_size"] == llm.tokenizer.vocab_size
     assert [end["id"] for end in card["ends"]] == list(llm.tokenizer.end_ids)
@@ -105,41 +98,37 @@ def test_a_model_is_shown_as_its_file_has_it(capsys, tmp_path):
     assert card["begin"]["id"] == llm.tokenizer.bos_id
     assert (card["template"], card["template_origin"]) == ("{{ x }}", "tokenizer.chat_template")
     stored = sum(stored["bytes"] for stored in card["formats"].values())
-    assert (
-        card["kv_bytes"] == llm.backend.kv.bytes_per_token
-    )  # heads of 8, whose values are padded to 16
+    assert card["kv_bytes"] == llm.backend.kv.bytes_per_token  # heads of 8, padded to 16
     assert card["memory"] == {"context": 100, "bytes": stored + 128 * card["kv_bytes"]}
     assert sum(stored["tensors"] for stored in card["formats"].values()) == len(llm.graph.shapes)
 
 
-def test_what_layers_with_a_window_let_go_of_is_no_memory(capsys, tmp_path):
+def test_what_layers_with_a_window_let_go_of_is_no_memory(printed, tmp_path):
     """Two windows stay, and a step's rows are no window."""
     windows = {"llama.attention.sliding_window": 40, "llama.attention.sliding_window_pattern": 2}
     path = write_tiny_llama(tmp_path / "t.gguf", context=4096, metadata=windows)
-    assert main(["models", "show", str(path), "--json"]) == 0
-    card = json.loads(capsys.readouterr().out)
+    card = json.loads(printed("models", "show", path, "--json"))
     each = card["kv_bytes"] // 2
     assert [(g["window"], g["bytes_per_token"]) for g in card["kv"]] == [(0, each), (40, each)]
     stored = sum(stored["bytes"] for stored in card["formats"].values())
     assert card["memory"]["bytes"] - stored == (4096 + 2 * (512 + 32)) * each
-    assert main(["models", "show", str(path)]) == 0
-    assert f"a token, {each:,} once it is past the windows" in capsys.readouterr().out
+    assert f"a token, {each:,} once it is past the windows" in printed("models", "show", path)
 
 
-def test_a_model_is_shown_to_people(capsys, tmp_path):
+def test_a_model_is_shown_to_people(printed, tmp_path):
     path = write_tiny_llama(tmp_path / "t.gguf")
-    assert main(["models", "show", str(path)]) == 0
-    said = capsys.readouterr().out
+    said = printed("models", "show", path)
     assert "no template: completion only" in said
     assert ModelInfo.read(path).template_origin is None
     assert "ends with     </s> (2), from tokenizer.ggml.eos_token_id" in said
 
 
-def test_weights_that_are_more_than_the_free_memory(capsys, tmp_path, monkeypatch):
+def test_weights_that_are_more_than_the_free_memory(printed, tmp_path, monkeypatch):
     path = write_tiny_llama(tmp_path / "tiny.gguf")
     monkeypatch.setattr(model_card, "free_memory", lambda: Memory(9000, "its container"))
-    assert main(["models", "show", str(path)]) == 0
-    assert "9.0 kB of its container are free: see --offload-folder\n" in capsys.readouterr().out
+    assert "9.0 kB of its container are free: see --offload-folder\n" in printed(
+        "models", "show", path
+    )
 
 
 @pytest.mark.parametrize(
@@ -150,6 +139,5 @@ def test_weights_that_are_more_than_the_free_memory(capsys, tmp_path, monkeypatc
         (["show", "smollm2", "--context", "0"], "--context must be between 1 and 8192"),
     ],
 )
-def test_what_cannot_be_shown(capsys, arguments, sentence):
-    assert main(["models", *arguments]) == 2
-    assert sentence in capsys.readouterr().err
+def test_what_cannot_be_shown(refused, arguments, sentence):
+    assert sentence in refused("models", *arguments)

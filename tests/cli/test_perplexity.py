@@ -1,28 +1,15 @@
 """``cutaway perplexity`` held against logits, window by window, and what is refused."""
 
-import io
 import json
 import math
-import sys
 
 import numpy as np
 import pytest
 
 from cutaway import LLM
-from cutaway.cli.main import main
 from support.random_llama import write_tiny_llama
 
 TEXT = "ab ba  aab b\nbaab a ab é ba\n"
-
-
-@pytest.fixture
-def perplexity(capsys):
-    def run(*args):
-        code = main(["perplexity", *map(str, args)])
-        said = capsys.readouterr()
-        return code, said.out, said.err
-
-    return run
 
 
 @pytest.fixture
@@ -57,14 +44,11 @@ def by_definition(llm, ids, context, stride):
     return found
 
 
-@pytest.mark.parametrize(
-    ("context", "stride"), [(64, 64), (9, 9), (9, 4), (9, 1), (2, 1), (2, 2)]
-)  # fmt: skip
-def test_figures_are_those_of_the_logits(perplexity, tiny_path, story, context, stride):
-    words = [] if stride == context else ["--stride", stride]
-    code, out, _ = perplexity("-m", tiny_path, "--context", context, *words, "--json", story)
-    assert code == 0
-    figures = json.loads(out)
+@pytest.mark.parametrize(("context", "stride"), [(64, 64), (9, 9), (9, 4), (9, 1), (2, 1), (2, 2)])
+def test_figures_are_those_of_the_logits(printed, tiny_path, story, context, stride):
+    words = ["-m", tiny_path, "--context", context, "--json", story]
+    words += [] if stride == context else ["--stride", stride]
+    figures = json.loads(printed("perplexity", *words))
     with LLM(tiny_path, progress=False) as llm:
         ids = [llm.tokenizer.bos_id, *llm.tokenize(TEXT, add_bos=False)]
         expected = by_definition(llm, ids, context, stride)
@@ -81,13 +65,10 @@ def test_figures_are_those_of_the_logits(perplexity, tiny_path, story, context, 
 
 
 @pytest.mark.parametrize(("text", "size"), [("aab b", 4), ("ab", 2), (" ab", 3), ("é", 2)])
-def test_without_a_begin_token_the_first_is_not_of_the_figures(
-    perplexity, endless, story, text, size
-):
+def test_without_a_begin_token_the_first_is_not_of_the_figures(printed, endless, story, text, size):
     """Tokens begin with a space that is not of the text: " a" is one, and " " before others."""
     story.write_bytes(text.encode())
-    _, out, _ = perplexity("-m", endless, "--json", story)
-    figures = json.loads(out)
+    figures = json.loads(printed("perplexity", "-m", endless, "--json", story))
     with LLM(endless, progress=False) as llm:
         ids = llm.tokenize(text)
         total = math.fsum(by_definition(llm, ids, 64, 64))
@@ -95,19 +76,17 @@ def test_without_a_begin_token_the_first_is_not_of_the_figures(
     assert figures["bits_per_byte"] == pytest.approx(total / math.log(2) / size, rel=1e-9)
 
 
-def test_what_a_person_reads_and_standard_input(perplexity, tiny_path, story, monkeypatch):
-    _, out, err = perplexity("-m", tiny_path, "--context", 9, story)
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(TEXT.encode())))
-    figures = json.loads(perplexity("-m", tiny_path, "--context", 9, "--json", "-")[1])
+def test_what_a_person_reads_and_standard_input(printed, tiny_path, story):
+    words = ["perplexity", "-m", tiny_path, "--context", 9]
+    figures = json.loads(printed(*words, "--json", "-", stdin=TEXT.encode()))
     assert figures["bytes"] == len(TEXT.encode())  # the last line feed too
-    first, second, third, fourth = out.splitlines()
+    first, second, third, fourth = printed(*words, story).splitlines()
     tokens, nats = figures["tokens"], -figures["log_likelihood"] / figures["tokens"]
     shown = f"{figures['perplexity']:.4f}   {nats:.4f} nats a token, {tokens} tokens"
     assert first == f"perplexity     {shown}"
     assert second == f"bits per byte  {figures['bits_per_byte']:.4f}   {figures['bytes']} bytes"
     assert third == f"read           {figures['windows']} windows of 9 tokens"
     assert fourth.startswith("time ")
-    assert err == ""
 
 
 def test_a_caller_hears_how_far_it_is(tiny_path):
@@ -132,11 +111,8 @@ def test_a_caller_hears_how_far_it_is(tiny_path):
         (None, [], "cannot be read: No such file"),
     ],
 )
-def test_what_cannot_be_measured_is_refused(perplexity, tiny_path, tmp_path, data, words, said):
+def test_what_cannot_be_measured_is_refused(refused, tiny_path, tmp_path, data, words, said):
     path = tmp_path / "text"
     if data is not None:
         path.write_bytes(data)
-    code, out, err = perplexity("-m", tiny_path, *words, path)
-    assert (code, out) == (2, "")
-    assert said in err
-    assert err.count("\n") == 1
+    assert said in refused("perplexity", "-m", tiny_path, *words, path)

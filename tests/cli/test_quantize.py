@@ -94,37 +94,31 @@ def test_other_formats_are_refused_before_anything_is_loaded(quantize):
         LLM("no such model", quantize=quantize)
 
 
-def test_a_quantised_file_is_refused_at_load(written, capsys):
+def test_a_quantised_file_is_refused_at_load(written, refused):
     with pytest.raises(InputError, match=r"quantised already \(Q8_0\).*: leave quantize out"):
         LLM(written["q8_0"], quantize="q4_0")
-    assert main(["generate", "-m", str(written["q8_0"]), "ab", "--quantize", "q8_0"]) == 2
-    assert "leave quantize out" in capsys.readouterr().err
+    said = refused("generate", "-m", written["q8_0"], "ab", "--quantize", "q8_0")
+    assert "leave quantize out" in said
 
 
-def test_the_option_of_generate_and_show(plain, written, capsys):
+def test_the_option_of_generate_and_show(plain, written, cutaway, printed, refused):
     args = ["ab", "--seed", "1", "--max-tokens", "4", "--json"]
-    documents = []
-    for where in ([plain, "--quantize", "q6_k"], [written["q6_k"]]):
-        assert main(["generate", "-m", *map(str, where), *args]) == 0
-        documents.append(json.loads(capsys.readouterr().out))
-    assert documents[0]["fingerprint"] == documents[1]["fingerprint"]
-    assert main(["models", "show", str(plain), "--quantize", "q6_k", "--json"]) == 0
-    as_loaded = json.loads(capsys.readouterr().out)
-    assert main(["models", "show", str(written["q6_k"]), "--json"]) == 0
-    as_stored = json.loads(capsys.readouterr().out)
-    assert as_loaded["formats"] == as_stored["formats"]
-    assert as_loaded["memory"] == as_stored["memory"]
-    assert main(["models", "--quantize", "q6_k"]) == 2
-    assert main(["models", "show", str(plain), "--quantize", "q5_0"]) == 2
+    both = ([plain, "--quantize", "q6_k"], [written["q6_k"]])
+    prints = {json.loads(cutaway("generate", "-m", *one, *args).out)["fingerprint"] for one in both}
+    assert len(prints) == 1
+    loaded, stored = (json.loads(printed("models", "show", *one, "--json")) for one in both)
+    assert loaded["formats"] == stored["formats"]
+    assert loaded["memory"] == stored["memory"]
+    assert refused("models", "--quantize", "q6_k")
+    assert refused("models", "show", plain, "--quantize", "q5_0")
 
 
 # -- the command -----------------------------------------------------------------------------------
 
 
-def test_the_table(plain, tmp_path, capsys):
+def test_the_table(plain, tmp_path, printed):
     out = tmp_path / "out.gguf"
-    assert main(["quantize", str(plain), str(out), "--to", "q6_k"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = printed("quantize", plain, out, "--to", "q6_k").splitlines()
     assert lines[0].split() == ["BEFORE", "AFTER"]
     assert lines[1].split()[:3] == ["F32", "21", "tensors,"] and " 7 tensors, " in lines[1]
     assert lines[2].split()[:4] == ["Q6_K", "-", "12", "tensors,"]
@@ -133,11 +127,10 @@ def test_the_table(plain, tmp_path, capsys):
     assert lines[-2] == str(out) and lines[-1].startswith("4 tensors are F32 or Q8_0 instead: rows")
 
 
-def test_the_document(plain, tmp_path, capsys):
+def test_the_document(plain, tmp_path, printed):
     out = tmp_path / "out.gguf"
     args = ["--to", "q4_1", "--threads", "3", "--json"]
-    assert main(["quantize", str(plain), str(out), *args]) == 0
-    document = json.loads(capsys.readouterr().out)
+    document = json.loads(printed("quantize", plain, out, *args))
     assert (document["input"], document["output"]) == (str(plain), str(out))
     assert document["before"]["file_bytes"] == plain.stat().st_size
     assert document["after"]["file_bytes"] == out.stat().st_size
@@ -147,36 +140,34 @@ def test_the_document(plain, tmp_path, capsys):
     assert document["unfit"] == unfit
 
 
-def test_quantised_weights_want_a_word_more(written, tmp_path, capsys):
-    out = str(tmp_path / "out.gguf")
-    args = ["quantize", str(written["q8_0"]), out, "--to", "q4_0"]
-    assert main(args) == 2
-    assert "quantised already (Q8_0)" in (error := capsys.readouterr().err) and "--requ" in error
+def test_quantised_weights_need_an_option(written, tmp_path, printed, refused):
+    args = ["quantize", written["q8_0"], tmp_path / "out.gguf", "--to", "q4_0"]
+    error = refused(*args)
+    assert "quantised already (Q8_0)" in error and "--requ" in error
     assert list(tmp_path.iterdir()) == []
-    assert main([*args, "--requantize"]) == 0
-    assert main(["models", "show", out]) == 0
+    assert printed(*args, "--requantize")
+    assert printed("models", "show", tmp_path / "out.gguf")
 
 
-def test_names_that_cannot_be_written(plain, tmp_path, capsys):
-    def refused(out, *more, to="q8_0", source=plain):
-        assert main(["quantize", str(source), str(out), "--to", to, *more]) == 2
-        return capsys.readouterr().err
+def test_names_that_cannot_be_written(plain, tmp_path, printed, refused):
+    def refusal(out, *more, to="q8_0"):
+        return refused("quantize", plain, out, "--to", to, *more)
 
     (there := tmp_path / "there.gguf").write_bytes(b"something")
-    assert "exists; name a new file, or add --force" in refused(there)
+    assert "exists; name a new file, or add --force" in refusal(there)
     assert there.read_bytes() == b"something"
-    assert "ends in .gguf" in refused(tmp_path / "model.bin")
-    assert "there is no folder" in refused(tmp_path / "none" / "out.gguf")
+    assert "ends in .gguf" in refusal(tmp_path / "model.bin")
+    assert "there is no folder" in refusal(tmp_path / "none" / "out.gguf")
     (tmp_path / "folder.gguf").mkdir()
-    assert "not a regular file" in refused(tmp_path / "folder.gguf", "--force")
-    assert "--to must be one of" in refused(tmp_path / "out.gguf", to="q3_k")
-    assert "--threads" in refused(tmp_path / "out.gguf", "--threads", "0")
+    assert "not a regular file" in refusal(tmp_path / "folder.gguf", "--force")
+    assert "--to must be one of" in refusal(tmp_path / "out.gguf", to="q3_k")
+    assert "--threads" in refusal(tmp_path / "out.gguf", "--threads", "0")
     (link := tmp_path / "link.gguf").symlink_to(plain)
     before = plain.read_bytes()
-    assert "OUT is IN" in refused(plain, "--force") and "OUT is IN" in refused(link, "--force")
+    assert "OUT is IN" in refusal(plain, "--force") and "OUT is IN" in refusal(link, "--force")
     assert plain.read_bytes() == before
-    assert main(["quantize", str(plain), str(there), "--to", "q8_0", "--force", "-q"]) == 0
-    assert capsys.readouterr().out == "" and there.stat().st_size > 1000
+    assert printed("quantize", plain, there, "--to", "q8_0", "--force", "-q") == ""
+    assert there.stat().st_size > 1000
 
 
 def test_a_full_disk_leaves_nothing(plain, tmp_path):

@@ -11,35 +11,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cutaway import LLM
-from cutaway.cli.main import main
 from cutaway.errors import InputError, ReplayError
 from cutaway.lab.rerun import check_cut, resume
 from cutaway.trace import Trace
+from support.cut_traces import ASKED, altered, cut_at, lines_of, recorded
 from support.random_llama import write_tiny_llama
-
-ASKED = {"max_tokens": 40, "ignore_eos": True, "seed": 5, "temperature": 1.1}
 
 
 @pytest.fixture(scope="module")
 def llm(tiny_path):
     with LLM(tiny_path, threads=1, progress=False) as llm:
         yield llm
-
-
-def lines_of(path, *less):
-    """Records, but for times, what was found in the cache, and ``less``."""
-    records = [json.loads(line) for line in path.read_bytes().splitlines()]
-    for record in records:
-        if record["kind"] == "end":
-            del record["usage"]["cached_tokens"]
-        for name in ("ms", *less):
-            record.pop(name, None)
-    return records
-
-
-def recorded(llm, path, **more):
-    path.unlink(missing_ok=True)
-    return llm.generate("ab ba", trace=path, **ASKED | more)
 
 
 KINDS = [
@@ -114,7 +96,7 @@ def command(model, trace):
     ]  # fmt: skip
 
 
-def test_a_process_that_was_killed(long_path, tmp_path, capsys):
+def test_a_process_that_was_killed(long_path, tmp_path, cutaway, printed, refused):
     cut, whole = tmp_path / "cut.jsonl", tmp_path / "whole.jsonl"
     with subprocess.Popen(
         [sys.executable, "-m", "cutaway", *command(long_path, cut)], stdout=subprocess.DEVNULL
@@ -123,26 +105,18 @@ def test_a_process_that_was_killed(long_path, tmp_path, capsys):
         while not cut.exists() or cut.stat().st_size < 100_000:
             assert child.poll() is None and time.monotonic() < deadline
             time.sleep(0.01)
-        assert refused(capsys, "resume", cut, "-m", long_path).endswith(
+        assert refused("resume", cut, "-m", long_path).endswith(
             "cut.jsonl is still being written: wait for its end, or stop it\n"
         )
         child.send_signal(signal.SIGKILL)
     on_record = len(Trace.read(cut).steps)
     assert 0 < on_record < 1500
-    assert main(["resume", str(cut), "-m", str(long_path), "--threads", "2"]) == 0
-    resumed = capsys.readouterr()
+    resumed = cutaway("resume", cut, "-m", long_path, "--threads", "2")
     assert f"[{on_record} of 1500 tokens were on record; trace: {cut}]" in resumed.err
-    assert main(command(long_path, whole)) == 0
-    assert resumed.out == capsys.readouterr().out
+    assert resumed.out == printed(*command(long_path, whole))
     assert lines_of(cut)[1:] == lines_of(whole)[1:]
-    assert main(["trace", "diff", str(cut), str(whole), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    found = json.loads(printed("trace", "diff", cut, whole, "--json"))
     assert (found["common"], found["logits_differ_at"], found["divergence"]) == (1500, None, None)
-
-
-def refused(capsys, *args):
-    assert main([*map(str, args)]) == 2
-    return capsys.readouterr().err
 
 
 # -- what is refused -----------------------------------------------------------------------------
@@ -150,11 +124,7 @@ def refused(capsys, *args):
 
 @pytest.fixture
 def cut(llm, tmp_path):
-    path = tmp_path / "run.jsonl"
-    recorded(llm, path)
-    data = path.read_bytes()
-    path.write_bytes(data[: len(data) // 2])
-    return path
+    return cut_at(llm, tmp_path / "run.jsonl", 0.5)
 
 
 def test_a_run_that_has_ended_is_refused(llm, tmp_path):
@@ -168,9 +138,7 @@ def test_a_gzipped_trace_is_refused(llm, tmp_path):
     with llm.stream("ab", trace=path, **ASKED) as stream:
         for _ in range(5):
             next(stream)
-        with pytest.raises(
-            InputError, match="a gzipped trace cannot be continued after a cut: unpack"
-        ):
+        with pytest.raises(InputError, match="trace cannot be continued after a cut: unpack"):
             check_cut(Trace.read(path))
 
 
@@ -183,31 +151,20 @@ def test_another_model_is_refused_and_the_file_is_as_it_was(cut, tmp_path):
     assert cut.read_bytes() == before
 
 
-def made_other(path, index, name):
-    """A record, whose step (negative: from the last) has another token or fingerprint."""
-    records = [json.loads(line) for line in path.read_bytes().splitlines()[:-1]]
-    steps = [record for record in records if record["kind"] == "step"]
-    step = steps[index]
-    other = next(i for i in step["candidates"]["id"] if i != step["token_id"])
-    step[name] = other if name == "token_id" else "0" * 15 + "1"
-    path.write_text("".join(json.dumps(record) + "\n" for record in records))
-    return step["index"], path.read_bytes()
-
-
 @pytest.mark.parametrize("index", [0, 3, -1])
 @pytest.mark.parametrize(
     ("name", "said"),
     [("token_id", "replay: token {} is "), ("fingerprint", "step {} differs from ")],
 )
 def test_a_record_that_comes_out_otherwise_is_an_error(llm, cut, name, said, index):
-    index, before = made_other(cut, index, name)
+    index, before = altered(cut, index, name)
     refusal = pytest.raises(ReplayError, match=said.format(index))
     with refusal, resume(llm, Trace.read(cut)) as stream:
         stream.finish()
     assert cut.read_bytes() == before
 
 
-def test_what_is_no_trace_is_refused(capsys, tiny_path, tmp_path):
+def test_what_is_no_trace_is_refused(refused, tiny_path, tmp_path):
     (tmp_path / "x").write_text("hello\n")
-    assert "this is no line of JSON" in refused(capsys, "resume", tmp_path / "x", "-m", tiny_path)
-    assert "cannot be read" in refused(capsys, "resume", tmp_path / "y", "-m", tiny_path)
+    assert "this is no line of JSON" in refused("resume", tmp_path / "x", "-m", tiny_path)
+    assert "cannot be read" in refused("resume", tmp_path / "y", "-m", tiny_path)

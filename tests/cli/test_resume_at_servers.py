@@ -1,6 +1,5 @@
 """``cutaway resume --url``: servers write the rest, and one that is lost is none too many."""
 
-import json
 import signal
 from contextlib import ExitStack
 
@@ -8,15 +7,17 @@ import httpx
 import pytest
 
 from cutaway import LLM
-from cutaway.cli.main import main
 from cutaway.errors import CutawayError, InputError, ReplayError
 from cutaway.lab.rerun import resume_at
 from cutaway.trace import Trace
+from support.cut_traces import ASKED, altered, cut_at, lines_of, recorded
 from support.random_llama import write_tiny_llama
 from support.served import serve
 from support.server_processes import server
 
-ASKED = {"max_tokens": 40, "ignore_eos": True, "seed": 5, "temperature": 1.1}
+HOW = ("source", "speculation", "usage")
+"""What a record says of how a step was computed."""
+
 DEAD = "http://127.0.0.1:1"
 KINDS = [
     {},
@@ -40,45 +41,26 @@ def url(tiny_path):
         yield served.url
 
 
-def lines_of(path):
-    """Records, but for times and what says how they were computed."""
-    records = [json.loads(line) for line in path.read_bytes().splitlines()]
-    for record in records:
-        for name in ("ms", "source", "speculation", "usage"):
-            record.pop(name, None)
-    return records
-
-
 @pytest.fixture
 def cut(llm, tmp_path):
     return cut_at(llm, tmp_path / "run.jsonl", 0.5)
-
-
-def cut_at(llm, path, part, **more):
-    path.unlink(missing_ok=True)
-    llm.generate("ab ba", trace=path, **ASKED | more)
-    data = path.read_bytes()
-    first = data.index(b"\n") + 1
-    path.write_bytes(data[: first + int(part * (len(data) - first - 300))])
-    return path
 
 
 @pytest.mark.parametrize("part", [0, 0.1, 0.6, 1])
 @pytest.mark.parametrize("more", KINDS)
 def test_the_file_becomes_that_of_the_whole_run(llm, url, tmp_path, more, part):
     whole = tmp_path / "whole.jsonl"
-    done = llm.generate("ab ba", trace=whole, **ASKED | more)
+    done = recorded(llm, whole, **more)
     path = cut_at(llm, tmp_path / "run.jsonl", part, **more)
     steps = [*resume_at([DEAD, url], Trace.read(path))]
     assert [step.token_id for step in steps] == [*done.token_ids]
-    assert lines_of(path) == lines_of(whole)
+    assert lines_of(path, *HOW) == lines_of(whole, *HOW)
 
 
-def test_a_server_that_is_killed_is_followed_by_the_next(tmp_path, capsys):
+def test_a_server_that_is_killed_is_followed_by_the_next(tmp_path):
     model = write_tiny_llama(tmp_path / "tiny.gguf", context=4096)
     with LLM(model, threads=1, progress=False) as llm:
-        asked = ASKED | {"max_tokens": 1500}
-        whole = llm.generate("ab ba", trace=tmp_path / "whole.jsonl", **asked)
+        whole = recorded(llm, tmp_path / "whole.jsonl", max_tokens=1500)
         path = cut_at(llm, tmp_path / "run.jsonl", 0.1, max_tokens=1500)
     with ExitStack() as stack:
         (first, one), (_, two) = (stack.enter_context(server(model)) for _ in range(2))
@@ -89,15 +71,14 @@ def test_a_server_that_is_killed_is_followed_by_the_next(tmp_path, capsys):
             if len(tokens) == len(trace.steps) + 5:
                 first.send_signal(signal.SIGKILL)
     assert tokens == [*whole.token_ids]
-    assert lines_of(path) == lines_of(tmp_path / "whole.jsonl")
+    assert lines_of(path, *HOW) == lines_of(tmp_path / "whole.jsonl", *HOW)
 
 
-def test_the_command(cut, llm, url, capsys):
+def test_the_command(cut, llm, url, cutaway):
     whole = llm.generate("ab ba", **ASKED)
     count = len(Trace.read(cut).steps)
-    assert main(["resume", str(cut), "--url", DEAD, "--url", url]) == 0
-    said = capsys.readouterr()
-    assert said.out == whole.text
+    said = cutaway("resume", cut, "--url", DEAD, "--url", url)
+    assert said[:2] == (0, whole.text)
     assert said.err.endswith(f"[{count} of 40 tokens were on record; trace: {cut}]\n")
 
 
@@ -124,13 +105,8 @@ def test_another_model_is_refused(cut, tmp_path):
 @pytest.mark.parametrize("index", [0, -1])
 @pytest.mark.parametrize("name", ["token_id", "fingerprint"])
 def test_a_record_that_comes_out_otherwise_is_an_error(cut, url, name, index):
-    records = [json.loads(line) for line in cut.read_bytes().splitlines()[:-1]]
-    step = [record for record in records if record["kind"] == "step"][index]
-    other = next(i for i in step["candidates"]["id"] if i != step["token_id"])
-    step[name] = other if name == "token_id" else "0" * 15 + "1"
-    cut.write_text("".join(json.dumps(record) + "\n" for record in records))
-    before, said = cut.read_bytes(), rf"token {step['index']} is |step {step['index']} differs from"
-    with pytest.raises(CutawayError, match=said):
+    index, before = altered(cut, index, name)
+    with pytest.raises(CutawayError, match=rf"token {index} is |step {index} differs from"):
         [*resume_at([DEAD, url], Trace.read(cut))]
     assert cut.read_bytes() == before
 
@@ -139,8 +115,7 @@ def test_one_that_was_started_with_another_chain_is_refused(cut, tiny_path):
     llm = LLM(tiny_path, threads=1, progress=False)
     with serve(llm, chain=["top_k", "temperature"]) as served:
         said = f"{served.url} has other chain than recorded"
-        refusal = pytest.raises(InputError, match=said)
-        with refusal:
+        with pytest.raises(InputError, match=said):
             [*resume_at([served.url], Trace.read(cut))]
 
 
@@ -151,6 +126,5 @@ def test_what_the_server_refuses_is_told(cut, url, llm, tmp_path):
     assert httpx.get(f"{url}/health").status_code == 200
 
 
-def test_a_model_here_and_a_server_exclude_each_other(cut, url, capsys):
-    assert main(["resume", str(cut), "--url", url, "-m", "smollm2"]) == 2
-    assert "leave it or --url out" in capsys.readouterr().err
+def test_a_model_here_and_a_server_exclude_each_other(cut, url, refused):
+    assert "leave it or --url out" in refused("resume", cut, "--url", url, "-m", "smollm2")

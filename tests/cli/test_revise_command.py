@@ -3,12 +3,12 @@
 import json
 import signal
 from contextlib import contextmanager
+from functools import partial
 
 import pytest
 
 from cutaway import LLM
 from cutaway.cli import console
-from cutaway.cli.main import main
 from support.revised import DRAFT
 
 
@@ -19,12 +19,8 @@ def tiny(tiny_path):
 
 
 @pytest.fixture
-def command(tiny_path, capsys):
-    def run(*args):
-        code = main(["revise", "-m", str(tiny_path), "ba", "--seed", "3", *args])
-        return code, *capsys.readouterr()
-
-    return run
+def command(tiny_path, cutaway):
+    return partial(cutaway, "revise", "-m", tiny_path, "ba", "--seed", "3")
 
 
 def test_the_command_shows_both_texts_side_by_side(tiny, command, monkeypatch):
@@ -78,18 +74,11 @@ def test_ctrl_c_keeps_what_there_is(tiny, command, monkeypatch):
 @pytest.mark.parametrize(
     ("args", "sentence"),
     [
-        (["--rule", "best"], "rule must be one of"),
-        (["--draft", "ab", "--top-p", "0.5"], "leave top_p out"),
-        (["--share", "much"], "--share must be a number"),
+        (["ba", "--rule", "best"], "rule must be one of"),
+        (["ba", "--draft", "ab", "--top-p", "0.5"], "leave top_p out"),
+        (["ba", "--share", "much"], "--share must be a number"),
+        ([], "give a prompt to write a draft from"),
     ],
 )
-def test_the_command_refuses_in_a_sentence(command, args, sentence):
-    code, _, err = command(*args)
-    assert code == 2
-    assert sentence in err
-    assert len(err.splitlines()) == 1
-
-
-def test_a_prompt_or_a_draft_is_needed(tiny_path, capsys):
-    assert main(["revise", "-m", str(tiny_path)]) == 2
-    assert "give a prompt to write a draft from" in capsys.readouterr().err
+def test_the_command_refuses_in_a_sentence(refused, tiny_path, args, sentence):
+    assert sentence in refused("revise", "-m", tiny_path, *args)

@@ -1,6 +1,5 @@
 """``cutaway chat --resume``: words are never lost, what they were computed to may be."""
 
-import io
 import json
 import os
 import random
@@ -13,7 +12,6 @@ import pytest
 
 from cutaway import LLM
 from cutaway.cli import chat, tools
-from cutaway.cli.main import main
 from cutaway.cli.saved_chat import SavedChat, Talk
 from cutaway.errors import InputError
 from cutaway.files.prefix import PrefixReader
@@ -34,16 +32,15 @@ def file(tmp_path):
 
 
 @pytest.fixture
-def talk(tiny_path, file, monkeypatch, capfd):
-    """Chat in this process; what the answers were, and what was said of them."""
+def talk(tiny_path, file, cutaway):
+    """Chat; what the answers were, and what was said of them."""
 
     def talk(*lines, args=(), code=0, resume=True):
-        stdin = io.TextIOWrapper(io.BytesIO("".join(f"{line}\n" for line in lines).encode()))
-        monkeypatch.setattr("sys.stdin", stdin)
-        kept = ["--resume", str(file)] if resume else []
-        assert main(["chat", "-m", str(tiny_path), *kept, *RUN, *args]) == code
-        printed = capfd.readouterr()
-        return printed.out, printed.err
+        kept = ["--resume", file] if resume else []
+        stdin = "".join(f"{line}\n" for line in lines).encode()
+        said = cutaway("chat", "-m", tiny_path, *kept, *RUN, *args, stdin=stdin)
+        assert said.code == code, said.err
+        return said.out, said.err
 
     return talk
 

@@ -8,7 +8,6 @@ from importlib.util import find_spec
 
 import pytest
 
-from cutaway.cli.main import main
 from cutaway.cli.trace import VERBS
 from cutaway.trace import Parent, Trace, to_csv
 from support.trace_by_hand import made_bytes, made_step
@@ -32,48 +31,35 @@ def fork(tmp_path, run):
     return path
 
 
-def printed(capsys, *args):
-    assert main(["trace", *map(str, args)]) == 0
-    captured = capsys.readouterr()
-    assert captured.err == ""
-    return captured.out
-
-
-def refused(capsys, *args):
-    assert main(["trace", *map(str, args)]) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    return captured.err
-
-
 # -- the verbs -----------------------------------------------------------------------------------
 
 
-def test_help_lists_the_verbs(capsys):
-    said = printed(capsys, "--help")
+def test_help_lists_the_verbs(printed):
+    said = printed("trace", "--help")
     assert all(f"\n  {verb} " in said for verb in VERBS)
 
 
 @pytest.mark.parametrize("verb", FILE_ALONE)
-def test_each_verb_has_help_with_examples(capsys, verb):
+def test_each_verb_has_help_with_examples(printed, verb):
     assert find_spec(f"cutaway.cli.trace.{verb}")
-    said = printed(capsys, verb, "--help")
+    said = printed("trace", verb, "--help")
     assert f"\n  cutaway trace {verb} run.jsonl" in said
 
 
-def test_no_verb_and_unknown_verbs(capsys):
-    assert "verbs:" in refused(capsys)
-    assert "unknown verb 'plya'; did you mean 'play'?" in refused(capsys, "plya")
-    assert "unknown option '--nope'" in refused(capsys, "--nope")
+def test_no_verb_and_unknown_verbs(cutaway, refused):
+    code, out, err = cutaway("trace")
+    assert (code, out, "verbs:" in err) == (2, "", True)
+    assert "unknown verb 'plya'; did you mean 'play'?" in refused("trace", "plya")
+    assert "unknown option '--nope'" in refused("trace", "--nope")
 
 
 @pytest.mark.parametrize("verb", FILE_ALONE)
-def test_what_is_no_trace_is_refused(capsys, verb, tmp_path):
+def test_what_is_no_trace_is_refused(refused, verb, tmp_path):
     (tmp_path / "no.jsonl").write_text('{"a": 1}\n')
     files = [tmp_path / "no.jsonl"] * (2 if verb == "diff" else 1)
     options = ["--format", "csv"] if verb == "export" else []
-    assert "no.jsonl, line 1" in refused(capsys, verb, *files, *options)
-    assert "cannot be read" in refused(capsys, verb, *[tmp_path / "none"] * len(files), *options)
+    assert "no.jsonl, line 1" in refused("trace", verb, *files, *options)
+    assert "cannot be read" in refused("trace", verb, *[tmp_path / "none"] * len(files), *options)
 
 
 @pytest.mark.parametrize("verb", FILE_ALONE)
@@ -94,8 +80,8 @@ def test_no_engine_is_imported(run, verb):
 # -- play ----------------------------------------------------------------------------------------
 
 
-def test_play_prints_a_line_per_step(capsys, run):
-    first, *steps, last = printed(capsys, "play", run).splitlines()
+def test_play_prints_a_line_per_step(printed, run):
+    first, *steps, last = printed("trace", "play", run).splitlines()
     assert first == "made · seed 7 · top-k 2 · 4 steps"
     assert last == "ended: max_tokens"
     assert [line.split()[1] for line in steps] == ["␣mat", "␣sofa", "␣roof", "␣moon"]
@@ -103,8 +89,8 @@ def test_play_prints_a_line_per_step(capsys, run):
     assert "16.4% → –" in steps[2]  # top-k 2 removed it: it was given
 
 
-def test_play_prints_one_step(capsys, run):
-    said = printed(capsys, "play", run, "--step", 1)
+def test_play_prints_one_step(printed, run):
+    said = printed("trace", "play", run, "--step", 1)
     assert said.startswith(" step 1/3 · position 3 · kv 3 · 3.0 kB · 5.5 ms · sampled")
     chosen, removed = (next(x for x in said.splitlines() if w in x) for w in ("sofa", "roof"))
     assert chosen.startswith(" ●  ␣sofa ")
@@ -114,19 +100,19 @@ def test_play_prints_one_step(capsys, run):
     assert " K  top-k 2  2 left, −28.3%: ␣roof ␣moon <end> ␣idea" in said
 
 
-def test_play_gives_json(capsys, run):
-    documents = [json.loads(line) for line in printed(capsys, "play", run, "--json").splitlines()]
+def test_play_gives_json(printed, run):
+    documents = [json.loads(line) for line in printed("trace", "play", run, "--json").splitlines()]
     assert [d["token"] for d in documents] == [" mat", " sofa", " roof", " moon"]
-    alone = json.loads(printed(capsys, "play", run, "--json", "--step", 2))
+    alone = json.loads(printed("trace", "play", run, "--json", "--step", 2))
     assert alone == documents[2]
     assert alone["candidates"][2]["removed_by"] == "top-k 2"
     assert alone["end"]["outcome"] == "top-k 2"
 
 
-def test_a_run_that_was_cut_short_plays(capsys, tmp_path, run):
+def test_a_run_that_was_cut_short_plays(printed, tmp_path, run):
     cut = tmp_path / "cut.jsonl"
     cut.write_bytes(run.read_bytes()[:-500])
-    lines = printed(capsys, "play", cut).splitlines()
+    lines = printed("trace", "play", cut).splitlines()
     assert lines[-1] == "no end on record: the run was cut short, or is still going on"
     assert 2 <= len(lines) < 6
 
@@ -146,49 +132,49 @@ def test_ascii_where_the_encoding_has_no_more(tmp_path, run):
         assert "?" not in said  # nothing had to be replaced
 
 
-def test_bad_steps(capsys, run, tmp_path):
-    assert "--step must be 0 to 3, not 4" in refused(capsys, "play", run, "--step", 4)
-    assert "--step must be 0 to 3, not -1" in refused(capsys, "play", run, "--step", -1)
+def test_bad_steps(refused, run, tmp_path):
+    assert "--step must be 0 to 3, not 4" in refused("trace", "play", run, "--step", 4)
+    assert "--step must be 0 to 3, not -1" in refused("trace", "play", run, "--step", -1)
     run.write_bytes(made_bytes([]))
-    assert "no step on record" in refused(capsys, "play", run, "--step", 0)
+    assert "no step on record" in refused("trace", "play", run, "--step", 0)
 
 
-def test_a_page(capsys, run, tmp_path):
+def test_a_page(printed, refused, run, tmp_path):
     out = tmp_path / "run.html"
-    assert printed(capsys, "export", run, "--html", out) == ""
+    assert printed("trace", "export", run, "--html", out) == ""
     assert out.read_text(encoding="utf-8").startswith("<!doctype html>")
-    assert "is the trace itself" in refused(capsys, "export", run, "--html", run)
-    assert "cannot be written" in refused(capsys, "export", run, "--html", tmp_path / "no" / "x")
+    assert "is the trace itself" in refused("trace", "export", run, "--html", run)
+    assert "cannot be written" in refused("trace", "export", run, "--html", tmp_path / "no" / "x")
     for steps, why in (("4", "not within 0 to 3"), ("2-1", "not within"), ("a", "is no step")):
-        assert why in refused(capsys, "export", run, "--html", out, "--inside", steps)
-    assert "is for --html" in refused(capsys, "export", run, "--format", "csv", "--inside", "1")
+        assert why in refused("trace", "export", run, "--html", out, "--inside", steps)
+    assert "is for --html" in refused("trace", "export", run, "--format", "csv", "--inside", "1")
     assert Trace.read(run).steps  # untouched
 
 
 # -- why, diff, export ---------------------------------------------------------------------------
 
 
-def test_why(capsys, run):
-    said = printed(capsys, "why", run, "--closest", 1)
+def test_why(printed, refused, run):
+    said = printed("trace", "why", run, "--closest", 1)
     assert said == (
         "It ended because it had 4 tokens, which is max_tokens.\n\n"
         "At 4 steps, the end token was removed by top-k 2 (4).\n"
         "The text came closest to ending before at\n"
         "  step 0: the end token was the 5th likeliest with 3.7%; top-k 2 removed it\n"
     )
-    answer = json.loads(printed(capsys, "why", run, "--json"))
+    answer = json.loads(printed("trace", "why", run, "--json"))
     assert answer["reason"] == "max_tokens"
     assert len(answer["moments"]) == 4
-    assert "--closest must be" in refused(capsys, "why", run, "--closest", -1)
+    assert "--closest must be" in refused("trace", "why", run, "--closest", -1)
 
 
-def test_why_without_end_tokens(capsys, run):
+def test_why_without_end_tokens(printed, run):
     run.write_bytes(made_bytes([made_step(0, 1)], end_ids=(), tracked_ids=()))
-    assert "No end token is on record" in printed(capsys, "why", run)
+    assert "No end token is on record" in printed("trace", "why", run)
 
 
-def test_diff(capsys, run, fork):
-    said = printed(capsys, "diff", run, fork)
+def test_diff(printed, run, fork):
+    said = printed("trace", "diff", run, fork)
     for line in (
         f"A  {run}: 4 tokens, 2.43 bits each",
         f"B  {fork}: 3 tokens, 3.09 bits each, a fork of A",
@@ -200,38 +186,38 @@ def test_diff(capsys, run, fork):
         "They never again share 8 tokens in a row.",
     ):
         assert line in said.splitlines(), said
-    found = json.loads(printed(capsys, "diff", run, fork, "--json"))
+    found = json.loads(printed("trace", "diff", run, fork, "--json"))
     assert found["divergence"]["index"] == 1
     assert {c["name"] for c in found["changes"]} == {"seed", "parent"}
 
 
-def test_diff_tells_where_they_meet(capsys, run, tmp_path):
+def test_diff_tells_where_they_meet(printed, run, tmp_path):
     other = tmp_path / "other.jsonl"
     same = (1, 2, 3, 4, 1, 2, 3, 4)
     run.write_bytes(made_bytes([made_step(i, t) for i, t in enumerate(same)]))
     other.write_bytes(made_bytes([made_step(i, t) for i, t in enumerate((5, *same))]))
-    said = printed(capsys, "diff", run, other)
+    said = printed("trace", "diff", run, other)
     assert "  A 0, B 1: 8 tokens, ' mat sofa roof moon mat sofa roof moon'" in said
     assert "No token is equal" in said
-    assert "All 8 tokens are equal" in printed(capsys, "diff", run, run)
+    assert "All 8 tokens are equal" in printed("trace", "diff", run, run)
 
 
-def test_diff_tells_chains_apart(capsys, run, tmp_path):
+def test_diff_tells_chains_apart(printed, run, tmp_path):
     chain = ({"stage": "top_p", "p": 0.9}, {"stage": "top_k", "k": 40})
     step = made_step(0, 1)
     steps = [step._replace(observed=step.observed._replace(stages=step.observed.stages * 2))]
     (other := tmp_path / "other.jsonl").write_bytes(made_bytes(steps, chain=chain))
-    lines = printed(capsys, "diff", run, other).split("\n")
+    lines = printed("trace", "diff", run, other).split("\n")
     assert f"  {'chain':<20} {'top-k 2':<40}  top-p 0.9, top-k 40" in lines
 
 
-def test_export(capsys, run):
-    before = json.loads(printed(capsys, "export", run, "--format", "openai"))
-    after = json.loads(printed(capsys, "export", run, "--format", "openai", "--when", "after"))
+def test_export(printed, refused, run):
+    before = json.loads(printed("trace", "export", run, "--format", "openai"))
+    after = json.loads(printed("trace", "export", run, "--format", "openai", "--when", "after"))
     assert [e["token"] for e in before["content"]] == [" mat", " sofa", " roof", " moon"]
     assert before["content"][0]["logprob"] < after["content"][0]["logprob"]
-    assert len(printed(capsys, "export", run, "--format", "csv").splitlines()) == 5
-    assert "csv has both" in refused(capsys, "export", run, "--format", "csv", "--when", "after")
+    assert len(printed("trace", "export", run, "--format", "csv").splitlines()) == 5
+    assert "csv has both" in refused("trace", "export", run, "--format", "csv", "--when", "after")
 
 
 def test_csv_is_utf_8_whatever_the_terminal_speaks(run):

@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from cutaway.cli.main import main
 from cutaway.engine.canvas import ForcedCell, Rule
 from cutaway.trace import Trace
 from support.canvas_traces import events_of, file_of
@@ -24,18 +23,11 @@ def file(tmp_path):
     return write
 
 
-def printed(capsys, *args):
-    assert main(["trace", *map(str, args)]) == 0
-    captured = capsys.readouterr()
-    assert captured.err == ""
-    return captured.out
-
-
-def test_why_tells_the_life_of_a_cell(capsys, file):
-    said = printed(capsys, "why", file(FORCED), 3)
+def test_why_tells_the_life_of_a_cell(printed, file):
+    said = printed("trace", "why", file(FORCED), 3)
     assert "Cell 3, at position 7; the rule: order confidence, steps 6, forced_cells 1" in said
     assert "Pass 2: 'M' was given" in said
-    found = json.loads(printed(capsys, "why", file(FORCED, "b"), 3, "--json"))
+    found = json.loads(printed("trace", "why", file(FORCED, "b"), 3, "--json"))
     assert found[-1]["index"] == 2
     assert found[-1]["event"] == "forced"
 
@@ -50,39 +42,39 @@ def test_why_tells_the_life_of_a_cell(capsys, file):
         (Rule(threshold=0.02, remask="edit", edit_threshold=0.01, noise="fresh"), "took the place"),
     ],
 )
-def test_why_names_what_happened(capsys, file, rule, words):
+def test_why_names_what_happened(printed, file, rule, words):
     path = file(rule)
-    assert any(words in printed(capsys, "why", path, cell) for cell in range(12))
+    assert any(words in printed("trace", "why", path, cell) for cell in range(12))
 
 
-def test_why_needs_a_cell_that_there_is(capsys, file):
-    assert main(["trace", "why", str(file()), "12"]) == 2
-    assert "cell must be one that a pass looked at, 0 to 11" in capsys.readouterr().err
+def test_why_needs_a_cell_that_there_is(refused, file):
+    said = refused("trace", "why", file(), "12")
+    assert "cell must be one that a pass looked at, 0 to 11" in said
 
 
-def test_diff_names_the_pass_and_the_cell(capsys, file):
+def test_diff_names_the_pass_and_the_cell(printed, file):
     a, b = file(), file(FORCED, "fork.jsonl")
-    said = printed(capsys, "diff", a, b)
+    said = printed("trace", "diff", a, b)
     assert "The first 2 passes are equal." in said
     assert "In pass 2 cell" in said and "B has 'M' there" in said
-    assert "All 6 passes are equal." in printed(capsys, "diff", a, a)
+    assert "All 6 passes are equal." in printed("trace", "diff", a, a)
 
 
-def test_export_has_a_row_for_each_cell_of_each_pass(capsys, file):
+def test_export_has_a_row_for_each_cell_of_each_pass(printed, file):
     path = file()
-    said = printed(capsys, "export", path, "--format", "passes")
+    said = printed("trace", "export", path, "--format", "passes")
     assert said.count("\n") >= sum(len(made.cells) for made in Trace.read(path).passes)
 
 
-def test_static_play_begins_with_the_figures(capsys, file):
-    said = printed(capsys, "play", file(), "--static").splitlines()
+def test_static_play_begins_with_the_figures(printed, file):
+    said = printed("trace", "play", file(), "--static").splitlines()
     assert "6 passes of 96 rows, 2.00 tokens each, order" in said[0]
     assert "bound " in said[0]
 
 
-def test_a_page_holds_the_canvas_as_it_is_on_record(file, tmp_path):
+def test_a_page_holds_the_canvas_as_it_is_on_record(printed, file, tmp_path):
     path, page, again = file(), tmp_path / "x.html", tmp_path / "again.jsonl"
-    assert main(["trace", "export", str(path), "--html", str(page)]) == 0
+    assert printed("trace", "export", path, "--html", page) == ""
     _, _, rest = page.read_text().partition('id="trace">')
     again.write_text(rest.partition("</script>")[0])
     held, trace = Trace.read(again), Trace.read(path)

@@ -6,14 +6,14 @@ import pty
 import subprocess
 import sys
 import threading
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cutaway.cli.main import main
 from cutaway.cli.terminal.drawing import Style, width
-from cutaway.cli.trace.play_canvas import CanvasPlayer, frame, pass_line, undone
+from cutaway.cli.trace.play_canvas import CanvasPlayer, pass_line, undone
 from cutaway.engine.canvas import Rule
 from cutaway.trace import Trace
 from support.canvas_traces import RULES, events_of, file_of
@@ -43,7 +43,7 @@ def press(player, *keys):
 )  # fmt: skip
 def test_any_keys_and_any_screen(trace, keys, columns, rows, style):
     player = press(CanvasPlayer(trace), *keys)
-    lines = frame(player, columns, rows, style)
+    lines = player.frame(columns, rows, style)
     assert len(lines) == rows
     assert all(width(line) <= columns for line in lines)
     assert style.unicode or all(line.isascii() for line in lines)
@@ -55,10 +55,10 @@ def test_any_keys_and_any_screen(trace, keys, columns, rows, style):
 def test_committed_guessed_and_masked_cells_differ_without_colour():
     trace = Trace.parse(file_of(*events_of(Rule(steps=5, block=5), cells=10)))
     made, player = trace.passes[0], CanvasPlayer(trace)
-    text = " ".join(frame(player, 100, 24, PLAIN)[2:4])
+    text = " ".join(player.frame(100, 24, PLAIN)[2:4])
     assert text.count("‹") == 5 - len(made.revealed)
     assert text.count("░") == 5
-    plain = " ".join(frame(player, 100, 24, ASCII)[2:4])
+    plain = " ".join(player.frame(100, 24, ASCII)[2:4])
     assert plain.count("_") >= 5
 
 
@@ -87,23 +87,19 @@ def test_every_pass_has_a_line_with_all_cells():
             assert line.count("░") == 10 - len(state)
 
 
-def test_lines_and_json_where_there_is_no_terminal(capsys, tmp_path):
+def test_lines_and_json_where_there_is_no_terminal(printed, refused, tmp_path):
     path = tmp_path / "t"
     path.write_bytes(file_of(*events_of(RULES[1], cells=10)))
     trace = Trace.read(path)
-    assert main(["trace", "play", str(path)]) == 0
-    said = capsys.readouterr().out.splitlines()
+    play = partial(printed, "trace", "play", path)
+    said = play().splitlines()
     assert [line.split()[0] for line in said[1:-1]] == [str(n) for n in range(len(trace.passes))]
-    assert main(["trace", "play", str(path), "--json"]) == 0
-    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    found = [json.loads(line) for line in play("--json").splitlines()]
     assert [one["cells"].count(None) for one in found][-1] == 0
     assert sum(len(one["revealed"]) for one in found) == 10
-    assert main(["trace", "play", str(path), "--json", "--pass", "1"]) == 0
-    assert json.loads(capsys.readouterr().out) == found[1]
-    assert main(["trace", "play", str(path), "--pass", "99"]) == 2
-    assert "--pass must be 0 to" in capsys.readouterr().err
-    assert main(["trace", "play", str(path), "--step", "3"]) == 0
-    assert "kv" not in capsys.readouterr().out.splitlines()[0]
+    assert json.loads(play("--json", "--pass", 1)) == found[1]
+    assert "--pass must be 0 to" in refused("trace", "play", path, "--pass", 99)
+    assert "kv" not in play("--step", 3).splitlines()[0]
 
 
 def test_on_a_terminal_it_plays_by_itself(tmp_path):

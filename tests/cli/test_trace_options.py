@@ -11,8 +11,8 @@ import pytest
 import cutaway
 from cutaway.trace import Trace
 from support.random_llama import write_tiny_llama
+from support.served import TEMPLATE
 
-TEMPLATE = "{% for m in messages %}{{ m.content }}</s>{% endfor %}"
 CUTAWAY = [sys.executable, "-m", "cutaway"]
 HOME = {"PYTHONPATH": str(Path(cutaway.__file__).parents[1])}  # as seen from another folder
 
@@ -24,10 +24,10 @@ def tiny(tmp_path_factory):
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch, in_process):
+def here(tmp_path, monkeypatch, cutaway):
     """Run a command in a folder of its own."""
     monkeypatch.chdir(tmp_path)
-    return in_process
+    return cutaway
 
 
 def names():
@@ -37,36 +37,32 @@ def names():
 def test_generate_records_what_it_prints(tiny, here):
     args = ["generate", "-m", tiny, "ab", "--max-tokens", "6", "--seed", "3"]
     plain, done = here(*args), here(*args, "--trace", "run.jsonl")
-    assert done.returncode == 0
-    assert done.stdout == plain.stdout
-    assert done.stderr.decode().endswith("\n[trace: run.jsonl]\n")
+    assert done[:2] == (0, plain.out)
+    assert done.err.endswith("\n[trace: run.jsonl]\n")
     trace = Trace.read("run.jsonl")
-    assert trace.text.encode() == done.stdout
+    assert trace.text == done.out
     assert (trace.head.prompt, trace.head.seed, len(trace.steps)) == ("ab", 3, 6)
     assert trace.end.reason == "max_tokens"
 
 
 def test_quiet_says_nothing_and_records(tiny, here):
     done = here("generate", "-m", tiny, "ab", "-q", "--max-tokens", "2", "--trace", "run.jsonl.gz")
-    assert done.stderr == b""
+    assert done.err == ""
     assert len(Trace.read("run.jsonl.gz").steps) == 2
 
 
 def test_each_sample_has_its_own(tiny, here):
-    done = here(
-        "generate", "-m", tiny, "ab", "--n", "3", "--max-tokens", "2", "--trace", "run.jsonl.gz"
-    )  # fmt: skip
-    assert done.stderr.endswith(b"[trace: run.jsonl.gz, run.2.jsonl.gz, run.3.jsonl.gz]\n")
+    args = ["--n", "3", "--max-tokens", "2", "--trace", "run.jsonl.gz"]
+    done = here("generate", "-m", tiny, "ab", *args)
+    assert done.err.endswith("[trace: run.jsonl.gz, run.2.jsonl.gz, run.3.jsonl.gz]\n")
     seeds = [Trace.read(name).head.seed for name in names()]
     assert len({*seeds}) == 3
 
 
 def test_candidates_and_watched_tokens(tiny, here):
     given = ["--candidates", "2", "--track", "7", "--track", "ab", "--track", "</s>"]
-    done = here(
-        "generate", "-m", tiny, "ab", "--max-tokens", "3", "--ignore-eos", "--trace", "t", *given
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    given += ["--max-tokens", "3", "--ignore-eos", "--trace", "t"]
+    assert here("generate", "-m", tiny, "ab", *given).code == 0
     trace = Trace.read("t")
     assert trace.head.candidates == 2
     first, *ab, end = trace.head.tracked_ids
@@ -96,26 +92,23 @@ def test_what_is_refused(tiny, here, args, sentence):
     Path("old").write_text("mine")
     for command in (["generate", "ab"], ["chat"]):
         done = here(*command, "-m", tiny, "--max-tokens", "2", *args, stdin=b"ab\n")
-        assert done.returncode == 2
-        assert sentence in done.stderr.decode()
-        assert b"Traceback" not in done.stderr
+        assert (done.code, sentence in done.err) == (2, True), done.err
     assert names() == ["old"]
     assert Path("old").read_text() == "mine"
 
 
 def test_a_batch_file_is_not_traced(tiny, here):
     done = here("generate", "--input", "in", "--output", "out", "--trace", "t")
-    assert (done.returncode, names()) == (2, [])
-    assert b"--trace records one prompt: leave out --input" in done.stderr
+    assert (done.code, names()) == (2, [])
+    assert "--trace records one prompt: leave out --input" in done.err
 
 
 def test_chat_records_each_answer(tiny, here):
-    done = here(
-        "chat", "-m", tiny, "--max-tokens", "3", "--trace", "talk.jsonl", stdin=b"ab\n/reset\nba\n"
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    args = ["--max-tokens", "3", "--trace", "talk.jsonl"]
+    done = here("chat", "-m", tiny, *args, stdin=b"ab\n/reset\nba\n")
+    assert done.code == 0, done.err
     assert names() == ["talk.2.jsonl", "talk.jsonl"]
-    assert b"[trace: talk.jsonl]" in done.stderr and b"[trace: talk.2.jsonl]" in done.stderr
+    assert "[trace: talk.jsonl]" in done.err and "[trace: talk.2.jsonl]" in done.err
     first, second = Trace.read("talk.jsonl"), Trace.read("talk.2.jsonl")
     assert first.head.prompt is None
     assert first.head.prompt_token_ids != second.head.prompt_token_ids
@@ -125,12 +118,8 @@ def test_chat_records_each_answer(tiny, here):
 def killed(tiny, sent, after=5):
     """The exit code of a long run that got a signal once its trace had so many lines."""
     args = ["generate", "-m", tiny, "ab", "--max-tokens", "4000", "--ignore-eos", "--trace", "t"]
-    with subprocess.Popen(
-        [*CUTAWAY, *args],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env=os.environ | HOME,
-    ) as process:
+    how = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "env": os.environ | HOME}
+    with subprocess.Popen([*CUTAWAY, *args], **how) as process:
         for _ in range(after):
             assert process.stdout.read(1)
         process.send_signal(sent)

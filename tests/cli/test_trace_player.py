@@ -21,7 +21,7 @@ from cutaway import LLM, CutawayError
 from cutaway.cli.terminal.drawing import Style, fit, width
 from cutaway.cli.terminal.screen import Screen, keys_of
 from cutaway.cli.trace.play import _Looking, add_arguments
-from cutaway.cli.trace.play_screen import Player, frame
+from cutaway.cli.trace.play_screen import StepPlayer
 from cutaway.lab.inside import inside
 from cutaway.trace import Trace
 from support.trace_by_hand import END, made_bytes, made_step, made_text, made_trace
@@ -50,14 +50,14 @@ def mixed():
      ("r", 1), ("r r", 4), ("x", 3), ("end X", 3), ("end R", 1), ("end E", 3), ("z", 0)],
 )  # fmt: skip
 def test_keys_move(pressed, at):
-    player = Player(mixed())
+    player = StepPlayer(mixed())
     for key in pressed.split():
         player.press(key)
     assert (player.at, player.message) == (at, "")
 
 
 def test_a_search_that_finds_nothing_says_so_and_stays():
-    player = Player(mixed(), 4)
+    player = StepPlayer(mixed(), 4)
     player.press("x")
     assert (player.at, player.message) == (4, "no step where the end token survived after this one")
     player.press("left")
@@ -67,10 +67,10 @@ def test_a_search_that_finds_nothing_says_so_and_stays():
 @given(keys, st.integers(1, 150), st.integers(1, 50), st.booleans(), st.booleans())
 def test_every_frame_fits(pressed, columns, rows, unicode, empty):
     trace = made_trace([], None) if empty else made_text(1, 2, 3, 4, 5, 1, END, 1, names=NAMES)
-    player, style = Player(trace), Style(ansi=False, colour=False, unicode=unicode)
+    player, style = StepPlayer(trace), Style(ansi=False, colour=False, unicode=unicode)
     for key in ["", *pressed]:
         player.press(key)
-        lines = frame(player, columns, rows, style)
+        lines = player.frame(columns, rows, style)
         assert len(lines) == rows
         for line in lines:
             assert width(line) <= columns
@@ -90,21 +90,21 @@ def test_the_inside_of_a_step_is_looked_for_once():
             raise CutawayError("this step is not of that model")
         return [f"line {i} of {step}" for i in range(30)]
 
-    player, style = Player(mixed(), look=look), Style(ansi=False, colour=False, unicode=True)
+    player, style = StepPlayer(mixed(), look=look), Style(ansi=False, colour=False, unicode=True)
     for key, step in (("i", 0), ("right", 1), ("left", 0)):
         player.press(key)
         if player.waits:
-            assert frame(player, 80, 24, style)[2].startswith(" the model computes this step")
+            assert player.frame(80, 24, style)[2].startswith(" the model computes this step")
             player.find()
-        assert frame(player, 80, 24, style)[2] == f" line 0 of {step}"
+        assert player.frame(80, 24, style)[2] == f" line 0 of {step}"
     assert asked == [0, 1]
     player.press("down")
-    assert frame(player, 80, 24, style)[2] == " line 1 of 0"
+    assert player.frame(80, 24, style)[2] == " line 1 of 0"
     for _ in range(40):
         player.press("down")
-    assert frame(player, 80, 24, style)[22] == " line 29 of 0"
+    assert player.frame(80, 24, style)[22] == " line 29 of 0"
     player.press("i")
-    assert not player.inside and any("rank" in line for line in frame(player, 80, 24, style))
+    assert not player.inside and any("rank" in line for line in player.frame(80, 24, style))
     for key in ("end", "left", "i"):
         player.press(key)
     player.find()
@@ -135,15 +135,15 @@ def build_args(path, model):
 
 
 def test_the_chosen_candidate_is_in_sight():
-    player = Player(made_text(5))
-    lines = frame(player, 90, 14, Style(ansi=False, colour=False, unicode=True))
+    player = StepPlayer(made_text(5))
+    lines = player.frame(90, 14, Style(ansi=False, colour=False, unicode=True))
     assert any(line.startswith(" ●  ␣idea") for line in lines)
 
 
 @pytest.mark.parametrize("unicode", [True, False])
 def test_eighty_columns_hold_the_keys_and_the_names_of_the_columns(unicode):
     style = Style(ansi=False, colour=False, unicode=unicode)
-    *_, last = lines = frame(Player(made_text(1, 2)), 80, 24, style)
+    *_, last = lines = StepPlayer(made_text(1, 2)).frame(80, 24, style)
     assert last.endswith("x end")
     assert "\\u" not in last
     assert any(line.endswith("removed by") for line in lines)
@@ -152,21 +152,21 @@ def test_eighty_columns_hold_the_keys_and_the_names_of_the_columns(unicode):
 @pytest.mark.parametrize("unicode", [True, False])
 def test_forty_columns_hold_the_whole_help_and_whole_names_of_keys(unicode):
     style = Style(ansi=False, colour=False, unicode=unicode)
-    player = Player(made_text(1, 2))
-    wide = frame(player, 200, 40, style)[-1].split(" · " if unicode else " | ")
-    narrow = frame(player, 40, 24, style)[-1].split(" · " if unicode else " | ")
+    player = StepPlayer(made_text(1, 2))
+    wide = player.frame(200, 40, style)[-1].split(" · " if unicode else " | ")
+    narrow = player.frame(40, 24, style)[-1].split(" · " if unicode else " | ")
     assert len(narrow) > 2 and narrow == wide[: len(narrow)]
     player.press("?")
-    shown = [" ".join(frame(player, columns, 24, style)[:-1]).split() for columns in (200, 40)]
+    shown = [" ".join(player.frame(columns, 24, style)[:-1]).split() for columns in (200, 40)]
     assert shown[0] == shown[1]
 
 
 def test_no_escapes_where_there_is_no_colour():
     colourless = Style(ansi=True, colour=False, unicode=True)
-    text = "\n".join(frame(Player(made_text(1, 2)), 80, 24, colourless))
+    text = "\n".join(StepPlayer(made_text(1, 2)).frame(80, 24, colourless))
     assert set(re.findall(r"\x1b\[([\d;]*)m", text)) <= {"", "1", "2", "7"}
     colourful = Style(ansi=True, colour=True, unicode=True)
-    assert "\x1b[38;5;" in "\n".join(frame(Player(made_text(1, 2)), 80, 24, colourful))
+    assert "\x1b[38;5;" in "\n".join(StepPlayer(made_text(1, 2)).frame(80, 24, colourful))
 
 
 def test_nothing_is_erased_behind_a_line_that_fills_the_screen(capsys):

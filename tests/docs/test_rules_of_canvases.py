@@ -11,7 +11,7 @@ from cutaway.engine.canvas import RULES, SETTING_WORDS
 from cutaway.engine.canvas.rule import CACHES, NOISES, ORDERS, REMASKS, SCHEDULES
 
 TEXT = (Path(__file__).parents[2] / "docs" / "denoise.md").read_text()
-COMMANDS = [line.strip() for line in denoise._EPILOG.splitlines() if "cutaway denoise" in line]
+COMMANDS = [line.strip() for line in denoise.EPILOG.splitlines() if "cutaway denoise" in line]
 
 
 @pytest.mark.parametrize("line", [line for line in COMMANDS if "-m " not in line])

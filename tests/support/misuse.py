@@ -30,28 +30,14 @@ from typing import Any
 import numpy as np
 
 from cutaway import LLM, AsyncLLM, CutawayError, SamplingParams
+from cutaway.requests.keywords import KEYWORDS
 from cutaway.text.tools import Tool
 from support.hostile_values import JUNK, SOUND, Mistake
 
 HANG_S = 120
 LONGEST = 660  # the names of all options fit
 """Characters of an error's sentence: values that are quoted in it are cut."""
-OPTIONS = [
-    *(field.name for field in fields(SamplingParams)),
-    *("max_tokens", "stop", "stop_token_ids", "ignore_eos", "n", "special", "trace"),
-    *(
-        "kv_cache",
-        "cache_prompt",
-        "ledger",
-        "logprobs",
-        "prompt_logprobs",
-        "priority",
-        "speculate",
-        "forced",
-        "replay",
-    ),
-    *("candidates", "track", "allowed_token_ids", "bad_words", "min_tokens", "no_such_option"),
-]
+OPTIONS = [*KEYWORDS, "no_such_option"]
 LOADING = ["backend", "threads", "context", "kv_tokens", "prefix_cache",
            "max_num_seqs", "max_waiting", "quantize", "kv", "offload_folder",
            "progress"]  # fmt: skip

@@ -6,6 +6,7 @@ written down once, where it is used.
 
 from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError
 from collections.abc import Container, Mapping
+from operator import methodcaller
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -35,21 +36,38 @@ OFFLOAD = (
     "for a model larger than memory: keep its weights in a temporary file in DIR, deleted on exit; "
     "each token reads from it what does not fit into memory"
 )
-LORA = (
+_LORA = (
     "an adapter for all texts, a GGUF file or a folder of PEFT; X (default 1) multiplies what it "
     "adds; FILE:X,FILE:X adds several"
 )
 _NO_PREFIX_CACHE = "compute every prompt in full, even if an earlier one began with the same tokens"
+_CONTROL_VECTOR = (
+    "add X (default 1) times the vectors of this GGUF file (repeng, llama.cpp), each after its "
+    "layer; repeat for more"
+)
+REQUEST = ("sampling", "stopping", "constraints")
+"""How tokens are chosen, when a text ends, and which tokens may come at all: titles of flags."""
 
 
-def add_model_arguments(
-    parser: ArgumentParser, *, several: str = "", lora: "str | type[Action]" = "store"
+def add_trace(parser: ArgumentParser) -> None:
+    """The trace that a verb reads."""
+    parser.add_argument("file", metavar="FILE", help="a trace")
+
+
+def add_model(
+    group: "_ActionsContainer", default: str = "smollm2", *, several: bool = False, more: str = ""
 ) -> None:
-    """-m and how the model runs; several: -m may be repeated, and this is its help.
+    """-m, which has a default. several: it may be repeated; more: the end of its help."""
+    group.add_argument(
+        "-m", "--model", metavar="NAME|PATH", action="append" if several else "store",
+        help="an alias ('cutaway models' lists them), a .gguf file, a folder that transformers "
+        f"saved, or hf:org/repo[:file]; default {default}{more}",
+    )  # fmt: skip
 
-    lora: the action of --lora
-    """
-    group = add_loading_arguments(parser, several=bool(several), said=several, lora=lora)
+
+def add_model_arguments(parser: ArgumentParser, **more: Any) -> None:
+    """-m and how the model runs. more: as of ``add_loading_arguments``."""
+    group = add_loading_arguments(parser, **more)
     group.add_argument(
         "--no-prefix-cache", dest="prefix_cache", action="store_false", help=_NO_PREFIX_CACHE
     )
@@ -57,27 +75,22 @@ def add_model_arguments(
 
 
 def add_loading_arguments(
-    parser: ArgumentParser, default: str = "smollm2", *, several: bool = False, said: str = "",
+    parser: ArgumentParser, default: str = "smollm2", *, several: bool = False, more: str = "",
     lora: "str | type[Action]" = "store",
 ) -> "_ArgumentGroup":  # fmt: skip
-    """-m, which has a default, and how the model is loaded; their group.
+    """-m, as of ``add_model``, and how the model is loaded; their group.
 
-    several: -m may be repeated; said: its help, where it is another; lora: the action of --lora
+    lora: the action of --lora
     """
     group = parser.add_argument_group("model", argument_default=SUPPRESS)
+    add_model(group, default, several=several, more=more)
     group.add_argument(
-        "-m", "--model", metavar="NAME|PATH", action="append" if several else "store",
-        help=said or "an alias ('cutaway models' lists them), a .gguf file, a folder that "
-        f"transformers saved, or hf:org/repo[:file]; default {default}",
-    )  # fmt: skip
-    group.add_argument(
-        "--backend",
-        metavar="NAME",
+        "--backend", metavar="NAME",
         help="what computes the model: cpu (default if it was built) or reference",
-    )
+    )  # fmt: skip
     group.add_argument("--quantize", metavar="FORMAT", help=QUANTIZE)
     group.add_argument("--kv", metavar="FORMAT", help=KV)
-    group.add_argument("--lora", action=lora, metavar="FILE[:X]", help=LORA)
+    group.add_argument("--lora", action=lora, metavar="FILE[:X]", help=_LORA)
     group.add_argument("--offload-folder", metavar="DIR", help=OFFLOAD)
     group.add_argument("--threads", type=int, metavar="N", help="compute threads; see `bench`")
     group.add_argument(
@@ -90,28 +103,28 @@ def add_loading_arguments(
 
 def add_keywords(
     group: "_ActionsContainer", title: str, *, but: Container[str] = (),
-    said: Mapping[str, str] = MappingProxyType({}),
+    help: Mapping[str, str] = MappingProxyType({}),
 ) -> None:  # fmt: skip
-    """The flags of the keywords whose flags are listed under this title.
+    """The flags that the table of keywords lists under this title, except ``but``.
 
-    but: without these; said: the help of those of which it is another here
+    help: keyword -> its help here, where that is not the table's
     """
     for name, row in KEYWORDS.items():
         if isinstance(row.flag, Flag) and row.flag.group == title and name not in but:
-            add_keyword(group, name, said.get(name))
+            add_keyword(group, name, help.get(name))
 
 
 def add_keyword(
-    group: "_ActionsContainer", name: str, said: str | None = None, **more: Any
+    group: "_ActionsContainer", name: str, help: str | None = None, **more: Any
 ) -> None:
-    """The flag of a keyword, from its row.
+    """The flag of a keyword, from its row in the table.
 
-    said: its help, where that is another; more: what argparse is given besides
+    help: instead of the row's; more: further arguments for argparse
     """
     row = KEYWORDS[name]
     assert isinstance(row.flag, Flag)
     written = _WRITTEN[row.kind]
-    parts = [said or row.help]
+    parts = [help or row.help]
     if "action" in written and row.flag.metavar:
         parts.append("repeat for more")
     if row.flag.more:
@@ -126,32 +139,34 @@ def add_keyword(
     )  # fmt: skip
 
 
-def add_prompt_arguments(parser: ArgumentParser, **more: Any) -> None:
-    """What is read and written besides the prompt. more: as of ``add_keywords``."""
-    add_keywords(_group(parser, "prompt"), "prompt", **more)
+def add_groups(parser: ArgumentParser, *titles: str, **more: Any) -> None:
+    """For each title a group with the flags listed under it. more: as of ``add_keywords``."""
+    for title in titles:
+        group = parser.add_argument_group(title, argument_default=SUPPRESS)
+        add_keywords(group, title, **more)
 
 
-def add_sampling_arguments(parser: ArgumentParser) -> None:
-    """How tokens are chosen."""
-    add_keywords(_group(parser, "sampling"), "sampling")
+def add_interventions(parser: ArgumentParser) -> None:
+    """--intervention and --control-vector; --change, the first one's earlier name."""
+    group = parser.add_argument_group("interventions", argument_default=SUPPRESS)
+    add_keywords(group, "interventions")
+    group.add_argument("--change", dest="interventions", action="append", help=SUPPRESS)
+    group.add_argument(
+        "--control-vector", type=_control_vector, action="append", metavar="FILE[:X]",
+        help=_CONTROL_VECTOR,
+    )  # fmt: skip
 
 
 def add_experiment_arguments(parser: ArgumentParser) -> None:
-    """The model, its settings, and how the curves are shown."""
+    """The model, its sampling, and how the curves are shown."""
     add_model_arguments(parser)
-    add_sampling_arguments(parser)
+    add_groups(parser, "sampling")
     parser.add_argument("--svg", metavar="FILE", help="also draw the curves into an SVG file")
     add_report_arguments(parser)
 
 
-def add_request_arguments(parser: ArgumentParser) -> None:
-    """How tokens are chosen, which may come at all, and when to stop."""
-    for title in ("sampling", "stopping", "constraints"):
-        add_keywords(_group(parser, title), title)
-
-
 def add_report_arguments(parser: ArgumentParser, quiet: str = "no progress") -> None:
-    """How a report is printed. quiet: what --quiet says of itself."""
+    """--json, and --quiet with this help."""
     parser.add_argument("--json", action="store_true", help="print one JSON document instead")
     parser.add_argument("-q", "--quiet", action="store_true", help=quiet)
 
@@ -161,7 +176,7 @@ def add_output_arguments(
 ) -> None:
     """Prices and quiet; with ``samples``, also JSON, several samples and log-probabilities.
 
-    canvas: without what only a text has that is written from left to right
+    canvas: without flags that only a text written from left to right can have
     """
     group = parser.add_argument_group("output")
     group.add_argument(
@@ -174,17 +189,8 @@ def add_output_arguments(
         add_keywords(group, "output", but=("align", "prompt_logprobs") if canvas else ())
 
 
-def add_trace_arguments(parser: ArgumentParser) -> None:
-    """Whether the run is recorded, and what of it."""
-    add_keywords(_group(parser, "trace"), "trace")
-
-
-def _group(parser: ArgumentParser, title: str) -> "_ArgumentGroup":
-    return parser.add_argument_group(title, argument_default=SUPPRESS)
-
-
 def _schema(text: str) -> str | Path:
-    """JSON itself, and anything else as a path."""
+    """A JSON schema as it is, anything else as a path."""
     return text if text.lstrip().startswith("{") or text.strip() == "true" else Path(text)
 
 
@@ -208,16 +214,21 @@ def _bias(text: str) -> tuple[int, float]:
         raise ArgumentTypeError(f"write ID=X, for example 42=-100: {text!r}") from None
 
 
-def ids(text: str) -> tuple[int, ...]:
-    """Token ids or steps, with commas between them."""
+def _control_vector(text: str) -> tuple[str, float]:
+    """FILE, or FILE:X."""
+    path, _, strength = text.rpartition(":")
+    try:
+        return (path, float(strength)) if path else (text, 1.0)
+    except ValueError:
+        return text, 1.0
+
+
+def numbers(text: str) -> tuple[int, ...]:
+    """Whole numbers with commas between them."""
     try:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
         raise ArgumentTypeError(f"write numbers with commas, for example 2,7: {text!r}") from None
-
-
-def _names(text: str) -> list[str]:
-    return text.split(",")
 
 
 _WRITTEN: Mapping[Kind, dict[str, Any]] = {
@@ -232,11 +243,11 @@ _WRITTEN: Mapping[Kind, dict[str, Any]] = {
     "tokens": {"action": "append"},
     "breakers": {"action": "append"},
     "interventions": {"action": "append"},
-    "ids": {"type": ids, "action": "extend"},
+    "ids": {"type": numbers, "action": "extend"},
     "biases": {"type": _bias, "action": "append"},
-    "names": {"type": _names},
+    "names": {"type": methodcaller("split", ",")},
     "schema": {"type": _schema},
     "grammar": {"type": Path},
     "rule": {},
 }
-"""What argparse is given for each way in which a value is written."""
+"""Kind of a keyword -> arguments for argparse."""

@@ -160,7 +160,7 @@ class Records:
 
 
 def _open_output(path: str) -> IO[bytes]:
-    """Readable too where it is a plain file."""
+    """A file to append to; a regular one is readable, too."""
     if path == "-":
         return sys.stdout.buffer
     try:

@@ -1,14 +1,14 @@
 """``cutaway bench``: speed beside the machine's limit, as a table or one JSON document."""
 
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from argparse import ArgumentParser, Namespace
 from importlib.util import find_spec
 from typing import Any
 
 from cutaway.cli import arguments
-from cutaway.cli.terminal import streams
+from cutaway.cli.terminal.drawing import print_report
 from cutaway.errors import InputError
 
-_EPILOG = """
+EPILOG = """
 examples:
   cutaway bench
   cutaway bench -m model.gguf --threads 2
@@ -25,28 +25,20 @@ _NOISY = 0.05  # of the processors' time
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of ``cutaway bench``."""
-    parser.epilog = _EPILOG
-    parser.add_argument(
-        "-m", "--model", metavar="NAME|PATH",
-        help="an alias, a .gguf file, a folder, or hf:org/repo[:file]; default smollm2",
-    )  # fmt: skip
+    arguments.add_model(parser)
     parser.add_argument("--quantize", metavar="FORMAT", help=arguments.QUANTIZE)
     parser.add_argument("--kv", metavar="FORMAT", default="f16", help=arguments.KV)
     parser.add_argument("--threads", type=int, metavar="N", help="threads that compute")
     parser.add_argument(
-        "--context", type=_numbers, default=(64, 512), metavar="N,N",
+        "--context", type=arguments.numbers, default=(64, 512), metavar="N,N",
         help="tokens of context before the decoded ones; default 64,512",
     )  # fmt: skip
     parser.add_argument(
-        "--batch", type=_numbers, default=(1, 8), metavar="N,N",
+        "--batch", type=arguments.numbers, default=(1, 8), metavar="N,N",
         help="sequences per step, at the first context; default 1,8",
     )  # fmt: skip
     parser.add_argument(
-        "--prompt",
-        type=int,
-        default=512,
-        metavar="N",
-        help="length of the prompt; default 512",
+        "--prompt", type=int, default=512, metavar="N", help="length of the prompt; default 512"
     )
     parser.add_argument(
         "--repeats", type=int, default=5, metavar="N", help="repeats of each measurement; default 5"
@@ -61,19 +53,10 @@ def run(args: Namespace) -> int:
     from cutaway.lab.measure.report import BenchmarkSettings, benchmark
 
     settings = BenchmarkSettings(
-        args.context,
-        args.batch,
-        args.prompt,
-        args.repeats,
-        args.threads,
-        args.quantize,
-        args.kv,
+        args.context, args.batch, args.prompt, args.repeats, args.threads, args.quantize, args.kv
     )
     document = benchmark(args.model, settings)
-    if args.json:
-        streams.print_json(document)
-    else:
-        print("\n".join(_report(document)))
+    print_report(args, lambda: document, lambda: _report(document))
     return 0
 
 
@@ -151,12 +134,3 @@ def _noise(share: float | None) -> str:
 
 def _mb(size: float) -> str:
     return f"{size / 1e6:.1f} MB"
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise ArgumentTypeError(
-            f"write numbers with commas, for example 64,512: {text!r}"
-        ) from None

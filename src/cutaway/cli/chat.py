@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
 from cutaway.base.progress import say
-from cutaway.cli import arguments, console, interventions, namespace, reports, rule_arguments, tools
+from cutaway.cli import arguments, console, namespace, reports, rule_arguments, tools
 from cutaway.errors import InputError
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from cutaway.requests.completion import Completion
     from cutaway.requests.tools import ToolUse
 
-_EPILOG = '''
+EPILOG = '''
 examples:
   cutaway chat
   cutaway chat --system "Answer in one sentence." --temperature 0
@@ -36,18 +36,17 @@ while chatting:
   /help          list these commands
   /exit          quit; so does Ctrl-D
   Ctrl-C         stop the answer; the part so far stays in the conversation.
-                 A second Ctrl-C stops at once and removes the message, as one does
-                 while a function runs
+                 A second Ctrl-C, or one while a function runs, stops at once and
+                 removes the message
 
 --tools FILE.py runs the file, offers the functions that it defines (not those that it imports, nor
-_private ones), and shows each call before it runs. What a function returns or raises goes to the
-model, and so does that a call was declined. A message has at most 8 answers; the last is without
-tools. A call that was cut is not run.
+_private ones), and shows each call before it runs. The model reads what a function returns or
+raises, or that a call was declined. A message has at most 8 answers; the last is without tools. A
+call that was cut is not run.
 
 --resume FILE saves the conversation in FILE after each answer, and its KV cache in FILE.prefix, so
-that the next chat starts at once. Where the cache is lost, damaged or of another model, it is
-computed again. /reset and /system clear the file, too. A conversation can be
-open in one chat at a time.
+that the next chat starts at once. A cache that is lost, damaged or of another model is computed
+again. /reset and /system clear the file, too. A conversation can be open in one chat at a time.
 
 If messages are piped in and one is refused, the others are answered, and the exit code is 2.
 '''
@@ -56,7 +55,6 @@ _COMMANDS = "/system TEXT, /reset, /help, /exit; Ctrl-C stops an answer, Ctrl-D 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of ``cutaway chat``."""
-    parser.epilog = _EPILOG
     parser.add_argument("--system", metavar="TEXT", help="the system message")
     parser.add_argument(
         "--resume", metavar="FILE", help="save the conversation in FILE, and continue it"
@@ -64,9 +62,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     rule_arguments.add_rule_name(parser)
     tools.add_arguments(parser)
     arguments.add_model_arguments(parser)
-    arguments.add_request_arguments(parser)
-    interventions.add_arguments(parser)
-    arguments.add_trace_arguments(parser)
+    arguments.add_groups(parser, *arguments.REQUEST)
+    arguments.add_interventions(parser)
+    arguments.add_groups(parser, "trace")
     arguments.add_output_arguments(parser)
 
 
@@ -87,7 +85,7 @@ def _talk(
     if llm.template is None:
         raise InputError("this model has no chat template; use 'cutaway generate'")
     options |= namespace.tracked(args, llm)
-    toolbox.use(llm).options(options)  # what cannot be is refused before anybody writes
+    toolbox.use(llm).options(options)  # refuse bad options before anybody types
     conversation = Conversation(llm, args, options, toolbox, kept)
     if sys.stdin.isatty():
         with suppress(ImportError):  # not every Python has it
@@ -104,7 +102,7 @@ def _talk(
 
 
 def _kept(args: Namespace) -> "AbstractContextManager[SavedChat | None]":
-    """Where the conversation is kept, if it is; InputError where it cannot be."""
+    """The file that keeps the conversation, if --resume names one; InputError if it cannot."""
     if args.resume is None:
         return nullcontext()
     from cutaway.cli.saved_chat import SavedChat
@@ -144,7 +142,7 @@ class Conversation:
 
     @property
     def _caches(self) -> bool:
-        """Whether what was computed is there for the next message."""
+        """Whether the next message finds the KV cache of this one."""
         flags = ("prefix_cache", "kv_cache")
         return "denoise" not in self._options and all(getattr(self._args, f, True) for f in flags)
 
@@ -207,7 +205,7 @@ class Conversation:
             done, is_whole = self._written([*said, *new], use)
             self._show_figures(done)
             message, calls = done.new_messages[-1], done.tool_calls
-            if not (calls and is_whole):  # of what was cut, no call is made
+            if not (calls and is_whole):  # a call that was cut is not run
                 return [*new, {"role": "assistant", "content": message["content"] or ""}]
             new += [message, *(self._toolbox.result(use, call) for call in calls)]
             use.free()

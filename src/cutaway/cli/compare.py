@@ -4,7 +4,7 @@ from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
 from cutaway.cli import arguments, console, namespace, rule_arguments
-from cutaway.cli.terminal import drawing, streams
+from cutaway.cli.terminal.drawing import print_report, table
 
 if TYPE_CHECKING:
     from cutaway.api.llm import LLM
@@ -18,7 +18,7 @@ _COLUMNS = """
   order       1: the tokens came from left to right, -1: from right to left (Kendall's tau-b)
   price       bits that the tokens lose by having been revealed together
 """.strip("\n")
-_EPILOG = f"""
+EPILOG = f"""
 examples:
   cutaway compare "The old lighthouse" -m smollm2 -m path/to/llada
   cutaway compare "The old lighthouse" -m path/to/bert --judge smollm2 --seed 7
@@ -43,7 +43,6 @@ _HEAD = (
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of ``cutaway compare``."""
-    parser.epilog = _EPILOG
     parser.add_argument("prompt", help="the text to continue; - reads standard input")
     rule_arguments.add_rules(parser, _RULE)
     parser.add_argument(
@@ -53,8 +52,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--max-tokens", type=int, default=64, metavar="N", help="length of a text; default 64"
     )
-    arguments.add_loading_arguments(parser, several=True)
-    arguments.add_sampling_arguments(parser)
+    arguments.add_loading_arguments(parser, several=True, more="; repeat for more")
+    arguments.add_groups(parser, "sampling")
     arguments.add_report_arguments(parser)
 
 
@@ -70,10 +69,7 @@ def run(args: Namespace) -> int:
         done = compare(
             [*llms.values()], prompt, rules=rules, judge=judge, progress=progress, **options
         )
-    if args.json:
-        streams.print_json(done.to_dict())
-    else:
-        drawing.print_lines(_report(done))
+    print_report(args, done.to_dict, lambda: _report(done))
     return 0
 
 
@@ -94,7 +90,7 @@ def _load(args: Namespace, name: str | None) -> "LLM":
 def _report(done: "Compared") -> list[str]:
     rows = [_row(way) for way in done.ways]
     judge = f", judged by {done.judge}" if done.judge else ""
-    lines = [f"seed {done.seed}{judge}", "", *drawing.table([_HEAD, *rows]), ""]
+    lines = [f"seed {done.seed}{judge}", "", *table([_HEAD, *rows]), ""]
     lines += [*_COLUMNS.splitlines()]
     for way in done.ways:
         lines += ["", f"{way.model}, {way.way}:", repr(way.text)]

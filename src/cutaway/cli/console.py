@@ -42,9 +42,9 @@ def load(args: Namespace) -> "LLM":
 def progress(
     *, show: bool, figures: Figures = tokens_done, after: float = 0
 ) -> Iterator[Callable[[str, int, int], None]]:
-    """A bar for each thing that is being done: what ``cutaway.lab.rerun`` reports to.
+    """A function to report (what, done, total) to, which are shown as a bar for each ``what``.
 
-    after: seconds for which none is shown
+    after: seconds before a bar is shown
     """
     with ExitStack() as stack:
         bars: dict[str, Bar] = {}
@@ -73,12 +73,12 @@ def _while(text: str, *, show: bool) -> Iterator[None]:
 
 
 class Stop:
-    """A wish to stop, for what asks now and then whether there is one."""
+    """What Ctrl-C sets, for work that looks at it now and then."""
 
     stop_asked = False
 
     def stop(self) -> None:
-        """Wish it."""
+        """Set it."""
         self.stop_asked = True
 
 
@@ -132,7 +132,7 @@ def confirm(question: str) -> bool:
 
 
 def write(stream: "Stream", *, show: bool) -> "Completion":
-    """Read a stream to its end; where ``show``, print text as it comes, and what is there."""
+    """Read a stream to its end; with ``show``, print the text so far, and the rest as it comes."""
     if show:
         print("".join(step.text for step in stream.steps), end="", flush=True)
     for step in stream:

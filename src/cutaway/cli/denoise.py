@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from cutaway.requests.completion import Completion
     from cutaway.requests.stream import Stream
 
-_EPILOG = f"""
+EPILOG = f"""
 examples:
   cutaway denoise "It is a truth universally acknowledged, that " --max-tokens 128
   cutaway denoise "Mr. Darcy " --max-tokens 64 --steps 16 --seed 1
@@ -45,16 +45,15 @@ _SUFFIX = "text that follows the canvas, for models that attend to it"
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of ``cutaway denoise``."""
-    parser.epilog = _EPILOG
     parser.add_argument("prompt", help="the text before the canvas; - reads standard input")
-    arguments.add_prompt_arguments(parser, but=("forced",), said={"suffix": _SUFFIX})
+    arguments.add_groups(parser, "prompt", but=("forced",), help={"suffix": _SUFFIX})
     arguments.add_loading_arguments(parser, _TOY)
     rule_arguments.add_rule_arguments(parser)
-    arguments.add_sampling_arguments(parser)
+    arguments.add_groups(parser, "sampling")
     group = parser.add_argument_group("stopping", argument_default=SUPPRESS)
-    arguments.add_keywords(group, "stopping", but=("min_tokens",), said={"max_tokens": _CELLS})
+    arguments.add_keywords(group, "stopping", but=("min_tokens",), help={"max_tokens": _CELLS})
     arguments.add_keyword(group, "allowed_token_ids")
-    arguments.add_trace_arguments(parser)
+    arguments.add_groups(parser, "trace")
     arguments.add_output_arguments(parser, samples=True, canvas=True)
 
 

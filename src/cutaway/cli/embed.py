@@ -1,26 +1,24 @@
 """``cutaway embed``: vectors of texts, or which of them are alike."""
 
 from argparse import SUPPRESS, ArgumentParser, BooleanOptionalAction, Namespace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cutaway.cli import arguments, console, namespace
-from cutaway.cli.terminal import streams
-from cutaway.cli.terminal.drawing import clip, print_lines, table
+from cutaway.cli.terminal.drawing import clip, print_report, table
 from cutaway.errors import InputError
 
 if TYPE_CHECKING:
     from cutaway.methods.embedding import Embeddings
 
-_EPILOG = """
+EPILOG = """
 examples:
   cutaway embed -m minilm "Paris is in France." "Berlin is in Germany." "I like ice cream."
   cutaway embed -m minilm --file sentences.txt --json > vectors.json
   cutaway embed --pooling mean "the river bank" "a bank of the river"
 
-Any model makes vectors: of one that sees the whole text (minilm) they are the mean of its last
-rows, of one that writes the last row, unless the model's files say otherwise. --pooling overrides
-both; the answer tells what was done.
+Any model makes vectors: the mean of the last layer's rows if it sees the whole text (minilm), the
+last row if it writes, unless the model's files say otherwise. --pooling overrides both; the output
+says what was used.
 """
 _MATRIX = 12  # texts of which each is shown with each
 _CELLS = 44  # of a text
@@ -28,7 +26,6 @@ _CELLS = 44  # of a text
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of ``cutaway embed``."""
-    parser.epilog = _EPILOG
     parser.add_argument(
         "texts", nargs="*", metavar="TEXT", help="none: each line of standard input is one"
     )
@@ -57,10 +54,9 @@ def run(args: Namespace) -> int:
         texts, args.pooling, getattr(args, "normalize", None), args.dimensions,
         truncate=args.truncate,
     )  # fmt: skip
-    if args.json:
-        streams.print_json({"model": llm.name, **found.to_dict()})
-        return 0
-    print_lines(_report(texts, found))
+    print_report(
+        args, lambda: {"model": llm.name, **found.to_dict()}, lambda: _report(texts, found)
+    )
     return 0
 
 
@@ -69,20 +65,11 @@ def _texts(args: Namespace) -> list[str]:
         raise InputError("--file: texts are given already; leave out one of the two")
     if args.texts:
         return [namespace.read_text(text) for text in args.texts]
-    lines = _read(args.file) if args.file else namespace.read_text("-")
+    lines = namespace.read_file(*((args.file, "--file") if args.file else ("-",)))
     texts = [line for line in lines.splitlines() if line.strip()]
     if not texts:
         raise InputError("there is no text: give one or more, each in quotes, or lines of a file")
     return texts
-
-
-def _read(path: str) -> str:
-    try:
-        return Path(path).read_text("utf-8")
-    except OSError as error:
-        raise InputError(f"--file: {path} cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"--file: {path} is not UTF-8 text (byte {error.start})") from error
 
 
 def _report(texts: list[str], found: "Embeddings") -> list[str]:

@@ -5,9 +5,8 @@ from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
 from cutaway.cli import arguments, console, namespace
-from cutaway.cli.terminal import streams
-from cutaway.cli.terminal.drawing import Style, print_lines, table
-from cutaway.errors import InputError
+from cutaway.cli.terminal.drawing import Style, print_report, table
+from cutaway.cli.terminal.streams import check_output
 
 if TYPE_CHECKING:
     from cutaway.lab.rerun import Exposure
@@ -21,7 +20,7 @@ _COLUMNS = """
   drift     the second entropy minus the first, with its interval: 0 if the model's texts
             were like the human's
 """.strip("\n")
-_EPILOG = f"""
+EPILOG = f"""
 examples:
   cutaway exposure book.txt
   cutaway exposure book.txt --points 64 --tokens 128 --svg exposure.svg
@@ -38,7 +37,6 @@ _BAR = 12  # cells of the longest bar
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of ``cutaway exposure``."""
-    parser.epilog = _EPILOG
     parser.add_argument("file", metavar="FILE", help="a text in UTF-8; - reads standard input")
     for flag, default, text in (
         ("--points", 32, "at most N cuts, whose continuations do not overlap"),
@@ -53,8 +51,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Run the experiment and print it."""
-    text, options = _read(args.file), namespace.request_options(args)
-    streams.check_output("--svg", args.svg)
+    text, options = namespace.read_file(args.file), namespace.request_options(args)
+    check_output("--svg", args.svg)
     llm = console.load(args)
     from cutaway.lab.rerun import exposure
 
@@ -63,25 +61,8 @@ def run(args: Namespace) -> int:
         done = exposure(llm, text, progress=progress, **options)
     if args.svg:
         _draw(args.svg, done)
-    if args.json:
-        streams.print_json(done.to_dict())
-    else:
-        print_lines(_report(done, Style.of(sys.stdout)))
+    print_report(args, done.to_dict, lambda: _report(done, Style.of(sys.stdout)))
     return 0
-
-
-def _read(path: str) -> str:
-    if path == "-":
-        return namespace.read_text(path)
-    from pathlib import Path
-
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not UTF-8 text (byte {error.start})") from error
-    except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else error
-        raise InputError(f"{path} cannot be read: {why}") from error
 
 
 def _report(done: "Exposure", style: Style) -> list[str]:

@@ -1,4 +1,4 @@
-"""``cutaway fill``: what may stand where a text has a mask, and how well a text suits a model."""
+"""``cutaway fill``: candidates for each mask of a text, or how likely a model finds a text."""
 
 import sys
 from argparse import ArgumentParser, Namespace
@@ -6,8 +6,8 @@ from math import log
 from typing import TYPE_CHECKING
 
 from cutaway.cli import arguments, console, namespace
-from cutaway.cli.terminal import streams
-from cutaway.cli.terminal.drawing import Style, print_lines, table
+from cutaway.cli.terminal.drawing import Style, print_report, table
+from cutaway.cli.terminal.tokens import quoted, text_of
 from cutaway.errors import InputError
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cutaway.methods.filling.likelihood import PseudoLikelihood
     from cutaway.text import Tokenizer
 
-_EPILOG = """
+EPILOG = """
 examples:
   cutaway fill "Paris is the [MASK] of France."
   cutaway fill "Paris is the [MASK] of France." --targets capital,city,"largest city"
@@ -23,17 +23,16 @@ examples:
   cutaway fill -m path/to/bert "Paris is the [MASK] of France." --json
   cutaway fill -m path/to/bert "Paris is the capital of France." --score word_l2r
 
-A model that sees the whole text (BERT, RoBERTa, DistilBERT) says what it expects in the place of
-each mask, and of several masks which go together. Of a model that writes it follows by Bayes' rule
-from what is before the mask and what is after it: exact among the candidates that are considered,
-and the share of all continuations that these are is printed.
+A model that sees the whole text (BERT, RoBERTa, DistilBERT) says what it expects in place of each
+mask, and which candidates of several masks go together. For a model that writes, the scores follow
+by Bayes' rule from the text before the mask and the text after it. They are exact among the
+candidates considered; the share of all continuations that these are is printed.
 """
 _BAR = 20  # cells of the longest bar
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of ``cutaway fill``."""
-    parser.epilog = _EPILOG
     parser.add_argument("text", help="a text with [MASK] in it; - reads standard input")
     parser.add_argument(
         "--top", type=int, default=5, metavar="N", help="candidates for each mask; default 5"
@@ -53,8 +52,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "original, or word_l2r, where those after it in its word are masked, too",
     )  # fmt: skip
     arguments.add_loading_arguments(parser)
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
-    parser.add_argument("-q", "--quiet", action="store_true", help="print the candidates only")
+    arguments.add_report_arguments(parser, "print the candidates only")
 
 
 def run(args: Namespace) -> int:
@@ -66,14 +64,10 @@ def run(args: Namespace) -> int:
     llm, style = console.load(args), Style.of(sys.stdout)
     if args.score is not None:
         scored = llm.pseudo_likelihood(text, args.score)
-        lines, document = _scores(scored, llm.tokenizer, style), scored.to_dict()
+        print_report(args, scored.to_dict, lambda: _scores(scored, llm.tokenizer, style))
     else:
         found = llm.fill(text, args.top, targets, candidates=args.candidates)
-        lines, document = _report(found, style), found.to_dict()
-    if args.json:
-        streams.print_json(document)
-    else:
-        print_lines(lines)
+        print_report(args, found.to_dict, lambda: _report(found, style))
     return 0
 
 
@@ -82,7 +76,7 @@ def _scores(scored: "PseudoLikelihood", tokenizer: "Tokenizer", style: Style) ->
     bits = [-one / log(2) for one in scored.logprobs]
     most = max(bits) or 1.0
     rows = [
-        (f"{one:6.2f}", repr(tokenizer.token_name(token_id)), style.bar(one / most, _BAR))
+        (f"{one:6.2f}", quoted(text_of(tokenizer, [token_id])), style.bar(one / most, _BAR))
         for token_id, one in zip(scored.token_ids, bits, strict=True)
     ]
     total = f"{sum(bits):.2f} bits in all, log-likelihood {scored.total:.3f} ({scored.metric})"
@@ -96,7 +90,7 @@ def _report(found: "Filled", style: Style) -> list[str]:
         lines += [f"mask{several}", *_table(candidates, style), ""]
     if found.joint:
         rows = [
-            (f"{one.score:6.2%}", " | ".join(_shown(c) for c in one.candidates))
+            (f"{one.score:6.2%}", " | ".join(repr(c.text) for c in one.candidates))
             for one in found.joint
         ]
         lines += ["together", *table(rows), ""]
@@ -111,11 +105,7 @@ def _table(candidates: "tuple[FillCandidate, ...]", style: Style) -> list[str]:
     best = max(one.score for one in candidates) or 1.0
     return table(
         [
-            (f"{one.score:6.2%}", _shown(one), style.bar(one.score / best, _BAR))
+            (f"{one.score:6.2%}", repr(one.text), style.bar(one.score / best, _BAR))
             for one in candidates
         ]
     )
-
-
-def _shown(one: "FillCandidate") -> str:
-    return repr(one.text)

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from cutaway.base.progress import say
-from cutaway.cli import arguments, console, interventions, namespace, reports, sample_output
+from cutaway.cli import arguments, console, namespace, reports, sample_output
 from cutaway.errors import InputError
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from cutaway.requests.completion import Completion
     from cutaway.requests.stream import Stream
 
-_EPILOG = """
+EPILOG = """
 examples:
   cutaway generate "The sky is"
   cutaway generate "The capital of France is" --temperature 0 --max-tokens 32
@@ -57,7 +57,6 @@ output, which cannot be resumed.
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of ``cutaway generate``."""
-    parser.epilog = _EPILOG
     parser.add_argument("prompt", nargs="?", help="the text to continue; - reads standard input")
     group = parser.add_argument_group("many prompts, instead of one")
     group.add_argument("--input", metavar="JSONL", help="a file with one request per line")
@@ -65,11 +64,11 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--prefix", metavar="FILE", help="continue this saved text; see 'cutaway cache'"
     )
-    arguments.add_prompt_arguments(parser)
+    arguments.add_groups(parser, "prompt")
     arguments.add_model_arguments(parser)
-    arguments.add_request_arguments(parser)
-    interventions.add_arguments(parser)
-    arguments.add_trace_arguments(parser)
+    arguments.add_groups(parser, *arguments.REQUEST)
+    arguments.add_interventions(parser)
+    arguments.add_groups(parser, "trace")
     arguments.add_output_arguments(parser, samples=True)
 
 

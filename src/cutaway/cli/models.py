@@ -8,7 +8,7 @@ from cutaway.base.progress import megabytes
 from cutaway.errors import InputError
 from cutaway.files import hub
 
-_EPILOG = """
+EPILOG = """
 examples:
   cutaway models
   cutaway models --json
@@ -28,7 +28,6 @@ _KV = "with show: the memory with --kv FORMAT, f16 or q8_0"
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the options of ``cutaway models``."""
-    parser.epilog = _EPILOG
     parser.add_argument("verb", nargs="?", choices=("show",), help="show one model; else list all")
     parser.add_argument("name", nargs="?", metavar="NAME|PATH", help=_SHOWN)
     parser.add_argument("--context", type=int, metavar="N", help=_CONTEXT)

@@ -1,7 +1,7 @@
 """From what argparse has read to the keywords of ``LLM`` and its requests.
 
-Knows which names in a namespace are keywords, and what of them needs the model's tokenizer. Refuses
-to know how they got there (arguments.py), and what they do.
+Knows which names in a namespace are keywords, and which of them need the model's tokenizer. Does
+not know how they got there (arguments.py), nor what they do.
 """
 
 import re
@@ -9,9 +9,9 @@ import sys
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Container
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cutaway.cli import interventions
 from cutaway.errors import InputError
 from cutaway.requests.keywords import KEYWORDS
 
@@ -35,7 +35,8 @@ def request_options(args: Namespace) -> dict[str, Any]:
 
     options = {name: value for name, value in vars(args).items() if name in OPTIONS}
     options.pop("track", None)  # texts of tokens as yet: see tracked
-    options |= interventions.from_files(args)
+    if hasattr(args, "control_vector"):
+        options["interventions"] = [*options.get("interventions", ()), *_control_vectors(args)]
     if "logit_bias" in options:
         options["logit_bias"] = _each_once(options["logit_bias"])
     if "trace" not in options and (hasattr(args, "track") or "candidates" in options):
@@ -47,6 +48,14 @@ def request_options(args: Namespace) -> dict[str, Any]:
     except InputError as error:
         raise InputError(_as_typed(str(error), checked)) from error
     return options
+
+
+def _control_vectors(args: Namespace) -> list[Any]:
+    """Those in files, as interventions."""
+    from cutaway.engine.interventions import control_vector
+
+    files = (control_vector(path, strength) for path, strength in args.control_vector)
+    return [one.to_json() for found in files for one in found]
 
 
 def _as_typed(sentence: str, given: Container[str]) -> str:
@@ -90,10 +99,20 @@ def _each_once(biases: list[tuple[int, float]]) -> dict[int, float]:
 
 
 def read_text(text: str) -> str:
-    """The argument itself, or standard input for "-" without one final newline."""
-    if text != "-":
-        return text
+    """The argument itself, or for "-" standard input without one final newline."""
+    return read_file("-").removesuffix("\n") if text == "-" else text
+
+
+def read_file(path: str, flag: str = "") -> str:
+    """A file's whole text, or standard input's for "-"; InputError where it cannot be read.
+
+    flag: the option that names the file, for the error
+    """
+    name = "standard input" if path == "-" else f"{flag}: {path}".removeprefix(": ")
     try:
-        return sys.stdin.buffer.read().decode("utf-8").removesuffix("\n")
+        data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+        return data.decode("utf-8")
+    except OSError as error:
+        raise InputError(f"{name} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise InputError(f"standard input is not UTF-8 text (byte {error.start})") from error
+        raise InputError(f"{name} is not UTF-8 text (byte {error.start})") from error

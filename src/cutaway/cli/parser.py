@@ -64,8 +64,8 @@ def run_command(
     parser    of what may stand instead of a command, such as --help; its prog is the words before
     kind      of these commands: "command", or "verb" of a command
     commands  name -> help. The module, cutaway.cli.NAME or cutaway.cli.COMMAND.VERB, is imported
-              when it is chosen. It has ``add_arguments(parser)`` and ``run(args) -> int``, or,
-              where it has verbs, only ``run(argv) -> int``
+              when it is chosen. It has ``add_arguments(parser)``, ``run(args) -> int`` and an
+              EPILOG of the help; where it has verbs, only ``run(argv) -> int``
     """
     if not argv or argv[0].startswith("-"):
         listing = "\n".join(f"  {name:<10} {help}" for name, help in commands.items())
@@ -82,6 +82,7 @@ def run_command(
     given: Namespace | list[str] = rest
     if hasattr(module, "add_arguments"):
         own = Parser(prog, f"{commands[name][0].upper()}{commands[name][1:]}.")
+        own.epilog = module.EPILOG
         module.add_arguments(own)
         given = own.parse(rest)
     code: int = module.run(given)

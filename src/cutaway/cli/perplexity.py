@@ -1,22 +1,19 @@
 """``cutaway perplexity``: the perplexity of a text."""
 
-import sys
 import time
 from argparse import ArgumentParser, Namespace
 from math import log
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cutaway.base.checks import check_int
-from cutaway.cli import arguments, console
-from cutaway.cli.terminal import streams
-from cutaway.errors import InputError
+from cutaway.cli import arguments, console, namespace
+from cutaway.cli.terminal.drawing import print_report
 
 if TYPE_CHECKING:
     from cutaway.api.llm import LLM
     from cutaway.methods.scoring import Likelihood
 
-_EPILOG = """
+EPILOG = """
 examples:
   cutaway perplexity story.txt
   cutaway perplexity -m model.gguf --context 512 --stride 256 wiki.test.raw
@@ -36,7 +33,6 @@ half) is nearest to --stride of half the context.
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of ``cutaway perplexity``."""
-    parser.epilog = _EPILOG
     parser.add_argument("file", metavar="FILE", help="a text in UTF-8; - reads standard input")
     parser.add_argument(
         "--stride", type=int, metavar="N",
@@ -48,30 +44,15 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Print the perplexity, bits per byte, and what they are of."""
-    text = _read(args.file)
+    text = namespace.read_file(args.file)
     llm = console.load(args)
     start, room = time.monotonic(), llm.room
     stride = room if args.stride is None else check_int("--stride", args.stride, 1, room)
     with console.progress(show=not args.quiet) as report:
         found = llm.likelihood(text, before=room - stride + 1, progress=report)
     figures = _figures(llm, text, found, stride) | {"seconds": time.monotonic() - start}
-    if args.json:
-        streams.print_json({"model": llm.name, **figures})
-    else:
-        print("\n".join(_report(figures)))
+    print_report(args, lambda: {"model": llm.name, **figures}, lambda: _report(figures))
     return 0
-
-
-def _read(path: str) -> str:
-    """The text, its last line feed included."""
-    name = "standard input" if path == "-" else path
-    try:
-        data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
-        return data.decode("utf-8")
-    except OSError as error:
-        raise InputError(f"{name} cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{name} is not UTF-8 text (byte {error.start})") from error
 
 
 def _figures(llm: "LLM", text: str, found: "Likelihood", stride: int) -> dict[str, Any]:

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from cutaway.lab.practice import Exercise, Start, Verdict
     from cutaway.trace import Trace
 
-_EPILOG = """
+EPILOG = """
 topics, asked if none is named:
   softmax, entropy, greedy, sampling, top-k, top-p, temperature, thousand
 a topic on canvases:
   cells        which masked cell does a rule reveal next?
-a topic on ways to write, in which the model does:
+a topic on ways to write, for which the model runs:
   ways         direction, mistakes, and what it costs; -m toy-canvas reveals canvases
 topics on what happened before the logits, for which the model runs:
   mask         a later word changes: which numbers move?
@@ -53,7 +53,6 @@ Mark = Literal["right", "right at the second try", "missed"]
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of ``cutaway practice``."""
-    parser.epilog = _EPILOG
     parser.add_argument(
         "topics", nargs="*", metavar="TOPIC", help="topics to practise; default: all"
     )
@@ -84,7 +83,7 @@ def run(args: Namespace) -> int:
     if sampling or not args.topics:
         start = _start(args, trace)
         asked += exercises(start, sampling)
-        _open(page, start)
+        _open(page, f"{start.text} …", _sampling(start))
     if TOPIC in args.topics:
         asked += _cells(page, args, trace)
     if WAYS in args.topics:
@@ -124,9 +123,7 @@ def _ways(page: "Page", args: Namespace) -> "Sequence[Exercise]":
     from cutaway.lab.practice.lessons.ways import ways
 
     here = ways(console.load(args), args.seed)
-    page.say(f"{here.text} …", bold=True)
-    print()
-    page.show(here.introduction)
+    _open(page, f"{here.text} …", here.introduction)
     return here.exercises
 
 
@@ -135,9 +132,7 @@ def _cells(page: "Page", args: Namespace, trace: "Trace | None") -> "Sequence[Ex
     from cutaway.lab.practice import SAMPLE_CELLS, cell_exercises, cells_of_trace
 
     cells = SAMPLE_CELLS if trace is None else cells_of_trace(trace, args.step)
-    page.say(cells.text, bold=True)
-    print()
-    page.show(cells.introduction)
+    _open(page, cells.text, cells.introduction)
     return cell_exercises(cells)
 
 
@@ -149,20 +144,23 @@ def _inside(
 
     here = scene(console.load(args), trace, args.step, args.seed)
     asked = lessons(here, topics)
-    page.say(f"{here.text} …", bold=True)
-    print()
-    page.show(here.introduction)
+    _open(page, f"{here.text} …", here.introduction)
     return asked
 
 
-def _open(page: "Page", start: "Start") -> None:
-    page.say(f"{start.text} …", bold=True)
+def _open(page: "Page", title: str, introduction: str) -> None:
+    page.say(title, bold=True)
     print()
+    page.show(introduction)
+
+
+def _sampling(start: "Start") -> str:
+    """The introduction of the topics on the sampling chain."""
     where, others, run = "", "", start.run
     if run is not None:
         where = f" at step {run.step} of your run"
         others = f" All other tokens, with a probability of {run.left_out:.3f}, are left out."
-    page.show(
+    return (
         f"Which token comes next{where}? Here are {len(start.names)}, with their logits z.{others} "
         f"The luck is the same in every exercise: that of seed {start.seed}, position "
         f"{start.position}. Figures are shown rounded."
@@ -180,14 +178,13 @@ def _solve(page: "Page", asked: "Sequence[Exercise]") -> None:
 
 def _ask_all(page: "Page", asked: "Sequence[Exercise]") -> tuple[bool, int]:
     """Whether all were answered, and the exit code; Ctrl-C or the end of the input ends it."""
-    marks: list[Mark] = []
-    code = 0
+    marks, code = list[Mark](), 0
     if sys.stdin.isatty():
         page.show(_KEYS)
         with suppress(ImportError):  # not every Python has it
             import readline  # noqa: F401  line editing for input()
     try:
-        _hold(page, asked, marks)
+        _ask_each(page, asked, marks)
     except KeyboardInterrupt:
         print()
         code = 130
@@ -196,7 +193,7 @@ def _ask_all(page: "Page", asked: "Sequence[Exercise]") -> tuple[bool, int]:
     return len(marks) == len(asked), code
 
 
-def _hold(page: "Page", asked: "Sequence[Exercise]", marks: list[Mark]) -> None:
+def _ask_each(page: "Page", asked: "Sequence[Exercise]", marks: list[Mark]) -> None:
     """Ask one after the other, and mark the answers, until all are answered or the user quits."""
     for n, exercise in enumerate(asked, 1):
         page.say(f"[{n}/{len(asked)}] {exercise.topic}", bold=True)

@@ -6,7 +6,7 @@ from cutaway.base.progress import say
 from cutaway.files import hub
 from cutaway.files.hub.catalog import find
 
-_EPILOG = """
+EPILOG = """
 examples:
   cutaway pull                                       the default model
   cutaway pull gemma3-270m
@@ -19,7 +19,6 @@ A model that is already in the cache is checked, not fetched again.
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of ``cutaway pull``."""
-    parser.epilog = _EPILOG
     parser.add_argument(
         "name", nargs="?", default=hub.DEFAULT_MODEL, help="alias or hf:org/repo[:file]"
     )

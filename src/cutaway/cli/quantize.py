@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _QUANTISED = ("q8_0", "q6_k", "q4_1", "q4_0")
 _PLAIN = ("f16", "bf16", "f32")
-_EPILOG = """
+EPILOG = """
 examples:
   cutaway quantize model-f16.gguf model-q8_0.gguf --to q8_0
   cutaway quantize model-bf16.gguf model-q4_1.gguf --to q4_1 --threads 4
@@ -36,7 +36,6 @@ _REQUANTIZE = "accept weights that are quantised already; the errors of both add
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of ``cutaway quantize``."""
-    parser.epilog = _EPILOG
     parser.add_argument("input", metavar="IN", help=_IN)
     parser.add_argument("output", metavar="OUT", help="the .gguf file to write")
     names = ", ".join((*_QUANTISED, *_PLAIN))
@@ -143,7 +142,7 @@ def _cell(stored: "Stored | None") -> str:
 
 
 def _unfit(after: "QuantisedFile") -> Iterator[str]:
-    """What did not become what it should have."""
+    """That some tensors could not get the format."""
     if not after.fallback_tensors:
         return
     names = sorted({after.tensors[name].format for name in after.fallback_tensors})

@@ -5,19 +5,19 @@ from typing import TYPE_CHECKING
 
 from cutaway.base.progress import texts_done
 from cutaway.cli import arguments, console, namespace, rule_arguments
-from cutaway.cli.terminal import drawing, streams
+from cutaway.cli.terminal.drawing import print_report, table
 
 if TYPE_CHECKING:
     from cutaway.lab.rerun import Estimate, Repaired
 
 _COLUMNS = """
   gone      how often another token is in the cell at the end: the repair rate
-  own       how often that becomes of the run's own token there, without the mistake
-  restored  how often it is the one that is there without the mistake
-  differ    how many other cells end otherwise than without it
-  later     the share of cells masked after the mistake that end otherwise
+  own       the same for the run's own token there, without the mistake
+  restored  how often it is the token that is there without the mistake
+  differ    how many other cells end with another token than without the mistake
+  later     the same, as a share of the cells that were masked after the mistake
 """.strip("\n")
-_EPILOG = f"""
+EPILOG = f"""
 examples:
   cutaway repair "Mr. Darcy " -m toy-canvas
   cutaway repair "Mr. Darcy " -m toy-canvas --rule edit,edit-threshold=0.6 --rule threshold
@@ -36,7 +36,6 @@ _HEAD = ("rule", "mistakes", "gone", "own", "restored", "differ", "later")
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of ``cutaway repair``."""
-    parser.epilog = _EPILOG
     parser.add_argument("prompt", help="the text before the canvas; - reads standard input")
     rule_arguments.add_rules(parser, _RULE)
     parser.add_argument(
@@ -50,7 +49,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--max-tokens", type=int, default=32, metavar="N", help="cells of a canvas; default 32"
     )
     arguments.add_loading_arguments(parser)
-    arguments.add_sampling_arguments(parser)
+    arguments.add_groups(parser, "sampling")
     arguments.add_report_arguments(parser)
 
 
@@ -64,10 +63,7 @@ def run(args: Namespace) -> int:
 
     with console.progress(show=not args.quiet, figures=texts_done) as progress:
         done = repair(llm, prompt, progress=progress, **options)
-    if args.json:
-        streams.print_json([one.to_dict() for one in done])
-    else:
-        drawing.print_lines(_report(done))
+    print_report(args, lambda: [one.to_dict() for one in done], lambda: _report(done))
     return 0
 
 
@@ -81,7 +77,7 @@ def _report(done: "tuple[Repaired, ...]") -> list[str]:
         )
         for one in done
     ]  # fmt: skip
-    return [*drawing.table([_HEAD, *rows]), "", *_COLUMNS.splitlines()]
+    return [*table([_HEAD, *rows]), "", *_COLUMNS.splitlines()]
 
 
 def _share(of: "Estimate | None") -> str:

@@ -64,7 +64,7 @@ def document(completion: "Completion", price: Price | None) -> dict[str, Any]:
 
 
 def estimated(said: "ConstraintEstimate") -> str:
-    """What the samples of a prompt say of the model under the constraint."""
+    """What the samples of a prompt estimate: the model under the constraint."""
     return (
         f"[estimates of {said.n} samples: P(grammar) {said.probability:.2g}, KL to the model's own "
         f"distribution there {said.kl:.2f} nats · worth {said.effective_n:.1f} equal samples]"

@@ -14,7 +14,7 @@ from cutaway.errors import InputError
 if TYPE_CHECKING:
     from cutaway.trace import Trace
 
-_EPILOG = """
+EPILOG = """
 examples:
   cutaway generate "Once upon a time" --max-tokens 2000 --trace run.jsonl      and its process dies
   cutaway resume run.jsonl
@@ -23,19 +23,18 @@ examples:
 
 The trace says what was asked, which seed was chosen and which tokens came. They are drawn again, at
 the speed at which a prompt is read, and compared bit for bit; then text and file
-continue. Text and file are then those of a run that was never cut, but for times. Another model
-or another arithmetic is refused, and so is a run that has ended. If the record names the model
-NAME+q8_0, give --quantize q8_0; for NAME+kv-q8_0, --kv q8_0. What is cut once more can be resumed
-once more. The whole text goes to standard output.
+continue. Both are then as if the run had never been cut, but for times. Another model or another
+arithmetic is refused, and so is a run that has ended. If the record names the model NAME+q8_0, give
+--quantize q8_0; for NAME+kv-q8_0, --kv q8_0. A run that is cut again can be resumed again. The
+whole text goes to standard output.
 
-With --url a server writes the rest ('cutaway serve'); where it is lost, the next one continues. The
-environment variable CUTAWAY_API_KEY has the key that they want, if they want one.
+With --url a server ('cutaway serve') writes the rest; if it fails, the next one continues. The
+environment variable CUTAWAY_API_KEY has the servers' key, if they need one.
 """
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of ``cutaway resume``."""
-    parser.epilog = _EPILOG
     parser.add_argument("file", metavar="FILE", help="the trace of a run that was cut")
     parser.add_argument(
         "--url", metavar="URL", action="append", default=[],

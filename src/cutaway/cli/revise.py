@@ -17,7 +17,7 @@ from cutaway.errors import InputError
 if TYPE_CHECKING:
     from cutaway.methods.revising import Piece, Revised, RevisionTrial
 
-_EPILOG = """
+EPILOG = """
 examples:
   cutaway revise "The capital of France is" --max-tokens 40 --sweeps 2
   cutaway revise --draft "Paris is the bananas of France." --rule better --trials
@@ -26,7 +26,7 @@ examples:
 
 A draft is written, or given. Its most surprising tokens are tried again, the worst first:
   gibbs       a token is drawn given all tokens before and after it
-  metropolis  all from a place on is drawn anew, and taken by how likely the whole texts are
+  metropolis  the text from a position on is drawn again, and accepted by both texts' probability
   better      the best token is taken if the text is likelier with it
 The first two draw from a power of the model's own distribution over texts. What changed is marked;
 Ctrl-C keeps the revision so far.
@@ -37,7 +37,6 @@ _GAP = " │ "
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of ``cutaway revise``."""
-    parser.epilog = _EPILOG
     parser.add_argument(
         "prompt",
         nargs="?",
@@ -64,8 +63,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     group.add_argument(
         "--surprise", default="loop", metavar="NAME",
-        help="of a token given what is before it: loop "
-        "(default); given what is after it, too, which takes long: leave_one_out",
+        help="given which text a token's surprise is measured: loop (default): before it; "
+        "leave_one_out: also after it, which takes long",
     )  # fmt: skip
     group.add_argument(
         "--candidates", dest="tried", type=int, default=16, metavar="K",
@@ -79,7 +78,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="for better: a model that sees a text as a whole (BERT) refills its words",
     )  # fmt: skip
     arguments.add_model_arguments(parser)
-    arguments.add_request_arguments(parser)
+    arguments.add_groups(parser, *arguments.REQUEST)
     parser.add_argument("--trials", action="store_true", help="also print each trial")
     arguments.add_report_arguments(parser, "no progress and no figures")
 
@@ -149,7 +148,7 @@ def _side_by_side(pieces: "list[Piece]", style: Style, cells: int) -> Iterator[s
 
 
 def _wrapped(texts: list[tuple[str, bool]], style: Style, room: int) -> list[Line]:
-    """Lines of at most so many cells, broken before words where that can be."""
+    """Lines of at most ``room`` cells, broken before words where possible."""
     lines: list[Line] = [[]]
     left = room
     for word, look in (word for one in texts for word in _words(*one, style)):
@@ -167,7 +166,7 @@ def _wrapped(texts: list[tuple[str, bool]], style: Style, room: int) -> list[Lin
 
 
 def _cut(word: str, room: int) -> Iterator[str]:
-    """Pieces that fit into a line; of most words there is one."""
+    """A word in pieces that fit into a line."""
     while word:
         part = clip(word, room)
         yield part

@@ -26,8 +26,8 @@ def add_rule_arguments(parser: ArgumentParser) -> None:
 
 def add_rule_name(parser: ArgumentParser) -> None:
     """--denoise RULE: answers are canvases."""
-    said = f"{KEYWORDS['denoise'].help}; {', '.join(RULES)}"
-    add_keyword(parser, "denoise", said, choices=tuple(RULES))
+    help = f"{KEYWORDS['denoise'].help}; {', '.join(RULES)}"
+    add_keyword(parser, "denoise", help, choices=tuple(RULES))
 
 
 def add_rules(parser: ArgumentParser, help: str) -> None:
@@ -36,7 +36,7 @@ def add_rules(parser: ArgumentParser, help: str) -> None:
 
 
 def rules(args: Namespace) -> list[str] | None:
-    """Those that were given, refused here, before a model is loaded; None: none was."""
+    """The rules that were given, checked before a model is loaded; None: none was."""
     given: list[str] | None = args.rules
     for rule in given or ():
         rule_of_text(rule)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def begin(args: Namespace, streams: "Sequence[Stream]", place: int) -> None:
-    """Where there are several, say which of them comes."""
+    """Say which sample follows, if there are several."""
     if len(streams) > 1 and not args.json:
         print(f"--- {place + 1} of {len(streams)} · seed {streams[place].seed} ---", flush=True)
 
@@ -24,7 +24,7 @@ def begin(args: Namespace, streams: "Sequence[Stream]", place: int) -> None:
 def end(
     args: Namespace, streams: "Sequence[Stream]", done: "Completion", notes: Iterable[str] = ()
 ) -> None:
-    """End its line, and print notes, its own first, and its statistics."""
+    """End the line of a sample's text; print its notes, then ``notes``, then its statistics."""
     if len(streams) > 1 and not args.json:
         print(flush=True)
     elif not args.json:
@@ -36,7 +36,7 @@ def end(
 
 
 def _cut(done: "Completion") -> Iterator[str]:
-    """That a text under a grammar is not one of the grammar, where it was cut."""
+    """A note where a text under a grammar was cut, and so does not match the grammar."""
     if done.finish_reason not in ("max_tokens", "context_full", "aborted"):
         return
     for kind in KINDS:
@@ -52,7 +52,7 @@ def finish(
     done: "Sequence[Completion]",
     estimate: "ConstraintEstimate | None" = None,
 ) -> int:
-    """Say what is of all of them; print the JSON. Returns 0, or 130 where Ctrl-C ended one."""
+    """Say what concerns all samples; print the JSON. Returns 0, or 130 where Ctrl-C ended one."""
     if hasattr(args, "trace") and not args.quiet:
         console.say_where_traces_are(args.trace, range(1, 1 + len(streams)))
     if estimate and not args.quiet:

@@ -43,9 +43,9 @@ class SavedChat:
     """
 
     def __init__(self, name: str, system: str | None) -> None:
-        """InputError where the file cannot be read, is none of ours, or is open elsewhere.
+        """InputError where the file cannot be read, is of another kind, or is open elsewhere.
 
-        system: the message that was given, which must be that of a conversation that continues
+        system: from --system; a conversation that continues must have the same
         """
         self.path = Path(name).expanduser()
         self.prefix = self.path.with_name(f"{self.path.name}.prefix")
@@ -61,7 +61,7 @@ class SavedChat:
             raise
 
     def _lock(self) -> None:
-        """InputError where another process has the conversation open: one would lose its words."""
+        """InputError where another process has it open: one of the two would lose messages."""
         from filelock import FileLock, Timeout
 
         name = sha256(os.fsencode(os.path.realpath(self.path))).hexdigest()
@@ -109,9 +109,9 @@ class SavedChat:
             return False
 
     def write(self, llm: "LLM", talk: Talk, prompt: Sequence[int] | None) -> None:
-        """Keep the words, and what the cache has of the prompt that they begin.
+        """Save the messages, and what the KV cache has of ``prompt``, which begins with them.
 
-        What cannot be written is reported, and the conversation continues.
+        A file that cannot be written is reported, and the conversation continues.
         """
         said: dict[str, Any] = {
             "cutaway_chat": _VERSION, "model": llm.name, "system": talk.system,
@@ -148,7 +148,7 @@ class SavedChat:
 
 
 def _talk(said: Any) -> Talk:
-    """The conversation that a document is; InputError where it is none."""
+    """The conversation in a document; InputError where there is none."""
     if not isinstance(said, dict) or "cutaway_chat" not in said:
         raise InputError("it lacks the key cutaway_chat; name another file")
     if said["cutaway_chat"] != _VERSION:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _KEY = "CUTAWAY_API_KEY"
 _ALL = ("0.0.0.0", "::", "")  # addresses of this machine
-_EPILOG = f"""
+EPILOG = f"""
 examples:
   cutaway serve
   cutaway serve -m model.gguf --port 8080 --temperature 0.2 --max-waiting 32
@@ -57,7 +57,6 @@ _LIMITS = (
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of ``cutaway serve``."""
-    parser.epilog = _EPILOG
     group = parser.add_argument_group("network and access")
     group.add_argument("--host", default="127.0.0.1", help=_HOST)
     group.add_argument("--port", type=int, default=8000, help="default 8000; 0 chooses a free port")
@@ -78,7 +77,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.set_defaults(max_waiting=256)
     rule_arguments.add_rule_name(parser)
     served_models.add_arguments(parser)
-    arguments.add_request_arguments(parser)
+    arguments.add_groups(parser, *arguments.REQUEST)
 
 
 def run(args: Namespace) -> int:
@@ -98,7 +97,7 @@ def run(args: Namespace) -> int:
 
     host, port = args.host, args.port
     with ExitStack() as held:
-        # Before a model is loaded for nothing.
+        # Bound first: a port in use is refused before a model is loaded.
         sockets = bind(host, port, patience=settings.write_timeout)
         for each in sockets:
             held.enter_context(each)

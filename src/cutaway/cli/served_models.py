@@ -23,10 +23,9 @@ _ADAPTER = (
     "it adds; NAME=FILE:X,FILE:X adds several; repeat for more. It applies to the --model before "
     "it, as --lora does"
 )
-_MODEL = (
-    "an alias ('cutaway models' lists them), a .gguf file, a folder that transformers saved, or "
-    f"hf:org/repo[:file]; default {DEFAULT_MODEL}. Repeat it for several models: requests name "
-    "one, which is loaded when it is used; NAME=PATH says how"
+_MORE = (
+    ". Repeat it for several models: each is loaded when a request names it; NAME=PATH gives it "
+    "a name"
 )
 _MEMORY = (
     "what all models may take together, KV cache included, as in 8GB or 6GiB: to make room, idle "
@@ -46,7 +45,7 @@ _CLUSTER = (
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Which models, how each is loaded, and which of them are in memory."""
-    arguments.add_model_arguments(parser, several=_MODEL, lora=_AfterModel)
+    arguments.add_model_arguments(parser, several=True, more=_MORE, lora=_AfterModel)
     parser.add_argument(
         "--adapter", dest="adapters", type=_adapter, action=_AfterModel, metavar="NAME=FILE[:X]",
         default=SUPPRESS, help=_ADAPTER,
@@ -60,7 +59,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def named(args: Namespace) -> list[tuple[str | None, str]]:
-    """The models, and the name that each was given; None: it was given by its path.
+    """(name, model) of each --model; name None: it was given by its path.
 
     InputError where two have one name.
     """
@@ -77,7 +76,7 @@ def served(
     """One model, or several by their names.
 
     options  keywords of all requests
-    tell     of an event, by its name and fields
+    tell     called with an event's name and fields
     """
     each, cluster = named(args), {k: getattr(args, k) for k in ("cores", "address") if k in args}
     asked = models(args)
@@ -131,7 +130,7 @@ def models(args: Namespace) -> list[Namespace]:
 
 
 def _of(each: Sequence[Namespace], before: int, said: str) -> Namespace:
-    """The model that an option with ``before`` models before it applies to."""
+    """The model that an option applies to, which has ``before`` --model options before it."""
     if len(each) > 1 and not before:
         raise InputError(f"{said} comes before each --model: put it after the one that it is for")
     return each[max(before - 1, 0)]
@@ -174,7 +173,7 @@ def _on_demand(
 
 
 def _split(text: str, *, several: bool) -> tuple[str | None, str]:
-    """The name that requests use: no path, unless it is a folder of one model."""
+    """(name, model) of a --model. A path gives no name, unless it is the one model, a folder."""
     path = Path(text).expanduser()
     name, equals, model = text.partition("=")
     if equals and not path.exists():

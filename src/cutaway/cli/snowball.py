@@ -2,19 +2,21 @@
 
 import sys
 from argparse import ArgumentParser, Namespace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from cutaway.cli import arguments, console, fork_curves, namespace
 from cutaway.cli.fork_curves import EXPLAINED, PARTED
-from cutaway.cli.terminal import streams
-from cutaway.cli.terminal.drawing import Style, clip, print_lines, table
+from cutaway.cli.terminal.drawing import Style, clip, print_report, table
+from cutaway.cli.terminal.streams import check_output
+from cutaway.cli.terminal.tokens import quoted, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from cutaway.lab.rerun import Fork, Snowball
 
-_EPILOG = f"""
+EPILOG = f"""
 examples:
   cutaway snowball "The old lighthouse"
   cutaway snowball "The old lighthouse" --errors 16 --max-tokens 128 --seed 7
@@ -37,7 +39,6 @@ _FORKS = """
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of ``cutaway snowball``."""
-    parser.epilog = _EPILOG
     parser.add_argument("prompt", help="the text to continue; - reads standard input")
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
@@ -46,7 +47,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )  # fmt: skip
     where.add_argument(
         "--at",
-        type=arguments.ids,
+        type=arguments.numbers,
         metavar="STEP,STEP",
         help="make the mistakes at these steps, from 0",
     )
@@ -63,7 +64,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     """Run the experiment and print it."""
     prompt, options = namespace.read_text(args.prompt), namespace.request_options(args)
-    streams.check_output("--svg", args.svg)
+    check_output("--svg", args.svg)
     llm = console.load(args)
     from cutaway.lab.rerun import snowball
 
@@ -72,23 +73,21 @@ def run(args: Namespace) -> int:
         done = snowball(llm, prompt, progress=progress, **options)
     if args.svg:
         _draw(args.svg, done)
-    if args.json:
-        streams.print_json(done.to_dict())
-    else:
-        print_lines(_report(done, llm.detokenize, Style.of(sys.stdout)))
+    shown, style = partial(text_of, llm.tokenizer), Style.of(sys.stdout)
+    print_report(args, done.to_dict, lambda: _report(done, shown, style))
     return 0
 
 
-def _report(done: "Snowball", to_text: "Callable[[Sequence[int]], str]", style: Style) -> list[str]:
+def _report(done: "Snowball", shown: "Callable[[Sequence[int]], str]", style: Style) -> list[str]:
     text, count = done.original, len(done.forks)
     mistakes = f"{count} mistakes" if count > 1 else "1 mistake"
     lines = [f"{text.text!r}", f"{len(text.token_ids)} tokens, seed {text.seed}, {mistakes}", ""]
     head = (" at", "original", "bits", "mistake", "bits", "then", "rejoins")
     rows = [
         (
-            f"{fork.at:3d}", repr(to_text([fork.instead_of])), f"{fork.instead_bits:4.1f}",
-            repr(to_text([fork.token_id])), f"{fork.bits:4.1f}",
-            clip(repr(to_text(fork.token_ids)), _TEXT), _rejoins(fork),
+            f"{fork.at:3d}", quoted(shown([fork.instead_of])), f"{fork.instead_bits:4.1f}",
+            quoted(shown([fork.token_id])), f"{fork.bits:4.1f}",
+            clip(quoted(shown(fork.token_ids)), _TEXT), _rejoins(fork),
         )
         for fork in done.forks
     ]  # fmt: skip

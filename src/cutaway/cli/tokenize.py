@@ -3,10 +3,12 @@
 from argparse import ArgumentParser, Namespace
 
 from cutaway.base.progress import say
-from cutaway.cli import namespace
+from cutaway.cli import arguments, namespace
 from cutaway.cli.terminal import streams
+from cutaway.cli.terminal.drawing import print_lines
+from cutaway.cli.terminal.tokens import names_of, quoted
 
-_EPILOG = """
+EPILOG = """
 examples:
   cutaway tokenize "The sky is blue"
   cutaway tokenize --special "<|im_start|>user"
@@ -16,18 +18,11 @@ examples:
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of ``cutaway tokenize``."""
-    parser.epilog = _EPILOG
     parser.add_argument("text", help="the text; - reads standard input")
+    arguments.add_model(parser)
     parser.add_argument(
-        "-m",
-        "--model",
-        metavar="NAME|PATH",
-        help="the model: an alias, a .gguf file, a folder, or hf:org/repo[:file]; default smollm2",
+        "--special", action="store_true", help="parse special tokens such as <|im_start|>"
     )
-    parser.add_argument(
-        "--special", action="store_true",
-        help="parse special tokens such as <|im_start|>",
-    )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
 
@@ -41,12 +36,11 @@ def run(args: Namespace) -> int:
     with open_model(hub.resolve(args.model)) as file:
         tokenizer = Tokenizer.from_gguf(file.metadata)
     ids = tokenizer.encode(text, special=args.special)
-    names = [tokenizer.token_name(i) for i in ids]
     if args.json:
-        streams.print_json({"ids": ids, "tokens": names})
+        streams.print_json({"ids": ids, "tokens": [tokenizer.token_name(i) for i in ids]})
     else:
-        for token_id, name in zip(ids, names, strict=True):
-            print(f"{token_id:>7}  {name!r}")
+        name = names_of(tokenizer)
+        print_lines(f"{token_id:>7}  {quoted(name(token_id))}" for token_id in ids)
         for note in tokenizer.notes(ids, text if args.special else None):
             say(f"note: {note}")
     return 0

@@ -83,12 +83,12 @@ class Display:
     """One answer on a terminal while it is written: text on standard output, calls beside it."""
 
     def __init__(self) -> None:
-        self._said = False  # text that no line end follows yet
-        self._open = True  # whether a line is: an answer is one, if an empty one
+        self._said = False  # whether text was printed and its line has not ended
+        self._open = True  # whether a line is open: even an empty answer is a line
         self._arguments: str | None = None  # of the call that is being written
 
     def show(self, deltas: "Iterable[AnswerPart]") -> None:
-        """Text as it comes; of a call its name when it begins, its arguments when they are all."""
+        """Text as it comes; of a call its name when it begins, its arguments when it ends."""
         from cutaway.requests.answer import Thought
         from cutaway.text.tools import Arguments, CallEnd, CallStart, Content
 
@@ -111,7 +111,7 @@ class Display:
                     self._arguments = None
 
     def end(self) -> None:
-        """Nothing more comes."""
+        """The answer is complete."""
         if self._arguments is not None:
             say(f"{printable(self._arguments)} … (cut, and not run)")
         if self._open:
@@ -145,7 +145,7 @@ def functions_of(path: str) -> "list[Function]":
 
 
 def _run(path: str, module: ModuleType) -> None:
-    """What importing does, but by path, and without a file of byte code."""
+    """Import a file by its path, without writing byte code."""
     try:
         source = Path(path).read_bytes()
     except OSError as error:

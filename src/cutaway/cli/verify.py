@@ -1,17 +1,15 @@
 """``cutaway verify``: whether a model's logits are bit-identical however they are computed."""
 
 import sys
-from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Iterable, Iterator
 from shutil import get_terminal_size
 from time import perf_counter
 from typing import TYPE_CHECKING
 
 from cutaway.base.progress import say
 from cutaway.cli import arguments
-from cutaway.cli.terminal import streams
-from cutaway.cli.terminal.drawing import clip
+from cutaway.cli.terminal.drawing import clip, print_report, table
 from cutaway.errors import InputError
 from cutaway.lab.measure.verify import (
     CUTS,
@@ -24,9 +22,9 @@ from cutaway.lab.measure.verify import (
 
 if TYPE_CHECKING:
     from cutaway.compute.backends import Backend
-    from cutaway.compute.model import ModelConfig
+    from cutaway.text import Tokenizer
 
-_EPILOG = """
+EPILOG = """
 examples:
   cutaway verify
   cutaway verify -m model.gguf --threads 1,2,8
@@ -52,11 +50,7 @@ _CONTEXT = 1024  # enough for the text and its neighbours; a model's whole conte
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the options of ``cutaway verify``."""
-    parser.epilog = _EPILOG
-    parser.add_argument(
-        "-m", "--model", metavar="NAME|PATH", default=SUPPRESS,
-        help="an alias, a .gguf file, a folder, or hf:org/repo[:file]; default smollm2",
-    )  # fmt: skip
+    arguments.add_model(parser)
     parser.add_argument(
         "--threads", type=_counts, metavar="N,N", default=THREADS,
         help="numbers of threads to compare; default 1,2,3,5",
@@ -70,65 +64,46 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     """Verify, print, and return 0, or 1 where bits differ."""
     from cutaway.compute import backends
-    from cutaway.compute.loading.open import model_name
+    from cutaway.compute.loading.open import model_name, open_model
     from cutaway.files import hub
 
     if backends.default() != "cpu":
         raise InputError("verify needs the cpu backend, which was not built here")
+    from cutaway.api.llm import LLM
     from cutaway.compute.backends.cpu import tiers
+    from cutaway.compute.model import config_of
+    from cutaway.text import Tokenizer
 
-    path = hub.resolve(getattr(args, "model", None), progress=not args.quiet)
+    path = hub.resolve(args.model, progress=not args.quiet)
     name, started = model_name(path, args.quantize, args.kv), perf_counter()
     if not args.quiet:
         say(f"checking {name}; this takes half a minute to a few minutes")
-    config = _config(path)
-    load = _loader(path, args.quantize, args.kv, args.offload_folder, config.context_length)
-    source = checks(load, _sample(path), tiers(), args.threads, config.attention)
-    total = _EVERY_MACHINE + 2 * (len(args.threads) - 1) + len(tiers()) - 1
-    done = list(_shown(source, total, show=not args.quiet and sys.stderr.isatty()))
-    seconds = perf_counter() - started
-    if args.json:
-        streams.print_json({
-            "model": name, "instruction_sets": tiers(), "threads": args.threads,
-            "checks": [check.to_dict() for check in done],
-            "passed": all(check.passed for check in done), "seconds": seconds,
-        })  # fmt: skip
-    else:
-        print(f"{_table(done)}\n\n{_verdict(name, done, seconds)}")
-    return 0 if all(check.passed for check in done) else 1
-
-
-def _config(path: Path) -> "ModelConfig":
-    from cutaway.compute.loading.open import open_model
-    from cutaway.compute.model import config_of
-
     with open_model(path) as file:
-        return config_of(file.metadata)
-
-
-def _loader(
-    path: Path, quantize: str | None, kv: str, offload_folder: str | None, longest: int
-) -> Callable[[str, int], "Backend"]:
-    from cutaway.api.llm import LLM
-
-    context = min(_CONTEXT, longest)
+        config, sample = config_of(file.metadata), _sample(Tokenizer.from_gguf(file.metadata))
+    context = min(_CONTEXT, config.context_length)
 
     def load(tier: str, threads: int) -> "Backend":
         with instruction_set(tier):
             return LLM(
                 path, backend="cpu", threads=threads, context=context, kv_tokens=context,
-                quantize=quantize, kv=kv, offload_folder=offload_folder, progress=False,
+                quantize=args.quantize, kv=args.kv, offload_folder=args.offload_folder,
+                progress=False,
             ).backend  # fmt: skip
 
-    return load
+    source = checks(load, sample, tiers(), args.threads, config.attention)
+    total = _EVERY_MACHINE + 2 * (len(args.threads) - 1) + len(tiers()) - 1
+    done = list(_shown(source, total, show=not args.quiet and sys.stderr.isatty()))
+    seconds = perf_counter() - started
+    passed = all(check.passed for check in done)
+    document = {
+        "model": name, "instruction_sets": tiers(), "threads": args.threads,
+        "checks": [check.to_dict() for check in done], "passed": passed, "seconds": seconds,
+    }  # fmt: skip
+    print_report(args, lambda: document, lambda: [*_table(done), "", _verdict(name, done, seconds)])
+    return 0 if passed else 1
 
 
-def _sample(path: Path) -> list[int]:
-    from cutaway.compute.loading.open import open_model
-    from cutaway.text import Tokenizer
-
-    with open_model(path) as file:
-        tokenizer = Tokenizer.from_gguf(file.metadata)
+def _sample(tokenizer: "Tokenizer") -> list[int]:
     try:
         return tokenizer.encode(_SAMPLE)
     except InputError:  # it has no tokens for some of this, and any ids will do
@@ -147,18 +122,14 @@ def _shown(source: Iterable[BitsCheck], total: int, *, show: bool) -> Iterator[B
         print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
 
-def _table(done: list[BitsCheck]) -> str:
+def _table(done: list[BitsCheck]) -> list[str]:
     rows = [("VARIED", "VALUE", "ROWS COMPARED", "BITS THAT DIFFER", "")]
     last = ""
     for c in done:
         remark = "" if c.passed and not c.control else "as it must" if c.passed else "WRONG"
         varied, last = ("" if c.varied == last else c.varied), c.varied
-        rows.append((varied, c.value, f"{c.rows:,}", f"{c.differing:,}", remark))
-    widths = [max(len(row[column]) for row in rows) for column in range(5)]
-    return "\n".join(
-        f"{a:<{widths[0]}}  {b:<{widths[1]}}  {c:>{widths[2]}}  {d:>{widths[3]}}  {e}".rstrip()
-        for a, b, c, d, e in rows
-    )
+        rows.append((varied, c.value, f"{c.rows:13,}", f"{c.differing:16,}", remark))
+    return table(rows)
 
 
 def _verdict(name: str, done: list[BitsCheck], seconds: float) -> str:

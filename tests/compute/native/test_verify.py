@@ -98,8 +98,10 @@ def test_a_bit_of_a_saved_block_that_is_lost_is_found(path):
 def test_the_exit_code_where_bits_differ(path, capsys, monkeypatch):
     import cutaway.cli.verify as face
 
-    real = face._loader
-    monkeypatch.setattr(face, "_loader", lambda *p: lambda *asked: Forgetful(real(*p)(*asked)))
+    def forgetful(load, *more):
+        return checks(lambda *asked: Forgetful(load(*asked)), *more)
+
+    monkeypatch.setattr(face, "checks", forgetful)
     assert main(["verify", "-m", str(path), "--threads", "1"]) == 1
     out = capsys.readouterr().out
     assert "WRONG" in out

@@ -6,6 +6,7 @@ import pytest
 
 from cutaway import LLM
 from cutaway.cli.main import main
+from cutaway.cli.terminal.tokens import names_of
 from cutaway.lab.inside import end_attribution, inside
 from cutaway.trace import Trace, why
 from support.random_llama import write_tiny_llama
@@ -62,7 +63,7 @@ def test_why_says_it_where_a_model_is_named(llm, model, tmp_path, capsys):
     assert "the logit of" not in capsys.readouterr().out
     assert main([*asked, "-m", str(model), "-q"]) == 0
     out = capsys.readouterr().out
-    assert found.sentence(llm.tokenizer.token_name) in out
+    assert found.sentence(names_of(llm.tokenizer)) in out
     assert found.proof.endswith("as on record") and "Attribution is not the effect" in out
     assert main([*asked, "-m", str(model), "-q", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["logit_attribution"]["total"] == found.total

@@ -4,10 +4,11 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from cutaway.base.progress import Bar, megabytes
+from cutaway.cli.arguments import add_report_arguments
 from cutaway.cli.terminal import streams
 from cutaway.files.prefix import PrefixReader
 
-_EPILOG = """
+EPILOG = """
 examples:
   cutaway cache check book.prefix
   for file in *.prefix; do cutaway cache check "$file" || rm "$file"; done
@@ -18,10 +19,8 @@ A damaged file is one sentence, and exit code 2. Whether it is of a model is see
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of ``cutaway cache check``."""
-    parser.epilog = _EPILOG
     parser.add_argument("file", metavar="FILE", help="the saved prefix")
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
-    parser.add_argument("-q", "--quiet", action="store_true", help="no progress, and no line")
+    add_report_arguments(parser, "no progress, and no line")
 
 
 def run(args: Namespace) -> int:

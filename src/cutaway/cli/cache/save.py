@@ -10,7 +10,7 @@ from cutaway.cli import arguments, console, namespace
 from cutaway.cli.terminal import signals, streams
 from cutaway.errors import InputError
 
-_EPILOG = """
+EPILOG = """
 examples:
   cutaway cache save book.prefix - < book.txt
   cutaway cache save -m model.gguf rules.prefix "$(cat 'my rules.txt')"
@@ -24,7 +24,6 @@ not get to the end.
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of ``cutaway cache save``."""
-    parser.epilog = _EPILOG
     parser.add_argument("file", metavar="FILE", help="the file to write")
     parser.add_argument("prompt", metavar="TEXT", help="the text to save; - reads standard input")
     parser.add_argument(
@@ -32,8 +31,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--force", action="store_true", help="replace FILE where it exists")
     arguments.add_loading_arguments(parser)
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
-    parser.add_argument("-q", "--quiet", action="store_true", help="no progress and no figures")
+    arguments.add_report_arguments(parser, "no progress and no figures")
 
 
 def run(args: Namespace) -> int:

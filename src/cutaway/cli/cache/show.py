@@ -9,7 +9,7 @@ from cutaway.cli.terminal import streams
 from cutaway.files.prefix import PrefixReader
 from cutaway.text.printable import printable
 
-_EPILOG = """
+EPILOG = """
 examples:
   cutaway cache show book.prefix
   cutaway cache show book.prefix --json     the whole text, all token ids
@@ -21,7 +21,6 @@ _ENDS = 60  # characters shown of each end of a text
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of ``cutaway cache show``."""
-    parser.epilog = _EPILOG
     parser.add_argument("file", metavar="FILE", help="the saved prefix")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 

@@ -35,7 +35,7 @@ _MODEL = "an alias of 'cutaway models', a .gguf file, a folder of transformers, 
 
 @llm.hookimpl
 def register_models(register: Callable[..., None]) -> None:
-    """One that is told which model to open, and those of the catalogue that write."""
+    """One whose option names the model, and those of the catalogue that write."""
     register(Chat("cutaway"), AsyncChat("cutaway"))
     for name, model in CATALOG.items():
         if model.writes:
@@ -54,7 +54,7 @@ _opening = Lock()
 
 
 def opened(name: str) -> "LLM":
-    """The model of that name, which is loaded once and stays; llm says nothing of an end."""
+    """The model of that name, loaded once; it stays, since llm does not say when to close it."""
     from cutaway.api.llm import LLM
 
     with _opening:
@@ -84,7 +84,7 @@ def _options(*, names_model: bool) -> type[llm.Options]:
 
 
 class _Chats:
-    """What the two kinds of model have in common. name: None for one that is told.
+    """What the two kinds of model have in common. name: None where an option names the model.
 
     Both write tokens as they come, streamed or not, and a prompt has its whole conversation.
     """
@@ -136,7 +136,7 @@ class AsyncChat(_Chats, llm.AsyncModel):  # type: ignore[misc]
 
 
 class Answer:
-    """One answer, queued. What cannot be is an InputError, which llm shows."""
+    """One answer, queued. Raises InputError, which llm shows, for what cannot run."""
 
     def __init__(self, model: "LLM", prompt: llm.Prompt, given: Mapping[str, Any]) -> None:
         """given: keywords of the request."""
@@ -181,7 +181,7 @@ class Answer:
                     yield StreamEvent("tool_call_args", delta.text, tool_call_id=id)
 
     def tell(self, response: Any) -> None:
-        """What the log is to have; InputError where the answer was cut within a call."""
+        """Fill in what llm logs; InputError where the answer was cut within a call."""
         done = replace(self._stream.completion(), new_messages=(self._reader.message,))
         cached = {"prompt_tokens_details": {"cached_tokens": done.usage.cached_tokens}}
         response.set_usage(
@@ -196,7 +196,7 @@ class Answer:
             response.add_tool_call(llm.ToolCall(call.name, call.values(), call.id))
 
     def close(self) -> None:
-        """Nobody reads on."""
+        """Stop writing."""
         self._stream.close()
 
 
@@ -241,7 +241,7 @@ class Vectors(llm.EmbeddingModel):  # type: ignore[misc]
         self.model_id, self._name = model_id, name
 
     def embed_batch(self, items: Iterable[str], *, key: str | None = None) -> Iterator[list[float]]:  # noqa: ARG002
-        """A vector of each text. What cannot be is an error of click's: it alone is shown here."""
+        """A vector of each text. Errors are click's: llm shows no others here."""
         from click import ClickException
 
         try:

@@ -1,6 +1,6 @@
 """A model of EleutherAI's lm-eval: its tasks, on an ``LLM`` in the same process.
 
-No figure depends on how many texts are read at a time, so batch_size is not looked at.
+No figure depends on how many texts are read at a time, so batch_size is ignored.
 
 ``python -m cutaway.cli.integrations.lm_eval …`` is the command lm_eval with this model in its list.
 """
@@ -26,7 +26,7 @@ from cutaway.errors import InputError
 from cutaway.methods.scoring import windows
 
 _log = logging.getLogger(__name__)
-_INERT = "batch_size", "max_batch_size", "device"  # lm-eval says "cuda:0" where nobody does
+_INERT = "batch_size", "max_batch_size", "device"  # lm-eval's default device is "cuda:0"
 
 
 @register_model("cutaway")
@@ -37,10 +37,10 @@ class CutawayLM(TemplateLM):  # type: ignore[misc]  # lm-eval need not be there
     max_gen_toks  tokens of an answer, where the task does not say
     add_bos_token whether texts begin with BOS; None: as the model has it. lm-eval scores it, too
     seed          of the first text that is drawn; each next one has the next number
-    options       of ``LLM``: threads, context, quantize, …; lm-eval's own are not looked at
+    options       of ``LLM``: threads, context, quantize, …; lm-eval's own are ignored
 
-    Texts are cut as lm-eval cuts them, so that figures stand beside those of its other models;
-    what looks like a special token is one, as there. Raises InputError for a bad argument.
+    Texts are cut as lm-eval cuts them, and special tokens in them are parsed, so that figures are
+    comparable with those of its other models. Raises InputError for a bad argument.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class CutawayLM(TemplateLM):  # type: ignore[misc]  # lm-eval need not be there
 
     @property
     def prefix_token_id(self) -> int:
-        """What stands before a text of which each token is scored."""
+        """The token before a text, so that its first is scored, too."""
         begin = self.llm.tokenizer.bos_id
         return self.eot_token_id if begin is None else begin
 
@@ -106,8 +106,8 @@ class CutawayLM(TemplateLM):  # type: ignore[misc]  # lm-eval need not be there
     def apply_chat_template(
         self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True
     ) -> str:
-        """The conversation as a text; without the opening of an answer, the last goes on."""
-        self.llm.chat_ids(chat_history)  # or it is told what the model lacks
+        """The conversation as a text; without a generation prompt, the last message stays open."""
+        self.llm.chat_ids(chat_history)  # raises where there is no template
         assert self.llm.template is not None
         text = self.llm.template.render(chat_history, add_generation_prompt=add_generation_prompt)
         if add_generation_prompt:

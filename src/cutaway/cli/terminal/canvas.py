@@ -10,7 +10,7 @@ from cutaway.engine import Pass, Step
 
 
 class CanvasView:
-    """What stands in the cells of a text that is being revealed.
+    """What is in the cells of a text that is being revealed.
 
     stream  what it is drawn on, where that is a terminal
     """
@@ -18,7 +18,7 @@ class CanvasView:
     def __init__(
         self, stream: TextIO, token_bytes: Callable[[int], bytes], first: int, cells: int
     ) -> None:
-        """first: the position of the first of so many cells."""
+        """first: the position of the first cell; cells: how many there are."""
         self._stream, self._token_bytes = stream, token_bytes
         self._style = Style.of(stream)
         self._cells: dict[int, int | None] = dict.fromkeys(range(first, first + cells))
@@ -27,7 +27,7 @@ class CanvasView:
 
     @property
     def is_drawn(self) -> bool:
-        """Whether anybody sees it."""
+        """Whether the stream is a terminal that can show it."""
         return self._style.ansi
 
     @property
@@ -44,7 +44,7 @@ class CanvasView:
             self._draw()
 
     def wrote(self, step: Step) -> None:
-        """Take a token of a finished block: its text is text now, and its cell is none."""
+        """Take a token of a finished block: it is text now, and no cell any more."""
         self._text += step.text
         self._cells.pop(step.position, None)
 

@@ -7,10 +7,12 @@ into text.
 import os
 import sys
 import unicodedata
-from collections.abc import Iterable, Sequence
+from argparse import Namespace
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TextIO
+from typing import Any, TextIO
 
+from cutaway.cli.terminal.streams import print_json
 from cutaway.text.printable import printable
 from cutaway.trace.colours import cividis
 
@@ -92,6 +94,16 @@ class Style:
 def print_lines(lines: Iterable[str]) -> None:
     """Print a report as standard output can show it: nothing in it can steer a terminal."""
     print("\n".join(map(Style.of(sys.stdout).text, lines)))
+
+
+def print_report(
+    args: Namespace, document: Callable[[], Any], lines: Callable[[], Iterable[str]]
+) -> None:
+    """Print a report: one JSON document with --json, else lines."""
+    if args.json:
+        print_json(document())
+    else:
+        print_lines(lines())
 
 
 def _ascii(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Paragraphs and tables on standard output, as wide and as plain as it needs them."""
+"""Paragraphs and tables on standard output, in the width and the characters that it can show."""
 
 import shutil
 import sys

@@ -19,7 +19,7 @@ from cutaway.cli.terminal import signals
 
 _ENTER = "\x1b[?1049h\x1b[?25l\x1b[?7l"  # the other screen, no cursor, no wrapping
 _LEAVE = "\x1b[?7h\x1b[?25h\x1b[?1049l"
-_ESCAPE_S = 0.05  # what follows an escape comes at once, or it was the key
+_ESCAPE_S = 0.05  # the rest of an escape sequence comes within this; else Escape was pressed
 
 _KEYS = {
     "[D": "left", "OD": "left", "[C": "right", "OC": "right",

@@ -11,7 +11,7 @@ Handler = Callable[[int, FrameType | None], None]
 
 
 def leave(number: int, _: FrameType | None) -> None:
-    """End as an exception does, so that whoever has something to tidy up can."""
+    """Raise SystemExit, so that clean-up code runs."""
     raise SystemExit(128 + number)
 
 
@@ -23,7 +23,7 @@ def leaving_nothing() -> AbstractContextManager[None]:
 
 @contextmanager
 def handling(handlers: Mapping[signal.Signals, Handler]) -> Iterator[None]:
-    """These handlers; what was there before comes back."""
+    """These handlers within the block, and the earlier ones after it."""
     previous = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         yield

@@ -10,9 +10,9 @@ VERBS = {
     "replay": "run it again, and check that every bit is the same",
     "logits": "compute the full logits of every step again, into a file",
     "inside": "show attention, logit attribution and the lens of one step",
-    "ablate": "leave out each part of the text before a step: what it would have said, and drawn",
+    "ablate": "leave out each part of the text before a step, and show what changes",
     "rescore": "score its tokens under another model or other settings",
-    "price": "say what revealing a canvas's cells together cost",
+    "price": "measure what revealing a canvas's cells together cost",
     "branch": "change one token, and continue from there",
 }
 """Verb -> help; its module is cutaway.cli.trace.VERB."""

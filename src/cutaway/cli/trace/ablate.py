@@ -3,18 +3,15 @@
 import shutil
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from functools import partial
 
 from cutaway.base.progress import Figures
 from cutaway.cli import arguments, console, namespace
 from cutaway.cli.terminal import drawing, streams
+from cutaway.cli.terminal.tokens import text_of
+from cutaway.trace import Trace
 
-if TYPE_CHECKING:
-    from cutaway.cli.trace.ablate_tables import Text
-    from cutaway.text.tokenizer import Tokenizer
-
-_EPILOG = """
+EPILOG = """
 examples:
   cutaway trace ablate run.jsonl --step 12
   cutaway trace ablate run.jsonl --step 12 --by word --rival " never"
@@ -35,8 +32,7 @@ _SOON_S = 1.0  # what is done by then shows no progress
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of ``cutaway trace ablate``."""
-    parser.epilog = _EPILOG
-    parser.add_argument("file", metavar="FILE", help="a trace")
+    arguments.add_trace(parser)
     parser.add_argument("--step", type=int, required=True, metavar="N", help="of the text, from 0")
     for flag, default, text in (
         ("--by", "token", "what a part is: token, word, line or sentence"),
@@ -52,17 +48,14 @@ def add_arguments(parser: ArgumentParser) -> None:
         "other",
     )  # fmt: skip
     parser.add_argument(
-        "--budget", type=float, metavar="SECONDS", help="after so long, print what is done"
+        "--budget", type=float, metavar="SECONDS", help="after this time, print what is done"
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON document instead")
     arguments.add_model_arguments(parser)
-    parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
+    arguments.add_report_arguments(parser)
 
 
 def run(args: Namespace) -> int:
     """Leave parts out, print what that changed, and return 0, or 130 where Ctrl-C ended it."""
-    from cutaway.trace import Trace
-
     trace = Trace.read(args.file)
     llm = console.load(args)
     from cutaway.cli.trace import ablate_tables as tables
@@ -80,21 +73,9 @@ def run(args: Namespace) -> int:
         streams.print_json(done.to_dict(llm.tokenizer.token_name))
     else:
         style, cells = drawing.Style.of(sys.stdout), shutil.get_terminal_size().columns
-        print("\n".join(tables.lines(done, _text_of(llm.tokenizer), style, cells)))
+        print("\n".join(tables.lines(done, partial(text_of, llm.tokenizer), style, cells)))
     return 130 if stop.stop_asked else 0
 
 
 def _figures(by: str) -> Figures:
     return lambda done, total, seconds: f"{done} of {total} {by}s, {seconds:.0f} s"
-
-
-def _text_of(tokenizer: "Tokenizer") -> "Text":
-    """One token by its name; several by what they add to the text."""
-
-    def text(ids: Sequence[int]) -> str:
-        if len(ids) == 1:
-            return tokenizer.token_name(ids[0])
-        each = (tokenizer.token_bytes(i) or tokenizer.token_name(i).encode() for i in ids)
-        return b"".join(each).decode(errors="replace")
-
-    return text

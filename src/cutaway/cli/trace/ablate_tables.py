@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 
 from cutaway.cli.terminal.drawing import PLAIN, Line, Style, clip, table, width
+from cutaway.cli.terminal.tokens import quoted
 from cutaway.lab.inside import Ablation
 from cutaway.lab.inside.ablate import AblatedPart
 from cutaway.trace.figures import in_bits, percent, probability
@@ -24,7 +25,7 @@ _HOW = {
 
 def lines(done: Ablation, text: Text, style: Style, cells: int) -> list[str]:
     """All of it, fit for a terminal of so many cells."""
-    token, rival = (repr(text([one])) for one in (done.token, done.rival))
+    token, rival = (quoted(text([one])) for one in (done.token, done.rival))
     first = (
         f"step {done.step}: {token}, {percent(probability(done.logprob))}, compared with {rival}, "
         f"{percent(probability(done.rival_logprob))}"
@@ -116,7 +117,7 @@ def _row(done: Ablation, part: AblatedPart, text: Text, style: Style) -> tuple[s
 
 
 def _short(text: str, style: Style) -> str:
-    shown = repr(text)
+    shown = quoted(text)
     return shown if width(shown) <= _TEXT else clip(shown, _TEXT - 1) + style.pick("…", "~")
 
 

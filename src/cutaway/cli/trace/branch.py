@@ -3,11 +3,12 @@
 from argparse import SUPPRESS, ArgumentParser, Namespace
 
 from cutaway.base.progress import say
-from cutaway.cli import arguments, console, interventions, namespace, reports
+from cutaway.cli import arguments, console, namespace, reports
 from cutaway.cli.terminal import streams
 from cutaway.errors import InputError
+from cutaway.trace import Trace
 
-_EPILOG = """
+EPILOG = """
 examples:
   cutaway trace branch run.jsonl --at 12 --token " never"
   cutaway trace branch run.jsonl --at 12 --token " never" --trace fork.jsonl
@@ -15,8 +16,8 @@ examples:
   cutaway trace branch canvas.jsonl --at 12 --pass 3 --token " never"
   cutaway trace branch run.jsonl --at 0 --id 504 --luck fresh --max-tokens 64
 
-On a canvas the step is a cell, and the token comes to stand there in the pass in which the recorded
-one did, or in --pass N; what the passes before it did stays as it was.
+On a canvas the step is a cell. The token is put there in the pass that revealed the recorded one,
+or in --pass N; the passes before stay as recorded.
 A word that follows another begins with a space. Each position keeps its luck (the random numbers
 of the recorded run); --luck fresh takes another seed. A change begins at the step, and its token is
 drawn, unless one is given. A new trace names the old one as its parent.
@@ -25,23 +26,19 @@ drawn, unless one is given. A new trace names the old one as its parent.
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of ``cutaway trace branch``."""
-    parser.epilog = _EPILOG
-    parser.add_argument("file", metavar="FILE", help="a trace")
+    arguments.add_trace(parser)
     parser.add_argument(
         "--at", type=int, required=True, metavar="STEP", help="the step to change, from 0"
     )
     parser.add_argument(
         "--pass", dest="passed", type=int, metavar="N",
-        help="on a canvas: the pass in which the token comes to stand there, from 0",
+        help="on a canvas: the pass that puts the token there, from 0",
     )  # fmt: skip
     token = parser.add_mutually_exclusive_group()
     token.add_argument("--token", metavar="TEXT", help="the new token, as text")
     token.add_argument("--id", type=int, metavar="N", help="the new token, as an id")
     parser.add_argument(
-        "--luck",
-        choices=("same", "fresh"),
-        default="same",
-        help="luck of the tokens after it",
+        "--luck", choices=("same", "fresh"), default="same", help="luck of the tokens after it"
     )
     parser.add_argument("--seed", type=int, default=SUPPRESS, metavar="S", help="with --luck fresh")
     parser.add_argument(
@@ -49,7 +46,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="maximum tokens, those before the branch included; default: as recorded",
     )  # fmt: skip
     parser.add_argument("--trace", default=SUPPRESS, metavar="OUT", help="record the branch in OUT")
-    interventions.add_arguments(parser)
+    arguments.add_interventions(parser)
     arguments.add_model_arguments(parser)
     arguments.add_output_arguments(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON document instead")
@@ -57,12 +54,10 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Branch, print the new text, and return 0, or 130 where Ctrl-C ended it."""
-    from cutaway.trace import Trace
-
     trace, options = Trace.read(args.file), namespace.request_options(args)
     if args.token is None and args.id is None and "interventions" not in options:
         raise InputError(
-            "give what is other at this step: --token, --id, --intervention or --control-vector"
+            "say what to change at this step: --token, --id, --intervention or --control-vector"
         )
     llm = console.load(args)
     from cutaway.lab.rerun import open_branch

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from cutaway.cli import arguments, console, fork_curves
 from cutaway.cli.fork_curves import EXPLAINED
-from cutaway.cli.terminal.drawing import Style, clip, print_lines
-from cutaway.cli.terminal.streams import print_json
+from cutaway.cli.terminal.drawing import Style, clip, print_report
 from cutaway.trace import Change, CommonRun, Continuation, Cost, Trace, TraceDiff, diff_texts
 from cutaway.trace.differences import SHORTEST_RUN
 from cutaway.trace.figures import chain_label, percent
@@ -16,7 +15,7 @@ from cutaway.trace.figures import chain_label, percent
 if TYPE_CHECKING:
     from cutaway.lab.rerun import Fork
 
-_EPILOG = f"""
+EPILOG = f"""
 examples:
   cutaway trace diff run.jsonl fork.jsonl
   cutaway trace diff run.jsonl other.jsonl --json
@@ -33,7 +32,6 @@ _TEXT = 50  # cells of a common run of tokens
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of ``cutaway trace diff``."""
-    parser.epilog = _EPILOG
     parser.add_argument("a", metavar="A", help="a trace")
     parser.add_argument("b", metavar="B", help="another trace, or a branch of A")
     arguments.add_model_arguments(parser)
@@ -44,13 +42,14 @@ def run(args: Namespace) -> int:
     """Compare and print."""
     a, b = Trace.read(args.a), Trace.read(args.b)
     found, fork = diff_texts(a, b), _measured(args, a, b) if hasattr(args, "model") else None
-    if args.json:
-        print_json(found.to_dict() | ({"fork": fork.to_dict()} if fork else {}))
-        return 0
-    print_lines(_lines(a, b, found))
+    curves = []
     if fork and len(fork.forced):
         style = Style.of(sys.stdout)
-        print("\n".join(["", *fork_curves.lines(style, fork.forced, fork.cost, fork.free)]))
+        curves = ["", *fork_curves.lines(style, fork.forced, fork.cost, fork.free)]
+    print_report(
+        args, lambda: found.to_dict() | ({"fork": fork.to_dict()} if fork else {}),
+        lambda: [*_lines(a, b, found), *curves],
+    )  # fmt: skip
     return 0
 
 

@@ -10,7 +10,7 @@ from cutaway.cli.terminal.streams import check_output, print_json, print_utf_8
 from cutaway.errors import InputError
 from cutaway.trace import Trace, to_csv, to_html, to_openai, to_passes_csv
 
-_EPILOG = """
+EPILOG = """
 examples:
   cutaway trace export run.jsonl --format openai > logprobs.json
   cutaway trace export run.jsonl --format openai --when after
@@ -30,8 +30,7 @@ _STEPS = re.compile(r"(\d+)(?:-(\d+))?")
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of ``cutaway trace export``."""
-    parser.epilog = _EPILOG
-    parser.add_argument("file", metavar="FILE", help="a trace")
+    arguments.add_trace(parser)
     form = parser.add_mutually_exclusive_group(required=True)
     form.add_argument("--format", choices=("openai", "csv", "passes"))
     form.add_argument("--html", metavar="OUT", help="write the run as one HTML page")

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING
 
 from cutaway.base.progress import say
 from cutaway.cli import arguments, console, namespace
-from cutaway.cli.terminal import drawing, streams
+from cutaway.cli.terminal import drawing, streams, tokens
 from cutaway.errors import InputError
+from cutaway.trace import Trace
 
 if TYPE_CHECKING:
     from cutaway.cli.trace.inside_tables import Name, Spark
     from cutaway.lab.inside import LogitAttribution, Look
 
-_EPILOG = """
+EPILOG = """
 examples:
   cutaway trace inside run.jsonl --step 12
   cutaway trace inside run.jsonl --step 12 --rival " never"
@@ -25,15 +26,14 @@ examples:
   cutaway trace inside run.jsonl --step 12 --out look.safetensors
 
 Nothing of this was recorded. The step is computed again from its tokens, and its logits must have
-the hash on record: the last line says so. The reference backend computes otherwise, and its last
-line says that. docs/inside.md has the formulas.
+the hash on record: the last line says so. The reference backend has other bits, which its last line
+says. docs/inside.md has the formulas.
 """
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of ``cutaway trace inside``."""
-    parser.epilog = _EPILOG
-    parser.add_argument("file", metavar="FILE", help="a trace")
+    arguments.add_trace(parser)
     parser.add_argument("--step", type=int, required=True, metavar="N", help="of the text, from 0")
     parser.add_argument(
         "--rival", metavar="TOKEN",
@@ -62,8 +62,6 @@ def run(args: Namespace) -> int:
         raise InputError("--layer: the document holds all layers and heads; leave it out")
     if args.nearest and (args.tensor or args.out or args.layer is not None):
         raise InputError("--nearest: goes with no --tensor, --layer or --out; leave one out")
-    from cutaway.trace import Trace
-
     trace = Trace.read(args.file)
     out = Path(args.out) if args.out else None
     if out and out.exists():
@@ -75,9 +73,10 @@ def run(args: Namespace) -> int:
     from cutaway.lab.inside.summary import arrays, described, near_to, to_dict
 
     look = inside(llm, trace, args.step)
-    found, name = look.logit_attribution(namespace.token(args.rival)), llm.tokenizer.token_name
+    found = look.logit_attribution(namespace.token(args.rival))
     extra = {args.tensor: look.tensor(args.tensor)} if args.tensor else {}
     if args.json:
+        name = llm.tokenizer.token_name
         document = to_dict(look, found, look.lens(), name)
         if extra:
             document["tensor"] = {key: one.tolist() for key, one in extra.items()}
@@ -91,9 +90,9 @@ def run(args: Namespace) -> int:
         if not args.quiet:
             say(f"[{out}: step {args.step}, {look.proof()}]")
         return 0
-    style = drawing.Style.of(sys.stdout)
-    lines = [*_lines(args, look, found, name, style.spark), "", look.proof()]
-    drawing.print_lines(lines)
+    spark = drawing.Style.of(sys.stdout).spark
+    lines = _lines(args, look, found, tokens.names_of(llm.tokenizer), spark)
+    drawing.print_lines([*lines, "", look.proof()])
     return 0
 
 

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from cutaway.base.checks import check_int
 from cutaway.cli.terminal.drawing import table
+from cutaway.cli.terminal.tokens import quoted
 from cutaway.lab.inside import Lens, LogitAttribution, Look
 from cutaway.lab.inside.summary import (
     HeadFigures,
@@ -26,7 +27,7 @@ _MOST = 8  # lines of a table that could have thousands
 
 def of_step(look: Look, found: LogitAttribution, lens: Lens, name: Name, spark: Spark) -> list[str]:
     """The whole step: attention, logit attribution and the lens."""
-    token, rival = repr(name(found.token)), repr(name(found.rival))
+    token, rival = quoted(name(found.token)), quoted(name(found.rival))
     return [
         f"step {look.step.index}: {token}, {percent(probability(look.step.logprob))}; its logit is "
         f"{found.total:+.3f} over {rival}; it read {len(look.token_ids)} tokens, "
@@ -50,7 +51,7 @@ def of_step(look: Look, found: LogitAttribution, lens: Lens, name: Name, spark: 
 
 def of_lens(found: LogitAttribution, lens: Lens, name: Name, spark: Spark) -> list[str]:
     """What the head would say after each layer, and the attribution of each of its heads."""
-    token = repr(name(found.token))
+    token = quoted(name(found.token))
     return [
         f"what the head would say after each layer, and its heads' attribution to {token}",
         *_lens(lens, found, name, spark),
@@ -89,7 +90,7 @@ def of_head(look: Look, found: LogitAttribution, place: tuple[int, int], name: N
         *table([
             ("position", "token", "weight", "write", "attribution"),
             *(
-                (f"{i:8d}", repr(name(token)), percent(weight), f"{write:.4f}", f"{value:+.4f}")
+                (f"{i:8d}", quoted(name(token)), percent(weight), f"{write:.4f}", f"{value:+.4f}")
                 for i, (token, weight, write, value) in ordered
                 if i >= look.first_seen[layer]
             ),
@@ -101,9 +102,10 @@ def of_head(look: Look, found: LogitAttribution, place: tuple[int, int], name: N
 
 def of_embedding(look: Look, name: Name) -> list[str]:
     """The tokens nearest to the one that the step read."""
-    rows = [(repr(near.token), f"{near.cosine:+.3f}") for near in near_to(look, name)]
+    rows = [(quoted(near.token), f"{near.cosine:+.3f}") for near in near_to(look, name)]
+    read = quoted(name(look.token_ids[-1]))
     return [
-        f"the embeddings nearest to that of {name(look.token_ids[-1])!r}, which the step read",
+        f"the embeddings nearest to that of {read}, which the step read",
         "",
         *table([("token", "cosine"), *rows]),
         "An embedding is the token before any text: near are tokens that are used alike.",
@@ -141,7 +143,7 @@ def _places(every: list[PositionFigures]) -> list[str]:
     lines = table([
         ("position", "token", "weight", "attribution"),
         *(
-            (f"{p.position:8d}", repr(p.token), percent(p.weight), f"{p.attribution:+.3f}")
+            (f"{p.position:8d}", quoted(p.token), percent(p.weight), f"{p.attribution:+.3f}")
             for p in best
         ),
     ])  # fmt: skip
@@ -176,9 +178,9 @@ def _heads(
         ),
         *(
             (
-                f"L{h.layer}.H{h.head}", f"{h.attribution:+.3f}", f"{h.most} {name(ids[h.most])!r}",
-                percent(h.weight), percent(h.sink), percent(h.previous), percent(h.induction),
-                f"{h.entropy:.2f}",
+                f"L{h.layer}.H{h.head}", f"{h.attribution:+.3f}",
+                f"{h.most} {quoted(name(ids[h.most]))}", percent(h.weight), percent(h.sink),
+                percent(h.previous), percent(h.induction), f"{h.entropy:.2f}",
             )
             for h in best
         ),
@@ -204,9 +206,9 @@ def _lens(lens: Lens, found: LogitAttribution, name: Name, spark: Spark) -> list
         own = [] if row.layer < 0 else found.heads[row.layer].tolist()
         bars = spark(value / largest if value > 0 else None for value in own)
         rows.append((
-            "before" if row.layer < 0 else f"{row.layer:5d}", repr(row.token),
+            "before" if row.layer < 0 else f"{row.layer:5d}", quoted(row.token),
             percent(row.probability), f"{row.rank:d}",
-            "" if row.drawn_token is None else repr(row.drawn_token), bars,
+            "" if row.drawn_token is None else quoted(row.drawn_token), bars,
         ))  # fmt: skip
     return table(rows)
 

@@ -7,8 +7,9 @@ from cutaway.base.progress import say
 from cutaway.cli import arguments, console
 from cutaway.cli.terminal import streams
 from cutaway.errors import InputError
+from cutaway.trace import Trace
 
-_EPILOG = """
+EPILOG = """
 examples:
   cutaway trace logits run.jsonl --out run.npy
   python -c "import numpy; print(numpy.load('run.npy').shape)"
@@ -21,8 +22,7 @@ are computed again; a row with another hash is an error. The file is a NumPy arr
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of ``cutaway trace logits``."""
-    parser.epilog = _EPILOG
-    parser.add_argument("file", metavar="FILE", help="a trace")
+    arguments.add_trace(parser)
     parser.add_argument("--out", metavar="OUT.npy", required=True, help="the file to write")
     arguments.add_model_arguments(parser)
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
@@ -30,8 +30,6 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Compute, check, and write."""
-    from cutaway.trace import Trace
-
     trace, out = Trace.read(args.file), Path(args.out)
     if out.exists():
         raise InputError(f"--out: {out} exists already; name another file, or remove it")

@@ -9,17 +9,19 @@ from typing import TYPE_CHECKING
 
 from cutaway.cli import arguments
 from cutaway.cli.terminal.drawing import Style
-from cutaway.cli.terminal.streams import print_json
+from cutaway.cli.terminal.streams import are_a_screen, print_json
+from cutaway.cli.terminal.tokens import names_of
 from cutaway.cli.trace import play_lines
 from cutaway.cli.trace.play_canvas import CanvasPlayer, pass_document, pass_line
-from cutaway.cli.trace.play_canvas import frame as canvas_frame
+from cutaway.cli.trace.play_screen import StepPlayer
+from cutaway.cli.trace.player import Player
 from cutaway.errors import InputError
 from cutaway.trace import Trace, step_view
 
 if TYPE_CHECKING:
     from cutaway.api.llm import LLM
 
-_EPILOG = """
+EPILOG = """
 examples:
   cutaway trace play run.jsonl               interactive; ? lists the keys
   cutaway trace play run.jsonl --static      a line per step
@@ -36,8 +38,7 @@ the model (-m) computes again.
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of ``cutaway trace play``."""
-    parser.epilog = _EPILOG
-    parser.add_argument("file", metavar="FILE", help="a trace")
+    arguments.add_trace(parser)
     parser.add_argument("--step", type=int, metavar="N", help="begin at, or print, step N, from 0")
     parser.add_argument(
         "--pass", dest="passed", type=int, metavar="N",
@@ -54,12 +55,12 @@ def run(args: Namespace) -> int:
     trace = Trace.read(args.file)
     _check("step", args.step, len(trace.steps))
     _check("pass", args.passed, len(trace.passes))
-    if args.json or args.static or not _on_terminal():
+    if args.json or args.static or not are_a_screen():
         _print(args, trace)
     elif trace.head.decoder and args.step is None:
-        _play_canvas(CanvasPlayer(trace, args.passed or 0))
+        _play(CanvasPlayer(trace, args.passed or 0))
     else:
-        _play(args, trace)
+        _play(StepPlayer(trace, args.step or 0, look=_Looking(args, trace, Style.of(sys.stdout))))
     return 0
 
 
@@ -70,12 +71,6 @@ def _check(name: str, at: int | None, count: int) -> None:
         raise InputError(f"--{name}: the trace has no {name} on record")
     if not 0 <= at < count:
         raise InputError(f"--{name} must be 0 to {count - 1}, not {at}")
-
-
-def _on_terminal() -> bool:
-    from cutaway.cli.terminal.streams import are_a_screen
-
-    return are_a_screen()
 
 
 def _print(args: Namespace, trace: Trace) -> None:
@@ -112,34 +107,21 @@ def _print_passes(args: Namespace, trace: Trace, style: Style) -> None:
         print(play_lines.ending(style, trace))
 
 
-def _play_canvas(player: CanvasPlayer) -> None:
+def _play(player: Player) -> None:
     from cutaway.cli.terminal.screen import screen
 
     style = Style.of(sys.stdout)
     with suppress(EOFError), screen() as terminal:
         while not player.done:
-            terminal.draw(canvas_frame(player, *terminal.size, style))
-            keys, waited = terminal.pressed(player.pause_s), player.playing
-            for key in keys:
-                player.press(key)
-            if waited and not keys:
-                player.tick()
-
-
-def _play(args: Namespace, trace: Trace) -> None:
-    from cutaway.cli.terminal.screen import screen
-    from cutaway.cli.trace.play_screen import Player, frame
-
-    style = Style.of(sys.stdout)
-    player = Player(trace, args.step or 0, look=_Looking(args, trace, style))
-    with suppress(EOFError), screen() as terminal:
-        while not player.done:
-            terminal.draw(frame(player, *terminal.size, style))
-            if player.waits:
+            terminal.draw(player.frame(*terminal.size, style))
+            if isinstance(player, StepPlayer) and player.waits:
                 player.find()
                 continue
-            for key in terminal.pressed():
+            keys, pause_s = terminal.pressed(player.pause_s), player.pause_s
+            for key in keys:
                 player.press(key)
+            if pause_s and not keys:
+                player.tick()
 
 
 class _Looking:
@@ -160,6 +142,6 @@ class _Looking:
         from cutaway.lab.inside import inside
 
         look = inside(self._llm, self._trace, step)
-        name = self._llm.tokenizer.token_name
+        name = names_of(self._llm.tokenizer)
         lines = of_lens(look.logit_attribution(), look.lens(1), name, self._style.spark)
         return [*lines, "", look.proof()]

@@ -1,4 +1,4 @@
-"""The screen of ``cutaway trace play`` for a canvas: a state, what a key makes of it, its lines."""
+"""The screen of ``cutaway trace play`` for a canvas: its passes, and the keys that only it has."""
 
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,17 +15,14 @@ from cutaway.cli.terminal.drawing import (
     fit,
     width,
     window,
-)
-from cutaway.cli.trace.play_lines import shown
-from cutaway.cli.trace.play_screen import MOVES, help_lines, keys_line, spark_row, wrapped
+)  # fmt: skip
+from cutaway.cli.terminal.tokens import visible
+from cutaway.cli.trace.player import LABEL, Player, spark_row, wrapped
 from cutaway.engine.events import Pass, PassCell
-from cutaway.trace import Trace
 from cutaway.trace.canvas import cell_life, standing
 from cutaway.trace.figures import in_bits, percent, probability
 
-PAUSE_S = 0.3
-"""How long a pass is shown while it plays."""
-
+_PAUSE_S = 0.3
 _KEYS = ("q quit", "? help", "space play", "←/→ pass", "↑/↓ cell", "e undone")
 _HELP = (
     ("space", "play the passes, or stop"),
@@ -46,29 +43,20 @@ _HELP = (
 
 
 @dataclass
-class CanvasPlayer:
-    """Where a reader is in the trace of a canvas.
+class CanvasPlayer(Player):
+    """Where a reader is in the trace of a canvas, which is shown as it is after a pass.
 
-    at    the pass, after which the canvas is shown
     cell  the one whose figures are shown
     """
 
-    trace: Trace
-    at: int = 0
+    unit, keys, signs = "pass", _KEYS, _HELP
+
     cell: int = 0
-    playing: bool = False
-    helping: bool = False
-    done: bool = False
-    message: str = ""
     states: list[dict[int, int]] = field(init=False)
 
     def __post_init__(self) -> None:
+        self.last = len(self.trace.passes) - 1
         self.states = standing(self.trace.passes)
-
-    @property
-    def last(self) -> int:
-        """The index of the last pass; -1 where there is none."""
-        return len(self.trace.passes) - 1
 
     @cached_property
     def positions(self) -> range:
@@ -86,47 +74,23 @@ class CanvasPlayer:
             found.append(known)
         return found
 
-    @property
-    def pause_s(self) -> float | None:
-        """How long to wait for a key; None: until one comes."""
-        return PAUSE_S if self.playing else None
-
-    def tick(self) -> None:
-        """The pause is over."""
-        self._go(self.at + 1)
-        self.playing = self.playing and self.at < self.last
-
-    def press(self, key: str) -> None:
-        """Do what a key asks; unknown keys do nothing."""
-        self.message = ""
-        if key == "q":
-            self.done = True
-        elif key == " ":
-            self.playing = not self.playing
-            if self.playing and self.at == self.last:
+    def _press(self, key: str) -> None:
+        if key == " ":
+            self.pause_s = None if self.pause_s else _PAUSE_S
+            if self.pause_s and self.at == self.last:
                 self.at = 0
-        elif key == "?" or (self.helping and key == "escape"):
-            self.helping = not self.helping
         elif key in ("up", "down"):
             moved = self.cell + (1 if key == "down" else -1)
             self.cell = max(min(moved, len(self.positions) - 1), 0)
-        elif key in MOVES:
-            self._go(self.at + MOVES[key])
-        elif key in ("home", "end"):
-            self._go(0 if key == "home" else self.last)
         elif key in ("e", "E"):
-            self._find(ahead=key == "e")
+            passes = self.trace.passes
+            what = "pass that edits or masks again"
+            self._search(what, lambda n: bool(undone(passes[n])), ahead=key == "e")
 
-    def _go(self, index: int) -> None:
-        self.at = max(min(index, self.last), 0)
-
-    def _find(self, *, ahead: bool) -> None:
-        order = range(self.at + 1, self.last + 1) if ahead else range(self.at - 1, -1, -1)
-        found = next((n for n in order if undone(self.trace.passes[n])), None)
-        if found is None:
-            self.message = f"no pass {'after' if ahead else 'before'} this one undoes anything"
-        else:
-            self._go(found)
+    def _lines(self, columns: int, rows: int, style: Style) -> list[Line]:
+        below = [[], *_sparks(self, columns, style), [], *_cell(self, style)]
+        room = max(rows - 2 - len(below), 1)
+        return [_header(self), [], *_text(self, columns, room, style), *below]
 
 
 def undone(made: Pass) -> list[PassCell | int]:
@@ -135,27 +99,11 @@ def undone(made: Pass) -> list[PassCell | int]:
     return [*edited, *made.masked_again]
 
 
-def frame(player: CanvasPlayer, columns: int, rows: int, style: Style) -> list[str]:
-    """What a screen of that size shows, at most ``rows`` lines of ``columns`` cells."""
-    if player.last < 0:
-        lines: list[Line] = [[(" no pass on record yet", PLAIN)]]
-    elif player.helping:
-        lines = [[(f" {line}", PLAIN)] for line in help_lines(_HELP, columns, style)]
-    else:
-        below = [[], *_sparks(player, columns, style), [], *_cell(player, style)]
-        room = max(rows - 3 - len(below), 1)
-        text = _text(player, columns, room, style)
-        lines = [_header(player), [], *text, *below]
-    lines = lines[: rows - 1] + [[]] * (rows - 1 - len(lines))
-    lines.append([(f" {player.message or keys_line(_KEYS, columns, style)}", DIM)])
-    return [style.render(line, columns) for line in lines[-rows:]]
-
-
 def pass_line(style: Style, player: CanvasPlayer, index: int) -> str:
     """One pass in one line: what it did, and the canvas after it."""
     made, stands = player.trace.passes[index], player.states[index]
     names = [
-        shown(style, player.trace.name_of(stands[p])) if p in stands else _mask(style)
+        visible(style, player.trace.name_of(stands[p])) if p in stands else _mask(style)
         for p in player.positions
     ]
     between = " " * any(len(name) > 1 for name in names)
@@ -192,7 +140,7 @@ def _header(player: CanvasPlayer) -> Line:
     start, end = (place - first for place in made.block)
     ms = sum((made.phases.schedule, made.phases.run, made.phases.sample)) * 1e3
     figures = f" · cells {start} to {end - 1} · {made.rows} rows · {ms:.1f} ms · {_what(made)} bits"
-    playing = " · playing" if player.playing else ""
+    playing = " · playing" if player.pause_s else ""
     return [(f" pass {player.at}/{player.last}", BOLD), (figures + playing, PLAIN)]
 
 
@@ -225,18 +173,18 @@ def _look(player: CanvasPlayer, position: int, style: Style) -> tuple[str, str]:
     before = player.states[player.at - 1] if player.at else {}
     if (token_id := stands.get(position)) is not None:
         new = before.get(position) != token_id
-        return shown(style, trace.name_of(token_id)), REVERSE if new else PLAIN
+        return visible(style, trace.name_of(token_id)), REVERSE if new else PLAIN
     guess = player.guesses[player.at].get(position)
     if guess is None:
         return _mask(style), DIM
-    return style.text(f"‹{shown(style, trace.name_of(guess))}›"), DIM
+    return style.text(f"‹{visible(style, trace.name_of(guess))}›"), DIM
 
 
 # -- all passes in two rows, and one cell -------------------------------------------------------
 
 
 def _sparks(player: CanvasPlayer, columns: int, style: Style) -> list[Line]:
-    seen = window(player.last + 1, player.at, max(columns - 18, 1))
+    seen = window(player.last + 1, player.at, max(columns - LABEL - 1, 1))
     here, total = player.at - seen.start, len(player.positions)
     masked = [total - len(player.states[n]) for n in seen]
     bounds = [in_bits(player.trace.passes[n].bound) for n in seen]
@@ -261,7 +209,7 @@ def _cell(player: CanvasPlayer, style: Style) -> list[Line]:
     event = moment.event or ("stays masked" if own.now is None else "stays")
     name = player.trace.name_of
     likely = "  ".join(
-        f"{fit(shown(style, name(token)), 14)} {percent(probability(logprob)):>8}"
+        f"{fit(visible(style, name(token)), 14)} {percent(probability(logprob)):>8}"
         for token, logprob in own.likely
     )
     margin = ""
@@ -270,6 +218,6 @@ def _cell(player: CanvasPlayer, style: Style) -> list[Line]:
     return [
         [*title, (f" · {event}{place}", PLAIN)],
         [(f"   {likely}", PLAIN)],
-        [(f"   drawn {shown(style, name(own.token_id))} · entropy {in_bits(own.entropy):.2f} bits"
+        [(f"   drawn {visible(style, name(own.token_id))} · entropy {in_bits(own.entropy):.2f} bits"
           f" · figure {own.figure:.4g}{margin}", PLAIN)],
     ]  # fmt: skip

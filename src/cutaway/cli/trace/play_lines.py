@@ -2,6 +2,7 @@
 
 from cutaway.base.progress import megabytes
 from cutaway.cli.terminal.drawing import BOLD, DIM, PLAIN, Line, Style, fit
+from cutaway.cli.terminal.tokens import visible
 from cutaway.engine.events import Step
 from cutaway.trace import Trace, canvas_figures
 from cutaway.trace.canvas import rule_label
@@ -15,23 +16,13 @@ _REST = 58  # cells of a candidate's line beside its name and its bar, "->" for 
 _BAR = 16
 
 
-def shown(style: Style, name: str) -> str:
-    """A token's name with the spaces at its ends to be seen."""
-    inner, blank = name.strip(" "), style.pick("␣", "_")
-    if not inner:
-        return blank * len(name) or "<>"
-    left = len(name) - len(name.lstrip(" "))
-    right = len(name) - left - len(inner)
-    return blank * left + style.text(inner) + blank * right
-
-
 def summary(style: Style, trace: Trace) -> str:
     """What run this is, in one line."""
     head = trace.head
     parts = [head.model, f"seed {head.seed}", chain_label(head.chain)]
     if head.parent:
         token = head.parent.token_id
-        given = "changes" if token is None else shown(style, trace.name_of(token))
+        given = "changes" if token is None else visible(style, trace.name_of(token))
         parts.append(f"fork at step {head.parent.step} with {given}")
     if head.interventions:
         parts.append(f"changed: {'; '.join(map(str, head.interventions))}")
@@ -80,7 +71,7 @@ def step_line(style: Style, trace: Trace, step: Step) -> str:
     )
     raw, after, end = (style.text(share) for share in shares)
     return (
-        f"{step.index:>5}  {fit(shown(style, trace.name_of(step.token_id)), _NAME)}"
+        f"{step.index:>5}  {fit(visible(style, trace.name_of(step.token_id)), _NAME)}"
         f"  {raw:>8} {style.pick('→', '>')} {after:<8}  {bits(step.logprob):5.2f} bits"
         f"  rank {seen.rank:<5}  end {end:<9}  {step.source}"
     ).rstrip()
@@ -108,7 +99,7 @@ def columns(cells: int) -> Line:
 def candidate(style: Style, view: CandidateView, cells: int) -> Line:
     """One candidate: its mark, bar, probabilities, logit, luck, rank, and what became of it."""
     look = BOLD if view.chosen else DIM if view.removed_by else PLAIN
-    name = fit(shown(style, view.token), _NAME)
+    name = fit(visible(style, view.token), _NAME)
     final = percent(view.final_probability)
     luck = "" if view.luck is None else f"{view.luck:+.2f}"
     figures = f"{percent(view.probability):>8} → {final:<8} {view.logit:>7.2f}  {luck:>5}"
@@ -145,7 +136,7 @@ def stages(style: Style, view: StepView) -> list[Line]:
     for stage in view.stages:
         text = f" {stage.letter}  {stage.label:<{label}}  {stage.survivors} left"
         if stage.removed_mass or stage.top_removed:
-            names = " ".join(shown(style, name) for name in stage.top_removed)
+            names = " ".join(visible(style, name) for name in stage.top_removed)
             text += f", −{percent(stage.removed_mass)}: {names}"
         lines.append([(text, PLAIN)])
     if view.bent:

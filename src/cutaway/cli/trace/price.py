@@ -4,19 +4,20 @@ from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
 from cutaway.cli import arguments, console
-from cutaway.cli.terminal import drawing, streams
+from cutaway.cli.terminal.drawing import print_report, table
+from cutaway.trace import Trace
 
 if TYPE_CHECKING:
     from cutaway.lab.rerun import Price
 
 _COLUMNS = """
-  together  surprise of the tokens as they were drawn, none knowing of the others, in bits
-  apart     the same one after the other, each with those before it in their places
-  price     apart less together: above 0 where the tokens do not suit each other
-  bound     the cells' entropies but the largest: at most so much more, on average, would cost
-            together what is drawn one after the other
+  together  surprise in bits of the tokens as they were drawn, each without knowing the others
+  apart     the same, one after the other: each given those before it
+  price     apart minus together: above 0 where the tokens do not fit together
+  bound     sum of the cells' entropies without the largest: the most that drawing together can
+            cost, on average, over drawing one after the other
 """.strip("\n")
-_EPILOG = f"""
+EPILOG = f"""
 examples:
   cutaway denoise -m path/to/llada "The sky is" --steps 8 --trace canvas.jsonl
   cutaway trace price canvas.jsonl -m path/to/llada
@@ -27,7 +28,6 @@ examples:
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of ``cutaway trace price``."""
-    parser.epilog = _EPILOG
     parser.add_argument("file", metavar="FILE", help="a trace of a canvas")
     arguments.add_loading_arguments(parser)
     arguments.add_report_arguments(parser)
@@ -35,18 +35,13 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Price, and print a line per pass."""
-    from cutaway.trace import Trace
-
     trace = Trace.read(args.file)
     llm = console.load(args)
     from cutaway.lab.rerun import price_of_trace
 
     with console.progress(show=not args.quiet) as progress:
         found = price_of_trace(llm, trace, progress=progress)
-    if args.json:
-        streams.print_json(found.to_dict())
-    else:
-        drawing.print_lines(_report(found))
+    print_report(args, found.to_dict, lambda: _report(found))
     return 0
 
 
@@ -62,4 +57,4 @@ def _report(found: "Price") -> list[str]:
     cells = sum(one.cells for one in found.passes)
     each = f", {found.price / cells:+.3f} a cell" if cells else ""
     closing = f"{found.price:+.2f} bits in all{each}; bound {found.bound:.2f}"
-    return [*drawing.table([head, *rows]), "", *_COLUMNS.splitlines(), "", closing]
+    return [*table([head, *rows]), "", *_COLUMNS.splitlines(), "", closing]

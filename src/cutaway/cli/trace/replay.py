@@ -4,12 +4,13 @@ from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
 from cutaway.cli import arguments, console, namespace
-from cutaway.cli.terminal import streams
+from cutaway.cli.terminal.drawing import print_report
+from cutaway.trace import Trace
 
 if TYPE_CHECKING:
     from cutaway.lab.rerun import Replayed
 
-_EPILOG = """
+EPILOG = """
 examples:
   cutaway trace replay run.jsonl
   cutaway trace replay run.jsonl -m model.gguf --threads 1
@@ -25,8 +26,7 @@ NAME+kv-q8_0, --kv q8_0. Exit code 0: the same; 1: something differs.
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of ``cutaway trace replay``."""
-    parser.epilog = _EPILOG
-    parser.add_argument("file", metavar="FILE", help="a trace")
+    arguments.add_trace(parser)
     arguments.add_model_arguments(parser)
     parser.add_argument(
         "--anyway", action="store_true", help="replay even if the model, the backend or the "
@@ -37,18 +37,13 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Replay, print, and return 0, or 1 where something differs."""
-    from cutaway.trace import Trace
-
     trace, how = Trace.read(args.file), namespace.request_options(args)
     llm = console.load(args)
     from cutaway.lab.rerun import replay
 
     with console.progress(show=not args.quiet) as progress:
         done = replay(llm, trace, anyway=args.anyway, progress=progress, **how)
-    if args.json:
-        streams.print_json(done.to_dict())
-    else:
-        print("\n".join(_report(done)))
+    print_report(args, done.to_dict, lambda: _report(done))
     return 0 if done.same else 1
 
 

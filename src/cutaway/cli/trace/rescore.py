@@ -5,11 +5,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from cutaway.cli import arguments, console, namespace
-from cutaway.cli.terminal import drawing, streams
+from cutaway.cli.terminal.drawing import print_report, table
+from cutaway.cli.terminal.tokens import names_of, quoted
+from cutaway.trace import Trace
 
 if TYPE_CHECKING:
     from cutaway.lab.rerun import Rescored
-    from cutaway.trace import Trace
 
 _COLUMNS = """
   bits      surprise of the token, -log2 of its probability under the model: recorded, and now
@@ -17,7 +18,7 @@ _COLUMNS = """
   chain     surprise among the survivors of the sampling chain, "-" where it removed the token
   instead   the token that the same luck would choose now, where it is another
 """.strip("\n")
-_EPILOG = f"""
+EPILOG = f"""
 examples:
   cutaway trace rescore run.jsonl -m other.gguf
   cutaway trace rescore run.jsonl --temperature 1.2 --top-p 1
@@ -31,44 +32,38 @@ _HEAD = ("step", "token", " bits", "  now", " rank", "  now", "chain", "  now", 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of ``cutaway trace rescore``."""
-    parser.epilog = _EPILOG
-    parser.add_argument("file", metavar="FILE", help="a trace")
+    arguments.add_trace(parser)
     arguments.add_model_arguments(parser)
-    arguments.add_sampling_arguments(parser)
-    arguments.add_trace_arguments(parser)
+    arguments.add_groups(parser, "sampling", "trace")
     arguments.add_report_arguments(parser)
 
 
 def run(args: Namespace) -> int:
     """Rescore and print a line per token."""
-    from cutaway.trace import Trace
-
     trace, options = Trace.read(args.file), namespace.request_options(args)
     llm = console.load(args)
     options |= namespace.tracked(args, llm)
     from cutaway.lab.rerun import rescore
 
     done = rescore(llm, trace, **options)
-    if args.json:
-        streams.print_json(done.to_dict())
-    else:
-        drawing.print_lines(_report(trace, done, llm.tokenizer.token_name))
+    name_of = names_of(llm.tokenizer)
+    print_report(args, done.to_dict, lambda: _report(trace, done, name_of))
     return 0
 
 
-def _report(trace: "Trace", done: "Rescored", name_of: Callable[[int], str]) -> list[str]:
+def _report(trace: Trace, done: "Rescored", name_of: Callable[[int], str]) -> list[str]:
     rows = []
     for i, (token_id, old, new) in enumerate(zip(done.token_ids, done.old, done.new, strict=True)):
-        instead = "" if new.own == token_id else repr(name_of(new.own))
+        instead = "" if new.own == token_id else quoted(name_of(new.own))
         rows.append((
-            f"{i:4d}", repr(trace.name_of(token_id)), f"{old.bits:5.2f}", f"{new.bits:5.2f}",
+            f"{i:4d}", quoted(trace.name_of(token_id)), f"{old.bits:5.2f}", f"{new.bits:5.2f}",
             f"{old.rank:5d}", f"{new.rank:5d}", _bits(old.final_bits), _bits(new.final_bits),
             instead,
         ))  # fmt: skip
     before, now = done.perplexity
     closing = f"perplexity {before:.3f} on record, {now:.3f} now; the same luck would choose "
     return [
-        *drawing.table([_HEAD, *rows]), "", *_COLUMNS.splitlines(), "",
+        *table([_HEAD, *rows]), "", *_COLUMNS.splitlines(), "",
         f"{closing}{done.agreement:.0%} of them again",
     ]  # fmt: skip
 

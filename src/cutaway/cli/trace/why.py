@@ -5,8 +5,8 @@ from dataclasses import asdict
 from typing import Any
 
 from cutaway.cli import arguments
-from cutaway.cli.terminal.drawing import print_lines
-from cutaway.cli.terminal.streams import print_json
+from cutaway.cli.terminal.drawing import print_report
+from cutaway.cli.terminal.tokens import names_of
 from cutaway.cli.trace import cell_lines
 from cutaway.errors import InputError
 from cutaway.trace import Trace, cell_life, why
@@ -14,7 +14,7 @@ from cutaway.trace.constraint import constraint_sentences
 from cutaway.trace.endings import CLOSEST, Why, outcome_phrase, status_sentence
 from cutaway.trace.phrases import phrase
 
-_EPILOG = """
+EPILOG = """
 examples:
   cutaway trace why run.jsonl
   cutaway trace why run.jsonl --closest 20
@@ -29,8 +29,7 @@ step that drew it, or at the one where the text came closest to ending.
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of ``cutaway trace why``."""
-    parser.epilog = _EPILOG
-    parser.add_argument("file", metavar="FILE", help="a trace")
+    arguments.add_trace(parser)
     parser.add_argument(
         "cell", nargs="?", type=int, metavar="CELL",
         help="of a canvas: what each pass made of this cell, from 0",
@@ -39,9 +38,8 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--closest", type=int, default=CLOSEST, metavar="N",
         help=f"list the N steps at which an end was likeliest; default {CLOSEST}",
     )  # fmt: skip
-    parser.add_argument("--json", action="store_true", help="print one JSON document instead")
     arguments.add_loading_arguments(parser)
-    parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
+    arguments.add_report_arguments(parser)
 
 
 def run(args: Namespace) -> int:
@@ -51,18 +49,17 @@ def run(args: Namespace) -> int:
     trace = Trace.read(args.file)
     if args.cell is not None:
         moments = cell_life(trace, args.cell)
-        if args.json:
-            print_json([moment.to_dict() for moment in moments])
-        else:
-            print_lines(cell_lines.life(trace, args.cell, moments))
+        print_report(
+            args, lambda: [moment.to_dict() for moment in moments],
+            lambda: cell_lines.life(trace, args.cell, moments),
+        )  # fmt: skip
         return 0
     answer = why(trace, args.closest)
-    found = _attribution(args, trace) if hasattr(args, "model") else None
-    if args.json:
-        more = {} if found is None else {"logit_attribution": found[0]}
-        print_json(answer.to_dict() | more)
-    else:
-        print_lines([*_lines(trace, answer), *([] if found is None else ["", *found[1]])])
+    document, lines = answer.to_dict(), _lines(trace, answer)
+    if hasattr(args, "model"):
+        document["logit_attribution"], more = _attribution(args, trace)
+        lines += ["", *more]
+    print_report(args, lambda: document, lambda: lines)
     return 0
 
 
@@ -76,7 +73,7 @@ def _attribution(args: Namespace, trace: Trace) -> tuple[Any, list[str]]:
         if found is None:
             return None, ["No end token is on record, so there is no logit to attribute."]
         return asdict(found), [
-            found.sentence(llm.tokenizer.token_name),
+            found.sentence(names_of(llm.tokenizer)),
             phrase("attribution is no effect"),
         ]
 

@@ -34,7 +34,7 @@ class EndAttribution:
         rest = sum(self.parts.values()) - sum(value for _, value in named)
         return phrase(
             "logit above" if self.total > 0 else "logit below",
-            step=self.step, token=repr(name(self.token)), other=repr(name(self.other)),
+            step=self.step, token=f"'{name(self.token)}'", other=f"'{name(self.other)}'",
             total=f"{abs(self.total):.3f}",
             parts=", ".join(f"{part} {value:+.3f}" for part, value in named),
             count=len(self.parts) - len(named), rest=f"{rest:+.3f}", proof=self.proof,

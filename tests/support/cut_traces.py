@@ -1,0 +1,41 @@
+"""Traces of runs that were cut, as ``cutaway resume`` finds them."""
+
+import json
+
+ASKED = {"max_tokens": 40, "ignore_eos": True, "seed": 5, "temperature": 1.1}
+
+
+def recorded(llm, path, **more):
+    """Write a whole trace."""
+    path.unlink(missing_ok=True)
+    return llm.generate("ab ba", trace=path, **ASKED | more)
+
+
+def cut_at(llm, path, part, **more):
+    """A trace with its head and this part of its steps, in bytes."""
+    recorded(llm, path, **more)
+    data = path.read_bytes()
+    first = data.index(b"\n") + 1
+    path.write_bytes(data[: first + int(part * (len(data) - first - 300))])
+    return path
+
+
+def lines_of(path, *less):
+    """Records without times, what was found in the cache, and ``less``."""
+    records = [json.loads(line) for line in path.read_bytes().splitlines()]
+    for record in records:
+        if record["kind"] == "end":
+            del record["usage"]["cached_tokens"]
+        for name in ("ms", *less):
+            record.pop(name, None)
+    return records
+
+
+def altered(path, index, name):
+    """Give a step (negative: from the last) another token or fingerprint; (index, bytes)."""
+    records = [json.loads(line) for line in path.read_bytes().splitlines()[:-1]]
+    step = [record for record in records if record["kind"] == "step"][index]
+    other = next(i for i in step["candidates"]["id"] if i != step["token_id"])
+    step[name] = other if name == "token_id" else "0" * 15 + "1"
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return step["index"], path.read_bytes()
