@@ -48,7 +48,7 @@ class Page:
         if settings:
             self.go(kind="completion", settings=settings, seed=str(seed))
         self.tab.get_by_role("tab", name="Completion").click()
-        self.tab.get_by_label("A text to go on with").fill(prompt)
+        self.tab.get_by_label("Text to continue").fill(prompt)
         self.tab.get_by_role("button", name="Write", exact=True).click()
         self.ended()
 

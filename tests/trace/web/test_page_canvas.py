@@ -118,7 +118,7 @@ def test_the_panel_asks_for_a_canvas(open_page, server):
     page.tab.get_by_label("rule", exact=True).select_option("left")
     page.tab.get_by_label("steps", exact=True).fill("3")
     page.tab.get_by_role("tab", name="Completion").click()
-    page.tab.get_by_label("A text to go on with").fill("ab")
+    page.tab.get_by_label("Text to continue").fill("ab")
     page.tab.get_by_role("button", name="Write", exact=True).click()
     page.ended()
     page.settle()
@@ -163,7 +163,7 @@ def test_one_file_shows_a_canvas(open_page, alone, tmp_path, capsys):
     page.press("P", "P")
     page.settle()
     assert fates(page) == expected(done.passes, len(done.passes) - 3)
-    assert page.tab.get_by_text("go on with the same luck").count() == 0
+    assert page.tab.get_by_text("continue with the same luck").count() == 0
 
 
 def test_the_next_cell_is_chosen_by_hand(open_page, server):
@@ -203,7 +203,7 @@ def test_the_first_click_works_with_a_model_that_only_fills_a_canvas(open_page, 
     page.tab.get_by_text("This model has no chat template and cannot chat").wait_for()
     ways = page.tab.get_by_role("tablist", name="How to write").get_by_role("tab")
     assert ways.all_inner_texts() == ["Completion"]
-    page.tab.get_by_label("A text to go on with").fill("Mr. Darcy ")
+    page.tab.get_by_label("Text to continue").fill("Mr. Darcy ")
     page.tab.get_by_role("button", name="Write", exact=True).click()
     page.ended()
     page.settle()

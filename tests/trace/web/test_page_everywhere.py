@@ -173,7 +173,7 @@ def test_text_is_only_ever_text(open_page, server):
 
 def test_a_reader_who_must_not_run_scripts_is_told(open_page, server):
     page = open_page(server.url, java_script_enabled=False)
-    assert "drawn by scripts" in page.tab.locator("noscript").inner_text()
+    assert "needs JavaScript" in page.tab.locator("noscript").inner_text()
 
 
 @pytest.fixture

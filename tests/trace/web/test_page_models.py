@@ -66,7 +66,7 @@ def test_the_menu_says_who_writes(open_page, server):
         address = f"{server.url}/?model={name}#kind=completion&seed=1&settings="
         page.tab.goto("about:blank")
         page.tab.goto(address + json.dumps(SETTINGS))
-        page.tab.get_by_label("A text to go on with").fill("ab")
+        page.tab.get_by_label("Text to continue").fill("ab")
         page.tab.get_by_role("button", name="Write", exact=True).click()
         page.ended()
         assert f"model={name}" in page.tab.url

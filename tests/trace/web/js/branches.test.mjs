@@ -13,7 +13,7 @@ const runs = [root, early, late, deep, file];
 
 test("names", () => {
   assert.deepEqual(runs.map((one) => titleOf(runs, one)), [
-    "One, two,", "One, two, · fork: mat at 3", "One, two, · fork: ⏎ at 9", "One, two, · fork: sofa at 5",
+    "One, two,", "One, two, · fork: mat at 3", "One, two, · fork: \\n at 9", "One, two, · fork: sofa at 5",
     "old.jsonl",
   ]);
   const asked = run(6, { request: { ...request(""), kind: "chat", messages: [

@@ -5,12 +5,12 @@ import { TraceError, Trace } from "../../../../src/cutaway/trace/web/js/state/tr
 import { opened, read, streamed } from "./runs.mjs";
 
 const expected = JSON.parse(read("canvas.json"));
-const FATES = { revealed: "fresh", edited: "edited", "masked again": "again" };
+const STATES = { revealed: "fresh", edited: "edited", "masked again": "again" };
 
 for (const [how, trace] of [["opened", opened("canvas.jsonl")], ["streamed", streamed("canvas.jsonl")]]) {
-  test(`what stands after each pass, ${how}`, () => {
+  test(`the cells after each pass, ${how}`, () => {
     const canvas = canvasOf(trace);
-    assert.deepEqual(canvas.stands.map((now) => [...now]), expected.stands);
+    assert.deepEqual(canvas.tokens.map((now) => [...now]), expected.stands);
   });
 }
 
@@ -22,17 +22,17 @@ test("the figures of all passes are Python's", () => {
   assert.ok(Math.abs(order - figures.order) < 1e-12);
 });
 
-test("each cell's life is Python's", () => {
+test("each cell's history is Python's", () => {
   const canvas = canvasOf(opened("canvas.jsonl"));
   let again = 0;
   expected.lives.forEach((life, cell) => {
-    const found = canvas.life(cell);
+    const found = canvas.history(cell);
     assert.deepEqual(found.map(({ pass }) => pass.index), life.map(([index]) => index));
-    found.forEach(({ place, of, fate, seen }, i) => {
+    found.forEach(({ place, of, state, seen }, i) => {
       const [, wanted, event, masked] = life[i];
       assert.equal(place || null, wanted);
       if (seen) assert.equal(of, masked);
-      if (event) assert.equal(fate, FATES[event]);
+      if (event) assert.equal(state, STATES[event]);
       again += event === "masked again";
     });
   });
@@ -46,8 +46,8 @@ test("passes that come later are taken in", () => {
   for (const line of lines) {
     trace.takeLine(line, 1);
     const canvas = canvasOf(trace);
-    assert.equal(canvas.stands.length, trace.passes.length);
-    seen = Math.max(seen, canvas.stands.length);
+    assert.equal(canvas.tokens.length, trace.passes.length);
+    seen = Math.max(seen, canvas.tokens.length);
   }
   assert.equal(seen, expected.stands.length);
 });
@@ -67,6 +67,6 @@ test("an order's likeness to reading", () => {
 });
 
 test("a rule in words", () => {
-  assert.equal(ruleInWords({}), "one cell a pass, the surest first");
+  assert.equal(ruleInWords({}), "one cell per pass, the most confident first");
   assert.equal(ruleInWords({ steps: 4, draws_first: true, forced_cells: [[0, 1, 2]] }), "steps 4, draws first, 1 forced");
 });

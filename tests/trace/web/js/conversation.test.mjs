@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import {
-  answered, branchOf, ending, open, plain, root, settled, shown,
+  answered, branchOf, ending, open, plain, settled, shown,
 } from "../../../../src/cutaway/trace/web/js/state/conversation.js";
 
 const run = (id, more = {}) => ({ id, parent: null, live: false, error: null, ...more,
@@ -40,20 +40,13 @@ test("while it is written it shows what there is", () => {
 test("a branch belongs to the answer that it comes from, by however many forks", () => {
   const runs = [run(1), run(2), run(3, { parent: 1 }), run(4, { parent: 3 }), run(5), run(6, { parent: 7 }),
     run(7, { parent: 6 })];
-  const at = (id) => branchOf(said, finder(...runs)(id), finder(...runs));
+  const at = (id) => branchOf(said, runs, finder(...runs)(id));
   assert.deepEqual([1, 2, 3, 4, 5, 6].map(at), [-1, -1, 1, 1, -1, -1]);
   assert.deepEqual(answered(said, 1, runs[3]), [said[0], { role: "assistant", content: "text 4", run: 4 }]);
 });
 
-test("the root of a run, also where parents go round", () => {
-  const runs = [run(1), run(2, { parent: 1 }), run(3, { parent: 2 }), run(6, { parent: 7 }), run(7, { parent: 6 })];
-  assert.equal(root(runs[2], finder(...runs)).id, 1);
-  assert.equal(root(runs[0], finder(...runs)).id, 1);
-  assert.equal(root(runs[3], finder(...runs)).id, 7);
-});
-
 test("how it ended, in few words", () => {
-  assert.equal(ending(run(1, { live: true })), "writing …");
+  assert.equal(ending(run(1, { live: true })), "generating …");
   assert.equal(ending(run(1, { error: "x" })), "failed");
   assert.equal(ending(run(1)), "stopped");
   assert.equal(ending(run(1, { trace: { end: { reason: "end_token" } } })), "");

@@ -17,7 +17,7 @@ export const step = (id, { logprob = -1, others = [], own = id, ...more } = {}) 
   const names = ["id", "logit", "rank", "delta", "removed_by", "final_logprob", "luck"];
   return {
     kind: "step", token_id: id, own, source: "sampled", text: `t${id} `, log_sum_exp: 0, maximum: 0,
-    entropy: 1, rank: 1, logprob, final_logprob: logprob, stages: [{}, {}],
+    entropy: 1, rank: 1, logprob, final_logprob: logprob, stages: [{}, {}], ms: {},
     candidates: Object.fromEntries(names.map((name) => [name, rows.map((row) => row[name])])), ...more,
   };
 };

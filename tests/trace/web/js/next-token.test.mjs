@@ -19,10 +19,10 @@ test("the open step is the first that was not given", () => {
 test("the likeliest are offered, and always what the draw took", () => {
   const there = offers(run([], []), step(2));
   assert.deepEqual(there.map((offer) => offer.id), [0, 1, 2, 3, 4, 5, 6, 7]);
-  assert.deepEqual(there.map((offer) => offer.own).indexOf(true), 2);
+  assert.deepEqual(there.map((offer) => offer.drawn).indexOf(true), 2);
   const far = offers(run([], []), step(15));
   assert.deepEqual(far.map((offer) => offer.id), [0, 1, 2, 3, 4, 5, 6, 15]);
-  assert.ok(far[MOST_OFFERS - 1].own);
+  assert.ok(far[MOST_OFFERS - 1].drawn);
 });
 
 test("an offer says how likely it is, what removes it and whether it ends the text", () => {
@@ -30,5 +30,5 @@ test("an offer says how likely it is, what removes it and whether it ends the te
   assert.equal(best.probability, 1);
   assert.equal(second.probability, Math.exp(-1));
   assert.deepEqual([best.ends, second.ends], [false, true]);
-  assert.deepEqual([best.letter, fourth.letter, fourth.removedBy], ["", "K", "top-k 3"]);
+  assert.deepEqual([best.letter, fourth.letter, fourth.removedBy], [null, "K", "top-k 3"]);
 });

@@ -1,18 +1,18 @@
-// How tokens are shown: what cannot be seen, as something that can.
+// How tokens and measures are shown.
 
 import assert from "node:assert/strict";
 import test from "node:test";
 import { onPaper, surpriseColour, visible } from "../../../../src/cutaway/trace/web/js/figures/numbers.js";
 
-test("a token that cannot be seen is shown all the same", () => {
+test("invisible characters of a token are made visible, in the notation of Python", () => {
   assert.equal(visible(""), "∅");
   assert.equal(visible(" a "), "␣a␣");
-  assert.equal(visible("\n\t\u202e"), "⏎⇥\\u{202e}");
+  assert.equal(visible("\n\t\u202e"), "\\n\\t\\u202e");
   assert.equal(visible("\u05b8"), "◌\u05b8"); // a vowel sign has no letter to stand on
   assert.equal(visible("e\u0301"), "e\u0301");
 });
 
-test("nothing is nearly the paper and much far from it, in each measure and scheme", () => {
+test("the colour of 0 is close to the background, and contrast grows with the share, in both schemes", () => {
   const light = (colour) => colour.reduce((sum, value) => sum + value, 0);
   const scale = (dark) => [0, 0.25, 0.5, 0.75, 1].map((share) => light(onPaper(share, dark)));
   const falling = (all) => all.every((value, i) => i === 0 || value < all[i - 1]);

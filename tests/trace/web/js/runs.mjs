@@ -3,7 +3,7 @@
 
 import { readFileSync } from "node:fs";
 import { exported } from "../../../../src/cutaway/trace/web/js/state/export.js";
-import { Trace, lineOf } from "../../../../src/cutaway/trace/web/js/state/trace.js";
+import { Trace, lineOf, recordOf } from "../../../../src/cutaway/trace/web/js/state/trace.js";
 
 export const read = (name) =>
   saved.get(name) ?? readFileSync(new URL(`../data/${name}`, import.meta.url), "utf8");
@@ -15,7 +15,7 @@ const saved = new Map();
 export function streamed(name) {
   const trace = new Trace();
   for (const line of read(name).trimEnd().split("\n")) {
-    const record = JSON.parse(line.replaceAll(/"seed":(\d+)/g, '"seed":"$1"'));
+    const record = recordOf(line);
     trace.take(record);
     trace.lines.push(lineOf(record));
   }

@@ -7,7 +7,7 @@ import { columnsOf } from "../../../../src/cutaway/trace/web/js/figures/columns.
 import { Series, seriesOf } from "../../../../src/cutaway/trace/web/js/figures/series.js";
 import { whyItWentOn } from "../../../../src/cutaway/trace/web/js/figures/end-explanation.js";
 import { Trace } from "../../../../src/cutaway/trace/web/js/state/trace.js";
-import { closest, endMoment } from "../../../../src/cutaway/trace/web/js/figures/endings.js";
+import { endMoment } from "../../../../src/cutaway/trace/web/js/figures/endings.js";
 import { stepView } from "../../../../src/cutaway/trace/web/js/figures/step-view.js";
 import { opened } from "./runs.mjs";
 
@@ -56,11 +56,6 @@ test("ends that nobody drew are counted by what became of them", () => {
   assert.equal(silence.final, held.reduce((left, { final }) => left * (1 - final), 1));
 });
 
-test("the closest moments are the same from figures that are known", () => {
-  const trace = opened("first.jsonl");
-  assert.deepEqual(closest(trace, 5, seriesOf(trace).moments), closest(trace, 5));
-});
-
 test("each row draws every step once, and each outcome has its lane", () => {
   const series = seriesOf(opened("first.jsonl"));
   const columns = columnsOf({ first: 0, step: 8, width: 8 * series.length, count: series.length });
@@ -85,9 +80,11 @@ test("who kept a text going is the model, the chain or luck", () => {
   const low = { letter: "P", count: 1, expected: 0.1 };
   const lost = { letter: "○", count: 1, expected: 0.2 };
   const all = { "top-p 0.9": low, "top-k 40": top, lost };
-  assert.match(told(all, { model: 0.9, final: 0.95 })[1], /the model itself hardly wanted to end before/);
-  assert.match(told(all, { model: 0.1, final: 0.95 })[1], /the chain, above all top-k 40, kept it/);
+  assert.match(told(all, { model: 0.9, final: 0.95 })[1], /the model itself was unlikely to end/);
+  assert.match(told(all, { model: 0.1, final: 0.95 })[1], /the chain, above all top-k 40, prevented it/);
   assert.match(told(all, { model: 0.1, final: 0.2 })[1], /luck kept the text going/);
+  const greedy = { trace: { head: { params: { temperature: 0 } } } };
+  assert.match(told(all, { model: 0.1, final: 0.2 }, greedy)[1], /takes the likeliest token, which the end token never was/);
   assert.equal(told(all, { model: 1, final: 1 })[0], "Of 10 steps, in 8 the end token was removed by "
     + "top-k 40; in 1 it was removed by top-p 0.9; in 1 it survived and lost the draw.");
 });

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import {
-  againSentence, bands, freeSentence, meeting, mistakeAt, pairOf, points, wordsAfter,
+  againSentence, bands, freeSentence, mistakeAt, pairOf, points, rejoined, wordsAfter,
 } from "../../../../src/cutaway/trace/web/js/lessons/snowball-figures.js";
 import { END, runOf, step, traceOf } from "./lessons.mjs";
 
@@ -76,31 +76,31 @@ test("the mean of bands that double is that of their points", () => {
   assert.equal(found[3]?.free, null);
 });
 
-test("a meeting is eight tokens in a row, wherever the original has them", () => {
+test("texts rejoin with eight tokens in a row, wherever the original has them", () => {
   const theirs = range(102, 28);
-  assert.equal(meeting(experiment(theirs.slice(0, 7))), null);
-  assert.deepEqual(meeting(experiment([200, 201, ...theirs.slice(2, 12), 7])),
-    { distance: 3, shift: 0, length: 10, parts: true });
-  assert.deepEqual(meeting(experiment(theirs.slice(4))), { distance: 1, shift: 4, length: 24, parts: false });
-  assert.equal(meeting(experiment([200, ...theirs.slice(0, 9)]))?.shift, -1);
+  assert.equal(rejoined(experiment(theirs.slice(0, 7))), null);
+  assert.deepEqual(rejoined(experiment([200, 201, ...theirs.slice(2, 12), 7])),
+    { distance: 3, shift: 0, length: 10, diverges: true });
+  assert.deepEqual(rejoined(experiment(theirs.slice(4))), { distance: 1, shift: 4, length: 24, diverges: false });
+  assert.equal(rejoined(experiment([200, ...theirs.slice(0, 9)]))?.shift, -1);
 });
 
 test("the sentence says what the curve does", () => {
   const told = (cost, count = 40) => againSentence(points(experiment([], { count, cost })));
-  assert.match(told((d) => (d < 5 ? 2 : 0)), /cost 2\.00 bits more each, .* forgives it/);
-  assert.match(told(() => 0), /nothing to forgive/);
-  assert.match(told((d) => (d < 5 ? -0.5 : 0)), /0\.50 bits less each.*no dearer/);
-  assert.match(told((d) => (d < 5 ? 2 : 1)), /forgiven in part/);
-  assert.match(told(() => 2), /not forgiven within 38/);
-  assert.match(told(() => 2, 10), /Only 8 of the original’s words/);
+  assert.match(told((d) => (d < 5 ? 2 : 0)), /cost 2\.00 bits more each, .* the model recovers once/);
+  assert.match(told(() => 0), /no less likely/);
+  assert.match(told((d) => (d < 5 ? -0.5 : 0)), /0\.50 bits less each.*no less likely/);
+  assert.match(told((d) => (d < 5 ? 2 : 1)), /recovers in part/);
+  assert.match(told(() => 2), /does not recover within 38/);
+  assert.match(told(() => 2, 10), /Only 8 tokens of the original/);
 });
 
 test("what the free text became is told", () => {
   const told = (free) => {
     const made = experiment(free);
-    return freeSentence(points(made), meeting(made));
+    return freeSentence(points(made), rejoined(made));
   };
-  assert.match(told(range(200, 28)), /never says 8 .* in 28; its own words surprise it by 1\.00 bits each/);
-  assert.match(told([200, ...range(103, 20), 7]), /says 20 .* from distance 2 on, at the same place, and parts from it again/);
-  assert.equal(told([]), "By itself it wrote nothing more.");
+  assert.match(told(range(200, 28)), /never repeats 8 .* in 28; its own tokens have a surprise of 1\.00 bits each/);
+  assert.match(told([200, ...range(103, 20), 7]), /repeats 20 .* from distance 2 on, at the same position, and then diverges again/);
+  assert.equal(told([]), "Left to itself, the model generates no token after the mistake.");
 });

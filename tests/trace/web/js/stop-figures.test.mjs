@@ -2,9 +2,10 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import {
-  anyOf, byLetter, changes, diagnosis, goneOn, likeliest, momentsOf, rerunOf, within, withinSentence,
-} from "../../../../src/cutaway/trace/web/js/lessons/stop-figures.js";
+import { closest } from "../../../../src/cutaway/trace/web/js/figures/endings.js";
+import { seriesOf } from "../../../../src/cutaway/trace/web/js/figures/series.js";
+import { changes, passedMoments, rerunOf, within, withinSentence }
+  from "../../../../src/cutaway/trace/web/js/lessons/stop-figures.js";
 import { END, runOf, step, traceOf } from "./lessons.mjs";
 
 /** A step that went on; its end token has probability p and a rank. */
@@ -13,48 +14,27 @@ const passed = (p, rank, more = {}) => step(3, { others: [{
 const lost = (p, rank) => passed(p, rank, { removed_by: null, final_logprob: Math.log(p), luck: -5 });
 const over = { reason: "max_tokens", matched: null };
 
-test("one of several chances, by hand and without rounding away small ones", () => {
-  assert.equal(anyOf([]), 0);
-  assert.equal(anyOf([1]), 1);
-  assert.ok(Math.abs(anyOf([0.5, 0.5]) - 0.75) < 1e-15);
-  assert.ok(Math.abs(anyOf(Array(10).fill(1e-18)) - 1e-17) < 1e-30);
-});
-
 test("moments grow with the run, and the step that ended it is none at which it went on", () => {
   const trace = traceOf([passed(0.1, 5)]);
-  assert.equal(momentsOf(trace).length, 1);
+  assert.equal(seriesOf(trace).moments.length, 1);
   trace.take({ ...step(END, { logprob: -0.1 }), index: 1, position: 3 });
-  assert.deepEqual(momentsOf(trace).map((m) => m.outcome), ["top-k 2", "drawn"]);
-  assert.equal(goneOn(trace).length, 2);
+  assert.deepEqual(seriesOf(trace).moments.map((m) => m.outcome), ["top-k 2", "drawn"]);
+  assert.equal(passedMoments(trace).length, 2);
   trace.take({ kind: "end", reason: "end_token", matched: END, text: "" });
-  assert.equal(goneOn(trace).length, 1);
+  assert.equal(passedMoments(trace).length, 1);
 });
 
 test("top-k keeps exactly the ranks up to it, and the first of the likeliest is taken", () => {
-  const moments = momentsOf(traceOf([passed(0.1, 5), passed(0.3, 2), passed(0.3, 2), lost(0.01, 40)]));
+  const moments = passedMoments(traceOf([passed(0.1, 5), passed(0.3, 2), passed(0.3, 2), lost(0.01, 40)]));
   assert.deepEqual([1, 2, 5, 39, 40, 0].map((k) => within(moments, k).length), [0, 2, 3, 3, 4, 4]);
-  assert.equal(likeliest(moments)?.index, 1);
-  assert.equal(likeliest([]), null);
-  assert.deepEqual([...byLetter(moments)].map(([letter, row]) => [letter, row.length]), [["K", 3], ["○", 1]]);
+  assert.equal(closest(moments)[0]?.index, 1);
   assert.match(withinSentence(moments, 1), /at no step/);
-  assert.match(withinSentence(moments, 5), /top-k 5 and no other filter, .* 3 of 4 steps; up to 30\.0%/);
+  assert.match(withinSentence(moments, 5), /top-k 5 and no other filter, .* 3 of 4 steps, with a probability of up to 30\.0%/);
 });
 
 test("penalties make a rank an estimate, and that is said", () => {
-  const moments = momentsOf(traceOf([passed(0.1, 5, { delta: -1 })]));
+  const moments = passedMoments(traceOf([passed(0.1, 5, { delta: -1 })]));
   assert.match(withinSentence(moments, 0), /before penalties/);
-});
-
-test("who kept it going", () => {
-  const told = (steps, params = {}) => diagnosis(traceOf(steps, { head: { params }, end: over }));
-  assert.match(told([passed(0.01, 50), passed(0.01, 50)]), /of 2\.0% of .* 0\.0%\. The model itself did not want/);
-  assert.match(told([passed(0.3, 5)]), /mostly wanted to go on, and the chain removed what chance/);
-  assert.match(told([lost(0.3, 5)]), /mostly wanted to go on, and what chance .* did not come/);
-  assert.match(told([passed(0.3, 5), passed(0.4, 5)]), /of 58\.0% of .* The chain kept it from stopping/);
-  assert.match(told([lost(0.3, 5), lost(0.4, 5)]), /The chain let it stop; the luck did not/);
-  assert.match(told([passed(0.3, 5)], { temperature: 0 }), /Greedy takes the likeliest/);
-  assert.match(told([passed(0.3, 5)], { ignore_eos: true }), /ignore_eos was set/);
-  assert.match(told([]), /no step on record/);
 });
 
 test("a run again is found by its beginning, and a fork is none", () => {
@@ -73,7 +53,7 @@ test("what changed: at that step, where the texts part, how both ended", () => {
   const again = runOf(2, traceOf([step(3), drawn], { end: ended }), { parent: 1, at: 1, forced: [3] });
   const [there, parted, both] = changes(original, again);
   assert.match(there, /^At step 1 the end token was removed by top-k 2; now it was drawn \(.*: 30\.0%\)\.$/);
-  assert.match(parted, /part at step 1: the first has “t3 ”, this one “t9 ”/);
+  assert.match(parted, /diverge at step 1: the first has “t3 ”, this one “t9 ”/);
   assert.match(both, /^Before: It ended because it had 3 tokens, .* Now: .* the end token 't9␣' was drawn at step 1\.$/);
   assert.match(changes(original, { ...original, at: 1 })[1], /the same tokens/);
 });

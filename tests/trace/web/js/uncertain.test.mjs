@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { mostUncertain } from "../../../../src/cutaway/trace/web/js/figures/uncertain.js";
+import { mostUncertain } from "../../../../src/cutaway/trace/web/js/figures/step-view.js";
 
 const END = 2;
 const trace = (...steps) => ({ head: { end_ids: [END] },

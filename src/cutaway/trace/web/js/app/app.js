@@ -1,5 +1,5 @@
 /**
- * The page that a server has at its root: it writes, and shows what it writes.
+ * The served page, which generates text and shows how.
  */
 
 import "../compose/compose.js";
@@ -14,7 +14,7 @@ import { Store } from "../state/store.js";
 const store = new Store();
 const session = new Session(store);
 
-/** Bring back what the address says, and begin. */
+/** Restore the state of the address, and start its runs. */
 async function begin() {
   const saved = store.restore(location.hash.slice(1));
   assemble(store, session);
@@ -23,14 +23,14 @@ async function begin() {
   } catch (error) {
     const locked = error instanceof ApiError && error.status === 401;
     store.set({ notice: sentence(error), locked });
-    return; // and the address stays, so that a reload brings back what it holds
+    return; // the address is kept, so that a reload tries again
   }
   const { about, kind } = store.state;
   if (kind === "chat" && about?.chat === false) {
-    store.set({ kind: "completion", notice: "This model has no chat template and cannot chat: write a completion." });
+    store.set({ kind: "completion", notice: "This model has no chat template and cannot chat: use Completion." });
   }
   keepAddress(store);
-  if (saved.length) store.set({ follow: false }); // the selection is that of the address
+  if (saved.length) store.set({ follow: false }); // the address names the selection
   for (const run of saved) session.start(run.request, run);
 }
 

@@ -1,6 +1,5 @@
 /**
- * The parts that show runs, put together: what the served page and a file that opens from disk
- * have in common.
+ * The parts that show runs, which the served page and an exported file have in common.
  */
 
 import "../parts/canvas.js";
@@ -20,9 +19,9 @@ import { View } from "../parts/view.js";
 /** @import { Session } from "../state/session.js" */
 /** @import { Store } from "../state/store.js" */
 
-const RARELY = 250; // milliseconds: browsers limit how often an address may change
+const RARELY = 250; // milliseconds, since browsers limit how often an address may change
 
-/** @param {Store} store @param {Session} session let every part of the document draw itself */
+/** @param {Store} store @param {Session} session attach every part of the document */
 export function assemble(store, session) {
   for (const part of document.querySelectorAll("*")) {
     if (part instanceof View && !part.attached) part.attach(store, session);
@@ -32,8 +31,8 @@ export function assemble(store, session) {
 }
 
 /**
- * The address is that of what is shown; going through steps makes no history. Another address, put
- * in by hand or from the history, is another page.
+ * Keep the address equal to the state, without new entries in the history. Another address, typed or from the history,
+ * reloads the page.
  * @param {Store} store
  */
 export function keepAddress(store) {
@@ -48,7 +47,7 @@ export function keepAddress(store) {
     waiting = true;
     setTimeout(write, RARELY);
   });
-  addEventListener("hashchange", () => location.reload()); // what is written above is none
+  addEventListener("hashchange", () => location.reload()); // replaceState fires no such event
 }
 
 /** @param {Store} store */
@@ -58,7 +57,7 @@ function announce(store) {
   if (notice && notice.textContent !== said) notice.textContent = said;
 }
 
-/** @param {Session} session a trace may be dropped anywhere on the page */
+/** @param {Session} session open traces that are dropped anywhere on the page */
 function acceptFiles(session) {
   document.addEventListener("dragover", (event) => event.preventDefault());
   document.addEventListener("drop", (event) => {

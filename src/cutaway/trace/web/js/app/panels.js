@@ -1,12 +1,12 @@
 /**
- * The panels below the text and the step's figures: the step itself, the whole run, what else there is. Knows their names and order, and nothing in them.
+ * The panels below the text and the step's figures. Knows their names and order, and nothing in them.
  */
 
 import { Tabs } from "../parts/tabs.js";
 
 class PanelTabs extends Tabs {
   label = "Panels";
-  /** @type {import("../parts/tabs.js").Part[]} */
+  /** @type {import("../parts/tabs.js").TabSpec[]} */
   all = [
     ["step", "Step", "step-waterfall"],
     ["canvas", "Canvas", "canvas-panel"],
@@ -21,8 +21,7 @@ class PanelTabs extends Tabs {
   ];
 
   /**
-   * @param {string} name a canvas needs a model that writes one, or a run on record that is one; what the
-   *   model computes again of a step needs a causal model
+   * @param {string} name "canvas" needs a diffusion model, or a run of one; "inside" and "without" need a causal model
    */
   applies(name) {
     const { about, runs } = this.store.state;

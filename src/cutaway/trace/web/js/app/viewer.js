@@ -1,5 +1,5 @@
 /**
- * A run in a file of its own, which opens from disk: the document holds what is shown.
+ * The page of an exported file, which contains the run that it shows.
  */
 
 import { assemble, keepAddress } from "./assemble.js";
@@ -10,7 +10,7 @@ import { Trace } from "../state/trace.js";
 const store = new Store();
 const session = new Session(store);
 
-/** Show the run that the document holds, at the step that its address names. */
+/** Show the run of the document, at the step that the address names. */
 function begin() {
   store.restore(location.hash.slice(1));
   const { step, candidate } = store.state;

@@ -1,7 +1,6 @@
 /**
- * The settings of a canvas: a rule by name, and what goes before it. They are one setting of the request.
- *
- * Knows fields and the setting that they make. Refuses to know what a rule does: Python says it.
+ * The settings of a canvas: the name of a rule, and values that override the rule's own. Together they are one setting
+ * of the request. What a rule does is Python's business.
  */
 
 import { canvasSettings, labelOf } from "../figures/catalogue.js";
@@ -10,9 +9,9 @@ import { textField } from "./field.js";
 import { valueOf } from "./parameters.js";
 /** @import { Field } from "./field.js" */
 
-/** @typedef {Record<string, any> | undefined} Denoise undefined: as usual */
+/** @typedef {Record<string, any> | undefined} Denoise undefined: the default */
 
-/** What a rule is where none is named. */
+/** The defaults; all other settings have those of the rule. */
 const USUAL = { rule: "confidence", noise: "reuse" };
 
 /**
@@ -23,13 +22,13 @@ export function canvasFields(now, put) {
   return new Map(canvasSettings.map((setting) => {
     const { name, choices } = setting;
     const input = choices.length ? el("select", {}, ...choices.map((one) => el("option", { value: one }, one)))
-      : el("input", { type: "text", inputmode: "decimal", autocomplete: "off", size: 6, placeholder: "rule’s" });
+      : el("input", { type: "text", inputmode: "decimal", autocomplete: "off", size: 6, placeholder: "of the rule" });
     const what = { ...setting, label: labelOf(name) };
     return [name, textField(what, input, (text) => put(changed(now(), name, valueOf(text ?? ""))))];
   }));
 }
 
-/** @param {string} name @returns {any} what a field says where nothing was set */
+/** @param {string} name @returns {any} the default that a field shows */
 export const usual = (name) => USUAL[/** @type {keyof typeof USUAL} */ (name)] ?? "";
 
 /** @param {Denoise} denoise @param {string} name @param {any} value @returns {Denoise} */

@@ -1,11 +1,11 @@
 /**
- * A conversation: what was said, a field for what comes next, and the answer while it is written.
+ * The tab Chat: the messages so far, and a field for the next one.
  *
- * Every answer is a run, and the whole conversation goes into the request of the next one.
+ * Every answer is a run; the request of the next answer contains the whole conversation.
  */
 
 import { begun, requested } from "../state/requests.js";
-import { el, replace } from "../parts/dom.js";
+import { button, el, replace } from "../parts/dom.js";
 import { Following } from "./following.js";
 import { answered, branchOf, ending, open, plain, settled, shown } from "../state/conversation.js";
 import { View } from "../parts/view.js";
@@ -16,11 +16,11 @@ import { View } from "../parts/view.js";
 class ChatBox extends View {
   list = el("ol", {});
   box = el("div", { class: "talk", tabindex: 0, role: "log", "aria-label": "The conversation" }, this.list);
-  field = el("textarea", { rows: 3, placeholder: "Say something", "aria-label": "Your message",
+  field = el("textarea", { rows: 3, placeholder: "Write a message", "aria-label": "Your message",
     oninput: () => this.store.set({ draft: this.field.value }),
     onkeydown: (/** @type {KeyboardEvent} */ event) => this.pressed(event) });
-  send = el("button", { class: "primary", type: "button", onclick: () => this.sendOrStop() }, "Send");
-  again = button("Again, another seed", () => this.answer(open(this.messages), null));
+  send = button("Send", () => this.sendOrStop(), { class: "primary" });
+  again = button("Another answer", () => this.answer(open(this.messages), null));
   adopt = button("", () => this.useBranch());
   clear = button("Clear", () => this.clearAll());
   following = new Following(this.box);
@@ -31,14 +31,14 @@ class ChatBox extends View {
     this.list.addEventListener("click", (event) => this.clicked(event));
     replace(this, this.box, this.field,
       el("div", { class: "row" }, this.send, this.again, this.clear), this.adopt,
-      el("p", { class: "faint" }, "Enter sends, Shift+Enter begins a line."));
+      el("p", { class: "faint" }, "Enter sends, Shift+Enter starts a new line."));
   }
 
   get messages() {
     return this.store.state.messages;
   }
 
-  /** @returns {Run | null} the answer that is being written */
+  /** @returns {Run | null} the answer that is being generated */
   get live() {
     const run = this.find(this.messages.at(-1)?.run ?? null);
     return run?.live ? run : null;
@@ -60,13 +60,13 @@ class ChatBox extends View {
     this.send.textContent = live ? "Stop" : "Send";
     this.again.hidden = live !== null || !open(this.messages).length;
     this.clear.hidden = !this.messages.length;
-    const at = live ? -1 : branchOf(this.messages, this.store.run, this.find);
+    const at = live ? -1 : branchOf(this.messages, this.store.state.runs, this.store.run);
     this.adopt.hidden = at < 0 || this.store.run?.live === true;
     this.adopt.textContent = at === this.messages.length - 1 ? "Use this branch as the answer"
-      : "Use this branch as the answer, and drop what was said after it";
+      : "Use this branch as the answer, and remove the messages after it";
   }
 
-  // -- what was said ------------------------------------------------------------------------------
+  // -- messages -----------------------------------------------------------------------------------
 
   drawLines() {
     const { messages } = this;
@@ -80,7 +80,7 @@ class ChatBox extends View {
     if (changed) this.following.follow();
   }
 
-  /** @param {Message} message @param {number} i @returns {Line} its place, made where it has none */
+  /** @param {Message} message @param {number} i @returns {Line} created where there is none */
   lineOf(message, i) {
     const old = this.lines[i];
     if (old?.role === message.role) return old;
@@ -91,7 +91,7 @@ class ChatBox extends View {
     return line;
   }
 
-  /** @param {Line} line @param {Message} message @returns {boolean} whether its text is another one */
+  /** @param {Line} line @param {Message} message @returns {boolean} whether its text has changed */
   drawLine(line, message) {
     line.run = message.run ?? null;
     const run = this.find(line.run);
@@ -106,14 +106,14 @@ class ChatBox extends View {
     return true;
   }
 
-  /** @param {Event} event an answer was clicked: its run is shown; selecting text is no click */
+  /** @param {Event} event select the run of the clicked answer, unless text was being selected */
   clicked(event) {
     const item = /** @type {Element} */ (event.target).closest("li");
     const run = this.lines.find((line) => line.item === item)?.run ?? null;
     if (run !== null && this.find(run) && getSelection()?.isCollapsed !== false) this.store.select(run);
   }
 
-  // -- what is done -------------------------------------------------------------------------------
+  // -- actions ------------------------------------------------------------------------------------
 
   /** @param {KeyboardEvent} event */
   pressed(event) {
@@ -134,10 +134,10 @@ class ChatBox extends View {
   }
 
   /**
-   * Have a conversation answered.
-   * @param {Message[]} asked that ends with a question
-   * @param {null} [seed] null: whatever the field says, another one
-   * @param {() => void} [takeBack] where the request is refused
+   * Request an answer.
+   * @param {Message[]} asked the conversation, which ends with a question
+   * @param {null} [seed] null: a new seed, whatever the field says
+   * @param {() => void} [takeBack] called where the request is refused
    */
   async answer(asked, seed, takeBack = () => this.store.set({ messages: asked })) {
     const request = requested(this.store, { kind: "chat", messages: plain(asked),
@@ -152,7 +152,7 @@ class ChatBox extends View {
 
   useBranch() {
     const { run } = this.store;
-    const at = branchOf(this.messages, run, this.find);
+    const at = branchOf(this.messages, this.store.state.runs, run);
     if (run && at >= 0) this.store.set({ messages: answered(this.messages, at, run) });
   }
 
@@ -169,14 +169,11 @@ function made(message) {
   const status = el("span", { class: "faint" });
   const answer = message.role === "assistant";
   const who = answer
-    ? el("button", { type: "button", class: "look", title: "Look into this answer" }, "Model")
+    ? button("Model", () => {}, { class: "look", title: "Inspect this answer" })
     : el("span", {}, message.role === "user" ? "You" : message.role);
   const item = el("li", { class: `said ${answer ? "answer" : "question"}` },
     el("div", { class: "who" }, who, status), el("div", { class: "words" }, words));
   return { item, words, status, role: message.role, run: null };
 }
-
-/** @param {string} label @param {() => void} onclick @returns {HTMLButtonElement} */
-const button = (label, onclick) => el("button", { type: "button", onclick }, label);
 
 customElements.define("chat-box", ChatBox);

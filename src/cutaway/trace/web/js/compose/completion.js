@@ -1,13 +1,14 @@
 /**
- * A text that goes on: its beginning, and below it what the model writes.
+ * The tab Completion: a field for the prompt, and below it the text that the model generates.
  *
- * Shows the selected run, also a branch of it, unless it comes from a conversation.
+ * Shows the selected run, unless it belongs to a conversation.
  */
 
 import { begun, requested } from "../state/requests.js";
-import { el, replace } from "../parts/dom.js";
+import { button, el, replace } from "../parts/dom.js";
 import { Following } from "./following.js";
-import { ending, root } from "../state/conversation.js";
+import { lineage } from "../figures/branches.js";
+import { ending } from "../state/conversation.js";
 import { View } from "../parts/view.js";
 import { endedByToken } from "../figures/endings.js";
 /** @import { Run } from "../state/store.js" */
@@ -17,8 +18,8 @@ class CompletionBox extends View {
   field = el("textarea", { rows: 4, id: "prompt-field", placeholder: "Once upon a time",
     oninput: () => this.store.set({ prompt: this.field.value }),
     onkeydown: (/** @type {KeyboardEvent} */ event) => this.pressed(event) });
-  write = el("button", { class: "primary", type: "button", onclick: () => this.writeOrStop() });
-  more = el("button", { type: "button", onclick: () => this.writeOn() }, "Write on");
+  write = button("", () => this.writeOrStop(), { class: "primary" });
+  more = button("Continue", () => this.continueText());
   status = el("span", { class: "faint" });
   prompt = document.createTextNode("");
   words = document.createTextNode("");
@@ -29,15 +30,15 @@ class CompletionBox extends View {
   shown = null;
 
   build() {
-    replace(this, el("label", { for: "prompt-field" }, "A text to go on with"), this.field,
+    replace(this, el("label", { for: "prompt-field" }, "Text to continue"), this.field,
       el("div", { class: "row" }, this.write, this.more, this.status), this.result);
   }
 
   /** @returns {Run | null} the run that is shown here */
   get run() {
-    const { run } = this.store;
-    const from = run && root(run, (id) => this.store.find(id));
-    return from?.request?.kind === "chat" ? null : run;
+    const { run, state } = this.store;
+    const root = run && lineage(state.runs, run)[0];
+    return root?.request?.kind === "chat" ? null : run;
   }
 
   draw() {
@@ -52,7 +53,7 @@ class CompletionBox extends View {
 
   /** @param {Trace | null} trace */
   drawText(trace) {
-    this.result.hidden = !trace?.steps.length; // the tokens of the prompt come before the first step
+    this.result.hidden = !trace?.steps.length; // the prompt's tokens are known from the first step on
     if (!trace?.steps.length) return;
     if (trace !== this.shown) this.prompt.data = trace.head.prompt ?? trace.textOf(trace.head.prompt_token_ids);
     const text = trace.text;
@@ -77,14 +78,14 @@ class CompletionBox extends View {
     return begun(this.store, this.session, requested(this.store, { prompt }), { name: prompt.slice(0, 40) });
   }
 
-  /** On from where it is, with the seed that it had: as if it had been longer from the first. */
-  writeOn() {
+  /** Continue the text with its own seed: the result is that of a larger max_tokens. */
+  continueText() {
     const { run } = this;
     if (!run?.trace.known) return;
     const { head, outputIds } = run.trace;
     const written = endedByToken(run.trace) ? outputIds.slice(0, -1) : outputIds;
     const request = requested(this.store, { prompt: [...head.prompt_token_ids, ...written], seed: head.seed });
-    begun(this.store, this.session, request, { name: `run ${run.id}, written on` });
+    begun(this.store, this.session, request, { name: `run ${run.id}, continued` });
   }
 }
 

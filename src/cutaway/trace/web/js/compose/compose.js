@@ -1,6 +1,6 @@
 /**
- * Three ways to write with the model: a conversation, a text that goes on, and token by token.
- * Knows their names and order, and nothing in them.
+ * The tabs for writing: a conversation, a completion, and a text token by token. Knows their names and order, and
+ * nothing in them.
  */
 
 import "./chat.js";
@@ -11,14 +11,14 @@ import { Tabs } from "../parts/tabs.js";
 class AskBox extends Tabs {
   label = "How to write";
   key = /** @type {const} */ ("kind");
-  /** @type {import("../parts/tabs.js").Part[]} */
+  /** @type {import("../parts/tabs.js").TabSpec[]} */
   all = [
     ["chat", "Chat", "chat-box"],
     ["completion", "Completion", "completion-box"],
     ["typing", "Type with the model", "typing-box"],
   ];
 
-  /** @param {string} name a conversation needs a template, and typing a model that writes from left to right */
+  /** @param {string} name a conversation needs a chat template; typing needs a model that is not a diffusion model */
   applies(name) {
     const { about } = this.store.state;
     if (name === "chat") return about?.chat !== false;

@@ -1,15 +1,15 @@
 /**
- * One setting on the panel: its name, what it is now, what it means, and what the server said of it.
+ * A setting's field: its name, its value, its help, and the server's message about it.
  *
- * Knows its own elements. Whoever makes it says what a new value does.
+ * Knows its own elements; a callback takes new values.
  */
 
 import { el } from "../parts/dom.js";
 /** @import { Dial } from "./parameters.js" */
 
 /**
- * show      what the setting is now; usual: its default
- * complain  a sentence of the server; null: it has none
+ * show      the value and the default
+ * complain  show the server's message; null: none
  * @typedef {{element: HTMLElement, show: (value: any, usual: any) => void,
  *   complain: (sentence: string | null) => void}} Field
  *
@@ -17,8 +17,8 @@ import { el } from "../parts/dom.js";
  */
 
 /**
- * A slider for most values and a field for all.
- * @param {Dial} dial @param {(text: string | undefined) => void} put undefined: as usual
+ * A slider for the usual values, and a field for any.
+ * @param {Dial} dial @param {(text: string | undefined) => void} put undefined: the default
  * @returns {Field}
  */
 export function dialField(dial, put) {
@@ -40,7 +40,7 @@ export function dialField(dial, put) {
 }
 
 /**
- * A field of text.
+ * A text field.
  * @param {{name: string, label: string, help: string}} what
  * @param {Input} input
  * @param {(text: string | undefined) => void} put @param {Node[]} more
@@ -67,7 +67,7 @@ function framed(name, label, help, input, put, ...more) {
   const reset = el("button", { type: "button", class: "reset", onclick: () => {
     put(undefined);
     if (!(input instanceof HTMLSelectElement)) input.value = "";
-    input.focus(); // the button goes away
+    input.focus(); // since the button is hidden now
   } });
   const said = el("p", { class: "said-of", id: `said-${name}`, role: "alert" });
   input.setAttribute("aria-describedby", `means-${name} said-${name}`);
@@ -97,7 +97,7 @@ const brief = (usual) => (usual === undefined || usual === "" ? "none" : String(
 
 /** @param {Input} input @param {string} text */
 function writeInto(input, text) {
-  // Whoever types is let be: "0." on its way to "0.5" is no other number yet.
+  // Do not overwrite a field while somebody types into it: "0." may become "0.5".
   const typing = document.activeElement === input && !(input instanceof HTMLSelectElement);
   if (!typing && input.value !== text) input.value = text;
 }

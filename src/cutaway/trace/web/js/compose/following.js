@@ -1,8 +1,8 @@
 /**
- * A box that follows the end of what is written into it, as long as its reader is there.
+ * Keeps a growing box scrolled to its end, unless its reader has scrolled away from there.
  */
 
-const NEAR = 24; // pixels that still count as the end
+const NEAR = 24; // pixels from the end that count as the end
 
 export class Following {
   /** @param {HTMLElement} box that scrolls */
@@ -12,15 +12,15 @@ export class Following {
     box.addEventListener("scroll", () => {
       this.atEnd = box.scrollHeight - box.scrollTop - box.clientHeight < NEAR;
     });
-    new ResizeObserver(() => this.follow()).observe(box); // it was hidden, or is another size
+    new ResizeObserver(() => this.follow()).observe(box); // the box was shown or resized
   }
 
-  /** Something was added. */
+  /** Call after adding content. */
   follow() {
     if (this.atEnd) this.box.scrollTop = this.box.scrollHeight;
   }
 
-  /** Go there, wherever the reader is. */
+  /** Scroll to the end, wherever the reader is. */
   toEnd() {
     this.atEnd = true;
     this.follow();

@@ -1,9 +1,8 @@
 /**
- * The settings that the selected run was written with, as its record has them, and its chain in
- * order. Knows nothing of what the next run will get.
+ * The settings of the selected run as recorded, and its sampling chain in order. Does not know those of the next run.
  */
 
-import { el, replace } from "../parts/dom.js";
+import { button, copyText, el, replace } from "../parts/dom.js";
 import { hue, stageLabel, stageLetter } from "../figures/numbers.js";
 import { LENGTH, REPETITION, SAMPLING, written } from "./parameters.js";
 import { View } from "../parts/view.js";
@@ -21,10 +20,10 @@ class InForce extends View {
   table = el("dl", { class: "in-force mono" });
   seed = el("span", { class: "mono" });
   copied = el("span", { class: "faint", role: "status" });
-  copy = el("button", { type: "button", onclick: () => this.copySeed(), "aria-label": "Copy the seed" }, "Copy");
+  copy = button("Copy", () => this.copySeed(), { "aria-label": "Copy the seed" });
   body = el("div", {}, this.chain, this.table,
     el("div", { class: "row" }, el("span", { class: "faint" }, "seed"), this.seed, this.copy, this.copied));
-  /** @type {Trace | null | undefined} undefined: nothing was drawn yet */
+  /** @type {Trace | null | undefined} undefined: nothing is drawn yet */
   shown = undefined;
 
   build() {
@@ -37,7 +36,7 @@ class InForce extends View {
     if (trace === this.shown) return;
     this.shown = trace;
     this.hidden = trace === null;
-    this.heading.textContent = trace ? `In force in run ${state.run}` : "In force";
+    this.heading.textContent = trace ? `Settings of run ${state.run}` : "";
     this.body.hidden = !trace;
     this.copied.textContent = "";
     if (trace) this.drawHead(trace, state.about?.defaults ?? {});
@@ -56,13 +55,7 @@ class InForce extends View {
   }
 
   async copySeed() {
-    try {
-      await navigator.clipboard.writeText(this.seed.textContent ?? "");
-      this.copied.textContent = "copied";
-    } catch {
-      getSelection()?.selectAllChildren(this.seed);
-      this.copied.textContent = "marked: the browser copies with its own keys only";
-    }
+    this.copied.textContent = (await copyText(this.seed)) ? "copied" : "selected: this browser copies with its own keys only";
   }
 }
 

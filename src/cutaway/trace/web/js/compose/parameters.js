@@ -1,15 +1,14 @@
 /**
- * The settings of a request: which there are, what a field's text stands for, and styles.
+ * The settings of a request: which there are, how a field's text becomes a value, and styles.
  *
- * Knows how far a slider goes. Refuses to know which values are allowed: the
- * server says that.
+ * Knows the ranges of sliders. Which values are allowed, the server knows.
  */
 
 import { isAdjusting, labelOf, numbersOf, styles } from "../figures/catalogue.js";
 /** @import { Param, Style } from "../figures/catalogue.js" */
 
 /**
- * low, high     of the slider; the field beside it takes what lies beyond
+ * low, high     of the slider; the field beside it takes any value
  * @typedef {Pick<Param, "name" | "help" | "low" | "high" | "step"> & {label: string}} Dial
  */
 
@@ -19,21 +18,21 @@ const dial = (param) => ({ ...param, label: labelOf(param.name) });
 /** Temperature and the filters. */
 export const SAMPLING = numbersOf(({ name }) => !isAdjusting(name)).map(dial);
 
-/** What adjusts the logits of single tokens first. */
+/** Penalties and other adjustments of single logits. */
 export const REPETITION = numbersOf(({ name }) => isAdjusting(name)).map(dial);
 
 /** @type {Dial[]} */
 export const LENGTH = [
   { name: "max_tokens", label: "max_tokens", low: 1, high: 1024, step: 1,
-    help: "At most this many new tokens. Where the end token comes before, the text ends there." },
+    help: "The greatest number of new tokens. An end token ends the text earlier." },
 ];
 
-/** The fields that the panel has: the server's refusals are shown beside them. */
+/** The names of all fields: a refusal of the server is shown beside the field that it names. */
 export const FIELDS = [
   ...[...SAMPLING, ...REPETITION, ...LENGTH].map(({ name }) => name), "seed", "stop", "preset", "chain",
 ];
 
-/** @param {Record<string, any>} values in force @returns {Style | null} theirs, if it is one of ours */
+/** @param {Record<string, any>} values @returns {Style | null} the style with these values */
 export const styleOf = (values) => styles.find(({ settings }) =>
   Object.entries(settings).every(([name, value]) => values[name] === value)) ?? null;
 
@@ -42,7 +41,7 @@ export const inWords = (settings) =>
   Object.entries(settings).map(([name, value]) => `${labelOf(name)} ${value}`).join(", ");
 
 /**
- * The settings with another value; what is as usual is not among them.
+ * The settings after a change, without those that equal the default.
  * @param {Record<string, any>} settings @param {Record<string, any>} defaults
  * @param {Record<string, any>} change
  * @returns {Record<string, any>}
@@ -55,8 +54,8 @@ export function changed(settings, defaults, change) {
 
 /**
  * @param {string} text of a field
- * @returns {number | string | undefined} a number; undefined: nothing is asked for; what is no number
- *   goes to the server as it is, which says what is wrong
+ * @returns {number | string | undefined} a number; undefined: the field is empty; a string that is not a number is
+ *   left to the server to refuse
  */
 export function valueOf(text) {
   const plain = text.trim().replace("−", "-");
@@ -67,7 +66,7 @@ export function valueOf(text) {
 /** @type {Record<string, string>} */
 const ESCAPES = { n: "\n", t: "\t", "\\": "\\" };
 
-/** @param {string} text a stop string a line, \n for a line's end @returns {string[]} */
+/** @param {string} text a stop string per line, with \n for a line break @returns {string[]} */
 export const stopsOf = (text) => text.split("\n").filter((line) => line !== "")
   .map((line) => line.replaceAll(/\\([nt\\])/g, (_, letter) => ESCAPES[letter] ?? ""));
 

@@ -1,9 +1,9 @@
 /**
- * What the selected run took and what it would cost at a price, and all runs of the page together.
+ * The tokens of the selected run and their cost at a given price, and those of all runs together.
  */
 
-import { costLine, priceOf, taken, tokensLine, total } from "../figures/cost.js";
-import { el, replace } from "../parts/dom.js";
+import { costLine, priceOf, tokensLine, total, usageOf } from "../figures/cost.js";
+import { el, replace, setText } from "../parts/dom.js";
 import { View } from "../parts/view.js";
 
 class PriceBox extends View {
@@ -17,7 +17,7 @@ class PriceBox extends View {
     const { price } = this.store.state;
     if (price) [this.input.value, this.output.value] = [String(price.input), String(price.output)];
     replace(this, el("p", { class: "faint" }, "The price of a million tokens, in any currency. ",
-      "Tokens in are paid for each time they are sent, so a long conversation costs more with every turn."),
+      "Input tokens are paid for each time they are sent, so every turn of a conversation costs more than the one before."),
     el("div", { class: "row" }, el("label", { for: "price-in" }, "in"), this.input,
       el("label", { for: "price-out" }, "out"), this.output), this.wrong, this.one, this.all);
   }
@@ -25,11 +25,11 @@ class PriceBox extends View {
   draw() {
     const { run, state } = this.store;
     if (!this.closest("details")?.open) return;
-    const sum = total(state.runs.map(taken));
-    const parts = (/** @type {import("../figures/cost.js").Taken} */ used) =>
+    const sum = total(state.runs.map(usageOf));
+    const parts = (/** @type {import("../figures/cost.js").Usage} */ used) =>
       [tokensLine(used), ...(state.price ? [costLine(used, state.price)] : [])].join(" · ");
-    write(this.one, run ? `run ${run.id}: ${parts(taken(run))}` : "");
-    write(this.all, state.runs.length > 1 ? `all ${state.runs.length} runs: ${parts(sum)}` : "");
+    setText(this.one, run ? `run ${run.id}: ${parts(usageOf(run))}` : "");
+    setText(this.all, state.runs.length > 1 ? `all ${state.runs.length} runs: ${parts(sum)}` : "");
   }
 
   put() {
@@ -44,10 +44,5 @@ class PriceBox extends View {
 /** @param {string} id @param {() => void} oninput @returns {HTMLInputElement} */
 const field = (id, oninput) =>
   el("input", { type: "text", inputmode: "decimal", id, size: 6, autocomplete: "off", oninput });
-
-/** @param {HTMLElement} element @param {string} text */
-function write(element, text) {
-  if (element.textContent !== text) element.textContent = text;
-}
 
 customElements.define("price-box", PriceBox);

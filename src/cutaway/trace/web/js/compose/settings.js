@@ -1,8 +1,8 @@
 /**
- * How the next text is to be chosen, each setting with its meaning, and how the selected one was.
+ * The settings of the next text, each with its help, below those of the selected run.
  *
- * Knows which settings there are and where they stand. The server says which values they may have,
- * and its sentence is shown beside the field that it names.
+ * Knows which settings there are. The server knows which values they may have; its message is shown beside the field
+ * that it names.
  */
 
 import "./in-force.js";
@@ -21,13 +21,13 @@ import { View } from "../parts/view.js";
 /** @typedef {{element: HTMLDetailsElement, count: HTMLElement, names: string[]}} Group */
 
 const SEED = { name: "seed", label: "seed",
-  help: "Same seed, same text. Empty: one is chosen, and shown with the run." };
+  help: "The same seed gives the same text. Empty: the server chooses one, which is shown with the run." };
 const STOP = { name: "stop", label: "stop strings",
-  help: "The text ends before any of these; one a line, \\n for the end of a line." };
+  help: "The text ends before any of these; one per line, \\n for a line break." };
 const PRESET = { name: "preset", label: "preset",
-  help: "The order of the sampling stages, as another engine has it." };
+  help: "The order of the sampling stages, as in another engine." };
 const CHAIN = { name: "chain", label: "chain",
-  help: `An order of your own, instead of the preset's: ${stages.map(({ name }) => name).join(", ")}.` };
+  help: `The order of the sampling stages, instead of the preset's: ${stages.map(({ name }) => name).join(", ")}.` };
 
 /** Fields that are empty by default. */
 const WITHOUT_DEFAULT = ["seed", "stop", "chain"];
@@ -46,7 +46,7 @@ class SettingsPanel extends View {
     ...[...this.canvas.values()].map(({ element }) => element));
   /** @type {Group[]} */
   groups = [];
-  /** @type {unknown} the refusal that was shown */
+  /** @type {unknown} the refusal that is shown */
   shown = null;
   drawn = "";
 
@@ -55,7 +55,7 @@ class SettingsPanel extends View {
       this.fields.set(dial.name, dialField(dial, (text) => this.put({ [dial.name]: valueOf(text ?? "") })));
     }
     this.fields.set("seed", textField(SEED,
-      el("input", { type: "text", inputmode: "numeric", autocomplete: "off", size: 20, placeholder: "chosen" }),
+      el("input", { type: "text", inputmode: "numeric", autocomplete: "off", size: 20, placeholder: "random" }),
       (text) => this.store.set({ seed: text ?? "" })));
     this.fields.set("stop", textField(STOP, el("textarea", { rows: 2 }),
       (text) => this.put({ stop: stopsOf(text ?? "") })));
@@ -84,7 +84,7 @@ class SettingsPanel extends View {
     return element;
   }
 
-  /** @param {Record<string, any>} change undefined: as usual */
+  /** @param {Record<string, any>} change undefined: the default */
   put(change) {
     const { settings, about } = this.store.state;
     this.store.set({ settings: changed(settings, about?.defaults ?? {}, change) });
@@ -94,7 +94,7 @@ class SettingsPanel extends View {
     const { settings, seed, about, refused } = this.store.state;
     if (refused !== this.shown) this.drawRefusal();
     const now = JSON.stringify([settings, seed, about]);
-    if (now === this.drawn) return; // steps change a hundred times a second, settings hardly ever
+    if (now === this.drawn) return; // steps change a hundred times per second, settings hardly ever
     this.drawn = now;
     const usual = about?.defaults ?? {};
     this.drawStyles(styleOf({ ...usual, ...settings }));
@@ -107,7 +107,7 @@ class SettingsPanel extends View {
     }
   }
 
-  /** What a canvas can be asked for, where the model reveals one. */
+  /** The settings of a canvas, for diffusion models. */
   drawCanvas() {
     const { settings, about } = this.store.state;
     const denoise = settings["denoise"] ?? {};
@@ -120,7 +120,7 @@ class SettingsPanel extends View {
     this.canvasCount.textContent = others ? ` · ${others} changed` : "";
   }
 
-  /** @param {string} name @returns {any} undefined: as usual */
+  /** @param {string} name @returns {any} undefined: the default */
   valueOf(name) {
     const { settings, seed } = this.store.state;
     if (name === "seed") return seed || undefined;
@@ -133,10 +133,10 @@ class SettingsPanel extends View {
   drawStyles(style) {
     this.styles.forEach((button, i) => button.setAttribute("aria-pressed", String(styles[i] === style)));
     this.voice.textContent = style
-      ? `${inWords(style.settings)}. ${style.help}` : "A mix of your own.";
+      ? `${inWords(style.settings)}. ${style.help}` : "Settings of your own.";
   }
 
-  /** What the server said, beside the field that it is about. */
+  /** Show the server's refusal beside the field that it names. */
   drawRefusal() {
     const { refused } = this.store.state;
     this.shown = refused;
@@ -146,7 +146,7 @@ class SettingsPanel extends View {
     const group = this.groups.find(({ names }) => names.includes(param));
     if (!group) return;
     group.element.open = true;
-    // Once the others have drawn themselves: what stands above the field comes back then.
+    // After the other parts have drawn themselves, which moves the field.
     requestAnimationFrame(() => this.fields.get(param)?.element.scrollIntoView({ block: "nearest" }));
   }
 }

@@ -1,15 +1,14 @@
 /**
- * Typing with the model: it offers its next tokens, the person takes one, or writes something else.
+ * The tab "Type with the model": the model offers its next tokens, and you pick one or type a text of your own.
  *
- * The text so far is a run whose tokens were all given but the last, which is the model's own. Each
- * pick is another such run; it takes the place of the one before once it is there, and only the
- * latest pick is still asked for.
+ * The text so far is a run in which all tokens are forced but the last. Each pick starts another such run, which
+ * replaces the one before; of several picks in a row only the latest request is kept.
  */
 
 import { ApiError, ask } from "../state/api.js";
 import { begun, requested } from "../state/requests.js";
-import { el, replace } from "../parts/dom.js";
-import { hue, percent } from "../figures/numbers.js";
+import { button, el, replace, setText } from "../parts/dom.js";
+import { hue, percent, visible } from "../figures/numbers.js";
 import { Following } from "./following.js";
 import { MOST_OFFERS, offers, openStep, picks } from "../figures/next-token.js";
 import { sentence } from "../state/session.js";
@@ -34,24 +33,24 @@ class TypingBox extends View {
     el("button", { type: "button", class: "offer", onclick: () => this.pick(i) }));
   board = el("div", { class: "board", role: "group", "aria-label": "The model's next token" }, ...this.keys);
   ended = el("p", { class: "faint", role: "status" });
-  other = el("input", { type: "text", "aria-label": "Your own text", placeholder: "or your own text" });
+  other = el("input", { type: "text", "aria-label": "A text of your own", placeholder: "or a text of your own" });
   form = el("form", { class: "row own-text", onsubmit: (/** @type {Event} */ event) => this.add(event) },
     this.other, el("button", {}, "Add"));
   undo = button("Undo", () => this.takeBack());
-  goOn = button("Let the model go on", () => this.letGo());
-  typeOn = button("Type on from there", () => this.follow());
-  hint = el("p", { class: "faint" }, "1–8 take a token, Backspace takes one back. ",
-    "Percentages are the model's own; ● is what the draw would take; a letter is the stage that removes a token.");
-  /** @type {Run | null} what is asked for and not there yet */
+  goOn = button("Let the model continue", () => this.letGo());
+  typeOn = button("Keep typing from there", () => this.adopt());
+  hint = el("p", { class: "faint" }, "1–8 pick a token, Backspace removes one. ",
+    "Percentages are the model's own probabilities; ● is the token that would be drawn; a letter is the stage that removes a token.");
+  /** @type {Run | null} requested, but without its tokens yet */
   pending = null;
   /** @type {Offer[]} */
   offered = [];
-  /** @type {Step | null} whose offers are shown */
+  /** @type {Step | null} the step whose tokens are offered */
   drawn = null;
 
   build() {
     document.addEventListener("keydown", (event) => this.pressed(event));
-    replace(this, el("label", { for: "typing-field" }, "A text to begin with"), this.field,
+    replace(this, el("label", { for: "typing-field" }, "Text to begin with"), this.field,
       el("div", { class: "row" }, this.begin), this.text, this.board, this.ended, this.form,
       el("div", { class: "row" }, this.undo, this.goOn, this.typeOn), this.hint);
   }
@@ -61,8 +60,8 @@ class TypingBox extends View {
     return this.store.find(this.store.state.typing);
   }
 
-  /** @returns {Run | null} what the model wrote from here, where that is what is looked at */
-  get gone() {
+  /** @returns {Run | null} the selected run, if the model continues the text in it */
+  get continued() {
     const { run } = this.store;
     return run && run.parent === this.store.state.typing && run.at === this.given.length ? run : null;
   }
@@ -74,28 +73,28 @@ class TypingBox extends View {
 
   draw() {
     if (this.hidden) return;
-    const { run, gone } = this;
+    const { run, continued } = this;
     if (this.field.value !== this.store.state.prompt) this.field.value = this.store.state.prompt;
-    this.begin.textContent = run ? "Begin anew" : "Begin";
+    setText(this.begin, run ? "Begin again" : "Begin");
     this.begin.classList.toggle("primary", !run);
     const step = run ? openStep(run) : null;
     const here = run !== null && run.trace.steps.length > 0;
     for (const part of [this.text, this.form, this.undo, this.goOn, this.hint]) part.hidden = !here;
     this.board.hidden = !step;
-    this.typeOn.hidden = !gone || gone.live;
+    this.typeOn.hidden = !continued || continued.live;
     this.undo.disabled = !this.given.length;
     this.goOn.disabled = !step;
-    this.goOn.textContent = gone?.live ? "Stop" : "Let the model go on";
+    setText(this.goOn, continued?.live ? "Stop" : "Let the model continue");
     this.ended.textContent = here && !step && !run.live ? whySentence(run.trace) : "";
-    if (here) this.drawText(run, gone);
+    if (here) this.drawText(run, continued);
     if (step && step !== this.drawn) this.drawOffers(run, step);
   }
 
-  /** @param {Run} run @param {Run | null} gone */
-  drawText(run, gone) {
+  /** @param {Run} run @param {Run | null} continued */
+  drawText(run, continued) {
     const { trace } = run;
     const [words, continuation] = [trace.textOf(this.given),
-      gone ? gone.trace.textOf(gone.trace.outputIds.slice(this.given.length)) : ""];
+      continued ? continued.trace.textOf(continued.trace.outputIds.slice(this.given.length)) : ""];
     const prompt = trace.textOf(trace.head.prompt_token_ids);
     if (prompt !== this.prompt.data) this.prompt.data = prompt;
     if (words === this.words.data && continuation === this.continuation.data) return;
@@ -115,7 +114,7 @@ class TypingBox extends View {
     });
   }
 
-  // -- what is done -------------------------------------------------------------------------------
+  // -- actions ------------------------------------------------------------------------------------
 
   /** @param {KeyboardEvent} event */
   pressed(event) {
@@ -138,7 +137,7 @@ class TypingBox extends View {
     if (latest.length) this.on(latest.slice(0, -1));
   }
 
-  /** @returns {number[]} the picks, also those whose offers are not there yet */
+  /** @returns {number[]} the picks, with those that are still requested */
   get latest() {
     return this.pending ? picks(this.pending) : this.given;
   }
@@ -159,22 +158,22 @@ class TypingBox extends View {
     }
   }
 
-  /** What the model wrote becomes the person's. */
-  follow() {
-    if (!this.gone) return;
-    const { trace } = this.gone;
+  /** Take over what the model wrote, and pick on from there. */
+  adopt() {
+    if (!this.continued) return;
+    const { trace } = this.continued;
     this.on(endedByToken(trace) ? trace.outputIds.slice(0, -1) : trace.outputIds);
   }
 
   letGo() {
-    const { gone, run } = this;
-    if (gone?.live) return this.session.stop(gone);
+    const { continued, run } = this;
+    if (continued?.live) return this.session.stop(continued);
     if (!run) return undefined;
     const { given } = this;
     const request = this.request(run.request?.prompt ?? "", given);
     const most = Number(requested(this.store, {}).settings["max_tokens"]) || 0;
     request.settings["max_tokens"] = given.length + Math.max(most, 1);
-    return begun(this.store, this.session, request, { parent: run.id, at: given.length, name: "typed, then let go" });
+    return begun(this.store, this.session, request, { parent: run.id, at: given.length, name: "typed, then continued" });
   }
 
   /** @param {number[]} given */
@@ -184,7 +183,7 @@ class TypingBox extends View {
 
   /**
    * @param {string | number[]} prompt @param {number[]} given
-   * @returns {import("../state/store.js").Request} for these tokens and one more, with the luck so far
+   * @returns {import("../state/store.js").Request} for these tokens and one more, with the same seed
    */
   request(prompt, given) {
     const seed = this.store.state.seed.trim() || (given.length && this.run?.trace.known?.seed) || null;
@@ -192,7 +191,7 @@ class TypingBox extends View {
   }
 
   /**
-   * What comes after these tokens; whatever was asked for before is let go of.
+   * Request the token after these; an earlier request is cancelled.
    * @param {string | number[]} prompt @param {number[]} given
    */
   async want(prompt, given) {
@@ -208,7 +207,7 @@ class TypingBox extends View {
     } else if (run) this.store.drop(run.id);
   }
 
-  /** @param {Run} run that takes the place of the one before */
+  /** @param {Run} run replaces the one before */
   take(run) {
     const { runs, typing, other } = this.store.state;
     const inUse = runs.some((child) => child.parent === typing) || other === typing;
@@ -220,21 +219,17 @@ class TypingBox extends View {
 
 /** @param {HTMLElement} key @param {number} i @param {Offer} offer */
 function dress(key, i, offer) {
-  key.title = offer.token; // a long one is cut short
+  key.title = visible(offer.token); // a long one is cut
   key.style.setProperty("--share", `${100 * offer.probability}%`);
-  replace(key, el("kbd", {}, i + 1), " ", el("span", { class: "token" }, offer.token),
+  replace(key, el("kbd", {}, i + 1), " ", el("span", { class: "token" }, visible(offer.token)),
     offer.ends && hidden("ends the text"),
     offer.letter && el("span", { class: "letter", title: `removed by ${offer.removedBy}`,
       style: { "--stage": hue(offer.letter) } }, offer.letter, hidden(`removed by ${offer.removedBy}`)),
-    offer.own && el("span", { class: "mark", title: "what the draw would take" }, "●",
-      hidden("what the draw would take")),
+    offer.drawn && el("span", { class: "mark", title: "would be drawn" }, "●", hidden("would be drawn")),
     " ", el("span", { class: "share mono" }, percent(offer.probability)));
 }
 
 /** @param {string} text @returns {HTMLElement} for screen readers */
 const hidden = (text) => el("span", { class: "visually-hidden" }, ` ${text} `);
-
-/** @param {string} label @param {() => void} onclick @returns {HTMLButtonElement} */
-const button = (label, onclick) => el("button", { type: "button", onclick }, label);
 
 customElements.define("typing-box", TypingBox);

@@ -1,5 +1,5 @@
 /**
- * Runs as a tree: who was forked from whom, what each is called, and where its branch is drawn.
+ * Runs as a tree: their parents, their titles, and the lanes in which they are drawn.
  *
  * Knows runs and what follows from them. Knows no document.
  */
@@ -8,7 +8,7 @@ import { bits, visible } from "./numbers.js";
 /** @import { Run } from "../state/store.js" */
 
 /**
- * A run's place in the drawing: its lane, counted from above, and that of its parent.
+ * A run's place in the drawing: its lane, counted from the top, that of its parent, and its first and last step.
  * @typedef {{run: Run, lane: number, above: number | null, from: number, to: number}} Branch
  */
 
@@ -16,8 +16,8 @@ const TITLE = 48; // characters
 
 /**
  * @param {Run[]} runs @param {Run} run
- * @returns {Run | null} what it was forked from. A fork is always younger: nothing goes in circles,
- *   whatever an address says
+ * @returns {Run | null} the run that it was forked from; a parent has a smaller id, so that no address can make a
+ *   circle
  */
 export const parentOf = (runs, run) =>
   runs.find((other) => other.id === run.parent && other.id < run.id) ?? null;
@@ -28,7 +28,7 @@ export function lineage(runs, run) {
   return parent ? [...lineage(runs, parent), run] : [run];
 }
 
-/** @param {Run[]} runs @param {Run} run @returns {Run[]} the whole tree around it, parents first */
+/** @param {Run[]} runs @param {Run} run @returns {Run[]} all runs of its tree, parents first */
 export function family(runs, run) {
   const root = lineage(runs, run)[0];
   return runs
@@ -38,16 +38,16 @@ export function family(runs, run) {
 
 /**
  * @param {Run[]} runs @param {Run} run @param {number} step
- * @returns {boolean} whether a branch only repeats its parent's token there, which nobody had chosen
+ * @returns {boolean} whether the token there only repeats the parent's, where it was not forced by anybody
  */
 export function inherits(runs, run, step) {
   const parent = parentOf(runs, run);
-  const fork = parent ? run.at : run.trace.known?.parent?.step ?? 0; // a file may be without its parent
+  const fork = parent ? run.at : run.trace.known?.parent?.step ?? 0; // the parent of a file may not be open
   if (step >= fork) return false;
   return !parent || inherits(runs, parent, step) || step >= forcedIn(parent);
 }
 
-/** @param {Run} run @returns {number} with how many forced tokens it begins */
+/** @param {Run} run @returns {number} the number of forced tokens at its beginning */
 function forcedIn({ request, trace }) {
   if (request) return request.forced.length;
   const drawn = trace.steps.findIndex(({ source }) => source !== "forced");
@@ -56,7 +56,7 @@ function forcedIn({ request, trace }) {
 
 // -- names ----------------------------------------------------------------------------------------
 
-/** @param {Run[]} runs @param {Run} run @returns {string} what its tree began with, and its fork */
+/** @param {Run[]} runs @param {Run} run @returns {string} how the prompt of its tree begins, and the run's fork */
 export function titleOf(runs, run) {
   const root = lineage(runs, run)[0] ?? run;
   const begun = clip(beginning(run.request ? root : run), TITLE);
@@ -65,12 +65,12 @@ export function titleOf(runs, run) {
 
 /** @param {Run} run @returns {string} "fork: mat at 12" */
 export function forkOf({ request, name, trace }) {
-  const parent = request ? null : trace.known?.parent; // a file has a name of its own
+  const parent = request ? null : trace.known?.parent; // the name of an opened run is that of its file
   const fork = parent ? `${trace.nameOf(parent.token_id)} at ${parent.step}` : name;
   return `fork: ${clip(visible(fork).replace(/^␣(?=\S)/, ""), TITLE)}`;
 }
 
-/** @param {Run} run @returns {string} of a file its name, else how the prompt begins */
+/** @param {Run} run @returns {string} the file's name, else how the prompt begins */
 function beginning(run) {
   if (!run.request) return run.name;
   const { prompt, messages } = run.request;
@@ -85,7 +85,7 @@ export function clip(text, most) {
   return characters.length > most ? `${characters.slice(0, most - 1).join("")}…` : text;
 }
 
-/** @param {Run} run @returns {number | null} bits of surprise per token; null: there is none yet */
+/** @param {Run} run @returns {number | null} mean surprise in bits; null: there is no token yet */
 export function meanBits({ trace: { steps } }) {
   if (!steps.length) return null;
   return steps.reduce((sum, step) => sum + bits(step.logprob), 0) / steps.length;
@@ -95,8 +95,7 @@ export function meanBits({ trace: { steps } }) {
 
 /**
  * @param {Run[]} runs
- * @returns {Branch[]} a lane each. Of two forks the one that leaves later lies above, so that no
- *   line crosses another
+ * @returns {Branch[]} each with a lane of its own; of two forks the later one is above, so that lines do not cross
  */
 export function branches(runs) {
   /** @type {Branch[]} */
@@ -113,7 +112,7 @@ export function branches(runs) {
   return found;
 }
 
-/** @param {number} steps @returns {number} the end of a scale that has room for them */
+/** @param {number} steps @returns {number} the end of a scale for them */
 export function scaleEnd(steps) {
   const unit = 10 ** Math.max(1, Math.floor(Math.log10(Math.max(steps, 1)))) / (steps < 100 ? 1 : 2);
   return Math.max(unit, Math.ceil(steps / unit) * unit);

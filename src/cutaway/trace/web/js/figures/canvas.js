@@ -1,31 +1,31 @@
 /**
- * A canvas pass by pass: what stood in each cell, what each pass made of it, and the life of a cell.
+ * A canvas pass by pass: the token of each cell after each pass, and the history of a cell.
  *
- * Knows the record, and works out each pass once, also while they come. Knows no document.
+ * Works out each pass once, also while they arrive. Knows the record. Knows no document.
  */
 
 /** @import { Pass, PassCell, Trace } from "../state/trace.js" */
 
 /**
- * What a cell is after a pass. kept: it stands since before; fresh: it was revealed in this pass;
- * edited: another token took the place; again: it went back to being masked; masked: it was looked
- * at and waits; later: nobody looked at it, since its block is not begun
- * @typedef {"kept" | "fresh" | "edited" | "again" | "masked" | "later"} Fate
+ * The state of a cell after a pass. kept: its token was there before; fresh: revealed in this pass; edited: its token
+ * was replaced; again: masked again; masked: computed, but not revealed; later: not computed, since its block has
+ * not begun
+ * @typedef {"kept" | "fresh" | "edited" | "again" | "masked" | "later"} CellState
  *
- * token  what stands there, or else the best guess; null: there is none
- * seen   what the pass saw of the cell; null: it did not look
- * @typedef {{fate: Fate, token: number | null, seen: PassCell | null}} Shown
+ * token  of the cell; where it is masked, the likeliest one; null: there is none
+ * seen   what the pass computed of the cell; null: nothing
+ * @typedef {{state: CellState, token: number | null, seen: PassCell | null}} Shown
  *
- * seen     null: the pass did not look at the cell, and took its token back
- * place    which one the cell was in the order of the masked ones, from 1; 0: it was not masked
- * of       how many were masked
- * @typedef {{pass: Pass, seen: PassCell | null, fate: Fate, place: number, of: number}} Moment
+ * seen     null: the pass computed nothing of the cell, and masked it again
+ * place    of the cell in the order of the masked ones, from 1; 0: it was not masked
+ * of       how many cells were masked
+ * @typedef {{pass: Pass, seen: PassCell | null, state: CellState, place: number, of: number}} Moment
  *
- * passes       how many, and the rows that they computed
- * perPass      tokens per pass, of those that stand
- * bound        nats that revealing cells together can have lost at most, of all passes
- * order        Kendall's τ of the order of revealing and that from left to right: 1 as one reads,
- *              −1 backwards; null: all came at once, or only one
+ * passes       their number; rows: that they computed
+ * perPass      tokens revealed per pass, of those that are there now
+ * bound        of all passes: the nats that revealing cells together loses at most
+ * order        Kendall's τ of the order of revealing and that from left to right: 1 is left to right, −1 right to
+ *              left; null: all were revealed at once, or only one was
  * @typedef {{passes: number, rows: number, perPass: number, bound: number, order: number | null}} Totals
  */
 
@@ -37,73 +37,73 @@ export class Canvas {
     this.trace = trace;
     this.first = trace.head.prompt_token_ids.length;
     this.length = trace.places;
-    /** @type {Int32Array[]} after each pass, the token of each cell, or −1 */
-    this.stands = [];
-    /** @type {Map<number, PassCell>[]} of each pass, by cell */
-    this.looks = [];
+    /** @type {Int32Array[]} the token of each cell, or −1, after each pass */
+    this.tokens = [];
+    /** @type {Map<number, PassCell>[]} what each pass computed, by cell */
+    this.seen = [];
     this.grow();
   }
 
-  /** Take in the passes that are new. */
+  /** Add the new passes. */
   grow() {
-    for (const pass of this.trace.passes.slice(this.stands.length)) {
-      const now = this.stands.at(-1)?.slice() ?? new Int32Array(this.length).fill(MASKED);
-      const look = new Map(pass.cells.map((seen) => [seen.position - this.first, seen]));
-      for (const [cell, seen] of look) now[cell] = seen.now ?? MASKED;
+    for (const pass of this.trace.passes.slice(this.tokens.length)) {
+      const now = this.tokens.at(-1)?.slice() ?? new Int32Array(this.length).fill(MASKED);
+      const cells = new Map(pass.cells.map((seen) => [seen.position - this.first, seen]));
+      for (const [cell, seen] of cells) now[cell] = seen.now ?? MASKED;
       for (const position of pass.masked_again) now[position - this.first] = MASKED;
-      this.stands.push(now);
-      this.looks.push(look);
+      this.tokens.push(now);
+      this.seen.push(cells);
     }
   }
 
   /** @param {number} at a pass @param {number} cell @returns {Shown} */
   shown(at, cell) {
-    const now = this.stands[at]?.[cell] ?? MASKED;
-    const seen = this.looks[at]?.get(cell) ?? null;
-    const fate = this.fate(at, cell);
-    return { fate, seen, token: now === MASKED ? seen?.likely[0] ?? null : now };
+    const now = this.tokens[at]?.[cell] ?? MASKED;
+    const seen = this.seen[at]?.get(cell) ?? null;
+    const state = this.state(at, cell);
+    return { state, seen, token: now === MASKED ? seen?.likely[0] ?? null : now };
   }
 
-  /** @param {number} at @param {number} cell @returns {Fate} */
-  fate(at, cell) {
-    const before = this.stands[at - 1]?.[cell] ?? MASKED;
-    const now = this.stands[at]?.[cell] ?? MASKED;
+  /** @param {number} at @param {number} cell @returns {CellState} */
+  state(at, cell) {
+    const before = this.tokens[at - 1]?.[cell] ?? MASKED;
+    const now = this.tokens[at]?.[cell] ?? MASKED;
     const pass = this.trace.passes[at];
     if (now === MASKED) {
       if (pass?.masked_again.includes(cell + this.first)) return "again";
-      return this.looks[at]?.has(cell) ? "masked" : "later";
+      return this.seen[at]?.has(cell) ? "masked" : "later";
     }
     if (before === MASKED) return "fresh";
     return before === now ? "kept" : "edited";
   }
 
-  /** @param {number} at @returns {PassCell[]} the masked cells of a pass in the order of its rule */
+  /** @param {number} at @returns {PassCell[]} the masked cells of a pass in the order in which its rule reveals them */
   order(at) {
     const cells = this.trace.passes[at]?.cells.filter((seen) => seen.was === null) ?? [];
     return cells.sort((a, b) => b.figure - a.figure || a.position - b.position);
   }
 
-  /** @param {number} at @returns {PassCell | null} who would have been the next to be revealed */
+  /** @param {number} at @returns {PassCell | null} the cell that would have been revealed next */
   next(at) {
     return this.order(at).find((seen) => seen.now === null) ?? null;
   }
 
-  /** @param {number} cell @returns {Moment[]} every pass that looked at it, or took it back */
-  life(cell) {
+  /** @param {number} cell @returns {Moment[]} every pass that computed the cell, or masked it again */
+  history(cell) {
     return this.trace.passes.flatMap((pass, at) => {
-      const seen = this.looks[at]?.get(cell) ?? null;
+      const seen = this.seen[at]?.get(cell) ?? null;
       if (!seen && !pass.masked_again.includes(cell + this.first)) return [];
       const order = this.order(at);
       const place = seen ? 1 + order.indexOf(seen) : 0;
-      return [{ pass, seen, fate: this.fate(at, cell), place, of: order.length }];
+      return [{ pass, seen, state: this.state(at, cell), place, of: order.length }];
     });
   }
 
-  /** @returns {number[]} in which pass what stands in each cell came there; −1: it is masked */
+  /** @returns {number[]} the pass in which each cell got its token; −1: it is masked */
   get since() {
     const found = new Array(this.length).fill(MASKED);
-    this.stands.forEach((now, at) => now.forEach((token, cell) => {
-      const before = this.stands[at - 1]?.[cell] ?? MASKED;
+    this.tokens.forEach((now, at) => now.forEach((token, cell) => {
+      const before = this.tokens[at - 1]?.[cell] ?? MASKED;
       if (token !== before) found[cell] = token === MASKED ? MASKED : at;
     }));
     return found;
@@ -122,8 +122,7 @@ export class Canvas {
 }
 
 /**
- * Kendall's τ-b of an order and the one from left to right: pairs that agree less those that do not,
- * ties left out.
+ * Kendall's τ-b of an order and the one from left to right: concordant pairs minus discordant ones, without ties.
  * @param {number[]} since @returns {number | null}
  */
 export function kendall(since) {
@@ -143,7 +142,7 @@ export function kendall(since) {
 /** @type {WeakMap<Trace, Canvas>} */
 const known = new WeakMap();
 
-/** @param {Trace} trace @returns {Canvas | null} up to its last pass; null: it is none */
+/** @param {Trace} trace @returns {Canvas | null} up to its last pass; null: the trace is not of a canvas */
 export function canvasOf(trace) {
   if (!trace.known?.decoder) return null;
   let canvas = known.get(trace);
@@ -152,12 +151,12 @@ export function canvasOf(trace) {
   return canvas;
 }
 
-/** @param {Record<string, any>} rule as in a head @returns {string} its settings, those that differ from a plain one's */
+/** @param {Record<string, any>} rule as in a head @returns {string} its settings that differ from the defaults */
 export function ruleInWords(rule) {
   const said = Object.entries(rule).map(([name, value]) => {
     if (name === "forced_cells") return `${value.length} forced`;
     const label = name.replaceAll("_", " ");
     return value === true ? label : `${label} ${value}`;
   });
-  return said.join(", ") || "one cell a pass, the surest first";
+  return said.join(", ") || "one cell per pass, the most confident first";
 }

@@ -1,26 +1,26 @@
 /**
- * What Python says once for the page: the stages of the chain and their settings, which of them is
- * the constraints' mask, the presets' orders, styles, the words on why a text ended, and the names
- * that fields of old traces have now. The document holds it as JSON (trace/catalogue.py), so a new stage needs no change here.
+ * The data that Python writes into the document as JSON (trace/catalogue.py): the sampling stages and their settings,
+ * which of them is the constraints' mask, presets, styles, the phrases on why a text ended, and the current names of
+ * fields of old traces. So a new stage needs no change here.
  */
 
 /**
- * low, high, step   of the slider; the field beside it takes what lies beyond
+ * low, high, step   of the slider; the field beside it takes any value
  * off               the value at which the stage does nothing
  * @typedef {{name: string, type: string, off: any, help: string, low: number,
  *   high: number, step: number}} Param
  *
- * filter   whether it removes tokens and leaves the logits of the others as they are
+ * filter   whether it only removes tokens, and does not change logits
  * @typedef {{name: string, letter: string, label: string, help: string, filter: boolean,
  *   params: Param[]}} StageEntry
  *
  * @typedef {{name: string, settings: Record<string, number>, help: string}} Style
- * choices  what a text may be; empty: it is a number
+ * choices  the values of a text setting; empty: it is a number
  * @typedef {{name: string, type: string, choices: string[], help: string}} CanvasSetting
  * @typedef {{canvas: CanvasSetting[], stages: StageEntry[], presets: Record<string, string[]>, styles: Style[],
  *   mask: string, phrases: Record<string, string>, trace: Format}} Catalogue
  *
- * renames  by kind of record and field: an old name, or value, and the one of today
+ * renames  by kind of record and field: an old name or value, and the current one
  * @typedef {{version: number, readable: number[], renames: Record<string, Record<string, string>>}} Format
  */
 
@@ -36,7 +36,7 @@ export const format = catalogue.trace;
 
 /**
  * @param {string} name @param {Record<string, string | number>} [figures]
- * @returns {string} Python's phrase of this name with its figures
+ * @returns {string} the phrase of this name with its figures
  */
 export const phrase = (name, figures = {}) =>
   (catalogue.phrases[name] ?? name).replaceAll(/\{(\w+)\}/g, (_, place) => String(figures[place] ?? ""));
@@ -44,10 +44,10 @@ export const phrase = (name, figures = {}) =>
 /** @type {Map<string, StageEntry>} */
 export const stageNamed = new Map(stages.map((stage) => [stage.name, stage]));
 
-/** @param {string} name @returns {boolean} whether a stage changes logits token by token, such as a penalty */
+/** @param {string} name @returns {boolean} whether a stage changes the logits of single tokens, as a penalty does */
 export const isAdjusting = (name) => name !== "temperature" && stageNamed.get(name)?.filter === false;
 
-/** @param {(stage: StageEntry) => boolean} which @returns {Param[]} settings of those stages that are numbers */
+/** @param {(stage: StageEntry) => boolean} which @returns {Param[]} the numeric settings of those stages */
 export const numbersOf = (which) => stages.filter(which).flatMap(({ params }) =>
   params.filter(({ type }) => type === "float" || type === "int"));
 
@@ -55,5 +55,5 @@ export const numbersOf = (which) => stages.filter(which).flatMap(({ params }) =>
 export const filtersOff = () =>
   Object.fromEntries(numbersOf(({ filter }) => filter).map(({ name, off }) => [name, off]));
 
-/** @param {string} name of a setting @returns {string} as people read it: "top-k" */
+/** @param {string} name of a setting @returns {string} as it is shown: "top-k" */
 export const labelOf = (name) => name.replaceAll("_", "-");

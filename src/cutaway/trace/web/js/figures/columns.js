@@ -1,13 +1,13 @@
 /**
- * Steps to columns of pixels, and columns to the paths of an SVG.
+ * Maps steps to columns of pixels, and columns to the paths of an SVG.
  *
- * A column holds the steps that share its pixels and shows the largest of them: a peak among
- * thousands of steps stays in sight. Knows numbers only: no trace, no document.
+ * A column shows the largest of the steps that share its pixels, so that a peak among thousands of steps stays visible.
+ * Knows numbers only: no trace, no document.
  */
 
 /**
- * What is in sight: `first` is the step at the left edge, which may be a fraction; `step` the
- * pixels that a step takes; `width` the pixels there are; `count` how many steps there are.
+ * The visible part: `first` is the step at the left edge, which may be a fraction; `step` the pixels per step; `width`
+ * all pixels; `count` the number of steps.
  * @typedef {{first: number, step: number, width: number, count: number}} Sight
  *
  * Column i holds the steps edges[i] … edges[i + 1] − 1, and begins at x = left + i · wide.
@@ -16,24 +16,23 @@
 
 /**
  * @param {Sight} sight
- * @returns {Columns} a column for each step in sight, or for each pixel where steps are narrower
+ * @returns {Columns} a column for each visible step, or for each pixel where steps are narrower
  */
 export function columnsOf({ first, step, width, count }) {
   const wide = Math.max(step, 1);
   const per = wide / step; // steps of a column
   const start = Math.max(Math.floor(first), 0);
   const stop = Math.max(Math.min(Math.ceil(first + width / step), count), start);
-  const edges = new Int32Array(Math.ceil((stop - start) / per - 1e-9) + 1); // rounding adds none
+  const edges = new Int32Array(Math.ceil((stop - start) / per - 1e-9) + 1); // rounding errors add no column
   for (let i = 0; i < edges.length; i++) edges[i] = Math.min(start + Math.ceil(i * per), stop);
-  edges[edges.length - 1] = stop; // whatever rounding did
+  edges[edges.length - 1] = stop; // despite rounding errors
   return { edges, left: (start - first) * step, wide };
 }
 
 /**
  * @param {(step: number) => number} value −Infinity: never shown
  * @param {Int32Array} edges
- * @returns {Int32Array} for each column its step with the largest value, of equals the first; −1
- *   where there is none
+ * @returns {Int32Array} for each column the step with the largest value, the first of equal ones; −1: none
  */
 export function peaks(value, edges) {
   const found = new Int32Array(edges.length - 1).fill(-1);
@@ -50,10 +49,10 @@ export function peaks(value, edges) {
 }
 
 /**
- * Bars from the foot of a row, one path for each bucket. Their edges lie on whole pixels.
+ * Bars from the bottom of a row, one path for each bucket. Their edges are on whole pixels.
  * @template B
  * @param {Columns} columns @param {Int32Array} shown which step each column shows; −1: none
- * @param {(step: number) => B | null} bucket what decides its colour; null: no bar
+ * @param {(step: number) => B | null} bucket the key of its colour; null: no bar
  * @param {(step: number) => number} high its height in pixels
  * @param {number} foot y of the row's foot
  * @param {(step: number) => number} [under] pixels between the foot and the bar: 0
@@ -88,16 +87,16 @@ export function stepAt({ first, step, count }, x) {
 export const middleOf = ({ first, step }, index) => (index + 0.5 - first) * step;
 
 /**
- * How many steps the whole width stands for. A run that grows takes the next power of two, so that
- * its bars stay where they are until it is full.
+ * The number of steps that fill the width. For a growing run it is the next power of two, so that its bars do not
+ * move with every step.
  * @param {number} count @param {boolean} live @returns {number} at least 1
  */
 export const spanOf = (count, live) =>
   (live ? Math.max(64, 2 ** Math.ceil(Math.log2(Math.max(count, 1)))) : Math.max(count, 1));
 
 /**
- * The top of a scale: 1, 2 or 5 times a power of ten, not below what is asked for.
- * @param {number} value @returns {number} 1 where nothing is above zero
+ * The top of a scale: 1, 2 or 5 times a power of ten, at least the given value.
+ * @param {number} value @returns {number} 1 where the value is not above 0
  */
 export function roundUp(value) {
   if (!(value > 0)) return 1;
@@ -106,7 +105,7 @@ export function roundUp(value) {
 }
 
 /**
- * What all but the rarest values stay below: one that is far out shall not flatten the others.
+ * A quantile, as the top of a scale that outliers do not stretch.
  * @param {number[]} values @param {number} [share] @returns {number}
  */
 export function nearlyAll(values, share = 0.98) {

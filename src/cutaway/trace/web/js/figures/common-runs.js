@@ -1,13 +1,13 @@
 /**
- * What two rows of tokens share: the blocks that Python's `difflib.SequenceMatcher` finds, those
- * of SHORTEST_RUN tokens and more.
+ * The runs of tokens that two texts have in common: the blocks that Python's `difflib.SequenceMatcher` finds, of
+ * SHORTEST_RUN tokens or more.
  *
- * That is: the longest stretch that both have (of several the first in a, of those the first in b),
- * then the same to its left and to its right. Stretches are found once, by their first SHORTEST_RUN
- * tokens, and cut to whatever is still free: no table of all pairs.
+ * That is: the longest stretch that both have (of several the first in a, of those the first in b), then the same
+ * to its left and to its right. Stretches are found once, by their first SHORTEST_RUN tokens, and cut to the part
+ * that is still free; there is no table of all pairs.
  */
 
-/** Tokens of a common run: two texts on one subject share shorter runs. */
+/** The least length of a common run in tokens: any two texts on one subject share shorter ones. */
 export const SHORTEST_RUN = 8;
 
 /** @typedef {{a: number, b: number, length: number}} CommonRun equal tokens, from these steps on */
@@ -46,9 +46,9 @@ const isBefore = (x, y) =>
 
 /**
  * @param {number[]} a @param {number[]} b @param {number} start
- * @returns {CommonRun[]} every stretch that can be made longer at neither end
+ * @returns {CommonRun[]} every stretch that can be extended at neither end, by its place in a, then in b
  */
-function stretchesOf(a, b, start) {
+export function stretchesOf(a, b, start) {
   const places = placesOf(b, start);
   /** @type {CommonRun[]} */
   const found = [];

@@ -1,6 +1,6 @@
 /**
- * What a constraint did to a text, as trace/constraint.py has it, in the same words. Knows the record
- * alone, and no document.
+ * The effect of a constraint on a text, with the figures and sentences of trace/constraint.py. Knows the record only,
+ * and no document.
  */
 
 import { mask, phrase } from "./catalogue.js";
@@ -9,7 +9,7 @@ import { visible } from "./numbers.js";
 
 /**
  * @param {Trace} trace @param {Step} step
- * @returns {number | null} −ln of the mass that the constraint left; null where nothing was drawn under one
+ * @returns {number | null} −ln of the probability that the constraint left; null: no token was drawn under one
  */
 function negLogZ(trace, step) {
   const at = trace.head.chain.findIndex(({ stage }) => stage === mask);
@@ -18,14 +18,14 @@ function negLogZ(trace, step) {
   return Math.max((step.stages[at - 1]?.log_sum_exp ?? step.log_sum_exp) - own.log_sum_exp, 0);
 }
 
-/** @param {Trace} trace @param {Step} step @returns {string | null} what the model wanted instead */
+/** @param {Trace} trace @param {Step} step @returns {string | null} which token the model would have drawn without the constraint; null: the same */
 export function wantedSentence(trace, step) {
   if (!differs(step)) return null;
   const wanted = visible(trace.nameOf(step.unconstrained_id ?? 0));
   return phrase("wanted", { wanted, rule: rule(trace), left: visible(trace.nameOf(step.sampled_id)) });
 }
 
-/** @param {Trace} trace @returns {string[]} the same of the whole text; none where there was no constraint */
+/** @param {Trace} trace @returns {string[]} on the whole text; empty where there was no constraint */
 export function constraintSentences(trace) {
   const each = trace.steps.map((step) => negLogZ(trace, step));
   if (each.every((nats) => nats === null)) return [];

@@ -1,6 +1,6 @@
 /**
- * Two traces side by side, as trace/differences.py has it: where they diverge, what they
- * share after that, what each text cost. Knows the records alone, and no document.
+ * The differences of two traces, as in trace/differences.py: where they diverge, what they have in common after that,
+ * and the surprise of each text. Knows the records only, and no document.
  */
 
 import { bits, probability } from "./numbers.js";
@@ -9,10 +9,10 @@ import { commonRuns } from "./common-runs.js";
 /** @import { CommonRun } from "./common-runs.js" */
 
 /**
- * changes         the fields of the heads and the settings that are not the same, by name
- * common          how many tokens are equal from the beginning
+ * changes         the fields of the heads and the settings that differ
+ * common          the number of equal tokens at the beginning
  * logitsDifferAt  the first step up to the divergence whose logits are not equal bit for bit
- * divergence      null where the texts are equal; a continuation is null where that text had ended
+ * divergence      null: the texts are equal; a continuation is null where that text has ended
  * commonRuns      stretches that are equal after the divergence, in the order of both texts
  * @typedef {{name: string, a: any, b: any}} Change
  * @typedef {{id: number, token: string, underA: number | null, underB: number | null}} Continuation
@@ -57,8 +57,8 @@ function changes(a, b) {
 
 /**
  * @param {Head} head
- * @returns {Record<string, any>} its params beside its own fields; where both have a name, the values agree.
- *   The grammar's text is the setting of its kind.
+ * @returns {Record<string, any>} its own fields and its params, which agree where they have the same name; the text of
+ *   a grammar is a param, too
  */
 function flat(head) {
   const { kind: _, format: _format, version: _version, params, grammar, interventions: made, ...own } = /** @type {any} */ (head);
@@ -68,7 +68,7 @@ function flat(head) {
   return { ...own, ...engine, ...inside, ...Object.fromEntries(more) };
 }
 
-/** @param {any} a @param {any} b @returns {boolean} whether JSON means the same by them */
+/** @param {any} a @param {any} b @returns {boolean} whether they are equal as JSON */
 function same(a, b) {
   if (a === b) return true;
   if (typeof a !== "object" || typeof b !== "object" || !a || !b) return false;
@@ -99,7 +99,7 @@ function divergence(a, b, index) {
   return { index, a: continuation(a, inA), b: continuation(b, inB) };
 }
 
-/** @param {Step | undefined} step @param {number} id @returns {number | null} null: not on record */
+/** @param {Step | undefined} step @param {number} id @returns {number | null} null: not recorded */
 function share(step, id) {
   const found = step?.candidates.find((candidate) => candidate.id === id);
   return step && found ? probability(found.logit - step.log_sum_exp) : null;
@@ -110,12 +110,12 @@ const cost = (steps) =>
   ({ tokens: steps.length, bits: steps.reduce((sum, step) => sum + bits(step.logprob), 0) });
 
 /**
- * A stretch of both texts: from, to of each. `mark` says what it is: "=" the common beginning,
- * "≠" where they differ, 1, 2, 3 … the common runs.
+ * A stretch of both texts, [from, to] of each. `mark`: "=" the common beginning, "≠" where they differ, "1", "2", …
+ * the common runs.
  * @typedef {{mark: string, a: [number, number], b: [number, number]}} Stretch
  */
 
-/** @param {Difference} found @returns {Stretch[]} both texts, cut where equality begins or ends */
+/** @param {Difference} found @returns {Stretch[]} both texts, cut where common stretches begin and end */
 export function stretches(found) {
   /** @type {Stretch[]} */
   const made = [{ mark: "=", a: [0, found.common], b: [0, found.common] }];

@@ -1,10 +1,9 @@
 /**
- * Why a text went on for as long as it did, in words. Knows what follows from the record about its
- * end token. Knows no document.
+ * Explains in sentences why a text did not end earlier, from the end token's figures. Knows no document.
  */
 
 import { percent, thousands } from "./numbers.js";
-import { outcomePhrase } from "./endings.js";
+import { isGreedy, outcomePhrase } from "./endings.js";
 /** @import { Series, Outcome } from "./series.js" */
 
 /** Outcomes in which no stage removed the end token. */
@@ -16,7 +15,7 @@ export function whyItWentOn(series) {
   return [fates(series), ...(ignored(series) ?? chances(series)), ...changed(series)];
 }
 
-/** @param {Series} series @returns {string} how often what became of it */
+/** @param {Series} series @returns {string} how often each outcome occurred */
 function fates({ outcomes, length }) {
   const fates = [...outcomes]
     .sort(([, a], [, b]) => b.count - a.count)
@@ -24,11 +23,11 @@ function fates({ outcomes, length }) {
   return `Of ${thousands(length)} step${length === 1 ? "" : "s"}, ${fates.join("; ")}.`;
 }
 
-/** @param {Series} series @returns {string[]} whether the model, the chain or luck kept it going */
+/** @param {Series} series @returns {string[]} whether the model, the chain or luck kept the text going */
 function chances(series) {
   const { model, final } = series.silence;
   if (!asked(series)) return [];
-  const figures = `By the model's own probabilities the chance to come this far without an end was `
+  const figures = `Under the model's own probabilities the chance to come this far without an end was `
     + `${percent(model)}; after the chain it was ${percent(final)}.`;
   return [`${figures} ${verdict(series, model, final)}`];
 }
@@ -38,10 +37,11 @@ const asked = ({ outcomes }) => [...outcomes.keys()].some((name) => name !== "dr
 
 /** @param {Series} series @param {number} model @param {number} final @returns {string} */
 function verdict(series, model, final) {
-  if (model >= 0.5) return "So the model itself hardly wanted to end before.";
-  if (final < 0.5) return "So an end before was likelier than not, and luck kept the text going.";
+  if (isGreedy(series.trace)) return "Temperature 0 takes the likeliest token, which the end token never was.";
+  if (model >= 0.5) return "So the model itself was unlikely to end the text earlier.";
+  if (final < 0.5) return "So an earlier end was more likely than not, and luck kept the text going.";
   const stage = worst(series);
-  return `So the model wanted to end, and the chain${stage ? `, above all ${stage},` : ""} kept it from that.`;
+  return `So the model was likely to end the text, and the chain${stage ? `, above all ${stage},` : ""} prevented it.`;
 }
 
 /** @param {Series} series @returns {string | undefined} the stage that removed most of its probability */
@@ -52,7 +52,7 @@ function worst({ outcomes }) {
   return first?.[0];
 }
 
-/** @param {Series} series @returns {string[]} what bias and penalties did to it */
+/** @param {Series} series @returns {string[]} what bias and penalties did to its logit */
 function changed({ moments }) {
   const lower = moments.filter((moment) => (moment?.delta ?? 0) < 0).length;
   const higher = moments.filter((moment) => (moment?.delta ?? 0) > 0).length;
@@ -61,9 +61,9 @@ function changed({ moments }) {
   return [...sentence(lower, "lowered"), ...sentence(higher, "raised")];
 }
 
-/** @param {Series} series @returns {string[] | null} null: an end that was drawn was heeded */
+/** @param {Series} series @returns {string[] | null} null: no end token was drawn and ignored */
 function ignored({ trace, outcomes }) {
   const drawn = outcomes.get("drawn")?.count;
   if (!drawn || !trace.head.params["ignore_eos"]) return null;
-  return ["The end token was drawn, and the text went on all the same: ignore_eos is set."];
+  return ["The end token was drawn, but the text went on, since ignore_eos is set."];
 }

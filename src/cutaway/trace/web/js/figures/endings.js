@@ -1,6 +1,6 @@
 /**
- * Why a text ended, and why not before: as trace/endings.py has it, in the same words, which come
- * from there. Knows what follows from the record. Knows no document.
+ * Why a text ended, and why not before: the figures and sentences of trace/endings.py. Knows what follows from
+ * the record. Knows no document.
  */
 
 import { phrase } from "./catalogue.js";
@@ -8,17 +8,18 @@ import { ordinal, percent, probability, stageLabel, stageLetter, visible } from 
 /** @import { Trace, Step, Candidate } from "../state/trace.js" */
 
 /**
- * How close one step came to ending the text; `margin`: by how much it lost the draw, in nats.
+ * How close one step came to ending the text. `probability`: of all end tokens under the model's own logits;
+ * `final`: among the survivors of the chain; `margin`: nats by which the end token lost the draw.
  * @typedef {{index: number, probability: number, final: number, rank: number, delta: number,
  *   outcome: string, letter: string, margin: number | null}} EndMoment
  */
 
-/** @type {Record<string, string>} letters for what is no stage */
+/** @type {Record<string, string>} letters of outcomes that are not a stage */
 const OUTCOMES = { drawn: "●", lost: "○", forced: "→", "an unknown stage": "?" };
 
 /**
  * @param {Trace} trace @param {Step} step
- * @returns {EndMoment | null} how close a step came to ending the text; null: nothing on record
+ * @returns {EndMoment | null} null: no end token is on record
  */
 export function endMoment(trace, step) {
   const ends = step.candidates.filter((c) => trace.head.end_ids.includes(c.id));
@@ -61,25 +62,26 @@ function outcomeOf(trace, step, ends, alive) {
 /** @param {Candidate} c @returns {number} what the draw compares, up to a constant */
 export const score = (c) => (c.final_logprob ?? 0) + (c.luck ?? 0);
 
-/** @param {Trace} trace @returns {boolean} whether the last token ended it, and is no part of it */
+/** @param {Trace} trace @returns {boolean} */
+export const isGreedy = (trace) => trace.head.params["temperature"] === 0;
+
+/** @param {Trace} trace @returns {boolean} whether the last token ended the text, and is not part of it */
 export const endedByToken = (trace) =>
   trace.end !== null && ["end_token", "stop_token"].includes(trace.end.reason);
 
 /**
- * @param {Trace} trace @param {number} count
- * @param {(EndMoment | null)[]} moments of every step, where they are known already
- * @returns {EndMoment[]} closest to ending before
+ * @param {Trace} trace @param {(EndMoment | null)[]} moments of every step
+ * @returns {EndMoment[]} of the steps after which the text went on
  */
-export function closest(trace, count = 5, moments = trace.steps.map((step) => endMoment(trace, step))) {
-  return (endedByToken(trace) ? moments.slice(0, -1) : moments)
-    .flatMap((moment) => moment ?? [])
-    .sort((a, b) => b.probability - a.probability)
-    .slice(0, count);
-}
+export const passed = (trace, moments) =>
+  (endedByToken(trace) ? moments.slice(0, -1) : moments).flatMap((moment) => moment ?? []);
+
+/** @param {EndMoment[]} moments @returns {EndMoment[]} the likeliest first */
+export const closest = (moments) => moments.toSorted((a, b) => b.probability - a.probability);
 
 // -- in words -------------------------------------------------------------------------------------
 
-/** @param {string} outcome @returns {string} what became of the end token */
+/** @param {string} outcome @returns {string} "was drawn", "was removed by top-k 40" */
 export const outcomePhrase = (outcome) =>
   ["drawn", "forced", "lost"].includes(outcome) ? phrase(outcome) : phrase("removed", { stage: outcome });
 
@@ -94,14 +96,14 @@ export function whySentence(trace) {
   return phrase("ended", { reason: phrase(end.reason, figures) });
 }
 
-/** @param {Trace} trace @returns {string} how its last token came */
+/** @param {Trace} trace @returns {string} how the last token was chosen */
 function came({ steps }) {
   const step = steps.at(-1);
   if (!step) return phrase("reached");
   return phrase(step.source === "forced" ? "given at" : "drawn at", { step: step.index });
 }
 
-/** @param {Trace} trace @param {EndMoment} moment @returns {string} how close that step came to the end */
+/** @param {Trace} trace @param {EndMoment} moment @returns {string} how close that step came to ending the text */
 export function momentSentence(trace, moment) {
   const { index, rank, delta } = moment;
   return phrase("status", {

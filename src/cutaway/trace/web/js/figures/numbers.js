@@ -1,24 +1,24 @@
 /**
- * The few figures that every view shares, and how they are written for people.
+ * Figures that all views share, and how numbers, tokens and colours are shown.
  *
- * The same as cutaway/trace/figures.py and colours.py: natural logarithms come in, bits and
- * percentages go out. Knows no document.
+ * As in cutaway/trace/figures.py and colours.py: natural logarithms come in, bits and percentages go out. Knows no
+ * document.
  */
 
 import { stageNamed, stages } from "./catalogue.js";
 
 export const LN2 = Math.LN2;
 
-/** Bits at which the scale of surprise ends. */
+/** The end of the scale of surprise, in bits. */
 export const MOST_BITS = 8;
 
-/** @param {number} logprob @returns {number} exp, where rounding may have left it above zero */
+/** @param {number} logprob @returns {number} at most 1, also where rounding has left the logarithm above 0 */
 export const probability = (logprob) => Math.exp(Math.min(logprob, 0));
 
 /** @param {number} logprob @returns {number} surprise: minus the logarithm to base 2 */
 export const bits = (logprob) => Math.max(-logprob, 0) / LN2;
 
-/** @param {number | null | undefined} share @returns {string} one decimal, more for small shares */
+/** @param {number | null | undefined} share @returns {string} with one decimal, or more where the share is small */
 export function percent(share) {
   if (share === null || share === undefined || Number.isNaN(share)) return "–";
   if (share >= 0.9995) return "100%";
@@ -27,7 +27,7 @@ export function percent(share) {
   return `${(100 * share).toFixed(5).replace(/0+$/, "")}%`;
 }
 
-/** @param {number} share @returns {number} 0.0001 … 1 on a scale of four tens, 0 … 1 */
+/** @param {number} share @returns {number} 0.0001 to 1, as 0 to 1 on a logarithmic scale */
 export const height = (share) => (share > 0 ? Math.max(1 + Math.log10(share) / 4, 0) : 0);
 
 /** @param {number} rank @returns {string} 1st, 2nd, 3rd, 4th, … 11th, … 21st */
@@ -37,7 +37,7 @@ export function ordinal(rank) {
   return `${rank}${ending}`;
 }
 
-/** @param {number} value @param {number} [digits] @returns {string} always with its sign */
+/** @param {number} value @param {number} [digits] @returns {string} with its sign, also a positive one */
 export const signed = (value, digits = 2) =>
   `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(digits)}`;
 
@@ -54,7 +54,7 @@ export function memory(bytes) {
 
 /** @typedef {Record<string, any> & {stage: string}} Stage */
 
-/** @param {Stage} stage @returns {string} one letter, so that meaning does not rest on colour */
+/** @param {Stage} stage @returns {string} one letter, so that meaning does not depend on colour */
 export const stageLetter = (stage) => stageNamed.get(stage.stage)?.letter ?? stage.stage.slice(0, 1).toUpperCase();
 
 /** @param {Stage} stage @returns {string} "top-k 40", "penalties" */
@@ -67,8 +67,8 @@ export function stageLabel(stage) {
 /** @param {number} value @returns {string} six significant digits at most */
 export const short = (value) => String(Number(value.toPrecision(6)));
 
-// Okabe and Ito's colours, then Tol's: they can be distinguished without colour vision, and each
-// stage wears its letter beside its own.
+// Okabe and Ito's colours, then Tol's: they can be distinguished without colour vision, and each stage has a letter,
+// too.
 const HUES = [
   "#cc79a7", "#d55e00", "#999999", "#f0e442", "#e69f00", "#56b4e9", "#0072b2",
   "#009e73", "#882255", "#44aa99", "#aa4499", "#117733", "#ddcc77", "#332288",
@@ -98,11 +98,11 @@ function cividis(share) {
 /** @param {number} colour @returns {[number, number, number]} */
 const channels = (colour) => [colour >> 16, (colour >> 8) & 255, colour & 255];
 
-const PALE = 0.25; // share below which the scale on light paper fades to white
+const PALE = 0.25; // share below which the light scale fades to white
 
 /**
- * The scale of every measure: nothing is nearly the paper, and much is farthest from it.
- * @param {number} share @param {boolean} dark whether the paper is dark
+ * The colour scale of all measures: 0 is close to the background, 1 has the most contrast.
+ * @param {number} share @param {boolean} dark whether the background is dark
  * @returns {[number, number, number]} red, green, blue of 0 to 255
  */
 export function onPaper(share, dark) {
@@ -112,22 +112,26 @@ export function onPaper(share, dark) {
   return [faded(red), faded(green), faded(blue)];
 }
 
-/** @param {number} surprise in bits @returns {string} its colour on the fixed scale of 0 to 8, light or dark */
+/** @param {number} surprise in bits @returns {string} its colour on the scale of 0 to 8 bits, for both colour schemes */
 export function surpriseColour(surprise) {
   const [light, dark] = [false, true].map((on) => `rgb(${onPaper(surprise / MOST_BITS, on).join(" ")})`);
   return `light-dark(${light}, ${dark})`;
 }
 
-/** @param {string} text @returns {string} what cannot be seen, as something that can */
+/** @param {string} text of a token @returns {string} with its invisible characters, and spaces at its ends, made visible */
 export function visible(text) {
   return text === "" ? "∅" : inText(text.replaceAll(/^ | $/g, "␣").replace(/^\p{M}/u, "◌$&"));
 }
 
-/** @param {string} text @returns {string} the same within a text, where a space can be seen */
-export const inText = (text) => text
-  .replaceAll("\n", "⏎")
-  .replaceAll("\t", "⇥")
-  .replaceAll(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Co}\p{Cn}]/gu, escaped);
+/** @param {string} text @returns {string} with invisible characters escaped as Python does: "\\n" */
+export const inText = (text) => text.replaceAll(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Co}\p{Cn}]/gu, escaped);
+
+/** @type {Record<string, string>} */
+const ESCAPES = { "\n": "\\n", "\t": "\\t", "\r": "\\r" };
 
 /** @param {string} character @returns {string} */
-const escaped = (character) => `\\u{${(character.codePointAt(0) ?? 0).toString(16)}}`;
+function escaped(character) {
+  const hex = (character.codePointAt(0) ?? 0).toString(16);
+  const [letter, digits] = hex.length < 3 ? ["x", 2] : hex.length < 5 ? ["u", 4] : ["U", 8];
+  return ESCAPES[character] ?? `\\${letter}${hex.padStart(Number(digits), "0")}`;
+}

@@ -1,6 +1,6 @@
 /**
- * What the views of a whole run draw: a figure for each step, worked out once and appended as the
- * run grows. Knows the record. Knows no document and no pixel.
+ * The figures of a whole run, step by step, computed once and extended as the run grows. Knows the record. Knows no
+ * document and no pixel.
  */
 
 import { LN2, bits } from "./numbers.js";
@@ -8,12 +8,12 @@ import { endMoment } from "./endings.js";
 /** @import { Trace, Step } from "../state/trace.js" */
 /** @import { EndMoment } from "./endings.js" */
 
-/** The phases of an engine's step, in their order; draft is absent where no draft model ran. */
+/** The phases of a step of the engine, in order; draft only where a draft model ran. */
 export const PHASES = /** @type {const} */ (["schedule", "draft", "run", "sample"]);
 
 /**
- * In how many steps the end token had this fate, and the sum of the model's probabilities for it
- * there: how many ends the model would have drawn.
+ * In how many steps the end token had this outcome, and the sum of its probabilities under the model's own logits there:
+ * the expected number of ends.
  * @typedef {{letter: string, count: number, expected: number}} Outcome
  */
 
@@ -25,17 +25,17 @@ export class Series {
     this.surprise = [];
     /** @type {number[]} bits, before the chain */
     this.entropy = [];
-    /** @type {(EndMoment | null)[]} null: no end token on record */
+    /** @type {(EndMoment | null)[]} null: no end token is recorded */
     this.moments = [];
-    /** @type {number[]} probability of all end tokens together; 0 where none is on record */
+    /** @type {number[]} probability of all end tokens together; 0 where none is recorded */
     this.end = [];
-    /** @type {number[]} bytes of keys and values that were read */
+    /** @type {number[]} bytes of the keys and values read */
     this.kv = [];
-    /** @type {number[][]} milliseconds: of the first phase, of the first two, and so on */
+    /** @type {number[][]} milliseconds of the first phase, of the first two, and so on */
     this.ms = PHASES.map(() => []);
-    /** @type {Map<string, Outcome>} what became of the end token */
+    /** @type {Map<string, Outcome>} by outcome of the end token */
     this.outcomes = new Map();
-    /** How likely all draws so far passed without an end: by the model's own figures; by the chain's. */
+    /** The probability that no draw so far ends the text: under the model's own logits, and after the chain. */
     this.silence = { model: 1, final: 1 };
     this.grow();
   }
@@ -45,7 +45,7 @@ export class Series {
     return this.surprise.length;
   }
 
-  /** Take in the steps that are new. */
+  /** Add the new steps. */
   grow() {
     for (let i = this.length; i < this.trace.steps.length; i++) {
       this.take(/** @type {Step} */ (this.trace.steps[i]));
@@ -71,7 +71,7 @@ export class Series {
     known.count += 1;
     known.expected += probability;
     this.outcomes.set(outcome, known);
-    if (outcome === "drawn" || outcome === "forced") return; // no draw that went against the end
+    if (outcome === "drawn" || outcome === "forced") return; // not a draw that the end token lost
     this.silence.model *= 1 - Math.min(probability, 1);
     this.silence.final *= 1 - Math.min(final, 1);
   }
@@ -80,7 +80,7 @@ export class Series {
 /** @type {WeakMap<Trace, Series>} */
 const known = new WeakMap();
 
-/** @param {Trace} trace @returns {Series} up to its last step; one for all who ask */
+/** @param {Trace} trace @returns {Series} up to its last step, the same object for each trace */
 export function seriesOf(trace) {
   let series = known.get(trace);
   if (!series) known.set(trace, (series = new Series(trace)));

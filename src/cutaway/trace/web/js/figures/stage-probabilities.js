@@ -1,5 +1,5 @@
 /**
- * What one token's probability was after each stage of the chain.
+ * The probability of a token after each stage of the chain.
  *
  * Knows what follows from the record. Knows no document.
  */
@@ -10,14 +10,14 @@ import { probability } from "./numbers.js";
 
 /**
  * @param {Trace} trace @param {Step} step @param {Candidate} candidate
- * @returns {(number | null | undefined)[]} by stage; null: removed; undefined: not on record
+ * @returns {(number | null | undefined)[]} by stage; null: removed; undefined: not recorded
  */
 export function stageProbabilities(trace, step, { logit, delta, removed_by: by, final_logprob: final }) {
   const { chain } = trace.head;
-  // Of the stages that adjust logits only the sum is on record, so nothing is known between them.
+  // Only the sum of all adjustments of the logit is recorded, so the probabilities between them are unknown.
   const settled = chain.findLastIndex(({ stage }) => isAdjusting(stage));
   const divided = chain.findIndex(({ stage }) => stage === "temperature");
-  const mixed = divided >= 0 && divided < settled; // the sum is of logits before and after it
+  const mixed = divided >= 0 && divided < settled; // some adjustments come before it, some after
   let now = Math.fround(logit + delta);
   return chain.map((stage, i) => {
     if (by !== null && i >= by) return null;

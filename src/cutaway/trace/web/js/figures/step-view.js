@@ -1,6 +1,6 @@
 /**
- * One step in the figures that a person looks at, as trace/views.py has it. Knows what follows from
- * the record. Knows no document.
+ * The figures of one step as they are shown, like trace/views.py; and which steps are uncertain. Knows what
+ * follows from the record. Knows no document.
  */
 
 import { wantedSentence } from "./constraint.js";
@@ -46,7 +46,7 @@ export function stepView(trace, step) {
         topRemoved: record.top_removed.map((id) => trace.nameOf(id)),
       };
     }),
-    kvTokens: step.kv_tokens ?? null, // of a canvas there is no one number
+    kvTokens: step.kv_tokens ?? null, // a canvas has no single number
     kvBytes: (step.kv_tokens ?? 0) * trace.head.kv_bytes_per_token,
     ms: step.ms,
     fingerprint: step.fingerprint,
@@ -55,7 +55,7 @@ export function stepView(trace, step) {
 }
 
 /** @param {Trace} trace @param {Step} step @param {Candidate} c @returns {CandidateView} */
-function candidateView(trace, step, c) {
+export function candidateView(trace, step, c) {
   const stage = c.removed_by === null ? null : (trace.head.chain[c.removed_by] ?? null);
   return {
     id: c.id,
@@ -74,5 +74,15 @@ function candidateView(trace, step, c) {
   };
 }
 
-/** @param {Step} step @returns {boolean} whether the model gave no token as much as one half */
+/** @param {Step} step @returns {boolean} whether no token has a probability of 0.5 or more under the model */
 export const isUncertain = (step) => step.maximum - step.log_sum_exp < Math.log(0.5);
+
+/**
+ * @param {Trace} trace @returns {number} the step whose token had the least probability under the model; a forced
+ *   token, or one that ends the text, only where there is no other
+ */
+export function mostUncertain({ steps, head }) {
+  const own = steps.filter(({ source, token_id }) => source !== "forced" && !head.end_ids.includes(token_id));
+  const all = own.length ? own : steps;
+  return all.reduce((a, b) => (b.logprob < a.logprob ? b : a), all[0] ?? { index: 0, logprob: 0 }).index;
+}

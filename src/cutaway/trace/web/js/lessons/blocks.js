@@ -1,10 +1,10 @@
 /**
- * The paragraphs and tables of an exercise, as the server sends them, with bars where it gives lengths.
+ * Paragraphs and tables, such as the server sends for an exercise, with bars where a table has them.
  *
- * Knows which columns are figures. Refuses to compute any.
+ * Knows which columns are figures. Computes none.
  */
 
-import { el, svg } from "../parts/dom.js";
+import { el, scrolling, svg } from "../parts/dom.js";
 
 /**
  * @typedef {{head: string[], rows: string[][], bars: number[], spans: [number, number][]}} Table
@@ -17,8 +17,8 @@ const HIGH = 14;
 /** @param {Block} block @returns {HTMLElement} */
 export const blockOf = (block) => (typeof block === "string" ? el("p", {}, block) : tableOf(block));
 
-/** @param {Table} table @returns {HTMLElement} in a box of its own that scrolls where it is too wide */
-export function tableOf(table) {
+/** @param {Table} table @param {string} [label] @returns {HTMLElement} in a box of its own that scrolls */
+export function tableOf(table, label = "A table of figures") {
   const heads = table.head.map((name, i) =>
     name === "" ? el("td", {}) : el("th", { scope: "col", class: kind(table, i) }, name));
   if (table.bars.length) heads.push(el("td", {}));
@@ -26,8 +26,7 @@ export function tableOf(table) {
   const rows = table.rows.map((cells, row) =>
     el("tr", {}, ...cells.map((cell, i) => el("td", { class: kind(table, i) }, cell)),
       table.bars.length > 0 && el("td", {}, barOf(table, row, most))));
-  return el("div", { class: "scroller", tabindex: 0, role: "group", "aria-label": "A table of figures" },
-    el("table", {}, el("thead", {}, el("tr", {}, ...heads)), el("tbody", {}, ...rows)));
+  return scrolling(label, el("table", {}, el("thead", {}, el("tr", {}, ...heads)), el("tbody", {}, ...rows)));
 }
 
 /** @param {Table} table @param {number} column @returns {string | null} */
@@ -38,7 +37,7 @@ function kind(table, column) {
 }
 
 /**
- * A bar, and within which bounds chance lets it end.
+ * A bar, and the range within which its end varies by chance.
  * @param {Table} table @param {number} row @param {number} most @returns {SVGElement | null}
  */
 function barOf(table, row, most) {

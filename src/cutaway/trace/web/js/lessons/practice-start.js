@@ -1,7 +1,7 @@
 /**
- * A step of a run as the start of exercises, and the sums of what was answered.
+ * A step of a run in the form in which the server makes exercises of it, and the summary of the answers.
  *
- * Knows what the server wants to know of a step. Refuses to know what is right: Python does.
+ * Does not know which answers are right: the server does.
  */
 
 import { probability, stageLabel, visible } from "../figures/numbers.js";
@@ -17,8 +17,8 @@ import { canvasOf } from "../figures/canvas.js";
  * @typedef {"right" | "right at the second try" | "missed"} Mark
  */
 
-const MOST_TEXT = 300; // characters; fewer are shown
-const MOST_CELLS = 6; // as many as one works through by hand
+const MOST_TEXT = 300; // characters
+const MOST_CELLS = 6; // as many as can be worked through by hand
 
 /** @param {Trace} trace @param {number} index @returns {Start | null} null where there is no such step */
 export function startOf(trace, index) {
@@ -41,7 +41,7 @@ export function startOf(trace, index) {
   };
 }
 
-/** @param {Trace} trace @param {number} index @returns {string} the end of what was written so far */
+/** @param {Trace} trace @param {number} index @returns {string} the end of the text before the step */
 function textBefore(trace, index) {
   const { prompt, prompt_token_ids: ids } = trace.head;
   const asked = prompt ?? ids.slice(-MOST_TEXT).map((id) => trace.nameOf(id)).join("");
@@ -49,7 +49,7 @@ function textBefore(trace, index) {
   return [...text].slice(-MOST_TEXT).join(""); // whole characters
 }
 
-/** @param {Trace} trace @returns {string} its stages in words */
+/** @param {Trace} trace @returns {string} its stages: "temperature 0.7 → top-k 40" */
 function chainOf(trace) {
   const stages = trace.head.chain.map(stageLabel);
   if (trace.head.params["temperature"] === 0) stages.push("greedy");
@@ -58,14 +58,14 @@ function chainOf(trace) {
 
 /**
  * @param {Trace} trace @param {number} at a pass
- * @returns {Cells | null} the first of its masked cells, in its order; null where it has no two
+ * @returns {Cells | null} the first of its masked cells in the order of its rule; null where it has fewer than two
  */
 export function cellsOf(trace, at) {
   const canvas = canvasOf(trace);
   const seen = (canvas?.order(at) ?? []).filter(({ likely }) => likely.length > 1).slice(0, MOST_CELLS)
     .sort((a, b) => a.position - b.position);
   if (!canvas || seen.length < 2) return null;
-  const before = [...canvas.stands[at - 1] ?? []].map((token) => (token < 0 ? "▢" : trace.nameOf(token)));
+  const before = [...canvas.tokens[at - 1] ?? []].map((token) => (token < 0 ? "▢" : trace.nameOf(token)));
   return {
     text: (trace.head.prompt ?? "") + (before.length ? before : Array(canvas.length).fill("▢")).join(""),
     best: seen.map(({ likely }) => visible(trace.nameOf(likely[0] ?? -1))),
@@ -91,6 +91,6 @@ export function summary(marks) {
   return `Of ${marks.length}: ${parts.join(", ")}.`;
 }
 
-/** @param {Mark | null} mark @param {number} place from 0 @returns {string} what a small button can hold */
+/** @param {Mark | null} mark @param {number} place from 0 @returns {string} the label of a small button */
 export const sign = (mark, place) =>
   mark === null ? String(place + 1) : { right: "✓", "right at the second try": "(✓)", missed: "✗" }[mark];

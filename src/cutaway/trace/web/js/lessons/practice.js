@@ -1,14 +1,13 @@
 /**
- * Practice: exercises on one step, of sampling it or of its inside; each asked, tried, judged and
- * explained.
+ * The lesson "Practice by hand": exercises on one step, each asked, answered, judged and explained.
  *
- * Knows the dialogue. Refuses to know what is right: the server's sampler and model do, and it keeps
- * the solution until an answer is right or given up.
+ * Does not know which answers are right: the server judges them, and sends a solution only after a right answer or
+ * when asked to show it.
  */
 
 import { ask } from "../state/api.js";
 import { blockOf, tableOf } from "./blocks.js";
-import { el, replace } from "../parts/dom.js";
+import { button, el, replace, setText } from "../parts/dom.js";
 import { cellsOf, sign, startOf, summary } from "./practice-start.js";
 import { sentence } from "../state/session.js";
 import { stepOf } from "../state/inside-cache.js";
@@ -28,21 +27,21 @@ import { View } from "../parts/view.js";
  */
 
 class PracticeLesson extends View {
-  /** @type {Where} what the exercises are on; nothing: the sample */
+  /** @type {Where} what the exercises are about; {}: the sample */
   where = {};
   /** @type {Asked | null} */
   asked = null;
-  /** @type {{mark: Mark, reply: Reply}[]} by exercise; those that are done */
+  /** @type {{mark: Mark, reply: Reply}[]} by exercise: those that are done */
   done = [];
   at = 0;
   tries = 0;
   begun = false;
 
-  sample = el("button", { type: "button", onclick: () => this.begin({}) }, "The sample");
-  own = el("button", { type: "button", onclick: () => this.beginHere() });
-  inside = el("button", { type: "button", onclick: () => this.beginInside() });
-  ways = el("button", { type: "button", onclick: () => this.beginWays() }, "Three ways to write");
-  cells = el("button", { type: "button", onclick: () => this.begin({ cells: this.ownCells() ?? true }) });
+  sample = button("The sample", () => this.begin({}));
+  own = button("", () => this.beginHere());
+  inside = button("", () => this.beginInside());
+  ways = button("Three ways to write", () => this.beginWays());
+  cells = button("", () => this.begin({ cells: this.ownCells() ?? true }));
   intro = el("div", { class: "intro" });
   progress = el("ol", { class: "progress row", "aria-label": "The exercises" });
   exercise = el("div", { class: "exercise" });
@@ -60,21 +59,17 @@ class PracticeLesson extends View {
     const { run, state } = this.store;
     const can = run && startOf(run.trace, state.step) !== null;
     this.own.disabled = !can || !state.about;
-    const label = can ? `Step ${state.step} of your run` : "A step of your own run";
-    if (this.own.textContent !== label) replace(this.own, label);
-    const canLook = Boolean(run?.trace.steps[state.step] && state.about);
-    this.inside.disabled = !canLook;
-    const within = canLook ? `The inside of step ${state.step}` : "The inside of a step";
-    if (this.inside.textContent !== within) replace(this.inside, within);
+    setText(this.own, can ? `Step ${state.step} of your run` : "A step of your own run");
+    this.inside.disabled = !(run?.trace.steps[state.step] && state.about);
+    setText(this.inside, this.inside.disabled ? "The inside of a step" : `The inside of step ${state.step}`);
     const cells = this.ownCells();
     this.cells.disabled = this.ways.disabled = !state.about;
-    const which = cells ? `Cells of pass ${cells.made + 1}` : "Cells of a canvas";
-    if (this.cells.textContent !== which) replace(this.cells, which);
+    setText(this.cells, cells ? `Cells of pass ${cells.made + 1}` : "Cells of a canvas");
     if (state.about && !this.begun) this.begin({});
-    if (!state.about && !this.begun) replace(this.intro, "The exercises are the server’s own, and no server answers.");
+    if (!state.about && !this.begun) replace(this.intro, "The exercises need a server, and there is none.");
   }
 
-  /** @returns {Cells | null} of the pass that is shown; null: there is none with cells to choose among */
+  /** @returns {Cells | null} of the pass that is shown; null: it has no cells to choose among */
   ownCells() {
     const { run, state } = this.store;
     return run ? cellsOf(run.trace, state.pass ?? 0) : null;
@@ -86,14 +81,14 @@ class PracticeLesson extends View {
   }
 
   beginWays() {
-    this.say("The model writes in each way that it has …");
+    this.say("The model generates in each of its ways …");
     this.begin({ ways: true });
   }
 
   beginInside() {
     const { run, state } = this.store;
     if (!run) return;
-    this.say("The model computes the step again, and what is asked about it …");
+    this.say("The model computes the step again …");
     this.begin({ inside: stepOf(run.trace, state.step) });
   }
 
@@ -103,9 +98,11 @@ class PracticeLesson extends View {
     this.begun = true;
     this.where = where;
     const asked = await this.fetched("", {});
-    if (this.where !== where) return; // another step was chosen meanwhile
-    if (!asked) this.where = before;
-    if (!asked) return;
+    if (this.where !== where) return; // another step was selected meanwhile
+    if (!asked) {
+      this.where = before;
+      return;
+    }
     this.asked = asked;
     this.done = [];
     for (const [button, pressed] of /** @type {[HTMLElement, boolean][]} */ ([
@@ -118,7 +115,7 @@ class PracticeLesson extends View {
 
   /**
    * @param {string} path @param {Record<string, any>} more
-   * @returns {Promise<any>} null where the server refuses; the remark says why
+   * @returns {Promise<any>} null where the server refuses, and the remark says why
    */
   async fetched(path, more) {
     try {
@@ -160,22 +157,20 @@ class PracticeLesson extends View {
 
   /** @param {Exercise} exercise @returns {HTMLElement} */
   form(exercise) {
-    const hint = el("button", { type: "button", onclick: () => this.say(`Hint: ${exercise.hint}`) }, "Hint");
-    const reveal = el("button", { type: "button", onclick: () => this.reveal() }, "Show me");
+    const hint = button("Hint", () => this.say(`Hint: ${exercise.hint}`));
+    const reveal = button("Show me", () => this.reveal());
     if (exercise.kind === "token") {
-      const tokens = exercise.names?.map((name, i) =>
-        el("button", { type: "button", class: "token", onclick: () => this.answer(String(i + 1)) }, name));
+      const tokens = exercise.names?.map((name, i) => button(name, () => this.answer(String(i + 1)), { class: "token" }));
       return el("div", {}, el("div", { class: "row answers", role: "group", "aria-label": "Which token" },
         ...(tokens ?? [])), el("p", { class: "row" }, hint, reveal));
     }
     const fields = exercise.labels?.map((label) =>
       el("label", {}, el("span", { class: "token" }, label),
         el("input", { type: "text", inputmode: "decimal", autocomplete: "off", placeholder: "0" })));
-    const form = el("form", { onsubmit: (/** @type {Event} */ event) => this.submitted(event) },
+    return el("form", { onsubmit: (/** @type {Event} */ event) => this.submitted(event) },
       el("div", { class: "row answers" }, ...(fields ?? [])),
       el("p", { class: "row" }, el("button", { class: "primary" }, "Check"), hint, reveal,
-        el("span", { class: "faint" }, `like ${exercise.example}`)));
-    return form;
+        el("span", { class: "faint" }, `for example ${exercise.example}`)));
   }
 
   /** @param {Event} event */
@@ -183,7 +178,7 @@ class PracticeLesson extends View {
     event.preventDefault();
     const form = /** @type {HTMLFormElement} */ (event.currentTarget);
     const values = [...form.querySelectorAll("input")].map((field) => field.value.trim());
-    // A field that is empty would shift the others: it is a dash, which nobody can read.
+    // An empty field would shift the others, so it is sent as a dash, which is not a number.
     this.answer(values.map((value) => value.replaceAll(/\s/g, "") || "–").join(" "));
   }
 
@@ -218,8 +213,7 @@ class PracticeLesson extends View {
   explain(reply) {
     this.say([reply.remark, `The answer: ${reply.solution}`].filter(Boolean).join(" "));
     const last = this.at + 1 === this.asked?.exercises.length;
-    const on = last ? el("button", { type: "button", onclick: () => this.finish() }, "How did it go?")
-      : el("button", { type: "button", class: "primary", onclick: () => this.next() }, "Next");
+    const on = last ? button("Show the result", () => this.finish()) : button("Next", () => this.next(), { class: "primary" });
     replace(this.worked, ...reply.arithmetic.map(blockOf), el("p", {}, on));
   }
 
@@ -235,9 +229,8 @@ class PracticeLesson extends View {
     if (!table && !told) return;
     const marks = this.asked.exercises.map((_, i) => this.done[i]?.mark ?? null);
     const run = this.store.run;
-    const again = run && el("button", { type: "button", class: "primary", onclick: () => this.beginHere() },
-      `The same on step ${this.store.state.step} of your run`);
-    replace(this.exercise, ...(table ? [el("h2", { tabindex: -1 }, "What each way makes of it"), tableOf(table)] : []));
+    const again = run && button(`The same for step ${this.store.state.step} of your run`, () => this.beginHere(), { class: "primary" });
+    replace(this.exercise, ...(table ? [el("h2", { tabindex: -1 }, "The result of each sampling method"), tableOf(table)] : []));
     replace(this.worked, el("p", {}, again));
     this.say(summary(marks));
   }
@@ -248,19 +241,19 @@ class PracticeLesson extends View {
   }
 }
 
-/** @param {Asked} asked @returns {HTMLElement[]} what is given, before anything is asked */
+/** @param {Asked} asked @returns {HTMLElement[]} the data that all exercises share */
 function introduction(asked) {
   if ("introduction" in asked) {
     return [el("p", { class: "token text" }, `${asked.text} …`), el("p", { class: "faint" }, asked.introduction)];
   }
   const { run } = asked;
   const where = run ? ` at step ${run.step} of your run` : "";
-  const others = run ? ` All other tokens, with a probability of ${run.left_out.toFixed(3)}, are left out.` : "";
+  const others = run ? ` All other tokens, with a total probability of ${run.left_out.toFixed(3)}, are left out.` : "";
   return [
     el("p", { class: "token text" }, `${asked.text} …`),
-    el("p", { class: "faint" }, `Which token comes next${where}? Here are ${asked.names.length}, with their `
-      + `logits z.${others} The luck is the same in every exercise: that of seed ${asked.seed}, position `
-      + `${asked.position}. Figures are shown rounded.`),
+    el("p", { class: "faint" }, `Which token comes next${where}? These are ${asked.names.length} tokens with their `
+      + `logits z.${others} Every exercise has the same luck, that of seed ${asked.seed} and position `
+      + `${asked.position}. Figures are rounded.`),
   ];
 }
 

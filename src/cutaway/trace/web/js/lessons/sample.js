@@ -1,15 +1,15 @@
-/** A run to learn from, where there is none yet. */
+/** A sample run for the lessons, where there is no run yet. */
 
 import { styles } from "../figures/catalogue.js";
-import { el } from "../parts/dom.js";
+import { button } from "../parts/dom.js";
 /** @import { View } from "../parts/view.js" */
 
 const STYLE = styles.find(({ name }) => name === "balanced");
-const PROMPT = "The cat sat on the"; // as the exercises begin
+const PROMPT = "The cat sat on the"; // as in the exercises
 
-/** @param {View} view @returns {HTMLButtonElement} writes the sample, and selects a step that others follow */
+/** @param {View} view @returns {HTMLButtonElement} generates the sample, and selects one of its first steps */
 export function sampleButton(view) {
-  return el("button", { type: "button", onclick: () => write(view) }, `Write a sample: “${PROMPT} …”`);
+  return button(`Write a sample: “${PROMPT} …”`, () => write(view));
 }
 
 /** @param {View} view */

@@ -1,15 +1,15 @@
 /**
- * Two aligned charts over the distance from a mistake: the original's words after it, and its own.
+ * Two aligned charts of bits by distance from a mistake: the original's tokens, and the model's own continuation.
  *
- * Knows lines, areas and one scale of bits. Refuses to know where the figures come from.
+ * Knows lines, areas and the scale. Does not know where the figures come from.
  */
 
 import { svg } from "../parts/dom.js";
-/** @import { Point, Meeting } from "./snowball-figures.js" */
+/** @import { Point, Rejoined } from "./snowball-figures.js" */
 
 export const WIDE = 720;
 const HIGH = 96; // of one chart
-const GAP = 34; // above each, for its title
+const GAP = 34; // above each chart, for its title
 export const LEFT = 44;
 export const RIGHT = WIDE - 8;
 const MOST = 12; // bits at which the scale ends
@@ -17,16 +17,16 @@ const MOST = 12; // bits at which the scale ends
 /** @typedef {(point: Point) => number | null} Figure */
 
 /**
- * @param {Point[]} shown @param {Meeting | null} met
+ * @param {Point[]} shown @param {Rejoined | null} met
  * @returns {{drawing: SVGSVGElement, place: (distance: number) => number}}
  */
 export function chart(shown, met) {
   const wide = (RIGHT - LEFT) / Math.max(shown.length, 1);
   const place = (/** @type {number} */ distance) => LEFT + (distance - 0.5) * wide;
   const drawing = svg("svg", { class: "curves", viewBox: `0 0 ${WIDE} ${2 * (HIGH + GAP) + 18}`, role: "img",
-    "aria-label": "Bits by distance from the mistake; the table below has the same" },
-    panel(shown, place, 0, "The original’s words: dashed before, solid after the mistake", (p) => p.again, null),
-    panel(shown, place, 1, "Left to itself: dashed the original, solid its own words", (p) => p.free, met),
+    "aria-label": "Bits by distance from the mistake; the table below has the same figures" },
+    panel(shown, place, 0, "The original’s tokens: dashed without, solid after the mistake", (p) => p.again, null),
+    panel(shown, place, 1, "Own continuation: dashed the original, solid the model left to itself", (p) => p.free, met),
     ...axis(shown.length, place),
     svg("line", { class: "cursor", y1: GAP, y2: 2 * (HIGH + GAP) }));
   return { drawing, place };
@@ -34,7 +34,7 @@ export function chart(shown, met) {
 
 /**
  * @param {Point[]} shown @param {(d: number) => number} place @param {number} row @param {string} title
- * @param {Figure} figure @param {Meeting | null} met @returns {SVGElement}
+ * @param {Figure} figure @param {Rejoined | null} met @returns {SVGElement}
  */
 function panel(shown, place, row, title, figure, met) {
   const foot = (row + 1) * (HIGH + GAP);

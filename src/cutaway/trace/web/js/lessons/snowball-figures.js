@@ -1,33 +1,31 @@
 /**
- * One mistake and two ways on from it: the figures by distance, and what they say of this run.
+ * The effect of one changed token, by distance from it, in figures and sentences.
  *
- * "Said again": the original's own words are given after the mistake. "Free": the model goes on by
- * itself with the same luck. All in bits of surprise under the model's own logits, from the records.
+ * Two runs continue after the mistake. In "again" the original's tokens are forced; in "free" the model continues
+ * with the same luck. All figures are bits of surprise under the model's own logits, from the records.
  */
 
+import { SHORTEST_RUN, stretchesOf } from "../figures/common-runs.js";
 import { bits } from "../figures/numbers.js";
 /** @import { Trace, Candidate } from "../state/trace.js" */
 /** @import { Run } from "../state/store.js" */
-
-/** So many tokens in a row are no accident: as in cutaway/trace/differences.py. */
-export const MEETING = 8;
 
 /**
  * @typedef {{original: Run, at: number, free: Run, again: Run}} Pair
  * @typedef {{distance: number, plain: number | null, again: number | null, free: number | null,
  *   same: boolean}} Point
- * @typedef {{distance: number, shift: number, length: number, parts: boolean}} Meeting
+ * @typedef {{distance: number, shift: number, length: number, diverges: boolean}} Rejoined
  * @typedef {{name: string, plain: number, again: number, cost: number, free: number | null}} Band
  */
 
-/** @param {Trace} trace @param {number} at @returns {Candidate | null} the likeliest other token, no end token */
+/** @param {Trace} trace @param {number} at @returns {Candidate | null} the likeliest other token that does not end the text */
 export function mistakeAt(trace, at) {
   const step = trace.steps[at];
   const others = step?.candidates.filter((c) => c.id !== step.token_id && !trace.head.end_ids.includes(c.id));
   return others?.reduce((/** @type {Candidate | null} */ best, c) => (best && best.rank < c.rank ? best : c), null) ?? null;
 }
 
-/** @param {Trace} trace @param {number} at @returns {number[]} the words after a step; an end token is none */
+/** @param {Trace} trace @param {number} at @returns {number[]} the tokens after a step, up to an end token */
 export function wordsAfter(trace, at) {
   const words = trace.outputIds.slice(at + 1);
   const ended = words.findIndex((id) => trace.head.end_ids.includes(id));
@@ -35,7 +33,7 @@ export function wordsAfter(trace, at) {
 }
 
 /**
- * The experiment that a run belongs to: as its original, or as one of the two ways on.
+ * The experiment that a run belongs to, as its original or as one of the two continuations.
  * @param {Run[]} runs @param {Run} run @param {number} step preferred, where there are several
  * @returns {Pair | null}
  */
@@ -45,7 +43,7 @@ export function pairOf(runs, run, step) {
   return mine.findLast((pair) => pair.at === step) ?? mine.at(-1) ?? null;
 }
 
-/** @param {Run[]} runs @param {Run} again @returns {Pair | null} null where it gives no words back */
+/** @param {Run[]} runs @param {Run} again @returns {Pair | null} null: the run does not force the original's tokens after a mistake */
 function pairFrom(runs, again) {
   const { at, parent } = again;
   const given = again.request?.forced ?? [];
@@ -77,34 +75,21 @@ export function points({ original, at, free, again }) {
 }
 
 /**
- * Where the free text first says what the original says: `length` tokens, `shift` later there. `parts`:
- * both go on, and not with the same.
- * @param {Pair} pair @returns {Meeting | null}
+ * The first common run of the free text and the original. `distance`: where it begins in the free text; `shift`:
+ * how many tokens later the original has it; `diverges`: both texts go on after it, with different tokens.
+ * @param {Pair} pair @returns {Rejoined | null}
  */
-export function meeting({ original, at, free }) {
+export function rejoined({ original, at, free }) {
   const theirs = wordsAfter(original.trace, at);
   const own = free.trace.outputIds.slice(at + 1);
-  /** @type {Map<string, number[]>} */
-  const places = new Map();
-  for (let j = 0; j + MEETING <= theirs.length; j++) {
-    const words = theirs.slice(j, j + MEETING).join();
-    places.set(words, [...(places.get(words) ?? []), j]);
-  }
-  for (let i = 0; i + MEETING <= own.length; i++) {
-    const shifts = places.get(own.slice(i, i + MEETING).join())?.map((j) => j - i);
-    if (shifts) return met(own, theirs, i, shifts.reduce((a, b) => (Math.abs(b) < Math.abs(a) ? b : a)));
-  }
-  return null;
+  const all = stretchesOf(own, theirs, 0);
+  const first = all.filter(({ a }) => a === all[0]?.a).sort((x, y) => Math.abs(x.b - x.a) - Math.abs(y.b - y.a))[0];
+  if (!first) return null;
+  const { a, b, length } = first;
+  return { distance: a + 1, shift: b - a, length, diverges: a + length < own.length && b + length < theirs.length };
 }
 
-/** @param {number[]} own @param {number[]} theirs @param {number} i @param {number} shift @returns {Meeting} */
-function met(own, theirs, i, shift) {
-  let end = i;
-  while (end < own.length && own[end] === theirs[end + shift]) end++;
-  return { distance: i + 1, shift, length: end - i, parts: end < own.length && end + shift < theirs.length };
-}
-
-/** @param {Point[]} all @returns {Band[]} means over 1, 2, 3–4, 5–8 … where the original has words */
+/** @param {Point[]} all @returns {Band[]} means over 1, 2, 3–4, 5–8 … where the original has tokens */
 export function bands(all) {
   /** @type {Band[]} */
   const found = [];
@@ -123,45 +108,44 @@ export function bands(all) {
 
 const EARLY = 4;
 const LATE = 9;
-const LITTLE = 0.1; // bits a token: less is not worth a word
+const LITTLE = 0.1; // bits per token: a smaller cost counts as none
 
-/** @param {Point[]} all @returns {string} whether the original's words forgave the mistake */
+/** @param {Point[]} all @returns {string} whether the cost of the mistake fades while the original's tokens are forced */
 export function againSentence(all) {
   const costs = all.flatMap((p) => (p.plain === null || p.again === null ? [] : [p.again - p.plain]));
   if (costs.length < LATE + 3) {
-    return `Only ${costs.length} of the original’s words follow the mistake, too few to see whether it is `
-      + "forgiven: take an earlier step, or a longer run.";
+    return `Only ${costs.length} tokens of the original follow the mistake, too few to see whether its cost `
+      + "fades: choose an earlier step, or a longer run.";
   }
   const [early, late] = [mean(costs.slice(0, EARLY)), mean(costs.slice(LATE - 1))];
-  const cost = `After the mistake the original’s next ${EARLY} tokens cost ${dearer(early)} each, `
-    + `and from the ${LATE}th on ${dearer(late)}`;
-  if (Math.abs(early) < LITTLE && Math.abs(late) < LITTLE) return `${cost}: there was nothing to forgive.`;
-  if (early <= LITTLE) return `${cost}: it made them no dearer, so there was nothing to forgive.`;
-  if (late <= Math.max(LITTLE, early / 5)) return `${cost}: made to talk past the mistake, the model forgives it.`;
-  if (late < early) return `${cost}: forgiven in part, within ${costs.length} tokens.`;
-  return `${cost}: not forgiven within ${costs.length} tokens.`;
+  const cost = `After the mistake the original’s next ${EARLY} tokens cost ${difference(early)} each, `
+    + `and from the ${LATE}th on ${difference(late)}`;
+  if (early <= LITTLE) return `${cost}: the mistake made the next tokens no less likely.`;
+  if (late <= Math.max(LITTLE, early / 5)) return `${cost}: the model recovers once the original’s tokens follow.`;
+  if (late < early) return `${cost}: the model recovers in part, within ${costs.length} tokens.`;
+  return `${cost}: the model does not recover within ${costs.length} tokens.`;
 }
 
-/** @param {Point[]} all @param {Meeting | null} met @returns {string} what the free text became */
+/** @param {Point[]} all @param {Rejoined | null} met @returns {string} how the free text continues */
 export function freeSentence(all, met) {
   const own = all.flatMap((p) => p.free ?? []);
-  if (!own.length) return "By itself it wrote nothing more.";
+  if (!own.length) return "Left to itself, the model generates no token after the mistake.";
   const plain = all.flatMap((p) => p.plain ?? []);
-  const beside = plain.length ? `, the original’s by ${mean(plain).toFixed(2)}` : "";
-  const bitsTold = `its own words surprise it by ${mean(own).toFixed(2)} bits each${beside}`;
+  const beside = plain.length ? `, those of the original ${mean(plain).toFixed(2)}` : "";
+  const surprise = `its own tokens have a surprise of ${mean(own).toFixed(2)} bits each${beside}`;
   if (!met) {
-    return `Going on by itself it never says ${MEETING} of the original’s tokens in a row again, in ${own.length}; `
-      + `${bitsTold}.`;
+    return `Left to itself, the model never repeats ${SHORTEST_RUN} tokens of the original in a row, in ${own.length}; `
+      + `${surprise}.`;
   }
-  const { distance, shift, length, parts } = met;
-  const where = shift === 0 ? "at the same place"
-    : `${Math.abs(shift)} tokens ${shift > 0 ? "earlier" : "later"} than there`;
-  return `Going on by itself it says ${length} of the original’s tokens in a row again from distance ${distance} on, `
-    + `${where}${parts ? ", and parts from it again" : ""}; ${bitsTold}.`;
+  const { distance, shift, length, diverges } = met;
+  const where = shift === 0 ? "at the same position"
+    : `${Math.abs(shift)} tokens ${shift > 0 ? "earlier" : "later"} than the original`;
+  return `Left to itself, the model repeats ${length} tokens of the original in a row from distance ${distance} on, `
+    + `${where}${diverges ? ", and then diverges again" : ""}; ${surprise}.`;
 }
 
 /** @param {number} cost @returns {string} */
-const dearer = (cost) => `${Math.abs(cost).toFixed(2)} bits ${cost < 0 ? "less" : "more"}`;
+const difference = (cost) => `${Math.abs(cost).toFixed(2)} bits ${cost < 0 ? "less" : "more"}`;
 
 /** @param {number[]} values @returns {number} */
 const mean = (values) => values.reduce((a, b) => a + b, 0) / values.length;

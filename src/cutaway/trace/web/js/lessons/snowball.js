@@ -1,30 +1,31 @@
 /**
- * One mistake, two ways on: the model by itself with the same luck, and made to say the original's
- * words. The experiment is the two runs themselves; nothing else is kept.
+ * The lesson "How a mistake grows": one changed token and two runs from it. In one the model continues with the same
+ * luck, in the other the original's tokens are forced. Nothing is stored but these runs.
  */
 
-import { el, replace } from "../parts/dom.js";
-import { percent, probability, signed, visible } from "../figures/numbers.js";
+import { tableOf } from "./blocks.js";
+import { button, el, replace, scrolling, token } from "../parts/dom.js";
+import { percent, probability, signed } from "../figures/numbers.js";
 import { sampleButton } from "./sample.js";
 import { LEFT, RIGHT, WIDE, chart } from "./snowball-chart.js";
-import { MEETING, againSentence, bands, freeSentence, meeting, mistakeAt, pairOf, points, wordsAfter }
-  from "./snowball-figures.js";
+import { SHORTEST_RUN } from "../figures/common-runs.js";
+import { againSentence, bands, freeSentence, mistakeAt, pairOf, points, rejoined, wordsAfter } from "./snowball-figures.js";
 import { View } from "../parts/view.js";
 /** @import { Run } from "../state/store.js" */
 /** @import { Pair, Point, Band } from "./snowball-figures.js" */
 
 const SHOWN = 96; // distances in the drawing, and tokens of each text
-const BEFORE = 12; // tokens before the fork
+const BEFORE = 12; // tokens of the text before the mistake
 
 class SnowballLesson extends View {
   offer = el("p", {});
-  go = el("button", { type: "button", class: "primary", onclick: () => this.begin() }, "Make the mistake");
+  go = button("Make the mistake", () => this.begin(), { class: "primary" });
   sample = sampleButton(this);
   result = el("div", {});
   distance = el("input", { type: "range", min: 1, value: 1, oninput: () => this.point() });
   readout = el("p", { class: "readout" });
   links = el("p", { class: "row" });
-  /** what is shown, so that it is drawn once */
+  /** what is shown */
   key = "";
   /** @type {Pair | null} */
   pair = null;
@@ -34,8 +35,8 @@ class SnowballLesson extends View {
   mark = () => {};
 
   build() {
-    replace(this, el("p", {}, "Put the likeliest other token in place of one of yours. Does the text recover? "
-      + "Two runs show it: one goes on by itself with the same luck, one is made to say what the original says."),
+    replace(this, el("p", {}, "Replace one token by the likeliest other one. Does the text recover? Two runs show it: in one the "
+      + "model continues with the same luck, in the other the original’s tokens are forced."),
       el("p", { class: "row" }, this.go, this.sample, this.offer), this.result);
   }
 
@@ -62,7 +63,7 @@ class SnowballLesson extends View {
     this.go.hidden = run === null;
     this.go.disabled = !mistake || !left || !state.about || run?.live === true;
     replace(this.offer, ...(trace && mistake ? offer(trace, state.step, mistake, left) : [
-      run ? "No other token is on record at this step." : "Or write something of your own, and choose a step."]));
+      run ? "No other token is on record at this step." : "Or write a text of your own, and choose a step."]));
   }
 
   begin() {
@@ -75,12 +76,12 @@ class SnowballLesson extends View {
     const forced = [...begun, ...wordsAfter(run.trace, at)];
     this.session.fork(run, at, mistake.id);
     this.session.start(this.session.continued(run, forced, { max_tokens: forced.length }),
-      { parent: run.id, at, name: `${name} at ${at}, then the original’s words` });
-    this.look(run, at); // each of them has selected itself
+      { parent: run.id, at, name: `${name} at ${at}, then the original’s tokens` });
+    this.select(run, at); // each of the new runs has selected itself
   }
 
   /** @param {Run} run @param {number} step */
-  look(run, step) {
+  select(run, step) {
     this.store.set({ run: run.id, step, candidate: 0, follow: false, whatIf: null });
   }
 
@@ -88,7 +89,7 @@ class SnowballLesson extends View {
   show(pair) {
     this.points = points(pair);
     const live = pair.free.live || pair.again.live;
-    const met = live ? null : meeting(pair);
+    const met = live ? null : rejoined(pair);
     const shown = this.points.slice(0, SHOWN);
     const { drawing, place } = chart(shown, met);
     const cursor = drawing.querySelector(".cursor");
@@ -98,13 +99,13 @@ class SnowballLesson extends View {
     const more = this.points.length > SHOWN ? `The first ${SHOWN} of ${this.points.length} distances. ` : "";
     replace(this.result,
       el("h2", {}, `The mistake at step ${pair.at} of run ${pair.original.id}`),
-      el("p", { class: "verdict", role: "status" }, live ? "It is being written …"
+      el("p", { class: "verdict", role: "status" }, live ? "The runs are being generated …"
         : `${againSentence(this.points)} ${freeSentence(this.points, met)}`),
-      el("p", { class: "faint" }, `${more}Dots: the same token as the original at the same place. A bar: where `
-        + `${MEETING} of its tokens in a row come again. One mistake in one run: cutaway snowball averages over many.`),
-      el("div", { class: "scroller", tabindex: 0, role: "group", "aria-label": "The curves" }, drawing),
+      el("p", { class: "faint" }, `${more}Dots: the same token as the original at the same position. Bar: where `
+        + `${SHORTEST_RUN} tokens of the original in a row come again. This is one mistake in one run; cutaway snowball averages over many.`),
+      scrolling("The curves", drawing),
       el("label", { class: "row distance" }, "Distance", this.distance), this.readout, this.links,
-      tableOf(bands(this.points)), el("h2", {}, "The two texts"), ...texts(pair));
+      bandsTable(bands(this.points)), el("h2", {}, "The two texts"), ...texts(pair));
     this.point();
   }
 
@@ -116,7 +117,7 @@ class SnowballLesson extends View {
     this.point();
   }
 
-  /** Tell the figures at a distance, and lead there. */
+  /** Show the figures at a distance, and buttons that select its step. */
   point() {
     const distance = Number(this.distance.value);
     const point = this.points[distance - 1];
@@ -126,9 +127,9 @@ class SnowballLesson extends View {
     this.mark(distance);
     replace(this.readout, ...readout(point, original, free, step));
     const to = (/** @type {Run} */ run, /** @type {string} */ what) =>
-      run.trace.steps[step] && el("button", { type: "button", onclick: () => this.look(run, step) }, what);
-    replace(this.links, el("span", { class: "faint" }, `Look at step ${step} of`), to(original, "the original"),
-      to(again, "its words after the mistake"), to(free, "its own words"));
+      run.trace.steps[step] && button(what, () => this.select(run, step));
+    replace(this.links, el("span", { class: "faint" }, `Show step ${step} of`), to(original, "the original"),
+      to(again, "its tokens after the mistake"), to(free, "the own continuation"));
   }
 }
 
@@ -138,14 +139,11 @@ class SnowballLesson extends View {
  */
 function offer(trace, at, mistake, left) {
   const p = probability(mistake.logit - (trace.steps[at]?.log_sum_exp ?? 0));
-  return [`Step ${at}: `, token(trace.nameOf(mistake.id)), ` (${percent(p)}) in place of `,
+  return [`Step ${at}: `, token(trace.nameOf(mistake.id)), ` (${percent(p)}) replaces `,
     token(trace.nameOf(trace.steps[at]?.token_id ?? -1)),
-    left ? `; ${left === 1 ? "one word" : `${left} words`} of the original after it.`
-      : "; nothing of the original follows: take an earlier step."];
+    left ? `; ${left === 1 ? "one token" : `${left} tokens`} of the original after it.`
+      : "; no token of the original follows: choose an earlier step."];
 }
-
-/** @param {string} name @returns {HTMLElement} */
-const token = (name) => el("span", { class: "token" }, visible(name));
 
 /** @param {number | null} value @returns {string} */
 const twoPlaces = (value) => (value === null ? "–" : value.toFixed(2));
@@ -161,26 +159,20 @@ function readout(point, original, free, step) {
     if (point.again !== null) parts.push(` (${signed(point.again - point.plain)})`);
     parts.push(". ");
   }
-  if (own) parts.push("By itself it says ", token(free.trace.nameOf(own.token_id)), ` with ${twoPlaces(point.free)} bits.`);
+  if (own) parts.push("Own continuation: ", token(free.trace.nameOf(own.token_id)), ` with ${twoPlaces(point.free)} bits.`);
   return parts;
 }
 
 /** @param {Band[]} rows @returns {HTMLElement} */
-function tableOf(rows) {
-  const heads = ["distance", "original", "after the mistake", "cost", "its own words"];
-  return el("div", { class: "scroller", tabindex: 0, role: "group", "aria-label": "Mean bits by distance" },
-    el("table", {}, el("caption", { class: "faint" }, "Mean bits a token, by distance from the mistake"),
-      el("thead", {}, el("tr", {}, ...heads.map((head, i) => el("th", { scope: "col", class: i && "figure" }, head)))),
-      el("tbody", {}, ...rows.map((row) => el("tr", {}, el("th", { scope: "row" }, row.name),
-        ...[twoPlaces(row.plain), twoPlaces(row.again), signed(row.cost), twoPlaces(row.free)].map((cell) =>
-          el("td", { class: "figure" }, cell)))))));
-}
+const bandsTable = (rows) => tableOf({ head: ["distance", "original", "after the mistake", "cost", "own continuation"], bars: [],
+  spans: [], rows: rows.map((row) => [row.name, ...[row.plain, row.again].map(twoPlaces), signed(row.cost), twoPlaces(row.free)]) },
+"Mean bits per token, by distance from the mistake");
 
-/** @param {Pair} pair @returns {HTMLElement[]} both, with the fork marked */
+/** @param {Pair} pair @returns {HTMLElement[]} both, with the mistake marked */
 function texts({ original, at, free, again }) {
   return [
-    el("p", { class: "faint" }, "Made to say the original’s words:"), textOf(original, again, at),
-    el("p", { class: "faint" }, "By itself, with the same luck:"), textOf(original, free, at),
+    el("p", { class: "faint" }, "With the original’s tokens forced:"), textOf(original, again, at),
+    el("p", { class: "faint" }, "Left to itself, with the same luck:"), textOf(original, free, at),
   ];
 }
 
@@ -189,11 +181,11 @@ function textOf(original, { trace }, at) {
   const name = (/** @type {number} */ i) => trace.nameOf(trace.steps[i]?.token_id ?? -1);
   const range = (/** @type {number} */ from, /** @type {number} */ to) =>
     Array.from({ length: Math.max(Math.min(to, trace.steps.length) - from, 0) }, (_, i) => name(from + i)).join("");
-  const stood = original.trace.nameOf(original.trace.steps[at]?.token_id ?? -1);
+  const replaced = original.trace.nameOf(original.trace.steps[at]?.token_id ?? -1);
   const cut = trace.steps.length > at + 1 + SHOWN;
   return el("p", { class: "token text" },
     el("span", { class: "before" }, (at > BEFORE ? "…" : "") + range(Math.max(at - BEFORE, 0), at)),
-    el("del", {}, stood), trace.steps.length > at && el("ins", {}, name(at)),
+    el("del", {}, replaced), trace.steps.length > at && el("ins", {}, name(at)),
     range(at + 1, at + 1 + SHOWN) + (cut ? " …" : ""));
 }
 

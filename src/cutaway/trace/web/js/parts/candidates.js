@@ -1,16 +1,16 @@
 /**
  * The candidates of one step as the rows of a table.
  *
- * The draw at a glance: each survivor's log-probability is where its line begins, its luck is how
- * far the line goes, and the one that ends furthest to the right is drawn.
+ * A small drawing shows the draw: the line of each survivor begins at its log-probability and is as long as its
+ * luck; the line that ends furthest to the right belongs to the token that is drawn.
  */
 
 import { el, svg } from "./dom.js";
 import { hue, percent, signed, thousands, visible } from "../figures/numbers.js";
 /** @import { StepView, CandidateView } from "../figures/step-view.js" */
 
-const WIDE = 160; // of the drawing of a score
-const FARTHEST = 12; // nats below the winner at which the drawing ends at the latest
+const WIDE = 160; // pixels of the drawing of a score
+const FARTHEST = 12; // nats below the highest score: the drawing ends there at the latest
 
 /** @param {StepView} view @returns {HTMLElement} */
 export function heading(view) {
@@ -23,15 +23,15 @@ export function heading(view) {
 function columns(view) {
   const drawn = view.candidates.some((c) => c.luck !== null);
   return [
-    ["", "what became of it"],
-    ["token", "as it is in the text"],
-    ["model → final", "probability under the model's own logits → among the survivors of the chain"],
+    ["", "chosen, drawn, or removed by a stage"],
+    ["token", "␣ is a space at its beginning or end"],
+    ["model → final", "probability under the model's own logits → after the sampling chain"],
     ["rank", "of all tokens; 1 is the likeliest"],
-    ["logit", "the model's own"],
+    ["logit", "the model's own logit"],
     ...(hasDeltas(view) ? [pair("delta", "what bias and penalties added to the logit")] : []),
     ...(drawn ? [
-      pair("luck", "its Gumbel noise at this seed and position"),
-      pair("score", "log of the final probability + luck: the highest is drawn"),
+      pair("luck", "its Gumbel noise, from the seed, the position and the token"),
+      pair("score", "log of the final probability + luck: the highest score is drawn"),
       pair("log-prob → score", "from the log of the final probability, by luck, to the score"),
     ] : [pair("removed by", "the stage that removed it")]),
     ["", "branch"],
@@ -52,8 +52,8 @@ export function rows(view) {
   const most = Math.max(...view.candidates.map((c) => Math.max(c.probability, c.final ?? 0)));
   const drawn = view.candidates.some((c) => c.luck !== null);
   return view.candidates.map((c) => el("tr", { class: c.chosen ? "chosen" : c.letter ? "gone" : null },
-    el("td", { class: "mark", title: fate(c) }, mark(c),
-      el("span", { class: "visually-hidden" }, fate(c))),
+    el("td", { class: "mark", title: status(c) }, mark(c),
+      el("span", { class: "visually-hidden" }, status(c))),
     el("th", { scope: "row" }, el("span", { class: "token" }, visible(c.token))),
     el("td", { class: "wide" }, shares(c, most)),
     figure(thousands(c.rank)),
@@ -69,20 +69,20 @@ export function rows(view) {
 /** @param {CandidateView} c @returns {number} the log of its final probability */
 const start = (c) => (c.score ?? 0) - (c.luck ?? 0);
 
-/** @param {CandidateView} c @param {boolean} named whether the column has another name */
+/** @param {CandidateView} c @param {boolean} named whether the column has another heading */
 const removal = (c, named) => c.removedBy && (named ? `out: ${c.removedBy}` : c.removedBy);
 
 /** @param {string} text @param {string} [more] @returns {HTMLElement} */
 const figure = (text, more = "") => el("td", { class: `mono figure ${more}` }, text);
 
 /** @param {CandidateView} c @returns {string} */
-function fate(c) {
+function status(c) {
   if (c.chosen) return "chosen";
-  if (c.drawn) return "drawn, but another was given";
+  if (c.drawn) return "drawn, but another token was forced";
   return c.removedBy ? `removed by ${c.removedBy}` : "survived";
 }
 
-/** @param {CandidateView} c @returns {Node | string | null} ●, ○, or the letter of who removed it */
+/** @param {CandidateView} c @returns {Node | string | null} ●, ○, or the letter of the stage that removed it */
 function mark(c) {
   if (c.chosen) return "●";
   if (c.drawn) return "○";

@@ -1,35 +1,35 @@
 /**
- * A canvas: its cells as they are after a pass, a bar of the passes, and the life of a cell.
+ * The panel Canvas: the cells after a pass, a slider of the passes, and the history of the selected cell.
  *
- * Draws what figures/canvas.js finds. The cell that is chosen is the run's step.
+ * Draws what figures/canvas.js computes. The selected cell is the step of the store.
  */
 
 import { canvasOf, ruleInWords } from "../figures/canvas.js";
 import { cellStory } from "./canvas-cell.js";
-import { el, keepInSight, setAttributes, replace, setText } from "./dom.js";
+import { button, el, fact, keepInSight, setAttributes, replace, setText } from "./dom.js";
 import { LN2, inText, percent, probability, thousands } from "../figures/numbers.js";
 import { View } from "./view.js";
-/** @import { Canvas, Fate } from "../figures/canvas.js" */
+/** @import { Canvas, CellState } from "../figures/canvas.js" */
 /** @import { Trace } from "../state/trace.js" */
 
-const NONE = "This text was written from left to right, and has no canvas: a model of diffusion, or an "
-  + "encoder with a mask, writes one; “Canvas” among the settings says how.";
-const WHOLE = 8000; // milliseconds in which all passes are played
+const NONE = "This text was generated from left to right and has no canvas. Diffusion models and masked language "
+  + "models fill one; the settings under “Canvas” say how.";
+const WHOLE = 8000; // milliseconds for playing all passes
 const SLOWEST = 600;
 const FASTEST = 40;
 
-/** @type {[Fate, string][]} what the looks of a cell mean */
-const LEGEND = [["kept", "stands"], ["fresh", "revealed in this pass"], ["edited", "another token took the place"],
-  ["again", "masked again"], ["masked", "masked; the best guess"], ["later", "not begun"]];
+/** @type {[CellState, string][]} the legend */
+const LEGEND = [["kept", "revealed before"], ["fresh", "revealed in this pass"], ["edited", "replaced in this pass"],
+  ["again", "masked again"], ["masked", "masked (shown: its likeliest token)"], ["later", "not computed yet"]];
 
 class CanvasPanel extends View {
   none = el("p", { class: "faint" }, NONE);
   bar = el("input", { type: "range", min: 0, step: 1, "aria-label": "Pass", oninput: () => this.go(Number(this.bar.value)) });
-  play = el("button", { type: "button", onclick: () => this.playOrStop() }, "Play");
+  play = button("Play", () => this.playOrStop());
   where = el("strong", { class: "where" });
   pass = el("dl");
   cells = el("div", { class: "cells", tabindex: 0, role: "group",
-    "aria-label": "The canvas, cell by cell; arrows choose one, p goes to the next pass" });
+    "aria-label": "The canvas, cell by cell; arrow keys choose one, p goes to the next pass" });
   story = el("section", { "aria-label": "The chosen cell" });
   totals = el("dl");
   content = el("div", {},
@@ -87,14 +87,14 @@ class CanvasPanel extends View {
   /** @param {Trace} trace @param {Canvas} canvas @param {number} at */
   drawCells(trace, canvas, at) {
     this.made.forEach((cell, i) => {
-      const { fate, token, seen } = canvas.shown(at, i);
+      const { state, token, seen } = canvas.shown(at, i);
       const name = token === null ? "" : trace.nameOf(token);
-      const text = inText(name).replaceAll(" ", fate === "kept" ? "\u00a0" : "␣"); // what stands is read
+      const text = inText(name).replaceAll(" ", state === "kept" ? "\u00a0" : "␣"); // a space of the text looks like one
       setText(cell, text || "·");
-      const guess = fate === "masked" || fate === "again";
+      const isMasked = state === "masked" || state === "again";
       const likely = seen?.likely_logprob[0];
-      setAttributes(cell, { "data-fate": fate, title: `cell ${i}: ${LOOKS.get(fate)}`
-        + (guess && likely !== undefined ? `, ${percent(probability(likely))}` : "") });
+      setAttributes(cell, { "data-fate": state, title: `cell ${i}: ${STATES.get(state)}`
+        + (isMasked && likely !== undefined ? `, ${percent(probability(likely))}` : "") });
     });
   }
 
@@ -114,7 +114,7 @@ class CanvasPanel extends View {
     if (at >= 0) this.store.goTo(at);
   }
 
-  /** @param {number} pass the last one is shown until there is another, and then that */
+  /** @param {number} pass the last one of a live run stays the last as passes are added */
   go(pass) {
     const { run } = this.store;
     const last = (run?.trace.passes.length ?? 1) - 1;
@@ -146,31 +146,31 @@ class CanvasPanel extends View {
   }
 }
 
-const LOOKS = new Map(LEGEND);
+const STATES = new Map(LEGEND);
 
 /** @returns {HTMLElement} */
 const legend = () => el("p", { class: "legend faint", "aria-hidden": "true" },
-  ...LEGEND.flatMap(([fate, words]) => [el("span", { class: "token cell", "data-fate": fate }, "a"), words]));
+  ...LEGEND.flatMap(([state, words]) => [el("span", { class: "token cell", "data-fate": state }, "a"), words]));
 
 /** @param {Trace} trace @param {Canvas} canvas @param {number} at @returns {HTMLElement[]} */
 function passFacts(trace, canvas, at) {
   const pass = trace.passes[at];
   if (!pass) return [];
-  const fates = pass.cells.map((seen) => canvas.fate(at, seen.position - canvas.first));
-  const count = (/** @type {Fate} */ fate) => fates.filter((one) => one === fate).length;
-  const masked = canvas.stands[at]?.reduce((sum, token) => sum + Number(token < 0), 0) ?? 0;
+  const states = pass.cells.map((seen) => canvas.state(at, seen.position - canvas.first));
+  const count = (/** @type {CellState} */ state) => states.filter((one) => one === state).length;
+  const masked = canvas.tokens[at]?.reduce((sum, token) => sum + Number(token < 0), 0) ?? 0;
   const next = canvas.next(at);
   return [
     fact("revealed", String(count("fresh")), "cells in which this pass put a token"),
-    count("edited") > 0 && fact("edited", String(count("edited")), "cells in which another token took the place"),
-    pass.masked_again.length > 0 && fact("masked again", String(pass.masked_again.length), "cells that lost their token"),
-    fact("masked still", thousands(masked), "of the whole canvas, after this pass"),
-    fact("rows", thousands(pass.rows), "of the model that were computed"),
+    count("edited") > 0 && fact("edited", String(count("edited")), "cells whose token was replaced"),
+    pass.masked_again.length > 0 && fact("masked again", String(pass.masked_again.length), "cells whose token was masked again"),
+    fact("still masked", thousands(masked), "cells of the whole canvas, after this pass"),
+    fact("rows", thousands(pass.rows), "positions that the model computed"),
     fact("bound", `${(pass.bound / LN2).toFixed(2)} bits`,
-      "the most that revealing these cells together, and not one after another, loses on average"),
+      "upper bound of what revealing these cells together, rather than one by one, loses on average"),
     fact("ms", Object.values(pass.ms).map((ms) => ms.toFixed(1)).join(" + "), Object.keys(pass.ms).join(" + ")),
-    next && fact("next in line", `cell ${next.position - canvas.first}: ${inText(trace.nameOf(next.token_id))}`,
-      `first in the order of those that were not revealed; what the order follows: ${next.figure.toFixed(4)}`),
+    next && fact("next", `cell ${next.position - canvas.first}: ${inText(trace.nameOf(next.token_id))}`,
+      `the first cell in the order of the rule that was not revealed; its figure: ${next.figure.toFixed(4)}`),
   ].filter((one) => one instanceof HTMLElement);
 }
 
@@ -178,22 +178,18 @@ function passFacts(trace, canvas, at) {
 function totalFacts(trace, canvas) {
   const { passes, rows, perPass, bound, order } = canvas.totals;
   const { decoder } = trace.head;
-  const sees = decoder?.attention === "bidirectional" ? "everything" : decoder?.attention === "causal" ? "what is before it"
-    : `to the end of its block of ${decoder?.attention}`;
+  const sees = decoder?.attention === "bidirectional" ? "everything" : decoder?.attention === "causal" ? "earlier tokens"
+    : `up to the end of its block of ${decoder?.attention}`;
   return [
-    fact("rule", ruleInWords(decoder?.rule ?? {}), "the settings that are not as usual"),
-    fact("passes", thousands(passes), "each a run of the model"),
-    fact("rows", thousands(rows), "that all passes computed"),
-    fact("tokens per pass", perPass.toFixed(2), "of those that stand; left to right it is 1"),
-    fact("bound", `${(bound / LN2).toFixed(2)} bits`, "the most that revealing together loses on average, of all passes"),
+    fact("rule", ruleInWords(decoder?.rule ?? {}), "settings that differ from the defaults"),
+    fact("passes", thousands(passes), "forward passes of the model"),
+    fact("rows", thousands(rows), "positions that all passes computed"),
+    fact("tokens per pass", perPass.toFixed(2), "left-to-right generation has 1"),
+    fact("bound", `${(bound / LN2).toFixed(2)} bits`, "upper bound of what revealing cells together loses on average, over all passes"),
     fact("order", order === null ? "–" : order.toFixed(2).replace("-", "−"),
-      "Kendall’s τ of the order of revealing: 1 is from left to right, −1 from right to left, 0 any"),
-    fact("a token sees", sees, "of the text, as this model was trained"),
+      "Kendall’s τ of the order of revealing: 1 is left to right, −1 right to left, 0 neither"),
+    fact("attention", sees, "the positions that a token attends to"),
   ];
 }
-
-/** @param {string} name @param {string} value @param {string} title @returns {HTMLElement} */
-const fact = (name, value, title) =>
-  el("div", { title }, el("dt", {}, name), el("dd", { class: "mono" }, value));
 
 customElements.define("canvas-panel", CanvasPanel);

@@ -1,8 +1,8 @@
 /**
- * Rows of a run, drawn on one axis of steps, with a cursor over all of them.
+ * A chart of rows on one axis of steps, with a cursor over all of them.
  *
- * Draws what is in sight and nothing else, so that a run of any length costs the same. Knows the
- * document and rows of paths; not what they mean.
+ * Draws only the visible part, so that a run of any length costs the same. Knows the document and rows of paths, not
+ * what they mean.
  */
 
 import { columnsOf, middleOf, spanOf, stepAt } from "../figures/columns.js";
@@ -12,23 +12,23 @@ import { el, replace, svg } from "./dom.js";
 /** @import { Sight } from "../figures/columns.js" */
 
 const GUTTER = 80; // pixels for the names of the rows
-const NEAR = 8; // pixels that a step takes when it is looked at closely
-const AIR = 14; // between rows
+const NEAR = 8; // pixels per step when zoomed in
+const AIR = 14; // pixels between rows
 
 export class Chart {
   /**
    * @param {(series: Series) => Row[]} rowsOf
-   * @param {{choose: (step: number) => void, hover: (step: number | null) => void}} heard
+   * @param {{choose: (step: number) => void, hover: (step: number | null) => void}} listener
    */
-  constructor(rowsOf, heard) {
+  constructor(rowsOf, listener) {
     this.rowsOf = rowsOf;
-    this.heard = heard;
+    this.listener = listener;
     this.near = false;
     this.dragging = false;
     this.names = svg("svg", { class: "names", width: GUTTER, "aria-hidden": "true" });
     this.marks = svg("g");
     this.picture = svg("svg", { "aria-hidden": "true" }, this.marks);
-    // Layers of their own: where they go, the bars need not be painted again.
+    // Layers of their own: moving them does not repaint the bars.
     this.cursor = el("div", { class: "cursor" });
     this.pointed = el("div", { class: "pointed", hidden: true });
     this.view = el("div", { class: "view" }, this.picture, this.pointed, this.cursor);
@@ -61,13 +61,13 @@ export class Chart {
     this.box.addEventListener("scroll", () => this.near && this.drawRows());
     this.picture.addEventListener("pointerdown", (event) => {
       if (event.button !== 0) return;
-      this.dragging = event.pointerType === "mouse" || !this.near; // near, a finger scrolls
+      this.dragging = event.pointerType === "mouse" || !this.near; // when zoomed in, a finger scrolls
       if (this.dragging) this.picture.setPointerCapture(event.pointerId);
-      this.heard.choose(at(event));
+      this.listener.choose(at(event));
     });
     this.picture.addEventListener("pointermove", (event) => {
       this.point(at(event));
-      if (this.dragging) this.heard.choose(at(event));
+      if (this.dragging) this.listener.choose(at(event));
     });
     for (const over of ["pointerup", "pointercancel"]) {
       this.picture.addEventListener(over, () => (this.dragging = false));
@@ -84,7 +84,7 @@ export class Chart {
     this.drawAll();
   }
 
-  /** @param {boolean} near whether a step takes eight pixels, or the whole run the width */
+  /** @param {boolean} near whether each step has eight pixels; else the whole run fits the width */
   zoom(near) {
     this.near = near;
     this.box.classList.toggle("near", near);
@@ -92,7 +92,7 @@ export class Chart {
     this.follow();
   }
 
-  /** @param {Series} series @param {number} step the chosen one @param {boolean} live */
+  /** @param {Series} series @param {number} step the selected one @param {boolean} live */
   show(series, step, live) {
     const grown = series !== this.series || series.length !== this.count || live !== this.live;
     this.series = series;
@@ -113,7 +113,7 @@ export class Chart {
     this.drawRows();
   }
 
-  /** What is in sight now; whatever was drawn before is replaced. */
+  /** Draw the visible part. */
   drawRows() {
     const step = this.near ? NEAR : this.width / spanOf(this.count, this.live);
     const first = this.near ? this.box.scrollLeft / NEAR : 0;
@@ -138,7 +138,7 @@ export class Chart {
     }
   }
 
-  /** @param {Row[]} rows draw each at its height, with its name and scale beside it */
+  /** @param {Row[]} rows place each, with its name and scale beside it */
   layOut(rows) {
     this.feet = [];
     this.paths = rows.map(() => new Map());
@@ -160,7 +160,7 @@ export class Chart {
     for (const part of [this.names, this.picture]) part.setAttribute("height", String(y));
   }
 
-  /** @param {Row[]} rows @param {Row} row @returns {number} lanes stand close to their curve */
+  /** @param {Row[]} rows @param {Row} row @returns {number} pixels below a row: lanes are close to their curve */
   airAfter(rows, row) {
     const next = rows[rows.indexOf(row) + 1];
     return next?.name === "" ? (row.name ? 7 : 3) : AIR;
@@ -175,7 +175,7 @@ export class Chart {
     this.place();
   }
 
-  /** Scroll to the chosen step where it is out of sight. */
+  /** Scroll to the selected step if it is not visible. */
   follow() {
     if (!this.near || !this.width) return;
     const x = middleOf(this.sight, this.chosen);
@@ -184,7 +184,7 @@ export class Chart {
     this.drawRows();
   }
 
-  /** The cursor where the chosen step is. */
+  /** Move the cursor to the selected step. */
   place() {
     const wide = Math.max(this.sight.step, 3);
     this.cursor.style.width = `${wide}px`;
@@ -195,7 +195,7 @@ export class Chart {
   point(step) {
     this.pointed.hidden = step === null;
     if (step !== null) shift(this.pointed, middleOf(this.sight, step));
-    this.heard.hover(step);
+    this.listener.hover(step);
   }
 }
 

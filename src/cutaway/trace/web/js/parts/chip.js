@@ -1,17 +1,17 @@
 /**
- * A token of a text, underlined by its surprise: on the scale of numbers.js, as height and colour.
+ * A token of a text, with its surprise as the height and colour of an underline.
  */
 
 import { el } from "./dom.js";
 import { MOST_BITS, bits, inText, percent, probability, surpriseColour, visible } from "../figures/numbers.js";
 /** @import { Trace, Step } from "../state/trace.js" */
 
-/** @type {Record<string, string>} marks of tokens that were not simply drawn */
+/** @type {Record<string, string>} marks of forced tokens and draft tokens */
 const MARKS = { forced: "→", draft: "d" };
 
 /**
  * @param {Trace} trace @param {Step} step
- * @param {boolean} inherited whether a branch repeats the token of its parent: forced, but not changed here
+ * @param {boolean} inherited whether the token is forced only because a branch repeats its parent's; it has no mark
  * @returns {HTMLElement}
  */
 export function chip(trace, step, inherited) {
@@ -26,12 +26,12 @@ export function chip(trace, step, inherited) {
 
 /**
  * @param {Trace} trace @param {number} id
- * @returns {"special" | "bytes" | ""} whether it adds nothing to the text; or part of a character
+ * @returns {"special" | "bytes" | ""} "special": adds nothing to the text; "bytes": a part of a character
  */
 export function kindOf(trace, id) {
   const token = trace.tokens.get(id);
   if (!token || token.name !== null) return "special";
-  const escaped = trace.nameOf(id).startsWith("\\x") && token.bytes[0] !== 0x5c; // no real backslash
+  const escaped = trace.nameOf(id).startsWith("\\x") && token.bytes[0] !== 0x5c; // not a literal backslash
   return escaped ? "bytes" : "";
 }
 

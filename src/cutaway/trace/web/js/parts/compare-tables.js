@@ -1,18 +1,18 @@
 /**
- * What two runs differ in, as sentences and tables. Knows what diff.js found, and no state.
+ * The differences of two runs as sentences and tables. Knows the result of diff.js, and no state.
  */
 
-import { el } from "./dom.js";
-import { percent, stageLabel, visible } from "../figures/numbers.js";
+import { el, headRow, token } from "./dom.js";
+import { percent, stageLabel } from "../figures/numbers.js";
 import { SHORTEST_RUN } from "../figures/common-runs.js";
 /** @import { Difference, Cost, Continuation } from "../figures/diff.js" */
 /** @import { Child } from "./dom.js" */
 
-/** @param {Difference} found @returns {string} as `cutaway trace diff` says it */
+/** @param {Difference} found @returns {string} the sentences of `cutaway trace diff` */
 export function sentences(found) {
   const prompts = found.samePrompt ? "The prompts are equal" : "The prompts differ";
   const at = found.logitsDifferAt;
-  const logits = at === null ? "the logits up to there are equal, bit for bit"
+  const logits = at === null ? "the logits up to there are bit-identical"
     : `the logits differ from step ${at} on`;
   return `${prompts}. ${equal(found)}; ${logits}. ${shared(found)}`.trim();
 }
@@ -26,10 +26,10 @@ function equal({ common, divergence }) {
 /** @param {Difference} found @returns {string} */
 function shared({ divergence, commonRuns }) {
   if (!divergence) return "";
-  if (!commonRuns.length) return `They never again share ${SHORTEST_RUN} tokens in a row.`;
+  if (!commonRuns.length) return `After that they have no ${SHORTEST_RUN} tokens in a row in common.`;
   const tokens = commonRuns.reduce((sum, { length }) => sum + length, 0);
   const places = commonRuns.length === 1 ? "in one run" : `in ${commonRuns.length} runs`;
-  return `They share ${tokens} tokens again, ${places}.`;
+  return `After that they have ${tokens} more tokens in common, ${places}.`;
 }
 
 /** @param {Difference} found @returns {HTMLElement} */
@@ -43,7 +43,7 @@ export function figuresTable({ a, b, aAfter, bAfter, divergence }) {
   if (divergence) {
     rows.push(
       ["bits per token from the divergence on", each(aAfter), each(bAfter)],
-      [`step ${divergence.index} goes on with`, token(divergence.a), token(divergence.b)],
+      [`token at step ${divergence.index}`, next(divergence.a), next(divergence.b)],
       ["its probability in A", percent(divergence.a?.underA), percent(divergence.b?.underA)],
       ["its probability in B", percent(divergence.a?.underB), percent(divergence.b?.underB)],
     );
@@ -55,13 +55,12 @@ export function figuresTable({ a, b, aAfter, bAfter, divergence }) {
 const each = ({ tokens, bits }) => (tokens ? (bits / tokens).toFixed(2) : "–");
 
 /** @param {Continuation | null} text @returns {Child} */
-const token = (text) =>
-  text ? el("span", { class: "token" }, visible(text.token)) : el("span", { class: "faint" }, "has ended");
+const next = (text) => (text ? token(text.token) : el("span", { class: "faint" }, "the text has ended"));
 
 /** @param {Difference} found @returns {HTMLElement} the settings that differ */
 export function changesTable({ changes, samePrompt }) {
   const rows = changes
-    .filter(({ name }) => !(samePrompt && name === "prompt")) // a fork gives its ids, not its text
+    .filter(({ name }) => !(samePrompt && name === "prompt")) // the request of a fork has its ids, not its text
     .map(({ name, a, b }) => /** @type {[string, Child, Child]} */ ([name, shown(name, a), shown(name, b)]));
   if (!rows.length) return el("p", { class: "faint" }, "The settings are equal.");
   return table(["setting", "A", "B"], rows, "settings");
@@ -79,9 +78,7 @@ function shown(name, value) {
 /** @param {string[]} names @param {[string, Child, Child][]} rows @param {string} kind
  *  @returns {HTMLElement} */
 function table(names, rows, kind) {
-  return el("table", { class: kind },
-    el("thead", {}, el("tr", {}, ...names.map((name) =>
-      name ? el("th", { scope: "col" }, name) : el("td")))),
+  return el("table", { class: kind }, headRow(...names),
     el("tbody", {}, ...rows.map(([name, a, b]) =>
       el("tr", {}, el("th", { scope: "row" }, name), el("td", {}, a), el("td", {}, b)))));
 }

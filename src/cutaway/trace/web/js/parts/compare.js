@@ -1,8 +1,8 @@
 /**
- * Two runs side by side: both texts, cut where they diverge and agree again, and what each cost.
+ * The panel "Two runs": both texts side by side, cut where they diverge and agree again, with their figures.
  *
- * Knows what diff.js found. A run that grows is compared anew every few tokens; in between its
- * tokens join the last stretch.
+ * Knows the result of diff.js. A growing run is compared again every 64 tokens; until then its new tokens join the
+ * last stretch.
  */
 
 import { clip, inherits, titleOf } from "../figures/branches.js";
@@ -14,9 +14,9 @@ import { View } from "./view.js";
 /** @import { Run } from "../state/store.js" */
 /** @import { Stretch } from "../figures/diff.js" */
 
-const EVERY = 64; // tokens of a run that grows
+const EVERY = 64; // tokens of a growing run
 
-/** A text in its column: its chips by step, made once. */
+/** One of the two texts: its chips by step, created once. */
 class Side {
   /** @param {string} letter @param {Run} run */
   constructor(letter, run) {
@@ -26,7 +26,7 @@ class Side {
     this.chips = [];
   }
 
-  /** @param {Run[]} runs @returns {HTMLElement[]} those of the steps that are new */
+  /** @param {Run[]} runs @returns {HTMLElement[]} the chips of the new steps */
   grow(runs) {
     const { trace } = this.run;
     const fresh = trace.steps.slice(this.chips.length).map((step) =>
@@ -46,16 +46,16 @@ class RunCompare extends View {
   content = el("div", { hidden: true }, this.sentences, this.figures, this.texts, this.settings);
   /** @type {[Side, Side] | null} */
   sides = null;
-  /** @type {{key: string, mark: string, row: HTMLElement}[]} the stretches as they stand in `texts` */
+  /** @type {{key: string, mark: string, row: HTMLElement}[]} the stretches that `texts` shows */
   rows = [];
-  /** @type {string} how long both were when they were compared */
+  /** @type {string} the lengths of both at the last comparison */
   compared = "";
   /** @type {HTMLElement | undefined} */
   marked;
 
   build() {
     this.texts.addEventListener("click", (event) => this.clicked(event));
-    const label = el("label", { for: this.choice.id }, "Beside the selected run:");
+    const label = el("label", { for: this.choice.id }, "Compare the selected run with");
     replace(this, el("p", { class: "row" }, label, this.choice), this.content);
   }
 
@@ -75,7 +75,7 @@ class RunCompare extends View {
 
   /**
    * @param {Run} run
-   * @returns {Run | null} the chosen one; else what stood beside it, its parent, a fork, any
+   * @returns {Run | null} the chosen one; else the one shown before, its parent, a fork, or any
    */
   beside(run) {
     const { runs, other } = this.store.state;
@@ -106,7 +106,7 @@ class RunCompare extends View {
     this.store.set({ other: Number(this.choice.value) });
   }
 
-  /** @param {[Run, Run]} pair the older left: so the sides stay when the other is selected */
+  /** @param {[Run, Run]} pair the older one on the left, so that selecting the other does not swap them */
   begin(pair) {
     this.sides = [new Side("A", pair[0]), new Side("B", pair[1])];
     this.rows = [];
@@ -116,7 +116,7 @@ class RunCompare extends View {
       ...this.sides.map(({ letter, run }) => el("strong", {}, `${letter}  ${clip(titleOf(runs, run), 80)}`))));
   }
 
-  /** Take what was written since, and compare anew where that was much, or all. */
+  /** Add the new tokens, and compare again where there are many, or the run has ended. */
   grow() {
     const sides = this.sides;
     if (!sides) return;
@@ -142,7 +142,7 @@ class RunCompare extends View {
     this.lay(sides, stretches(found));
   }
 
-  /** @param {[Side, Side]} sides @param {Stretch[]} found those that stand already are left alone */
+  /** @param {[Side, Side]} sides @param {Stretch[]} found those that are shown already stay as they are */
   lay(sides, found) {
     const keys = found.map((stretch) => JSON.stringify(stretch));
     const same = this.rows.findIndex(({ key }, i) => key !== keys[i]);
@@ -187,7 +187,7 @@ function rowOf(sides, { mark, a, b }) {
   const cells = [a, b].map(([from, to], i) =>
     el("div", { class: "cell" }, ...(sides[i]?.chips.slice(from, to) ?? [])));
   const count = a[1] - a[0];
-  const title = isEqual ? `${count} equal tokens, A from ${a[0]}, B from ${b[0]}` : "apart";
+  const title = isEqual ? `${count} equal tokens, A from ${a[0]}, B from ${b[0]}` : "different";
   return el("div", { class: `stretch ${isEqual ? "equal" : "apart"}` },
     el("span", { class: "mark", title, "aria-label": title, role: "img" },
       isEqual ? `[${mark}]` : mark), ...cells);

@@ -132,3 +132,14 @@ export const scrolling = (label, ...children) =>
 /** @param {string[]} names of columns, "" for none @returns {HTMLElement} the head of a table */
 export const headRow = (...names) => el("thead", {}, el("tr", {}, ...names.map((name) =>
   (name === "" ? el("td") : el("th", { scope: "col" }, name)))));
+
+/** @param {HTMLElement} element @returns {Promise<boolean>} whether its text was copied; else it is selected */
+export async function copyText(element) {
+  try {
+    await navigator.clipboard.writeText(element.textContent ?? "");
+    return true;
+  } catch {
+    getSelection()?.selectAllChildren(element); // the browser does not let pages copy
+    return false;
+  }
+}

@@ -1,8 +1,8 @@
 /**
- * The selected step in a line or two: which one it is, and its figures.
+ * The figures of the selected step, and buttons that go to others.
  */
 
-import { el, replace } from "./dom.js";
+import { button, el, fact, replace } from "./dom.js";
 import { memory, percent, thousands, visible } from "../figures/numbers.js";
 import { isUncertain, stepView } from "../figures/step-view.js";
 import { View } from "./view.js";
@@ -12,9 +12,9 @@ import { View } from "./view.js";
 /** @type {Record<string, string>} */
 const SOURCES = {
   sampled: "drawn",
-  greedy: "the likeliest was taken",
-  forced: "given, not drawn",
-  draft: "drawn, as the draft token was",
+  greedy: "the likeliest token",
+  forced: "forced, not drawn",
+  draft: "drawn, equal to the draft token",
 };
 
 class StepFacts extends View {
@@ -22,14 +22,15 @@ class StepFacts extends View {
   token = el("span", { class: "token" });
   source = el("span", { class: "faint" });
   figures = el("dl");
-  back = button("←", "the step before (←)", () => this.store.goTo(this.store.state.step - 1));
-  on = button("→", "the next step (→)", () => this.store.goTo(this.store.state.step + 1));
-  uncertain = button("next uncertain", "the next step at which no token had one half (e)",
-    () => this.search(), el("kbd", {}, "e"));
+  back = button("←", () => this.store.goTo(this.store.state.step - 1), labelled("the previous step (←)"));
+  on = button("→", () => this.store.goTo(this.store.state.step + 1), labelled("the next step (→)"));
+  uncertain = button("next uncertain", () => this.search(),
+    { title: "the next step at which no token has a probability of 0.5 (e)" });
   /** @type {Step | undefined} */
   shown;
 
   build() {
+    this.uncertain.append(el("kbd", {}, "e"));
     const place = el("p", { class: "row" }, this.back, this.where, this.on, this.uncertain,
       this.token, this.source);
     replace(this, place, this.figures);
@@ -56,29 +57,23 @@ class StepFacts extends View {
     const { run, state } = this.store;
     const next = run?.trace.steps.find((step) => step.index > state.step && isUncertain(step));
     if (next) this.store.goTo(next.index);
-    else this.store.set({ notice: "After this step the model was never uncertain." });
+    else this.store.set({ notice: "There is no uncertain step after this one." });
   }
 }
 
-/**
- * @param {string} label @param {string} title @param {() => void} onclick @param {Node[]} more
- * @returns {HTMLButtonElement}
- */
-function button(label, title, onclick, ...more) {
-  const name = more.length ? null : title;
-  return el("button", { type: "button", title, "aria-label": name, onclick }, label, ...more);
-}
+/** @param {string} title @returns {Record<string, string>} of a button whose label is a sign */
+const labelled = (title) => ({ title, "aria-label": title });
 
 /** @param {StepView} view @returns {HTMLElement[]} */
 function facts(view) {
   const { fingerprint: print } = view;
   return [
     fact("probability", `${percent(view.probability)} → ${percent(view.final)}`,
-      "under the model's own logits → among the survivors of the chain"),
-    fact("surprise", `${view.bits.toFixed(2)} bits`, "minus the logarithm of the model's probability"),
+      "under the model's own logits → after the sampling chain"),
+    fact("surprise", `${view.bits.toFixed(2)} bits`, "−log2 of the probability under the model's own logits"),
     fact("rank", thousands(view.rank), "of all tokens; 1 is the likeliest"),
-    fact("entropy", `${view.entropy.toFixed(2)} bits`, "of the model's distribution"),
-    fact("position", thousands(view.position), "of the token in the text, prompt included"),
+    fact("entropy", `${view.entropy.toFixed(2)} bits`, "of the distribution of the model's own logits"),
+    fact("position", thousands(view.position), "of the token in the text, including the prompt"),
     ...(view.kvTokens === null ? [] : [fact("kv", `${thousands(view.kvTokens)} · ${memory(view.kvBytes)}`,
       "tokens whose keys and values were read, and their bytes")]),
     fact("ms", Object.values(view.ms).map((ms) => ms.toFixed(1)).join(" + "),
@@ -86,9 +81,5 @@ function facts(view) {
     fact("fingerprint", `${print.slice(0, 4)}…${print.slice(-4)}`, print),
   ];
 }
-
-/** @param {string} name @param {string} value @param {string} title @returns {HTMLElement} */
-const fact = (name, value, title) =>
-  el("div", { title }, el("dt", {}, name), el("dd", { class: "mono" }, value));
 
 customElements.define("step-facts", StepFacts);

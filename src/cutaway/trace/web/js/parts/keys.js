@@ -1,10 +1,8 @@
 /**
- * Keys: the whole of a run by keyboard alone.
- *
- * Knows which key does what. Letters do nothing while somebody writes into a field.
+ * The keys of the page and their help. In a field, letters are text.
  */
 
-import { el, replace } from "./dom.js";
+import { button, el, replace } from "./dom.js";
 import { endMoment } from "../figures/endings.js";
 import { isUncertain } from "../figures/step-view.js";
 import { View } from "./view.js";
@@ -12,19 +10,19 @@ import { View } from "./view.js";
 
 /** @type {[string, string][]} */
 const HELP = [
-  ["← →", "a step back, a step on"],
+  ["← →", "the previous step, the next step"],
   ["Shift ← →", "ten steps"],
-  ["Home End", "the first step, the last"],
-  ["↑ ↓", "a candidate up, a candidate down"],
-  ["Enter", "branch: go on with that candidate and the same luck"],
-  ["e", "the next step at which no token had one half"],
-  ["r", "the next step whose token was not the likeliest"],
-  ["x", "the next step at which the end token survived"],
+  ["Home End", "the first step, the last step"],
+  ["↑ ↓", "the previous candidate, the next candidate"],
+  ["Enter", "branch: continue with the selected candidate and the same luck"],
+  ["e", "the next step at which no token has a probability of 0.5"],
+  ["r", "the next step whose token is not the likeliest"],
+  ["x", "the next step at which the end token survived the chain"],
   ["E R X", "the same, backwards"],
-  ["p P", "of a canvas, the next pass; the one before"],
+  ["p P", "the next pass of a canvas, the previous one"],
   ["t", "the next run"],
   ["?", "this help"],
-  ["Esc", "stop what is being written; close this help"],
+  ["Esc", "stop generating; close this help"],
 ];
 
 /** @type {Record<string, (trace: Trace, step: Step) => boolean>} */
@@ -40,7 +38,7 @@ class KeyHelp extends View {
   build() {
     const rows = HELP.map(([keys, what]) =>
       el("tr", {}, el("th", { scope: "row" }, el("kbd", {}, keys)), el("td", {}, what)));
-    const close = el("button", { onclick: () => this.dialog.close() }, "Close");
+    const close = button("Close", () => this.dialog.close());
     replace(this.dialog, el("h2", {}, "Keys"), el("table", {}, el("tbody", {}, ...rows)), close);
     replace(this, this.dialog);
     document.addEventListener("keydown", (event) => this.pressed(event));
@@ -55,11 +53,11 @@ class KeyHelp extends View {
     if (event.key === "Escape") this.stop();
     else if (!writes && !presses && this.act(event.key, event.shiftKey)) {
       event.preventDefault();
-      if (on.closest?.("button, a")) strip()?.focus({ preventScroll: true }); // Enter is for the run now
+      if (on.closest?.("button, a")) strip()?.focus({ preventScroll: true }); // so that Enter does not press the button
     }
   }
 
-  /** @param {string} key @param {boolean} shift @returns {boolean} whether it means something */
+  /** @param {string} key @param {boolean} shift @returns {boolean} whether the key has a meaning */
   act(key, shift) {
     const { step } = this.store.state;
     const last = (this.store.run?.trace.places ?? 1) - 1;
@@ -110,7 +108,7 @@ class KeyHelp extends View {
     if (next) this.store.select(next.id);
   }
 
-  /** @param {string} key a letter; a capital goes back */
+  /** @param {string} key a letter; a capital searches backwards */
   search(key) {
     const { run, state } = this.store;
     const found = SEARCHES[key.toLowerCase()];

@@ -1,12 +1,10 @@
 /**
- * The head of the page: which run is looked at, its seed, its file, and what is served.
- *
- * Knows which runs there are. On a server that wants a key it has the field for it.
+ * The header of the page: the selected run, its seed and its file, the served model, and the field for an API key.
  */
 
 import { setKey } from "../state/api.js";
 import { lineage, titleOf } from "../figures/branches.js";
-import { el, replace, setText } from "./dom.js";
+import { button, copyText, el, replace, setText } from "./dom.js";
 import { exportedAlone } from "../state/export.js";
 import { save } from "./save.js";
 import { sentence } from "../state/session.js";
@@ -15,17 +13,17 @@ import { View } from "./view.js";
 
 class RunPicker extends View {
   choice = el("select", { "aria-label": "Run", onchange: () => this.store.select(Number(this.choice.value)) });
-  stop = el("button", { onclick: () => this.store.run && this.session.stop(this.store.run) }, "Stop");
+  stop = button("Stop", () => this.store.run && this.session.stop(this.store.run));
   seed = el("output", { class: "mono seed" });
-  copy = el("button", { onclick: () => this.copied() });
-  saving = el("button", { onclick: () => this.download(), title: "the run as a trace, .jsonl" }, "Download");
+  copy = button("", () => this.copySeed());
+  saving = button("Download", () => this.download(), { title: "the run as a trace, .jsonl" });
   served = el("span", { class: "faint served" });
   models = el("select", { "aria-label": "Model", hidden: true, onchange: () => asked(this.models.value) });
   seeds = el("span", { class: "row" }, el("span", { class: "faint" }, "seed"), this.seed, this.copy);
   lock = lock();
 
   build() {
-    const help = el("button", { "aria-label": "Keys", title: "Keys (?)", onclick: pressHelp }, "?");
+    const help = button("?", pressHelp, { "aria-label": "Keys", title: "Keys (?)" });
     replace(this, this.choice, this.stop, this.seeds,
       el("span", { class: "row" }, ...this.opener(), this.saving, help), this.models, this.served, this.lock);
   }
@@ -66,15 +64,8 @@ class RunPicker extends View {
     setText(this.copy, "Copy");
   }
 
-  async copied() {
-    const seed = this.seed.textContent ?? "";
-    try {
-      await navigator.clipboard.writeText(seed);
-      setText(this.copy, "Copied");
-    } catch {
-      getSelection()?.selectAllChildren(this.seed); // where the clipboard is closed to pages
-      setText(this.copy, "Selected");
-    }
+  async copySeed() {
+    setText(this.copy, (await copyText(this.seed)) ? "Copied" : "Selected");
   }
 
   async download() {
@@ -88,18 +79,18 @@ class RunPicker extends View {
     }
   }
 
-  /** @returns {HTMLElement[]} a field for files, seen as a button */
+  /** @returns {HTMLElement[]} a field for files that looks like a button */
   opener() {
     const field = el("input", { type: "file", id: "open-traces", class: "visually-hidden",
       multiple: true, accept: ".jsonl,.gz", onchange: () => this.open(field) });
-    const title = "traces, .jsonl or .gz; they may be dropped on the page, too";
+    const title = "traces, .jsonl or .gz; you can also drop them on the page";
     return [field, el("label", { class: "button", for: field.id, title }, "Open…")];
   }
 
   /** @param {HTMLInputElement} field */
   async open(field) {
     const files = [...(field.files ?? [])];
-    field.value = ""; // the same file may be opened again
+    field.value = ""; // so that the same file can be opened again
     await this.session.openAll(files);
   }
 }
@@ -107,10 +98,10 @@ class RunPicker extends View {
 /** @param {Run[]} runs @param {Run} run @returns {string} */
 const nameOf = (runs, run) => `${run.live ? "● " : ""}${titleOf(runs, run)}${run.live ? " (live)" : ""}`;
 
-/** @param {string} model begin anew with it: the runs that there are were another's */
+/** @param {string} model to reload the page with, since the runs are of another model */
 const asked = (model) => location.assign(`?model=${encodeURIComponent(model)}`);
 
-/** The help opens with its key, and so it does here. */
+/** Open the help as its key does. */
 const pressHelp = () => document.dispatchEvent(new KeyboardEvent("keydown", { key: "?" }));
 
 /** @returns {HTMLFormElement} the field for a key */
@@ -120,7 +111,7 @@ function lock() {
     event.preventDefault();
     setKey(field.value);
     location.reload();
-  } }, el("label", { for: "server-key" }, "The server's key"), field,
+  } }, el("label", { for: "server-key" }, "API key of the server"), field,
   el("button", { class: "primary" }, "Unlock"));
 }
 

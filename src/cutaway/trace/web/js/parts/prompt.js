@@ -1,5 +1,5 @@
 /**
- * The prompt before a text: folded where it is long, special tokens by name.
+ * The prompt before a text: folded where it is long, with the names of special tokens.
  */
 
 import { kindOf } from "./chip.js";
@@ -7,13 +7,13 @@ import { el, replace } from "./dom.js";
 import { inText, thousands, visible } from "../figures/numbers.js";
 /** @import { Trace } from "../state/trace.js" */
 
-const LONG = 100; // tokens from which on it is folded
-const TAIL = 40; // of which one still sees these
+const LONG = 100; // tokens: a longer prompt is folded
+const TAIL = 40; // tokens that a folded prompt shows
 
 /**
  * @param {Trace} trace
- * @param {() => void} turned what follows when somebody folds or unfolds it
- * @returns {HTMLElement} no surprise of it is on record
+ * @param {() => void} turned called when the prompt is folded or unfolded
+ * @returns {HTMLElement} without underlines, since its surprise is not recorded
  */
 export function prompt(trace, turned) {
   const ids = trace.head.prompt_token_ids;
@@ -25,13 +25,13 @@ export function prompt(trace, turned) {
   return made;
 }
 
-/** @param {Trace} trace @returns {HTMLElement[]} each token by itself */
+/** @param {Trace} trace @returns {HTMLElement[]} an element for each token */
 export const promptTokens = (trace) => trace.head.prompt_token_ids.map((id) =>
   el("span", { class: `token prompt place ${kindOf(trace, id)}` }, inText(trace.nameOf(id)) || visible("")));
 
 /**
  * @param {Trace} trace @param {HTMLElement} text @param {() => void} turned
- * @returns {HTMLElement} the button that shows all of it
+ * @returns {HTMLElement} the button that shows the whole prompt
  */
 function fold(trace, text, turned) {
   const ids = trace.head.prompt_token_ids;
@@ -46,7 +46,7 @@ function fold(trace, text, turned) {
   return button;
 }
 
-/** @param {Trace} trace @param {number[]} ids @returns {(Node | string)[]} text, and names in between */
+/** @param {Trace} trace @param {number[]} ids @returns {(Node | string)[]} text, with the names of special tokens in between */
 function pieces(trace, ids) {
   /** @type {(Node | string)[]} */
   const made = [];

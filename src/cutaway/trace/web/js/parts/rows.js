@@ -1,9 +1,11 @@
 /**
- * The timelines: what each row of a run shows, on which scale and in which colours.
+ * The rows of the timelines: what each shows, on which scale and in which colours.
  *
- * Knows the figures of a run and heights in pixels. Makes paths; knows no document.
+ * Knows the figures of a run and heights in pixels. Makes paths, and the key of the end token's lanes.
  */
 
+import { el } from "./dom.js";
+import { outcomePhrase } from "../figures/endings.js";
 import { bars, nearlyAll, peaks, roundUp } from "../figures/columns.js";
 import { MOST_BITS, height, hue, memory, short, surpriseColour } from "../figures/numbers.js";
 import { PHASES } from "../figures/series.js";
@@ -17,19 +19,19 @@ import { PHASES } from "../figures/series.js";
  *   paths: (columns: Columns, foot: number) => Map<string, string>}} Row
  */
 
-/** @type {Record<string, string>} colours of what became of the end token and is no stage */
-const FATES = { "●": "var(--ink)", "○": "var(--faint)", "→": "var(--bar-final)", "?": "var(--line)" };
+/** @type {Record<string, string>} colours of outcomes of the end token that are not a stage */
+const OUTCOMES = { "●": "var(--ink)", "○": "var(--faint)", "→": "var(--bar-final)", "?": "var(--line)" };
 
 /** @param {string} letter of an outcome @returns {string} */
-export const fateColour = (letter) => FATES[letter] ?? hue(letter);
+export const outcomeColour = (letter) => OUTCOMES[letter] ?? hue(letter);
 
-/** The colours of the phases of a turn, from the foot upwards. */
+/** The colours of the phases of a step, from the bottom upwards. */
 export const PHASE_COLOURS = ["var(--ink)", "var(--faint)", "var(--bar)", "var(--warn)"];
 
-/** Colours of surprise for each half bit. */
+/** A colour for each half bit of surprise. */
 const SURPRISES = Array.from({ length: 2 * MOST_BITS + 1 }, (_, i) => surpriseColour(i / 2));
 
-/** @param {Series} series @returns {Row[]} the whole run */
+/** @param {Series} series @returns {Row[]} */
 export const allRows = (series) =>
   [surpriseRow(series), entropyRow(series), ...endRows(series), kvRow(series), msRow(series)];
 
@@ -51,14 +53,14 @@ function entropyRow({ entropy }) {
 
 /** @param {Series} series @returns {Row} */
 function kvRow({ kv }) {
-  const most = kv.at(-1) ?? 0; // a run's own cache only grows
+  const most = kv.at(-1) ?? 0; // a run's cache only grows
   return plain("KV", memory(most), 28, kv, most);
 }
 
 /**
  * @param {string} name @param {string} top @param {number} high
  * @param {number[]} values @param {number} most where the scale ends
- * @returns {Row} one colour, from zero upwards
+ * @returns {Row} bars of one colour
  */
 function plain(name, top, high, values, most) {
   const value = (/** @type {number} */ i) => values[i] ?? 0;
@@ -70,15 +72,15 @@ function plain(name, top, high, values, most) {
 }
 
 /**
- * The end token's probability, and for each outcome a lane that marks where it occurred: so each
- * outcome has its place and its letter, and not just a colour.
+ * The end token's probability, and a lane for each outcome, which marks the steps where it occurred: an outcome
+ * is recognised by its lane and letter, not by colour alone.
  * @param {Series} series @returns {Row[]}
  */
 export function endRows(series) {
   const high = 52;
   const chance = (/** @type {number} */ i) => series.end[i] ?? 0;
   const letter = (/** @type {number} */ i) => series.moments[i]?.letter;
-  const colour = (/** @type {number} */ i) => fateColour(letter(i) ?? "?");
+  const colour = (/** @type {number} */ i) => outcomeColour(letter(i) ?? "?");
   /** @type {Row} */
   const curve = {
     name: "P(end)", top: "100%", foot: "0.01%", high, lines: [0.25, 0.5, 0.75],
@@ -89,17 +91,22 @@ export function endRows(series) {
   return [curve, ...lanes];
 }
 
+/** @param {Series} series @returns {HTMLElement[]} a list item for each lane */
+export const endKey = ({ outcomes }) => [...outcomes].map(([outcome, { letter }]) =>
+  el("li", {}, el("span", { class: "letter", style: { "--hue": outcomeColour(letter) } }, letter),
+    `the end token ${outcomePhrase(outcome)}`));
+
 /** @param {string} letter @param {(step: number) => string | undefined} at @returns {Row} */
 function lane(letter, at) {
   const here = (/** @type {number} */ i) => (at(i) === letter ? 1 : -Infinity);
   return {
     name: "", top: letter, foot: "", high: 8,
     paths: (columns, foot) =>
-      bars(columns, peaks(here, columns.edges), () => fateColour(letter), () => 7, foot),
+      bars(columns, peaks(here, columns.edges), () => outcomeColour(letter), () => 7, foot),
   };
 }
 
-/** @param {Series} series @returns {Row} phases upon each other; what is out of scale is cut */
+/** @param {Series} series @returns {Row} stacked phases; bars beyond the scale are cut */
 function msRow({ ms }) {
   const high = 48;
   const all = ms.at(-1) ?? [];

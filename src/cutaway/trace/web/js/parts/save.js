@@ -1,5 +1,5 @@
 /**
- * Files for the person: bytes that the browser saves. Knows nothing of what is in them.
+ * Saves bytes as files through the browser.
  */
 
 import { el } from "./dom.js";
@@ -14,5 +14,5 @@ export function savingLink(name, bytes) {
 export function save(name, bytes) {
   const link = savingLink(name, bytes);
   link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href)); // once the browser has taken it
+  setTimeout(() => URL.revokeObjectURL(link.href)); // after the browser has begun the download
 }

@@ -1,8 +1,8 @@
 /**
- * The token strip: the text as its tokens, each underlined by its surprise. The spine of the page.
+ * The token strip: the tokens of the text, each underlined by its surprise.
  *
- * A text may have thousands of tokens. They stand in chunks, so that the browser lays out those in
- * sight and the one that grows.
+ * A text may have thousands of tokens. They are in chunks, so that the browser lays out only the visible ones and the
+ * last one.
  */
 
 import { chip } from "./chip.js";
@@ -14,7 +14,7 @@ import { Tint } from "./tint.js";
 import { View } from "./view.js";
 /** @import { Trace, Step } from "../state/trace.js" */
 
-/** Tokens of a chunk: it ends with the first line after so many, or with the line unended. */
+/** A chunk ends with the first line break after `least` tokens, or after `most` tokens. */
 const CHUNK = { least: 200, most: 400 };
 
 class TokenStrip extends View {
@@ -26,21 +26,19 @@ class TokenStrip extends View {
   chips = [];
   /** @type {HTMLElement | undefined} */
   marked;
-  /** The chunk that grows, and how many tokens it has. */
+  /** The last chunk, and how many tokens it has. */
   chunk = el("div");
   length = 0;
 
-  /** The prompt: what stands for it, and its tokens while the text is tinted. */
+  /** The prompt, and its tokens one by one while the text is tinted. */
   prompt = el("span");
   /** @type {HTMLElement[]} */
   promptTokens = [];
   tint = new Tint();
   legend = legend();
 
-  /** What an empty page is for, in a sentence. */
   empty = el("p", { class: "empty" }, "Write something, or open a trace. Each token appears here as it is "
-    + "drawn, and behind it all that it could have been: who was likelier, who was removed by which "
-    + "setting, and whose luck won.");
+    + "generated, with the candidates for its place: how likely each was, which setting removed it, and which won the draw.");
 
   build() {
     this.tokens.addEventListener("click", (event) => this.clicked(event));
@@ -65,14 +63,14 @@ class TokenStrip extends View {
     this.drawTint(trace);
   }
 
-  /** @param {Trace} trace its prompt, token by token where each has its tint */
+  /** @param {Trace} trace its prompt is shown token by token while the text is tinted */
   showPrompt(trace) {
     this.promptTokens = this.tint.on ? promptTokens(trace) : [];
     replace(this.prompt, ...(this.tint.on ? this.promptTokens
       : [prompt(trace, () => this.tokens.focus({ preventScroll: true }))]));
   }
 
-  /** @param {Trace} trace what the step that is shown looked at, while the inside is open */
+  /** @param {Trace} trace tint it while the panel Inside is open */
   drawTint(trace) {
     const { panel, inside } = this.store.state;
     if (this.tint.on !== (panel === "inside")) {
@@ -95,7 +93,7 @@ class TokenStrip extends View {
     replace(this.tokens);
   }
 
-  /** @param {Trace} trace @param {Step} step a new one; its chip ends a line where its text does */
+  /** @param {Trace} trace @param {Step} step append its chip, and a line break where its text has one */
   take(trace, step) {
     const { run, state } = this.store;
     const made = chip(trace, step, run !== null && inherits(state.runs, run, step.index));
@@ -130,15 +128,15 @@ class TokenStrip extends View {
   }
 }
 
-/** Pixels between a token that was scrolled to and the edge. */
+/** Pixels to keep between the selected token and the edge. */
 const AIR = 8;
 
-/** @returns {HTMLElement} what heights and colours mean */
+/** @returns {HTMLElement} the scale of surprise */
 function legend() {
   const marks = Array.from({ length: 9 }, (_, i) =>
     el("i", { style: { "border-bottom": `${1 + i / 2}px solid ${surpriseColour(i)}` } }));
   return el("p", { class: "legend faint", "aria-hidden": "true" },
-    "surprise: 0 bits", ...marks, "8 and more");
+    "surprise: 0 bits", ...marks, "8 or more");
 }
 
 customElements.define("token-strip", TokenStrip);

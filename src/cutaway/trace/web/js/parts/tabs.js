@@ -1,16 +1,16 @@
 /**
- * Several parts in one place, of which one is open at a time, and the tabs that open them.
+ * Tabs: several parts in one place, of which one is open at a time.
  */
 
 import { el, replace } from "./dom.js";
 import { View } from "./view.js";
 
-/** @typedef {[name: string, label: string, element: string]} Part its tab's words, and its element */
+/** @typedef {[name: string, label: string, element: string]} TabSpec */
 
 export class Tabs extends View {
-  /** @type {Part[]} in their order; those whose element is unknown are left out: a file has fewer */
+  /** @type {TabSpec[]} in order; those whose element is not defined are left out, since an exported file has fewer */
   all = [];
-  /** @type {"panel" | "kind"} what of the store says which is open */
+  /** @type {"panel" | "kind" | "lesson"} the field of the store that names the open tab */
   key = "panel";
   label = "";
   /** @type {Map<string, {tab: HTMLElement, panel: View}>} */
@@ -38,13 +38,14 @@ export class Tabs extends View {
     return { tab, panel };
   }
 
-  /** @param {string} _name @returns {boolean} whether there can be anything in a part */
+  /** @param {string} _name @returns {boolean} whether the tab can have any content */
   applies(_name) {
     return true;
   }
 
   draw() {
-    const open = this.store.state[this.key];
+    const named = this.store.state[this.key]; // an address may name any
+    const open = this.parts.has(named) ? named : this.all[0]?.[0];
     for (const [name, { tab, panel }] of this.parts) {
       tab.hidden = name !== open && !this.applies(name);
       tab.setAttribute("aria-selected", String(name === open));
@@ -53,7 +54,7 @@ export class Tabs extends View {
     }
   }
 
-  /** @param {KeyboardEvent} event @param {HTMLElement[]} tabs arrows go from tab to tab */
+  /** @param {KeyboardEvent} event @param {HTMLElement[]} tabs arrow keys move between them */
   pressed(event, tabs) {
     const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
     if (!by) return;

@@ -1,12 +1,12 @@
 /**
- * A whole run at once: surprise, entropy, the end token's probability, the KV cache and time, step
- * by step on one axis.
+ * The timelines of a whole run: surprise, entropy, the end token's probability, the KV cache and time, on one
+ * axis of steps.
  */
 
 import { Chart } from "./chart.js";
 import { el, replace } from "./dom.js";
 import { memory, percent, visible } from "../figures/numbers.js";
-import { PHASE_COLOURS, allRows, fateColour } from "./rows.js";
+import { PHASE_COLOURS, allRows, endKey } from "./rows.js";
 import { PHASES, seriesOf } from "../figures/series.js";
 import { View } from "./view.js";
 import { outcomePhrase } from "../figures/endings.js";
@@ -21,15 +21,15 @@ class RunTimelines extends View {
   readout = el("p", { class: "readout mono" });
   key = el("ul", { class: "key row faint", "aria-label": "Key" });
   content = el("div", {}, this.chart.element, this.readout, this.key);
-  empty = el("p", { class: "faint" }, "Nothing was written yet.");
+  empty = el("p", { class: "faint" }, "No token has been generated yet.");
   /** @type {number | null} */
   hovered = null;
-  /** @type {string} what the readout and the key say now */
+  /** @type {string} what the readout and the key show */
   read = "";
   keyed = "";
 
   build() {
-    const buttons = [["Fit", false], ["8 px a step", true]].map(([label, near]) =>
+    const buttons = [["Fit", false], ["8 px per step", true]].map(([label, near]) =>
       el("button", { "aria-pressed": String(!near), onclick: (/** @type {Event} */ event) => {
         this.chart.zoom(near === true);
         for (const other of buttons) other.setAttribute("aria-pressed", String(other === event.target));
@@ -58,7 +58,7 @@ class RunTimelines extends View {
     if (this.store.run?.trace.steps.length) this.readOut(seriesOf(this.store.run.trace));
   }
 
-  /** @param {Series} series the figures of the step under the pointer, or else of the chosen one */
+  /** @param {Series} series show the figures of the step under the pointer, or else of the selected one */
   readOut(series) {
     const figures = figuresOf(series, Math.min(this.hovered ?? this.store.state.step, series.length - 1));
     const quiet = this.chart.dragging || this.hovered !== null || this.store.run?.live;
@@ -74,13 +74,10 @@ class RunTimelines extends View {
     const keyed = [...series.outcomes.keys()].join();
     if (this.keyed === keyed && this.key.firstChild) return;
     this.keyed = keyed;
-    const fates = [...series.outcomes].map(([outcome, { letter }]) =>
-      el("li", {}, el("span", { class: "letter", style: { "--hue": fateColour(letter) } }, letter),
-        `the end token ${outcomePhrase(outcome)}`));
     const phases = PHASES.map((phase, i) =>
       el("li", {}, el("i", { style: { background: PHASE_COLOURS[i] } }), phase));
-    replace(this.key, ...fates, el("li", {}, "time, from the foot up:"), ...phases,
-      el("li", {}, "Where steps share a pixel, it shows the highest. Bars that reach the top of the time scale are cut."));
+    replace(this.key, ...endKey(series), el("li", {}, "time, from the bottom up:"), ...phases,
+      el("li", {}, "A pixel that several steps share shows the highest. Bars beyond the time scale are cut."));
   }
 }
 

@@ -1,7 +1,7 @@
 /**
- * How the tree of branches is drawn: the scale, its axis, and a node for each run.
+ * The drawing of the tree of branches: its scale and axis, and a node for each run.
  *
- * Knows SVG. A node is made once; whatever changes, only its attributes and texts do.
+ * Knows SVG. A node is created once; later only its attributes and texts change.
  */
 
 import { clip, forkOf, meanBits, scaleEnd, titleOf } from "../figures/branches.js";
@@ -10,11 +10,11 @@ import { setAttributes, setText, svg } from "./dom.js";
 /** @import { Run } from "../state/store.js" */
 
 const LEFT = 16;
-const RIGHT = 116; // for what is written behind a line
+const RIGHT = 116; // for the text at the end of a line
 const TOP = 44;
 const LANE = 44;
 const BEND = 8;
-const LETTER = 7.3; // pixels of a character, about
+const LETTER = 7.3; // approximate pixels of a character
 
 /** @typedef {{end: number, width: number, height: number, x: (step: number) => number}} Scale */
 
@@ -26,7 +26,7 @@ export function scaleFor(placed, width) {
     x: (step) => LEFT + (step / end) * room };
 }
 
-/** @param {Scale} scale @returns {SVGElement[]} steps, as lines from top to bottom */
+/** @param {Scale} scale @returns {SVGElement[]} vertical lines at some steps */
 export function axis({ end, height, x }) {
   const lines = [0, end / 2, end].flatMap((step) => [
     svg("line", { x1: x(step), x2: x(step), y1: 18, y2: height }),
@@ -39,10 +39,10 @@ export function axis({ end, height, x }) {
 /** @param {number} lane @returns {number} */
 const y = (lane) => TOP + lane * LANE;
 
-/** @param {number} lane @returns {string} down to it, and to the right */
+/** @param {number} lane @returns {string} a path down to the lane, and to the right */
 const bend = (lane) => `V${y(lane) - BEND}q0 ${BEND} ${BEND} ${BEND}`;
 
-/** The text that is looked at: from the root's first token to its own last, and the step in it. */
+/** The path of the selected run, from the root's first token to its own last, and the selected step. */
 export class ChosenPath {
   line = svg("path", { class: "line" });
   step = svg("circle", { class: "at", r: 6 });
@@ -68,7 +68,7 @@ export class BranchNode {
   line = svg("path", { class: "line" });
   tip = svg("circle", { class: "tip", r: 4 });
   name = svg("text", { class: "name" });
-  length = svg("text", { class: "length", "aria-hidden": "true" }); // the title says it
+  length = svg("text", { class: "length", "aria-hidden": "true" }); // the title has it for screen readers
 
   /** @param {() => void} choose */
   constructor(choose) {
@@ -77,7 +77,7 @@ export class BranchNode {
         if (event.key !== "Enter" && event.key !== " ") return;
         choose();
         event.preventDefault();
-        event.stopPropagation(); // Enter elsewhere means to branch
+        event.stopPropagation(); // elsewhere Enter branches
       } },
     this.title, this.reach, this.line, this.tip, this.name, this.length);
   }
@@ -106,9 +106,9 @@ export class BranchNode {
 /** @param {Run} run @param {string} name @param {number | null} mean
  *  @returns {string} for pointers and for screen readers */
 function description(run, name, mean) {
-  // Without its length while it grows: each token would be read out.
-  if (run.live) return `${name}, being written`;
-  const bits = mean === null ? "" : `, ${mean.toFixed(2)} bits each`;
+  // Without the length of a growing run, which a screen reader would read out at every token.
+  if (run.live) return `${name}, being generated`;
+  const bits = mean === null ? "" : `, mean surprise ${mean.toFixed(2)} bits`;
   return `${name}, ${run.trace.steps.length} tokens${bits}\n${beginningOf(run)}`;
 }
 

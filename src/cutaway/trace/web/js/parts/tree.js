@@ -1,12 +1,12 @@
 /**
- * The tree of branches: a line for each run, as long as its text, that leaves its parent's where it
- * was forked. Below, the tree as trace files.
+ * The panel Branches: a line for each run, as long as its text, which leaves its parent's line at the fork. Below, the
+ * tree as trace files.
  *
- * Knows which runs there are and which is looked at; tree-drawing.js knows how a branch looks.
+ * Knows which runs there are and which is selected; tree-drawing.js knows how to draw them.
  */
 
 import { branches, family, lineage, parentOf, titleOf } from "../figures/branches.js";
-import { el, setAttributes, replace, setText, svg } from "./dom.js";
+import { button, el, setAttributes, replace, setText, svg } from "./dom.js";
 import { exported } from "../state/export.js";
 import { memory } from "../figures/numbers.js";
 import { savingLink } from "./save.js";
@@ -24,9 +24,10 @@ class BranchTree extends View {
   box = el("div", { class: "box" }, this.picture);
   heading = el("strong");
   begun = el("span", { class: "faint" });
-  fork = el("button", { onclick: () => this.goToFork() }, "Go to the fork");
-  beside = el("button", { onclick: () => this.compare() }, "Compare with its parent");
-  exporting = el("button", { onclick: () => this.export() }, "Export this tree");
+  fork = button("Go to the fork", () => this.store.run && this.store.goTo(this.store.run.at));
+  beside = button("Compare with its parent", () =>
+    this.store.set({ other: this.store.run?.parent ?? null, panel: "compare" }));
+  exporting = button("Export this tree", () => this.export());
   files = el("ul", { class: "files" });
   /** @type {Map<number, BranchNode>} by run, in the order of the lanes */
   nodes = new Map();
@@ -58,7 +59,7 @@ class BranchTree extends View {
     this.describe(runs, run);
   }
 
-  /** @param {Branch[]} placed of which those that are new get nodes */
+  /** @param {Branch[]} placed create nodes for the new ones */
   keep(placed) {
     const ids = placed.map(({ run }) => run.id);
     if (ids.join() === [...this.nodes.keys()].join()) return;
@@ -66,7 +67,7 @@ class BranchTree extends View {
       [id, this.nodes.get(id) ?? new BranchNode(() => this.store.select(id))]));
     const groups = [...this.nodes.values()].map(({ group }) => group);
     replace(this.picture, this.marks, ...groups, this.chosen.group);
-    replace(this.files); // they were of another tree
+    replace(this.files); // these are of another tree
   }
 
   /** @param {Scale} scale */
@@ -84,22 +85,14 @@ class BranchTree extends View {
     this.box.hidden = !runs.length;
     setText(this.heading, run ? titleOf(runs, run) : "");
     setText(this.begun, run ? beginningOf(run)
-      : "Each run is a line here. Give another token at a step, and a branch leaves it there.");
+      : "Each run is a line here. Choose another token at a step, and a branch begins there.");
     const parent = run && parentOf(runs, run);
     this.fork.disabled = !parent || this.store.state.step === run?.at;
     this.beside.disabled = !parent;
     this.exporting.disabled = !run || family(runs, run).some((one) => one.live || !one.trace.known);
   }
 
-  goToFork() {
-    if (this.store.run) this.store.goTo(this.store.run.at);
-  }
-
-  compare() {
-    this.store.set({ other: this.store.run?.parent ?? null, panel: "compare" });
-  }
-
-  /** Offer the files: a browser saves several at once only where it was asked. */
+  /** List the files as links, since browsers ask before a page saves several files at once. */
   async export() {
     const { run, state } = this.store;
     if (!run) return;

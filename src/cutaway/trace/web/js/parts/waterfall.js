@@ -1,11 +1,11 @@
 /**
- * The waterfall of one step: from the model's logits through the chain and luck to the token, from
- * the record alone; and the way out of it, another token in its place.
+ * The panel Step: from the model's logits through the sampling chain and luck to the token, as recorded; and a field
+ * that puts another token in its place.
  */
 
 import { ask } from "../state/api.js";
 import { heading, rows } from "./candidates.js";
-import { el, keepInSight, replace } from "./dom.js";
+import { button, el, keepInSight, replace, scrolling } from "./dom.js";
 import { visible } from "../figures/numbers.js";
 import { sentence } from "../state/session.js";
 import { cards, showProbabilities } from "./stages.js";
@@ -24,8 +24,8 @@ class StepWaterfall extends View {
   form = el("form", { class: "row", onsubmit: (/** @type {Event} */ event) => this.given(event) },
     el("label", { class: "row" }, "Another token:", this.input),
     el("button", {}, "Branch"), this.said);
-  branch = el("button", { type: "button", class: "branch",
-    title: "go on with this token and the same luck (Enter)", onclick: () => this.fork() }, "Branch");
+  branch = button("Branch", () => this.fork(),
+    { class: "branch", title: "continue with this token and the same luck (Enter)" });
   /** @type {Step | undefined} */
   shown;
   /** @type {HTMLElement[]} */
@@ -38,7 +38,7 @@ class StepWaterfall extends View {
   build() {
     this.body.addEventListener("click", (event) => this.clicked(event));
     const table = el("table", { class: "candidates" },
-      el("caption", { class: "visually-hidden" }, "Candidates; arrows up and down choose one"),
+      el("caption", { class: "visually-hidden" }, "Candidates; the up and down arrow keys choose one"),
       this.head, this.body);
     replace(this,
       scrolling("The stages of the chain", this.stages), this.bent, scrolling("Candidates", table), this.form);
@@ -62,7 +62,7 @@ class StepWaterfall extends View {
       replace(this.body, ...this.rows);
     }
     this.bent.hidden = !this.bent.textContent;
-    this.form.hidden = !state.about || step.pass_index !== undefined; // a cell takes one token
+    this.form.hidden = !state.about || step.pass_index !== undefined; // a cell has one token
     this.mark(step);
   }
 
@@ -98,7 +98,7 @@ class StepWaterfall extends View {
     if (run && candidate) this.session.fork(run, state.step, candidate.id);
   }
 
-  /** @param {Event} event a text was typed: its tokens are given, one after the other */
+  /** @param {Event} event force the tokens of the typed text, one after the other */
   async given(event) {
     event.preventDefault();
     const { run, state } = this.store;
@@ -106,7 +106,7 @@ class StepWaterfall extends View {
     if (!run) return;
     try {
       const { ids, names } = await tokensOf(text);
-      const note = `${ids.length} tokens, given one after the other: ${names.map(visible).join(" ")}`;
+      const note = `${ids.length} tokens, forced one after the other: ${names.map(visible).join(" ")}`;
       this.said.textContent = ids.length > 1 ? note : "";
       const request = this.session.continued(run, [...run.trace.outputIds.slice(0, at), ...ids]);
       this.session.branch(run, at, request, `${text} at ${at}`);
@@ -122,9 +122,5 @@ async function tokensOf(text) {
   const { tokens, token_strs: names } = await (await ask("/tokenize", asked)).json();
   return { ids: tokens, names };
 }
-
-/** @param {string} label @param {HTMLElement} wide @returns {HTMLElement} it, in a box that scrolls */
-const scrolling = (label, wide) =>
-  el("div", { class: "scrolling", tabindex: 0, role: "region", "aria-label": label }, wide);
 
 customElements.define("step-waterfall", StepWaterfall);

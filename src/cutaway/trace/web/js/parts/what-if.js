@@ -1,21 +1,21 @@
 /**
- * What if: other settings at the selected step. The model draws the step again, with the same tokens
- * before it and the same luck, so every figure is exact; the whole run goes on from there when asked.
+ * The panel "What if": the selected step with other settings. The model computes it again with the same tokens before
+ * it and the same luck, so that every figure is exact; "Run it" continues the run from there.
  */
 
 import { labelOf, numbersOf } from "../figures/catalogue.js";
-import { percent, probability, short, thousands, visible } from "../figures/numbers.js";
+import { percent, short, thousands, visible } from "../figures/numbers.js";
 import { stepView } from "../figures/step-view.js";
 import { sentence } from "../state/session.js";
-import { el, replace } from "./dom.js";
+import { button, el, figure, headRow, replace, scrolling, token } from "./dom.js";
 import { View } from "./view.js";
 /** @import { Param } from "../figures/catalogue.js" */
 /** @import { CandidateView } from "../figures/step-view.js" */
 /** @import { Trace, Step } from "../state/trace.js" */
 
 const SLIDERS = numbersOf(() => true);
-const PAUSE = 150; // milliseconds without a movement, before the model is asked
-const HEADINGS = ["token", "recorded", "what if", "bar: what if, tick: recorded", "with these settings"];
+const PAUSE = 150; // milliseconds without a change, before the model is asked
+const HEADINGS = ["token", "recorded", "what if", "bar: what if, tick: recorded", "result"];
 
 /** @typedef {{input: HTMLInputElement, output: HTMLOutputElement}} Slider */
 
@@ -24,23 +24,21 @@ class WhatIf extends View {
   sliders = new Map();
   winner = el("p", { class: "winner", "aria-live": "polite" });
   body = el("tbody");
-  reset = el("button", { type: "button", onclick: () => this.store.set({ whatIf: null }) }, "As recorded");
-  start = el("button", { type: "button", class: "primary", onclick: () => this.runIt() }, "Run it");
+  reset = button("As recorded", () => this.store.set({ whatIf: null }));
+  start = button("Run it", () => this.runIt(), { class: "primary" });
   answer = new AbortController();
   timer = 0;
-  /** @type {string} what is asked for or shown: nothing is asked twice */
+  /** @type {string} what is requested or shown, so that nothing is requested twice */
   shown = "";
 
   build() {
     const fields = SLIDERS.map((param) => this.slider(param));
-    const head = el("tr", {}, ...HEADINGS.map((label) => el("th", { scope: "col" }, label)));
-    const table = el("table", { class: "candidates" }, el("thead", {}, head), this.body);
+    const table = el("table", { class: "candidates" }, headRow(...HEADINGS), this.body);
     replace(this,
-      el("p", { class: "faint" }, "This step with other settings: the same tokens before it, the same luck,",
-        " computed by the model."),
+      el("p", { class: "faint" }, "The model computes this step with other settings, the same tokens before it and the same luck."),
       el("div", { class: "sliders" }, ...fields),
       el("div", { class: "row" }, this.start, this.reset, this.winner),
-      el("div", { class: "scrolling", tabindex: 0, role: "region", "aria-label": "What if" }, table));
+      scrolling("What if", table));
   }
 
   /** @param {Param} param @returns {HTMLElement} */
@@ -71,7 +69,7 @@ class WhatIf extends View {
     else this.compare(run.trace, step, run.trace, step);
   }
 
-  /** The step with these settings, once the slider rests. */
+  /** Request the step with these settings. */
   async ask() {
     const { run, state } = this.store;
     const step = run?.trace.steps[state.step];
@@ -95,7 +93,7 @@ class WhatIf extends View {
     replace(this.body, ...rows(trace, step, other, found));
   }
 
-  /** The whole run with these settings and the same luck, from this step. */
+  /** Continue the run from this step with these settings and the same luck. */
   runIt() {
     const { run, state } = this.store;
     if (!run || !state.whatIf) return;
@@ -116,13 +114,13 @@ function show({ input, output }, value) {
 
 /**
  * @param {Step} step @param {Trace} other @param {Step} found
- * @returns {(Node | string)[]} which token is drawn, and whether the model is the recorded one
+ * @returns {(Node | string)[]} which token is drawn, and whether the logits are those of the record
  */
 function winnerOf(step, other, found) {
-  if (found === step) return ["As recorded. Move a slider."];
+  if (found === step) return ["As recorded: move a slider."];
   const name = el("span", { class: "token picked" }, visible(other.nameOf(found.sampled_id)));
   const again = found.sampled_id === step.sampled_id ? ", as before" : "";
-  const same = found.logits_hash === step.logits_hash ? "" : " The logits are not those of the record: another model computed them.";
+  const same = found.logits_hash === step.logits_hash ? "" : " The logits differ from the record: another model computed them.";
   return ["With the same luck ", name, ` is drawn${again}.${same}`];
 }
 
@@ -131,40 +129,37 @@ function winnerOf(step, other, found) {
  * @returns {HTMLElement[]} a row for each candidate that could be drawn before or can be now
  */
 function rows(trace, step, other, found) {
-  const before = new Map(step.candidates.map((c) =>
-    [c.id, c.final_logprob === null ? null : probability(c.final_logprob)]));
+  const before = new Map(stepView(trace, step).candidates.map(({ id, final }) => [id, final]));
   const now = stepView(other, found).candidates;
   const most = Math.max(...[...before.values(), ...now.map(({ final }) => final)].map((share) => share ?? 0));
   const shown = now.filter((c) => c.final !== null || (before.get(c.id) ?? null) !== null);
   return [
-    ...shown.map((c) => row(el("span", { class: "token" }, visible(c.token)),
-      before.get(c.id) ?? null, c.final, most, fate(c), c.drawn)),
+    ...shown.map((c) => row(token(c.token), before.get(c.id) ?? null, c.final, most, result(c), c.drawn)),
     row(`${thousands(trace.head.vocab_size - shown.length)} others`,
       others([...before.values()]), others(now.map(({ final }) => final)), most, "", false),
   ];
 }
 
-/** @param {(number | null)[]} shares of the candidates @returns {number} what is left to all others */
+/** @param {(number | null)[]} shares of the candidates @returns {number} the probability of all other tokens */
 const others = (shares) => Math.max(0, 1 - shares.reduce((/** @type {number} */ sum, share) => sum + (share ?? 0), 0));
 
 /** @param {CandidateView} c @returns {string} */
-const fate = (c) => (c.removedBy ? `removed by ${c.removedBy}` : c.drawn ? "drawn" : "survives");
+const result = (c) => (c.removedBy ? `removed by ${c.removedBy}` : c.drawn ? "drawn" : "survives");
 
 /**
- * @param {Node | string} name @param {number | null} before null: removed, or not on record
- * @param {number | null} now null: removed @param {number} most the longest bar @param {string} fate @param {boolean} drawn
+ * @param {Node | string} name @param {number | null} before null: removed, or not recorded
+ * @param {number | null} now null: removed @param {number} most the longest bar @param {string} what @param {boolean} drawn
  * @returns {HTMLElement}
  */
-function row(name, before, now, most, fate, drawn) {
+function row(name, before, now, most, what, drawn) {
   const at = (/** @type {number} */ share) => `${Math.min(100, (100 * share) / most)}%`;
   return el("tr", { class: drawn ? "chosen" : null },
     el("th", { scope: "row" }, name),
-    el("td", { class: "mono figure" }, percent(before)),
-    el("td", { class: "mono figure" }, percent(now)),
+    figure(percent(before)), figure(percent(now)),
     el("td", { class: "wide" }, el("div", { class: "share-bar", "aria-hidden": "true" },
       el("i", { style: { width: at(now ?? 0) } }),
       before === null ? null : el("b", { style: { left: at(before) } }))),
-    el("td", { class: "faint" }, fate));
+    el("td", { class: "faint" }, what));
 }
 
 customElements.define("what-if", WhatIf);

@@ -1,18 +1,20 @@
 /**
- * Why a text ended, and why not before: what became of its end token at every step.
+ * Why a text ended, and why not before: the end token at every step.
  */
 
 import { Chart } from "./chart.js";
-import { el, replace } from "./dom.js";
+import { button, el, headRow, replace } from "./dom.js";
 import { percent, thousands } from "../figures/numbers.js";
-import { endRows, fateColour } from "./rows.js";
+import { endRows, outcomeColour } from "./rows.js";
 import { seriesOf } from "../figures/series.js";
 import { constraintSentences } from "../figures/constraint.js";
 import { whyItWentOn } from "../figures/end-explanation.js";
 import { View } from "./view.js";
-import { closest, momentSentence, outcomePhrase, whySentence } from "../figures/endings.js";
+import { closest, momentSentence, outcomePhrase, passed, whySentence } from "../figures/endings.js";
 /** @import { Series } from "../figures/series.js" */
 /** @import { Run } from "../state/store.js" */
+
+const CLOSEST = 5;
 
 class WhyPanel extends View {
   sentence = el("p", { class: "sentence" });
@@ -27,15 +29,15 @@ class WhyPanel extends View {
   live = false;
 
   build() {
-    const heads = ["by", "the end token", "steps", "of all", "ends expected"];
-    const table = el("table", {}, el("caption", { class: "visually-hidden" }, "What became of the end token"),
-      el("thead", {}, el("tr", {}, ...heads.map((head) => el("th", { scope: "col" }, head)))), this.counts);
+    const heads = ["", "the end token", "steps", "share", "expected ends"];
+    const table = el("table", {}, el("caption", { class: "visually-hidden" }, "What happened to the end token"),
+      headRow(...heads), this.counts);
     replace(this.content,
       this.words,
-      el("h3", {}, "Its probability at every step, by what became of it"), this.chart.element,
+      el("h3", {}, "Probability of the end token at every step, by what happened to it"), this.chart.element,
       el("div", { class: "counts" }, table),
-      el("p", { class: "faint" }, "Ends expected: the sum of the model's probabilities for it in those steps."),
-      el("h3", {}, "Closest to ending before"), this.moments);
+      el("p", { class: "faint" }, "Expected ends: the sum of the end token's probabilities under the model's own logits in those steps."),
+      el("h3", {}, "The steps that came closest to ending the text earlier"), this.moments);
     replace(this, el("h2", {}, "Why it ended, and why not before"), this.sentence, this.content);
   }
 
@@ -44,7 +46,7 @@ class WhyPanel extends View {
     const { run, state } = this.store;
     this.content.hidden = !run?.trace.steps.length;
     if (!run || this.content.hidden) {
-      this.sentence.textContent = "Nothing was written yet.";
+      this.sentence.textContent = "No token has been generated yet.";
       return;
     }
     const series = seriesOf(run.trace);
@@ -57,13 +59,13 @@ class WhyPanel extends View {
     this.shown = series;
     this.length = series.length;
     this.live = run.live;
-    this.sentence.textContent = run.live ? "It is being written." : whySentence(run.trace);
+    this.sentence.textContent = run.live ? "The text is still being generated." : whySentence(run.trace);
     const words = whyItWentOn(series);
     replace(this.words, ...[...constraintSentences(run.trace), ...(words.length ? words : ["No end token is on record."])]
       .map((text) => el("p", {}, text)));
     replace(this.counts, ...countsOf(series));
-    replace(this.moments, ...closest(run.trace, 5, series.moments).map((moment) =>
-      el("li", {}, el("button", { onclick: () => this.store.goTo(moment.index) }, momentSentence(run.trace, moment)))));
+    replace(this.moments, ...closest(passed(run.trace, series.moments)).slice(0, CLOSEST).map((moment) =>
+      el("li", {}, button(momentSentence(run.trace, moment), () => this.store.goTo(moment.index)))));
   }
 }
 
@@ -72,7 +74,7 @@ function countsOf({ outcomes, length }) {
   return [...outcomes]
     .sort(([, a], [, b]) => b.count - a.count)
     .map(([outcome, { letter, count, expected }]) => el("tr", {},
-      el("td", {}, el("span", { class: "letter", style: { "--hue": fateColour(letter) } }, letter)),
+      el("td", {}, el("span", { class: "letter", style: { "--hue": outcomeColour(letter) } }, letter)),
       el("th", { scope: "row" }, outcomePhrase(outcome)),
       el("td", {}, thousands(count)), el("td", {}, percent(count / length)),
       el("td", {}, expected >= 0.01 ? expected.toFixed(2) : "<0.01")));

@@ -1,6 +1,6 @@
 /**
- * Without: each part of the text before the selected step is taken away, and the model says, and draws
- * with the same luck, what it would have said. The text is tinted by what is lost; a table says it in digits.
+ * The panel Without: each part of the text before the selected step is left out in turn, and the model computes the step
+ * again with the same luck. The text is tinted by the loss of log-probability; a table has the figures.
  */
 
 import { phrase } from "../figures/catalogue.js";
@@ -9,7 +9,7 @@ import { LN2, MOST_BITS, inText, percent, signed, thousands, visible } from "../
 import { ask } from "../state/api.js";
 import { stepOf } from "../state/inside-cache.js";
 import { sentence } from "../state/session.js";
-import { el, replace, setText } from "./dom.js";
+import { button, el, figure, replace, setText, token } from "./dom.js";
 import { table } from "./inside-tables.js";
 import { colours, onScheme } from "./tint.js";
 import { View } from "./view.js";
@@ -17,13 +17,13 @@ import { View } from "./view.js";
 
 /**
  * @typedef {{start: number, stop: number, tokens: string[], weight: number, attribution: number, effect: number,
- *   margin: number, drawn: number | null, drawn_token: string | null}} Part
+ *   margin: number, drawn: number | null, drawn_token: string | null}} AblatedPart
  * @typedef {{by: string, token_name: string, rival_name: string, drawn: number | null, tokens: string[],
- *   total: number, parts: Part[]}} Found
+ *   total: number, parts: AblatedPart[]}} Ablation
  */
 
 const BY = ["word", "token", "line", "sentence"];
-const HOW = { delete: "deleted", knock_out: "not seen by what follows", other: "replaced by the likeliest other" };
+const HOW = { delete: "deleted", knock_out: "masked for all later tokens", other: "replaced by the likeliest other token" };
 const MOST = 24; // rows
 /** @type {import("./inside-tables.js").Columns} */
 const COLUMNS = [["position", 5], ["part", 11], ["weight", 5.2], ["attribution", 5.6], ["log p lost", 5.2],
@@ -32,19 +32,19 @@ const COLUMNS = [["position", 5], ["part", 11], ["weight", 5.2], ["attribution",
 class WithoutPanel extends View {
   by = select("Each", BY.map((name) => [name, name]));
   how = select("is", Object.entries(HOW));
-  start = el("button", { type: "button", class: "primary", onclick: () => this.find() }, "Leave it out");
-  says = el("p", { class: "faint", role: "status" });
+  start = button("Leave it out", () => this.find(), { class: "primary" });
+  status = el("p", { class: "faint", role: "status" });
   text = el("p", { class: "token text left-out" });
   figures = el("div");
   note = el("p", { class: "faint" }, phrase("not because"));
   answer = new AbortController();
-  /** @type {Found | null} */
+  /** @type {Ablation | null} */
   found = null;
-  /** of which step what is shown is, and against whom */
+  /** the step and the rival of the figures that are shown */
   shown = "";
 
   build() {
-    replace(this, el("div", { class: "row" }, this.by.label, this.how.label, this.start), this.says, this.text,
+    replace(this, el("div", { class: "row" }, this.by.label, this.how.label, this.start), this.status, this.text,
       this.figures, this.note);
     onScheme(() => this.found && this.show(this.found));
     this.clear("");
@@ -59,12 +59,12 @@ class WithoutPanel extends View {
     if (key === this.shown) return;
     this.shown = key;
     this.answer.abort();
-    this.clear(!step ? "Write something, or open a trace: then parts of the text can be left out."
-      : state.about ? "The text before the step that is shown, less each of its parts in turn; the rest is run again."
-        : "This needs the model: cutaway trace ablate has it, and the page of cutaway serve.");
+    this.clear(!step ? "Write something, or open a trace: this panel computes a step again without parts of the text."
+      : state.about ? "Each part of the text before the selected step is left out in turn, and the rest is computed again."
+        : "This needs the model: open the trace on the page of cutaway serve, or use cutaway trace ablate.");
   }
 
-  /** @param {Run} run @returns {number | null} the selected candidate; null: the likeliest other */
+  /** @param {Run} run @returns {number | null} the selected candidate; null: the likeliest other token */
   rival({ trace }) {
     const { state } = this.store;
     const step = trace.steps[state.step];
@@ -72,10 +72,10 @@ class WithoutPanel extends View {
     return candidate === step?.token_id ? null : candidate ?? null;
   }
 
-  /** @param {string} told */
-  clear(told) {
+  /** @param {string} sentence */
+  clear(sentence) {
     this.found = null;
-    setText(this.says, told);
+    setText(this.status, sentence);
     for (const part of [this.text, this.figures, this.note]) part.hidden = true;
   }
 
@@ -84,7 +84,7 @@ class WithoutPanel extends View {
     if (!run) return;
     this.answer.abort();
     const { signal } = (this.answer = new AbortController());
-    this.clear("The model runs the text without each …");
+    this.clear("The model computes the step without each part …");
     try {
       const asked = { ...stepOf(run.trace, state.step), by: this.by.field.value, how: this.how.field.value };
       const answer = await ask("/v1/inside/ablate", { ...asked, rival: this.rival(run) }, signal);
@@ -95,12 +95,12 @@ class WithoutPanel extends View {
     }
   }
 
-  /** @param {Found} found */
+  /** @param {Ablation} found */
   show(found) {
     this.found = found;
     const { parts, total, by } = found;
     const done = parts.length < total ? `${thousands(parts.length)} of ${thousands(total)}` : `All ${thousands(total)}`;
-    setText(this.says, `${done} ${by}s. ${visible(found.token_name)} came, compared with ${visible(found.rival_name)}.`);
+    setText(this.status, `${done} ${by}s. The token is ${visible(found.token_name)}, compared with ${visible(found.rival_name)}.`);
     replace(this.text, ...tinted(found));
     const rows = [...parts].sort((a, b) => Math.abs(b.effect) - Math.abs(a.effect)).slice(0, MOST);
     replace(this.figures, table(`Without each ${by}`, COLUMNS, rows.map((part) => rowOf(part, found))));
@@ -108,7 +108,7 @@ class WithoutPanel extends View {
   }
 }
 
-/** @param {Found} found @returns {(HTMLElement | string)[]} the text; what loses most is farthest from the paper */
+/** @param {Ablation} found @returns {(HTMLElement | string)[]} the text; the largest loss has the most contrast */
 function tinted({ parts, tokens }) {
   const scale = colours();
   const pieces = [];
@@ -125,14 +125,13 @@ function tinted({ parts, tokens }) {
   return [...pieces, inText(tokens.slice(at).join(""))];
 }
 
-/** @param {Part} part @param {Found} found @returns {HTMLElement} */
+/** @param {AblatedPart} part @param {Ablation} found @returns {HTMLElement} */
 function rowOf({ start, stop, tokens, weight, attribution, effect, margin, drawn, drawn_token }, found) {
   const place = stop - start > 1 ? `${start}–${stop - 1}` : String(start);
   const other = drawn !== null && drawn !== found.drawn && drawn_token !== null;
-  const figure = (/** @type {string} */ text) => el("td", { class: "mono figure" }, text);
-  return el("tr", {}, figure(place), el("th", { scope: "row" }, el("span", { class: "token" }, visible(tokens.join("")))),
+  return el("tr", {}, figure(place), el("th", { scope: "row" }, token(tokens.join(""))),
     figure(percent(weight)), figure(signed(attribution, 3)), figure(signed(effect, 3)), figure(signed(margin, 3)),
-    el("td", {}, other && el("span", { class: "token" }, visible(drawn_token))));
+    el("td", {}, other && token(drawn_token)));
 }
 
 /** @param {string} name @param {string[][]} options @returns {{label: HTMLElement, field: HTMLSelectElement}} */

@@ -1,12 +1,13 @@
 /**
- * Asking the server, and reading what it streams.
+ * Requests to the server, and the streams that it answers with.
  *
  * Knows its endpoints and server-sent events. Knows no document and no state of the page.
  */
 
+import { lineOf, recordOf } from "./trace.js";
 /** @import { Request } from "./store.js" */
 
-/** What the server says it cannot do, in its own sentence. `status` 0: it could not be reached. */
+/** A refusal, in the server's own sentence. `status` 0: the server could not be reached. */
 export class ApiError extends Error {
   /** @param {string} message @param {number} status @param {string | null} [param] */
   constructor(message, status, param = null) {
@@ -18,23 +19,23 @@ export class ApiError extends Error {
 
 const KEY = "cutaway-key";
 
-/** @returns {string} the key that the server wants, as long as the tab is open */
+/** @returns {string} the API key, which is kept as long as the tab is open */
 export const key = () => sessionStorage.getItem(KEY) ?? "";
 
 /** @param {string} value */
 export const setKey = (value) => sessionStorage.setItem(KEY, value);
 
-/** @returns {string | null} the model that the address chooses, where the server has several */
+/** @returns {string | null} the model that the address names, where the server has several */
 const model = () => new URLSearchParams(globalThis.location?.search).get("model");
 
-/** @returns {Promise<any>} what is served, of which each request is asked from now on */
+/** @returns {Promise<any>} the answer of /page/about */
 export async function aboutServer() {
   const chosen = model();
   return (await ask(`/page/about${chosen === null ? "" : `?model=${encodeURIComponent(chosen)}`}`)).json();
 }
 
 /**
- * @param {string} path @param {object} [body] asked with POST where there is one
+ * @param {string} path @param {object} [body] sent with POST; without it the request is a GET
  * @param {AbortSignal} [signal] @returns {Promise<Response>}
  */
 export async function ask(path, body, signal) {
@@ -45,7 +46,7 @@ export async function ask(path, body, signal) {
   if (body !== undefined) {
     headers["content-type"] = "application/json";
     const chosen = model();
-    Object.assign(init, { method: "POST", body: written(chosen === null ? body : { model: chosen, ...body }) });
+    Object.assign(init, { method: "POST", body: lineOf(chosen === null ? body : { model: chosen, ...body }) });
   }
   let answer;
   try {
@@ -59,11 +60,8 @@ export async function ask(path, body, signal) {
   throw new ApiError(problem.message ?? `the server answered ${answer.status}`, answer.status, problem.param);
 }
 
-/** @param {unknown} body @returns {string} JSON; seeds are strings here and numbers there */
-const written = (body) => JSON.stringify(body).replaceAll(/"seed":"(\d+)"/g, '"seed":$1');
-
 /**
- * The records of a run's trace as they come.
+ * The records of a run's trace, as they arrive.
  * @param {Request} request @param {AbortSignal} signal
  * @returns {AsyncGenerator<any[], void, void>}
  */
@@ -87,7 +85,7 @@ export async function* records(request, signal) {
 }
 
 /**
- * What a stream of server-sent events says, until its mark of the end.
+ * The data of a stream of server-sent events.
  * @param {ReadableStream<Uint8Array>} body @returns {AsyncGenerator<any, void, void>}
  */
 async function* events(body) {
@@ -99,7 +97,7 @@ async function* events(body) {
       left = whole.pop() ?? "";
       for (const event of whole) {
         const data = event.split("\n").find((line) => line.startsWith("data: "))?.slice(6);
-        if (data && data !== "[DONE]") yield parsed(data);
+        if (data && data !== "[DONE]") yield recordOf(data);
       }
     }
   } finally {
@@ -109,11 +107,8 @@ async function* events(body) {
 
 /** @param {ReadableStreamDefaultReader<string>} reader */
 const next = (reader) => reader.read().catch(() => {
-  throw new ApiError("the server broke off; what it had written stays", 0);
+  throw new ApiError("the server broke off; the text so far is kept", 0);
 });
 
-/** @param {string} data @returns {any} numbers that are too long for us as strings */
-const parsed = (data) => JSON.parse(data.replaceAll(/"seed":(\d+)/g, '"seed":"$1"'));
-
-/** @returns {ReadableWritablePair<string, Uint8Array>} the types of browsers and of their standard differ */
+/** @returns {ReadableWritablePair<string, Uint8Array>} TypeScript's types of the two differ */
 const decoder = () => /** @type {any} */ (new TextDecoderStream());

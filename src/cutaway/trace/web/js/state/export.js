@@ -1,5 +1,5 @@
 /**
- * Runs as trace files: each names the file that it is a fork of, as `cutaway trace diff` wants it.
+ * Runs as trace files. A fork names the hash of its parent's file, by which `cutaway trace diff` recognises it.
  *
  * Knows the head of a trace and SHA-256. Knows no document.
  */
@@ -10,7 +10,7 @@ import { TraceError, lineOf, recordOf } from "./trace.js";
 
 /** @typedef {{run: Run, name: string, bytes: Uint8Array<ArrayBuffer>, sha256: string}} Exported */
 
-const NO_HASH = "a fork names its parent's hash, and browsers hash on localhost and https alone";
+const NO_HASH = "a fork names its parent's hash, which browsers compute only on localhost and over https";
 
 /**
  * @param {Run[]} runs parents before their forks @returns {Promise<Exported[]>} a file each
@@ -29,9 +29,8 @@ export async function exported(runs) {
 }
 
 /**
- * @param {Run[]} runs all there are @param {Run} run
- * @returns {Promise<{name: string, bytes: Uint8Array<ArrayBuffer>}>} the file that it has among those
- *   of its tree
+ * @param {Run[]} runs all of them @param {Run} run
+ * @returns {Promise<{name: string, bytes: Uint8Array<ArrayBuffer>}>} its file, as in an export of its tree
  */
 export async function exportedAlone(runs, run) {
   const ancestors = await exported(lineage(runs, run).slice(0, -1));

@@ -1,5 +1,5 @@
 /**
- * From what the fields say to a request, and back where the server does not take it.
+ * Makes a request of the fields, and shows a refusal beside its field.
  *
  * Knows the store and the session. Knows no document.
  */
@@ -7,20 +7,20 @@
 /** @import { Request, Run, Store } from "./store.js" */
 /** @import { Session } from "./session.js" */
 
-/** max_tokens where neither the fields nor the server's defaults are known. */
+/** max_tokens where neither the fields nor the server's defaults have one. */
 const MOST = 256;
 
 /**
  * @param {Store} store
- * @param {Partial<Request>} own what this request has that the fields do not say
- * @returns {Request} with the settings and the seed of the fields
+ * @param {Partial<Request>} own fields of this request that override those of the page
+ * @returns {Request} with the settings and the seed of the page
  */
 export function requested(store, own) {
   const { settings, seed, about } = store.state;
-  // What the panel shows goes for a conversation, too: the server would let it fill the context.
-  // Not for a canvas: the server's default is as many cells as the prompt leaves room for.
+  // The shown default also limits a conversation, for which the server has none. A canvas keeps the server's default:
+  // as many cells as fit.
   const most = settings["max_tokens"] ?? (about?.canvas ? undefined : about?.defaults["max_tokens"] ?? MOST);
-  // It writes nothing from left to right.
+  // The model generates nothing from left to right.
   const canvas = about?.canvas && !about.canvas.usual ? { denoise: true } : {};
   return {
     kind: "completion", prompt: "", messages: [], forced: [], seed: seed.trim() || null, ...own,
@@ -29,8 +29,8 @@ export function requested(store, own) {
 }
 
 /**
- * Begin a run and stay until it has ended. One that is stopped before it has begun leaves nothing
- * behind; one that the server refuses its sentence, beside the field that it names.
+ * Start a run and wait for its end. A run that is stopped before its first record is removed; so is a refused one,
+ * and the server's message is shown beside the field that it names.
  * @param {Store} store @param {Session} session @param {Request} request
  * @param {{name?: string, id?: number, parent?: number | null, at?: number}} [more]
  * @returns {Promise<Run | null>} null: it was refused, or stopped at once

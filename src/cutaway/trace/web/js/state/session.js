@@ -1,10 +1,10 @@
 /**
- * Runs: begun, stopped, forked, opened from a file, and brought back from an address.
+ * Starts, stops and forks runs, and opens them from files.
  *
  * Knows how the server's stream becomes a run in the store. Knows no document.
  */
 
-import { mostUncertain } from "../figures/uncertain.js";
+import { mostUncertain } from "../figures/step-view.js";
 import { ApiError, records } from "./api.js";
 import { sha256 } from "./export.js";
 import { InsideCache } from "./inside-cache.js";
@@ -18,12 +18,12 @@ export class Session {
     this.insides = new InsideCache(store, sentence);
     /** @type {Map<number, AbortController>} by run */
     this.streams = new Map();
-    /** @type {Map<string, number>} runs that came from files, by the files' SHA-256 */
+    /** @type {Map<string, number>} runs that were opened, by the SHA-256 of their files */
     this.opened = new Map();
   }
 
   /**
-   * Ask for a text and take its steps as they come; the run ends by itself.
+   * Request a text and add its steps to a run as they arrive.
    * @param {Request} request
    * @param {{parent?: number | null, at?: number, name?: string, id?: number}} [more]
    * @returns {Promise<Run>} the run, once it has ended
@@ -40,7 +40,7 @@ export class Session {
     } catch (error) {
       if (!stream.signal.aborted) run.error = sentence(error);
       else if (run.request && run.trace.steps.length && !run.trace.head.decoder) {
-        // Whoever stopped it does not want it longer when the address brings it back.
+        // So that the address brings it back with this length.
         run.request.settings = { ...run.request.settings, max_tokens: run.trace.steps.length };
       }
       run.param = error instanceof ApiError ? error.param : null;
@@ -62,7 +62,7 @@ export class Session {
       run.trace.take(record);
       run.trace.lines.push(lineOf(record));
     }
-    // From now on the address brings back the same text, also where the server chose the seed.
+    // So that the address brings back the same text, also where the server chose the seed.
     if (run.request && run.request.seed === null) run.request.seed = run.trace.head.seed;
     const { state } = this.store;
     if (begins && state.follow) this.store.showCanvas(run);
@@ -73,15 +73,15 @@ export class Session {
     this.store.changed();
   }
 
-  /** @param {Run} run stop its stream; what was written stays */
+  /** @param {Run} run stop its stream; the text so far is kept */
   stop(run) {
     this.streams.get(run.id)?.abort();
   }
 
   /**
-   * Another token at a step, and on with the same luck.
+   * Fork a run: another token at a step, then the same luck.
    * @param {Run} run @param {number} at @param {number} token
-   * @param {Record<string, any>} [settings] other ones than the run's
+   * @param {Record<string, any>} [settings] that differ from the run's
    * @returns {Promise<Run>}
    */
   fork(run, at, token, settings = {}) {
@@ -93,18 +93,18 @@ export class Session {
   }
 
   /**
-   * A run that parts from another at a step; the view stays at that step while it is written.
+   * Start a run that leaves another at a step, which stays selected while the run grows.
    * @param {Run} run @param {number} at @param {Request} request @param {string} name
    * @returns {Promise<Run>}
    */
   branch(run, at, request, name) {
-    const written = this.start(request, { parent: run.id, at, name }); // selects itself
+    const written = this.start(request, { parent: run.id, at, name }); // selects the new run
     this.store.set({ step: at, follow: false });
     return written;
   }
 
   /**
-   * Another token comes to stand in a cell of a canvas in a pass, and on with the same luck.
+   * Fork a canvas: another token in a cell in a pass, then the same luck.
    * @param {Run} run @param {number} cell @param {number} token @param {number} passed
    * @returns {Promise<Run>}
    */
@@ -119,7 +119,7 @@ export class Session {
   }
 
   /**
-   * The same request with a given beginning of its answer.
+   * The request of a run, with a forced beginning of its text.
    * @param {Run} run @param {number[]} forced @param {Record<string, any>} [settings]
    * @returns {Request}
    */
@@ -127,7 +127,7 @@ export class Session {
     const { head } = run.trace;
     const { about } = this.store.state;
     if (about && about.weights !== head.weights) {
-      this.store.set({ notice: `The run was recorded with another model, ${head.model}: ${about.model} goes on.` });
+      this.store.set({ notice: `The run was recorded with another model, ${head.model}; ${about.model} continues it.` });
     }
     const named = Object.keys(about?.defaults ?? {}).filter((name) => name in head.params);
     const asked = Object.fromEntries(named.map((name) => [name, head.params[name]]));
@@ -139,10 +139,9 @@ export class Session {
   }
 
   /**
-   * One step of a run with other settings and the same luck, as the model computes it; the run that
-   * this takes is on no record.
+   * Compute one step of a run with other settings and the same luck. No run is added to the page.
    * @param {Run} run @param {number} at @param {Record<string, any>} settings @param {AbortSignal} signal
-   * @returns {Promise<Trace>} with that step as its last
+   * @returns {Promise<Trace>} whose last step it is
    */
   async stepWith(run, at, settings, signal) {
     const before = run.trace.outputIds.slice(0, at);
@@ -159,8 +158,8 @@ export class Session {
   }
 
   /**
-   * A fork is put below its parent where that was opened before.
-   * @param {File} file @returns {Promise<Run | null>} null where it is no trace; the page says why
+   * A fork becomes a child of its parent if that was opened before.
+   * @param {File} file @returns {Promise<Run | null>} null: it is not a trace, and a notice says why
    */
   async open(file) {
     /** @type {Omit<Run, "id">} */
@@ -182,7 +181,7 @@ export class Session {
   }
 }
 
-/** Tokens that follow a branch at least, however near it is to the end of its run. */
+/** The least number of tokens after a fork, however close it is to the end of its run. */
 const AFTER = 32;
 
 /** @param {unknown} error @returns {string} */

@@ -1,8 +1,8 @@
 /**
- * A trace: a run on record (docs/trace.md), read from its lines or while they come.
+ * A trace: the record of a run (docs/trace.md), read from a file or line by line as it arrives.
  *
- * Knows the format and what makes a record agree with the others. Knows no document, and not
- * where lines come from. Seeds are strings: they have 64 bits, and numbers here have 53.
+ * Knows the format and checks that the records fit together. Knows no document, and not where lines come from. Seeds are
+ * strings, since they have 64 bits and JavaScript's numbers 53.
  */
 
 import { format } from "../figures/catalogue.js";
@@ -37,7 +37,7 @@ import { format } from "../figures/catalogue.js";
  *   speculation: Record<string, number>}} End
  */
 
-/** What is wrong with a file, in a sentence for a person. */
+/** What is wrong with a file, in a sentence. */
 export class TraceError extends Error {}
 
 export class Trace {
@@ -51,18 +51,18 @@ export class Trace {
     this.passes = [];
     /** @type {End | null} */
     this.end = null;
-    /** @type {string[]} the lines as they came: the file */
+    /** @type {string[]} the lines of the file, unchanged */
     this.lines = [];
     /** @type {Map<number, {bytes: Uint8Array, name: string | null}>} */
     this.tokens = new Map();
   }
 
-  /** @param {string} file its whole text @returns {Trace} */
+  /** @param {string} file its text @returns {Trace} */
   static parse(file) {
     const trace = new Trace();
-    const whole = file.slice(0, file.lastIndexOf("\n") + 1); // an aborted run may have half a line
+    const whole = file.slice(0, file.lastIndexOf("\n") + 1); // the last line of an aborted run may be incomplete
     whole.split("\n").slice(0, -1).forEach((line, i) => trace.takeLine(line, i + 1));
-    if (!trace.known) throw new TraceError("this is not a trace: it has no whole line");
+    if (!trace.known) throw new TraceError("this is not a trace: it has no complete line");
     return trace;
   }
 
@@ -72,28 +72,28 @@ export class Trace {
     try {
       record = recordOf(line);
     } catch {
-      throw new TraceError(`line ${number} is no JSON`);
+      throw new TraceError(`line ${number} is not JSON`);
     }
     try {
       this.take(record);
     } catch (error) {
       if (error instanceof TraceError) throw new TraceError(`line ${number}: ${error.message}`);
-      throw new TraceError(`line ${number} is no record of a trace`);
+      throw new TraceError(`line ${number} is not a record of a trace`);
     }
     this.lines.push(line);
   }
 
-  /** @param {any} record the next, as its line has it */
+  /** @param {any} record the next one */
   take(record) {
     if (!this.known) this.version = record.version;
     if (this.version !== format.version) record = renamed(record, record.kind);
     if (!this.known) {
       if (record.format !== "cutaway-trace" || !format.readable.includes(record.version)) {
-        throw new TraceError(`this is no trace of version 1 to ${format.version}`);
+        throw new TraceError(`this is not a trace of version 1 to ${format.version}`);
       }
       this.known = record;
     } else if (this.end) {
-      throw new TraceError("something follows the end");
+      throw new TraceError("a record follows the end");
     } else if (record.kind === "tok") {
       this.tokens.set(record.id, { bytes: bytesOf(record), name: record.name ?? null });
     } else if (record.kind === "step") {
@@ -103,7 +103,7 @@ export class Trace {
     } else if (record.kind === "end") {
       this.end = record;
     } else {
-      throw new TraceError("there is no such record");
+      throw new TraceError("its kind is unknown");
     }
   }
 
@@ -111,7 +111,7 @@ export class Trace {
   takeStep(record) {
     if (record.index !== this.steps.length) throw new TraceError("a step is missing");
     if (record.stages.length !== this.head.chain.length) {
-      throw new TraceError("the stages are not those of the chain");
+      throw new TraceError("its stages are not those of the chain");
     }
     const { kind: _, ...step } = record;
     const stages = record.stages.map((/** @type {StageRecord} */ stage) =>
@@ -129,32 +129,32 @@ export class Trace {
 
   /** @returns {Head} */
   get head() {
-    if (!this.known) throw new TraceError("the trace has not begun");
+    if (!this.known) throw new TraceError("the trace has no head yet");
     return this.known;
   }
 
-  /** @returns {number} to how many places one can go: its cells where it is a canvas, else its steps */
+  /** @returns {number} how many steps can be selected; of a canvas: how many cells */
   get places() {
     return this.known?.decoder ? this.head.params["max_tokens"] : this.steps.length;
   }
 
-  /** @returns {number[]} the tokens that were written */
+  /** @returns {number[]} the generated tokens */
   get outputIds() {
     return this.steps.map((step) => step.token_id);
   }
 
-  /** @returns {string} the text as its reader saw it */
+  /** @returns {string} the generated text */
   get text() {
     return this.steps.map((step) => step.text).join("") + (this.end?.text ?? "");
   }
 
-  /** @param {number} id @returns {string} how a token is shown: its name, or its text */
+  /** @param {number} id @returns {string} the name of a special token, or the token's text */
   nameOf(id) {
     const token = this.tokens.get(id);
     return token ? (token.name ?? decoded(token.bytes)) : `[${id}]`;
   }
 
-  /** @param {number[]} ids @returns {string} what they stand for, put together from its bytes */
+  /** @param {number[]} ids @returns {string} their text, decoded from all bytes together */
   textOf(ids) {
     const bytes = ids.map((id) => this.tokens.get(id)?.bytes ?? new Uint8Array());
     const joined = new Uint8Array(bytes.reduce((length, part) => length + part.length, 0));
@@ -168,18 +168,18 @@ export class Trace {
   }
 }
 
-/** @param {string} line of a file @returns {any} its record, of which a seed is a string */
+/** @param {string} line of a file, or JSON of the server @returns {any} its record, with seeds as strings */
 export const recordOf = (line) => JSON.parse(line.replaceAll(/"seed":(\d+)/g, '"seed":"$1"'));
 
 /**
- * A record as its line in a file. Numbers keep their values, and not their digits: 1.0 is 1.
+ * A record as a line of a file. Numbers keep their values, but not their notation: 1.0 becomes 1.
  * @param {any} record @returns {string}
  */
 export const lineOf = (record) => JSON.stringify(record).replaceAll(/"seed":"(\d+)"/g, '"seed":$1');
 
 /**
- * Of a record of an old version, under the names of today, as trace/renames.py does it.
- * @param {any} value @param {string} where kind of the record and field, under old names @returns {any}
+ * A record of an old version with current names, as in trace/renames.py.
+ * @param {any} value @param {string} where kind of the record and field, in old names @returns {any}
  */
 function renamed(value, where) {
   const names = format.renames[where];
@@ -190,7 +190,7 @@ function renamed(value, where) {
     [names[name] ?? name, renamed(one, `${where}.${name}`)]));
 }
 
-/** A float32, of which the file has just as many digits as bring it back. */
+/** A float32 of the file, which has only as many digits as identify it. */
 const single = Math.fround;
 
 /** @param {Record<string, any[]>} columns of equal length @returns {any[]} an object for each entry */
@@ -210,7 +210,7 @@ function bytesOf(record) {
   return Uint8Array.from(record.hex.match(/../g) ?? [], (pair) => parseInt(pair, 16));
 }
 
-/** @param {Uint8Array} bytes @returns {string} a byte that is no whole character as \xe4 */
+/** @param {Uint8Array} bytes @returns {string} with \xe4 for each byte if they are not valid UTF-8 */
 function decoded(bytes) {
   try {
     return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
@@ -220,7 +220,7 @@ function decoded(bytes) {
 }
 
 /**
- * The text of a file that may be gzipped, also where its end is missing.
+ * The text of a file that may be gzipped, and may be truncated.
  * @param {Blob} file @returns {Promise<string>}
  */
 export async function readFile(file) {
