@@ -1,6 +1,5 @@
 """The keyword ``replay``, with and without tasks, and in a trace."""
 
-
 import pytest
 
 from cutaway import LLM, AsyncLLM

@@ -18,6 +18,7 @@ from support import tiny_tokenizers
 
 VOCAB = 384
 WINDOW = 8  # tokens, shorter than any test's text
+IDS: list[int] = np.random.default_rng(1).integers(6, VOCAB, 80).tolist()  # no special tokens
 
 _SIZES = {
     "vocab_size": VOCAB, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 4,

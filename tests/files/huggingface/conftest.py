@@ -2,6 +2,7 @@
 
 import tracemalloc
 from contextlib import contextmanager
+from functools import partial
 
 import pytest
 
@@ -20,3 +21,20 @@ def peak_memory():
             tracemalloc.stop()
 
     return at_most
+
+
+@pytest.fixture(scope="session")
+def random_model(tmp_path_factory):
+    """By name of any table: a model's folder, and transformers' logits as a function of ids."""
+    from support import diffusion_models, random_models
+
+    made = {}
+
+    def model(name):
+        if name not in made:
+            table = diffusion_models if name in diffusion_models.DIFFUSION else random_models
+            path = tmp_path_factory.mktemp(name)
+            made[name] = path, partial(table.logits, table.save(name, path))
+        return made[name]
+
+    return model

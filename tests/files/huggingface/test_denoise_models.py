@@ -12,7 +12,7 @@ from cutaway.sampling.row_hash import row_hash
 pytest.importorskip("torch", reason="torch is not installed: pip install '.[test-transformers]'")
 pytest.importorskip("transformers", reason="transformers is not installed")
 
-from support.diffusion_models import DIFFUSION, VOCAB, save
+from support.diffusion_models import DIFFUSION, VOCAB
 
 PROMPT = np.random.default_rng(2).integers(6, VOCAB, 21).tolist()
 MODELS = ["llada", "dream", "sdar", "sdar-blocks", "a2d-blocks", "diffugpt", "mdlm"]
@@ -22,19 +22,6 @@ RULES = [
     {"rule": "mask-predict", "steps": 4, "temperature": 0},
     {"rule": "entropy-bound", "entropy_bound": 5, "noise": "fresh", "temperature": 1.1},
 ]
-
-
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory):
-    made = {}
-
-    def folder(name):
-        if name not in made:
-            made[name] = tmp_path_factory.mktemp(name)
-            save(name, made[name])
-        return made[name]
-
-    return folder
 
 
 def run(llm, rule, **more):
@@ -59,8 +46,8 @@ def texts_of(completion, mask, attention):
 
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule["rule"])
-def test_each_row_of_a_pass_is_that_of_its_text_read_alone(folders, name, rule):
-    llm = LLM(folders(name))
+def test_each_row_of_a_pass_is_that_of_its_text_read_alone(random_model, name, rule):
+    llm = LLM(random_model(name)[0])
     shift = int(DIFFUSION[name].shift)
     completion = run(llm, rule)
     assert completion.passes
@@ -71,11 +58,11 @@ def test_each_row_of_a_pass_is_that_of_its_text_read_alone(folders, name, rule):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_bits_are_the_same_over_threads_and_tiers(folders, name, monkeypatch):
-    expected = [told(run(LLM(folders(name), threads=2), rule)) for rule in RULES[:2]]
+def test_bits_are_the_same_over_threads_and_tiers(random_model, name, monkeypatch):
+    expected = [told(run(LLM(random_model(name)[0], threads=2), rule)) for rule in RULES[:2]]
     for tier in tiers():
         monkeypatch.setitem(os.environ, "CUTAWAY_ISA", tier)
-        llm = LLM(folders(name), threads=1)
+        llm = LLM(random_model(name)[0], threads=1)
         assert [told(run(llm, rule)) for rule in RULES[:2]] == expected, tier
 
 
@@ -83,10 +70,10 @@ def test_bits_are_the_same_over_threads_and_tiers(folders, name, monkeypatch):
     ("name", "stored"),
     [*((name, "exact") for name in MODELS), ("llada", "prefix"), ("dream", "dual")],
 )
-def test_company_and_luck_of_samples_change_no_bit(folders, name, stored):
+def test_company_and_luck_of_samples_change_no_bit(random_model, name, stored):
     """Four canvases at once, one of them in front of the text of another, and a warm cache."""
-    llm, rule = LLM(folders(name), threads=2), replace_cache(RULES[0], stored)
-    alone = [told(run(LLM(folders(name)), rule, seed=seed)) for seed in (5, 6)]
+    llm, rule = LLM(random_model(name)[0], threads=2), replace_cache(RULES[0], stored)
+    alone = [told(run(LLM(random_model(name)[0]), rule, seed=seed)) for seed in (5, 6)]
     streams = [
         llm.stream(
             PROMPT, seed=seed, max_tokens=12, ignore_eos=True, temperature=0.9,
@@ -104,9 +91,9 @@ def replace_cache(rule, stored):
 
 
 @pytest.mark.parametrize("stored", ["prefix", "dual"])
-def test_what_is_kept_is_that_of_the_block_s_first_pass(folders, stored):
+def test_what_is_kept_is_that_of_the_block_s_first_pass(random_model, stored):
     """So its rows are exact in the first pass of a block, and not in all passes."""
-    llm = LLM(folders("llada"))
+    llm = LLM(random_model("llada")[0])
     completion = run(llm, replace_cache(RULES[0], stored), temperature=0, steps=12)
     blocks, exact = set(), []
     for made, text in texts_of(completion, DIFFUSION["llada"].mask, "bidirectional"):

@@ -17,10 +17,9 @@ pytest.importorskip("transformers", reason="transformers is not installed")
 
 import torch
 
-from support.random_models import ENCODERS, FAMILIES, VOCAB, save
+from support.random_models import ENCODERS, FAMILIES, IDS, save
 from support.tiny_tokenizers import wordpiece
 
-IDS = np.random.default_rng(1).integers(3, VOCAB, 80).tolist()
 DECODERS = ("llama", "qwen3", "gemma3", "gpt2")
 TEXTS = [IDS, IDS[:7], IDS[3:50], IDS[:64], IDS[1:2]]
 

@@ -17,9 +17,8 @@ from safetensors.numpy import load_file, save_file
 from transformers.pytorch_utils import Conv1D
 
 from cutaway.files.huggingface import HuggingFaceFolder
-from support.random_models import VOCAB, logits, save
+from support.random_models import IDS, logits, save
 
-IDS = np.random.default_rng(1).integers(3, VOCAB, 30).tolist()
 OTHERS = ["llama-biased", "mistral", "smollm3", "granite", "qwen2", "qwen3", "gemma2", "gemma3",
           "olmo2", "qwen3_moe"]  # fmt: skip
 FAMILIES = ["llama", "phi3", "gpt2", "gpt_neox", "mixtral",
