@@ -13,13 +13,13 @@ class Arena {
   // file: the descriptor of a file of `bytes` bytes; the arena has one of its own.
   Arena(size_t bytes, std::optional<int> file)
       : memory_(file ? std::make_shared<Memory>(bytes, *file) : std::make_shared<Memory>(bytes)) {}
-  // What a matrix takes here: whole cache lines.
+  // Bytes of a matrix in the arena: whole cache lines.
   static size_t bytes_of(Format format, int rows, int cols) { return (packed_bytes(format, rows, cols) + 63) / 64 * 64; }
-  // All throw std::invalid_argument for what does not fit.
+  // These throw std::invalid_argument where something does not fit.
   Packed reserve(const std::string& format, int rows, int cols);
-  // How many rows these bytes are, from `first` on: whole panels, or what is left.
+  // How many rows, from `first` on, these bytes of the file are: whole panels, or all that are left.
   int rows_of(const Packed& packed, size_t bytes, int first) const;
-  // Pack so many rows, from `first` on. Returns 0, or the number of the file's error.
+  // Pack `rows` rows, from `first` on. Returns 0, or the errno of a failed write.
   int fill(Pool& pool, const Packed& packed, const uint8_t* source, int first, int rows);
 
  private:

@@ -156,7 +156,7 @@ void Attend::attend_tile(Step& step, const Tile& tile, int kv_head, int first, i
                 kv + keys_ + kv_head * key_bytes(1, shape_.head_dim, codes_),
                 kv + values_ + kv_head * value_bytes(1, shape_.head_dim, codes_), kv_.bytes(),
                 shape_.scale, shape_.softcap, back_, nullptr, nullptr, nullptr};
-  if (b.blind) c.blind = b.blind + (size_t)segment.sequence * b.table_cols * kKvBlock;
+  if (b.hidden_from) c.hidden_from = b.hidden_from + (size_t)segment.sequence * b.table_cols * kKvBlock;
   for (int chunk = first; chunk < last; chunk++) {
     float* to = chunk == first ? run : next;
     c.start = chunk * kKvChunk;

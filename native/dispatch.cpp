@@ -1,6 +1,7 @@
 // Which tier to run: the best of this machine, or the one that is named.
 #include <string.h>
 
+#include <span>
 #include <stdexcept>
 #include <string>
 
@@ -49,7 +50,7 @@ struct Features {
 
 #endif
 
-const Tier* tiers(int* count) {
+std::span<const Tier> tiers() {
 #if defined(__x86_64__)
   static const Features has;
 #endif
@@ -64,7 +65,6 @@ const Tier* tiers(int* count) {
 #endif
       {"generic", kernels_generic, true},
   };
-  *count = sizeof all / sizeof *all;
   return all;
 }
 
@@ -73,20 +73,16 @@ const Tier* tiers(int* count) {
 const char* available_kernels() {
   static const std::string names = [] {
     std::string joined;
-    int count;
-    const Tier* all = tiers(&count);
-    for (int i = 0; i < count; i++)
-      if (all[i].available) joined += (joined.empty() ? "" : ",") + std::string(all[i].name);
+    for (const Tier& tier : tiers())
+      if (tier.available) joined += (joined.empty() ? "" : ",") + std::string(tier.name);
     return joined;
   }();
   return names.c_str();
 }
 
 const Kernels* choose_kernels(const char* name) {
-  int count;
-  const Tier* all = tiers(&count);
-  for (int i = 0; i < count; i++)
-    if (all[i].available && (!*name || !strcmp(name, all[i].name))) return all[i].kernels();
+  for (const Tier& tier : tiers())
+    if (tier.available && (!*name || !strcmp(name, tier.name))) return tier.kernels();
   throw std::invalid_argument("instruction set '" + std::string(name) +
                               "' is not one of this machine's: " + available_kernels());
 }

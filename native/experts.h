@@ -8,8 +8,8 @@ struct Expert {
   Packed gate, up, down;
 };
 
-// Rows are sorted by expert, so that each of an expert's panels is read once for all its rows; what a
-// row gets is summed in the order of its own scores, so it does not depend on the other rows.
+// Rows are sorted by expert, so that each of an expert's panels is read once for all its rows. A row's results
+// are summed in the order of its own scores, so they do not depend on other rows.
 class Experts : public Op {
  public:
   struct Args {

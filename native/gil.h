@@ -1,4 +1,4 @@
-// The GIL, released for a while.
+// Runs code without the GIL.
 #pragma once
 #include <Python.h>
 
@@ -13,7 +13,7 @@ namespace cutaway {
 class WithoutGil {
  public:
   WithoutGil() : state_(PyEval_SaveThread()) {}
-  // Not noexcept, or nothing of it would be unwound.
+  // Not noexcept: Python's unwinding must pass through it.
   ~WithoutGil() noexcept(false) {
     WaitWhereUnwound wait;
     PyEval_RestoreThread(state_);
@@ -30,5 +30,11 @@ class WithoutGil {
   };
   PyThreadState* const state_;
 };
+
+// The result of f(), which is called without the GIL.
+template <class F> auto without_gil(F f) {
+  const WithoutGil released;
+  return f();
+}
 
 }  // namespace cutaway

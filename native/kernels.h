@@ -1,4 +1,4 @@
-// What an instruction-set tier offers: a plain table of functions, chosen once.
+// The functions of an instruction-set tier, in a table that is chosen once.
 #pragma once
 #include "formats.h"
 
@@ -29,8 +29,8 @@ inline ActRow act_row(ActBlock* rows, int blocks, int row, int count) {
   return {rows + (size_t)first * blocks + (row - first), size};
 }
 
-// What a tile prefetches of the panels while it reads them: nothing, 4 kB ahead, or, no nearer than the
-// second cache, 8 kB ahead.
+// What a tile prefetches of the panels while it reads them: nothing; 4 kB ahead; or 8 kB ahead, into the second
+// cache.
 enum class Ahead { kNone, kNear, kFar };
 
 // Query rows of one KV head over one chunk of its history.
@@ -39,8 +39,8 @@ struct AttendChunk {
   const int32_t *position, *limit;  // of each query row; it sees 0 … limit
   int rows;                 // 1 … Kernels::attend_rows
   int head_dim, head_stride;  // V rows are head_stride numbers apart, a multiple of 16
-  int start, first, end;    // first token of the chunk; those to look at, from a block's first
-  int last;                 // of the tokens that will be looked at, in this chunk or later
+  int start, first, end;    // the chunk's first token; the tokens to look at are [first, end), from a block's first on
+  int last;                 // the last token that will be looked at, in this chunk or a later one
   const int32_t* blocks;    // the sequence's block table
   bool codes;               // keys and values are codes and scales (attention.inc), else halves
   const uint8_t *keys, *values;  // of block 0, this layer and this head
@@ -48,7 +48,7 @@ struct AttendChunk {
   float scale, softcap;     // softcap 0: none
   int window;               // position - window + 1 is the first seen; 0: all are
   float *peak, *total, *out;  // (rows), (rows), (rows, head_stride)
-  const float* blind = nullptr;  // of each position: the first whose rows do not see it; null: all do
+  const float* hidden_from = nullptr;  // as in Batch, of this sequence
 };
 
 // The ops that work number by number.
@@ -120,9 +120,7 @@ const Kernels* kernels_avx512();
 const Kernels* kernels_i8mm();
 const Kernels* kernels_neon();
 
-// The best tier of this machine, or the one named: "generic", "avx2", "avxvnni", "avx512", "neon", "i8mm"; "" is
-// the best.
-// Throws std::invalid_argument where the machine lacks it.
+// The tier of this name, "" for the best. Throws std::invalid_argument where this machine lacks it.
 const Kernels* choose_kernels(const char* name);
 // Names of all tiers this machine can run, best first, comma-separated.
 const char* available_kernels();

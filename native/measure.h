@@ -1,4 +1,4 @@
-// What the machine itself can do with a pool's threads: bytes read, and int8 products, in a second.
+// The limits of the machine with a pool's threads: bytes read, and int8 products, per second.
 //
 // Each call is one run of some milliseconds; the caller repeats it and takes the best.
 #pragma once

@@ -43,11 +43,7 @@ Rows rows_of(bool logits) { return logits ? Rows::kLogits : Rows::kAll; }
 
 void fill(Arena& arena, Pool& pool, const Packed& packed, Bytes source, int first) {
   const int rows = arena.rows_of(packed, source.size(), first);
-  int error;
-  {
-    WithoutGil release;
-    error = arena.fill(pool, packed, source.data(), first, rows);
-  }
+  const int error = without_gil([&] { return arena.fill(pool, packed, source.data(), first, rows); });
   if (!error) return;
   errno = error;
   PyErr_SetFromErrno(PyExc_OSError);
@@ -65,54 +61,47 @@ Packed pack_into(Arena& arena, Pool& pool, const std::string& format, Bytes sour
 std::vector<float> floats(const Floats& a) { return {a.data(), a.data() + a.size()}; }
 
 using Given = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using Numbers = nb::ndarray<nb::numpy, float, nb::ndim<2>>;
 
-nb::ndarray<nb::numpy, float, nb::ndim<2>> run(Plan& plan, Ints tokens, Ints positions, Ints sequences,
-                                               Table tables, Ints logit_rows, std::optional<Ints> limits,
-                                               std::optional<Given> blind, size_t first, std::optional<size_t> last) {
+Numbers run(Plan& plan, Ints tokens, Ints positions, Ints sequences, Table tables, Ints logit_rows,
+            std::optional<Ints> limits, std::optional<Given> hidden_from, size_t first, std::optional<size_t> last) {
   const size_t rows = tokens.size();
   if (positions.size() != rows || sequences.size() != rows || (limits && limits->size() != rows))
     throw std::invalid_argument("batch: tokens, positions, sequences and limits differ in length");
-  if (blind && (blind->shape(0) != tables.shape(0) || blind->shape(1) != tables.shape(1) * kKvBlock))
-    throw std::invalid_argument("batch: blind is not as large as the block tables");
+  if (hidden_from && (hidden_from->shape(0) != tables.shape(0) || hidden_from->shape(1) != tables.shape(1) * kKvBlock))
+    throw std::invalid_argument("batch: hidden_from is not as large as the block tables");
   const Batch batch{tokens.data(), positions.data(), sequences.data(), tables.data(), logit_rows.data(),
                     (int)rows, (int)tables.shape(0), (int)tables.shape(1), (int)logit_rows.size(),
-                    limits ? limits->data() : nullptr, blind ? blind->data() : nullptr};
-  const float* logits;
-  {
-    WithoutGil release;
-    logits = plan.run(batch, first, last.value_or(plan.length()));
-  }
+                    limits ? limits->data() : nullptr, hidden_from ? hidden_from->data() : nullptr};
+  const float* logits = without_gil([&] { return plan.run(batch, first, last.value_or(plan.length())); });
   return {(void*)logits, {logit_rows.size(), (size_t)plan.output_width()}, nb::find(plan)};
 }
 
-nb::ndarray<nb::numpy, float, nb::ndim<2>> run_on(Plan& plan, Given x) {
+Numbers run_on(Plan& plan, Given x) {
   if ((int)x.shape(1) != plan.input_width())
     throw std::invalid_argument("run_on: the numbers are not as wide as the plan's input");
-  const float* out;
-  {
-    WithoutGil release;
-    out = plan.run_on(x.data(), (int)x.shape(0));
-  }
+  const float* out = without_gil([&] { return plan.run_on(x.data(), (int)x.shape(0)); });
   return {(void*)out, {x.shape(0), (size_t)plan.output_width()}, nb::find(plan)};
 }
 
-nb::ndarray<nb::numpy, float, nb::ndim<2>> decode(const Packed& packed, int first, int last) {
-  if (first < 0 || first > last || last > packed.rows) throw std::out_of_range("rows");
-  auto* numbers = new std::vector<float>((size_t)(last - first) * packed.cols);
+// A new array of rows times cols, once `write` has filled it without the GIL.
+template <class Write> Numbers made(int rows, int cols, Write write) {
+  const size_t n = std::max(rows, 0), width = std::max(cols, 0);
+  auto* numbers = new std::vector<float>(n * width);
   nb::capsule owner(numbers, [](void* p) noexcept { delete (std::vector<float>*)p; });
-  {
-    WithoutGil release;
-    for (int row = first; row < last; row++)
-      packed.decode_row(row, numbers->data() + (size_t)(row - first) * packed.cols);
-  }
-  return {numbers->data(), {(size_t)(last - first), (size_t)packed.cols}, owner};
+  without_gil([&] { write(numbers->data()); });
+  return {numbers->data(), {n, width}, owner};
 }
 
-nb::ndarray<nb::numpy, float, nb::ndim<2>> read_buffer(const Plan& plan, Where from, int rows, int width) {
-  auto* numbers = new std::vector<float>((size_t)std::max(rows, 0) * std::max(width, 0));
-  nb::capsule owner(numbers, [](void* p) noexcept { delete (std::vector<float>*)p; });
-  plan.read(view(from), rows, width, numbers->data());
-  return {numbers->data(), {(size_t)rows, (size_t)width}, owner};
+Numbers decode(const Packed& packed, int first, int last) {
+  if (first < 0 || first > last || last > packed.rows) throw std::out_of_range("rows");
+  return made(last - first, packed.cols, [&](float* out) {
+    for (int row = first; row < last; row++, out += packed.cols) packed.decode_row(row, out);
+  });
+}
+
+Numbers read_buffer(const Plan& plan, Where from, int rows, int width) {
+  return made(rows, width, [&](float* out) { plan.read(view(from), rows, width, out); });
 }
 
 void write_buffer(Plan& plan, Where to, Ints rows, Given numbers) {
@@ -120,15 +109,11 @@ void write_buffer(Plan& plan, Where to, Ints rows, Given numbers) {
   plan.write(view(to), rows.data(), rows.size(), (int)numbers.shape(1), numbers.data());
 }
 
-void check_pairs(Ints sources, Ints targets) {
+template <void (Plan::*copy)(const int32_t*, const int32_t*, size_t)>
+void copy_pairs(Plan& plan, Ints sources, Ints targets) {
   if (sources.size() != targets.size())
     throw std::invalid_argument("copies of KV blocks: sources and targets differ in length");
-}
-
-void copy_blocks(Plan& plan, Ints sources, Ints targets) {
-  check_pairs(sources, targets);
-  WithoutGil release;
-  plan.copy_blocks(sources.data(), targets.data(), sources.size());
+  without_gil([&] { (plan.*copy)(sources.data(), targets.data(), sources.size()); });
 }
 
 std::vector<nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>>> block_memory(Plan& plan, int block, bool windows) {
@@ -136,12 +121,6 @@ std::vector<nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>>> block_memory(Plan& pla
   for (const auto& [memory, bytes] : plan.block_memory(block, windows))
     pieces.push_back({memory, {bytes}, nb::find(plan)});
   return pieces;
-}
-
-void copy_windows(Plan& plan, Ints sources, Ints targets) {
-  check_pairs(sources, targets);
-  WithoutGil release;
-  plan.copy_windows(sources.data(), targets.data(), sources.size());
 }
 
 using PartTuple = std::tuple<Packed*, Where, std::vector<float>>;
@@ -251,12 +230,12 @@ void bind_plan(nb::module_& m) {
            "What the last run left in a buffer that nothing has written over since: (rows, width).")
       .def("write", &write_buffer, "buffer"_a, "rows"_a, "numbers"_a,
            "Write over rows of numbers between two pieces of a run.")
-      .def("copy_blocks", &copy_blocks, "sources"_a, "targets"_a)
-      .def("copy_windows", &copy_windows, "sources"_a, "targets"_a)
+      .def("copy_blocks", &copy_pairs<&Plan::copy_blocks>, "sources"_a, "targets"_a)
+      .def("copy_windows", &copy_pairs<&Plan::copy_windows>, "sources"_a, "targets"_a)
       .def("block_memory", &block_memory, "block"_a, "windows"_a)
       .def("run_on", &run_on, "numbers"_a)
       .def("run", &run, "tokens"_a, "positions"_a, "sequences"_a, "block_tables"_a, "logit_rows"_a,
-           "limits"_a = nb::none(), "blind"_a = nb::none(), "first"_a = 0, "last"_a = nb::none(),
+           "limits"_a = nb::none(), "hidden_from"_a = nb::none(), "first"_a = 0, "last"_a = nb::none(),
            "Logits; with first and last, those ops alone, of a run that is made piece by piece.");
 }
 

@@ -1,4 +1,4 @@
-// The ops that a plan is made of. "Rows" are the batch's, or, after Gather, those that want logits.
+// The ops of a plan. Their rows are the batch's, or, after Gather, those that want logits.
 #pragma once
 #include <optional>
 
@@ -22,7 +22,7 @@ inline void copy(ActRow from, int blocks, ActRow to) {
   for (int i = 0; i < blocks; i++) to.first[i * to.apart] = from.first[i * from.apart];
 }
 
-// The rows of a matrix that the batch's tokens name, or its positions; or for each row the first.
+// For each row of the batch the row of a matrix that its token, or its position, names; or always the first.
 class Embed : public Op {
  public:
   enum class By { kToken, kPosition, kFirst };
@@ -46,8 +46,8 @@ class Gather : public Op {
   int width_;
 };
 
-// What a row is divided by: nothing (no weight), its root mean square, or, where there is a bias, the
-// deviation from its mean, which is taken away. Each `group` numbers for themselves.
+// No weight: no norm. A weight alone: RMS norm. A weight and a bias: layer norm. Each `group` of numbers is normed by
+// itself.
 struct Norm {
   std::vector<float> weight, bias;
   float eps;
@@ -103,7 +103,7 @@ class Elementwise : public Op {
   const Args args_;
 };
 
-// Of its name; throws std::invalid_argument where there is none.
+// The elementwise op of this name; throws std::invalid_argument where there is none.
 Map map_of(const std::string& name);
 
 // One or more matrices on the same input.
@@ -154,7 +154,7 @@ struct AttendShape {
   int reach = 0;         // tokens seen to each side of its own; 0: all
 };
 
-// What a KV block takes for the keys, and for the values, of one layer; codes: see AttendChunk.
+// Bytes of a KV block for the keys, and for the values, of one layer; codes: see AttendChunk.
 size_t key_bytes(int kv_heads, int head_dim, bool codes);
 size_t value_bytes(int kv_heads, int head_dim, bool codes);
 

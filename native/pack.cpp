@@ -2,22 +2,14 @@
 
 #include <string.h>
 
-#include <array>
 #include <atomic>
+#include <iterator>
 #include <stdexcept>
 #include <string>
-#include <utility>
 
 namespace cutaway {
 
 namespace {
-
-// How a GGUF quant block (or super-block) is laid out: bytes, and where its parts begin.
-struct Source {
-  int elements, bytes;
-};
-constexpr Source kSources[] = {{32, 18},   {32, 20},   {32, 22},   {32, 24},  {32, 34},
-                               {256, 84},  {256, 110}, {256, 144}, {256, 176}, {256, 210}};
 
 // The codes of one row's 32 k, four to a word in the order of k, their byte scales and halves.
 struct Row {
@@ -158,14 +150,15 @@ void write_lane(const Row& r, int lane, uint8_t* p) {
   }
 }
 
-// One panel: all lanes of a (super-)block before the next, so that each cache line is filled at once.
-template <Format f>
+// One panel, of (super-)blocks of so many bytes: all lanes of one before the next, so that each cache line is filled
+// at once.
+template <Format f, int kBytes>
 void pack_panel(const uint8_t* source, int lanes, int cols, uint8_t* out) {
   constexpr Layout l = kLayouts[f];
-  constexpr Source from = kSources[f];
-  constexpr int per = from.elements / kQuant;
-  const size_t row_bytes = (size_t)(cols / from.elements) * from.bytes;
-  for (int s = 0; s < cols / from.elements; s++, source += from.bytes) {
+  constexpr int per = l.super ? kSuper : 1;
+  const int count = cols / (per * kQuant);
+  const size_t row_bytes = (size_t)count * kBytes;
+  for (int s = 0; s < count; s++, source += kBytes) {
     for (int lane = 0; lane < lanes; lane++) {
       const uint8_t* p = source + lane * row_bytes;
       uint8_t* to = out + header_bytes(l);
@@ -183,15 +176,10 @@ void pack_panel(const uint8_t* source, int lanes, int cols, uint8_t* out) {
   }
 }
 
-using PackPanel = void (*)(const uint8_t* source, int lanes, int cols, uint8_t* out);
-constexpr PackPanel kPackPanel[] = {
-    pack_panel<Q4_0>, pack_panel<Q4_1>, pack_panel<Q5_0>, pack_panel<Q5_1>, pack_panel<Q8_0>,
-    pack_panel<Q2_K>, pack_panel<Q3_K>, pack_panel<Q4_K>, pack_panel<Q5_K>, pack_panel<Q6_K>};
-
-void pack_float_lane(Format f, const uint8_t* source, int cols, int lane, uint8_t* out) {
-  const int size = f == F32 ? 4 : 2;
-  for (int k = 0; k < cols; k++)
-    memcpy(out + ((size_t)k * kLanes + lane) * size, source + (size_t)k * size, size);
+template <int kBytes>
+void pack_float_panel(const uint8_t* source, int lanes, int cols, uint8_t* out) {
+  for (int lane = 0; lane < lanes; lane++)
+    for (int k = 0; k < cols; k++, source += kBytes) memcpy(out + ((size_t)k * kLanes + lane) * kBytes, source, kBytes);
 }
 
 float half_to_float(uint16_t h) {
@@ -201,57 +189,6 @@ float half_to_float(uint16_t h) {
   if (exponent == 31) value = fraction ? __builtin_nanf("") : __builtin_inff();
   return h & 0x8000 ? -value : value;
 }
-
-}  // namespace
-
-Format format_of(const std::string& name) {
-  constexpr const char* names[] = {"Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K",
-                                   "Q4_K", "Q5_K", "Q6_K", "F16",  "BF16", "F32"};
-  for (int f = 0; f < kFormats; f++)
-    if (name == names[f]) return (Format)f;
-  throw std::invalid_argument("no kernels for the format " + name);
-}
-
-size_t source_bytes(Format f, int rows, int cols) {
-  const Source s = is_float(f) ? Source{1, f == F32 ? 4 : 2} : kSources[f];
-  if (rows <= 0 || cols <= 0 || cols % s.elements)
-    throw std::invalid_argument("a matrix of " + std::to_string(rows) + " x " + std::to_string(cols) +
-                                " cannot be in this format");
-  return (size_t)rows * (cols / s.elements) * s.bytes;
-}
-
-size_t packed_bytes(Format f, int rows, int cols) {
-  source_bytes(f, rows, cols);
-  return panel_bytes(f, cols) * ((rows + kLanes - 1) / kLanes);
-}
-
-Packed pack(Pool& pool, Format f, const uint8_t* source, int rows, int cols,
-            std::shared_ptr<Memory> owner, uint8_t* out) {
-  Packed packed{f, rows, cols, panel_bytes(f, cols), out, std::move(owner)};
-  pack_rows(pool, packed, source, 0, rows, out);
-  return packed;
-}
-
-void pack_rows(Pool& pool, const Packed& packed, const uint8_t* source, int first, int rows, uint8_t* out) {
-  const Format f = packed.format;
-  const size_t row_bytes = source_bytes(f, 1, packed.cols);
-  const int panels = (rows + kLanes - 1) / kLanes;
-  out += first / kLanes * packed.panel;
-  std::atomic<int> next{0};
-  pool.run([&](int) {
-    for (int p; (p = next.fetch_add(1, std::memory_order_relaxed)) < panels;) {
-      const int lanes = rows - p * kLanes < kLanes ? rows - p * kLanes : kLanes;
-      const uint8_t* from = source + (size_t)p * kLanes * row_bytes;
-      uint8_t* to = out + p * packed.panel;
-      if (!is_float(f)) kPackPanel[f](from, lanes, packed.cols, to);
-      else
-        for (int lane = 0; lane < lanes; lane++)
-          pack_float_lane(f, from + lane * row_bytes, packed.cols, lane, to);
-    }
-  });
-}
-
-namespace {
 
 template <Format F>
 float code_value(const uint8_t* block, int lane, int k) {
@@ -305,22 +242,64 @@ void decode_float_lane(const uint8_t* p, int lane, int cols, float* out) {
   }
 }
 
-using Decode = void (*)(const uint8_t* panel, int lane, int cols, float* out);
+// A format as GGUF has it, and how it gets into panels and out of them.
+struct Kind {
+  const char* name;
+  int elements, bytes;  // of a quant block or super-block
+  void (*pack_panel)(const uint8_t* source, int lanes, int cols, uint8_t* out);
+  void (*decode_lane)(const uint8_t* panel, int lane, int cols, float* out);
+};
 
-template <int... F>
-constexpr std::array<Decode, sizeof...(F)> decoders(std::integer_sequence<int, F...>) {
-  return {[] {
-    if constexpr (is_float((Format)F)) return &decode_float_lane<(Format)F>;
-    else return &decode_lane<(Format)F>;
-  }()...};
+template <Format f, int kBytes> constexpr Kind kind(const char* name) {
+  if constexpr (is_float(f)) return {name, 1, kBytes, pack_float_panel<kBytes>, decode_float_lane<f>};
+  else return {name, kQuant * (kLayouts[f].super ? kSuper : 1), kBytes, pack_panel<f, kBytes>, decode_lane<f>};
 }
 
-constexpr auto kDecoders = decoders(std::make_integer_sequence<int, kFormats>());
+constexpr Kind kKinds[] = {
+    kind<Q4_0, 18>("Q4_0"),  kind<Q4_1, 20>("Q4_1"),  kind<Q5_0, 22>("Q5_0"),  kind<Q5_1, 24>("Q5_1"),
+    kind<Q8_0, 34>("Q8_0"),  kind<Q2_K, 84>("Q2_K"),  kind<Q3_K, 110>("Q3_K"), kind<Q4_K, 144>("Q4_K"),
+    kind<Q5_K, 176>("Q5_K"), kind<Q6_K, 210>("Q6_K"), kind<F16, 2>("F16"),     kind<BF16, 2>("BF16"),
+    kind<F32, 4>("F32"),
+};
+static_assert(std::size(kKinds) == kFormats);
 
 }  // namespace
 
+Format format_of(const std::string& name) {
+  for (int f = 0; f < kFormats; f++)
+    if (name == kKinds[f].name) return (Format)f;
+  throw std::invalid_argument("no kernels for the format " + name);
+}
+
+size_t source_bytes(Format f, int rows, int cols) {
+  const Kind& k = kKinds[f];
+  if (rows <= 0 || cols <= 0 || cols % k.elements)
+    throw std::invalid_argument("a matrix of " + std::to_string(rows) + " x " + std::to_string(cols) +
+                                " cannot be in this format");
+  return (size_t)rows * (cols / k.elements) * k.bytes;
+}
+
+size_t packed_bytes(Format f, int rows, int cols) {
+  source_bytes(f, rows, cols);
+  return panel_bytes(f, cols) * ((rows + kLanes - 1) / kLanes);
+}
+
+void pack_rows(Pool& pool, const Packed& packed, const uint8_t* source, int first, int rows, uint8_t* out) {
+  const Format f = packed.format;
+  const size_t row_bytes = source_bytes(f, 1, packed.cols);
+  const int panels = (rows + kLanes - 1) / kLanes;
+  out += first / kLanes * packed.panel;
+  std::atomic<int> next{0};
+  pool.run([&](int) {
+    for (int p; (p = next.fetch_add(1, std::memory_order_relaxed)) < panels;) {
+      const int lanes = rows - p * kLanes < kLanes ? rows - p * kLanes : kLanes;
+      kKinds[f].pack_panel(source + (size_t)p * kLanes * row_bytes, lanes, packed.cols, out + p * packed.panel);
+    }
+  });
+}
+
 void Packed::decode_row(int row, float* out) const {
-  kDecoders[format](data + (row / kLanes) * panel, row % kLanes, cols, out);
+  kKinds[format].decode_lane(data + (row / kLanes) * panel, row % kLanes, cols, out);
 }
 
 }  // namespace cutaway

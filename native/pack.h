@@ -1,4 +1,4 @@
-// Weights as the kernels want them: packed losslessly into panels.
+// Packs weights losslessly into the panels that the kernels read.
 #pragma once
 #include <memory>
 #include <string>
@@ -22,13 +22,11 @@ struct Packed {
   void decode_row(int row, float* out) const;
 };
 
-// Of its name in GGUF: "Q4_1"; throws std::invalid_argument where there is none.
+// The format that GGUF calls "Q4_1"; throws std::invalid_argument for an unknown name.
 Format format_of(const std::string& name);
 // Bytes of a matrix as GGUF stores it; throws std::invalid_argument for impossible shapes.
 size_t source_bytes(Format format, int rows, int cols);
 size_t packed_bytes(Format format, int rows, int cols);
-Packed pack(Pool& pool, Format format, const uint8_t* source, int rows, int cols,
-            std::shared_ptr<Memory> owner, uint8_t* out);
 // Lay rows first … first + rows - 1 of a matrix into its panels; first is a panel's.
 void pack_rows(Pool& pool, const Packed& packed, const uint8_t* source, int first, int rows, uint8_t* out);
 

@@ -1,4 +1,4 @@
-// Arithmetic as IEEE 754 begins, for a while.
+// Restores IEEE 754's default rounding and subnormals for a scope.
 #pragma once
 #if defined(__x86_64__)
 #include <xmmintrin.h>

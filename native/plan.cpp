@@ -81,8 +81,9 @@ size_t Plan::claim_kv(size_t bytes, int window) {
   return at;
 }
 
+[[noreturn]] static void bad(const char* what) { throw std::invalid_argument(std::string("batch: ") + what); }
+
 void Plan::check(const Batch& b) const {
-  const auto bad = [](const char* what) { throw std::invalid_argument(std::string("batch: ") + what); };
   for (int i = 0; i < b.rows; i++) {
     if (b.tokens[i] < 0 || b.tokens[i] >= vocab_) bad("a token is outside the vocabulary");
     if (b.sequences[i] < 0 || b.sequences[i] >= b.table_rows) bad("a row's sequence has no block table");
@@ -103,7 +104,6 @@ void Plan::check(const Batch& b) const {
 
 // What a row may see must lie in its block table; that it was stored is the caller's promise.
 void Plan::check_limits(const Batch& b) const {
-  const auto bad = [](const char* what) { throw std::invalid_argument(std::string("batch: ") + what); };
   for (int i = 0; i < b.rows; i++) {
     const int limit = b.limits[i];
     if (limit < 0 || limit >= options_.context || limit / kKvBlock >= b.table_cols)

@@ -1,6 +1,6 @@
 // A plan: the ops of a model, lowered and bound to packed weights, run over a batch in one call.
 //
-// Knows buffers by number and rows by index. Refuses to know Python, sequences and sampling.
+// Knows buffers by number and rows by index; not Python, sequences or sampling.
 #pragma once
 #include <stdint.h>
 
@@ -21,8 +21,8 @@ struct Batch {
   const int32_t *tokens, *positions, *sequences, *tables, *logit_rows;
   int rows, table_rows, table_cols, logits;
   const int32_t* limits = nullptr;  // of each row: the last position it sees; null: its own
-  // (table_rows, table_cols · kKvBlock): of each position, the first whose rows do not see it; null: all do
-  const float* blind = nullptr;
+  // (table_rows, table_cols · kKvBlock): for each position the first one whose row does not see it; null: all rows do
+  const float* hidden_from = nullptr;
 };
 
 // A buffer's columns: where an op reads or writes.
@@ -30,7 +30,7 @@ struct View {
   int buffer, column;
 };
 
-// What ops read and write: rows of floats, or of quant blocks.
+// Rows of floats, or of quant blocks, that ops read and write.
 struct Buffer {
   int width;
   bool quantised;
@@ -48,7 +48,7 @@ struct Rotation {
   bool operator==(const Rotation&) const = default;
 };
 
-// Cosines and sines of all positions up to the largest that was reached.
+// A table of cosines and sines, of all positions up to the largest that a batch had.
 class Angles {
  public:
   explicit Angles(Rotation rotation) : rotation_(std::move(rotation)) {}
@@ -65,7 +65,7 @@ class Angles {
 // What the threads share while a step runs.
 struct Step {
   struct Segment { int first, rows, sequence; };  // rows of one sequence
-  struct Scratch { float* base; size_t floats; };  // of the first thread; what each has
+  struct Scratch { float* base; size_t floats; };  // the first thread's; floats of each thread
 
   const Kernels& k;
   Pool& pool;
@@ -74,9 +74,9 @@ struct Step {
   std::span<const Segment> segments;
   Scratch scratches;
   Ahead ahead;  // what is prefetched of the weights
-  bool whole = true;  // all ops in one go; else a later piece may have other threads
+  bool whole = true;  // all ops run in one call; else a later piece may have another number of threads
 
-  // For few rows it is cheaper that every thread quantises them for itself than that all wait for one.
+  // Of few rows every thread makes its own quant blocks: cheaper than waiting for one thread to make them.
   static constexpr int kThreadLocalRows = 2;
   bool is_thread_local(int rows) const { return whole && rows <= kThreadLocalRows; }
 
@@ -138,7 +138,7 @@ class Plan {
   Plan(std::shared_ptr<Pool> pool, const Kernels* kernels, Options options)
       : pool(std::move(pool)), kernels(kernels), options_(options), prefetch_(options.prefetch),
         whole_(std::make_shared<KvStore>(options.kv_blocks)), windowed_(std::make_shared<KvStore>(options.kv_blocks)) {}
-  // Beside another: on its threads, tier, context, keys and values, which its layers must claim again.
+  // Beside another plan: with its threads, tier, context, and keys and values, which its layers must claim again.
   explicit Plan(const Plan* other)
       : pool(other->pool), kernels(other->kernels), options_(other->options_), prefetch_("none"),
         whole_(other->whole_), windowed_(other->windowed_) {}
@@ -162,13 +162,13 @@ class Plan {
   void set_resident_budget(size_t bytes) { resident_budget_ = bytes; }
 
   int add_buffer(int width, bool quantised);
-  // Of the layers that see a window, or of those that see the whole text (0).
+  // The store of the layers with a window, or (0) of those that see the whole text.
   KvStore& kv(int window) { return window ? *windowed_ : *whole_; }
   // Bytes of every KV block for a layer; returns where in a block they begin.
   size_t claim_kv(size_t bytes, int window);
   // Shared by all layers with the same rotation.
   std::shared_ptr<Angles> angles(Rotation rotation);
-  // streams: the op reads weights, so that memory should be kept busy until it runs.
+  // streams: the op reads weights, which the op before it begins to prefetch.
   void add(std::unique_ptr<Op> op, bool streams = false);
   // Each source block's content becomes its target's too. Throws std::invalid_argument where an id names
   // no block, or where the order of the copies would matter.

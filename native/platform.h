@@ -1,5 +1,5 @@
 // All that is asked of the operating system, in one file a system: platform/linux.cpp, macos.cpp, windows.cpp
-// (and posix.cpp, what the first two share). Refuses to know what memory, files and processors are wanted for.
+// (and posix.cpp, what the first two share). Does not know what memory, files and processors are used for.
 #pragma once
 #include <stddef.h>
 #include <stdint.h>

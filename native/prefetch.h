@@ -1,8 +1,8 @@
 // Which prefetch reads the weights fastest: tried out on a plan's own first steps.
 //
-// Machines want opposite things, and neither their names nor a short probe tells which. So steps of one
-// kind take turns, until each choice has been timed often enough. No choice can change a bit. Knows
-// rows and seconds. Refuses to know what a step computes.
+// Which one is fastest differs between machines, and neither their names nor a short probe tells. So steps of
+// one kind take turns until each choice has been timed often enough. No choice changes a bit. Knows rows and
+// seconds, not what a step computes.
 #pragma once
 #include <algorithm>
 #include <string>
@@ -24,7 +24,7 @@ class PrefetchTrial {
 
  private:
   static constexpr int kChoices = 3, kRounds = 9, kMostRows = 64;  // with more rows, reading is not what takes long
-  static constexpr double kClearly = 0.98;  // what a choice may take of the time that the one before the trial takes
+  static constexpr double kClearly = 0.98;  // a choice replaces the initial one if it takes less than this share of its time
   struct Kind {  // of steps
     Ahead best;
     std::vector<double> rounds[kChoices];  // seconds, each round of successive steps alike

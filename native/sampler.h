@@ -1,6 +1,6 @@
 // The sampling chain over one row of logits: the twin of src/cutaway/sampling/chain.py, bit for bit.
 //
-// Knows the stages as numbers. Refuses to know Python, sequences and where logits come from.
+// Knows the stages as numbers; not Python, sequences, or where logits come from.
 #pragma once
 #include <stdint.h>
 

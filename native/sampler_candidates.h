@@ -1,7 +1,7 @@
-// Who is still in, on the way from a row of logits to a token.
+// The candidates that are left of a row of logits, on the way to a token.
 //
-// Knows who is likeliest, who is luckiest, and what it means to keep some. Refuses to know which stages
-// there are, rows beside this one, and what is noted of it.
+// Knows which are likeliest and luckiest, and how to keep some of them; not the stages, other rows, or what
+// is recorded.
 #pragma once
 #include <vector>
 
@@ -32,7 +32,7 @@ class Candidates {
   float logit(size_t index) const { return z_[index]; }
   uint32_t id(size_t index) const { return all_ ? (uint32_t)index : s_.ids[index]; }
   size_t find(int64_t id) const;  // its index; size() where it is not in
-  bool in_range() const;  // whether all that the stages have made so far fits float32
+  bool in_range() const;  // whether no logit that the stages made is too large for float32
   void apply(const Stage& stage, const Row& row, StageReport* report);
   // The index of the chosen one.
   size_t draw(const Row& row);

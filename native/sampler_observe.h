@@ -1,6 +1,6 @@
-// What is noted of a row: the twin of src/cutaway/sampling/observe.py, bit for bit.
+// Records what happens to a row: the twin of src/cutaway/sampling/observe.py, bit for bit.
 //
-// Knows the row before the first stage, and who is in after each. Refuses to know how they were chosen.
+// Knows the row before the first stage, and the candidates after each; not how they were chosen.
 #pragma once
 #include "sampler_candidates.h"
 

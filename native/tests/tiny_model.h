@@ -67,7 +67,8 @@ inline void random_matrix(Random& random, Pool& pool, Format f, int rows, int co
     }
   }
   out.packed.assign(packed_bytes(f, rows, cols), 0);
-  out.view = pack(pool, f, source.data(), rows, cols, nullptr, out.packed.data());
+  out.view = {f, rows, cols, panel_bytes(f, cols), out.packed.data(), nullptr};
+  pack_rows(pool, out.view, source.data(), 0, rows, out.packed.data());
 }
 
 inline std::vector<double> frequencies(int head_dim) {

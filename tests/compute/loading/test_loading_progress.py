@@ -3,9 +3,9 @@
 import pytest
 
 from cutaway import InputError
-from cutaway.compute.loading import background
 from cutaway.compute.loading import model as loading
 from cutaway.compute.loading.model import LoadedModel
+from cutaway.compute.loading.parts import start
 from cutaway.compute.loading.setup import Setup
 from support.random_llama import write_tiny_llama
 
@@ -42,6 +42,6 @@ def test_what_is_done_meanwhile_returns_and_raises():
     def fail():
         raise InputError("no")
 
-    assert background.start(lambda: 7)() == 7
+    assert start(lambda: 7)() == 7
     with pytest.raises(InputError, match="no"):
-        background.start(fail)()
+        start(fail)()

@@ -53,12 +53,12 @@ class Batch(NamedTuple):
 
 
 class Edit(NamedTuple):
-    """What becomes of a tensor's numbers before other ops read them.
+    """A change of a tensor's numbers before other ops read them.
 
-    tensor   its name in the graph; not one after the choice of rows
+    tensor   its name in the graph; not a tensor after ``logit_rows``
     rows     (n,) int32: rows of the batch
-    columns  which of its numbers
-    change   of float32 (n, columns); as many are read instead, each row's from that row alone
+    columns  of the tensor
+    change   from float32 (n, columns) to the numbers in their place; a row depends on itself alone
     """
 
     tensor: str
@@ -72,8 +72,8 @@ class KVGroup(NamedTuple):
 
     layers           their numbers in the graph
     window           the most tokens that one of them sees, the row's own included; 0: all
-    format           of one number: "F16" or "F32"
-    bytes_per_token  in all of these layers together
+    format           of one number: "F16", "Q8_0" or "F32"
+    bytes_per_token  of all these layers together
     """
 
     layers: tuple[int, ...]
@@ -85,7 +85,7 @@ class KVGroup(NamedTuple):
 class KVLayout(NamedTuple):
     """How a backend stores keys and values: blocks of ``block_tokens`` tokens, group by group.
 
-    One group sees the whole text, one a window of it; a graph has either or both.
+    The layers that see the whole text are one group, those with a window another.
     """
 
     block_tokens: int
@@ -98,23 +98,23 @@ class KVLayout(NamedTuple):
 
     @property
     def window(self) -> int:
-        """Of the layers that have one; 0: none has."""
+        """The widest window of any layer, in tokens; 0 where no layer has one."""
         return max((group.window for group in self.groups), default=0)
 
     def bytes_read(self, tokens: int) -> int:
-        """What a row reads with this many tokens before it, its own included."""
+        """Bytes that a row reads where it sees this many tokens, its own included."""
         return sum(g.bytes_per_token * min(tokens, g.window or tokens) for g in self.groups)
 
     def window_blocks(self, rows: int = STEP_ROWS) -> int:
-        """How many KV blocks of a text have room in the layers that see a window: two windows.
+        """How many KV blocks of a text are kept in the layers with a window: two windows.
 
         One is for the text itself, the other for a later text that continues from its prefix.
-        rows: the most of one step, which are not freed in it
+        rows: the most of one step, since blocks are freed between steps only
         """
         return 2 * (-(-max(self.window, rows) // self.block_tokens) + 1)
 
     def bytes_stored(self, tokens: int) -> int:
-        """The most that a text of this many tokens takes: whole blocks."""
+        """The most bytes that a text of this many tokens takes, in whole blocks."""
         blocks = -(-tokens // self.block_tokens)
         windows = min(blocks, self.window_blocks())
         each = (g.bytes_per_token * (windows if g.window else blocks) for g in self.groups)
@@ -131,7 +131,7 @@ class KVLayout(NamedTuple):
 
 
 def _ranges(numbers: Sequence[int]) -> str:
-    """In order, each run of neighbours by its ends."""
+    """Numbers in ascending order as text: "0-3, 5"."""
     runs: list[list[int]] = []
     for number in numbers:
         if runs and number == runs[-1][-1] + 1:
@@ -144,7 +144,7 @@ def _ranges(numbers: Sequence[int]) -> str:
 def kv_groups(
     graph: Graph, format: str, bytes_of: Callable[[int, int], int]
 ) -> tuple[KVGroup, ...]:
-    """A graph's groups. bytes_of: of a token in one layer, of (kv_heads, head_dim)."""
+    """A graph's groups. bytes_of: (kv_heads, head_dim) -> bytes of a token in one layer."""
     attends = [op.attrs for op in graph.ops if op.kind == "attend"]
     groups = []
     for mine in ([a for a in attends if not a["window"]], [a for a in attends if a["window"]]):
@@ -156,7 +156,7 @@ def kv_groups(
 
 
 class Computer(NamedTuple):
-    """What computes, as traces and metrics have it: ``Backend``'s fields of these names."""
+    """A backend's fields of these names, as traces and metrics show them."""
 
     name: str
     tier: str
@@ -173,12 +173,13 @@ class Backend(Protocol):
     tier: str
     """The instruction set that computes."""
     threads: int
-    """How many compute; 0 where a library decides."""
+    """How many threads compute; 0 where a library decides."""
 
     def adapted(self, graph: Graph, file: ModelFile) -> Self:
-        """The same model with an adapter: ``model.adapted`` of its graph, whose tensors file has.
+        """The same model with an adapter.
 
-        It shares weights, threads, keys and values, so that only one of both runs at a time.
+        graph: made by ``model.adapted``; file: has the adapter's tensors
+        Both backends share weights, threads, keys and values, so only one may run at a time.
         """
         ...
 
@@ -194,7 +195,7 @@ class Backend(Protocol):
         ...
 
     def hidden(self, batch: Batch) -> NDArray[np.float32]:
-        """As ``run``, but what the head reads of the wanted rows: (L, hidden), without the head.
+        """As ``run`` but without the head: what it would read, (L, hidden).
 
         The result may be reused by the next ``hidden``.
         """
@@ -218,19 +219,19 @@ class Backend(Protocol):
         ...
 
     def copy_windows(self, pairs: list[tuple[int, int]]) -> None:
-        """The same in the layers that see a window alone, pair after pair.
+        """As ``copy_blocks``, in the layers with a window only, pair after pair.
 
-        With the target -1 the source is freed: its memory is there for other blocks, and it
-        must be written again before any row sees it. ValueError where an id names no block.
+        The target -1 frees the source: other blocks may take its memory, and it must be written
+        again before a row sees it. ValueError where an id names no block.
         """
         ...
 
     def block_memory(self, block_id: int, *, windows: bool = False) -> list[Bytes]:
-        """The memory of a whole KV block, in pieces: to be read or overwritten between two runs.
+        """The memory of a whole KV block, in pieces, to be read or overwritten between two runs.
 
-        They say the same in every backend of this name and layout. Those of layers that see a
-        window are the last, and missing where the block was freed, unless it is to have them
-        again: with ``windows`` they are ``kv.bytes_per_token * kv.block_tokens`` bytes together.
+        Equal bytes mean the same in every backend of this name and layout. Pieces of the layers
+        with a window come last. They are missing where the block was freed; ``windows`` gives it
+        new ones, and then all pieces have ``kv.bytes_per_token * kv.block_tokens`` bytes together.
         ValueError where the id names no block.
         """
         ...
@@ -238,15 +239,15 @@ class Backend(Protocol):
 
 @runtime_checkable
 class Inspectable(Protocol):
-    """What a backend whose numbers can be read and edited has beside ``Backend``."""
+    """A backend whose tensors can be read and edited."""
 
     def tap(
         self, batch: Batch, names: Sequence[str], edits: Sequence[Edit] = ()
     ) -> tuple[Logits, dict[str, NDArray[np.float32]]]:
-        """``run``, and what ops of the graph gave, by their tensors' names: (rows, width).
+        """``run``, and tensors of the graph by their names: (rows, width) each.
 
-        The logits have the bits that ``run`` gives, where no edit changes a number; edits are made
-        as soon as their tensor is there, in order. KeyError for a name that the graph lacks.
+        Without edits the logits have the bits of ``run``. An edit is made as soon as its tensor has
+        been computed, in the order given. KeyError for a name that the graph lacks.
         """
         ...
 
@@ -255,9 +256,9 @@ class Inspectable(Protocol):
         ...
 
     def head(self, x: NDArray[np.float32]) -> Logits:
-        """The ops after the choice of rows on rows (R, hidden): logits (R, vocab).
+        """The ops after ``logit_rows``, on rows (R, hidden): logits (R, vocab).
 
-        Each row as if it were alone. The result may be reused by the next call.
+        Each row is computed as if it were alone. The result may be reused by the next call.
         """
         ...
 
@@ -266,8 +267,7 @@ class Inspectable(Protocol):
     ) -> tuple[NDArray[Any], NDArray[Any]]:
         """A layer's keys and values of positions first … last - 1, (kv_heads, n, head_dim) each.
 
-        Exactly the numbers that are stored, in the KV blocks of ``table``. ValueError where a block
-        was freed.
+        Exactly the numbers in the KV blocks of ``table``. ValueError where a block was freed.
         """
         ...
 
@@ -279,7 +279,7 @@ class Inspectable(Protocol):
         ...
 
     def as_read(self, name: str, x: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Activations (rows, width) as the matrix of this name reads them: rounded, or not."""
+        """Activations (rows, width) as this matrix reads them: rounded to 8 bits, or unchanged."""
         ...
 
 
@@ -294,7 +294,7 @@ def inspectable(backend: Backend) -> Inspectable:
 
 
 class HostSampling:
-    """Sampling of a backend that has nothing better: in this process, on the calling thread."""
+    """Sampling in this process, on the calling thread."""
 
     def sample(self, logits: Logits, draws: Sequence[RowDraw]) -> list[Sampled | Exception]:
         """See ``Backend``."""

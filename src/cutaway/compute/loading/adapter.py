@@ -1,6 +1,6 @@
-"""Adapters (LoRA): how they are named, and read: GGUF files, and folders of PEFT.
+"""Reads adapters (LoRA): GGUF files and folders of PEFT, named FILE or FILE:SCALE.
 
-Knows what each kind says of the model that it is for, and that one may be the sum of several.
+Knows how each kind names the model that it is for. An adapter may be the sum of several files.
 """
 
 import os
@@ -23,15 +23,14 @@ from cutaway.errors import FormatError, InputError
 from cutaway.files.weights import ModelFile, open_gguf
 
 _FORMATS = ("F32", "F16", "BF16")
-_MOST = 1e6
-"""Of a factor: beyond it, it is a mistake."""
-_TOGETHER = 16
+_MOST = 1e6  # a larger factor is a mistake
+_TOGETHER = 16  # files of one adapter, at most
 
 
 class AdapterFile(NamedTuple):
     """One file of an adapter, FILE or FILE:SCALE.
 
-    scale  by what all that it adds is multiplied, beside its own factors
+    scale  a factor of all its products, beside the file's own
     """
 
     path: Path
@@ -39,7 +38,7 @@ class AdapterFile(NamedTuple):
 
     @classmethod
     def read(cls, field: str, text: str) -> "AdapterFile":
-        """InputError, naming the field, where it is none."""
+        """Parse the text of a field. InputError names the field."""
         if not text:
             raise InputError(f"{field} has an empty name between commas: leave the comma out")
         path = Path(text).expanduser()
@@ -57,12 +56,12 @@ class AdapterFile(NamedTuple):
         return cls(path, scale)
 
     def __str__(self) -> str:
-        """As it can be named in any folder."""
+        """With an absolute path."""
         return f"{self.path.resolve()}:{self.scale!r}"
 
     @property
     def name(self) -> str:
-        """What to call it: the file without its suffix, or the folder."""
+        """The file's name without its suffix, or the folder's."""
         path = self.path.resolve()
         return path.name if path.is_dir() else path.stem
 
@@ -74,7 +73,7 @@ class AdapterFiles(NamedTuple):
 
     @classmethod
     def read(cls, field: str, given: Any) -> "AdapterFiles":
-        """Of a text or path, with commas between files; InputError, naming the field."""
+        """Parse a text or path, with commas between files. InputError names the field."""
         if not isinstance(given, (str, os.PathLike)) or not str(given):
             raise InputError(f"{field} must be FILE or FILE:SCALE, not {shown(given)}")
         text = os.fspath(given)
@@ -84,29 +83,29 @@ class AdapterFiles(NamedTuple):
         return cls(tuple(AdapterFile.read(field, one) for one in each))
 
     def __str__(self) -> str:
-        """As it can be named in any folder."""
+        """With absolute paths."""
         return ",".join(map(str, self.files))
 
     @property
     def name(self) -> str:
-        """What to call it."""
+        """The files' names with "+" between them."""
         return "+".join(one.name for one in self.files)
 
 
 def _is_one(text: str) -> bool:
-    """Whether its commas, if any, are those of a file's own name, with its scale or without."""
+    """Whether this names one file: it has no commas, or they belong to the file's name."""
     names = [name for name in (text, text.rpartition(":")[0]) if "," in name]
     return not names or any(Path(name).expanduser().exists() for name in names)
 
 
 @dataclass(frozen=True)
 class Adapter:
-    """One that fits a model.
+    """An adapter that fits a model.
 
-    name    what to call it where the user does not say
-    graph   the model's, with it
+    name    its default name
+    graph   the model's graph with the adapter
     nbytes  of its tensors
-    sha256  of all that it is computed from, factors included
+    sha256  of its tensors and factors
     """
 
     name: str
@@ -118,7 +117,7 @@ class Adapter:
 
     @classmethod
     def open(cls, files: AdapterFiles, graph: Graph, config: ModelConfig) -> "Adapter":
-        """InputError where it cannot be read, FormatError where it is none, or of another model."""
+        """InputError where it cannot be read, FormatError where it is no adapter of this model."""
         digests, nbytes = list[str](), 0
         for number, one in enumerate(files.files):
             with _opened(one, config) as (file, scales):
@@ -129,7 +128,7 @@ class Adapter:
         return cls(files.name, graph, nbytes, _of_all(digests), files, config)
 
     def put_on(self, backend: Backend) -> Backend:
-        """The model's backend with it. InputError where its file has changed since."""
+        """The model's backend with the adapter. InputError where a file has changed since."""
         with ExitStack() as stack:
             each = [stack.enter_context(_opened(one, self._config)) for one in self._files.files]
             if _of_all([_digest(*one) for one in each]) != self.sha256:
@@ -140,7 +139,7 @@ class Adapter:
 
 
 class _Together(ModelFile):
-    """Several adapters' files as one: their tensors have the names that they have in the graph."""
+    """Several files as one; tensors have their names in the graph."""
 
     def __init__(self, files: Sequence[ModelFile]) -> None:
         self.path, self.metadata = files[0].path, MappingProxyType({})
@@ -166,11 +165,11 @@ class _Together(ModelFile):
         file.release(own)
 
     def close(self) -> None:
-        """Each is closed by itself."""
+        """Nothing: whoever opened the files closes them."""
 
 
 def _of_all(digests: Sequence[str]) -> str:
-    """The hash of an adapter, of those of its files."""
+    """The hash of an adapter, from the hashes of its files."""
     return digests[0] if len(digests) == 1 else sha256(" ".join(digests).encode()).hexdigest()
 
 
@@ -178,7 +177,7 @@ def _of_all(digests: Sequence[str]) -> str:
 def _opened(
     one: AdapterFile, config: ModelConfig
 ) -> Iterator[tuple[ModelFile, Mapping[str, float]]]:
-    """A file's tensors, and by matrix what its product is multiplied by."""
+    """A file's tensors, and by matrix the factor of its product."""
     try:
         file, scales = _read(one.path, config)
         with file:
@@ -202,7 +201,7 @@ def _read(path: Path, config: ModelConfig) -> tuple[ModelFile, Mapping[str, floa
 
 
 def _scales(file: ModelFile, architecture: str) -> dict[str, float]:
-    """By matrix, what the metadata says; FormatError where it is of no LoRA of this model."""
+    """The factor of each matrix. FormatError where the metadata is not of a LoRA of this model."""
     for key, wanted in (("general.type", "adapter"), ("adapter.type", "lora")):
         if (found := file.metadata.get(key)) != wanted:
             raise FormatError(f"{key} is {found!r:.40}, and a LoRA's is {wanted!r}")

@@ -28,7 +28,7 @@ _TOKENIZER = tuple(
 )
 _PIECE = 1 << 20  # bytes read at once
 _SETTLED_NS = 2 * 10**9
-"""A file that changed later than this ago may change again within one tick of its clock."""
+"""A file that changed more recently may change again within one tick of the file system's clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Identity:
     tokenizer: str
 
     def loaded_as(self, quantize: str | None, kv: str) -> "Identity":
-        """That of the same file, as ``Setup`` loads it: with other numbers, another identity."""
+        """The identity of the same file as ``Setup`` loads it, whose numbers may be others."""
         said = {"quantize": quantize, "kv": None if kv == "f16" else kv}
         weights = self.weights
         for name, value in said.items():
@@ -51,14 +51,14 @@ class Identity:
         return replace(self, weights=weights)
 
     def adapted(self, adapter: str) -> "Identity":
-        """That of the same model with an adapter, of which this is the hash."""
+        """The identity of the same model with an adapter of this hash."""
         return replace(self, weights=sha256(f"{self.weights} lora={adapter}".encode()).hexdigest())
 
 
 def identify(path: Path, loaded: Sequence[os.stat_result], *, show: bool = False) -> Identity:
-    """The identity of a model, from its path and what ``stat_model`` said when it was loaded.
+    """The identity of a model, from its path and ``stat_model`` of when it was loaded.
 
-    show: on the terminal how far it is where that takes over a second
+    show: a progress bar on the terminal, after a second
     Raises InputError where the file has changed since, or is gone.
     """
     whole, then = path.resolve(), stamp(loaded)  # a link's name may say of which part it is
@@ -101,7 +101,7 @@ def _digest(path: Path, on_progress: Callable[[int], object]) -> str:
 
 
 def _tokenizer_hash(path: Path) -> str:
-    """Of the fields that say which tokens there are and how text becomes them."""
+    """The hash of the fields that define the tokens and how text is cut into them."""
     digest = sha256()
     with open_model(path) as file:
         for name in _TOKENIZER:
@@ -111,7 +111,7 @@ def _tokenizer_hash(path: Path) -> str:
 
 
 def _parts(value: Any) -> Iterator[bytes]:
-    """A field's values one by one, after their number; nothing differs only in where it is cut."""
+    """A field's values after their number, so that fields cut elsewhere have another hash."""
     if isinstance(value, np.ndarray):
         value = [value.tobytes()]
     values = [] if value is None else [value] if isinstance(value, str) else value

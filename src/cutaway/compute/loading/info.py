@@ -5,9 +5,7 @@ Knows sizes, formats, the tokens that matter and where each of these is said.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from math import prod
 from pathlib import Path
-from typing import Any
 
 from cutaway.compute import backends
 from cutaway.compute.loading.open import model_name, size_of
@@ -43,14 +41,14 @@ class ModelInfo:
 
     parameters  numbers in all tensors
     formats     by name, the one with the most bytes first
-    kv_bytes    of keys and values, for each token of a text that all layers store
-    kv          how they are stored, and what frees them
-    template    the chat template's own text; None: it cannot converse
-    template_origin  what in the file has it, None where nothing does
-    begin       the token that texts begin with; add_begin: whether the model wants it there
+    kv_bytes    of keys and values, for each token
+    kv          how keys and values are stored
+    template    the chat template's own text; None where the model cannot chat
+    template_origin  the metadata key that has the template; None where none has
+    begin       the token that texts begin with; add_begin: whether it is put before every text
     ends        the tokens that end a text
     behind      the token that the model wants after every text
-    mask        the token in the place of one that is to be filled in
+    mask        the token that marks a place to be filled in
     """
 
     name: str
@@ -89,13 +87,15 @@ class ModelInfo:
                 file_bytes=size_of(path),
                 config=config,
                 vocab_size=tokenizer.vocab_size,
-                parameters=sum(prod(info.shape) for info in file.tensors.values()),
+                parameters=parts.parameters,
                 formats=by_format(file.tensors.values()),
                 kv_bytes=layout.bytes_per_token,
                 kv=layout,
                 template=template,
                 template_origin=template and str(file.metadata.get(ORIGIN, FIELD)),
-                begin=_begin(tokenizer, file.metadata),
+                begin=_of_field(
+                    tokenizer, tokenizer.bos_id, "bos", file.metadata.get(BEGIN_ORIGIN)
+                ),
                 add_begin=tokenizer.add_bos,
                 ends=tuple(
                     Special(token_id, tokenizer.token_name(token_id), origin)
@@ -122,10 +122,6 @@ def by_format(tensors: Iterable[TensorInfo]) -> dict[str, Stored]:
         before = found.get(info.format, Stored(0, 0))
         found[info.format] = Stored(before.tensors + 1, before.bytes + info.nbytes)
     return dict(sorted(found.items(), key=lambda item: -item[1].bytes))
-
-
-def _begin(tokenizer: Tokenizer, metadata: Mapping[str, Any]) -> Special | None:
-    return _of_field(tokenizer, tokenizer.bos_id, "bos", metadata.get(BEGIN_ORIGIN))
 
 
 def _of_field(

@@ -1,4 +1,4 @@
-"""From a model's file to what computes it."""
+"""Loads a model: from its file to the backend that computes it."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -35,30 +35,30 @@ _SOON_S = 1.0  # a load shorter than this shows no progress
 
 
 class LoadedModel:
-    """A model in memory, ready to run: what one ``LLM`` or one ``AsyncLLM`` is made of.
+    """A model in memory, ready to run; an ``LLM`` or an ``AsyncLLM`` owns one.
 
-    name       of the model, as traces and answers report it
+    name       as traces and answers report it
     path       of its file or folder
-    config, graph, tokenizer, template  what its file says; template is None where it has none
-    pooling    what it says of vectors of texts
+    config, graph, tokenizer, template  read from its file; template is None where it has none
+    pooling    how vectors of texts are made, read from its file
     backend    computes its logits
-    context    tokens that a sequence can have, prompt included
+    context    the most tokens of a sequence, prompt included
     kv_tokens  tokens of all sequences together whose keys and values fit, in whole KV blocks
     load_s     seconds that loading took
-    elsewhere  what computes, where it is loaded without weights; its owner sets it
-    adapter    the hash of its adapter; "": it has none
+    elsewhere  the computer, for a model that is loaded without weights; its owner sets it
+    adapter    the hash of its adapter; "" without one
     """
 
     request_adapter = ""
-    """What a ``Request`` says of the adapter, where only those that name it have it."""
+    """The ``adapter`` of a ``Request``; "" where all requests have the same adapter, or none."""
 
     def __init__(
         self, path: Path, setup: Setup, *, progress: bool = False, weights: bool = True
     ) -> None:
         """Load a file or folder. FormatError for a bad one, InputError where memory is full.
 
-        progress: show on the terminal how far it is where that takes over a second
-        weights: False reads what the file says, for a process in which nothing is computed
+        progress: show a progress bar on the terminal, after a second
+        weights: False reads the rest only, for a process in which nothing is computed
         """
         started = perf_counter()
         self.name = model_name(path, setup.quantize, setup.kv)
@@ -78,18 +78,16 @@ class LoadedModel:
         cls, model: str | PathLike[str] | None = None, setup: Setup | None = None, *,
         progress: bool = True, weights: bool = True,
     ) -> Self:  # fmt: skip
-        """Load a model by its name or path, fetched where it is not here yet.
+        """Load a model by its name or path, fetched if necessary; FetchError where it cannot be.
 
-        FetchError where it cannot be had.
-        progress: show on the terminal how far a fetch is, and a load of over a second
-        weights: False reads what the file says, for a process in which nothing is computed
+        progress, weights: see ``__init__``; progress shows how far a fetch is, too
         """
         path = hub.resolve(None if model is None else str(model), progress=progress)
         return cls(path, setup or Setup(), progress=progress, weights=weights)
 
     @contextmanager
     def _opened(self) -> Iterator[ModelFile]:
-        """Its file, to be loaded from; InputError where memory is full."""
+        """The model's file. InputError where memory runs out before it is closed."""
         with open_as(self.path, self._setup.quantize, self._setup.threads) as file:
             try:
                 yield file
@@ -125,9 +123,9 @@ class LoadedModel:
     ) -> None:
         """Load the weights of a model that was opened without them; ``close`` frees them.
 
-        show: on the terminal how far it is
-        on_progress: called with the bytes that are ready; what it raises ends the load
-        Errors as for a model that is loaded at once; InputError where its file has changed since.
+        show: a progress bar on the terminal
+        on_progress: called with the bytes that are ready; an error that it raises ends the load
+        Errors as of ``__init__``; InputError where the file has changed since.
         """
         started = perf_counter()
         try:
@@ -164,9 +162,9 @@ class LoadedModel:
         self._backend = self._adapted.get("", backend)
 
     def with_adapter(self, adapter: str) -> "LoadedModel":
-        """The model with the adapter that a request names: it has another name and identity.
+        """The model with this adapter, which has its own name and identity; "" is the model itself.
 
-        "" is the model itself. InputError for a name that was not loaded.
+        InputError for a name that was not loaded.
         """
         if not isinstance(adapter, str):
             raise InputError(f"adapter must be a string, not {shown(adapter)}")
@@ -179,11 +177,11 @@ class LoadedModel:
 
     @property
     def adapters(self) -> list[str]:
-        """The names that requests can give."""
+        """The names of adapters that requests can give."""
         return [name for name in self._adapters if name]
 
     def adapted_backend(self, adapter: str) -> Backend:
-        """What computes with the adapter of a name. InputError once the model is closed."""
+        """The backend with an adapter. InputError once the model is closed."""
         _ = self.backend
         return self._adapted[adapter]
 
@@ -194,9 +192,9 @@ class LoadedModel:
 
     @property
     def memory(self) -> int:
-        """Bytes of its weights, and of keys and values when all of them are in use.
+        """Bytes of the weights, and of the keys and values when all are in use.
 
-        Weights that are in a file on a disk take none that others cannot have.
+        Offloaded weights do not count: the system takes their memory back where others need it.
         """
         on_disk = self._setup.offload_folder is not None
         weights = sum(each.nbytes for each in self._adapters.values())
@@ -204,7 +202,7 @@ class LoadedModel:
         return weights + self.kv.bytes_stored(self.kv_tokens)
 
     def _offload(self, graph: Graph, kv_tokens: int) -> "Offload | None":
-        """Where the weights are kept, if not in memory."""
+        """The file that the weights are kept in; None keeps them in memory."""
         if self._setup.offload_folder is None:
             return None
         from cutaway.base.offload import Offload
@@ -218,9 +216,9 @@ class LoadedModel:
         return Offload(Path(self._setup.offload_folder), kv, tell)
 
     def _check_fits(self, size: int) -> None:
-        """InputError where the weights are more than the memory that can still be had.
+        """InputError where the weights do not fit into the free memory.
 
-        The system would end this process, or another, in the middle of the load.
+        Else the system would kill this process, or another, in the middle of the load.
         """
         memory = free_memory()
         if memory is not None and size > memory.free:
@@ -233,7 +231,7 @@ class LoadedModel:
 
     @property
     def backend(self) -> Backend:
-        """What computes. InputError once it is closed."""
+        """The backend. InputError without weights, or once the model is closed."""
         if self._backend is None:
             raise InputError(
                 f"{self.name} is closed: load the model again" if self._weights else
@@ -244,7 +242,7 @@ class LoadedModel:
 
     @property
     def computer(self) -> Computer:
-        """What computes, be it elsewhere."""
+        """What computes, here or elsewhere."""
         if self._weights or self.is_loaded:
             return Computer(self.backend.name, self.backend.tier, self.backend.threads)
         return self.elsewhere
@@ -258,7 +256,7 @@ class LoadedModel:
 
     @cached_property
     def identity(self) -> "Identity":
-        """SHA-256 of its weights and tokenizer; reads all of its file, once per version of it."""
+        """SHA-256 of weights and tokenizer; the first use of a file reads all of it."""
         from cutaway.compute.loading.identity import identify  # hashes are a few ms of a cold start
 
         identity = identify(self.path, self._stat, show=self._progress)
@@ -267,22 +265,19 @@ class LoadedModel:
 
     @property
     def arithmetic(self) -> str:
-        """What computes, by name: equal names give equal bits from equal weights.
-
-        Releases that compute the same have the same.
-        """
+        """The arithmetic and backend: where these are equal, equal weights give equal bits."""
         return f"cutaway-{ARITHMETIC}-{self.computer.name}"
 
     @property
     def system_fingerprint(self) -> str:
-        """What computes and from which weights: with equal ones a request has equal bits."""
+        """The arithmetic and weights: where these are equal, a request gives equal bits."""
         return f"{self.arithmetic}-{self.identity.weights[:12]}"
 
     @property
     def computed_by(self) -> dict[str, str]:
-        """What the bits of keys and values depend on beside the tokens, by what to call it.
+        """What the bits of keys and values depend on besides the tokens.
 
-        Of the settings ``context`` is one: positions of some models depend on it.
+        The graph is included since some models choose their rotations by ``context``.
         """
         from hashlib import sha256  # not at every start
 
@@ -297,22 +292,22 @@ class LoadedModel:
 
     @cached_property
     def thinking(self) -> "Thinking | None":
-        """How it writes thoughts before an answer; None where it has no words for them."""
+        """How the model marks thoughts before an answer; None where its template has none."""
         from cutaway.text.thinking import Thinking
 
         return Thinking.of(self.template, self.tokenizer) if self.template else None
 
     @cached_property
     def grammars(self) -> "GrammarCompiler":
-        """Its compiler of grammars, which makes its tables when the first one comes."""
+        """The compiler of grammars, which makes its tables for the first grammar."""
         from cutaway.text.grammar.compiler import GrammarCompiler
 
         return GrammarCompiler(self.tokenizer)
 
     def claim(self, owner: str) -> None:
-        """Become the model of one owner; InputError where it has another.
+        """Take the model for one owner; InputError where it has another.
 
-        Two that step one backend would write into each other's memory.
+        Two owners that step one backend would write into each other's KV cache.
         """
         with self._lock:
             if self._owner:
@@ -338,9 +333,10 @@ class LoadedModel:
 
 
 class AdaptedModel(LoadedModel):
-    """A model with the adapter that a request names, to be read from.
+    """A view of a model with the adapter that a request names.
 
-    It is loaded, claimed and closed with the model; what is not the adapter's is the model's.
+    The model is loaded, claimed and closed itself. All that the adapter does not change is read
+    from it.
     """
 
     def __init__(self, model: LoadedModel, name: str, adapter: "Adapter") -> None:
@@ -349,13 +345,13 @@ class AdaptedModel(LoadedModel):
         self.request_adapter = adapter.sha256
 
     def with_adapter(self, adapter: str) -> LoadedModel:
-        """See ``LoadedModel``; it has one at a time."""
+        """See ``LoadedModel``. InputError for a second adapter."""
         if adapter:
             raise InputError(f"adapter: {self.name} has one already: name it of the model itself")
         return self
 
     def close(self) -> None:
-        """See the class."""
+        """Nothing; see the class."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

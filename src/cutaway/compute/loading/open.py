@@ -24,10 +24,9 @@ def open_model(path: Path) -> ModelFile:
 
 
 def model_name(path: Path, quantize: str | None = None, kv: str = "f16") -> str:
-    """What to call a model: a file without its suffix, a folder whole; the hub's by its repo.
+    """A model's name: of a file without its suffix, of a folder, or of the repository on the hub.
 
-    quantize: the format that it gets while it is loaded
-    kv: how its keys and values are stored
+    quantize, kv: as ``Setup`` has them
     """
     if kv != "f16":
         return f"{model_name(path, quantize)}+kv-{kv}"
@@ -64,12 +63,12 @@ def files_of(path: Path) -> list[Path]:
 
 
 def stat_model(path: Path) -> list[os.stat_result]:
-    """What the system says of each of these files."""
+    """The status of each of these files."""
     return [file.stat() for file in files_of(path)]
 
 
 def stamp(files: Sequence[os.stat_result]) -> list[list[int]]:
-    """What changes when a file does, for each; the clocks come last."""
+    """Of each file the numbers that change when it does; the times come last."""
     return [[one.st_ino, one.st_size, one.st_mtime_ns, one.st_ctime_ns] for one in files]
 
 

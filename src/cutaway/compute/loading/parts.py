@@ -1,20 +1,22 @@
-"""What a model's file says of it, before anything is computed."""
+"""What a model's file says of the model, before anything is computed."""
 
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Self
+from threading import Thread
+from typing import Self, TypeVar
 
 from cutaway.compute import model
-from cutaway.compute.loading import background
 from cutaway.compute.loading.open import open_model
 from cutaway.compute.loading.setup import check_quantize
 from cutaway.compute.model import Graph, ModelConfig
 from cutaway.errors import FormatError
 from cutaway.files.weights import ModelFile
 from cutaway.text import Tokenizer
+
+T = TypeVar("T")
 
 
 def open_as(path: Path, quantize: str | None, threads: int | None = None) -> ModelFile:
@@ -38,7 +40,7 @@ class Parts:
 
     nbytes      of all weights, as they are stored
     parameters  numbers in all tensors
-    format      of most of its bytes
+    format      the one that most bytes are stored in
     """
 
     config: ModelConfig
@@ -53,14 +55,14 @@ class Parts:
         cls, file: ModelFile, context: int | None = None,
         load: Callable[[ModelConfig, Graph], None] = lambda _config, _graph: None,
     ) -> Self:  # fmt: skip
-        """FormatError where the model and its tokenizer are not of one vocabulary.
+        """FormatError where the model's vocabulary is not the tokenizer's.
 
-        context: the tokens that texts may have; None is as many as the model can.
-        load: what to do with these two while the tokenizer is read, which keeps one processor busy
+        context: the most tokens of a text; None is as many as the model can
+        load: called while the tokenizer is read in another thread
         """
         shapes = {name: info.shape for name, info in file.tensors.items()}
         config, graph = model.build(file.metadata, shapes, context)
-        read = background.start(lambda: Tokenizer.from_gguf(file.metadata))
+        read = start(lambda: Tokenizer.from_gguf(file.metadata))
         load(config, graph)
         tokenizer = read()
         rows = shapes[graph.ops[0].weights["weight"]][0]
@@ -74,3 +76,26 @@ class Parts:
         [(most, _)] = stored.most_common(1)
         parameters = sum(prod(shape) for shape in shapes.values())
         return cls(config, graph, tokenizer, stored.total(), parameters, most)
+
+
+def start(work: Callable[[], T]) -> Callable[[], T]:
+    """Run work in a thread; the answer is a function that waits for its result or error."""
+    made: list[T] = []
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            made.append(work())
+        except BaseException as error:
+            raised.append(error)
+
+    thread = Thread(target=run, daemon=True)  # not joined where something else fails first
+    thread.start()
+
+    def result() -> T:
+        thread.join()
+        if raised:
+            raise raised[0]
+        return made[0]
+
+    return result

@@ -26,12 +26,12 @@ class Setup:
     threads   how many threads compute; None takes as many as ``default_threads`` says
     context   tokens of prompt and output together; None takes the model's own
     kv_tokens tokens of all sequences together whose keys and values fit into memory; None takes the
-              context's, or 8192 where that is more
+              context, but at least 8192
     quantize  the format that matrices in F32, F16 or BF16 get while they are loaded, of QUANTIZE
     kv        how keys and values are stored, of backends.KV_FORMATS
-    offload_folder  where weights are kept in a file, of which memory is only a cache
-    lora      an adapter of all texts, FILE or FILE:SCALE; with commas between, the sum of several
-    adapters  adapters by the names that requests give to have one, likewise
+    offload_folder  weights are kept in a file of this folder, of which memory is only a cache
+    lora      an adapter of all texts, FILE or FILE:SCALE; with commas, the sum of several
+    adapters  adapters, written as lora is, by the names under which requests ask for them
 
     Raises InputError naming the field.
     """
@@ -65,7 +65,7 @@ class Setup:
         self.adapter_files()
 
     def adapter_files(self) -> "dict[str, AdapterFiles]":
-        """By name; that of all texts has none. InputError where one cannot be."""
+        """By name; ``lora`` has the name "". InputError for one that cannot be."""
         if self.lora is None and self.adapters == {}:
             return {}
         from cutaway.compute.loading.adapter import AdapterFiles  # few models have some
@@ -92,7 +92,7 @@ class Setup:
         }
 
     def tokens(self, longest: int) -> tuple[int, int]:
-        """Of the context and of all keys and values, for a model whose own context is that long."""
+        """(context, kv_tokens) for a model whose own context is ``longest`` tokens."""
         if self.context is not None:
             check_int("context", self.context, 2, longest)
         context = self.context or longest

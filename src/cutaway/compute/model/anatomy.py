@@ -13,12 +13,12 @@ from cutaway.errors import InputError
 
 @dataclass(frozen=True)
 class StreamPart:
-    """What is added to the stream at one place: ``factor`` times what an op gave.
+    """One term of the residual stream: ``factor`` times an op's result.
 
     name   "embedding", "positions", "L3.attn", "L3.mlp"
-    layer  None for what comes before the first
-    path   from that op back to the attention that it is made of, both included; empty where it is
-           made of none
+    layer  None for terms before the first layer
+    path   the ops from this one back to the attention that it comes from, both included; empty for
+           a term that comes from no attention
     """
 
     name: str
@@ -30,7 +30,7 @@ class StreamPart:
 
 @dataclass(frozen=True)
 class Anatomy:
-    """Of one graph. InputError where it is not a stream to which layers add."""
+    """The parts of one graph. InputError where layers do not add to one stream."""
 
     graph: Graph
 
@@ -41,7 +41,7 @@ class Anatomy:
 
     @cached_property
     def chosen(self) -> Op:
-        """Where the rows that want logits are taken: the whole stream."""
+        """The op that picks the rows that want logits from the stream."""
         return next(op for op in self.graph.ops if op.kind == "logit_rows")
 
     @cached_property
@@ -72,7 +72,7 @@ class Anatomy:
 
     @cached_property
     def parts(self) -> tuple[StreamPart, ...]:
-        """All that the stream is the sum of, in the order of the graph."""
+        """The terms whose sum the stream is, in the order of the graph."""
         found, open_ = [], [(self.chosen.inputs[0], 1.0)]
         while open_:
             name, factor = open_.pop()
@@ -98,7 +98,7 @@ class Anatomy:
         return found
 
     def factor_within(self, part: StreamPart) -> float:
-        """By which the op's result is multiplied before it is added; the rest comes later."""
+        """The factor by which the op's result is multiplied before it is added to the stream."""
         factor, name = 1.0, self.added[part.name]
         while name != part.op.out.name:
             op = self.maker[name]
@@ -126,7 +126,7 @@ class Anatomy:
         return {op.out.name: i for i, op in enumerate(self.graph.ops)}
 
     def _base(self, name: str) -> Op:
-        """The op that gives a tensor, or what that is a multiple of."""
+        """The op that makes a tensor, without the scales after it."""
         while (op := self.maker[name]).kind == "scale":
             name = op.inputs[0]
         return op
@@ -143,7 +143,7 @@ class Anatomy:
         return StreamPart(f"L{layer}.{'attn' if path else 'mlp'}", layer, op, factor, path)
 
     def _path(self, op: Op) -> tuple[Op, ...]:
-        """Back through norms, scales and one matrix to an attention; or nothing."""
+        """The ops back through norms, scales and one matrix to an attention; else empty."""
         path = [op]
         while path[-1].kind in ("rms_norm", "layer_norm", "scale", "linear"):
             path.append(self.maker[path[-1].inputs[0]])

@@ -147,6 +147,7 @@ def config_from_gguf(
     hidden, layers = read.size("embedding_length"), read.size("block_count", most=_MOST_LAYERS)
     heads, kv_heads, head_dim = _heads(read, hidden)
     longest = read.size("context_length", most=MAX_CONTEXT)
+    original = read.size_or_zero("rope.scaling.original_context_length")
     rope = _rope(read, row, head_dim)
     norm = "norm" if row.layer_norm else "norm_rms"
     experts = read.size_or_zero("expert_count")
@@ -165,7 +166,7 @@ def config_from_gguf(
         learned_positions=row.learned_positions,
         rope=rope,
         rope_local=_rope_local(read, rope),
-        extends_context=(context or longest) > _original_context(read, longest),
+        extends_context=(context or longest) > (original or longest),
         windows=_windows(read, row, layers, attention),
         activation=_activation(read, row),
         attention_scale=read.or_zero("attention.scale") or scaled_by**-0.5,
@@ -244,11 +245,6 @@ def _yarn(read: MetadataReader) -> Yarn:
         fast=read.number("rope.scaling.yarn_beta_fast", 32.0),
         slow=read.number("rope.scaling.yarn_beta_slow", 1.0),
     )
-
-
-def _original_context(read: MetadataReader, longest: int) -> int:
-    """How long texts were when the model was trained first."""
-    return read.size_or_zero("rope.scaling.original_context_length") or longest
 
 
 def _windows(

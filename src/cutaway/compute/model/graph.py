@@ -55,21 +55,21 @@ class Graph:
 
     def embed(self, weight: str) -> Tensor:
         """Rows of the embedding matrix for the batch's tokens: -> (M, hidden)."""
-        (_, width) = self._shape(f"{weight}.weight", 2)
-        return self._add("embed", width, name=weight, weights={"weight": f"{weight}.weight"})
+        return self._look_up("embed", weight)
 
     def embed_positions(self, weight: str, context: int) -> Tensor:
         """Rows of a matrix for the batch's positions, 0 … context - 1: -> (M, hidden)."""
-        (rows, width) = self._shape(f"{weight}.weight", 2)
-        if rows < context:
+        if (rows := self.matrix(weight)[0]) < context:
             raise FormatError(f"tensor {weight}.weight has {rows} rows for {context} positions")
-        weights = {"weight": f"{weight}.weight"}
-        return self._add("embed_positions", width, name=weight, weights=weights)
+        return self._look_up("embed_positions", weight)
 
     def embed_first(self, weight: str) -> Tensor:
         """The first row of a matrix, for every row of the batch: -> (M, hidden)."""
-        (_, width) = self._shape(f"{weight}.weight", 2)
-        return self._add("embed_first", width, name=weight, weights={"weight": f"{weight}.weight"})
+        return self._look_up("embed_first", weight)
+
+    def _look_up(self, kind: str, weight: str) -> Tensor:
+        weights = {"weight": f"{weight}.weight"}
+        return self._add(kind, self.matrix(weight)[1], name=weight, weights=weights)
 
     def rms_norm(self, x: Tensor, weight: str, eps: float, *, group: int | None = None) -> Tensor:
         """x / sqrt(mean(x²) + eps) · w (Zhang & Sennrich 2019, arXiv 1910.07467): (M, n) -> (M, n).

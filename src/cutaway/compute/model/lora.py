@@ -1,8 +1,7 @@
 """Adapters in a graph (LoRA; Hu et al. 2021, arXiv 2106.09685): y = W x + scale · B (A x).
 
-Knows which matrices can have one, that its own must fit them, and that the products of several are
-added one after the other. The ops stay what they are: a linear layer reads two more matrices for
-each.
+Knows which matrices can have an adapter, which shapes fit them, and that the products of several
+adapters are added in order. No op is added: a linear layer reads two more matrices per adapter.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,7 +18,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 class Lora(NamedTuple):
-    """One of an op's ``attrs["loras"]``: names of its matrices, and what is multiplied by."""
+    """One of an op's ``attrs["loras"]``: the names of its two matrices, and its factor."""
 
     a: str
     b: str
@@ -27,21 +26,21 @@ class Lora(NamedTuple):
 
 
 def loras(op: Op) -> tuple[Lora, ...]:
-    """Those of an op, in the order in which they are added."""
+    """An op's adapters, in the order in which they are added."""
     found: tuple[Lora, ...] = op.attrs.get("loras", ())
     return found
 
 
 def numbered(name: str, number: int) -> str:
-    """A tensor's name in the graph, where it is of the adapter of this number."""
+    """The name in the graph of a tensor of the adapter of this number."""
     return f"{name}.{number}" if number else name
 
 
 def adapted(graph: Graph, shapes: Shapes, scales: Mapping[str, float], number: int = 0) -> Graph:
     """The graph with an adapter.
 
-    shapes: of the adapter's tensors; scales: by matrix, what its product is multiplied by
-    number: how many the graph has already
+    shapes: of the adapter's tensors; scales: the factor of each matrix's product
+    number: how many adapters the graph has already
     FormatError for a tensor that has no place here or does not fit.
     """
     matrices = matrices_of(shapes)
@@ -51,7 +50,12 @@ def adapted(graph: Graph, shapes: Shapes, scales: Mapping[str, float], number: i
         _check(name, graph.shapes.get(name), name in layers and name not in others, shapes)
     own = {numbered(name, number): shape for name, shape in shapes.items()}
     made = Graph({**graph.shapes, **own})
-    made.ops = [_with(op, scales, number) if _reads(op, matrices) else op for op in graph.ops]
+    made.ops = [
+        _with(op, scales, number)
+        if op.kind == "linear" and op.weights["weight"] in matrices
+        else op
+        for op in graph.ops
+    ]
     return made
 
 
@@ -70,10 +74,6 @@ def matrices_of(names: Iterable[str]) -> list[str]:
             if name + ending not in known:
                 raise FormatError(f"the adapter lacks the tensor {name[:80]}{ending}")
     return [*found]
-
-
-def _reads(op: Op, matrices: Iterable[str]) -> bool:
-    return op.kind == "linear" and op.weights["weight"] in matrices
 
 
 def _with(op: Op, scales: Mapping[str, float], number: int) -> Op:

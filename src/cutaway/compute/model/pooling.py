@@ -1,4 +1,4 @@
-"""What a model's file says of the vector of a text: how its rows become one."""
+"""What a model's file says of vectors of texts: how the rows of a text become one vector."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -10,12 +10,12 @@ _TYPES = ("", *POOLINGS)  # by GGUF's pooling_type; the next is rank
 
 
 class Pooling(NamedTuple):
-    """None where the file does not say.
+    """How vectors are made; None where the file does not say.
 
     kind        of POOLINGS
-    normalize   whether the vector is made one of length 1
-    max_tokens  the most that a text has whose vector is meant
-    refused     what else is done with it, which is not supported; "" for nothing
+    normalize   whether vectors are scaled to length 1
+    max_tokens  the most tokens of a text that the model was made for
+    refused     a further step that is not supported; "" for none
     """
 
     kind: str | None = None

@@ -17,8 +17,8 @@ class Yarn:
     Peng et al. 2023, arXiv 2309.00071.
 
     original_context  tokens that the model was first trained for
-    fast, slow        rotations within that many tokens from which on a pair is fast, and up to
-                      which it is slow
+    fast, slow        a pair that rotates at least, or at most, so often within that many tokens is
+                      fast, or slow
     """
 
     factor: float

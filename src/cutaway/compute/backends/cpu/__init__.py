@@ -1,8 +1,9 @@
-"""The CPU backend: the graph compiled to one native plan; the default.
+"""The CPU backend, the default: the graph compiled to one native plan.
 
-Knows which instruction set and how many threads compute and sample, and which plans there are of
-one set of weights. ``CUTAWAY_ISA`` forces a tier (generic, avx2, avxvnni, avx512, neon, i8mm),
-``CUTAWAY_PREFETCH`` how weights are prefetched (none, near, far), which is else found out by trial.
+Knows the instruction set and the threads that compute and sample, and the plans that share one set
+of weights. ``CUTAWAY_ISA`` forces a tier (generic, avx2, avxvnni, avx512, neon, i8mm).
+``CUTAWAY_PREFETCH`` forces how weights are prefetched (none, near, far); without it the first steps
+are timed and the fastest way is kept.
 """
 
 import os
@@ -91,7 +92,7 @@ class CpuBackend:
         added, _ = pack_matrices(only, file, self.pool)
         made = copy(self)
         for name in [each for each in vars(made) if _is_cached(each)]:
-            delattr(made, name)  # made when it is first wanted, of the new graph
+            delattr(made, name)  # made again, from the new graph, when it is first wanted
         made._graph, made._plan = graph, self._plan.beside()
         made._packed = self._packed._replace(matrices=matrices | added)
         made._emit(graph, made._plan)
@@ -105,26 +106,25 @@ class CpuBackend:
 
     @property
     def prefetch(self) -> str:
-        """What has been found to read fastest with 1 row, 2 rows and more: "far, near, far"."""
+        """The fastest prefetch for steps of 1 row, 2 rows and more: "far, near, far"."""
         found: str = self._plan.prefetch
         return found
 
     def run(self, batch: Batch) -> Logits:
         """Logits (L, vocab), valid until the next run."""
-        return _run(self._plan, batch)
+        return self._plan.run(*batch)
 
     @cached_property
     def _body(self) -> _native.Plan:
-        """Made when it is first wanted."""
+        """The plan without the head."""
         return self._plan if not self._graph.has_head else self._beside(self._graph.body())
 
     def hidden(self, batch: Batch) -> Array:
         """See ``Backend``."""
-        return _run(self._body, batch)
+        return self._body.run(*batch)
 
     @cached_property
     def _tap(self) -> "Tap":
-        """Made when it is first wanted."""
         return self._new_tap(kept=True)
 
     @cached_property
@@ -150,11 +150,11 @@ class CpuBackend:
 
     @cached_property
     def _head(self) -> _native.Plan:
-        """Made when it is first wanted."""
+        """The plan of the head alone."""
         return self._beside(self._graph.after_rows())
 
     def _beside(self, graph: Graph) -> _native.Plan:
-        """A plan of a part of the graph, on the same weights, threads, keys and values."""
+        """A plan of a part of the graph that shares weights, threads, keys and values."""
         plan = self._plan.beside()
         Emitter(GraphCompiler(graph, *self._packed), plan)
         return plan
@@ -222,13 +222,6 @@ class CpuBackend:
 
 def _is_cached(name: str) -> bool:
     return isinstance(getattr(CpuBackend, name, None), cached_property)
-
-
-def _run(plan: _native.Plan, b: Batch) -> Array:
-    found: Array = plan.run(
-        b.tokens, b.positions, b.sequences, b.block_tables, b.logit_rows, b.limits, b.hidden_from
-    )
-    return found
 
 
 def _prefetch() -> str:

@@ -1,13 +1,13 @@
-"""From a graph to the ops of a native plan: which of them become one.
+"""From a graph to the ops of a native plan, with neighbouring ops fused.
 
-Knows which neighbouring ops become one:
-* linear layers on one input (q, k, v; gate, up) read it once, quantised once;
-* a gate is the epilogue of its two linear layers, a residual add that of its one; elsewhere they
-  are ops of their own, as what works number by number is;
-* rope belongs to the attention that it feeds, and quantising to the norm before it.
-What follows the last attention works row by row, so it is done only for rows whose logits
-are wanted. A plan that is looked into or changed has its ops apart: none becomes one with another,
-and each result has floats of its own. The bits are the same.
+Knows which ops are fused:
+* linear layers with one input (q, k, v; gate, up), which is then quantised and read once;
+* a gate with its two linear layers, a residual add with its one; any other elementwise op is an op
+  of its own;
+* rope with the attention that it feeds, quantising with the norm before it.
+What follows the last attention works row by row, so it is computed only for the rows whose logits
+are wanted. In a plan to be read or edited (``apart``) nothing is fused, and each result has its own
+floats. The bits are the same.
 """
 
 from collections.abc import Mapping
@@ -26,13 +26,13 @@ Vector = NDArray[np.float32]
 NOTHING: Vector = np.empty(0, np.float32)
 
 Slice = tuple[str, int, int]
-"""Some rows of a matrix: its name, the first, and the one after the last."""
+"""Rows of a matrix: its name, the first row, and the one after the last."""
 ExpertMatrices = list[Any]
 """The packed matrices of a layer's experts, in one role."""
 
 
 def slice_of(op: Op, graph: Graph) -> Slice:
-    """What a linear layer or a look-up reads of its matrix."""
+    """The rows of its matrix that a linear layer or a look-up reads."""
     name = op.weights["weight"]
     return (name, *op.attrs.get("rows", (0, graph.shapes[name][0])))
 
@@ -49,7 +49,7 @@ class Lowered:
 
     @property
     def is_alone(self) -> bool:
-        """Whether each thread may quantise for itself, so that none waits for the others."""
+        """Whether each thread may do it for itself, so that none waits for the others."""
         return all(is_quantised for _, _, is_quantised in self.writes)
 
 
@@ -97,7 +97,7 @@ class GraphCompiler:
     ) -> None:
         """weights: packed matrices; experts: those of each tensor; vectors: norms and biases.
 
-        apart: every op for itself, so that each tensor can be read or edited after its op
+        apart: fuse nothing, so that each tensor can be read or edited after its op
         """
         self.apart = apart
         self.ops, self.graph = graph.ops if apart else hoist_logit_rows(graph.ops), graph
@@ -132,17 +132,13 @@ class GraphCompiler:
         writes = [(t.name, t.width, False) for t in out]
         self.lowered.append(Lowered(kind, reads, writes, ops, **more))
 
-    def _embed(self, op: Op) -> None:
-        self._emit("embed", [op], [], [op.out])
+    def _alone(self, op: Op) -> None:
+        self._emit(op.kind, [op], [self.views.get(n, n) for n in op.inputs], [op.out])
 
-    def _given(self, op: Op) -> None:
-        self._emit("given", [op], [], [op.out])
-
-    def _logit_rows(self, op: Op) -> None:
-        self._emit("logit_rows", [op], list(op.inputs), [op.out])
+    _embed = _embed_positions = _embed_first = _given = _logit_rows = _attend = _alone
 
     def _norm(self, op: Op) -> None:
-        """To floats, to quant blocks or to both, as they are read."""
+        """To floats, to quant blocks or to both, as the ops after it read them."""
         x = op.out.name
         wants = [self._wants_floats(o, x) for o in self.consumers.get(x, [])]
         self._emit("norm", [op], list(op.inputs), [op.out])
@@ -151,12 +147,11 @@ class GraphCompiler:
             self.lowered[-1].writes = [*floats, self._quantised(op.out)]
 
     def _elementwise(self, op: Op) -> None:
-        """In the place of the first input, where no other op reads that."""
+        """Written over the first input, unless another op reads it."""
         x = op.inputs[0]
         place = x if not self.apart and self._is_free(x, op) else None
         self._emit("elementwise", [op], list(op.inputs), [op.out], in_place=place)
 
-    _embed_positions = _embed_first = _embed
     _rms_norm = _layer_norm = _norm
 
     def _rope(self, op: Op) -> None:
@@ -168,9 +163,6 @@ class GraphCompiler:
             raise FormatError(f"{x} is rotated in its place, so nothing else can read it")
         self.views[op.out.name] = x  # by the attention
         self.done.add(op.out.name)
-
-    def _attend(self, op: Op) -> None:
-        self._emit("attend", [op], [self.views.get(n, n) for n in op.inputs], [op.out])
 
     def _linear(self, op: Op) -> None:
         x = op.inputs[0]

@@ -21,21 +21,21 @@ class Emitter:
     """Writes lowered ops into a native plan."""
 
     def __init__(self, compiler: GraphCompiler, plan: _native.Plan, *, kept: bool = False) -> None:
-        """kept: no buffer serves two tensors, so that each can be read when a run is over."""
+        """kept: no buffer is shared, so that every tensor can be read after the run."""
         self.c, self.plan = compiler, plan
         lowered = compiler.lower()
         output = compiler.ops[-1].out.name
         placement = Placement(lowered, output, kept=kept)
         self.buffers = [plan.buffer(*slot) for slot in placement.slots]
         self.where = placement.where
-        self.after: dict[str, int] = {}  # by tensor: how many of the plan's ops there are then
+        self.after: dict[str, int] = {}  # by tensor: the number of the plan's ops that make it
         for op in lowered:
             getattr(self, f"_{op.kind}")(op)
             self.after |= dict.fromkeys((name for name, _, _ in op.writes), plan.length)
         plan.output(self.view(output))
 
     def view(self, name: str) -> View:
-        """Where a tensor is, or was when its op had run."""
+        """The place of a tensor, from the end of its op until the buffer is written over."""
         return self.buffers[self.where[name]], 0
 
     def _places(self, names: Iterable[str]) -> _native.Places:
@@ -60,6 +60,8 @@ class Emitter:
         made = op.ops[0]
         table, out = self.c.weights[slice_of(made, self.c.graph)], self.view(op.writes[0][0])
         getattr(self.plan, made.kind)(table, out)
+
+    _embed_positions = _embed_first = _embed
 
     def _given(self, op: Lowered) -> None:
         self.plan.given(self.view(op.writes[0][0]))

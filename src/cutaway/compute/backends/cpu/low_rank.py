@@ -1,7 +1,6 @@
-"""A graph whose adapters are ops of their own: W x, A x, its multiple, and B of that added.
+"""Spells out adapters as ops that this backend has kernels for: y = W x + B (scale · A x).
 
-Knows only names and ops, of which the rest of this backend has kernels. What reads the same input
-has one A.
+Knows names and ops only. Linear layers that share an input and an A compute A x once.
 """
 
 from collections.abc import Iterator
@@ -12,7 +11,7 @@ from cutaway.compute.model.lora import Lora, loras
 
 
 def spelled_out(graph: Graph) -> Graph:
-    """The same graph without ``loras`` in its ops; the same results by name."""
+    """The same graph, with the same results by name, without ``loras`` in its ops."""
     made, within = Graph(graph.shapes), dict[tuple[str, str], str]()
     made.ops = [one for op in graph.ops for one in _ops(op, graph, within)]
     return made
@@ -38,7 +37,7 @@ def _ops(op: Op, graph: Graph, within: dict[tuple[str, str], str]) -> Iterator[O
 def _inner(
     op: Op, rank: int, lora: Lora, name: str, within: dict[tuple[str, str], str]
 ) -> Iterator[Op]:
-    """A x, and its multiple; ``within`` learns what that is called."""
+    """scale · A x; its name is added to ``within``."""
     inner = Tensor(name, rank)
     within[lora.a, op.inputs[0]] = inner.name
     yield Op("linear", inner, op.inputs, {"weight": lora.a}, {"rows": (0, rank)})

@@ -1,6 +1,6 @@
-"""A file's matrices on their way into panels of 16 rows, in one arena; its vectors as numbers.
+"""Packs a file's matrices into panels of 16 rows, in one arena; reads its vectors as numbers.
 
-Knows which matrices, or parts of one, the ops of a graph read.
+Knows which matrices, or rows of one, the ops of a graph read.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,10 +24,10 @@ _AHEAD = 32 << 20  # bytes of the file that are read ahead of the packing
 
 
 class PackedWeights(NamedTuple):
-    """What the ops of a graph read.
+    """The weights that the ops of a graph read.
 
-    matrices  by their rows that an op reads
-    experts   all matrices of a tensor, by its name
+    matrices  by the rows that an op reads
+    experts   all matrices of a tensor of experts, by its name
     vectors   as numbers, by name
     """
 
@@ -43,9 +43,9 @@ def pack_matrices(
     on_progress: Callable[[int], None] = lambda _done: None,
     offload: "Offload | None" = None,
 ) -> tuple[dict[Slice, _native.Packed], dict[str, ExpertMatrices]]:
-    """Every matrix that an op multiplies by or looks up, in the order of the ops, in one arena.
+    """Pack every matrix that an op multiplies by or looks up, in the order of the ops.
 
-    The matrices of experts, of which there may be thousands, come by tensor.
+    The second result has the matrices of experts, of which there may be thousands, by tensor.
     """
     experts = {name for op in graph.ops if op.kind == "experts" for name in op.weights.values()}
     shapes = _shapes(graph)
@@ -96,7 +96,7 @@ def _pack(
 
 
 def _parts(op: Op, graph: Graph) -> list[Slice]:
-    """What an op reads of matrices."""
+    """The rows of matrices that an op reads."""
     if op.kind == "experts":
         shapes = {name: graph.shapes[name] for name in op.weights.values()}
         return [
@@ -117,7 +117,7 @@ def _read_by_row(op: Op, graph: Graph, sizes: dict[Slice, int]) -> int:
 
 
 def read_vectors(graph: Graph, file: ModelFile) -> dict[str, Vector]:
-    """Tensors that are no matrices, as numbers: norms, biases, divisors."""
+    """The vectors that a graph reads, as numbers: norms, biases, divisors of frequencies."""
     found = dict[str, Vector]()
     for name in dict.fromkeys(name for op in graph.ops for name in op.weights.values()):
         if len(graph.shapes[name]) == 1:

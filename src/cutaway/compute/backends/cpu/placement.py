@@ -1,17 +1,17 @@
-"""Which buffer each tensor of a plan lives in.
+"""Assigns each tensor of a plan a buffer.
 
-Knows lifetimes, and that a buffer must not be written before every thread has read it. Refuses
-to know what the ops do.
+Knows lifetimes, and that a buffer must not be written before every thread has read it. Does not
+know what the ops do.
 """
 
 from cutaway.compute.backends.cpu.compile import Lowered
 
 
 class Placement:
-    """A linear scan over the lowered ops that reuses a buffer once it is free, or none (kept).
+    """A linear scan over the lowered ops that reuses buffers once they are free, unless kept.
 
     where  by tensor: the number of its slot
-    slots  (width, whether quantised) of each
+    slots  of each slot: its width, and whether it holds quant blocks
     """
 
     def __init__(self, lowered: list[Lowered], output: str, *, kept: bool = False) -> None:
@@ -50,7 +50,10 @@ class Placement:
 
 
 def _meetings(lowered: list[Lowered]) -> list[int]:
-    """By op: the one after which all threads have met. After quantising for itself, none waits."""
+    """By op: the first op, itself or later, at whose end all threads meet.
+
+    They do not meet after an op that each thread does for itself.
+    """
     met: list[int] = []
     for i in reversed(range(len(lowered))):
         met.append(met[-1] if lowered[i].is_alone and met else i)

@@ -1,6 +1,6 @@
-"""What is stored, as plain numbers: keys and values out of KV blocks, rows of packed matrices.
+"""Reads what the native code stores: keys and values of KV blocks, rows of packed matrices.
 
-Knows where in a block's memory a layer's numbers lie (native/attend.cpp, native/kv.h), and how
+Knows where a layer's numbers lie in a block's memory (native/attend.cpp, native/kv.h), and how
 activations are rounded (native/elementwise.inc).
 """
 
@@ -17,17 +17,17 @@ from cutaway.compute.model import Graph
 
 Numbers = NDArray[Any]
 
-_LANES = 16  # a value's numbers are filled up to a multiple of these
-_CLAIM = 64  # bytes, to a multiple of which what a layer has in a block is filled up
-_QUANT = 32  # activations that share a scale, and codes that do
-_TINY = np.float32(1e-36)  # below which all of them are 0
+_LANES = 16  # the numbers of a value are padded to a multiple of this
+_CLAIM = 64  # a layer's bytes in a block are padded to a multiple of this
+_QUANT = 32  # activations, or codes, that share a scale
+_TINY = np.float32(1e-36)  # activations all smaller than this are rounded to 0
 
 
 class StoredKV:
-    """Where each layer's keys and values are in a KV block, and which numbers they stand for."""
+    """The place of each layer's keys and values in a KV block, and their format."""
 
     def __init__(self, graph: Graph, plan: _native.Plan, format: str) -> None:
-        """format: "F16", or "Q8_0", whose numbers are codes times scales."""
+        """format: "F16", or "Q8_0": codes times scales."""
         self._plan, self._codes = plan, format == "Q8_0"
         self._layers: dict[int, tuple[bool, int, int, int]] = {}  # windowed, at, kv_heads, head_dim
         ends, self._has_whole = {False: 0, True: 0}, False
@@ -57,7 +57,7 @@ class StoredKV:
         return KV_BLOCK * (dim + 2 * -(-dim // _QUANT) if self._codes else 2 * dim)
 
     def _keys(self, memory: NDArray[np.uint8], dim: int) -> Numbers:
-        """(heads, KV_BLOCK, dim), which lie token beside token."""
+        """(heads, KV_BLOCK, dim); in memory the tokens of a dimension are neighbours."""
         if not self._codes:
             return memory.view(np.float16).reshape(-1, dim, KV_BLOCK).swapaxes(1, 2)
         codes, scales = _halved(memory, dim * KV_BLOCK)
@@ -66,7 +66,7 @@ class StoredKV:
         return made
 
     def _values(self, memory: NDArray[np.uint8], dim: int) -> Numbers:
-        """(heads, KV_BLOCK, dim), which lie number beside number."""
+        """(heads, KV_BLOCK, dim); in memory the dimensions of a token are neighbours."""
         stride = _stride(dim)
         if not self._codes:
             return memory.view(np.float16).reshape(-1, KV_BLOCK, stride)[..., :dim]
@@ -91,7 +91,7 @@ def _halved(memory: NDArray[np.uint8], codes: int) -> tuple[Numbers, Numbers]:
 
 
 def _joined(blocks: list[Numbers]) -> Numbers:
-    """Of all tokens, (heads, tokens, dim), copied."""
+    """A copy of all blocks: (heads, tokens, dim)."""
     return np.ascontiguousarray(np.concatenate(blocks, axis=1))
 
 
@@ -104,7 +104,7 @@ def _claim(nbytes: int) -> int:
 
 
 class Weights:
-    """Packed matrices by the rows that they hold, and vectors."""
+    """Packed matrices and vectors, by name."""
 
     def __init__(
         self, matrices: Mapping[Slice, _native.Packed], vectors: Mapping[str, Vector]
@@ -129,7 +129,7 @@ class Weights:
         return found[0] if len(found) == 1 else np.concatenate(found)
 
     def is_float(self, name: str) -> bool:
-        """Whether a matrix reads activations as they are."""
+        """Whether a matrix reads activations unrounded."""
         return bool(self._parts[name][0][2].is_float)
 
 

@@ -1,8 +1,7 @@
-"""What the ops of a graph gave, read or changed: a run that has the bits of one that does not.
+"""A run whose tensors can be read and edited, with the bits of an ordinary run.
 
-Knows a second plan whose ops are apart: the same weights, threads, keys and values, but none of its
-ops is one with another. What is changed is changed between two pieces of a run, the first of which
-ends with the op that gives it.
+Knows a second plan without fusions, which shares weights, threads, keys and values with the first.
+An edit takes place between two pieces of a run: the first ends with the op that makes the tensor.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,12 +19,12 @@ Array = NDArray[np.float32]
 
 
 class Tap:
-    """A plan that can be changed, and looked into."""
+    """A plan whose tensors can be read and edited."""
 
     def __init__(self, compiler: GraphCompiler, plan: _native.Plan, *, kept: bool) -> None:
-        """compiler: of the graph, apart; plan: empty, beside the one whose bits it has.
+        """compiler: of the graph, with ``apart``; plan: empty, and beside the ordinary one.
 
-        kept: each tensor is there when a run is over, which takes much memory where rows are many
+        kept: every tensor can still be read after the run, which takes much memory for many rows
         """
         self._compiler, self._plan = compiler, plan
         self._emitter = Emitter(compiler, plan, kept=kept)
@@ -37,24 +36,17 @@ class Tap:
         ordered = sorted(edits, key=lambda edit: (self._emitter.after[edit.tensor], edit.tensor))
         for name, mine in groupby(ordered, lambda edit: edit.tensor):
             if (after := self._emitter.after[name]) > done:
-                self._piece(batch, done, after)
+                self._plan.run(*batch, done, after)
                 done = after
-            self._make(name, mine, len(batch.tokens))
-        return self._piece(batch, done, None)
+            self._edit(name, mine, len(batch.tokens))
+        return self._plan.run(*batch, done, None)
 
     def read(self, name: str, batch: Batch) -> Array:
         """A tensor of the last run, where they are kept."""
         rows = batch.logit_rows if name in self._compiler.after_rows else batch.tokens
         return self._plan.read(self._emitter.view(name), len(rows), self._widths[name])
 
-    def _piece(self, batch: Batch, first: int, last: int | None) -> Logits:
-        b = batch
-        return self._plan.run(
-            b.tokens, b.positions, b.sequences, b.block_tables, b.logit_rows, b.limits,
-            b.hidden_from, first, last,
-        )  # fmt: skip
-
-    def _make(self, name: str, edits: Iterable[Edit], rows: int) -> None:
+    def _edit(self, name: str, edits: Iterable[Edit], rows: int) -> None:
         view = self._emitter.view(name)
         whole = self._plan.read(view, rows, self._widths[name])
         for edit in edits:

@@ -6,6 +6,7 @@ approximate. Slow and hungry on purpose (4 bytes a weight).
 
 from collections.abc import Mapping, Sequence
 from copy import copy
+from types import MappingProxyType
 from typing import Self
 
 import numpy as np
@@ -41,14 +42,12 @@ class ReferenceBackend(HostSampling):
         self._wanted: frozenset[str] = frozenset()  # names of tensors to note
         self._noted: dict[str, Array] = {}
         self._edits: Sequence[Edit] = ()
-        self._last_use = {name: op for op in graph.ops for name in op.inputs}
 
     def adapted(self, graph: Graph, file: ModelFile) -> Self:
         """See ``Backend``."""
         made = copy(self)
         made.graph = graph
         made.weights = {**self.weights, **{name: file.dequantize(name) for name in file.tensors}}
-        made._last_use = {name: op for op in graph.ops for name in op.inputs}
         return made
 
     def run(self, batch: Batch) -> Logits:
@@ -79,13 +78,19 @@ class ReferenceBackend(HostSampling):
 
     def head(self, x: Array) -> Logits:
         """See ``Inspectable``."""
-        given, *ops = self.graph.after_rows().ops
-        return np.concatenate([self._head_row(ops, {given.out.name: row[None]}) for row in x])
+        chosen, *ops = self.graph.after_rows().ops
+        none = np.empty(0, np.int32)
+        empty = Batch(none, none, none, np.empty((0, 0), np.int32), none)
+        return np.concatenate([self._run(ops, empty, {chosen.out.name: row[None]}) for row in x])
 
-    def _run(self, ops: Sequence[Op], batch: Batch) -> Array:
+    def _run(
+        self, ops: Sequence[Op], batch: Batch, given: Mapping[str, Array] = MappingProxyType({})
+    ) -> Array:
+        """The last op's result. given: tensors that no op makes."""
         _check_limits(batch)
         self._stored.take(np.unique(blocks_of(batch)))
-        run, values = self._for_ops(batch), dict[str, Array]()
+        run, values = Run(self.weights, batch, self._stored, self._note), dict(given)
+        last_use = {name: op for op in ops for name in op.inputs}
         for op in ops:
             result = OPS[op.kind](op, run, *(values[name] for name in op.inputs))
             values[op.out.name] = result
@@ -93,20 +98,10 @@ class ReferenceBackend(HostSampling):
                 changed = edit.change(result[edit.rows, edit.columns])
                 result[edit.rows, edit.columns] = changed
             for name in op.inputs:
-                if self._last_use[name] is op:
+                if last_use[name] is op:
                     values.pop(name, None)  # with every layer kept, a wide batch would not fit
             self._note(op.out.name, result)
         return result
-
-    def _head_row(self, ops: Sequence[Op], values: dict[str, Array]) -> Array:
-        nothing = np.empty(0, np.int32)
-        run = self._for_ops(Batch(nothing, nothing, nothing, nothing, nothing))
-        for op in ops:
-            values[op.out.name] = OPS[op.kind](op, run, *(values[name] for name in op.inputs))
-        return values[ops[-1].out.name]
-
-    def _for_ops(self, batch: Batch) -> Run:
-        return Run(self.weights, batch, self._stored, self._note)
 
     def _note(self, name: str, value: Array) -> None:
         if name in self._wanted:

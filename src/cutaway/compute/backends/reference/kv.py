@@ -1,7 +1,7 @@
 """Keys and values of the reference backend: float32, in KV blocks.
 
-Knows where the numbers of a position lie. Layers that see a window are stored apart: there a block
-has a place from when a row is first stored in it until it is freed.
+Knows where the numbers of a position are. In layers with a window a block has a place only from
+when a row is first stored in it until it is freed.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,7 +19,7 @@ Ints = NDArray[np.integer[Any]]
 
 
 class _Layer(NamedTuple):
-    """Of one layer, (blocks, KV_BLOCK, kv_heads, head_dim) each."""
+    """Keys and values of one layer, (blocks, KV_BLOCK, kv_heads, head_dim) each."""
 
     keys: Array
     values: Array
@@ -43,11 +43,11 @@ class KVBlocks:
         layers = self._layers = {op.attrs["layer"]: _Layer.of(op, count) for op in attends}
         self._whole = [x for one in layers.values() if not one.has_window for x in one[:2]]
         self._windowed = [x for one in layers.values() if one.has_window for x in one[:2]]
-        self._places = np.full(count, -1, np.int32)  # where a block is in those; -1: nowhere
+        self._places = np.full(count, -1, np.int32)  # of a block in _windowed; -1: it has none
         self._free = [*reversed(range(count))]
 
     def take(self, blocks: Iterable[int]) -> None:
-        """Give blocks places in the layers that see a window, where they have none."""
+        """Give blocks that lack one a place in the layers with a window."""
         for block in blocks:
             if self._places[block] < 0:
                 self._places[block] = self._free.pop()

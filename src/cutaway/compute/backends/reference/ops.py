@@ -1,7 +1,6 @@
 """What each op computes, in NumPy float32, like a textbook.
 
-An op is a function of itself, of what a run has for all ops, and of its inputs: (M, width) each, as
-its result is.
+An op is a function of its ``Op``, the ``Run`` and its inputs, (M, width) each; so is its result.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,8 +23,8 @@ class Run(NamedTuple):
 
     weights  by tensor name, matrices as (out, in)
     batch    M rows
-    kv       keys and values of this batch, as soon as they are computed, and of earlier ones
-    note     takes the name and the numbers of what no op gives: attention's weights
+    kv       keys and values of earlier batches, and of this one as soon as they are computed
+    note     takes the name and the numbers of a tensor that is no op's result: attention's weights
     """
 
     weights: Mapping[str, Array]
