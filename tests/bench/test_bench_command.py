@@ -2,12 +2,15 @@
 
 import json
 
+import numpy as np
 import pytest
 
 pytest.importorskip("cutaway.base._native", reason="the native backend was not built")
 
+from cutaway import LLM
 from cutaway.cli.main import main
 from cutaway.errors import InputError
+from cutaway.lab.measure import runs
 from cutaway.lab.measure.report import BenchmarkSettings, benchmark
 from support.random_llama import write_tiny_llama
 
@@ -91,11 +94,6 @@ def test_what_cannot_be_measured_is_refused_in_one_sentence(capsys, tiny_path, a
 
 
 def test_a_model_is_as_free_after_a_run_as_before(tiny_path):
-    import numpy as np
-
-    from cutaway import LLM
-    from cutaway.lab.measure import runs
-
     llm = LLM(tiny_path, threads=1)
     free, backend = llm.engine.blocks.free, llm.engine.backend
     runs.decode(llm, np.random.default_rng(0), 8, 2)
@@ -107,11 +105,6 @@ def test_a_model_is_as_free_after_a_run_as_before(tiny_path):
 @pytest.mark.parametrize("batch", [16, 64])
 def test_streams_that_take_many_steps_to_begin_are_measured_together(tmp_path, batch):
     """None of them ends before the last has read its prompt."""
-    import numpy as np
-
-    from cutaway import LLM
-    from cutaway.lab.measure import runs
-
     path = write_tiny_llama(tmp_path / "long.gguf", context=512)
     need = runs.blocks_needed(64, batch, 32) * 32
     llm = LLM(path, threads=1, kv_tokens=need)

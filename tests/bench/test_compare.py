@@ -52,11 +52,8 @@ def test_verdicts_are_of_the_engines_that_a_target_names():
     targets += [Target("speed", "openvino", 9), Target("speed", "llama", 0.5, other_format=True)]
     found = verdicts([OURS, THEIRS, other], [SPEED, WAIT], targets)
     assert [v["ratio"] for v in found] == [2.0, 0.5, 0.5]
-    assert [v["verdict"].split(": ")[1] for v in found] == [
-        "missed by 33%",
-        "missed by 25%",
-        "reached",
-    ]
+    said = [v["verdict"].split(": ")[1] for v in found]
+    assert said == ["missed by 33%", "missed by 25%", "reached"]
 
 
 # -- the table -----------------------------------------------------------------------------------
@@ -215,21 +212,26 @@ class FakeWorker:
         self.log.append(f"{self.kind} closed")
 
 
+def run(monkeypatch, kind, folder, **changes):
+    """Compare with engines of this kind."""
+    args = Namespace(
+        model=folder / "model.gguf", also=None, peer_python="python", threads=2, rounds=2,
+        seconds=0.1, others=9.0, tries=1, only=None, write=None, make=None,
+        measure=compare.USUAL, table="compare",
+    )  # fmt: skip
+    monkeypatch.setattr(compare, "parse", lambda: Namespace(**(vars(args) | changes)))
+    monkeypatch.setattr(compare, "Worker", kind)
+    monkeypatch.setattr(compare, "cold", lambda command: Cold(0.5, 1300, 0.0))
+    compare.main()
+
+
 def test_a_comparison_takes_turns_and_writes_its_table(monkeypatch, tmp_path, capsys):
     for name in ("model", "other-Q4_0"):
         (tmp_path / f"{name}.gguf").write_bytes(bytes(900))
     readme = tmp_path / "README.md"
     readme.write_text(f"a\n{BEGIN}\n{END}\nb\n")
-    args = Namespace(
-        model=tmp_path / "model.gguf", also=tmp_path / "other-Q4_0.gguf", peer_python="python",
-        threads=2, rounds=2, seconds=0.0, others=9.0, tries=1, only=None, write=readme, make=None,
-        measure=compare.USUAL, table="compare",
-    )  # fmt: skip
-    monkeypatch.setattr(compare, "parse", lambda: args)
-    monkeypatch.setattr(compare, "Worker", FakeWorker)
-    monkeypatch.setattr(compare, "cold", lambda command: Cold(0.5, 1300, 0.0))
     FakeWorker.log = []
-    compare.main()
+    run(monkeypatch, FakeWorker, tmp_path, also=tmp_path / "other-Q4_0.gguf", write=readme)
     engines = ["cutaway", "limit", "llama", "llama", "openvino", "openvino"]
     assert FakeWorker.log == engines * 4 * 3 + [f"{e} closed" for e in engines]
     printed = capsys.readouterr().out
@@ -250,15 +252,7 @@ class CrashingWorker(FakeWorker):
 
 def test_a_peer_that_crashes_is_left_out_by_name(monkeypatch, tmp_path, capsys):
     (tmp_path / "model.gguf").write_bytes(bytes(900))
-    args = Namespace(
-        model=tmp_path / "model.gguf", also=None, peer_python="python", threads=2, rounds=2,
-        seconds=0.1, others=9.0, tries=1, only=None, write=None, make=None,
-        measure=compare.USUAL, table="compare",
-    )  # fmt: skip
-    monkeypatch.setattr(compare, "parse", lambda: args)
-    monkeypatch.setattr(compare, "Worker", CrashingWorker)
-    monkeypatch.setattr(compare, "cold", lambda command: Cold(0.5, 1300, 0.0))
-    compare.main()
+    run(monkeypatch, CrashingWorker, tmp_path)
     printed = capsys.readouterr().out
     assert "OpenVINO GenAI 1 (the process has ended)" in printed
     kinds = [engine["kind"] for engine in json.loads(printed.splitlines()[-1])["engines"]]

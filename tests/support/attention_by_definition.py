@@ -2,6 +2,9 @@
 
 import numpy as np
 
+from cutaway.compute.backends.kv_formats import as_q8_0
+from support.native_plans import TIERS, assert_same_bits, attention
+
 
 def as_halves(x):
     return x.astype(np.float16)
@@ -58,3 +61,19 @@ def random_qkv(shape, length, sequences=1, seed=0):
 def in_order(length, sequences=1):
     blocks = -(-length // 32)
     return np.arange(sequences * blocks).reshape(sequences, blocks)
+
+
+def check(
+    shape, length, *, tiers=TIERS, cuts=(512,), threads=1, kv="f16", limits=None, hidden_from=None
+):
+    """One sequence: the textbook's numbers on the first of the tiers, and its bits on all."""
+    qkv = random_qkv(shape, length)
+    more = {"limits": limits, "hidden_from": hidden_from}
+    stored = as_q8_0 if kv == "q8_0" else as_halves
+    expected = textbook(qkv[0], **shape, **more, stored=stored)
+    more = {key: None if each is None else each[None] for key, each in more.items()}
+    options = {"tables": in_order(length), "cuts": cuts, "threads": threads, "kv": kv}
+    found = [attention(tier, qkv, shape, **options, **more) for tier in tiers]
+    assert np.abs(found[0][0] - expected).max() < 2e-5 * np.abs(expected).max()
+    for other in found[1:]:
+        assert_same_bits(other, found[0])

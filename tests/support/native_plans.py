@@ -1,13 +1,14 @@
-"""Small native plans for the tests: one matrix, or one attention, fed with numbers of our choice.
+"""Small native plans for the tests: one op that reads numbers of our choice; batches of texts.
 
-The first op of a plan is an embedding, so its table holds the rows that the op under test reads:
-token i is row i. A result row is as long as that table has rows, hence the padding.
+The first op of a plan is a look-up, so its table holds the rows that the op under test reads.
 """
 
 import numpy as np
 
 from cutaway.base import _native
+from cutaway.compute.backends import Batch
 from cutaway.compute.model.rope import Rope
+from cutaway.engine.scheduled import lay_rows
 from cutaway.files.weights import FORMATS
 from support.random_llama import random_matrix
 
@@ -41,31 +42,43 @@ def int32(values):
     return np.array(values, np.int32)
 
 
+def fed(rows, tier, threads=1, *, width=None, **options):
+    """(plan, source, out): a plan that looks up row i for token i, and returns what is put in out.
+
+    rows (count, n), looked up into source; out: `width` numbers a row, else n
+    """
+    n = rows.shape[1]
+    plan = new_plan(tier, threads, **options)
+    source, out = plan.buffer(n, False), plan.buffer(width or n, False)
+    plan.embed(table(rows), (source, 0))
+    plan.output((out, 0))
+    return plan, source, out
+
+
 def linear(tier, name, raw, rows, x, threads=1, finish="store"):
     """x (M, cols) times a matrix of `rows` rows in the format `name`: (M, rows)."""
-    return run_apart(linear_plan(tier, name, raw, rows, x, threads, finish), len(x))[:, :rows]
+    return run_apart(linear_plan(tier, name, raw, rows, x, threads, finish), len(x))
 
 
 def linear_plan(tier, name, raw, rows, x, threads=1, finish="store", prefetch=""):
-    """Of which `run_apart` gives what `linear` does. A gate is that of the matrix with itself."""
-    cols, count = x.shape[1], len(x)
-    width = max(rows, count)
-    fed = np.zeros((width, cols), np.float32)
-    fed[:count] = x
-    plan = new_plan(tier, threads, kv_blocks=1, context=32, prefetch=prefetch)
-    source = plan.buffer(cols, False)
-    act = -1 if name in FLOATS else plan.buffer(cols + 64, True)  # buffers are shared: the widest
-    out = plan.buffer(width, False)
-    plan.embed(table(fed), (source, 0))
-    if act >= 0:
-        plan.normalise(False, (source, 0), cols, None, _native.Places(act=act))
-    weight = pack(name, raw, rows, cols, threads)
+    """A plan with which `run_apart` gives what `linear` does. A gate has the matrix twice."""
+    cols = x.shape[1]
+    plan, source, out = fed(x, tier, threads, width=rows, prefetch=prefetch)
+    act = quantised(plan, name, (source, 0), cols, cols + 64)  # buffers are shared: the widest
     gate = None if finish == "store" else finish
     no_bias: list[float] = []
-    parts = [(weight, (out, 0), no_bias)] * (2 if gate else 1)
+    parts = [(pack(name, raw, rows, cols, threads), (out, 0), no_bias)] * (2 if gate else 1)
     plan.linear(False, _native.Places((source, 0), act), parts, gate=gate)
-    plan.output((out, 0))
     return plan
+
+
+def quantised(plan, name, x, cols, width):
+    """A buffer with x as quant blocks, where matrices of this format read those; else -1."""
+    if name in FLOATS:
+        return -1
+    act = plan.buffer(width, True)
+    plan.normalise(False, x, cols, None, _native.Places(act=act))
+    return act
 
 
 def run_apart(plan, count, first=0):
@@ -74,52 +87,22 @@ def run_apart(plan, count, first=0):
     return plan.run(every + first, zeros, every, np.zeros((count, 1), np.int32), every).copy()
 
 
-def turns(rope_dim, base):
-    return Rope(dim=rope_dim, base=base).frequencies() if rope_dim else []
-
-
 def attention(
-    tier,
-    qkv,
-    shape,
-    *,
-    threads=1,
-    tables,
-    cuts,
-    limits=None,
-    kv="f16",
-    stored=None,
+    tier, qkv, shape, *, tables, cuts, threads=1, limits=None, kv="f16", stored=None,
     hidden_from=None,
-):
+):  # fmt: skip
     """qkv (sequences, T, width) through an attend op, `cuts` rows a call: (sequences, T, heads·d).
 
     All sequences go through every call side by side, sequence s in the blocks tables[s].
-    limits (sequences, T): the last position that each row sees. hidden_from (sequences, T): as
-    ``Batch.hidden_from``. stored: a list that gets the bytes of every KV block.
+    limits, hidden_from (sequences, T): see `Batch`
+    stored: a list that gets the bytes of every KV block
     """
-    heads, kv_heads, d = shape["heads"], shape["kv_heads"], shape["head_dim"]
     count, length, width = qkv.shape
-    plan = new_plan(tier, threads, kv_blocks=int(np.max(tables)) + 1, context=length, kv=kv)
-    source = plan.buffer(width, False)
-    out = plan.buffer(max(count * length, heads * d), False)
-    rows = np.zeros((max(count * length, heads * d), width), np.float32)
-    rows[: count * length] = qkv.reshape(-1, width)
-    plan.embed(table(rows), (source, 0))
-    plan.attend(
-        (source, 0), (source, heads * d), (source, (heads + kv_heads) * d), (out, 0),
-        _native.AttendShape(
-            heads=heads, kv_heads=kv_heads, head_dim=d, scale=shape.get("scale", d**-0.5),
-            softcap=shape.get("softcap", 0.0), window=shape.get("window", 0),
-            reach=shape.get("reach", 0),
-        ),
-        _native.Rotation(
-            turns(shape.get("rope_dim", 0), shape.get("base", 10000.0)),
-            shape.get("rotate_half", False), shape.get("attention_factor", 1.0),
-        ),
-    )  # fmt: skip
-    plan.output((out, 0))
-    result = np.empty((count, length, heads * d), np.float32)
-    hidden = None
+    options = {"kv_blocks": int(np.max(tables)) + 1, "context": length, "kv": kv}
+    n = shape["heads"] * shape["head_dim"]
+    plan, source, out = fed(qkv.reshape(-1, width), tier, threads, width=n, **options)
+    add_attend(plan, source, out, shape)
+    result, hidden = np.empty((count, length, n), np.float32), None
     if hidden_from is not None:
         hidden = np.full((count, np.shape(tables)[1] * 32), np.inf, np.float32)
         hidden[:, :length] = hidden_from
@@ -127,15 +110,28 @@ def attention(
         part = np.arange(start, stop)
         tokens = int32([s * length + part for s in range(count)]).ravel()
         which = np.repeat(np.arange(count, dtype=np.int32), stop - start)
-        every = np.arange(len(tokens), dtype=np.int32)
         seen = None if limits is None else int32(limits[:, start:stop]).ravel()
-        logits = plan.run(
-            tokens, int32(np.tile(part, count)), which, int32(tables), every, seen, hidden
-        )
-        result[:, start:stop] = logits[:, : heads * d].reshape(count, stop - start, -1)
+        every = np.arange(len(tokens), dtype=np.int32)
+        places, blocks = int32(np.tile(part, count)), int32(tables)
+        found = plan.run(tokens, places, which, blocks, every, seen, hidden)
+        result[:, start:stop] = found.reshape(count, stop - start, -1)
     if stored is not None:
         stored += [plan.block_memory(block, True)[0].copy() for block in np.unique(tables)]
     return result
+
+
+def add_attend(plan, source, out, shape):
+    """Attention of queries, keys and values that lie side by side in the buffer source."""
+    more = {"rope_dim": 0, "rotate_half": False, "attention_factor": 1.0} | shape
+    heads, kv_heads, d, dim = (more[key] for key in ("heads", "kv_heads", "head_dim", "rope_dim"))
+    sizes = {"scale": d**-0.5, "softcap": 0.0, "window": 0, "reach": 0, "heads": heads}
+    sizes |= {"kv_heads": kv_heads, "head_dim": d}
+    frequencies = Rope(dim=dim, base=10000.0).frequencies() if dim else []
+    plan.attend(
+        (source, 0), (source, heads * d), (source, (heads + kv_heads) * d), (out, 0),
+        _native.AttendShape(**{key: more.get(key, value) for key, value in sizes.items()}),
+        _native.Rotation(frequencies, more["rotate_half"], more["attention_factor"]),
+    )  # fmt: skip
 
 
 def spans(length, cuts):
@@ -145,6 +141,21 @@ def spans(length, cuts):
         stop = min(length, start + cuts[min(i, len(cuts) - 1)])
         yield start, stop
         start, i = stop, i + 1
+
+
+# -- batches for a backend -------------------------------------------------------------------------
+
+
+def batch_of(parts, limits=None):
+    """Rows of (first position, tokens, blocks) each, all with logits."""
+    rows = lay_rows(parts)
+    every = np.arange(len(rows[0]), dtype=np.int32)
+    return Batch(*rows, every, None if limits is None else int32(limits))
+
+
+def run_text(backend, start, tokens, blocks):
+    """Logits of every token of one text from a position on."""
+    return backend.run(batch_of([(start, tokens, [*blocks])])).copy()
 
 
 def assert_same_bits(ours, theirs):

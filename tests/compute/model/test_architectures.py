@@ -54,17 +54,11 @@ LAYERS = {
     "llada-moe": PRE | QKV | HEAD_NORMS | EXPERTS,
     "dream": PRE | QKV | QKV_BIASES | GATED,
     "rnd1": PRE | QKV | HEAD_NORMS | EXPERTS,
-    "bert": QKV
-    | QKV_BIASES
-    | PLAIN_MLP
-    | {
-        "attn_output.bias": (N,),
-        "attn_output_norm.weight": (N,),
-        "attn_output_norm.bias": (N,),
-        "layer_output_norm.weight": (N,),
-        "layer_output_norm.bias": (N,),
-    },
-}
+    "bert": QKV | QKV_BIASES | PLAIN_MLP | dict.fromkeys(
+        ("attn_output.bias", "attn_output_norm.weight", "attn_output_norm.bias",
+         "layer_output_norm.weight", "layer_output_norm.bias"), (N,),
+    ),
+}  # fmt: skip
 OUTSIDE = {
     "llama": {"output.weight": (VOCAB, N), "rope_freqs.weight": HALF},
     "phi3": {"output.weight": (VOCAB, N)} | FACTORS,
@@ -79,14 +73,11 @@ OUTSIDE = {
         "token_embd_norm.weight": (N,), "token_embd_norm.bias": (N,),
     },
 }  # fmt: skip
-OPTIONAL = (
-    "output.weight",
-    "rope_freqs.weight",
-    "token_types.weight",
-)  # and biases, but those of norms
+OPTIONAL = ("output.weight", "rope_freqs.weight", "token_types.weight")
 
 
 def is_optional(tensor):
+    """These, and biases other than those of norms."""
     return tensor in OPTIONAL or (tensor.endswith(".bias") and "norm" not in tensor)
 
 

@@ -42,6 +42,7 @@ class HeldFile(ModelFile):
             self.tensors[tensor] = TensorInfo(tensor, kind, shape)
             raw = random_matrix(rng, kind, rows, 1.0 if len(shape) == 1 else N**-0.5)
             self.bytes[tensor] = np.ascontiguousarray(raw).view(np.uint8).ravel()
+        self.weights = {tensor: self.dequantize(tensor) for tensor in self.tensors}
 
     def raw(self, name):
         return self.bytes[name]
@@ -54,6 +55,8 @@ class HeldFile(ModelFile):
 
 
 FILES = {name: HeldFile(name) for name in ("F32", "Q8_0")}
+_AT = np.arange(TOKENS, dtype=np.int32)
+BATCH = Batch(_AT * 7 % VOCAB, _AT, 0 * _AT, np.zeros((1, 1), np.int32), _AT[::5])
 
 
 def wire(draw):
@@ -109,8 +112,7 @@ def logits(backend, cuts):
 @given(data=st.data())
 def test_the_compiled_graph_computes_what_the_graph_says(name, data):
     graph, file = wire(data.draw), FILES[name]
-    weights = {tensor: file.dequantize(tensor) for tensor in file.tensors}
-    ideal = logits(ReferenceBackend(graph, weights, 1), [TOKENS])
+    ideal = logits(ReferenceBackend(graph, file.weights, 1), [TOKENS])
     ours = [
         logits(CpuBackend(graph, file, kv_blocks=1, context=KV_BLOCK, threads=threads), cuts)
         for threads, cuts in ((1, [TOKENS]), (3, [5, 0, 2, 1, 4]), (2, [1] * TOKENS))
@@ -126,21 +128,18 @@ def test_the_compiled_graph_computes_what_the_graph_says(name, data):
 @given(data=st.data())
 def test_a_tapped_run_has_the_bits_of_one_that_is_not(name, data):
     graph, file = wire(data.draw), FILES[name]
-    at, zeros = np.arange(TOKENS, dtype=np.int32), np.zeros(TOKENS, np.int32)
-    batch = Batch(at * 7 % VOCAB, at, zeros, np.zeros((1, 1), np.int32), at[::5])
     ours = CpuBackend(graph, file, kv_blocks=1, context=KV_BLOCK, threads=2)
     names = [op.out.name for op in graph.ops]
-    expected = ours.run(batch).copy()
-    logits, seen = ours.tap(batch, names)
+    expected = ours.run(BATCH).copy()
+    logits, seen = ours.tap(BATCH, names)
     assert_same_bits(logits, expected)
     half = TOKENS // 2  # the other half of the text was stored by the plan that is looked into
-    late = Batch(*(part[half:] for part in batch[:3]), batch.block_tables, at[:half])
+    late = Batch(*(part[half:] for part in BATCH[:3]), BATCH.block_tables, BATCH.positions[:half])
     assert_same_bits(ours.tap(late, ())[0], ours.run(late))
     assert_same_bits(seen[names[-1]], logits)
     mixes = any(op.kind == "experts" for op in graph.ops)  # rounding may choose another expert
     if name == "F32" and not mixes:  # each tensor is what the graph says
-        weights = {tensor: file.dequantize(tensor) for tensor in file.tensors}
-        ideal = ReferenceBackend(graph, weights, 1).tap(batch, names)[1]
+        ideal = ReferenceBackend(graph, file.weights, 1).tap(BATCH, names)[1]
         for tensor in names:
             theirs, mine = ideal[tensor], seen[tensor]
             assert np.linalg.norm(mine - theirs) <= 0.01 * np.linalg.norm(theirs), tensor
@@ -152,31 +151,27 @@ def test_weights_in_a_file_change_no_bit(tmp_path_factory, name, data):
     graph, file = wire(data.draw), FILES[name]
     free = Memory(data.draw(st.integers(0, 150_000)), "this test")
     offload = Offload(tmp_path_factory.getbasetemp(), 0, lambda _: None, free)
-    at, zeros = np.arange(TOKENS, dtype=np.int32), np.zeros(TOKENS, np.int32)
-    batch = Batch(at * 7 % VOCAB, at, zeros, np.zeros((1, 1), np.int32), at[::5])
     inside, from_disk = (
         CpuBackend(graph, file, kv_blocks=1, context=KV_BLOCK, threads=2, offload=place)
         for place in (None, offload)
     )
-    names, again = [op.out.name for op in graph.ops], from_disk.run(batch).copy()
-    assert_same_bits(again, inside.run(batch))
-    theirs, mine = inside.tap(batch, names)[1], from_disk.tap(batch, names)[1]
+    names, again = [op.out.name for op in graph.ops], from_disk.run(BATCH).copy()
+    assert_same_bits(again, inside.run(BATCH))
+    theirs, mine = inside.tap(BATCH, names)[1], from_disk.tap(BATCH, names)[1]
     for tensor in names:
         assert_same_bits(mine[tensor], theirs[tensor])
-    assert_same_bits(from_disk.run(batch), again)
+    assert_same_bits(from_disk.run(BATCH), again)
 
 
 @pytest.mark.parametrize("name", FILES)
 @given(data=st.data())
 def test_what_is_stored_is_what_the_ops_gave_and_read(name, data):
     graph, file = wire(data.draw), FILES[name]
-    at, zeros = np.arange(TOKENS, dtype=np.int32), np.zeros(TOKENS, np.int32)
-    batch = Batch(at * 7 % VOCAB, at, zeros, np.zeros((1, 1), np.int32), at[::5])
-    weights = {tensor: file.dequantize(tensor) for tensor in file.tensors}
+    weights = file.weights
     kv = data.draw(st.sampled_from(KV_FORMATS))
     native = CpuBackend(graph, file, kv_blocks=1, context=KV_BLOCK, threads=2, kv=kv)
     for ours in (native, ReferenceBackend(graph, weights, 1, kv)):
-        logits, seen = ours.tap(batch, [op.out.name for op in graph.ops])
+        logits, seen = ours.tap(BATCH, [op.out.name for op in graph.ops])
         logits = logits.copy()
         for op in graph.ops:
             if op.kind == "logit_rows":
@@ -223,8 +218,7 @@ def test_a_residual_waits_for_who_reads_its_base():
         g.linear(g.logit_rows(g.add(before, g.add(x, y))), "out")
 
     graph, backend = compiled(wire)
-    weights = {tensor: FILES["F32"].dequantize(tensor) for tensor in SHAPES}
-    ideal = logits(ReferenceBackend(graph, weights, 1), [TOKENS])
+    ideal = logits(ReferenceBackend(graph, FILES["F32"].weights, 1), [TOKENS])
     np.testing.assert_allclose(logits(backend, [TOKENS]), ideal, rtol=1e-4, atol=1e-4)
 
 

@@ -5,32 +5,23 @@ import pytest
 
 from cutaway import LLM
 from cutaway.compute.backends import Batch
-from cutaway.engine.scheduled import lay_rows
 from cutaway.lab.measure.verify import differing_bits
-from support.random_llama import write_tiny_llama
+from support.native_plans import batch_of
 
 IDS = list(range(3, 63))
 
 
 @pytest.fixture(scope="module")
-def llm(tmp_path_factory):
-    shape = {"heads": 8, "kv_heads": 4, "head_dim": 16, "hidden": 64, "feed_forward": 96}
-    path = tmp_path_factory.mktemp("bad") / "tiny.gguf"
-    write_tiny_llama(path, **shape, format="Q8_0", context=256)
-    return LLM(path, backend="cpu", threads=2, kv_tokens=256)
+def llm(q8_path):
+    return LLM(q8_path, backend="cpu", threads=2, kv_tokens=256)
 
 
 def batch(**changes):
-    tokens, positions, sequences, tables = lay_rows([(0, IDS[:40], [0, 1]), (0, IDS[:5], [2])])
-    wanted = np.array([39, 44], np.int32)
-    fields = {
-        "tokens": tokens, "positions": positions, "sequences": sequences,
-        "block_tables": tables, "logit_rows": wanted,
-    }  # fmt: skip
+    made = batch_of([(0, IDS[:40], [0, 1]), (0, IDS[:5], [2])])
+    made = made._replace(logit_rows=np.array([39, 44], np.int32))
     for name, (where, value) in changes.items():
-        fields[name] = fields[name].copy()
-        fields[name][where] = value
-    return Batch(**fields)
+        getattr(made, name)[where] = value
+    return made
 
 
 @pytest.mark.parametrize(
@@ -64,18 +55,15 @@ def test_bad_numbers_are_refused_and_change_nothing(llm, change, sentence):
 @pytest.mark.parametrize("short", ["tokens", "positions", "sequences"])
 def test_arrays_of_different_lengths_are_refused(llm, short):
     good = batch()
-    fields = {name: getattr(good, name) for name in Batch._fields}
-    fields[short] = fields[short][:-1].copy()
     with pytest.raises(ValueError, match="differ in length"):
-        llm.backend.run(Batch(**fields))
+        llm.backend.run(good._replace(**{short: getattr(good, short)[:-1].copy()}))
 
 
 def test_arrays_of_other_dimensions_are_refused(llm):
     good = batch()
-    fields = {name: getattr(good, name) for name in Batch._fields}
     for wrong in ({"tokens": good.block_tables}, {"block_tables": good.tokens}):
         with pytest.raises(TypeError):
-            llm.backend.run(Batch(**(fields | wrong)))
+            llm.backend.run(good._replace(**wrong))
 
 
 def test_an_empty_batch_gives_no_logits(llm):
@@ -86,7 +74,5 @@ def test_an_empty_batch_gives_no_logits(llm):
 
 def test_more_logit_rows_than_rows_are_refused(llm):
     good = batch()
-    wanted = np.tile(good.logit_rows, 500)
-    many = Batch(good.tokens, good.positions, good.sequences, good.block_tables, wanted)
     with pytest.raises(ValueError, match="more logit rows than rows"):
-        llm.backend.run(many)
+        llm.backend.run(good._replace(logit_rows=np.tile(good.logit_rows, 500)))

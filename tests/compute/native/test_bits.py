@@ -8,11 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cutaway import LLM
-from cutaway.compute.backends import Batch
-from cutaway.engine.scheduled import lay_rows
 from cutaway.files.weights import FORMATS, GGUFFile
 from cutaway.lab.measure.verify import BatchMate, Sample, checks, differing_bits, instruction_set
-from support.native_plans import TIERS, linear
+from support.native_plans import TIERS, batch_of, linear
 from support.random_llama import write_tiny_llama
 
 ROWS = (1, 2, 3, 7, 8, 33, 257)
@@ -122,23 +120,18 @@ def test_two_sequences_share_the_blocks_of_their_beginning(mixed):
     everywhere(text.tokens[:64], [4, 7]).run(backend)
     fork = np.random.default_rng(2).integers(3, 264, 30).tolist()
     parts = [(64, text.tokens[64:90], [4, 7, 9]), (64, fork, [4, 7, 11])]
-    together = run_rows(backend, parts)
+    together = backend.run(batch_of(parts)).copy()
     assert_equal(together[:26], plain[64:90])
     alone = everywhere([*text.tokens[:64], *fork], [20, 3, 5]).run(backend)
     assert_equal(together[26:], alone[64:])
 
 
-def run_rows(backend, parts):
-    rows = lay_rows(parts)
-    return backend.run(Batch(*rows, np.arange(len(rows[0]), dtype=np.int32))).copy()
-
-
 def test_any_choice_and_order_of_logit_rows(mixed):
     path, text, plain = mixed
     backend = opened(path).backend
-    rows = lay_rows([(0, text.tokens[:50], [0, 1])])
+    batch = batch_of([(0, text.tokens[:50], [0, 1])])
     for wanted in ([], [49], [3, 3, 3], [49, 0, 17], list(range(49, -1, -1))):
-        got = backend.run(Batch(*rows, np.array(wanted, np.int32)))
+        got = backend.run(batch._replace(logit_rows=np.array(wanted, np.int32)))
         assert_equal(got, plain[wanted] if wanted else plain[:0])
 
 

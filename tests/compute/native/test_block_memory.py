@@ -5,9 +5,9 @@ import pytest
 
 from cutaway import LLM
 from cutaway.base import _native
-from cutaway.compute.backends import KV_BLOCK, Batch
-from cutaway.engine.scheduled import lay_rows
+from cutaway.compute.backends import KV_BLOCK
 from support.native_plans import assert_same_bits
+from support.native_plans import run_text as run
 from support.random_llama import write_tiny_llama
 
 # Heads of 20: the values of each have lanes that nothing is stored in.
@@ -24,11 +24,6 @@ def path(tmp_path_factory):
 def loaded(path, backend="cpu"):
     threads = 1 if backend == "cpu" else None
     return LLM(path, backend=backend, threads=threads, kv_tokens=8 * KV_BLOCK).backend
-
-
-def run(backend, start, tokens, blocks):
-    every = np.arange(len(tokens), dtype=np.int32)
-    return backend.run(Batch(*lay_rows([(start, tokens, blocks)]), every)).copy()
 
 
 def carry(source, target, pairs):

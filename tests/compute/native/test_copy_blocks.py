@@ -1,30 +1,19 @@
 """A KV block that was copied is as good as the one that was computed: equal bits."""
 
-import numpy as np
 import pytest
 
 from cutaway import LLM
 from cutaway.base import _native
-from cutaway.compute.backends import KV_BLOCK, Batch
-from cutaway.engine.scheduled import lay_rows
+from cutaway.compute.backends import KV_BLOCK
 from support.native_plans import assert_same_bits, int32, new_plan
-from support.random_llama import write_tiny_llama
+from support.native_plans import run_text as run
 
-SHAPE = {"heads": 8, "kv_heads": 4, "head_dim": 16, "hidden": 64, "feed_forward": 96}
 IDS = list(range(3, 83))  # two blocks and a half
 
 
 @pytest.fixture(scope="module")
-def backend(tmp_path_factory):
-    path = tmp_path_factory.mktemp("copies") / "tiny.gguf"
-    write_tiny_llama(path, **SHAPE, format="Q8_0", context=256)
-    return LLM(path, backend="cpu", threads=2, kv_tokens=8 * KV_BLOCK).backend
-
-
-def run(backend, start, tokens, blocks):
-    """Logits of every row."""
-    every = np.arange(len(tokens), dtype=np.int32)
-    return backend.run(Batch(*lay_rows([(start, tokens, blocks)]), every)).copy()
+def backend(q8_path):
+    return LLM(q8_path, backend="cpu", threads=2, kv_tokens=8 * KV_BLOCK).backend
 
 
 def test_a_text_continues_from_copies_of_its_blocks(backend):
@@ -87,9 +76,8 @@ def test_sources_and_targets_must_be_as_many():
         new_plan("", kv_blocks=4).copy_blocks(int32([0, 1]), int32([2]))
 
 
-def test_blocks_may_be_copied_before_the_first_run(tmp_path):
-    path = write_tiny_llama(tmp_path / "tiny.gguf", **SHAPE, context=128)
-    first, second = (LLM(path, backend="cpu", threads=1).backend for _ in range(2))
+def test_blocks_may_be_copied_before_the_first_run(wide_path):
+    first, second = (LLM(wide_path, backend="cpu", threads=1).backend for _ in range(2))
     first.copy_blocks([(0, 1)])
     assert_same_bits(run(first, 0, IDS, [1, 2, 0]), run(second, 0, IDS, [1, 2, 0]))
 

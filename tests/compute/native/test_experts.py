@@ -9,48 +9,39 @@ from support.native_plans import (
     FLOATS,
     TIERS,
     assert_same_bits,
-    new_plan,
+    fed,
     pack,
+    quantised,
     random_bytes,
     run_apart,
-    table,
 )  # fmt: skip
 
 HIDDEN, INNER, COUNT = 64, 96, 5
+SHAPES = {"gate": (INNER, HIDDEN), "up": (INNER, HIDDEN), "down": (HIDDEN, INNER)}
 
 
 def random_experts(name, seed=0):
     """By role: COUNT matrices, as bytes and as numbers."""
     rng = np.random.default_rng(seed)
-    shapes = {"gate": (INNER, HIDDEN), "up": (INNER, HIDDEN), "down": (HIDDEN, INNER)}
     raw = {
         role: [random_bytes(rng, name, *shape) for _ in range(COUNT)]
-        for role, shape in shapes.items()
+        for role, shape in SHAPES.items()
     }
     numbers = {
         role: [dequantize(FORMATS[name], one).reshape(shape).astype(float) for one in raw[role]]
-        for role, shape in shapes.items()
+        for role, shape in SHAPES.items()
     }
     return raw, numbers
 
 
 def run(tier, name, raw, x, scores, used, norm_topk_prob, threads=1):
     """x (M, HIDDEN), scores (M, COUNT) -> (M, HIDDEN)."""
-    count = len(x)
-    rows = np.zeros((max(HIDDEN, count), HIDDEN + COUNT), np.float32)
-    rows[:count] = np.hstack([x, scores])
-    plan = new_plan(tier, threads)
-    source, out = plan.buffer(HIDDEN + COUNT, False), plan.buffer(len(rows), False)
-    act = -1 if name in FLOATS else plan.buffer(HIDDEN, True)
-    plan.embed(table(rows), (source, 0))
-    if act >= 0:
-        plan.normalise(False, (source, 0), HIDDEN, None, _native.Places(act=act))
-    shapes = {"gate": (INNER, HIDDEN), "up": (INNER, HIDDEN), "down": (HIDDEN, INNER)}
-    packed = [[pack(name, one, *shape) for one in raw[role]] for role, shape in shapes.items()]
-    x, each = _native.Places((source, 0), act), list(zip(*packed, strict=True))
-    plan.experts(False, x, (source, HIDDEN), used, norm_topk_prob, each, (out, 0))
-    plan.output((out, 0))
-    return run_apart(plan, count)[:, :HIDDEN]
+    plan, source, out = fed(np.hstack([x, scores]), tier, threads, width=HIDDEN)
+    act = quantised(plan, name, (source, 0), HIDDEN, HIDDEN)
+    packed = [[pack(name, one, *shape) for one in raw[role]] for role, shape in SHAPES.items()]
+    places, each = _native.Places((source, 0), act), list(zip(*packed, strict=True))
+    plan.experts(False, places, (source, HIDDEN), used, norm_topk_prob, each, (out, 0))
+    return run_apart(plan, len(x))
 
 
 def textbook(numbers, x, scores, used, norm_topk_prob):

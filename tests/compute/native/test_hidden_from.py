@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.attention_by_definition import in_order, random_qkv, textbook
+from support.attention_by_definition import check, random_qkv
 from support.native_plans import TIERS, assert_same_bits, attention
 
 BEST = TIERS[0]
@@ -26,19 +26,7 @@ def test_by_the_definition_on_every_tier(window, kv):
     first = some_hidden(np.random.default_rng(window), length)
     first[290:300], first[256:288] = np.arange(291, 301), np.arange(257, 289)
     first[:250] = 250  # of what comes later, almost a whole chunk
-    qkv = random_qkv(shape, length)
-    found = [
-        attention(
-            tier, qkv, shape, tables=in_order(length), cuts=(7, 1, 300), hidden_from=first[None],
-            threads=2, kv=kv,
-        )
-        for tier in TIERS
-    ]  # fmt: skip
-    if kv == "f16":
-        expected = textbook(qkv[0], **shape, hidden_from=first)
-        assert np.abs(found[0][0] - expected).max() < 2e-5 * np.abs(expected).max()
-    for other in found[1:]:
-        assert_same_bits(other, found[0])
+    check(shape, length, cuts=(7, 1, 300), hidden_from=first, threads=2, kv=kv)
 
 
 def test_calls_threads_neighbours_and_what_is_hidden_change_no_bit():
@@ -74,11 +62,8 @@ def test_any_shape(data):
     length = draw(st.integers(1, 80))
     rng = np.random.default_rng(draw(st.integers(0, 99)))
     first = some_hidden(rng, length, draw(st.sampled_from([0.0, 0.4, 1.0])))
-    qkv = random_qkv(shape, length)
-    ours = attention(
-        draw(st.sampled_from(TIERS)), qkv, shape, tables=in_order(length),
-        cuts=draw(st.lists(st.integers(1, 40), min_size=1, max_size=4)), hidden_from=first[None],
+    check(
+        shape, length, tiers=[draw(st.sampled_from(TIERS))], hidden_from=first,
+        cuts=draw(st.lists(st.integers(1, 40), min_size=1, max_size=4)),
         threads=draw(st.integers(1, 3)),
     )  # fmt: skip
-    expected = textbook(qkv[0], **shape, hidden_from=first)
-    assert np.abs(ours[0] - expected).max() < 2e-5 * np.abs(expected).max()

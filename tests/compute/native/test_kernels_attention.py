@@ -5,23 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.attention_by_definition import in_order, random_qkv, textbook
+from support.attention_by_definition import check, in_order, random_qkv
 from support.native_plans import TIERS, assert_same_bits, attention
 
 BEST = TIERS[0]
-
-
-def check(shape, length, *, cuts=(512,), tiers=TIERS, threads=1, tolerance=2e-5):
-    qkv = random_qkv(shape, length)
-    results = [
-        attention(tier, qkv, shape, tables=in_order(length), cuts=cuts, threads=threads)
-        for tier in tiers
-    ]
-    expected = textbook(qkv[0], **shape)
-    for ours in results:
-        assert np.abs(ours[0] - expected).max() < tolerance * np.abs(expected).max()
-        assert_same_bits(ours, results[0])
-    return results[0]
 
 
 @pytest.mark.parametrize("head_dim", range(8, 257, 8))

@@ -10,15 +10,7 @@ from hypothesis import strategies as st
 from cutaway.base import _native
 from cutaway.compute.backends.reference.ops import OPS
 from cutaway.compute.model import Graph
-from support.native_plans import (
-    NO_WEIGHT,
-    NOWHERE,
-    TIERS,
-    assert_same_bits,
-    new_plan,
-    run_apart,
-    table,
-)
+from support.native_plans import NO_WEIGHT, NOWHERE, TIERS, assert_same_bits, fed, run_apart
 
 
 def sigmoid(x):
@@ -55,19 +47,14 @@ def test_every_op_has_a_definition_and_a_method():
 def run_map(tier, kind, a, b, number, threads=1, in_place=False):
     """Rows a, b (M, n) through one op: (M, n)."""
     count, n = a.shape
-    both = np.zeros((max(2 * n, count), 2 * n), np.float32)
-    both[:count] = np.hstack([a, b])
-    plan = new_plan(tier, threads)
-    source, out = plan.buffer(2 * n, False), plan.buffer(len(both), False)
-    plan.embed(table(both), (source, 0))
+    plan, source, out = fed(np.hstack([a, b]), tier, threads, width=n)
     second = (source, n) if kind in TWO else NOWHERE
     if in_place:
         plan.map(False, kind, (source, 0), second, number, n, (source, 0))
         plan.map(False, "scale", (source, 0), NOWHERE, 1.0, n, (out, 0))
     else:
         plan.map(False, kind, (source, 0), second, number, n, (out, 0))
-    plan.output((out, 0))
-    return run_apart(plan, count)[:, :n]
+    return run_apart(plan, count)
 
 
 @pytest.mark.parametrize("kind", MAPS)
@@ -94,15 +81,10 @@ def test_far_from_zero(kind):
 
 def run_norm(tier, x, weight, bias, eps, group, threads=1):
     count, n = x.shape
-    rows = np.zeros((max(n, count), n), np.float32)
-    rows[:count] = x
-    plan = new_plan(tier, threads)
-    source, out = plan.buffer(n, False), plan.buffer(len(rows), False)
-    plan.embed(table(rows), (source, 0))
+    plan, source, out = fed(x, tier, threads)
     norm = _native.Norm(weight, bias, eps, group)
     plan.normalise(False, (source, 0), n, norm, _native.Places((out, 0)))
-    plan.output((out, 0))
-    return run_apart(plan, count)[:, :n]
+    return run_apart(plan, count)
 
 
 @given(st.data())

@@ -1,5 +1,7 @@
 """Keys and values as codes (kv="q8_0"): the definition, every tier, and the bits contract."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -12,9 +14,9 @@ from cutaway.compute import backends
 from cutaway.compute.backends.kv_formats import as_q8_0, q8_0
 from cutaway.errors import InputError
 from cutaway.trace import Trace
-from support.attention_by_definition import in_order, random_qkv, textbook
+from support import attention_by_definition
+from support.attention_by_definition import in_order, random_qkv
 from support.native_plans import TIERS, assert_same_bits, attention
-from support.random_llama import write_tiny_llama
 
 BEST = TIERS[0]
 
@@ -23,18 +25,7 @@ def q8(tier, qkv, shape, **how):
     return attention(tier, qkv, shape, kv="q8_0", **how)
 
 
-def check(shape, length, *, cuts=(512,), limits=None, threads=1):
-    """Every tier: the same bits, and what the textbook says of the rounded keys and values."""
-    qkv = random_qkv(shape, length)
-    expected = textbook(qkv[0], **shape, limits=limits, stored=as_q8_0)
-    seen = None if limits is None else limits[None]
-    found = [
-        q8(tier, qkv, shape, tables=in_order(length), cuts=cuts, limits=seen, threads=threads)
-        for tier in TIERS
-    ]
-    assert np.abs(found[0][0] - expected).max() < 2e-5 * np.abs(expected).max()
-    for other in found[1:]:
-        assert_same_bits(other, found[0])
+check = partial(attention_by_definition.check, kv="q8_0")
 
 
 # -- the definition --------------------------------------------------------------------------------
@@ -137,19 +128,12 @@ def test_cuts_threads_blocks_and_neighbours_change_no_bit(window):
 # -- whole models ----------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def path(tmp_path_factory):
-    shape = {"heads": 8, "kv_heads": 4, "head_dim": 16, "hidden": 64, "feed_forward": 96}
-    path = tmp_path_factory.mktemp("kv") / "tiny.gguf"
-    return write_tiny_llama(path, **shape, layers=2, format="F32", context=512)
-
-
 TEXT = np.random.default_rng(0).integers(3, 260, 200).tolist()
 
 
-def test_both_backends_mean_the_same(path):
+def test_both_backends_mean_the_same(wide_path):
     of = {
-        name: [LLM(path, backend=name, kv=kv).logits(TEXT) for kv in ("q8_0", "f16")]
+        name: [LLM(wide_path, backend=name, kv=kv).logits(TEXT) for kv in ("q8_0", "f16")]
         for name in ("cpu", "reference")
     }
     apart = np.linalg.norm(of["cpu"][0] - of["reference"][0])
@@ -158,10 +142,10 @@ def test_both_backends_mean_the_same(path):
         assert not np.array_equal(rounded, plain)
 
 
-def test_company_prefixes_threads_and_speculation_change_no_bit(path):
+def test_company_prefixes_threads_and_speculation_change_no_bit(wide_path):
     options = {"max_tokens": 40, "seed": 1, "ignore_eos": True, "temperature": 1.0}
-    alone = LLM(path, kv="q8_0", threads=1, prefix_cache=False).generate(TEXT[:150], **options)
-    llm = LLM(path, kv="q8_0", threads=3)
+    alone = LLM(wide_path, kv="q8_0", threads=1, prefix_cache=False).generate(TEXT[:150], **options)
+    llm = LLM(wide_path, kv="q8_0", threads=3)
     found = llm.generate([TEXT[:150], TEXT[20:60], TEXT[:150]], **options)
     again = llm.generate(TEXT[:150], **options)
     guessed = llm.generate(TEXT[:150], speculate="ngram", **options)
@@ -169,33 +153,33 @@ def test_company_prefixes_threads_and_speculation_change_no_bit(path):
         assert other.token_ids == alone.token_ids
         assert other.fingerprint == alone.fingerprint
     assert again.usage.cached_tokens
-    assert LLM(path).generate(TEXT[:150], **options).fingerprint != alone.fingerprint
+    assert LLM(wide_path).generate(TEXT[:150], **options).fingerprint != alone.fingerprint
 
 
-def test_verify_passes(path, capsys):
-    assert main(["verify", "-m", str(path), "--kv", "q8_0", "--threads", "1,2", "-q"]) == 0
+def test_verify_passes(wide_path, capsys):
+    assert main(["verify", "-m", str(wide_path), "--kv", "q8_0", "--threads", "1,2", "-q"]) == 0
     assert "tiny+kv-q8_0" in capsys.readouterr().out
 
 
-def test_the_layout_and_the_sizes_say_so(path, capsys):
-    llm = LLM(path, kv="q8_0", backend="cpu")
+def test_the_layout_and_the_sizes_say_so(wide_path, capsys):
+    llm = LLM(wide_path, kv="q8_0", backend="cpu")
     (group,) = llm.backend.kv.groups
     assert group.format == "Q8_0"
     assert group.bytes_per_token == 2 * 4 * 2 * (16 + 2)  # layers, heads, k and v, codes and scale
     assert backends.kv_layout(llm.graph, "q8_0") == llm.backend.kv
-    assert main(["models", "show", str(path), "--kv", "q8_0"]) == 0
+    assert main(["models", "show", str(wide_path), "--kv", "q8_0"]) == 0
     assert "288 bytes a token" in capsys.readouterr().out
     assert main(["models", "--kv", "q8_0"]) == 2
 
 
-def test_a_trace_is_replayed_with_what_it_was_made_with(path, tmp_path, capsys):
-    llm, trace = LLM(path, kv="q8_0"), tmp_path / "run.jsonl"
+def test_a_trace_is_replayed_with_what_it_was_made_with(wide_path, tmp_path, capsys):
+    llm, trace = LLM(wide_path, kv="q8_0"), tmp_path / "run.jsonl"
     made = llm.generate("ab", max_tokens=5, seed=1, trace=str(trace))
-    head, plain = Trace.read(trace).head, LLM(path)
+    head, plain = Trace.read(trace).head, LLM(wide_path)
     assert made.model == head.model == "tiny+kv-q8_0"
     assert head.weights == llm.model.identity.weights != plain.model.identity.weights
-    assert main(["trace", "replay", str(trace), "-m", str(path), "--kv", "q8_0"]) == 0
-    assert main(["trace", "replay", str(trace), "-m", str(path)]) == 2
+    assert main(["trace", "replay", str(trace), "-m", str(wide_path), "--kv", "q8_0"]) == 0
+    assert main(["trace", "replay", str(trace), "-m", str(wide_path)]) == 2
     assert "weights" in capsys.readouterr().err
 
 

@@ -6,31 +6,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cutaway import LLM
-from cutaway.compute.backends import Batch
-from cutaway.engine.scheduled import lay_rows
 from cutaway.lab.measure.verify import differing_bits
-from support.attention_by_definition import in_order, random_qkv, textbook
-from support.native_plans import TIERS, assert_same_bits, attention
-from support.random_llama import write_tiny_llama
+from support.attention_by_definition import check, in_order, random_qkv
+from support.native_plans import TIERS, assert_same_bits, attention, batch_of, spans
 
 BEST = TIERS[0]
 SHAPE = {"heads": 4, "kv_heads": 2, "head_dim": 8, "rope_dim": 8}
-
-
-def spans_of(length, sizes):
-    """(first, end) of each span, the last of the sizes repeated to the end."""
-    first, i = 0, 0
-    while first < length:
-        end = min(length, first + sizes[min(i, len(sizes) - 1)])
-        yield first, end
-        first, i = end, i + 1
 
 
 def limits_in(rng, length, sizes, window=0, reach=0):
     """For each row any limit from the first position that it sees to the end of its span."""
     back = reach + 1 if reach else window
     limits = np.empty(length, np.int32)
-    for first, end in spans_of(length, sizes):
+    for first, end in spans(length, sizes):
         for row in range(first, end):
             limits[row] = rng.integers(max(0, row - back + 1) if back else 0, end)
     return limits
@@ -46,17 +34,7 @@ def test_any_limits_by_the_definition_on_every_tier(sizes, seen):
     limits = limits_in(np.random.default_rng(1), length, sizes, **seen)
     assert (limits < np.arange(length)).any()
     assert (limits > np.arange(length)).any()
-    qkv = random_qkv(shape, length)
-    expected = textbook(qkv[0], **shape, limits=limits)
-    found = [
-        attention(
-            tier, qkv, shape, tables=in_order(length), cuts=sizes, limits=limits[None], threads=2
-        )
-        for tier in TIERS
-    ]
-    assert np.abs(found[0][0] - expected).max() < 2e-5 * np.abs(expected).max()
-    for other in found[1:]:
-        assert_same_bits(other, found[0])
+    check(shape, length, cuts=sizes, limits=limits, threads=2)
 
 
 @pytest.mark.parametrize("seen", [{"window": 0}, {"window": 300}, {"reach": 64}], ids=str)
@@ -109,13 +87,8 @@ def test_any_shape_and_any_limits(data):
     length = draw(st.integers(1, 80))
     sizes = draw(st.lists(st.integers(1, 40), min_size=1, max_size=4))
     limits = limits_in(np.random.default_rng(draw(st.integers(0, 99))), length, sizes, **seen)
-    qkv = random_qkv(shape, length)
-    ours = attention(
-        draw(st.sampled_from(TIERS)), qkv, shape, tables=in_order(length), cuts=sizes,
-        limits=limits[None], threads=draw(st.integers(1, 3)),
-    )  # fmt: skip
-    expected = textbook(qkv[0], **shape, limits=limits)
-    assert np.abs(ours[0] - expected).max() < 2e-5 * np.abs(expected).max()
+    tiers, threads = [draw(st.sampled_from(TIERS))], draw(st.integers(1, 3))
+    check(shape, length, tiers=tiers, cuts=sizes, limits=limits, threads=threads)
 
 
 def test_a_limit_before_the_window_is_refused():
@@ -132,38 +105,24 @@ def test_a_limit_before_the_window_is_refused():
 # -- whole models ----------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def path(tmp_path_factory):
-    shape = {"heads": 8, "kv_heads": 4, "head_dim": 16, "hidden": 64, "feed_forward": 96}
-    path = tmp_path_factory.mktemp("limits") / "tiny.gguf"
-    return write_tiny_llama(path, **shape, layers=2, format="F32", context=512)
-
-
 @pytest.fixture(scope="module", params=["cpu", "reference"])
-def backend(path, request):
-    return LLM(path, backend=request.param, kv_tokens=512).backend
-
-
-def batch_of(parts, limits=None):
-    """Rows of (first position, tokens, blocks), all with logits."""
-    rows = lay_rows(parts)
-    every = np.arange(len(rows[0]), dtype=np.int32)
-    return Batch(*rows, every, None if limits is None else np.array(limits, np.int32))
+def backend(wide_path, request):
+    return LLM(wide_path, backend=request.param, kv_tokens=512).backend
 
 
 TEXT = list(range(3, 83))
 
 
-def test_both_backends_mean_the_same(path):
+def test_both_backends_mean_the_same(wide_path):
     """A span that sees all of itself, behind a causal prompt and beside a causal neighbour."""
     limits = [*range(30), *[49] * 20, *range(40)]
     parts = [(0, TEXT[:50], [3, 1]), (0, TEXT[40:80], [0, 2])]
     ours, reference = (
-        LLM(path, backend=name, kv_tokens=512).backend.run(batch_of(parts, limits)).copy()
+        LLM(wide_path, backend=name, kv_tokens=512).backend.run(batch_of(parts, limits)).copy()
         for name in ("cpu", "reference")
     )
     assert np.linalg.norm(ours - reference) < 0.01 * np.linalg.norm(reference)
-    causal = LLM(path, backend="reference", kv_tokens=512).backend.run(batch_of(parts))
+    causal = LLM(wide_path, backend="reference", kv_tokens=512).backend.run(batch_of(parts))
     assert np.linalg.norm(causal[30:50] - reference[30:50]) > 0.05 * np.linalg.norm(reference)
     np.testing.assert_array_equal(causal[50:], reference[50:])
 

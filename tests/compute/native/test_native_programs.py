@@ -1,5 +1,6 @@
 """The native code without Python: other compilers, sanitizers, ARM in an emulator."""
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -10,21 +11,13 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[3]
 BUILD = ROOT / "native/tests/build.sh"
 ARM = "aarch64-linux-gnu-g++"
-LINES = (
-    13 + 3 + 7 + 1
-)  # formats of the llama, of the other model, those that are written; the sampler
+LINES = 13 + 3 + 7 + 1  # formats of the llama, of the other model, those written; the sampler
 
 
 def built(directory, compiler, *flags):
     program = directory / "bits"
-    subprocess.run([BUILD, program, *flags], env=environment(compiler), check=True)
+    subprocess.run([BUILD, program, *flags], env=os.environ | {"CXX": compiler}, check=True)
     return program
-
-
-def environment(compiler):
-    import os
-
-    return os.environ | {"CXX": compiler}
 
 
 def fingerprints(*command):

@@ -11,14 +11,6 @@ import pytest
 
 from support.random_llama import write_tiny_llama
 
-SIZE = {"heads": 8, "kv_heads": 4, "head_dim": 16, "hidden": 64, "feed_forward": 96}
-
-
-@pytest.fixture(scope="module")
-def path(tmp_path_factory):
-    directory = tmp_path_factory.mktemp("reliable")
-    return write_tiny_llama(directory / "tiny.gguf", **SIZE, format="Q8_0", context=256)
-
 
 @pytest.fixture(scope="module")
 def slow_path(tmp_path_factory):
@@ -29,12 +21,18 @@ def slow_path(tmp_path_factory):
     )  # fmt: skip
 
 
-def script(path, body, *, timeout=30):
-    """Run a program that begins with `llm`, a model, and `ids`; returns the finished process."""
-    return subprocess.run(
-        [sys.executable, "-c", BEGIN.format(path=str(path)) + body],
-        capture_output=True, text=True, timeout=timeout, env=environment(), check=False,
+def run_clean(path, body):
+    """Run a program that begins with `llm`, a model, and `ids`."""
+    run_program(BEGIN.format(path=str(path)) + body)
+
+
+def run_program(code):
+    """It must end with 0 and say nothing."""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True, text=True, timeout=60, env=environment(), check=False,
     )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
 
 
 def environment():
@@ -68,12 +66,8 @@ def wait_for(child, seconds=10):
 """
 
 
-def assert_clean(done):
-    assert (done.returncode, done.stderr) == (0, ""), done.stderr
-
-
 @pytest.mark.parametrize("pause", [0, 0.2])
-def test_a_forked_child_and_its_parent_go_on(path, pause):
+def test_a_forked_child_and_its_parent_go_on(q8_path, pause):
     """After a pause the workers sleep on a condition variable, whose copy knows ghosts."""
     body = f"""
 time.sleep({pause})
@@ -85,10 +79,10 @@ if child:
     wait_for(child)
     same()
 """
-    assert_clean(script(path, body))
+    run_clean(q8_path, body)
 
 
-def test_a_child_s_child_and_a_child_that_computes_nothing(path):
+def test_a_child_s_child_and_a_child_that_computes_nothing(q8_path):
     body = """
 if not (child := os.fork()):
     if not (grandchild := os.fork()):
@@ -104,10 +98,10 @@ if not (child := os.fork()):
 wait_for(child)
 same()
 """
-    assert_clean(script(path, body))
+    run_clean(q8_path, body)
 
 
-def test_a_fork_while_another_thread_computes(path):
+def test_a_fork_while_another_thread_computes(q8_path):
     body = """
 stop = threading.Event()
 other = load(2)
@@ -125,10 +119,10 @@ for _ in range(5):
 stop.set()
 thread.join()
 """
-    assert_clean(script(path, body))
+    run_clean(q8_path, body)
 
 
-def test_shutdown_with_live_models_and_threads(path):
+def test_shutdown_with_live_models_and_threads(q8_path):
     body = """
 keep = [load(n) for n in (1, 2, 3, 5)]
 for model in keep:
@@ -139,11 +133,11 @@ stream = llm.stream([5, 6], max_tokens=50)
 next(stream)
 """
     started = time.monotonic()
-    assert_clean(script(path, body))
+    run_clean(q8_path, body)
     assert time.monotonic() - started < 10
 
 
-def test_shutdown_while_a_daemon_thread_computes(path):
+def test_shutdown_while_a_daemon_thread_computes(q8_path):
     body = """
 def work():
     while True:
@@ -151,19 +145,19 @@ def work():
 threading.Thread(target=work, daemon=True).start()
 time.sleep(0.2)
 """
-    assert_clean(script(path, body))
+    run_clean(q8_path, body)
 
 
-def test_shutdown_after_a_fork_in_both(path):
+def test_shutdown_after_a_fork_in_both(q8_path):
     body = """
 child = os.fork()
 if child:
     wait_for(child)
 """
-    assert_clean(script(path, body))
+    run_clean(q8_path, body)
 
 
-def test_more_threads_than_the_system_gives(path):
+def test_more_threads_than_the_system_gives(q8_path):
     """The first run tells; later runs tell again, or work, and none waits for ever."""
     body = """
 import resource
@@ -182,11 +176,11 @@ for _ in range(2):
 resource.setrlimit(resource.RLIMIT_AS, limits)  # what failed may have left no room for anything
 same()
 """
-    assert_clean(script(path, body))
+    run_clean(q8_path, body)
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_another_library_s_rounding_mode_changes_no_bit(path, threads):
+def test_another_library_s_rounding_mode_changes_no_bit(q8_path, threads):
     """Upwards in the calling thread alone; and it is left as it was."""
     body = f"""
 import ctypes
@@ -200,7 +194,7 @@ libm.fesetround(0)
 assert np.array_equal(again, before)
 same()
 """
-    assert_clean(script(path, body))
+    run_clean(q8_path, body)
 
 
 def interrupted(command, *, after=0.0):
@@ -264,8 +258,4 @@ except KeyboardInterrupt:
     pass
 assert np.array_equal(llm.logits(list(range(3, 203))).view("u4"), before.view("u4"))
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True, text=True, timeout=60, env=environment(), check=False,
-    )  # fmt: skip
-    assert_clean(done)
+    run_program(code)

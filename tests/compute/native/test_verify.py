@@ -64,11 +64,14 @@ class Forgetful:
         return logits
 
 
+def failing(kind, path, ids):
+    """The checks that fail with a backend of this kind."""
+    done = checks(lambda *_: kind(LLM(path, kv_tokens=256).backend), ids, TIERS[:1], [1])
+    return [check for check in done if not check.passed]
+
+
 def test_a_wrong_backend_is_found(path):
-    done = list(
-        checks(lambda *_: Forgetful(LLM(path, kv_tokens=256).backend), range(3, 99), TIERS[:1], [1])
-    )
-    wrong = [check for check in done if not check.passed]
+    wrong = failing(Forgetful, path, range(3, 99))
     assert ("rows per call", "7") in {(check.varied, check.value) for check in wrong}
     assert ("rows per call", "8") not in {(check.varied, check.value) for check in wrong}
     assert all(check.differing >= 1 for check in wrong)
@@ -89,10 +92,8 @@ def test_a_bit_of_a_saved_block_that_is_lost_is_found(path):
         def run(self, batch):
             return self.backend.run(batch)
 
-    done = list(
-        checks(lambda *_: Lossy(LLM(path, kv_tokens=256).backend), range(3, 99), TIERS[:1], [1])
-    )
-    assert [check.value for check in done if not check.passed] == ["saved, put elsewhere"]
+    wrong = failing(Lossy, path, range(3, 99))
+    assert [check.value for check in wrong] == ["saved, put elsewhere"]
 
 
 def test_the_exit_code_where_bits_differ(path, capsys, monkeypatch):
@@ -113,10 +114,7 @@ def test_a_control_that_does_not_differ_fails(path):
         def run(self, batch):
             return np.zeros((len(batch.logit_rows), 264), np.float32)
 
-    done = list(
-        checks(lambda *_: Constant(LLM(path, kv_tokens=256).backend), [3, 4], TIERS[:1], [1])
-    )
-    assert [check.varied for check in done if not check.passed] == ["control"]
+    assert [check.varied for check in failing(Constant, path, [3, 4])] == ["control"]
 
 
 def test_differing_bits():

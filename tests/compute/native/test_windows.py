@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cutaway import LLM
-from cutaway.compute.backends import KV_BLOCK, Batch
-from cutaway.engine.scheduled import lay_rows
-from support.native_plans import assert_same_bits
+from cutaway.compute.backends import KV_BLOCK
+from support.native_plans import assert_same_bits, batch_of
+from support.native_plans import run_text as run
 from support.random_llama import write_tiny_llama
 
 WINDOW, LENGTH, COUNT = 40, 20 * KV_BLOCK, 48
@@ -26,12 +26,6 @@ def backend(request, tmp_path_factory):
         path, hidden=64, heads=4, kv_heads=2, layers=4, context=LENGTH, metadata=KINDS[kind]
     )
     return LLM(path, backend=name, kv_tokens=COUNT * KV_BLOCK).backend
-
-
-def run(backend, start, tokens, blocks):
-    """Logits of every row."""
-    every = np.arange(len(tokens), dtype=np.int32)
-    return backend.run(Batch(*lay_rows([(start, tokens, [*blocks])]), every)).copy()
 
 
 def let_go(backend, blocks):
@@ -76,9 +70,9 @@ def test_a_batch_that_was_refused_leaves_the_others_as_they_were(backend):
     expected = run(backend, 256, IDS[256:300], range(10))
     run(backend, 0, OTHER[:256], range(10, 18))
     let_go(backend, [17])
-    rows = lay_rows([(256, IDS[256:257], [*range(9)]), (256, [5], [*range(10, 19)])])
+    both = batch_of([(256, IDS[256:257], [*range(9)]), (256, [5], [*range(10, 19)])])
     with pytest.raises(ValueError, match="was freed"):
-        backend.run(Batch(*rows, np.arange(2, dtype=np.int32)))
+        backend.run(both)
     assert_same_bits(run(backend, 256, IDS[256:300], range(10)), expected)
 
 
