@@ -27,28 +27,25 @@ def test_messages_tokens_and_generation_prompt() -> None:
     assert render(source, add_generation_prompt=False) == "<s>[user] Hi</s>"
 
 
-def test_blocks_leave_no_lines_behind() -> None:
-    assert render("{% for m in messages %}\n    {% if true %}\n{{ m.content }}\n  {% endif %}\n"
-                  "{% endfor %}\n") == "Hi\n"  # fmt: skip
+VALUE = {"b": "<é>&'", "a": [1, None, True]}
+LOOP = "{% for m in messages %}\n    {% if true %}\n{{ m.content }}\n  {% endif %}\n{% endfor %}\n"
+COUNT = "{% for i in range(9) %}{% if i == 2 %}{% break %}{% endif %}{{ i }}{% endfor %}"
 
 
-def test_loop_controls_and_generation_tags() -> None:
-    assert render("{% for i in range(9) %}{% if i == 2 %}{% break %}{% endif %}{{ i }}{% endfor %}") == "01"  # fmt: skip # noqa: E501
-    assert render("a{% generation %}b{{ messages[0].content }}{% endgeneration %}c") == "abHic"
-
-
-def test_tojson_escapes_nothing_but_what_json_must() -> None:
-    value = {"b": "<é>&'", "a": [1, None, True]}
-    assert render("{{ v | tojson }}", v=value) == '{"b": "<é>&\'", "a": [1, null, true]}'
-    assert render("{{ v.a | tojson(indent=1) }}", v=value) == "[\n 1,\n null,\n true\n]"
-
-
-def test_text_is_not_escaped_for_html() -> None:
-    assert render("{{ messages[0].content }}", [{"role": "user", "content": "<&>"}]) == "<&>"
-
-
-def test_variables_reach_the_template() -> None:
-    assert render("{{ depth }}{{ enable_thinking }}", depth=1, enable_thinking=False) == "1False"
+@pytest.mark.parametrize(
+    ("source", "variables", "text"),
+    [
+        (LOOP, {}, "Hi\n"),  # blocks leave no lines behind
+        (COUNT, {}, "01"),
+        ("a{% generation %}b{{ messages[0].content }}{% endgeneration %}c", {}, "abHic"),
+        ("{{ v | tojson }}", {"v": VALUE}, '{"b": "<é>&\'", "a": [1, null, true]}'),
+        ("{{ v.a | tojson(indent=1) }}", {"v": VALUE}, "[\n 1,\n null,\n true\n]"),
+        ("{{ v }}", {"v": "<&>"}, "<&>"),  # nothing is escaped for HTML
+        ("{{ n }}{{ enable_thinking }}", {"n": 1, "enable_thinking": False}, "1False"),
+    ],
+)
+def test_what_templates_of_transformers_use(source: str, variables: Any, text: str) -> None:
+    assert render(source, **variables) == text
 
 
 def test_strftime_now() -> None:

@@ -28,35 +28,32 @@ def chatty(**fields: object) -> Tokenizer:
     return Tokenizer.from_gguf(byte_level(extra=EXTRA, bos_token_id=BOS, **fields))
 
 
-def test_control_tokens_are_ordinary_text_unless_asked_for() -> None:
-    tokenizer = chatty()
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return chatty()
+
+
+def test_control_tokens_are_ordinary_text_unless_asked_for(tokenizer: Tokenizer) -> None:
     text = "<|im_start|>"
     assert tokenizer.encode(text) == list(text.encode())
     assert tokenizer.encode(text, special=True) == [START]
+    assert tokenizer.token_bytes(START) == b""
 
 
-def test_spaces_around_special_tokens_stay() -> None:
-    tokenizer = chatty()
+def test_spaces_around_special_tokens_stay(tokenizer: Tokenizer) -> None:
     ids = tokenizer.encode(" a <|im_end|>  b\n<|im_end|>\n", special=True)
     assert ids == [*b" a ", END, *b"  b\n", END, *b"\n"]
     assert tokenizer.decode(ids) == " a   b\n\n"
     assert tokenizer.decode(ids, special=True) == " a <|im_end|>  b\n<|im_end|>\n"
 
 
-def test_user_defined_tokens_always_match() -> None:
-    tokenizer = chatty()
+def test_user_defined_tokens_always_match(tokenizer: Tokenizer) -> None:
     assert tokenizer.encode("a<think>b") == [*b"a", THINK, *b"b"]
     assert tokenizer.token_bytes(THINK) == b"<think>"
     assert tokenizer.decode([THINK]) == "<think>"
 
 
-def test_control_tokens_add_nothing_to_the_text() -> None:
-    tokenizer = chatty()
-    assert tokenizer.token_bytes(END) == b""
-
-
-def test_quoted_text_is_read_as_if_it_stood_alone() -> None:
-    tokenizer = chatty()
+def test_quoted_text_is_read_as_if_it_stood_alone(tokenizer: Tokenizer) -> None:
     text = "a<|im_end|><<s><think><|im_end"
     quoted = tokenizer.escape_special_tokens(text, "\uf000")
     ids = tokenizer.encode(f"<s>{quoted}<|im_end|>", special=True, mark="\uf000")
@@ -65,8 +62,7 @@ def test_quoted_text_is_read_as_if_it_stood_alone() -> None:
 
 
 @given(st.text("<s>|im_end a", max_size=40))
-def test_no_quoted_text_holds_a_control_token(text: str) -> None:
-    tokenizer = chatty()
+def test_no_quoted_text_holds_a_control_token(tokenizer: Tokenizer, text: str) -> None:
     quoted = tokenizer.escape_special_tokens(text, "\uf000")
     assert tokenizer.encode(quoted, special=True, mark="\uf000") == tokenizer.encode(text)
 
@@ -77,8 +73,7 @@ def test_overlapping_literals_are_all_broken() -> None:
     assert SpecialTokens({}).escape("x", "·") == "x"
 
 
-def test_special_text_must_match_exactly() -> None:
-    tokenizer = chatty()
+def test_special_text_must_match_exactly(tokenizer: Tokenizer) -> None:
     for text in ("<|IM_END|>", "<|im_end |>", "＜|im_end|>", "<|im_end|"):
         assert tokenizer.encode(text, special=True) == list(text.encode())
 
@@ -184,8 +179,7 @@ def test_names_are_printable_and_never_empty() -> None:
 
 
 @pytest.mark.parametrize("token_id", [-1, 260, 10**9])
-def test_ids_outside_the_vocabulary_are_refused(token_id: int) -> None:
-    tokenizer = chatty()
+def test_ids_outside_the_vocabulary_are_refused(tokenizer: Tokenizer, token_id: int) -> None:
     for call in (tokenizer.token_bytes, tokenizer.token_name):
         with pytest.raises(InputError, match=rf"{token_id} .* 0 to 259"):
             call(token_id)

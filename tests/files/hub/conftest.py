@@ -27,6 +27,10 @@ class World:
         files = [path for path in self.home.rglob("*") if path.suffix != ".lock"]
         return [path for path in files if path.is_file() and path.parent.name != "models"]
 
+    def is_clean(self) -> bool:
+        """Whether there is neither the model nor anything of it."""
+        return not self.model.exists() and not self.left_over()
+
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
@@ -39,3 +43,11 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setitem(catalog.CATALOG, "folder", tiny_hub.FOLDER)
     monkeypatch.setattr(wheels, "pip_command", tiny_hub.fake_pip)
     return world
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of installed packages that hold the models."""
+    tiny_hub.install_packages(tmp_path / "site")
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    return tmp_path / "site"

@@ -11,7 +11,7 @@ import pytest
 from cutaway.errors import FetchError, FormatError
 from cutaway.files import hub
 from cutaway.files.hub import cache, wheels
-from support.tiny_hub import ONE, TINY, TWO, install_packages, write_wheel
+from support.tiny_hub import ONE, TINY, TWO, write_wheel
 
 
 def test_fetches_once_and_then_needs_neither_pip_nor_network(world, monkeypatch, capsys):
@@ -57,35 +57,25 @@ def test_a_model_may_be_a_folder_which_is_there_whole_or_not(world):
     assert world.pip_runs() == ["of-files==2.0"] * 2
 
 
-def test_an_installed_folder_is_used_in_place(world, tmp_path, monkeypatch):
-    install_packages(tmp_path / "site")
-    monkeypatch.syspath_prepend(tmp_path / "site")
-    assert hub.resolve("folder") == tmp_path / "site" / "of_files" / "data"
-    assert hub.verify("folder") == tmp_path / "site" / "of_files" / "data"
+def test_an_installed_folder_is_used_in_place(world, site):
+    assert hub.resolve("folder") == hub.verify("folder") == site / "of_files" / "data"
     assert not world.home.exists()
 
 
-def test_an_installed_package_is_used_in_place_and_not_imported(world, tmp_path, monkeypatch):
-    site = tmp_path / "site"
-    install_packages(site)
-    monkeypatch.syspath_prepend(site)
+def test_an_installed_package_is_used_in_place_and_not_imported(world, site):
     assert hub.resolve("tiny") == site / "tiny_model" / "data" / "tiny.gguf"
     assert not world.home.exists()
     assert "tiny_model" not in sys.modules
 
 
-def test_installed_parts_are_assembled_without_pip(world, tmp_path, monkeypatch, capsys):
-    install_packages(tmp_path / "site")
-    monkeypatch.syspath_prepend(tmp_path / "site")
+def test_installed_parts_are_assembled_without_pip(world, site, capsys):
     assert hub.resolve("parts").read_bytes() == b"".join(TWO)
     assert "terms of Parts.\nAssembling Parts (" in capsys.readouterr().err
     assert world.pip_runs() == []
 
 
-def test_an_installed_package_of_another_size_is_passed_over(world, tmp_path, monkeypatch):
-    install_packages(tmp_path / "site")
-    (tmp_path / "site" / "tiny_model" / "data" / "tiny.gguf").write_bytes(b"another version")
-    monkeypatch.syspath_prepend(tmp_path / "site")
+def test_an_installed_package_of_another_size_is_passed_over(world, site):
+    (site / "tiny_model" / "data" / "tiny.gguf").write_bytes(b"another version")
     assert hub.resolve("tiny") == world.model
 
 
@@ -113,8 +103,7 @@ def test_a_wrong_wheel_leaves_nothing(world, member, content, sentence):
     write_wheel(world.wheels, TINY.parts[0], member, content)
     with pytest.raises(FetchError, match=sentence):
         hub.resolve("tiny")
-    assert not world.model.exists()
-    assert world.left_over() == []
+    assert world.is_clean()
 
 
 def test_a_bomb_is_not_unpacked_past_the_pinned_size(world, monkeypatch):
@@ -169,8 +158,7 @@ def test_pip_fails(world, monkeypatch, log, sentence):
     with pytest.raises(FetchError, match=sentence) as caught:
         hub.resolve("tiny")
     assert "\n" not in str(caught.value)
-    assert not world.model.exists()
-    assert world.left_over() == []
+    assert world.is_clean()
     monkeypatch.delenv("FAKE_ERROR")
     assert hub.resolve("tiny").read_bytes() == ONE
 
@@ -188,8 +176,7 @@ def test_the_disk_is_full_while_unpacking(world, monkeypatch):
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(FetchError, match="no space is left for Tiny"):
         hub.resolve("tiny")
-    assert not world.model.exists()
-    assert world.left_over() == []
+    assert world.is_clean()
 
 
 def test_a_cache_that_cannot_be_written(world):
@@ -215,8 +202,7 @@ def test_interrupted_in_the_middle_then_again(world, monkeypatch):
         patch.setattr(os, "fsync", interrupted)
         with pytest.raises(KeyboardInterrupt):
             hub.resolve("tiny")
-    assert not world.model.exists()
-    assert world.left_over() == []
+    assert world.is_clean()
     assert hub.resolve("tiny").read_bytes() == ONE
 
 

@@ -1,4 +1,4 @@
-"""What stands before the blocks of a saved prefix, and what follows from it.
+"""The header of a saved prefix: everything before its blocks.
 
     offset  bytes  what
     0       8      "cutaway\\x0c"
@@ -7,15 +7,16 @@
     16      8      number of blocks, n
     24      8      bytes of all blocks
     32      8      bytes of the JSON, j
-    40      32     SHA-256 of bytes 0 to 39 and of all from 72 to the first block
+    40      32     SHA-256 of bytes 0 to 39 and of bytes 72 to the first block
     72      j      JSON: {"model", "computed_by", "text", "special"}
             4 n t  token ids, int32: t of them in each block
             8 n    bytes of each block
             32 n   SHA-256 of each block
             …      the blocks, one after the other, to the end of the file
 
-All numbers are little-endian. Every byte is under a hash, so that no change goes unnoticed. Blocks
-differ in size where layers that see a window no longer store it.
+Numbers are little-endian. Every byte is hashed, so that no change goes unnoticed. Blocks differ in
+size, since layers with a sliding window do not store what they can no longer see. Errors here are
+predicates: whoever raises them to the user puts the file's name in front.
 """
 
 import json
@@ -37,7 +38,7 @@ _TOKEN, _SIZE = np.dtype("<i4"), np.dtype("<u8")
 
 
 class Sizes(NamedTuple):
-    """The first 40 bytes, and what they say of the rest."""
+    """The first 40 bytes, and the sizes that follow from them."""
 
     magic: bytes
     version: int
@@ -48,11 +49,11 @@ class Sizes(NamedTuple):
 
     @classmethod
     def read(cls, data: bytes) -> Self:
-        """FormatError, which goes on after the file's name, where the bytes are not such."""
+        """From a file's first bytes; FormatError where they are no header."""
         if data[: len(MAGIC)] != MAGIC:
             raise FormatError("is no saved prefix; 'cutaway cache save' writes one")
         if len(data) < START:
-            raise FormatError("is cut: save it again")
+            raise FormatError("is truncated: save it again")
         sizes = cls(*_FIXED.unpack_from(data))
         if sizes.version != VERSION:
             raise FormatError(
@@ -60,7 +61,7 @@ class Sizes(NamedTuple):
                 f"{VERSION}: save it again"
             )
         if not sizes.block_tokens:
-            raise _strange()
+            raise _invalid()
         return sizes
 
     @property
@@ -77,15 +78,15 @@ class Sizes(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class PrefixHeader:
-    """What a file says of its blocks.
+    """The header as data.
 
     model        the name of the model that computed them
-    computed_by  what its bits depend on beside the tokens, by what to call it
-    block_tokens of each block
-    token_ids    of all blocks, one after the other
-    block_bytes, digests  of each block; the latter are SHA-256
-    text         the text that was saved, which may go on behind the last whole block; None: it was
-                 token ids
+    computed_by  what the blocks' bits depend on besides the tokens: name -> value
+    block_tokens how many tokens each block has
+    token_ids    of all blocks, concatenated
+    block_bytes, digests  size and SHA-256 of each block
+    text         the saved text, which may be longer than its whole blocks; None if token ids were
+                 saved
     special      whether special tokens were parsed in the text
     """
 
@@ -100,12 +101,12 @@ class PrefixHeader:
 
     @property
     def blocks(self) -> int:
-        """How many there are."""
+        """The number of blocks."""
         return len(self.token_ids) // self.block_tokens
 
     @property
     def sizes(self) -> Sizes:
-        """Of the file."""
+        """The sizes of the file."""
         total = sum(self.block_bytes)
         return Sizes(MAGIC, VERSION, self.block_tokens, self.blocks, total, len(self._json))
 
@@ -118,7 +119,7 @@ class PrefixHeader:
         return json.dumps(said, ensure_ascii=False).encode("utf-8", "surrogateescape")
 
     def to_bytes(self) -> bytes:
-        """As they stand before the blocks."""
+        """The header's bytes."""
         fixed = _FIXED.pack(*self.sizes)
         ids = np.array(self.token_ids, _TOKEN).tobytes()
         each = np.array(self.block_bytes, _SIZE).tobytes()
@@ -127,21 +128,21 @@ class PrefixHeader:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """From all bytes before the blocks; FormatError, which goes on after the file's name."""
+        """From all bytes before the blocks; FormatError where they are damaged or invalid."""
         sizes = Sizes.read(data)
         fixed, found = data[: _FIXED.size], data[_FIXED.size : START]
         rest = memoryview(data)[START:]
         digest = sha256(fixed)
         digest.update(rest)
         if digest.digest() != found:
-            raise FormatError("is damaged in what it says of its blocks: save it again")
+            raise FormatError("has a damaged header: save it again")
         ids_at = sizes.json_bytes
         each_at = ids_at + sizes.blocks * sizes.block_tokens * _TOKEN.itemsize
         digests_at = each_at + sizes.blocks * _SIZE.itemsize
         ids = np.frombuffer(rest[ids_at:each_at], _TOKEN).tolist()
         each = np.frombuffer(rest[each_at:digests_at], _SIZE).tolist()
         if sum(each) != sizes.blocks_bytes:
-            raise _strange()
+            raise _invalid()
         digests = (rest[at : at + HASH].tobytes() for at in range(digests_at, len(rest), HASH))
         return cls(
             **_said(bytes(rest[:ids_at])), block_tokens=sizes.block_tokens, token_ids=tuple(ids),
@@ -149,12 +150,12 @@ class PrefixHeader:
         )  # fmt: skip
 
 
-def _strange() -> FormatError:
-    return FormatError("says of itself what no cutaway has written: save it again")
+def _invalid() -> FormatError:
+    return FormatError("has a header that cutaway does not write: save it again")
 
 
 def _said(data: bytes) -> dict[str, Any]:
-    """The JSON, each key of its kind."""
+    """The JSON, with the type of each value checked."""
     try:
         said = strict_json.parse(data)
         by = said["computed_by"]
@@ -168,6 +169,6 @@ def _said(data: bytes) -> dict[str, Any]:
     except (InputError, AttributeError, KeyError, TypeError):
         right = False
     if not right:
-        raise _strange()
+        raise _invalid()
     checked: dict[str, Any] = said
     return checked

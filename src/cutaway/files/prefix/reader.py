@@ -1,8 +1,8 @@
-"""Reading a saved prefix: what it says of itself first, then block by block into given memory.
+"""Reading a saved prefix: its header first, then block by block into given memory.
 
-A block's hash is taken of the memory that it was read into, so that what is used is what was
-checked, whatever becomes of the file meanwhile. It is not mapped: a mapped file that another
-program cuts ends the process.
+A block is hashed in the memory that it was read into, so that what is used is what was checked,
+even if the file changes meanwhile. The file is not mapped: if another program truncated a mapped
+file, this process would be killed.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -22,10 +22,10 @@ Memory = Sequence[NDArray[np.uint8]]
 
 
 class PrefixReader:
-    """An open file. InputError where it cannot be read, FormatError where it is not whole.
+    """An open file. InputError where it cannot be read, FormatError where it is damaged.
 
-    head    what it says of its blocks
-    nbytes  of the file
+    head    its header
+    nbytes  the size of the file
     """
 
     def __init__(self, path: Path) -> None:
@@ -49,14 +49,14 @@ class PrefixReader:
         self._read_at(0, start)
         sizes = Sizes.read(start.tobytes())
         if nbytes != sizes.file:
-            what = "is cut" if nbytes < sizes.file else "goes on behind its end"
+            what = "is truncated" if nbytes < sizes.file else "is too long"
             raise FormatError(f"{what} ({nbytes} bytes instead of {sizes.file}): save it again")
         head = np.empty(sizes.head, np.uint8)
         self._read_at(0, head)
         return PrefixHeader.from_bytes(head.tobytes()), sizes.head
 
     def read(self, place: int, memory: Memory) -> None:
-        """Read a block into memory of its size. FormatError where it is not as it was written."""
+        """Read a block into memory of its size. FormatError where it was changed."""
         at, digest = self._starts[place], sha256()
         with self._explained():
             if sum(piece.nbytes for piece in memory) != self.head.block_bytes[place]:
@@ -69,7 +69,7 @@ class PrefixReader:
                 raise FormatError(f"is damaged in block {place}: save it again")
 
     def check(self, on_progress: Callable[[int], object] = lambda _done: None) -> None:
-        """Read all blocks. on_progress: called with the bytes that were read"""
+        """Read all blocks. on_progress: called with the bytes read so far"""
         done, memory = 0, np.empty(max(self.head.block_bytes, default=0), np.uint8)
         for place, nbytes in enumerate(self.head.block_bytes):
             self.read(place, [memory[:nbytes]])
@@ -81,12 +81,12 @@ class PrefixReader:
         while len(left):
             got = self._file.readinto(left)
             if not got:
-                raise FormatError("was cut while it was read: save it again")
+                raise FormatError("was truncated while it was read: save it again")
             left = left[got:]
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """Errors begin with the file's name."""
+        """Put the file's name in front of errors."""
         try:
             yield
         except FormatError as error:
@@ -95,7 +95,7 @@ class PrefixReader:
             raise InputError(f"{self.path} cannot be read: {error.strerror}") from error
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._file.close()
 
     def __enter__(self) -> Self:

@@ -15,7 +15,7 @@ from cutaway.files.prefix.header import PrefixHeader
 
 
 class PrefixWriter:
-    """Takes the blocks of a file that is being written. nbytes: of the file until now."""
+    """Writes the blocks of a file, then its header. nbytes: the size so far."""
 
     def __init__(self, out: BinaryIO, head: PrefixHeader) -> None:
         self._out, self._head = out, head
@@ -24,7 +24,7 @@ class PrefixWriter:
         self._digests: list[bytes] = []
 
     def add(self, place: int, memory: Sequence[NDArray[np.uint8]]) -> None:
-        """The next block of the text, which may lie in pieces."""
+        """Write the text's next block, given in one piece or several."""
         assert place == len(self._digests)
         digest = sha256()
         for piece in memory:
@@ -35,7 +35,7 @@ class PrefixWriter:
         self.nbytes += self._sizes[-1]
 
     def finish(self) -> None:
-        """All blocks are there: say so before them."""
+        """Write the header, once all blocks are there."""
         assert len(self._digests) == self._head.blocks
         digests, sizes = tuple(self._digests), tuple(self._sizes)
         self._out.seek(0)
@@ -44,7 +44,7 @@ class PrefixWriter:
 
 @contextmanager
 def write_prefix(path: Path, head: PrefixHeader) -> Iterator[PrefixWriter]:
-    """For all blocks of which the head has the tokens; the file is there when the block ends.
+    """A writer of the header's blocks; the file exists once the `with` block has ended.
 
     Raises CutawayError where it cannot be written; whatever is raised, nothing is left behind.
     """
