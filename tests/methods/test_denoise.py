@@ -47,7 +47,7 @@ def test_what_only_a_text_has_is_refused_by_its_name(llm, name, value):
 
 def test_tools_are_refused_by_their_name(llm):
     def look(place: str) -> str:
-        """PerToken there."""
+        """Looks there."""
         return place
 
     with pytest.raises(InputError, match="tools need a text"):

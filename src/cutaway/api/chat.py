@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from cutaway.base.checks import check_int, shown
+from cutaway.base.checks import check_bool, check_int
 from cutaway.errors import InputError
 from cutaway.requests.base import BaseLLM, Message, read_messages
 from cutaway.requests.options import Options
@@ -53,11 +53,9 @@ def answer(
 
 
 def _rounds(run_tools: Any, rounds: Any, options: Options) -> int:
-    """How often tools may be run; InputError where that cannot be."""
-    if not isinstance(run_tools, bool):
-        raise InputError(f"run_tools must be true or false, not {shown(run_tools)}")
+    """How many answers are asked for at most; InputError for a bad argument."""
     rounds = check_int("max_rounds", rounds, 1, 1000)
-    if run_tools and options.n != 1:
+    if check_bool("run_tools", run_tools) and options.n != 1:
         raise InputError("n must be 1 where run_tools calls the functions")
     return rounds if run_tools else 1
 

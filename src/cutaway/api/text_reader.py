@@ -3,15 +3,14 @@
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cutaway.base.checks import check_ids, check_int, shown
+from cutaway.base.checks import check_ids, check_int
 from cutaway.compute.backends import Logits, inspectable
-from cutaway.engine import Engine, Row, Score, ScoreBidirectional
-from cutaway.errors import InputError
+from cutaway.engine import Row, Score, ScoreBidirectional
 from cutaway.requests.base import Message
 from cutaway.requests.prefill import prefill
 from cutaway.requests.prompts import Prompt
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
     from cutaway.methods.filling.likelihood import PseudoLikelihood
     from cutaway.methods.prefix import Prefix
     from cutaway.methods.scoring import Likelihood, Pair, Progress
-
-T = TypeVar("T")
 
 
 class TextReader(SyncLLM):
@@ -102,7 +99,7 @@ class TextReader(SyncLLM):
         like: what most of them begin like, whose keys and values stay in memory where there is room
         stopped: called between two steps. Closing the iterator early aborts what runs.
         """
-        from cutaway.methods.last_rows import last_rows
+        from cutaway.methods.pinned import last_rows
 
         return last_rows(self.with_adapter(adapter), check_ids("token_ids", like), texts, stopped)
 
@@ -112,9 +109,9 @@ class TextReader(SyncLLM):
         asked: (token ids, positions) of each text, many of which are read at once. InputError where
         the model sees only the past
         """
-        from cutaway.methods.filling.bidirectional import Bidirectional
+        from cutaway.methods.filling.bidirectional import logits_at
 
-        return Bidirectional(self.with_adapter(adapter)).logits(asked)
+        return logits_at(self.with_adapter(adapter), asked)
 
     def score(
         self, prompt: Prompt, answers: Sequence[Prompt], *, special: bool = False, adapter: str = ""
@@ -236,7 +233,7 @@ class TextReader(SyncLLM):
     def head(self, hidden: NDArray[np.float32], *, adapter: str = "") -> Logits:
         """The logits that rows (R, hidden) would have if they were the last layer's: (R, vocab)."""
         inside = inspectable(self.model.with_adapter(adapter).backend)
-        return self._between(lambda _: inside.head(hidden).copy())
+        return self.owner.call(lambda: inside.head(hidden).copy())
 
     # -- what was computed, on disk ------------------------------------------------------------
 
@@ -259,18 +256,10 @@ class TextReader(SyncLLM):
         A file of this name is replaced once the new one is whole. Raises InputError for a prompt
         that cannot be, CutawayError where it cannot be written.
         """
-        from cutaway.methods import prefix
+        from cutaway.methods.prefix import save_prefix
 
         llm = self.with_adapter(adapter)
-        place, asked = prefix.place_of(path), prefix.read_asked(self, prompt, messages, special)
-        if not isinstance(compute, bool):
-            raise InputError(f"compute must be true or false, not {shown(compute)}")
-        if compute:
-            prefix.check_worth(asked, llm.model, self._between)
-            prefix.compute(llm, asked)
-        return prefix.save(
-            place, asked, llm.model, self._between, whole=compute, show=self.progress
-        )
+        return save_prefix(llm, path, prompt, messages, special=special, compute=compute)
 
     def restore_prefix(self, path: str | PathLike[str], *, adapter: str = "") -> "Prefix":
         """Put a saved prefix into the prefix cache: prompts that begin with its tokens go on there.
@@ -280,11 +269,6 @@ class TextReader(SyncLLM):
         that cannot be read or is of another model, FormatError for one that is damaged.
         adapter: the name of the one that it was saved with
         """
-        from cutaway.methods import prefix
+        from cutaway.methods.prefix import restore_prefix
 
-        model = self.model.with_adapter(adapter)
-        return prefix.restore(path, model, self._between, show=self.progress)
-
-    def _between(self, function: Callable[[Engine], T]) -> T:
-        """Call a function of the engine between two steps."""
-        return self.owner.call(lambda: function(self.engine))
+        return restore_prefix(self.with_adapter(adapter), path)

@@ -1,4 +1,4 @@
-"""Checks of arguments that every room makes: whole numbers, and token ids."""
+"""Checks of arguments that several rooms make: numbers, choices, token ids."""
 
 from collections.abc import Iterable
 from math import isfinite
@@ -40,11 +40,18 @@ def check_finite(name: str, value: Any) -> float:
 
 
 def check_number(name: str, value: Any, low: float, high: float) -> float:
-    """The same; InputError unless it is in [low, high]."""
+    """As check_finite; InputError unless it is in [low, high]."""
     number = check_finite(name, value)
     if not low <= number <= high:
         raise InputError(f"{name} must be between {low:g} and {high:g}, not {number:g}")
     return number
+
+
+def check_bool(name: str, value: Any) -> bool:
+    """Return value; InputError unless it is True or False."""
+    if not isinstance(value, bool):
+        raise InputError(f"{name} must be true or false, not {shown(value)}")
+    return value
 
 
 def check_choice(name: str, value: Any, choices: Iterable[str]) -> str:

@@ -1,17 +1,20 @@
-"""A text's prefix, pinned in the KV cache while rows after it are computed; and its last row.
+"""Rows computed after a prefix that is pinned in the KV cache meanwhile.
 
-The prefix is computed as any prompt is, beside other sequences.
+The prefix is computed like any prompt, beside other sequences.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from cutaway.engine import PinPrefix, Row, RunParams
+from cutaway.compute.backends import Logits
+from cutaway.engine import PinPrefix, Row, RunParams, Score
 from cutaway.engine import Sequence as EngineSequence
 from cutaway.engine.row import is_ready, read_row
 from cutaway.errors import CutawayError
 from cutaway.requests.owner import EndListener
+from cutaway.requests.prefill import each_ended
+from cutaway.requests.stream import LogitsReader
 from cutaway.requests.sync_llm import SyncLLM
 
 if TYPE_CHECKING:
@@ -28,13 +31,33 @@ def row(
     """See ``LLM.row``."""
     with pinned(llm, token_ids, interventions=interventions) as (sequence, wait):
 
-        def read() -> Row | None:  # others may have taken its memory since
+        def read() -> Row | None:  # None: other texts have taken its memory since
             ready = is_ready(sequence)
             return read_row(llm.engine, sequence, names, firsts) if ready else None
 
         while (found := llm.owner.call(read)) is None:
             wait()
         return found
+
+
+def last_rows(
+    llm: SyncLLM,
+    like: Sequence[int],
+    texts: Iterable[tuple[Sequence[int], "BoundInterventions | None"]],
+    stopped: Callable[[], bool],
+) -> Iterator[tuple[int, Logits]]:
+    """See ``LLM.last_rows``."""
+    vocab = llm.tokenizer.vocab_size
+    jobs = (
+        (
+            llm.request(ids, decoder=Score(logits_from=len(ids) - 1), interventions=made),
+            LogitsReader(1, vocab, len(ids) - 1),
+        )
+        for ids, made in texts
+    )
+    with pinned(llm, like, priority=1):
+        for index, reader in each_ended(llm.owner, jobs, stopped):
+            yield index, reader.logits()[0]
 
 
 @contextmanager
@@ -44,9 +67,10 @@ def pinned(
     priority: int = 0,
     interventions: "BoundInterventions | None" = None,
 ) -> Iterator[tuple[EngineSequence, Callable[[], None]]]:
-    """Keys and values of a text, but for its last token, until others need the memory.
+    """Keep a text's keys and values, its last token's excepted, until others need the memory.
 
-    They are there when the block begins; what it is given waits until they are there again.
+    They are computed when the block begins. Yields the sequence, and a function that waits until
+    they are computed again.
     """
     listener, run = EndListener(), RunParams(priority=priority)
     request = llm.request(token_ids, decoder=PinPrefix(), run=run, interventions=interventions)

@@ -4,14 +4,14 @@ A few blocks are moved between two steps, so that other texts continue.
 """
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cutaway.base.checks import shown
+from cutaway.base.checks import check_bool, shown
 from cutaway.base.progress import Bar, tokens_done
 from cutaway.base.whole_files import check_place
-from cutaway.engine import Engine, Request, StopParams
+from cutaway.engine import Request, StopParams
 from cutaway.engine.prefix import fill_blocks, read_blocks
 from cutaway.errors import CutawayError, InputError
 from cutaway.files.prefix import PrefixHeader, PrefixReader, write_prefix
@@ -21,18 +21,18 @@ from cutaway.sampling import SamplingParams
 
 if TYPE_CHECKING:
     from cutaway.compute.loading.model import LoadedModel
-    from cutaway.requests.base import BaseLLM, Message
+    from cutaway.requests.base import Message
 
-T = TypeVar("T")
-_AT_ONCE = 1 << 24  # bytes of blocks between two steps of others
+_AT_ONCE = 1 << 24  # bytes of blocks that are moved between two steps
 
 
 class Prefix(NamedTuple):
-    """A saved prefix, as it was written or taken back.
+    """A saved prefix, as it was written or restored.
 
     token_ids      of its whole KV blocks
-    cached_tokens  how many of them the prefix cache has now
-    text           what was saved, which may be longer than they are; None: token ids or messages
+    cached_tokens  how many of these the prefix cache has now
+    text           the prompt, which may be longer than its whole blocks; None where token ids or
+                   messages were saved
     special        whether special tokens were parsed in the text
     nbytes         of the file
     """
@@ -44,22 +44,15 @@ class Prefix(NamedTuple):
     nbytes: int
 
 
-class BetweenSteps(Protocol):
-    """Calls a function of the engine between two steps, on any thread."""
-
-    def __call__(self, function: Callable[[Engine], T]) -> T:
-        """What it returns or raises."""
-
-
 class AskedPrefix(NamedTuple):
-    """What is to be saved, read: the token ids, and the text that they were."""
+    """A prompt to be saved: its token ids, and its text where it was given as one."""
 
     ids: list[int]
     text: str | None
     special: bool
 
     def request(self, model: "LoadedModel") -> Request:
-        """What computes it. One token is drawn, and forgotten."""
+        """The request that computes it. One token is drawn, and ignored."""
         return Request(
             prompt_token_ids=tuple(self.ids),
             adapter=model.request_adapter,
@@ -68,43 +61,55 @@ class AskedPrefix(NamedTuple):
         )
 
 
-def read_asked(
-    user: "BaseLLM", prompt: Any, messages: "Iterable[Message] | None", special: bool
+def save_prefix(
+    llm: SyncLLM,
+    path: Any,
+    prompt: Any,
+    messages: "Iterable[Message] | None",
+    *,
+    special: bool,
+    compute: bool,
+) -> Prefix:
+    """See ``LLM.save_prefix``."""
+    place = _file_name(path)
+    check_place(place)
+    asked = _read_asked(llm, prompt, messages, special)
+    if compute := check_bool("compute", compute):
+        _check_worth(llm, asked)
+        _compute(llm, asked)
+    return _save(llm, place, asked, whole=compute)
+
+
+def _read_asked(
+    llm: SyncLLM, prompt: Any, messages: "Iterable[Message] | None", special: bool
 ) -> AskedPrefix:
-    """InputError where it is not one prompt or one conversation."""
+    """InputError unless it is either a prompt or a conversation."""
     if (prompt is None) == (messages is None):
         raise InputError("give a prompt or messages to save, one of them")
     if messages is not None:
         if special:
             raise InputError("special says how to read a text, and these are messages")
-        return AskedPrefix(user.chat_ids(messages), None, False)
-    ids = user.read_prompt(prompt, user.parse_options({"special": special}))
+        return AskedPrefix(llm.chat_ids(messages), None, False)
+    ids = llm.read_prompt(prompt, llm.parse_options({"special": special}))
     return AskedPrefix(ids, prompt if isinstance(prompt, str) else None, special)
 
 
-def _named(path: Any) -> Path:
+def _file_name(path: Any) -> Path:
     try:
         place = Path(path)
         os.fsencode(place)
-    except (TypeError, ValueError):  # no name at all; characters that no name has
+    except (TypeError, ValueError):  # not a name, or characters that no name can have
         place = Path("\0")
     if "\0" in str(place):
         raise InputError(f"path must be a file's name, not {shown(path)}")
     return place
 
 
-def place_of(path: Any) -> Path:
-    """Where a file is to be; InputError where none can be, before anything is computed."""
-    place = _named(path)
-    check_place(place)
-    return place
-
-
-def check_worth(asked: AskedPrefix, model: "LoadedModel", between: BetweenSteps) -> None:
-    """InputError where nothing of it could be kept or found again: before it is computed."""
-    _check_cached(between)
-    _ = model.identity  # which is not to be had where the model's file has changed
-    block = between(lambda engine: engine.blocks.block)
+def _check_worth(llm: SyncLLM, asked: AskedPrefix) -> None:
+    """InputError, before anything is computed, where nothing could be saved or found again."""
+    _check_cached(llm)
+    _ = llm.model.identity  # raises where the model's file has changed
+    block = llm.owner.call(lambda: llm.engine.blocks.block)
     if len(asked.ids) < block:
         raise InputError(
             f"prompt has {len(asked.ids)} tokens, and whole KV blocks of {block} are saved: give "
@@ -112,13 +117,13 @@ def check_worth(asked: AskedPrefix, model: "LoadedModel", between: BetweenSteps)
         )
 
 
-def _check_cached(between: BetweenSteps) -> None:
-    if not between(lambda engine: engine.scheduler.policy.prefix_cache):
+def _check_cached(llm: SyncLLM) -> None:
+    if not llm.owner.call(lambda: llm.engine.scheduler.policy.prefix_cache):
         raise InputError("prefix_cache is off, which saved prefixes belong to: leave it on")
 
 
-def compute(llm: SyncLLM, asked: AskedPrefix) -> None:
-    """Compute a prompt, beside whatever else is written; raises what it failed with."""
+def _compute(llm: SyncLLM, asked: AskedPrefix) -> None:
+    """Compute a prompt while other texts are written; raises what it failed with."""
     listener, total = EndListener(), len(asked.ids)
     with (
         llm.owner.running(asked.request(llm.model), listener) as sequence,
@@ -131,58 +136,54 @@ def compute(llm: SyncLLM, asked: AskedPrefix) -> None:
         raise listener.ended.error
 
 
-def save(
-    path: Path,
-    asked: AskedPrefix,
-    model: "LoadedModel",
-    between: BetweenSteps,
-    *,
-    whole: bool,
-    show: bool,
-) -> Prefix:
-    """Write what the prefix cache has of a text.
+def _save(llm: SyncLLM, path: Path, asked: AskedPrefix, *, whole: bool) -> Prefix:
+    """Write the blocks of a text that the prefix cache has.
 
     whole: CutawayError where that is not all of it
     """
+    model = llm.model
     block, salt = model.backend.kv.block_tokens, _salt(model)
     ids = asked.ids[: len(asked.ids) // block * block]
-    cached = between(
-        lambda engine: read_blocks(engine, ids, 0, len(ids), lambda *_: None, salt=salt)
-    )
+
+    def read(ids: Sequence[int], first: int, most: int, add: Callable[..., object]) -> int:
+        return llm.owner.call(lambda: read_blocks(llm.engine, ids, first, most, add, salt=salt))
+
+    cached = read(ids, 0, len(ids), lambda *_: None)
     if whole and cached * block < len(ids):
         raise _lost()
     head = PrefixHeader(
         model=model.name, computed_by=model.computed_by, block_tokens=block,
         token_ids=tuple(ids[: cached * block]), text=asked.text, special=asked.special,
     )  # fmt: skip
-    most = _most(model)
-    with write_prefix(path, head) as file, _bar("saving", head, show=show) as bar:
+    with write_prefix(path, head) as file, _bar("saving", head, show=llm.progress) as bar:
         done = 0
         while done < head.blocks:
-            first = done
-            done = between(
-                lambda engine: read_blocks(engine, head.token_ids, first, most, file.add, salt=salt)  # noqa: B023
-            )
+            first, done = done, read(head.token_ids, done, _blocks_at_once(model), file.add)
             if done == first:
                 raise _lost()
             bar.update(done * block)
     return _prefix(head, head.blocks, file.nbytes)
 
 
-def restore(path: Any, model: "LoadedModel", between: BetweenSteps, *, show: bool) -> Prefix:
-    """Put what a file holds into the prefix cache, as far as there is room."""
-    _check_cached(between)
-    with PrefixReader(_named(path)) as file, _bar("restoring", file.head, show=show) as bar:
-        head, most = file.head, _most(model)
+def restore_prefix(llm: SyncLLM, path: Any) -> Prefix:
+    """See ``LLM.restore_prefix``."""
+    _check_cached(llm)
+    model, salt = llm.model, _salt(llm.model)
+    with (
+        PrefixReader(_file_name(path)) as file,
+        _bar("restoring", file.head, show=llm.progress) as bar,
+    ):
+        head, most = file.head, _blocks_at_once(model)
         _check_same(file.path, head, model)
-        salt = _salt(model)
 
-        def fill(engine: Engine) -> int:
-            return fill_blocks(engine, head.token_ids, head.block_bytes, most, file.read, salt=salt)
+        def fill() -> int:
+            return fill_blocks(
+                llm.engine, head.token_ids, head.block_bytes, most, file.read, salt=salt
+            )
 
         before, done = -1, 0
         while before < done < head.blocks:
-            before, done = done, between(fill)
+            before, done = done, llm.owner.call(fill)
             bar.update(done * head.block_tokens)
         return _prefix(head, done, file.nbytes)
 
@@ -210,12 +211,12 @@ def _check_same(path: Path, head: PrefixHeader, model: "LoadedModel") -> None:
 
 
 def _salt(model: "LoadedModel") -> tuple[int, str] | None:
-    """Of its texts in the prefix cache."""
+    """The salt of its texts in the prefix cache."""
     return Request(prompt_token_ids=(), adapter=model.request_adapter).salt
 
 
-def _most(model: "LoadedModel") -> int:
-    """Blocks between two steps of others."""
+def _blocks_at_once(model: "LoadedModel") -> int:
+    """Blocks that are moved between two steps."""
     kv = model.backend.kv
     return max(_AT_ONCE // (kv.bytes_per_token * kv.block_tokens), 1)
 

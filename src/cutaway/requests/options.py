@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cutaway.base.checks import check_int, shown
+from cutaway.base.checks import check_bool, check_int, shown
 from cutaway.base.earlier_names import RULE, current_names
 from cutaway.engine import (
     Autoregressive,
@@ -188,8 +188,8 @@ def parse_options(
         _check_align(own["n"], parts["constraint"], parts["sampling"])
     if own["denoise"] is not None:
         _check_canvas(parts, observed)
-    if own["suffix"]:
-        _check_suffix(parts["constraint"])
+    if own["suffix"] and parts["constraint"].heal is not False:
+        raise InputError("heal: with a suffix the prompt is not retokenized: leave one of them out")
     return Options(**parts, **observed, **own, draft=draft, sources=sources)
 
 
@@ -209,11 +209,6 @@ def _check_align(n: int, constraint: ConstraintParams, sampling: SamplingParams)
         raise InputError("align weighs texts under a constraint: give one, such as json_schema")
     if sampling.temperature == 0:
         raise InputError("align: at temperature 0 the n texts are the same: raise the temperature")
-
-
-def _check_suffix(constraint: ConstraintParams) -> None:
-    if constraint.heal is not False:
-        raise InputError("heal: with a suffix the prompt is not retokenized: leave one of them out")
 
 
 def _check_canvas(parts: Mapping[str, Any], observed: Mapping[str, Any]) -> None:
@@ -249,8 +244,8 @@ def _taken(given: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
     found = {name: given.get(name, KEYWORDS[name].default) for name in names}
     for name, value in found.items():
         row = KEYWORDS[name]
-        if row.kind == "bool" and not isinstance(value, bool):
-            raise InputError(f"{name} must be true or false, not {shown(value)}")
+        if row.kind == "bool":
+            check_bool(name, value)
         if isinstance(row.default, str) and not isinstance(value, str):
             if value is not None:  # as a client may say it
                 raise InputError(f"{name} must be a string, not {shown(value)}")

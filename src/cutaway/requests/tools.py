@@ -7,7 +7,7 @@ from functools import partial
 from inspect import iscoroutinefunction
 from typing import Any
 
-from cutaway.base.checks import shown
+from cutaway.base.checks import check_bool, shown
 from cutaway.compute.loading.model import LoadedModel
 from cutaway.errors import InputError
 from cutaway.requests.answer import AnswerReader, SchemaOrCalls
@@ -49,10 +49,8 @@ class ToolUse:
         self.functions: dict[str, Function] = {}
         offered = parse_tools([self._as_data(tool) for tool in _listed(tools)])
         self.choice: ToolChoice = parse_choice(choice, offered)
-        if not isinstance(parallel, bool):
-            raise InputError(f"parallel_tool_calls must be true or false, not {shown(parallel)}")
         self.tools: tuple[Tool, ...] = offered if self.choice.mode != "none" else ()
-        self._parallel, self._model = parallel, model
+        self._parallel, self._model = check_bool("parallel_tool_calls", parallel), model
         self._dialect: Dialect | None = None
         self.grammar: Compiled | None = None
         self._either: Matcher | None = None  # of a schema's text or calls, by their bytes

@@ -110,7 +110,7 @@ def test_what_cannot_be_written_or_named_is_found_before_anything_is_computed(
     path, tmp_path, monkeypatch
 ):
     llm = load(path)
-    monkeypatch.setattr("cutaway.methods.prefix.compute", None)
+    monkeypatch.setattr("cutaway.methods.prefix._compute", None)
     monkeypatch.setattr("os.access", lambda *_: False)
     with pytest.raises(InputError, match="cannot be written to; name another folder"):
         llm.save_prefix(tmp_path / "x", TEXT)

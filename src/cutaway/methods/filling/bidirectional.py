@@ -1,4 +1,4 @@
-"""What a bidirectional or block-causal model says of positions in texts, many at a time."""
+"""Logits of a bidirectional or block-causal model at positions of texts, many at a time."""
 
 from collections.abc import Sequence
 
@@ -13,44 +13,35 @@ from cutaway.sampling import ReadRow, read_rows
 
 Ids = tuple[int, ...]
 TextPositions = tuple[Ids, Ids]
-"""A text, and the positions of which the logits are wanted."""
+"""A text, and the positions whose logits are wanted."""
 
 
-class Bidirectional:
-    """Asks one model."""
-
-    def __init__(self, llm: SyncLLM) -> None:
-        self._llm = llm
-
-    def logits(self, asked: Sequence[TextPositions]) -> list[Logits]:
-        """Of the wanted positions of each text."""
-        vocab, config = self._llm.tokenizer.vocab_size, self._llm.config
-        rows = [tuple(max(i - config.shift, 0) for i in wanted) for _, wanted in asked]
-        jobs = (
-            (
-                self._llm.request(ids, decoder=ScoreBidirectional(wanted)),
-                LogitsReader(len(wanted), vocab, 0),
-            )
-            for (ids, _), wanted in zip(asked, rows, strict=True)
-        )
-        found = {i: reader.logits() for i, reader in each_ended(self._llm.owner, jobs)}
-        return [found[i] for i in range(len(asked))]
+def logits_at(llm: SyncLLM, asked: Sequence[TextPositions]) -> list[Logits]:
+    """The logits at the wanted positions of each text, (positions, vocab) each."""
+    vocab, config = llm.tokenizer.vocab_size, llm.config
+    rows = [tuple(max(i - config.shift, 0) for i in wanted) for _, wanted in asked]
+    jobs = (
+        (llm.request(ids, decoder=ScoreBidirectional(wanted)), LogitsReader(len(wanted), vocab, 0))
+        for (ids, _), wanted in zip(asked, rows, strict=True)
+    )
+    found = {i: reader.logits() for i, reader in each_ended(llm.owner, jobs)}
+    return [found[i] for i in range(len(asked))]
 
 
 def read(logits: Logits, top: int) -> list[ReadRow]:
-    """The likeliest tokens of each row."""
-    rows = read_rows(logits, [None] * len(logits), top)
-    return [_sound(row) for row in rows]
+    """The ``top`` likeliest tokens of each row."""
+    return [_sound(row) for row in read_rows(logits, [None] * len(logits), top)]
 
 
 def logprob_of(logits: Logits, token_id: int) -> float:
-    """Of a token in one row."""
+    """The log-probability of a token, by one row."""
     found = _sound(read_rows(np.atleast_2d(logits), [token_id], 0)[0]).logprob
     assert found is not None
     return found
 
 
 def _sound(row: ReadRow | Exception) -> ReadRow:
+    """The row; raises where its logits are not finite."""
     if isinstance(row, Exception):
         raise row
     return row

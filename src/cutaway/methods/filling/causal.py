@@ -1,4 +1,4 @@
-"""What a causal model says of texts, many at a time; equal beginnings are computed once."""
+"""Scores texts with a causal model, many at a time; common prefixes are computed once."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -10,6 +10,7 @@ from cutaway.compute.backends import Logits
 from cutaway.engine import Event, Request, Score, Scored
 from cutaway.requests.owner import EndListener
 from cutaway.requests.prefill import R, each_ended
+from cutaway.requests.stream import LogitsReader
 from cutaway.requests.sync_llm import SyncLLM
 from cutaway.sampling import read_rows
 from cutaway.sampling.fixed_math import log_sum_exp
@@ -17,25 +18,25 @@ from cutaway.text import Tokenizer
 
 Ids = tuple[int, ...]
 PerToken = Callable[[Logits, Sequence[int]], list[float]]
-"""Rows of logits and the tokens that follow them -> a number of each."""
+"""Rows of logits, and the token that follows each -> a number for each."""
 
 
 class Stopped(Exception):  # noqa: N818  it is none
-    """Nobody waits for the answer any more."""
+    """The caller asked to stop."""
 
 
 class ScoredText(NamedTuple):
-    """A text of which all tokens from one position on are looked up; something is before it."""
+    """A text whose tokens from position ``first``, 1 or more, are scored."""
 
     text: Ids
     first: int
 
 
 class Causal:
-    """Asks one model what follows texts, and how likely it found what does.
+    """One model's predictions after texts, and its log-probabilities of given tokens.
 
     rows     computed so far: tokens that were not in the prefix cache
-    stopped  asked between two steps: whether nobody waits for answers any more; Stopped then
+    stopped  called between two steps; once it returns True, Stopped is raised
     """
 
     stopped: Callable[[], bool]
@@ -44,15 +45,19 @@ class Causal:
         self._llm, self.stopped, self.rows = llm, bool, 0
 
     def following(self, texts: Iterable[Ids]) -> Iterator[tuple[int, Logits]]:
-        """(index, logits (1, vocab)) of what comes after each, in the order in which they end."""
-        jobs = ((self._scored(text, len(text) - 1), _LastRow()) for text in texts)
+        """(index, logits (1, vocab)) of what follows each text, in the order they end."""
+        vocab = self._llm.tokenizer.vocab_size
+        jobs = (
+            (self._scored(text, len(text) - 1), LogitsReader(1, vocab, len(text) - 1))
+            for text in texts
+        )
         for index, reader in self._ended(jobs):
-            yield index, reader.row()
+            yield index, reader.logits()
 
     def known(self, texts: Sequence[ScoredText], look: PerToken | None = None) -> list[list[float]]:
-        """The log-probability of each token that is looked up, given those before it.
+        """The log-probability of each scored token, given those before it.
 
-        look: what else is to be found of rows and the tokens that follow them
+        look: computes another number for each token, from rows of logits and the tokens themselves
         """
         found: list[list[float]] = [[] for _ in texts]
         asked = [i for i, one in enumerate(texts) if one.first < len(one.text)]
@@ -77,28 +82,28 @@ class Causal:
 
 
 def adding_text(tokenizer: Tokenizer, *, spaced: bool = False) -> NDArray[np.bool_]:
-    """Which tokens add to a text, (vocab,); spaced: with a space in front."""
+    """Which tokens add bytes to a text, (vocab,); spaced: only those that begin with a space."""
     each = map(tokenizer.token_bytes, range(tokenizer.vocab_size))
     fits = (bool(data) and (data.startswith(b" ") or not spaced) for data in each)
     return np.fromiter(fits, np.bool_, tokenizer.vocab_size)
 
 
 def likeliest(row: Logits, allowed: NDArray[np.bool_], count: int) -> list[int]:
-    """The likeliest tokens that are allowed. Ties: the lowest id."""
+    """Ids of the ``count`` likeliest allowed tokens. Ties: the lowest id first."""
     fits = np.where(allowed, row, -np.inf)
     order = np.argsort(-fits, kind="stable")[:count]
     return [i for i in order.tolist() if fits[i] > -np.inf]
 
 
 def all_logprobs(row: Logits) -> NDArray[np.float64]:
-    """Of every token, (vocab,), by a row (1, vocab); the very numbers that are looked up."""
+    """Log-probabilities of every token, (vocab,), of a row (1, vocab); the same as ``known``'s."""
     _look_up(row, [0])  # raises where it is not finite
     wide: NDArray[np.float64] = row[0].astype(np.float64)
     return np.subtract(wide, log_sum_exp(wide))
 
 
 def _look_up(logits: Logits, known: Sequence[int]) -> list[float]:
-    """How likely each row found the token that follows it."""
+    """The log-probability of the token that follows each row."""
     found = []
     for read in read_rows(logits, known, 0):
         if isinstance(read, Exception):
@@ -108,24 +113,8 @@ def _look_up(logits: Logits, known: Sequence[int]) -> list[float]:
     return found
 
 
-class _LastRow(EndListener):
-    """The logits of the last row."""
-
-    _row: Logits
-
-    def take(self, event: Event) -> None:
-        """See ``EndListener``."""
-        if isinstance(event, Scored) and event.logits is not None:
-            self._row = event.logits[-1:]
-
-    def row(self) -> Logits:
-        """(1, vocab)."""
-        self.check("logits")
-        return self._row
-
-
 class _Lookup(EndListener):
-    """How likely a text's tokens were from one position on, without keeping logits."""
+    """Scores a text's tokens from one position on, without keeping logits."""
 
     def __init__(self, text: Ids, first: int, look: PerToken) -> None:
         super().__init__()
@@ -133,13 +122,13 @@ class _Lookup(EndListener):
         self._each: list[float] = []
 
     def take(self, event: Event) -> None:
-        """PerToken up the tokens that follow the rows."""
+        """See ``EndListener``."""
         if isinstance(event, Scored) and (rows := event.logits) is not None:
             following = self._text[event.position : event.position + len(rows)]
             self._each += self._look(rows[: len(following)], following)
 
     def logprobs(self) -> list[float]:
-        """Of each of them."""
+        """A number for each token; raises what the text failed with."""
         self.check("logits")
         assert len(self._each) == len(self._text) - self._first
         return self._each

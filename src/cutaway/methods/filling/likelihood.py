@@ -1,9 +1,9 @@
-"""How well a text suits a model that sees it as a whole: its pseudo-log-likelihood.
+"""The pseudo-log-likelihood of a text by a bidirectional model.
 
-The sum over all tokens of log p(token | the text, the token masked); a pass for each. Knows which
-others are masked with a token: none ("original", Salazar et al. 2020, arXiv 1910.14659), or those
-behind it in the same word ("word_l2r", Kauf & Ivanova 2023, arXiv 2305.10588), without which a rare
-word of several pieces looks likely, since each piece gives the others away.
+The sum over all tokens of log p(token | the text with the token masked), with a pass for each.
+Knows which other tokens are masked too: none ("original", Salazar et al. 2020, arXiv 1910.14659),
+or those after it in the same word ("word_l2r", Kauf & Ivanova 2023, arXiv 2305.10588). Without the
+latter a rare word of several pieces looks likely, since each piece gives the others away.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from typing import Any
 
 from cutaway.base.checks import check_choice
 from cutaway.errors import InputError
-from cutaway.methods.filling.bidirectional import Bidirectional, Ids, TextPositions, logprob_of
+from cutaway.methods.filling.bidirectional import Ids, TextPositions, logits_at, logprob_of
 from cutaway.requests.base import limits_of
 from cutaway.requests.sync_llm import SyncLLM
 
@@ -23,7 +23,7 @@ METRICS = ("original", "word_l2r")
 
 @dataclass(frozen=True)
 class PseudoLikelihood:
-    """Of one text. metric: of METRICS; logprobs: natural ones, of each of the text's own tokens."""
+    """Of one text. metric: one of METRICS; logprobs: natural, of each of the text's own tokens."""
 
     metric: str
     token_ids: Ids
@@ -54,18 +54,20 @@ def pseudo_likelihood(llm: SyncLLM, text: str, metric: str) -> PseudoLikelihood:
     if tokenizer.mask_id is None:
         raise InputError("this model names no mask token, so that it cannot be asked of each token")
     whole = tuple(tokenizer.encode_parts(token_id for word in words for token_id in word))
-    start = int(tokenizer.add_bos)  # what is around the text is not scored
+    start = int(tokenizer.add_bos)  # the tokens around the text are not scored
     asked = masked(whole, start, words, tokenizer.mask_id, metric)
     own = tuple(whole[place] for _, (place,) in asked)
-    logits = Bidirectional(llm).logits(asked)
-    each = (logprob_of(row, token_id) for row, token_id in zip(logits, own, strict=True))
+    each = (logprob_of(row, i) for row, i in zip(logits_at(llm, asked), own, strict=True))
     return PseudoLikelihood(metric, own, tuple(each))
 
 
 def masked(
     whole: Ids, start: int, words: Sequence[Sequence[int]], mask: int, metric: str
 ) -> list[TextPositions]:
-    """For each token of the words, which begin at ``start``: the text without it, and its place."""
+    """For each token of the words: the text with the token masked, and its position.
+
+    start: the position of the first word's first token
+    """
     asked: list[TextPositions] = []
     for word, first in zip(words, accumulate(map(len, words), initial=start), strict=False):
         for place in range(first, first + len(word)):

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cutaway.base.checks import shown
+from cutaway.base.checks import check_bool
 from cutaway.errors import InputError, TooLongError
 from cutaway.requests.base import limits_of
 from cutaway.requests.prompts import Prompt, check_prompt
@@ -34,9 +34,8 @@ class Cutter:
 
     def __init__(self, llm: "BaseLLM", *, special: bool = False, adapter: str = "") -> None:
         self.adapter = llm.adapter_hash(adapter)
-        if not isinstance(special, bool):
-            raise InputError(f"special must be true or false, not {shown(special)}")
-        self._llm, self._limits, self._special = llm, limits_of(llm.model), special
+        self._special = check_bool("special", special)
+        self._llm, self._limits = llm, limits_of(llm.model)
         self._limits.check_causal("fill and pseudo_likelihood")
         self.room = llm.room
         self._encode_prompt = lru_cache(16)(self._encode)
