@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cutaway.cli.terminal.drawing import Style, width
 from cutaway.cli.trace import play_lines
-from cutaway.cli.trace.play_screen import Player, frame
+from cutaway.cli.trace.play_screen import StepPlayer
 from cutaway.trace import Trace, diff_texts, step_view, to_csv, to_html, to_openai, why
 from support.made_traces import embedded, runs, write
 
@@ -27,8 +27,8 @@ def test_every_view_of_anything(tmp_path_factory, run, unicode):
     assert embedded(to_html(trace)).steps == trace.steps
     shown = [play_lines.summary(style, trace), play_lines.ending(style, trace)]
     shown += [play_lines.step_line(style, trace, step) for step in trace.steps]
-    shown += frame(Player(trace), 90, 40, style)
+    shown += StepPlayer(trace).frame(90, 40, style)
     for line in shown:
         assert line.isprintable()
         assert unicode or line.isascii()
-    assert max(map(width, frame(Player(trace), 90, 40, style))) <= 90
+    assert max(map(width, StepPlayer(trace).frame(90, 40, style))) <= 90
