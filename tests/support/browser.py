@@ -1,7 +1,9 @@
-"""What tests do with a page, and what no page may do."""
+"""The page in a browser: what tests do with it, and what it must not do."""
 
 import json
 from urllib.parse import urlsplit
+
+import pytest
 
 from cutaway.trace import Trace
 
@@ -20,7 +22,7 @@ class Page:
         self.tab.set_default_timeout(DEADLINE_MS)
         self.tab.clock.install()
         self.complaints: list[str] = []
-        self.expected = "\0"  # what complaints may say: the browser tells them when it gets to it
+        self.expected = "\0"  # complaints that contain this are allowed
         self.requests: list[str] = []
         self.tab.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.tab.on("console", self._heard)
@@ -33,7 +35,7 @@ class Page:
             self.complaints.append(message.text)
 
     def close(self):
-        """Nothing went wrong, and nothing came from anywhere else."""
+        """Check that there was no error, and no request to another origin."""
         elsewhere = [u for u in self.requests if not u.startswith((self.origin, "data:", "blob:"))]
         self.context.close()
         assert not elsewhere
@@ -43,7 +45,7 @@ class Page:
     # -- what people do ----------------------------------------------------------------------
 
     def write(self, prompt, **settings):
-        """Write a completion to its end."""
+        """Generate a completion to its end."""
         seed = settings.pop("seed", "")
         if settings:
             self.go(kind="completion", settings=settings, seed=str(seed))
@@ -53,7 +55,7 @@ class Page:
         self.ended()
 
     def fork(self, step):
-        """Go on with the likeliest other token there."""
+        """Continue with the likeliest other token there."""
         self.press("Home", *["ArrowRight"] * step)
         self.settle()
         self.tab.locator("step-waterfall tbody tr:not(.chosen)").first.click()
@@ -69,7 +71,7 @@ class Page:
         return Trace.read(path)
 
     def go(self, **state):
-        """Open the page anew in this state."""
+        """Open the page again in this state."""
         fragment = "&".join(
             f"{name}={value if isinstance(value, str) else json.dumps(value)}"
             for name, value in state.items()
@@ -88,15 +90,22 @@ class Page:
             self.tab.keyboard.press(key)
 
     def settle(self):
-        """Wait until what changed is drawn, and the address told."""
-        self.tab.clock.run_for(350)  # whatever the page has put off
+        """Wait until changes are drawn, and the address is written."""
+        self.tab.clock.run_for(350)  # the page's timers
         self.tab.evaluate("() => new Promise(requestAnimationFrame)")
+
+    def barriers(self, context=None):
+        """What axe calls serious or critical: the rule, and the elements."""
+        axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is missing")
+        found = axe.Axe().run(self.tab, context=context).response["violations"]
+        serious = [v for v in found if v["impact"] in ("serious", "critical")]
+        return [(v["id"], [n["html"][:200] for n in v["nodes"][:3]]) for v in serious]
 
     # -- what people see ---------------------------------------------------------------------
 
     @property
     def tokens(self):
-        """The text's tokens as they are shown."""
+        """The text's tokens as shown."""
         return self.tab.locator("token-strip .chip").all_inner_texts()
 
     @property
@@ -107,5 +116,5 @@ class Page:
 
     @property
     def address(self):
-        """What the address says."""
+        """The fragment of the address."""
         return self.tab.evaluate("() => location.hash.slice(1)")

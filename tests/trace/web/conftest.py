@@ -27,16 +27,24 @@ def chromium():
 
 @pytest.fixture
 def open_page(chromium):
-    """Opens an address; whatever the page complains of, or fetches elsewhere, fails the test."""
+    """Opens an address; an error of the page, or a request to another origin, fails the test."""
     opened = []
 
-    def open_one(url, **context):
-        opened.append(Page(chromium.new_context(**context), url))
+    def open_one(url, width=1400, height=1000, **context):
+        viewport = {"width": width, "height": height}
+        opened.append(Page(chromium.new_context(viewport=viewport, **context), url))
         return opened[-1]
 
     yield open_one
     for page in opened:
         page.close()
+
+
+@pytest.fixture(scope="session")
+def tiny_server(tiny_path):
+    """A server of a small random model."""
+    with serve(LLM(tiny_path, threads=1)) as served:
+        yield served
 
 
 @pytest.fixture(scope="session")
@@ -55,4 +63,4 @@ def smollm2_alone(smollm2_path):
 @pytest.fixture
 def page(open_page, smollm2):
     """The page on the server of SmolLM2."""
-    return open_page(smollm2.url, viewport={"width": 1400, "height": 1000})
+    return open_page(smollm2.url)

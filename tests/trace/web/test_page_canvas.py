@@ -8,7 +8,6 @@ from support.served import serve
 
 CELLS = 12
 DENOISE = {"rule": "mask-predict", "steps": 6}
-WIDE = {"viewport": {"width": 1400, "height": 1000}}
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +58,7 @@ def expected(passes, at):
     "denoise", [DENOISE, {"rule": "edit", "threshold": 0.05, "block": 5}, {"steps": 3}]
 )
 def test_the_cells_are_those_of_every_pass(open_page, server, alone, denoise):
-    page = written(open_page(server.url, **WIDE), **denoise)
+    page = written(open_page(server.url), **denoise)
     passes = alone.generate("ab", denoise=denoise, max_tokens=CELLS, seed=3).passes
     assert page.tab.get_by_role("tabpanel", name="Canvas").is_visible()
     page.tab.locator("token-strip .tokens").focus()
@@ -74,7 +73,7 @@ def test_the_cells_are_those_of_every_pass(open_page, server, alone, denoise):
 
 
 def test_a_cell_tells_its_life(open_page, server, alone):
-    page = written(open_page(server.url, **WIDE))
+    page = written(open_page(server.url))
     passes = alone.generate("ab", denoise=DENOISE, max_tokens=CELLS, seed=3).passes
     cell = 4
     page.tab.locator("canvas-panel .cells .cell").nth(cell).click()
@@ -91,7 +90,7 @@ def test_a_cell_tells_its_life(open_page, server, alone):
 
 
 def test_a_cell_is_given_another_token_in_a_pass(open_page, server, alone):
-    page = written(open_page(server.url, **WIDE), steps=4)
+    page = written(open_page(server.url), steps=4)
     page.tab.locator("canvas-panel .cells .cell").nth(2).click()
     page.tab.locator("token-strip .tokens").focus()
     page.press("P", "P", "P")
@@ -113,7 +112,7 @@ def test_a_cell_is_given_another_token_in_a_pass(open_page, server, alone):
 
 
 def test_the_panel_asks_for_a_canvas(open_page, server):
-    page = open_page(server.url, **WIDE)
+    page = open_page(server.url)
     page.tab.get_by_text("Canvas", exact=True).first.click()
     page.tab.get_by_label("rule", exact=True).select_option("left")
     page.tab.get_by_label("steps", exact=True).fill("3")
@@ -127,7 +126,7 @@ def test_the_panel_asks_for_a_canvas(open_page, server):
 
 
 def test_passes_are_played(open_page, server):
-    page = written(open_page(server.url, **WIDE), steps=4)
+    page = written(open_page(server.url), steps=4)
     page.tab.locator("canvas-panel").get_by_role("button", name="Play").click()
     page.tab.locator("canvas-panel .where").get_by_text("pass 1 of 4").wait_for()
     page.tab.locator("canvas-panel .where").get_by_text("pass 4 of 4").wait_for()
@@ -137,16 +136,10 @@ def test_passes_are_played(open_page, server):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1400, 360])
 def test_no_serious_barrier(open_page, server, scheme, width):
-    axe = pytest.importorskip(
-        "axe_playwright_python.sync_playwright", reason="axe is missing"
-    ).Axe()
-    page = open_page(server.url, color_scheme=scheme, viewport={"width": width, "height": 900})
-    written(page)
+    page = written(open_page(server.url, width, color_scheme=scheme))
     page.press("P", "P")
     page.settle()
-    found = axe.run(page.tab).response["violations"]
-    serious = [v for v in found if v["impact"] in ("serious", "critical")]
-    assert not serious, [(v["id"], [n["html"][:200] for n in v["nodes"][:3]]) for v in serious]
+    assert not page.barriers()
     assert page.tab.evaluate("() => document.documentElement.scrollWidth") <= width
 
 
@@ -156,7 +149,7 @@ def test_one_file_shows_a_canvas(open_page, alone, tmp_path, capsys):
     run, out = tmp_path / "run.jsonl", tmp_path / "run.html"
     done = alone.generate("ab", denoise=DENOISE, max_tokens=CELLS, seed=3, trace=run)
     assert main(["trace", "export", str(run), "--html", str(out)]) == 0
-    page = open_page(out.as_uri(), **WIDE)
+    page = open_page(out.as_uri())
     page.settle()
     assert page.tab.get_by_role("tabpanel", name="Canvas").is_visible()
     assert fates(page) == expected(done.passes, len(done.passes) - 1)
@@ -167,7 +160,7 @@ def test_one_file_shows_a_canvas(open_page, alone, tmp_path, capsys):
 
 
 def test_the_next_cell_is_chosen_by_hand(open_page, server):
-    page = written(open_page(server.url, **WIDE), steps=4)
+    page = written(open_page(server.url), steps=4)
     page.press("P", "P", "P")
     page.tab.get_by_role("tab", name="Lesson").click()
     page.tab.get_by_role("button", name="Cells of pass 1").click()
@@ -180,7 +173,7 @@ def test_the_next_cell_is_chosen_by_hand(open_page, server):
 
 
 def test_three_ways_to_write_are_shown_by_the_model_that_is_served(open_page, server, alone):
-    page = open_page(server.url, **WIDE)
+    page = open_page(server.url)
     page.tab.get_by_role("tab", name="Lesson").click()
     page.tab.get_by_role("button", name="Three ways to write").click()
     lesson = page.tab.locator("practice-lesson")
@@ -199,7 +192,7 @@ def toy_canvas():
 
 
 def test_the_first_click_works_with_a_model_that_only_fills_a_canvas(open_page, toy_canvas):
-    page = open_page(toy_canvas.url, **WIDE)
+    page = open_page(toy_canvas.url)
     page.tab.get_by_text("This model has no chat template and cannot chat").wait_for()
     ways = page.tab.get_by_role("tablist", name="How to write").get_by_role("tab")
     assert ways.all_inner_texts() == ["Completion"]

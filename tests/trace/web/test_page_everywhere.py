@@ -15,12 +15,6 @@ PANELS = (
 )  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def server(tiny_path):
-    with serve(LLM(tiny_path, threads=1)) as served:
-        yield served
-
-
 def written(page, prompt="ab", **settings):
     page.write(prompt, **{"max_tokens": 12, "ignore_eos": True, "seed": 1, **settings})
     return page
@@ -33,31 +27,24 @@ def written(page, prompt="ab", **settings):
         *(pytest.param(*both, marks=pytest.mark.slow) for both in ((1400, "dark"), (390, "light"))),
     ],
 )  # fmt: skip
-def test_no_serious_barrier(open_page, server, scheme, width):
-    axe = pytest.importorskip(
-        "axe_playwright_python.sync_playwright", reason="axe is missing"
-    ).Axe()
-    page = open_page(server.url, color_scheme=scheme, viewport={"width": width, "height": 900})
+def test_no_serious_barrier(open_page, tiny_server, scheme, width):
+    page = open_page(tiny_server.url, width, color_scheme=scheme)
     written(page)
     for panel in PANELS:
         page.tab.get_by_role("tab", name=panel).click()
         page.settle()
-        # What surrounds the panels is the same beside each of them.
-        where = None if panel == PANELS[0] else "panel-tabs"
-        found = axe.run(page.tab, context=where).response["violations"]
-        serious = [v for v in found if v["impact"] in ("serious", "critical")]
-        told = [(v["id"], [n["html"][:200] for n in v["nodes"][:3]]) for v in serious]
-        assert not serious, (panel, told)
+        # All that is around the panels is checked once.
+        assert not page.barriers(None if panel == PANELS[0] else "panel-tabs"), panel
 
 
-def test_there_is_no_canvas_panel_for_a_model_that_reveals_none(open_page, server):
-    page = written(open_page(server.url))
+def test_there_is_no_canvas_panel_for_a_model_that_reveals_none(open_page, tiny_server):
+    page = written(open_page(tiny_server.url))
     shown = page.tab.get_by_role("tablist", name="Panels").get_by_role("tab")
     assert shown.all_inner_texts() == [*PANELS]
 
 
-def test_the_chosen_panel_is_seen(open_page, server):
-    page = written(open_page(server.url, viewport={"width": 1400, "height": 1000}), max_tokens=48)
+def test_the_chosen_panel_is_seen(open_page, tiny_server):
+    page = written(open_page(tiny_server.url), max_tokens=48)
     for panel in PANELS:
         page.tab.get_by_role("tab", name=panel, exact=True).click()
         page.settle()
@@ -66,15 +53,15 @@ def test_the_chosen_panel_is_seen(open_page, server):
         assert page.tab.evaluate("() => scrollY") == 0
 
 
-def test_the_candidates_use_the_whole_width(open_page, server):
-    page = written(open_page(server.url, viewport={"width": 1400, "height": 1000}))
+def test_the_candidates_use_the_whole_width(open_page, tiny_server):
+    page = written(open_page(tiny_server.url))
     table = page.tab.locator("step-waterfall table").bounding_box()
     strip = page.tab.locator("token-strip .tokens").bounding_box()
     assert table["width"] > 0.98 * strip["width"]
 
 
-def test_a_phone_scrolls_one_way(open_page, server):
-    page = written(open_page(server.url, viewport={"width": 360, "height": 740}))
+def test_a_phone_scrolls_one_way(open_page, tiny_server):
+    page = written(open_page(tiny_server.url, 360, 740))
     for panel in PANELS:
         page.tab.get_by_role("tab", name=panel).click()
         page.settle()
@@ -82,8 +69,8 @@ def test_a_phone_scrolls_one_way(open_page, server):
         assert wide <= 360, panel
 
 
-def test_by_keyboard_alone(open_page, server):
-    page = open_page(server.url, viewport={"width": 1400, "height": 900})
+def test_by_keyboard_alone(open_page, tiny_server):
+    page = open_page(tiny_server.url)
     page.go(settings={"ignore_eos": True, "max_tokens": 12}, seed="1")  # a text of some tokens
     focused = "() => document.activeElement.innerText || document.activeElement.ariaLabel || ''"
 
@@ -111,8 +98,8 @@ def test_by_keyboard_alone(open_page, server):
     page.settle()
 
 
-def test_a_branch_marks_what_it_changed_and_the_view_stays_there(open_page, server):
-    page = written(open_page(server.url, viewport={"width": 1400, "height": 900}))
+def test_a_branch_marks_what_it_changed_and_the_view_stays_there(open_page, tiny_server):
+    page = written(open_page(tiny_server.url))
     page.fork(5)
     page.settle()
     marks = page.tab.locator("token-strip .chip").evaluate_all(
@@ -123,8 +110,8 @@ def test_a_branch_marks_what_it_changed_and_the_view_stays_there(open_page, serv
     assert page.step == 5
 
 
-def test_the_most_uncertain_step_is_selected_when_the_text_is_done(open_page, server, tmp_path):
-    page = written(open_page(server.url, viewport={"width": 1400, "height": 900}))
+def test_the_most_uncertain_step_is_selected_at_the_end(open_page, tiny_server, tmp_path):
+    page = written(open_page(tiny_server.url))
     page.settle()
     steps = page.saved(tmp_path / "run.jsonl").steps
     assert page.step == min(steps, key=lambda step: step.logprob).index
@@ -135,8 +122,8 @@ def test_the_most_uncertain_step_is_selected_when_the_text_is_done(open_page, se
     assert page.step == min(steps, key=lambda step: step.logprob).index
 
 
-def test_one_direction_of_colour_in_a_strip_and_a_scale_beside_the_map(open_page, server):
-    page = written(open_page(server.url, color_scheme="light"))
+def test_one_direction_of_colour_in_a_strip_and_a_scale_beside_the_map(open_page, tiny_server):
+    page = written(open_page(tiny_server.url, color_scheme="light"))
     underlines = page.tab.locator("token-strip .legend:not(.tint) i").evaluate_all(
         "(all) => all.map((mark) => getComputedStyle(mark).borderBottomColor)"
     )
@@ -153,8 +140,8 @@ def test_one_direction_of_colour_in_a_strip_and_a_scale_beside_the_map(open_page
     assert "a stroke: negative" in panel.inner_text()
 
 
-def test_text_is_only_ever_text(open_page, server):
-    page = open_page(server.url, viewport={"width": 1400, "height": 900})
+def test_text_is_only_ever_text(open_page, tiny_server):
+    page = open_page(tiny_server.url)
     dialogs = []
     page.tab.on("dialog", lambda dialog: (dialogs.append(dialog.message), dialog.dismiss()))
     written(page, HOSTILE)
@@ -171,8 +158,8 @@ def test_text_is_only_ever_text(open_page, server):
     assert "<img src=x" in page.tab.locator("chat-box").inner_text()
 
 
-def test_a_reader_who_must_not_run_scripts_is_told(open_page, server):
-    page = open_page(server.url, java_script_enabled=False)
+def test_a_reader_who_must_not_run_scripts_is_told(open_page, tiny_server):
+    page = open_page(tiny_server.url, java_script_enabled=False)
     assert "needs JavaScript" in page.tab.locator("noscript").inner_text()
 
 
@@ -184,7 +171,7 @@ def guarded(tiny_path):
 
 
 def test_a_key_is_asked_for(guarded, open_page):
-    page = open_page(guarded.url, viewport={"width": 1400, "height": 900})
+    page = open_page(guarded.url)
     page.expected = "401"
     field = page.tab.locator("run-picker input[type=password]")
     field.wait_for()
@@ -206,7 +193,7 @@ def test_one_file_shows_a_run(open_page, tiny_path, tmp_path, capsys):
         HOSTILE, trace=run, max_tokens=8, ignore_eos=True, temperature=1, seed=2
     )
     assert main(["trace", "export", str(run), "--html", str(out)]) == 0
-    page = open_page(out.as_uri(), viewport={"width": 1200, "height": 900})
+    page = open_page(out.as_uri())
     assert len(page.tokens) == 8
     page.press("Home", "ArrowRight", "ArrowRight")
     page.settle()
@@ -230,7 +217,7 @@ def test_one_file_holds_the_inside_of_some_steps(open_page, tiny_path, tmp_path,
     llm.generate("ab", trace=run, max_tokens=8, ignore_eos=True, temperature=1, seed=2)
     asked = ["trace", "export", str(run), "--html", str(out), "--inside", "1-3,5"]
     assert main([*asked, "-m", str(tiny_path), "-q"]) == 0
-    page = open_page(out.as_uri(), viewport={"width": 1200, "height": 900})
+    page = open_page(out.as_uri())
     page.tab.get_by_role("tab", name="Inside").click()
     panel = page.tab.locator("inside-panel")
     panel.get_by_text("contains the inside of steps 1 to 3, 5. For other steps, open").wait_for()

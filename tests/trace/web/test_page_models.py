@@ -4,14 +4,13 @@ import json
 
 import pytest
 
-from cutaway import LLM
 from cutaway.compute.loading.model import LoadedModel
 from cutaway.compute.loading.setup import Setup
 from cutaway.server.model_cache import ModelCache
 from cutaway.server.on_demand import OnDemandLLM
 from support.adapters import adapter_of
 from support.random_llama import write_tiny_llama
-from support.served import serve, serve_all
+from support.served import serve_all
 
 SETTINGS = {"max_tokens": 12, "ignore_eos": True}
 
@@ -46,12 +45,6 @@ def server(paths, lora):
         yield served
 
 
-@pytest.fixture(scope="module")
-def one(tiny_path):
-    with serve(LLM(tiny_path, threads=1)) as served:
-        yield served
-
-
 def test_the_menu_says_who_writes(open_page, server):
     page = open_page(server.url)
     menu = page.tab.get_by_label("Model", exact=True)
@@ -74,7 +67,7 @@ def test_the_menu_says_who_writes(open_page, server):
         assert counted("cutaway_tokens_total", {"kind": "completion"}) == tokens
 
 
-def test_one_model_has_no_menu(open_page, one):
-    page = open_page(one.url)
+def test_one_model_has_no_menu(open_page, tiny_server):
+    page = open_page(tiny_server.url)
     page.tab.get_by_text("tiny · cutaway").wait_for()
     assert page.tab.get_by_label("Model", exact=True).is_hidden()

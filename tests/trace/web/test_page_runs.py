@@ -1,6 +1,5 @@
 """The page on a server, with SmolLM2: a person writes, steps, forks, compares, and comes back."""
 
-import json
 import math
 import re
 
@@ -14,13 +13,19 @@ pytestmark = pytest.mark.model
 SEEN = "(field) => field.getBoundingClientRect().bottom <= innerHeight"
 
 
-def test_a_text_is_the_engines_own(page, smollm2_alone, tmp_path):
+def test_a_text_and_its_figures_are_the_engines(page, smollm2_alone, tmp_path):
     page.write(PROMPT, **LUCKY)
     trace = page.saved(tmp_path / "run.jsonl")
     done = smollm2_alone.generate(PROMPT, **LUCKY)
     assert trace.output_token_ids == done.token_ids
     assert f"{trace.steps[-1].fingerprint:016x}" == done.fingerprint
     assert len(page.tokens) == 40
+    page.press("Home")
+    page.settle()
+    rows = page.tab.locator("step-waterfall tbody tr").all_inner_texts()
+    assert len(rows) == len(trace.steps[0].observed.candidates)
+    assert f"{trace.steps[0].observed.candidates[0].logit:.2f}" in rows[0]
+    assert f"{trace.head.seed}" in page.tab.locator("run-picker").inner_text()
 
 
 def test_a_conversation_is_answered_while_one_looks(page):
@@ -253,15 +258,3 @@ def test_bad_settings_are_refused_beside_their_field(page):
     page.settle()
     assert page.tab.get_by_label("seed", exact=True).evaluate(SEEN)
     page.complaints.clear()  # the browser notes every 400
-
-
-def test_what_is_shown_is_what_is_recorded(page, tmp_path):
-    page.write(PROMPT, **LUCKY)
-    trace = page.saved(tmp_path / "run.jsonl")
-    page.press("Home")
-    page.settle()
-    rows = page.tab.locator("step-waterfall tbody tr").all_inner_texts()
-    assert len(rows) == len(trace.steps[0].observed.candidates)
-    likeliest = trace.steps[0].observed.candidates[0]
-    assert f"{likeliest.logit:.2f}" in rows[0]
-    assert json.dumps(trace.head.seed) in page.tab.locator("run-picker").inner_text()

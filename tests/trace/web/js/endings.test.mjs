@@ -1,11 +1,14 @@
-// figures/endings.js beside trace/endings.py: data/sentences.json has what Python says.
+// figures/endings.js and figures/constraint.js: data/sentences.json has the sentences of trace/endings.py and
+// trace/constraint.py.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { endMoment, momentSentence, whySentence } from "../../../../src/cutaway/trace/web/js/figures/endings.js";
+import { constraintSentences, wantedSentence } from "../../../../src/cutaway/trace/web/js/figures/constraint.js";
+import { visible } from "../../../../src/cutaway/trace/web/js/figures/numbers.js";
 import { opened, read } from "./runs.mjs";
 
-const { ends, held: _, ...cases } = JSON.parse(read("sentences.json"));
+const { ends, held, ...cases } = JSON.parse(read("sentences.json"));
 
 test("every step and every end in the words of Python", () => {
   let count = 0;
@@ -25,4 +28,18 @@ test("every reason", () => {
     trace.end = { ...trace.end, reason, matched };
     assert.equal(whySentence(trace), why.replace("' six'", "'␣six'"));
   }
+});
+
+const constrained = opened("held.jsonl");
+const shown = (/** @type {string} */ text) => text.replaceAll(/“(.*?)”/gs, (_, token) => `“${visible(token)}”`);
+
+test("what the model wanted at every step, in the words of Python", () => {
+  const found = constrained.steps.map((step) => wantedSentence(constrained, step));
+  assert.deepEqual(found, held.steps.map((/** @type {string | null} */ text) => text && shown(text)));
+  assert.ok(found.filter(Boolean).length > 3);
+});
+
+test("what the grammar did to the text", () => {
+  assert.deepEqual(constraintSentences(constrained), held.text.map(shown));
+  assert.deepEqual(constraintSentences(opened("first.jsonl")), []);
 });

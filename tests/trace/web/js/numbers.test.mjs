@@ -2,6 +2,7 @@
 
 import assert from "node:assert/strict";
 import test from "node:test";
+import { unescaped } from "../../../../src/cutaway/trace/web/js/state/trace.js";
 import { onPaper, surpriseColour, visible } from "../../../../src/cutaway/trace/web/js/figures/numbers.js";
 
 test("invisible characters of a token are made visible, in the notation of Python", () => {
@@ -21,4 +22,10 @@ test("the colour of 0 is close to the background, and contrast grows with the sh
   assert.ok(falling(scale(true).toReversed()));
   assert.equal(surpriseColour(0), "light-dark(rgb(255 255 255), rgb(0 32 77))");
   assert.equal(surpriseColour(8), "light-dark(rgb(0 32 77), rgb(255 234 70))");
+});
+
+test("a name from Python is written like the page's own", () => {
+  assert.equal(visible(unescaped("<0x0A><0x0A>a")), "\\n\\na");
+  assert.equal(unescaped("<0xE2><0x80><0x8B>"), "\u200b");
+  assert.equal(unescaped("<0xE2>x<|im_end|>"), "\\xe2x<|im_end|>");
 });

@@ -45,7 +45,7 @@ class InForce extends View {
   /** @param {Trace} trace @param {Record<string, any>} defaults */
   drawHead({ head }, defaults) {
     replace(this.chain, ...head.chain.map((stage) => el("li", {},
-      el("b", { class: "letter", style: { "--stage": hue(stageLetter(stage)) } }, stageLetter(stage)),
+      el("b", { class: "letter", style: { "--hue": hue(stageLetter(stage)) } }, stageLetter(stage)),
       stageLabel(stage))), el("li", { class: "faint" }, head.params["temperature"] === 0 ? "likeliest" : "draw"));
     replace(this.table, ...SHOWN.filter(([name]) => name in head.params).map(([name, label]) => {
       const other = JSON.stringify(head.params[name]) !== JSON.stringify(defaults[name]);

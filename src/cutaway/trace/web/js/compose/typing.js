@@ -224,7 +224,7 @@ function dress(key, i, offer) {
   replace(key, el("kbd", {}, i + 1), " ", el("span", { class: "token" }, visible(offer.token)),
     offer.ends && hidden("ends the text"),
     offer.letter && el("span", { class: "letter", title: `removed by ${offer.removedBy}`,
-      style: { "--stage": hue(offer.letter) } }, offer.letter, hidden(`removed by ${offer.removedBy}`)),
+      style: { "--hue": hue(offer.letter) } }, offer.letter, hidden(`removed by ${offer.removedBy}`)),
     offer.drawn && el("span", { class: "mark", title: "would be drawn" }, "●", hidden("would be drawn")),
     " ", el("span", { class: "share mono" }, percent(offer.probability)));
 }

@@ -42,9 +42,9 @@ class PracticeLesson extends View {
   inside = button("", () => this.beginInside());
   ways = button("Three ways to write", () => this.beginWays());
   cells = button("", () => this.begin({ cells: this.ownCells() ?? true }));
-  intro = el("div", { class: "intro" });
+  intro = el("div");
   progress = el("ol", { class: "progress row", "aria-label": "The exercises" });
-  exercise = el("div", { class: "exercise" });
+  exercise = el("div");
   remark = el("p", { class: "remark", role: "status" });
   worked = el("div", {});
 

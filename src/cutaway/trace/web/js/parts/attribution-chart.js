@@ -25,7 +25,7 @@ export class AttributionChart {
   /** @param {(name: string) => void} choose */
   constructor(choose) {
     this.choose = choose;
-    this.box = el("div", { class: "fall" }, this.canvas);
+    this.box = el("div", {}, this.canvas);
     this.canvas.addEventListener("keydown", (event) => this.pressed(event));
     this.canvas.addEventListener("click", (event) => this.clicked(event));
     new ResizeObserver(([entry]) => this.resized(entry?.contentRect.width ?? 0)).observe(this.box);

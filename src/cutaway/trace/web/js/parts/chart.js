@@ -32,7 +32,7 @@ export class Chart {
     this.cursor = el("div", { class: "cursor" });
     this.pointed = el("div", { class: "pointed", hidden: true });
     this.view = el("div", { class: "view" }, this.picture, this.pointed, this.cursor);
-    this.room = el("div", { class: "room" }, this.view);
+    this.room = el("div", {}, this.view);
     this.box = el("div", { class: "box", tabindex: 0, role: "slider", "aria-label": "Step",
       "aria-valuemin": 0 }, this.room);
     this.element = el("div", { class: "chart" }, this.names, this.box);

@@ -34,7 +34,7 @@ class BranchTree extends View {
   width = 600;
 
   build() {
-    const about = el("p", { class: "about" }, this.heading, " ", this.begun);
+    const about = el("p", {}, this.heading, " ", this.begun);
     const buttons = el("div", { class: "row" }, this.fork, this.beside, this.exporting);
     replace(this, this.box, about, buttons, this.files);
     new ResizeObserver(([entry]) => {

@@ -9,6 +9,7 @@ import { LN2, MOST_BITS, inText, percent, signed, thousands, visible } from "../
 import { ask } from "../state/api.js";
 import { stepOf } from "../state/inside-cache.js";
 import { sentence } from "../state/session.js";
+import { unescaped } from "../state/trace.js";
 import { button, el, figure, replace, setText, token } from "./dom.js";
 import { table } from "./inside-tables.js";
 import { colours, onScheme } from "./tint.js";
@@ -100,7 +101,8 @@ class WithoutPanel extends View {
     this.found = found;
     const { parts, total, by } = found;
     const done = parts.length < total ? `${thousands(parts.length)} of ${thousands(total)}` : `All ${thousands(total)}`;
-    setText(this.status, `${done} ${by}s. The token is ${visible(found.token_name)}, compared with ${visible(found.rival_name)}.`);
+    setText(this.status, `${done} ${by}s. The token is ${visible(unescaped(found.token_name))}, compared with `
+      + `${visible(unescaped(found.rival_name))}.`);
     replace(this.text, ...tinted(found));
     const rows = [...parts].sort((a, b) => Math.abs(b.effect) - Math.abs(a.effect)).slice(0, MOST);
     replace(this.figures, table(`Without each ${by}`, COLUMNS, rows.map((part) => rowOf(part, found))));
@@ -131,7 +133,7 @@ function rowOf({ start, stop, tokens, weight, attribution, effect, margin, drawn
   const other = drawn !== null && drawn !== found.drawn && drawn_token !== null;
   return el("tr", {}, figure(place), el("th", { scope: "row" }, token(tokens.join(""))),
     figure(percent(weight)), figure(signed(attribution, 3)), figure(signed(effect, 3)), figure(signed(margin, 3)),
-    el("td", {}, other && token(drawn_token)));
+    el("td", {}, other && token(unescaped(drawn_token))));
 }
 
 /** @param {string} name @param {string[][]} options @returns {{label: HTMLElement, field: HTMLSelectElement}} */

@@ -5,6 +5,8 @@
  * Knows the file format. Knows no document, and not where the file comes from.
  */
 
+import { unescaped } from "./trace.js";
+
 /** @typedef {Float32Array | Int32Array | Uint8Array} Numbers */
 
 /** @type {Record<string, (bytes: ArrayBuffer) => Numbers>} */
@@ -37,7 +39,7 @@ export class StepInside {
     /** @type {number} id of the token that it is compared with */
     this.rival = this.value("rival");
     /** @type {Record<number, string>} tokens by id */
-    this.names = this.value("names") ?? {};
+    this.names = Object.fromEntries(Object.entries(this.value("names") ?? {}).map(([id, name]) => [id, unescaped(name)]));
   }
 
   /** @param {string} name @returns {Numbers} empty where the file has no such array */

@@ -210,6 +210,10 @@ function bytesOf(record) {
   return Uint8Array.from(record.hex.match(/../g) ?? [], (pair) => parseInt(pair, 16));
 }
 
+/** @param {string} name of a token, in which Python writes invisible bytes as <0x0A> @returns {string} with these bytes decoded */
+export const unescaped = (name) => name.replaceAll(/(?:<0x[0-9A-F]{2}>)+/g, (all) =>
+  decoded(bytesOf({ hex: all.replaceAll(/<0x|>/g, "") })));
+
 /** @param {Uint8Array} bytes @returns {string} with \xe4 for each byte if they are not valid UTF-8 */
 function decoded(bytes) {
   try {
