@@ -5,7 +5,7 @@
  * replaces the one before; of several picks in a row only the latest request is kept.
  */
 
-import { ApiError, ask } from "../state/api.js";
+import { ApiError, tokenize } from "../state/api.js";
 import { begun, requested } from "../state/requests.js";
 import { button, el, replace, setText } from "../parts/dom.js";
 import { hue, percent, visible } from "../figures/numbers.js";
@@ -148,10 +148,9 @@ class TypingBox extends View {
     const text = this.other.value;
     if (!text) return;
     try {
-      const answer = await ask("/tokenize", { prompt: text, add_special_tokens: false, special: false });
-      const { tokens } = await answer.json();
+      const { ids } = await tokenize(text, false);
       this.other.value = "";
-      this.on([...this.latest, ...tokens]);
+      this.on([...this.latest, ...ids]);
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
       this.store.set({ notice: sentence(error) });

@@ -17,10 +17,7 @@ import { ordinal, percent, probability, stageLabel, stageLetter, visible } from 
 /** @type {Record<string, string>} letters of outcomes that are not a stage */
 const OUTCOMES = { drawn: "●", lost: "○", forced: "→", "an unknown stage": "?" };
 
-/**
- * @param {Trace} trace @param {Step} step
- * @returns {EndMoment | null} null: no end token is on record
- */
+/** @param {Trace} trace @param {Step} step @returns {EndMoment | null} null: no end token is on record */
 export function endMoment(trace, step) {
   const ends = step.candidates.filter((c) => trace.head.end_ids.includes(c.id));
   const [first] = ends;

@@ -1,8 +1,10 @@
 /**
- * The figures of one step as they are shown, like trace/views.py; and which steps are uncertain. Knows what
+ * The figures of one step as they are shown, like trace/views.py; its probabilities stage by stage; and which steps
+ * are uncertain. Knows what
  * follows from the record. Knows no document.
  */
 
+import { isAdjusting } from "./catalogue.js";
 import { wantedSentence } from "./constraint.js";
 import { endMoment, score } from "./endings.js";
 import { LN2, bits, probability, stageLabel, stageLetter } from "./numbers.js";
@@ -85,4 +87,24 @@ export function mostUncertain({ steps, head }) {
   const own = steps.filter(({ source, token_id }) => source !== "forced" && !head.end_ids.includes(token_id));
   const all = own.length ? own : steps;
   return all.reduce((a, b) => (b.logprob < a.logprob ? b : a), all[0] ?? { index: 0, logprob: 0 }).index;
+}
+
+/**
+ * @param {Trace} trace @param {Step} step @param {Candidate} candidate
+ * @returns {(number | null | undefined)[]} by stage; null: removed; undefined: not recorded
+ */
+export function stageProbabilities(trace, step, { logit, delta, removed_by: by, final_logprob: final }) {
+  const { chain } = trace.head;
+  // Only the sum of all adjustments of the logit is recorded, so the probabilities between them are unknown.
+  const settled = chain.findLastIndex(({ stage }) => isAdjusting(stage));
+  const divided = chain.findIndex(({ stage }) => stage === "temperature");
+  const mixed = divided >= 0 && divided < settled; // some adjustments come before it, some after
+  let now = Math.fround(logit + delta);
+  return chain.map((stage, i) => {
+    if (by !== null && i >= by) return null;
+    if (mixed && i === chain.length - 1 && final !== null) return probability(final);
+    if (mixed || i < settled) return undefined;
+    if (stage.stage === "temperature") now = Math.fround(now / Math.fround(stage["temperature"]));
+    return probability(now - (step.stages[i]?.log_sum_exp ?? 0));
+  });
 }

@@ -5,8 +5,8 @@
  * luck; the line that ends furthest to the right belongs to the token that is drawn.
  */
 
-import { el, svg } from "./dom.js";
-import { hue, percent, signed, thousands, visible } from "../figures/numbers.js";
+import { el, figure, svg, token } from "./dom.js";
+import { hue, percent, signed, thousands } from "../figures/numbers.js";
 /** @import { StepView, CandidateView } from "../figures/step-view.js" */
 
 const WIDE = 160; // pixels of the drawing of a score
@@ -54,7 +54,7 @@ export function rows(view) {
   return view.candidates.map((c) => el("tr", { class: c.chosen ? "chosen" : c.letter ? "gone" : null },
     el("td", { class: "mark", title: status(c) }, mark(c),
       el("span", { class: "visually-hidden" }, status(c))),
-    el("th", { scope: "row" }, el("span", { class: "token" }, visible(c.token))),
+    el("th", { scope: "row" }, token(c.token)),
     el("td", { class: "wide" }, shares(c, most)),
     figure(thousands(c.rank)),
     figure(c.logit.toFixed(2).replace("-", "−")),
@@ -71,9 +71,6 @@ const start = (c) => (c.score ?? 0) - (c.luck ?? 0);
 
 /** @param {CandidateView} c @param {boolean} named whether the column has another heading */
 const removal = (c, named) => c.removedBy && (named ? `out: ${c.removedBy}` : c.removedBy);
-
-/** @param {string} text @param {string} [more] @returns {HTMLElement} */
-const figure = (text, more = "") => el("td", { class: `mono figure ${more}` }, text);
 
 /** @param {CandidateView} c @returns {string} */
 function status(c) {

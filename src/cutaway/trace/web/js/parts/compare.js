@@ -73,10 +73,7 @@ class RunCompare extends View {
     this.mark();
   }
 
-  /**
-   * @param {Run} run
-   * @returns {Run | null} the chosen one; else the one shown before, its parent, a fork, or any
-   */
+  /** @param {Run} run @returns {Run | null} the chosen one; else the one shown before, its parent, a fork, or any */
   beside(run) {
     const { runs, other } = this.store.state;
     const before = this.sides?.map((side) => side.run.id) ?? [];

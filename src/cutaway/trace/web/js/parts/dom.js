@@ -118,8 +118,8 @@ export const button = (label, onclick, attributes = {}) => el("button", { type: 
 /** @param {string} text @returns {HTMLElement} a token, with its invisible characters made visible */
 export const token = (text) => el("span", { class: "token" }, visible(text));
 
-/** @param {string | number} text @returns {HTMLElement} a cell of figures */
-export const figure = (text) => el("td", { class: "mono figure" }, text);
+/** @param {string | number} text @param {string} [more] classes @returns {HTMLElement} a cell of figures */
+export const figure = (text, more = "") => el("td", { class: `mono figure ${more}` }, text);
 
 /** @param {string} name @param {string} value @param {string} title @returns {HTMLElement} an entry of a dl */
 export const fact = (name, value, title) =>

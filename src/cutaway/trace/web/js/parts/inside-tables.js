@@ -50,7 +50,7 @@ const token = (text) => el("span", { class: "token" }, text);
 
 /** @param {PositionFigures[]} places the largest first @param {TokenAt} at @returns {HTMLElement[]} the first of them */
 export const placeRows = (places, at) => places.slice(0, MOST).map(({ position, weight, attribution }, i) => el("tr", {},
-  el("td", { class: "mono figure faint" }, i + 1), figure(thousands(position)),
+  figure(i + 1, "faint"), figure(thousands(position)),
   el("th", { scope: "row" }, token(at(position))), figure(percent(weight)), figure(signed(attribution, 3))));
 
 /** @param {PositionFigures[]} places the largest first @returns {HTMLElement[]} the sums of those that have no row */

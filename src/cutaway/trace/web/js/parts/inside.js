@@ -177,7 +177,7 @@ class InsidePanel extends View {
     }
     if (experts.length && part?.endsWith(".mlp")) {
       return [table(`Experts of layer ${layer}`, EXPERTS, experts.map(([id, share, attribution]) =>
-        el("tr", {}, ...[id, share.toFixed(3), signed(attribution, 3)].map(figure))))];
+        el("tr", {}, ...[id, share.toFixed(3), signed(attribution, 3)].map((text) => figure(text)))))];
     }
     return [el("p", { class: "faint" }, "This component has no heads.")];
   }

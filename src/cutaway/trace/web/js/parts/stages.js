@@ -5,7 +5,7 @@
 
 import { el, token } from "./dom.js";
 import { hue, percent, signed, thousands, visible } from "../figures/numbers.js";
-import { stageProbabilities } from "../figures/stage-probabilities.js";
+import { stageProbabilities } from "../figures/step-view.js";
 /** @import { Trace, Step, Candidate } from "../state/trace.js" */
 /** @import { StepView, StageView, CandidateView } from "../figures/step-view.js" */
 

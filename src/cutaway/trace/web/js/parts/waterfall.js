@@ -3,7 +3,7 @@
  * that puts another token in its place.
  */
 
-import { ask } from "../state/api.js";
+import { tokenize } from "../state/api.js";
 import { heading, rows } from "./candidates.js";
 import { button, el, keepInSight, replace, scrolling } from "./dom.js";
 import { visible } from "../figures/numbers.js";
@@ -105,7 +105,7 @@ class StepWaterfall extends View {
     const [at, text] = [state.step, this.input.value];
     if (!run) return;
     try {
-      const { ids, names } = await tokensOf(text);
+      const { ids, names } = await tokenize(text, true);
       const note = `${ids.length} tokens, forced one after the other: ${names.map(visible).join(" ")}`;
       this.said.textContent = ids.length > 1 ? note : "";
       const request = this.session.continued(run, [...run.trace.outputIds.slice(0, at), ...ids]);
@@ -114,13 +114,6 @@ class StepWaterfall extends View {
       this.said.textContent = sentence(error);
     }
   }
-}
-
-/** @param {string} text @returns {Promise<{ids: number[], names: string[]}>} */
-async function tokensOf(text) {
-  const asked = { prompt: text, add_special_tokens: false, special: true, return_token_strs: true };
-  const { tokens, token_strs: names } = await (await ask("/tokenize", asked)).json();
-  return { ids: tokens, names };
 }
 
 customElements.define("step-waterfall", StepWaterfall);

@@ -14,7 +14,6 @@ import { button, el, figure, replace, setText, token } from "./dom.js";
 import { table } from "./inside-tables.js";
 import { colours, onScheme } from "./tint.js";
 import { View } from "./view.js";
-/** @import { Run } from "../state/store.js" */
 
 /**
  * @typedef {{start: number, stop: number, tokens: string[], weight: number, attribution: number, effect: number,
@@ -56,21 +55,13 @@ class WithoutPanel extends View {
     const { run, state } = this.store;
     const step = run?.trace.steps[state.step];
     this.start.disabled = !step || !state.about;
-    const key = run && step ? `${run.id} ${step.index} ${this.rival(run)}` : "";
+    const key = run && step ? `${run.id} ${step.index} ${this.store.rival}` : "";
     if (key === this.shown) return;
     this.shown = key;
     this.answer.abort();
     this.clear(!step ? "Write something, or open a trace: this panel computes a step again without parts of the text."
       : state.about ? "Each part of the text before the selected step is left out in turn, and the rest is computed again."
         : "This needs the model: open the trace on the page of cutaway serve, or use cutaway trace ablate.");
-  }
-
-  /** @param {Run} run @returns {number | null} the selected candidate; null: the likeliest other token */
-  rival({ trace }) {
-    const { state } = this.store;
-    const step = trace.steps[state.step];
-    const candidate = state.candidate ? step?.candidates[state.candidate]?.id : undefined;
-    return candidate === step?.token_id ? null : candidate ?? null;
   }
 
   /** @param {string} sentence */
@@ -88,7 +79,7 @@ class WithoutPanel extends View {
     this.clear("The model computes the step without each part …");
     try {
       const asked = { ...stepOf(run.trace, state.step), by: this.by.field.value, how: this.how.field.value };
-      const answer = await ask("/v1/inside/ablate", { ...asked, rival: this.rival(run) }, signal);
+      const answer = await ask("/v1/inside/ablate", { ...asked, rival: this.store.rival }, signal);
       const found = await answer.json();
       if (!signal.aborted) this.show(found);
     } catch (error) {

@@ -60,6 +60,13 @@ export async function ask(path, body, signal) {
   throw new ApiError(problem.message ?? `the server answered ${answer.status}`, answer.status, problem.param);
 }
 
+/** @param {string} text @param {boolean} special whether names of special tokens are parsed @returns {Promise<{ids: number[], names: string[]}>} */
+export async function tokenize(text, special) {
+  const body = { prompt: text, add_special_tokens: false, special, return_token_strs: true };
+  const { tokens: ids, token_strs: names } = await (await ask("/tokenize", body)).json();
+  return { ids, names };
+}
+
 /**
  * The records of a run's trace, as they arrive.
  * @param {Request} request @param {AbortSignal} signal

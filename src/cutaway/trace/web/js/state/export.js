@@ -12,9 +12,7 @@ import { TraceError, lineOf, recordOf } from "./trace.js";
 
 const NO_HASH = "a fork names its parent's hash, which browsers compute only on localhost and over https";
 
-/**
- * @param {Run[]} runs parents before their forks @returns {Promise<Exported[]>} a file each
- */
+/** @param {Run[]} runs parents before their forks @returns {Promise<Exported[]>} a file each */
 export async function exported(runs) {
   /** @type {Exported[]} */
   const files = [];

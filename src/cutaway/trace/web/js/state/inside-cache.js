@@ -35,10 +35,7 @@ export class InsideCache {
   /** @returns {Found} of the selected step, compared with the selected candidate */
   get selected() {
     const { run, state } = this.store;
-    const step = run?.trace.steps[state.step];
-    if (!run || !step) return {};
-    const candidate = state.candidate ? step.candidates[state.candidate]?.id : undefined;
-    return this.of(run, step.index, candidate === step.token_id ? null : candidate ?? null);
+    return run?.trace.steps[state.step] ? this.of(run, state.step, this.store.rival) : {};
   }
 
   /**

@@ -100,6 +100,13 @@ export class Store extends EventTarget {
     return this.find(this.state.run);
   }
 
+  /** @returns {number | null} the selected candidate, with which the token is compared; null: the likeliest other token */
+  get rival() {
+    const step = this.run?.trace.steps[this.state.step];
+    const candidate = this.state.candidate ? step?.candidates[this.state.candidate]?.id : undefined;
+    return candidate === step?.token_id ? null : candidate ?? null;
+  }
+
   /** @param {number | null} id @returns {Run | null} */
   find(id) {
     return this.state.runs.find((run) => run.id === id) ?? null;

@@ -1,8 +1,8 @@
-// figures/stage-probabilities.js beside the record: a token's way ends where the record says that it ended.
+// figures/step-view.js: probabilities stage by stage, and which step is the most uncertain one.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { stageProbabilities } from "../../../../src/cutaway/trace/web/js/figures/stage-probabilities.js";
+import { mostUncertain, stageProbabilities } from "../../../../src/cutaway/trace/web/js/figures/step-view.js";
 import { opened } from "./runs.mjs";
 
 const traces = ["penalties", "biased", "llama.cpp"].map((name) => opened(`chains/${name}.jsonl`));
@@ -33,4 +33,19 @@ test("between two stages that adjust logits, only what both did is on record", (
   const [first, second] = stageProbabilities(trace, trace.steps[0], trace.steps[0].candidates[0]);
   assert.equal(first, undefined);
   assert.equal(typeof second, "number");
+});
+
+const END = 2;
+const drawn = (...steps) => ({ head: { end_ids: [END] },
+  steps: steps.map(([token_id, logprob, source = "sampled"], index) => ({ index, token_id, logprob, source })) });
+
+test("the most uncertain step has the token of least probability, the first of equal ones", () => {
+  assert.equal(mostUncertain(drawn([7, -0.1], [8, -3], [9, -0.5], [8, -3])), 1);
+});
+
+test("a forced token and an end token only where there is no other", () => {
+  assert.equal(mostUncertain(drawn([7, -9, "forced"], [8, -0.2], [9, -0.5], [END, -5])), 2);
+  assert.equal(mostUncertain(drawn([7, -1, "forced"], [END, -5])), 1);
+  assert.equal(mostUncertain(drawn([END, -0.1])), 0);
+  assert.equal(mostUncertain(drawn()), 0);
 });
