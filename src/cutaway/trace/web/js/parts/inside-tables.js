@@ -23,7 +23,7 @@ export const PLACES = [["no.", 2], ["position", 4.4], ["token", 8], ["weight", 5
 export const HEADS = [["head", 5], ["attribution", 5.6], ["most attention", 8], ["weight", 4], ["position 0", 5.2],
   ["previous", 4.4], ["induction", 4.8], ["entropy", 4]];
 /** @type {Columns} */
-export const LENS = [["layer", 3.4], ["likeliest", 5.2], [BAR, 0], ["p", 3.8], [BAR, 0], ["rank", 3.8], ["luck draws", 5.2]];
+export const LENS = [["layer", 3.8], ["likeliest", 5.2], [BAR, 0], ["p", 3.8], [BAR, 0], ["rank", 3.8], ["luck draws", 5.2]];
 /** @type {Columns} */
 export const COMPONENTS = [["component", 17], ["attribution", 5.6]];
 /** @type {Columns} */

@@ -107,22 +107,25 @@ function tinted({ parts, tokens }) {
   const pieces = [];
   let at = 0;
   for (const { start, stop, effect } of [...parts].sort((a, b) => a.start - b.start)) {
-    if (at < start) pieces.push(inText(tokens.slice(at, start).join("")));
+    if (at < start) pieces.push(textOf(tokens.slice(at, start)));
     const share = Math.min(Math.max(effect, 0) / LN2 / MOST_BITS, 1);
     const level = Math.round(share * LEVELS);
     const colour = level > 0 ? scale[level] : undefined;
     const style = colour ? { background: colour.back, color: colour.ink } : {};
-    pieces.push(el("span", { style, title: `log p lost ${signed(effect, 3)}` }, inText(tokens.slice(start, stop).join(""))));
+    pieces.push(el("span", { style, title: `log p lost ${signed(effect, 3)}` }, textOf(tokens.slice(start, stop))));
     at = stop;
   }
-  return [...pieces, inText(tokens.slice(at).join(""))];
+  return [...pieces, textOf(tokens.slice(at))];
 }
+
+/** @param {string[]} tokens as the server names them @returns {string} */
+const textOf = (tokens) => inText(unescaped(tokens.join("")));
 
 /** @param {AblatedPart} part @param {Ablation} found @returns {HTMLElement} */
 function rowOf({ start, stop, tokens, weight, attribution, effect, margin, drawn, drawn_token }, found) {
   const place = stop - start > 1 ? `${start}–${stop - 1}` : String(start);
   const other = drawn !== null && drawn !== found.drawn && drawn_token !== null;
-  return el("tr", {}, figure(place), el("th", { scope: "row" }, token(tokens.join(""))),
+  return el("tr", {}, figure(place), el("th", { scope: "row" }, token(unescaped(tokens.join("")))),
     figure(percent(weight)), figure(signed(attribution, 3)), figure(signed(effect, 3)), figure(signed(margin, 3)),
     el("td", {}, other && token(unescaped(drawn_token))));
 }
