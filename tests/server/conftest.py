@@ -6,6 +6,7 @@ from openai import OpenAI
 
 from cutaway import LLM
 from cutaway.server.http.settings import ServerSettings
+from support.inside_asked import run_of
 from support.messages_client import Asker
 from support.responses_client import client_of
 from support.served import BESIDE, ELSEWHERE, PIPED, serve
@@ -38,6 +39,12 @@ def tiny(tiny_path, request):
 def tiny_alone(tiny_path):
     """The tiny model without a server: what the engine itself writes."""
     return LLM(tiny_path, threads=1, progress=False)
+
+
+@pytest.fixture(scope="session")
+def trace(tiny_path, tmp_path_factory):
+    """Eight tokens of the tiny model, on record."""
+    return run_of(tiny_path, tmp_path_factory.mktemp("runs"))
 
 
 @pytest.fixture(scope="module")

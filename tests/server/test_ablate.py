@@ -7,15 +7,10 @@ import pytest
 
 from cutaway import LLM
 from cutaway.lab.inside import ablate
-from support.inside_asked import asked_about, run_of
+from support.inside_asked import asked_about
 from support.served import serve
 
 STEP = 6
-
-
-@pytest.fixture(scope="module")
-def trace(tiny_path, tmp_path_factory):
-    return run_of(tiny_path, tmp_path_factory.mktemp("runs"))
 
 
 @pytest.fixture(scope="module")

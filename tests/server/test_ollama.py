@@ -5,11 +5,8 @@ import json
 import httpx
 import pytest
 
-from cutaway import LLM
 from cutaway.requests.tools import ToolUse
 from cutaway.server.ollama.requests import OllamaChatRequest
-from support.random_llama import write_tiny_llama
-from support.served import TEMPLATE, serve
 
 ASK = [{"role": "user", "content": "What is the capital of France?"}]
 TOOL = {
@@ -25,15 +22,6 @@ TOOL = {
     },
 }
 DRAWN = {"seed": 5, "temperature": 0.8, "num_predict": 12}
-
-
-@pytest.fixture(scope="module")
-def chatty(tmp_path_factory):
-    """A tiny model with a template."""
-    path = tmp_path_factory.mktemp("ollama") / "t.gguf"
-    write_tiny_llama(path, metadata={"tokenizer.chat_template": TEMPLATE})
-    with serve(LLM(path, threads=1, progress=False)) as served:
-        yield served
 
 
 @pytest.fixture
@@ -278,8 +266,8 @@ def test_who_asks_for_the_page_gets_it_and_ollamas_clients_their_word(tiny):
     ],
     ids=str,
 )  # fmt: skip
-def test_a_refusal_is_one_sentence_in_ollamas_form(chatty, path, body, word):
-    answer = httpx.post(chatty.url + path, json=body, timeout=60)
+def test_a_refusal_is_one_sentence_in_ollamas_form(client, path, body, word):
+    answer = client.post(path, json=body)
     assert answer.status_code == (404 if "there is no" in word or "not here" in word else 400)
     told = answer.json()
     assert told.keys() == {"error"}

@@ -40,15 +40,19 @@ def alone(paths):
     return {name: LLM(path, **SETUP, progress=False) for name, path in paths.items()}
 
 
-def models(paths, limit=None, first=False, **more):
-    """limit: how many of them may be there; first: whether the first is at the start"""
+def models(paths, limit=None, first=False, adapters=None, **more):
+    """On demand.
+
+    limit: how many may be loaded; first: whether the first is at the start; adapters: by model
+    """
+    setups = [Setup(**SETUP, adapters=(adapters or {}).get(name, {})) for name in paths]
     opened = [
-        LoadedModel.open(path, Setup(**SETUP), progress=False, weights=False)
-        for path in paths.values()
+        LoadedModel.open(path, setup, progress=False, weights=False)
+        for path, setup in zip(paths.values(), setups, strict=True)
     ]
     if first:
         opened[0].load()
-    cache = ModelCache(limit and limit * opened[0].memory, **more)
+    cache = ModelCache(limit and limit * max(model.memory for model in opened), **more)
     each = [OnDemandLLM(model, cache, Policy(max_waiting=256)) for model in opened]
     return dict(zip(paths, each, strict=True))
 
@@ -342,17 +346,6 @@ def loras(paths, tmp_path_factory):
     }
 
 
-def adapted(paths, loras, limit):
-    setups = [Setup(**SETUP, adapters=loras[name]) for name in paths]
-    opened = [
-        LoadedModel.open(path, setup, progress=False, weights=False)
-        for path, setup in zip(paths.values(), setups, strict=True)
-    ]
-    cache = ModelCache(limit and limit * max(model.memory for model in opened))
-    each = [OnDemandLLM(model, cache, Policy(max_waiting=256)) for model in opened]
-    return dict(zip(paths, each, strict=True))
-
-
 @pytest.mark.parametrize("limit", [None, 1], ids=["both", "one at a time"])
 def test_each_model_has_its_own_adapters_whenever_it_comes(paths, loras, limit):
     """They go with it, and are there again with it."""
@@ -363,7 +356,7 @@ def test_each_model_has_its_own_adapters_whenever_it_comes(paths, loras, limit):
                 done = llm.generate("ab", **SAMPLED)
                 vector = llm.embed("ab").vectors[0].astype(float).tolist()
                 expected[name] = done.fingerprint, llm.model.system_fingerprint, vector
-    with serve_all(lambda: adapted(paths, loras, limit)) as served:
+    with serve_all(lambda: models(paths, limit, adapters=loras)) as served:
         data = get(served, "/v1/models")["data"]
         parents = {one["id"]: one.get("parent") for one in data}
         assert {name: parents[name] for name in expected} == {"poet": "a", "clerk": "b"}
@@ -379,7 +372,7 @@ def test_each_model_has_its_own_adapters_whenever_it_comes(paths, loras, limit):
 
 
 async def test_two_adapters_of_one_name_are_refused(paths, loras):
-    both = adapted(paths, dict.fromkeys(NAMES, loras["a"]), None)
+    both = models(paths, adapters=dict.fromkeys(NAMES, loras["a"]))
     try:
         with pytest.raises(InputError, match="poet is the name of a model or of another"):
             create_app(both)

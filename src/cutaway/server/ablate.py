@@ -5,12 +5,12 @@ from pydantic import Field
 from starlette.responses import Response
 
 from cutaway.api.llm import LLM
-from cutaway.lab.inside import OtherRowError, ablate
+from cutaway.lab.inside import ablate
 from cutaway.server.body import examples
 from cutaway.server.document import FIELDS, replies
 from cutaway.server.events import dumps
 from cutaway.server.http.strict_json import StrictRoute
-from cutaway.server.inside import StepOfText, beside, other_row, traced
+from cutaway.server.inside import StepOfText, beside, traced
 from cutaway.server.shared.inside_schemas import AblationOfStep
 
 router = APIRouter(route_class=StrictRoute, tags=["inside"])
@@ -52,12 +52,9 @@ async def left_out(body: AblateRequest, request: Request) -> Response:
 
 
 def _answer(llm: LLM, body: AblateRequest) -> bytes:
-    try:
-        done = ablate(
-            llm, traced(llm, body), body.step, by=body.by or "token", how=body.how or "delete",
-            other=body.other, rival=body.rival, budget_s=body.budget_s or _SECONDS,
-        )  # fmt: skip
-    except OtherRowError:
-        raise other_row(body) from None
+    done = ablate(
+        llm, traced(llm, body), body.step, by=body.by or "token", how=body.how or "delete",
+        other=body.other, rival=body.rival, budget_s=body.budget_s or _SECONDS,
+    )  # fmt: skip
     data = done.to_dict(llm.tokenizer.token_name)
     return dumps(data | {"as_run": None if body.row is None else done.is_as_run})

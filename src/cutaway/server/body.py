@@ -33,7 +33,7 @@ def refused(said: str, field: str | int | None = None, code: str | None = None) 
 
 
 class Body(BaseModel):
-    """A request: null is as good as left out, and nothing unknown is passed over."""
+    """A request: null means left out, and unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
     unsupported: ClassVar[Unsupported] = {}

@@ -105,12 +105,6 @@ def replies(
     return {200: {"description": described, "content": content}, **_refusals(refused)}
 
 
-def plain_replies(description: str, *media_types: str) -> Answers:
-    """The responses of an endpoint that answers with plain text."""
-    content = {name: {"schema": {"type": "string"}} for name in media_types}
-    return {200: {"description": description, "content": content}}
-
-
 def _event(shape: type, mark: bool, error: type) -> dict[str, Any]:
     """The schema of one event: OpenAPI 3.1 cannot describe a stream."""
     said = {
@@ -128,11 +122,7 @@ def _ref(shape: type) -> dict[str, Any]:
 
 def _refusals(statuses: Sequence[int]) -> Answers:
     return {
-        status: {
-            "description": _REFUSED[status],
-            "headers": _HEADERS.get(status, {}),
-            "content": {"application/json": {"schema": _ref(Error)}},
-        }
+        status: {"description": _REFUSED[status], "headers": _HEADERS.get(status, {})}
         for status in statuses
     }
 
@@ -185,15 +175,8 @@ def _completed(
         if locked:
             operation["security"] = [{name: []} for name in _KEYS]
         common = (*_MIDDLEWARE, *[401] * locked, *[403] * (settings.allow_hosts is not None))
-        answers = operation["responses"] = _responses(operation["responses"], common)
-        if is_messages(path):
-            for status, answer in answers.items():
-                if int(status) >= 400:
-                    answer["content"] = {"application/json": {"schema": _ref(MessagesError)}}
-        for status in answers if is_ollama(path) else ():
-            if int(status) >= 400:
-                error = {"schema": _ref(OllamaError)}
-                answers[status] |= {"content": {"application/json": error}}
+        error = MessagesError if is_messages(path) else OllamaError if is_ollama(path) else Error
+        operation["responses"] = _responses(operation["responses"], common, error)
     return document
 
 
@@ -223,10 +206,12 @@ def _operations(document: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, An
             yield path, operation
 
 
-def _responses(given: Mapping[str, Any], common: Sequence[int]) -> dict[str, Any]:
+def _responses(given: Mapping[str, Any], common: Sequence[int], error: type) -> dict[str, Any]:
     added = {str(status): answer for status, answer in _refusals(common).items()}
     every = {**given, **added}
     every.pop("422", None)  # which is 400 here
-    for answer in every.values():
+    for status, answer in every.items():
         answer["headers"] = {"x-request-id": _REQUEST_ID, **answer.get("headers", {})}
+        if int(status) >= 400:
+            answer["content"] = {"application/json": {"schema": _ref(error)}}
     return dict(sorted(every.items()))

@@ -43,7 +43,7 @@ def _read(
         )  # fmt: skip
     for text in texts:
         if isinstance(text, str) and not how.get("truncate"):
-            service.check_length(text)
+            service.llm.check_length(text)
     try:
         return Embedder(service.llm, texts, **how)
     except InputError as error:

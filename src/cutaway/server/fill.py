@@ -51,7 +51,7 @@ class FillRequest(Body):
 async def fill(body: FillRequest, request: Request) -> Response:
     """Candidates for the masks of a text, of each and of all together."""
     service = service_of(request, body.model)
-    service.check_length(body.text)
+    service.llm.check_length(body.text)
     data = await run_exclusive(request, body.model, _answer, body)
     return Response(data, media_type="application/json")
 

@@ -4,7 +4,7 @@ import asyncio
 import gzip
 from base64 import b64encode
 from collections.abc import Callable
-from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec, TypeVar
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 from fastapi import APIRouter, Request
 from pydantic import Field
@@ -12,9 +12,6 @@ from starlette.responses import Response
 
 from cutaway.api.llm import LLM
 from cutaway.lab.inside import (
-    Lens,
-    LogitAttribution,
-    Look,
     OtherRowError,
     inside,
     page_arrays,
@@ -91,14 +88,6 @@ class InsideRequest(StepOfText):
     )
 
 
-class InsideFigures(NamedTuple):
-    """What was computed of a step."""
-
-    look: Look
-    attribution: LogitAttribution
-    lens: Lens | None
-
-
 @router.post("/v1/inside", responses=replies(InsideOfStep, *FIELDS, 409, 503, binary=_BYTES))
 async def look(body: InsideRequest, request: Request) -> Response:
     """The inside of one step: attention, logit attribution, what each layer would say."""
@@ -118,12 +107,21 @@ async def beside(
     *args: P.args,
     **kwargs: P.kwargs,
 ) -> T:
-    """The result of a function of model and request, cancelled when the client disconnects."""
+    """The result of a function of model and request, cancelled when the client disconnects.
+
+    ApiError 409 where the step's logits have another hash than the one given.
+    """
     service = service_of(request, body.model)
     service.check_interventions(body.interventions)
     if isinstance(body.prompt, str):
-        service.check_length(body.prompt)
-    return await run_exclusive(request, body.model, function, body, *args, **kwargs)
+        service.llm.check_length(body.prompt)
+    try:
+        return await run_exclusive(request, body.model, function, body, *args, **kwargs)
+    except OtherRowError:
+        raise ApiError(
+            409, f"row: this model gives other logits than {body.row} at step {body.step}; they "
+            "are of another model, or the tokens are others", param="row", code="other_row",
+        ) from None  # fmt: skip
 
 
 def traced(llm: LLM, body: StepOfText) -> Trace:
@@ -136,14 +134,6 @@ def traced(llm: LLM, body: StepOfText) -> Trace:
     )  # fmt: skip
 
 
-def other_row(body: StepOfText) -> ApiError:
-    """The row is not the one that was named."""
-    return ApiError(
-        409, f"row: this model gives other logits than {body.row} at step {body.step}; they are of "
-        "another model, or the tokens are others", param="row", code="other_row",
-    )  # fmt: skip
-
-
 def _is_binary(body: InsideRequest, request: Request) -> bool:
     asked = body.format or (
         "safetensors" if _BYTES in request.headers.get("accept", "") else "json"
@@ -152,15 +142,17 @@ def _is_binary(body: InsideRequest, request: Request) -> bool:
 
 
 def _answer(llm: LLM, body: InsideRequest, binary: bool) -> bytes:
-    found, name = _found(llm, body), llm.tokenizer.token_name
-    with_maps = "maps" in _wanted(body)
+    wanted = ["lens", "maps"] if body.want is None else body.want
+    look, name = inside(llm, traced(llm, body), body.step), llm.tokenizer.token_name
+    found = look, look.logit_attribution(body.rival), look.lens(1) if "lens" in wanted else None
+    as_run = None if body.row is None else look.is_as_run  # None: no row to compare with
     if binary:
-        told = page_arrays.about(*found, name, trace="", model=llm.name)
-        told |= {"as_run": dumps(_as_run(found.look, body)).decode()}
-        return page_arrays.to_bytes(*found, told, with_maps=with_maps)
-    data = summary.to_dict(*found, name) | {"as_run": _as_run(found.look, body)}
-    if with_maps:
-        weights = page_arrays.maps(found.look)
+        about = page_arrays.about(*found, name, trace="", model=llm.name)
+        about |= {"as_run": dumps(as_run).decode()}
+        return page_arrays.to_bytes(*found, about, with_maps="maps" in wanted)
+    data = summary.to_dict(*found, name) | {"as_run": as_run}
+    if "maps" in wanted:
+        weights = page_arrays.maps(look)
         data["maps"] = {
             "weights": {
                 "shape": weights.shape,
@@ -169,21 +161,3 @@ def _answer(llm: LLM, body: InsideRequest, binary: bool) -> bytes:
             }
         }
     return dumps(data)
-
-
-def _found(llm: LLM, body: InsideRequest) -> InsideFigures:
-    try:
-        look = inside(llm, traced(llm, body), body.step)
-    except OtherRowError:
-        raise other_row(body) from None
-    lens = look.lens(1) if "lens" in _wanted(body) else None
-    return InsideFigures(look, look.logit_attribution(body.rival), lens)
-
-
-def _wanted(body: InsideRequest) -> list[Want]:
-    return ["lens", "maps"] if body.want is None else body.want
-
-
-def _as_run(look: Look, body: InsideRequest) -> bool | None:
-    """None without a row to compare with."""
-    return None if body.row is None else look.is_as_run

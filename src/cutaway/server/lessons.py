@@ -6,19 +6,18 @@ from typing import NamedTuple
 from fastapi import Request
 
 from cutaway.api.llm import LLM
-from cutaway.lab.inside import OtherRowError
 from cutaway.lab.practice import Exercise
 from cutaway.lab.practice.lessons import Scene, possible
 from cutaway.lab.practice.lessons.ways import ways
 from cutaway.server.exclusive import run_exclusive
-from cutaway.server.inside import StepOfText, beside, other_row, traced
+from cutaway.server.inside import StepOfText, beside, traced
 from cutaway.server.models import service_of
 
 _KEPT = 16  # steps
 
 
 class Lessons(NamedTuple):
-    """What is said of a step, and asked."""
+    """A text, an introduction and exercises on it."""
 
     text: str
     introduction: str
@@ -52,7 +51,4 @@ def _ways(llm: LLM) -> Lessons:
 
 def _made(llm: LLM, body: StepOfText) -> Lessons:
     scene = Scene(llm, traced(llm, body), body.step)
-    try:
-        return Lessons(scene.text, scene.introduction, possible(scene))
-    except OtherRowError:
-        raise other_row(body) from None
+    return Lessons(scene.text, scene.introduction, possible(scene))

@@ -33,23 +33,23 @@ class Loadable(Sized, Protocol):
     """What takes memory from the beginning of a load to the end of an unload."""
 
     async def load(self) -> None:
-        """Take them; if it raises, it has none."""
+        """Load it; if this raises, it takes no memory."""
 
     def give_up(self) -> None:
         """Cancel a load that has begun."""
 
     async def unload(self) -> None:
-        """Give them back."""
+        """Free its memory."""
 
 
 class Waiting(NamedTuple):
-    """Someone who wants to use a model."""
+    """A use that waits for its model."""
 
     slot: "ModelSlot"
     admitted: "asyncio.Future[None]"  # or cancelled, by who waits no longer
 
     def fail(self, error: Exception) -> None:
-        """It cannot be used."""
+        """End the wait with an error."""
         if not self.admitted.done():
             self.admitted.set_exception(error)
 
@@ -127,7 +127,7 @@ class ModelCache:
             wanted.begin_load()
 
     def admit(self, one: Waiting) -> None:
-        """Its use begins."""
+        """Begin a use that waited."""
         self.queue.remove(one)
         if not one.admitted.done():
             one.slot.begin_use()
@@ -140,7 +140,7 @@ class ModelCache:
         task.add_done_callback(self._tasks.discard)
 
     def _wanted(self) -> "ModelSlot | None":
-        """The model to load next."""
+        """The model to load next; None: none."""
         return next((one.slot for one in self.queue if one.slot.state == "absent"), None)
 
     def _going(self) -> "list[ModelSlot]":

@@ -19,12 +19,12 @@ class Names:
         self._model, self.first, self.every = model, own[0], (*own, *model.adapters)
 
     def known(self, name: str) -> str | None:
-        """Which of them a request uses; None where it is another model's."""
+        """The name as this model has it; None if it is another model's."""
         bare = name.removesuffix(":latest")  # as Ollama's clients write it
         return next((own for own in (name, bare) if own in self.every), None)
 
     def named(self, name: str | None) -> str:
-        """The same, of a request that is for this model."""
+        """As ``known``, for a request to this model; without a name, the first."""
         return (name and self.known(name)) or self.first
 
     def adapter(self, name: str | None) -> str:

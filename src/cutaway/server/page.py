@@ -30,7 +30,7 @@ _POLICY = {
 
 @router.get("/")
 async def page(request: Request) -> Response:
-    """The page; and for clients that are no browser the word by which Ollama's know a server."""
+    """The page; for clients that are no browser, the words by which Ollama's know a server."""
     if "text/html" not in request.headers.get("accept", "text/html"):
         return Response("Ollama is running", media_type="text/plain")
     return Response(index(catalogue()), media_type="text/html", headers=_POLICY)
@@ -58,8 +58,8 @@ async def about(request: Request, model: str | None = None) -> Response:
 
 
 def _canvas(service: Service) -> dict[str, Any] | None:
-    """Whether a model's blocks are its own, and whether a text is a canvas where nothing is said;
-    None of one that reveals no canvas."""
+    """Of a diffusion model, whether it has blocks of its own, and whether it reveals a canvas by
+    default; None for other models."""
     llm, attention = service.llm, service.llm.config.attention
     if llm.config.is_causal or llm.tokenizer.mask_id is None or not llm.graph.has_head:
         return None

@@ -124,26 +124,19 @@ class AnswerRequest(PracticeRequest):
 @router.post("/page/practice")
 async def practice(body: PracticeRequest, request: Request) -> Response:
     """The exercises, without their solutions."""
-    if (step := body.asked_step()) is not None:
-        return _sent(_told(await lessons(step, request)))
-    if body.ways:
-        return _sent(_told(await lesson_ways(body.model, request)))
-    if body.cells:
-        return await _answer(lambda: _told(_of_cells(body.asked_cells())))
+    if found := await _lessons(body, request):
+        exercises = [*map(_question, found.exercises)]
+        return JSONResponse(found._asdict() | {"exercises": exercises})
     return await _answer(lambda: _asked(body.made()))
 
 
 @router.post("/page/practice/answer")
 async def answer(body: AnswerRequest, request: Request) -> Response:
     """Whether an answer is right; null where there is none or it cannot be parsed."""
-    if (step := body.asked_step()) is not None:
-        found = await lessons(step, request)
-        return _sent(_judged(found.exercises, body))
-    if body.ways:
-        return _sent(_judged((await lesson_ways(body.model, request)).exercises, body))
-    if body.cells:
-        return await _answer(lambda: _judged(_of_cells(body.asked_cells()).exercises, body))
-    return await _answer(lambda: _judged(_exercises(body.made()), body))
+    found = await _lessons(body, request)
+    return await _answer(
+        lambda: _judged(found.exercises if found else _exercises(body.made()), body)
+    )
 
 
 @router.post("/page/practice/comparison")
@@ -152,23 +145,28 @@ async def compared(body: PracticeRequest) -> Response:
     return await _answer(lambda: _block(comparison(body.made())))
 
 
+async def _lessons(body: PracticeRequest, request: Request) -> Lessons | None:
+    """The exercises on a step's inside, on the model's ways, or on cells; None: on a start."""
+    if (step := body.asked_step()) is not None:
+        return await lessons(step, request)
+    if body.ways:
+        return await lesson_ways(body.model, request)
+    if body.cells:
+        cells = body.asked_cells()
+        exercises = await asyncio.to_thread(cell_exercises, cells)
+        return Lessons(cells.text, cells.introduction, exercises)
+    return None
+
+
 async def _answer(make: Callable[[], Any]) -> Response:
     """Made in a thread: a thousand draws take a moment, while other requests run."""
-    return _sent(await asyncio.to_thread(make))
-
-
-def _sent(document: Any) -> Response:
-    return JSONResponse(document)
+    return JSONResponse(await asyncio.to_thread(make))
 
 
 @lru_cache(16)
 def _exercises(start: Start) -> tuple[Exercise, ...]:
     """Cached, since answers to them will follow."""
     return exercises(start)
-
-
-def _of_cells(cells: Cells) -> Lessons:
-    return Lessons(cells.text, cells.introduction, cell_exercises(cells))
 
 
 def _asked(start: Start) -> dict[str, Any]:
@@ -180,10 +178,6 @@ def _asked(start: Start) -> dict[str, Any]:
         "run": start.run and asdict(start.run),
         "exercises": [_question(exercise) for exercise in _exercises(start)],
     }
-
-
-def _told(found: Lessons) -> dict[str, Any]:
-    return found._asdict() | {"exercises": [*map(_question, found.exercises)]}
 
 
 def _question(exercise: Exercise) -> dict[str, Any]:

@@ -20,11 +20,11 @@ _LONG = 1 << 16  # characters, which take up to a second
 
 
 class EngineRequests(Protocol):
-    """What is asked of texts."""
+    """Texts to be read: what is needed of a Scorer or an Embedder."""
 
     @property
     def requests(self) -> Iterable[EngineRequest]:
-        """What the engine is asked."""
+        """One for each run of the engine."""
 
 
 Q = TypeVar("Q", bound=EngineRequests)

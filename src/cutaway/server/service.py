@@ -85,10 +85,6 @@ class Service:
         if self.draining:
             raise ApiError(503, "the server is stopping: ask another", code="stopping")
 
-    def check_length(self, text: str) -> None:
-        """TooLongError for a text of more tokens than fit, without counting them."""
-        self.llm.check_length(text)
-
     def check_interventions(self, interventions: Sequence[Any] | None) -> None:
         """ApiError for a request with some where they are not allowed."""
         if interventions and not self.allow_interventions:

@@ -6,7 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Request
 from starlette.responses import JSONResponse, Response
 
-from cutaway.server.document import plain_replies, replies
+from cutaway.server.document import Answers, replies
 from cutaway.server.http.errors import ApiError
 from cutaway.server.models import models_of, service_of
 from cutaway.server.service import Service
@@ -15,10 +15,13 @@ from cutaway.server.shared.plain_schemas import Health, ModelCard, ModelList, Re
 router = APIRouter(tags=["status"])
 
 Name = Annotated[str, Path(description="one of /v1/models")]
-_METRICS = plain_replies(
-    "Metrics in the format that the Accept header asks for.",
-    "text/plain", "application/openmetrics-text",
-)  # fmt: skip
+_TEXT = {"schema": {"type": "string"}}
+_METRICS: Answers = {
+    200: {
+        "description": "Metrics in the format that the Accept header asks for.",
+        "content": {"text/plain": _TEXT, "application/openmetrics-text": _TEXT},
+    }
+}
 
 
 @router.get("/v1/models", responses=replies(ModelList))

@@ -66,7 +66,7 @@ class DetokenizeRequest(Body):
 async def tokenize(body: TokenizeRequest, request: Request) -> Response:
     """The token ids of a text, or of a conversation."""
     service = service_of(request, body.model)
-    service.check_length(body.prompt or "")
+    service.llm.check_length(body.prompt or "")
     thread = service.slow if len(body.prompt or "") > _LONG else None
     reading = asyncio.get_running_loop().run_in_executor(thread, _ids, service, body)
     ids = await cancel_on_disconnect(request.receive, reading)

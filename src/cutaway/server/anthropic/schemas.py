@@ -6,7 +6,14 @@ from pydantic import Field
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
 from cutaway.server.http.errors import MessagesFault
-from cutaway.server.shared.schemas import Ending, PromptIds, ResponseSettings, TokenIds, Traced
+from cutaway.server.shared.schemas import (
+    Ending,
+    InForce,
+    PromptIds,
+    SettingsAndEnding,
+    TokenIds,
+    Traced,
+)
 
 StopReason = Literal[
     "end_turn", "max_tokens", "stop_sequence", "tool_use", "model_context_window_exceeded"
@@ -67,7 +74,7 @@ class MessageAnswered(TypedDict):
     stop_sequence: str | None
     usage: MessageUsage
     system_fingerprint: Annotated[str, Field(description="ours: what computes")]
-    cutaway: ResponseSettings
+    cutaway: InForce | SettingsAndEnding
     prompt_token_ids: NotRequired[PromptIds]
     token_ids: NotRequired[TokenIds]
 

@@ -3,18 +3,17 @@
 A process may have several ``Metrics``, each with its own registry.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
 from prometheus_client.core import Metric
 from prometheus_client.exposition import choose_encoder
-from prometheus_client.registry import Collector
 
 from cutaway.compute.backends import Computer
 from cutaway.engine import EngineState, FinishReason
-from cutaway.server.http.readers import BuildReader, EngineReader, LoadedReader, ReplicasReader
+from cutaway.server.http import readers
 
 Phase = Literal["queue", "prefill", "decode"]
 """How far a sequence came: waiting, prefill or decode."""
@@ -102,12 +101,12 @@ class Metrics:
         self._paths = frozenset(paths)
         self._add_counters()
         self._add_histograms()
-        self.registry.register(EngineReader(state))
-        self.registry.register(ReplicasReader(replicas))
+        self._read(lambda: readers.engine(state()))
+        self._read(lambda: readers.of_replicas(replicas()))
         ProcessCollector(registry=self.registry)
-        self.registry.register(BuildReader(version, model, computer))
+        self._read(lambda: readers.build(version, model, computer()))
         if loaded:
-            self.registry.register(LoadedReader(loaded))
+            self._read(lambda: readers.loaded(loaded()))
 
     def finished(self, text: RequestStats) -> None:
         """Count a sequence that has ended. Call it once for each."""
@@ -151,6 +150,9 @@ class Metrics:
             self._hits.inc(text.cached_tokens)
         self._proposed.inc(text.proposed)
         self._accepted.inc(text.accepted)
+
+    def _read(self, read: Callable[[], Iterable[Metric]]) -> None:
+        self.registry.register(readers.Reader(read))
 
     def _counter(self, name: str, help: str, *labels: str, values: Iterable[str] = ()) -> Counter:
         """values: of its one label, present from the start, so that a rate sees them rise."""
@@ -238,7 +240,7 @@ def several(each: Mapping[str, Metrics], accept: str = "") -> tuple[bytes, str]:
     What is of the server itself is counted by the first.
     """
     registry = CollectorRegistry()
-    registry.register(_Merged(each))
+    registry.register(readers.Reader(lambda: _merged(each)))
     return _page(registry, accept)
 
 
@@ -250,26 +252,20 @@ def _page(registry: CollectorRegistry, accept: str) -> tuple[bytes, str]:
     return encode(registry), content_type
 
 
-class _Merged(Collector):
-    """What several models count, together."""
-
-    def __init__(self, each: Mapping[str, Metrics]) -> None:
-        self._each = each
-
-    def collect(self) -> Iterator[Metric]:
-        """Family by family, as a page must have them."""
-        families: dict[str, Metric] = {}
-        for i, (model, metrics) in enumerate(self._each.items()):
-            for family in metrics.registry.collect():
-                of_server = family.name.startswith(_OF_SERVER)
-                if of_server and i > 0:
-                    continue
-                empty = Metric(family.name, family.documentation, family.type)
-                label = {} if of_server else {"model": model}
-                families.setdefault(family.name, empty).samples += [
-                    sample._replace(labels={**sample.labels, **label}) for sample in family.samples
-                ]
-        yield from families.values()
+def _merged(each: Mapping[str, Metrics]) -> Iterable[Metric]:
+    """What several models count, family by family, as a page must have them."""
+    families: dict[str, Metric] = {}
+    for i, (model, metrics) in enumerate(each.items()):
+        for family in metrics.registry.collect():
+            of_server = family.name.startswith(_OF_SERVER)
+            if of_server and i > 0:
+                continue
+            empty = Metric(family.name, family.documentation, family.type)
+            label = {} if of_server else {"model": model}
+            families.setdefault(family.name, empty).samples += [
+                sample._replace(labels={**sample.labels, **label}) for sample in family.samples
+            ]
+    return families.values()
 
 
 def _known(value: str | None, values: Collection[str]) -> str:

@@ -4,24 +4,18 @@ import asyncio
 import logging
 import signal
 import socket
-from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import monotonic
-from typing import Any
 
 import uvicorn
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from cutaway.errors import CutawayError
 from cutaway.server.http.idle import IdleConnections
 from cutaway.server.http.log import event
 from cutaway.server.http.sockets import ListeningSocket
-
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Message, Receive, Send], Awaitable[None]]
-"""An ASGI application."""
 
 CUT_AFTER_S = 3.0
 """How long answers may take to end once grace is over."""
@@ -33,7 +27,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def run(
-    app: App,
+    app: ASGIApp,
     sockets: list[ListeningSocket],
     *,
     grace: float,
@@ -118,7 +112,7 @@ class _Server(uvicorn.Server):
         try:
             yield
         finally:
-            _let_go_of_signals()
+            _remove_handlers()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start, unless a signal comes first."""
@@ -190,10 +184,10 @@ class _Server(uvicorn.Server):
             connection.transport.abort()  # since 3.12 asyncio's server waits for each
         for task in self.server_state.tasks:
             task.cancel()
-        _let_go_of_signals()
+        _remove_handlers()
 
 
-def _let_go_of_signals() -> None:
+def _remove_handlers() -> None:
     for number in _SIGNALS:
         asyncio.get_running_loop().remove_signal_handler(number)
 
@@ -201,18 +195,18 @@ def _let_go_of_signals() -> None:
 class _Watched:
     """The application, and the error of its lifespan, which uvicorn logs and forgets."""
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: ASGIApp) -> None:
         self._app = app
         self._sent = ""
         self.error: BaseException | None = None
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._live(scope, receive, send)
         else:
             await self._app(scope, receive, send)
 
-    async def _live(self, scope: Message, receive: Receive, send: Send) -> None:
+    async def _live(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def send_on(message: Message) -> None:
             self._sent = message["type"]
             if self._sent.endswith(".failed"):

@@ -1,6 +1,6 @@
 """Metrics that are read at each scrape: the state of the engine and of replicas."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -9,66 +9,52 @@ from cutaway.compute.backends import Computer
 from cutaway.engine import EngineState
 
 
-class LoadedReader(Collector):
+class Reader(Collector):
+    """Metrics that a function makes anew at each scrape."""
+
+    def __init__(self, read: Callable[[], Iterable[Metric]]) -> None:
+        self._read = read
+
+    def collect(self) -> Iterable[Metric]:
+        """At this moment."""
+        return self._read()
+
+
+def loaded(is_loaded: bool) -> Iterator[Metric]:
     """Whether a model is in memory."""
-
-    def __init__(self, loaded: Callable[[], bool]) -> None:
-        self._loaded = loaded
-
-    def collect(self) -> Iterator[Metric]:
-        """At this moment."""
-        yield _gauge("model_loaded", "Whether the model is in memory, 0 or 1.", self._loaded())
+    yield _gauge("model_loaded", "Whether the model is in memory, 0 or 1.", is_loaded)
 
 
-class BuildReader(Collector):
-    """What is running, which may be known only after the start."""
-
-    def __init__(self, version: str, model: str, computer: Callable[[], Computer]) -> None:
-        self._version, self._model, self._computer = version, model, computer
-
-    def collect(self) -> Iterator[Metric]:
-        """One sample, whose labels say it."""
-        computer, labels = self._computer(), ("version", "model", "backend", "tier")
-        help = "What is running; always 1."
-        family = GaugeMetricFamily("cutaway_build_info", help, labels=labels)
-        family.add_metric([self._version, self._model, computer.name, computer.tier], 1)
-        yield family
+def build(version: str, model: str, computer: Computer) -> Iterator[Metric]:
+    """What is running, in the labels of one sample."""
+    family = GaugeMetricFamily(
+        "cutaway_build_info", "What is running; always 1.",
+        labels=("version", "model", "backend", "tier"),
+    )  # fmt: skip
+    family.add_metric([version, model, computer.name, computer.tier], 1)
+    yield family
 
 
-class EngineReader(Collector):
+def engine(state: EngineState) -> Iterator[Metric]:
     """How busy the engine is."""
-
-    def __init__(self, state: Callable[[], EngineState]) -> None:
-        self._state = state
-
-    def collect(self) -> Iterator[Metric]:
-        """At this moment."""
-        state = self._state()
-        each = "Each of n samples is one."
-        yield _gauge("requests_running", f"Sequences that hold KV blocks. {each}", state.running)
-        yield _gauge("requests_waiting", f"Sequences in the queue. {each}", state.waiting)
-        yield from _blocks(state)
-        yield CounterMetricFamily(
-            "cutaway_preemptions",
-            "Sequences that were preempted: they wait again and are recomputed.",
-            value=state.preemptions,
-        )
+    each = "Each of n samples is one."
+    yield _gauge("requests_running", f"Sequences that hold KV blocks. {each}", state.running)
+    yield _gauge("requests_waiting", f"Sequences in the queue. {each}", state.waiting)
+    yield from _blocks(state)
+    yield CounterMetricFamily(
+        "cutaway_preemptions",
+        "Sequences that were preempted: they wait again and are recomputed.",
+        value=state.preemptions,
+    )
 
 
-class ReplicasReader(Collector):
-    """How busy each replica is."""
-
-    def __init__(self, replicas: Callable[[], Mapping[str, EngineState]]) -> None:
-        self._replicas = replicas
-
-    def collect(self) -> Iterator[Metric]:
-        """As the replicas reported last."""
-        replicas = self._replicas()
-        for name, help, read in _OF_REPLICAS if replicas else ():
-            family = GaugeMetricFamily(f"cutaway_replica_{name}", help, labels=["replica"])
-            for replica, state in replicas.items():
-                family.add_metric([replica], read(state))
-            yield family
+def of_replicas(replicas: Mapping[str, EngineState]) -> Iterator[Metric]:
+    """How busy each replica was when it reported last."""
+    for name, help, read in _OF_REPLICAS if replicas else ():
+        family = GaugeMetricFamily(f"cutaway_replica_{name}", help, labels=["replica"])
+        for replica, state in replicas.items():
+            family.add_metric([replica], read(state))
+        yield family
 
 
 _OF_REPLICAS: tuple[tuple[str, str, Callable[[EngineState], float]], ...] = (

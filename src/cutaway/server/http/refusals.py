@@ -60,20 +60,12 @@ def install(app: FastAPI, *, retry_after: Callable[[], float]) -> None:
     _answer_with(app, Exception, lambda request, _: internal_error(_id(request)))
 
 
-def answer(error: ApiError, path: str) -> Response:
-    """The response for an error."""
-    return Response(
-        error.body(path),
-        error.status,
-        headers=error.headers,
-        media_type="application/json",
-    )
-
-
 def _answer_with(app: FastAPI, kind: type[E], explain: Callable[[Request, E], ApiError]) -> None:
     async def handle(request: Request, error: Exception) -> Response:
         assert isinstance(error, kind)
-        return answer(explain(request, error), request.scope["path"])
+        said = explain(request, error)
+        body = said.body(request.scope["path"])
+        return Response(body, said.status, said.headers, media_type="application/json")
 
     app.add_exception_handler(kind, handle)
 

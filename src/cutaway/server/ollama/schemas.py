@@ -6,7 +6,7 @@ from pydantic import Field
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
 from cutaway.server.shared.chat_schemas import ChatToken
-from cutaway.server.shared.schemas import Ending, InForce
+from cutaway.server.shared.schemas import SettingsAndEnding
 
 Reason = Literal["stop", "length", "load", "unload"]
 Time = Annotated[str, Field(description="RFC 3339")]
@@ -38,10 +38,6 @@ class OllamaMessage(TypedDict):
     tool_calls: NotRequired[list[OllamaCall]]
 
 
-class OllamaEnding(InForce, Ending):
-    """Ours: all settings in force, and how the text ended."""
-
-
 class _Line(TypedDict):
     model: str
     created_at: Time
@@ -56,7 +52,7 @@ class _Line(TypedDict):
     prompt_eval_duration: NotRequired[Nanoseconds]
     eval_count: NotRequired[Annotated[int, Field(description="new tokens")]]
     eval_duration: NotRequired[Nanoseconds]
-    cutaway: NotRequired[OllamaEnding]
+    cutaway: NotRequired[SettingsAndEnding]
 
 
 class OllamaChat(_Line):

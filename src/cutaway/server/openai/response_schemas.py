@@ -7,7 +7,7 @@ from typing_extensions import TypedDict
 
 from cutaway.server.http.errors import Fault
 from cutaway.server.shared.chat_schemas import ChatToken
-from cutaway.server.shared.schemas import PromptIds, ResponseSettings, TokenIds, Traced
+from cutaway.server.shared.schemas import InForce, PromptIds, SettingsAndEnding, TokenIds, Traced
 
 MessageStatus = Literal["in_progress", "completed", "incomplete"]
 _Status = Literal["in_progress", "completed", "incomplete", "failed"]
@@ -145,7 +145,7 @@ class Response(TypedDict):
     tool_choice: str | dict[str, Any]
     tools: list[dict[str, Any]]
     truncation: Literal["disabled"]
-    cutaway: ResponseSettings
+    cutaway: InForce | SettingsAndEnding
     prompt_token_ids: NotRequired[PromptIds]
     token_ids: NotRequired[TokenIds]
 

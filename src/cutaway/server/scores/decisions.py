@@ -16,12 +16,12 @@ from cutaway.server.document import TEXT, replies
 from cutaway.server.http.strict_json import StrictRoute
 from cutaway.server.models import service_of
 from cutaway.server.openai.response_schemas import ResponseUsage
-from cutaway.server.scores.asking import ends_of, lead_of, prompt_of
 from cutaway.server.scores.likelihoods import (
     Likelihoods,
     PromptAnswers,
     Weighed,
     check_amount,
+    lead_of,
     likelihoods,
 )
 from cutaway.server.scores.questions import (
@@ -83,15 +83,15 @@ def _check(body: DecisionsRequest) -> int:
 
 
 def _read(body: DecisionsRequest, llm: AsyncModel) -> Iterator[PromptAnswers]:
-    cutter, lead, ends = Cutter(llm), lead_of(llm), ends_of(llm)
+    cutter, lead, ends = Cutter(llm), lead_of(llm), tuple(sorted(llm.tokenizer.end_ids))
     for i, messages in enumerate(body.conversations()):
         answers = {
             text: f"questions[{i}]: {name}" for text, name in body.questions[i].answers().items()
         }
+        prompt = llm.chat_ids(messages, enable_thinking=False)
         yield PromptAnswers.read(
-            cutter, prompt_of(llm, messages), answers, f"input with questions[{i}]",
-            lead=lead, ends=ends,
-        )  # fmt: skip
+            cutter, prompt, answers, f"input with questions[{i}]", lead=lead, ends=ends
+        )
 
 
 def _answer(
@@ -101,11 +101,11 @@ def _answer(
     *,
     traced: bool,
 ) -> DecisionPredicate | DecisionChoice | DecisionScore:
-    chances, told = weighed.probabilities, weighed.answered(llm, traced=traced)
+    chances, ours = weighed.probabilities, weighed.answered(llm, traced=traced)
     best = chances.index(max(chances))
     if isinstance(asked, PredicateQuestion):
         return {
-            "type": "predicate", "name": asked.name, "probability": chances[0], "cutaway": told,
+            "type": "predicate", "name": asked.name, "probability": chances[0], "cutaway": ours,
         }  # fmt: skip
     if isinstance(asked, ChoiceQuestion):
         return {
@@ -115,7 +115,7 @@ def _answer(
                 {"value": one.value, "probability": chance}
                 for one, chance in zip(asked.choices, chances, strict=True)
             ],
-            "cutaway": told,
+            "cutaway": ours,
         }  # fmt: skip
     return {
         "type": "score", "name": asked.name,
@@ -125,7 +125,7 @@ def _answer(
             {"value": i, "label": level.label, "probability": chance}
             for i, (level, chance) in enumerate(zip(asked.levels, chances, strict=True))
         ],
-        "cutaway": told,
+        "cutaway": ours,
     }  # fmt: skip
 
 

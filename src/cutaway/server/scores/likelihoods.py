@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 from fastapi import Request
 
 from cutaway.api.async_model import AsyncModel
+from cutaway.errors import CutawayError
 from cutaway.methods.scoring import Cut, Cutter, Likelihood, LookUpReader, Scorer
 from cutaway.server.http.errors import ApiError
 from cutaway.server.prefill import prefill_texts
@@ -20,6 +21,7 @@ Ids = tuple[int, ...]
 MOST_ANSWERS = 2048
 MOST_CHARACTERS = 1 << 22
 """Of all prompts and answers, each prompt counted as often as it is read."""
+_PROBE = "7"
 
 
 def method_of(llm: AsyncModel) -> Literal["log_likelihood", "cosine"]:
@@ -39,6 +41,21 @@ def check_amount(field: str, answers: int, characters: int) -> None:
                 400, f"{field}: there are {count} {what}, and at most {most} in one request: ask "
                 "several times", param=field,
             )  # fmt: skip
+
+
+def lead_of(llm: AsyncModel) -> str:
+    """The space that the template writes before an answer: [INST] … [/INST] Yes."""
+    if llm.template is None:
+        return ""
+    asked = [{"role": "user", "content": "?"}]
+    answered = [*asked, {"role": "assistant", "content": _PROBE}]
+    try:
+        before = llm.template.render(asked, enable_thinking=False)
+        whole = llm.template.render(answered, add_generation_prompt=False, enable_thinking=False)
+    except CutawayError:  # the template does not take this: what is asked will say so
+        return ""
+    lead = whole.removeprefix(before).partition(_PROBE)[0]
+    return lead if whole.startswith(before) and lead.isspace() else ""
 
 
 class Likelihoods(NamedTuple):
@@ -126,7 +143,7 @@ class PromptAnswers:
                 yield Cut(self.prompt, (*answer, *self.ends[i : i + 1]))
 
     def weigh(self, found: Iterator[Likelihood]) -> "Weighed":
-        """Take what was found of its own."""
+        """Take the likelihoods of its own answers, the next ones in ``found``."""
         each = [[next(found) for _ in self.ends or (0,)] for _ in self.answers]
         return Weighed(self, each)
 
@@ -156,12 +173,12 @@ class Weighed:
         return begun + (best + log(fsum(exp(one - best) for one in ends)) if ends else 0.0)
 
     def answered(self, llm: AsyncModel, *, traced: bool) -> Answered:
-        """For an answer of the server; with all that the numbers follow from, if it is traced."""
-        told: Answered = {"covered": self.covered}
+        """For the answer; if it is traced, with all that the numbers follow from."""
+        ours: Answered = {"covered": self.covered}
         if traced:
-            told["prompt"] = llm.detokenize(self.question.prompt, special=True)
-            told["answers"] = [self._traced(llm, i) for i in range(len(self.logprobs))]
-        return told
+            ours["prompt"] = llm.detokenize(self.question.prompt, special=True)
+            ours["answers"] = [self._traced(llm, i) for i in range(len(self.logprobs))]
+        return ours
 
     def _traced(self, llm: AsyncModel, index: int) -> TracedAnswer:
         answer, ways = self.question.answers[index], self._each[index]

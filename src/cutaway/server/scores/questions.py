@@ -68,9 +68,32 @@ class _Question(Body):
             return self.instructions
         return "\n".join(part.text for part in self.instructions)
 
-    def _listed(self, options: Sequence[tuple[str, str | None]]) -> str:
-        lines = [f"- {text}: {about}" if about else f"- {text}" for text, about in options]
+
+class _Listed(_Question):
+    """A question whose answers are listed.
+
+    LIST  the field that has them
+    """
+
+    LIST: ClassVar[str]
+
+    def written(self) -> str:
+        """What is asked."""
+        each = [(one.text, one.description) for one in getattr(self, self.LIST)]
+        lines = [f"- {text}: {about}" if about else f"- {text}" for text, about in each]
         return "\n".join([self._said(), *lines, "Answer with one of these."])
+
+    def answers(self) -> Mapping[str, str]:
+        """The possible answers -> the name of each in the request."""
+        found: dict[str, str] = {}
+        for i, text in enumerate(one.text for one in getattr(self, self.LIST)):
+            if text in found:
+                raise ApiError(
+                    400, f"questions: {found[text]} and {self.LIST}[{i}] are both answered "
+                    f"{text!r:.100}: give each another text", param="questions",
+                )  # fmt: skip
+            found[text] = f"{self.LIST}[{i}]"
+        return found
 
 
 class PredicateQuestion(_Question):
@@ -83,7 +106,7 @@ class PredicateQuestion(_Question):
         return f"{self._said()}\nAnswer Yes or No."
 
     def answers(self) -> Mapping[str, str]:
-        """What may be answered, and what of the request that is."""
+        """The possible answers -> the name of each in errors."""
         return {"Yes": "the answer Yes", "No": "the answer No"}
 
 
@@ -99,21 +122,14 @@ class ChoiceOption(Body):
         return str(self.value).lower() if isinstance(self.value, bool) else self.value
 
 
-class ChoiceQuestion(_Question):
+class ChoiceQuestion(_Listed):
     """Which of some choices fits the input."""
 
+    LIST = "choices"
     type: Literal["choice"]
     choices: list[ChoiceOption] = Field(
         min_length=2, max_length=MOST_CHOICES, fail_fast=True, description="each with another value"
     )
-
-    def written(self) -> str:
-        """What is asked."""
-        return self._listed([(one.text, one.description) for one in self.choices])
-
-    def answers(self) -> Mapping[str, str]:
-        """What may be answered, and what of the request that is."""
-        return _named("choices", [one.text for one in self.choices])
 
 
 class ScoreLevel(Body):
@@ -122,22 +138,20 @@ class ScoreLevel(Body):
     label: str
     description: str | None = Field(None, description="is shown to the model")
 
+    @property
+    def text(self) -> str:
+        """As the model answers it."""
+        return self.label
 
-class ScoreQuestion(_Question):
+
+class ScoreQuestion(_Listed):
     """Where the input is among ordered levels."""
 
+    LIST = "levels"
     type: Literal["score"]
     levels: list[ScoreLevel] = Field(
         min_length=2, max_length=MOST_CHOICES, fail_fast=True, description="the lowest first"
     )
-
-    def written(self) -> str:
-        """What is asked."""
-        return self._listed([(one.label, one.description) for one in self.levels])
-
-    def answers(self) -> Mapping[str, str]:
-        """What may be answered, and what of the request that is."""
-        return _named("levels", [one.label for one in self.levels])
 
 
 Question = Annotated[
@@ -197,15 +211,3 @@ def _followed(said: Sequence[dict[str, Any]], question: str) -> list[dict[str, A
         return [*said, {"role": "user", "content": question}]
     last = said[-1]
     return [*said[:-1], {**last, "content": f"{last['content']}\n\n{question}"}]
-
-
-def _named(field: str, texts: Sequence[str]) -> Mapping[str, str]:
-    found: dict[str, str] = {}
-    for i, text in enumerate(texts):
-        if text in found:
-            raise ApiError(
-                400, f"questions: {found[text]} and {field}[{i}] are both answered {text!r:.100}: "
-                "give each another text", param="questions",
-            )  # fmt: skip
-        found[text] = f"{field}[{i}]"
-    return found

@@ -15,9 +15,14 @@ from cutaway.server.document import TEXT, replies
 from cutaway.server.http.errors import ApiError
 from cutaway.server.http.strict_json import StrictRoute
 from cutaway.server.models import service_of
-from cutaway.server.scores.asking import lead_of, prompt_of
 from cutaway.server.scores.cosines import cosines, refuse_asked
-from cutaway.server.scores.likelihoods import PromptAnswers, check_amount, likelihoods, method_of
+from cutaway.server.scores.likelihoods import (
+    PromptAnswers,
+    check_amount,
+    lead_of,
+    likelihoods,
+    method_of,
+)
 from cutaway.server.scores.schemas import HowRanked, Ranked, Ranking
 from cutaway.server.service import Service
 from cutaway.server.shared.plain_schemas import TokensRead
@@ -173,7 +178,7 @@ def _asking(body: RerankRequest, llm: AsyncModel) -> Callable[[int, str], Prompt
 
     def ask(i: int, text: str) -> PromptAnswers:
         said = {"instruction": body.instruction, "query": body.query, "document": text}
-        prompt = prompt_of(llm, body.wording.messages(**said))
+        prompt = llm.chat_ids(body.wording.messages(**said), enable_thinking=False)
         return PromptAnswers.read(cutter, prompt, answers, f"documents[{i}]", lead=lead)
 
     return ask

@@ -12,7 +12,7 @@ _TYPES = {int: "integer", float: "number", bool: "boolean", str: "string"}
 
 
 def _checked(value: Any) -> Any:
-    """The rule as it was given; false is as good as left out."""
+    """The rule unchanged; false means none."""
     if value is False:
         return None
     try:
@@ -26,11 +26,11 @@ def _checked(value: Any) -> Any:
 def _property(setting: Setting) -> dict[str, Any]:
     if setting.type is tuple:
         cell = {"type": "array", "items": {"type": "integer"}, "minItems": 3, "maxItems": 3}
-        told: dict[str, Any] = {"type": "array", "items": cell}
+        schema: dict[str, Any] = {"type": "array", "items": cell}
     else:
-        told = {"type": _TYPES[setting.type]}
-        told |= {"enum": list(setting.choices)} if setting.choices else {}
-    return {**told, "description": setting.help}
+        schema = {"type": _TYPES[setting.type]}
+        schema |= {"enum": list(setting.choices)} if setting.choices else {}
+    return {**schema, "description": setting.help}
 
 
 _SCHEMA: dict[str, Any] = {

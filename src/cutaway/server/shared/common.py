@@ -40,7 +40,7 @@ def finish_reason(ended: Ended) -> Reason:
 
 
 def _own_reason(ended: Ended) -> OwnReason:
-    """Our word: no text that is answered was aborted, or failed."""
+    """Our word; a text in an answer was neither aborted nor did it fail."""
     return cast(OwnReason, str(ended.reason))
 
 

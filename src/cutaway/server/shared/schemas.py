@@ -97,7 +97,7 @@ class TextTiming(TypedDict):
     decode_tokens_per_s: Annotated[float | None, Field(description="after its first token")]
 
 
-class HeldTo(TypedDict):
+class GrammarReport(TypedDict):
     """Ours: the grammar of a text, and what became of it."""
 
     kind: Literal["json_schema", "regex", "grammar", "choice"]
@@ -145,7 +145,7 @@ class Ending(TypedDict):
         list[str], Field(description="warnings about the prompt, and what was checked")
     ]
     timing: TextTiming
-    grammar: NotRequired[HeldTo]
+    grammar: NotRequired[GrammarReport]
     canvas: NotRequired[CanvasCost]
     replicas: NotRequired[
         Annotated[
@@ -165,19 +165,8 @@ class ChoiceEnding(Ending):
     aligned: NotRequired[AlignedChoice]
 
 
-class ResponseSettings(InForce):
-    """Ours: the settings in force and, at the end, how the text ended."""
-
-    finish_reason: NotRequired[str]
-    matched: NotRequired[str | int | None]
-    fingerprint: NotRequired[str]
-    notes: NotRequired[list[str]]
-    timing: NotRequired[TextTiming]
-    grammar: NotRequired[HeldTo]
-    canvas: NotRequired[CanvasCost]
-    replicas: NotRequired[list[str]]
-    resumed: NotRequired[int]
-    trace: NotRequired[list[Record]]
+class SettingsAndEnding(InForce, Ending):
+    """Ours: the settings in force, and how the text ended."""
 
 
 class Traced(TypedDict):
