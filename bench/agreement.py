@@ -6,11 +6,11 @@
 Three read the same text and give the logits of every position: cutaway's `reference`, which
 computes with float32 throughout, cutaway's `cpu` and llama.cpp (llama-cpp-python, in PYTHON). These
 two round activations to 8 bits where weights are quantised, each in its own way; so every file is
-read twice, as it is and with its weights written out as F32, where nothing is rounded but keys and
-values. Told are the KL divergence from `reference` in nats, mean over the positions, the share of
-positions whose likeliest token is reference's, and how many greedy tokens the two have in common
-before they part. --write puts the table between
-<!-- agreement:begin --> and <!-- agreement:end -->.
+read twice, as it is and with its weights written out as F32, where only keys and values are
+rounded. The table has the KL divergence from `reference` in nats (the mean over the positions), the
+share of positions with the same likeliest token as `reference`, and how many greedy tokens the two
+share before the first that differs. --write puts it between <!-- agreement:begin --> and
+<!-- agreement:end -->.
 """
 
 import json

@@ -5,11 +5,11 @@
 For each row of the tables in tests/support/random_models.py and diffusion_models.py a small random
 model is made with transformers (its shapes odd enough to catch a mistake), saved as a folder, and
 read by cutaway.
-Told are, over the logits of 40 tokens: the largest; the largest difference of `reference` from
-transformers, both computing in float32; and the root mean square of the difference of `cpu` from
-`reference`, as a share of the logits' own: `cpu` keeps keys and values in 16 bits, and rounds
-activations to 8 where weights are quantised (here to Q8_0). Random models are worse off than
-trained ones: their attention is sharp everywhere.
+The table has, over the logits of 40 tokens: the largest logit; the largest difference of
+`reference` from transformers, both in float32; and the root mean square of the difference of `cpu`
+from `reference`, as a share of the logits' own: `cpu` keeps keys and values in 16 bits, and rounds
+activations to 8 bits where weights are quantised (here to Q8_0). Differences are larger than of
+trained models, since a random model's attention is sharp everywhere.
 --write puts the table between <!-- architectures:begin --> and <!-- architectures:end -->.
 """
 

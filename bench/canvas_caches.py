@@ -1,13 +1,13 @@
-"""What the approximate caches of canvases cost and save, beside computing all that can change.
+"""What the approximate caches of canvases cost and save, beside the exact one.
 
     python bench/canvas_caches.py [-m toy-canvas] [--prompt TEXT] [--cells 96] [--block 16]
         [--seeds 8] [--write docs/denoise.md]
 
-For every cell that a pass looked at, with "prefix" and with "dual": the KL divergence of its
-distribution from the one that its canvas has when all of it is computed, in nats, and how often the
-likeliest token is the same. Rows, and milliseconds a pass, the caches in turns, medians. The
-last line is one JSON document; --write puts the table between <!-- caches:begin --> and
-<!-- caches:end -->. The model must have 1,000 tokens at most: a pass tells them all.
+For every cell that a pass computed with "prefix" and with "dual": the KL divergence, in nats, of
+its distribution from the exact one of the same canvas, and how often the likeliest token is the
+same. Then rows, and median milliseconds a pass, the caches in turns. The last line is one JSON
+document; --write puts the table between <!-- caches:begin --> and <!-- caches:end -->. The model
+may have 1,000 tokens at most, since each pass records all of them.
 """
 
 from argparse import Namespace
@@ -35,7 +35,7 @@ def revealed(llm: LLM, cache: str, seed: int, args: Namespace, **more: Any) -> C
 
 
 def states(llm: LLM, made: Completion) -> Iterator[tuple[Pass, list[int]]]:
-    """Each pass, and the text that stood there before it."""
+    """Each pass, and the text before it."""
     mask = llm.tokenizer.mask_id
     assert mask is not None
     text = [*made.prompt_token_ids, *[mask] * len(made.token_ids)]
@@ -45,8 +45,8 @@ def states(llm: LLM, made: Completion) -> Iterator[tuple[Pass, list[int]]]:
             text[position] = mask if token_id is None else token_id
 
 
-def told(cell: PassCell, vocab: int) -> NDArray[np.float64]:
-    """The logits that a pass had for a cell."""
+def recorded(cell: PassCell, vocab: int) -> NDArray[np.float64]:
+    """The logits of a cell in its pass."""
     assert cell.observed is not None
     logits = np.full(vocab, -np.inf)
     for candidate in cell.observed.candidates:
@@ -67,7 +67,7 @@ def price(llm: LLM, cache: str, args: Namespace) -> dict[str, float]:
                 exact = llm.logits(text)
                 for cell in one.cells:
                     p = log_softmax(exact[cell.position - shift])
-                    q = log_softmax(told(cell, vocab))
+                    q = log_softmax(recorded(cell, vocab))
                     apart.append(float((np.exp(p) * (p - q)).sum()))
                     same.append(bool(p.argmax() == q.argmax()))
             begun.add(one.block)
@@ -98,7 +98,7 @@ def main() -> None:
     check_page(args.write, "caches")
     llm = LLM(args.model)
     if llm.tokenizer.vocab_size > 1000:
-        parser.error("the model has more than 1,000 tokens, and a pass does not tell them all")
+        parser.error("the model has more than 1,000 tokens, which a pass does not record")
     ms = times(llm, args)
     rows = {
         cache: sum(one.rows for one in revealed(llm, cache, 0, args).passes) for cache in CACHES

@@ -1,4 +1,4 @@
-"""``cutaway serve`` and llama.cpp's server on the same files, measured by somebody else's program.
+"""``cutaway serve`` and llama.cpp's server on the same files, measured by llama-benchy.
 
     python bench/clients_measure.py MODEL.gguf… --llama-server PATH --tokenizer FOLDER…
         [--benchy llama-benchy] [--threads N] [--prompt 64] [--answer 32] [--streams 1 4]
@@ -39,7 +39,7 @@ SHOWN = {"first token, ms": 1, "tokens/s": 1, "requests/s": 2}
 
 
 def free_port() -> int:
-    """One that nobody uses now."""
+    """A port that nobody uses now."""
     with closing(socket.create_server(("127.0.0.1", 0))) as found:
         return int(found.getsockname()[1])
 
@@ -59,7 +59,7 @@ def serving(command: list[str]) -> Iterator[str]:
 
 
 def _wait(child: subprocess.Popen[bytes], url: str) -> None:
-    """Until a server is healthy; SystemExit where it ends or takes too long."""
+    """Wait until a server is healthy; SystemExit where it ends or takes too long."""
     end = time.monotonic() + START_S
     while child.poll() is None and time.monotonic() < end:
         try:
@@ -75,12 +75,12 @@ def _wait(child: subprocess.Popen[bytes], url: str) -> None:
 
 class _Quiet(SimpleHTTPRequestHandler):
     def log_message(self, *_: Any) -> None:
-        """Nothing: what is measured says enough."""
+        """Log nothing."""
 
 
 @contextmanager
 def book() -> Iterator[str]:
-    """The address of a text that prompts are made of: this repository's own pages."""
+    """The address of a text that prompts are cut from: this repository's own pages."""
     with TemporaryDirectory() as folder:
         pages = sorted((ROOT / "docs").glob("*.md"))
         Path(folder, "book.txt").write_text("\n".join(page.read_text() for page in pages))
@@ -106,7 +106,7 @@ def measure(asked: Namespace, tokenizer: str, url: str, text: str) -> dict[int, 
 
 
 def figures(one: dict[str, Any], answer: int) -> dict[str, float]:
-    """What is shown, of all requests of a run."""
+    """The figures of SHOWN, over all requests of a run."""
     if one["e2e_ttft"] is None:
         raise SystemExit(
             "llama-benchy had no answer in time: measure on a machine that is less busy"
@@ -168,7 +168,7 @@ def in_turns(asked: Namespace, file: Path, tokenizer: str, text: str) -> list[di
 
 
 def main() -> None:
-    """Measure, tell, and write the table where asked."""
+    """Measure, print, and write the table where asked."""
     asked = parse()
     check_page(asked.write, "measured")
     with book() as text:

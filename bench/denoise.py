@@ -3,12 +3,12 @@
     python bench/denoise.py [-m MODEL] [--prompt 64] [--cells 64] [--rounds 3]
         [--write docs/denoise.md]
 
-A model that writes is read three more times, as if its tokens saw all of their text, or all to the
-end of their block of 4 or of 8. What it says then is no text; what it costs is exact, since the
-work is that of a diffusion model with the same body. In each round every way of writing takes its
-turn just after the loop, with a prompt of random tokens; a ratio is the median over the rounds.
---write puts the table between <!-- denoise:begin --> and <!-- denoise:end -->. The last line is one
-JSON document.
+An autoregressive model is loaded three more times, as if its tokens saw all of their text, or all
+to the end of their block of 4 or of 8. What it writes then makes no sense; the cost is exact, since
+the work is that of a diffusion model of the same size. In each round every way of writing is timed
+just after the loop, with a prompt of random tokens; a ratio is the median over the rounds. --write
+puts the table between <!-- denoise:begin --> and <!-- denoise:end -->. The last line is one JSON
+document.
 """
 
 from argparse import Namespace
@@ -29,7 +29,7 @@ from cutaway.files.weights import GGUFFile
 from cutaway.files.weights.gguf_writer import write_gguf
 from script import check_page, grid, parser_of, publish
 
-MASK = 0  # any token is as dear as another
+MASK = 0  # any token costs the same
 ATTENTIONS = ("causal", "bidirectional", "4", "8")
 
 
@@ -43,7 +43,7 @@ class Way(NamedTuple):
 
 
 class Run(NamedTuple):
-    """One text. step: the median, in seconds; rows: that were computed, the prompt's included."""
+    """One text. step: the median, in seconds; rows: all rows computed, with the prompt's."""
 
     seconds: float
     step: float
@@ -72,7 +72,7 @@ WAYS = (
 
 
 def seen_as(source: Path, attention: str, folder: Path) -> Path:
-    """A copy of a model's file that says that its tokens see something else."""
+    """A copy of a model's file with another attention in its metadata."""
     file, path = GGUFFile(source), folder / f"sees-{attention}.gguf"
     prefix = file.metadata["general.architecture"]
     said = {"cutaway.block_size": int(attention)} if attention.isdecimal() else {}
@@ -85,7 +85,7 @@ def seen_as(source: Path, attention: str, folder: Path) -> Path:
 
 @contextmanager
 def models(name: str | None, attentions: set[str]) -> Iterator[dict[str, LLM]]:
-    """The model, once for each attention; nothing of a prompt is kept for the next text."""
+    """The model, once for each attention, without a prefix cache."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory()))
         source = Path(hub.resolve(name or "smollm2"))
@@ -102,7 +102,7 @@ def models(name: str | None, attentions: set[str]) -> Iterator[dict[str, LLM]]:
 
 
 def written(llm: LLM, way: Way, prompt: list[int], cells: int) -> Run:
-    """One text, timed from when it is asked for until it is there."""
+    """One text, timed from the request to its end."""
     options: dict[str, Any] = {"seed": 1, "ignore_eos": True, "max_tokens": cells}
     if way.rule is not None:
         options["denoise"] = {"steps": cells // way.share, **way.rule}

@@ -2,11 +2,11 @@
 
     python bench/kills.py [-m MODEL] [--kills 200] [--replicas 2] [--streams 4] [--seed 0]
 
-Requests are drawn: samplers, n, stops, penalties, grammars, drafts, what is observed. Some stream
-is being written at any time, and each request has a number of tokens drawn after which the process
-that writes it is killed. All of a text is compared but times: tokens, text, figures, the hash of
+Requests are random: samplers, n, stops, penalties, grammars, drafts, what is recorded. Several
+streams are written at any time, and for each request the process that writes it is killed after a
+random number of tokens. All of a text is compared except times: tokens, text, figures, the hash of
 every row, fingerprints, why it ended. The last line is one JSON document; the exit code is 1 where
-a text was lost or is another. It needs cutaway[ray].
+a text was lost or differs. It needs cutaway[ray].
 """
 
 import asyncio
@@ -78,8 +78,8 @@ def drawn(random: Random) -> tuple[str, dict[str, Any], int]:
     return random.choice(PROMPTS), options, random.randint(0, options["max_tokens"])
 
 
-def told(text: Generation) -> dict[str, Any]:
-    """All of a text that is not about time, nor about who drafted what."""
+def compared(text: Generation) -> dict[str, Any]:
+    """A text without its times and the sources of its drafts."""
     assert text.ended
     return {
         "seed": text.seed,
@@ -101,7 +101,7 @@ async def write(
             count += sum(isinstance(event, Step) for _, event in events)
             if killer and texts.route:
                 killer.written(count, texts.route.why[-1])
-    return [told(text) for text in texts.each], texts.route
+    return [compared(text) for text in texts.each], texts.route
 
 
 class Killer:
@@ -111,7 +111,7 @@ class Killer:
         self._front, self._after, self._tally, self._done = front, after, tally, False
 
     def written(self, tokens: int, why: str) -> None:
-        """So many tokens came, from the replica that this sentence names."""
+        """Note how many tokens have come; `why` names the replica that writes them."""
         if self._done or tokens < self._after:
             return
         self._done = True

@@ -3,13 +3,13 @@
     python bench/kv_formats.py [-m MODEL] [--text FILE] [--context 7000] [--repeats 5]
         [--backend cpu]
 
-Told are the bytes of a token; over the text, the KL divergence of the next token's distribution
-from f16's in nats, mean and largest, and the share of positions whose likeliest token is the same;
-and the milliseconds of a decode step after so many tokens of context, each format in turns
-(A B A B), the medians compared. The last line is one JSON document.
+It prints the bytes of a token; over the text, the KL divergence of the next token's distribution
+from f16's in nats, mean and largest, and the share of positions with the same likeliest token; and
+the median milliseconds of a decode step after --context tokens, the formats in turns (A B A B). The
+last line is one JSON document.
 
-cpu rounds activations to 8 bits where weights are quantised: any small change moves some of these,
-so that part of its divergence is theirs. --backend reference has keys and values alone rounded.
+The cpu backend rounds activations to 8 bits where weights are quantised, and any small change moves
+some of these, which adds to its divergence. --backend reference rounds keys and values only.
 """
 
 import json

@@ -1,7 +1,6 @@
-"""What both soaks have in common: requests at random, and how their ends are told.
+"""What both soaks share: random requests, their check against a text alone, and the report.
 
-Knows how random requests look, what a text is alone, and figures. Refuses to know how requests
-reach the engine.
+Does not know how requests reach the engine.
 """
 
 import json
@@ -29,9 +28,9 @@ PERCENTILES = (50, 95, 99)
 class Visit:
     """One request: what it asks, when it arrives, and when its reader leaves.
 
-    pause   seconds after the one before, where requests arrive at a rate
-    leaves  how the reader leaves, or None
-    steps   how much it reads before, where it reads
+    pause   seconds after the request before, where requests arrive at a rate
+    leaves  how the reader leaves; None: it stays
+    steps   how many steps the reader waits for before it leaves
     """
 
     prompt: list[int]
@@ -112,7 +111,7 @@ def sample(texts: Sequence[T], args: Namespace) -> list[T]:
 
 
 def alone(llm: LLM, prompt: list[int], options: Mapping[str, Any], seed: int) -> Completion:
-    """One sample of a request without company and without a cache."""
+    """One sample of a request, with no other request and no prefix cache."""
     blocks = llm.engine.blocks
     blocks.release(blocks.allocate(blocks.free))  # nothing stays in the prefix cache
     completion: Completion = llm.generate(prompt, **{**options, "seed": seed, "n": 1})
@@ -132,7 +131,7 @@ def memory(quarters: Sequence[int]) -> dict[str, Any]:
 
 
 def percentiles(values: Sequence[float]) -> dict[str, float]:
-    """The smallest value that so many percent do not exceed; empty where there is none."""
+    """By name ("p50"): the smallest value that is not below that percentage of the values."""
     ranked = sorted(values)
     return {f"p{p}": ranked[-(-len(ranked) * p // 100) - 1] for p in PERCENTILES if ranked}
 
@@ -152,7 +151,7 @@ def tell(
 
 
 def common_lines(r: dict[str, Any]) -> dict[str, Any]:
-    """What every soak has to say of speed, memory and the check."""
+    """The lines of every soak: speed, memory and the check."""
     return {
         "throughput": f"{r['tokens_per_s']:.1f} tokens/s for {r['seconds']:.1f} s",
         "first token": _times(r["ttft_s"]),
