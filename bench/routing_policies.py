@@ -1,7 +1,7 @@
 """Ways to choose one of many replicas: ours, and those that it is compared with.
 
-Each is asked with a text's keys and its conversation, and may look at the replicas as they are;
-only ours is content with figures that are a second old.
+Each gets a text's keys and its conversation, and may look at the replicas' current state; only ours
+uses figures that are a second old.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,11 +21,11 @@ class Way(Protocol):
     """Chooses replicas by their number."""
 
     def choose(self, prompt: Prompt, conversation: int) -> int:
-        """Of all replicas that one is sent the text."""
+        """The replica that gets the text."""
         ...
 
     def tell(self) -> None:
-        """Figures of the replicas are told."""
+        """Called when the replicas report their figures."""
         ...
 
 
@@ -40,7 +40,7 @@ class Simple:
 
 
 class Ours:
-    """As many routers as there are Fronts; each text comes to one of them by chance."""
+    """One router for each Front; each text comes to a random one."""
 
     def __init__(self, replicas: Sequence[Replica], fronts: int, seed: int) -> None:
         self._replicas, self._random, self._jobs = replicas, Random(seed), count()
@@ -50,7 +50,7 @@ class Ours:
             router.update(map(str, range(len(replicas))))
 
     def choose(self, prompt: Prompt, conversation: int) -> int:  # noqa: ARG002
-        """Conversations are not known to it."""
+        """Without looking at the conversation."""
         front = self._random.randrange(len(self.routers))
         choice = self.routers[front].choose([prompt])
         assert choice is not None
@@ -60,7 +60,7 @@ class Ours:
         return chosen
 
     def tell(self) -> None:
-        """What each replica has to do, to every Front."""
+        """Report each replica's load to every Front."""
         for number, one in enumerate(self._replicas):
             came = tuple(one.came)
             one.came.clear()

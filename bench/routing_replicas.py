@@ -1,9 +1,9 @@
 """A replica as the router sees it: a queue, a prefix cache, and steps that take their time.
 
-It does what the engine does (``engine/scheduler.py``): texts are admitted in their order where
-there is room, what the cache has is not read, a step reads at most so many rows, fewer where texts
-are written, and each text that is written has a row of it. A step takes ``step_s``, and ``row_s``
-for each of its rows. Refuses to know who sends texts here.
+It does what the engine does (``engine/scheduler.py``): texts are admitted in order where there is
+room, cached tokens are not read, a step reads a limited number of rows (fewer while texts are being
+written), and each text being written has one row of a step. A step takes ``step_s``, and ``row_s``
+for each of its rows. Does not know who sends texts.
 """
 
 from collections import OrderedDict, deque
@@ -34,7 +34,7 @@ class Text:
     """A prompt that is read and an answer that is written; times in seconds.
 
     keys, all_keys  of the whole blocks of the prompt, and of all of it when it has ended
-    known           tokens that need not be read, as found at first; ``matched`` when admitted
+    known           cached tokens when it arrived; ``matched``: when it was admitted
     """
 
     arrived: float
@@ -80,7 +80,7 @@ class Replica:
         return len(self.waiting) + len(self.reading) + len(self.writing)
 
     def add(self, text: Text, now: float) -> None:
-        """It waits here from now on."""
+        """Put it into the queue."""
         text.known = self._known(text)
         self.rows_waiting += text.tokens - text.known
         self.waiting.append(text)
@@ -104,7 +104,7 @@ class Replica:
     # -- steps -----------------------------------------------------------------------------------
 
     def _begin(self, now: float) -> None:
-        """One step; or many at once where they are alike."""
+        """One step, or many equal ones at once."""
         self._admit(now)
         written = len(self.writing)
         room = Policy().max_prefill_rows_while_decoding - written if written else STEP_ROWS
@@ -144,7 +144,7 @@ class Replica:
             self.reading.append(text)
 
     def _take_more(self, text: Text) -> None:
-        """What others have read of it since it was admitted."""
+        """Skip what other texts have read of it since it was admitted."""
         more = self._known(text) - text.read
         if more > 0 and text.read % KV_BLOCK == 0:
             text.read += more
@@ -173,7 +173,7 @@ class Replica:
     # -- the prefix cache ------------------------------------------------------------------------
 
     def _known(self, text: Text) -> int:
-        """Tokens of it that the cache has; the last one is read in any case."""
+        """Its tokens in the cache; its last token is always read."""
         most = (text.tokens - 1) // KV_BLOCK
         blocks = 0
         while blocks < most and text.keys[blocks] in self.cache:
@@ -181,7 +181,7 @@ class Replica:
         return blocks * KV_BLOCK
 
     def _keep(self, keys: tuple[int, ...]) -> None:
-        """Used just now, the first of them last."""
+        """Mark as just used, the first key last."""
         for key in reversed(keys):
             self.cache[key] = None
             self.cache.move_to_end(key)

@@ -1,6 +1,6 @@
-"""Conversations of a chat service's shape: who says how much, behind which system prompt, and when.
+"""Conversations of a chat service's shape: lengths, system prompts, and times.
 
-Knows a text as keys of its blocks. Refuses to know replicas.
+Knows a text as the keys of its blocks; not replicas.
 """
 
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ class Turn(NamedTuple):
 
 @dataclass(frozen=True)
 class Conversation:
-    """parts: (owner, tokens) of the text's beginning, as far as others may have it, too."""
+    """parts: (owner, tokens) of the text's beginning that other conversations may share."""
 
     number: int
     start_s: float
@@ -71,7 +71,7 @@ class Conversation:
 
 
 def rows_of(shape: Shape) -> tuple[float, float]:
-    """Rows that a turn reads where nothing is read twice, and tokens that it writes; on average."""
+    """Mean rows that a turn reads where nothing is read twice, and mean tokens that it writes."""
     mean = np.exp(0.5 * _SIGMA**2)
     return shape.question_tokens * mean + KV_BLOCK / 2, shape.answer_tokens * mean
 

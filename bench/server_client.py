@@ -1,7 +1,7 @@
 """One request through HTTP, read to its end or not.
 
-Knows both kinds of completion, whole and streamed, and how a client hangs up. Refuses to know
-what is asked, and whether the answer is right.
+Knows whole and streamed completions, and how a client hangs up; not what is asked, nor whether the
+answer is right.
 """
 
 import asyncio
@@ -18,16 +18,16 @@ WAYS = ("at once", "between events", "within an event")
 """How a client hangs up."""
 
 _PIECE = 48
-"""Bytes that a client takes at once who leaves within an event, which is longer."""
+"""Bytes that a client reads at a time to leave within an event, which is longer."""
 
 
 @dataclass(frozen=True)
 class Question:
     """What is sent.
 
-    prompt  as ``LLM`` would have it: a text, token ids, or messages
-    leaves  one of WAYS, or None
-    events  how many are read before, where some are; of "at once" the milliseconds
+    prompt  as ``LLM`` takes it: a text, token ids, or messages
+    leaves  one of WAYS; None: the client stays
+    events  read before the client leaves; for "at once" the milliseconds before
     """
 
     path: str
@@ -47,9 +47,9 @@ class Question:
 
 @dataclass
 class Said:
-    """What one sample said; when it began and ended, in seconds, where it was streamed.
+    """One sample's text; when it began and ended, in seconds, where it was streamed.
 
-    ending  what its last event says in our own words; empty where it did not come
+    ending  the field ``cutaway`` of its last event; empty where that did not come
     """
 
     token_ids: list[int] = field(default_factory=list)
@@ -63,12 +63,12 @@ class Said:
 class Answer:
     """What a client saw.
 
-    asked    when, in seconds
-    said     by each sample
+    asked    the time of the request, in seconds
+    said     each sample
     refused  how often the queue was full
     whole    whether the answer was read to its end
-    cut      what went wrong, though the client had not left
-    arrived  (when, how many) tokens came
+    cut      the error, where the client had not left
+    arrived  (time, number of tokens) of each event
     """
 
     question: Question
@@ -81,7 +81,7 @@ class Answer:
 
 
 class _CutError(Exception):
-    """An answer is none."""
+    """An answer that is an error, or ends too early."""
 
 
 async def ask(client: httpx.AsyncClient, question: Question) -> Answer:
@@ -150,7 +150,7 @@ async def _events(
 
 
 def _take(answer: Answer, told: dict[str, Any]) -> None:
-    """What an event or a whole answer says."""
+    """Add an event, or a whole answer."""
     if "error" in told:
         raise _CutError(told["error"]["message"])
     now, choices = perf_counter(), told["choices"]

@@ -1,6 +1,6 @@
-"""``cutaway serve`` as a process of its own: where it is, what it takes, how it ends.
+"""``cutaway serve`` as a process of its own: its URL, its processor time, its exit.
 
-Knows the process, its log, its metrics' form and /proc. Refuses to know what is asked of it.
+Knows the process, its log, the form of its metrics and /proc; not the requests.
 """
 
 import asyncio
@@ -26,8 +26,8 @@ class Server:
     """A server that is ready.
 
     pid     its process
-    url     where it is
-    errors  its log's lines that are worse than usual
+    url     its address
+    errors  lines of its log above the level info
     """
 
     def __init__(self, process: Process, url: str) -> None:
@@ -36,14 +36,14 @@ class Server:
         self._reading = asyncio.create_task(self._read())
 
     def cpu_s(self) -> dict[str, float]:
-        """Seconds of processors that it has used, and those of its event loop's thread."""
+        """Processor seconds that it has used, and those of its event loop's thread."""
         return {
             "server": cpu_seconds(Path(f"/proc/{self.pid}/stat")),
             "event loop": cpu_seconds(Path(f"/proc/{self.pid}/task/{self.pid}/stat")),
         }
 
     async def stop(self) -> int | None:
-        """Its exit code after SIGTERM; None where it was not gone within grace."""
+        """Its exit code after SIGTERM; None where it did not exit within GRACE_S."""
         self._process.send_signal(signal.SIGTERM)
         try:
             async with asyncio.timeout(GRACE_S):
@@ -83,7 +83,7 @@ async def _url(process: Process) -> str:
 
 
 async def _log(process: Process) -> AsyncIterator[dict[str, Any]]:
-    """The lines of its log; what is none is a message."""
+    """The lines of its log; a line that is no JSON is a message."""
     assert process.stderr
     async for line in process.stderr:
         try:

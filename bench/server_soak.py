@@ -3,14 +3,15 @@
     python bench/server_soak.py [-m MODEL] [--seconds 120] [--concurrency 64] [--seed 0]
         [--kv-tokens 8192] [--prompt-tokens 256] [--max-tokens 96] [--check 40] [--json]
 
-The server is a process of its own, on a port of its own; the clients are in this one. Chats and
-completions, most of them streamed, as mixed as in bench/soak.py. Some clients hang up: at once,
-between two events, or within one.
+The server is a process of its own; the clients are in this one. They ask for chats and completions,
+most of them streamed, of as many kinds as in bench/soak.py. Some clients hang up: at once, between
+two events, or within one.
 
-When all are gone, the server must say that nobody runs or waits and that every KV block is free,
-and end with 0 at SIGTERM. A random sample of the finished texts is then written again by ``LLM``
-in this process, alone and with an empty cache. The exit code is 1 where one of them differs, a
-block is held, a stream was cut, the log has a warning, or the server does not end as it should.
+When all have left, the server must report that no request runs or waits and that every KV block is
+free, and exit with 0 at SIGTERM. A random sample of the finished texts is then written again by
+``LLM`` in this process, alone and with an empty cache. The exit code is 1 where one of them
+differs, a block is not free, a stream was cut, the log has a warning, or the server does not exit
+so.
 """
 
 import asyncio
@@ -30,7 +31,7 @@ from load import Visit
 from server_client import WAYS, Answer, Question, ask, texts
 from server_process import Server, figures, serving
 
-_IDLE_S = 60.0  # until the server has noticed that everybody is gone
+_IDLE_S = 60.0  # for the server to notice that all clients have left
 _PATIENCE = httpx.Timeout(300)
 _KINDS = ("chat", "text", "tokens")
 _PHASES = ("queue", "prefill", "decode")
@@ -67,12 +68,12 @@ def _prompt(llm: LLM, ids: list[int], kind: str) -> Any:
 class Soak:
     """The clients of one server, and what they saw.
 
-    seconds  how long they came; those who were there then stayed until they had their answers
-    cpu      seconds of processors in that time: of the server, of its event loop's thread
-             alone, and of the clients
+    seconds  during which clients came; after that the open requests were read to their ends
+    cpu      processor seconds in that time: of the server, of its event loop's thread, of the
+             clients
     rss      bytes of the server at each quarter of that time
-    figures  what the server said of itself in the end
-    code     with which it ended
+    figures  the server's metrics at the end
+    code     its exit code
     """
 
     def __init__(self, llm: LLM, args: Namespace) -> None:
@@ -125,7 +126,7 @@ def _cpu_s(server: Server) -> dict[str, float]:
 
 
 async def _when_idle(client: httpx.AsyncClient) -> dict[str, float]:
-    """The server's figures once nobody runs or waits, or after a minute."""
+    """The server's metrics once no request runs or waits, or after a minute."""
     patience = perf_counter() + _IDLE_S
     while True:
         told = figures((await client.get("/metrics")).text)
@@ -139,7 +140,7 @@ async def _when_idle(client: httpx.AsyncClient) -> dict[str, float]:
 
 
 def alone(llm: LLM, answer: Answer, index: int) -> tuple[list[int], str, str]:
-    """Token ids, text and fingerprint of a sample without company and without a cache."""
+    """Token ids, text and fingerprint of the same sample alone, without a cache."""
     question, options = answer.question, answer.question.options
     chat = question.path.endswith("/chat/completions")
     prompt = llm.chat_prompt(question.prompt) if chat else question.prompt
@@ -156,7 +157,7 @@ def differs(llm: LLM, answer: Answer, index: int) -> bool:
 
 
 def report(llm: LLM, soak: Soak) -> dict[str, Any]:
-    """Everything that is told, as JSON has it; times in seconds, memory in MB."""
+    """The JSON document; times in seconds, memory in MB."""
     answers, args, told = soak.answers, soak.args, soak.figures
     end, said = soak.started + soak.seconds, [s for a in answers for s in a.said if s.began]
     tokens = sum(n for a in answers for when, n in a.arrived if when <= end)
@@ -196,7 +197,7 @@ def report(llm: LLM, soak: Soak) -> dict[str, Any]:
 
 
 def good(found: dict[str, Any]) -> bool:
-    """Whether nothing differs, nothing is held, nobody was cut and the server ended well."""
+    """Whether no text differs or was cut, every block is free, and the server exited well."""
     held = found["blocks"]["all"] - found["blocks"]["free"]
     bad = (found["differing"], held, found["running"], found["waiting"], found["cut"])
     return not any(bad) and not found["logged"] and found["exit_code"] == 0

@@ -1,16 +1,16 @@
-"""cutaway under load: requests of all kinds at random, some of which are given up.
+"""cutaway under load: random requests of all kinds, some of which are aborted.
 
     python bench/soak.py [-m MODEL] [--requests 300] [--seed 0] [--concurrency 16 | --rate R]
         [--kv-tokens 1536] [--prompt-tokens 256] [--max-tokens 96] [--check 20] [--json]
 
-Prompts and answers of mixed lengths; some prompts begin alike, some readers leave in the queue,
-in prefill or in decode, some ask for several samples, for guesses, stop strings or to go first.
-With --rate, R requests a second arrive at random, however many are open. Few --kv-tokens make
-texts wait, and leave again for others.
+Prompts and answers have mixed lengths; some prompts share a beginning; some readers leave in the
+queue, in prefill or in decode; some requests ask for several samples, drafts, stop strings or
+priority. With --rate, R requests a second arrive at random, however many are open. With few
+--kv-tokens texts wait, and are preempted.
 
 A random sample of the finished texts is then written again, alone and with an empty cache. The
-exit code is 1 where one of them differs in a token or in a bit of its logits, or where a KV
-block is not free at the end.
+exit code is 1 where one of them differs in a token or in a bit of its logits, or where a KV block
+is not free at the end.
 """
 
 import asyncio
@@ -45,11 +45,11 @@ PHASES = ("queue", "prefill", "decode")
 
 @dataclass
 class Text:
-    """What one sample wrote, and when it was asked for, began and ended (seconds).
+    """What one sample wrote, and when it was requested, began and ended (seconds).
 
     whole   whether it was read to its end
-    cached  tokens of its prompt that were not computed for it; None where it never began
-    left    the phase in which it was given up
+    cached  tokens of its prompt that were in the prefix cache; None where it never began
+    left    the phase in which it was aborted
     """
 
     visit: Visit
@@ -116,9 +116,9 @@ class Soak:
 
 
 class _Leaving:
-    """Texts that end while their prompt is read, which may take a millisecond.
+    """Aborts texts in prefill, from the engine's own thread before a step.
 
-    So the engine's own thread ends them, before the next step: a task could come too late.
+    A prefill may take a millisecond, and a task would come too late.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -137,7 +137,7 @@ class _Leaving:
 
 
 async def _read(running: AsyncEngine, inboxes: Inboxes, texts: list[Text]) -> None:
-    """Read to the end; the first sample is ended in the phase in which it is to leave."""
+    """Read to the end; abort the first sample in the phase in which its reader leaves."""
     leaves, first = texts[0].visit.leaves, inboxes.sequences[0]
     if leaves == "queue":
         await running.call(running.engine.abort, first)
@@ -174,13 +174,13 @@ def differing(llm: LLM, texts: list[Text]) -> int:
 
 
 def alone(llm: LLM, text: Text) -> tuple[list[int], int]:
-    """Token ids and fingerprint of a text without company and without a cache."""
+    """Token ids and fingerprint of the same text alone, without a cache."""
     completion = load.alone(llm, text.visit.prompt, text.visit.options, text.seed)
     return list(completion.token_ids), int(completion.fingerprint, 16)
 
 
 def report(soak: Soak) -> dict[str, Any]:
-    """Everything that is told, as JSON has it; times in seconds, memory in MB."""
+    """The JSON document; times in seconds, memory in MB."""
     llm, texts, args = soak.llm, soak.texts, soak.args
     blocks = {"free": llm.engine.blocks.free, "all": llm.engine.blocks.count}
     tokens = sum(len(t.token_ids) for t in texts)
@@ -222,8 +222,8 @@ def lines(r: dict[str, Any]) -> dict[str, Any]:
         **load.common_lines(r),
         "prefix cache": f"{prompts['cached']} of {prompts['all']} prompt tokens found",
         "preemptions": r["preemptions"],
-        "guesses": f"{told['accepted']} right of {told['proposed']}",
-        "given up": ", ".join(f"{n} in {phase}" for phase, n in r["cancelled"].items()),
+        "drafts": f"{told['accepted']} of {told['proposed']} tokens accepted",
+        "aborted": ", ".join(f"{n} in {phase}" for phase, n in r["cancelled"].items()),
     }
 
 

@@ -1,6 +1,6 @@
-"""What a release check found: a line as each check ends, a table of all, and the same as JSON.
+"""The results of a release check: a line as each check ends, a table of all, and the same as JSON.
 
-A check is ok, failed, or was not made, with the reason. Refuses to know what is checked.
+A check is ok, failed, or not made, with the reason. Does not know what is checked.
 """
 
 import json
@@ -40,7 +40,7 @@ class CheckError(Exception):
 
 
 class Report:
-    """Makes checks, keeps a row of each, and writes what their commands say to ``log``."""
+    """Makes checks, keeps a row of each, and writes the output of their commands to ``log``."""
 
     def __init__(self, log: Path) -> None:
         self.rows: list[Row] = []
@@ -48,7 +48,7 @@ class Report:
         log.write_text("")
 
     def check(self, subject: str, name: str, work: Callable[[], Found]) -> Found | None:
-        """What ``work`` returns, and told as what was found; None where it failed."""
+        """The result of ``work``, also shown in the row; None where it failed."""
         began, computed = time.perf_counter(), computed_by_commands()
         found: Found | None = None
         outcome, said = "ok", ""
@@ -62,11 +62,11 @@ class Report:
         return found
 
     def not_made(self, subject: str, name: str, why: str) -> None:
-        """A check that this machine, or these options, do not allow."""
+        """Note a check that this machine, or these options, do not allow."""
         self._add(Row(subject, name, NOT_MADE, why))
 
     def run(self, *command: object, cwd: Path | None = None, **environment: str) -> str:
-        """What a command prints.
+        """Run a command; its output.
 
         Raises:
             CheckError: with its last lines, where it fails.
@@ -84,7 +84,7 @@ class Report:
         return done.stdout
 
     def venv(self, python: object, folder: Path, *, new: bool = True) -> Path:
-        """A new one, or that of an earlier run; where its programs are."""
+        """Make a virtual environment, or keep an earlier run's; the folder of its programs."""
         self.run(python, "-m", "venv", *(["--clear"] if new else []), folder)
         return folder / "bin"
 

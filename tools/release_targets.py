@@ -1,6 +1,6 @@
 """The machines that wheels are built for, and zig's Clang as a cross compiler for each.
 
-Knows the switches of CMake and zig. Refuses to know what is done with a wheel.
+Knows the switches of CMake and zig; not what is done with a wheel.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
-"""What is checked of one wheel: its tag, its stable ABI, what is in it, what it requires, its bits.
+"""The checks of one wheel: its tag, its stable ABI, its contents, its requirements, its bits.
 
-Refuses to know how it was built.
+Does not know how it was built.
 """
 
 import json
@@ -28,7 +28,7 @@ class Wheel:
         return f"{self.file.name}, {self.file.stat().st_size / 1e6:.1f} MB"
 
     def contents(self) -> str:
-        """That it has its and its parts' licences, an SBOM, one library, and an index takes it.
+        """Check for all licences, an SBOM and one library, and that an index takes it.
 
         Raises:
             CheckError: where one of these is missing.
@@ -68,12 +68,12 @@ class Wheel:
         return f"needs glibc 2.{found[1]} and no library beside it"
 
     def stable(self) -> str:
-        """That it uses nothing outside the stable ABI that it names."""
+        """Check that it uses nothing outside the stable ABI that it names."""
         self.report.run(self.tools / "abi3audit", "--strict", "--report", self.file)
         return "strict"
 
     def requires(self, platforms: Sequence[str], minor: int) -> str:
-        """That there are wheels of all that it requires, for each machine that it is for."""
+        """Check that there are wheels of all its requirements for these platforms."""
         plan = self.file.parent / "plan.json"
         self.report.run(
             self.tools / "pip", "install", "-q", "--dry-run", "--ignore-installed",
@@ -85,7 +85,7 @@ class Wheel:
         return f"{len(found) - 1} packages, all wheels"
 
     def bits(self, subject: str, python: str, place: Path, tiers: Collection[str] = ()) -> None:
-        """Those that it writes in a fresh venv, on each instruction set of this machine."""
+        """Check its bits in a fresh venv, on each instruction set of this machine."""
         name = f"bits, {self.report.run(python, '--version').split()[1]}"
 
         def written() -> str:
@@ -116,7 +116,7 @@ class Wheel:
         self._tell(target.name, name, bits, target.tiers)
 
     def _tell(self, subject: str, name: str, bits: "Bits | None", tiers: Collection[str]) -> None:
-        """Which instruction sets of the wheel nothing here has."""
+        """Note the instruction sets of the wheel that no processor here has."""
         for tier in tiers:
             if bits and tier not in bits.found:
                 self.report.not_made(subject, f"{name}, {tier}", "no processor here has it")

@@ -1,7 +1,7 @@
-"""What a compiler for Windows wants of Python, made of what Python has on this machine.
+"""Python's headers and import library for a compiler for Windows, made from this machine's Python.
 
-Enough to compile and link by the stable ABI, to see whether that can be done. Refuses to know of
-wheels that are published: these are built on Windows, with its own Python.
+They suffice to try compiling and linking against the stable ABI. Published wheels are built on
+Windows, with its own Python.
 """
 
 import shutil
