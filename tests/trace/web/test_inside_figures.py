@@ -1,4 +1,4 @@
-"""Every figure of the tab Inside is what ``cutaway.lab.inside`` says, as near as float32 is."""
+"""Every figure of the panel Inside equals that of ``cutaway.lab.inside``, as float32."""
 
 import json
 import shutil

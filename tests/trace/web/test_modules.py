@@ -1,4 +1,4 @@
-"""What of the page needs no document: Node's own tests, and rules for every module."""
+"""The page's modules: tests in Node of those that need no document, and rules for all of them."""
 
 import re
 import shutil

@@ -1,4 +1,4 @@
-"""Canvases on the page: cells pass by pass, live and from a file; forks; and for everyone."""
+"""Canvases on the page: cells pass by pass, live and from a file; forks; accessibility."""
 
 import pytest
 
@@ -32,7 +32,7 @@ def fates(page):
 
 
 def expected(passes, at):
-    """The fate of each cell after a pass, from what the engine told of it and the one before."""
+    """The state of each cell after a pass, from the engine's passes."""
 
     def standing(upto):
         now = {}

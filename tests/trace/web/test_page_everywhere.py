@@ -1,4 +1,4 @@
-"""The page for everyone: by keyboard alone, small, dark, and whatever stands in a text."""
+"""The page by keyboard alone, on small screens, in both colour schemes, and with hostile texts."""
 
 import json
 
@@ -158,7 +158,7 @@ def test_text_is_only_ever_text(open_page, tiny_server):
     assert "<img src=x" in page.tab.locator("chat-box").inner_text()
 
 
-def test_a_reader_who_must_not_run_scripts_is_told(open_page, tiny_server):
+def test_a_browser_without_scripts_shows_a_note(open_page, tiny_server):
     page = open_page(tiny_server.url, java_script_enabled=False)
     assert "needs JavaScript" in page.tab.locator("noscript").inner_text()
 

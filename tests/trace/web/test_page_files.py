@@ -1,6 +1,6 @@
-"""The files that the page saves are traces like any other, and its figures are Python's.
+"""The files that the page saves are valid traces, and its figures equal Python's.
 
-``data/`` lies between both: tests/trace/web/js/ holds the page's modules against the same files.
+The page's modules are tested against the same files of ``data/`` in tests/trace/web/js/.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""The page on a server, with SmolLM2: what is inside of a step, and what it is without a part."""
+"""The panels Inside and Without on a server of SmolLM2."""
 
 import re
 

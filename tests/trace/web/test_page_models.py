@@ -1,4 +1,4 @@
-"""The page of a server with several models, or adapters: a menu chooses, and requests name it."""
+"""A server with several models or adapters: the page has a menu, and requests name the choice."""
 
 import json
 

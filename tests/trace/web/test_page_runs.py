@@ -1,4 +1,4 @@
-"""The page on a server, with SmolLM2: a person writes, steps, forks, compares, and comes back."""
+"""Runs on the page of a server of SmolLM2: written, stepped through, forked, compared, restored."""
 
 import math
 import re

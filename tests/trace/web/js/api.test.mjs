@@ -1,4 +1,4 @@
-// What the server streams, and what is said when it stops in the midst of it.
+// What the server streams, and the error when the stream breaks.
 
 import assert from "node:assert/strict";
 import test from "node:test";
@@ -27,13 +27,13 @@ async function read() {
   return all;
 }
 
-test("records come as they are, however the stream is cut", async () => {
+test("records arrive unchanged, however the stream is cut", async () => {
   const whole = event([{ a: 1 }]) + event([{ b: 2 }, { c: "ü" }]) + "data: [DONE]\n\n";
   serve([whole.slice(0, 20), whole.slice(20, 70), whole.slice(70)], false);
   assert.deepEqual(await read(), [{ a: 1 }, { b: 2 }, { c: "ü" }]);
 });
 
-test("a server that breaks off is told in a sentence", async () => {
+test("a broken stream is an error with a sentence", async () => {
   serve([event([{ a: 1 }])], true);
   await assert.rejects(read(), (error) => error instanceof ApiError && /broke off/.test(error.message));
 });

@@ -11,7 +11,7 @@ const deep = run(4, { parent: 2, at: 5, name: "sofa at 5" });
 const file = run(5, { request: null, name: "old.jsonl" });
 const runs = [root, early, late, deep, file];
 
-test("names", () => {
+test("titles of runs", () => {
   assert.deepEqual(runs.map((one) => titleOf(runs, one)), [
     "One, two,", "One, two, · fork: mat at 3", "One, two, · fork: \\n at 9", "One, two, · fork: sofa at 5",
     "old.jsonl",
@@ -23,25 +23,25 @@ test("names", () => {
   assert.equal(forkOf(run(8, { name: "  at 2" })), "fork: ␣ at 2");
 });
 
-test("a fork that was opened has its file's name, and its own token", () => {
+test("the title of an opened fork has its file's name and its token", () => {
   const first = run(1, { request: null, name: "first.jsonl", trace: opened("page/first.jsonl") });
   const six = run(2, { request: null, name: "six.jsonl", trace: opened("page/six.jsonl"), parent: 1, at: 2 });
   assert.equal(titleOf([first, six], six), "six.jsonl · fork: six at 2");
 });
 
-test("who belongs to whom", () => {
+test("lineages and families", () => {
   assert.deepEqual(lineage(runs, deep), [root, early, deep]);
   assert.deepEqual(family(runs, late), [root, early, late, deep]);
   assert.deepEqual(family(runs, file), [file]);
 });
 
-test("nothing goes in circles, whatever an address says", () => {
+test("an address cannot make a circle", () => {
   const [x, y, z] = [run(1, { parent: 2 }), run(2, { parent: 1 }), run(3, { parent: 3 })];
   assert.deepEqual([x, y, z].map((one) => parentOf([x, y, z], one)?.id), [undefined, 1, undefined]);
   assert.equal(branches([x, y, z]).length, 3);
 });
 
-test("the later fork lies above, and so no line crosses another", () => {
+test("the later fork is above, so that no lines cross", () => {
   const placed = branches(runs);
   assert.deepEqual(placed.map((b) => [b.run.id, b.lane, b.above, b.from]), [
     [1, 0, null, 0], [3, 1, 0, 9], [2, 2, 0, 3], [4, 3, 2, 5], [5, 4, null, 0],
@@ -52,13 +52,13 @@ test("the later fork lies above, and so no line crosses another", () => {
   }
 });
 
-test("a scale has room, and does not move at every token", () => {
+test("a scale has room, and does not change at every token", () => {
   const ends = Array.from({ length: 3000 }, (_, steps) => scaleEnd(steps));
   assert.ok(ends.every((end, steps) => end >= steps && end <= Math.max(10, steps * 2)));
   assert.ok(new Set(ends).size < 40);
 });
 
-test("mean surprise, and texts that are too long", () => {
+test("mean surprise, and clipped texts", () => {
   const [first] = pair();
   const bits = first.trace.steps.map((step) => -step.logprob / Math.LN2);
   assert.ok(Math.abs(meanBits(first) - bits.reduce((a, b) => a + b) / bits.length) < 1e-9);

@@ -39,7 +39,7 @@ test("each cell's history is Python's", () => {
   assert.ok(again);
 });
 
-test("passes that come later are taken in", () => {
+test("later passes are added", () => {
   const lines = read("canvas.jsonl").trimEnd().split("\n");
   const trace = new Trace();
   let seen = 0;
@@ -52,14 +52,14 @@ test("passes that come later are taken in", () => {
   assert.equal(seen, expected.stands.length);
 });
 
-test("a pass that is missing is said, and a text has no canvas", () => {
+test("a missing pass is an error, and a text has no canvas", () => {
   const lines = read("canvas.jsonl").split("\n");
   const second = lines.findIndex((line) => line.startsWith('{"kind":"pass","index":1,'));
   assert.throws(() => Trace.parse(lines.toSpliced(second, 1).join("\n")), TraceError);
   assert.equal(canvasOf(opened("first.jsonl")), null);
 });
 
-test("an order's likeness to reading", () => {
+test("the correlation of an order with left to right", () => {
   assert.equal(kendall([0, 1, 2, 3]), 1);
   assert.equal(kendall([3, 2, 1]), -1);
   assert.equal(kendall([5, 5]), null);

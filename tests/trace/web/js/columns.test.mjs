@@ -40,7 +40,7 @@ test("a column holds the steps that lie on its pixels", () => {
   }
 });
 
-test("near, only what is in sight has a column, and half a step is cut at the edge", () => {
+test("zoomed in, only visible steps have a column, and half a step is cut at the edge", () => {
   const { edges, left, wide } = columnsOf({ first: 10.5, step: 8, width: 32, count: 5000 });
   assert.deepEqual([...edges], [10, 11, 12, 13, 14, 15]);
   assert.deepEqual([left, wide], [-4, 8]);
@@ -60,14 +60,14 @@ test("a peak is the first of the largest of its column", () => {
   });
 });
 
-test("a column without anything to show has no step, and no bar", () => {
+test("a column without a value has no step, and no bar", () => {
   const shown = peaks((i) => (i === 3 ? 1 : -Infinity), Int32Array.of(0, 2, 4, 4));
   assert.deepEqual([...shown], [-1, 3, -1]);
   const paths = bars({ edges: Int32Array.of(0, 2, 4, 4), left: 0, wide: 1 }, shown, () => "a", () => 5, 20);
   assert.deepEqual([...paths], [["a", "M1 20v-5h1v5z"]]);
 });
 
-test("bars are one path a bucket, on whole pixels, with air where there is room", () => {
+test("bars are one path per bucket, on whole pixels, with gaps where there is room", () => {
   const columns = { edges: Int32Array.of(0, 1, 2, 3), left: -4, wide: 8 };
   const shown = Int32Array.of(0, 1, 2);
   const bucket = (/** @type {number} */ step) => (step === 2 ? null : "xy"[step % 2]);
@@ -101,12 +101,12 @@ test("a live run's scale changes when it is full, and not before", () => {
   assert.deepEqual([0, 1, 65].map((n) => spanOf(n, false)), [1, 1, 65]);
 });
 
-test("a scale ends at a round number that is not below", () => {
+test("a scale ends at a round number that is large enough", () => {
   const round = [[0, 1], [NaN, 1], [1, 1], [1.01, 2], [3, 5], [5, 5], [7, 10], [0.03, 0.05], [1234, 2000]];
   for (const [value, top] of round) assert.ok(Math.abs(roundUp(value) - top) < 1e-12 * top, `${value}`);
 });
 
-test("what is far out does not set the scale", () => {
+test("outliers do not set the scale", () => {
   assert.equal(nearlyAll([...Array(99).fill(4), 900]), 4);
   assert.equal(nearlyAll([7]), 7);
   assert.equal(nearlyAll([]), 0);

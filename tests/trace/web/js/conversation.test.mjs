@@ -12,17 +12,17 @@ const said = [
   { role: "user", content: "two" }, { role: "assistant", content: "", run: 2 },
 ];
 
-test("a server gets roles and contents, and nothing of ours", () => {
+test("the server gets roles and contents only", () => {
   assert.deepEqual(plain(said.slice(0, 2)), [
     { role: "user", content: "one" }, { role: "assistant", content: "text 1" }]);
 });
 
-test("what is open ends with the last question", () => {
+test("the open part ends with the last question", () => {
   assert.deepEqual(open(said), said.slice(0, 3));
   assert.deepEqual(open([{ role: "system", content: "x" }]), []);
 });
 
-test("an answer is settled once, when its run has ended", () => {
+test("an answer gets its text once, when its run has ended", () => {
   assert.equal(settled(said, finder(run(1), run(2, { live: true }))), null);
   assert.equal(settled(said, finder(run(1))), null);
   assert.equal(settled(said, finder(run(2, { trace: { text: "" } }))), null);
@@ -31,13 +31,13 @@ test("an answer is settled once, when its run has ended", () => {
   assert.equal(settled(ready, finder(run(1), run(2))), null);
 });
 
-test("while it is written it shows what there is", () => {
+test("a growing answer shows its text so far", () => {
   assert.equal(shown(said[3], finder(run(2, { live: true, trace: { text: "so f" } }))), "so f");
   assert.equal(shown(said[3], finder()), "");
   assert.equal(shown(said[1], finder(run(1, { trace: { text: "again" } }))), "text 1");
 });
 
-test("a branch belongs to the answer that it comes from, by however many forks", () => {
+test("a branch belongs to the answer that it was forked from, at any depth", () => {
   const runs = [run(1), run(2), run(3, { parent: 1 }), run(4, { parent: 3 }), run(5), run(6, { parent: 7 }),
     run(7, { parent: 6 })];
   const at = (id) => branchOf(said, runs, finder(...runs)(id));
@@ -45,7 +45,7 @@ test("a branch belongs to the answer that it comes from, by however many forks",
   assert.deepEqual(answered(said, 1, runs[3]), [said[0], { role: "assistant", content: "text 4", run: 4 }]);
 });
 
-test("how it ended, in few words", () => {
+test("how a run ended, in one or two words", () => {
   assert.equal(ending(run(1, { live: true })), "generating …");
   assert.equal(ending(run(1, { error: "x" })), "failed");
   assert.equal(ending(run(1)), "stopped");

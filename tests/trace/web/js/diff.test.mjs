@@ -24,7 +24,7 @@ test("what Python finds", () => {
   }
 });
 
-test("both ways of going on, under both", () => {
+test("both continuations, with their probabilities in both texts", () => {
   const { divergence } = diff(first, six);
   assert.equal(divergence.index, expected.divergence.index);
   for (const side of ["a", "b"]) {
@@ -43,7 +43,7 @@ test("a trace and itself", () => {
   assert.deepEqual(stretches(found), [{ mark: "=", a: [0, 30], b: [0, 30] }]);
 });
 
-test("one that goes on where the other ended, and logits that differ", () => {
+test("a text that is longer than the other, and logits that differ", () => {
   const lines = read("page/first.jsonl").split("\n");
   const cut = lines.findIndex((line) => line.includes('"kind":"step","index":5,'));
   const short = Trace.parse(lines.slice(0, cut).join("\n") + "\n");
@@ -65,7 +65,7 @@ test("the common runs of difflib", () => {
   assert.ok(count > 20);
 });
 
-test("two long texts that say one thing forever are compared while nobody waits", () => {
+test("two long repetitive texts are compared within a second", () => {
   const a = Array.from({ length: 2000 }, (_, i) => i % 3);
   const b = [9, ...a, 9, ...a].slice(0, 2000);
   const begun = performance.now();

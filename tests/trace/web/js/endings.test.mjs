@@ -10,7 +10,7 @@ import { opened, read } from "./runs.mjs";
 
 const { ends, held, ...cases } = JSON.parse(read("sentences.json"));
 
-test("every step and every end in the words of Python", () => {
+test("every step and every end in Python's sentences", () => {
   let count = 0;
   for (const [name, { why, moments }] of Object.entries(cases)) {
     const trace = opened(name);
@@ -33,7 +33,7 @@ test("every reason", () => {
 const constrained = opened("held.jsonl");
 const shown = (/** @type {string} */ text) => text.replaceAll(/“(.*?)”/gs, (_, token) => `“${visible(token)}”`);
 
-test("what the model wanted at every step, in the words of Python", () => {
+test("what the model wanted at every step, in Python's sentences", () => {
   const found = constrained.steps.map((step) => wantedSentence(constrained, step));
   assert.deepEqual(found, held.steps.map((/** @type {string | null} */ text) => text && shown(text)));
   assert.ok(found.filter(Boolean).length > 3);

@@ -18,7 +18,7 @@ test("a tree is saved line by line as it was recorded", async () => {
   assert.deepEqual(files.map(({ name }) => name), ["run-1.jsonl", "run-2.jsonl"]);
 });
 
-test("hashes go down the tree", async () => {
+test("each fork names its parent's hash", async () => {
   const [first, six] = pair();
   const deeper = { ...six, id: 3, parent: 2, at: 4 };
   const files = await exported([first, six, deeper]);
@@ -29,21 +29,21 @@ test("hashes go down the tree", async () => {
   assert.equal(parents[2].token_id, six.trace.steps[4].token_id);
 });
 
-test("a run by itself is the same file", async () => {
+test("a run saved alone is the same file", async () => {
   const runs = pair();
   const [, whole] = await exported(runs);
   const alone = await exportedAlone(runs, runs[1]);
   assert.deepEqual([alone.name, text(alone.bytes)], [whole.name, text(whole.bytes)]);
 });
 
-test("a file that was opened is saved as it was", async () => {
+test("an opened file is saved unchanged", async () => {
   const trace = opened("first.jsonl");
   const [file] = await exported([run(1, { trace, request: null, name: "a.run.jsonl.gz" })]);
   assert.equal(text(file.bytes), read("first.jsonl"));
   assert.equal(file.name, "a.run.jsonl");
 });
 
-test("a fork that was opened is saved as it was, beside its parent", async () => {
+test("an opened fork is saved unchanged, also with its parent", async () => {
   const [first, six] = NAMES.map((name, i) =>
     run(i + 1, { trace: opened(name), request: null, name: `${i}.jsonl`, parent: i || null, at: i * 2 }));
   const spaced = six.trace.lines[0].replace('"kind"', ' "kind"');

@@ -8,7 +8,7 @@ const step = (sampled, count = 20) => ({ sampled_id: sampled, log_sum_exp: 10,
 const run = (forced, steps) => ({ request: forced && { forced }, trace: { steps,
   head: { chain: [{ stage: "top_k", k: 3 }], end_ids: [1] }, nameOf: (id) => `t${id}` } });
 
-test("the open step is the first that was not given", () => {
+test("the open step is the first that was not forced", () => {
   const [a, b] = [step(0), step(1)];
   assert.equal(openStep(run([7], [a, b])), b);
   assert.equal(openStep(run([7, 8], [a, b])), null);
@@ -16,7 +16,7 @@ test("the open step is the first that was not given", () => {
   assert.deepEqual(picks(run(null, [])), []);
 });
 
-test("the likeliest are offered, and always what the draw took", () => {
+test("the likeliest tokens are offered, and always the one that was drawn", () => {
   const there = offers(run([], []), step(2));
   assert.deepEqual(there.map((offer) => offer.id), [0, 1, 2, 3, 4, 5, 6, 7]);
   assert.deepEqual(there.map((offer) => offer.drawn).indexOf(true), 2);

@@ -7,7 +7,7 @@ import {
 
 const USUAL = { temperature: 0.7, top_p: 0.9, stop: [], preset: "cutaway" };
 
-test("a value as usual is not asked for, and undefined takes one back", () => {
+test("a default is not requested, and undefined resets a setting", () => {
   assert.deepEqual(changed({}, USUAL, { temperature: 0.2 }), { temperature: 0.2 });
   assert.deepEqual(changed({ temperature: 0.2 }, USUAL, { temperature: 0.7 }), {});
   assert.deepEqual(changed({ temperature: 0.2, top_p: 1 }, USUAL, { temperature: undefined }), { top_p: 1 });
@@ -15,32 +15,32 @@ test("a value as usual is not asked for, and undefined takes one back", () => {
   assert.deepEqual(changed({}, {}, { max_tokens: 0 }), { max_tokens: 0 });
 });
 
-test("numbers are numbers, and what is none stays for the server to judge", () => {
+test("numbers are parsed, and other texts are left to the server", () => {
   for (const [text, value] of [["0.5", 0.5], [" 3 ", 3], [".5", 0.5], ["−1", -1], ["1e-3", 0.001], ["0.", 0],
     ["", undefined], ["  ", undefined], ["0,7", "0,7"], ["Infinity", "Infinity"], ["0x10", "0x10"], ["-", "-"]]) {
     assert.equal(valueOf(text), value, text);
   }
 });
 
-test("stop strings come back from their field as they were", () => {
+test("stop strings survive their field", () => {
   const stops = ["\n\n", "a\\n", "\t.", "\\", " x "];
   assert.deepEqual(stopsOf(stopsText(stops)), stops);
   assert.deepEqual(stopsOf("a\n\nb\n"), ["a", "b"]);
   assert.deepEqual(stopsOf("\\q"), ["\\q"]);
 });
 
-test("a style is known by its pair, and no two are alike", () => {
+test("a style is recognised by its settings, and no two are equal", () => {
   for (const style of styles) assert.equal(styleOf({ ...USUAL, ...style.settings }), style);
   assert.equal(styleOf({ temperature: 0.71, top_p: 0.9 }), null);
   assert.equal(styleOf(USUAL)?.name, "balanced");
 });
 
-test("the fields are those that a request may name", () => {
+test("the fields are settings of a request", () => {
   assert.equal(new Set(FIELDS).size, FIELDS.length);
   assert.ok(FIELDS.includes("seed") && FIELDS.includes("max_tokens"));
 });
 
-test("an order of one's own is names, however they are separated", () => {
+test("a custom chain is a list of names, with any separator", () => {
   assert.deepEqual(chainOf(" top_k, temperature → min_p\n"), ["top_k", "temperature", "min_p"]);
   assert.equal(chainOf(" "), undefined);
   assert.equal(inWords({ temperature: 0.7, top_p: 0.9 }), "temperature 0.7, top-p 0.9");

@@ -16,27 +16,27 @@ test("a step's start has all its candidates, the run's luck and where it comes f
   });
 });
 
-test("a step that is not there, or kept one token, is no start", () => {
+test("a step that does not exist, or has one candidate, is no start", () => {
   const trace = traceOf([step(3)]);
   assert.equal(startOf(trace, 0), null);
   assert.equal(startOf(trace, 7), null);
 });
 
-test("greedy is told, and pure sampling", () => {
+test("the chain names greedy and pure sampling", () => {
   const two = step(3, { others: [other], stages: [] });
   const chain = (params) => startOf(traceOf([two], { head: { chain: [], params } }), 0)?.run.chain;
   assert.equal(chain({ temperature: 0 }), "greedy");
   assert.equal(chain({ temperature: 1 }), "pure sampling");
 });
 
-test("a long text keeps its end, in whole characters; tokens stand in for a prompt that was ids", () => {
+test("a long text keeps its end, in whole characters; a prompt of ids is shown as tokens", () => {
   const two = step(3, { others: [other] });
   const long = startOf(traceOf([two], { head: { prompt: "a" + "🙂".repeat(400) } }), 0);
   assert.equal(long?.text, "🙂".repeat(300));
   assert.equal(startOf(traceOf([two], { head: { prompt: null } }), 0)?.text, "t1 t2 ");
 });
 
-test("what was answered is summed up", () => {
+test("answers are summed up", () => {
   const marks = ["right", "missed", "right at the second try", "right", null];
   assert.equal(summary(marks), "Of 5: 2 right, 1 right at the second try, 1 missed, 1 not answered.");
   assert.deepEqual(marks.map(sign), ["✓", "✗", "(✓)", "✓", "5"]);

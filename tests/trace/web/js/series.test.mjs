@@ -25,7 +25,7 @@ test("the figures are those of the steps' views", () => {
   });
 });
 
-test("a run that grows has the figures of one that is read at once", () => {
+test("a growing run has the figures of one that is read at once", () => {
   const whole = opened("first.jsonl");
   const growing = new Trace();
   growing.take(whole.head);
@@ -41,7 +41,7 @@ test("a run that grows has the figures of one that is read at once", () => {
   assert.deepEqual(grown, once);
 });
 
-test("ends that nobody drew are counted by what became of them", () => {
+test("end tokens that were not drawn are counted by outcome", () => {
   const trace = opened("first.jsonl");
   const { outcomes, silence } = new Series(trace);
   const moments = trace.steps.map((step) => endMoment(trace, step)).filter((moment) => moment !== null);
@@ -75,7 +75,7 @@ const told = (outcomes, silence, more = {}) => whyItWentOn({
   trace: { head: { params: {} } }, ...more,
 });
 
-test("who kept a text going is the model, the chain or luck", () => {
+test("the model, the chain or luck kept a text going", () => {
   const top = { letter: "K", count: 8, expected: 2 };
   const low = { letter: "P", count: 1, expected: 0.1 };
   const lost = { letter: "○", count: 1, expected: 0.2 };
@@ -89,19 +89,19 @@ test("who kept a text going is the model, the chain or luck", () => {
     + "top-k 40; in 1 it was removed by top-p 0.9; in 1 it survived and lost the draw.");
 });
 
-test("nothing is said of draws where there were none", () => {
+test("there is no sentence on draws where there were none", () => {
   assert.deepEqual(told({}, { model: 1, final: 1 }), []);
   assert.equal(told({ forced: { letter: "→", count: 10, expected: 1 } }, { model: 1, final: 1 }).length, 1);
 });
 
-test("an end that was drawn and ignored is told", () => {
+test("an end token that was drawn and ignored is explained", () => {
   const outcomes = { drawn: { letter: "●", count: 1, expected: 1 }, lost: { letter: "○", count: 9, expected: 1 } };
   const ignoring = { trace: { head: { params: { ignore_eos: true } } } };
   assert.match(told(outcomes, { model: 0.1, final: 0.1 }, ignoring)[1], /ignore_eos is set/);
   assert.match(told(outcomes, { model: 0.1, final: 0.1 })[1], /luck/);
 });
 
-test("what penalties did to the end token is told", () => {
+test("the effect of penalties on the end token is explained", () => {
   const moments = [{ delta: -1 }, { delta: 0 }, null, { delta: 2 }, { delta: -3 }];
   const words = told({ lost: { letter: "○", count: 4, expected: 1 } }, { model: 1, final: 1 }, { moments });
   assert.deepEqual(words.slice(2), ["Bias, penalties or processors lowered its logit in 2 of the steps.",

@@ -8,21 +8,21 @@ globalThis.requestAnimationFrame = (callback) => callback();
 
 const file = (name, text = read(name)) => new File([text], name.split("/").at(-1));
 
-test("files that were saved as a tree are one again", async () => {
+test("the files of a tree become a tree again", async () => {
   const session = new Session(new Store());
   const first = await session.open(file("page/first.jsonl"));
   const six = await session.open(file("page/six.jsonl"));
   assert.deepEqual([first.parent, six.parent, six.at], [null, first.id, 2]);
 });
 
-test("a fork whose parent is not here stands by itself", async () => {
+test("a fork whose parent is not open has no parent", async () => {
   const session = new Session(new Store());
   await session.open(file("first.jsonl")); // the same run, but not the file that the fork names
   const six = await session.open(file("page/six.jsonl"));
   assert.deepEqual([six.parent, six.at], [null, 0]);
 });
 
-test("what is no trace is said, and nothing is opened", async () => {
+test("a file that is not a trace is an error, and nothing is opened", async () => {
   const store = new Store();
   assert.equal(await new Session(store).open(file("a.jsonl", "{}\n")), null);
   assert.match(store.state.notice, /^a\.jsonl: line 1: /);

@@ -30,11 +30,11 @@ test("the mistake is the likeliest other token, and never an end token", () => {
   assert.equal(mistakeAt(trace, 2), null);
 });
 
-test("an end token is no word", () => {
+test("an end token does not count", () => {
   assert.deepEqual(wordsAfter(traceOf(words([3, 4, 5, END])), 0), [4, 5]);
 });
 
-test("the experiment is found from each of its runs, and from no other", () => {
+test("the experiment is found from each of its runs, and from no other one", () => {
   const { original, free, again, runs } = experiment(range(200, 28));
   const stranger = runOf(4, original.trace, { parent: 1, at: 5, forced: [100] });
   for (const run of runs) {
@@ -46,13 +46,13 @@ test("the experiment is found from each of its runs, and from no other", () => {
   assert.equal(pairOf([original, free], free, 0), null);
 });
 
-test("a fork that is given other words than the original's is no such experiment", () => {
+test("a fork with other forced tokens than the original's is no such experiment", () => {
   const { original, free, again } = experiment(range(200, 28));
   const other = { ...again, request: { forced: again.request.forced.with(5, 7) } };
   assert.equal(pairOf([original, free, other], original, 1), null);
 });
 
-test("of two experiments it is the one at the selected step", () => {
+test("of two experiments the one at the selected step is found", () => {
   const one = experiment(range(200, 28));
   const two = { ...one.again, id: 5 };
   const runs = [...one.runs, two];
@@ -60,7 +60,7 @@ test("of two experiments it is the one at the selected step", () => {
   assert.equal(pairOf(runs, two, 0)?.again.id, 5);
 });
 
-test("bits stand at their distance; what is not there is null", () => {
+test("bits are at their distance; missing ones are null", () => {
   const all = points(experiment([102, 200], { count: 5, cost: (d) => 3 / d }));
   assert.deepEqual(all.map((p) => p.distance), [1, 2, 3]);
   assert.deepEqual(all.map((p) => p.same), [true, false, false]);
@@ -95,7 +95,7 @@ test("the sentence says what the curve does", () => {
   assert.match(told(() => 2, 10), /Only 8 tokens of the original/);
 });
 
-test("what the free text became is told", () => {
+test("how the free text continues is explained", () => {
   const told = (free) => {
     const made = experiment(free);
     return freeSentence(points(made), rejoined(made));

@@ -7,7 +7,7 @@ import { opened } from "./runs.mjs";
 
 const traces = ["penalties", "biased", "llama.cpp"].map((name) => opened(`chains/${name}.jsonl`));
 
-test("a token's way ends at its final probability, or where it was removed", () => {
+test("a token's probabilities end at the final one, or where it was removed", () => {
   const ends = { survived: 0, removed: 0 };
   for (const trace of traces.filter(({ head }) => head.chain.length)) {
     for (const step of trace.steps) {
@@ -28,7 +28,7 @@ test("a token's way ends at its final probability, or where it was removed", () 
   assert.ok(ends.survived > 100 && ends.removed > 100);
 });
 
-test("between two stages that adjust logits, only what both did is on record", () => {
+test("between two stages that adjust logits, the probability is unknown", () => {
   const trace = traces.find(({ head }) => head.chain[0]?.stage === "logit_bias");
   const [first, second] = stageProbabilities(trace, trace.steps[0], trace.steps[0].candidates[0]);
   assert.equal(first, undefined);

@@ -14,7 +14,7 @@ const passed = (p, rank, more = {}) => step(3, { others: [{
 const lost = (p, rank) => passed(p, rank, { removed_by: null, final_logprob: Math.log(p), luck: -5 });
 const over = { reason: "max_tokens", matched: null };
 
-test("moments grow with the run, and the step that ended it is none at which it went on", () => {
+test("moments grow with the run, and the step that ended it is not a passed one", () => {
   const trace = traceOf([passed(0.1, 5)]);
   assert.equal(seriesOf(trace).moments.length, 1);
   trace.take({ ...step(END, { logprob: -0.1 }), index: 1, position: 3 });
@@ -32,12 +32,12 @@ test("top-k keeps exactly the ranks up to it, and the first of the likeliest is 
   assert.match(withinSentence(moments, 5), /top-k 5 and no other filter, .* 3 of 4 steps, with a probability of up to 30\.0%/);
 });
 
-test("penalties make a rank an estimate, and that is said", () => {
+test("penalties make a rank an estimate, and the sentence says so", () => {
   const moments = passedMoments(traceOf([passed(0.1, 5, { delta: -1 })]));
   assert.match(withinSentence(moments, 0), /before penalties/);
 });
 
-test("a run again is found by its beginning, and a fork is none", () => {
+test("a rerun is found by its beginning, and a fork is none", () => {
   const original = runOf(1, traceOf([passed(0.3, 5), step(4), step(5)], { end: over }));
   const fork = runOf(2, traceOf([step(3), step(8)]), { parent: 1, at: 1, forced: [3, 8] });
   const again = runOf(3, traceOf([step(3), step(8)]), { parent: 1, at: 1, forced: [3] });
@@ -46,7 +46,7 @@ test("a run again is found by its beginning, and a fork is none", () => {
   assert.equal(rerunOf([original, fork, again], again)?.original, original);
 });
 
-test("what changed: at that step, where the texts part, how both ended", () => {
+test("what changed: at that step, where the texts diverge, how both ended", () => {
   const original = runOf(1, traceOf([step(3), passed(0.3, 5), step(5)], { end: over }));
   const ended = { reason: "end_token", matched: END };
   const drawn = step(END, { logprob: Math.log(0.3) });

@@ -224,9 +224,9 @@ class PracticeLesson extends View {
 
   async finish() {
     if (!this.asked) return;
-    const told = this.where.inside || this.where.cells || this.where.ways;
-    const table = told ? null : /** @type {Table | null} */ (await this.fetched("/comparison", {}));
-    if (!table && !told) return;
+    const compares = !("introduction" in this.asked); // only sampling methods are compared
+    const table = compares ? /** @type {Table | null} */ (await this.fetched("/comparison", {})) : null;
+    if (!table && compares) return;
     const marks = this.asked.exercises.map((_, i) => this.done[i]?.mark ?? null);
     const run = this.store.run;
     const again = run && button(`The same for step ${this.store.state.step} of your run`, () => this.beginHere(), { class: "primary" });
