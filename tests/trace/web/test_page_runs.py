@@ -116,6 +116,8 @@ def test_two_runs_stand_side_by_side(page):
     assert "The prompts are equal" in told
     assert "token at step 1" in told, told
     assert page.tab.locator("run-compare .chip").count() >= 40
+    side = page.tab.locator("run-compare .stretch.equal > div").first
+    assert side.evaluate("(text) => getComputedStyle(text).textAlign") == "start"
 
 
 def test_a_tree_is_saved_as_traces_that_name_their_parents(page, tmp_path):

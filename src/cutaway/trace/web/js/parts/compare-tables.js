@@ -8,7 +8,7 @@ import { SHORTEST_RUN } from "../figures/common-runs.js";
 /** @import { Difference, Cost, Continuation } from "../figures/diff.js" */
 /** @import { Child } from "./dom.js" */
 
-/** @param {Difference} found @returns {string} the sentences of `cutaway trace diff` */
+/** @param {Difference} found @returns {string} as in `cutaway trace diff` */
 export function sentences(found) {
   const prompts = found.samePrompt ? "The prompts are equal" : "The prompts differ";
   const at = found.logitsDifferAt;
@@ -26,10 +26,10 @@ function equal({ common, divergence }) {
 /** @param {Difference} found @returns {string} */
 function shared({ divergence, commonRuns }) {
   if (!divergence) return "";
-  if (!commonRuns.length) return `After that they have no ${SHORTEST_RUN} tokens in a row in common.`;
+  if (!commonRuns.length) return `After that no ${SHORTEST_RUN} tokens in a row are equal.`;
   const tokens = commonRuns.reduce((sum, { length }) => sum + length, 0);
   const places = commonRuns.length === 1 ? "in one run" : `in ${commonRuns.length} runs`;
-  return `After that they have ${tokens} more tokens in common, ${places}.`;
+  return `After that ${tokens} more tokens are equal, ${places}.`;
 }
 
 /** @param {Difference} found @returns {HTMLElement} */
@@ -48,7 +48,7 @@ export function figuresTable({ a, b, aAfter, bAfter, divergence }) {
       ["its probability in B", percent(divergence.a?.underB), percent(divergence.b?.underB)],
     );
   }
-  return table(["", "A", "B"], rows, "figures");
+  return table(["", "A", "B"], rows, "totals");
 }
 
 /** @param {Cost} cost @returns {string} */

@@ -182,7 +182,7 @@ class RunCompare extends View {
 function rowOf(sides, { mark, a, b }) {
   const isEqual = mark !== "≠";
   const cells = [a, b].map(([from, to], i) =>
-    el("div", { class: "cell" }, ...(sides[i]?.chips.slice(from, to) ?? [])));
+    el("div", { class: "side" }, ...(sides[i]?.chips.slice(from, to) ?? [])));
   const count = a[1] - a[0];
   const title = isEqual ? `${count} equal tokens, A from ${a[0]}, B from ${b[0]}` : "different";
   return el("div", { class: `stretch ${isEqual ? "equal" : "apart"}` },
