@@ -1,8 +1,8 @@
-"""Filling in the middle: how a model's own tokens lay out what is before a gap and what is behind.
+"""Filling in the middle: the tokens with which a model marks the text before and after a gap.
 
-Knows the families' names for these tokens and the order that they were trained in. Whether a model
-was trained with tokens that it has cannot be known: those that the file names as such are taken,
-and else three that are spelled as in one of these families and are no ordinary text.
+Knows the families' names of these tokens and the order they were trained in. Whether a model was
+trained with tokens that it has cannot be known: the ones that the file's metadata names are taken,
+else three special tokens that are spelled as in one of these families.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _FAMILIES = (
     _Family("▁<PRE>", "▁<SUF>", "▁<MID>"),  # CodeLlama
     _Family("<PRE>", "<SUF>", "<MID>"),
 )
-# Codestral, which writes straight behind the prefix. Mistral's later, byte-level vocabularies have
+# Codestral, which continues the prefix. Mistral's later, byte-level vocabularies have
 # these tokens in every model, and say nothing by it.
 _SENTENCEPIECE = (_Family("[PREFIX]", "[SUFFIX]", None),)
 
@@ -47,7 +47,7 @@ _SENTENCEPIECE = (_Family("[PREFIX]", "[SUFFIX]", None),)
 class FimTokens:
     """Ids of the tokens that lay out a text with a gap, and of those that end what fills it.
 
-    middle  None: the suffix comes first, and the model goes on behind the prefix
+    middle  None: the suffix comes first, and the model continues the prefix
     """
 
     prefix: int
@@ -56,7 +56,7 @@ class FimTokens:
     ends: tuple[int, ...]
 
     def lay_out(self, before: Sequence[int], behind: Sequence[int]) -> list[int]:
-        """What the model goes on with is what stands between the two."""
+        """The prompt whose continuation fills the gap."""
         if self.middle is None:
             return [self.suffix, *behind, self.prefix, *before]
         return [self.prefix, *before, self.suffix, *behind, self.middle]

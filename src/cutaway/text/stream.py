@@ -23,5 +23,5 @@ class TextStream:
         return self._decoder.decode(data)
 
     def flush(self) -> str:
-        """What was held back, as U+FFFD; the stream can then be used anew."""
+        """The unfinished rest as U+FFFD; the stream can then be used anew."""
         return self._decoder.decode(b"", final=True)

@@ -45,12 +45,12 @@ class Tokenizer:
     vocab_size: number of tokens, ids are 0..vocab_size-1
     bos_id:     the begin-of-sequence token, or None
     add_bos:    whether the model wants BOS in front of every text
-    sep_id:     the token that the model wants behind every text (BERT's [SEP]), or None
+    sep_id:     the token that the model wants after every text (BERT's [SEP]), or None
     mask_id:    the token in the place of one that is to be filled in, or None
     fim:     the tokens that lay out a text with a gap, or None
     end_ids:    id -> origin, for every id that ends a generation
-    rstrip_token_ids: tokens that take the white space behind them (Phi-3's)
-    lstrip_token_ids: and before them (RoBERTa's mask)
+    rstrip_token_ids: tokens that absorb the white space after them (Phi-3's)
+    lstrip_token_ids: tokens that absorb the white space before them (RoBERTa's mask)
     """
 
     def __init__(
@@ -87,20 +87,20 @@ class Tokenizer:
             raise FormatError(
                 f"{_PREFIX}model {said}: use a model whose tokenizer is {' or '.join(KINDS)}"
             )
-        pieces, framed = KINDS[kind](vocabulary, metadata)
+        pieces, wants_bos, wants_sep = KINDS[kind](vocabulary, metadata)
         size = len(vocabulary.tokens)
         bos, begin, sep, mask = (
             special_id(metadata, f"{_PREFIX}{name}_token_id", size)
             for name in ("bos", "cls", "seperator", "mask")  # as GGUF spells it
         )
-        if bos is None and framed.bos:
+        if bos is None and wants_bos:
             bos = begin  # llama.cpp's conversion of BERT has no other word for it
-        adds_sep = flag(metadata, _PREFIX + "add_sep_token", framed.sep)
+        adds_sep = flag(metadata, _PREFIX + "add_sep_token", wants_sep)
         return cls(
             vocabulary,
             pieces,
             bos_id=bos,
-            add_bos=flag(metadata, _PREFIX + "add_bos_token", framed.bos),
+            add_bos=flag(metadata, _PREFIX + "add_bos_token", wants_bos),
             end_ids=vocabulary.end_ids(metadata),
             sep_id=sep if adds_sep else None,
             mask_id=mask,
@@ -125,10 +125,10 @@ class Tokenizer:
         """Token ids of ``text``.
 
         special: whether "<|im_start|>" and its like are tokens; otherwise ordinary text
-        add_bos: put BOS in front, and the token behind a text where the model wants one; None does
-                 what the model wants; never a second one
-        mark:    the character that ``escape_special_tokens`` was given, which is taken out again
-        goes_on: other text stands before it, so that no space and no BOS is put in front
+        add_bos: put BOS first, and the end token last where the model wants one; None: as the
+                 model wants it. Neither is put twice
+        mark:    the character that ``escape_special_tokens`` inserted, which is removed again
+        goes_on: the text continues another, so neither a space nor BOS is put first
         InputError: a lone surrogate, a byte without a token, BOS asked of a model without one.
         """
         _check_text(text)
@@ -147,7 +147,7 @@ class Tokenizer:
         return self._framed(self._ids(found), self.add_bos)
 
     def words(self, text: str) -> list[Sequence[int]]:
-        """Token ids of a text by the words that it is cut into, with nothing around them."""
+        """Token ids of each word of a text, without BOS or end tokens."""
         _check_text(text)
         return [*self._words([*self._user_defined.split(text)])]
 
@@ -205,7 +205,7 @@ class Tokenizer:
         return {self._vocabulary.tokens[i]: i for i in ids if isinstance(i, int)}
 
     def decode(self, ids: Iterable[int], *, special: bool = False) -> str:
-        """The whole text that ``ids`` stand for; special=True shows control tokens by name.
+        """The whole text of ``ids``; special=True shows control tokens by name.
 
         Undoes ``encode``: spaces that it put in front are taken away again. Bytes
         that are no UTF-8 become U+FFFD. For a text that grows use ``token_bytes``
@@ -238,7 +238,7 @@ class Tokenizer:
 
     @cached_property
     def _longest(self) -> int:
-        """Characters: none of a text is in two tokens' names, and a name is never shorter."""
+        """The most characters that one token can cover."""
         return max(map(len, self._vocabulary.tokens), default=1) or 1
 
     @cached_property

@@ -7,7 +7,7 @@ when the first of it is made.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from cutaway.errors import FormatError
 from cutaway.text import pretokenizers
@@ -40,27 +40,21 @@ class TokenizerKind(Protocol):
         """Whether characters of a text may be in no token."""
 
     def words(self, text: str) -> Sequence[Sequence[int]]:
-        """Ids of a text without special tokens, by the words that it is cut into."""
+        """Ids of each word of a text without special tokens."""
 
     def to_bytes(self, token_id: int) -> bytes:
         """What a token that is not special adds to the text."""
 
 
-class Framed(NamedTuple):
-    """Whether such models want BOS before a text and a token behind it, if a file says nothing."""
-
-    bos: bool = False
-    sep: bool = False
-
-
-Made = tuple[TokenizerKind, Framed]
+Made = tuple[TokenizerKind, bool, bool]
+"""The tokenizer; whether texts begin with BOS and end with a token where the file does not say."""
 
 
 def _byte_level(vocabulary: Vocabulary, metadata: Mapping[str, Any]) -> Made:
     from cutaway.text.bpe import ByteLevelBPE  # imports the tokenizers library
 
     pre = pretokenizers.lookup(metadata.get(pretokenizers.FIELD))
-    return ByteLevelBPE(vocabulary, strings(metadata, MERGES), pre), Framed(pre.add_bos)
+    return ByteLevelBPE(vocabulary, strings(metadata, MERGES), pre), pre.add_bos, False
 
 
 def _sentencepiece(vocabulary: Vocabulary, metadata: Mapping[str, Any]) -> Made:
@@ -78,14 +72,14 @@ def _sentencepiece(vocabulary: Vocabulary, metadata: Mapping[str, Any]) -> Made:
         prefix_once=metadata.get(SPACE_PREFIX) == "first",
         unknown_id=special_id(metadata, _PREFIX + "unknown_token_id", size),
     )
-    return pieces, Framed(bos=True)
+    return pieces, True, False
 
 
 def _wordpiece(vocabulary: Vocabulary, metadata: Mapping[str, Any]) -> Made:
     from cutaway.text.wordpiece import WordPiece
 
     unknown = special_id(metadata, _PREFIX + "unknown_token_id", len(vocabulary.tokens))
-    return WordPiece(vocabulary, metadata, unknown), Framed(bos=True, sep=True)
+    return WordPiece(vocabulary, metadata, unknown), True, True
 
 
 KINDS: Mapping[str, Callable[[Vocabulary, Mapping[str, Any]], Made]] = {

@@ -1,8 +1,8 @@
 """WordPiece, the "bert" kind: words cut into the longest tokens that fit, from the left.
 
-Knows how GGUF stores such tokens: what begins a word has "▁" in front, what goes on has nothing.
-The ``tokenizers`` library cleans the text, cuts it into words and these into tokens. Refuses to
-know special tokens: it sees only ordinary text.
+Knows how GGUF stores such tokens: those that begin a word with "▁", the others bare. The
+``tokenizers`` library cleans the text, splits it into words and these into tokens. It sees
+ordinary text alone, no special tokens.
 """
 
 from __future__ import annotations
@@ -61,5 +61,5 @@ class WordPiece:
 
 
 def as_stored(text: str) -> str:
-    """A token as GGUF has it, of one as its model's own file has it."""
+    """A token of tokenizer.json as GGUF stores it."""
     return text[len(GOES_ON) :] if text.startswith(GOES_ON) else SPACE + text

@@ -19,14 +19,17 @@ def resolve(name: str | Path | None = None, *, progress: bool = True) -> Path:
     ``name`` is an alias (in any case), a path to a GGUF file or to a folder of transformers
     (which has a config.json), the name of a .gguf file in the cache's ``models`` folder, or
     ``hf:org/repo[:file]``. An alias is looked for in the cache, then in installed packages, and
-    is only then fetched. ``progress`` allows lines
-    and a bar on standard error.
+    is only then fetched. ``progress`` allows lines and a bar on standard error.
 
     Raises InputError for a name that means nothing, FetchError if fetching fails.
     """
     name = DEFAULT_MODEL if name is None else str(name)
     if model := find(name):
-        return located(model) or _fetch(model, progress=progress)
+        if path := located(model):
+            return path
+        from cutaway.files.hub.fetch import fetch  # brings zipfile and subprocess, needed once ever
+
+        return fetch(model, progress=progress)
     if name.startswith(HF_PREFIX):
         from cutaway.files.hub.huggingface import fetch_repo_file
 
@@ -45,12 +48,6 @@ def located(model: CatalogModel) -> Path | None:
     return cache.cached(model) or cache.installed(model)
 
 
-def _fetch(model: CatalogModel, *, progress: bool) -> Path:
-    from cutaway.files.hub.fetch import fetch  # brings zipfile and subprocess, needed once ever
-
-    return fetch(model, progress=progress)
-
-
 def _local(name: str) -> Path:
     path = Path(name).expanduser()
     if path.is_file():
@@ -67,13 +64,9 @@ def _local(name: str) -> Path:
     in_cache = cache.models_dir() / name
     if path.name == name and path.suffix.lower() == ".gguf" and in_cache.is_file():
         return in_cache
-    if _looks_like_path(path, name):
+    if "/" in name or path.suffix.lower() == ".gguf":
         raise InputError(f"model file {_shown(name)} does not exist; check the path")
     raise InputError(_unknown(name))
-
-
-def _looks_like_path(path: Path, name: str) -> bool:
-    return "/" in name or path.suffix.lower() == ".gguf"
 
 
 def _unknown(name: str) -> str:

@@ -1,7 +1,8 @@
-"""The families of models: which config is which architecture of GGUF, and what is called what.
+"""The families of models: GGUF's architecture and the names of tensors and keys for each.
 
-Knows names, and per family the keys of its own and what it refuses (`family_keys`). Refuses to
-know files. Source: llama.cpp's `conversion/` and `gguf-py/gguf/tensor_mapping.py`.
+A family's own keys, and what it refuses, are in `family_keys`. Knows no files.
+
+Source: llama.cpp's `conversion/` and `gguf-py/gguf/tensor_mapping.py`.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,23 +28,22 @@ class Family:
     """One kind of model.
 
     architecture  GGUF's name, and the prefix of its metadata keys
-    prefixes      what may stand before a tensor's name
+    prefixes      what a tensor's name may begin with
     outside       tensors outside the layers: transformers' name without ".weight" or ".bias" ->
                   GGUF's
     layer         tensors of each layer, likewise
     experts       tensors of each expert of a layer, likewise; {} stands for the expert's number
-    skipped       endings of tensors that hold nothing of the model, or nothing that is computed:
-                  masks and tables, copies, other heads
+    skipped       endings of tensors' names that are not read: masks, tables, copies, other heads
     first_position  which row of the matrix of positions is the first position's
-    names         what config.json calls a key, where it is not called as in llama's
-    defaults      what transformers takes where config.json says nothing
-    own           adds the family's own metadata, and refuses what it cannot say
+    names         config.json's names of keys, where they differ from llama's
+    defaults      transformers' values of keys that config.json lacks
+    own           gives the family's own metadata, and refuses what GGUF cannot express
     grouped       whether heads may share keys and values; if not, config.json's number is ignored
     layer_norm    whether norms subtract the mean
     attention     "causal"; of a diffusion model "bidirectional", or "block-causal", with blocks of
                   config.json's block_size, and bidirectional where it has none
     shifts        whether rows of a diffusion model predict the next position
-    modulated     whether norms and matrices are to have MDLM's modulation in them
+    modulated     whether MDLM's modulation is folded into norms and matrices
     """
 
     architecture: str

@@ -1,7 +1,6 @@
-"""What each family's config says beyond the sizes that all have.
+"""Metadata of each family beyond the sizes that all have.
 
-Knows the keys of GGUF that are a family's own, and refuses by name what would change the numbers
-and cannot be said in them.
+Settings that change the numbers and have no key in GGUF are refused by name.
 
 Each function takes a config and gives metadata without the architecture's prefix.
 """
@@ -147,14 +146,14 @@ def bert(config: JsonObject) -> dict[str, Any]:
 
 
 def roberta(config: JsonObject) -> dict[str, Any]:
-    """Whose first position is that behind its padding token's id; its head knows one activation."""
+    """As BERT; positions begin after the padding token's id, and the head has one activation."""
     config.must_be("hidden_act", "gelu")
     config.must_be("pad_token_id", 1)
     return bert(config)
 
 
 def modern_bert(config: JsonObject) -> dict[str, Any]:
-    """An encoder of which one in so many layers sees all, the others a window to both sides."""
+    """An encoder: one layer in n attends to all, the others to a window on both sides."""
     config.must_be("hidden_act", *_GELU, "silu")
     config.must_be("classifier_activation", "gelu")  # of the head
     return {
@@ -167,7 +166,7 @@ def modern_bert(config: JsonObject) -> dict[str, Any]:
 
 
 def _pattern(config: JsonObject) -> Any:
-    """Of how many layers the first sees all; or where layers are in no such order, a flag each."""
+    """n, where the first of every n layers attends to all; else a flag for each layer."""
     every, layers = config.size("global_attn_every_n_layers"), config.size("num_hidden_layers")
     usual = [_SLIDING if layer % every else _FULL for layer in range(layers)]
     kinds = config.get("layer_types")
@@ -179,7 +178,7 @@ def _pattern(config: JsonObject) -> Any:
 
 
 def llada(config: JsonObject) -> dict[str, Any]:
-    """Those of OLMo's many settings that make it a llama."""
+    """OLMo's settings, of which those of a llama alone are supported."""
     config.must_be("block_type", "llama")
     config.must_be("layer_norm_type", "rms")
     config.must_be("rope", True)
@@ -193,7 +192,7 @@ def llada(config: JsonObject) -> dict[str, Any]:
 
 
 def llada_moe(config: JsonObject) -> dict[str, Any]:
-    """Experts alone in every layer, chosen one by one."""
+    """Experts in every layer, without groups or shared ones."""
     layers = config.size("num_hidden_layers")
     config.must_be("moe_layer_freq", [1] * layers)
     config.must_be("qk_layernorm", True)

@@ -77,7 +77,7 @@ def _time(shards: Shards) -> Array:
 
 
 def _modulated(shards: Shards, part: str, time: Array, count: int) -> list[Array]:
-    """So many vectors of one length."""
+    """The modulation, split into `count` vectors."""
     made = _linear(shards, f"{part}adaLN_modulation", time)
     if len(made) % count:
         raise FormatError(f"{part}adaLN_modulation has {len(made)} rows, no {count} equal parts")

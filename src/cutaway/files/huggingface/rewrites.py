@@ -1,7 +1,7 @@
-"""How GGUF's convention stores what transformers stores in another order.
+"""Rewrites of tensors from transformers' layout to GGUF's.
 
-Knows rows and columns; elements are moved and never changed, so that nothing is lost. Refuses to
-know which tensor needs what (`families`).
+Elements are moved, and changed by `add_one` alone. Which tensor needs which rewrite is in
+`families`.
 
 Every rewrite takes the elements of a tensor, (rows, ...) or (rows,), and answers with an array
 that may be a view.
@@ -45,22 +45,22 @@ def queries_keys_values(heads: int) -> Rewrite:
 
 @dataclass(frozen=True)
 class WithoutFirst:
-    """The rows of a matrix but for the first ones."""
+    """Drop the first rows of a matrix."""
 
     count: int
 
     def __call__(self, x: Array) -> Array:
-        """The others."""
+        """The rows that are left."""
         return x[self.count :]
 
 
 def add_one(x: Array) -> Array:
-    """Gemma's norms are stored as what is to be added to 1; x is float32."""
+    """Gemma's files store the difference of a norm's weights from 1; x is float32."""
     return x + np.float32(1)
 
 
 def _parts(x: Array, heads: int, parts: int) -> Array:
-    """The rows of each head in so many parts: (heads, parts, rows, ...)."""
+    """The rows of each head, split: (heads, parts, rows, ...)."""
     if len(x) % (heads * parts):
         raise FormatError(f"a tensor of {len(x)} rows does not hold a whole number of heads")
     return x.reshape(heads, parts, len(x) // heads // parts, *x.shape[1:])

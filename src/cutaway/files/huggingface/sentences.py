@@ -1,7 +1,7 @@
-"""What a folder of sentence-transformers says of vectors: how rows become one, of how long a text.
+"""A folder of sentence-transformers: how a text's rows become its vector, and how long it may be.
 
-Knows modules.json and the files that it names. What changes the vector and is not supported is said
-in the metadata, so that a model can still be loaded for all else.
+Knows modules.json and the files that it names. Whatever changes the vector and is not supported is
+listed in the metadata, so that the model can still be loaded for other uses.
 """
 
 import json
@@ -24,7 +24,7 @@ _MODES = {
 
 
 def files(folder: Path) -> list[Path]:
-    """Those that are there and say something of vectors."""
+    """The files that exist and describe vectors."""
     pooling = [
         folder / path / "config.json" for kind, path in _modules(folder) if kind == "Pooling"
     ]

@@ -69,7 +69,7 @@ def added_tokens(tokenizer: JsonObject) -> Iterator[JsonObject]:
 def special_metadata(where: Sources, *, sees_all: bool = False) -> dict[str, Any]:
     """The ids of special tokens, whether texts begin with one, and where ends are said.
 
-    sees_all: whether texts may end with one, too, since nothing is written behind them
+    sees_all: whether a token may end every text, since the model continues none
     The first end is the tokenizer's own: chat templates mean that one by `eos_token`.
     """
     first, last = _frame(where)
@@ -109,7 +109,7 @@ def special_metadata(where: Sources, *, sees_all: bool = False) -> dict[str, Any
 
 
 def _mask(where: Sources) -> int | None:
-    """The token that stands for one to be filled in; files that do not say have it by its name."""
+    """The mask token: as the files name it, else by its usual spellings."""
     if (own := where.named("mask_token")) is not None:
         return own
     for token_id in where.numbered(where.config, "mask_token_id"):
@@ -141,7 +141,7 @@ def _ends(where: Sources) -> dict[int, str]:
 
 
 def _frame(where: Sources) -> tuple[int | None, int | None]:
-    """The tokens that the post-processor puts before and behind every text, None for none."""
+    """The tokens that the post-processor puts before and after every text, None for none."""
     found: tuple[int | None, int | None] = None, None
     if where.own.flag("add_eos_token"):
         where.own.refuse("add_eos_token", "a prompt would be ended before it is answered")

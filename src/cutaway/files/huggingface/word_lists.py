@@ -1,7 +1,6 @@
 """Tokenizers without tokenizer.json: BERT's vocab.txt, RoBERTa's vocab.json and merges.txt, Qwen's.
 
-Knows what transformers takes for granted where such a folder says nothing, and answers with the
-tokenizer.json that it would have written.
+Knows transformers' defaults for such folders, and makes the tokenizer.json that it would write.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,9 +21,9 @@ _ROBERTA = {"cls": "<s>", "sep": "</s>", "unk": "<unk>", "pad": "<pad>", "mask":
 
 
 def tokenizer_of_lists(folder: Path, config: JsonObject, own: JsonObject) -> JsonObject:
-    """As tokenizer.json would have it; no values where the folder lacks the lists.
+    """What tokenizer.json would hold; empty where the folder lacks the lists.
 
-    own: tokenizer_config.json. `FormatError` for what such lists do not say all of.
+    own: tokenizer_config.json. `FormatError` for tokenizers that the lists do not fully describe.
     """
     kind = config.text("model_type")
     if kind in ("bert", "distilbert") and (folder / WORDS).is_file():

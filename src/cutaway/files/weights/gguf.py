@@ -44,7 +44,7 @@ _IMPOSTORS = {
 
 @dataclass(frozen=True, slots=True)
 class _Stored(TensorInfo):
-    """And where the tensor lies: bytes from the start of the file. GGUF writes shapes reversed."""
+    """With the tensor's offset in bytes from the start of the file."""
 
     offset: int
 
@@ -103,7 +103,7 @@ class GGUFFile(ModelFile):
             forget(self._map, info.offset, info.end)
 
     def close(self) -> None:
-        """Let go of the mapping; the bytes stay mapped until the last view of them is gone."""
+        """Close the file; its bytes stay mapped until the last view of them is gone."""
         # Closing the mmap itself would raise while a view exists. Dropping the reference
         # leaves that to the last one dropped, and no view can ever dangle.
         self._bytes = self._map = None

@@ -1,13 +1,13 @@
 """A model's file with its matrices in another format, each quantised when it is read.
 
-Knows which tensors are quantised, and as what: the rule is llama.cpp's, but that with 4 bits the
-embedding is treated as the output matrix is, which it often is as well.
+Knows which tensors are quantised, and to what. The rule is llama.cpp's, except that with 4 bits the
+embedding gets the output matrix's format, since it often is the output matrix too.
 
 * Matrices and stacks of them, by names that end in "weight", get the format that was asked for.
 * Norms, biases and all other vectors, an expert's router and embeddings of positions keep their
   numbers: they are small, and much depends on them. As F32, since others read them only so.
-* token_embd and output get Q6_K where Q4_0 or Q4_1 was asked for: their errors add to every logit.
-* Rows that are no whole quant blocks of Q6_K get Q8_0; of Q8_0, Q4_0 or Q4_1, they stay.
+* token_embd and output get Q6_K where Q4_0 or Q4_1 was asked for: their errors reach every logit.
+* Rows that are not whole quant blocks of Q6_K get Q8_0; of Q8_0, Q4_0 or Q4_1, they keep theirs.
 """
 
 from collections.abc import Mapping
@@ -34,11 +34,11 @@ _FILE_TYPES = {"F32": 0, "F16": 1, "Q4_0": 2, "Q4_1": 3, "Q8_0": 7, "Q6_K": 18, 
 _QUANTIZATION_VERSION = 2  # GGML_QNT_VERSION: what the quant blocks' bytes mean
 _SENSITIVE = ("_norm", "ffn_gate_inp", "position_embd", "token_types")
 _VOCABULARY = ("token_embd.weight", "output.weight")
-_AT_ONCE = 1 << 22  # weights: what Ctrl-C waits for, and what decoding another format takes
+_AT_ONCE = 1 << 22  # weights: bounds the memory of decoding, and how long Ctrl-C waits
 
 
 class QuantisedFile(ModelFile):
-    """Another file's tensors in a format of one's choice; closing it closes the other.
+    """Another file's tensors, quantised to a chosen format; closing this closes the other.
 
     to       Q8_0, Q6_K, Q4_1, Q4_0, F16, BF16 or F32
     threads  that quantise; None takes one for each processor that this process may use

@@ -100,7 +100,7 @@ class SafetensorsFile:
             forget(self._map, entry.start, entry.end)
 
     def close(self) -> None:
-        """Let go of the mapping; what `raw` returned stays valid."""
+        """Close the file; what `raw` returned stays valid."""
         self._bytes = self._map = None  # dropping the last view ends the mapping
 
     def _known(self, name: str) -> _Entry:

@@ -1,4 +1,4 @@
-"""A GGUF model that is cut into several files, read as one.
+"""A GGUF model in several files, read as one.
 
 Knows the keys that say which part a file is (`split.no`, `split.count`, `split.tensors.count`), and
 that all parts must be of one model.
@@ -62,20 +62,21 @@ class SplitGGUF(ModelFile):
 
     def raw(self, name: str) -> NDArray[np.uint8]:
         """See `ModelFile`; a view, no copy."""
-        self.info(name)
-        return self._parts[name].raw(name)
+        return self._part(name).raw(name)
 
     def expect(self, name: str) -> None:
         """See `ModelFile`."""
-        self.info(name)
-        self._parts[name].expect(name)
+        self._part(name).expect(name)
 
     def release(self, name: str) -> None:
         """See `ModelFile`."""
-        self.info(name)
-        self._parts[name].release(name)
+        self._part(name).release(name)
 
     def close(self) -> None:
-        """Let go of every part."""
+        """Close every part."""
         for part in self._parts.values():
             part.close()
+
+    def _part(self, name: str) -> GGUFFile:
+        self.info(name)
+        return self._parts[name]

@@ -17,11 +17,10 @@ _END = 256
 
 @dataclass(frozen=True)
 class Accepted:
-    """As a truth value: whether the text is whole.
+    """True where `whole` is.
 
-    whole  the text can be written as it is, and may end there
-    at     index of the first character that cannot follow those before it; None where all can, so
-           that a text that is not whole can go on
+    whole  whether the grammar allows the text, ended here
+    at     index of the first character that cannot follow those before it; None where all can
     """
 
     whole: bool
@@ -53,7 +52,7 @@ def _compiler() -> GrammarCompiler:
 
 
 def byte_matcher(grammar: Grammar) -> Matcher:
-    """Of a text that is not begun, whose tokens are its bytes; InputError for a bad grammar."""
+    """A matcher of an empty text whose tokens are bytes; InputError for a bad grammar."""
     return _compiler().matcher(grammar)
 
 

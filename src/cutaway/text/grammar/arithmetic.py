@@ -1,4 +1,4 @@
-"""Arithmetic: after ``a op b =`` and ``a op b op c =`` stands what a calculator says.
+"""Arithmetic: ``a op b =`` and ``a op b op c =`` must be followed by the right result.
 
 Operands are integers, decimals and fractions such as 1/3, the operators + - * × / ÷ with their
 usual precedence, spaces where anybody likes. Anything else, and whatever could be read in two ways,
@@ -29,7 +29,7 @@ class Arithmetic:
     name, reads_prompt = "arithmetic", True
 
     def allows(self, text: bytes, token: bytes) -> bool:
-        """Whether the token spells the result, or none is awaited; an end must not cut it."""
+        """Whether the token spells the result, or none is due; a text must not end within one."""
         if not token:
             return _awaited(text) != "more"
         if b"=" not in text[-_READ:] and b"=" not in token:
@@ -74,7 +74,7 @@ def _awaited(text: bytes) -> str:
 
 
 def _open_sum(text: bytes) -> tuple[frozenset[bytes], bytes]:
-    """How the result that is being written is spelt, and what is written; none where none is."""
+    """The spellings of the result that is being written, and what is written of it so far."""
     before, sign, said = text[-_READ:].rpartition(b"=")
     if not sign or len(said) > 2 * _READ:
         return frozenset(), b""
@@ -83,7 +83,7 @@ def _open_sum(text: bytes) -> tuple[frozenset[bytes], bytes]:
 
 @lru_cache(1024)
 def _results(before: bytes, is_cut: bool) -> frozenset[bytes]:
-    """How the value of what stands before a sign of equality is written."""
+    """The spellings of the result of what precedes an equals sign."""
     text = before.decode("utf-8", "replace").replace("×", "*").replace("−", "-")
     found = _SUM.search(text)
     if not found or (is_cut and found.start() == 0):

@@ -1,4 +1,4 @@
-"""A grammar as llguidance reads it, its limits, and what it says as one sentence.
+"""A grammar in llguidance's notation, its limits, and its errors as one sentence.
 
 Knows llguidance's notations.
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from llguidance._lib import JsonCompileOptions
 
 _SPACE = r" |\n[ \t]{0,20}"
-"""White space between the parts of JSON: bounded, so that no text goes on in it for ever."""
+"""White space between the parts of JSON: bounded, so that no model writes it endlessly."""
 _LONGEST_QUOTE = 120
 _QUOTED = re.compile(r'"(?:\\.|[^"\\\n])*"')
 

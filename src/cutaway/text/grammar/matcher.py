@@ -1,7 +1,4 @@
-"""Matcher: how far one text has come under a grammar, and the grammar mask of its next token.
-
-Knows masks and tokens that are forced.
-"""
+"""The state of one text under a grammar, the grammar mask of its next token, forced tokens."""
 
 from collections.abc import Iterable, Sequence
 from itertools import takewhile
@@ -20,10 +17,10 @@ Mask = NDArray[np.uint32]
 
 
 class Matcher:
-    """How far one text has come that keeps to one of several grammars, of which most have one.
+    """The state of one text under one grammar, or under several of which it must match one.
 
-    Raises CutawayError where it cannot go on.
-    ways   of each grammar where the text stands; None where it does not keep to it any more
+    Raises CutawayError where the text matches none any more.
+    ways   the state under each grammar; None where the text does not match it any more
     words  of 32 bits in a mask
     """
 
@@ -44,7 +41,7 @@ class Matcher:
             _check(way)
 
     def finish(self, token_id: int) -> None:
-        """An end token came that the mask has; InputError where the grammar goes on after it."""
+        """An allowed end token came; InputError where the grammar does not end with it."""
         if not self.may_end:  # the grammar names the token itself
             self.accept(token_id)
             if not self.may_end:
@@ -71,12 +68,12 @@ class Matcher:
 
     @property
     def may_end(self) -> bool:
-        """Whether the text is whole as it is."""
+        """Whether the text may end here."""
         return any(self.ends)
 
     @property
     def ends(self) -> tuple[bool | None, ...]:
-        """Whether it is whole under each grammar; None where it does not keep to it any more."""
+        """Whether it may end under each grammar; None where it does not match it any more."""
         return tuple(None if way is None else way.is_accepting() for way in self._ways)
 
     @property

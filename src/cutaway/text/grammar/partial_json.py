@@ -1,6 +1,6 @@
-"""JSON that is still being written: what its value is so far, byte by byte.
+"""JSON that is still being written, read byte by byte: its value so far.
 
-Knows JSON. A text that is no JSON raises CutawayError.
+Text that is not JSON raises CutawayError.
 """
 
 import json
@@ -78,8 +78,8 @@ def entries(value: Any) -> list[Any]:
 class PartialJson:
     """One value, read as far as it has come.
 
-    value       the whole value, ``Open`` or ``BegunScalar``; absent: None, with ``begun`` false
-    repeated    whether a key was given twice in one object
+    value       the whole value, ``OpenContainer`` or ``BegunScalar``; None while ``begun`` is false
+    repeated    whether an object has a key twice
     """
 
     value: Any = None
@@ -89,7 +89,7 @@ class PartialJson:
     _raw: bytearray | None = None  # of the string, number or literal that is begun
 
     def fork(self) -> Self:
-        """Another that goes its own way."""
+        """An independent copy."""
         value = self.value.fork() if isinstance(self.value, OpenContainer) else self.value
         stack, one = [], value
         while isinstance(one, OpenContainer):
@@ -189,7 +189,7 @@ class PartialJson:
 
 
 def _escaped(raw: bytearray) -> bool:
-    """Whether the last byte is one that a backslash stands before, or the quote that begins."""
+    """Whether the last byte is escaped by a backslash, or is the opening quote."""
     before = raw[1:-1]
     return len(raw) == 1 or (len(before) - len(before.rstrip(b"\\"))) % 2 == 1
 

@@ -1,4 +1,4 @@
-"""JSON Schema's keywords that no grammar can say: taken out of the schema, and checked instead.
+"""JSON Schema's keywords that no grammar can express: removed from the schema, and checked instead.
 
 ``relaxed`` gives the schema without them, which allows more; ``SchemaCheck`` refuses the token with
 which a text of it can no longer become one of the whole schema. Knows JSON and schemas.
@@ -19,7 +19,7 @@ CHECKED = (
     "not", "oneOf", "if", "then", "else", "uniqueItems", "contains", "minContains", "maxContains",
     "propertyNames", "minProperties", "maxProperties", *DEPENDENCIES,
 )  # fmt: skip
-"""What is taken out where llguidance cannot take a schema as it is."""
+"""The keywords that are removed where llguidance cannot compile a schema."""
 
 _UNKNOWN = ("unevaluatedProperties", "unevaluatedItems", "$dynamicRef", "$recursiveRef")
 _WHOLE = ("not", "oneOf", "if", "then", "else", "contains", "propertyNames", *DEPENDENCIES)

@@ -25,7 +25,7 @@ class Grammar:
     """One of KINDS and its text: JSON of a schema or of a list of choices, or the source itself.
 
     compact  of JSON: no white space between its parts
-    thought  Lark of what may precede it, in which ``answer`` stands for the text itself
+    thought  Lark of what may precede it, in which the rule ``answer`` is the text itself
     calls    Lark of what may be written in its place
     """
 

@@ -1,7 +1,4 @@
-"""The schemas within a schema.
-
-Knows under which keywords of JSON Schema they stand.
-"""
+"""The schemas within a schema, and which keywords of JSON Schema hold them."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -24,7 +21,7 @@ STANDARD_FORMATS = frozenset({
 
 
 def subschemas(schema: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The schemas directly within a schema, each with the keyword that it stands under."""
+    """The schemas directly within a schema, each with its keyword."""
     for name, value in schema.items():
         if name in _MAPS and isinstance(value, dict):
             yield from ((name, one) for one in value.values() if isinstance(one, (dict, bool)))

@@ -95,7 +95,7 @@ class CallParser:
                 return found
 
     def finish(self) -> list[Delta]:
-        """The end of the answer: what was held back and has become certain."""
+        """The end of the answer: the deltas that this makes certain."""
         found: list[Delta] = []
         if self._state == self._saying:
             found = [] if self._required else self._content(self._last_words(), last=True)
@@ -120,14 +120,14 @@ class CallParser:
         return [*self._content(text, last=True), *self._start(head)]
 
     def _candidate(self, at: int) -> int:
-        """Where a call may begin, at or behind ``at``; the end if nowhere."""
+        """Where a call may begin, at or after ``at``; the end if nowhere."""
         if not self._dialect.trigger:
             return 0 if at == 0 and not self._begun and not self._calls else len(self._held)
         found = self._held.find(self._literal[:1], at)
         return found if found >= 0 else len(self._held)
 
     def _last_words(self) -> bytes:
-        """Of what is held at the end, all but a call that was cut and blanks behind calls."""
+        """The content at the end: all but an unfinished call, and white space after calls."""
         trigger = self._dialect.trigger.encode() or self._literal
         words = self._held
         cut = self._candidate(0)

@@ -1,7 +1,7 @@
 """The strings that a model writes around the calls of tools.
 
-Knows the literal texts, where the name, the arguments and an id stand between them, and which of
-them are control tokens. The grammar and the call parser are both made of this description alone.
+Knows the literal texts, the places of name, arguments and id between them, and which of them are
+control tokens. The grammar and the call parser are both made of this description alone.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ID_LENGTH = 9  # what Mistral's templates insist on, and others do not mind
 
 
 class Slot(Enum):
-    """What stands between literal texts: the tool's name, the call's id."""
+    """A place between literal texts: the tool's name, or the call's id."""
 
     NAME = "name"
     ID = "id"
@@ -33,9 +33,9 @@ Parts = tuple["str | Slot", ...]
 class Dialect:
     """begin  head ARGUMENTS tail  (between  head ARGUMENTS tail)…  end.
 
-    begin, end: around all calls of an answer, "" where each call stands for itself
+    begin, end: around all calls of an answer, "" where there is nothing around them
     head:       from a call's first character up to its arguments; holds Slot.NAME
-    tail:       from behind the arguments to the call's end
+    tail:       from the arguments to the call's end
     between:    between two calls
     many:       whether an answer may hold more than one call
     control:    name -> id of the model's control tokens among these texts

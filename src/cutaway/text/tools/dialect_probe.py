@@ -38,7 +38,7 @@ def probe_calls(count: int, arguments_as_text: bool) -> list[dict[str, Any]]:
 def find(render: Render, arguments_as_text: bool = False) -> Dialect | None:
     """The dialect in which ``render`` writes calls; None where it writes none.
 
-    InputError where the arguments are no JSON, or the name stands behind them.
+    InputError where the arguments are not JSON, or come before the name.
     """
 
     def turn(content: str, count: int) -> str | None:
@@ -62,7 +62,7 @@ def find(render: Render, arguments_as_text: bool = False) -> Dialect | None:
 
 
 def _several(opening: str, rest: str, behind: str) -> Dialect:
-    """rest: what follows the arguments of an only call; behind: of the first of two."""
+    """rest: what follows the arguments of a single call; behind: of the first of two."""
     gap, _ = _cut(behind, 1)
     gap = gap.replace(_IDS[1], _IDS[0]).replace(_NAMES[1], _NAMES[0])
     tail = rest[: _same(gap, rest)]
@@ -89,7 +89,7 @@ def _same(a: str, b: str, backwards: bool = False) -> int:
 
 
 def _cut(text: str, number: int) -> tuple[str, str]:
-    """What stands before and behind the arguments of one call."""
+    """The text before and after the arguments of one call."""
     key = text.find(f'"{_KEYS[number]}"')
     start = text.rfind("{", 0, key) if key >= 0 else -1
     try:

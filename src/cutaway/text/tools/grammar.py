@@ -15,7 +15,7 @@ from cutaway.text.grammar.llguidance_source import nested_json
 from cutaway.text.tools.dialect import Dialect, Parts, Slot, joined
 from cutaway.text.tools.tool import INPUT, Tool, ToolChoice
 
-RAW = "lark"  # the format whose text stands in a call as it is, and which ends the answer
+RAW = "lark"  # the format whose text is written unescaped, and whose call ends the answer
 
 
 def grammar(
@@ -130,10 +130,10 @@ class _Rules:
 
 
 def around(dialect: Dialect, tool: Tool) -> tuple[str, Parts]:
-    """What stands directly before and behind what a call of ``tool`` is about.
+    """The text directly before and after a call's arguments or its custom text.
 
-    A function's arguments stand there themselves. A custom tool's text is the one argument
-    of an object: a JSON string, or the text as it is between the quotes.
+    A custom tool's text is the only member of an object: a JSON string, or with `RAW` the text
+    unescaped between the quotes.
     """
     if tool.format is None:
         return "", dialect.tail

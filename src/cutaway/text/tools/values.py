@@ -1,7 +1,4 @@
-"""JSON that arrives in pieces: where a value ends, and what a string says.
-
-Knows brackets, strings and escapes.
-"""
+"""JSON that arrives in pieces: where a value ends, and the text of a string."""
 
 from __future__ import annotations
 
@@ -48,7 +45,7 @@ _WHOLE = re.compile(
 
 
 class Unescape:
-    """The text that a JSON string says, as far as it has come."""
+    """The text of a JSON string, as far as it has come."""
 
     def __init__(self) -> None:
         self._held = ""
