@@ -4,11 +4,11 @@ The last steps of such a text leave the engine delayed, since they may be taken 
 """
 
 from collections import deque
-from collections.abc import Sequence as Items
 from typing import NamedTuple
 
 import numpy as np
 
+from cutaway.engine.constraint import Constraint
 from cutaway.engine.events import Step
 from cutaway.engine.fingerprint import START
 from cutaway.engine.vocabulary import ConstraintVocabulary, Mask
@@ -41,37 +41,35 @@ class Backtracker:
         self._tried: dict[int, set[int]] = {}  # by index in the output
         self._fingerprint = START  # before the first delayed step
 
-    @property
-    def may_rewind(self) -> bool:
-        """Whether it did not do so too often."""
-        return self.count < MAX_REWINDS
-
-    @property
-    def num_delayed(self) -> int:
-        """How many steps can still be taken back."""
-        return len(self._delayed)
-
     def delay(self, step: Step) -> None:
-        """Take a step that was appended."""
+        """Hold back the step of the output's last token."""
         self._delayed.append(step)
 
     def release(self, keep: int) -> list[Step]:
-        """The delayed steps but the last ``keep``: nothing can take them back any more."""
+        """The delayed steps except the last ``keep``; these can no longer be taken back."""
         steps = [self._delayed.popleft() for _ in range(len(self._delayed) - keep)]
         if steps:
             self._fingerprint = steps[-1].fingerprint
         return steps
 
     def without_tried(self, index: int, mask: Mask | None) -> Mask | None:
-        """A mask less the tokens that led into dead ends."""
+        """A mask without the tokens that led into dead ends at this index of the output."""
         return mask if index not in self._tried else _without(mask, self._tried[index])
 
-    def rewind(self, output: list[int], masks: Items[Mask | None]) -> Rewind | None:
+    def rewind(self, output: list[int], constraint: Constraint, first: int) -> Rewind | None:
         """Back to the last place where another token was allowed; None where there is none.
 
-        masks: which tokens might have come in the output's last places
+        constraint: as it is before the output's first token
+        first: the first index that may be taken back
         """
-        first = len(output) - len(masks)
+        if self.count == MAX_REWINDS:
+            return None
+        first = max(first, len(output) - len(self._delayed))
+        masks: list[Mask | None] = []
+        for index, token_id in enumerate(output):
+            if index >= first:
+                masks.append(constraint.mask())
+            constraint.accept(token_id)
         for index in reversed(range(first, len(output))):
             tried = self._tried.get(index, set()) | self._alike(output[index])
             left = _without(masks[index - first], tried)
@@ -86,7 +84,7 @@ class Backtracker:
         return None
 
     def _alike(self, token_id: int) -> set[int]:
-        """The token, and those that differ in white space alone, which would fail as well."""
+        """The token, and those that differ from it in white space alone and would fail as well."""
         vocabulary = self._vocabulary
         return {token_id, *vocabulary.alike.get(vocabulary.data[token_id].strip(), ())}
 

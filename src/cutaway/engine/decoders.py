@@ -41,51 +41,52 @@ class Decoder(Protocol):
     """The seam between the loop and a way to write: autoregressive, a canvas, or prefill only.
 
     In each step the scheduler takes its ``rows``, the engine computes them, draws the ``draws``
-    from the last of their logits, and hands both to ``commit``.
+    from the last of their logits, and hands both to ``commit``. The methods with a body are those
+    of a decoder that draws nothing.
 
-    drafts  whether draft tokens may follow the rows that ``is_decoding`` promises
+    drafts  whether draft tokens may follow its rows while ``is_decoding`` is true
     hidden  whether it wants the final hidden states of its rows, which the head reads, instead of
             their logits
     """
 
-    drafts: bool
-    hidden: bool
+    drafts: bool = False
+    hidden: bool = False
 
     @property
     def banned_token_ids(self) -> tuple[int, ...]:
         """Tokens that are never drawn."""
-        ...
+        return ()
 
     def longest(self, request: "Request", limits: "Limits") -> int:
-        """How many positions the sequence can have at most; InputError where it cannot be."""
+        """The most positions that the sequence can have; InputError where it cannot run."""
         ...
 
-    def shares(self, sequence: "Sequence") -> bool:
+    def shares(self, sequence: "Sequence") -> bool:  # noqa: ARG002
         """Whether keys and values of a KV block depend on no token after it."""
-        ...
+        return True
 
     def positions(self, sequence: "Sequence") -> int:
         """How many positions need KV blocks now."""
-        ...
+        return len(sequence)
 
     def reusable(self, sequence: "Sequence") -> int:
         """How many of the first tokens need not be computed where the prefix cache has them."""
         ...
 
-    def is_decoding(self, sequence: "Sequence") -> bool:
-        """Whether few rows are left to compute, so that it goes before those with many."""
-        ...
+    def is_decoding(self, sequence: "Sequence") -> bool:  # noqa: ARG002
+        """Whether few rows are left to compute, so that they go before long prompts."""
+        return False
 
     def rows(self, sequence: "Sequence", room: int, logit_room: int) -> Scheduled:
-        """The next rows, ``room`` at most; ``logit_room`` where every row's logits are wanted."""
+        """The next rows: at most ``room``, and ``logit_room`` where all their logits are wanted."""
         ...
 
-    def draws(self, scheduled: Scheduled) -> list[RowDraw]:
-        """What is drawn, from the last of the wanted logits."""
-        ...
+    def draws(self, scheduled: Scheduled) -> list[RowDraw]:  # noqa: ARG002
+        """The draws, one from each of the last wanted logits."""
+        return []
 
     def commit(self, scheduled: Scheduled, computed: Computed) -> list[Event]:
-        """Bring the sequence forward; its new events. Its ``finish_reason`` or ``error`` ends it.
+        """Advance the sequence; its new events. Setting ``finish_reason`` or ``error`` ends it.
 
         Called once for each step in which it had rows.
         """
@@ -93,15 +94,10 @@ class Decoder(Protocol):
 
 
 @dataclass(frozen=True)
-class Autoregressive:
+class Autoregressive(Decoder):
     """Left to right, a token at a time; draft tokens are verified in the same step."""
 
-    drafts, hidden = True, False
-    banned_token_ids = ()
-
-    def shares(self, sequence: "Sequence") -> bool:  # noqa: ARG002
-        """Always."""
-        return True
+    drafts = True
 
     def longest(self, request: "Request", limits: "Limits") -> int:
         """Prompt and ``max_tokens``, as far as the context goes."""
@@ -112,11 +108,11 @@ class Autoregressive:
         return limits.longest(len(request.prompt_token_ids), request.stopping.max_tokens)
 
     def positions(self, sequence: "Sequence") -> int:
-        """All tokens so far, and those that are prescribed."""
+        """All tokens so far, and the prescribed ones after them."""
         return len(sequence) + sequence.num_prescribed
 
     def reusable(self, sequence: "Sequence") -> int:
-        """All but the last, whose logits are wanted; none where the prompt is scored."""
+        """All but the last, whose logits are wanted; none while the prompt is scored."""
         return 0 if sequence.wants_prompt_scores else len(sequence) - 1
 
     def is_decoding(self, sequence: "Sequence") -> bool:
@@ -124,7 +120,7 @@ class Autoregressive:
         return sequence.num_pending == 1 and not sequence.num_prescribed
 
     def rows(self, sequence: "Sequence", room: int, logit_room: int) -> Scheduled:
-        """Tokens that are not computed; after the last, prescribed ones as draft tokens."""
+        """Pending tokens; after the last one, prescribed tokens as draft tokens."""
         start, scores = sequence.num_computed_tokens, sequence.wants_prompt_scores
         tokens = sequence.tokens(start, start + (min(room, logit_room) if scores else room))
         first = 0 if scores else len(tokens)
@@ -149,7 +145,7 @@ class Autoregressive:
         ]
 
     def commit(self, scheduled: Scheduled, computed: Computed) -> list[Event]:
-        """Append what was drawn, up to the first draft token that is another one."""
+        """Append what was drawn, up to the first draft token that differs from its draw."""
         sequence = scheduled.sequence
         events: list[Event] = [*score_prompt(scheduled, computed)]
         sequence.num_computed_tokens += len(scheduled.token_ids)
@@ -171,9 +167,9 @@ class Autoregressive:
 
 
 def score_prompt(scheduled: Scheduled, computed: Computed) -> list[Scored]:
-    """How likely the model found the prompt's tokens, each after those before it.
+    """How likely the model found each of the prompt's tokens after the tokens before it.
 
-    A sequence that is computed again has each token once. Rows that are not finite are the
+    A sequence that is computed again reports each token once. A row that is not finite becomes the
     sequence's error.
     """
     sequence = scheduled.sequence

@@ -97,7 +97,7 @@ class Denoise:
         )
 
     def rows(self, sequence: "Sequence", room: int, logit_room: int) -> Scheduled:  # noqa: ARG002
-        """All from the first that can have changed; where there is no room, some of the prompt."""
+        """All from the first that can have changed; without room for them, some of the prompt."""
         canvas, block = self._canvas(sequence), _model_block(sequence)
         start, end = self._stale(sequence, canvas)
         if end - start > room:
@@ -105,16 +105,17 @@ class Denoise:
             end = start if block is None else max(known // block * block, start)
             part = sequence.tokens(start, end)
             return Scheduled(sequence, start, part, len(part), limits=_limits(sequence, start, end))
-        begun = self._is_lost(sequence, canvas)
-        cells = self._masks(sequence, canvas) if begun else self._cells(sequence, canvas)
-        tokens = [*sequence.tokens(start, len(sequence)), *cells, *self.suffix_ids]
+        is_lost, mask = self._is_lost(sequence, canvas), self.mask_id or 0
+        cells = [mask] * len(canvas.cells) if is_lost else canvas.token_ids(mask)
+        unwritten = cells[len(sequence.output_token_ids) :]
+        tokens = [*sequence.tokens(start, len(sequence)), *unwritten, *self.suffix_ids]
         shift = _shift(sequence) + start - canvas.first
-        wanted = [] if begun else [cell - shift for cell in canvas.asked]
+        wanted = [] if is_lost else [cell - shift for cell in canvas.asked]
         limits = _limits(sequence, start, end, self._end(sequence, canvas))
         return Scheduled(sequence, start, tokens[: end - start], end - start, wanted, limits)
 
     def _stale(self, sequence: "Sequence", canvas: Canvas) -> tuple[int, int]:
-        """The rows to compute: those that can have changed, or are to be as the rule has it."""
+        """Which rows to compute: those that can have changed, or as the rule's cache says."""
         end = self._end(sequence, canvas)
         if self.rule.cache == "exact" or not sequence.num_computed_tokens:
             return sequence.num_computed_tokens, end
@@ -124,9 +125,9 @@ class Denoise:
         return max(canvas.first + first - _shift(sequence), 0), end
 
     def _is_lost(self, sequence: "Sequence", canvas: Canvas) -> bool:
-        """Whether what the block's first pass stored is gone, and must be computed again."""
-        begun = self.rule.cache != "exact" and canvas.step > 0
-        return begun and not sequence.num_computed_tokens
+        """Whether the keys and values of the block's first pass are gone (preemption)."""
+        kept = self.rule.cache != "exact" and canvas.step > 0
+        return kept and not sequence.num_computed_tokens
 
     def _canvas(self, sequence: "Sequence") -> Canvas:
         if sequence.canvas is None:
@@ -137,25 +138,17 @@ class Denoise:
         return sequence.canvas
 
     def _end(self, sequence: "Sequence", canvas: Canvas) -> int:
-        """After the last row: of all, or of the current block."""
+        """The end of the rows that are computed: of all, or of those up to the current block."""
         block = _model_block(sequence)
         if block is None:
             return canvas.first + len(canvas.cells) + len(self.suffix_ids)
         end = canvas.first + (len(canvas.cells) if canvas.is_full else canvas.span[1])
-        return end - (block == 1)  # whose own row says nothing of it
-
-    def _cells(self, sequence: "Sequence", canvas: Canvas) -> list[int]:
-        """The tokens in the cells that are no steps yet."""
-        return canvas.token_ids(self.mask_id or 0)[len(sequence.output_token_ids) :]
-
-    def _masks(self, sequence: "Sequence", canvas: Canvas) -> list[int]:
-        """The same, when the block was begun."""
-        return [self.mask_id or 0] * (len(canvas.cells) - len(sequence.output_token_ids))
+        return end - (block == 1)  # a causal model's last row predicts the token after it
 
     # -- what is drawn ---------------------------------------------------------------------------
 
     def draws(self, scheduled: Scheduled) -> list[RowDraw]:
-        """One for each cell that is looked at."""
+        """One for each cell that this pass looks at."""
         sequence, redraw = scheduled.sequence, self._redraw(scheduled.sequence)
         if not scheduled.logit_rows:
             return []
@@ -182,7 +175,7 @@ class Denoise:
     # -- what becomes of it ----------------------------------------------------------------------
 
     def commit(self, scheduled: Scheduled, computed: "Computed") -> list[Event]:
-        """Reveal what the rule says; steps of a block that is finished."""
+        """Reveal what the rule says; a finished block becomes steps."""
         sequence, canvas = scheduled.sequence, self._canvas(scheduled.sequence)
         final = self._final(scheduled)
         events: list[Event] = []
@@ -196,19 +189,19 @@ class Denoise:
             if canvas.is_done:
                 events += self._write(sequence, canvas, computed.phases)
         sequence.num_computed_tokens = min(final, len(sequence) - _shift(sequence))
-        if self.rule.cache != "exact":  # no number, but whether the block's first pass is stored
+        if self.rule.cache != "exact":  # here only whether the block's first pass is stored
             sequence.num_computed_tokens = int(canvas.step > 0)
         return events
 
     def _final(self, scheduled: Scheduled) -> int:
-        """How many of the first rows are computed with all that they will ever see."""
+        """How many of the first rows have attended to all that they will ever attend to."""
         sequence, block = scheduled.sequence, _model_block(scheduled.sequence)
         if block is None:
             return 0
         return min(len(sequence), scheduled.start + scheduled.num_rows) // block * block
 
     def _reveal(self, scheduled: Scheduled, computed: "Computed", drawn: list[Sampled]) -> Pass:
-        """Reveal what the rule says: the event of the pass."""
+        """Reveal cells as the rule says; the event of the pass."""
         sequence, canvas = scheduled.sequence, self._canvas(scheduled.sequence)
         cells, index, redraw = canvas.asked, canvas.index, self._redraw(sequence)
         start, end = canvas.span
@@ -233,7 +226,7 @@ class Denoise:
         )  # fmt: skip
 
     def _write(self, sequence: "Sequence", canvas: Canvas, phases: Phases) -> list[Event]:
-        """The finished block's tokens are the text now, up to one that ends it."""
+        """Append the finished block's tokens to the text, up to one that ends it."""
         events: list[Event] = []
         for number in range(*canvas.span):
             cell = canvas.cells[number]
@@ -252,7 +245,7 @@ class Denoise:
 
 
 def _out_of_reach(canvas: Canvas) -> InputError | None:
-    """What is wrong with a cell that is forced in a pass over another block."""
+    """The error for a cell that is forced in a pass over another block."""
     start, end = canvas.span
     for passed, cell, _ in canvas.rule.forced_cells:
         if passed == canvas.index and not start <= cell < end:
@@ -264,13 +257,13 @@ def _out_of_reach(canvas: Canvas) -> InputError | None:
 
 
 def _model_block(sequence: "Sequence") -> int | None:
-    """How many tokens of a block attend to each other: one, of a causal model; None: all do."""
+    """The size of the blocks that attend to themselves: 1 for a causal model, None: the text."""
     attention = sequence.vocabulary.limits.attention
     return _BLOCKS.get(attention) if isinstance(attention, str) else attention
 
 
 def _shift(sequence: "Sequence") -> int:
-    """How far before a cell the row is that predicts it."""
+    """How many positions before a cell the row lies that predicts it."""
     limits = sequence.vocabulary.limits
     return int(limits.shift or limits.is_causal)
 
@@ -278,7 +271,7 @@ def _shift(sequence: "Sequence") -> int:
 def _limits(
     sequence: "Sequence", start: int, end: int, length: int | None = None
 ) -> list[int] | None:
-    """The last position that each row attends to, of ``length`` or so far; None: its own."""
+    """The last position, of ``length`` or ``end``, that each row attends to; None: its own."""
     attention = sequence.vocabulary.limits.attention
     if _model_block(sequence) == 1:
         return None
@@ -286,7 +279,7 @@ def _limits(
 
 
 def _check_plain(request: "Request") -> None:
-    """InputError for what only a text has that is written from left to right."""
+    """InputError for settings that need a text written from left to right."""
     constraint = request.constraint
     for name, given in (
         ("a constraint", replace(constraint, allowed_token_ids=None).is_set),

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Embed(PrefillOnly):
-    """Pools the final hidden states of a text: "mean", or the first ("cls") or the "last".
+    """Pools the final hidden states of a text: their "mean", the first ("cls") or the "last".
 
-    Where attention is not causal the text is read in one step, else in as many as it takes.
+    Where attention is not causal the text is read in one step.
     """
 
     pooling: str
@@ -38,11 +38,11 @@ class Embed(PrefillOnly):
         return len(request.prompt_token_ids)
 
     def reusable(self, sequence: "Sequence") -> int:
-        """Those before the first row that is still wanted."""
+        """The tokens before the first row that is still wanted."""
         return 0 if _reads_whole(sequence) else self._wanted(sequence).start
 
     def rows(self, sequence: "Sequence", room: int, logit_room: int) -> Scheduled:  # noqa: ARG002
-        """All, or none where there is no room for all; of a causal model the next ones."""
+        """The next rows; where attention is not causal all rows, or none without room for all."""
         wanted, start = self._wanted(sequence), sequence.num_computed_tokens
         if _reads_whole(sequence):
             return in_one_step(sequence, room, wanted)
@@ -70,11 +70,10 @@ class Embed(PrefillOnly):
         return [Embedded(sequence.id, vector)]
 
     def _wanted(self, sequence: "Sequence") -> range:
-        """The positions that are pooled, less those that were."""
+        """The positions that are still to be pooled."""
         length = len(sequence)
-        first, last = {"mean": (0, length), "cls": (0, 1), "last": (length - 1, length)}[
-            self.pooling
-        ]
+        spans = {"mean": (0, length), "cls": (0, 1), "last": (length - 1, length)}
+        first, last = spans[self.pooling]
         return range(max(first, sequence.logits_emitted), last)
 
 

@@ -19,6 +19,7 @@ from cutaway.engine.request import Request
 from cutaway.engine.scheduled import Scheduled, compute
 from cutaway.engine.scheduler import Policy, Scheduler
 from cutaway.engine.sequence import Sequence
+from cutaway.engine.sequence_blocks import SequenceBlocks
 from cutaway.engine.speculation import Speculator
 from cutaway.engine.vocabulary import ConstraintVocabulary
 from cutaway.engine.windows import windows_of
@@ -32,10 +33,10 @@ class Engine:
     """Runs any number of sequences, a step at a time. One thread at a time may use it.
 
     adapters  the backend with each adapter that a request can name, by the adapter's hash
-    steps     how many were made, or begun
-    grammars  compiles that of a request that comes without (``Request.grammar``)
-    early     takes the events so far, before the model runs, such as ``Started``; without
-              it ``step`` returns them with the others
+    steps     how many were begun
+    grammars  compiles the grammar of a request that has none compiled (``Request.grammar``)
+    early     is called with the events so far, such as ``Started``, before the model runs;
+              without it ``step`` returns them with the others
     """
 
     def __init__(
@@ -55,7 +56,8 @@ class Engine:
         windows = windows_of(backend.kv, backend.kv_blocks, limits.context_length, policy.max_rows)
         self.blocks = BlockManager(backend.kv_blocks, backend.kv.block_tokens, windows)
         self.speculator = Speculator()
-        self.scheduler = Scheduler(self.blocks, policy, self.speculator)
+        self._sequence_blocks = SequenceBlocks(self.blocks, prefix_cache=policy.prefix_cache)
+        self.scheduler = Scheduler(self._sequence_blocks, policy, self.speculator)
         self.phases = Phases()
         self.early: Callable[[list[Event]], object] | None = None
         self._events: list[Event] = []
@@ -63,7 +65,7 @@ class Engine:
 
     @property
     def backend(self) -> Backend:
-        """The model's own, of requests that name no adapter."""
+        """The model without an adapter."""
         return self.backends[""]
 
     # -- the loop ----------------------------------------------------------------------------
@@ -108,16 +110,17 @@ class Engine:
     def _copy_blocks(self) -> None:
         """Copy each block that a fork will write into; copy and free windows."""
         self.move_windows()
-        if self.scheduler.copies:
-            self.backend.copy_blocks(self.scheduler.copies)
-            self.scheduler.copied()
+        if self._sequence_blocks.copies:
+            self.backend.copy_blocks(self._sequence_blocks.copies)
+            self._sequence_blocks.copied()
 
     def _sample(
         self, scheduled: list[Scheduled], rows: list[Logits], logits: Logits
     ) -> list[list[Outcome]]:
         """Draw for each sequence, as if its draft tokens were right.
 
-        rows: of each sequence, the last of which are drawn from; logits: all of them in one piece
+        rows: the logits of each sequence, of which the last are drawn from; logits: all in one
+        array, if they are
         """
         draws = [one.sequence.decoder.draws(one) for one in scheduled]
         last = [mine[len(mine) - len(d) :] for mine, d in zip(rows, draws, strict=True) if d]
@@ -128,9 +131,9 @@ class Engine:
         return [[next(drawn) for _ in part] for part in draws]
 
     def _commit(self, scheduled: Scheduled, logits: Logits, drawn: list[Outcome]) -> None:
-        """Append what was drawn; then the sequence is ready for the next step, or has ended."""
+        """Append what was drawn, then publish what was computed; or end the sequence."""
         sequence = scheduled.sequence
-        if sequence.finish_reason:  # ended while the step was computed
+        if sequence.finish_reason:  # aborted while the step ran
             return
         computed = Computed(logits, drawn, self.backend.read, self.phases)
         before = len(sequence.output_token_ids)
@@ -144,7 +147,7 @@ class Engine:
         if scheduled.drafted_by == "draft":
             steps = len(sequence.output_token_ids) - before
             self.speculator.learn(sequence, scheduled.draft_token_ids, drawn, max(steps - 1, 0))
-        self.scheduler.publish(sequence)
+        self._sequence_blocks.publish(sequence)
         if sequence.finish_reason:
             self._release(sequence)
 
@@ -204,7 +207,7 @@ class Engine:
             sequence.finish_reason = sequence.finish_reason or FinishReason.ABORTED
             sequence.error = sequence.error or error
             self._release(sequence)
-        self.scheduler.copied()  # no fork is left to copy for
+        self._sequence_blocks.copied()  # no fork is left to copy for
 
     def fail(self, sequence: Sequence, error: Exception) -> None:
         """End a sequence, unless it has ended, with an error of its own; the others continue."""
@@ -219,10 +222,10 @@ class Engine:
         self._events += sequence.left()
 
     def _check(self, request: Request) -> int:
-        """How long the sequence can become; InputError where it fits neither model nor machine."""
+        """The most tokens the sequence can have; InputError where it cannot run here."""
         if request.constraint.heal is True:
             raise InputError("heal: pass the id of the trimmed prompt token")
-        longest = request.decoder.longest(request, self.limits)
+        longest, heal = request.decoder.longest(request, self.limits), request.constraint.heal
         for name, ids in (
             ("logit_bias", request.sampling.logit_bias),
             ("stop_token_ids", request.stopping.stop_token_ids),
@@ -230,10 +233,7 @@ class Engine:
             ("replay", request.run.replay),
             ("track", request.observe.track),
             ("allowed_token_ids", request.constraint.allowed_token_ids or ()),
-            (
-                "heal",
-                () if isinstance(request.constraint.heal, bool) else [request.constraint.heal],
-            ),
+            ("heal", () if isinstance(heal, bool) else (heal,)),
         ):
             self.limits.check_ids(name, ids)
         if request.constraint.source and request.stopping.ignore_eos:
@@ -246,8 +246,8 @@ class Engine:
         return longest
 
     def _check_blocks(self, longest: int) -> None:
-        """InputError where this many tokens would never find KV blocks."""
-        wanted = self.scheduler.blocks_for(longest)
+        """InputError where this many tokens need more KV blocks than there are."""
+        wanted = self._sequence_blocks.count_for(longest)
         if wanted > self.blocks.count:
             raise InputError(
                 f"prompt and max_tokens need {wanted} KV blocks of {self.blocks.block} tokens; "

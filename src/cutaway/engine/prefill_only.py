@@ -4,12 +4,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cutaway.engine.decoders import Computed, score_prompt
+from cutaway.engine.decoders import Computed, Decoder, score_prompt
 from cutaway.engine.events import Event, FinishReason, Scored
 from cutaway.engine.limits import last_seen
 from cutaway.engine.scheduled import Scheduled
 from cutaway.errors import InputError
-from cutaway.sampling import ReadRow, RowDraw
+from cutaway.sampling import ReadRow
 
 if TYPE_CHECKING:
     from cutaway.engine.limits import Limits
@@ -17,15 +17,8 @@ if TYPE_CHECKING:
     from cutaway.engine.sequence import Sequence
 
 
-class PrefillOnly:
+class PrefillOnly(Decoder):
     """Reads a prompt, and draws nothing after it."""
-
-    drafts = hidden = False
-    banned_token_ids = ()
-
-    def shares(self, sequence: "Sequence") -> bool:  # noqa: ARG002
-        """Always."""
-        return True
 
     def longest(self, request: "Request", limits: "Limits") -> int:
         """The prompt, which may fill the context."""
@@ -33,21 +26,9 @@ class PrefillOnly:
         limits.check_scored(request.prompt_token_ids)
         return len(request.prompt_token_ids)
 
-    def positions(self, sequence: "Sequence") -> int:
-        """All tokens."""
-        return len(sequence)
-
-    def is_decoding(self, sequence: "Sequence") -> bool:  # noqa: ARG002
-        """Never: others are not to wait for it."""
-        return False
-
-    def draws(self, scheduled: Scheduled) -> list[RowDraw]:  # noqa: ARG002
-        """None."""
-        return []
-
 
 def in_one_step(sequence: "Sequence", room: int, wanted: Iterable[int]) -> Scheduled:
-    """All rows of a text whose attention is not causal; none where there is no room for all."""
+    """All rows of a text whose attention is not causal; no rows where there is no room for all."""
     length = len(sequence)
     if length > room:
         return Scheduled(sequence, 0, [], first_logit_row=0)
@@ -66,13 +47,13 @@ class Score(PrefillOnly):
     logits_from: int | None = None
 
     def reusable(self, sequence: "Sequence") -> int:
-        """Those before the first row whose logits are wanted."""
+        """The tokens before the first row whose logits are wanted."""
         if sequence.wants_prompt_scores:
             return 0
         return max(self.logits_from or 0, sequence.logits_emitted)
 
     def rows(self, sequence: "Sequence", room: int, logit_room: int) -> Scheduled:
-        """Tokens that are not computed."""
+        """Pending tokens."""
         start = sequence.num_computed_tokens
         tokens = sequence.tokens(start, start + min(room, logit_room))
         wanted = 0 if sequence.wants_prompt_scores else len(tokens)
@@ -82,7 +63,7 @@ class Score(PrefillOnly):
         return Scheduled(sequence, start, tokens, first_logit_row=wanted)
 
     def commit(self, scheduled: Scheduled, computed: Computed) -> list[Event]:
-        """Events of what was wanted; the end comes with the last token."""
+        """Events of the wanted rows; the last token ends the sequence."""
         sequence = scheduled.sequence
         events: list[Event] = [*score_prompt(scheduled, computed)]
         if self.logits_from is not None:
@@ -104,9 +85,9 @@ class ScoreAnswers(PrefillOnly):
 
     The text is a prompt and all tokens of an answer but the last, which no row has to read.
     ``Scored`` events have the answer's tokens in their order, then each of ``ends`` as its last
-    token. What the prefix cache has is not computed again.
+    token. Blocks found in the prefix cache are not computed again.
 
-    first  position of the answer's first token, be it one of the ends; 1 or more
+    first  position of the answer's first token, which may be one of the ends; 1 or more
     ends   the tokens that may follow the text, one or more
     """
 
@@ -121,18 +102,18 @@ class ScoreAnswers(PrefillOnly):
         return super().longest(request, limits)
 
     def reusable(self, sequence: "Sequence") -> int:
-        """Those before the first row that is still wanted."""
+        """The tokens before the first row that is still wanted."""
         return min(self._next_row(sequence), len(sequence) - 1)
 
     def rows(self, sequence: "Sequence", room: int, logit_room: int) -> Scheduled:
-        """Tokens that are not computed; the logits of those that an answer's token follows."""
+        """Pending tokens; logits of the rows that one of the answer's tokens follows."""
         start = sequence.num_computed_tokens
         before = max(self._next_row(sequence) - start, 0)
         tokens = sequence.tokens(start, start + min(room, before + logit_room))
         return Scheduled(sequence, start, tokens, first_logit_row=min(before, len(tokens)))
 
     def commit(self, scheduled: Scheduled, computed: Computed) -> list[Event]:
-        """What was found; the end comes with the last token."""
+        """The scores; the last token ends the sequence."""
         sequence, rows = scheduled.sequence, computed.logits
         sequence.num_computed_tokens += len(scheduled.token_ids)
         is_last = sequence.num_pending == 0
@@ -159,9 +140,9 @@ class ScoreAnswers(PrefillOnly):
 
 @dataclass(frozen=True)
 class PinPrefix(PrefillOnly):
-    """Pins the KV blocks of a text: they stay until it is aborted.
+    """Pins the KV blocks of a text until it is aborted.
 
-    All tokens but the last are computed; there is room for that one's row too (``row.py``).
+    All tokens but the last are computed; the blocks have room for the last row (``row.py``).
     """
 
     def reusable(self, sequence: "Sequence") -> int:
@@ -169,7 +150,7 @@ class PinPrefix(PrefillOnly):
         return len(sequence) - 1
 
     def rows(self, sequence: "Sequence", room: int, logit_room: int) -> Scheduled:  # noqa: ARG002
-        """Tokens that are not computed, without their logits; none when it is ready."""
+        """Pending tokens except the last, without their logits."""
         start = sequence.num_computed_tokens
         tokens = sequence.tokens(start, min(start + room, len(sequence) - 1))
         return Scheduled(sequence, start, tokens, first_logit_row=len(tokens))
@@ -184,8 +165,8 @@ class PinPrefix(PrefillOnly):
 class ScoreBidirectional(PrefillOnly):
     """Logits at some positions of a model whose attention is bidirectional or block-causal.
 
-    All rows are of one step; what is computed is of use to no other text. The events have the
-    logits in the order of ``wanted``, as many in a step as fit.
+    All rows are computed in one step, and no other text can use their KV blocks. The events have
+    the logits in the order of ``wanted``, as many in a step as fit.
     """
 
     wanted: tuple[int, ...]
@@ -204,12 +185,12 @@ class ScoreBidirectional(PrefillOnly):
         return 0
 
     def rows(self, sequence: "Sequence", room: int, logit_room: int) -> Scheduled:
-        """All, or none where there is no room for all."""
+        """All rows, or none where there is no room for all."""
         done = sequence.logits_emitted
         return in_one_step(sequence, room, self.wanted[done : done + logit_room])
 
     def commit(self, scheduled: Scheduled, computed: Computed) -> list[Event]:
-        """The logits; the end comes with the last of them."""
+        """The logits; the last of them end the sequence."""
         sequence = scheduled.sequence
         done = sequence.logits_emitted
         sequence.logits_emitted += len(computed.logits)

@@ -74,10 +74,10 @@ class Request:
     run               how it is computed
     observe           what is noted of each step
     decoder           how it is written
-    interventions     on what the model computes while it is computed
+    interventions     what is changed in the model's activations, or hidden from its attention
     adapter           the hash of the adapter that computes it (``LoadedModel.adapter``); "": none
-    grammar           that of ``constraint``, compiled; it stays in its process, and what arrives
-                      without is compiled there
+    grammar           that of ``constraint``, compiled; not pickled, so another process compiles it
+                      again
 
     Can be pickled, but for a user's own processors and checks. Raises InputError naming the field.
     """
@@ -102,9 +102,9 @@ class Request:
 
     @property
     def salt(self) -> tuple[int, str] | None:
-        """From where on its keys and values are not those of the same tokens, and a name for them.
+        """From which position on its keys and values are not the plain model's, and a name for them.
 
-        None: nowhere are they.
+        None: nowhere. From there on only texts with the same name share KV blocks.
         """
         if not self.adapter:
             return self.interventions.salt if self.interventions else None
@@ -112,7 +112,7 @@ class Request:
 
     @property
     def is_constrained(self) -> bool:
-        """Whether rows may come with a mask of the tokens that are allowed."""
+        """Whether draws may have a mask of allowed tokens."""
         return self.constraint.is_set or bool(self.decoder.banned_token_ids)
 
     def with_seed(self, seed: int) -> "Request":
@@ -122,16 +122,15 @@ class Request:
         return self.but(sampling=replace(self.sampling, seed=seed))
 
     def but(self, **parts: Any) -> "Request":
-        """The same with these parts. Shares the prompt, which is not checked again: there may be
-        128 samples of 100,000 tokens."""
-        made = object.__new__(type(self))
+        """The same with these parts, already checked."""
+        made = object.__new__(type(self))  # replace() would check 100,000 tokens for each sample
         made.__dict__.update(self.__dict__, **parts)
         return made
 
     def samples(self, count: int) -> "list[Request]":
         """``count`` of it: the seed of the n-th derives from that of the first.
 
-        A seed that was not given is chosen here, so the first one's says them all.
+        A seed that was not given is chosen here; all of them follow from the first one's.
         """
         seed = randbits(32) if self.sampling.seed is None else self.sampling.seed
         return [self.with_seed(derive_seed(seed, n)) for n in range(count)]

@@ -10,12 +10,10 @@ from time import perf_counter
 
 from cutaway.base.checks import check_int, shown
 from cutaway.compute.backends import STEP_ROWS
-from cutaway.engine.block_manager import BlockManager
 from cutaway.engine.scheduled import Scheduled
 from cutaway.engine.sequence import Sequence
-from cutaway.engine.shared_blocks import SharedBlocks
+from cutaway.engine.sequence_blocks import SequenceBlocks
 from cutaway.engine.speculation import Speculator
-from cutaway.engine.windows import Windows
 from cutaway.errors import InputError
 
 
@@ -52,29 +50,26 @@ class Policy:
 
 
 class Scheduler:
-    """The queue, and who has KV blocks. The oldest of the highest priority always advances."""
+    """The queue, and the running sequences. The oldest of the highest priority always advances."""
 
-    def __init__(self, blocks: BlockManager, policy: Policy, speculator: Speculator) -> None:
-        self.blocks, self.policy, self._speculator = blocks, policy, speculator
-        self._shared = SharedBlocks(blocks, prefix_cache=policy.prefix_cache)
+    def __init__(self, blocks: SequenceBlocks, policy: Policy, speculator: Speculator) -> None:
+        self._blocks, self.policy, self._speculator = blocks, policy, speculator
         self.waiting: list[Sequence] = []  # both in the order of their keys
         self.running: list[Sequence] = []
         self.started: list[Sequence] = []  # that left the queue for the first time in this step
-        self.copies: list[tuple[int, int]] = []  # blocks to copy before the next run
         self.max_num_seqs = min(policy.max_num_seqs, policy.max_rows)
         self.preemptions = 0
         self.draft_s = 0.0  # of the last step, spent on draft tokens
 
     def schedule(self) -> list[Scheduled]:
-        """The rows of the next step, in the order of the queue; empty where nobody is left."""
+        """The rows of the next step, in the order of the queue; empty without sequences."""
         self.started, self.draft_s = [], 0.0
         self._admit()
         scheduled = self._decode()
         scheduled += self._prefill(scheduled)
-        # One that was scheduled early may have been preempted for an older one since.
+        # A sequence that was scheduled may have been preempted for an older one since.
         scheduled = [s for s in scheduled if s.sequence.blocks]
-        if self.blocks.windows:
-            self._trim(self.blocks.windows, scheduled)
+        self._blocks.trim_windows(self.running, scheduled)
         return sorted(scheduled, key=lambda s: s.sequence.key)
 
     def add(self, sequence: Sequence) -> None:
@@ -87,24 +82,14 @@ class Scheduler:
             self.waiting.remove(sequence)
         else:
             self.running.remove(sequence)
-            self._release_blocks(sequence)
+            self._blocks.release(sequence)
 
-    def publish(self, sequence: Sequence) -> None:
-        """Let others find what was computed for it; free windows that none of its rows will see."""
-        if not sequence.request.run.kv_cache:
-            return
-        self._shared.publish(sequence)
-        if self.blocks.windows:
-            self._free_windows(sequence)
-
-    def copied(self) -> None:
-        """The copies were made: release the originals."""
-        self.blocks.release([source for source, _ in self.copies])
-        self.copies = []
-
-    def blocks_for(self, tokens: int) -> int:
-        """How many blocks this many tokens need."""
-        return -(-tokens // self.blocks.block)
+    def preempt(self, sequence: Sequence) -> None:
+        """Back into the queue; its text is computed again, as far as the cache has lost it."""
+        self.running.remove(sequence)
+        self._blocks.release(sequence)
+        self.add(sequence)
+        self.preemptions += 1
 
     # -- admission ---------------------------------------------------------------------------
 
@@ -116,9 +101,10 @@ class Scheduler:
             if fork_of and _reads_for(fork_of, first):
                 return  # soon its blocks can be shared
             full = len(self.running) == self.max_num_seqs
-            wanted = 0 if full else self._allocate(first, fork_of)
+            spare = _watermark(len(self.running))
+            wanted = 0 if full else self._blocks.admit(first, fork_of, spare)
             if wanted is None:
-                insort(self.running, self.waiting.pop(0), key=lambda s: s.key)
+                self._start(first)
             elif self._can_preempt_for(first, wanted):
                 self.preempt(self.running[-1])
             else:
@@ -127,35 +113,18 @@ class Scheduler:
     def _can_preempt_for(self, first: Sequence, wanted: int) -> bool:
         """Whether preempting lower priorities frees enough KV blocks; else it would be in vain."""
         less = [s for s in self.running if s.request.run.priority > first.request.run.priority]
-        room = self.blocks.free + sum(len(s.blocks) for s in less)
+        room = self._blocks.free + sum(len(s.blocks) for s in less)
         return bool(less) and wanted + _watermark(len(self.running) - len(less)) <= room
 
-    def _allocate(self, sequence: Sequence, fork_of: Sequence | None) -> int | None:
-        """Give it KV blocks for all known tokens, first those that hold their beginning already.
-
-        None; or how many it lacks, where there are too few, and it has none.
-        """
-        held, computed = self._shared.find(sequence, fork_of)
-        begun = computed % self.blocks.block > 0  # the last block found will be written into
-        positions = sequence.decoder.positions(sequence)
-        fresh = self.blocks_for(positions) - len(held) + begun
-        if fresh + _watermark(len(self.running)) > self.blocks.free:
-            self.blocks.release(held, self.blocks.num_out_of_window(computed))
-            return fresh
-        taken = self.blocks.allocate(fresh)
-        if begun:
-            self.copies.append((held.pop(), taken[0]))
-        sequence.blocks = held + taken
-        sequence.num_computed_tokens = sequence.stored = computed
-        sequence.num_out_of_window = self.blocks.num_out_of_window(computed)
-        sequence.published = len(held) if fork_of is None else min(fork_of.published, len(held))
-        if sequence.num_cached_tokens is None:
-            sequence.num_cached_tokens = computed
-            self.started.append(sequence)
-        return None
+    def _start(self, first: Sequence) -> None:
+        """Move the first of the queue, which has its blocks, to those that run."""
+        insort(self.running, self.waiting.pop(0), key=lambda s: s.key)
+        if first.num_cached_tokens is None:
+            first.num_cached_tokens = first.num_computed_tokens
+            self.started.append(first)
 
     def _running_parent(self, sequence: Sequence) -> Sequence | None:
-        """The running sample of the same prompt whose blocks it shares; none once it writes."""
+        """The running sample of the same prompt whose blocks it shares; None once it has output."""
         shares = sequence.request.run.kv_cache and sequence.decoder.shares(sequence)
         begins = shares and not sequence.output_token_ids
         return sequence.fork_of if begins and sequence.fork_of in self.running else None
@@ -163,7 +132,7 @@ class Scheduler:
     # -- rows --------------------------------------------------------------------------------
 
     def _decode(self) -> list[Scheduled]:
-        """The rows of sequences that decode, each with KV blocks for them, and draft tokens."""
+        """The rows of sequences that decode, with draft tokens."""
         scheduled: list[Scheduled] = []
         waiting = [s for s in self.running if s.decoder.is_decoding(s)]
         room = self.policy.max_rows
@@ -177,7 +146,7 @@ class Scheduler:
         return scheduled
 
     def _draft(self, scheduled: list[Scheduled], rows: int) -> None:
-        """Set draft tokens, of which each sequence that wants some has as many at most."""
+        """Set draft tokens; the sequences that want some have equal shares of the step's room."""
         drafting = [s for s in scheduled if _wants_drafts(s.sequence)]
         if not drafting:
             return
@@ -198,25 +167,25 @@ class Scheduler:
             one.set_drafts(drafts, "draft")
 
     def _prefill(self, decoding: list[Scheduled]) -> list[Scheduled]:
-        """The next part of every sequence of which many rows are to be computed.
+        """The next rows of sequences that do not decode, prompts above all.
 
-        One that would begin with a block that another computes in this step finds it in the next.
+        A sequence whose next block another computes in this step waits, and finds it afterwards.
         """
         policy, taken = self.policy, {s.sequence.id for s in decoding}
         room = policy.max_prefill_rows_while_decoding if decoding else policy.max_rows
         room -= sum(s.num_rows for s in decoding)
         prefill: list[Scheduled] = []
-        coming, size = set[Hashable](), self.blocks.block
+        coming, size = set[Hashable](), self._blocks.size
         for sequence in list(self.running):
             if room <= 0 or sequence.id in taken or not self._grow(sequence):
                 continue
-            self._shared.find_more(sequence)
-            block, after = self._shared.next_block(sequence), sequence.num_computed_tokens + size
+            self._blocks.find_more(sequence)
+            block, after = self._blocks.next_block(sequence), sequence.num_computed_tokens + size
             if block in coming and sequence.decoder.reusable(sequence) >= after:
                 continue
             one = self._rows(sequence, room)
             whole = sequence.decoder.positions(sequence)
-            for most in (policy.max_rows, whole):  # of a text that is computed whole
+            for most in (policy.max_rows, whole):  # a text that must be in one step
                 if not (one.num_rows or prefill):
                     one = self._rows(sequence, most)
             if one.num_rows:  # else it keeps its blocks
@@ -230,73 +199,24 @@ class Scheduler:
         return sequence.decoder.rows(sequence, room, self.policy.max_logit_rows)
 
     def _room_to_draft(self, sequence: Sequence, room: int) -> int:
-        """How many draft tokens fit, with KV blocks for them; nobody is preempted for these."""
+        """How many draft tokens fit; takes KV blocks for them as far as some are free."""
         room = max(0, min(room, sequence.longest - len(sequence) - 1))
-        wanted = self.blocks_for(len(sequence) + room) - len(sequence.blocks)
-        sequence.blocks += self.blocks.allocate(min(max(wanted, 0), self.blocks.free))
-        return min(room, len(sequence.blocks) * self.blocks.block - len(sequence))
-
-    # -- blocks ------------------------------------------------------------------------------
+        lacking = self._blocks.lacking(sequence, len(sequence) + room)
+        self._blocks.extend(sequence, min(lacking, self._blocks.free))
+        return min(room, len(sequence.blocks) * self._blocks.size - len(sequence))
 
     def _grow(self, sequence: Sequence) -> bool:
-        """Give it KV blocks for all positions, preempting the last. False: it has none itself."""
+        """Give it KV blocks for all positions, preempting the youngest. False: it has none left."""
         if not sequence.blocks:
             return False
-        positions = sequence.decoder.positions(sequence)
-        wanted = self.blocks_for(positions) - len(sequence.blocks)
-        while wanted > self.blocks.free:
+        lacking = self._blocks.lacking(sequence, sequence.decoder.positions(sequence))
+        while lacking > self._blocks.free:
             last = self.running[-1]
             self.preempt(last)
             if last is sequence:
                 return False
-        if wanted > 0:
-            sequence.blocks += self.blocks.allocate(wanted)
+        self._blocks.extend(sequence, lacking)
         return True
-
-    def preempt(self, sequence: Sequence) -> None:
-        """Back into the queue; its text is computed again, as far as the cache has lost it."""
-        self.running.remove(sequence)
-        self._release_blocks(sequence)
-        self.add(sequence)
-        self.preemptions += 1
-
-    def _release_blocks(self, sequence: Sequence) -> None:
-        self._drop_copies(sequence.blocks)
-        self.blocks.release(sequence.blocks, sequence.num_out_of_window)
-        sequence.blocks, sequence.published, sequence.num_out_of_window = [], 0, 0
-        sequence.num_computed_tokens = 0
-
-    def _free_windows(self, sequence: Sequence) -> None:
-        """Free the windows that no row to come sees; those before the prompt's end may be kept.
-
-        The same prompt can then be found again. Tokens that may be taken back still see theirs.
-        """
-        block = self.blocks.block
-        delayed = sequence.backtracker.window if sequence.backtracker else 0
-        certain = sequence.num_computed_tokens - delayed
-        outside = self.blocks.num_out_of_window((certain - 1) // block * block)
-        if outside > sequence.num_out_of_window:
-            whole = (len(sequence.prompt_token_ids) - 1) // block
-            keep = sequence.blocks[self.blocks.num_out_of_window(whole * block) : whole]
-            freed = sequence.blocks[sequence.num_out_of_window : outside]
-            self.blocks.free_windows(freed, keep)
-            sequence.num_out_of_window = outside
-
-    def _trim(self, windows: Windows, scheduled: list[Scheduled]) -> None:
-        """Make room for the windows in which the next step's rows are stored."""
-        for one in scheduled:
-            one.sequence.stored = max(one.sequence.stored, one.start + one.num_rows)
-        read = {source for source, _ in self.copies}
-        for sequence in self.running:
-            last = self.blocks_for(sequence.stored)
-            read.update(sequence.blocks[sequence.num_out_of_window : last])
-        windows.trim(len(read))
-
-    def _drop_copies(self, targets: list[int]) -> None:
-        """Take back copies into blocks that are released: the next owner wants other content."""
-        dropped = [pair for pair in self.copies if pair[1] in targets]
-        self.copies = [pair for pair in self.copies if pair[1] not in targets]
-        self.blocks.release([source for source, _ in dropped])
 
 
 def _reads_for(fork_of: Sequence, sequence: Sequence) -> bool:

@@ -3,7 +3,6 @@
 Tokens, how far they were computed, and the KV blocks that hold their keys and values.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -27,21 +26,15 @@ from cutaway.engine.events import (
 from cutaway.engine.fingerprint import START, chain_hash
 from cutaway.engine.prescribed import PrescribedTokens
 from cutaway.engine.request import Request
-from cutaway.engine.stops import StopMatcher
+from cutaway.engine.stops import OutputText
 from cutaway.engine.vocabulary import ConstraintVocabulary, Mask, allows
 from cutaway.errors import CutawayError, InputError
-from cutaway.sampling import (
-    CompiledChain,
-    History,
-    ReadRow,
-    Sampled,
-    build_chain,
-)
-from cutaway.text import TextStream
+from cutaway.sampling import CompiledChain, History, ReadRow, Sampled, build_chain
 
 if TYPE_CHECKING:
-    from cutaway.engine.backtracking import Backtracker, Rewind
+    from cutaway.engine.backtracking import Backtracker
     from cutaway.engine.canvas import Canvas
+    from cutaway.engine.constraint import Constraint
 
 
 @dataclass(eq=False)
@@ -73,7 +66,6 @@ class Sequence:
     vocabulary: ConstraintVocabulary
     longest: int
     fork_of: "Sequence | None" = None
-    output_token_ids: list[int] = field(default_factory=list)
     num_computed_tokens: int = 0
     num_cached_tokens: int | None = None
     blocks: list[int] = field(default_factory=list)
@@ -111,16 +103,21 @@ class Sequence:
             self.backtracker = backtracking.Backtracker(self.vocabulary)
 
     def _begin(self) -> None:
-        """The state of a text of which nothing is written."""
+        """Set the state that depends on the output, of which nothing is written."""
+        self.output_token_ids: list[int] = []
+        self.constraint, self.expected = self._new_constraint(), list[int]()
+        wanted = self.request.constraint
+        self._text = OutputText(
+            self.request.stopping.stop, self.vocabulary.token_bytes, self._ending,
+            skip=len(wanted.taken(self.vocabulary)), min_tokens=wanted.min_tokens,
+        )  # fmt: skip
+
+    def _new_constraint(self) -> "Constraint | None":
         request = self.request
-        self.constraint = request.constraint.make(
+        return request.constraint.make(
             self.vocabulary, self._ending, self.prompt_token_ids, self.decoder.banned_token_ids,
             request.grammar,
         )  # fmt: skip
-        self._skip = len(request.constraint.taken(self.vocabulary))  # bytes that are no new text
-        self.expected: list[int] = []
-        self._matcher, self._stream = StopMatcher(request.stopping.stop), TextStream()
-        self._token_bytes: Callable[[int], bytes] = self.vocabulary.token_bytes
 
     def __len__(self) -> int:
         return len(self.prompt_token_ids) + len(self.output_token_ids)
@@ -169,16 +166,16 @@ class Sequence:
         return self._prescribed.forced(len(self.output_token_ids), count)
 
     def named(self, token_id: int) -> str:
-        """A token for a sentence: its id and its text."""
-        return f"{token_id} {self._token_bytes(token_id).decode('utf-8', 'replace')!r}"
+        """A token as errors show it: its id and its text."""
+        return f"{token_id} {self.vocabulary.token_bytes(token_id).decode('utf-8', 'replace')!r}"
 
     def history(self, drafts: list[int]) -> History:
-        """What the penalties look at, if the draft tokens come true."""
+        """What the penalties look at, if these draft tokens are accepted."""
         output = self.output_token_ids
         return History(self.prompt_token_ids, [*output, *drafts] if drafts else output)
 
     def masks(self, drafts: list[int], *, forced: bool = False) -> list[Mask | None]:
-        """For the next token and after each draft token, which may come; see ``masks_along``."""
+        """Which tokens may come next, and after each draft token; see ``masks_along``."""
         if self.constraint is None:
             return [None] * (len(drafts) + 1)
         try:
@@ -188,12 +185,12 @@ class Sequence:
                 if drafts and not allows(masks[0], drafts[0]):
                     del masks[1:]
             return masks
-        except CutawayError as error:  # nothing that this step draws is kept
+        except CutawayError as error:  # so that this step's draws are dropped
             self.error = error
             return [None]
 
     def take_scores(self) -> None:
-        """What another sample of the same prompt has of the prompt's scores."""
+        """Copy the prompt's scores from the other sample, where that has more of them."""
         if self.fork_of and len(self.fork_of.prompt_scores) > len(self.prompt_scores):
             self.prompt_scores = list(self.fork_of.prompt_scores)
 
@@ -209,24 +206,22 @@ class Sequence:
         self.fingerprint = chain_hash(self.fingerprint, sampled.logits_hash)
         self.output_token_ids.append(token_id)
         self._prescribed.follow(self.output_token_ids, len(self.output_token_ids) - 1)
-        released = self._release(token_id)
+        certain, text = self._text.push(token_id)
         refused_by = self.constraint.refused_by if self.constraint else ()
         self._constrain(token_id, forced=source == "forced")
-        if not self.error:  # which ends it, whatever else might
+        if not self.error:  # an error ends it before any other condition
             self._check_end(token_id)
-        text = self._stream.push(released)
         if self.finish_reason:
-            rest = self._matcher.flush()
-            text += self._stream.push(rest) + self._stream.flush()
-            released += rest
+            rest, shown = self._text.end()
+            certain, text = certain + rest, text + shown
         return Step(
             self.id, len(self.output_token_ids) - 1, position, token_id, sampled.sampled_id,
-            source, text, len(released), sampled.logprob, sampled.survivors, sampled.observed,
+            source, text, len(certain), sampled.logprob, sampled.survivors, sampled.observed,
             phases, sampled.logits_hash, self.fingerprint, sampled.unconstrained_id, refused_by,
         )  # fmt: skip
 
     def confirm(self, step: Step) -> list[Step]:
-        """The steps that nothing can take back any more, with this one, in order."""
+        """Add a step; the steps that can no longer be taken back, in order."""
         steps = self._delay(step, self.backtracker) if self.backtracker else [step]
         if self.request.run.replay and not self.error:
             self.error = self._prescribed.mismatch_error(
@@ -245,44 +240,33 @@ class Sequence:
         return backtracker.release(0 if self.finish_reason else backtracker.window)
 
     def _backtrack(self, backtracker: "Backtracker") -> None:
-        """Out of a dead end, to the last place where another token was allowed; else an error."""
-        assert self.constraint is not None
-        output, forced = self.output_token_ids, self.request.run.forced
-        first = max(len(output) - backtracker.num_delayed, len(forced))
-        masks = self._masks_from(first) if backtracker.may_rewind else []
-        if rewind := backtracker.rewind(output, masks):
-            self.rewind(rewind)
-        else:
+        """Leave a dead end: take back the end of the output, or end with an error.
+
+        The engine computes again what was computed for the tokens that are left.
+        """
+        constraint = self._new_constraint()
+        assert constraint is not None
+        first = len(self.request.run.forced)
+        to = backtracker.rewind(self.output_token_ids, constraint, first)
+        if to is None:
             self.error = InputError(
-                f"{' and '.join(self.constraint.checks)}: nothing that may follow passes the "
+                f"{' and '.join(constraint.checks)}: nothing that may follow passes the "
                 f"check, and going back {backtracker.count} times did not help: loosen the schema "
                 "or the check"
             )
-
-    def _masks_from(self, first: int) -> list[Mask | None]:
-        """Which tokens might have come in the output's places, from this one on."""
-        constraint = self.request.constraint.make(
-            self.vocabulary, self._ending, self.prompt_token_ids, grammar=self.request.grammar
-        )
-        masks: list[Mask | None] = []
-        assert constraint is not None
-        for index, token_id in enumerate(self.output_token_ids):
-            if index >= first:
-                masks.append(constraint.mask())
-            constraint.accept(token_id)
-        return masks
-
-    def rewind(self, to: "Rewind") -> None:
-        """Take back the end of the output; the engine recomputes the sequence."""
-        kept, self.output_token_ids = self.output_token_ids[: to.length], []
-        self._begin()
-        for token_id in kept:
-            self.output_token_ids.append(token_id)
-            self._stream.push(self._release(token_id))
-            self._constrain(token_id)
+            return
+        self.write(self.output_token_ids[: to.length])
         self.fingerprint, self.rewound = to.fingerprint, True
+
+    def write(self, token_ids: list[int]) -> None:
+        """Replace the output by these tokens, without steps."""
+        self._begin()
+        for token_id in token_ids:
+            self.output_token_ids.append(token_id)
+            self._text.push(token_id)
+            self._constrain(token_id)
         self._prescribed.diverged = False
-        self._prescribed.follow(kept, 0)
+        self._prescribed.follow(token_ids, 0)
 
     def _constrain(self, token_id: int, *, forced: bool = False) -> None:
         if self.constraint is None:
@@ -302,25 +286,15 @@ class Sequence:
     def _source(self, drafted_by: str) -> str:
         if self.is_forced:
             return "forced"
-        if drafted_by and drafted_by != "replay":  # which was drawn, as without it
+        if drafted_by and drafted_by != "replay":  # replayed tokens are drawn as any other
             return drafted_by
         return "sampled" if self.request.sampling.temperature > 0 else "greedy"
-
-    def _release(self, token_id: int) -> bytes:
-        """The bytes that are certainly text, now that this token came."""
-        if token_id in self._ending:
-            return b""
-        armed = len(self.output_token_ids) >= self.request.constraint.min_tokens
-        data = self._token_bytes(token_id)
-        skipped = min(self._skip, len(data))
-        self._skip -= skipped
-        return self._matcher.push(data[skipped:], armed=armed)
 
     def _check_end(self, token_id: int) -> None:
         """Set the finish reason; the first that holds in this order wins."""
         stopping, limits = self.request.stopping, self.vocabulary.limits
-        if self._matcher.matched is not None:
-            self.finish_reason, self.matched = FinishReason.STOP_STRING, self._matcher.matched
+        if self._text.stop is not None:
+            self.finish_reason, self.matched = FinishReason.STOP_STRING, self._text.stop
         elif token_id in stopping.stop_token_ids:
             self.finish_reason, self.matched = FinishReason.STOP_TOKEN, token_id
         elif token_id in self._ending:
@@ -335,30 +309,26 @@ class Sequence:
     # -- its events ------------------------------------------------------------------------------
 
     def started(self) -> list[Event]:
-        """Of leaving the queue; with scores of the prompt that another sample has computed."""
-        cached, window = (
-            self.num_cached_tokens or 0,
-            self.backtracker.window if self.backtracker else 0,
-        )
-        chain = chain_as_data(self.chain.chain)
-        queued_s = perf_counter() - self._added
+        """Started; and the prompt's scores, where they were taken from another sample."""
+        window = self.backtracker.window if self.backtracker else 0
         events: list[Event] = [
-            Started(self.id, self.prompt_token_ids, cached, self.seed, chain, queued_s, window)
-        ]
+            Started(
+                self.id, self.prompt_token_ids, self.num_cached_tokens or 0, self.seed,
+                chain_as_data(self.chain.chain), perf_counter() - self._added, window,
+            )
+        ]  # fmt: skip
         if self.prompt_scores:
             events.append(Scored(self.id, 1, tuple(self.prompt_scores)))
         return events
 
     def left(self) -> list[Event]:
-        """Of its end, whatever the reason."""
-        return [*(self.backtracker.release(0) if self.backtracker else ()), self._ended()]
-
-    def _ended(self) -> Ended:
+        """The delayed steps, and Ended."""
         assert self.finish_reason is not None
         written, cached = len(self.output_token_ids), self.num_cached_tokens or 0
-        held_text = self._stream.push(self._matcher.flush()) + self._stream.flush()
-        return Ended(
+        _, held_text = self._text.end()
+        ended = Ended(
             self.id, self.finish_reason, self.matched,
             Usage(len(self.prompt_token_ids), cached, written),
             self.fingerprint, held_text, self.error, self.speculation,
         )  # fmt: skip
+        return [*(self.backtracker.release(0) if self.backtracker else ()), ended]

@@ -1,11 +1,13 @@
 """Stop strings and stop tokens: when a sequence ends, and how much of its text may be shown."""
 
+from collections.abc import Callable
 from collections.abc import Sequence as Items
 from dataclasses import dataclass
 from typing import Any
 
 from cutaway.base.checks import check_int, shown
 from cutaway.errors import InputError
+from cutaway.text import TextStream
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +48,7 @@ class StopParams:
 
 
 class StopMatcher:
-    """Finds the first completed stop string in a stream of bytes, holding back as little as can be.
+    """Finds the first completed stop string in a stream of bytes, and holds back as few as it can.
 
     One Knuth-Morris-Pratt automaton per stop string: its state is the length of the longest
     prefix of that string that the stream ends with. What may still become a stop string is
@@ -65,7 +67,7 @@ class StopMatcher:
     def push(self, data: bytes, *, armed: bool = True) -> bytes:
         """Take the bytes of one token; return those that are certainly text, before any stop.
 
-        armed: whether a stop string that these bytes complete ends the text, or is text itself
+        armed: whether a stop string that these bytes complete ends the text; else it is text
         """
         if not self.stops:
             return data
@@ -84,7 +86,7 @@ class StopMatcher:
         return self._release(max(self._states))
 
     def flush(self) -> bytes:
-        """What was held back, once it is known that nothing follows."""
+        """The bytes that were held back, now that nothing follows."""
         return self._release(0)
 
     def _release(self, keep: int) -> bytes:
@@ -92,6 +94,46 @@ class StopMatcher:
         text = bytes(self._held[:cut])
         del self._held[:cut]
         return text
+
+
+class OutputText:
+    """The text of a sequence's tokens, as far as it is certain.
+
+    Bytes are held back while a stop string may begin with them, then until their character is
+    whole.
+
+    token_bytes  the bytes of a token id
+    ending       tokens that end the sequence, which are no text
+    skip         how many of the first bytes belong to the prompt (token healing)
+    min_tokens   a stop string that is completed before this many tokens is text
+    """
+
+    def __init__(
+        self, stops: Items[str], token_bytes: Callable[[int], bytes], ending: frozenset[int],
+        *, skip: int, min_tokens: int,
+    ) -> None:  # fmt: skip
+        self._matcher, self._stream = StopMatcher(stops), TextStream()
+        self._token_bytes, self._ending = token_bytes, ending
+        self._skip, self._min_tokens, self._tokens = skip, min_tokens, 0
+
+    @property
+    def stop(self) -> str | None:
+        """The stop string that was completed."""
+        return self._matcher.matched
+
+    def push(self, token_id: int) -> tuple[bytes, str]:
+        """Append a token: the bytes that are certain now, and the whole characters of them."""
+        self._tokens += 1
+        data = b"" if token_id in self._ending else self._token_bytes(token_id)
+        skipped = min(self._skip, len(data))
+        self._skip -= skipped
+        certain = self._matcher.push(data[skipped:], armed=self._tokens >= self._min_tokens)
+        return certain, self._stream.push(certain)
+
+    def end(self) -> tuple[bytes, str]:
+        """What was held back, as bytes and as text, now that nothing follows."""
+        rest = self._matcher.flush()
+        return rest, self._stream.push(rest) + self._stream.flush()
 
 
 def _advance(needle: bytes, borders: list[int], state: int, byte: int) -> int:

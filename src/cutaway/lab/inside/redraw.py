@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from cutaway.api.llm import LLM
 from cutaway.compute.backends import Logits
 from cutaway.engine import Sequence, Step
-from cutaway.engine.backtracking import Rewind
-from cutaway.engine.fingerprint import START
 from cutaway.engine.scheduled import Scheduled
 from cutaway.errors import InputError
 from cutaway.lab.rerun.request import settings_of
@@ -56,8 +54,7 @@ def _draw(llm: LLM, trace: Trace, step: Step) -> RowDraw | None:
     prepared = prepare(llm, prompt, llm.parse_options(settings))
     longest = llm.model.context
     sequence = Sequence(0, prepared.request, llm.engine.vocabulary, longest)
-    sequence.output_token_ids = [*written]
-    sequence.rewind(Rewind(len(written), START))
+    sequence.write(list(written))
     if sequence.error:
         return None
     [draw] = sequence.decoder.draws(Scheduled(sequence, len(sequence), [], 0))
