@@ -4,7 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cutaway.engine import DraftModel, Phases, Sequence, StopParams
+from cutaway.engine import (
+    ConstraintParams,
+    DraftModel,
+    FinishReason,
+    Phases,
+    RunParams,
+    Sequence,
+    StopParams,
+)
 from cutaway.sampling import Sampled
 from support.engine_mock import GREEDY, MockRequest, make_engine
 from support.mock_backend import MockBackend, noise
@@ -34,6 +42,25 @@ def test_it_guesses_as_if_it_had_only_read_the_text(turns):
             sequence.append(Sampled(token, token, 1, 0.0, 0), None, Phases())
     draft.forget(sequence)
     assert draft.blocks.free == draft.blocks.count
+
+
+def likes(letter):
+    def model(tokens):
+        logits = noise(tokens)
+        logits[ord(letter)] += 100
+        return logits
+
+    return model
+
+
+def test_a_draft_token_after_which_the_grammar_fails_ends_the_draft_alone():
+    """The stop token b ends the text, and the grammar goes on: an error, were it drawn."""
+    stops = StopParams(max_tokens=20, stop_token_ids=(ord("b"),))
+    constraint = ConstraintParams(regex="[ab]{9}")
+    run = RunParams(speculate="draft")
+    request = MockRequest((5, 6), GREEDY, stops, run, constraint=constraint)
+    wrote = request.run_on(make_engine(likes("a"), draft=likes("b")))
+    assert (wrote.text, wrote.finish_reason) == ("a" * 9, FinishReason.CONSTRAINT)
 
 
 def test_a_step_that_failed_is_computed_again():

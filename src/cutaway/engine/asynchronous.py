@@ -59,12 +59,12 @@ class AsyncEngine:
         try:
             await self.call(self._submit, inboxes, partial(Inbox, loop, news), [*asked])
         except asyncio.CancelledError:
-            abort()  # they may have been queued before
+            abort()  # they may have been queued already
             raise
         return Inboxes(inboxes, abort)
 
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """What a function returns or raises that is called on the engine's thread, between steps.
+        """Call a function on the engine's thread, between two steps; its result, or its error.
 
         CutawayError if the engine is closed, or was made before this process was forked.
         """
@@ -83,7 +83,7 @@ class AsyncEngine:
         return future
 
     def listen(self, sequence: Sequence, receive: Callable[[Event], None]) -> None:
-        """Hand over this sequence's events, on the engine's thread; for a function called there."""
+        """Call ``receive`` with each event of a sequence; both calls are on the engine's thread."""
         self._listeners[sequence.id] = receive
 
     @property
@@ -124,7 +124,7 @@ class AsyncEngine:
         return True
 
     async def _until_ended(self) -> None:
-        if self._thread.is_alive():  # as it is not in a forked process, which would wait forever
+        if self._thread.is_alive():  # in a forked process it is not, and would never end
             await asyncio.wrap_future(self._ended)
 
     def _close(self, *, abort: bool) -> None:
@@ -134,7 +134,7 @@ class AsyncEngine:
             self._commands.put(partial(self.engine.abort_all, error) if abort else _nothing)
 
     def _exit(self) -> None:
-        """The interpreter ends, and nobody has closed the engine."""
+        """At the end of the interpreter, where the engine was not closed."""
         self._close(abort=True)
         self._join()
 
@@ -145,7 +145,7 @@ class AsyncEngine:
     # -- the thread --------------------------------------------------------------------------
 
     def _work(self) -> None:
-        """Run the calls, step, deliver; until closed and no sequence is left."""
+        """Run calls, step and deliver, until the engine is closed and has no sequence left."""
         engine = self.engine
         while not engine.is_idle or not self._closed or not self._commands.empty():
             for _ in range(self._commands.qsize() or engine.is_idle):
@@ -159,12 +159,12 @@ class AsyncEngine:
             return self.engine.step()
         except Exception as error:  # not attributable to one sequence: fail all, keep the loop
             self.engine.abort_all(error)
-        except BaseException as error:  # a processor that exits: but readers wait for this thread
+        except BaseException as error:  # a user's processor exits; readers wait for this thread
             self.engine.abort_all(CutawayError(f"{type(error).__name__}: {error}"))
         return self.engine.take_events()
 
     def _deliver(self, events: list[Event]) -> None:
-        """Hand every reader what is new, with one call for each event loop."""
+        """Hand every reader its new events, with one call for each event loop."""
         made = perf_counter()
         new: dict[asyncio.AbstractEventLoop, list[News]] = defaultdict(list)
         for event in events:
@@ -197,7 +197,7 @@ class AsyncEngine:
             raise
 
     def _abort(self, inboxes: list[Inbox]) -> None:
-        """Nobody reads these any more."""
+        """End sequences that are no longer read."""
         for sequence in [i.sequence for i in inboxes]:
             self._inboxes.pop(sequence.id, None)
             self.engine.abort(sequence)
@@ -208,7 +208,7 @@ def _call(future: Future[T], function: Callable[[], T]) -> None:
         return
     try:
         future.set_result(function())
-    except BaseException as error:  # whatever it is, it is the caller's
+    except BaseException as error:  # raised where the caller waits
         future.set_exception(error)
 
 

@@ -2,10 +2,10 @@
 
 A published block is a node of a tree of texts: its key is its parent's number and its own tokens,
 and where a salt begins the salt's name. Python's dict compares the tokens themselves, so two texts
-are never mistaken for each other, as they could be by a chained hash alone; one block's tokens are
-compared, and not the whole text's, as the parent's number identifies all that comes before. A
-number is never used twice: if a parent is evicted before its child, the child is found no more,
-even when the parent's text is published again, and is evicted in its turn.
+are never mistaken for each other, as they could be by a chained hash alone; only one block's tokens
+are compared, since the parent's number identifies all that comes before. A number is never used
+twice: the child of an evicted parent cannot be found again, even when the parent's text is
+published again, and is evicted in its turn.
 """
 
 from collections import Counter, OrderedDict
@@ -18,7 +18,7 @@ from cutaway.engine.windows import Windows
 
 Key = tuple[int, str, tuple[int, ...]]
 Salt = tuple[int, str]
-"""From which position on the same tokens are another text, and a name of that other."""
+"""(position, name): from this position on, only texts with the same name are the same text."""
 
 ROOT = 0
 """The number of the empty text."""
@@ -39,11 +39,11 @@ class BlockManager:
     windows    where some layers see a window only: which blocks still have theirs
     evictions  cached blocks that were taken for other texts
 
-    An id list is one text's blocks, in the order of the text. A caller that publishes whole
-    blocks before it shares them, and never gives back a block while it keeps a later one,
-    keeps the tree whole: with a block in use all before it are, and leaves are evicted first.
-    A holder of a text's blocks reads their windows, but not of the first ``outside``, which
-    lie outside the sliding window of every row to come.
+    An id list is one text's blocks, in the order of the text. A caller publishes whole blocks
+    before it shares them, and never gives back a block while it holds a later one of the text; so
+    all blocks before a held block are held, and leaves are evicted first. A holder of a text's
+    blocks also reads their windows, except those of the first ``outside``, which lie outside the
+    sliding window of every later row.
     """
 
     def __init__(self, count: int, block: int, windows: Windows | None = None) -> None:
@@ -64,7 +64,7 @@ class BlockManager:
         return len(self._free) + len(self._cached)
 
     def allocate(self, n: int) -> list[int]:
-        """n blocks for new content, each held once: free ones, then the longest unused cached.
+        """n blocks for new content, each held once: free ones, then the least recently used cached.
 
         RuntimeError, and nothing taken, if n exceeds ``free``.
         """
@@ -80,9 +80,9 @@ class BlockManager:
         return ids
 
     def release(self, ids: Sequence[int], outside: int = 0) -> None:
-        """One holder less of each; what nobody holds then is cached if published, else free.
+        """Release one hold of each; a block without holds is cached if published, else free.
 
-        Of one text the end counts as used before the beginning, so that leaves go first.
+        The end of a text counts as used before its beginning, so that leaves are evicted first.
         RuntimeError, and nothing given back, if an id is not held as often as it is named.
         """
         self._check_held(ids)
@@ -92,7 +92,7 @@ class BlockManager:
             self._release_one(i)
 
     def retain(self, ids: Sequence[int], outside: int = 0) -> list[int]:
-        """One holder more of each, for a fork of the text; the same ids in a list of its own.
+        """Hold each once more, for a fork of the text; the same ids in a list of its own.
 
         RuntimeError if an id is not held, or a window is not stored.
         """
@@ -105,21 +105,21 @@ class BlockManager:
         return list(ids)
 
     def num_out_of_window(self, position: int) -> int:
-        """How many of a text's first blocks no row sees from this position on."""
+        """How many of a text's first blocks no row attends to from this position on."""
         return self.windows.num_out_of_window(position) if self.windows else 0
 
     def free_windows(self, ids: Sequence[int], keep: Sequence[int] = ()) -> None:
-        """One reader less of these blocks' windows. keep: those to be kept, where published."""
+        """Stop reading these blocks' windows. keep: those to be kept, where published."""
         if self.windows:
             self.windows.end(ids, [i for i in keep if i in self._nodes])
 
     # -- finding what was computed before ----------------------------------------------------
 
     def match(self, tokens: Sequence[int], salt: Salt | None = None) -> list[int]:
-        """The prefix cache: the longest chain of published blocks that these tokens can go on from.
+        """The prefix cache: the longest chain of published blocks that these tokens begin with.
 
-        One hold more on each; its length says how many are out of the window. A caller that needs
-        the logits of the last token leaves it out.
+        Each is held once more, with the windows that a row after the chain attends to. A caller
+        that needs the logits of the last token leaves that token out.
         """
         ids = self._chain(tokens, salt)
         if self.windows:
@@ -129,7 +129,7 @@ class BlockManager:
     def match_stored(
         self, tokens: Sequence[int], outside: int, salt: Salt | None = None
     ) -> list[int]:
-        """The longest such chain whose windows are stored, but for the first ``outside``."""
+        """The longest such chain whose windows are stored from block ``outside`` on."""
         ids = self._chain(tokens, salt)
         if self.windows:
             ids = ids[: outside + self.windows.until(ids[outside:])]
@@ -155,14 +155,14 @@ class BlockManager:
     def publish(
         self, ids: Sequence[int], tokens: Sequence[int], first: int = 0, salt: Salt | None = None
     ) -> list[int]:
-        """Let others find the whole blocks of a text, from block ``first`` on; the ids to use now.
+        """Put a text's whole blocks from ``first`` on into the tree; the ids to use from now on.
 
         tokens  the text from its beginning, as far as its keys and values are computed
         first   how many of its blocks are published already
 
-        Where another block holds the same text it takes the place of the caller's own, which
-        is given back: equal texts have equal bits. RuntimeError if a block is not held, is
-        missing, is published with another text, or if the one before ``first`` is not published.
+        Where another block holds the same text, that one replaces the caller's, which is given
+        back: equal texts have equal bits. RuntimeError if a block is not held, is missing, is
+        published with another text, or if the one before ``first`` is not published.
         """
         published, whole = list(ids), len(tokens) // self.block
         if whole > len(ids):
@@ -254,7 +254,7 @@ class BlockManager:
             self._free.append(block_id)
 
     def _drop_oldest(self) -> int:
-        """Take the least recently used cached block out of the tree; its id belongs nowhere."""
+        """Take the least recently used cached block out of the tree; its id, for the caller."""
         block_id, _ = self._cached.popitem(last=False)
         if self.windows:
             self.windows.forget(block_id)

@@ -15,7 +15,7 @@ from cutaway.sampling.chain import run_stages
 from cutaway.sampling.fixed_math import entropy, exp
 
 CANDIDATES = 3
-"""The likeliest of each row that figures need: two, and the mask, which is never drawn."""
+"""How many of each row's likeliest tokens are needed: two, and the mask, which is left out."""
 
 
 def figures_of(
@@ -26,8 +26,8 @@ def figures_of(
 ) -> Figures:
     """What a rule looks at.
 
-    after_chain: the entropies of what the sampling stages left, where the other figures are to be
-    of that, too; None: all are the model's own
+    after_chain: entropies after the sampling stages; the other figures are then of the distribution
+    after the stages, too. None: all are of the model's own distribution
     """
     best, own, entropies = [], [], []
     for one in drawn:
@@ -48,7 +48,7 @@ def figures_of(
 
 
 def _likely(one: Sampled, mask_id: int | None) -> tuple[tuple[int, float], ...]:
-    """The two likeliest but the mask, with their log-probabilities."""
+    """The two likeliest tokens except the mask, with their log-probabilities."""
     seen = one.observed
     assert seen is not None
     tokens = [c for c in seen.candidates[:CANDIDATES] if c.id != mask_id][:2]
@@ -56,7 +56,7 @@ def _likely(one: Sampled, mask_id: int | None) -> tuple[tuple[int, float], ...]:
 
 
 def entropy_after_chain(draw: RowDraw, row: LogitsRow) -> float:
-    """Of what the stages leave of a row (vocab,)."""
+    """The entropy of what the sampling stages leave of a row (vocab,), in nats."""
     context = Context(draw.history, draw.mask, draw.seed, draw.place)
     return entropy(run_stages(draw.compiled.chain, row, context)[-1].logits.astype(np.float64))
 
@@ -65,12 +65,12 @@ def cells_of(
     of: Figures,
     revealed: Revealed,
     drawn: Sequence[Sampled],
-    stood: Sequence[tuple[int | None, int | None]],
+    tokens: Sequence[tuple[int | None, int | None]],
     mask_id: int | None,
 ) -> tuple[PassCell, ...]:
-    """The record of each cell. stood: the token in it before and after the pass."""
+    """The record of each cell. tokens: its token before and after the pass."""
     positions, figures, entropies = of.positions, revealed.figures, of.entropy
-    each = zip(positions.tolist(), drawn, entropies.tolist(), figures.tolist(), stood, strict=True)
+    each = zip(positions.tolist(), drawn, entropies.tolist(), figures.tolist(), tokens, strict=True)
     return tuple(
         PassCell(
             position, one.token_id, one.logprob, nats, value, was, now, one.logits_hash,

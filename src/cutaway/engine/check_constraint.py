@@ -11,13 +11,14 @@ from cutaway.engine.vocabulary import Allowed, ConstraintVocabulary, Mask, packe
 from cutaway.text.grammar.checks import Check
 
 _FEW = 64
-"""Tokens that are tried one by one; of more, what they begin with is tried before."""
+"""Up to so many tokens are tried one by one; of more, their first bytes are tried before."""
 
 
 class CheckConstraint(Constraint):
-    """Another constraint, less the tokens that checks refuse.
+    """Another constraint without the tokens that checks refuse.
 
-    The checks judge only tokens that the other allows. prompt: its end, for those that read it.
+    The checks judge only tokens that the other allows. prompt: its last bytes, for checks that read
+    it; taken: the bytes of it that token healing takes back.
     """
 
     refused_by: tuple[str, ...] = ()
@@ -28,12 +29,12 @@ class CheckConstraint(Constraint):
     ) -> None:  # fmt: skip
         self._inner, self._checks, self._vocabulary = inner, checks, vocabulary
         self._ending, self._prompt, self._text = ending, prompt + taken, b""
-        self._skip = len(taken)  # bytes that come once more, and are not text
+        self._skip = len(taken)  # bytes that are drawn once more, and are not text
         self._mask: Mask | None = None
 
     @property
     def checks(self) -> Sequence[str]:
-        """Names of them."""
+        """Names of the checks."""
         return [check.name for check in self._checks]
 
     def mask(self) -> Mask | None:
@@ -43,7 +44,7 @@ class CheckConstraint(Constraint):
         return self._mask
 
     def accept(self, token_id: int) -> None:
-        """It is text now."""
+        """Append the token to the text."""
         if self._inner:
             self._inner.accept(token_id)
         if token_id not in self._ending:
@@ -53,18 +54,18 @@ class CheckConstraint(Constraint):
         self._mask, self.refused_by = None, ()
 
     def fork(self) -> Self:
-        """As far as this one has come."""
+        """An independent copy in the same state."""
         made = copy(self)
         made._inner = self._inner and self._inner.fork()
         return made
 
     def forced(self) -> Sequence[int]:
-        """What the other forces; the masks stop at a token that is refused."""
+        """The tokens that the other forces, up to one that the masks refuse."""
         return self._inner.forced() if self._inner else ()
 
     @property
     def is_over(self) -> bool:
-        """Whether the text is whole for both; where it is for the other alone, all is refused."""
+        """Whether the text is whole for both; if only for the other, every token is refused."""
         over = self._inner is not None and self._inner.is_over
         return over and all(check.allows(self._seen(check), b"") for check in self._checks)
 

@@ -10,8 +10,8 @@ from cutaway.errors import CutawayError
 class Constraint(Protocol):
     """Which tokens may come next, as a mask over the vocabulary. One per sequence, with state.
 
-    Any method raises CutawayError where it cannot go on, which ends its own sequence. What has a
-    body here holds for constraints that force nothing, end nothing and have no checks.
+    Any method may raise CutawayError, which ends its own sequence. The methods with a body are
+    those of a constraint that forces nothing, ends nothing and has no checks.
     """
 
     def mask(self) -> Mask | None:
@@ -19,15 +19,15 @@ class Constraint(Protocol):
         ...
 
     def accept(self, token_id: int) -> None:
-        """A token came; a forced one need not have been allowed, but for a grammar."""
+        """Advance by a token. A forced one may be forbidden by the mask, except by a grammar's."""
         ...
 
     def fork(self) -> Self:
-        """Another in the same state, which goes its own way."""
+        """An independent copy in the same state."""
         ...
 
     def forced(self) -> Sequence[int]:
-        """Tokens that come next whatever is drawn: draft tokens that the masks leave alone."""
+        """The next tokens where the masks leave no other; they are used as draft tokens."""
         return ()
 
     @property
@@ -37,7 +37,7 @@ class Constraint(Protocol):
 
     @property
     def checks(self) -> Sequence[str]:
-        """Names of its checks, which alone lead into dead ends, so that a text must backtrack."""
+        """Names of its checks. Only checks lead into dead ends, from which a text backtracks."""
         return ()
 
     @property
@@ -49,9 +49,9 @@ class Constraint(Protocol):
 def masks_along(
     constraint: Constraint, token_ids: Sequence[int], *, forced: bool = False
 ) -> list[Mask | None]:
-    """The mask before each of these tokens and after the last; only up to one that is forbidden.
+    """The mask before each of these tokens and after the last, up to a token that is forbidden.
 
-    forced: they come whether they are allowed or not
+    forced: the tokens come whether they are allowed or not
     """
     masks = [constraint.mask()]
     ahead = constraint.fork() if token_ids else constraint
@@ -61,9 +61,9 @@ def masks_along(
         try:
             ahead.accept(token_id)
             mask = ahead.mask()
-            if mask is not None and not mask.any():  # a dead end, which is met when it comes
+            if mask is not None and not mask.any():  # a dead end, for the step that gets there
                 break
             masks.append(mask)
-        except CutawayError:  # which the sequence meets itself, should it come that far
+        except CutawayError:  # an error for the step that gets there
             break
     return masks

@@ -1,6 +1,6 @@
-"""Constrained decoding: what a request says of which tokens may come, and what that makes.
+"""Constrained decoding: a request's settings of which tokens may come, and the Constraint of them.
 
-A mask over the vocabulary is one stage of the chain.
+All constraints of a request make one mask over the vocabulary, which is one stage of the chain.
 """
 
 import json
@@ -31,20 +31,20 @@ _MOST_BYTES = 4096  # of all bad words: each byte is a state of 2 kB
 class ConstraintParams:
     """Which tokens may come at all.
 
-    allowed_token_ids  no other tokens, but for the end tokens where they are among them
+    allowed_token_ids  only these tokens; an end token only if it is one of them
     bad_words          strings that must not appear in the output, however cut into tokens
-    min_tokens         no end token and no stop token before this many new tokens, and a stop
-                       string that is completed before is text
+    min_tokens         no end token and no stop token before this many new tokens; a stop string
+                       that is completed earlier is text
     json_schema        the text is JSON that this schema describes: a dict, true for any JSON, JSON
                        text, a path, or a class with ``model_json_schema()``; kept as JSON text
     regex              the text matches this regular expression
     grammar            the text is one of a grammar in Lark's notation or in GBNF
     choice             the text is one of these
     json_compact       JSON without white space between its parts
-    thought            Lark of what may precede a text of a grammar, which is its ``answer``; for
-                       chats with models that think first, which set it
+    thought            Lark of what may precede a text of a grammar, which is its ``answer``; set by
+                       chats with models that think first
     calls              Lark of calls of tools that may be written in place of a text of json_schema;
-                       for chats with tools, which set it
+                       set by chats with tools
     check              "arithmetic": after a sum such as 12*13= comes its value, in the text and
                        at the end of the prompt; or the user's own object, see ``OwnCheck``
     heal               true: the prompt's last token is taken back, and the text begins with its
@@ -130,7 +130,7 @@ class ConstraintParams:
 
     @property
     def is_set(self) -> bool:
-        """Whether any token is forbidden at any step."""
+        """Whether any token may be forbidden at any step."""
         words = bool(self.bad_words or self.min_tokens or self.check or self.heal is not False)
         return self.allowed_token_ids is not None or words or self.source is not None
 
@@ -142,14 +142,15 @@ class ConstraintParams:
         banned_token_ids: Sequence[int] = (),
         grammar: "Compiled | None" = None,
     ) -> Constraint | None:
-        """What it means for one sequence, which ``ending`` tokens end; None where all may come.
+        """The constraint of one sequence; None where every token may come.
 
+        ending: the tokens that end the sequence
         banned_token_ids: those that the sequence's decoder never draws
         grammar: ``source``, compiled
         """
         if not (self.is_set or banned_token_ids):
             return None
-        made: list[Constraint] = []  # of tokens, and of bytes
+        made: list[Constraint] = []
         if banned_token_ids:
             made.append(AllowedTokens(vocabulary.mask_without(banned_token_ids)))
         if self.allowed_token_ids is not None:
@@ -181,7 +182,7 @@ class ConstraintParams:
         return CheckConstraint(_all(made), checks, vocabulary, ending, prompt=seen, taken=taken)
 
     def taken(self, vocabulary: "ConstraintVocabulary") -> bytes:
-        """The bytes that were taken back of the prompt, and that the text begins with."""
+        """The bytes that token healing took back of the prompt; the text begins with them."""
         return b"" if isinstance(self.heal, bool) else vocabulary.token_bytes(self.heal)
 
 
@@ -190,20 +191,20 @@ def _all(parts: list[Constraint]) -> Constraint | None:
 
 
 class GrammarConstraint(Constraint):
-    """No token after which the text cannot become one of a grammar (grammar-constrained decoding).
+    """Only tokens after which the text can still match a grammar (grammar-constrained decoding).
 
-    ending: the tokens that end the sequence, of which the grammar knows the model's own
+    ending: the tokens that end the sequence; of these the grammar knows the model's own
     """
 
     def __init__(self, matcher: "Matcher", ending: frozenset[int]) -> None:
         self._matcher, self._ending = matcher, ending
 
     def mask(self) -> Mask | None:
-        """As the grammar says."""
+        """The tokens that the grammar allows."""
         return self._matcher.mask()
 
     def accept(self, token_id: int) -> None:
-        """It is text now; nothing follows a token that ends the sequence."""
+        """Append the token to the text, or finish it with a token that ends the sequence."""
         if token_id not in self._ending:
             self._matcher.accept(token_id)
         elif not allows(self._matcher.mask(), token_id):
@@ -212,7 +213,7 @@ class GrammarConstraint(Constraint):
             self._matcher.finish(token_id)
 
     def fork(self) -> Self:
-        """As far as this one has come."""
+        """An independent copy in the same state."""
         return type(self)(self._matcher.fork(), self._ending)
 
     def forced(self) -> Sequence[int]:
@@ -246,7 +247,7 @@ class AllOf(Constraint):
         return type(self)([part.fork() for part in self._parts])
 
     def forced(self) -> Sequence[int]:
-        """Those of the first that forces any."""
+        """The forced tokens of the first part that has any."""
         return next((ids for part in self._parts if (ids := part.forced())), ())
 
     @property

@@ -10,11 +10,11 @@ MAX_DRAFT = 16
 FORGET = 0.95  # weight left to a token's outcome by the next one: about twenty tokens count
 PRIOR_WEIGHT = 4.0  # tokens' worth of evidence in the prior
 FLOOR = 0.15  # below this acceptance a draft token is not worth its row, however cheap
-FIRST_PAUSE, MAX_PAUSE = 8, 64  # chances let pass before a bucket given up is probed again
+FIRST_PAUSE, MAX_PAUSE = 8, 64  # steps without drafts before a bucket is probed again
 
 # Shortest match of each bucket → its acceptance at the start, as measured on SmolLM2's texts.
 FROM_NGRAM: Mapping[int, float] = {0: 0.5, 8: 0.95}
-FROM_JACOBI: Mapping[int, float] = {0: 0.3, 2: 0.5}  # Jacobi's guesses; what came after two tokens
+FROM_JACOBI: Mapping[int, float] = {0: 0.3, 2: 0.5}  # 2: drawn before after the same two tokens
 FROM_MODEL: Mapping[int, float] = {0: 0.7}  # a draft model: one bucket
 
 
@@ -63,7 +63,7 @@ class DraftLength:
         """How many drafts to check now, 0 … min(room, MAX_DRAFT).
 
         match_length: of the draft; 0 for a draft model
-        room: drafts that there are, or that the text has room for
+        room: how many drafts exist, or how many the text has room for
         """
         if room < 1:
             return 0
@@ -75,7 +75,7 @@ class DraftLength:
         return 1 if bucket.wait <= 0 else 0
 
     def learn(self, match_length: int, proposed: int, accepted: int) -> None:
-        """Of ``proposed`` drafts after this match the first ``accepted`` were right."""
+        """Note that of ``proposed`` drafts after this match the first ``accepted`` were right."""
         if proposed < 1:
             return
         for j in range(min(accepted + 1, proposed)):

@@ -14,7 +14,9 @@ from cutaway.engine.block_manager import BlockManager
 from cutaway.engine.constraint import Constraint
 from cutaway.engine.scheduled import lay_rows
 from cutaway.engine.sequence import Sequence
+from cutaway.engine.vocabulary import Mask
 from cutaway.engine.windows import Windows
+from cutaway.errors import CutawayError
 from cutaway.sampling import RowDraw, Sampled
 
 MAX_ROWS = 512
@@ -23,9 +25,9 @@ MAX_ROWS = 512
 
 @dataclass(slots=True)
 class _Copy:
-    """A sequence as the draft model has it: how long it was, and the draft tokens after that.
+    """The draft model's state for a sequence: its length at the last step, and the draft tokens.
 
-    num_out_of_window  how many of its first blocks lie outside the windows of all rows to come
+    num_out_of_window  how many of its first blocks lie outside the windows of all later rows
     """
 
     blocks: list[int] = field(default_factory=list)
@@ -35,7 +37,7 @@ class _Copy:
     drafts: list[int] = field(default_factory=list)
 
     def follow(self, sequence: Sequence) -> None:
-        """Take over the sequence's new tokens; of rejected draft tokens nothing is computed."""
+        """Take over the sequence's new tokens; rejected draft tokens do not count as computed."""
         came = sequence.tokens(self.length, self.length + len(self.drafts))
         right = takewhile(lambda pair: pair[0] == pair[1], zip(came, self.drafts, strict=False))
         known = min(self.length + len(list(right)), len(sequence) - 1)  # its logits are wanted
@@ -47,13 +49,18 @@ class _Copy:
 class _Draft:
     """The draft tokens of one sequence while they are being made.
 
-    constraint  the sequence's own, as it will be after these draft tokens
+    constraint  a copy of the sequence's own, advanced by these draft tokens
+    mask        which token may come next
     """
 
     sequence: Sequence
     copy: _Copy
     wanted: int
     constraint: Constraint | None
+    mask: Mask | None = None
+
+    def __post_init__(self) -> None:
+        self._constrain()
 
     @property
     def drafts(self) -> list[int]:
@@ -72,16 +79,25 @@ class _Draft:
         return len(self.sequence) + len(self.drafts)
 
     def draw(self) -> RowDraw:
-        """The draw of the next draft token: the target's own, but for the logits."""
+        """The draw of the next draft token: the target's own, from other logits."""
         s = self.sequence
-        mask = self.constraint.mask() if self.constraint else None
-        return RowDraw(s.chain, s.history(self.drafts), s.seed, self.end, mask=mask)
+        return RowDraw(s.chain, s.history(self.drafts), s.seed, self.end, mask=self.mask)
 
     def append(self, token_id: int) -> None:
-        """One more."""
+        """Add a draft token."""
         self.drafts.append(token_id)
-        if self.constraint:
-            self.constraint.accept(token_id)
+        self._constrain(token_id)
+
+    def _constrain(self, *token_ids: int) -> None:
+        """Advance the constraint; its error, left to the target's step, ends the drafting."""
+        if self.constraint is None or len(self.drafts) >= self.wanted:
+            return
+        try:
+            for token_id in token_ids:
+                self.constraint.accept(token_id)
+            self.mask = self.constraint.mask()
+        except CutawayError:
+            self.wanted = len(self.drafts)
 
 
 class DraftModel:
@@ -100,7 +116,7 @@ class DraftModel:
         self._copies: dict[int, _Copy] = {}  # by sequence id
 
     def propose(self, draft_requests: list[tuple[Sequence, int]]) -> list[list[int]]:
-        """That many draft tokens for each sequence; none where this model has no room."""
+        """As many draft tokens for each sequence as asked; none where this model has no room."""
         drafts = [self._draft(sequence, wanted) for sequence, wanted in draft_requests]
         while writing := [d for d in drafts if len(d.drafts) < d.wanted]:
             self._step(writing)
@@ -143,5 +159,5 @@ class DraftModel:
         for draft, outcome in zip(drawing, drawn, strict=True):
             if isinstance(outcome, Sampled):
                 draft.append(outcome.token_id)
-            else:  # not finite, or nothing is allowed: this model has nothing to say here
+            else:  # not finite, or no token is allowed: no more draft tokens
                 draft.wanted = len(draft.drafts)

@@ -25,10 +25,10 @@ class Arrival(NamedTuple):
 
 
 class Route(NamedTuple):
-    """Where texts were written that one of several replicas writes at a time.
+    """Which of several replicas wrote texts, one replica at a time.
 
-    why       of each replica that had them, in order, which it was and why
-    resumed   how many times they went on at another one
+    why       for each replica that had them, in order: which one, and why
+    resumed   how many times another replica continued them
     replayed  tokens that were computed again for that
     """
 
@@ -45,17 +45,17 @@ class ArrivalReader(Protocol):
 
     @property
     def load_s(self) -> float:
-        """Seconds for which they waited until their model was there."""
+        """Seconds for which they waited until their model was loaded."""
 
     @property
     def route(self) -> Route | None:
-        """Where they are written; None where that is in this process."""
+        """Where they are written; None if in this process."""
 
     async def read(self) -> list[Arrival]:
-        """All that is new, once anything is; [] at the end.
+        """The new events, as soon as there are some; [] at the end.
 
-        Raises what a sequence, or a step of the whole engine, failed with, once what came before
-        it was read. May be cancelled, and called again.
+        Raises the error of a sequence, or of a whole step, once all events before it were read. May
+        be cancelled, and called again.
         """
 
     def close(self) -> None:
@@ -67,7 +67,7 @@ class Inbox:
     """Where the events of one sequence wait for their reader.
 
     loop, sequence  used by the engine's thread
-    the others      used by the event loop's; ``news`` may be that of several inboxes
+    the others      used by the event loop's; several inboxes may share one ``news``
     """
 
     loop: asyncio.AbstractEventLoop
@@ -78,7 +78,7 @@ class Inbox:
     error: Exception | None = None
 
     def receive(self, event: Event, made: float, speculation: Speculation) -> None:
-        """An event came."""
+        """Take an event, unless the reader has closed or the sequence has ended."""
         if self.ended:
             return
         self.events.append((event, made, speculation))
@@ -87,7 +87,7 @@ class Inbox:
         self.news.set()
 
     def close(self) -> None:
-        """Nothing more is read."""
+        """Drop what is not read, and take nothing more."""
         self.events.clear()
         self.ended, self.error = True, None
         self.news.set()
@@ -105,7 +105,7 @@ class Inboxes:
 
     @property
     def sequences(self) -> list[Sequence]:
-        """Those that it reads; their state belongs to the engine's thread."""
+        """The sequences; their state belongs to the engine's thread."""
         return [inbox.sequence for inbox in self._inboxes]
 
     async def read(self) -> list[Arrival]:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from cutaway.engine.ngram import Draft
 
 CONTEXT = 2
-"""Tokens after which a drawn token is remembered: a third one finds less and is no surer."""
+"""A drawn token is remembered by this many tokens before it; with three, fewer are found."""
 
 
 class JacobiDrafts:
@@ -24,10 +24,10 @@ class JacobiDrafts:
     def learn(
         self, before: Sequence[int], position: int, drafts: Sequence[int], drawn: Sequence[int]
     ) -> None:
-        """In one step, ``drawn[i]`` came after ``before`` and ``drafts[:i]``, right or wrong.
+        """Note that in one step ``drawn[i]`` was drawn after ``before`` and ``drafts[:i]``.
 
-        before    the text's last CONTEXT tokens, those of the step's draft tokens not among them
-        position  of the first drawn token; those after it are yet to be written
+        before    the last CONTEXT tokens before the step's draft tokens
+        position  of the first drawn token
         """
         self._at = {p: token for p, token in self._at.items() if p > position}
         seen = [*before, *drafts]
@@ -39,8 +39,8 @@ class JacobiDrafts:
     def draft(self, last: Sequence[int], position: int, limit: int) -> Draft:
         """``limit`` tokens that may follow the text's last CONTEXT tokens, from this position on.
 
-        Each is what was drawn after the two before it; else what was drawn at its position; else,
-        as Jacobi's iteration has to begin somewhere, the token before it again.
+        Each is the token that was last drawn after the two before it; else the one last drawn at
+        its position; else the token before it once more, as a first guess.
         """
         tokens = [*last]
         match_length = CONTEXT if tuple(tokens) in self._after else 0

@@ -29,7 +29,7 @@ class Limits:
                "bidirectional", all of its text; a number, block-causal: all to the end of its own
                block of this many tokens
     shift      whether a row predicts the next position, where attention is not causal
-    mask_id    the token in the place of one that is not written yet
+    mask_id    the token in the place of one that is masked
     has_head   whether the model predicts tokens
     """
 
@@ -56,7 +56,7 @@ class Limits:
         return self.context_length - 1
 
     def too_long(self, tokens: object, what: str = "prompt has") -> TooLongError:
-        """What is said of a prompt that has too many, or at least some number of them.
+        """The error for a prompt of so many tokens: a number, or words such as "at least 9000".
 
         LangChain and LiteLLM recognise "prompt is too long" and "this model's maximum context
         length is", and can then shorten a conversation or ask another model.
@@ -68,7 +68,7 @@ class Limits:
         )
 
     def check_head(self) -> None:
-        """InputError where no token is predicted."""
+        """InputError where the model predicts no tokens."""
         if not self.has_head:
             raise InputError(
                 "this model has no head that predicts tokens: it makes vectors of texts, with embed"
@@ -77,7 +77,7 @@ class Limits:
     def check_causal(self, instead: str = "fill or denoise") -> None:
         """InputError where attention is not causal, so that no text can be continued.
 
-        instead: what such a model is used with
+        instead: what to use such a model for
         """
         self.check_head()
         if not self.is_causal:
@@ -94,7 +94,7 @@ class Limits:
         self.check_read(ids)
 
     def check_read(self, ids: tuple[int, ...]) -> None:
-        """InputError where the model cannot read this."""
+        """InputError where the model cannot read these tokens."""
         if len(ids) > self.context_length:
             raise InputError(
                 f"the text has {len(ids)} tokens, and {self.context_length} can be read: shorten it"
@@ -104,7 +104,7 @@ class Limits:
     def check_canvas(self, total: int, prompt: int, block: int | None, mask_id: int | None) -> None:
         """InputError where a canvas cannot be revealed: ``total`` tokens, the prompt's included.
 
-        block: cells that are finished before others, where the rule says so
+        block: the rule's block size, where it has one
         """
         self.check_head()
         if self.is_causal:
@@ -128,7 +128,7 @@ class Limits:
             raise InputError("prompt is empty and this model has no begin token: write something")
 
     def check_prompt(self, prompt: tuple[int, ...]) -> None:
-        """InputError where the model cannot continue this."""
+        """InputError where the model cannot continue this prompt."""
         if not prompt:
             raise InputError("prompt is empty and this model has no begin token: write something")
         if len(prompt) > self.longest_prompt:
@@ -136,7 +136,7 @@ class Limits:
         self.check_ids("prompt", prompt)
 
     def check_scored(self, prompt: tuple[int, ...]) -> None:
-        """InputError where the model cannot score this."""
+        """InputError where the model cannot score these tokens."""
         if not 0 < len(prompt) <= self.context_length:
             raise InputError(
                 f"token_ids must hold 1 to {self.context_length} ids, not {len(prompt)}"
@@ -144,7 +144,7 @@ class Limits:
         self.check_ids("token_ids", prompt)
 
     def check_ids(self, name: str, ids: Iterable[int]) -> None:
-        """InputError where one of them is no token of the vocabulary."""
+        """InputError naming an id that is not in the vocabulary."""
         for token_id in ids:
             if not 0 <= token_id < self.vocab_size:
                 last = self.vocab_size - 1

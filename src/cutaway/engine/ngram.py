@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 MIN_MATCH = 2  # after one equal token nearly anything may follow
-REFRESHED = 16  # states whose latest end is kept per token; in aaaa… there are as many as tokens
+REFRESHED = 16  # states whose end is updated per token; aaaa… would have as many as tokens
 ROOT, NONE = 0, -1
 
 
@@ -24,8 +24,7 @@ class SuffixAutomaton:
 
     Substrings that end at the same places share a state. The link of a state leads to its
     longest suffix that also ends elsewhere, so the link of the whole text is the match.
-    Cost: amortised O(1) per token, at most two states. A text that is already long is
-    handed over at once: ``SuffixAutomaton(tokens)``.
+    Cost: amortised O(1) per token, at most two states.
     Source: Blumer et al. 1985, doi:10.1016/0304-3975(85)90157-4.
     """
 
@@ -34,9 +33,9 @@ class SuffixAutomaton:
         self._next: list[dict[int, int]] = []  # token → state
         self._length: list[int] = []  # of the state's longest substring
         self._link: list[int] = []
-        self._end: list[int] = []  # one past an occurrence, the latest unless bounded out
+        self._end: list[int] = []  # one past an occurrence: the latest, within REFRESHED
         self._whole = self._add({}, 0, NONE, 0)
-        self._resume = 0  # where the match ended before: the draft starts here
+        self._resume = 0  # where the match's earlier occurrence ended: the draft starts here
         self.extend(tokens)
 
     def __len__(self) -> int:
@@ -48,7 +47,7 @@ class SuffixAutomaton:
             self.append(token)
 
     def append(self, token: int) -> None:
-        """The text's next token. Only what is committed belongs here."""
+        """Append the text's next token."""
         self._text.append(token)
         state, new = self._whole, self._add({}, len(self), ROOT, len(self))
         while state != NONE and token not in self._next[state]:
@@ -63,8 +62,8 @@ class SuffixAutomaton:
     def draft(self, limit: int) -> Draft:
         """At most ``limit`` tokens that may follow.
 
-        Where what followed the match runs into the end of the text, the text repeats itself,
-        and the draft goes round: after abcabc comes abcabc…
+        Where the match's continuation reaches the end of the text, the text repeats itself, and so
+        does the draft: after abcabc comes abcabc…
         """
         match_length = self._length[self._link[self._whole]] if self._text else 0
         if match_length < MIN_MATCH:

@@ -1,7 +1,7 @@
 """Whole KV blocks of a text, out of an engine and into it, a few at a time between two steps.
 
-Nobody finds a block before all of it is there. Nothing is kept from one call to the next, so a text
-that is given up halfway leaves nothing to be undone.
+A block is published once all of it is there. No state is kept between calls, so a text that is
+given up halfway needs no clean-up.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,10 +18,10 @@ def read_blocks(
     engine: Engine, token_ids: Sequence[int], first: int, most: int, read: OnBlock,
     *, salt: Salt | None = None,
 ) -> int:  # fmt: skip
-    """Show ``read`` the blocks of a text from one on, ``most`` of them; the first not shown.
+    """Call ``read`` with the next blocks of a text, ``most`` at most; the place after the last.
 
+    first: the place of the first; it is returned where the prefix cache does not have that block
     salt: see ``Request``
-    It is ``first`` itself where the prefix cache does not have that block, or the text ends.
     """
     blocks = engine.blocks
     held = blocks.match(token_ids, salt)
@@ -39,12 +39,11 @@ def fill_blocks(
     engine: Engine, token_ids: Sequence[int], sizes: Sequence[int], most: int, fill: OnBlock,
     *, salt: Salt | None = None,
 ) -> int:  # fmt: skip
-    """Put the next blocks of a text into the prefix cache; how many are stored then.
+    """Put the next blocks of a text into the prefix cache; how many of its blocks are there then.
 
-    ``fill`` writes all of a block's memory, or raises, and then that block and those after it are
-    not put in. Blocks that are there already are not filled again; where no block is free the
-    number does not grow.
-    sizes: bytes of each block, fewer where layers that see a window do not store it
+    ``fill`` writes all of a block's memory; if it raises, that block and those after it are not put
+    in. Blocks that are there already are not filled again; without a free block the number stays.
+    sizes: bytes of each block, fewer where layers with sliding windows do not store it
     salt: see ``Request``
     """
     blocks, whole = engine.blocks, len(token_ids) // engine.blocks.block

@@ -1,6 +1,6 @@
 """Tokens that a request prescribes: forced ones, and a replay's, which are drawn and compared.
 
-Being known before they are computed, they come many in a step, as draft tokens do.
+They are known before they are computed, so one step computes many, as it does draft tokens.
 """
 
 from collections.abc import Callable
@@ -15,9 +15,9 @@ _OTHERS = (
 
 
 class PrescribedTokens:
-    """Of one sequence. ``RunParams`` says what forced tokens and a replay are.
+    """The prescribed tokens of one sequence; see ``RunParams`` for forced tokens and replays.
 
-    diverged  the output does not begin as the replay does, though it may yet be taken back
+    diverged  the output differs from the replay; tokens may still be taken back
     """
 
     def __init__(self, forced: tuple[int, ...], replay: tuple[int, ...]) -> None:
@@ -29,7 +29,7 @@ class PrescribedTokens:
         return index < len(self._forced)
 
     def forced(self, index: int, count: int) -> list[int]:
-        """The forced ones of ``count`` tokens from this index on."""
+        """The forced tokens among ``count`` from this index on."""
         return [*self._forced[index : index + count]]
 
     def next(self, index: int, count: int) -> list[int]:
@@ -43,7 +43,7 @@ class PrescribedTokens:
         return max(length - index, 0)
 
     def follow(self, output: list[int], first: int) -> None:
-        """The output has changed from its token ``first`` on; before that it was as replayed."""
+        """Compare the output from index ``first`` on, where it is new, with the replay."""
         pairs = zip(output[first:], self._replay[first:], strict=False)
         self.diverged |= any(token_id != replayed for token_id, replayed in pairs)
 
@@ -51,9 +51,9 @@ class PrescribedTokens:
         self, steps: Items[Step], length: int, ended: FinishReason | None,
         named: Callable[[int], str],
     ) -> ReplayError | None:  # fmt: skip
-        """What is wrong with steps that nothing takes back: the replay has other tokens, or more.
+        """The error where final steps are not those of the replay, or the replay has more.
 
-        length: of the output; ended: why it ended, if it did; named: a token for a sentence
+        length: of the output; ended: why it ended, if it did; named: a token as errors show it
         """
         replay = self._replay
         for step in steps:

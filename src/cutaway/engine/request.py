@@ -102,7 +102,7 @@ class Request:
 
     @property
     def salt(self) -> tuple[int, str] | None:
-        """From which position on its keys and values are not the plain model's, and a name for them.
+        """From which position on its keys and values are not the plain model's, and their name.
 
         None: nowhere. From there on only texts with the same name share KV blocks.
         """

@@ -1,6 +1,6 @@
 """The row of a text's last token, computed by itself, and all that can be read of it.
 
-A sequence of ``PinPrefix`` has the KV blocks of what came before, and room for the row.
+A sequence of ``PinPrefix`` has the KV blocks of the tokens before, and room for the row.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ Floats = NDArray[np.float32]
 
 
 class Row(NamedTuple):
-    """What one token's row gave, copied.
+    """The results of one token's row, copied.
 
     logits        float32 (vocab,)
     tensors       by name in the graph: (width,)
@@ -32,7 +32,7 @@ class Row(NamedTuple):
 
 
 def is_ready(sequence: EngineSequence) -> bool:
-    """Whether all is stored that its last token sees."""
+    """Whether all is stored that its last token attends to."""
     return bool(sequence.blocks) and sequence.num_pending == 1
 
 

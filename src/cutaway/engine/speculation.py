@@ -20,7 +20,7 @@ ROW_COST = 0.1
 
 @dataclass(slots=True)
 class DraftState:
-    """What is remembered for one sequence."""
+    """What drafting needs to know of one sequence."""
 
     length: DraftLength
     ngram: SuffixAutomaton = field(default_factory=SuffixAutomaton)
@@ -39,7 +39,7 @@ class Speculator:
         self._states: dict[int, DraftState] = {}  # by sequence id
 
     def propose(self, draft_requests: list[tuple[Sequence, int]]) -> list[list[int]]:
-        """Draft tokens for each of (sequence, how many at most)."""
+        """Draft tokens for each (sequence, how many at most)."""
         by_model = [s.request.run.speculate == "draft" for s, _ in draft_requests]
         asked = [
             (s, self._worth(s, n)) for (s, n), m in zip(draft_requests, by_model, strict=True) if m
@@ -53,7 +53,7 @@ class Speculator:
     def learn(
         self, sequence: Sequence, drafts: list[int], drawn: list[Outcome], accepted: int
     ) -> None:
-        """What a step drew after the text and the drafts; ``accepted`` of these were right."""
+        """Note what a step drew after the text and its drafts, of which ``accepted`` were right."""
         state, before = self._state(sequence), sequence.speculation
         proposed = len(drafts)
         sequence.speculation = Speculation(before.proposed + proposed, before.accepted + accepted)

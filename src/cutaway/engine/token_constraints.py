@@ -31,15 +31,15 @@ class MinTokens(Constraint):
         self._mask, self._left = mask, left
 
     def mask(self) -> Mask | None:
-        """All but those that end, while some are left to come."""
+        """All tokens except those that end the sequence, until enough have come."""
         return self._mask if self._left > 0 else None
 
     def accept(self, token_id: int) -> None:  # noqa: ARG002 - whichever it is
-        """One less is left."""
+        """Count it."""
         self._left -= 1
 
     def fork(self) -> Self:
-        """With as many left."""
+        """A copy with the same count."""
         return type(self)(self._mask, self._left)
 
 
@@ -54,9 +54,9 @@ class BadWords(Constraint):
         return self._words.mask(self._state)
 
     def accept(self, token_id: int) -> None:
-        """Its bytes are text now."""
+        """Append its bytes to the text."""
         self._state = self._words.after(self._state, token_id)
 
     def fork(self) -> Self:
-        """In the same state."""
+        """A copy in the same state."""
         return type(self)(self._words, self._state)

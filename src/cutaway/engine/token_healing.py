@@ -12,9 +12,9 @@ from cutaway.errors import CutawayError
 
 
 class TokenHealing(Constraint):
-    """Tokens that spell what was taken back, then another constraint, which sees new bytes alone.
+    """Tokens that spell what was taken back, then another constraint, which sees only new bytes.
 
-    A token that runs over the end of those bytes is, to the other, what it adds, a byte at a time.
+    Of a token that runs over the end of those bytes the other sees the rest, one byte at a time.
     """
 
     def __init__(
@@ -23,14 +23,14 @@ class TokenHealing(Constraint):
         self._inner, self._left, self._vocabulary = inner, taken, vocabulary
 
     def mask(self) -> Mask | None:
-        """Those that spell the bytes that are left; after them, as the other says."""
+        """The tokens that spell the bytes that are left; after these, the other's mask."""
         if not self._left:
             return self._inner.mask() if self._inner else None
         allowed = np.array([self._may(data) for data in self._vocabulary.data], np.bool_)
         return packed(allowed)
 
     def accept(self, token_id: int) -> None:
-        """It is written now."""
+        """Append the token to the text."""
         data = self._vocabulary.token_bytes(token_id)
         more, spelt = data[len(self._left) :], bool(self._left)
         self._left = self._left[len(data) :]
@@ -39,18 +39,18 @@ class TokenHealing(Constraint):
                 self._inner.accept(one)
 
     def fork(self) -> Self:
-        """As far as this one has come."""
+        """An independent copy in the same state."""
         made = copy(self)
         made._inner = self._inner and self._inner.fork()
         return made
 
     def forced(self) -> Sequence[int]:
-        """What the other forces, once it is its turn."""
+        """The tokens that the other forces, once the bytes taken back are written."""
         return self._inner.forced() if self._inner and not self._left else ()
 
     @property
     def is_over(self) -> bool:
-        """Whether the other is."""
+        """Whether the other is over."""
         return not self._left and self._inner is not None and self._inner.is_over
 
     def _may(self, data: bytes) -> bool:

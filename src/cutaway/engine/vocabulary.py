@@ -68,7 +68,7 @@ class ConstraintVocabulary:
         return b"".join(map(self.token_bytes, token_ids[-_TAIL:]))
 
     def words(self, words: tuple[str, ...]) -> "WordAutomaton":
-        """The automaton of some strings, of which the last few are remembered."""
+        """The automaton of some strings; the last few automata are kept."""
         if words not in self._automata:
             while len(self._automata) >= _MOST_AUTOMATA:
                 del self._automata[next(iter(self._automata))]
@@ -82,12 +82,12 @@ class ConstraintVocabulary:
 
     @cached_property
     def of_byte(self) -> dict[int, int]:
-        """The token that is one byte and nothing else."""
+        """For each byte the token that is this byte alone."""
         return {data[0]: i for i, data in reversed([*enumerate(self.data)]) if len(data) == 1}
 
     @cached_property
     def alike(self) -> dict[bytes, list[int]]:
-        """The tokens that differ in the white space around them alone, by what they share."""
+        """The tokens that differ only in the white space around them, by their bytes without it."""
         found: dict[bytes, list[int]] = {}
         for i, data in enumerate(self.data):
             if data:
@@ -95,7 +95,7 @@ class ConstraintVocabulary:
         return found
 
     def heads(self, length: int) -> NDArray[np.int64]:
-        """The first bytes of each token as a number; -1 where it has no more than these."""
+        """The first bytes of each token as a number; -1 for a token that is not longer."""
         if length not in self._heads:
             heads = [
                 int.from_bytes(d[:length], "big") if len(d) > length else -1 for d in self.data
@@ -171,14 +171,14 @@ def _transitions(words: Sequence[bytes]) -> NDArray[np.int64]:
     found = len(children)
     table = np.zeros((found + 1, 256), np.int64)
     table[found] = found
-    ready = deque([(0, 0)])  # nodes, and that of the longest suffix that is a prefix, too
+    ready = deque([(0, 0)])  # a node, and the node of its longest suffix that begins a word
     while ready:
         node, suffix = ready.popleft()
         row = table[suffix].copy()
         for byte, child in children[node].items():
-            behind = int(row[byte]) if node else 0
-            row[byte] = found if is_word[child] or behind == found else child
+            shorter = int(row[byte]) if node else 0
+            row[byte] = found if is_word[child] or shorter == found else child
             if row[byte] == child:
-                ready.append((child, behind))
+                ready.append((child, shorter))
         table[node] = row
     return table

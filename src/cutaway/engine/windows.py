@@ -1,9 +1,9 @@
-"""Sliding windows: in which KV blocks those layers still have their keys and values.
+"""Sliding windows: which KV blocks still have the keys and values of layers with windows.
 
 The window of a block is what the layers with sliding-window attention stored in it. It is freed
-when nobody reads it, unless a text to come is likely to continue from there: the windows before the
-end of a prompt and of a text, and before a place where texts were seen to part, are kept while
-there is room, the least recently used going first.
+when no sequence reads it, unless a later text is likely to continue there: the windows before the
+end of a prompt or a text, and before a place where two texts differed, are kept while there is
+room; the least recently used are freed first.
 """
 
 from collections import Counter, OrderedDict
@@ -14,12 +14,12 @@ from cutaway.compute.backends import KVLayout
 
 
 class Windows:
-    """Of the blocks of one BlockManager, by id.
+    """The windows of one BlockManager's blocks, by id.
 
-    window  tokens that the widest of the layers sees, the row's own included
+    window  tokens that the widest of the layers attends to, the row's own included
     block   tokens of a block
     most    how many blocks may have their windows before kept ones are freed
-    read    how many have them because somebody reads them, at the last ``trim``
+    read    how many windows are being read, as of the last ``trim``
     """
 
     def __init__(self, window: int, block: int, most: int = 0) -> None:
@@ -36,7 +36,7 @@ class Windows:
         return self.read + len(self._kept)
 
     def num_out_of_window(self, position: int) -> int:
-        """How many of a text's first blocks no row sees at this position or after it."""
+        """How many of a text's first blocks no row at this position or later attends to."""
         return max(0, position - self.window + 1) // self.block
 
     def are_stored(self, ids: Sequence[int]) -> bool:
@@ -48,9 +48,9 @@ class Windows:
         return sum(1 for _ in takewhile(lambda i: i in self._readers or i in self._kept, ids))
 
     def usable(self, ids: Sequence[int]) -> int:
-        """How many of a text's blocks can be continued from.
+        """How many of a text's blocks have the windows that a continuation needs.
 
-        Where that is not all of them texts part after the last, and its window is worth keeping.
+        If not all: two texts differ after the last, so its window is kept from now on.
         """
         best = there = 0  # there: how many in a row, up to this one
         for count, i in enumerate(ids, 1):
@@ -64,13 +64,13 @@ class Windows:
     # -- who reads -------------------------------------------------------------------------------
 
     def begin(self, ids: Iterable[int]) -> None:
-        """One reader more: of new blocks, or of windows that are stored."""
+        """Begin to read: new blocks, or windows that are stored."""
         for i in ids:
             self._kept.pop(i, None)
             self._readers[i] += 1
 
     def end(self, ids: Iterable[int], keep: Container[int] = ()) -> None:
-        """One reader less. keep: those that are to be kept once they have none."""
+        """Stop reading. keep: those that are to be kept once they have no reader."""
         for i in ids:
             if i in keep:
                 self._keep.add(i)
@@ -84,7 +84,7 @@ class Windows:
                 self._free(i)
 
     def take_over(self, own: int, found: int) -> None:
-        """A reader of a block's window reads that of an equal block from now on."""
+        """Let a reader of a block's window read that of an equal block from now on."""
         if not self.are_stored((found,)):
             self._changes.append((own, found))
         self.begin((found,))
@@ -98,7 +98,7 @@ class Windows:
             self._free(block_id)
 
     def trim(self, read: int) -> None:
-        """``read`` are read in the next step: make room, as far as others are only kept."""
+        """Free kept windows until ``read`` ones, those of the next step, have room."""
         self.read = read
         while self._kept and self.held > self.most:
             block_id, _ = self._kept.popitem(last=False)
@@ -127,9 +127,9 @@ class Windows:
 
 
 def windows_of(kv: KVLayout, kv_blocks: int, context: int, rows: int) -> Windows | None:
-    """Of a backend; None where no layer has a window.
+    """The windows of a backend's blocks; None where no layer has a window.
 
-    For each context that the KV blocks hold there is room for ``KVLayout.window_blocks``.
+    For each context that fits into the KV blocks there is room for ``KVLayout.window_blocks``.
     """
     if not kv.window:
         return None

@@ -22,7 +22,7 @@ from cutaway.sampling import Sampled
 from cutaway.sampling.fixed_math import Floats, exp
 
 MOST_EDITS = 16
-"""Passes that look for edits alone, when no cell of a block is masked."""
+"""How many passes look for edits at most, once no cell of a block is masked."""
 
 
 @dataclass(slots=True)
@@ -45,7 +45,7 @@ class Cell:
 class Revealed(NamedTuple):
     """What a pass did to the cells that it computed.
 
-    figures       by which each was ordered
+    figures       of each cell; the rule's order follows them
     masked_again  cells that were masked again
     bound         see ``reveal.bound``
     """
@@ -66,7 +66,7 @@ class Canvas:
     block    the current one
     index    passes so far, over all blocks
     step     of the current block in its schedule
-    edits    passes over the current block that began with no cell masked
+    edits    passes over the current block that began without masked cells
     is_done  whether the current block is finished
     """
 
@@ -179,7 +179,7 @@ def make_canvas(rule: Rule, first: int, length: int, model_block: int | None = N
     """An empty canvas at a position.
 
     model_block: the block size of a model with block attention, counted from position 0; the canvas
-    has the model's blocks then
+    then has the model's blocks
     """
     if model_block is None:
         size = rule.block or length
@@ -200,7 +200,7 @@ def _passes(rule: Rule, blocks: Sequence[tuple[int, int]], length: int) -> list[
     if steps is None:
         return sizes
     shares = [max(1, steps * end // length - steps * start // length) for start, end in blocks]
-    for _ in range(sum(shares) - max(steps, len(blocks))):  # small blocks have more than a share
+    for _ in range(sum(shares) - max(steps, len(blocks))):  # small blocks were given too many
         shares[shares.index(max(shares))] -= 1
     capped = rule.schedule == "even" and rule.remask in ("none", "edit")
     return [min(pair) for pair in zip(shares, sizes, strict=True)] if capped else shares

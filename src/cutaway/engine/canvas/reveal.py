@@ -19,7 +19,7 @@ _ONE = np.float32(1)
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Of n cells, in the order of their positions; probabilities and nats, (n,) each.
+    """Figures of n cells, in the order of their positions; probabilities and nats, (n,) each.
 
     drawn, best, second  probability of the token that was drawn, and of the two likeliest
     entropy              of all tokens
@@ -32,7 +32,7 @@ class Figures:
     entropy: Floats
 
     def some(self, which: NDArray[np.int64]) -> "Figures":
-        """Of these cells alone."""
+        """The figures of these cells."""
         return Figures(
             self.positions[which], self.drawn[which], self.best[which], self.second[which],
             self.entropy[which],
@@ -87,7 +87,7 @@ def ranked(values: Floats, positions: Positions) -> NDArray[np.int64]:
 
 
 def how_many(rule: Rule, best_first: Figures, at: BlockProgress) -> int:
-    """How many of these masked cells are revealed, from the first on."""
+    """How many of these masked cells are revealed, the first ones first."""
     masked, sure = len(best_first.positions), confidence(rule, best_first)
     if rule.threshold is not None:
         return max(1, int(np.count_nonzero(sure >= rule.threshold)))
@@ -119,7 +119,7 @@ def _scheduled(rule: Rule, masked: int, at: BlockProgress) -> int:
 
 
 def _kept(rule: Rule, index: int, at: BlockProgress) -> np.float32:
-    """The share of cells that a masking schedule has revealed before a pass, as dLLM rounds it."""
+    """The share of cells that a schedule has revealed before a pass, rounded as in dLLM."""
     time = np.float32((at.passes - index) / at.passes)
     done = _ONE - time
     if rule.schedule == "cosine":
@@ -153,10 +153,10 @@ def masked_again(
 
 
 def edited(rule: Rule, of: Figures, other: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Which cells get the drawn token; other: those with another token, (n,)."""
+    """Which cells get the drawn token; other: which of them have another token, (n,)."""
     return other & (of.drawn > rule.edit_threshold) & (rule.remask == "edit")
 
 
 def bound(entropies: Floats) -> float:
-    """The most nats that revealing such cells at once can lose: their sum less the largest."""
+    """The most nats that revealing cells together can lose: all entropies except the largest."""
     return ordered_sum(entropies) - float(np.max(entropies)) if len(entropies) else 0.0

@@ -39,28 +39,29 @@ class Rule:
     order          which cells go first: those with the highest "confidence" (probability), the
                    largest "margin" between the two likeliest tokens, the lowest "entropy", at
                    "random", or from the "left"
-    steps          passes for the whole canvas, by ``schedule``; None, where nothing else says how
-                   many cells a pass reveals: one
+    steps          passes for the whole canvas, by ``schedule``; None: one cell a pass, unless
+                   another setting says how many
     schedule       how many cells each of the ``steps`` reveals: "even" (LLaDA), "dream", or a
                    masking schedule in the manner of MDLM, "linear" or "cosine"
-    threshold      all cells whose confidence is at least this, the first in any case (Fast-dLLM)
-    factor         the most, n, of which the last has a confidence of 1 - factor / (n + 1)
-                   (Fast-dLLM)
-    entropy_bound  the most whose entropies, the largest left out, add up to this many nats (EB)
-    draws_first    confidence is that of the token that was drawn, so that lucky draws go first;
-                   else that of the likeliest, and the order knows nothing of the draw
+    threshold      reveal all cells whose confidence is at least this, and at least one (Fast-dLLM)
+    factor         reveal the most cells, n, of which the last has a confidence of at least
+                   1 - factor / (n + 1) (Fast-dLLM)
+    entropy_bound  reveal the most cells whose entropies, except the largest, add up to at most
+                   this many nats (EB)
+    draws_first    confidence is the probability of the token that was drawn, so that lucky draws
+                   go first; else of the likeliest token, and the order does not depend on the draw
     after_chain    figures are of the distribution after the sampling stages (Dream)
     order_temperature  the order is drawn, in proportion to exp(figure / this); 0: the best first
     remask         "lowest": of all that were revealed, the least likely are masked again, fewer in
                    each pass (Mask-Predict). "sigma": each at random, with a probability of at most
                    ``remask_rate`` (ReMDM). "edit": another token with more than
                    ``edit_threshold`` replaces a revealed one (LLaDA 2.1)
-    cache          "exact": whatever can have changed is computed in each pass. An approximation by
-                   name, other bits for fewer rows: "prefix", keys and values before the block are
-                   those of the block's first pass (Fast-dLLM); "dual", after it, too
+    cache          "exact": each pass computes all rows that can have changed. The others compute
+                   fewer rows and other bits: with "prefix", keys and values before the block are
+                   those of the block's first pass (Fast-dLLM); with "dual", also those after it
     noise          "reuse": a cell has the same Gumbel noise in each pass; "fresh": new noise
-    forced_cells   (pass, cell, token id): the cell gets this token in that pass, whatever would be
-                   drawn and whatever the other settings say; all counted from 0
+    forced_cells   (pass, cell, token id): the cell gets this token in that pass, whatever the draw
+                   and the other settings say; all counted from 0
     """
 
     block: int | None = None
@@ -122,7 +123,7 @@ def _forced(value: Any) -> tuple[ForcedCell, ...]:
 
 
 SETTINGS = ("rule", *(field.name for field in fields(Rule)))
-"""What a rule can be given as: a name of ``RULES``, and settings of its own."""
+"""The keys of a rule's settings: "rule", a name of ``RULES``, and the fields of ``Rule``."""
 COUNTS = ("steps", "threshold", "factor", "entropy_bound")
 _CHOICES = {
     "order": ORDERS, "schedule": SCHEDULES, "remask": REMASKS, "cache": CACHES, "noise": NOISES,
@@ -155,7 +156,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
 def read_rule(value: Any) -> Rule:
     """A rule from its name, from its settings by name with "rule" for a name, or from True.
 
-    InputError where it is none.
+    InputError where the value is no rule.
     """
     if isinstance(value, Rule):
         return value

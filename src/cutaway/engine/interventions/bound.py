@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float32]
 _ALL: Spans = ((0, LAST),)
 NEVER = np.float32(np.inf)
-"""From no row on: a position that all see."""
+"""``hidden_from`` of a position that every later row attends to."""
 
 
 class Affine(NamedTuple):
@@ -46,19 +46,17 @@ class PlacedIntervention:
     spans: Spans
 
     def apply(self, x: Floats) -> Floats:
-        """What is read instead of x, (rows, columns)."""
-        number = np.float32(self.intervention.number)
-        with np.errstate(
-            all="ignore"
-        ):  # a text whose logits are no longer finite ends with that error
-            if self.intervention.kind == "scale":
-                return x * number
-            if self.intervention.kind == "add":
-                return x + number * self.intervention.numbers
-        return np.broadcast_to(self.intervention.numbers, x.shape)
+        """What replaces x, (rows, columns)."""
+        one = self.intervention
+        with np.errstate(all="ignore"):  # if the logits overflow, that is the text's error
+            if one.kind == "scale":
+                return x * np.float32(one.number)
+            if one.kind == "add":
+                return x + np.float32(one.number) * one.numbers
+        return np.broadcast_to(one.numbers, x.shape)
 
     def rows(self, start: int, count: int) -> NDArray[np.int32]:
-        """Which of the rows at positions start … start + count - 1."""
+        """Which of the rows at positions start … start + count - 1 it changes, from 0."""
         parts = [
             np.arange(max(first, start), min(last, start + count - 1) + 1, dtype=np.int32)
             for first, last in self.spans
@@ -71,14 +69,14 @@ class BoundInterventions:
     """All interventions of one text.
 
     placed       in the order in which they were given
-    knocked_out  (first, last, from): positions, and the first whose rows do not see them
+    knocked_out  (first, last, from): positions, and the first whose row does not attend to them
     """
 
     placed: tuple[PlacedIntervention, ...]
     knocked_out: tuple[tuple[int, int, int], ...]
 
     def edits(self, start: int, count: int, row: int) -> "list[Edit]":
-        """Of rows at positions start … start + count - 1, the first of which is ``row``."""
+        """What changes in rows ``row``, row + 1, … of a batch, at positions start, start + 1, …"""
         from cutaway.compute.backends import Edit  # a trace is read without them
 
         found = ((one, one.rows(start, count)) for one in self.placed)
@@ -97,7 +95,7 @@ class BoundInterventions:
         return made
 
     def affine(self, position: int, widths: Mapping[str, int]) -> "dict[str, Affine]":
-        """What one row's interventions make of x in each tensor that has some: a · x + b."""
+        """One row's interventions as a · x + b, by the name of the tensor."""
         made: dict[str, Affine] = {}
         for one in self.placed:
             if not len(one.rows(position, 1)):
@@ -118,7 +116,7 @@ class BoundInterventions:
     def salt(self) -> tuple[int, str]:
         """The first position whose row may differ because of them, and their hash.
 
-        Keys and values from there on are shared only with texts that have the same interventions.
+        From there on, keys and values are shared only with texts of the same interventions.
         """
         firsts = [one.spans[0][0] for one in self.placed if one.spans]
         firsts += [max(first + 1, start) for first, _, start in self.knocked_out]

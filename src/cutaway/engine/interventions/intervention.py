@@ -1,6 +1,6 @@
 """One intervention: frozen data that can be compared, pickled and written into a trace.
 
-Whether a model has such a place, and how wide, is found out by ``bind``.
+Whether a model has the place, and how wide it is there, is for ``bind`` to find out.
 """
 
 import math
@@ -28,7 +28,7 @@ _EARLIER = re.compile(r"^(\s*)blind\b")
 
 @runtime_checkable
 class Looked(Protocol):
-    """What a patch may come from: ``cutaway.lab.inside.Look``."""
+    """What a patch may be taken from: ``cutaway.lab.inside.Look``."""
 
     def part(self, where: str) -> NDArray[np.float32]:
         """The activations at a place."""
@@ -42,14 +42,14 @@ class Looked(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Intervention:
-    """Activations of one place that become others, or positions that are not attended to.
+    """A change of the activations at one place, or positions that are not attended to.
 
     where      "L9", the stream after layer 9; "L9.attn" or "L9.mlp", what these add to it;
                "L9.H3", what a head gives before its output matrix. Empty for knock_out
     number     the factor, or the strength
     vector     float32 in little-endian order, of add and patch
-    positions  of the rows it is made in, or those that are not attended to; None: all
-    from_step  it begins at the row that gives this step's logits; None: at the first row
+    positions  of the rows that it changes, or those that are not attended to; None: all
+    from_step  it begins with the row that gives this step's logits; None: with the first
     """
 
     kind: str
@@ -103,7 +103,7 @@ class Intervention:
         return sha256(self.vector).hexdigest()
 
     def to_json(self) -> dict[str, Any]:
-        """Of a trace's head, with the vector, so that the file alone is enough."""
+        """As a trace's head has it; with the vector, so that the file alone is enough."""
         line: dict[str, Any] = {"text": str(self), "kind": self.kind, "where": self.where}
         line["number"] = self.number
         line["positions"] = None if self.positions is None else spans_text(self.positions)
@@ -114,7 +114,7 @@ class Intervention:
 
     @classmethod
     def from_json(cls, line: Mapping[str, Any]) -> "Intervention":
-        """The inverse; InputError where it is none."""
+        """The inverse; InputError where the object is no intervention."""
         own = {"kind", "where", "number", "positions", "from_step"}
         known = own | {"text", "sha256", "vector"}
         if not isinstance(line, Mapping) or not {"kind"} <= line.keys() <= known:
@@ -179,12 +179,12 @@ def knock_out(positions: Any, *, from_step: int | None = None) -> Intervention:
 
 
 def current_name(text: Any) -> Any:
-    """A text or kind with today's word: knock_out was "blind", in traces of before too."""
+    """A text or kind with today's word: knock_out was "blind", also in older traces."""
     return _EARLIER.sub(r"\1knock_out", text) if isinstance(text, str) else text
 
 
 def check_place(where: Any) -> tuple[int, str]:
-    """Layer, and "", "attn", "mlp" or "H3"; InputError where it is no name of a place."""
+    """Layer, and "", "attn", "mlp" or "H3"; InputError if it does not name a place."""
     found = _PLACE.fullmatch(where) if isinstance(where, str) else None
     if found is None:
         raise InputError(
@@ -211,7 +211,7 @@ def _finite(value: Any) -> float:
 
 
 def as_bytes(vector: Any) -> bytes:
-    """Numbers as float32; InputError where they are no list of numbers."""
+    """Numbers as float32 bytes; InputError if they are no list of numbers."""
     try:
         with np.errstate(over="ignore"):
             numbers = np.asarray(vector, "<f4")

@@ -1,4 +1,4 @@
-"""Positions as people write them: "3-7, 9", a number, or any numbers; kept as few spans."""
+"""Positions as people write them: "3-7, 9", a number, or several numbers; stored as spans."""
 
 import re
 from collections.abc import Iterable
@@ -8,15 +8,15 @@ from cutaway.base.checks import check_int, shown
 from cutaway.errors import InputError
 
 Spans = tuple[tuple[int, int], ...]
-"""(first, last) of each run of neighbours, in order, none next to another."""
+"""(first, last) of each run of neighbours, in order; between two runs there is a gap."""
 LAST = 2**31 - 1
-"""No position comes after it."""
+"""The largest position."""
 
 _PART = re.compile(r"\s*([0-9]{1,10})\s*(?:-\s*([0-9]{1,10})\s*)?", re.ASCII)
 
 
 def check_spans(name: str, given: Any) -> Spans:
-    """Spans of "3-7, 9", of a number or of several; InputError where there are none."""
+    """Spans of "3-7, 9", of a number or of several; InputError where there is no position."""
     if isinstance(given, str):
         return _joined(_part(name, given, part) for part in given.split(","))
     numbers = given if isinstance(given, Iterable) else [given]

@@ -31,7 +31,7 @@ _FROM = re.compile(r"(.*?)(?:\s+from\s+([0-9]{1,10}))?\s*", re.ASCII | re.DOTALL
 
 
 def parse_intervention(text: Any) -> Intervention:
-    """One of its text; InputError where it is none. Those with a vector cannot be written so."""
+    """An intervention without a vector from its text; InputError where the text is none."""
     found = _FROM.fullmatch(current_name(text)) if isinstance(text, str) else None
     if found is None:
         raise _none(text)
@@ -48,7 +48,7 @@ def parse_intervention(text: Any) -> Intervention:
 
 
 def check_interventions(given: Any) -> tuple[Intervention, ...]:
-    """Interventions, texts of them, or objects of a trace; InputError where one is none."""
+    """Interventions, given as such, as texts or as objects of a trace; else InputError."""
     if isinstance(given, (str, Intervention)) or not isinstance(given, Iterable):
         raise InputError(
             f'interventions must be a list, such as ["L25.H2 x 0"], not {shown(given)}'
