@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from cutaway.errors import CutawayError, InputError
-from cutaway.sampling import RowDraw, read_rows, sample
+from cutaway.sampling import read_rows, sample
 from support.native_rows import _native, by_twin, made, natively, needs_native, row_draw, same
 
 pytestmark = needs_native
@@ -85,8 +85,8 @@ def test_ids_beyond_the_vocabulary_are_nobodys():
 
 
 def test_the_output_is_read_anew_at_every_step():
-    output: list[int] = []
-    asked: RowDraw = row_draw(history=((1,), output), frequency_penalty=1.0, temperature=0)
+    output = []
+    asked = row_draw(history=((1,), output), frequency_penalty=1.0, temperature=0)
     logits = np.array([[3.0, 2.9, 2.8, 0.0]], np.float32)
     drawn = []
     for _ in range(6):
@@ -106,7 +106,7 @@ def test_threads_may_sample_at_once():
     asked = [row_draw(position=i, repetition_penalty=1.2) for i in range(8)]
     expected, wrong = sample(logits, asked), []
 
-    def work() -> None:
+    def work():
         wrong.extend(r for _ in range(20) if not same(r := sample(logits, asked), expected))
 
     threads = [threading.Thread(target=work) for _ in range(4)]

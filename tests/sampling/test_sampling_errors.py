@@ -1,8 +1,5 @@
 """An error belongs to its row: the rows beside it are drawn as if it were not there."""
 
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -27,32 +24,32 @@ class Mine(Exception):
 MINE = Mine("of the user")
 
 
-def raising(_: list[int], __: np.ndarray) -> np.ndarray:
+def raising(_, __):
     raise MINE
 
 
-def lost(_: list[int], logits: np.ndarray) -> np.ndarray:
+def lost(_, logits):
     return logits[:-1]
 
 
-def kept(_: list[int], logits: np.ndarray) -> np.ndarray:
+def kept(_, logits):
     return logits
 
 
-def asked(position: int, *processors: Any, **settings: Any) -> RowDraw:
+def asked(position, *processors, **settings):
     params = SamplingParams(processors=processors, **settings)
     chain = CompiledChain(build_chain(params), params, ())
     return RowDraw(chain, History(), 11, position, Observe(top=2))
 
 
-def noise(rows: int, vocab: int = 50) -> np.ndarray:
+def noise(rows, vocab=50):
     return np.random.default_rng(rows).normal(0, 3, (rows, vocab)).astype(np.float32)
 
 
 KINDS = ("native", "processor", "not finite", "not finite for a processor", "raises", "misbehaves")
 
 
-def row_of(kind: str, position: int, logits: np.ndarray) -> RowDraw:
+def row_of(kind, position, logits):
     """A draw of this kind, whose row is spoilt where that is the kind."""
     if kind.startswith("not finite"):
         logits[position] = np.nan
@@ -63,7 +60,7 @@ def row_of(kind: str, position: int, logits: np.ndarray) -> RowDraw:
     return asked(position, *processors.get(kind, ()))
 
 
-def expected_error(kind: str, found: Exception) -> bool:
+def expected_error(kind, found):
     if kind == "raises":
         return found is MINE
     if kind == "misbehaves":
@@ -72,7 +69,7 @@ def expected_error(kind: str, found: Exception) -> bool:
 
 
 @given(st.lists(st.sampled_from(KINDS), min_size=1, max_size=7))
-def test_rows_that_fail_leave_the_others_alone(kinds: Sequence[str]) -> None:
+def test_rows_that_fail_leave_the_others_alone(kinds):
     logits = noise(len(kinds))
     draws = [row_of(kind, i, logits) for i, kind in enumerate(kinds)]
     found = sample(logits, draws)
@@ -85,15 +82,15 @@ def test_rows_that_fail_leave_the_others_alone(kinds: Sequence[str]) -> None:
             assert expected_error(kind, found[i])
 
 
-def test_an_error_names_the_position_of_its_row() -> None:
+def test_an_error_names_the_position_of_its_row():
     logits = noise(2)
     logits[1, 3] = np.inf
     _, error = sample(logits, [asked(5), asked(77)])
     assert str(error) == "the model's logits at position 77 are not finite"
 
 
-def test_an_interrupt_is_no_error_of_a_row() -> None:
-    def interrupted(_: list[int], __: np.ndarray) -> np.ndarray:
+def test_an_interrupt_is_no_error_of_a_row():
+    def interrupted(_, __):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

@@ -3,7 +3,6 @@
 import math
 import statistics
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,26 +15,24 @@ from cutaway.sampling.chain import run_stages
 from cutaway.sampling.luck import coin
 from support.sampling_oracles import NOBODY, philox_words, row, rows
 
-OFF: dict[str, Any] = {"temperature": 1, "top_p": 1}
+OFF = {"temperature": 1, "top_p": 1}
 CLOSE = 1e-9
 
 
-def left(
-    logits: np.ndarray, history: History = NOBODY, *, seed: int = 0, position: int = 0, **given: Any
-) -> dict[int, float]:
+def left(logits, history=NOBODY, *, seed=0, position=0, **given):
     """Token id -> processed logit, of those that the chain leaves."""
     chain = build_chain(SamplingParams(**OFF | given))
     last = run_stages(chain, logits, Context(history, None, seed, position))[-1]
     return dict(zip(last.ids.tolist(), last.logits.tolist(), strict=True))
 
 
-def shares(logits: np.ndarray) -> list[float]:
+def shares(logits):
     weights = [math.exp(float(z) - float(logits.max())) for z in logits]
     return [w / math.fsum(weights) for w in weights]
 
 
 @given(rows(), st.floats(0.01, 0.999))
-def test_typical_keeps_the_surprises_nearest_to_the_entropy(logits: np.ndarray, p: float) -> None:
+def test_typical_keeps_the_surprises_nearest_to_the_entropy(logits, p):
     each = shares(logits)
     entropy = -math.fsum(q * math.log(q) for q in each)
     distance = [abs(-math.log(q) - entropy) for q in each]
@@ -53,13 +50,13 @@ def test_typical_keeps_the_surprises_nearest_to_the_entropy(logits: np.ndarray, 
     assert {*left(logits, typical_p=p)} == kept
 
 
-def test_typical_may_remove_the_likeliest() -> None:
+def test_typical_may_remove_the_likeliest():
     logits = row([math.log(q) for q in (0.4, 0.2, 0.2, 0.2)])
     assert 0 not in left(logits, typical_p=0.5)
 
 
 @given(rows(), st.floats(0.01, 5))
-def test_top_n_sigma_keeps_what_is_near_the_highest(logits: np.ndarray, n: float) -> None:
+def test_top_n_sigma_keeps_what_is_near_the_highest(logits, n):
     values = [float(z) for z in logits]
     bound = max(values) - n * statistics.pstdev(values)
     assume(all(abs(z - bound) > CLOSE for z in values if z != max(values)))
@@ -69,7 +66,7 @@ def test_top_n_sigma_keeps_what_is_near_the_highest(logits: np.ndarray, n: float
 
 
 @given(rows(), st.sampled_from([0.01, 0.1, 0.3, 0.5]))
-def test_xtc_leaves_one_of_the_likely(logits: np.ndarray, threshold: float) -> None:
+def test_xtc_leaves_one_of_the_likely(logits, threshold):
     each = shares(logits)
     assume(all(abs(q - threshold) > CLOSE for q in each))
     likely = [i for i, q in enumerate(each) if q >= threshold]
@@ -80,13 +77,13 @@ def test_xtc_leaves_one_of_the_likely(logits: np.ndarray, threshold: float) -> N
 
 
 @given(st.integers(0, 2**64 - 1), st.integers(0, 2**31 - 1))
-def test_the_coin_is_luck_of_its_own(seed: int, position: int) -> None:
+def test_the_coin_is_luck_of_its_own(seed, position):
     word = philox_words((0, position, 0, 2), (seed % 2**32, seed >> 32))[0]
     assert coin(seed, position) == (word + 0.5) / 2**32
 
 
 @pytest.mark.parametrize("probability", [0.25, 0.5, 0.9])
-def test_xtc_acts_as_often_as_it_says(probability: float) -> None:
+def test_xtc_acts_as_often_as_it_says(probability):
     logits = row([3, 3, 3])
     given = {"xtc_probability": probability, "xtc_threshold": 0.1}
     acted = sum(len(left(logits, position=i, seed=9, **given)) == 1 for i in range(4000))
@@ -97,9 +94,7 @@ WORDS = st.lists(st.integers(0, 3), max_size=14)
 
 
 @given(WORDS, WORDS, st.integers(1, 4), st.sets(st.integers(0, 3), max_size=1), st.integers(-1, 12))
-def test_dry_lowers_what_would_repeat(
-    prompt: list[int], output: list[int], allowed: int, breakers: set[int], last_n: int
-) -> None:
+def test_dry_lowers_what_would_repeat(prompt, output, allowed, breakers, last_n):
     text = prompt + output
     text = text if last_n < 0 else text[len(text) - min(last_n, len(text)) :]
     expected = {}
@@ -121,6 +116,6 @@ def test_dry_lowers_what_would_repeat(
     assert found == expected
 
 
-def test_dry_has_an_upper_end() -> None:
+def test_dry_has_an_upper_end():
     found = left(row([1.0, 2.0]), History((), [0] * 500), dry_multiplier=100, dry_base=10)
     assert found == {0: np.float32(-1e32), 1: 2.0}

@@ -1,7 +1,5 @@
 """Log-probabilities, ranks and the likeliest: against definitions in Decimals of 50 digits."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,11 +9,9 @@ from cutaway.errors import InputError
 from cutaway.sampling import (
     CompiledChain,
     History,
-    Logprobs,
     Observe,
     ReadRow,
     RowDraw,
-    Sampled,
     SamplingParams,
     build_chain,
     read_rows,
@@ -23,7 +19,6 @@ from cutaway.sampling import (
 )
 from support.sampling_oracles import (
     OFF,
-    Scores,
     best_first,
     chain_of,
     ln,
@@ -45,34 +40,32 @@ CHAINS = st.fixed_dictionaries(
 )
 
 
-def drawn(logits: np.ndarray, top: int, history: tuple[int, ...] = (), **settings: Any) -> Sampled:
+def drawn(logits, top, history=(), **settings):
     params = SamplingParams(**(OFF | settings))
     chain = CompiledChain(build_chain(params), params, ())
     observe = Observe(top=top, after_chain=True)
     (found,) = sample(logits[None], [RowDraw(chain, History((), history), 7, 3, observe)])
-    assert isinstance(found, Sampled)
     return found
 
 
-def told(logits: np.ndarray, top: int, **settings: Any) -> Logprobs:
+def told(logits, top, **settings):
     return logprobs_of(drawn(logits, top, **settings), top)
 
 
-def logprobs_of(found: Sampled, top: int) -> Logprobs:
-    assert found.observed is not None
+def logprobs_of(found, top):
     return found.observed.logprobs(top)
 
 
-def close(number: float | None) -> Any:
+def close(number):
     return pytest.approx(number, rel=1e-12, abs=1e-12)
 
 
-def truth(scores: Scores, top: int) -> list[tuple[int, float]]:
+def truth(scores, top):
     mass = probabilities(scores)
     return [(t, float(ln(mass[t]))) for t in best_first(scores)[:top]]
 
 
-def assert_likeliest(found: tuple[tuple[int, float], ...], scores: Scores, top: int) -> None:
+def assert_likeliest(found, scores, top):
     expected = truth(scores, top)
     assert [t for t, _ in found] == [t for t, _ in expected]
     assert [p for _, p in found] == close([p for _, p in expected])
@@ -82,9 +75,7 @@ def assert_likeliest(found: tuple[tuple[int, float], ...], scores: Scores, top: 
 
 
 @given(rows(max_size=20), CHAINS, st.integers(1, 25), st.lists(st.integers(0, 14), max_size=4))
-def test_the_likeliest_before_and_after_the_chain(
-    logits: np.ndarray, settings: dict[str, Any], top: int, output: list[int]
-) -> None:
+def test_the_likeliest_before_and_after_the_chain(logits, settings, top, output):
     history = History((), tuple(output))
     found = drawn(logits, top, tuple(output), **settings)
     likely, chosen = logprobs_of(found, top), found.token_id
@@ -96,21 +87,21 @@ def test_the_likeliest_before_and_after_the_chain(
     assert likely.chosen_chain == close(dict(truth(after, 99))[chosen])
 
 
-def test_a_chain_that_leaves_one_gives_it_all() -> None:
+def test_a_chain_that_leaves_one_gives_it_all():
     likely = told(row([1, 5, 3]), 3, top_k=1)
     assert likely.chain == ((1, 0.0),)
     assert likely.chosen_chain == 0.0 > likely.chosen_model
 
 
-def test_greedy_tells_the_softmax_of_what_the_chain_made() -> None:
+def test_greedy_tells_the_softmax_of_what_the_chain_made():
     likely = told(row([1, 5, 3]), 2, temperature=0, logit_bias={0: 9})
     assert [t for t, _ in likely.model] == [1, 2]
     assert_likeliest(likely.chain, {0: 10.0, 1: 5.0, 2: 3.0}, 2)
     assert likely.chosen_chain == likely.chain[0][1]
 
 
-def test_tokens_that_a_processor_removed_are_not_in_the_chain() -> None:
-    def ban(_: list[int], logits: np.ndarray) -> np.ndarray:
+def test_tokens_that_a_processor_removed_are_not_in_the_chain():
+    def ban(_, logits):
         logits[[1, 3]] = -np.inf
         return logits
 
@@ -119,57 +110,55 @@ def test_tokens_that_a_processor_removed_are_not_in_the_chain() -> None:
     assert_likeliest(likely.chain, {0: 1.0, 2: 3.0}, 9)
 
 
-def test_equals_are_told_by_id() -> None:
+def test_equals_are_told_by_id():
     assert [t for t, _ in told(row([2, 0.0, 2, -0.0, 2]), 4).model] == [0, 2, 4, 1]
 
 
 @pytest.mark.parametrize("processors", [(), (lambda ids, x: x,)])
-def test_how_many_are_told(processors: tuple[Any, ...]) -> None:
+def test_how_many_are_told(processors):
     logits = row([1, 2, 3])
     for top, count in [(0, 0), (1, 1), (3, 3), (4, 3), (1000, 3)]:
         likely = told(logits, top, processors=processors)
         assert len(likely.model) == len(likely.chain) == count
 
 
-def test_fewer_than_were_observed() -> None:
+def test_fewer_than_were_observed():
     found = drawn(row([1, 2, 3, 0]), 3)
     for top in range(4):
         assert logprobs_of(found, top) == told(row([1, 2, 3, 0]), top)
 
 
-def test_what_was_told_stays() -> None:
+def test_what_was_told_stays():
     with pytest.raises(AttributeError):
-        told(row([1, 2]), 1).chosen_model = 0.0  # type: ignore[misc]
+        told(row([1, 2]), 1).chosen_model = 0.0
 
 
 # --- of rows that are read --------------------------------------------------------------------
 
 
 @given(rows(max_size=20), st.data(), st.integers(0, 25))
-def test_a_row_read_without_a_draw(logits: np.ndarray, data: st.DataObject, top: int) -> None:
+def test_a_row_read_without_a_draw(logits, data, top):
     token_id = data.draw(st.integers(0, len(logits) - 1))
     (read,) = read_rows(logits[None], [token_id], top)
-    assert isinstance(read, ReadRow)
     scores = scores_of(logits)
     assert read.rank == best_first(scores).index(token_id) + 1
     assert read.logprob == close(dict(truth(scores, 99))[token_id])
     assert_likeliest(read.top, scores, top)
 
 
-def test_equals_rank_by_id() -> None:
+def test_equals_rank_by_id():
     logits = np.tile(row([2, 7, 2, 7, 2]), (5, 1))
     read = read_rows(logits, range(5), 0)
     assert [r.rank for r in read if isinstance(r, ReadRow)] == [3, 1, 4, 2, 5]
 
 
-def test_no_token_to_look_up() -> None:
+def test_no_token_to_look_up():
     (read,) = read_rows(row([1, 2])[None], [None], 1)
-    assert isinstance(read, ReadRow)
     assert (read.logprob, read.rank, [t for t, _ in read.top]) == (None, None, [1])
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_a_row_that_is_not_finite_is_an_error_in_its_place(bad: float) -> None:
+def test_a_row_that_is_not_finite_is_an_error_in_its_place(bad):
     logits = np.zeros((3, 40), np.float32)
     logits[1, 17] = bad
     first, error, last = read_rows(logits, [0, 0, 0], 2)
@@ -178,15 +167,15 @@ def test_a_row_that_is_not_finite_is_an_error_in_its_place(bad: float) -> None:
 
 
 @pytest.mark.parametrize("wrong", [-1, 3, 2**40])
-def test_an_id_outside_the_vocabulary_is_refused(wrong: int) -> None:
+def test_an_id_outside_the_vocabulary_is_refused(wrong):
     with pytest.raises(InputError, match=f"token id {wrong} is not between 0 and 2"):
         read_rows(np.zeros((2, 3), np.float32), [None, wrong], 0)
 
 
-def test_rows_and_ids_must_be_as_many() -> None:
+def test_rows_and_ids_must_be_as_many():
     with pytest.raises(ValueError, match="2 rows of logits for 1 next ids"):
         read_rows(np.zeros((2, 3), np.float32), [0], 0)
 
 
-def test_no_rows_nothing_read() -> None:
+def test_no_rows_nothing_read():
     assert read_rows(np.zeros((0, 3), np.float32), [], 5) == []

@@ -1,7 +1,6 @@
 """What may be asked of each step: checked, plain data."""
 
 import pickle
-from typing import Any
 
 import pytest
 
@@ -9,10 +8,10 @@ from cutaway.errors import InputError
 from cutaway.sampling import Observe
 
 
-def test_it_is_plain_data() -> None:
+def test_it_is_plain_data():
     asked = Observe(top=3, track=(1, 2), stages=True, after_chain=True, prompt_top=1)
     assert pickle.loads(pickle.dumps(asked)) == asked
-    assert Observe(track=[1, 2]) == Observe(track=(1, 2))  # type: ignore[arg-type]
+    assert Observe(track=[1, 2]) == Observe(track=(1, 2))
 
 
 @pytest.mark.parametrize(
@@ -26,13 +25,13 @@ def test_it_is_plain_data() -> None:
         ({"after_chain": "no"}, "after_chain must be true or false, not 'no'"),
     ],
 )
-def test_a_bad_value_is_refused_by_name(given: dict[str, Any], sentence: str) -> None:
+def test_a_bad_value_is_refused_by_name(given, sentence):
     with pytest.raises(InputError) as caught:
         Observe(**given)
     assert str(caught.value).startswith(sentence)
 
 
-def test_whether_steps_are_observed() -> None:
+def test_whether_steps_are_observed():
     assert not Observe(prompt_top=3).any_step
     for asked in ({"top": 1}, {"track": (0,)}, {"stages": True}, {"after_chain": True}):
-        assert Observe(**asked).any_step  # type: ignore[arg-type]
+        assert Observe(**asked).any_step

@@ -2,7 +2,6 @@
 
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,7 +18,7 @@ NEW = {
 }
 
 
-def test_letters_and_settings_belong_to_one_stage() -> None:
+def test_letters_and_settings_belong_to_one_stage():
     letters = [spec.letter for spec in STAGES.values()]
     assert len({*letters}) == len(letters)
     named = [param for spec in STAGES.values() for param in spec.params]
@@ -28,15 +27,15 @@ def test_letters_and_settings_belong_to_one_stage() -> None:
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_a_preset_has_every_stage_once(preset: str) -> None:
+def test_a_preset_has_every_stage_once(preset):
     assert sorted(PRESETS[preset]) == sorted(STAGES)
 
 
-def test_the_page_has_the_table() -> None:
+def test_the_page_has_the_table():
     assert written() == stage_table(), "PYTHONPATH=tests python -m support.stage_table"
 
 
-def test_llama_cpp_s_order() -> None:
+def test_llama_cpp_s_order():
     order = [n for n in PRESETS["llama.cpp"] if n not in ("logit_bias", "processors", "constraint")]
     assert order == [
         "penalties", "dry", "top_n_sigma", "top_k", "typical", "top_p", "min_p", "xtc",
@@ -45,7 +44,7 @@ def test_llama_cpp_s_order() -> None:
 
 
 @pytest.mark.parametrize("stage", NEW)
-def test_a_stage_is_named_in_few_files(stage: str) -> None:
+def test_a_stage_is_named_in_few_files(stage):
     """Settings and their types, entry, definition, kernel; DRY's breakers are texts besides."""
     if not (ROOT / ".git").exists():
         pytest.skip("not a checkout")
@@ -60,11 +59,11 @@ def test_a_stage_is_named_in_few_files(stage: str) -> None:
     assert {*naming} - (faces if stage == "dry" else set()) == where
 
 
-def names(**given: Any) -> list[str]:
+def names(**given):
     return [stage.name for stage in build_chain(SamplingParams(**given))]
 
 
-def test_a_chain_is_the_order() -> None:
+def test_a_chain_is_the_order():
     assert names(chain=["top_p", "temperature"]) == ["top_p", "temperature"]
     assert names(chain=["temperature"]) == ["temperature"]  # top_p's default is not applied
     assert names(chain=[]) == []
@@ -79,22 +78,19 @@ def test_a_chain_is_the_order() -> None:
         ({"chain": ["top_k", "top_p", "top_k"]}, "chain has 'top_k' twice"),
         ({"chain": "top_k"}, "chain must be a list of stage names, not 'top_k'"),
         ({"chain": [3]}, "chain must be a list of stage names"),
-        (
-            {"chain": ["top_k"], "temperature": 0.5},
-            "chain has no 'temperature', and temperature",
-        ),
+        ({"chain": ["top_k"], "temperature": 0.5}, "chain has no 'temperature', and temperature"),
         ({"chain": ["top_k"], "min_p": 0.1}, "chain has no 'min_p', and min_p is given"),
         ({"chain": ["top_k"], "logit_bias": {1: 2}}, "chain has no 'logit_bias'"),
         ({"chain": ["top_k"], "preset": "vllm"}, "preset and chain both give the order"),
     ],
 )
-def test_a_chain_that_cannot_be_is_refused_by_name(given: dict[str, Any], sentence: str) -> None:
+def test_a_chain_that_cannot_be_is_refused_by_name(given, sentence):
     with pytest.raises(InputError) as caught:
         SamplingParams(**given)
     assert str(caught.value).startswith(sentence)
 
 
-def test_a_constrained_request_needs_its_stage() -> None:
+def test_a_constrained_request_needs_its_stage():
     with pytest.raises(InputError, match="chain has no 'constraint'"):
         build_chain(SamplingParams(chain=["top_k"]), constrained=True)
     chain = build_chain(SamplingParams(chain=["constraint", "top_p"]), constrained=True)
@@ -102,7 +98,7 @@ def test_a_constrained_request_needs_its_stage() -> None:
 
 
 @pytest.mark.parametrize("name", PARAMS)
-def test_every_range_is_refused_in_words(name: str) -> None:
+def test_every_range_is_refused_in_words(name):
     param = PARAMS[name]
     with pytest.raises(InputError, match=f"{name} must be "):
         SamplingParams(**{name: param.low - 1})

@@ -147,6 +147,13 @@ def natively(logits: np.ndarray, draws: Sequence[RowDraw], tier: str) -> list[Sa
     return sample(logits, draws, tier=tier)
 
 
+def assert_as_twin(logits: np.ndarray, draws: Sequence[RowDraw]) -> None:
+    """The native rows are the twin's on each tier, and none is passed on to the twin."""
+    expected = by_twin(logits, draws)
+    for tier in TIERS:
+        assert same(natively(logits, draws, tier), expected), tier
+
+
 def same(a: Sequence[object], b: Sequence[object]) -> bool:
     """Equal to the last bit, and in the types of all values; NaN is itself."""
     return repr(a) == repr(b)
