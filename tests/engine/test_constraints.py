@@ -1,22 +1,24 @@
 """Constraints: masks against their definitions, and texts under them in every way to write them."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cutaway.engine import ConstraintParams, FinishReason, Limits, StopParams
+from cutaway.engine import ConstraintParams, FinishReason, Limits, RunParams, StopParams
 from cutaway.engine.constraint import allows, masks_along
 from cutaway.engine.vocabulary import ConstraintVocabulary, packed
 from cutaway.errors import InputError
 from cutaway.sampling import SamplingParams
-from support.engine_mock import MockRequest, make_engine, run_to_end, written
-from support.mock_backend import END, VOCAB, narrow, noise, token_bytes
+from support.engine_mock import MockRequest, make_engine, run_to_end
+from support.mock_backend import END, narrow, noise, token_bytes
 
-LIMITS = Limits(context_length=64, vocab_size=VOCAB, end_ids=frozenset({END}))
 # Tokens of several bytes, so that a word may be cut into tokens in many ways.
 PIECES = [b"", b"a", b"b", b"ab", b"ba", b"abc", b"c", "é".encode(), b"\xc3", b"\xa9", b"cab"]
 PIECE_LIMITS = Limits(context_length=64, vocab_size=len(PIECES), end_ids=frozenset({0}))
+VOCABULARY = ConstraintVocabulary(PIECE_LIMITS, PIECES.__getitem__)
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=100))
@@ -32,8 +34,7 @@ def test_a_packed_mask_holds_a_bit_for_each_token(allowed):
     st.lists(st.integers(1, len(PIECES) - 1), max_size=8),
 )
 def test_bad_words_forbid_just_the_tokens_that_complete_one(words, tokens):
-    vocabulary = ConstraintVocabulary(PIECE_LIMITS, PIECES.__getitem__)
-    constraint = ConstraintParams(bad_words=tuple(words)).make(vocabulary, frozenset())
+    constraint = ConstraintParams(bad_words=tuple(words)).make(VOCABULARY, frozenset())
     text = b""
     for token_id in tokens:
         for i, piece in enumerate(PIECES):
@@ -46,9 +47,8 @@ def test_bad_words_forbid_just_the_tokens_that_complete_one(words, tokens):
 
 
 def test_a_fork_goes_its_own_way():
-    vocabulary = ConstraintVocabulary(PIECE_LIMITS, PIECES.__getitem__)
     params = ConstraintParams(bad_words=("ab",), min_tokens=2, allowed_token_ids=(0, 1, 2))
-    constraint = params.make(vocabulary, frozenset({0}))
+    constraint = params.make(VOCABULARY, frozenset({0}))
     fork = constraint.fork()
     fork.accept(1)
     assert not allows(fork.mask(), 2)
@@ -59,8 +59,7 @@ def test_a_fork_goes_its_own_way():
 
 
 def test_masks_along_drafts_end_at_the_first_that_is_forbidden():
-    vocabulary = ConstraintVocabulary(PIECE_LIMITS, PIECES.__getitem__)
-    constraint = ConstraintParams(bad_words=("ab",)).make(vocabulary, frozenset())
+    constraint = ConstraintParams(bad_words=("ab",)).make(VOCABULARY, frozenset())
     assert len(masks_along(constraint, [1, 1, 2, 1])) == 3
     assert len(masks_along(constraint, [1, 1, 2, 1], forced=True)) == 5
     assert allows(constraint.mask(), 2), "looking ahead changed the constraint itself"
@@ -97,34 +96,20 @@ def test_texts_keep_to_their_constraint_and_are_the_same_in_every_way(
     params, speculate, temperature, seed, rows
 ):
     sampling = SamplingParams(temperature=temperature, seed=seed)
-    prompt = tuple(b"abab")
-
-    def write(how: str, **policy):
-        from cutaway.engine import RunParams
-
-        request = MockRequest(
-            prompt, sampling, StopParams(max_tokens=16), RunParams(speculate=how), constraint=params
-        )
-        engine = make_engine(narrow, draft=noise if how == "draft" else None, **policy)
-        sequence = request.add_to(engine)
-        return written(sequence, run_to_end(engine))
-
-    alone = write("off")
+    request = MockRequest(tuple(b"abab"), sampling, StopParams(max_tokens=16), constraint=params)
+    alone = request.run_on(make_engine(narrow))
     assert holds(params, alone.token_ids, alone.finish_reason)
-    assert write(speculate, rows=rows + 1) == alone
+    engine = make_engine(narrow, draft=noise, rows=rows + 1)
+    assert replace(request, run=RunParams(speculate=speculate)).run_on(engine) == alone
 
 
 def test_a_stop_string_before_min_tokens_is_text():
-    engine = make_engine(noise, context=64)
     forced = tuple(b"xxabab")
-    from cutaway.engine import RunParams
-
     request = MockRequest(
         (5,), SamplingParams(temperature=0), StopParams(max_tokens=8, stop=("ab",)),
         RunParams(forced=forced), constraint=ConstraintParams(min_tokens=5),
     )  # fmt: skip
-    sequence = request.add_to(engine)
-    text = written(sequence, run_to_end(engine))
+    text = request.finish().written
     assert (text.text, text.finish_reason) == ("xxab", FinishReason.STOP_STRING)
     assert text.token_ids == forced
 
@@ -148,12 +133,8 @@ def test_what_cannot_be_is_refused_by_name(given, said):
 def test_a_constraint_that_allows_nothing_ends_its_own_sequence_alone():
     engine = make_engine(noise)
     impossible = ConstraintParams(allowed_token_ids=(97,), bad_words=("a",))
-    stops = StopParams(max_tokens=4)
-    bad = MockRequest((5,), SamplingParams(temperature=0), stops, constraint=impossible).add_to(
-        engine
-    )
-    good = MockRequest((5,), SamplingParams(temperature=0), stops).add_to(engine)
-    events = run_to_end(engine)
-    assert bad.finish_reason is FinishReason.ERROR
+    bad = MockRequest((5,), constraint=impossible).add_to(engine)
+    good = MockRequest((5,)).add_to(engine)
+    run_to_end(engine)
+    assert (bad.finish_reason, good.finish_reason) == (FinishReason.ERROR, FinishReason.MAX_TOKENS)
     assert "no token" in str(bad.error)
-    assert written(good, events).finish_reason is FinishReason.MAX_TOKENS

@@ -22,17 +22,35 @@ def bytes_of(ids):
     return "".join("|" if i == END else chr(i) for i in ids)
 
 
-def test_the_end_token_is_a_token_but_no_text():
-    assert told([*HELLO, END]) == ("hello|", "hello", FinishReason.END_TOKEN, END)
+ENDS = {
+    "the end token is a token but no text": (
+        [*HELLO, END], {}, ("hello|", "hello", FinishReason.END_TOKEN, END)),
+    "the end token may come first": ([END], {}, ("|", "", FinishReason.END_TOKEN, END)),
+    "ignore_eos writes on past the end token": (
+        [*HELLO, END, *b"!!"], {"ignore_eos": True, "max_tokens": 8},
+        ("hello|!!", "hello<end>!!", FinishReason.MAX_TOKENS, None)),
+    "stop tokens of the prompt do not count": (
+        HELLO, {"stop_token_ids": (ord("g"),), "max_tokens": 2},
+        ("he", "he", FinishReason.MAX_TOKENS, None)),
+    "of two stop strings the longest is reported": (
+        HELLO, {"stop": ("l", "el", "ell")}, ("hel", "h", FinishReason.STOP_STRING, "el")),
+    "a stop string does not begin in the prompt": (
+        HELLO, {"stop": "goh", "max_tokens": 5}, ("hello", "hello", FinishReason.MAX_TOKENS, None)),
+    "a stop string is not made of the end token's name": (
+        [*HELLO, END], {"stop": "<end>"}, ("hello|", "hello", FinishReason.END_TOKEN, END)),
+    "max_tokens counts new tokens": (
+        HELLO, {"max_tokens": 3}, ("hel", "hel", FinishReason.MAX_TOKENS, None)),
+    "a full context ends the text": (
+        HELLO, {"context": 6}, ("hell", "hell", FinishReason.CONTEXT_FULL, None)),
+    "the longest prompt leaves room for one token": (
+        HELLO, {"context": 3}, ("h", "h", FinishReason.CONTEXT_FULL, None)),
+}  # fmt: skip
 
 
-def test_the_end_token_may_come_first():
-    assert told([END]) == ("|", "", FinishReason.END_TOKEN, END)
-
-
-def test_ignore_eos_writes_on_past_the_end_token():
-    ended = told([*HELLO, END, *b"!!"], ignore_eos=True, max_tokens=8)
-    assert ended == ("hello|!!", "hello<end>!!", FinishReason.MAX_TOKENS, None)
+@pytest.mark.parametrize("name", ENDS)
+def test_what_ends_a_text(name):
+    script, stops, ended = ENDS[name]
+    assert told(script, **stops) == ended
 
 
 @pytest.mark.parametrize("ids", [(ord("l"),), (ord("o"), ord("l")), [ord("l")]])
@@ -40,37 +58,9 @@ def test_a_stop_token_is_a_token_but_no_text(ids):
     assert told(HELLO, stop_token_ids=ids) == ("hel", "he", FinishReason.STOP_TOKEN, ord("l"))
 
 
-def test_stop_tokens_of_the_prompt_do_not_count():
-    assert told(HELLO, stop_token_ids=(ord("g"),), max_tokens=2)[2] == FinishReason.MAX_TOKENS
-
-
 @pytest.mark.parametrize("stop", ["ll", ("ll",), ["zz", "ll", "lo"]])
 def test_a_stop_string_is_tokens_but_no_text(stop):
     assert told(HELLO, stop=stop) == ("hell", "he", FinishReason.STOP_STRING, "ll")
-
-
-def test_of_two_stop_strings_the_longest_is_reported():
-    assert told(HELLO, stop=("l", "el", "ell")) == ("hel", "h", FinishReason.STOP_STRING, "el")
-
-
-def test_a_stop_string_does_not_begin_in_the_prompt():
-    assert told(HELLO, stop="goh")[2:] == (FinishReason.MAX_TOKENS, None)
-
-
-def test_a_stop_string_is_not_made_of_the_end_tokens_name():
-    assert told([*HELLO, END], stop="<end>")[1:] == ("hello", FinishReason.END_TOKEN, END)
-
-
-def test_max_tokens_counts_new_tokens():
-    assert told(HELLO, max_tokens=3) == ("hel", "hel", FinishReason.MAX_TOKENS, None)
-
-
-def test_a_full_context_ends_the_text():
-    assert told(HELLO, context=6) == ("hell", "hell", FinishReason.CONTEXT_FULL, None)
-
-
-def test_the_longest_prompt_leaves_room_for_one_token():
-    assert told(HELLO, context=3) == ("h", "h", FinishReason.CONTEXT_FULL, None)
 
 
 def test_an_aborted_text_says_so_and_makes_no_more_steps():

@@ -1,5 +1,6 @@
 """From tokens to what the reader sees: no character is ever broken, no byte lost."""
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -51,20 +52,17 @@ def test_nothing_shown_is_ever_taken_back(pieces, stops):
     assert shown == final.decode()
 
 
-def test_a_started_character_is_shown_as_a_replacement_when_the_text_ends():
-    assert tell([b"a", b"\xe2\x82"]) == ["a", "\ufffd"]
-
-
-def test_a_stop_string_after_half_a_character_leaves_a_replacement():
-    assert tell([b"a\xe2\x82", b"st", b"op"], ("stop",)) == ["a", "", "\ufffd"]
-
-
-def test_a_stop_string_may_end_in_the_middle_of_a_token_of_several_characters():
-    assert tell([b"x\xe2", b"\x82\xac yz"], ("€",)) == ["x", ""]
-
-
-def test_text_waits_while_a_stop_may_be_coming():
-    assert tell([b"1\n", b"\n", b"2"], ("\n\n\n",)) == ["1", "", "\n\n2"]
+@pytest.mark.parametrize(
+    ("pieces", "stops", "shown"),
+    [
+        ([b"a", b"\xe2\x82"], (), ["a", "\ufffd"]),  # half a character at the end of the text
+        ([b"a\xe2\x82", b"st", b"op"], ("stop",), ["a", "", "\ufffd"]),  # and before a stop string
+        ([b"x\xe2", b"\x82\xac yz"], ("€",), ["x", ""]),  # a stop string within a token
+        ([b"1\n", b"\n", b"2"], ("\n\n\n",), ["1", "", "\n\n2"]),  # a stop string that was none
+    ],
+)
+def test_what_is_shown_of_half_a_character_and_half_a_stop_string(pieces, stops, shown):
+    assert tell(pieces, stops) == shown
 
 
 def test_a_started_stop_string_is_shown_when_the_end_token_comes():

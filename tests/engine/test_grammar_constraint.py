@@ -13,8 +13,9 @@ from cutaway.engine import ConstraintParams, FinishReason, RunParams, StopParams
 from cutaway.engine.events import neg_log_z
 from cutaway.errors import InputError
 from cutaway.sampling import Observe, SamplingParams
-from support.engine_mock import MockRequest, make_engine, run_to_end, steps_of
-from support.mock_backend import END, narrow, noise
+from support.engine_mock import MockRequest, make_engine, run_to_end
+from support.engine_requests import WAYS
+from support.mock_backend import END, noise
 
 SCHEMA = {
     "type": "object",
@@ -28,21 +29,12 @@ CONSTRAINTS = {
     "compact": ConstraintParams(json_schema=SCHEMA, json_compact=True),
     "or calls": ConstraintParams(json_schema=SCHEMA, calls=CALLS),
 }
-WAYS = {
-    "plain": ({}, {}),
-    "n-gram": ({"speculate": "ngram"}, {}),
-    "look-ahead": ({"speculate": "jacobi"}, {}),
-    "draft model": ({"speculate": "draft"}, {"draft": narrow}),
-    "no KV cache": ({"kv_cache": False}, {}),
-    "a row at a time": ({}, {"rows": 1}),
-    "few blocks": ({}, {"kv_blocks": 3}),
-}
 
 
-def written(way, constraint, seed=0, company=0):
+def finished(way, constraint, seed=0, company=0):
     run, policy = WAYS[way]
-    engine = make_engine(noise, **policy)
-    sequences = [
+    engine = make_engine(noise, context=128, **policy)
+    first, *_ = [
         MockRequest(
             (1, 2, 3), SamplingParams(seed=seed + i), StopParams(max_tokens=40), RunParams(**run),
             constraint=constraint,
@@ -50,7 +42,7 @@ def written(way, constraint, seed=0, company=0):
         for i in range(1 + company)
     ]  # fmt: skip
     run_to_end(engine)
-    return sequences[0]
+    return first
 
 
 def text_of(sequence) -> bytes:
@@ -63,7 +55,8 @@ def text_of(sequence) -> bytes:
 @given(seed=st.integers(0, 1000), company=st.integers(0, 2))
 def test_the_text_is_the_same_in_every_way(way, name, seed, company):
     constraint = CONSTRAINTS[name]
-    expected, got = written("plain", constraint, seed), written(way, constraint, seed, company)
+    expected = finished("plain", constraint, seed)
+    got = finished(way, constraint, seed, company)
     assert got.output_token_ids == expected.output_token_ids
     assert got.fingerprint == expected.fingerprint
     if got.finish_reason != FinishReason.MAX_TOKENS:
@@ -72,7 +65,7 @@ def test_the_text_is_the_same_in_every_way(way, name, seed, company):
 
 
 def test_a_text_that_is_whole_ends_without_a_step():
-    sequence = written("plain", ConstraintParams(regex="[ab]{3}"))
+    sequence = finished("plain", ConstraintParams(regex="[ab]{3}"))
     assert sequence.finish_reason == FinishReason.CONSTRAINT
     assert re.fullmatch(rb"[ab]{3}", text_of(sequence))
     assert len(sequence.output_token_ids) == 3
@@ -114,18 +107,15 @@ def test_a_grammar_that_fails_in_the_midst_ends_its_own_text_alone():
 ])  # fmt: skip
 def test_a_text_does_not_end_within_its_grammar(text, whole):
     """Where the grammar names the end token itself."""
-    engine = make_engine(noise)
-    sequence = MockRequest((1, 2, 3), constraint=ConstraintParams(grammar=text)).add_to(engine)
-    run_to_end(engine)
+    sequence = MockRequest((1, 2, 3), constraint=ConstraintParams(grammar=text)).finish().sequence
     assert sequence.finish_reason == (FinishReason.END_TOKEN if whole else FinishReason.ERROR)
     assert whole or "the grammar goes on after an end token" in str(sequence.error)
 
 
 def test_a_grammar_with_ignore_eos_is_refused():
-    engine = make_engine(noise)
+    stops, constraint = StopParams(ignore_eos=True), ConstraintParams(regex="a")
     with pytest.raises(InputError, match="ignore_eos"):
-        stops = StopParams(ignore_eos=True)
-        MockRequest((1,), stops=stops, constraint=ConstraintParams(regex="a")).add_to(engine)
+        MockRequest((1,), stops=stops, constraint=constraint).add_to(make_engine())
 
 
 def test_two_grammars_exclude_each_other():
@@ -141,9 +131,8 @@ def steps_under(params, constraint, way="plain", **observe_and_run):
         (1, 2, 3), params, StopParams(max_tokens=20), RunParams(**run, forced=forced),
         Observe(stages=True), constraint,
     )  # fmt: skip
-    sequence = request.add_to(engine)
-    events = run_to_end(engine)
-    return sequence, steps_of(events)
+    made = request.finish(engine)
+    return made.sequence, made.steps
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -186,12 +175,11 @@ def test_neg_log_z_is_exact_where_almost_all_was_removed():
         logits[ord("a")], logits[ord("z")] = -50, 30
         return logits
 
-    engine = make_engine(model)
-    MockRequest(
+    request = MockRequest(
         (1,), SamplingParams(seed=0), observe=Observe(stages=True),
         constraint=ConstraintParams(regex="a"),
-    ).add_to(engine)  # fmt: skip
-    [step] = steps_of(run_to_end(engine))
+    )  # fmt: skip
+    [step] = request.finish(make_engine(model)).steps
     assert step.observed.stages[0].removed_mass == 1.0
     assert step.neg_log_z == pytest.approx(80, rel=1e-12)
 

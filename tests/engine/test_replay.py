@@ -158,10 +158,8 @@ def test_at_every_cut_the_rest_is_the_same(constraint):
 
 
 def test_a_text_that_took_tokens_back_is_among_them():
-    engine = engine_for(TEXT)
-    sequence = replace(TEXT, constraint=ConstraintParams(check=Even())).add_to(engine)
-    run_to_end(engine)
-    assert sequence.backtracker.count > 0
+    request = replace(TEXT, constraint=ConstraintParams(check=Even()))
+    assert request.finish(engine_for(TEXT)).sequence.backtracker.count > 0
 
 
 @few_or_many(80, 200, texts(), st.data())
@@ -238,19 +236,17 @@ def rows_of(request, **policy):
 
 
 @pytest.mark.parametrize("kind", ["forced", "replay"])
-def test_known_tokens_are_read_with_the_prompt(kind):
+@pytest.mark.parametrize(
+    ("policy", "rows"),
+    [
+        ({"max_draft_rows": 0}, [len(PROMPT) + 25]),
+        ({"max_logit_rows": 8}, [len(PROMPT) + 7, 8, 8, 2]),
+        ({"rows": 10}, [10, 10, 10, 2]),
+    ],
+)
+def test_known_tokens_are_read_with_the_prompt_as_many_as_a_step_may_have(kind, policy, rows):
     known = replace(TEXT, run=RunParams(**{kind: tuple(TOLD[:25])}))
-    assert rows_of(known, max_draft_rows=0) == [len(PROMPT) + 25, *[1] * 4]
-
-
-@pytest.mark.parametrize("kind", ["forced", "replay"])
-def test_as_many_at_once_as_logits_may_be_wanted(kind):
-    known = replace(TEXT, run=RunParams(**{kind: tuple(TOLD[:25])}))
-    assert rows_of(known, max_logit_rows=8) == [len(PROMPT) + 7, 8, 8, 2, *[1] * 4]
-
-
-def test_as_many_at_once_as_a_step_has_rows():
-    assert rows_of(resumed(TEXT, TOLD[:25]), rows=10) == [10, 10, 10, 2, *[1] * 4]
+    assert rows_of(known, **policy) == [*rows, *[1] * 4]
 
 
 def test_known_tokens_are_read_beside_those_that_decode_as_prompts_are():
@@ -271,14 +267,11 @@ def test_the_naive_loop_computes_a_token_at_a_time():
 
 @pytest.mark.parametrize("speculate", SPECULATE)
 def test_no_replayed_token_counts_as_speculation(speculate):
-    engine = engine_for(TEXT)
-    sequence = resumed(TEXT, TOLD, speculate=speculate).add_to(engine)
-    run_to_end(engine)
+    sequence = resumed(TEXT, TOLD, speculate=speculate).finish(engine_for(TEXT)).sequence
     assert sequence.speculation.proposed == 0
     assert [*sequence.output_token_ids] == TOLD
 
 
 def test_replayed_tokens_say_that_they_were_drawn():
-    engine = engine_for(TEXT)
-    resumed(TEXT, TOLD[:25]).add_to(engine)
-    assert {e.source for e in run_to_end(engine) if isinstance(e, Step)} == {"sampled"}
+    steps = resumed(TEXT, TOLD[:25]).finish(engine_for(TEXT)).steps
+    assert {step.source for step in steps} == {"sampled"}

@@ -12,7 +12,7 @@ from cutaway.engine.vocabulary import allows
 from cutaway.errors import InputError
 from cutaway.sampling import SamplingParams
 from cutaway.text.grammar.compiler import GrammarCompiler
-from support.engine_mock import MockRequest, end_of, make_engine, run_to_end, steps_of
+from support.engine_mock import MockRequest, make_engine
 from support.mock_backend import END, VOCAB, Words, noise
 
 PIECES = [*map("".join, product("ab1", repeat=2)), *map("".join, product("ab1", repeat=3))]
@@ -43,11 +43,8 @@ def write(taken, seed=0, run=None, max_tokens=8, **constraint):
     asked = ConstraintParams(heal=IDS[taken], **constraint)
     stops = StopParams(max_tokens=max_tokens, stop=("bb",))
     params, how = SamplingParams(seed=seed, temperature=2), RunParams(**run or {})
-    sequence = MockRequest((1, 2), params, stops, how, constraint=asked).add_to(engine)
-    events = run_to_end(engine)
-    ended, ids = end_of(events, sequence), [s.token_id for s in steps_of(events)]
-    text = "".join(s.text for s in steps_of(events)) + ended.held_text
-    return b"".join(map(pieces, ids)), text, ids, ended
+    one = MockRequest((1, 2), params, stops, how, constraint=asked).finish(engine)
+    return b"".join(map(pieces, one.token_ids)), one.text, one.token_ids, one.end
 
 
 RUNS = st.sampled_from([{}, {"speculate": "ngram"}, {"speculate": "jacobi"}, {"kv_cache": False}])

@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 from cutaway.engine import ConstraintParams, FinishReason, RunParams, StopParams
 from cutaway.errors import InputError
 from cutaway.sampling import SamplingParams
-from support.engine_mock import GREEDY, MockRequest, end_of, make_engine, run_to_end, steps_of
-from support.mock_backend import END, noise
+from support.engine_mock import GREEDY, MockRequest
+from support.mock_backend import END
+
+RUNS = [{}, {"speculate": "ngram"}, {"speculate": "jacobi"}, {"kv_cache": False}]
 
 
 class Even:
@@ -24,22 +26,19 @@ class Even:
         return bool(re.fullmatch(rb"[ab]*", made)) and b"aaa" not in made and b"bbb" not in made
 
 
-def write(prompt, constraint, seed=0, run=None, max_tokens=30, **policy):
-    engine = make_engine(noise, **policy)
-    sequence = MockRequest(
+def write(prompt, constraint, seed=0, run=None, max_tokens=30):
+    one = MockRequest(
         tuple(prompt), SamplingParams(seed=seed), StopParams(max_tokens=max_tokens),
         RunParams(**(run or {})), constraint=constraint,
-    ).add_to(engine)  # fmt: skip
-    events = run_to_end(engine)
-    ended, steps = end_of(events, sequence), steps_of(events)
-    text = bytes(s.token_id for s in steps if s.token_id != END)
-    return text, ended.reason, ended.error, [s.fingerprint for s in steps]
+    ).finish()  # fmt: skip
+    text = bytes(i for i in one.token_ids if i != END)
+    return text, one.end.reason, one.end.error, [s.fingerprint for s in one.steps]
 
 
 @settings(max_examples=20)
 @given(
     a=st.integers(0, 99), b=st.integers(0, 99), seed=st.integers(0, 99),
-    run=st.sampled_from([{}, {"speculate": "ngram"}, {"speculate": "jacobi"}, {"kv_cache": False}]),
+    run=st.sampled_from(RUNS),
 )  # fmt: skip
 def test_the_prompts_sum_is_continued_by_its_value(a, b, seed, run):
     prompt, arithmetic = f"{a}*{b} =".encode(), ConstraintParams(check="arithmetic")
@@ -108,16 +107,11 @@ def test_an_own_check_cannot_be_sent_elsewhere():
         pickle.dumps(request)
 
 
-@pytest.mark.parametrize(
-    "run", [{}, {"speculate": "ngram"}, {"speculate": "jacobi"}, {"kv_cache": False}]
-)
+@pytest.mark.parametrize("run", RUNS)
 def test_a_step_says_which_check_spoke(run):
-    engine, constraint = make_engine(noise), ConstraintParams(check="arithmetic")
-    stops = StopParams(max_tokens=6)
-    MockRequest(tuple(b"2+2="), GREEDY, stops, RunParams(**run), constraint=constraint).add_to(
-        engine
-    )
-    steps = steps_of(run_to_end(engine))
+    stops, constraint = StopParams(max_tokens=6), ConstraintParams(check="arithmetic")
+    request = MockRequest(tuple(b"2+2="), GREEDY, stops, RunParams(**run), constraint=constraint)
+    steps = request.finish().steps
     at = [step.token_id for step in steps].index(ord("4"))
     said = [step.refused_by for step in steps]
     assert said[: at + 2] == [("arithmetic",)] * (at + 2)  # no digit may follow it

@@ -31,9 +31,8 @@ def prompt_of(seed, length):
 
 def cached(engine, prompt, stops=LONG, **more):
     """Write it; how many tokens of it were there before, and what was written."""
-    sequence = MockRequest(prompt, stops=stops, **more).add_to(engine)
-    text = written(sequence, run_to_end(engine))
-    return sequence.num_cached_tokens, text.token_ids
+    run = MockRequest(prompt, stops=stops, **more).finish(engine)
+    return run.sequence.num_cached_tokens, run.written.token_ids
 
 
 def whole(length):
@@ -58,18 +57,12 @@ def test_a_prompt_is_found_again_however_long_the_answer_was():
         assert cached(engine, prompt)[0] == (60 if count else 0)
 
 
-def test_samples_that_begin_when_the_first_has_ended_find_the_prompt():
-    engine, prompt = engine_of(max_num_seqs=1), prompt_of(2, 47)
+@pytest.mark.parametrize(("at_once", "found"), [(1, 44), (3, 46)])
+def test_samples_share_the_first_ones_windows_or_find_the_prompt_when_it_has_ended(at_once, found):
+    engine, prompt = engine_of(max_num_seqs=at_once), prompt_of(2, 47)
     samples = engine.add(MockRequest(prompt, SamplingParams(seed=1), LONG).asked(), 3)
     run_to_end(engine)
-    assert [s.num_cached_tokens for s in samples] == [0, 44, 44]
-
-
-def test_samples_beside_the_first_share_its_windows():
-    engine, prompt = engine_of(), prompt_of(2, 47)
-    samples = engine.add(MockRequest(prompt, SamplingParams(seed=1), LONG).asked(), 3)
-    run_to_end(engine)
-    assert [s.num_cached_tokens for s in samples] == [0, 46, 46]
+    assert [s.num_cached_tokens for s in samples] == [0, found, found]
 
 
 def test_a_beginning_that_texts_share_is_kept_once_two_have_shown_where_they_part():

@@ -91,6 +91,34 @@ class Written(NamedTuple):
     matched: str | int | None
 
 
+class Finished(NamedTuple):
+    """A request that ran to its end: its sequence, and all events of the engine meanwhile."""
+
+    sequence: Sequence
+    events: list[Event]
+
+    @property
+    def steps(self) -> list[Step]:
+        return steps_of(self.events, self.sequence)
+
+    @property
+    def token_ids(self) -> list[int]:
+        return [step.token_id for step in self.steps]
+
+    @property
+    def end(self) -> Ended:
+        [ended] = [e for e in self.events if isinstance(e, Ended) and e.id == self.sequence.id]
+        return ended
+
+    @property
+    def text(self) -> str:
+        return "".join(step.text for step in self.steps) + self.end.held_text
+
+    @property
+    def written(self) -> Written:
+        return written(self.sequence, self.events)
+
+
 def run_to_end(engine: Engine, events: list[Event] | None = None) -> list[Event]:
     """Step until nobody is left; every step must compute something."""
     events = [] if events is None else events
@@ -163,9 +191,13 @@ class MockRequest:
         [sequence] = engine.add(self.asked())
         return sequence
 
+    def finish(self, engine: Engine | None = None) -> Finished:
+        """Run it to its end, on an engine of its own if none is given."""
+        engine = engine or make_engine()
+        return Finished(self.add_to(engine), run_to_end(engine))
+
     def run_on(self, engine: Engine) -> Written:
-        sequence = self.add_to(engine)
-        return written(sequence, run_to_end(engine))
+        return self.finish(engine).written
 
 
 def add(engine: Engine, prompt, params=GREEDY, stops=StopParams(), run=RunParams()) -> Sequence:  # noqa: B008

@@ -41,6 +41,21 @@ OBSERVES = st.builds(
 REQUESTS = st.builds(MockRequest, PROMPTS, SAMPLING, STOPS, RUNS, OBSERVES)
 
 
+WAYS = {
+    "plain": ({}, {}),
+    "n-gram": ({"speculate": "ngram"}, {}),
+    "look-ahead": ({"speculate": "jacobi"}, {}),
+    "draft model": ({"speculate": "draft"}, {"draft": narrow}),
+    "no KV cache": ({"kv_cache": False}, {}),
+    "no prefix cache": ({}, {"prefix_cache": False}),
+    "a row at a time": ({}, {"rows": 1}),
+    "few blocks": ({}, {"kv_blocks": 6}),
+    "small blocks": ({}, {"kv_blocks": 40, "block": 4}),
+    "windows": ({"speculate": "ngram"}, {"kv_blocks": 40, "block": 4, "window": 7}),
+}
+"""How a constrained text may be computed: run parameters, and what the engine is made with."""
+
+
 def often_wrong(tokens):
     """A draft model that agrees with ``narrow`` on about half of all texts."""
     return narrow(tokens) if sum(tokens) % 2 else noise(tokens)

@@ -26,7 +26,7 @@ from cutaway.engine.events import (
 from cutaway.engine.fingerprint import START, chain_hash
 from cutaway.engine.prescribed import PrescribedTokens
 from cutaway.engine.request import Request
-from cutaway.engine.stops import OutputText
+from cutaway.engine.stops import SequenceText
 from cutaway.engine.vocabulary import ConstraintVocabulary, Mask, allows
 from cutaway.errors import CutawayError, InputError
 from cutaway.sampling import CompiledChain, History, ReadRow, Sampled, build_chain
@@ -107,7 +107,7 @@ class Sequence:
         self.output_token_ids: list[int] = []
         self.constraint, self.expected = self._new_constraint(), list[int]()
         wanted = self.request.constraint
-        self._text = OutputText(
+        self._text = SequenceText(
             self.request.stopping.stop, self.vocabulary.token_bytes, self._ending,
             skip=len(wanted.taken(self.vocabulary)), min_tokens=wanted.min_tokens,
         )  # fmt: skip

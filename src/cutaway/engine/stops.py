@@ -96,7 +96,7 @@ class StopMatcher:
         return text
 
 
-class OutputText:
+class SequenceText:
     """The text of a sequence's tokens, as far as it is certain.
 
     Bytes are held back while a stop string may begin with them, then until their character is

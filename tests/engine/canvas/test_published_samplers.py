@@ -5,11 +5,14 @@ The samplers are written down here from their definitions, in torch, with its ro
 EB (2505.24857), Mask-Predict (1904.09324). The model is any function of a text.
 """
 
+from itertools import product
+
 import pytest
 
 from cutaway.engine import Denoise, StopParams
-from cutaway.engine.canvas import Rule
-from support.engine_mock import GREEDY, MockRequest, make_engine, run_to_end, written
+from cutaway.engine.canvas import Rule, make_canvas
+from cutaway.engine.canvas.reveal import BlockProgress, _scheduled
+from support.engine_mock import GREEDY, MockRequest, make_engine
 from support.mock_backend import AT, noise
 
 torch = pytest.importorskip("torch", reason="the samplers are written in torch")
@@ -42,8 +45,7 @@ def ours(rule, cells, *, shift=False, prompt=PROMPT):
         without_mask, context=128, attention="bidirectional", tells_places=True, shift=shift
     )
     stops = StopParams(max_tokens=cells, ignore_eos=True)
-    sequence = MockRequest(prompt, GREEDY, stops, decoder=Denoise(rule, MASK)).add_to(engine)
-    return [*written(sequence, run_to_end(engine)).token_ids]
+    return MockRequest(prompt, GREEDY, stops, decoder=Denoise(rule, MASK)).finish(engine).token_ids
 
 
 def by_passes(cells, choose, *, prompt=PROMPT, shift=False, block=None):
@@ -119,22 +121,6 @@ def test_dream(order, figure, cells, steps):
     assert ours(rule, cells, shift=True) == theirs
 
 
-def test_dreams_numbers_at_any_length():
-    from cutaway.engine.canvas import make_canvas
-    from cutaway.engine.canvas.reveal import BlockProgress, _scheduled
-
-    for steps in range(1, 70):
-        for cells in (1, 2, 7, 31, 32, 64, 100):
-            rule = Rule(schedule="dream", steps=steps)
-            canvas = make_canvas(rule, 0, cells)
-            masked, numbers = cells, []
-            for i in range(canvas.passes[0]):
-                n = _scheduled(rule, masked, BlockProgress(i, canvas.passes[0], cells, i))
-                numbers += [n] if n else []
-                masked -= n
-            assert numbers == dream_numbers(cells, steps), (steps, cells)
-
-
 def dllm_numbers(cells, steps, kind):
     """round(masked · (1 − (1 − α_s) / (1 − α_t))), those that reveal none left out."""
     masked, numbers = cells, []
@@ -152,21 +138,19 @@ def dllm_numbers(cells, steps, kind):
     return numbers
 
 
-@pytest.mark.parametrize("kind", ["linear", "cosine"])
-def test_dllms_numbers_at_any_length(kind):
-    from cutaway.engine.canvas import make_canvas
-    from cutaway.engine.canvas.reveal import BlockProgress, _scheduled
-
-    for steps in range(1, 70):
-        for cells in (1, 2, 7, 31, 32, 64, 100):
-            rule = Rule(schedule=kind, steps=steps)
-            passes = make_canvas(rule, 0, cells).passes[0]
-            masked, numbers = cells, []
-            for i in range(passes):
-                n = min(_scheduled(rule, masked, BlockProgress(i, passes, cells, i)), masked)
-                numbers += [n] if n else []
-                masked -= n
-            assert numbers == dllm_numbers(cells, steps, kind), (steps, cells)
+@pytest.mark.parametrize("schedule", ["dream", "linear", "cosine"])
+def test_their_numbers_at_any_length(schedule):
+    for steps, cells in product(range(1, 70), (1, 2, 7, 31, 32, 64, 100)):
+        rule = Rule(schedule=schedule, steps=steps)
+        passes = make_canvas(rule, 0, cells).passes[0]
+        masked, numbers = cells, []
+        for i in range(passes):
+            n = min(_scheduled(rule, masked, BlockProgress(i, passes, cells, i)), masked)
+            numbers += [n] if n else []
+            masked -= n
+        dream = schedule == "dream"
+        theirs = dream_numbers(cells, steps) if dream else dllm_numbers(cells, steps, schedule)
+        assert numbers == theirs, (steps, cells)
 
 
 @pytest.mark.parametrize("kind", ["linear", "cosine"])
