@@ -24,17 +24,12 @@ def test_a_canvas_on_the_native_backend_has_the_autoregressive_bits(tiny_path, t
             request = Request(
                 prompt_token_ids=prompt, sampling=sampling, stopping=stops, decoder=decoder
             )
-            [sequence] = llm.engine.add(request)
-            texts.append(written(sequence, run_all(llm.engine)))
+            [sequence], events = llm.engine.add(request), []
+            while not llm.engine.is_idle:
+                events += llm.engine.step()
+            texts.append(written(sequence, events))
         assert texts[0] == texts[1]
         assert len(texts[0].token_ids) == 24
-
-
-def run_all(engine):
-    events = []
-    while not engine.is_idle:
-        events += engine.step()
-    return events
 
 
 # -- scoring -----------------------------------------------------------------------------------
@@ -51,10 +46,9 @@ def test_scores_come_beside_running_texts_and_change_none(prompt, data, rows):
     alone = neighbour.run_on(make_engine(noise))
     engine = make_engine(noise, rows=rows + 1)
     beside = neighbour.add_to(engine)
+    observe = Observe(prompt_top=2)
     [scored] = engine.add(
-        Request(
-            prompt_token_ids=prompt, decoder=Score(logits_from=start), observe=Observe(prompt_top=2)
-        )
+        Request(prompt_token_ids=prompt, decoder=Score(logits_from=start), observe=observe)
     )
     events = run_to_end(engine)
     mine = [e for e in events if isinstance(e, Scored) and e.id == scored.id]

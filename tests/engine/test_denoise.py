@@ -22,7 +22,7 @@ from cutaway.sampling import (
     sample,
 )
 from cutaway.sampling.fixed_math import exp
-from support.engine_mock import GREEDY, MockRequest, make_engine, run_to_end, steps_of, written
+from support.engine_mock import GREEDY, MockRequest, make_engine, run_to_end, written
 from support.mock_backend import AT, END, VOCAB, narrow, noise
 
 MASK = 0
@@ -33,6 +33,11 @@ DRAWN = SamplingParams(temperature=0.8, top_p=0.9, seed=11)
 def canvas(rule=Rule(), prompt=(5, 6, 7), cells=12, params=DRAWN, behind=()):  # noqa: B008
     decoder = Denoise(rule, MASK, behind)
     return MockRequest(prompt, params, StopParams(max_tokens=cells), decoder=decoder)
+
+
+def seeing(attention="bidirectional", model=noise, **more):
+    """An engine whose model is told what each row attends to."""
+    return make_engine(model, attention=attention, tells_places=True, **more)
 
 
 def passes_of(events, sequence):
@@ -142,22 +147,14 @@ STORED = [
     Rule(cache="prefix", threshold=0.02, remask="edit", edit_threshold=0.01),
 ]
 """The mock stores tokens and nothing that is made of them, so that these are exact on it."""
-ATTENTION = [
-    ("bidirectional", False),
-    ("bidirectional", True),
-    (4, False),
-    (8, True),
-    (32, False),
-    (5, False),
-]
+ATTENTION = [("bidirectional", False), ("bidirectional", True), (4, False), (8, True), (32, False),
+             (5, False)]  # fmt: skip
 
 
 def rules_for(attention):
-    return (
-        [*RULED, *STORED]
-        if attention == "bidirectional"
-        else [replace(rule, block=None) for rule in RULED]
-    )
+    if attention == "bidirectional":
+        return [*RULED, *STORED]
+    return [replace(rule, block=None) for rule in RULED]
 
 
 @settings(max_examples=40)
@@ -166,10 +163,9 @@ def test_any_rule_and_sight_in_any_company_is_the_definition(data):
     """Neighbours that decode and read long prompts, few KV blocks, few rows, a warm cache."""
     attention, shift = data.draw(st.sampled_from(ATTENTION))
     rows = data.draw(st.sampled_from([32, 128, 512]))
-    engine = make_engine(
-        noise, context=128, kv_blocks=data.draw(st.sampled_from([5, 7, 40])), attention=attention,
-        shift=shift, tells_places=True, rows=rows, max_prefill_rows_while_decoding=16,
-    )  # fmt: skip
+    kv_blocks = data.draw(st.sampled_from([5, 7, 40]))
+    engine = seeing(attention, context=128, kv_blocks=kv_blocks, shift=shift, rows=rows,
+                    max_prefill_rows_while_decoding=16)  # fmt: skip
     prompts = [tuple(range(7, 7 + n)) for n in (1, 3, 30, 45)]
     asked, sequences, events = [], [], []
     for _ in range(data.draw(st.integers(1, 4))):
@@ -196,6 +192,10 @@ def test_any_rule_and_sight_in_any_company_is_the_definition(data):
             assert made[-1].fingerprint == fingerprint
 
 
+def forcing(*cell):
+    return Rule(forced_cells=(cell,))
+
+
 # -- what cannot be ----------------------------------------------------------------------------
 
 
@@ -212,23 +212,19 @@ def test_any_rule_and_sight_in_any_company_is_the_definition(data):
         ("bidirectional", {"run": RunParams(forced=(1,))}, "forced needs a text"),
         ("bidirectional", {"run": RunParams(speculate="ngram")}, "speculate needs a text"),
         ("bidirectional", {"observe": Observe(prompt_top=1)}, "prompt_logprobs needs a text"),
-        (
-            "bidirectional",
-            {"decoder": Denoise(Rule(forced_cells=((0, 12, 1),)), MASK)},
-            "from 0 to 11",
-        ),
-        ("bidirectional", {"decoder": Denoise(Rule(forced_cells=((0, 1, 999),)), MASK)}, "999"),
+        ("bidirectional", {"decoder": Denoise(forcing(0, 12, 1), MASK)}, "from 0 to 11"),
+        ("bidirectional", {"decoder": Denoise(forcing(0, 1, 999), MASK)}, "999"),
     ],
 )
 def test_what_cannot_be_is_said_in_a_sentence(attention, change, words):
-    engine = make_engine(noise, attention=attention, tells_places=True)
+    engine = seeing(attention)
     with pytest.raises(InputError, match=words):
         replace(canvas(), **change).add_to(engine)
     assert engine.is_idle
 
 
 def test_a_model_without_a_head_has_no_canvas():
-    engine = make_engine(noise, attention="bidirectional", tells_places=True)
+    engine = seeing()
     engine.limits = replace(engine.limits, has_head=False)
     with pytest.raises(InputError, match="no head that predicts tokens"):
         canvas().add_to(engine)
@@ -238,29 +234,21 @@ def test_a_model_without_a_head_has_no_canvas():
 
 
 def test_a_forced_cell_changes_nothing_before_its_pass():
-    free, forced = canvas(), canvas(Rule(forced_cells=((4, 9, 77),)))
-    runs = []
-    for request in (free, forced):
-        engine = make_engine(noise, attention="bidirectional", tells_places=True)
-        sequence = request.add_to(engine)
-        events = run_to_end(engine)
-        runs.append((passes_of(events, sequence), steps_of(events)))
-    (before, _), (after, steps) = runs
+    free, forced = canvas().finish(seeing()), canvas(forcing(4, 9, 77)).finish(seeing())
+    before, after = (passes_of(one.events, one.sequence) for one in (free, forced))
     plain = [[p._replace(id=0, phases=None) for p in made[:4]] for made in (before, after)]
     assert plain[0] == plain[1]
     [cell] = [c for c in after[4].cells if c.position == 12]
     assert (cell.token_id, cell.now) == (77, 77)
-    assert steps[9].source == "forced"
-    assert steps[9].sampled_id != 77
+    assert forced.steps[9].source == "forced"
+    assert forced.steps[9].sampled_id != 77
     assert before[5].fingerprint != after[5].fingerprint
 
 
 @pytest.mark.parametrize("attention", ["bidirectional", 4])
 def test_a_forced_cell_of_another_block_ends_the_text_with_an_error(attention):
     rule = Rule(block=None if attention == 4 else 4, forced_cells=((2, 9, 77),))
-    engine = make_engine(noise, attention=attention, tells_places=True)
-    sequence = canvas(rule).add_to(engine)
-    run_to_end(engine)
+    sequence = canvas(rule).finish(seeing(attention)).sequence
     assert sequence.finish_reason == FinishReason.ERROR
     assert "give another" in str(sequence.error)
 
@@ -271,21 +259,12 @@ def test_the_mask_is_never_drawn():
         logits[MASK] += 50
         return logits
 
-    engine = make_engine(likes_the_mask, attention="bidirectional", tells_places=True)
-    sequence = canvas().add_to(engine)
-    events = run_to_end(engine)
-    assert MASK not in written(sequence, events).token_ids
+    assert MASK not in canvas().finish(seeing(model=likes_the_mask)).token_ids
 
 
 def test_a_text_that_is_seen_whole_does_not_wait_for_those_that_decode():
     """Longer than what may be read beside a text that is being written, which never ends."""
-    engine = make_engine(
-        noise,
-        context=512,
-        attention="bidirectional",
-        tells_places=True,
-        max_prefill_rows_while_decoding=16,
-    )
+    engine = seeing(context=512, max_prefill_rows_while_decoding=16)
     engine.limits = replace(engine.limits, attention="causal")
     endless = StopParams(max_tokens=400, ignore_eos=True)
     first = MockRequest((1, 2), GREEDY, endless).add_to(engine)
@@ -299,7 +278,7 @@ def test_a_text_that_is_seen_whole_does_not_wait_for_those_that_decode():
 
 
 def test_a_block_is_text_when_it_is_finished():
-    engine = make_engine(noise, attention="bidirectional", tells_places=True)
+    engine = seeing()
     sequence = canvas(Rule(block=4)).add_to(engine)
     kinds = []
     while not sequence.finish_reason:
@@ -308,20 +287,19 @@ def test_a_block_is_text_when_it_is_finished():
 
 
 def test_samples_of_one_prompt_have_luck_of_their_own():
-    engine = make_engine(noise, attention="bidirectional", tells_places=True)
+    engine = seeing()
     sequences = engine.add(canvas().asked(), 3)
     events = run_to_end(engine)
     texts = {written(s, events).token_ids for s in sequences}
     assert len(texts) == 3
-    again = make_engine(noise, attention="bidirectional", tells_places=True)
-    [alone] = again.add(replace(canvas().asked()).with_seed(sequences[2].seed), 1)
-    assert written(alone, run_to_end(again)) == written(sequences[2], events)
+    alone = canvas(params=replace(DRAWN, seed=sequences[2].seed)).run_on(seeing())
+    assert alone == written(sequences[2], events)
 
 
 @pytest.mark.parametrize("prompt", [3, 45])
 def test_samples_of_a_prompt_wait_for_its_blocks_alone(prompt):
     """What is shared of it is computed in a step; the block that it ends in is never shared."""
-    engine = make_engine(noise, context=128, attention=8, tells_places=True)
+    engine = seeing(8, context=128)
     engine.add(canvas(prompt=tuple(range(1, prompt + 1))).asked(), 3)
     other = canvas().add_to(engine)
     for _ in range(3):
@@ -334,10 +312,5 @@ def test_samples_of_a_prompt_wait_for_its_blocks_alone(prompt):
 
 @pytest.mark.parametrize("name", RULES)
 def test_every_rule_by_name_ends(name):
-    engine = make_engine(noise, attention="bidirectional", tells_places=True)
-    sequence = canvas(RULES[name], cells=24).add_to(engine)
-    events = run_to_end(engine)
-    assert written(sequence, events).finish_reason in (
-        FinishReason.MAX_TOKENS,
-        FinishReason.END_TOKEN,
-    )
+    reason = canvas(RULES[name], cells=24).run_on(seeing()).finish_reason
+    assert reason in (FinishReason.MAX_TOKENS, FinishReason.END_TOKEN)

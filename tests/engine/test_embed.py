@@ -71,14 +71,10 @@ def test_a_text_that_is_seen_as_a_whole_has_too(texts, rows):
 
 def test_the_last_row_goes_on_from_the_prefix_cache():
     engine = make_engine(block=8)
-    first = ask(engine, range(30), "last")
-    run_to_end(engine)
-    second = ask(engine, range(30), "last")
-    run_to_end(engine)
-    assert (first.num_cached_tokens, second.num_cached_tokens) == (0, 24)
-    other = ask(engine, range(30), "mean")
-    run_to_end(engine)
-    assert other.num_cached_tokens == 0
+    for pooling, found in (("last", 0), ("last", 24), ("mean", 0)):
+        sequence = ask(engine, range(30), pooling)
+        run_to_end(engine)
+        assert sequence.num_cached_tokens == found
 
 
 @given(st.integers(1, 700), st.integers(2, 400), st.data())
@@ -89,10 +85,9 @@ def test_rows_add_up_in_one_order(count, width, data):
     for row in rows.astype(np.float64):
         one += row
     cut = data.draw(st.integers(0, count))
-    parts = [part for part in (rows[:cut], rows[cut:]) if len(part)]
     total = None
-    for part in parts:
-        total = added_up(total, part)
+    for part in (rows[:cut], rows[cut:]):
+        total = added_up(total, part) if len(part) else total
     assert np.array_equal(total, one)
 
 

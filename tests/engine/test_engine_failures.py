@@ -72,8 +72,7 @@ def test_a_fork_that_ends_before_its_copy_was_made_leaves_nothing(monkeypatch):
 def test_a_sequence_that_fails_among_its_guesses_is_forgotten():
     prompt, params = b"abcabcabc", SamplingParams(temperature=0, processors=(failing_on_twelfth,))
     engine = make_engine(scripted(list(b"abcabc"), len(prompt)))
-    sequence = request(prompt, params, run=RunParams(speculate="ngram")).add_to(engine)
-    run_to_end(engine)
+    sequence = request(prompt, params, run=RunParams(speculate="ngram")).finish(engine).sequence
     assert isinstance(sequence.error, ZeroDivisionError)
     assert max(engine.backend.runs[1:]) > 1, "nothing was guessed"
     assert not engine.speculator._states

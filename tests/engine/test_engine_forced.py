@@ -27,9 +27,7 @@ def force(request, forced, **run):
 
 
 def steps(request, engine=None):
-    engine = engine or make_engine()
-    request.add_to(engine)
-    return steps_of(run_to_end(engine))
+    return request.finish(engine).steps
 
 
 # -- forced ------------------------------------------------------------------------------------
@@ -87,9 +85,7 @@ def test_stops_hold_for_forced_tokens(forced, data):
 
 
 def test_more_forced_tokens_than_max_tokens_end_there():
-    wrote = force(MockRequest(PROMPT, stops=StopParams(max_tokens=3)), b"abcdef").run_on(
-        make_engine()
-    )
+    wrote = force(MockRequest(PROMPT, stops=StopParams(max_tokens=3)), b"abcdef").finish().written
     assert (wrote.text, wrote.finish_reason) == ("abc", FinishReason.MAX_TOKENS)
 
 
@@ -112,9 +108,7 @@ def test_a_forced_step_tells_what_would_have_been_drawn(params):
 
 
 def test_a_token_that_was_guessed_says_so():
-    taken = steps(
-        MockRequest(PROMPT, SAMPLED, LONG, RunParams(speculate="draft")), make_engine(draft=noise)
-    )
+    taken = steps(replace(DRAWN, run=RunParams(speculate="draft")), make_engine(draft=noise))
     assert {step.source for step in taken} == {"sampled", "draft"}
     assert all(step.sampled_id == step.token_id for step in taken)
 

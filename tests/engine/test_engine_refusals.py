@@ -1,5 +1,7 @@
 """What the engine refuses: one sentence that names the field, and nothing left behind."""
 
+from contextlib import contextmanager
+
 import numpy as np
 import pytest
 
@@ -10,6 +12,13 @@ from support.engine_mock import GREEDY, add, make_engine, run_to_end, score
 from support.mock_backend import VOCAB
 
 STOPS = StopParams(max_tokens=4)
+
+
+@contextmanager
+def refused(sentence):
+    with pytest.raises(InputError) as refusal:
+        yield
+    assert str(refusal.value).startswith(sentence)
 
 
 @pytest.mark.parametrize(
@@ -38,9 +47,8 @@ STOPS = StopParams(max_tokens=4)
     ],
 )
 def test_stop_params_name_the_field(stops, sentence):
-    with pytest.raises(InputError) as refusal:
+    with refused(sentence):
         StopParams(**stops)
-    assert str(refusal.value).startswith(sentence)
 
 
 def refuse(prompt=(1,), params=GREEDY, stops=STOPS, **sizes):
@@ -61,10 +69,7 @@ def bias(token_id):
     [
         ({"prompt": ()}, "prompt is empty"),
         ({"stops": StopParams(max_tokens=0)}, "max_tokens must be 1 or more to write"),
-        (
-            {"prompt": [1] * 16},
-            "prompt has 16 tokens, and this model's maximum",
-        ),
+        ({"prompt": [1] * 16}, "prompt has 16 tokens, and this model's maximum"),
         ({"prompt": [1, VOCAB]}, f"prompt: token id {VOCAB} is not between 0 and {VOCAB - 1}"),
         ({"prompt": [-1]}, "prompt: token id -1 is not between"),
         ({"prompt": [2**40]}, f"prompt: token id {2**40} is not between"),
@@ -81,9 +86,8 @@ def bias(token_id):
     ],
 )
 def test_add_names_the_field_and_queues_nothing(asked, sentence):
-    with pytest.raises(InputError) as refusal:
+    with refused(sentence):
         refuse(**asked)
-    assert str(refusal.value).startswith(sentence)
 
 
 def test_the_last_token_id_and_the_longest_prompt_are_accepted():
@@ -111,9 +115,8 @@ def test_a_prompt_may_be_any_iterable_of_whole_numbers(prompt):
     ],
 )
 def test_score_names_the_field(token_ids, sentence):
-    with pytest.raises(InputError) as refusal:
+    with refused(sentence):
         score(make_engine(context=16), token_ids)
-    assert str(refusal.value).startswith(sentence)
 
 
 def test_a_refused_request_does_not_disturb_the_company():

@@ -9,7 +9,7 @@ from cutaway.engine import Request, RunParams, Score, Scored, StopParams
 from cutaway.engine.fingerprint import START, chain_hash, row_hash
 from cutaway.errors import InputError
 from cutaway.sampling import SamplingParams
-from support.engine_mock import GREEDY, MockRequest, add, make_engine, run_to_end, score
+from support.engine_mock import GREEDY, MockRequest, add, make_engine, run_to_end, score, write
 from support.mock_backend import noise
 
 TOKENS = st.lists(st.integers(0, 256), min_size=1, max_size=64).map(tuple)
@@ -38,14 +38,12 @@ def test_rows_may_begin_at_any_position(tokens, data, rows):
 
 
 def test_scoring_what_was_written_gives_its_fingerprint():
-    engine, prompt = make_engine(), list(b"once")
-    params = SamplingParams(temperature=2, seed=3)
-    sequence = add(engine, prompt, params, StopParams(max_tokens=20, ignore_eos=True))
-    run_to_end(engine)
-    scored, chained = score(engine, (*prompt, *sequence.output_token_ids)), START
+    prompt, params = tuple(b"once"), SamplingParams(temperature=2, seed=3)
+    wrote = write(noise, prompt, params, max_tokens=20, ignore_eos=True)
+    scored, chained = score(make_engine(), (*prompt, *wrote.token_ids)), START
     for row in scored[len(prompt) - 1 : -1]:
         chained = chain_hash(chained, row_hash(row))
-    assert chained == sequence.fingerprint
+    assert chained == wrote.fingerprints[-1]
 
 
 def test_the_whole_context_can_be_scored():
@@ -65,11 +63,9 @@ def test_scoring_between_steps_disturbs_nobody():
     while engine.running or engine.waiting:
         engine.step()
         score(engine, (9,) * 40)
-    undisturbed = make_engine()
-    other = add(undisturbed, prompt, GREEDY, StopParams(max_tokens=6, ignore_eos=True))
-    run_to_end(undisturbed)
-    assert sequence.output_token_ids == other.output_token_ids
-    assert sequence.fingerprint == other.fingerprint
+    alone = write(noise, prompt, max_tokens=6, ignore_eos=True)
+    assert tuple(sequence.output_token_ids) == alone.token_ids
+    assert sequence.fingerprint == alone.fingerprints[-1]
 
 
 def test_scoring_waits_for_room_and_takes_none_from_who_runs():

@@ -15,8 +15,9 @@ def sampled(seed, temperature=1.5):
     return MockRequest(tuple(b"luck"), params, STOPS)
 
 
-def test_the_same_seed_gives_the_same_text():
-    assert sampled(11).run_on(make_engine()) == sampled(11).run_on(make_engine())
+@pytest.mark.parametrize(("one", "other"), [((11,), (11,)), ((1, 0), (2, 0))])
+def test_the_same_seed_or_none_that_is_needed_gives_the_same_text(one, other):
+    assert sampled(*one).run_on(make_engine()) == sampled(*other).run_on(make_engine())
 
 
 @pytest.mark.parametrize("other", [0, 12, 11 + 2**32, 2**64 - 1])
@@ -26,21 +27,15 @@ def test_another_seed_gives_another_text(other):
     assert ours.fingerprints[0] == theirs.fingerprints[0], "the first logits know no seed"
 
 
-def test_greedy_needs_no_luck():
-    assert sampled(1, 0).run_on(make_engine()) == sampled(2, 0).run_on(make_engine())
-
-
-def test_a_seed_that_was_given_is_told():
-    assert sampled(2**64 - 1).add_to(make_engine()).seed == 2**64 - 1
-    assert sampled(0).add_to(make_engine()).seed == 0
+@pytest.mark.parametrize("seed", [0, 2**64 - 1])
+def test_a_seed_that_was_given_is_told(seed):
+    assert sampled(seed).add_to(make_engine()).seed == seed
 
 
 def test_a_seed_that_was_not_given_is_chosen_told_and_reproduces():
-    engine = make_engine()
-    sequence = sampled(None).add_to(engine)
-    wrote = written(sequence, run_to_end(engine))
-    assert type(sequence.seed) is int
-    assert sampled(sequence.seed).run_on(make_engine()) == wrote
+    one = sampled(None).finish()
+    assert type(one.sequence.seed) is int
+    assert sampled(one.sequence.seed).run_on(make_engine()) == one.written
 
 
 def test_chosen_seeds_differ():

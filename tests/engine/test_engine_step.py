@@ -15,7 +15,7 @@ from support.engine_mock import (
     run_to_end,
     steps_of,
     written,
-)
+)  # fmt: skip
 from support.mock_backend import narrow, noise
 
 NO_CACHE = RunParams(kv_cache=False)
@@ -43,13 +43,12 @@ def alone(asked, model=noise, context=64):
 def test_arrivals_at_any_time_write_the_same_as_alone(arrivals, rows):
     """Each arrival: the step at which it comes, prompt and output lengths, kv_cache."""
     asked = [
-        request(PROMPT * 2, SamplingParams(temperature=2, seed=i), StopParams(max_tokens=n))
-        for i, (_, _, n, _) in enumerate(arrivals)
-    ]
-    asked = [
-        MockRequest(r.prompt[:length], r.params, r.stops, RunParams(kv_cache=cache))
-        for r, (_, length, _, cache) in zip(asked, arrivals, strict=True)
-    ]
+        request(
+            (PROMPT * 2)[:length], SamplingParams(temperature=2, seed=i), StopParams(max_tokens=n),
+            run=RunParams(kv_cache=cache),
+        )
+        for i, (_, length, n, cache) in enumerate(arrivals)
+    ]  # fmt: skip
     engine = make_engine(narrow, kv_blocks=16, rows=rows, block=8)
     steps, sequences = [], {}
     for now in range(13):
@@ -92,16 +91,13 @@ def test_blocks_full_of_an_earlier_text_are_harmless():
 # -- the rows of a step ------------------------------------------------------------------------
 
 
-def test_the_cache_computes_every_token_once_and_the_last_never():
+@pytest.mark.parametrize(
+    ("run", "rows"), [(RunParams(), [25, 1, 1, 1, 1]), (NO_CACHE, [25, 26, 27, 28, 29])]
+)
+def test_the_cache_computes_every_token_once_and_the_last_never(run, rows):
     engine = make_engine()
-    request().run_on(engine)
-    assert engine.backend.runs == [25, 1, 1, 1, 1]
-
-
-def test_without_the_cache_every_step_computes_the_whole_text():
-    engine = make_engine()
-    request(run=NO_CACHE).run_on(engine)
-    assert engine.backend.runs == [25, 26, 27, 28, 29]
+    request(run=run).run_on(engine)
+    assert engine.backend.runs == rows
 
 
 def test_a_step_with_nobody_computes_nothing():
@@ -151,9 +147,9 @@ def test_a_step_tells_what_happened():
         logprob(noise(tokens[:n]), tokens[n]) for n in range(3, 8)
     ]
     assert [s.survivors for s in steps] == [7] * 5
-    assert [[r.stage.name for r in s.observed.stages] for s in steps] == [
-        ["temperature", "top_k"]
-    ] * 5
+    assert {tuple(r.stage.name for r in s.observed.stages) for s in steps} == {
+        ("temperature", "top_k")
+    }
     assert steps[-1].fingerprint == sequence.fingerprint
     ended = end_of(events, sequence)
     assert (ended.reason, ended.usage.completion_tokens) == (FinishReason.MAX_TOKENS, 5)
@@ -161,9 +157,7 @@ def test_a_step_tells_what_happened():
 
 
 def test_observing_changes_nothing():
-    engine = make_engine()
-    looked_at = request(observe=Observe(stages=True)).add_to(engine)
-    assert written(looked_at, run_to_end(engine)) == alone(request())
+    assert request(observe=Observe(stages=True)).finish().written == alone(request())
 
 
 # -- the queue ---------------------------------------------------------------------------------
@@ -251,8 +245,7 @@ def test_aborting_twice_is_as_aborting_once(steps):
 
 def test_aborting_what_has_finished_changes_nothing():
     engine = make_engine()
-    sequence = request().add_to(engine)
-    run_to_end(engine)
+    sequence = request().finish(engine).sequence
     engine.abort(sequence)
     assert sequence.finish_reason == FinishReason.MAX_TOKENS
     assert engine.blocks.free == engine.blocks.count
@@ -283,9 +276,8 @@ def test_of_equal_prompts_that_come_together_the_first_is_read():
     events = run_to_end(engine)
     for one, sequence in zip(asked, sequences, strict=True):
         assert written(sequence, events) == alone(one, context=128)
-    assert sum(engine.backend.runs) <= 100 + 10 + 6 * (
-        4 + 5
-    )  # once, what the step that ends it has of the next, ends
+    once, beside, ends = 100, 10, 6 * (4 + 5)  # beside: the step that ends it has rows of the next
+    assert sum(engine.backend.runs) <= once + beside + ends
 
 
 def test_who_wants_no_cache_finds_nothing_and_leaves_nothing():

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from cutaway.engine import RunParams, StopParams
 from cutaway.engine.interventions import Intervention, scale
 from cutaway.engine.interventions.bound import BoundInterventions, PlacedIntervention
-from support.engine_mock import MockRequest, make_engine, run_to_end, written
+from support.engine_mock import MockRequest, make_engine, written
 from support.mock_backend import NOT_SEEN, VOCAB, narrow
 
 BLOCK = 4
@@ -89,9 +89,7 @@ def bound(first: int, factor: float = 3) -> BoundInterventions:
 
 def cached(engine, interventions) -> int:
     request = MockRequest(tuple(BEGIN), stops=StopParams(max_tokens=1), interventions=interventions)
-    sequence = request.add_to(engine)
-    run_to_end(engine)
-    return sequence.num_cached_tokens
+    return request.finish(engine).sequence.num_cached_tokens
 
 
 def test_what_lies_before_the_first_change_is_shared_and_nothing_behind():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from cutaway.engine import RunParams, StopParams
 from cutaway.engine.jacobi import CONTEXT, JacobiDrafts
 from cutaway.sampling import SamplingParams
-from support.engine_mock import GREEDY, MockRequest, make_engine, run_to_end, written
+from support.engine_mock import GREEDY, MockRequest, make_engine
 from support.mock_backend import VOCAB
 
 LETTERS = st.integers(0, 2)
@@ -84,8 +84,8 @@ def test_a_model_whose_guesses_are_right_needs_fewer_steps(model, params):
     request = MockRequest((97, 98), params, StopParams(max_tokens=50, ignore_eos=True))
     alone = request.run_on(make_engine(model))
     engine = make_engine(model)
-    sequence = replace(request, run=RunParams(speculate="jacobi")).add_to(engine)
-    assert written(sequence, run_to_end(engine)) == alone
-    proposed, accepted = sequence.speculation
+    one = replace(request, run=RunParams(speculate="jacobi")).finish(engine)
+    assert one.written == alone
+    proposed, accepted = one.sequence.speculation
     assert 10 < accepted < proposed
     assert len(engine.backend.runs) == 50 - accepted

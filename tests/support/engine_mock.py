@@ -41,12 +41,9 @@ def make_engine(
     """policy: as for Policy; ``rows`` bounds every step, also where somebody decodes."""
     rows = policy.pop("rows", 512)
     limits = Limits(
-        context_length=context,
-        vocab_size=VOCAB,
-        end_ids=frozenset({END}),
-        attention=attention,
+        context_length=context, vocab_size=VOCAB, end_ids=frozenset({END}), attention=attention,
         shift=shift,
-    )
+    )  # fmt: skip
     backend = MockBackend(kv_blocks, model, block, window)
     backend.most_rows = rows if attention == "causal" else rows + 64  # a whole text, beside others
     backend.tells_places = tells_places
@@ -164,7 +161,7 @@ def written(sequence: Sequence, events: Iterable[Event]) -> Written:
 
 @dataclass(frozen=True)
 class MockRequest:
-    """What is asked of the engine, apart from the company."""
+    """A request for the mock engine, with short names."""
 
     prompt: tuple[int, ...]
     params: SamplingParams = GREEDY
