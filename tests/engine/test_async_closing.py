@@ -11,7 +11,7 @@ import pytest
 from cutaway.engine import AsyncEngine, FinishReason, StopParams
 from cutaway.errors import CutawayError
 from cutaway.sampling import SamplingParams
-from support.async_mock import Lockstep, enter, read, read_all, serve
+from support.async_mock import Lockstep, enter, read, read_all, serve, served
 from support.engine_definition import write_by_definition
 from support.engine_mock import GREEDY, MockRequest, make_engine
 from support.mock_backend import noise
@@ -32,35 +32,31 @@ def no_complaints(caplog):
 
 
 @pytest.mark.parametrize("how", ["aclose", "drain"])
-def test_readers_are_told_that_the_engine_closes(how):
-    async def main(running):
-        tasks = [asyncio.create_task(read(running, ENDLESS)) for _ in range(3)]
-        streams = [await enter(running, ENDLESS) for _ in range(2)]
-        if how == "aclose":
-            await running.aclose()
-        else:
-            assert not await running.drain(timeout=0)
-        for outcome in await asyncio.gather(*tasks, return_exceptions=True):
-            assert type(outcome) is CutawayError
-            assert str(outcome) == "the engine was closed before this text was finished"
-        for stream in streams:
-            with pytest.raises(CutawayError, match="closed before this text"):
-                await read_all(stream)
-            assert stream.sequences[0].finish_reason == FinishReason.ABORTED
-
-    serve(an_engine(max_num_seqs=3), main)
-
-
-def test_a_closed_engine_takes_no_more():
-    async def main(running):
+@served(an_engine, max_num_seqs=3)
+async def test_readers_are_told_that_the_engine_closes(running, how):
+    tasks = [asyncio.create_task(read(running, ENDLESS)) for _ in range(3)]
+    streams = [await enter(running, ENDLESS) for _ in range(2)]
+    if how == "aclose":
         await running.aclose()
-        for asked in (enter(running, SHORT), running.call(int), read(running, SHORT)):
-            with pytest.raises(CutawayError, match="takes no more requests"):
-                await asked
-        await running.aclose()
-        assert await running.drain()
+    else:
+        assert not await running.drain(timeout=0)
+    for outcome in await asyncio.gather(*tasks, return_exceptions=True):
+        assert type(outcome) is CutawayError
+        assert str(outcome) == "the engine was closed before this text was finished"
+    for stream in streams:
+        with pytest.raises(CutawayError, match="closed before this text"):
+            await read_all(stream)
+        assert stream.sequences[0].finish_reason == FinishReason.ABORTED
 
-    serve(an_engine(), main)
+
+@served(an_engine)
+async def test_a_closed_engine_takes_no_more(running):
+    await running.aclose()
+    for asked in (enter(running, SHORT), running.call(int), read(running, SHORT)):
+        with pytest.raises(CutawayError, match="takes no more requests"):
+            await asked
+    await running.aclose()
+    assert await running.drain()
 
 
 @pytest.mark.parametrize("timeout", [None, 60])
@@ -85,50 +81,44 @@ def test_draining_waits_for_those_there_are(timeout):
     serve(an_engine(max_num_seqs=2), main)
 
 
-def test_closing_while_it_drains_and_twice_at_once():
-    async def main(running):
-        await enter(running, ENDLESS)
-        stream = await enter(running, ENDLESS)
-        draining = asyncio.create_task(running.drain())
-        await asyncio.sleep(0)
-        await asyncio.gather(running.aclose(), running.aclose())
+@served(an_engine)
+async def test_closing_while_it_drains_and_twice_at_once(running):
+    await enter(running, ENDLESS)
+    stream = await enter(running, ENDLESS)
+    draining = asyncio.create_task(running.drain())
+    await asyncio.sleep(0)
+    await asyncio.gather(running.aclose(), running.aclose())
+    await draining
+    with pytest.raises(CutawayError):
+        await read_all(stream)
+
+
+@served(an_engine)
+async def test_giving_up_to_wait_for_the_end_does_not_stop_it(running):
+    lockstep = Lockstep(running)
+    stream = await enter(running, SHORT)
+    draining = asyncio.create_task(running.drain())
+    await asyncio.sleep(0)
+    draining.cancel()
+    with pytest.raises(asyncio.CancelledError):
         await draining
-        with pytest.raises(CutawayError):
-            await read_all(stream)
-
-    serve(an_engine(), main)
+    lockstep.open()
+    assert await read_all(stream) == write_by_definition(SHORT, noise, context=CONTEXT)
 
 
-def test_giving_up_to_wait_for_the_end_does_not_stop_it():
-    async def main(running):
-        lockstep = Lockstep(running)
-        stream = await enter(running, SHORT)
-        draining = asyncio.create_task(running.drain())
-        await asyncio.sleep(0)
-        draining.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await draining
-        lockstep.open()
-        assert await read_all(stream) == write_by_definition(SHORT, noise, context=CONTEXT)
-
-    serve(an_engine(), main)
-
-
-def test_a_closed_event_loop_ends_its_sequences_and_nothing_else():
-    async def main(running):
-        lockstep = Lockstep(running)
-        loop = asyncio.new_event_loop()
-        gone = await asyncio.to_thread(loop.run_until_complete, enter(running, ENDLESS))
-        loop.close()
-        here = asyncio.create_task(enter(running, SHORT))
-        await lockstep.step()
-        assert gone.sequences[0].finish_reason == FinishReason.ABORTED
-        lockstep.open()
-        alone = write_by_definition(SHORT, noise, context=CONTEXT)
-        assert await read_all(await here) == alone
-        gone.close()
-
-    serve(an_engine(), main)
+@served(an_engine)
+async def test_a_closed_event_loop_ends_its_sequences_and_nothing_else(running):
+    lockstep = Lockstep(running)
+    loop = asyncio.new_event_loop()
+    gone = await asyncio.to_thread(loop.run_until_complete, enter(running, ENDLESS))
+    loop.close()
+    here = asyncio.create_task(enter(running, SHORT))
+    await lockstep.step()
+    assert gone.sequences[0].finish_reason == FinishReason.ABORTED
+    lockstep.open()
+    alone = write_by_definition(SHORT, noise, context=CONTEXT)
+    assert await read_all(await here) == alone
+    gone.close()
 
 
 def test_a_task_s_own_error_closes_the_engine_behind_it():

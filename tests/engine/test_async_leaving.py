@@ -9,7 +9,7 @@ import pytest
 
 from cutaway.engine import FinishReason, RunParams, StopParams
 from cutaway.sampling import SamplingParams
-from support.async_mock import Lockstep, enter, read_all, serve
+from support.async_mock import Lockstep, enter, read_all, served
 from support.engine_definition import write_by_definition
 from support.engine_mock import GREEDY, MockRequest, make_engine, written
 from support.mock_backend import noise
@@ -44,32 +44,30 @@ async def to_the_end(stream):
 
 @pytest.mark.parametrize("leave", [by_closing, by_cancelling])
 @pytest.mark.parametrize("phase", PHASES)
-def test_who_leaves_gives_back_all_blocks_with_the_next_step(phase, leave):
-    async def main(running):
-        engine, lockstep = running.engine, Lockstep(running)
-        other = await enter(running, OTHER) if phase == "queue" else None
-        pending = asyncio.create_task(enter(running, LONG))
-        if other:
-            await lockstep.step()
-        stream = await pending
-        task = asyncio.create_task(to_the_end(stream))
-        await lockstep.step(PHASES[phase])
-        [sequence] = stream.sequences
-        assert (sequence in engine.waiting) == (phase == "queue")
-        assert bool(sequence.output_token_ids) == (phase == "decode")
-        assert bool(sequence.blocks) == (phase != "queue")
-        await asyncio.sleep(0)  # a task that has not begun has nothing to leave
-        await leave(stream, task)
+@served(small_engine, max_num_seqs=1)
+async def test_who_leaves_gives_back_all_blocks_with_the_next_step(running, phase, leave):
+    engine, lockstep = running.engine, Lockstep(running)
+    other = await enter(running, OTHER) if phase == "queue" else None
+    pending = asyncio.create_task(enter(running, LONG))
+    if other:
         await lockstep.step()
-        assert sequence.finish_reason == FinishReason.ABORTED
-        assert sequence not in [*engine.waiting, *engine.running]
-        if other:
-            lockstep.open()
-            assert await read_all(other) == write_by_definition(OTHER, noise, context=64)
-        else:
-            assert engine.blocks.free == engine.blocks.count
-
-    serve(small_engine(max_num_seqs=1), main)
+    stream = await pending
+    task = asyncio.create_task(to_the_end(stream))
+    await lockstep.step(PHASES[phase])
+    [sequence] = stream.sequences
+    assert (sequence in engine.waiting) == (phase == "queue")
+    assert bool(sequence.output_token_ids) == (phase == "decode")
+    assert bool(sequence.blocks) == (phase != "queue")
+    await asyncio.sleep(0)  # a task that has not begun has nothing to leave
+    await leave(stream, task)
+    await lockstep.step()
+    assert sequence.finish_reason == FinishReason.ABORTED
+    assert sequence not in [*engine.waiting, *engine.running]
+    if other:
+        lockstep.open()
+        assert await read_all(other) == write_by_definition(OTHER, noise, context=64)
+    else:
+        assert engine.blocks.free == engine.blocks.count
 
 
 def all_left(engine):
@@ -78,105 +76,90 @@ def all_left(engine):
     assert engine.blocks.free == engine.blocks.count
 
 
-def test_dropping_a_stream_ends_the_sequence():
-    async def main(running):
-        lockstep = Lockstep(running)
-        await enter(running, LONG)
-        gc.collect()
-        await lockstep.step()
-        all_left(running.engine)
-
-    serve(small_engine(), main)
+@served(small_engine)
+async def test_dropping_a_stream_ends_the_sequence(running):
+    lockstep = Lockstep(running)
+    await enter(running, LONG)
+    gc.collect()
+    await lockstep.step()
+    all_left(running.engine)
 
 
 @pytest.mark.parametrize("queued", [False, True])
-def test_cancelling_enter_leaves_nothing(queued):
+@served(small_engine, max_num_seqs=1)
+async def test_cancelling_enter_leaves_nothing(running, queued):
     """Before the engine has queued it, and after, before the task has heard of that."""
-
-    async def main(running):
-        engine, lockstep, heard = running.engine, Lockstep(running), Event()
-        first = await enter(running, OTHER)
-        task = asyncio.create_task(enter(running, LONG))
-        listen = asyncio.create_task(running.call(heard.set))
-        await asyncio.sleep(0)
-        if queued:
-            lockstep.open(1)
-            assert heard.wait(timeout=30)  # and meanwhile no task goes on
-            assert len(engine.waiting) == 1
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        await lockstep.step(2)
-        assert engine.running == first.sequences
-        assert not engine.waiting
-        first.close()
-        await lockstep.step()
-        await listen
-
-    serve(small_engine(max_num_seqs=1), main)
+    engine, lockstep, heard = running.engine, Lockstep(running), Event()
+    first = await enter(running, OTHER)
+    task = asyncio.create_task(enter(running, LONG))
+    listen = asyncio.create_task(running.call(heard.set))
+    await asyncio.sleep(0)
+    if queued:
+        lockstep.open(1)
+        assert heard.wait(timeout=30)  # and meanwhile no task goes on
+        assert len(engine.waiting) == 1
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await lockstep.step(2)
+    assert engine.running == first.sequences
+    assert not engine.waiting
+    first.close()
+    await lockstep.step()
+    await listen
 
 
-def test_a_closed_stream_yields_nothing_more():
-    async def main(running):
-        lockstep = Lockstep(running)
-        stream = await enter(running, OTHER)
-        await lockstep.step(6)
-        assert await stream.read()
-        stream.close()
-        stream.close()
-        assert await stream.read() == []
-        await lockstep.step()
-
-    serve(small_engine(), main)
+@served(small_engine)
+async def test_a_closed_stream_yields_nothing_more(running):
+    lockstep = Lockstep(running)
+    stream = await enter(running, OTHER)
+    await lockstep.step(6)
+    assert await stream.read()
+    stream.close()
+    stream.close()
+    assert await stream.read() == []
+    await lockstep.step()
 
 
-def test_an_abort_by_somebody_else_ends_the_stream():
-    async def main(running):
-        lockstep = Lockstep(running)
-        stream = await enter(running, LONG)
-        task = asyncio.create_task(to_the_end(stream))
-        abort = asyncio.create_task(running.call(running.engine.abort, stream.sequences[0]))
-        await asyncio.sleep(0)
-        await lockstep.step()
-        await abort
-        assert await task == "left"
-
-    serve(small_engine(), main)
+@served(small_engine)
+async def test_an_abort_by_somebody_else_ends_the_stream(running):
+    lockstep = Lockstep(running)
+    stream = await enter(running, LONG)
+    task = asyncio.create_task(to_the_end(stream))
+    abort = asyncio.create_task(running.call(running.engine.abort, stream.sequences[0]))
+    await asyncio.sleep(0)
+    await lockstep.step()
+    await abort
+    assert await task == "left"
 
 
-def test_a_first_sample_that_ends_early_does_not_take_the_others_along():
+@served(small_engine)
+async def test_a_first_sample_that_ends_early_does_not_take_the_others_along(running):
     params = SamplingParams(seed=3)
-
-    async def main(running):
-        lockstep = Lockstep(running)
-        streams = await enter(running, MockRequest(LONG.prompt, params, OTHER.stops), samples=2)
-        first, second = streams.sequences
-        await lockstep.step(2)
-        ended = asyncio.create_task(running.call(running.engine.abort, first))
-        await lockstep.step()
-        await ended
-        lockstep.open()
-        events = []
-        while news := await streams.read():
-            events += [one.event for one in news]
-        sample = MockRequest(LONG.prompt, second.request.sampling, OTHER.stops)
-        assert written(second, events) == write_by_definition(sample, noise, context=64)
-
-    serve(small_engine(), main)
+    lockstep = Lockstep(running)
+    streams = await enter(running, MockRequest(LONG.prompt, params, OTHER.stops), samples=2)
+    first, second = streams.sequences
+    await lockstep.step(2)
+    ended = asyncio.create_task(running.call(running.engine.abort, first))
+    await lockstep.step()
+    await ended
+    lockstep.open()
+    events = []
+    while news := await streams.read():
+        events += [one.event for one in news]
+    sample = MockRequest(LONG.prompt, second.request.sampling, OTHER.stops)
+    assert written(second, events) == write_by_definition(sample, noise, context=64)
 
 
-def test_leaving_while_guesses_are_checked():
+@served(small_engine, draft=noise)
+async def test_leaving_while_guesses_are_checked(running):
     guessing = MockRequest((1, 2) * 6, GREEDY, LONG.stops, RunParams(speculate="draft"))
-
-    async def main(running):
-        lockstep = Lockstep(running)
-        stream = await enter(running, guessing)
-        await lockstep.step(4)
-        assert stream.sequences[0].speculation.proposed
-        stream.close()
-        await lockstep.step()
-        all_left(running.engine)
-        draft = running.engine.speculator.draft
-        assert draft.blocks.free == draft.blocks.count
-
-    serve(small_engine(draft=noise), main)
+    lockstep = Lockstep(running)
+    stream = await enter(running, guessing)
+    await lockstep.step(4)
+    assert stream.sequences[0].speculation.proposed
+    stream.close()
+    await lockstep.step()
+    all_left(running.engine)
+    draft = running.engine.speculator.draft
+    assert draft.blocks.free == draft.blocks.count

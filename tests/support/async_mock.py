@@ -3,10 +3,12 @@
 import asyncio
 import gc
 from collections.abc import AsyncIterator
+from functools import wraps
+from inspect import signature
 from threading import Condition, Semaphore
 
 from cutaway.engine import AsyncEngine, Inboxes, Step
-from support.engine_mock import MockRequest, Written, check, written
+from support.engine_mock import MockRequest, Written, check, make_engine, written
 
 
 def serve(engine, main) -> None:
@@ -28,6 +30,22 @@ async def _serve(engine, main) -> None:
     assert not running._inboxes
     check(engine)
     assert engine.blocks.free == engine.blocks.count
+
+
+def served(make=make_engine, **engine):
+    """Make a coroutine a test of ``running``, an AsyncEngine on an engine that is made so."""
+
+    def decorate(test):
+        @wraps(test)
+        def run(**arguments):
+            serve(make(**engine), lambda running: test(running, **arguments))
+
+        of_test = signature(test)
+        _, *others = of_test.parameters.values()  # without ``running``
+        run.__signature__ = of_test.replace(parameters=others)  # type: ignore[attr-defined]
+        return run
+
+    return decorate
 
 
 class Streams:
