@@ -40,7 +40,7 @@ def expected_reports(chain, logits, history):
 @given(rows(max_size=20), HISTORIES, SETTINGS)
 def test_ledger_counts_weighs_and_names_the_removed(logits, history, settings):
     chain = chain_of(**settings)
-    _, reports = apply(chain, logits, history, ledger=True)
+    _, reports = apply(chain, logits, history)
     expected = expected_reports(chain, logits, history)
     assert [(r.stage, r.survivors, r.top_removed, r.min_kept_logit) for r in reports] == [
         (e.stage, e.survivors, e.top_removed, e.min_kept_logit) for e in expected
@@ -52,7 +52,7 @@ def test_ledger_counts_weighs_and_names_the_removed(logits, history, settings):
 
 def test_ledger_of_a_worked_example():
     logits = row([math.log(p) for p in (0.1, 0.4, 0.3, 0.2)])
-    _, reports = apply(chain_of(top_k=3, top_p=0.5), logits, NOBODY, ledger=True)
+    _, reports = apply(chain_of(top_k=3, top_p=0.5), logits, NOBODY)
     first, second = reports
     assert (first.survivors, first.top_removed) == (3, (0,))
     assert first.removed_mass == pytest.approx(0.1, rel=1e-6)
@@ -64,22 +64,18 @@ def test_ledger_of_a_worked_example():
 
 def test_top_removed_are_the_eight_likeliest_ties_by_id():
     values = [0.0, 5, 1, 1, 3, 2, -1, 2, 9, 1, 4, 0.5]
-    _, (report,) = apply(chain_of(top_k=1), row(values), NOBODY, ledger=True)
+    _, (report,) = apply(chain_of(top_k=1), row(values), NOBODY)
     assert report.top_removed == (1, 10, 4, 5, 7, 2, 3, 9)
     assert set(report.top_removed).isdisjoint(top_k(scores_of(row(values)), 1))
 
 
 def test_a_stage_that_removes_nobody_says_so():
-    _, reports = apply(chain_of(temperature=0.5, top_k=9), row([1, 2]), NOBODY, ledger=True)
+    _, reports = apply(chain_of(temperature=0.5, top_k=9), row([1, 2]), NOBODY)
     told = [(r.survivors, r.removed_mass, r.top_removed, r.min_kept_logit) for r in reports]
     assert told == [(2, 0.0, (), None)] * 2
     assert reports[0].log_sum_exp == reports[1].log_sum_exp
 
 
 def test_the_lowest_kept_logit_has_one_zero():
-    _, (report,) = apply(chain_of(top_k=2), row([-0.0, 3, -1]), NOBODY, ledger=True)
+    _, (report,) = apply(chain_of(top_k=2), row([-0.0, 3, -1]), NOBODY)
     assert str(report.min_kept_logit) == "0.0"
-
-
-def test_no_ledger_unless_somebody_looks():
-    assert apply(chain_of(top_k=1), row([1, 2]), NOBODY)[1] == ()

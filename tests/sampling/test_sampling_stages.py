@@ -146,7 +146,7 @@ def test_any_chain_gives_the_survivors_and_logits_of_its_definition(logits, hist
 def test_the_logits_of_the_model_are_never_touched(values, history, settings):
     logits = np.array(values, np.float32)  # writable, so that a stage could
     before = logits.tobytes()
-    apply(chain_of(**settings), logits, history, ledger=True)
+    apply(chain_of(**settings), logits, history)
     assert logits.tobytes() == before
 
 

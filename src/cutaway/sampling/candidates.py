@@ -30,7 +30,7 @@ class History(NamedTuple):
 
 
 class Context(NamedTuple):
-    """What a stage may look at beside the logits.
+    """What a stage may look at besides the logits.
 
     mask            a bit per token id, in words of 32 (ceil(vocab / 32),), set where the token is
                     allowed; None allows all
@@ -60,7 +60,7 @@ class Candidates:
         return np.argsort(-self.logits, kind="stable")
 
     def find(self, token_id: int) -> int | None:
-        """The index of a token that is still in; None where it is not."""
+        """The index of a token that is still a candidate; None where it is not."""
         at = int(np.searchsorted(self.ids, token_id))
         return at if at < len(self.ids) and self.ids[at] == token_id else None
 

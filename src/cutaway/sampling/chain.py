@@ -1,8 +1,8 @@
 """The chain: an ordered list of named stages, declared as data, applied to one row of logits.
 
 The ledger says what each stage kept: how many survived, how much probability mass it removed, and
-which tokens. Works on a copy: the model's logits are never touched. This NumPy text is the
-definition; the native sampler gives the same bits.
+which tokens. The model's logits are never changed. This NumPy code is the definition; the native
+sampler gives the same bits.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ from cutaway.sampling.params import SamplingParams
 from cutaway.sampling.stages import STAGES
 
 TOP_REMOVED = 8  # how many removed tokens a report names
-_LITTLE = 2.0**-20  # of a mass: a difference is too coarse to show less
+_LITTLE = 2.0**-20  # a smaller share is too little for a difference, and is summed itself
 
 
 class Stage(NamedTuple):
@@ -31,7 +31,7 @@ class Stage(NamedTuple):
 class StageReport(NamedTuple):
     """What one stage did.
 
-    survivors        how many are still in
+    survivors        how many tokens are left
     removed_mass     the probability, before the stage, of those it removed
     top_removed      the likeliest of them, at most eight
     log_sum_exp      of the survivors' logits, after the stage
@@ -47,12 +47,12 @@ class StageReport(NamedTuple):
 
 
 def build_chain(params: SamplingParams, *, constrained: bool = False) -> tuple[Stage, ...]:
-    """The stages that these settings put in force, in their order.
+    """The stages that these settings need, in their order.
 
-    constrained: rows may come with a mask of the tokens that are allowed.
+    constrained: draws may have a mask of allowed tokens.
 
-    A stage that would change nothing is left out; so are temperature and filters when greedy,
-    which takes the likeliest token of all that are left before.
+    A stage that would change nothing is left out; so are temperature and filters at temperature 0,
+    which takes the likeliest of the tokens that the other stages leave.
     """
     if constrained and "constraint" not in params.order:
         raise InputError("chain has no 'constraint', which this request needs: add it")
@@ -96,11 +96,11 @@ def reports(chain: Sequence[Stage], states: Sequence[Candidates]) -> tuple[Stage
 
 
 def apply(
-    chain: Sequence[Stage], logits: LogitsRow, history: History, *, ledger: bool = False
+    chain: Sequence[Stage], logits: LogitsRow, history: History
 ) -> tuple[Candidates, tuple[StageReport, ...]]:
-    """Run the stages over one row of finite logits (vocab,), which is not changed."""
+    """What the stages leave of one row of finite logits (vocab,), and the ledger."""
     states = run_stages(chain, logits, Context(history))
-    return states[-1], reports(chain, states) if ledger else ()
+    return states[-1], reports(chain, states)
 
 
 def choose(c: Candidates, params: SamplingParams, seed: int, place: int) -> int:

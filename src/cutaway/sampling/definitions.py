@@ -1,6 +1,6 @@
 """What each stage of the chain does to the candidates: one function a stage.
 
-This NumPy text is the definition; native/sampler_stages.cpp gives the same bits. docs/sampling.md
+This NumPy code is the definition; native/sampler_stages.cpp gives the same bits. docs/sampling.md
 has the sources.
 """
 
@@ -30,7 +30,7 @@ def logit_bias(c: Candidates, rule: Rule, _: Context) -> Candidates:
 
 
 def penalties(c: Candidates, rule: Rule, context: Context) -> Candidates:
-    """Make tokens less likely that were read or written before."""
+    """Make tokens of the prompt and the output less likely."""
     logits, history = c.logits.copy(), context.history
     seen = np.isin(c.ids, history.token_ids)
     factor = np.float32(rule["repetition"])
@@ -59,9 +59,9 @@ def dry(c: Candidates, rule: Rule, context: Context) -> Candidates:
 
 
 def repeats(tokens: Sequence[int], breakers: frozenset[int]) -> dict[int, int]:
-    """The tokens that followed what ``tokens`` end in, earlier, and how long that was each time.
+    """For each token that followed an earlier copy of the text's ending: that ending's length.
 
-    The longest counts. Nothing is compared past the last breaker, and no breaker is named.
+    The longest counts. An ending does not reach back over a breaker, and breakers are left out.
     """
     end = len(tokens)
     found: dict[int, int] = {}
@@ -92,7 +92,7 @@ def repeat_strength(base: float, beyond: int) -> float:
 def processors(c: Candidates, rule: Rule, context: Context) -> Candidates:
     """Let the user's own functions change the logits, or remove tokens with minus infinity."""
     tokens, logits = context.history.token_ids, c.logits
-    for processor in rule["processors"]:  # each gets copies of its own, to change as it likes
+    for processor in rule["processors"]:  # each gets copies, which it may change
         logits = _as_row(processor(list(tokens), logits.copy()), c.logits.shape)
     if np.isneginf(logits).all():
         raise InputError("processors must leave at least one token above minus infinity")
@@ -139,7 +139,7 @@ def top_p(c: Candidates, rule: Rule, _: Context) -> Candidates:
 
 
 def typical(c: Candidates, rule: Rule, _: Context) -> Candidates:
-    """Keep those whose surprise is nearest to the entropy, as many as reach this mass together."""
+    """Keep those whose surprise is nearest to the entropy, until they reach this mass together."""
     weights, depths = c.weights(), c.depths()
     # -log p = depth + log Σ weights, and the entropy is their mean: the logarithm cancels.
     mean = ordered_sum(weights * depths) / ordered_sum(weights)
@@ -147,7 +147,7 @@ def typical(c: Candidates, rule: Rule, _: Context) -> Candidates:
 
 
 def _reach(c: Candidates, order: NDArray[np.int64], p: float) -> Candidates:
-    """Keep the first in this order that reach the mass p together; the one that does stays."""
+    """Keep the first in this order until they reach the mass p together, the last one included."""
     weights = c.weights()
     reached = np.cumsum(weights[order]) >= p * ordered_sum(weights)
     count = int(np.argmax(reached)) + 1 if reached.any() else len(order)
@@ -155,7 +155,7 @@ def _reach(c: Candidates, order: NDArray[np.int64], p: float) -> Candidates:
 
 
 def min_p(c: Candidates, rule: Rule, _: Context) -> Candidates:
-    """Keep those at least this likely beside the best."""
+    """Keep those at least this many times as likely as the best."""
     return c.keep(-c.depths() >= scalar_log(rule["p"]))
 
 
@@ -168,7 +168,7 @@ def top_n_sigma(c: Candidates, rule: Rule, _: Context) -> Candidates:
 
 
 def xtc(c: Candidates, rule: Rule, context: Context) -> Candidates:
-    """With this chance, remove all that reach the threshold but the least likely of them."""
+    """With this chance, keep only the least likely of the tokens that reach the threshold."""
     if coin(context.seed, context.place) >= rule["probability"]:
         return c
     weights, order = c.weights(), c.best_first()

@@ -21,7 +21,7 @@ _ATANH = [1.0 / n for n in range(1, 24, 2)]  # |s| <= 0.172 leaves 0.03**12 / 25
 
 
 def exp(x: Floats) -> Floats:
-    """e**x for x <= 0 (clamped at -700, which is as good as nothing); shape kept."""
+    """e**x for x <= 0, clamped at -700; shape kept."""
     x = np.maximum(x, -700.0)
     k = np.rint(x * _LOG2E)
     r = (x - k * _LN2_HI) - k * _LN2_LO

@@ -1,6 +1,6 @@
 """How likely the tokens of a row are: the likeliest, and the rank of one.
 
-This NumPy text is the definition; native/sampler.cpp gives the same bits.
+This NumPy code is the definition; native/sampler.cpp gives the same bits.
 """
 
 from typing import NamedTuple
@@ -19,9 +19,9 @@ class Logprobs(NamedTuple):
     """A draw's likeliest tokens and the drawn token's own log-probability, natural logarithms.
 
     model, chosen_model   under the model's own logits
-    chain, chosen_chain   after the chain: of those who survived, their sum being 1. At
-                          temperature 0 the chain holds bias, penalties and processors alone.
-                          None where the token was given and is none of them
+    chain, chosen_chain   after the chain: among the survivors, whose probabilities sum to 1. At
+                          temperature 0 the chain has no temperature and no filters. None where
+                          the token was forced and did not survive
     """
 
     model: Likeliest
@@ -33,7 +33,7 @@ class Logprobs(NamedTuple):
 class ReadRow(NamedTuple):
     """What the model's own logits say of the token that follows them.
 
-    logprob, rank   of that token, 1 being the likeliest; None where none was named
+    logprob, rank   of that token, 1 being the likeliest; None where no token was given
     top             the likeliest tokens
     """
 

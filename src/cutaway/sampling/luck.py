@@ -19,7 +19,7 @@ _SHIFT = np.uint64(32)
 _M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 _W0, _W1 = 0x9E3779B9, 0xBB67AE85
 _ROUNDS = 10
-# The last counter word: what the number is for.
+# The last counter word: the purpose of the number.
 _TOKEN, _SAMPLE, _COIN, _TEXT, _TRIAL, _ORDER, _MASK_AGAIN = 0, 1, 2, 3, 4, 5, 6
 
 
@@ -44,7 +44,7 @@ def _split(number: int) -> tuple[int, int]:
 
 
 def place_of(position: int, redraw: int) -> int:
-    """A position and which time it is drawn, as one number."""
+    """A position and the number of its redraw, as one number."""
     return position | redraw << 32
 
 
@@ -70,7 +70,7 @@ def gumbel(seed: int, place: int, token_ids: NDArray[np.int64]) -> Floats:
 
 
 def coin(seed: int, place: int) -> float:
-    """A number in (0, 1) of a place alone, for a stage that acts at random."""
+    """A number in (0, 1) per place, for a stage that acts at random."""
     return float(_of_places(seed, [place], _COIN)[0])
 
 

@@ -1,6 +1,6 @@
-"""What is noted of a row beside its token: the row in figures, and some tokens on their way.
+"""What is noted of a row besides its token: figures, and what the chain did to some tokens.
 
-This NumPy text is the definition; native/sampler_observe.cpp gives the same bits.
+This NumPy code is the definition; native/sampler_observe.cpp gives the same bits.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ MAX_TOP = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observe:
-    """What the caller wants noted of each step.
+    """What to note of each step.
 
     top          the N likeliest tokens under the model, 0 to 1000
     track        these token ids, however unlikely
@@ -56,12 +56,12 @@ class Observe:
 
 
 class Candidate(NamedTuple):
-    """One token: what the model said of it, and what became of it on the way to the draw.
+    """One token: its logit, and what the chain did to it.
 
     logit           the model's own, a float32
-    delta           what bias, penalties and processors together made of it: the logit that
-                    reached the temperature, or the token's removal, or the end, less the
-                    model's own; a float32
+    delta           what bias, penalties and processors together added: the logit before the
+                    temperature, or where the token was removed, or at the end, minus the model's
+                    own; a float32
     removed_by      index of the stage that removed it; None where it survived
     final_logprob   natural log-probability among the survivors; None where it was removed
     luck            its Gumbel noise at this seed and position; None where the draw is greedy
@@ -78,18 +78,18 @@ class Candidate(NamedTuple):
 
 
 class Observation(NamedTuple):
-    """A row in figures, in nats. "The token" is the one that the row was turned into.
+    """Figures of a row, in nats. "The token" is the one that was drawn or forced.
 
     maximum, log_sum_exp, entropy   of the model's own logits
     rank, logprob                   of the token, under them; 1 is the likeliest
-    final_rank, final_logprob       of the token among the survivors; None where it is not
+    final_rank, final_logprob       of the token among the survivors; None where it is not one
     final_log_sum_exp               of the survivors' processed logits
     candidates                      the likeliest under the model, best first, ties to the lowest
-                                    id; then the token, then the tracked, where not yet named
+                                    id; then the token and the tracked ones, if not among them
     stages                          the ledger, where it is observed
     logit_histogram                 how many tokens of the row lie [0, 1), [1, 2), … below its
                                     maximum; the last of 32 counts has all that are lower
-    after_chain                     the likeliest of the survivors, where they are observed
+    after_chain                     the likeliest survivors, where they are observed
     """
 
     maximum: float
@@ -107,7 +107,7 @@ class Observation(NamedTuple):
 
     @property
     def neg_log_z(self) -> float | None:
-        """-ln Z, where Z is the mass that the constraint left of what reached it, in nats.
+        """-ln Z in nats, where Z is the share of the mass before the constraint that it kept.
 
         A difference of two normalisers, so that it is exact also where almost all was removed.
         None where the ledger has no constraint.
@@ -120,7 +120,7 @@ class Observation(NamedTuple):
         return None
 
     def logprobs(self, top: int) -> Logprobs:
-        """The ``top`` likeliest tokens before and after the chain; at most as many as observed."""
+        """The ``top`` likeliest tokens before and after the chain, if as many were observed."""
         model = ((c.id, c.logit - self.log_sum_exp) for c in self.candidates[:top])
         return Logprobs(tuple(model), self.after_chain[:top], self.logprob, self.final_logprob)
 
@@ -132,7 +132,7 @@ def observe(
     token_id: int,
     luck: tuple[int, int] | None,
 ) -> Observation:
-    """Of a row whose candidates before the first stage and after each are ``states``.
+    """Observe a row; states: its candidates before the first stage and after each.
 
     luck: the draw's seed and place; None where it is greedy.
     """
@@ -162,7 +162,8 @@ def _candidates(
     luck: tuple[int, int] | None,
 ) -> tuple[Candidate, ...]:
     row, last = states[0].logits, states[-1]
-    ids = list(dict.fromkeys([*_best(states[0], wanted.top), token_id, *wanted.track]))
+    best = states[0].best_first()[: wanted.top].tolist()
+    ids = list(dict.fromkeys([*best, token_id, *wanted.track]))
     noise = gumbel(*luck, np.array(ids, np.int64)).tolist() if luck else [None] * len(ids)
     total = log_sum_exp(last.logits.astype(np.float64))
     found = []
@@ -174,15 +175,10 @@ def _candidates(
     return tuple(found)
 
 
-def _best(c: Candidates, top: int) -> list[int]:
-    best: list[int] = c.best_first()[:top].tolist()
-    return best
-
-
 def _way(
     chain: Sequence[Stage], states: Sequence[Candidates], token_id: int
 ) -> tuple[int | None, float]:
-    """Which stage removed a token, and what was added to its logit until then."""
+    """Which stage removed a token; what was added to its logit before that and the temperature."""
     raw = logit = states[0].logits[token_id]
     heated = False
     for n, (stage, after) in enumerate(zip(chain, states[1:], strict=True)):
@@ -202,7 +198,7 @@ def logit_histogram(row: LogitsRow) -> tuple[int, ...]:
 
 
 def check_vocabulary(wanted: Observe | None, forced: int | None, vocab: int) -> InputError | None:
-    """What is wrong with a token id that is tracked or forced: it is outside the vocabulary."""
+    """The error for a tracked or forced token id outside the vocabulary."""
     named = [("track", i) for i in wanted.track] if wanted else []
     if forced is not None:
         named.append(("forced", forced))

@@ -24,9 +24,9 @@ class Param(NamedTuple):
     """A setting that is one number.
 
     low, high    its range; None where it has no end
-    above, below the end itself is outside
-    zero         0 is allowed, too, and what it says
-    off          the value at which it does nothing
+    above, below the end itself is excluded
+    zero         what 0 means, where it is allowed besides the range
+    off          the value at which the setting does nothing
     slider       low, high and step of a slider that shows the useful part
     """
 
@@ -76,7 +76,7 @@ def _param(
     slider: tuple[float, float, float],
     **more: Any,
 ) -> T:
-    """A field of SamplingParams with its Param."""
+    """A field of SamplingParams, with its Param as metadata."""
     given: dict[str, Any] = {"default": default, "off": off, **more}
     low, high = span
     param = Param(
@@ -91,11 +91,11 @@ class SamplingParams:
     """How the next token is chosen. docs/sampling.md says what each setting does.
 
     logit_bias     token id -> added to its logit, -100 to 100
-    dry_breakers   token ids at which DRY stops comparing, and which it leaves as they are
+    dry_breakers   token ids at which DRY stops comparing, and which it does not penalise
     seed           0 to 2**64 - 1; None lets the engine choose one, and report it
     preset         the order of the stages: a key of PRESETS
-    chain          the order itself: names of stages, instead of a preset; those that are not
-                   named are not applied
+    chain          the order itself, instead of a preset: names of stages; stages that it does not
+                   name are not applied
     processors     callables that see and may change the logits
 
     Raises InputError, one sentence naming the field, for a value outside its range.
@@ -242,7 +242,7 @@ class SamplingParams:
                 raise InputError(f"chain has no {stage!r}, and {name} is given: leave one out")
 
     def _store(self, name: str, value: Any) -> None:
-        object.__setattr__(self, name, value)  # the class is frozen for everybody else
+        object.__setattr__(self, name, value)  # frozen after __post_init__
 
 
 PARAMS: Mapping[str, Param] = {

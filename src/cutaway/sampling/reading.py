@@ -1,6 +1,6 @@
-"""Reading rows of logits without drawing: what the model thought of tokens that are known.
+"""Reading rows of logits without drawing: how likely the model found tokens that are known.
 
-logprobs.py is the definition, and takes over where ``cutaway.base._native`` is missing.
+logprobs.py is the definition, and is used where ``cutaway.base._native`` is missing.
 """
 
 from collections.abc import Sequence
@@ -28,17 +28,16 @@ def read_rows(
     tier: str = "",
     pool: "Pool | None" = None,
 ) -> list[ReadRow | Exception]:
-    """How likely each row found a given next token, at which rank, and who was likeliest.
+    """The probability and rank of a given next token in each row, and the likeliest tokens.
 
-    logits: (rows, vocab), not changed. next_ids: one per row, None where there is no
-    token to look up. top: how many of the likeliest; more than there are gives all, 0 or
-    less none. tier, pool: as for ``sample``.
+    logits: (rows, vocab), not changed. next_ids: one per row, None where no token is given. top:
+    how many of the likeliest, at most the vocabulary. tier, pool: as for ``sample``.
 
-    A CutawayError takes the place of a row that is not finite. InputError for an id
-    that is outside the vocabulary.
+    A row that is not finite gives a CutawayError in its place. Raises InputError for an id outside
+    the vocabulary.
     """
     vocab = logits.shape[1]
-    _check(vocab, logits, next_ids)
+    _check(logits, next_ids)
     if _read_rows is None or tier == TWIN:
         return [
             _by_twin(n, row, next_id, top)
@@ -53,9 +52,10 @@ def read_rows(
     ]
 
 
-def _check(vocab: int, logits: NDArray[np.float32], next_ids: Sequence[int | None]) -> None:
-    if len(logits) != len(next_ids):
-        raise ValueError(f"{len(logits)} rows of logits for {len(next_ids)} next ids")
+def _check(logits: NDArray[np.float32], next_ids: Sequence[int | None]) -> None:
+    rows, vocab = logits.shape
+    if rows != len(next_ids):
+        raise ValueError(f"{rows} rows of logits for {len(next_ids)} next ids")
     for next_id in next_ids:
         if next_id is not None and not 0 <= next_id < vocab:
             raise InputError(f"next_ids: token id {next_id} is not between 0 and {vocab - 1}")

@@ -1,8 +1,8 @@
 """The hash of one row of logits: two rows with equal hashes have equal bits.
 
 It is a wrapping 64-bit sum, so that any order of adding gives the same number;
-native/sample_kernels.inc computes it on its way through the row. engine/fingerprint.py makes one
-hash of those of many rows.
+native/sample_kernels.inc computes it as well. engine/fingerprint.py makes one hash of those of many
+rows.
 """
 
 import numpy as np

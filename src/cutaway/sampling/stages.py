@@ -28,11 +28,11 @@ class StageSpec:
     help      what it does, in one sentence
     source    where it is defined
     params    the fields of SamplingParams that belong to it
-    filter    it only removes tokens: left out at temperature 0, where the likeliest is taken
-    rule      what is recorded of it in a chain, by name; None where it is off
+    filter    whether it only removes tokens; then it is left out at temperature 0
+    rule      its settings as a chain has them, by name; None where it is off
     apply     its definition
-    native    the numbers that its kernel takes; None where there is no kernel
-    history   it looks at the text so far
+    native    the numbers that its kernel takes; None where it has no kernel
+    history   whether it looks at the text so far
     """
 
     letter: str
@@ -57,16 +57,15 @@ def _penalties(p: Params) -> Mapping[str, Any] | None:
 
 
 def _dry(p: Params) -> Mapping[str, Any] | None:
-    return (
-        p.dry_multiplier
-        and {
-            "multiplier": p.dry_multiplier,
-            "base": p.dry_base,
-            "allowed_length": p.dry_allowed_length,
-            "last_n": p.dry_penalty_last_n,
-            "breakers": p.dry_breakers,
-        }
-    ) or None
+    if not p.dry_multiplier:
+        return None
+    return {
+        "multiplier": p.dry_multiplier,
+        "base": p.dry_base,
+        "allowed_length": p.dry_allowed_length,
+        "last_n": p.dry_penalty_last_n,
+        "breakers": p.dry_breakers,
+    }
 
 
 STAGES: Mapping[str, StageSpec] = {
@@ -128,7 +127,7 @@ STAGES: Mapping[str, StageSpec] = {
         label="constraint",
         help="Keeps the tokens that the request's grammar and its other constraints allow.",
         source="—",
-        rule=lambda _: None,  # it is the request that says so, not a setting
+        rule=lambda _: None,  # set by the request's constraint, not by a setting
         apply=definitions.constraint,
         native=lambda _: (),
     ),
@@ -216,7 +215,7 @@ STAGES: Mapping[str, StageSpec] = {
 
 _FIRST = ("logit_bias", "penalties", "dry", "processors", "constraint")
 # The order of the published definitions and of transformers: every filter judges the
-# distribution that the temperature has made, which is the one that is drawn from.
+# distribution after the temperature, which is the one that is drawn from.
 _AS_PUBLISHED = (
     *_FIRST, "temperature", "top_n_sigma", "top_k", "typical", "top_p", "min_p", "xtc",
 )  # fmt: skip

@@ -91,7 +91,7 @@ def _survivors(start: Start, params: SamplingParams) -> tuple[Candidates, tuple[
     """The candidates after the chain, and the ledger."""
     row = np.zeros(max(start.token_ids) + 1, np.float32)  # (largest id + 1,)
     row[list(start.token_ids)] = start.logits
-    return apply(build_chain(params), row, History(), ledger=True)
+    return apply(build_chain(params), row, History())
 
 
 def _params(start: Start, settings: dict[str, Any]) -> SamplingParams:
