@@ -5,6 +5,7 @@ import sys
 import pytest
 
 from cutaway.engine.block_manager import BlockManager
+from support.block_integrity import check_blocks
 
 
 def spell(text):
@@ -53,7 +54,7 @@ def test_an_id_that_is_not_held_as_often_is_refused_and_nothing_changes(method, 
     held = manager.allocate(2)
     with pytest.raises(RuntimeError, match="are not held"):
         getattr(manager, method)(ids)
-    manager.check([held])
+    check_blocks(manager, [held])
 
 
 def test_a_fork_holds_its_blocks_until_both_have_given_them_back():
@@ -72,7 +73,7 @@ def test_two_texts_may_be_given_back_in_one_call():
     manager = BlockManager(2, 2)
     ids = manager.allocate(2)
     manager.release([*manager.retain(ids), *ids])
-    manager.check([])
+    check_blocks(manager, [])
 
 
 # -- matching -----------------------------------------------------------------------------------
@@ -95,7 +96,7 @@ def test_match_finds_the_longest_chain_of_whole_blocks(text, found):
     manager = BlockManager(4, 2)
     held = write(manager, "abcdef")
     assert find(manager, text) == found
-    manager.check([held])
+    check_blocks(manager, [held])
 
 
 def test_a_matched_block_is_not_evicted():
@@ -139,9 +140,9 @@ def test_two_who_wrote_the_same_text_share_the_first_ones_blocks():
     assert manager.publish(first, spell("abcd")) == [0, 1]
     assert manager.publish(second, spell("abcde")) == [0, 1, 4]
     assert manager.free == 3
-    manager.check([[0, 1], [0, 1, 4]])
+    check_blocks(manager, [[0, 1], [0, 1, 4]])
     manager.release(first)
-    manager.check([[0, 1, 4]])
+    check_blocks(manager, [[0, 1, 4]])
 
 
 def test_the_child_of_a_replaced_block_is_published_under_the_block_in_use():
@@ -149,7 +150,7 @@ def test_the_child_of_a_replaced_block_is_published_under_the_block_in_use():
     manager.release(write(manager, "ab"))
     own = manager.allocate(2)
     assert manager.publish(own, spell("abcd")) == [0, 2]
-    manager.check([[0, 2]])
+    check_blocks(manager, [[0, 2]])
     assert find(manager, "abcd") == [0, 2]
 
 
@@ -157,7 +158,7 @@ def test_publishing_twice_changes_nothing():
     manager = BlockManager(4, 2)
     ids = write(manager, "abcd")
     assert [manager.publish(ids, spell("abcd"), first) for first in (0, 1, 2)] == [ids] * 3
-    manager.check([ids])
+    check_blocks(manager, [ids])
 
 
 @pytest.mark.parametrize(
@@ -175,7 +176,7 @@ def test_what_cannot_be_published_is_refused(ids, text, first, sentence):
     published = write(manager, "xy")
     with pytest.raises(RuntimeError, match=sentence):
         manager.publish(ids, spell(text), first)
-    manager.check([held, published])
+    check_blocks(manager, [held, published])
 
 
 # -- evicting -----------------------------------------------------------------------------------
@@ -234,7 +235,7 @@ def test_a_child_whose_parent_was_evicted_is_found_by_nobody_and_is_not_lost(tex
     manager.publish([taken[place]], spell(text))
     assert find(manager, whole) == [taken[place]]
     assert manager.allocate(1) == [child]
-    manager.check([taken[:1], taken[1:], [child]])
+    check_blocks(manager, [taken[:1], taken[1:], [child]])
 
 
 # -- check --------------------------------------------------------------------------------------
@@ -245,9 +246,9 @@ def test_a_child_whose_parent_was_evicted_is_found_by_nobody_and_is_not_lost(tex
 )
 def test_check_finds_a_caller_whose_lists_are_wrong(lists):
     manager = BlockManager(4, 2)
-    manager.check([write(manager, "abcde")])
+    check_blocks(manager, [write(manager, "abcde")])
     with pytest.raises(RuntimeError, match=r"more or less often|do not follow"):
-        manager.check(lists)
+        check_blocks(manager, lists)
 
 
 @pytest.mark.parametrize(
@@ -265,7 +266,7 @@ def test_check_finds_books_that_disagree(damage, sentence):
     manager = BlockManager(5, 2)
     manager.release(write(manager, "abcd"))
     held = manager.match(spell("ab"))
-    manager.check([held])
+    check_blocks(manager, [held])
     damage(manager)
     with pytest.raises(RuntimeError, match=sentence):
-        manager.check([held])
+        check_blocks(manager, [held])

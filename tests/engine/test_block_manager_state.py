@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from cutaway.engine.block_manager import BlockManager
 from cutaway.engine.windows import Windows
+from support.block_integrity import check_blocks
 from support.engine_mock import forget_cached
 
 TOKENS = st.lists(st.integers(0, 1), max_size=12)
@@ -242,7 +243,9 @@ class ManagerMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_books_agree(self):
-        self.manager.check([text.ids for text in self.texts], [text.passed for text in self.texts])
+        check_blocks(
+            self.manager, [text.ids for text in self.texts], [text.passed for text in self.texts]
+        )
         assert self.manager.free == self.count - len(self.held())
         assert self.manager.evictions == self.evictions
 

@@ -6,6 +6,7 @@ from cutaway import LLM
 from cutaway.engine import Request, Score
 from cutaway.requests.prefill import each_ended
 from cutaway.requests.stream import LogitsReader
+from support.block_integrity import check_blocks
 
 
 def test_what_was_handed_out_is_let_go_of(tiny_path):
@@ -36,4 +37,4 @@ def test_who_stops_early_leaves_nothing(tiny_path):
     rows.close()
     llm.generate("ab", max_tokens=1)  # a step after it
     assert llm.engine.is_idle
-    llm.engine.blocks.check([])
+    check_blocks(llm.engine.blocks, [])

@@ -28,6 +28,7 @@ from cutaway.engine import (
 from cutaway.engine.block_manager import BlockManager
 from cutaway.engine.interventions import BoundInterventions
 from cutaway.sampling import Observe, SamplingParams
+from support.block_integrity import check_blocks
 from support.mock_backend import END, GRAMMARS, VOCAB, MockBackend, Model, noise, token_bytes
 
 GREEDY = SamplingParams(temperature=0)
@@ -59,12 +60,14 @@ def make_engine(
 def check(engine: Engine) -> None:
     """The integrity of the blocks, whatever happened before."""
     running = engine.running
-    engine.blocks.check([s.blocks for s in running], [s.num_out_of_window for s in running])
+    check_blocks(engine.blocks, [s.blocks for s in running], [s.num_out_of_window for s in running])
     assert not any(s.blocks for s in engine.waiting)
     if draft := engine.speculator.draft:
         copies = draft._copies.values()
-        draft.blocks.check(
-            [copy.blocks for copy in copies], [copy.num_out_of_window for copy in copies]
+        check_blocks(
+            draft.blocks,
+            [copy.blocks for copy in copies],
+            [copy.num_out_of_window for copy in copies],
         )
 
 

@@ -9,9 +9,8 @@ published again, and is evicted in its turn.
 """
 
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import count as counting
-from itertools import repeat
 from typing import NamedTuple
 
 from cutaway.engine.windows import Windows
@@ -174,37 +173,6 @@ class BlockManager:
             published[place], parent = found, self._nodes[found].number
         return published
 
-    # -- integrity ---------------------------------------------------------------------------
-
-    def check(self, held: Iterable[Sequence[int]], outside: Iterable[int] = repeat(0)) -> None:
-        """RuntimeError unless the reference counts agree with ``held``: every id list of callers.
-
-        outside: how many of each list's first blocks are out of the window
-        """
-        lists = list(held)
-        if self.windows:
-            self.windows.check([i[n:] for i, n in zip(lists, outside, strict=False)], self._nodes)
-        counted = Counter(i for ids in lists for i in ids)
-        wrong = sorted(i for i in counted | self._refcounts if counted[i] != self._refcounts[i])
-        _insist(not wrong, f"KV blocks {wrong} are held more or less often than was counted")
-        places = sorted([*self._free, *self._cached, *self._refcounts])
-        _insist(places == list(range(self.count)), "a KV block is lost, or in two places at once")
-        unheld = self._nodes.keys() - self._refcounts.keys()
-        _insist(self._cached.keys() == unheld, "what is cached is not what is published and unheld")
-        published = {(node.key, i) for i, node in self._nodes.items()}
-        _insist(self._index.items() == published, "the index and the published KV blocks differ")
-        for ids in lists:
-            _insist(self._is_chain(ids), f"KV blocks {ids} do not follow each other in the tree")
-
-    def _is_chain(self, ids: Sequence[int]) -> bool:
-        """Whether published blocks come first, each the child of the one before."""
-        parent: int | None = ROOT
-        for node in map(self._nodes.get, ids):
-            if node and node.key[0] != parent:
-                return False
-            parent = node.number if node else None
-        return True
-
     def _check_held(self, ids: Sequence[int]) -> None:
         strange = [i for i, n in Counter(ids).items() if n > self._refcounts[i]]
         if strange:
@@ -260,8 +228,3 @@ class BlockManager:
             self.windows.forget(block_id)
         del self._index[self._nodes.pop(block_id).key]
         return block_id
-
-
-def _insist(right: bool, sentence: str) -> None:
-    if not right:
-        raise RuntimeError(sentence)

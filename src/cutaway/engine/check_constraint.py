@@ -1,7 +1,6 @@
 """Checks as a constraint: what no grammar can say, judged token by token, a user's own included."""
 
 from collections.abc import Sequence
-from copy import copy
 from typing import Self
 
 import numpy as np
@@ -55,7 +54,7 @@ class CheckConstraint(Constraint):
 
     def fork(self) -> Self:
         """An independent copy in the same state."""
-        made = copy(self)
+        made = super().fork()
         made._inner = self._inner and self._inner.fork()
         return made
 

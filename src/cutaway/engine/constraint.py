@@ -1,6 +1,7 @@
 """Constraint: the seam between the loop and what forbids tokens (constrained decoding)."""
 
 from collections.abc import Sequence
+from copy import copy
 from typing import Protocol, Self
 
 from cutaway.engine.vocabulary import Mask, allows
@@ -23,8 +24,8 @@ class Constraint(Protocol):
         ...
 
     def fork(self) -> Self:
-        """An independent copy in the same state."""
-        ...
+        """An independent copy in the same state. Those with parts must fork these too."""
+        return copy(self)
 
     def forced(self) -> Sequence[int]:
         """The next tokens where the masks leave no other; they are used as draft tokens."""

@@ -22,7 +22,7 @@ from cutaway.engine.events import (
     Step,
     Usage,
     chain_as_data,
-)
+)  # fmt: skip
 from cutaway.engine.fingerprint import START, chain_hash
 from cutaway.engine.prescribed import PrescribedTokens
 from cutaway.engine.request import Request

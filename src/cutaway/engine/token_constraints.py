@@ -1,7 +1,5 @@
 """Constraints that look at tokens alone: which ids, which strings, how many."""
 
-from typing import Self
-
 from cutaway.engine.constraint import Constraint
 from cutaway.engine.vocabulary import Mask, WordAutomaton
 
@@ -19,10 +17,6 @@ class AllowedTokens(Constraint):
     def accept(self, token_id: int) -> None:
         """Nothing changes."""
 
-    def fork(self) -> Self:
-        """There is no state."""
-        return self
-
 
 class MinTokens(Constraint):
     """No token that ends a sequence before a number of tokens."""
@@ -38,10 +32,6 @@ class MinTokens(Constraint):
         """Count it."""
         self._left -= 1
 
-    def fork(self) -> Self:
-        """A copy with the same count."""
-        return type(self)(self._mask, self._left)
-
 
 class BadWords(Constraint):
     """No token that would complete one of some strings."""
@@ -56,7 +46,3 @@ class BadWords(Constraint):
     def accept(self, token_id: int) -> None:
         """Append its bytes to the text."""
         self._state = self._words.after(self._state, token_id)
-
-    def fork(self) -> Self:
-        """A copy in the same state."""
-        return type(self)(self._words, self._state)

@@ -1,7 +1,6 @@
 """Token healing: the prompt's last token was taken back, and the text begins with its bytes."""
 
 from collections.abc import Sequence
-from copy import copy
 from typing import Self
 
 import numpy as np
@@ -40,7 +39,7 @@ class TokenHealing(Constraint):
 
     def fork(self) -> Self:
         """An independent copy in the same state."""
-        made = copy(self)
+        made = super().fork()
         made._inner = self._inner and self._inner.fork()
         return made
 

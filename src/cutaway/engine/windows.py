@@ -113,18 +113,6 @@ class Windows:
     def _free(self, block_id: int) -> None:
         self._changes.append((block_id, -1))
 
-    # -- integrity -------------------------------------------------------------------------------
-
-    def check(self, read: Iterable[Sequence[int]], published: Container[int]) -> None:
-        """RuntimeError unless these lists are what is read, and all that is kept is published."""
-        counted = Counter(i for ids in read for i in ids)
-        wrong = sorted(i for i in counted | self._readers if counted[i] != self._readers[i])
-        if wrong:
-            raise RuntimeError(f"the windows of KV blocks {wrong} have more readers, or fewer")
-        strange = [i for i in self._kept if i in self._readers or i not in published]
-        if strange:
-            raise RuntimeError(f"the windows of KV blocks {strange} are kept for nobody")
-
 
 def windows_of(kv: KVLayout, kv_blocks: int, context: int, rows: int) -> Windows | None:
     """The windows of a backend's blocks; None where no layer has a window.

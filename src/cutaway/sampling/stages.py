@@ -104,11 +104,8 @@ STAGES: Mapping[str, StageSpec] = {
         ),
         rule=_dry,
         apply=definitions.dry,
-        native=lambda rule: (
-            rule["multiplier"],
-            rule["base"],
-            rule["allowed_length"],
-            rule["last_n"],
+        native=lambda rule: tuple(
+            rule[k] for k in ("multiplier", "base", "allowed_length", "last_n")
         ),
         history=True,
     ),
@@ -225,14 +222,7 @@ PRESETS: Mapping[str, tuple[str, ...]] = {
     "hf": (*_FIRST, "temperature", "top_k", "top_p", "min_p", "typical", "top_n_sigma", "xtc"),
     "vllm": (*_FIRST, "temperature", "min_p", "top_k", "top_p", "top_n_sigma", "typical", "xtc"),
     "llama.cpp": (
-        *_FIRST,
-        "top_n_sigma",
-        "top_k",
-        "typical",
-        "top_p",
-        "min_p",
-        "xtc",
-        "temperature",
+        *_FIRST, "top_n_sigma", "top_k", "typical", "top_p", "min_p", "xtc", "temperature",
     ),
     "mlx-lm": (*_FIRST, "top_p", "min_p", "xtc", "top_k", "top_n_sigma", "typical", "temperature"),
 }  # fmt: skip

@@ -7,6 +7,7 @@ import pytest
 
 from cutaway import AsyncLLM, CutawayError, InputError
 from cutaway.base import _native
+from support.block_integrity import check_blocks
 from support.prefixes import MORE, RUN, TEXT, load, taken_back
 from support.random_llama import write_tiny_llama
 from support.served import TEMPLATE
@@ -31,7 +32,7 @@ def test_a_text_goes_on_with_the_bits_of_one_computed_anew(path, tmp_path, backe
     assert expected.usage.cached_tokens == (done.usage.cached_tokens if other is first else 0)
     assert (done.token_ids, done.fingerprint) == (expected.token_ids, expected.fingerprint)
     assert llm.engine.blocks.free == llm.engine.blocks.count
-    llm.engine.blocks.check([])
+    check_blocks(llm.engine.blocks, [])
 
 
 @pytest.mark.parametrize("tier", _native.tiers().split(","))
@@ -160,7 +161,7 @@ def test_threads_that_save_restore_and_write_at_once(path, saved, tmp_path):
     for thread in threads:
         thread.join()
     assert errors == []
-    llm.engine.blocks.check([])
+    check_blocks(llm.engine.blocks, [])
     assert taken_back(path, tmp_path / "shared")[1].cached_tokens > 100
 
 

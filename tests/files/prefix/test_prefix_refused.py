@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from cutaway import CutawayError, FormatError, InputError
 from cutaway.compute.loading.model import LoadedModel
 from cutaway.files.prefix import PrefixReader
+from support.block_integrity import check_blocks
 from support.prefixes import MORE, RUN, TEXT, load, taken_back
 from support.random_llama import write_tiny_llama
 from support.served import TEMPLATE
@@ -100,7 +101,7 @@ def test_prompts_that_cannot_be_saved(path, tmp_path):
     with pytest.raises(InputError, match="compute must be true or false"):
         llm.save_prefix(place, TEXT, compute=1)
     assert [*tmp_path.iterdir()] == []
-    llm.engine.blocks.check([])
+    check_blocks(llm.engine.blocks, [])
     for strange in (*nowhere, path):
         with pytest.raises(InputError):
             llm.restore_prefix(strange)
@@ -138,7 +139,7 @@ def test_a_disk_that_fails_leaves_the_model_as_it_was(path, tmp_path, monkeypatc
     with pytest.raises(CutawayError, match="cannot be written: No space left"):
         llm.save_prefix(tmp_path / "x", TEXT)
     assert [*tmp_path.iterdir()] == []
-    llm.engine.blocks.check([])
+    check_blocks(llm.engine.blocks, [])
     assert llm.generate("ab", **RUN).fingerprint == load(path).generate("ab", **RUN).fingerprint
 
 
@@ -157,7 +158,7 @@ def test_damage_gives_an_error_and_never_another_text(path, saved, tmp_path_fact
     llm = load(path)
     with pytest.raises(FormatError):
         llm.restore_prefix(place)
-    llm.engine.blocks.check([])
+    check_blocks(llm.engine.blocks, [])
     assert llm.generate(TEXT + MORE, **RUN).fingerprint == _anew(path)
 
 

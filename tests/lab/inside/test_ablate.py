@@ -12,6 +12,7 @@ from cutaway.sampling import logprob
 from cutaway.sampling.luck import gumbel
 from cutaway.sampling.row_hash import row_hash
 from cutaway.trace import Trace
+from support.block_integrity import check_blocks
 from support.random_llama import write_tiny_llama
 
 SHAPE = {"heads": 4, "kv_heads": 2, "head_dim": 16, "hidden": 64, "feed_forward": 96}
@@ -91,7 +92,7 @@ def test_the_last_rows_of_texts_are_their_logits(opened):
     next(begun)
     begun.close()
     assert llm.engine.is_idle
-    llm.engine.blocks.check([])
+    check_blocks(llm.engine.blocks, [])
 
 
 @pytest.mark.parametrize("kv_tokens", [96, 160, 256])
@@ -99,7 +100,7 @@ def test_little_memory_changes_nothing(opened, traces, kv_tokens):
     tight = opened("windows", context=96, kv_tokens=kv_tokens)
     expected = ablate(opened("windows"), traces["windows"], STEP, by="word")
     assert ablate(tight, traces["windows"], STEP, by="word") == expected
-    tight.engine.blocks.check([])
+    check_blocks(tight.engine.blocks, [])
 
 
 def test_texts_that_are_written_meanwhile_are_not_changed(opened, traces):

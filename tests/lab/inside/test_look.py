@@ -13,6 +13,7 @@ from cutaway.compute.backends.cpu import tiers
 from cutaway.lab.inside import embedding, inside, nearest
 from cutaway.lab.inside.summary import heads
 from cutaway.trace import Trace
+from support.block_integrity import check_blocks
 from support.engine_mock import forget_cached
 from support.random_llama import write_tiny_llama
 
@@ -103,7 +104,7 @@ def test_every_row_is_the_one_on_record(llms, traces, name, way, tier, step, col
     found, lens = look.logit_attribution(), look.lens(1)
     assert sum(found.parts.values()) + found.rounding == pytest.approx(found.total, abs=1e-4)
     assert lens.drawn[-1] == trace.steps[step].sampled_id
-    llm.engine.blocks.check([])  # nobody holds anything
+    check_blocks(llm.engine.blocks, [])  # nobody holds anything
     assert llm.engine.is_idle
 
 

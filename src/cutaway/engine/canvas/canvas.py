@@ -16,7 +16,7 @@ from cutaway.engine.canvas.reveal import (
     how_many,
     masked_again,
     ranked,
-)
+)  # fmt: skip
 from cutaway.engine.canvas.rule import Rule
 from cutaway.sampling import Sampled
 from cutaway.sampling.fixed_math import Floats, exp

@@ -14,7 +14,7 @@ from cutaway.engine.canvas.rule import (
     SCHEDULES,
     Rule,
     read_rule,
-)
+)  # fmt: skip
 from cutaway.errors import InputError
 
 

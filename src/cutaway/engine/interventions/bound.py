@@ -120,17 +120,8 @@ class BoundInterventions:
         """
         firsts = [one.spans[0][0] for one in self.placed if one.spans]
         firsts += [max(first + 1, start) for first, _, start in self.knocked_out]
-        each = [
-            (
-                one.tensor,
-                one.first,
-                one.spans,
-                one.intervention.kind,
-                one.intervention.number,
-                one.intervention.sha256,
-            )
-            for one in self.placed
-        ]
+        pairs = ((one, one.intervention) for one in self.placed)
+        each = [(p.tensor, p.first, p.spans, i.kind, i.number, i.sha256) for p, i in pairs]
         name = sha256(repr((each, self.knocked_out)).encode()).hexdigest()
         return min(firsts, default=LAST), name
 

@@ -14,7 +14,7 @@ from cutaway.engine.interventions.intervention import (
     knock_out,
     numbered,
     scale,
-)
+)  # fmt: skip
 from cutaway.errors import InputError
 
 MOST = 1024

@@ -1,0 +1,57 @@
+"""Whether a BlockManager's books agree with each other, and with what its callers hold."""
+
+from collections import Counter
+from collections.abc import Container, Iterable, Sequence
+from itertools import repeat
+
+from cutaway.engine.block_manager import ROOT, BlockManager
+from cutaway.engine.windows import Windows
+
+
+def check_blocks(
+    blocks: BlockManager, held: Iterable[Sequence[int]], outside: Iterable[int] = repeat(0)
+) -> None:
+    """RuntimeError unless the reference counts agree with ``held``: every id list of callers.
+
+    outside: how many of each list's first blocks are out of the window
+    """
+    lists, nodes = list(held), blocks._nodes
+    if blocks.windows:
+        read = [ids[n:] for ids, n in zip(lists, outside, strict=False)]
+        _check_windows(blocks.windows, read, nodes)
+    counted, counts = Counter(i for ids in lists for i in ids), blocks._refcounts
+    wrong = sorted(i for i in counted | counts if counted[i] != counts[i])
+    _insist(not wrong, f"KV blocks {wrong} are held more or less often than was counted")
+    places = sorted([*blocks._free, *blocks._cached, *counts])
+    _insist(places == list(range(blocks.count)), "a KV block is lost, or in two places at once")
+    unheld = nodes.keys() - counts.keys()
+    _insist(blocks._cached.keys() == unheld, "what is cached is not what is published and unheld")
+    published = {(node.key, i) for i, node in nodes.items()}
+    _insist(blocks._index.items() == published, "the index and the published KV blocks differ")
+    for ids in lists:
+        _insist(_is_chain(blocks, ids), f"KV blocks {ids} do not follow each other in the tree")
+
+
+def _is_chain(blocks: BlockManager, ids: Sequence[int]) -> bool:
+    """Whether published blocks come first, each the child of the one before."""
+    parent: int | None = ROOT
+    for node in map(blocks._nodes.get, ids):
+        if node and node.key[0] != parent:
+            return False
+        parent = node.number if node else None
+    return True
+
+
+def _check_windows(
+    windows: Windows, read: Iterable[Sequence[int]], published: Container[int]
+) -> None:
+    counted, readers = Counter(i for ids in read for i in ids), windows._readers
+    wrong = sorted(i for i in counted | readers if counted[i] != readers[i])
+    _insist(not wrong, f"the windows of KV blocks {wrong} have more readers, or fewer")
+    strange = [i for i in windows._kept if i in readers or i not in published]
+    _insist(not strange, f"the windows of KV blocks {strange} are kept for nobody")
+
+
+def _insist(right: bool, sentence: str) -> None:
+    if not right:
+        raise RuntimeError(sentence)
