@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from cutaway.engine import Autoregressive, Denoise, FinishReason, Pass, RunParams, StopParams
 from cutaway.engine.canvas import RULES, Figures, Rule, make_canvas
-from cutaway.engine.fingerprint import START, chain_hash
 from cutaway.engine.limits import last_seen
 from cutaway.errors import InputError
 from cutaway.sampling import (
@@ -22,6 +21,7 @@ from cutaway.sampling import (
     sample,
 )
 from cutaway.sampling.fixed_math import exp
+from cutaway.sampling.row_hash import START, chain_hash
 from support.engine_mock import GREEDY, MockRequest, make_engine, run_to_end, written
 from support.mock_backend import AT, END, VOCAB, narrow, noise
 

@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cutaway.engine import Request, RunParams, Score, Scored, StopParams
-from cutaway.engine.fingerprint import START, chain_hash, row_hash
 from cutaway.errors import InputError
 from cutaway.sampling import SamplingParams
+from cutaway.sampling.row_hash import START, chain_hash, row_hash
 from support.engine_mock import GREEDY, MockRequest, add, make_engine, run_to_end, score, write
 from support.mock_backend import noise
 

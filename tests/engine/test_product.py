@@ -13,8 +13,8 @@ pytest.importorskip("cutaway.base._native", reason="the native backend was not b
 
 
 from cutaway.engine import ConstraintParams, RunParams, Step, StopParams
-from cutaway.engine.fingerprint import START, chain_hash, row_hash
 from cutaway.sampling import SamplingParams
+from cutaway.sampling.row_hash import START, chain_hash, row_hash
 from support.engine_mock import MockRequest
 from support.random_llama import write_tiny_llama
 from support.ways import Alone, Trial, Way, new_draft, new_engine, open_llm, repeating

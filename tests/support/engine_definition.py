@@ -1,10 +1,10 @@
 """What a sequence must write: the whole loop without engine, batch, blocks and automata."""
 
 from cutaway.engine import FinishReason, StopParams
-from cutaway.engine.fingerprint import START, chain_hash, row_hash
 from cutaway.sampling import History, build_chain
 from cutaway.sampling.candidates import Context
 from cutaway.sampling.chain import choose, run_stages
+from cutaway.sampling.row_hash import START, chain_hash, row_hash
 from support.engine_mock import MockRequest, Written
 from support.mock_backend import END, Model, token_bytes
 

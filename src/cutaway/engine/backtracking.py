@@ -10,8 +10,8 @@ import numpy as np
 
 from cutaway.engine.constraint import Constraint
 from cutaway.engine.events import Step
-from cutaway.engine.fingerprint import START
 from cutaway.engine.vocabulary import ConstraintVocabulary, Mask
+from cutaway.sampling.row_hash import START
 
 WINDOW = 32
 """How many of the last tokens can be taken back."""

@@ -127,7 +127,7 @@ class Autoregressive(Decoder):
         is_last = start + len(tokens) == len(sequence)
         wanted = min(first, len(tokens) - 1) if is_last else first
         one = Scheduled(sequence, start, tokens, first_logit_row=wanted)
-        fits = min(room - len(tokens), logit_room - one.num_logits) if is_last else 0
+        fits = min(room - len(tokens), logit_room - len(one.wanted)) if is_last else 0
         if prescribed := sequence.next_prescribed(fits):
             one.set_drafts(prescribed, "forced" if sequence.is_forced else "replay")
         return one

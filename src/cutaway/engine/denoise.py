@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 from cutaway.engine.canvas import Canvas, Rule, make_canvas
 from cutaway.engine.cell_figures import CANDIDATES, cells_of, entropy_after_chain, figures_of
 from cutaway.engine.events import Event, Pass, Phases
-from cutaway.engine.fingerprint import chain_hash
 from cutaway.engine.limits import last_seen, shares_blocks
 from cutaway.engine.scheduled import Scheduled
 from cutaway.errors import InputError
 from cutaway.sampling import Observe, RowDraw, Sampled
+from cutaway.sampling.row_hash import chain_hash
 
 if TYPE_CHECKING:
     from cutaway.engine.decoders import Computed

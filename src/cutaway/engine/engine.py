@@ -141,8 +141,10 @@ class Engine:
         if sequence.error:
             self.fail(sequence, sequence.error)
             return
-        if sequence.rewound:
-            self._compute_again(sequence)
+        if sequence.rewound:  # forget what was computed for tokens that were taken back
+            sequence.rewound = False
+            self.speculator.forget(sequence)
+            self.scheduler.preempt(sequence)
             return
         if scheduled.drafted_by == "draft":
             steps = len(sequence.output_token_ids) - before
@@ -150,12 +152,6 @@ class Engine:
         self._sequence_blocks.publish(sequence)
         if sequence.finish_reason:
             self._release(sequence)
-
-    def _compute_again(self, sequence: Sequence) -> None:
-        """Tokens were taken back: forget what was computed for them."""
-        sequence.rewound = False
-        self.speculator.forget(sequence)
-        self.scheduler.preempt(sequence)
 
     # -- adding and ending sequences ---------------------------------------------------------
 

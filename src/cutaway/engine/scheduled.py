@@ -55,11 +55,6 @@ class Scheduled:
         return len(self.token_ids) + len(self.draft_token_ids)
 
     @property
-    def num_logits(self) -> int:
-        """How many rows have wanted logits."""
-        return len(self.wanted)
-
-    @property
     def wanted(self) -> Items[int]:
         """The rows whose logits are wanted."""
         rows = self.logit_rows
@@ -142,8 +137,8 @@ def compute(
     for (adapter, kind), mine in runs.items():
         rows = _run(backends[adapter], kind, mine)
         if len(runs) == 1:
-            return logits_of(mine, rows), _NOTHING if kind == "hidden" else rows
-        each = logits_of(mine, rows.copy())  # the next run may write into the same memory
+            return _split(mine, rows), _NOTHING if kind == "hidden" else rows
+        each = _split(mine, rows.copy())  # the next run may write into the same memory
         found |= zip((one.sequence.id for one in mine), each, strict=True)
     return [found[one.sequence.id] for one in scheduled], _NOTHING
 
@@ -170,7 +165,7 @@ def edits_of(one: Scheduled, row: int = 0) -> list[Edit]:
     return interventions.edits(one.start, one.num_rows, row) if interventions else []
 
 
-def logits_of(scheduled: list[Scheduled], logits: Logits) -> list[Logits]:
+def _split(scheduled: list[Scheduled], logits: Logits) -> list[Logits]:
     """Each sequence's wanted rows, (rows, vocab), out of those of the whole step."""
-    ends = accumulate((one.num_logits for one in scheduled), initial=0)
+    ends = accumulate((len(one.wanted) for one in scheduled), initial=0)
     return [logits[start:end] for start, end in pairwise(ends)]

@@ -23,13 +23,13 @@ from cutaway.engine.events import (
     Usage,
     chain_as_data,
 )  # fmt: skip
-from cutaway.engine.fingerprint import START, chain_hash
 from cutaway.engine.prescribed import PrescribedTokens
 from cutaway.engine.request import Request
 from cutaway.engine.stops import SequenceText
 from cutaway.engine.vocabulary import ConstraintVocabulary, Mask, allows
 from cutaway.errors import CutawayError, InputError
 from cutaway.sampling import CompiledChain, History, ReadRow, Sampled, build_chain
+from cutaway.sampling.row_hash import START, chain_hash
 
 if TYPE_CHECKING:
     from cutaway.engine.backtracking import Backtracker

@@ -40,14 +40,12 @@ class Speculator:
 
     def propose(self, draft_requests: list[tuple[Sequence, int]]) -> list[list[int]]:
         """Draft tokens for each (sequence, how many at most)."""
-        by_model = [s.request.run.speculate == "draft" for s, _ in draft_requests]
         asked = [
-            (s, self._worth(s, n)) for (s, n), m in zip(draft_requests, by_model, strict=True) if m
+            (s, self._state(s).length.propose(0, n)) for s, n in draft_requests if _by_model(s)
         ]
         drafted = iter(self.draft.propose(asked) if self.draft and asked else [])
         return [
-            next(drafted) if m else self._from_itself(s, n)
-            for (s, n), m in zip(draft_requests, by_model, strict=True)
+            next(drafted) if _by_model(s) else self._from_itself(s, n) for s, n in draft_requests
         ]
 
     def learn(
@@ -72,15 +70,12 @@ class Speculator:
     def _state(self, sequence: Sequence) -> DraftState:
         if sequence.id not in self._states:
             cost, priors = ROW_COST, FROM_NGRAM
-            if sequence.request.run.speculate == "draft" and self.draft:
+            if self.draft and _by_model(sequence):
                 cost, priors = ROW_COST + self.draft.cost, FROM_MODEL
             elif sequence.request.run.speculate == "jacobi":
                 priors = FROM_JACOBI
             self._states[sequence.id] = DraftState(DraftLength(cost, priors))
         return self._states[sequence.id]
-
-    def _worth(self, sequence: Sequence, room: int) -> int:
-        return self._state(sequence).length.propose(0, room)
 
     def _from_itself(self, sequence: Sequence, room: int) -> list[int]:
         state, length = self._state(sequence), len(sequence)
@@ -93,6 +88,10 @@ class Speculator:
         state.match_length = draft.match_length
         count = state.length.propose(draft.match_length, len(draft.tokens))
         return draft.tokens[:count]
+
+
+def _by_model(sequence: Sequence) -> bool:
+    return sequence.request.run.speculate == "draft"
 
 
 def _ids(drawn: list[Outcome]) -> list[int]:

@@ -20,12 +20,12 @@ from cutaway.engine import (
     Usage,
 )
 from cutaway.engine.events import chain_as_data, neg_log_z
-from cutaway.engine.fingerprint import START
 from cutaway.errors import CutawayError, InputError
 from cutaway.requests.completion import Between, Completion, Stopwatch, Timing, held_text
 from cutaway.requests.options import Options
 from cutaway.requests.prepared import Prepared
 from cutaway.sampling import ReadRow, build_chain
+from cutaway.sampling.row_hash import START
 
 if TYPE_CHECKING:
     from cutaway.trace import Head, Parent, Token, TraceSink

@@ -36,29 +36,25 @@ def read_rows(
     A row that is not finite gives a CutawayError in its place. Raises InputError for an id outside
     the vocabulary.
     """
-    vocab = logits.shape[1]
-    _check(logits, next_ids)
-    if _read_rows is None or tier == TWIN:
-        return [
-            _by_twin(n, row, next_id, top)
-            for n, (row, next_id) in enumerate(zip(logits, next_ids, strict=True))
-        ]
-    ids = np.array([-1 if next_id is None else next_id for next_id in next_ids], np.int32)
-    rows = np.ascontiguousarray(logits, np.float32)
-    read = _read_rows(rows, ids, max(0, min(top, vocab)), tier, pool)
-    return [
-        _finish(n, next_id, native)
-        for n, (next_id, native) in enumerate(zip(next_ids, read, strict=True))
-    ]
-
-
-def _check(logits: NDArray[np.float32], next_ids: Sequence[int | None]) -> None:
     rows, vocab = logits.shape
     if rows != len(next_ids):
         raise ValueError(f"{rows} rows of logits for {len(next_ids)} next ids")
     for next_id in next_ids:
         if next_id is not None and not 0 <= next_id < vocab:
             raise InputError(f"next_ids: token id {next_id} is not between 0 and {vocab - 1}")
+    if _read_rows is None or tier == TWIN:
+        return [
+            _by_twin(n, row, next_id, top)
+            for n, (row, next_id) in enumerate(zip(logits, next_ids, strict=True))
+        ]
+    ids = np.array([-1 if next_id is None else next_id for next_id in next_ids], np.int32)
+    read = _read_rows(
+        np.ascontiguousarray(logits, np.float32), ids, max(0, min(top, vocab)), tier, pool
+    )
+    return [
+        _finish(n, next_id, native)
+        for n, (next_id, native) in enumerate(zip(next_ids, read, strict=True))
+    ]
 
 
 def _finish(n: int, next_id: int | None, native: Any) -> ReadRow | Exception:

@@ -1,8 +1,7 @@
-"""The hash of one row of logits: two rows with equal hashes have equal bits.
+"""The hash of a row of logits, and the fingerprint of a run: a hash of the hashes of its rows.
 
-It is a wrapping 64-bit sum, so that any order of adding gives the same number;
-native/sample_kernels.inc computes it as well. engine/fingerprint.py makes one hash of those of many
-rows.
+Equal hashes mean equal logits, to the last bit. A row's hash is a wrapping 64-bit sum, so that any
+order of adding gives the same number; native/sample_kernels.inc computes it as well.
 """
 
 import numpy as np
@@ -11,6 +10,9 @@ from numpy.typing import NDArray
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 MIX = np.uint64(0xD6E8FEB86659FD93)  # the multiplier of Pelle Evensen's rrmxmx
 _HALF = np.uint64(32)
+
+START = 0xC07A_0A1D
+"""The fingerprint of a run without rows."""
 
 
 def row_hash(logits: NDArray[np.float32]) -> int:
@@ -21,3 +23,9 @@ def row_hash(logits: NDArray[np.float32]) -> int:
     x *= MIX
     x ^= x >> _HALF
     return int(x.sum(dtype=np.uint64))
+
+
+def chain_hash(so_far: int, row: int) -> int:
+    """Append one row's hash to the fingerprint of the rows before it."""
+    mixed = (so_far ^ row) * int(MIX) % 2**64
+    return (mixed ^ (mixed >> 29)) * int(GOLDEN) % 2**64

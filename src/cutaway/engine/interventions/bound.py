@@ -140,9 +140,14 @@ def bind(
             hidden += [(first, last, start) for first, last in spans]
             continue
         with numbered(i):
-            where = find(anatomy, one.where)
-            _check_width(one, where[2] - where[1])
-        placed.append(PlacedIntervention(one, *where, from_position(spans, start)))
+            tensor, first_column, end = find(anatomy, one.where)
+            if one.vector and len(one.numbers) != (width := end - first_column):
+                raise InputError(
+                    f"intervention: a vector for {one.where} has {width} numbers, "
+                    f"not {len(one.numbers)}"
+                )
+        of_rows = from_position(spans, start)
+        placed.append(PlacedIntervention(one, tensor, first_column, end, of_rows))
     return BoundInterventions(tuple(placed), tuple(hidden))
 
 
@@ -163,10 +168,3 @@ def find(anatomy: Anatomy, where: str) -> tuple[str, int, int]:
     else:
         name = anatomy.added[where]
     return name, 0, anatomy.maker[name].out.width
-
-
-def _check_width(one: Intervention, width: int) -> None:
-    if one.vector and len(one.numbers) != width:
-        raise InputError(
-            f"intervention: a vector for {one.where} has {width} numbers, not {len(one.numbers)}"
-        )
