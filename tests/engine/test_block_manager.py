@@ -27,16 +27,11 @@ def find(manager, text):
 # -- taking and giving back ---------------------------------------------------------------------
 
 
-def test_a_fresh_manager_hands_out_the_lowest_ids_first():
+def test_the_lowest_ids_are_taken_first_and_returned_ones_again_in_the_same_order():
     manager = BlockManager(5, 2)
     assert (manager.allocate(2), manager.allocate(3)) == ([0, 1], [2, 3, 4])
-
-
-def test_blocks_returned_together_are_taken_again_in_the_same_order():
-    manager = BlockManager(5, 2)
-    ids = manager.allocate(3)
-    manager.release(ids)
-    assert manager.allocate(3) == ids
+    manager.release([2, 3, 4])
+    assert manager.allocate(3) == [2, 3, 4]
 
 
 def test_nothing_is_taken_when_too_much_is_wanted():
@@ -67,12 +62,8 @@ def test_a_fork_holds_its_blocks_until_both_have_given_them_back():
     assert manager.free == 0
     manager.release(fork)
     assert manager.free == 2
-
-
-def test_two_texts_may_be_given_back_in_one_call():
-    manager = BlockManager(2, 2)
     ids = manager.allocate(2)
-    manager.release([*manager.retain(ids), *ids])
+    manager.release([*manager.retain(ids), *ids])  # both in one call
     check_blocks(manager, [])
 
 

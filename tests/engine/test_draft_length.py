@@ -108,19 +108,13 @@ def test_a_right_draft_speaks_for_the_longer_matches_that_follow():
     assert drafts.propose(8, 99) == 0
     drafts.learn(2, MAX_DRAFT, MAX_DRAFT)
     assert drafts.propose(8, 99) > 0
-
-
-def test_drafts_after_a_wrong_one_speak_for_nothing():
     drafts = DraftLength(0.1)
-    drafts.learn(7, MAX_DRAFT, 0)
+    drafts.learn(7, MAX_DRAFT, 0)  # those after a wrong one do not
     assert drafts.propose(8, 99) == DraftLength(0.1).propose(8, 99)
 
 
-def test_drafts_that_cost_a_step_each_are_not_made():
+def test_without_room_or_drafts_nothing_is_learnt_and_drafts_that_cost_a_step_are_not_made():
     assert DraftLength(1.0).propose(40, 99) == 0
-
-
-def test_without_room_or_drafts_nothing_is_learnt():
     drafts, fresh = DraftLength(0.1), DraftLength(0.1)
     for _ in range(20):
         assert drafts.propose(2, 0) == 0

@@ -47,31 +47,21 @@ def test_one_flipped_bit_changes_the_hash(row, data):
     assert row_hash(flipped.view(np.float32)) != row_hash(row)
 
 
-def test_zero_and_minus_zero_are_different_bits():
-    assert row_hash(np.array([0.0], np.float32)) != row_hash(np.array([-0.0], np.float32))
-
-
-def test_two_logits_changing_places_change_the_hash():
+def test_places_and_signs_of_zero_count_and_memory_layout_does_not():
     row = noise((1,))
     swapped = row.copy()
     swapped[[5, 9]] = swapped[[9, 5]]
     assert row_hash(swapped) != row_hash(row)
-
-
-def test_a_row_that_is_not_contiguous_is_hashed_as_its_copy():
-    table = np.stack([noise((1,)), noise((2,))], axis=1)
+    assert row_hash(np.array([0.0], np.float32)) != row_hash(np.array([-0.0], np.float32))
+    table = np.stack([row, noise((2,))], axis=1)
     assert row_hash(table[:, 1]) == row_hash(noise((2,)))
 
 
 @given(U64, U64, U64)
-def test_the_order_of_rows_matters(start, a, b):
+def test_every_row_counts_whatever_came_before_and_so_does_their_order(start, a, b):
     forward = chain_hash(chain_hash(start, a), b)
     backward = chain_hash(chain_hash(start, b), a)
     assert (forward == backward) == (a == b)
-
-
-@given(U64, U64, U64)
-def test_every_row_counts_whatever_came_before(start, a, b):
     assert 0 <= chain_hash(start, a) < WORD
     assert (chain_hash(start, a) == chain_hash(start, b)) == (a == b)
 

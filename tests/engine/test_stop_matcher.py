@@ -83,29 +83,19 @@ def test_of_stops_completed_at_once_the_longest_wins_in_any_order(stops):
     assert matcher.matched == "aab"
 
 
-def test_what_follows_a_stop_in_the_same_token_is_dropped():
-    matcher = StopMatcher(("STOP",))
-    assert matcher.push(b"before STOP after") == b"before "
-    assert matcher.flush() == b""
-
-
-def test_a_stop_of_one_character_may_come_byte_by_byte():
-    matcher = StopMatcher(("€",))
-    assert [matcher.push(bytes([b])) for b in "a€".encode()] == [b"a", b"", b"", b""]
-    assert matcher.matched == "€"
-
-
-def test_a_character_that_only_starts_like_the_stop_comes_out_whole():
-    matcher = StopMatcher(("é",))
-    assert [matcher.push(bytes([b])) for b in "è".encode()] == [b"", "è".encode()]
-    assert matcher.matched is None
-
-
-def test_flush_gives_a_started_stop_once():
-    matcher = StopMatcher(("abc",))
-    assert matcher.push(b"xab") == b"x"
-    assert matcher.flush() == b"ab"
-    assert matcher.flush() == b""
+@pytest.mark.parametrize(
+    ("stop", "tokens", "pushed", "matched", "flushed"),
+    [
+        ("STOP", [b"before STOP after"], [b"before "], "STOP", b""),  # what follows is dropped
+        ("€", [b"a", b"\xe2", b"\x82", b"\xac"], [b"a", b"", b"", b""], "€", b""),
+        ("é", [b"\xc3", b"\xa8"], [b"", "è".encode()], None, b""),  # it only starts like the stop
+        ("abc", [b"xab"], [b"x"], None, b"ab"),
+    ],
+)
+def test_stops_that_begin_or_end_within_a_token(stop, tokens, pushed, matched, flushed):
+    matcher = StopMatcher((stop,))
+    assert [matcher.push(token) for token in tokens] == pushed
+    assert (matcher.matched, matcher.flush(), matcher.flush()) == (matched, flushed, b"")
 
 
 LONG = "ab" * 5000 + "c"

@@ -48,22 +48,28 @@ def test_a_filter_alone_keeps_what_its_definition_does(logits, settings):
     assert processed(logits, **settings) == by_definition(logits, **settings)
 
 
-def test_top_k_ties_go_to_the_lowest_id():
-    assert kept([1, 2, 1, 2, 1], top_k=3) == [0, 1, 3]
-    assert kept([-5, -5, -5], top_k=1) == [0]
+CROSSED = logs(0.15, 0.5, 0.05, 0.3)
 
 
-def test_top_k_larger_than_the_vocabulary_keeps_all():
-    assert kept([3, -1, 2], top_k=10**9) == [0, 1, 2]
-
-
-def test_top_p_keeps_the_token_that_crosses_p():
-    values = logs(0.15, 0.5, 0.05, 0.3)
-    assert kept(values, top_p=0.49) == [1]
-    assert kept(values, top_p=0.51) == [1, 3]
-    assert kept(values, top_p=0.79) == [1, 3]
-    assert kept(values, top_p=0.81) == [0, 1, 3]
-    assert kept(values, top_p=0.96) == [0, 1, 2, 3]
+@pytest.mark.parametrize(
+    ("values", "settings", "left"),
+    [
+        ([1, 2, 1, 2, 1], {"top_k": 3}, [0, 1, 3]),  # ties go to the lowest id
+        ([-5, -5, -5], {"top_k": 1}, [0]),
+        ([3, -1, 2], {"top_k": 10**9}, [0, 1, 2]),
+        (CROSSED, {"top_p": 0.49}, [1]),  # the token that crosses p stays
+        (CROSSED, {"top_p": 0.51}, [1, 3]),
+        (CROSSED, {"top_p": 0.79}, [1, 3]),
+        (CROSSED, {"top_p": 0.81}, [0, 1, 3]),
+        (CROSSED, {"top_p": 0.96}, [0, 1, 2, 3]),
+        ([1, 7, 7, 3], {"top_p": 1e-9}, [1]),
+        ([0.0] * 1000, {"top_p": 1e-9}, [0]),
+        ([0.0] * 1000, {"top_p": math.nextafter(1, 0)}, [*range(1000)]),
+        ([4, 5, 5, 4.99], {"min_p": math.nextafter(1, 0)}, [1, 2]),  # the best and its ties
+    ],
+)
+def test_filters_at_their_ends(values, settings, left):
+    assert kept(values, **settings) == left
 
 
 @pytest.mark.parametrize(
@@ -72,19 +78,6 @@ def test_top_p_keeps_the_token_that_crosses_p():
 def test_top_p_of_equal_tokens_stops_exactly_at_p(p, count):
     """A quarter each, which float64 holds exactly: reaching p is enough, ids ascending."""
     assert kept([-2.5] * 4, top_p=p) == list(range(count))
-
-
-def test_tiny_top_p_keeps_exactly_one():
-    assert kept([1, 7, 7, 3], top_p=1e-9) == [1]
-    assert kept([0.0] * 1000, top_p=1e-9) == [0]
-
-
-def test_top_p_just_below_1_keeps_everything_that_counts():
-    assert kept([0.0] * 1000, top_p=math.nextafter(1, 0)) == list(range(1000))
-
-
-def test_min_p_never_removes_the_best_nor_its_ties():
-    assert kept([4, 5, 5, 4.99], min_p=math.nextafter(1, 0)) == [1, 2]
 
 
 @pytest.mark.parametrize(
@@ -97,16 +90,10 @@ def test_a_vocabulary_of_one_survives_everything(settings):
 # --- stages that change logits --------------------------------------------------------------
 
 
-def test_temperature_divides():
+def test_temperature_divides_and_bias_is_added_to_its_own_token_only():
     assert processed(row([3, -2]), temperature=0.5) == {0: 6.0, 1: -4.0}
-
-
-def test_bias_is_added_to_its_own_token_only():
     assert processed(row([1, 2, -3]), logit_bias={2: 100, 0: -0.5}) == {0: 0.5, 1: 2.0, 2: 97.0}
-
-
-def test_bias_beyond_the_vocabulary_moves_nothing():
-    assert processed(row([1, 2]), logit_bias={2: 100}) == {0: 1.0, 1: 2.0}
+    assert processed(row([1, 2]), logit_bias={2: 100}) == {0: 1.0, 1: 2.0}  # no such token
 
 
 def test_repetition_penalty_sees_prompt_and_output_once_each():

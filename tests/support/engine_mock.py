@@ -24,7 +24,7 @@ from cutaway.engine import (
     Sequence,
     Step,
     StopParams,
-)
+)  # fmt: skip
 from cutaway.engine.block_manager import BlockManager
 from cutaway.engine.interventions import BoundInterventions
 from cutaway.sampling import Observe, SamplingParams
@@ -177,15 +177,10 @@ class MockRequest:
 
     def asked(self) -> Request:
         return Request(
-            prompt_token_ids=self.prompt,
-            sampling=self.params,
-            stopping=self.stops,
-            constraint=self.constraint,
-            run=self.run,
-            observe=self.observe,
-            decoder=self.decoder,
+            prompt_token_ids=self.prompt, sampling=self.params, stopping=self.stops,
+            constraint=self.constraint, run=self.run, observe=self.observe, decoder=self.decoder,
             interventions=self.interventions,
-        )
+        )  # fmt: skip
 
     def add_to(self, engine: Engine) -> Sequence:
         [sequence] = engine.add(self.asked())

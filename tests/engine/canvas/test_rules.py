@@ -56,9 +56,8 @@ def test_a_rule_survives_json(name):
 def test_what_is_given_goes_before_the_name():
     assert read_rule("llada") == RULES["llada"] == read_rule({"rule": "llada"})
     assert read_rule({"rule": "edit", "steps": 4}) == Rule(steps=4, remask="edit")
-    assert read_rule({"rule": "dream", "order": "margin"}) == replace(
-        RULES["dream"], order="margin"
-    )
+    margin = replace(RULES["dream"], order="margin")
+    assert read_rule({"rule": "dream", "order": "margin"}) == margin
     assert read_rule(True) == read_rule({}) == Rule()
     assert {"rule", "steps", "forced_cells"} <= {*SETTINGS}
 
@@ -165,9 +164,7 @@ def test_a_threshold_by_brute_force(of, threshold):
 def test_a_factor_by_brute_force(of, factor):
     rule = Rule(factor=factor)
     ordered = best_first(rule, of)
-    fits = [
-        n for n in range(1, len(ordered.best) + 1) if ordered.best[n - 1] >= 1 - factor / (n + 1)
-    ]
+    fits = [n for n, p in enumerate(ordered.best, 1) if p >= 1 - factor / (n + 1)]
     assert how_many(rule, ordered, NO_LOOK) == max(fits, default=1)
 
 
@@ -216,9 +213,8 @@ def test_remdm_masks_again_as_often_as_it_says():
     for rate, index in ((0.3, 4), (0.9, 7)):
         rule = Rule(steps=10, schedule="linear", remask="sigma", remask_rate=rate)
         expected = min(rate, (1 - (index + 1) / 10) / (index / 10))
-        share = (
-            len(masked_again(rule, positions, p, 1, BlockProgress(index, 10, 4000, index))) / 4000
-        )
+        again = masked_again(rule, positions, p, 1, BlockProgress(index, 10, 4000, index))
+        share = len(again) / 4000
         assert abs(share - expected) < 4 * np.sqrt(expected * (1 - expected) / 4000)
         assert masked_again(rule, positions, p, 1, BlockProgress(9, 10, 4000, 9)) == []
 
@@ -239,12 +235,9 @@ def test_the_bound_of_a_pass(of):
 
 
 def test_luck_held_is_the_earlier_name_of_noise_reuse():
-    assert (
-        read_rule({"rule": "llada", "luck": "held"}) == read_rule("llada") == Rule(draws_first=True)
-    )
-    assert (
-        read_rule({"luck": "fresh"}) == rule_of_text("confidence,luck=fresh") == Rule(noise="fresh")
-    )
+    assert read_rule({"rule": "llada", "luck": "held"}) == Rule(draws_first=True)
+    assert read_rule({"luck": "fresh"}) == Rule(noise="fresh")
+    assert rule_of_text("confidence,luck=fresh") == Rule(noise="fresh")
     assert Rule(noise="fresh").to_json() == {"noise": "fresh"}
     with pytest.raises(InputError, match="noise must be one of reuse, fresh"):
         read_rule({"luck": {"a": 1}})

@@ -92,26 +92,22 @@ def without_columns(path, name, first, last, into):
     return into
 
 
-@pytest.mark.parametrize("backend", ["cpu", "reference"])
-@pytest.mark.parametrize("head", [0, 3])
-def test_a_head_at_zero_is_zeroed_columns(tmp_path, backend, head):
-    path = write_tiny_llama(tmp_path / "whole.gguf", heads=6, head_dim=8)
-    cut = without_columns(
-        path, "blk.1.attn_output.weight", head * 8, head * 8 + 8, tmp_path / "cut.gguf"
-    )
+PLAIN, CODES = {"heads": 6, "head_dim": 8}, {"format": "Q8_0", **SHAPE}
+
+
+@pytest.mark.parametrize(
+    ("backend", "shape", "head", "width"),
+    [
+        ("cpu", PLAIN, 0, 8), ("cpu", PLAIN, 3, 8), ("reference", PLAIN, 0, 8),
+        ("reference", PLAIN, 3, 8),
+        ("cpu", CODES, 2, 34),  # bytes: a head is a quant block, and the others' rounding their own
+    ],
+)  # fmt: skip
+def test_a_head_at_zero_is_zeroed_columns(tmp_path, backend, shape, head, width):
+    path, cut = write_tiny_llama(tmp_path / "whole.gguf", **shape), tmp_path / "cut.gguf"
+    without_columns(path, "blk.1.attn_output.weight", head * width, (head + 1) * width, cut)
     with LLM(path, backend=backend) as whole, LLM(cut, backend=backend) as less:
         changed = written(whole, [scale(f"L1.H{head}", 0)])
-        assert changed.fingerprint == written(less).fingerprint != written(whole).fingerprint
-
-
-def test_a_head_at_zero_is_zeroed_columns_of_codes_too(tmp_path):
-    """Where a head is whole quant blocks: the rounding of the others is their own."""
-    path = write_tiny_llama(tmp_path / "whole.gguf", format="Q8_0", **SHAPE)
-    cut = tmp_path / "cut.gguf"
-    without_blocks = 34 * 2, 34 * 3  # bytes of the block that head 2 reads
-    without_columns(path, "blk.1.attn_output.weight", *without_blocks, cut)
-    with LLM(path) as whole, LLM(cut) as less:
-        changed = written(whole, [scale("L1.H2", 0)])
         assert changed.fingerprint == written(less).fingerprint != written(whole).fingerprint
 
 

@@ -19,7 +19,7 @@ from cutaway.engine.interventions import (
     parse_intervention,
     patch,
     scale,
-)
+)  # fmt: skip
 from cutaway.engine.interventions.spans import LAST, check_spans, from_position, spans_text
 from cutaway.errors import InputError
 
@@ -39,6 +39,9 @@ INTERVENTIONS = st.one_of(
     st.builds(patch, PLACES, VECTORS, positions=st.none() | SETS, from_step=STEPS),
     st.builds(knock_out, SETS, from_step=STEPS),
 )
+
+
+ADDED = add("L1", [1.0]).to_json()
 
 
 @given(SETS)
@@ -122,10 +125,7 @@ def test_any_text_is_a_change_or_an_input_error(text):
         (lambda: check_interventions([add("L1", np.zeros(1 << 20))] * 3), "bytes are more"),
         (lambda: Intervention.from_json({"kind": "add", "where": "L1", "vector": "§"}), "base64"),
         (lambda: Intervention.from_json({"kind": "add", "where": "L1", "vector": 5}), "base64"),
-        (
-            lambda: Intervention.from_json(add("L1", [1.0]).to_json() | {"sha256": "0" * 64}),
-            "sha256 is not",
-        ),
+        (lambda: Intervention.from_json(ADDED | {"sha256": "0" * 64}), "sha256 is not"),
     ],
 )
 def test_what_is_refused(make, message):
