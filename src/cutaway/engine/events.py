@@ -1,7 +1,8 @@
-"""The events of a request: Started, Scored…, Pass…, Step…, Ended. Plain data, and all that leaves.
+"""The events of a request, in order: Started, Scored…, Pass…, Step…, Ended.
 
-A file, a server, a page, a process elsewhere and a ``Completion`` are made of these alone. They can
-be pickled; none of them refers to the engine. They are tuples: every token makes one.
+They are the engine's only output: a trace, an answer of the server, a page and a ``Completion`` are
+made of them. They can be pickled and do not refer to the engine. They are tuples, since every token
+makes one.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -76,7 +77,7 @@ class Started(NamedTuple):
 
 
 class Scored(NamedTuple):
-    """What the model's own logits say of prompt tokens, as far as they were computed in one step.
+    """What the model's own logits say of prompt tokens, those of one step.
 
     position  of the first token that is scored
     rows      of each token, its log-probability, its rank and the likeliest in its place
@@ -107,9 +108,9 @@ class Step(NamedTuple):
     sampled_id      what the sampler drew, which differs where the token was forced
     source          "sampled", "greedy", "forced", "grammar" where a grammar left no other, or
                     "draft" where a draft had proposed it
-    text            what a reader may see now; it lags while a stop string or a character is
-                    not yet complete, and may belong to earlier tokens
-    released_bytes  how many bytes of the text are certain now, and were not before this token
+    text            the text that became certain with this token; it lags while a stop string or a
+                    character is incomplete, and may belong to earlier tokens
+    released_bytes  how many bytes became certain with this token
     logprob         natural log-probability under the model's own logits, before the chain
     survivors       how many tokens the chain left to draw from
     observed        what the request's ``Observe`` names
@@ -199,7 +200,7 @@ class Pass(NamedTuple):
 
     @property
     def stands(self) -> dict[int, int | None]:
-        """Tokens after the pass, where it looked or masked again: position -> id; None: masked."""
+        """Position -> token after the pass, of cells it looked at or masked again; None: masked."""
         return {cell.position: cell.now for cell in self.cells} | dict.fromkeys(self.masked_again)
 
     @property
@@ -209,11 +210,12 @@ class Pass(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """Why the sequence ended, and what it took. Nothing follows.
+    """Why the sequence ended, and its totals; the last event.
 
     matched    the stop string, or the id of the end or stop token, that ended it
-    held_text  text that a stop string still held back when it was aborted; it follows the steps'
-    error      what it failed with
+    held_text  text that was still held back for a stop string when it was aborted; it follows the
+               text of the steps
+    error      the error that ended it
     """
 
     id: int
@@ -242,7 +244,7 @@ def neg_log_z(steps: Iterable[Step]) -> float | None:
 
 
 _NO_DATA = ("processors", "breakers")
-"""Of a stage's rule: functions, and what the settings have already."""
+"""Parts of a stage's rule that are functions, or that the settings have already."""
 
 
 def chain_as_data(chain: Sequence[Stage]) -> tuple[Mapping[str, Any], ...]:
@@ -253,7 +255,7 @@ def chain_as_data(chain: Sequence[Stage]) -> tuple[Mapping[str, Any], ...]:
 
 
 def explained(error: Exception) -> CutawayError:
-    """The error itself, or one that says in a sentence what a user's own processor raised."""
+    """The error itself, or a CutawayError that names what a user's own processor raised."""
     if isinstance(error, CutawayError):
         return error
     made = CutawayError(f"{type(error).__name__}: {error}")
