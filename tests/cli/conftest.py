@@ -12,6 +12,7 @@ from cutaway import LLM
 from cutaway.cli.main import main
 from support.bulk_runs import records
 from support.random_llama import write_tiny_llama
+from support.terminals import Terminal
 
 TEMPLATE = "{% for m in messages %}{{ m.content }}</s>{% endfor %}"
 
@@ -70,6 +71,34 @@ def refused(cutaway):
         return err
 
     return run
+
+
+@pytest.fixture
+def in_ascii(monkeypatch):
+    """The bytes that a command writes where standard output has nothing but ASCII."""
+
+    def run(*args):
+        out = io.TextIOWrapper(io.BytesIO(), "ascii")
+        with monkeypatch.context() as patched:
+            patched.setattr(sys, "stdout", out)
+            assert main([*map(str, args)]) == 0
+        return out.buffer.getvalue()
+
+    return run
+
+
+@pytest.fixture
+def terminal():
+    """Begin a command on a terminal; what still runs at the end of the test is killed."""
+    begun = []
+
+    def begin(*args, **how):
+        begun.append(Terminal(*args, **how))
+        return begun[-1]
+
+    yield begin
+    for one in begun:
+        one.close()
 
 
 @pytest.fixture

@@ -154,7 +154,6 @@ def test_kill_9_at_any_moment_loses_and_repeats_no_line(tiny, llm, tmp_path):
         assert child.returncode == -signal.SIGKILL, said
         kills += 1
     assert kills >= 3
-    print("KILLS", kills, size(tmp_path / "out"))
     of = by_line(records(tmp_path / "out"))
     assert set(of) == set(range(1, len(lines) + 1))
     for number, line in enumerate(lines, 1):

@@ -1,13 +1,7 @@
 """``cutaway chat --tools``: what is offered, shown, asked for and run, in pipes and a terminal."""
 
-import os
-import pty
 import re
-import select
 import signal
-import subprocess
-import sys
-import time
 from argparse import Namespace
 
 import pytest
@@ -17,7 +11,6 @@ from cutaway.cli import chat, tools
 from cutaway.requests.tools import ToolUse
 from cutaway.text.tools import Arguments, CallEnd, CallStart, Content, Tool
 
-CHAT = [sys.executable, "-m", "cutaway", "chat"]
 WEATHER = '''
 from __future__ import annotations
 import time
@@ -58,87 +51,44 @@ def file(tmp_path):
     return write
 
 
-def piped(path, *args, said=ASK):
-    return subprocess.run(
-        [*CHAT, "--tools", path, *args], input=said, capture_output=True, timeout=120, check=False
-    )
-
-
-class Terminal:
-    """A chat that a person has; all that is written comes to one place."""
-
-    def __init__(self, *args):
-        self._person, terminal = pty.openpty()
-        self.process = subprocess.Popen(
-            [*CHAT, *args], stdin=terminal, stdout=terminal, stderr=terminal, start_new_session=True
-        )
-        os.close(terminal)
-        self.seen, self.read = b"", 0
-
-    def until(self, text, seconds=100):
-        """What is written from where the last wait ended, up to this text."""
-        end, begun = time.monotonic() + seconds, self.read
-        while (at := self.seen.find(text.encode(), begun)) < 0:
-            left = max(end - time.monotonic(), 0)
-            assert select.select([self._person], [], [], left)[0], (text, self.seen)
-            self.seen += os.read(self._person, 4096)
-        self.read = at + len(text.encode())
-        return self.seen[begun : self.read].decode()
-
-    def say(self, text, then):
-        os.write(self._person, text.encode() + b"\n")
-        return self.until(then)
-
-    def leave(self):
-        os.write(self._person, b"/exit\n")
-        code = self.process.wait(60)
-        os.close(self._person)
-        return code
-
-
 @pytest.fixture
-def terminal():
-    begun = []
+def talk(terminal):
+    """Begin a chat; its first prompt is there."""
 
     def begin(*args):
-        begun.append(Terminal(*args))
-        begun[-1].until("> ")
-        return begun[-1]
+        chat = terminal("chat", *args, TERM="dumb")
+        chat.until("> ")
+        return chat
 
-    yield begin
-    for one in begun:
-        if one.process.poll() is None:
-            one.process.kill()
-            one.process.wait()
+    return begin
 
 
 @pytest.mark.model
 class TestChat:
-    def test_a_call_is_shown_run_and_answered(self, smollm2_path, file):
-        done = piped(file(WEATHER), "--yes", *FIXED)
-        error = done.stderr.decode()
-        assert done.returncode == 0, error
+    def test_a_call_is_shown_run_and_answered(self, smollm2_path, file, cutaway):
+        code, out, error = cutaway("chat", "--tools", file(WEATHER), "--yes", *FIXED, stdin=ASK)
+        assert code == 0, error
         assert '→ get_weather {"city": "Paris"}\n' in error
         assert 'looked up\n← {"city": "Paris", "degrees": 12}\n' in error
         assert error.count("tokens in") == 2  # the call, and the answer
-        assert b"<tool_call>" not in done.stdout and b"looked up" not in done.stdout
-        assert done.stdout.strip()
+        assert "<tool_call>" not in out and "looked up" not in out
+        assert out.strip()
 
-    def test_what_a_function_raises_is_the_result(self, smollm2_path, file):
-        done = piped(file(FAILS), "--yes", *FIXED)
-        assert done.returncode == 0
-        assert "← error: OSError: no\\x1b[2J weather\n" in done.stderr.decode()
+    def test_what_a_function_raises_is_the_result(self, smollm2_path, file, cutaway):
+        code, _, error = cutaway("chat", "--tools", file(FAILS), "--yes", *FIXED, stdin=ASK)
+        assert code == 0
+        assert "← error: OSError: no\\x1b[2J weather\n" in error
 
-    def test_a_call_that_was_cut_is_not_run(self, smollm2_path, file):
-        done = piped(file(WEATHER), "--yes", *FIXED[:4], "--max-tokens", "20", said=ASK * 2)
-        error = done.stderr.decode()
-        assert done.returncode == 0, error
+    def test_a_call_that_was_cut_is_not_run(self, smollm2_path, file, cutaway):
+        args = ["--tools", file(WEATHER), "--yes", *FIXED[:4], "--max-tokens", "20"]
+        code, _, error = cutaway("chat", *args, stdin=ASK * 2)
+        assert code == 0, error
         assert error.count("→ get_weather") == 2 == error.count("… (cut, and not run)")
         assert "looked up" not in error
 
-    def test_each_answer_has_a_trace(self, smollm2_path, file, tmp_path):
-        done = piped(file(WEATHER), "--yes", *FIXED, "--trace", str(tmp_path / "run.jsonl"))
-        assert done.returncode == 0
+    def test_each_answer_has_a_trace(self, smollm2_path, file, tmp_path, cutaway):
+        args = ["--tools", file(WEATHER), "--yes", *FIXED, "--trace", tmp_path / "run.jsonl"]
+        assert cutaway("chat", *args, stdin=ASK).code == 0
         names = sorted(path.name for path in tmp_path.glob("*.jsonl"))
         assert names == ["run.2.jsonl", "run.jsonl"]
 
@@ -153,23 +103,25 @@ class TestChat:
         assert roles == ["user", *["assistant", "tool"] * 7, "assistant"]
         assert "tool_calls" not in talk._messages[-1]
 
-    def test_a_person_is_asked(self, smollm2_path, file, terminal):
-        talk, question = terminal("--tools", file(WEATHER), *FIXED), ASK.decode().strip()
+    def test_a_person_is_asked(self, smollm2_path, file, talk):
+        talk, question = talk("--tools", file(WEATHER), *FIXED), ASK.decode().strip()
         assert '→ get_weather {"city": "Paris"}' in talk.say(question, "run it? [y/N] ")
         assert "← {" in talk.say("yes", "\n> ")
         talk.say("/reset", "\n> ")
         talk.say(question, "run it? [y/N] ")
         declined = talk.say("", "\n> ")
         assert "tokens in" in declined and "←" not in declined and "looked up" not in declined
-        assert talk.leave() == 0
+        talk.type("/exit\n")
+        assert talk.end()[0] == 0
 
-    def test_ctrl_c_ends_a_function_and_not_the_chat(self, smollm2_path, file, terminal):
-        talk = terminal("--tools", file(SLEEPS), "--yes", *FIXED)
+    def test_ctrl_c_ends_a_function_and_not_the_chat(self, smollm2_path, file, talk):
+        talk = talk("--tools", file(SLEEPS), "--yes", *FIXED)
         talk.say(ASK.decode().strip(), "asleep")
         talk.process.send_signal(signal.SIGINT)
         talk.until("(stopped)")
         talk.until("\n> ")
-        assert talk.leave() == 0
+        talk.type("/exit\n")
+        assert talk.end()[0] == 0
 
 
 @pytest.mark.parametrize(

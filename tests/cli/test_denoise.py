@@ -1,16 +1,12 @@
 """``cutaway denoise``: the text on standard output, the canvas on a terminal, what is refused."""
 
-import fcntl
 import io
 import json
 import os
-import pty
 import re
 import signal
-import struct
 import subprocess
 import sys
-import termios
 from functools import partial
 
 import pytest
@@ -133,30 +129,21 @@ def test_chat_reveals_by_a_rule_and_names_it_where_none_is_given(
 # -- on a terminal -----------------------------------------------------------------------------
 
 
-def on_terminal(model, *args, columns=40, **env):
-    """What the command writes on a terminal of so many columns."""
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    command = [sys.executable, "-m", "cutaway", "denoise", "-m", str(model), "ab", *args]
-    env = {**os.environ, "TERM": "xterm", "PYTHONIOENCODING": "utf-8", **env}
-    done = subprocess.Popen(command, stdout=theirs, stderr=subprocess.PIPE, env=env)
-    os.close(theirs)
-    written = b""
-    try:
-        while data := os.read(ours, 65536):
-            written += data
-    except OSError:  # nobody has the other end any more
-        pass
-    done.communicate()
-    os.close(ours)
-    assert done.returncode == 0
-    return written.decode()
+@pytest.fixture
+def on_terminal(terminal, tiny_diffusion_path):
+    def run(*args, **env):
+        command = ["denoise", "-m", tiny_diffusion_path, "ab", *args]
+        code, written = terminal(*command, rows=24, columns=40, **env).end()
+        assert code == 0
+        return written
+
+    return run
 
 
-def test_on_a_terminal_the_canvas_fills_in_place(tiny_diffusion_path, llm):
+def test_on_a_terminal_the_canvas_fills_in_place(on_terminal, llm):
     """Drawn over itself in each pass, and gone where the text is."""
     flags = (*SEED[:2], *SEED[4:], "--max-tokens", "60", "--steps", "3", "-q")
-    written = on_terminal(tiny_diffusion_path, *flags)
+    written = on_terminal(*flags)
     expected = llm.denoise("ab", seed=1, max_tokens=60, temperature=1, steps=3)
     masked = [int(n) for n in re.findall(r"(\d+) of 60 cells masked", written)]
     assert masked == [40, 20, 0]
@@ -166,8 +153,8 @@ def test_on_a_terminal_the_canvas_fills_in_place(tiny_diffusion_path, llm):
     assert "\x1b[2m░" in drawn
 
 
-def test_no_color_means_no_colour(tiny_diffusion_path):
-    written = on_terminal(tiny_diffusion_path, *SEED, "-q", NO_COLOR="1")
+def test_no_color_means_no_colour(on_terminal):
+    written = on_terminal(*SEED, "-q", NO_COLOR="1")
     assert "░" in written
     assert "\x1b[2m░" not in written and "\x1b[1m" not in written
 

@@ -1,7 +1,6 @@
 """``cutaway trace``: its verbs, and what they print where there is no terminal."""
 
 import json
-import os
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -117,15 +116,11 @@ def test_a_run_that_was_cut_short_plays(printed, tmp_path, run):
     assert 2 <= len(lines) < 6
 
 
-def test_ascii_where_the_encoding_has_no_more(tmp_path, run):
+def test_ascii_where_the_encoding_has_no_more(in_ascii, run):
     names = {1: " 猫\n", 2: b"\xff", 3: "\x1b[31m"}
     run.write_bytes(made_bytes([made_step(i, i + 1) for i in range(3)], names=names))
     for args in ([], ["--step", "0"]):
-        done = subprocess.run(
-            [sys.executable, "-m", "cutaway", "trace", "play", str(run), *args],
-            env=os.environ | {"PYTHONIOENCODING": "ascii"}, capture_output=True, check=True,
-        )  # fmt: skip
-        said = done.stdout.decode("ascii")
+        said = in_ascii("trace", "play", run, *args).decode("ascii")
         assert "_\\u732b\\n" in said
         assert "\\xff" in said
         assert "\\x1b[31m" in said
@@ -220,10 +215,6 @@ def test_export(printed, refused, run):
     assert "csv has both" in refused("trace", "export", run, "--format", "csv", "--when", "after")
 
 
-def test_csv_is_utf_8_whatever_the_terminal_speaks(run):
+def test_csv_is_utf_8_whatever_the_terminal_shows(in_ascii, run):
     run.write_bytes(made_bytes([made_step(0, 1)], names={1: " 猫"}))
-    done = subprocess.run(
-        [sys.executable, "-m", "cutaway", "trace", "export", str(run), "--format", "csv"],
-        env=os.environ | {"PYTHONIOENCODING": "ascii"}, capture_output=True, check=True,
-    )  # fmt: skip
-    assert done.stdout.decode() == to_csv(Trace.read(run))
+    assert in_ascii("trace", "export", run, "--format", "csv").decode() == to_csv(Trace.read(run))

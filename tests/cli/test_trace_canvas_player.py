@@ -1,11 +1,6 @@
 """The player of a canvas: what a key does, and a screen of any size shows the pass it is at."""
 
 import json
-import os
-import pty
-import subprocess
-import sys
-import threading
 from functools import partial
 
 import pytest
@@ -102,26 +97,16 @@ def test_lines_and_json_where_there_is_no_terminal(printed, refused, tmp_path):
     assert "kv" not in play("--step", 3).splitlines()[0]
 
 
-def test_on_a_terminal_it_plays_by_itself(tmp_path):
+def test_on_a_terminal_it_plays_by_itself(terminal, tmp_path):
     """Space, and nothing more is typed until the last pass is shown."""
     path = tmp_path / "t"
     path.write_bytes(file_of(*events_of(RULES[1], cells=10)))
     last = len(Trace.read(path).passes) - 1
-    ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "cutaway", "trace", "play", str(path)]
-    env = os.environ | {"TERM": "xterm", "NO_COLOR": "1", "COLUMNS": "100", "LINES": "24"}
-    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=env) as done:
-        os.close(theirs)
-        watch = threading.Timer(60, done.kill)
-        watch.start()
-        shown = b""
-        while b"pass 0/" not in shown:
-            shown += os.read(ours, 65536)
-        os.write(ours, b" ")
-        while f"pass {last}/{last}".encode() not in shown:
-            shown += os.read(ours, 65536)
-        os.write(ours, b"q")
-        assert done.wait() == 0
-        watch.cancel()
-        assert b"\x1b[38" not in shown
-    os.close(ours)
+    session = terminal("trace", "play", path, NO_COLOR="1")
+    session.until("pass 0/")
+    session.type(" ")
+    shown = session.until(f"pass {last}/{last}")
+    session.type("q")
+    code, rest = session.end()
+    assert code == 0
+    assert "\x1b[38" not in shown + rest

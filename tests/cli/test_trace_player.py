@@ -1,17 +1,10 @@
 """The interactive player: what keys do, what fits on a screen, and the terminal afterwards."""
 
-import fcntl
-import os
-import pty
 import re
-import select
 import signal
-import struct
-import subprocess
-import sys
-import termios
 from argparse import ArgumentParser
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -194,120 +187,83 @@ def test_fitted_text_has_its_width(text, cells):
 # -- a terminal ----------------------------------------------------------------------------------
 
 
-class Session:
-    """``cutaway trace play`` on a terminal of its own."""
-
-    def __init__(self, path, **env):
-        self.person, terminal = pty.openpty()
-        self.resize(30, 100)
-        self.before = termios.tcgetattr(self.person)
-        self.seen = ""
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "cutaway", "trace", "play", str(path)],
-            stdin=terminal, stdout=terminal, stderr=terminal, start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509
-            env=os.environ | {"TERM": "xterm", "PYTHONIOENCODING": "utf-8"} | env,
-        )  # fmt: skip
-        self.terminal = terminal  # kept open, so that its state can be read at the end
-
-    def resize(self, rows, columns):
-        fcntl.ioctl(self.person, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-
-    def type(self, keys):
-        os.write(self.person, keys.encode())
-
-    def wait_for(self, text):
-        """Read until the screen has been told so, and forget it."""
-        while text not in self.seen:
-            assert select.select([self.person], [], [], 60)[0], self.seen
-            self.seen += os.read(self.person, 65536).decode("utf-8", "replace")
-        found, self.seen = self.seen.split(text, 1)
-        return found
-
-    def end(self):
-        """The exit code, after the terminal was found as it had been."""
-        self.wait_for("\x1b[?1049l")
-        code = self.process.wait(60)
-        assert termios.tcgetattr(self.person) == self.before
-        os.close(self.person)
-        os.close(self.terminal)
-        return code
-
-
 @pytest.fixture
-def path(tmp_path):
-    file = tmp_path / "run.jsonl"
-    file.write_bytes(made_bytes([made_step(i, i % 5 + 1) for i in range(30)]))
-    return file
+def session(terminal, tmp_path):
+    """Begin ``trace play`` of thirty steps."""
+    path = tmp_path / "run.jsonl"
+    path.write_bytes(made_bytes([made_step(i, i % 5 + 1) for i in range(30)]))
+    return partial(terminal, "trace", "play", path)
 
 
-def test_a_session(path):
-    session = Session(path)
-    session.wait_for(" step 0/29")
+def ended(session):
+    """The exit code; the other screen was left."""
+    code, seen = session.end()
+    assert "\x1b[?1049l" in seen
+    return code
+
+
+def test_a_session(session):
+    session = session()
+    session.until(" step 0/29")
     session.type("\x1b[C")
-    session.wait_for(" step 1/29")
+    session.until(" step 1/29")
     session.type("\x1b[F")
-    session.wait_for(" step 29/29")
+    session.until(" step 29/29")
     session.type("?")
-    session.wait_for("show or leave this help")
+    session.until("show or leave this help")
     session.type("q")
-    assert session.end() == 0
+    assert ended(session) == 0
 
 
-def test_a_new_size_is_drawn_at_once(path):
-    session = Session(path)
-    session.wait_for(" step 0/29")
-    session.wait_for("\x1b[J")
+def test_a_new_size_is_drawn_at_once(session):
+    session = session()
+    session.until(" step 0/29")
+    session.until("\x1b[J")
     session.resize(12, 50)
     session.process.send_signal(signal.SIGWINCH)
-    session.wait_for("\x1b[H")
-    assert session.wait_for("\x1b[J").count("\n") == 11
+    session.until("\x1b[H")
+    assert session.until("\x1b[J").count("\n") == 11
     session.type("q")
-    assert session.end() == 0
+    assert ended(session) == 0
 
 
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
 )
-def test_the_terminal_is_restored_whatever_ends_it(path, number, code):
-    session = Session(path)
-    session.wait_for("\x1b[J")
+def test_the_terminal_is_restored_whatever_ends_it(session, number, code):
+    session = session()
+    session.until("\x1b[J")
     session.process.send_signal(number)
-    assert session.end() == code
+    assert ended(session) == code
 
 
-def test_ctrl_c_on_the_keyboard(path):
-    session = Session(path)
-    session.wait_for("\x1b[J")
+def test_ctrl_c_on_the_keyboard(session):
+    session = session()
+    session.until("\x1b[J")
     session.type("\x03")
-    assert session.end() == 130
+    assert ended(session) == 130
 
 
-def test_ctrl_z_gives_the_terminal_back_and_takes_it_again(path):
-    session = Session(path)
-    session.wait_for("\x1b[J")
+def test_ctrl_z_gives_the_terminal_back_and_takes_it_again(session):
+    session = session()
+    session.until("\x1b[J")
     session.type("\x1a")  # a session's leader cannot be stopped: it goes on at once
-    session.wait_for("\x1b[?1049l")
-    session.wait_for("\x1b[?1049h")
-    session.wait_for(" step 0/29")
+    session.until("\x1b[?1049l")
+    session.until("\x1b[?1049h")
+    session.until(" step 0/29")
     session.type("q")
-    assert session.end() == 0
+    assert ended(session) == 0
 
 
-def test_no_colour_is_minded(path):
-    session = Session(path, NO_COLOR="1")
-    assert "\x1b[38;" not in session.wait_for("\x1b[J")
+@pytest.mark.parametrize(("no_color", "coloured"), [("1", False), ("", True)])
+def test_no_colour_is_minded(session, no_color, coloured):
+    session = session(NO_COLOR=no_color)
+    assert ("\x1b[38;" in session.until("\x1b[J")) == coloured
     session.type("q")
-    assert session.end() == 0
-    colourful = Session(path, NO_COLOR="")
-    assert "\x1b[38;" in colourful.wait_for("\x1b[J")
-    colourful.type("q")
-    assert colourful.end() == 0
+    assert session.end()[0] == 0
 
 
-def test_a_dumb_terminal_gets_lines(path):
-    session = Session(path, TERM="dumb")
-    assert "\x1b" not in session.wait_for("ended: max_tokens")
-    assert session.process.wait(60) == 0
-    os.close(session.person)
-    os.close(session.terminal)
+def test_a_dumb_terminal_gets_lines(session):
+    code, seen = session(TERM="dumb").end()
+    assert code == 0
+    assert "\x1b" not in seen and "ended: max_tokens" in seen

@@ -54,6 +54,17 @@ def add_trace(parser: ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="a trace")
 
 
+def add_step(parser: ArgumentParser) -> None:
+    """The trace, the step whose inside is computed again, and the token to compare it with."""
+    add_trace(parser)
+    parser.add_argument("--step", type=int, required=True, metavar="N", help="of the text, from 0")
+    parser.add_argument(
+        "--rival", metavar="TOKEN",
+        help="the token, as text or id, to compare the step's token with; default: the likeliest "
+        "other",
+    )  # fmt: skip
+
+
 def add_model(
     group: "_ActionsContainer", default: str = "smollm2", *, several: bool = False, more: str = ""
 ) -> None:

@@ -78,18 +78,14 @@ def _revealed(args: Namespace, llm: "LLM", streams: "list[Stream]", place: int) 
     """Print one sample and its statistics; the others are revealed at the same time."""
     sample_output.begin(args, streams, place)
     stream = streams[place]
-    view = _view(llm, stream)
+    first, cells = len(stream.prompt_token_ids), stream.request.stopping.max_tokens
+    view = CanvasView(sys.stdout, llm.tokenizer.token_bytes, first, cells)
     _read(stream, view, show=not args.json)
     completion, notes = stream.completion(), []
     if completion.finish_reason == "aborted" and view.written:
         notes = [f"stopped with {view.written} cells of an unfinished block: {view.standing()}"]
     sample_output.end(args, streams, completion, notes)
     return completion
-
-
-def _view(llm: "LLM", stream: "Stream") -> CanvasView:
-    first, cells = len(stream.prompt_token_ids), stream.request.stopping.max_tokens
-    return CanvasView(sys.stdout, llm.tokenizer.token_bytes, first, cells)
 
 
 def _read(stream: "Stream", view: CanvasView, *, show: bool) -> None:

@@ -2,7 +2,6 @@
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
 from time import perf_counter
@@ -66,7 +65,9 @@ def run(args: Namespace) -> int:
         if args.to in _QUANTISED and not args.requantize:
             refuse_quantised(file, "give F32, F16 or BF16 weights, or add --requantize")
         with QuantisedFile(file, args.to.upper(), threads=args.threads) as made:
-            with signals.leaving_nothing(), _bar(made, show=not args.quiet) as bar:
+            total = sum(info.nbytes for info in made.tensors.values())
+            bar = Bar("quantising", total, show=not args.quiet, after=1)
+            with signals.leaving_nothing(), bar:
                 write_gguf(output, made, bar.update)
             _tell(args, output, file, made, perf_counter() - started)
     return 0
@@ -93,11 +94,6 @@ def _output(name: str, *, force: bool) -> Path:
     if path.exists() and not force:
         raise InputError(f"OUT: {path} exists; name a new file, or add --force to replace it")
     return path
-
-
-def _bar(made: "ModelFile", *, show: bool) -> AbstractContextManager[Bar]:
-    total = sum(info.nbytes for info in made.tensors.values())
-    return Bar("quantising", total, show=show, after=1)
 
 
 def _tell(

@@ -197,15 +197,13 @@ def _unload_after(args: Namespace) -> float | None:
 
 def _size(text: str) -> int:
     """Bytes of "8GB", or of "6GiB"."""
-    found = _SIZE.fullmatch(text.strip().upper())
-    if not found or not (size := int(float(found[1]) * _unit(found[2], binary=bool(found[3])))):
+    size = 0
+    if found := _SIZE.fullmatch(text.strip().upper()):
+        base = 1024 if found[3] else 1000
+        size = int(float(found[1]) * base ** " KMGT".index(found[2] or " "))
+    if not size:
         raise ArgumentTypeError(f"write a size as 8GB or 6GiB, not {text}")
     return size
-
-
-def _unit(letter: str, *, binary: bool) -> int:
-    base: int = 1024 if binary else 1000
-    return int(base ** " KMGT".index(letter or " "))
 
 
 def _adapter(text: str) -> tuple[str, str]:

@@ -28,7 +28,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     """Print it on standard output."""
     with PrefixReader(Path(args.file).expanduser()) as file:
-        said = document(file)
+        said = _document(file)
     if args.json:
         streams.print_json(said)
         return 0
@@ -43,8 +43,7 @@ def run(args: Namespace) -> int:
     return 0
 
 
-def document(file: PrefixReader) -> dict[str, Any]:
-    """All that the file says."""
+def _document(file: PrefixReader) -> dict[str, Any]:
     head = file.head
     return {
         "path": str(file.path), "model": head.model, "bytes": file.nbytes,

@@ -53,7 +53,8 @@ class Style:
     def spark(self, heights: Iterable[float | None]) -> str:
         """One character for each height from 0 to 1; a blank where there is none."""
         marks = _SPARKS if self.unicode else _ASCII_SPARKS
-        return "".join(" " if h is None else marks[_level(h)] for h in heights)
+        places = (None if h is None else min(int(min(max(h, 0.0), 1.0) * 8), 7) for h in heights)
+        return "".join(" " if place is None else marks[place] for place in places)
 
     def bar(self, share: float, cells: int) -> str:
         """A bar of ``share`` of so many cells, padded; something of it shows unless it is 0."""
@@ -118,10 +119,6 @@ _SPELLINGS = {
     "√": "sqrt ", "‹": "<", "›": ">", " · ": " | ", "…": "...", "│": "|", "␣": "_", "●": "*",
     "○": "o",
 }  # fmt: skip
-
-
-def _level(height: float) -> int:
-    return min(int(min(max(height, 0.0), 1.0) * 8), 7)
 
 
 def width(text: str) -> int:

@@ -14,17 +14,13 @@ def open_std_streams() -> None:
     """Make the three standard streams usable, whatever the shell did to them."""
     # A closed stream is None in Python, and whoever prints expects a file.
     sys.stdin = sys.stdin or open(os.devnull, encoding="utf-8")  # noqa: PTH123, SIM115
-    sys.stdout = sys.stdout or _unwritable()
+    # Whatever is written to a closed standard output is an OSError, and not lost.
+    sys.stdout = sys.stdout or os.fdopen(os.open(os.devnull, os.O_RDONLY), "w", encoding="utf-8")
     sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal that lacks a character shows ?
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="surrogateescape")  # refused where the text is encoded
-
-
-def _unwritable() -> TextIO:
-    """Standard output that was closed: whatever is written to it is an OSError, and not lost."""
-    return os.fdopen(os.open(os.devnull, os.O_RDONLY), "w", encoding="utf-8")
 
 
 def in_one_file(a: TextIO, b: TextIO) -> bool:

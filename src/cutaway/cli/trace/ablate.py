@@ -32,8 +32,7 @@ _SOON_S = 1.0  # what is done by then shows no progress
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of ``cutaway trace ablate``."""
-    arguments.add_trace(parser)
-    parser.add_argument("--step", type=int, required=True, metavar="N", help="of the text, from 0")
+    arguments.add_step(parser)
     for flag, default, text in (
         ("--by", "token", "what a part is: token, word, line or sentence"),
         ("--how", "delete", "how it is taken away: delete, knock_out or other"),
@@ -42,11 +41,6 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--other", metavar="TOKEN", help="with --how other: this token, as text or id"
     )
-    parser.add_argument(
-        "--rival", metavar="TOKEN",
-        help="the token, as text or id, to compare the step's token with; default: the likeliest "
-        "other",
-    )  # fmt: skip
     parser.add_argument(
         "--budget", type=float, metavar="SECONDS", help="after this time, print what is done"
     )

@@ -98,7 +98,8 @@ def _table(done: Ablation, text: Text, style: Style) -> list[str]:
     rows = [_row(done, part, text, style) for part in ordered[:_MOST]]
     made = table([(*head, "log p lost", "lead lost", "luck draws"), *rows])
     if rest := ordered[_MOST:]:
-        made.append(f"the other {len(rest)}: log p lost {_span([part.effect for part in rest])}")
+        least, most = (f(part.effect for part in rest) for f in (min, max))
+        made.append(f"the other {len(rest)}: log p lost from {least:+.3f} to {most:+.3f}")
     if any(part.drawn is None for part in done.parts):
         made.append("The chain of this run cannot be repeated here, so nothing is drawn.")
     return made
@@ -119,7 +120,3 @@ def _row(done: Ablation, part: AblatedPart, text: Text, style: Style) -> tuple[s
 def _short(text: str, style: Style) -> str:
     shown = quoted(text)
     return shown if width(shown) <= _TEXT else clip(shown, _TEXT - 1) + style.pick("…", "~")
-
-
-def _span(effects: Sequence[float]) -> str:
-    return f"from {min(effects):+.3f} to {max(effects):+.3f}"

@@ -98,9 +98,9 @@ def _cause(a: Trace, b: Trace, found: TraceDiff) -> str:
 def _common(found: TraceDiff, cause: str) -> str:
     prompts = "The prompts are equal" if found.same_prompt else "The prompts differ"
     at = found.logits_differ_at
-    logits = (
-        "the logits up to there are equal, bit for bit" if at is None else _differing(at) + cause
-    )
+    logits = "the logits up to there are equal, bit for bit"
+    if at is not None:
+        logits = f"the logits differ from step {at} on{cause}"
     return f"{prompts}. {_equal(found)}; {logits}."
 
 
@@ -128,10 +128,6 @@ def _equal(found: TraceDiff) -> str:
     if found.common < 2:
         return "The first token is equal" if found.common else "No token is equal"
     return f"{'The first' if found.divergence else 'All'} {found.common} tokens are equal"
-
-
-def _differing(step: int) -> str:
-    return f"the logits differ from step {step} on"
 
 
 def _continuation(name: str, to: Continuation | None) -> str:

@@ -33,13 +33,7 @@ says. docs/inside.md has the formulas.
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of ``cutaway trace inside``."""
-    arguments.add_trace(parser)
-    parser.add_argument("--step", type=int, required=True, metavar="N", help="of the text, from 0")
-    parser.add_argument(
-        "--rival", metavar="TOKEN",
-        help="the token, as text or id, to compare the step's token with; default: the likeliest "
-        "other",
-    )  # fmt: skip
+    arguments.add_step(parser)
     parser.add_argument("--layer", type=int, metavar="N", help="the heads of one layer, from 0")
     parser.add_argument("--head", type=int, metavar="N", help="with --layer: one head, from 0")
     parser.add_argument("--tensor", metavar="NAME", help="the numbers of one tensor, by its name")

@@ -32,7 +32,7 @@ def of_step(look: Look, found: LogitAttribution, lens: Lens, name: Name, spark: 
         f"step {look.step.index}: {token}, {percent(probability(look.step.logprob))}; its logit is "
         f"{found.total:+.3f} over {rival}; it read {len(look.token_ids)} tokens, "
         f"{look.kv_bytes / 1e6:.2f} MB of keys and values",
-        *_missing(look),
+        *([] if look.is_as_run else ["This is the reference's float32, and not what ran."]),
         "",
         "looked at, by the mean weight of all heads",
         *_places(places(look, found, name)),
@@ -123,12 +123,6 @@ def of_tensor(name: str, numbers: NDArray[np.float32]) -> list[str]:
         *table([("index", "number"), *((f"{i:5d}", f"{wide[i]:+.6g}") for i in order)]),
         "The largest are not the most important: a direction counts, not one number.",
     ]
-
-
-def _missing(look: Look) -> list[str]:
-    if look.is_as_run:
-        return []
-    return ["This is the reference's float32, and not what ran."]
 
 
 def _read(look: Look, layer: int) -> str:

@@ -157,14 +157,11 @@ def _text(player: CanvasPlayer, columns: int, rows: int, style: Style) -> list[L
     spans = [(clip(name, max(columns - 3, 1)), look) for name, look in looks]
     lines = wrapped([width(name) + 1 for name, _ in spans], columns - 1)
     here = next(n for n, row in enumerate(lines) if player.cell in row)
+    edges = dict.fromkeys(range(len(spans)), " ") | {player.cell: style.pick("▸", ">")}
     return [
-        [part for cell in lines[n] for part in ((_edge(player, cell, style), PLAIN), spans[cell])]
+        [part for cell in lines[n] for part in ((edges[cell], PLAIN), spans[cell])]
         for n in window(len(lines), here, rows)
     ]
-
-
-def _edge(player: CanvasPlayer, cell: int, style: Style) -> str:
-    return style.pick("▸", ">") if cell == player.cell else " "
 
 
 def _look(player: CanvasPlayer, position: int, style: Style) -> tuple[str, str]:

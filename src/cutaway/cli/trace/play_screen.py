@@ -9,7 +9,6 @@ from cutaway.cli.trace import play_lines
 from cutaway.cli.trace.player import LABEL, Player, spark_row, wrapped
 from cutaway.engine.events import Step
 from cutaway.errors import CutawayError, InputError
-from cutaway.trace import Trace
 from cutaway.trace.endings import EndTokenStatus, end_token_status
 from cutaway.trace.figures import bits, height, percent
 from cutaway.trace.steps import observed
@@ -137,7 +136,8 @@ def _step(player: StepPlayer, columns: int, rows: int, style: Style) -> list[Lin
 
 def _strip(player: StepPlayer, columns: int, rows: int, style: Style) -> list[Line]:
     """The rows of text around the step; under each token its surprise."""
-    names = [_plain(player.trace, style, s.token_id, columns - 2) for s in player.trace.steps]
+    trace, most = player.trace, max(columns - 2, 1)
+    names = [clip(style.text(trace.name_of(s.token_id)) or "<>", most) for s in trace.steps]
     lines_of = wrapped([width(name) + 1 for name in names], columns - 1)
     here = next(i for i, row in enumerate(lines_of) if player.at in row)
     lines: list[Line] = []
@@ -147,10 +147,6 @@ def _strip(player: StepPlayer, columns: int, rows: int, style: Style) -> list[Li
             _marks(player, names, lines_of[i], style),
         ]
     return lines
-
-
-def _plain(trace: Trace, style: Style, token_id: int, cells: int) -> str:
-    return clip(style.text(trace.name_of(token_id)) or "<>", max(cells, 1))
 
 
 def _tokens(names: list[str], row: range, at: int, style: Style) -> Line:
@@ -182,16 +178,11 @@ def _sparks(player: StepPlayer, columns: int, style: Style) -> list[Line]:
     surprise = [bits(steps[i].logprob) for i in seen]
     ends = [player.moments[i] for i in seen]
     here = player.at - seen.start
+    ranks = [observed(steps[i]).rank for i in seen]
     return [
         spark_row(f"bits {bits(now.logprob):.2f}", list(style.spark(b / 8 for b in surprise)), here,
                   [style.surprise(b) for b in surprise]),
         spark_row(f"end {percent(moment.probability if moment else None)}",
                   list(style.spark(height(m.probability) if m else None for m in ends)), here),
-        spark_row(
-            f"rank {observed(now).rank}", [_digit(observed(steps[i]).rank) for i in seen], here
-        ),
+        spark_row(f"rank {ranks[here]}", [str(n) if n < 10 else "+" for n in ranks], here),
     ]  # fmt: skip
-
-
-def _digit(rank: int) -> str:
-    return str(rank) if rank < 10 else "+"

@@ -1,17 +1,18 @@
-"""``cutaway trace why``: which condition ended a text, and why it did not end earlier."""
+"""``cutaway trace why``: why a text ended, and not earlier; or what became of a canvas's cell."""
 
 from argparse import ArgumentParser, Namespace
 from dataclasses import asdict
 from typing import Any
 
 from cutaway.cli import arguments
-from cutaway.cli.terminal.drawing import print_report
+from cutaway.cli.terminal.drawing import print_report, table
 from cutaway.cli.terminal.tokens import names_of
-from cutaway.cli.trace import cell_lines
 from cutaway.errors import InputError
-from cutaway.trace import Trace, cell_life, why
+from cutaway.trace import CellMoment, Trace, cell_life, why
+from cutaway.trace.canvas import rule_label
 from cutaway.trace.constraint import constraint_sentences
 from cutaway.trace.endings import CLOSEST, Why, outcome_phrase, status_sentence
+from cutaway.trace.figures import percent
 from cutaway.trace.phrases import phrase
 
 EPILOG = """
@@ -51,7 +52,7 @@ def run(args: Namespace) -> int:
         moments = cell_life(trace, args.cell)
         print_report(
             args, lambda: [moment.to_dict() for moment in moments],
-            lambda: cell_lines.life(trace, args.cell, moments),
+            lambda: _life(trace, args.cell, moments),
         )  # fmt: skip
         return 0
     answer = why(trace, args.closest)
@@ -85,9 +86,56 @@ def _lines(trace: Trace, answer: Why) -> list[str]:
     counts = (f"{outcome_phrase(name)} ({count})" for name, count in answer.outcomes.items())
     lines.append(f"At {len(answer.moments)} steps, the end token {', '.join(counts)}.")
     if answer.closest:
-        lines += ["The text came closest to ending before at", *_closest(trace, answer)]
+        lines.append("The text came closest to ending before at")
+        lines += [f"  {status_sentence(trace, moment)}" for moment in answer.closest]
     return lines
 
 
-def _closest(trace: Trace, answer: Why) -> list[str]:
-    return [f"  {status_sentence(trace, moment)}" for moment in answer.closest]
+# -- a cell of a canvas --------------------------------------------------------------------------
+
+
+def _life(trace: Trace, cell: int, moments: tuple[CellMoment, ...]) -> list[str]:
+    """A cell: a sentence for each thing that happened to it, and a row for each pass."""
+    assert trace.head.decoder is not None
+    position = len(trace.head.prompt_token_ids) + cell
+    rows = [("pass", "best", "p", "bits", "figure", "place", "drawn", "")]
+    return [
+        f"Cell {cell}, at position {position}; the rule: {rule_label(trace.head.decoder.rule)}",
+        *(_sentence(trace, moment) for moment in moments if moment.event),
+        "",
+        *table([*rows, *map(_row, moments)]),
+    ]
+
+
+def _sentence(trace: Trace, moment: CellMoment) -> str:
+    at, decoder = f"Pass {moment.index}", trace.head.decoder
+    assert decoder is not None
+    match moment.event:
+        case "forced":
+            instead = "" if moment.was is None else f" in the place of '{moment.was}'"
+            return f"{at}: '{moment.now}' was given{instead}."
+        case "edited":
+            return f"{at}: '{moment.now}' took the place of '{moment.was}' (remask edit)."
+        case "masked again":
+            what = moment.was if moment.was is not None else moment.drawn
+            return f"{at}: '{what}' made way for the mask (remask {decoder.rule.remask})."
+    place = f"{moment.place} of {moment.masked} by {decoder.rule.order}"
+    line = f"{at}: revealed with '{moment.now}', number {place}."
+    if moment.neighbour is None:
+        return f"{line} No masked cell was left."
+    margin = f"{abs(moment.margin or 0.0):.4g}"
+    below = "missed by" if (moment.margin or 0.0) >= 0 else "was ahead by"
+    return f"{line} Next in line was cell {moment.neighbour}, which {below} {margin}."
+
+
+def _row(moment: CellMoment) -> tuple[str, ...]:
+    if moment.figure is None:
+        return str(moment.index), *[""] * 6, moment.event
+    place = "" if moment.place is None else f"{moment.place} of {moment.masked}"
+    missed = ""
+    if not moment.event and moment.neighbour is not None:
+        missed = f"missed by {-(moment.margin or 0.0):.4g} behind cell {moment.neighbour}"
+    return (
+        str(moment.index), f"'{moment.best}'", percent(moment.p), f"{moment.entropy:.2f}",
+        f"{moment.figure:.4g}", place, f"'{moment.drawn}'", moment.event or missed,
+    )  # fmt: skip
