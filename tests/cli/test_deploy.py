@@ -12,12 +12,12 @@ import pytest
 import yaml
 
 from cutaway.cli import namespace, serve
-from cutaway.cli.parser import Parser
 from cutaway.cluster.plan import read_replicas
 from cutaway.requests.options import OPTIONS
 from cutaway.server import status
 from cutaway.server.http.guard import OPEN_PATHS
 from cutaway.server.http.process import CUT_AFTER_S
+from support.server_processes import serve_arguments
 
 ROOT = Path(__file__).parents[2]
 DOCKER_STOP_S = 10
@@ -28,9 +28,7 @@ def command(words):
     """The arguments of ``cutaway serve``, as itself reads them."""
     name, *argv = words
     assert name == "serve"
-    parser = Parser("cutaway serve", "")
-    serve.add_arguments(parser)
-    args = parser.parse(argv)
+    args = serve_arguments(*argv)
     namespace.request_options(args)
     serve._settings(args)
     return args
@@ -71,14 +69,8 @@ def test_what_is_built_is_sent_to_the_build(dockerfile):
     assert all((ROOT / name).exists() for name in sent)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     licences = {name.partition("/")[0] for name in project["license-files"]}
-    assert sent == {
-        "pyproject.toml",
-        "CMakeLists.txt",
-        "native",
-        "src",
-        project["readme"],
-        *licences,
-    }
+    built = {"pyproject.toml", "CMakeLists.txt", "native", "src"}
+    assert sent == {*built, project["readme"], *licences}
     extra = re.search(r"ARG EXTRAS=(\w+)", (ROOT / "Dockerfile").read_text())[1]
     assert extra in project["optional-dependencies"]
 

@@ -1,7 +1,6 @@
 """Which models ``cutaway serve`` has, and what they are called."""
 
 import signal
-from argparse import ArgumentParser
 
 import httpx
 import pytest
@@ -9,13 +8,7 @@ import pytest
 from cutaway import InputError
 from cutaway.cli import serve, served_models
 from support.random_llama import write_tiny_llama
-from support.server_processes import server
-
-
-def arguments(*words):
-    parser = ArgumentParser(exit_on_error=False)
-    serve.add_arguments(parser)
-    return parser.parse_args(words)
+from support.server_processes import serve_arguments, server
 
 
 @pytest.fixture
@@ -25,7 +18,7 @@ def path(tmp_path):
 
 def test_what_each_is_called(path):
     def named(*models):
-        return served_models.named(arguments(*(word for m in models for word in ("-m", m))))
+        return served_models.named(serve_arguments(*(word for m in models for word in ("-m", m))))
 
     assert named() == [("smollm2", "smollm2")]
     assert named(str(path)) == [(None, str(path))]
@@ -51,7 +44,7 @@ def test_what_each_is_called(path):
     ],
 )  # fmt: skip
 def test_what_cannot_be(words, told):
-    args = arguments(*words, "-q")
+    args = serve_arguments(*words, "-q")
     with pytest.raises(InputError, match=told):
         serve._settings(args)
         with served_models.served(args, {}, print):
@@ -74,16 +67,16 @@ def test_what_is_no_size_is_refused(text):
 
 
 def test_a_model_that_can_never_fit_is_refused_before_anything_is_loaded(path):
-    args = arguments("-m", f"a={path}", "-m", f"b={path}", "--memory", "1kB", "-q")
+    args = serve_arguments("-m", f"a={path}", "-m", f"b={path}", "--memory", "1kB", "-q")
     told = r"memory: tiny takes .* with its keys and values, and all models together may have 1.0"
     with pytest.raises(InputError, match=told), served_models.served(args, {}, print):
         pass
 
 
 def test_two_files_of_one_name_need_other_names(path):
-    args = arguments("-m", str(path), "-m", str(path), "-q")
-    told = "two models have the name tiny"
-    with pytest.raises(InputError, match=told), served_models.served(args, {}, print):
+    args = serve_arguments("-m", str(path), "-m", str(path), "-q")
+    told = pytest.raises(InputError, match="two models have the name tiny")
+    with told, served_models.served(args, {}, print):
         pass
 
 

@@ -7,7 +7,10 @@ from importlib.util import find_spec
 
 import pytest
 
+from cutaway.cli.terminal.drawing import Style
+from cutaway.cli.terminal.tokens import names_of, quoted, visible
 from cutaway.cli.trace import VERBS
+from cutaway.requests.recording import token_of
 from cutaway.trace import Parent, Trace, to_csv
 from support.trace_by_hand import made_bytes, made_step
 
@@ -74,6 +77,17 @@ def test_no_engine_is_imported(run, verb):
     )
     done = subprocess.run([sys.executable, "-c", code, *args], capture_output=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_terminal_names_tokens_as_a_trace_does(llm):
+    named = names_of(llm.tokenizer)
+    for token_id in range(llm.tokenizer.vocab_size):
+        token = token_of(llm.model, token_id)
+        shown = token.name or token.bytes.decode("utf-8", "backslashreplace")
+        assert named(token_id) == shown
+    *_, newline = llm.tokenize("\n")
+    style = Style(ansi=False, colour=False, unicode=True)
+    assert quoted(named(newline)) == f"'{visible(style, named(newline))}'" == r"'\n'"
 
 
 # -- play ----------------------------------------------------------------------------------------

@@ -1,7 +1,5 @@
 """What the command line's words mean to the server: who may ask, and under which name."""
 
-from argparse import ArgumentParser
-
 import httpx
 import pytest
 
@@ -11,14 +9,13 @@ from cutaway.errors import InputError
 from cutaway.server.http import sockets
 from cutaway.server.http.settings import ServerSettings
 from support.served import serve
+from support.server_processes import serve_arguments
 
 bind = sockets.bind
 
 
 def settings(*words):
-    parser = ArgumentParser(exit_on_error=False)
-    command.add_arguments(parser)
-    return command._settings(parser.parse_args(words))
+    return command._settings(serve_arguments(*words))
 
 
 @pytest.mark.parametrize("words", [("--api-key", ""), ("--api-key", "two words")])
@@ -76,10 +73,8 @@ def test_an_origin_that_browsers_send_is_taken(origin):
 def test_a_start_that_is_refused_leaves_no_port_bound(words, monkeypatch):
     bound = []
     monkeypatch.setattr(sockets, "bind", lambda *a, **k: bound.extend(bind(*a, **k)) or bound)
-    parser = ArgumentParser(exit_on_error=False)
-    command.add_arguments(parser)
     with pytest.raises(InputError, match=words[1]):
-        command.run(parser.parse_args(["--port", "0", *words]))
+        command.run(serve_arguments("--port", "0", *words))
     assert [each.fileno() for each in bound] == [-1]
 
 

@@ -1,10 +1,20 @@
-"""``cutaway serve`` in processes of its own, which can be killed."""
+"""``cutaway serve``: in processes of its own, which can be killed, and what its arguments are."""
 
 import socket
 import subprocess
 import sys
 from contextlib import closing, contextmanager
 from threading import Thread
+
+from cutaway.cli import serve
+from cutaway.cli.parser import Parser
+
+
+def serve_arguments(*words):
+    """The arguments of ``cutaway serve``, as it reads them."""
+    parser = Parser("cutaway serve", "")
+    serve.add_arguments(parser)
+    return parser.parse(words)
 
 
 @contextmanager
