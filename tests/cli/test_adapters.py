@@ -57,7 +57,7 @@ def test_adapters_of_a_server_have_names():
             adapters(*words)
 
 
-def test_of_several_models_they_belong_to_the_one_that_they_stand_behind():
+def test_an_adapter_belongs_to_the_model_before_it():
     words = ["-m", "a=x", "--adapter", "poet=1", "-m", "b=y", "--adapter", "clerk=2",
              "--adapter", "cook=3", "-m", "c=z", "--lora", "4"]  # fmt: skip
     assert adapters(*words) == [{"poet": "1"}, {"clerk": "2", "cook": "3"}, {}]
@@ -70,7 +70,7 @@ def test_of_several_models_they_belong_to_the_one_that_they_stand_behind():
             adapters(*how, "-m", "a=x", "-m", "b=y")
 
 
-def test_replicas_are_told_where_the_files_are(tiny_path, lora, monkeypatch):
+def test_replicas_get_the_paths_of_the_files(tiny_path, lora, monkeypatch):
     monkeypatch.chdir(lora.parent)
     plan = Plan.of("2", 1, {"model": str(tiny_path), "lora": "poet.gguf"}, {})
     assert plan.model["lora"] == f"{lora}:1.0"
@@ -94,8 +94,8 @@ def test_each_of_several_models_has_its_own(tiny_path, lora):
             asyncio.run(llm.aclose())
 
 
-def test_one_that_is_loaded_when_it_is_used_has_its_adapters(tiny_path, lora):
-    """And the bits of one that stays, whenever it comes."""
+def test_a_model_loaded_on_demand_has_its_adapters(tiny_path, lora):
+    """With the same bits as one that stays loaded, however often it is loaded."""
 
     async def main():
         model = LoadedModel.open(tiny_path, Setup(adapters={"poet": lora}), weights=False)

@@ -60,7 +60,7 @@ def test_a_line_may_have_a_grammar(bulk):
     assert of[5]["error"].startswith("regex: ") and of[6]["error"].startswith("json_schema: ")
 
 
-def test_bad_lines_say_why_and_the_others_go_on(bulk):
+def test_bad_lines_say_why_and_the_others_are_answered(bulk):
     lines = {
         b"nope": "this line is not JSON: expecting value at column 1",
         b"\xff": "this line is not UTF-8 at column 1",

@@ -163,7 +163,7 @@ def test_kill_9_at_any_moment_loses_and_repeats_no_line(tiny, llm, tmp_path):
         assert essence(of[number]) == essence(alone)
 
 
-def test_ctrl_c_keeps_what_is_written_and_says_how_to_go_on(tiny, tmp_path):
+def test_ctrl_c_keeps_what_is_written_and_says_how_to_resume(tiny, tmp_path):
     lines = many_lines(2000)
     (tmp_path / "in").write_text("".join(json.dumps(line) + "\n" for line in lines))
     child = start(tiny, tmp_path)

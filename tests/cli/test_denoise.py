@@ -64,7 +64,7 @@ def test_only_the_text_is_on_stdout(denoise, llm):
     assert denoise(*SEED, "--block", "4", "-q")[:2] == (0, expected)
 
 
-def test_a_suffix_stands_behind_the_canvas(denoise, llm):
+def test_a_suffix_follows_the_canvas(denoise, llm):
     expected = llm.generate("ab", **OPTIONS, suffix="ba", denoise=True).text
     assert denoise(*SEED, "--suffix", "ba", "-q")[:2] == (0, expected)
 
@@ -195,7 +195,7 @@ def test_ctrl_c_keeps_the_blocks_that_are_finished(tiny_diffusion_path, llm):
     assert "aborted" in error.decode()
 
 
-def test_what_stood_in_an_unfinished_block_is_told(denoise, monkeypatch):
+def test_an_unfinished_block_is_shown_beside_the_text(denoise, monkeypatch):
     seen = CanvasView.passed
 
     def interrupt(view, made, *, draw):

@@ -64,7 +64,7 @@ def test_logprobs_are_in_the_document(generate):
     assert [len(p["top"]) for p in document["prompt_logprobs"]] == [3, 3]
 
 
-def test_json_that_was_cut_is_said_to_be_cut(generate):
+def test_a_note_says_that_json_was_cut(generate):
     schema = '{"type": "array", "items": {"type": "integer"}, "minItems": 20}'
     code, out, error = generate("--json-schema", schema)
     assert code == 0 and not out.rstrip().endswith("]")
@@ -153,7 +153,7 @@ def test_no_progress_on_pipes(generate):
 
 
 def test_every_option_reaches_the_model_or_the_request():
-    """One whose name fits neither would be dropped in silence."""
+    """An option whose name fits neither would be ignored silently."""
     parser = Parser("cutaway test", "Test.")
     arguments.add_model_arguments(parser)
     arguments.add_groups(parser, *arguments.REQUEST, "trace")

@@ -103,8 +103,8 @@ def test_a_model_is_shown_as_its_file_has_it(printed, tmp_path):
     assert sum(stored["tensors"] for stored in card["formats"].values()) == len(llm.graph.shapes)
 
 
-def test_what_layers_with_a_window_let_go_of_is_no_memory(printed, tmp_path):
-    """Two windows stay, and a step's rows are no window."""
+def test_memory_is_without_what_windows_free(printed, tmp_path):
+    """Two windows are kept, and the rows of a step."""
     windows = {"llama.attention.sliding_window": 40, "llama.attention.sliding_window_pattern": 2}
     path = write_tiny_llama(tmp_path / "t.gguf", context=4096, metadata=windows)
     card = json.loads(printed("models", "show", path, "--json"))

@@ -65,8 +65,8 @@ def test_figures_are_those_of_the_logits(printed, tiny_path, story, context, str
 
 
 @pytest.mark.parametrize(("text", "size"), [("aab b", 4), ("ab", 2), (" ab", 3), ("é", 2)])
-def test_without_a_begin_token_the_first_is_not_of_the_figures(printed, endless, story, text, size):
-    """Tokens begin with a space that is not of the text: " a" is one, and " " before others."""
+def test_without_a_begin_token_the_first_is_not_scored(printed, endless, story, text, size):
+    """Tokens begin with a space that is not in the text: " a" is one, and " " before others."""
     story.write_bytes(text.encode())
     figures = json.loads(printed("perplexity", "-m", endless, "--json", story))
     with LLM(endless, progress=False) as llm:
@@ -76,7 +76,7 @@ def test_without_a_begin_token_the_first_is_not_of_the_figures(printed, endless,
     assert figures["bits_per_byte"] == pytest.approx(total / math.log(2) / size, rel=1e-9)
 
 
-def test_what_a_person_reads_and_standard_input(printed, tiny_path, story):
+def test_the_report_and_standard_input(printed, tiny_path, story):
     words = ["perplexity", "-m", tiny_path, "--context", 9]
     figures = json.loads(printed(*words, "--json", "-", stdin=TEXT.encode()))
     assert figures["bytes"] == len(TEXT.encode())  # the last line feed too
@@ -89,7 +89,7 @@ def test_what_a_person_reads_and_standard_input(printed, tiny_path, story):
     assert fourth.startswith("time ")
 
 
-def test_a_caller_hears_how_far_it_is(tiny_path):
+def test_progress_is_reported(tiny_path):
     heard = []
     with LLM(tiny_path, context=9, progress=False) as llm:
         found = llm.likelihood(TEXT, progress=lambda *told: heard.append(told))

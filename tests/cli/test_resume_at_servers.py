@@ -1,4 +1,4 @@
-"""``cutaway resume --url``: servers write the rest, and one that is lost is none too many."""
+"""``cutaway resume --url``: servers write the rest, also if one of them is lost."""
 
 import signal
 from contextlib import ExitStack
@@ -119,7 +119,7 @@ def test_one_that_was_started_with_another_chain_is_refused(cut, tiny_path):
             [*resume_at([served.url], Trace.read(cut))]
 
 
-def test_what_the_server_refuses_is_told(cut, url, llm, tmp_path):
+def test_what_the_server_refuses_is_shown(cut, url, llm, tmp_path):
     path = cut_at(llm, tmp_path / "healed.jsonl", 0.5, heal=True)
     with pytest.raises(InputError, match="--url: thoughts, calls beside a schema and healed"):
         [*resume_at([url], Trace.read(path))]

@@ -1,4 +1,4 @@
-"""``cutaway chat --resume``: words are never lost, what they were computed to may be."""
+"""``cutaway chat --resume``: messages are never lost, their KV cache may be."""
 
 import json
 import os
@@ -51,7 +51,7 @@ def cached(err):
             for line in err.splitlines() if " tokens in" in line]  # fmt: skip
 
 
-def test_a_conversation_goes_on_as_if_it_had_never_ended(talk, file):
+def test_a_conversation_continues_as_if_it_had_never_ended(talk, file):
     whole, _ = talk(*LINES, resume=False)
     parts = [talk(line) for line in LINES]
     assert "".join(out for out, _ in parts) == whole
@@ -85,7 +85,7 @@ def test_what_is_lost_is_computed_again(talk, file, how, tmp_path):
         assert len(found.head.token_ids) >= 64
 
 
-def test_another_model_goes_on_with_the_words(talk, file, tiny_path):
+def test_another_model_continues_with_the_messages(talk, file, tiny_path):
     talk(LINES[0])
     err = talk(LINES[1], args=["--backend", "reference"])[1]
     assert "2 messages so far, which are computed again" in err
@@ -144,7 +144,7 @@ def test_places_where_nothing_can_be_kept(talk, file, monkeypatch):
     assert "set CUTAWAY_HOME" in talk(code=2, args=["--resume", str(file / "x")])[1]
 
 
-def test_a_full_disk_is_said_and_the_conversation_goes_on(talk, file, monkeypatch):
+def test_a_full_disk_is_reported_and_the_conversation_continues(talk, file, monkeypatch):
     def full(_):
         raise OSError(28, "No space left on device")
 

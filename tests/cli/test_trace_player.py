@@ -247,7 +247,7 @@ def test_ctrl_c_on_the_keyboard(session):
 def test_ctrl_z_gives_the_terminal_back_and_takes_it_again(session):
     session = session()
     session.until("\x1b[J")
-    session.type("\x1a")  # a session's leader cannot be stopped: it goes on at once
+    session.type("\x1a")  # a session's leader cannot be stopped: it continues at once
     session.until("\x1b[?1049l")
     session.until("\x1b[?1049h")
     session.until(" step 0/29")

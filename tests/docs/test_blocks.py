@@ -1,4 +1,4 @@
-"""What stands in the blocks of README and docs can be read: commands, JSON, Python."""
+"""The commands, JSON and Python in the blocks of README and docs can be parsed."""
 
 import ast
 import json

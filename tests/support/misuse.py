@@ -172,7 +172,7 @@ class Misuse:
         return how(one)
 
     def process(self) -> object:
-        """A processor of no good."""
+        """A processor that misbehaves."""
         count = iter(range(self.random.randrange(4), 1000))
         deed = self.random.choice(
             [self.deed_raise, self.deed_exit, self.deed_junk, self.deed_shape, self.deed_generate,

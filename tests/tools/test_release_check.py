@@ -1,4 +1,4 @@
-"""What a release check says of what it found; the wheels themselves are its own to build."""
+"""What a release check reports; the check itself builds the wheels."""
 
 import json
 import subprocess
@@ -18,7 +18,7 @@ def report(tmp_path):
     return Report(tmp_path / "log.txt")
 
 
-def test_a_check_is_told_with_what_it_found(report, tmp_path, capsys):
+def test_a_check_is_reported_with_its_result(report, tmp_path, capsys):
     assert report.check("a wheel", "size", lambda: 3) == 3
     report.not_made("a wheel", "bits", "no processor")
     assert report.end(tmp_path / "rows.json") == 0
@@ -29,7 +29,7 @@ def test_a_check_is_told_with_what_it_found(report, tmp_path, capsys):
     assert [asdict(row) for row in rows] == [asdict(row) for row in report.rows]
 
 
-def test_a_command_that_fails_is_told_and_the_others_go_on(report):
+def test_a_command_that_fails_is_reported_and_the_others_run(report):
     fails = "print('why'); raise SystemExit(3)"
     assert report.check("it", "run", lambda: report.run(sys.executable, "-c", fails)) is None
     assert report.check("it", "next", lambda: "made") == "made"
@@ -64,7 +64,7 @@ def test_a_wheel_without_its_parts_is_refused(report, tmp_path):
         ("windows-x86_64", "-mcpu=generic+v8_2a+dotprod+fullfp16+i8mm|-dynamiclib|a b.cpp"),
     ],
 )
-def test_zig_is_told_what_it_understands(name, said, tmp_path):
+def test_zig_gets_flags_that_it_knows(name, said, tmp_path):
     (target,) = [target for target in TARGETS if target.name == name]
     python = tmp_path / "a python"
     python.write_text("#!/bin/sh\nIFS='|'; printf '%s' \"$*\"")

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from itertools import groupby
 from typing import TextIO
 
-from cutaway.cli.terminal.drawing import BOLD, DIM, PLAIN, Line, Span, Style, width, window
+from cutaway.cli.terminal.drawing import BOLD, DIM, PLAIN, Line, Span, Style, joined, window, wrap
 from cutaway.engine import Pass, Step
 
 
@@ -102,23 +102,10 @@ class CanvasView:
 
 def _lines(spans: list[Span], columns: int, mask: str) -> tuple[list[Line], int]:
     """Spans in lines of so many columns, and the number of the line with the first masked cell."""
-    lines: list[Line] = [[]]
-    used, first = 0, None
-    for text, look in spans:
-        for number, part in enumerate(text.split("\n")):
-            if number:
-                lines.append([])
-                used = 0
-            for character in part:
-                shown = character if character.isprintable() else "\ufffd"
-                if used + width(shown) > columns:
-                    lines.append([])
-                    used = 0
-                if lines[-1] and lines[-1][-1][1] == look:
-                    lines[-1][-1] = (lines[-1][-1][0] + shown, look)
-                else:
-                    lines[-1].append((shown, look))
-                used += width(shown)
-                if character == mask and first is None:
-                    first = len(lines) - 1
-    return lines, len(lines) - 1 if first is None else first
+    shown = "".join(
+        c if c.isprintable() or c == "\n" else "\ufffd" for text, _ in spans for c in text
+    )
+    looks = (look for text, look in spans for _ in text)
+    rows = [*wrap(zip(shown, looks, strict=True), columns)]
+    masked = (n for n, row in enumerate(rows) if any(c == mask for c, _ in row))
+    return [joined(row) for row in rows], next(masked, len(rows) - 1)

@@ -8,9 +8,11 @@ import os
 import sys
 import unicodedata
 from argparse import Namespace
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TextIO
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, TextIO, TypeVar
 
 from cutaway.cli.terminal.streams import print_json
 from cutaway.text.printable import printable
@@ -23,6 +25,7 @@ PLAIN, BOLD, DIM, REVERSE = "", "1", "2", "7"
 Span = tuple[str, str]
 """A piece of a line and its look, as the parameters of an SGR sequence."""
 Line = list[Span]
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +158,25 @@ def window(count: int, at: int, cells: int) -> range:
     """Which of ``count`` things to show in so many cells, so that ``at`` is among them."""
     start = min(max(at - cells // 2, 0), max(count - cells, 0))
     return range(start, min(start + cells, count))
+
+
+def wrap(characters: Iterable[tuple[str, _T]], cells: int) -> Iterator[list[tuple[str, _T]]]:
+    """Characters, each with its look or figure, in lines of so many cells; "\\n" ends a line."""
+    line: list[tuple[str, _T]] = []
+    used = 0
+    for character, own in characters:
+        used += width(character)
+        if character == "\n" or used > cells:
+            yield line
+            line, used = [], 0 if character == "\n" else width(character)
+        if character != "\n":
+            line.append((character, own))
+    yield line
+
+
+def joined(line: Iterable[tuple[str, _T]]) -> list[tuple[str, _T]]:
+    """A line whose neighbours of one look or figure are one text."""
+    return [("".join(c for c, _ in same), own) for own, same in groupby(line, itemgetter(1))]
 
 
 def table(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -1,9 +1,8 @@
 """What ``cutaway trace ablate`` prints: the text, tinted by each part's effect, and a table."""
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import groupby
 
-from cutaway.cli.terminal.drawing import PLAIN, Line, Style, clip, table, width
+from cutaway.cli.terminal.drawing import PLAIN, Line, Style, clip, joined, table, width, wrap
 from cutaway.cli.terminal.tokens import quoted
 from cutaway.lab.inside import Ablation
 from cutaway.lab.inside.ablate import AblatedPart
@@ -46,10 +45,8 @@ def lines(done: Ablation, text: Text, style: Style, cells: int) -> list[str]:
 
 def _strip(done: Ablation, text: Text, style: Style, cells: int) -> Iterator[str]:
     """The text in lines; below each, where there is no colour, a line of heights."""
-    for row in _wrapped(done, text, style, cells):
-        runs = [
-            ("".join(c for c, _ in same), share) for share, same in groupby(row, lambda c: c[1])
-        ]
+    for row in wrap(_characters(done, text, style), cells):
+        runs = joined(row)
         line: Line = [(part, PLAIN if share is None else style.tint(share)) for part, share in runs]
         yield style.render(line, cells).rstrip()
         if not style.colour:
@@ -57,23 +54,8 @@ def _strip(done: Ablation, text: Text, style: Style, cells: int) -> Iterator[str
             yield style.spark(heights).rstrip()
 
 
-def _wrapped(
-    done: Ablation, text: Text, style: Style, cells: int
-) -> Iterator[list[tuple[str, float | None]]]:
-    """Characters with their share of the strongest tint, as many a line as fit."""
-    row: list[tuple[str, float | None]] = []
-    used = 0
-    for character in _characters(done, text, style):
-        used += width(character[0])
-        if used > cells:
-            yield row
-            row, used = [], width(character[0])
-        row.append(character)
-    yield row
-
-
 def _characters(done: Ablation, text: Text, style: Style) -> Iterator[tuple[str, float | None]]:
-    """None for what was not tried, or is worth nothing."""
+    """Each with the share of its tint; None for what was not tried, or has no effect."""
     at, ids = 0, done.token_ids
     for part in sorted(done.parts, key=lambda part: part.start):
         share = in_bits(max(part.effect, 0.0)) / _BITS
