@@ -14,14 +14,8 @@ SHAPE = {"heads": 6, "kv_heads": 2, "head_dim": 20, "hidden": 64, "feed_forward"
 
 
 @pytest.fixture(scope="module")
-def path(tmp_path_factory):
-    path = tmp_path_factory.mktemp("seam") / "tiny.gguf"
-    return write_tiny_llama(path, **SHAPE, layers=3, format="F32", context=128)
-
-
-@pytest.fixture(scope="module")
-def llm(path):
-    return LLM(path, backend="cpu", threads=2)
+def llm(ragged_path):
+    return LLM(ragged_path, backend="cpu", threads=2)
 
 
 def test_the_plan_tells_how_keys_and_values_are_kept(llm):
@@ -49,15 +43,15 @@ def test_layers_with_a_window_are_a_group_of_their_own(tmp_path):
         ]  # fmt: skip
 
 
-def test_the_reference_keeps_all_in_float32(path):
-    backend = LLM(path, backend="reference").backend
+def test_the_reference_keeps_all_in_float32(ragged_path):
+    backend = LLM(ragged_path, backend="reference").backend
     block = sum(part.nbytes for part in backend.block_memory(0, windows=True))
     assert backend.kv.bytes_per_token * KV_BLOCK == block
     assert backend.kv.groups[0].format == "F32"
 
 
-def test_both_backends_sample_the_same(llm, path):
-    reference = LLM(path, backend="reference")
+def test_both_backends_sample_the_same(llm, ragged_path):
+    reference = LLM(ragged_path, backend="reference")
     logits = np.random.default_rng(0).normal(size=(3, 264)).astype(np.float32)
     logits[1, 3] = np.nan
     found = [one.backend.read(logits, [5, None, 7], 3) for one in (llm, reference)]
@@ -73,27 +67,27 @@ def test_a_backend_samples_on_the_instruction_set_that_it_computes_on(llm, monke
 
 
 @pytest.mark.parametrize("tier", ["", *_native.tiers().split(",")])
-def test_the_tier_is_chosen_when_a_model_is_loaded(path, monkeypatch, tier):
+def test_the_tier_is_chosen_when_a_model_is_loaded(ragged_path, monkeypatch, tier):
     monkeypatch.setenv("CUTAWAY_ISA", tier)
-    backend = LLM(path, backend="cpu", threads=1).backend
+    backend = LLM(ragged_path, backend="cpu", threads=1).backend
     assert backend.tier == (tier or _native.tiers().split(",")[0])
 
 
-def test_a_tier_that_this_machine_lacks_is_refused(path, monkeypatch):
+def test_a_tier_that_this_machine_lacks_is_refused(ragged_path, monkeypatch):
     monkeypatch.setenv("CUTAWAY_ISA", "sparc")
     with pytest.raises(InputError, match="CUTAWAY_ISA"):
-        LLM(path, backend="cpu")
+        LLM(ragged_path, backend="cpu")
 
 
-def test_a_draft_model_shares_the_threads_of_its_target(path, llm):
-    llm.load_draft(str(path))
+def test_a_draft_model_shares_the_threads_of_its_target(ragged_path, llm):
+    llm.load_draft(str(ragged_path))
     assert llm.engine.speculator.draft.backend.pool is llm.backend.pool
 
 
 @pytest.mark.parametrize("named", [True, False])
-def test_falling_back_to_the_slow_backend_is_said(path, monkeypatch, caplog, named):
+def test_falling_back_to_the_slow_backend_is_said(ragged_path, monkeypatch, caplog, named):
     monkeypatch.setattr(backends, "default", lambda: "reference")
-    llm = LLM(path, backend="reference" if named else None)
+    llm = LLM(ragged_path, backend="reference" if named else None)
     assert llm.backend.name == "reference"
     assert ["ten times slower" in line for line in caplog.messages] == [True] * (not named)
     assert llm.generate([1, 5], max_tokens=2).token_ids

@@ -8,17 +8,8 @@ from cutaway.base import _native
 from cutaway.compute.backends import KV_BLOCK
 from support.native_plans import assert_same_bits
 from support.native_plans import run_text as run
-from support.random_llama import write_tiny_llama
 
-# Heads of 20: the values of each have lanes that nothing is stored in.
-SHAPE = {"heads": 6, "kv_heads": 2, "head_dim": 20, "hidden": 64, "feed_forward": 96}
 IDS = list(range(3, 83))  # two blocks and a half
-
-
-@pytest.fixture(scope="module")
-def path(tmp_path_factory):
-    path = tmp_path_factory.mktemp("memory") / "tiny.gguf"
-    return write_tiny_llama(path, **SHAPE, layers=3, format="F32", context=256)
 
 
 def loaded(path, backend="cpu"):
@@ -36,8 +27,8 @@ def carry(source, target, pairs):
 
 
 @pytest.mark.parametrize("backend", ["cpu", "reference"])
-def test_a_text_goes_on_from_blocks_that_were_carried(path, backend):
-    source, target = loaded(path, backend), loaded(path, backend)
+def test_a_text_goes_on_from_blocks_that_were_carried(ragged_path, backend):
+    source, target = loaded(ragged_path, backend), loaded(ragged_path, backend)
     run(source, 0, IDS, [0, 1, 2])
     other = [90, 91, 92, 93]
     expected = run(source, len(IDS), other, [0, 1, 2])
@@ -46,13 +37,13 @@ def test_a_text_goes_on_from_blocks_that_were_carried(path, backend):
 
 
 @pytest.mark.parametrize("tier", _native.tiers().split(","))
-def test_every_tier_reads_what_another_wrote(path, monkeypatch, tier):
-    source = loaded(path)
+def test_every_tier_reads_what_another_wrote(ragged_path, monkeypatch, tier):
+    source = loaded(ragged_path)
     run(source, 0, IDS, [0, 1, 2])
     monkeypatch.setenv("CUTAWAY_ISA", tier)
-    target = loaded(path)
+    target = loaded(ragged_path)
     carry(source, target, [(0, 0), (1, 1)])
-    computed = loaded(path)
+    computed = loaded(ragged_path)
     run(computed, 0, IDS, [0, 1, 2])
     rest = IDS[2 * KV_BLOCK :]
     assert_same_bits(
@@ -61,8 +52,8 @@ def test_every_tier_reads_what_another_wrote(path, monkeypatch, tier):
 
 
 @pytest.mark.parametrize("backend", ["cpu", "reference"])
-def test_a_block_is_as_large_as_the_layout_says(path, backend):
-    backend = loaded(path, backend)
+def test_a_block_is_as_large_as_the_layout_says(ragged_path, backend):
+    backend = loaded(ragged_path, backend)
     nbytes = backend.kv.bytes_per_token * backend.kv.block_tokens
     for block_id in (0, 7):
         pieces = backend.block_memory(block_id, windows=True)
@@ -72,13 +63,13 @@ def test_a_block_is_as_large_as_the_layout_says(path, backend):
 
 @pytest.mark.parametrize("backend", ["cpu", "reference"])
 @pytest.mark.parametrize("block_id", [-1, 8, 2**31 - 1])
-def test_an_id_of_no_block_is_refused(path, backend, block_id):
+def test_an_id_of_no_block_is_refused(ragged_path, backend, block_id):
     with pytest.raises(ValueError, match="names no KV block"):
-        loaded(path, backend).block_memory(block_id)
+        loaded(ragged_path, backend).block_memory(block_id)
 
 
-def test_the_memory_outlives_its_backend(path):
-    backend = loaded(path)
+def test_the_memory_outlives_its_backend(ragged_path):
+    backend = loaded(ragged_path)
     run(backend, 0, IDS, [0, 1, 2])
     memory, copy = backend.block_memory(1)[0], backend.block_memory(1)[0].copy()
     del backend

@@ -10,18 +10,10 @@ from cutaway.cli.main import main
 from cutaway.errors import InputError
 from cutaway.lab.measure.verify import Sample, checks, differing_bits, text_of
 from support.native_plans import TIERS
-from support.random_llama import write_tiny_llama
 
 
-@pytest.fixture(scope="module")
-def path(tmp_path_factory):
-    shape = {"heads": 4, "kv_heads": 2, "head_dim": 16, "hidden": 64, "feed_forward": 96}
-    directory = tmp_path_factory.mktemp("verify")
-    return write_tiny_llama(directory / "tiny.gguf", **shape, format="Q4_0", context=256)
-
-
-def test_the_table(path, capsys):
-    assert main(["verify", "-m", str(path), "--threads", "1,2"]) == 0
+def test_the_table(q8_path, capsys):
+    assert main(["verify", "-m", str(q8_path), "--threads", "1,2"]) == 0
     out, err = capsys.readouterr()
     assert "half a minute to a few minutes" in err and err.count("\n") == 1
     lines = out.splitlines()
@@ -34,13 +26,13 @@ def test_the_table(path, capsys):
         assert any(tier in line for line in lines)
 
 
-def test_quiet_says_nothing(path, capsys):
-    assert main(["verify", "-m", str(path), "--threads", "1", "-q"]) == 0
+def test_quiet_says_nothing(q8_path, capsys):
+    assert main(["verify", "-m", str(q8_path), "--threads", "1", "-q"]) == 0
     assert capsys.readouterr().err == ""
 
 
-def test_the_json(path, capsys):
-    assert main(["verify", "-m", str(path), "--threads", "1", "--json"]) == 0
+def test_the_json(q8_path, capsys):
+    assert main(["verify", "-m", str(q8_path), "--threads", "1", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["passed"] is True
     assert document["instruction_sets"] == list(TIERS)
@@ -64,20 +56,20 @@ class Forgetful:
         return logits
 
 
-def failing(kind, path, ids):
+def failing(kind, q8_path, ids):
     """The checks that fail with a backend of this kind."""
-    done = checks(lambda *_: kind(LLM(path, kv_tokens=256).backend), ids, TIERS[:1], [1])
+    done = checks(lambda *_: kind(LLM(q8_path, kv_tokens=256).backend), ids, TIERS[:1], [1])
     return [check for check in done if not check.passed]
 
 
-def test_a_wrong_backend_is_found(path):
-    wrong = failing(Forgetful, path, range(3, 99))
+def test_a_wrong_backend_is_found(q8_path):
+    wrong = failing(Forgetful, q8_path, range(3, 99))
     assert ("rows per call", "7") in {(check.varied, check.value) for check in wrong}
     assert ("rows per call", "8") not in {(check.varied, check.value) for check in wrong}
     assert all(check.differing >= 1 for check in wrong)
 
 
-def test_a_bit_of_a_saved_block_that_is_lost_is_found(path):
+def test_a_bit_of_a_saved_block_that_is_lost_is_found(q8_path):
     class Lossy(Forgetful):
         def __init__(self, backend):
             super().__init__(backend)
@@ -92,29 +84,29 @@ def test_a_bit_of_a_saved_block_that_is_lost_is_found(path):
         def run(self, batch):
             return self.backend.run(batch)
 
-    wrong = failing(Lossy, path, range(3, 99))
+    wrong = failing(Lossy, q8_path, range(3, 99))
     assert [check.value for check in wrong] == ["saved, put elsewhere"]
 
 
-def test_the_exit_code_where_bits_differ(path, capsys, monkeypatch):
+def test_the_exit_code_where_bits_differ(q8_path, capsys, monkeypatch):
     import cutaway.cli.verify as face
 
     def forgetful(load, *more):
         return checks(lambda *asked: Forgetful(load(*asked)), *more)
 
     monkeypatch.setattr(face, "checks", forgetful)
-    assert main(["verify", "-m", str(path), "--threads", "1"]) == 1
+    assert main(["verify", "-m", str(q8_path), "--threads", "1"]) == 1
     out = capsys.readouterr().out
     assert "WRONG" in out
     assert "FAILED" in out
 
 
-def test_a_control_that_does_not_differ_fails(path):
+def test_a_control_that_does_not_differ_fails(q8_path):
     class Constant(Forgetful):
         def run(self, batch):
             return np.zeros((len(batch.logit_rows), 264), np.float32)
 
-    assert [check.varied for check in failing(Constant, path, [3, 4])] == ["control"]
+    assert [check.varied for check in failing(Constant, q8_path, [3, 4])] == ["control"]
 
 
 def test_differing_bits():
@@ -127,8 +119,8 @@ def test_differing_bits():
         differing_bits(a, b[:1])
 
 
-def test_logits_of_the_positions_asked_for(path):
-    llm = LLM(path)
+def test_logits_of_the_positions_asked_for(q8_path):
+    llm = LLM(q8_path)
     text = Sample(range(3, 43), [1, 0], frozenset({0, 17, 39}))
     assert differing_bits(text.run(llm.backend, [5]), llm.logits(range(3, 43))[[0, 17, 39]]) == 0
 
@@ -158,8 +150,8 @@ def test_a_model_that_sees_all_is_not_cut(capsys):
 
 
 @pytest.mark.parametrize(("attention", "cuts"), [(4, [4, 4, 8]), (8, [3, 9, 1])])
-def test_a_model_of_blocks_is_cut_between_them(path, attention, cuts):
-    backend = LLM(path, kv_tokens=256).backend
+def test_a_model_of_blocks_is_cut_between_them(q8_path, attention, cuts):
+    backend = LLM(q8_path, kv_tokens=256).backend
     text = Sample(range(3, 73), range(3), attention=attention)
     whole = text.run(backend)
     assert np.array_equal(text.run(backend, cuts), whole)

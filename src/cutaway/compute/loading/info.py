@@ -1,16 +1,13 @@
-"""What a model's file says of the model, for choosing one.
-
-Knows sizes, formats, the tokens that matter and where each of these is said.
-"""
+"""Describes a model from its file: sizes, formats, special tokens, and the keys that name them."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from cutaway.base.checks import check_choice
 from cutaway.compute import backends
 from cutaway.compute.loading.open import model_name, size_of
 from cutaway.compute.loading.parts import Parts, open_as
-from cutaway.compute.loading.setup import check_kv
 from cutaway.compute.model import ModelConfig
 from cutaway.files.weights import TensorInfo
 from cutaway.text import Tokenizer
@@ -74,7 +71,7 @@ class ModelInfo:
 
         quantize, kv: as it would be loaded; see ``LLM``
         """
-        check_kv(kv)
+        check_choice("kv", kv, backends.KV_FORMATS)
         with open_as(path, quantize) as file:
             parts = Parts.read(file)
             config, tokenizer = parts.config, parts.tokenizer

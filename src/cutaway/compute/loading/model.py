@@ -136,7 +136,7 @@ class LoadedModel:
             raise InputError(f"{self.path} has changed since it was opened: open the model again")
         with self._opened() as file:
             self._load(self.parts.graph, file, show=show, on_progress=on_progress)
-        self.elsewhere = Computer(self.backend.name, self.backend.tier, self.backend.threads)
+        self.elsewhere = self.computer
         self.load_s = perf_counter() - started
 
     def _load(

@@ -57,7 +57,7 @@ class Setup:
         if self.backend is not None:
             check_choice("backend", self.backend, backends.BACKENDS)
         check_quantize(self.quantize)
-        check_kv(self.kv)
+        check_choice("kv", self.kv, backends.KV_FORMATS)
         if self.offload_folder is not None:
             from cutaway.base.offload import check_folder  # few models are larger than memory
 
@@ -99,12 +99,7 @@ class Setup:
         return context, self.kv_tokens or max(context, LEAST_KV_TOKENS)
 
 
-def check_kv(kv: str) -> None:
-    """InputError where keys and values cannot be stored so."""
-    check_choice("kv", kv, backends.KV_FORMATS)
-
-
 def check_quantize(quantize: str | None) -> None:
-    """InputError where matrices cannot be stored so."""
+    """InputError for a format that matrices cannot be quantised to."""
     if quantize is not None:
         check_choice("quantize", quantize, QUANTIZE)

@@ -148,7 +148,7 @@ def config_from_gguf(
     heads, kv_heads, head_dim = _heads(read, hidden)
     longest = read.size("context_length", most=MAX_CONTEXT)
     original = read.size_or_zero("rope.scaling.original_context_length")
-    rope = _rope(read, row, head_dim)
+    rope, local_base = _rope(read, row, head_dim), read.number("rope.freq_base_swa", 10000.0)
     norm = "norm" if row.layer_norm else "norm_rms"
     experts = read.size_or_zero("expert_count")
     attention = _attention(read, row)
@@ -165,7 +165,7 @@ def config_from_gguf(
         head_dim=head_dim,
         learned_positions=row.learned_positions,
         rope=rope,
-        rope_local=_rope_local(read, rope),
+        rope_local=Rope(dim=rope.dim, base=local_base, rotate_half=rope.rotate_half),
         extends_context=(context or longest) > (original or longest),
         windows=_windows(read, row, layers, attention),
         activation=_activation(read, row),
@@ -223,11 +223,6 @@ def _rope(read: MetadataReader, row: Architecture, head_dim: int) -> Rope:
         yarn=yarn,
         attention_factor=own * (yarn.attention_factor if yarn else 1.0),
     )
-
-
-def _rope_local(read: MetadataReader, rope: Rope) -> Rope:
-    base = read.number("rope.freq_base_swa", 10000.0)
-    return Rope(dim=rope.dim, base=base, rotate_half=rope.rotate_half)
 
 
 def _linear_factor(read: MetadataReader) -> float:

@@ -203,21 +203,21 @@ class CpuBackend:
         return read_rows(logits, next_ids, top, tier=self.tier, pool=self.pool)
 
     def copy_blocks(self, pairs: list[tuple[int, int]]) -> None:
-        """Copy the keys and values of whole KV blocks: (source, target) ids.
-
-        ValueError where an id names no block, or a target is a source too or named twice.
-        """
-        sources, targets = np.array(pairs, np.int32).reshape(-1, 2).T.copy()
-        self._plan.copy_blocks(sources, targets)
+        """See ``Backend``."""
+        self._plan.copy_blocks(*_sources_and_targets(pairs))
 
     def block_memory(self, block_id: int, *, windows: bool = False) -> list[Bytes]:
         """See ``Backend``."""
         return self._plan.block_memory(block_id, windows)
 
     def copy_windows(self, pairs: list[tuple[int, int]]) -> None:
-        """The same in the layers that see a window alone, or free them (-1)."""
-        sources, targets = np.array(pairs, np.int32).reshape(-1, 2).T.copy()
-        self._plan.copy_windows(sources, targets)
+        """See ``Backend``."""
+        self._plan.copy_windows(*_sources_and_targets(pairs))
+
+
+def _sources_and_targets(pairs: list[tuple[int, int]]) -> NDArray[np.int32]:
+    """(2, pairs)."""
+    return np.array(pairs, np.int32).reshape(-1, 2).T.copy()
 
 
 def _is_cached(name: str) -> bool:
