@@ -5,8 +5,8 @@ from cutaway.engine.canvas import ForcedCell, Rule
 from cutaway.engine.events import chain_as_data
 from cutaway.sampling import Observe, SamplingParams, build_chain
 from cutaway.trace import Head, Token
-from cutaway.trace.decoder import DecoderRecord
-from cutaway.trace.lines import TraceLines, end_of
+from cutaway.trace.canvas_decoder import DecoderRecord
+from cutaway.trace.sinks import TraceLines, end_of
 from support.engine_mock import MockRequest, make_engine, run_to_end
 from support.mock_backend import END, VOCAB, noise, token_bytes
 
@@ -64,5 +64,5 @@ def file_of(head, events, end=None):
     lines = TraceLines(told)
     parts = lines.head(head)
     for event in events:
-        parts += lines.passed(event) if isinstance(event, Pass) else lines.step(event)
+        parts += lines.add(event)
     return b"".join([*parts, *(lines.end(end) if end else ())])

@@ -110,7 +110,7 @@ def write(path: Path, run) -> None:
     head, steps, end = run
     with TraceWriter(path, head, tell) as writer:
         for step in steps:
-            writer.step(step)
+            writer.add(step)
         if end:
             writer.end(end)
 

@@ -197,7 +197,7 @@ def test_the_schema_knows_the_time_of_a_draft_model(recorded, tmp_path):
 
 
 def test_the_schema_names_what_the_reader_knows():
-    from cutaway.trace import decoder, passes, record, steps
+    from cutaway.trace import canvas_decoder, passes, record, steps
 
     definitions = SCHEMA["$defs"]
     assert tuple(definitions["step"]["properties"]["source"]["enum"]) == steps.SOURCES
@@ -210,7 +210,7 @@ def test_the_schema_names_what_the_reader_knows():
     for name, checks in tables.items():
         assert definitions[name]["properties"].keys() - own == checks.keys()
     rule = definitions["head"]["properties"]["decoder"]["properties"]
-    assert rule.keys() - own == decoder.CHECKS.keys()
+    assert rule.keys() - own == canvas_decoder.CHECKS.keys()
 
 
 def test_the_page_names_every_field():

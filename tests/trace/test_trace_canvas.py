@@ -178,7 +178,7 @@ def changed(kind, which=0, **fields):
         (lambda: changed("pass", cells_position=lambda p: p[1:]), "columns of one length"),
         (lambda: changed("pass", cells_likely=lambda p: [[1], *p[1:]]), "as much of each cell"),
         (lambda: changed("pass", cells_was=lambda was: [5, *was[1:]]), "passes left None"),
-        (lambda: changed("pass", cells_now=lambda now: [5] * len(now)), "cannot come to stand"),
+        (lambda: changed("pass", cells_now=lambda now: [5] * len(now)), "it cannot leave"),
         (lambda: changed("step", pass_index=99), "there is no pass 99 before it"),
         (lambda: changed("step", pass_index=None), "pass_index must be a whole number"),
     ],

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cutaway.errors import CutawayError, InputError
 from cutaway.trace import Token, Trace, TraceWriter
-from cutaway.trace.lines import token_line
+from cutaway.trace.sinks import token_line
 from cutaway.trace.write import numbered
 from support.made_traces import HEADS, TEXTS, runs, tell, write
 
@@ -24,7 +24,7 @@ def test_the_file_can_be_read_after_every_step(run, ending, tmp_path):
     with TraceWriter(path, head, tell) as writer:
         for count, step in enumerate(steps):
             assert len(Trace.read(path).steps) == count
-            writer.step(step)
+            writer.add(step)
         assert len(Trace.read(path).steps) == len(steps)
         assert not writer.closed
     assert writer.closed
@@ -109,10 +109,10 @@ def test_nothing_follows_a_line_that_was_cut(run, tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "write", half)
     with pytest.raises(KeyboardInterrupt):
-        writer.step(steps[0])
+        writer.add(steps[0])
     monkeypatch.undo()
     cut = path.read_bytes()
-    writer.step(steps[1])
+    writer.add(steps[1])
     writer.end(end)
     assert path.read_bytes() == cut
     assert Trace.read(path).steps == ()
@@ -131,14 +131,14 @@ def test_what_json_cannot_say_is_an_error_and_nothing_is_written(run, tmp_path):
     with TraceWriter(tmp_path / "t", head, tell) as writer:
         wrong = step._replace(observed=step.observed._replace(entropy=float("nan")))
         with pytest.raises(CutawayError, match="not finite"):
-            writer.step(wrong)
+            writer.add(wrong)
     assert Trace.read(tmp_path / "t").steps == ()
 
 
 def test_a_step_that_nobody_observed_is_a_mistake(run, tmp_path):
     head, (step, *_), _ = run
     with TraceWriter(tmp_path / "t", head, tell) as writer, pytest.raises(ValueError, match="obs"):
-        writer.step(step._replace(observed=None))
+        writer.add(step._replace(observed=None))
 
 
 @given(HEADS)

@@ -22,8 +22,8 @@ from cutaway.engine import Phases
 from cutaway.lab.rerun import replay, resume
 from cutaway.lab.rerun.request import settings_of
 from cutaway.trace import Trace
-from cutaway.trace.lines import line
 from cutaway.trace.renames import RENAMES, to_version
+from cutaway.trace.sinks import line
 from cutaway.trace.steps import step_to_json
 
 FOLDER = Path(__file__).parents[1] / "data" / "traces_v1"

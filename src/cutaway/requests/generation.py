@@ -279,12 +279,10 @@ class Generation:
             if trace.closed:
                 return
             match event:
-                case Step():
-                    trace.step(event)
-                case Pass():
-                    trace.passed(event)
+                case Step() | Pass():
+                    trace.add(event)
                 case Ended():
-                    from cutaway.trace.lines import end_of
+                    from cutaway.trace.sinks import end_of
 
                     trace.end(end_of(event))
         except CutawayError:

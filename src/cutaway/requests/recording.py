@@ -8,7 +8,7 @@ from cutaway.compute.loading.model import LoadedModel
 from cutaway.engine import Denoise, Request
 from cutaway.requests.prepared import Prepared
 from cutaway.trace import Head, Token
-from cutaway.trace.decoder import DecoderRecord
+from cutaway.trace.canvas_decoder import DecoderRecord
 from cutaway.trace.record import GrammarRecord
 
 

@@ -1,6 +1,6 @@
-"""What a field of a record may hold.
+"""Checks of a record's fields.
 
-Each check returns the value as the record has it, or raises ValueError with what it must be.
+Each returns the value as the record holds it, or raises ValueError, saying what it must be.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,7 +15,7 @@ MOST = 2**64 - 1
 
 
 def fields(line: Any, checks: Mapping[str, Check]) -> dict[str, Any]:
-    """An object that has these fields and no other."""
+    """The values of an object that must have exactly these fields."""
     if not isinstance(line, dict):
         raise ValueError("must be an object")
     for name in checks.keys() ^ line.keys():
@@ -30,7 +30,7 @@ def fields(line: Any, checks: Mapping[str, Check]) -> dict[str, Any]:
 
 
 def integer(value: Any) -> int:
-    """0 or more. A bool is none."""
+    """A whole number, 0 to ``MOST``; no bool."""
     if type(value) is not int or not 0 <= value <= MOST:
         raise ValueError("must be a whole number, 0 or more")
     return value
@@ -44,7 +44,7 @@ def number(value: Any) -> float:
 
 
 def single(value: Any) -> float:
-    """A float32, finite: the nearest to what was written."""
+    """The nearest float32 to the number, finite."""
     try:
         (nearest,) = unpack("<f", pack("<f", number(value)))
     except OverflowError:
@@ -60,7 +60,7 @@ def boolean(value: Any) -> bool:
 
 
 def text(value: Any) -> str:
-    """Characters, none of them half a pair."""
+    """A string without lone surrogates."""
     if not isinstance(value, str):
         raise ValueError("must be a text")
     try:
@@ -71,7 +71,7 @@ def text(value: Any) -> str:
 
 
 def hexadecimal(digits: int) -> Check:
-    """So many digits of a hash."""
+    """A string of this many hexadecimal digits."""
 
     def check(value: Any) -> str:
         if not isinstance(value, str) or len(value) != digits or not set(value) <= _DIGITS:
@@ -93,12 +93,12 @@ def one_of(*choices: str) -> Check:
 
 
 def optional(check: Check) -> Check:
-    """null, or what the check takes."""
+    """null, or a value that passes the check."""
     return lambda value: None if value is None else check(value)
 
 
 def items(check: Check) -> Check:
-    """A list of what the check takes, as a tuple."""
+    """A list whose items pass the check, as a tuple."""
 
     def checked(value: Any) -> tuple[Any, ...]:
         if not isinstance(value, (list, tuple)):
@@ -109,7 +109,7 @@ def items(check: Check) -> Check:
 
 
 def table(check: Check) -> Check:
-    """An object with any names, of what the check takes."""
+    """An object with any names, whose values pass the check."""
 
     def checked(value: Any) -> dict[str, Any]:
         if not isinstance(value, dict):
@@ -120,12 +120,12 @@ def table(check: Check) -> Check:
 
 
 def anything(value: Any) -> Any:
-    """Whatever JSON can say."""
+    """Any JSON value."""
     return value
 
 
 def of(kind: type, /, **special: Check) -> Mapping[str, Check]:
-    """The checks of a class's fields, by their types but where another is given."""
+    """The checks of a class's fields: those given, and for other fields by their types."""
     types = get_type_hints(kind)
     return {name: special.get(name) or _BY_TYPE[types[name]] for name in types}
 

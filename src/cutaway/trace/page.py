@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Mapping
 
 from cutaway.trace.catalogue import catalogue
-from cutaway.trace.lines import line
 from cutaway.trace.passes import pass_to_json
 from cutaway.trace.read import Trace
 from cutaway.trace.record import Json
+from cutaway.trace.sinks import line
 from cutaway.trace.steps import step_to_json
 from cutaway.trace.web.bundle import viewer
 

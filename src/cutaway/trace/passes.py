@@ -1,7 +1,7 @@
 """A ``Pass`` over a canvas as a line of a trace, and back.
 
-The cells stand side by side, in columns. What the request observed of each is not on record here,
-only of the draws that stayed, in their steps. The sequence's number is 0 when read.
+The cells are columns. What the request observed of each cell is not recorded here, but in the
+steps of the draws that stayed. The sequence's number is 0 when read.
 """
 
 from typing import Any
@@ -13,7 +13,7 @@ from cutaway.trace.steps import milliseconds, phases, word
 
 
 def pass_to_json(made: Pass) -> Json:
-    """A line of columns: the cells' fields side by side, to be short."""
+    """A line, short because the cells are columns."""
     columns: Json = dict(zip(PassCell._fields, zip(*made.cells, strict=True), strict=True))
     likely = columns.pop("likely")
     return {

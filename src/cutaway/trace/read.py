@@ -1,7 +1,4 @@
-"""Reading a trace, also one that was cut short.
-
-Knows that the records must agree with each other; nothing is believed unchecked.
-"""
+"""Reading a trace, complete or cut short, and checking that its records agree."""
 
 import json
 from collections.abc import Mapping
@@ -14,24 +11,24 @@ from typing import Any, BinaryIO, NoReturn
 
 from cutaway.engine.events import Pass, Step
 from cutaway.errors import FormatError, InputError
+from cutaway.trace import passes, steps
 from cutaway.trace.figures import bits, chain_label, percent, probability
+from cutaway.trace.file_lines import whole_lines
 from cutaway.trace.html import Chip, by_surprise
-from cutaway.trace.inflate import whole_lines
-from cutaway.trace.passes import pass_from_json, tokens_of
 from cutaway.trace.record import End, Head, Token
 from cutaway.trace.renames import VERSION, to_current
-from cutaway.trace.steps import observed, step_from_json
+from cutaway.trace.steps import observed
 
 
 @dataclass(frozen=True)
 class Trace:
-    """One run on record.
+    """A recorded run.
 
-    tokens     what each id that occurs stands for
+    tokens     by id, all that occur
     end        None where the run was cut short, or is still going on
-    sha256     of the file, by which a fork names its parent
-    passes     of a canvas, what each did
-    version    of the format of its file
+    sha256     of the file; a fork names its parent by it
+    passes     over a canvas
+    version    of the file's format
     """
 
     head: Head
@@ -45,8 +42,8 @@ class Trace:
 
     @classmethod
     def read(cls, path: str | PathLike[str]) -> "Trace":
-        """From a file, gzipped or not. InputError if it cannot be opened, FormatError if it is
-        no trace; what follows the last whole line of an aborted run is left out."""
+        """Read a file, gzipped or not; an incomplete last line is ignored. InputError if it cannot
+        be opened, FormatError if it is no trace."""
         file = Path(path)
         try:
             with file.open("rb") as stream:
@@ -59,7 +56,7 @@ class Trace:
 
     @classmethod
     def parse(cls, raw: bytes, path: Path | None = None) -> "Trace":
-        """From the bytes of a file."""
+        """Read the bytes of a file."""
         return cls._from(BytesIO(raw), path)
 
     @classmethod
@@ -81,27 +78,27 @@ class Trace:
 
     @property
     def output_token_ids(self) -> tuple[int, ...]:
-        """The tokens that were written."""
+        """The generated tokens."""
         return tuple(step.token_id for step in self.steps)
 
     @property
     def text(self) -> str:
-        """The text as its reader saw it."""
+        """The generated text, as it was streamed."""
         held_back = self.end.text if self.end else ""
         return "".join(step.text for step in self.steps) + held_back
 
     def bytes_of(self, token_id: int) -> bytes:
-        """What a token adds to the text."""
+        """The bytes that a token adds to the text."""
         return self._token(token_id).bytes
 
     def name_of(self, token_id: int) -> str:
-        """How a token is shown to a person: its name where it is special, else its text; a byte
-        that is no whole character as ``\\xe4``."""
+        """A token as shown to a person: the name of a special token, else its text, in which an
+        incomplete character is written as ``\\xe4``."""
         token = self._token(token_id)
         return token.name or token.bytes.decode("utf-8", "backslashreplace")
 
     def _repr_html_(self) -> str:
-        """The text in a notebook: its tokens by surprise, without scripts."""
+        """The text in a notebook, its tokens underlined by surprise, without scripts."""
         return by_surprise(map(self._chip, self.steps), self._facts())
 
     def _facts(self) -> str:
@@ -118,12 +115,12 @@ class Trace:
         return Chip(self.name_of(step.token_id), bits(step.logprob), title)
 
     def _token(self, token_id: int) -> Token:
-        # Unknown are only those of a prompt whose run was cut short before its first step.
+        # Tokens of a prompt are unknown where the run was cut short before its first step.
         return self.tokens.get(token_id) or Token(token_id, b"", f"[{token_id}]")
 
 
 class _Records:
-    """What was read so far. ``take`` raises ValueError where a line does not go with it."""
+    """The records so far. ``take`` raises ValueError where the next line contradicts them."""
 
     def __init__(self) -> None:
         self.head: Head | None = None
@@ -131,7 +128,7 @@ class _Records:
         self.tokens: dict[int, Token] = {}
         self.steps: list[Step] = []
         self.passes: list[Pass] = []
-        self.stands: dict[int, int | None] = {}  # in each cell, None where it is masked
+        self.canvas: dict[int, int | None] = {}  # position -> token id, None where masked
         self.end: End | None = None
 
     def take(self, line: bytes) -> None:
@@ -151,9 +148,9 @@ class _Records:
             case "tok":
                 self._take_token(Token.from_json(data), self.head)
             case "step":
-                self._take_step(step_from_json(data, self.head), self.head)
+                self._take_step(steps.step_from_json(data, self.head), self.head)
             case "pass":
-                self._take_pass(pass_from_json(data), self.head)
+                self._take_pass(passes.pass_from_json(data), self.head)
             case "end":
                 self.end = End.from_json(data)
             case _:
@@ -180,21 +177,15 @@ class _Records:
         for candidate in seen.candidates:
             by = candidate.removed_by
             _require(by is None or by < len(seen.stages), f"removed_by: there is no stage {by}")
-        removed = {i for report in seen.stages for i in report.top_removed}
-        drawn = (
-            {step.sampled_id}
-            if step.unconstrained_id is None
-            else {step.sampled_id, step.unconstrained_id}
-        )
-        self._require_tokens(found | removed | drawn)
+        self._require_tokens(steps.tokens_of(step))
         if not self.steps:
             self._require_tokens(head.token_ids)
         if step.pass_index is not None:
             _require(
                 step.pass_index < len(self.passes), f"there is no pass {step.pass_index} before it"
             )
-            stands = self.stands.get(step.position)
-            _require(step.token_id == stands, f"passes left {stands} at {step.position}")
+            left = self.canvas.get(step.position)
+            _require(step.token_id == left, f"passes left {left} at {step.position}")
         self.steps.append(step)
 
     def _take_pass(self, made: Pass, head: Head) -> None:
@@ -208,14 +199,14 @@ class _Records:
         _require(in_order, "cells must be in the order of their positions")
         for position in (*positions, *made.masked_again):
             _require(position in range(*made.block), f"cell {position} is not in the block")
-        self._require_tokens(tokens_of(made))
+        self._require_tokens(passes.tokens_of(made))
         for cell in made.cells:
-            stands, again = self.stands.get(cell.position), cell.position in made.masked_again
-            _require(cell.was == stands, f"was: at {cell.position} passes left {stands}")
+            left, again = self.canvas.get(cell.position), cell.position in made.masked_again
+            _require(cell.was == left, f"was: at {cell.position} passes left {left}")
             may_be = (None,) if again else (cell.was, cell.token_id)
-            _require(cell.now in may_be, f"now: {cell.now} cannot come to stand at {cell.position}")
-            self.stands[cell.position] = cell.now
-        self.stands.update(dict.fromkeys(made.masked_again))
+            _require(cell.now in may_be, f"now: it cannot leave {cell.now} at {cell.position}")
+            self.canvas[cell.position] = cell.now
+        self.canvas.update(dict.fromkeys(made.masked_again))
         self.passes.append(made)
 
     def _require_tokens(self, ids: set[int]) -> None:

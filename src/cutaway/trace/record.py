@@ -1,7 +1,7 @@
-"""The head, the tokens and the end of a trace: one record a line, and how each reads as JSON.
+"""The head, the tokens and the end of a trace, one record per line, and their JSON.
 
-Knows the format (docs/trace.md, schema.json) and nothing else: not how a run is made, nor
-where the lines go. A step is an event of the engine; ``steps`` writes and reads its line.
+Knows the format (docs/trace.md, schema.json), but neither how a run is made nor where the lines
+go. Steps and passes are events of the engine; ``steps`` and ``passes`` write and read their lines.
 
 Every ``from_json`` raises ValueError, with a sentence, where the line is no such record.
 """
@@ -15,7 +15,7 @@ from cutaway.errors import InputError
 from cutaway.text.grammar.compiler import engine
 from cutaway.text.grammar.source import KINDS, Grammar
 from cutaway.trace import check
-from cutaway.trace.decoder import DecoderRecord, decoder
+from cutaway.trace.canvas_decoder import DecoderRecord, decoder
 from cutaway.trace.renames import READABLE, VERSION
 
 FORMAT = "cutaway-trace"
@@ -30,9 +30,9 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Parent:
-    """The trace that a fork goes back to: its file's SHA-256, and what was forced where.
+    """The trace that a fork comes from: its file's SHA-256, and the token forced at which step.
 
-    token_id  None where no token was, and the fork is one of the head's changes
+    token_id  None where no token was forced, since the fork is one of the head's interventions
     """
 
     trace: str
@@ -42,10 +42,10 @@ class Parent:
 
 @dataclass(frozen=True, slots=True)
 class GrammarRecord:
-    """The grammar of a run: what ``cutaway.text.grammar.Grammar`` has, and what compiled it.
+    """The grammar of a run: the fields of ``cutaway.text.grammar.Grammar``, and what compiled it.
 
-    sha256  of its kind, text and compact, in hex
-    engine  the library and its version
+    sha256  of kind, text and compact, in hex
+    engine  what computes the masks, with versions
     """
 
     kind: str
@@ -56,7 +56,7 @@ class GrammarRecord:
 
     @classmethod
     def of(cls, grammar: Grammar | None) -> Self | None:
-        """Of a request, compiled here; the thought and calls that it has are among the settings."""
+        """The grammar of a request; its thought and calls are among the settings."""
         if grammar is None:
             return None
         alone = Grammar(grammar.kind, grammar.text, grammar.compact)
@@ -68,15 +68,15 @@ class Head:
     """How the run was set up: all that a replay needs, and all that it must agree with.
 
     weights, tokenizer  SHA-256 of what the run depends on, in hex
-    prompt              the text that was given, None where token ids were
+    prompt              its text; None where token ids were given
     chain               the stages in order: {"stage": name, …its rule}
     params              every setting in force, by name
     candidates          how many of the likeliest tokens each step keeps
     tracked_ids         tokens that every step reports, by default the end tokens
-    kv_bytes_per_token  of keys and values
-    grammar             that constrained the text, or None
-    interventions       that changed numbers inside the model
-    decoder             of a canvas, how it was revealed; None where it was written from the left
+    kv_bytes_per_token  bytes of keys and values
+    grammar             None where no grammar constrained the text
+    interventions       changes of activations
+    decoder             how a canvas was revealed; None for a text written from left to right
     """
 
     cutaway: str
@@ -103,13 +103,13 @@ class Head:
 
     @property
     def cells(self) -> int:
-        """Of a canvas, how many there are; 0 of another text."""
+        """How many cells a canvas has; 0 for other texts."""
         cells: int = self.params.get("max_tokens", 0) if self.decoder else 0
         return cells
 
     @property
     def token_ids(self) -> set[int]:
-        """Those that it names."""
+        """All that the head names."""
         ids = {*self.prompt_token_ids, *self.tracked_ids, *self.end_ids}
         if self.decoder:
             ids.update(self.decoder.suffix_ids)
@@ -122,7 +122,7 @@ class Head:
         line = {"kind": "head", "format": FORMAT, "version": VERSION, **asdict(self)}
         line["interventions"] = [one.to_json() for one in self.interventions]
         line["decoder"] = self.decoder and self.decoder.to_json()
-        return without(line, *(name for name in _WHERE_THERE_ARE if not line[name]))
+        return without(line, *(name for name in _OPTIONAL if not line[name]))
 
     @classmethod
     def from_json(cls, line: Json) -> Self:
@@ -130,21 +130,24 @@ class Head:
         version = line.get("version")
         if line.get("format") != FORMAT or type(version) is not int or version not in READABLE:
             raise ValueError(f"is not of format {FORMAT!r}, version 1 to {VERSION}")
-        own: Json = dict.fromkeys(_WHERE_THERE_ARE) | {"interventions": []}
+        own: Json = dict.fromkeys(_OPTIONAL) | {"interventions": []}
         head = cls(**check.fields(own | without(line, "kind", "format", "version"), _HEAD))
         if type(head.cells) is not int or not 0 <= head.cells < _MOST_CELLS:
             raise ValueError("params: max_tokens must be how many cells the canvas has")
-        if empty := [name for name in _WHERE_THERE_ARE if name in line and not line[name]]:
+        if empty := [name for name in _OPTIONAL if name in line and not line[name]]:
             raise ValueError(f"{empty[0]} must be absent where there is none")
         return head
 
 
 class Token(NamedTuple):
-    """The bytes of a token id."""
+    """The bytes of a token id.
+
+    name  of a special token, which adds no bytes to the text
+    """
 
     id: int
     bytes: bytes
-    name: str | None = None  # how a special token is called, whose bytes are not text
+    name: str | None = None
 
     def to_json(self) -> Json:
         """{"text"} where the bytes are whole characters, else {"hex"}."""
@@ -169,15 +172,15 @@ class Token(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """Why the text ended, and what it cost. A trace without it was cut short.
+    """Why the text ended, and what it cost. A trace without an end was cut short.
 
     reason       one of ``REASONS``
     matched      the stop string, or the id of the end or stop token, that ended it
     usage        prompt_tokens, cached_tokens (of those), completion_tokens
     fingerprint  that of the last step
-    text         what was held back until the run was aborted, and follows the steps' text
-    error        why, where the reason is "error"
-    speculation  tokens proposed, and accepted
+    text         held back until the run was aborted; it follows the steps' text
+    error        what failed, where the reason is "error"
+    speculation  draft tokens proposed and accepted
     """
 
     reason: str
@@ -199,7 +202,7 @@ class End:
 
 
 def without(line: Json, *names: str) -> Json:
-    """The line but for these fields."""
+    """The line without these fields."""
     return {name: value for name, value in line.items() if name not in names}
 
 
@@ -218,12 +221,12 @@ def _from_hex(value: Any) -> bytes:
 
 
 def _by_id(value: Any) -> dict[int, float]:
-    """Token id -> number: JSON has no keys but texts."""
+    """Token id -> number: JSON has only strings as keys."""
     return {int(token_id): by for token_id, by in check.table(check.number)(value).items()}
 
 
 def settings_from_json(value: Any) -> Json:
-    """Settings or a stage's rule, by name; ValueError where they are none."""
+    """Settings, or the rule of a stage, by name. ValueError where the value is no such object."""
     found: Json = check.table(check.anything)(value)
     return found | {name: _by_id(found[name]) for name in ("logit_bias", "bias") if name in found}
 
@@ -238,7 +241,7 @@ def _parent(value: Any) -> Parent:
     return Parent(**check.fields(value, _PARENT))
 
 
-def _change(value: Any) -> Intervention:
+def _intervention(value: Any) -> Intervention:
     try:
         return Intervention.from_json(value)
     except InputError as error:
@@ -253,8 +256,8 @@ def _grammar(value: Any) -> GrammarRecord:
 
 
 _MOST_CELLS = 2**24
-_WHERE_THERE_ARE = "grammar", "interventions", "decoder"
-"""Fields of the head that are absent where they would say nothing."""
+_OPTIONAL = "grammar", "interventions", "decoder"
+"""Fields of the head that are absent where they are empty."""
 _HASH, _FINGERPRINT = check.hexadecimal(64), check.hexadecimal(16)
 _PARENT = check.of(Parent, trace=_HASH)
 _GRAMMAR = check.of(GrammarRecord, kind=check.one_of(*KINDS), sha256=_HASH)
@@ -266,7 +269,7 @@ _HEAD = check.of(
     params=settings_from_json,
     parent=check.optional(_parent),
     grammar=check.optional(_grammar),
-    interventions=check.items(_change),
+    interventions=check.items(_intervention),
     decoder=check.optional(decoder),
 )
 _END = check.of(End, reason=check.one_of(*REASONS), fingerprint=_FINGERPRINT)

@@ -1,8 +1,8 @@
-"""What the fields of a trace are called, and were called in versions 1 to 3 of the format.
+"""The names of a trace's fields in versions 1 to 3 of the format, and their names now.
 
-The only place that knows old names: a record is renamed when it is read, and the rest of a trace
-that was cut is written under the names of its own version. The page reads files with the same
-table, which it gets as data (``catalogue``).
+No other module knows the old names: a record is renamed when it is read, and when a cut trace is
+continued, its new lines have the names of its version. The page gets the same table as data
+(``catalogue``).
 """
 
 from collections.abc import Mapping
@@ -29,11 +29,11 @@ RENAMES: Table = {
     "pass": {"visit": "redraw"},
     "pass.cells": {"row": "logits_hash"},
 }  # fmt: skip
-"""Kind of a record and field in it, under old names -> old name or value -> name or value now."""
+"""Path of kind and fields, by old names -> {old name or value: name or value now}."""
 
 
 def to_current(record: Json, version: int) -> Json:
-    """A record of a file of this version, under the names of today."""
+    """A record from a file of this version, with the current names."""
     return record if version == VERSION else _renamed(record, str(record.get("kind")), RENAMES)
 
 

@@ -1,8 +1,8 @@
 """A ``Step`` of the engine as a line of a trace, and back.
 
-The line is flat. Logits and normalisers are stored, not
-probabilities: at any stage p = exp(z - log_sum_exp). Not on record are the sequence's number, how
-many bytes were released, and the likeliest after the chain: they are 0, 0 and () when read.
+The line is flat. Logits and normalisers are stored instead of probabilities: at any stage
+p = exp(z - log_sum_exp). The sequence's number, how many bytes were released, and the likeliest
+after the chain are not recorded: they are 0, 0 and () when read.
 """
 
 from dataclasses import fields
@@ -15,6 +15,8 @@ from cutaway.trace.record import Head, Json, without
 
 SOURCES = ("sampled", "greedy", "forced", "grammar", "draft")
 
+_PLAIN = "index", "position", "token_id", "sampled_id", "source", "text"
+"""Fields that are the same in the step and in its line."""
 _FIGURES = (
     "maximum", "log_sum_exp", "entropy", "rank", "logprob", "final_rank", "final_logprob",
     "final_log_sum_exp",
@@ -23,23 +25,26 @@ _MS_DIGITS = 4
 
 
 def observed(step: Step) -> Observation:
-    """What was observed of a step on record. ValueError where nothing was."""
+    """A step's observation. ValueError where it has none."""
     if step.observed is None:
         raise ValueError("a trace needs steps that were observed: ask for candidates")
     return step.observed
 
 
+def tokens_of(step: Step) -> set[int]:
+    """The ids that the line names."""
+    seen = observed(step)
+    ids = {step.sampled_id, *(c.id for c in seen.candidates)}
+    ids.update(*(report.top_removed for report in seen.stages))
+    return ids if step.unconstrained_id is None else {*ids, step.unconstrained_id}
+
+
 def step_to_json(step: Step) -> Json:
-    """A line of columns: the candidates' fields side by side, to be short."""
+    """A line, short because the candidates are columns."""
     seen = observed(step)
     line = {
         "kind": "step",
-        "index": step.index,
-        "position": step.position,
-        "token_id": step.token_id,
-        "sampled_id": step.sampled_id,
-        "source": step.source,
-        "text": step.text,
+        **{name: getattr(step, name) for name in _PLAIN},
         "candidates": _columns(seen.candidates),
         **{name: getattr(seen, name) for name in _FIGURES},
         "maximum": short(seen.maximum),
@@ -49,14 +54,14 @@ def step_to_json(step: Step) -> Json:
         "logits_hash": f"{step.logits_hash:016x}",
         "fingerprint": f"{step.fingerprint:016x}",
     }
-    may: Json = {
+    optional: Json = {
         "unconstrained_id": step.unconstrained_id,
         "refused_by": [*step.refused_by] or None,
         "pass_index": step.pass_index,
     }
     if step.pass_index is None:
-        may["kv_tokens"] = step.position  # the row's own and all before it
-    return line | {name: value for name, value in may.items() if value is not None}
+        optional["kv_tokens"] = step.position  # the row's own and all before it
+    return line | {name: value for name, value in optional.items() if value is not None}
 
 
 def step_from_json(line: Json, head: Head) -> Step:
@@ -71,17 +76,15 @@ def step_from_json(line: Json, head: Head) -> Step:
         raise ValueError(
             f"kv_tokens is {known['kv_tokens']}, not the position, {known['position']}"
         )
-    stages = tuple(map(_report, head.chain, known["stages"]))
+    stages = tuple(
+        StageReport(Stage(rule["stage"], without(rule, "stage")), **report)
+        for rule, report in zip(head.chain, known["stages"], strict=True)
+    )
+    same = (*_PLAIN, "logprob", "logits_hash", "fingerprint", "unconstrained_id", "refused_by")
     return Step(
+        **{name: known[name] for name in same},
         id=0,
-        index=known["index"],
-        position=known["position"],
-        token_id=known["token_id"],
-        sampled_id=known["sampled_id"],
-        source=known["source"],
-        text=known["text"],
         released_bytes=0,
-        logprob=known["logprob"],
         survivors=stages[-1].survivors if stages else head.vocab_size,
         observed=Observation(
             **{name: known[name] for name in _FIGURES},
@@ -91,16 +94,12 @@ def step_from_json(line: Json, head: Head) -> Step:
             after_chain=(),
         ),
         phases=known["ms"],
-        logits_hash=known["logits_hash"],
-        fingerprint=known["fingerprint"],
-        unconstrained_id=known["unconstrained_id"],
-        refused_by=tuple(known["refused_by"]),
         pass_index=known.get("pass_index"),
     )
 
 
 def short(value: float) -> float:
-    """A float64 with fewer digits that rounds to the same float32: nine are always enough."""
+    """The value with nine digits, which always round to the same float32."""
     return value and float(f"{value:.9g}")
 
 
@@ -110,30 +109,13 @@ def _columns(candidates: tuple[Candidate, ...]) -> Json:
 
 
 def _stage_to_json(report: StageReport) -> Json:
+    line = {name: getattr(report, name) for name in _STAGE}
     lowest = report.min_kept_logit
-    return {
-        "survivors": report.survivors,
-        "removed_mass": report.removed_mass,
-        "log_sum_exp": report.log_sum_exp,
-        "min_kept_logit": None if lowest is None else short(lowest),
-        "top_removed": report.top_removed,
-    }
-
-
-def _report(stage: Json, known: Json) -> StageReport:
-    rule = {name: value for name, value in stage.items() if name != "stage"}
-    return StageReport(
-        stage=Stage(stage["stage"], rule),
-        survivors=known["survivors"],
-        removed_mass=known["removed_mass"],
-        top_removed=known["top_removed"],
-        log_sum_exp=known["log_sum_exp"],
-        min_kept_logit=known["min_kept_logit"],
-    )
+    return line | {"min_kept_logit": None if lowest is None else short(lowest)}
 
 
 def milliseconds(phases: Phases) -> dict[str, float]:
-    """By phase; draft is left out where no draft model ran."""
+    """Milliseconds by phase; draft is left out where no draft model ran."""
     ms = {f.name: round(getattr(phases, f.name) * 1e3, _MS_DIGITS) for f in fields(phases)}
     return {name: value for name, value in ms.items() if value or name != "draft"}
 

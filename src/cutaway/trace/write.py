@@ -13,21 +13,21 @@ from cutaway.base import system
 from cutaway.base.checks import shown
 from cutaway.engine.events import Pass, Step
 from cutaway.errors import CutawayError, InputError
-from cutaway.trace.lines import TokenOf, TraceLines
 from cutaway.trace.record import End, Head
+from cutaway.trace.sinks import TokenOf, TraceLines
 
 if TYPE_CHECKING:
     from cutaway.trace.read import Trace
 
 
 class TraceWriter:
-    """A trace that grows by a step at a time. Gzipped where the name ends in .gz.
+    """A trace that grows step by step. Gzipped where the name ends in .gz.
 
     path      a file that does not exist or is empty, or something to write to: a pipe, a device
-    token_of  what a token id stands for; called once for each that occurs
-    rest_of   the trace in that file, whose run was cut: what is on record there stays
+    token_of  the token of an id; called once for each id that occurs
+    rest_of   the trace in that file, whose run was cut: it is continued
 
-    Raises InputError where such a file cannot be begun, and CutawayError where writing fails.
+    Raises InputError where the file cannot be opened, and CutawayError where writing fails.
     """
 
     def __init__(
@@ -37,22 +37,18 @@ class TraceWriter:
         self.path = check_path(path) if rest_of is None else Path(path)
         rest = (rest_of.tokens, rest_of.version) if rest_of else ()
         self._lines = TraceLines(token_of, *rest)
-        self._file = _begin(self.path) if rest_of is None else _go_on(self.path, rest_of.sha256)
+        self._file = _begin(self.path) if rest_of is None else _continue(self.path, rest_of.sha256)
         self._close = finalize(self, os.close, self._file)
         self._zip = zlib.compressobj(wbits=31) if self.path.suffix == ".gz" else None
         self._is_whole = True
-        self._write((self._lines.after_head if rest_of else self._lines.head)(head))
+        self._write((self._lines.tokens if rest_of else self._lines.head)(head))
 
-    def step(self, step: Step) -> None:
-        """Append a step, which the engine was asked to observe."""
-        self._write(self._lines.step(step))
-
-    def passed(self, made: Pass) -> None:
-        """Append a pass over a canvas."""
-        self._write(self._lines.passed(made))
+    def add(self, event: Step | Pass) -> None:
+        """Append a step, which the engine was asked to observe, or a pass over a canvas."""
+        self._write(self._lines.add(event))
 
     def end(self, end: End) -> None:
-        """Append why it ended, and close the file."""
+        """Append why the text ended, and close the file."""
         self._write(self._lines.end(end))
         self.close()
 
@@ -78,7 +74,7 @@ class TraceWriter:
         self.close()
 
     def _write(self, lines: list[bytes]) -> None:
-        """Whole lines, at once, so that a reader meanwhile sees none that is cut."""
+        """Whole lines in one write, so that a reader never sees half a line."""
         data = b"".join(lines)
         if not self._is_whole:  # nothing can follow a line that was cut
             return
@@ -101,7 +97,7 @@ class TraceWriter:
 
 
 def check_path(path: str | PathLike[str]) -> Path:
-    """The path of a trace that is to be written; InputError where that cannot be."""
+    """The path of a trace to write; InputError where none can be written there."""
     if (
         not isinstance(path, (str, PathLike))
         or not isinstance(fspath(path), str)
@@ -134,7 +130,7 @@ def numbered(path: str | PathLike[str], number: int) -> Path:
 
 
 def _begin(path: Path) -> int:
-    """Open what ``check_path`` found, and look again: another may have been faster."""
+    """Open what ``check_path`` allowed, and check again: another process may have been faster."""
     how = os.O_WRONLY | system.AS_BYTES
     try:
         try:
@@ -145,21 +141,21 @@ def _begin(path: Path) -> int:
         raise InputError(f"trace: {path} cannot be written: {error.strerror}") from error
     try:
         _refuse_to_overwrite(path, os.fstat(descriptor))
-        _hold(path, descriptor)
+        _lock(path, descriptor)
     except InputError:
         os.close(descriptor)
         raise
     return descriptor
 
 
-def _go_on(path: Path, digest: str) -> int:
-    """Open the trace of a run that was cut, behind its last whole line; nobody else does so."""
+def _continue(path: Path, digest: str) -> int:
+    """Open the trace of a cut run for appending after its last whole line, and lock it."""
     try:
         file = path.open("r+b", buffering=0)
     except OSError as error:
         raise InputError(f"trace: {path} cannot be written: {error.strerror}") from error
     with file:
-        _hold(path, file.fileno())
+        _lock(path, file.fileno())
         data = file.read()
         if sha256(data).hexdigest() != digest:
             raise InputError(f"trace: {path} is still being written: wait for its end, or stop it")
@@ -168,8 +164,8 @@ def _go_on(path: Path, digest: str) -> int:
         return os.dup(file.fileno())
 
 
-def _hold(path: Path, descriptor: int) -> None:
-    """Until it is closed, be it by a kill, this process alone writes to the file."""
+def _lock(path: Path, descriptor: int) -> None:
+    """Let this process alone write to the file until it is closed, or the process is killed."""
     try:
         system.lock(descriptor)
     except BlockingIOError:

@@ -15,7 +15,7 @@ from cutaway.lab.rerun.request import (
 )
 from cutaway.requests.stream import Stream
 from cutaway.trace import End, Head, Trace, TraceWriter
-from cutaway.trace.lines import TokenOf
+from cutaway.trace.sinks import TokenOf
 
 
 def check_cut(trace: Trace) -> None:
@@ -75,7 +75,7 @@ class RestOfTrace:
 
     def __init__(self, trace: Trace, _: Head, token_of: TokenOf) -> None:
         assert trace.path is not None
-        self._trace, self._seen = trace, 0
+        self._trace, self._steps_seen = trace, 0
         self._file = TraceWriter(trace.path, trace.head, token_of, rest_of=trace)
 
     @property
@@ -83,27 +83,23 @@ class RestOfTrace:
         """Whether nothing can follow."""
         return self._file.closed
 
-    def step(self, step: Step) -> None:
-        """The next."""
-        recorded, self._seen = self._trace.steps, self._seen + 1
-        if step.index >= len(recorded):
-            self._file.step(step)
-        elif step.fingerprint != recorded[step.index].fingerprint:
-            self._refuse(f"step {step.index}")
-        elif step.token_id != recorded[step.index].token_id:
+    def add(self, event: Step | Pass) -> None:
+        """Compare the next step or pass with the recorded one, or write it if there is none."""
+        is_step = isinstance(event, Step)
+        self._steps_seen += is_step
+        recorded = self._trace.steps if is_step else self._trace.passes
+        if event.index >= len(recorded):
+            self._file.add(event)
+            return
+        known = recorded[event.index]
+        if event.fingerprint != known.fingerprint:
+            self._refuse(f"{'step' if is_step else 'pass'} {event.index}")
+        elif isinstance(known, Step) and event.token_id != known.token_id:
             self._file.close()  # the text ends with an error that says so
 
-    def passed(self, made: Pass) -> None:
-        """The next of a canvas."""
-        recorded = self._trace.passes
-        if made.index >= len(recorded):
-            self._file.passed(made)
-        elif made.fingerprint != recorded[made.index].fingerprint:
-            self._refuse(f"pass {made.index}")
-
     def end(self, end: End) -> None:
-        """Write why it ended, unless it was cut again or stopped within the recorded part."""
-        if end.reason == "aborted" or self._seen < len(self._trace.steps):
+        """Write why the text ended, unless it was cut again or stopped within the recorded part."""
+        if end.reason == "aborted" or self._steps_seen < len(self._trace.steps):
             self._file.close()
         else:
             self._file.end(end)

@@ -73,7 +73,7 @@ def _written_at(url: str, trace: Trace, key: str) -> Iterator[Step]:
                 stack.callback(rest.close)
             if record["kind"] == "step":
                 step = step_from_json(record, head)
-                rest.step(step)
+                rest.add(step)
                 yield step
             elif record["reason"] != "aborted":
                 if not rest.closed:

@@ -1,4 +1,4 @@
-"""How a canvas was written, as the head of its trace has it."""
+"""How a canvas was revealed: the field ``decoder`` in the head of its trace."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -14,9 +14,8 @@ KIND = "denoise"
 class DecoderRecord:
     """The decoder of a canvas; a text that was written from left to right has none.
 
-    rule        how it was revealed
-    attention   what a token of the model sees: "causal", "bidirectional", or the size of the block
-                to whose end it sees
+    attention   what a token attends to: "causal", "bidirectional", or up to the end of its block,
+                as the size of a block
     shift       whether the row of a token predicts the next one
     mask_id     what a masked cell was computed as; None where attention is causal
     suffix_ids  tokens after the canvas
@@ -29,19 +28,13 @@ class DecoderRecord:
     suffix_ids: tuple[int, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """As in the head."""
-        return {
-            "kind": KIND,
-            "rule": self.rule.to_json(),
-            "attention": self.attention,
-            "shift": self.shift,
-            "mask_id": self.mask_id,
-            "suffix_ids": self.suffix_ids,
-        }
+        """The field of the head."""
+        fields = {name: getattr(self, name) for name in CHECKS}
+        return {"kind": KIND} | fields | {"rule": self.rule.to_json()}
 
 
 def decoder(value: Any) -> DecoderRecord:
-    """The inverse of ``to_json``; ValueError where it is none."""
+    """The inverse of ``to_json``; ValueError where the value is no such field."""
     known = check.fields(value, {"kind": check.one_of(KIND), **CHECKS})
     return DecoderRecord(**{name: known[name] for name in CHECKS})
 

@@ -1,6 +1,6 @@
-"""The lines of a trace file, gzipped or not, within bounds: 8 MB of gzip can hold 8 GB of text.
+"""Reading the lines of a trace file, gzipped or not.
 
-Knows gzip and lengths.
+Lengths are bounded, since 8 MB of gzip can expand to 8 GB of text. Knows nothing of records.
 """
 
 import zlib
@@ -12,36 +12,36 @@ from typing import BinaryIO
 MIB = 1 << 20
 
 MOST_BYTES = 1024 * MIB
-"""Of text in one file: 128k steps of 20 candidates are 300 MB."""
+"""The most text in one file: 128k steps of 20 candidates are 300 MB."""
 
 LONGEST_LINE = 16 * MIB
-"""About: a bias for each of 262k tokens makes a head of 8 MB, a step of 1000 candidates 100 kB."""
+"""A head with a bias for each of 262k tokens has 8 MB, a step of 1000 candidates 100 kB."""
 
 PIECE = MIB
-"""How much is read, and inflated, at a time."""
+"""Bytes read, and inflated, at a time."""
 
 _GZIP = b"\x1f\x8b"
 
 
 def whole_lines(file: BinaryIO, see: Callable[[bytes], object]) -> Iterator[bytes]:
-    """Each line that ends, without its line feed; ``see`` gets the file's bytes as they are read.
+    """Each complete line, without its line feed; ``see`` gets the file's bytes as they are read.
 
     A gzipped file may lack its end, as that of an aborted run does. Raises ValueError, with a
-    sentence, where the stream is damaged or a bound is passed.
+    sentence, where the stream is damaged or too long.
     """
-    total, begun = 0, b""
+    total, rest = 0, b""
     for piece in _text(file, see):
         total += len(piece)
-        *lines, begun = (begun + piece).split(b"\n")
+        *lines, rest = (rest + piece).split(b"\n")
         yield from lines
-        if len(begun) > LONGEST_LINE:
+        if len(rest) > LONGEST_LINE:
             raise ValueError(f"it is longer than {LONGEST_LINE // MIB} MiB: this is no trace")
         if total > MOST_BYTES:
             raise ValueError(f"the file holds more than {MOST_BYTES // MIB} MiB of text")
 
 
 def _text(file: BinaryIO, see: Callable[[bytes], object]) -> Iterator[bytes]:
-    """In pieces of whatever length."""
+    """The file's text in pieces of any length."""
     start = file.read(len(_GZIP))
     pieces = _seen(chain([start], iter(partial(file.read, PIECE), b"")), see)
     return _inflated(pieces) if start == _GZIP else pieces
