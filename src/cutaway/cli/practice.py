@@ -159,7 +159,7 @@ def _sampling(start: "Start") -> str:
     where, others, run = "", "", start.run
     if run is not None:
         where = f" at step {run.step} of your run"
-        others = f" All other tokens, with a probability of {run.left_out:.3f}, are left out."
+        others = f" All other tokens, with a probability of {start.left_out:.3f}, are left out."
     return (
         f"Which token comes next{where}? Here are {len(start.names)}, with their logits z.{others} "
         f"The luck is the same in every exercise: that of seed {start.seed}, position "

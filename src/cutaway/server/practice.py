@@ -22,7 +22,7 @@ from cutaway.lab.practice import (
     Cells,
     Exercise,
     Numbers,
-    Origin,
+    RunStep,
     Start,
     cell_exercises,
     comparison,
@@ -109,8 +109,7 @@ class PracticeRequest(Body):
             return SAMPLE
         values = self.start.model_dump(exclude={"run"})
         run = self.start.run
-        origin = None if run is None else Origin(**run.model_dump())
-        return from_values(**values, origin=origin)
+        return from_values(**values, run=None if run is None else RunStep(**run.model_dump()))
 
 
 class AnswerRequest(PracticeRequest):
@@ -175,7 +174,13 @@ def _asked(start: Start) -> dict[str, Any]:
         "names": start.names,
         "seed": str(start.seed),  # a page's numbers have 53 bits
         "position": start.position,
-        "run": start.run and asdict(start.run),
+        "run": start.run
+        and {
+            "step": start.run.step,
+            "left_out": start.left_out,
+            "chain": start.run.chain,
+            "drawn": start.run.drawn,
+        },
         "exercises": [_question(exercise) for exercise in _exercises(start)],
     }
 

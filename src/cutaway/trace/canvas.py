@@ -1,4 +1,4 @@
-"""What follows from the passes of a canvas on record: its figures, what stood when, a cell's life.
+"""What follows from the recorded passes of a canvas: figures, its state over time, a cell's life.
 
 Cells are counted from 0, as steps are.
 """
@@ -19,16 +19,16 @@ from cutaway.trace.read import Trace
 
 @dataclass(frozen=True, slots=True)
 class CanvasFigures:
-    """Of a whole run.
+    """Figures of a whole run.
 
     rows             computed in all passes
-    tokens           that stand at the end of the record, of how many ``cells``
-    tokens_per_pass  how many that is for each pass
-    order            Kendall's tau-b between the passes in which tokens came to stand and their
-                     positions: 1 is from left to right, -1 from right to left; None where all
-                     came in one pass
-    bound_bits       the most that revealing cells together can have lost, all passes added up
-    edited, masked_again  how often a token took another's place, or made way for the mask
+    tokens           cells that have a token after the last recorded pass, of ``cells`` in all
+    tokens_per_pass  ``tokens`` / ``passes``
+    order            Kendall's tau-b between the passes that revealed the tokens and their
+                     positions: 1 is from left to right, -1 from right to left; None where one
+                     pass revealed all
+    bound_bits       the most that revealing cells together can have lost, summed over the passes
+    edited, masked_again  how often a token was replaced by another, or by the mask
     """
 
     passes: int
@@ -48,20 +48,21 @@ class CanvasFigures:
 
 @dataclass(frozen=True, slots=True)
 class CellMoment:
-    """What a pass made of one cell.
+    """What a pass did to one cell.
 
-    index        the pass
-    event        "revealed", "forced", "edited", "masked again", or "" where it stayed as it was
-    was, now     names of the tokens that stood there before and after; None: masked
-    drawn        what was drawn for it; None, as the next ones, where the pass did not look at it
+    index        of the pass
+    event        "revealed", "forced", "edited", "masked again", or "" where nothing changed
+    was, now     names of its tokens before and after the pass; None: masked
+    drawn        name of the token drawn for it; this and all below are None where the pass did
+                 not look at the cell
     best, p      the likeliest token but the mask, and its probability under the model's own logits
     entropy      in bits
-    figure       what the rule's order follows
-    place        in that order, of the ``masked`` cells that the pass looked at; None: not masked
-    neighbour    the cell that the order decided against: where this one was revealed, the first
-                 that was not; where it stayed masked, the last that was revealed; None: there is
-                 none
-    margin       how far this cell's figure is above the neighbour's
+    figure       by which the rule orders cells
+    place        in that order, from 1, among the ``masked`` cells that the pass looked at; None:
+                 the cell was not masked
+    neighbour    for a revealed cell, the first in the order that was not revealed; for one that
+                 stayed masked, the last that was; None: there is none
+    margin       this cell's figure less the neighbour's
     """
 
     index: int
@@ -84,15 +85,15 @@ class CellMoment:
 
 
 def check_canvas(trace: Trace) -> None:
-    """InputError where the trace is of no canvas."""
+    """InputError unless the trace is of a canvas."""
     if trace.head.decoder is None:
         raise InputError("the trace is of no canvas: its text was written from left to right")
 
 
 def canvas_figures(trace: Trace) -> CanvasFigures:
-    """Of a canvas."""
+    """The figures of a canvas; InputError where the trace is of none."""
     check_canvas(trace)
-    passes, came = trace.passes, _came(trace)
+    passes, came = trace.passes, came_in(trace.passes)
     changed = [
         cell for p in passes for cell in p.cells if None not in (cell.was, cell.now)
         and cell.was != cell.now
@@ -103,7 +104,7 @@ def canvas_figures(trace: Trace) -> CanvasFigures:
         tokens=len(came),
         cells=trace.head.cells,
         tokens_per_pass=len(came) / len(passes) if passes else 0.0,
-        order=kendall([came[position] for position in sorted(came)]),
+        order=kendall([*came.values()]),
         bound_bits=in_bits(sum(made.bound for made in passes)),
         edited=len(changed),
         masked_again=sum(len(made.masked_again) for made in passes),
@@ -111,7 +112,7 @@ def canvas_figures(trace: Trace) -> CanvasFigures:
 
 
 def standing(passes: Iterable[Pass]) -> list[dict[int, int]]:
-    """What stands in each cell after each pass: position -> token id; masked cells are absent."""
+    """The canvas after each pass: position -> token id; masked cells are absent."""
     stands: dict[int, int] = {}
     states = []
     for made in passes:
@@ -122,7 +123,8 @@ def standing(passes: Iterable[Pass]) -> list[dict[int, int]]:
 
 
 def cell_life(trace: Trace, cell: int) -> tuple[CellMoment, ...]:
-    """Each pass that looked at a cell or masked it again; InputError where there is no such."""
+    """What each pass that looked at a cell, or masked it again, did to it. InputError for no such
+    cell."""
     check_canvas(trace)
     first, states = len(trace.head.prompt_token_ids), standing(trace.passes)
     known = {one.position - first for made in trace.passes for one in made.cells}
@@ -140,7 +142,7 @@ def cell_life(trace: Trace, cell: int) -> tuple[CellMoment, ...]:
 
 
 def rule_label(rule: Rule) -> str:
-    """A rule's settings in a line; forced cells by their number."""
+    """A rule's settings in a line, with the number of its forced cells."""
     settings = {"order": rule.order} | rule.to_json()
     if rule.forced_cells:
         settings["forced_cells"] = len(rule.forced_cells)
@@ -148,7 +150,7 @@ def rule_label(rule: Rule) -> str:
 
 
 def in_order(cells: Iterable[PassCell]) -> list[PassCell]:
-    """Those that were masked, as the order has them: ties go to the lowest position."""
+    """The masked cells in the order of their figures; ties go to the lowest position."""
     return sorted((c for c in cells if c.was is None), key=lambda c: (-c.figure, c.position))
 
 
@@ -187,16 +189,16 @@ def _event(made: Pass, own: PassCell) -> str:
 
 
 def _forced(trace: Trace, made: Pass) -> set[int]:
-    """Positions whose token was given in a pass."""
+    """Positions whose token was forced in a pass."""
     decoder, first = trace.head.decoder, len(trace.head.prompt_token_ids)
     given = decoder.rule.forced_cells if decoder else ()
     return {first + one.cell for one in given if one.passed == made.index}
 
 
-def _came(trace: Trace) -> dict[int, int]:
-    """Position -> the pass in which what stands there at the end came to stand."""
+def came_in(passes: Iterable[Pass]) -> dict[int, int]:
+    """Position, in order -> the pass that put its final token there; masked cells are absent."""
     came: dict[int, int] = {}
-    for made in trace.passes:
+    for made in passes:
         for cell in made.cells:
             if cell.now is None:
                 came.pop(cell.position, None)
@@ -204,11 +206,11 @@ def _came(trace: Trace) -> dict[int, int]:
                 came[cell.position] = made.index
         for position in made.masked_again:
             came.pop(position, None)
-    return came
+    return dict(sorted(came.items()))
 
 
 def kendall(passes: list[int]) -> float | None:
-    """Kendall's tau-b of these, and of their places in the list, of which no two are equal."""
+    """Kendall's tau-b between these numbers and their order; None where all are equal."""
     of = np.array(passes, np.int64)
     signs = [np.sign(of[i + 1 :] - of[i]) for i in range(len(of) - 1)]
     apart = sum(int(np.count_nonzero(sign)) for sign in signs)

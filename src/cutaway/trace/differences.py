@@ -1,6 +1,6 @@
 """Two traces side by side: where they diverge, what they share after that, what each text cost.
 
-Knows the files alone; what one text costs under the other's model is for ``cutaway.lab.rerun``.
+Knows only the files; what a text costs under another model is for ``cutaway.lab.rerun``.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,12 +15,12 @@ from cutaway.trace.record import Head
 from cutaway.trace.steps import observed
 
 SHORTEST_RUN = 8
-"""Tokens of a common run: two texts on one subject share shorter ones by chance."""
+"""The least length of a common run: texts on one subject share shorter ones by chance."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A field of the heads, or a setting, that is not the same; None where it is missing."""
+    """A field of the heads, or a setting, that differs; None where it is missing."""
 
     name: str
     a: Any
@@ -29,8 +29,8 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Continuation:
-    """The token with which one text goes on, and its probability under the model's own logits in
-    run a and in run b; None where it is not on record there."""
+    """The next token of one text, and its probability under the model's own logits in run a and in
+    run b; None where the token was not recorded there."""
 
     token_id: int
     token: str
@@ -49,12 +49,12 @@ class Divergence:
 
 @dataclass(frozen=True, slots=True)
 class PassDivergence:
-    """The first pass over two canvases that is not the same.
+    """The first pass that differs between two canvases.
 
-    cell          the first that is not, counted from 0; None where one canvas had ended, or where
-                  what was masked again or the luck alone differs
-    same_logits   whether its rows are equal, bit for bit; None where one did not look at it
-    a, b          names of the tokens that stand there after the pass; None: masked
+    cell          the first that differs, counted from 0; None where one canvas had ended, or only
+                  the luck or what was masked again differs
+    same_logits   whether its rows are equal, bit for bit; None where one pass did not look at it
+    a, b          names of its tokens after the pass; None: masked
     """
 
     index: int
@@ -125,7 +125,7 @@ class TraceDiff:
 
 def diff_texts(a: Trace, b: Trace) -> TraceDiff:
     """Compare two traces, step by step."""
-    common = _common(a.output_token_ids, b.output_token_ids)
+    common = common_prefix(a.output_token_ids, b.output_token_ids)
     return TraceDiff(
         changes=tuple(_changes(a.head, b.head)),
         same_prompt=a.head.prompt_token_ids == b.head.prompt_token_ids,
@@ -142,7 +142,8 @@ def diff_texts(a: Trace, b: Trace) -> TraceDiff:
     )
 
 
-def _common(a: Sequence[int], b: Sequence[int]) -> int:
+def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
+    """How many tokens are equal from the beginning."""
     shorter = min(len(a), len(b))
     return next((i for i in range(shorter) if a[i] != b[i]), shorter)
 
@@ -155,8 +156,8 @@ def _changes(a: Head, b: Head) -> Iterator[Change]:
 
 
 def _flat(head: Head) -> dict[str, Any]:
-    """The fields and the settings by name; a setting that is also a field has the same value."""
-    # The grammar's text is the setting of its kind.
+    """Fields and settings by name. Where both have a name, they have the same value."""
+    # The grammar's text is among the settings, under the name of its kind.
     apart = ("params", "grammar", "interventions", "decoder")
     own = {f.name: getattr(head, f.name) for f in fields(head) if f.name not in apart}
     own |= {"grammar engine": head.grammar.engine} if head.grammar else {}
@@ -168,7 +169,7 @@ def _flat(head: Head) -> dict[str, Any]:
 
 
 def _logits_differ_at(a: Trace, b: Trace, common: int) -> int | None:
-    """The step of the divergence still follows equal tokens."""
+    """Up to the step of the divergence, whose logits still follow equal tokens."""
     pairs = zip(a.steps[: common + 1], b.steps[: common + 1], strict=False)
     return next((x.index for x, y in pairs if x.logits_hash != y.logits_hash), None)
 
@@ -213,7 +214,7 @@ def _pass_divergence(a: Trace, b: Trace) -> PassDivergence | None:
 
 
 def _as_made(made: Pass) -> tuple[Any, ...]:
-    """All of a pass that follows from its request."""
+    """What of a pass follows from its request."""
     return made.block, made.cells, made.masked_again, made.redraw
 
 

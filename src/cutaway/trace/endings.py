@@ -15,21 +15,21 @@ from cutaway.trace.steps import observed
 
 CLOSEST = 5
 UNKNOWN = "an unknown stage"
-"""What removed a token whose record does not say."""
+"""Stands for the stage that removed a token where the record does not name it."""
 
 
 @dataclass(frozen=True, slots=True)
 class EndTokenStatus:
     """How close one step came to ending the text.
 
-    token_id           the likeliest end token on record, of which are rank, delta and margin
-    probability        of all end tokens on record together, under the model's own logits
+    token_id           the likeliest recorded end token; rank, delta and margin_nats are its own
+    probability        of all recorded end tokens together, under the model's own logits
     final_probability  the same among the survivors; 0 where none survived
     rank               under the model's own logits, 1 is the likeliest
     delta              what bias, penalties and processors added to its logit
-    outcome            "drawn", "forced" (another token was given), "lost" (it survived and lost
+    outcome            "drawn", "forced" (another token was forced), "lost" (it survived and lost
                        the draw), or the stage that removed it, such as "top-k 40"
-    margin_nats        where it lost the draw, by how much: log-probability plus luck, in nats
+    margin_nats        by how much it lost the draw: log-probability plus luck, in nats
     """
 
     index: int
@@ -55,12 +55,12 @@ class EndTokenStatus:
 class Why:
     """Which condition ended a text, and how close it came to ending before.
 
-    reason    as in the record; "unfinished" where the file has no end
-    matched   the stop string, or the id of the end or stop token
-    sentence  the same for a person
-    moments   one per step that has an end token on record
-    closest   the likeliest of those at which the text went on, best first
-    outcomes  how many of the moments had each outcome
+    reason      as recorded; "unfinished" where the file has no end
+    matched     the stop string, or the id of the end or stop token
+    sentence    reason and matched in words
+    moments     of the steps whose end token was recorded
+    closest     the likeliest moments at which the text continued, best first
+    outcomes    how many moments had each outcome
     constraint  what a constraint did to the text; None where there was none
     """
 
@@ -74,13 +74,12 @@ class Why:
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
-        lists = {"moments": self.moments, "closest": self.closest}
-        plain = asdict(self) | {name: [m.to_dict() for m in each] for name, each in lists.items()}
+        plain = asdict(self)
         return plain if self.constraint else {k: v for k, v in plain.items() if k != "constraint"}
 
 
 def why(trace: Trace, closest: int = CLOSEST) -> Why:
-    """Answer from the record alone."""
+    """Why the text ended, from the record alone; ``closest``: how many near misses to name."""
     moments = tuple(m for step in trace.steps if (m := end_token_status(trace, step)))
     before = [m for m in moments if m.index < len(trace.steps) - ended_by_token(trace)]
     return Why(
@@ -95,12 +94,12 @@ def why(trace: Trace, closest: int = CLOSEST) -> Why:
 
 
 def ended_by_token(trace: Trace) -> bool:
-    """Whether the last step's token ended the text, and is no part of it."""
+    """Whether the last step's token ended the text, of which it is no part."""
     return trace.end is not None and trace.end.reason in ("end_token", "stop_token")
 
 
 def end_token_status(trace: Trace, step: Step) -> EndTokenStatus | None:
-    """Of one step; None where it has no end token on record."""
+    """How close a step came to ending the text; None where no end token was recorded."""
     seen = observed(step)
     ends = [c for c in seen.candidates if c.id in trace.head.end_ids]
     if not ends:
@@ -136,7 +135,7 @@ def outcome_phrase(outcome: str) -> str:
 
 
 def status_sentence(trace: Trace, moment: EndTokenStatus) -> str:
-    """One moment for a person."""
+    """A moment in words."""
     return phrase(
         "status",
         step=moment.index,

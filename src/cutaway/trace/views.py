@@ -1,4 +1,4 @@
-"""One step of a trace in the figures that a person looks at: probabilities, bits, names of stages.
+"""One step of a trace in figures for people: probabilities, bits, names of stages.
 
 Names of tokens are raw: whoever shows them escapes them.
 """
@@ -25,7 +25,7 @@ class CandidateView:
     final_probability   among the survivors; None where a stage removed it
     rank, logit, luck   as in the record; delta is what penalties and the like added
     letter, removed_by  of the stage that removed it: "K", "top-k 40"
-    chosen              whether the text goes on with it; drawn: whether the sampler took it
+    chosen, drawn       whether the text continues with it; whether the sampler drew it
     """
 
     id: int
@@ -44,7 +44,7 @@ class CandidateView:
 
 @dataclass(frozen=True, slots=True)
 class StageView:
-    """What one stage left: its letter and label, and the likeliest that it removed, by name."""
+    """What one stage left: its letter and label, and names of the likeliest that it removed."""
 
     letter: str
     label: str
@@ -60,10 +60,10 @@ _OF_A_CONSTRAINT = ("neg_log_z", "unconstrained_id", "bent")
 class StepView:
     """One step. ``bits``, its surprise, and ``entropy`` are in bits.
 
-    end   how close it came to ending the text; None where no end token is on record
+    end   how close it came to ending the text; None where no end token was recorded
     ms    milliseconds of the engine's step, by phase
-    neg_log_z  as of ``Step``, in nats; unconstrained_id: as there; bent: what the constraint
-               changed, in words. None where it did nothing
+    neg_log_z, unconstrained_id  of the ``Step``, the first in nats
+    bent  what the constraint changed, in words; None where it changed nothing
     """
 
     index: int
@@ -87,9 +87,8 @@ class StepView:
     bent: str | None
 
     def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON; what a constraint did, where there is one."""
-        plain = asdict(self) | {"end": self.end and self.end.to_dict()}
-        return {k: v for k, v in plain.items() if v is not None or k not in _OF_A_CONSTRAINT}
+        """Ready for JSON; without the fields of a constraint where there is none."""
+        return {k: v for k, v in asdict(self).items() if v is not None or k not in _OF_A_CONSTRAINT}
 
 
 def step_view(trace: Trace, step: Step) -> StepView:
@@ -119,7 +118,7 @@ def step_view(trace: Trace, step: Step) -> StepView:
 
 
 def is_uncertain(step: Step) -> bool:
-    """Whether the model gave no token as much as one half."""
+    """Whether no token had a probability of one half."""
     seen = observed(step)
     return seen.maximum - seen.log_sum_exp < log(0.5)
 

@@ -45,7 +45,7 @@ def test_the_six_likeliest_as_the_model_sees_them(llm, trace):
         assert list(start.token_ids) == best
         assert list(start.logits) == [row[i] for i in best]
         p = np.exp(row - row.max()) / np.exp(row - row.max()).sum()
-        assert start.run.left_out == pytest.approx(1 - p[best].sum(), abs=1e-6)
+        assert start.left_out == pytest.approx(1 - p[best].sum(), abs=1e-6)
 
 
 def test_the_luck_is_that_of_the_run(trace):

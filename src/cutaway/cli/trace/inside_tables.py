@@ -172,7 +172,7 @@ def _heads(
         ),
         *(
             (
-                f"L{h.layer}.H{h.head}", f"{h.attribution:+.3f}",
+                h.place, f"{h.attribution:+.3f}",
                 f"{h.most} {quoted(name(ids[h.most]))}", percent(h.weight), percent(h.sink),
                 percent(h.previous), percent(h.induction), f"{h.entropy:.2f}",
             )

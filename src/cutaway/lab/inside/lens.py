@@ -36,12 +36,12 @@ class Lens:
     @property
     def settled(self) -> int | None:
         """The first row from which on it stays the likeliest; None: it is not in the last."""
-        return _settled(self.rank == 1)
+        return settled_from(self.rank == 1)
 
     @property
     def draw_settled(self) -> int | None:
         """The first row from which on the same luck draws what it drew."""
-        return None if self.drawn is None else _settled(self.drawn == self.drawn[-1])
+        return None if self.drawn is None else settled_from(self.drawn == self.drawn[-1])
 
 
 def _best(row: NDArray[np.float32], top: int) -> Ids:
@@ -51,7 +51,8 @@ def _best(row: NDArray[np.float32], top: int) -> Ids:
     return found[np.argsort(-row[found], kind="stable")][:top]
 
 
-def _settled(holds: NDArray[np.bool_]) -> int | None:
+def settled_from(holds: NDArray[np.bool_]) -> int | None:
+    """The first row from which on it holds; None where it does not in the last."""
     fails = np.flatnonzero(~holds)
     start = int(fails[-1]) + 1 if len(fails) else 0
     return start if start < len(holds) else None

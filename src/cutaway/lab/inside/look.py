@@ -1,4 +1,4 @@
-"""A look: the inside of one step of a trace, computed again, and proven by the row's hash."""
+"""A look: one step of a trace computed again with all its tensors, proven by the row's hash."""
 
 from collections.abc import Mapping
 from functools import cached_property
@@ -20,7 +20,7 @@ from cutaway.lab.inside.lens import Lens, lens
 from cutaway.lab.inside.logit_attribution import LogitAttribution, logit_attribution
 from cutaway.lab.inside.picture import Picture
 from cutaway.lab.inside.redraw import draws
-from cutaway.lab.rerun.branch import token_of
+from cutaway.lab.rerun.branch import token_id_of
 from cutaway.lab.rerun.request import bound, check_text
 from cutaway.sampling.row_hash import row_hash
 from cutaway.trace import Trace
@@ -36,17 +36,17 @@ class OtherRowError(CutawayError):
 
 
 class Look:
-    """The inside of one step. Nothing of it is kept by the model.
+    """The inside of one step. The model keeps nothing of it.
 
-    step        as on record
-    token_ids   of the row's text, up to the row
-    row_hash    of its logits
-    is_as_run   whether that is the recorded hash; if not, the reference backend computed it
+    step        the recorded one
+    token_ids   of the text that the row attends to, its own token last
+    row_hash    of the row's logits
+    is_as_run   whether ``row_hash`` is the recorded one; if not, the reference backend computed it
     first_seen  (layers,): the first position that each layer reads; above 0 with a window
     """
 
     def __init__(self, llm: LLM, trace: Trace, step: int, row: Row, anatomy: Anatomy) -> None:
-        """Of the row that gave the logits of a step; ``inside`` makes it."""
+        """From the row that gave a step its logits; made by ``inside``."""
         self._llm, self._trace, self._row, self._anatomy = llm, trace, row, anatomy
         self._bound = bound(llm, trace.head)
         self.step = trace.steps[step]
@@ -60,12 +60,12 @@ class Look:
 
     @property
     def position(self) -> int:
-        """Of the row: that of the last token that it read."""
+        """Of the row: the position of its own token, the last of ``token_ids``."""
         return len(self.token_ids) - 1
 
     @property
     def logits(self) -> NDArray[np.float32]:
-        """Of the row (vocab,), before the chain."""
+        """Of the row, before the chain: (vocab,), float32."""
         return self._row.logits
 
     # -- attention ------------------------------------------------------------------------------
@@ -81,9 +81,9 @@ class Look:
 
     @cached_property
     def writes(self) -> Floats:
-        """(layers, heads, positions): the norm of what each head added to the stream from there.
+        """The norm of what each head wrote to the stream from each position.
 
-        It has no sign and does not add up.
+        (layers, heads, positions). It has no sign, and norms do not add up.
         """
         of = {part.path[-1].attrs["layer"]: part for part in self._anatomy.parts if part.path}
         row, found = self._row, self._decomposition
@@ -94,12 +94,12 @@ class Look:
 
     @property
     def kv_bytes(self) -> int:
-        """Of the keys and values that the row read; windows read fewer."""
+        """Bytes of keys and values that the row read; fewer with windows."""
         return self._llm.backend.kv.bytes_read(len(self.token_ids))
 
     @property
     def sinks(self) -> NDArray[np.bool_]:
-        """(layers, heads): whether it has more than 0.3 of its weight at the first position."""
+        """Whether a head has more than 0.3 of its weight at position 0: (layers, heads)."""
         found: NDArray[np.bool_] = self.weights[:, :, 0] > attention.SINK
         return found
 
@@ -130,14 +130,14 @@ class Look:
 
     @property
     def _affine(self) -> dict[str, Affine]:
-        """The interventions on the row's tensors."""
+        """The interventions that apply to the row, by tensor."""
         widths = {name: len(tensor) for name, tensor in self._row.tensors.items()}
         return self._bound.affine(self.position, widths) if self._bound else {}
 
     # -- the lens, and logit attribution ----------------------------------------------------------
 
     def lens(self, top: int = 5) -> Lens:
-        """What the head would say before the first layer and after each, and what luck draws."""
+        """The logit lens before the first layer and after each, and what the luck would draw."""
         top = check_int("top", top, 1, self._trace.head.vocab_size)
         rows = self._llm.head(np.stack([self._row.tensors[n] for n in self._anatomy.stream]))
         if row_hash(rows[-1]) != self.row_hash:
@@ -146,23 +146,21 @@ class Look:
         return lens(rows, self.step.token_id, top, drawn)
 
     def nearest(self, top: int = 8) -> Nearest:
-        """The tokens whose embeddings are nearest to that of the token that the row read."""
+        """The tokens whose embeddings are nearest to that of the row's own token."""
         return nearest(self._llm, self.token_ids[-1], top)
 
     def logit_attribution(self, rival: int | str | None = None) -> LogitAttribution:
         """Direct logit attribution of the token that came over a rival; None: the likeliest other.
 
-        rival: its id, or its text. Later layers may erase what a part added, so ablating it
-        need not change the difference by as much. CutawayError where the sums do not hold.
+        rival: its id, or its text. This is no effect of an ablation: later layers may erase what a
+        part added. CutawayError where the sums are not those of the run.
         """
         chosen = self.step.token_id
         if rival is None:
             others = self._row.logits.copy()
             others[chosen] = -np.inf
             rival = int(np.argmax(others))
-        elif isinstance(rival, str):
-            rival = self._token(rival)
-        rival = check_int("rival", rival, 0, len(self._row.logits) - 1)
+        rival = token_id_of(self._llm, rival, "rival")
         if rival == chosen:
             raise InputError("rival: this is the token of the step; name another")
         return logit_attribution(self._decomposition, (chosen, rival))
@@ -191,34 +189,28 @@ class Look:
             said, {i: name(i) for i in ids if i >= 0},
         ).html()  # fmt: skip
 
-    def _token(self, text: str) -> int:
-        try:
-            return token_of(self._llm, text)
-        except InputError as error:
-            raise InputError(f"rival: {str(error).removeprefix('token: ')}") from error
-
     # -- tensors -------------------------------------------------------------------------------
 
     @property
     def names(self) -> list[str]:
-        """Of all tensors, in the order in which they are computed."""
+        """Names of all tensors, in the order in which they are computed."""
         return [op.out.name for op in self._anatomy.graph.ops]
 
     def tensor(self, name: str) -> NDArray[np.float32]:
-        """What an op gave for this row, (width,), by its name in the graph."""
+        """The output of an op for this row, (width,), by its name in the graph."""
         if name not in self._row.tensors:
             near = [known for known in self.names if name in known][:5] or self.names[:5]
             raise InputError(f"tensor: there is no {name!r:.60}; some are {', '.join(near)}")
         return self._row.tensors[name]
 
     def part(self, where: str) -> NDArray[np.float32]:
-        """The activations at a place, "L9", "L9.attn", "L9.mlp" or "L9.H3": for a patch."""
+        """The activations at a place, such as "L9", "L9.attn", "L9.mlp" or "L9.H3", for a patch."""
         name, first, last = find(self._anatomy, where)
         return self._row.tensors[name][first:last]
 
     @cached_property
     def experts(self) -> Mapping[int, tuple[NDArray[np.int64], Floats]]:
-        """By layer of a mixture: the experts that computed the row, in order, and their shares."""
+        """By layer of a mixture: experts that computed the row, best first, and their shares."""
         return {
             part.layer: mixture.chosen(self._row.tensors[part.op.inputs[1]], part.op)
             for part in self._anatomy.parts
@@ -227,7 +219,7 @@ class Look:
 
 
 def ids_before(trace: Trace, step: int) -> list[int]:
-    """The tokens up to the row of a step."""
+    """The token ids before a step: the text of its row."""
     return [*trace.head.prompt_token_ids, *trace.output_token_ids[:step]]
 
 
@@ -235,8 +227,8 @@ def inside(llm: LLM, trace: Trace, step: int) -> Look:
     """Compute a step of a trace again, with all its tensors.
 
     Raises InputError where the model has another vocabulary or too small a context, or the trace
-    has no such step; OtherRowError where the row's hash is not the recorded one. The reference
-    backend computes other bits: its look at another backend's run is not what ran, and says so.
+    has no such step; OtherRowError where the row's hash is not the recorded one. Only the reference
+    backend may compute other bits than another backend's run; ``is_as_run`` is False then.
     """
     check_text("the inside of a step", llm, trace)
     step = check_int("step", step, 0, len(trace.steps) - 1)

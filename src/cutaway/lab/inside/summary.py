@@ -50,6 +50,11 @@ class HeadFigures:
     most: int
     weight: float
 
+    @property
+    def place(self) -> str:
+        """Its name as the place of an intervention: "L9.H3"."""
+        return f"L{self.layer}.H{self.head}"
+
 
 @dataclass(frozen=True, slots=True)
 class LensRow:

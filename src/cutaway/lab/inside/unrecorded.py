@@ -1,7 +1,6 @@
-"""A trace, as far as a look needs one, of a text that was not recorded: from its token ids."""
+"""From the token ids of a text without a trace: a trace with what a look needs of one."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from cutaway._version import __version__
@@ -9,14 +8,13 @@ from cutaway.api.llm import LLM
 from cutaway.base.checks import check_ids, check_int, shown
 from cutaway.engine import Step
 from cutaway.engine.events import Phases
-from cutaway.engine.interventions import check_interventions
+from cutaway.engine.interventions import Intervention, check_interventions
 from cutaway.errors import InputError
 from cutaway.lab.rerun.request import bound, settings_of
 from cutaway.sampling.row_hash import row_hash
 from cutaway.trace import Head, Trace
 from cutaway.trace.record import settings_from_json
-
-_HEX = 16  # digits of a row's hash
+from cutaway.trace.steps import word
 
 
 def unrecorded_trace(
@@ -32,11 +30,11 @@ def unrecorded_trace(
 ) -> Trace:
     """A trace that ends with this step, of a text whose token ids are given.
 
-    settings  keywords of ``generate``, the seed too, with which it was drawn; None: the draw is
-              not repeated
-    drawn     what was drawn at this step, if another token was forced
-    row       the hash of the step's logits, as a trace has it; None: whatever they are
-    interventions  those of the run, as for ``generate``
+    settings  keywords of ``generate`` with which the text was drawn, the seed included; None: the
+              draw is not repeated
+    drawn     the token drawn at this step, if another one was forced
+    row       the hash of the step's logits, as in a trace; None: they are computed, not checked
+    interventions  of the run, as for ``generate``
 
     Raises InputError naming the field.
     """
@@ -52,9 +50,7 @@ def unrecorded_trace(
         )
     own = ids[1][step] if drawn is None else check_int("drawn", drawn, 0, _size(llm) - 1)
     before = [*ids[0], *ids[1][:step]]
-    head = replace(
-        _head(llm, ids[0], _settings(settings)), interventions=check_interventions(interventions)
-    )
+    head = _head(llm, ids[0], _settings(settings), check_interventions(interventions))
     hashed = _hash_of(llm, before, head) if row is None else _read(row)
     if settings is not None:
         _check(llm, head)
@@ -81,11 +77,9 @@ def _hash_of(llm: LLM, before: list[int], head: Head) -> int:
 
 def _read(row: str) -> int:
     try:
-        if len(row) != _HEX:
-            raise ValueError
-        return int(row, 16)
-    except ValueError:
-        raise InputError(f"row must be {_HEX} hexadecimal digits, not {shown(row)}") from None
+        return word(row)
+    except ValueError as error:
+        raise InputError(f"row {error}, not {shown(row)}") from None
 
 
 def _settings(given: Mapping[str, Any] | None) -> Mapping[str, Any]:
@@ -113,7 +107,12 @@ def _step(index: int, before: int, token: int) -> Step:
     )  # fmt: skip
 
 
-def _head(llm: LLM, prompt: tuple[int, ...], settings: Mapping[str, Any]) -> Head:
+def _head(
+    llm: LLM,
+    prompt: tuple[int, ...],
+    settings: Mapping[str, Any],
+    interventions: tuple[Intervention, ...],
+) -> Head:
     identity, backend, tokenizer = llm.model.identity, llm.backend, llm.tokenizer
     return Head(
         cutaway=__version__, model=llm.name, weights=identity.weights,
@@ -122,5 +121,5 @@ def _head(llm: LLM, prompt: tuple[int, ...], settings: Mapping[str, Any]) -> Hea
         prompt_token_ids=prompt, chain=(), params=settings,
         seed=check_int("settings: seed", settings.get("seed", 0), 0, 2**64 - 1),
         candidates=0, tracked_ids=(), end_ids=tuple(tokenizer.end_ids),
-        kv_bytes_per_token=backend.kv.bytes_per_token,
+        kv_bytes_per_token=backend.kv.bytes_per_token, interventions=interventions,
     )  # fmt: skip

@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from cutaway.api.llm import LLM
-from cutaway.base.checks import check_int
 from cutaway.engine.interventions import Intervention, knock_out
 from cutaway.errors import InputError
-from cutaway.lab.rerun.branch import token_of
+from cutaway.lab.rerun.branch import token_id_of
 
 HOW = ("delete", "knock_out", "other")
 
@@ -15,9 +14,9 @@ Ids = tuple[int, ...]
 
 
 class Variant(NamedTuple):
-    """A text with ``instead`` at the positions from ``start`` to before ``stop``.
+    """A text with ``instead`` in place of the positions ``start`` to ``stop`` - 1.
 
-    interventions  with which the model reads that
+    interventions  with which the model reads it
     """
 
     start: int
@@ -33,9 +32,9 @@ class Variant(NamedTuple):
 def variants(
     llm: LLM, ids: Ids, parts: Sequence[range], how: str, other: int | str | None
 ) -> list[Variant]:
-    """One for each part that can be removed, in order; how: of HOW.
+    """One for each part that can be removed, in order; how: one of ``HOW``.
 
-    InputError where there is none, or no such token.
+    InputError where no part can be removed, or there is no such token.
     """
     if other is not None and how != "other":
         raise InputError("other names the tokens in a part's place: how must be other, too")
@@ -63,7 +62,7 @@ def variants(
 
 
 def _knocked_out(ids: Ids, parts: Sequence[range]) -> list[Variant]:
-    """Only the last token attends to itself."""
+    """The last token is left out, since only it attends to itself."""
     seen = [part for part in parts if part.start < len(ids) - 1]
     if not seen:
         raise InputError(
@@ -79,11 +78,9 @@ def _knocked_out(ids: Ids, parts: Sequence[range]) -> list[Variant]:
 
 
 def _others(llm: LLM, ids: Ids, other: int | str | None) -> Ids:
-    """A token for each position; the first stays."""
+    """A replacement for each position but the first, which stays."""
     if other is not None:
-        token = token_of(llm, other) if isinstance(other, str) else other
-        token = check_int("other", token, 0, llm.tokenizer.vocab_size - 1)
-        return (ids[0], *[token] * (len(ids) - 1))
+        return (ids[0], *[token_id_of(llm, other, "other")] * (len(ids) - 1))
     if len(ids) == 1:
         return ids
     scored = llm.generate([*ids], max_tokens=0, prompt_logprobs=2).prompt_logprobs

@@ -158,7 +158,7 @@ def _prefill(
     costs: Costs, probe: Probe, settings: BenchmarkSettings, steps: list[runs.Steps]
 ) -> dict[str, Any]:
     tokens = settings.prompt
-    ttft, plan = (median(t for s in steps for t in part(s)) for part in (_steps, _plan))
+    ttft, plan = _medians(steps)
     limit = costs.prefill_limit(tokens, probe.bandwidth, probe.ops)
     return {
         "tokens": tokens,
@@ -174,7 +174,7 @@ def _prefill(
 def _decode(costs: Costs, probe: Probe, case: Case, steps: list[runs.Steps]) -> dict[str, Any]:
     context, batch = case
     middle = context + runs.STEPS // 2  # the text grows while it is measured
-    step, plan = (median(t for s in steps for t in part(s)) for part in (_steps, _plan))
+    step, plan = _medians(steps)
     outside = median(a - b for s in steps for a, b in zip(s.step, s.plan, strict=True))
     sampling = median(t for s in steps for t in s.sampling)
     limit = costs.decode_limit(middle, batch, probe.bandwidth, probe.ops)
@@ -197,12 +197,9 @@ def _group(group: KVGroup) -> dict[str, Any]:
     return group._asdict() | {"layers": len(group.layers)}
 
 
-def _steps(steps: runs.Steps) -> list[float]:
-    return steps.step
-
-
-def _plan(steps: runs.Steps) -> list[float]:
-    return steps.plan
+def _medians(steps: list[runs.Steps]) -> tuple[float, float]:
+    """Seconds of a step, and of its plan."""
+    return median(t for s in steps for t in s.step), median(t for s in steps for t in s.plan)
 
 
 def _memory(costs: Costs, settings: BenchmarkSettings, file_bytes: int) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from cutaway.lab.practice.tables import Block, Table, number, numbered
 from cutaway.sampling import Sampled
 from cutaway.sampling.fixed_math import entropy, log
 from cutaway.trace import Trace
+from cutaway.trace.canvas import in_order
 from cutaway.trace.figures import in_bits, probability
 
 TOPIC = "cells"
@@ -29,10 +30,10 @@ class Cells:
     """Masked cells that a pass looked at, in the order of their positions.
 
     text          around them
-    best, drawn   of each cell the likeliest token and the one that its luck drew, as one sees them
-    p, second, p_drawn  probabilities of these two, and of the second likeliest
+    best, drawn   of each cell the likeliest token, and the one that its luck drew
+    p, second, p_drawn  probabilities of the likeliest, the second likeliest and the drawn token
     entropy       in nats
-    made          the pass of a run that they are from; None: the sample
+    made          the pass of a run that they come from; None: the sample
     """
 
     text: str
@@ -57,7 +58,7 @@ class Cells:
 
     @property
     def introduction(self) -> str:
-        """What is given."""
+        """What the exercises give, in words."""
         where = "" if self.made is None else f" in pass {self.made + 1} of your run"
         return (
             f"Here are {len(self.best)} masked cells{where}. The model has looked at all of them "
@@ -68,7 +69,7 @@ class Cells:
 
 
 def _sample() -> Cells:
-    """Five cells, of which each rule reveals another first."""
+    """Five cells; each rule reveals a different one first."""
     rows = (
         ("cat", "dog", (0.55, 0.25, *(0.025,) * 8), 1),
         ("sat", "lay", (0.50, 0.08, *(0.03,) * 14), 1),
@@ -91,18 +92,17 @@ SAMPLE_CELLS = _sample()
 
 
 def cells_of_trace(trace: Trace, index: int | None = None) -> Cells:
-    """The first cells in the order of a recorded pass: that in which a step's token was revealed.
+    """The first cells, in the rule's order, of the recorded pass that revealed a step's token.
 
     index: of the step; None takes the first pass. InputError where the run is of no canvas, or the
-    pass had one masked cell alone.
+    pass had only one masked cell.
     """
     if trace.head.decoder is None:
         raise InputError(f"topic {TOPIC}: this trace is of no canvas; record one with denoise")
     passed = 0 if index is None else step_of(trace, index).pass_index
     made = trace.passes[passed or 0]
-    masked = [cell for cell in made.cells if cell.was is None and len(cell.likely) > 1]
-    ranked = sorted(masked, key=lambda cell: (-cell.figure, cell.position))[:TOKENS]
-    chosen = sorted(ranked, key=lambda cell: cell.position)
+    ranked = in_order(cell for cell in made.cells if len(cell.likely) > 1)
+    chosen = sorted(ranked[:TOKENS], key=lambda cell: cell.position)
     if len(chosen) < 2:
         raise InputError(f"topic {TOPIC}: pass {made.index} had one masked cell: take another step")
     first, ids = len(trace.head.prompt_token_ids), dict.fromkeys(range(made.block[1]), _GAP)

@@ -1,11 +1,11 @@
-"""Where an exercise starts: a handful of tokens with their logits and luck.
+"""Where an exercise starts: a few tokens with their logits and luck.
 
-They are the lesson's sample, a step of a trace, or plain values.
+They come from the lesson's sample, a step of a trace, or plain values.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import exp, isfinite
+from math import exp, inf, isfinite
 
 import numpy as np
 
@@ -28,27 +28,12 @@ _LARGEST_LOGIT = 1e4  # times what any model says; differences must stay float32
 
 @dataclass(frozen=True, slots=True)
 class RunStep:
-    """The step of a run that a start is from.
-
-    left_out   probability, under the model, of all tokens that are not in the start
-    chain      in words
-    drawn      the token that this chain drew from all tokens
-    """
-
-    step: int
-    left_out: float
-    chain: str
-    drawn: str
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """The step of a run that plain values come from.
+    """The step of a run that a start comes from.
 
     step         from 0
     log_sum_exp  of all logits of the step, in nats
-    chain        in words
-    own, drawn   the token that this chain drew from all tokens, and its name
+    chain        its stages, in words
+    own, drawn   the token that the chain drew from all tokens, and its name
     """
 
     step: int
@@ -60,13 +45,13 @@ class Origin:
 
 @dataclass(frozen=True)
 class Start:
-    """The same starting point for every exercise. Tokens are named by their row, from 0.
+    """The starting point of all exercises. Other modules refer to a token by its row, from 0.
 
-    text       what was written so far
-    names      how each token is shown
-    logits     of each, float32 values
-    seed, position   what luck is made of, besides the token id
-    run        where it was taken from, if from a trace
+    text       before the step
+    names      of the tokens, as they are shown
+    logits     float32 values
+    seed, position   give the luck, with the token id
+    run        the step of a trace that it comes from, if any
     """
 
     text: str
@@ -83,6 +68,12 @@ class Start:
         noise = gumbel(self.seed, self.position, np.array(self.token_ids, np.int64))
         return dict(enumerate(noise.tolist()))
 
+    @property
+    def left_out(self) -> float:
+        """The model's probability of all tokens that are not in the start; 0 without a run."""
+        norm = self.run.log_sum_exp if self.run else -inf
+        return max(0.0, 1 - sum(exp(min(logit - norm, 0.0)) for logit in self.logits))
+
 
 SAMPLE = Start(
     text="The cat sat on the",
@@ -95,10 +86,10 @@ SAMPLE = Start(
 
 
 def from_trace(trace: Trace, index: int | None = None) -> Start:
-    """A step of a recorded run: its six likeliest tokens, the one that was drawn among them.
+    """A step of a recorded run: its six likeliest tokens, including the drawn one.
 
-    index: 0 for the first new token; None takes the step that was most uncertain. InputError
-    where there is no such step, or where it has too few tokens on record.
+    index: 0 for the first new token; None takes the most uncertain step. InputError where there
+    is no such step, or where too few of its tokens were recorded.
     """
     step = step_of(trace, index)
     seen = observed(step)
@@ -111,7 +102,7 @@ def from_trace(trace: Trace, index: int | None = None) -> Start:
         logits=[c.logit for c in seen.candidates],
         seed=trace.head.seed,
         position=step.position,
-        origin=Origin(
+        run=RunStep(
             step.index,
             seen.log_sum_exp,
             _chain(trace),
@@ -129,24 +120,24 @@ def from_values(
     logits: Sequence[float],
     seed: int,
     position: int,
-    origin: Origin | None = None,
+    run: RunStep | None = None,
 ) -> Start:
-    """A start from two tokens or more: the six likeliest, the one that was drawn among them.
+    """A start from two tokens or more: the six likeliest, including the drawn one.
 
-    InputError where a value is out of range, or the columns do not belong together.
+    InputError where a value is out of range, or the columns differ in length.
     """
     ids = _checked(token_ids, names, logits)
     ranked = sorted(range(len(ids)), key=lambda row: (-logits[row], ids[row]))
-    rows = _handful(ranked, [ids[row] == origin.own for row in ranked] if origin else [])
-    start = Start(
+    rows = _handful(ranked, [ids[row] == run.own for row in ranked] if run else [])
+    return Start(
         text=shortened(text),
         token_ids=tuple(ids[row] for row in rows),
         names=tuple(visible(names[row]) for row in rows),
         logits=tuple(float(np.float32(logits[row])) for row in rows),
         seed=check_int("seed", seed, 0, MAX_SEED),
         position=check_int("position", position, 0, _MOST_POSITIONS - 1),
+        run=None if run is None else _checked_run(run),
     )
-    return start if origin is None else replace(start, run=_run(start, origin))
 
 
 def _checked(
@@ -166,17 +157,15 @@ def _checked(
 
 
 def _handful(ranked: Sequence[int], is_drawn: Sequence[bool]) -> list[int]:
-    """The first of them; what was drawn takes the last place if it is not there."""
+    """The first ``TOKENS`` rows; the drawn one replaces the last if it is not among them."""
     drawn = [row for row, found in zip(ranked[TOKENS:], is_drawn[TOKENS:], strict=False) if found]
     return [*ranked[: TOKENS - len(drawn)], *drawn]
 
 
-def _run(start: Start, origin: Origin) -> RunStep:
-    if not isfinite(origin.log_sum_exp):
-        raise InputError(f"log_sum_exp must be a finite number, not {origin.log_sum_exp}")
-    mass = sum(exp(min(logit - origin.log_sum_exp, 0.0)) for logit in start.logits)
-    step = check_int("step", origin.step, 0)
-    return RunStep(step, max(0.0, 1 - mass), origin.chain, visible(origin.drawn))
+def _checked_run(run: RunStep) -> RunStep:
+    if not isfinite(run.log_sum_exp):
+        raise InputError(f"log_sum_exp must be a finite number, not {run.log_sum_exp}")
+    return replace(run, step=check_int("step", run.step, 0), drawn=visible(run.drawn))
 
 
 def step_of(trace: Trace, index: int | None) -> Step:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Luck = Literal["same", "fresh"]
 
 
-def token_of(llm: LLM, text: str) -> int:
+def token_of(llm: LLM, text: str, field: str = "token") -> int:
     """The one token that adds exactly this text; InputError, with its tokens, where none does."""
     data, tokenizer = text.encode(), llm.tokenizer
     ids = tokenizer.encode(text, add_bos=False)
@@ -33,7 +33,15 @@ def token_of(llm: LLM, text: str) -> int:
     if exact and data:
         return exact[-1]
     names = ", ".join(f"{i} {tokenizer.token_name(i)!r}" for i in ids) or "none"
-    raise InputError(f"token: {text!r} is not one token but {len(ids)} ({names}): give one of them")
+    raise InputError(
+        f"{field}: {text!r} is not one token but {len(ids)} ({names}): give one of them"
+    )
+
+
+def token_id_of(llm: LLM, token: str | int, field: str) -> int:
+    """The id of a token, which is given by its text or its id; InputError naming the field."""
+    given = token_of(llm, token, field) if isinstance(token, str) else token
+    return check_int(field, given, 0, llm.tokenizer.vocab_size - 1)
 
 
 def branch(
@@ -61,26 +69,26 @@ def open_branch(
 
     token       its text, which must be exactly one token, or its id; None, with interventions: the
                 step is drawn
-    interventions  from this step on, beside the recorded ones; one that names a step begins there
+    interventions  in addition to the recorded ones, from this step on unless they name a step
     passed      on a canvas: the pass in which cell ``at``, which is also its step, gets the token;
                 None: the pass of the recorded token
     luck        "same": the recorded seed, so that each position keeps its luck (Gumbel noise);
                 "fresh": ``seed``, or one that is chosen and reported
     max_tokens  of the whole answer, the part before the fork included; None: as recorded
-    trace       the file for a trace of the fork, whose parent is the recorded one
+    trace       file for the fork's trace, whose parent is the recorded one
     more        options of LLM.stream that change no token, such as speculate and candidates
 
-    The tokens before the fork are forced; the model computes them again, since the fingerprint is
-    of every step's logits. Forks of one prompt share its keys and values. Raises InputError for a
-    step or a token that does not exist, or another vocabulary; reading the stream raises one where
-    the grammar forbids the token.
+    The tokens before the fork are forced and computed again, since the fingerprint covers every
+    step's logits. Raises InputError for a step or a token that does not exist, or another
+    vocabulary; reading the stream raises one where the grammar forbids the token.
     """
     head = recorded.head
     check_vocabulary(llm, recorded)
     if not recorded.steps:
         raise InputError("the trace has no steps: there is nowhere to branch")
     at = check_int("at", at, 0, len(recorded.steps) - 1)
-    token, added = _token_id(llm, token), _from_step(interventions, at)
+    token = None if token is None else token_id_of(llm, token, "token")
+    added = _from_step(interventions, at)
     if token is None and not added:
         raise InputError("a branch needs a token, or interventions: name one")
     options = settings_of(head) | _seed(luck, seed) | more
@@ -90,8 +98,9 @@ def open_branch(
     elif passed is not None:
         raise InputError("passed: this text was written from left to right, in no passes")
     else:
+        own = () if token is None else (token,)
         options["interventions"] = (*head.interventions, *added)
-        options["forced"] = (*recorded.output_token_ids[:at], *(() if token is None else (token,)))
+        options["forced"] = (*recorded.output_token_ids[:at], *own)
     if max_tokens is not None:
         options["max_tokens"] = check_int("max_tokens: past the fork it", max_tokens, at + 1)
     if trace is not None:
@@ -103,17 +112,10 @@ def open_branch(
     return stream
 
 
-def _token_id(llm: LLM, token: str | int | None) -> int | None:
-    if token is None:
-        return None
-    given = token_of(llm, token) if isinstance(token, str) else token
-    return check_int("token", given, 0, llm.tokenizer.vocab_size - 1)
-
-
 def _forced_cell(
     recorded: Trace, at: int, token: int | None, passed: int | None, others: Mapping[str, Any]
 ) -> Rule:
-    """The rule of a canvas with one more cell forced; nothing before that pass changes."""
+    """The canvas's rule with one more forced cell; no pass before that one changes."""
     decoder, first = recorded.head.decoder, len(recorded.head.prompt_token_ids)
     assert decoder is not None
     for name, given in others.items():
@@ -121,11 +123,11 @@ def _forced_cell(
             raise InputError(f"{name}: it would change passes before the fork: give a token alone")
     assert token is not None  # since there are no interventions
     passed = recorded.steps[at].pass_index if passed is None else passed
-    could = [p.index for p in recorded.passes if first + at in range(*p.block)]
-    if passed not in could:
+    possible = [p.index for p in recorded.passes if first + at in range(*p.block)]
+    if passed not in possible:
         raise InputError(
-            f"passed: the block of cell {at} was revealed in passes {could[0]} to {could[-1]}, "
-            f"not in {passed}"
+            f"passed: the block of cell {at} was revealed in passes {possible[0]} to "
+            f"{possible[-1]}, not in {passed}"
         )
     kept = [one for one in decoder.rule.forced_cells if (one.passed, one.cell) != (passed, at)]
     return replace(decoder.rule, forced_cells=(*kept, ForcedCell(passed, at, token)))

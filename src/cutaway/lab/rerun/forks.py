@@ -1,6 +1,6 @@
-"""Two texts that differ from one token on: what the mistake costs, and for how long.
+"""Two texts that differ from one token on: what this mistake costs, and for how long.
 
-The curves are by distance from the mistake; docs/experiments.md defines them.
+Curves are by distance from the mistake; docs/experiments.md defines them.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from cutaway.errors import InputError
 from cutaway.lab.rerun.request import bound, check_from_left, check_vocabulary
 from cutaway.lab.rerun.statistics import Curve, divergence, surprise
 from cutaway.trace import Trace
-from cutaway.trace.differences import SHORTEST_RUN
+from cutaway.trace.differences import SHORTEST_RUN, common_prefix
 
 if TYPE_CHECKING:
     from cutaway.engine.interventions import BoundInterventions
@@ -64,8 +64,9 @@ class Fork:
 
 
 class Original:
-    """A text that forks are compared with. logits: of each of its steps, (steps, vocab).
+    """A text that forks are compared with.
 
+    logits         of its steps, (steps, vocab)
     interventions  of the text and of its forks
     """
 
@@ -113,12 +114,10 @@ class Original:
 
 
 def diff_models(llm: LLM, a: Trace, b: Trace) -> Fork | None:
-    """Trace ``b`` as a fork of ``a``, measured by a model: where they differ first, what ``a``'s
-    tokens cost after ``b``'s mistake, and the divergence at every step after it. With ``a``'s
-    interventions.
+    """Trace ``b`` as a fork of ``a``, scored by a model with ``a``'s interventions.
 
-    None where one text is the beginning of the other. Raises InputError where the prompts differ,
-    or the model has another vocabulary.
+    The first token that differs is the mistake. None where one text is the beginning of the other.
+    Raises InputError where the prompts differ, or the model has another vocabulary.
     """
     for one in (a, b):
         check_from_left("what a mistake costs", one)
@@ -127,9 +126,8 @@ def diff_models(llm: LLM, a: Trace, b: Trace) -> Fork | None:
     if a.head.prompt_token_ids != b.head.prompt_token_ids:
         raise InputError("the two traces have different prompts: their steps cannot be compared")
     original, fork = a.output_token_ids, b.output_token_ids
-    pairs = enumerate(zip(original, fork, strict=False))
-    at = next((i for i, (one, other) in pairs if one != other), None)
-    if at is None:
+    at = common_prefix(original, fork)
+    if at == min(len(original), len(fork)):
         return None
     return Original(llm, a.head.prompt_token_ids, original, bound(llm, a.head)).fork(at, fork)
 

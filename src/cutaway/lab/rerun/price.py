@@ -1,12 +1,11 @@
-"""Price: what it costs to reveal the cells of a pass together, beside one at a time.
+"""Price: what revealing the cells of a pass together costs, compared with one at a time.
 
 The cells of one pass are drawn independently. Here the tokens of each pass are put into the same
 canvas one after the other, in the order of the rule, and each is scored again given those before
 it. What the tokens lose in probability is the price.
 
-Tokens that are drawn one at a time are more surprising together by their total correlation, on
-average, which is at most the sum of the cells' entropies less the largest: the bound of the pass.
-It bounds that mean, not the price of one draw.
+The bound of a pass is the sum of its cells' entropies less the largest. It bounds the total
+correlation of tokens drawn one at a time, a mean, and not the price of one draw.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,12 +14,12 @@ from itertools import pairwise
 from typing import Any
 
 from cutaway.api.llm import LLM
-from cutaway.engine import Pass, PassCell
+from cutaway.engine import Pass
 from cutaway.errors import InputError
 from cutaway.lab.rerun.request import Progress, check_vocabulary, silent
 from cutaway.methods.filling.bidirectional import logprob_of
 from cutaway.trace import Trace
-from cutaway.trace.canvas import check_canvas
+from cutaway.trace.canvas import check_canvas, in_order
 from cutaway.trace.figures import bits, in_bits
 
 
@@ -29,8 +28,8 @@ class PassPrice:
     """The tokens that one pass revealed, in bits.
 
     together  their surprise as they were drawn
-    apart     one after the other
-    bound     what drawing them together can cost on average
+    apart     their surprise one after the other
+    bound     the most that drawing them together can cost on average
     """
 
     index: int
@@ -41,7 +40,7 @@ class PassPrice:
 
     @property
     def price(self) -> float:
-        """How much less likely they are one after the other."""
+        """``apart`` - ``together``."""
         return self.apart - self.together
 
 
@@ -123,7 +122,7 @@ def price_of_trace(llm: LLM, trace: Trace, *, progress: Progress = silent) -> Pr
 def _states(
     passes: Sequence[Pass], prompt: list[int], mask: int, suffix: list[int], attention: str | int
 ) -> Iterator[tuple[Pass, list[int]]]:
-    """Each pass, and the text that it was computed from."""
+    """Each pass, and the token ids that it was computed from."""
     # With bidirectional attention the first pass computes all blocks, also those never revealed.
     whole = attention == "bidirectional"
     end = passes[0].rows - len(suffix) if whole else max(one.block[1] for one in passes)
@@ -135,7 +134,7 @@ def _states(
 
 
 def _price(llm: LLM, made: Pass, text: list[int]) -> PassPrice:
-    cells = _in_order(made)
+    cells = in_order(made.revealed)
     together = sum(bits(cell.logprob) for cell in cells)
     texts, filled = [], list(text)
     for before, cell in pairwise(cells):
@@ -147,8 +146,3 @@ def _price(llm: LLM, made: Pass, text: list[int]) -> PassPrice:
     )
     first = bits(cells[0].logprob) if cells else 0.0
     return PassPrice(made.index, len(cells), together, first + apart, in_bits(made.bound))
-
-
-def _in_order(made: Pass) -> list[PassCell]:
-    """The cells that were revealed, the first to go first."""
-    return sorted(made.revealed, key=lambda cell: (-cell.figure, cell.position))

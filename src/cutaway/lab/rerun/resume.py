@@ -87,14 +87,12 @@ class RestOfTrace:
         """Compare the next step or pass with the recorded one, or write it if there is none."""
         is_step = isinstance(event, Step)
         self._steps_seen += is_step
-        recorded = self._trace.steps if is_step else self._trace.passes
-        if event.index >= len(recorded):
+        recorded = (self._trace.steps if is_step else self._trace.passes)[event.index :]
+        if not recorded:
             self._file.add(event)
-            return
-        known = recorded[event.index]
-        if event.fingerprint != known.fingerprint:
+        elif event.fingerprint != recorded[0].fingerprint:
             self._refuse(f"{'step' if is_step else 'pass'} {event.index}")
-        elif isinstance(known, Step) and event.token_id != known.token_id:
+        elif isinstance(event, Step) and event.token_id != self._trace.steps[event.index].token_id:
             self._file.close()  # the text ends with an error that says so
 
     def end(self, end: End) -> None:

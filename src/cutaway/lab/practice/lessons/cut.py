@@ -35,7 +35,7 @@ def lesson(scene: Scene) -> list[Exercise]:
     return [
         Exercise(
             "cut",
-            f"{_called(most[0])} adds {number(most[0].attribution)} to {token} over "
+            f"{most[0].place} adds {number(most[0].attribution)} to {token} over "
             f"{rival}, more than any other of {look.sinks.size} heads. Now it is ablated: its "
             "output at this step becomes 0, and the layers after it run again. How much of the "
             f"lead of {token} is lost?",
@@ -50,7 +50,7 @@ def lesson(scene: Scene) -> list[Exercise]:
                     ),
                     tuple(
                         (
-                            _called(head),
+                            head.place,
                             *(number(x, sign=True) for x in (head.attribution, here, all_)), drawn,
                         )
                         for head, here, all_, drawn in rows
@@ -81,7 +81,7 @@ def _cut(scene: Scene, head: "HeadFigures", redraw: "Redraw | None") -> tuple[fl
     from cutaway.lab.rerun.request import bound
 
     ids, llm, found = tuple(scene.ids), scene.llm, scene.attribution
-    place, last = _called(head), len(ids) - 1
+    place, last = head.place, len(ids) - 1
     cuts = scale(place, 0, positions=str(last)), scale(place, 0)
     texts = [(ids, bound(llm, scene.trace.head, [cut])) for cut in cuts]
     rows = dict(llm.last_rows(ids, texts))
@@ -92,7 +92,3 @@ def _cut(scene: Scene, head: "HeadFigures", redraw: "Redraw | None") -> tuple[fl
     drawn = "" if redraw is None else scene.name(redraw.tokens(rows[1][None])[0])
     before = found.total / lead if lead else 1.0  # a logit scale, which attributions do not include
     return before * (lead - here), before * (lead - all_), drawn
-
-
-def _called(head: "HeadFigures") -> str:
-    return f"L{head.layer}.H{head.head}"

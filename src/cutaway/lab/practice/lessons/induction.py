@@ -11,7 +11,6 @@ from cutaway.trace.figures import percent, probability
 
 if TYPE_CHECKING:
     from cutaway.api.llm import LLM
-    from cutaway.lab.inside.summary import HeadFigures
 
 _NAME = "Zorblat Quixnor"
 TEXT = f"In the harbour lived {_NAME}, who mended nets. Every morning {_NAME}"
@@ -34,18 +33,18 @@ def lesson(scene: Scene) -> list[Exercise]:
         Exercise(
             "induction",
             f"{_NAME}: a name that no text had before. Here it has begun a second time, and the "
-            f"last token is {last}. Of {look.sinks.size} heads, {_called(best[0])} knows best how "
+            f"last token is {last}. Of {look.sinks.size} heads, {best[0].place} knows best how "
             "such a thing goes on. Which token does it look at most? Write its number.",
             numbered(names, {}),
             TokenAnswer(names, best[0].most),
             f"what followed {last} the first time?",
             (
-                numbered(names, {f"weight of {_called(best[0])}": [*map(percent, weights)]}),
+                numbered(names, {f"weight of {best[0].place}": [*map(percent, weights)]}),
                 Table(
                     ("head", "token", "weight", f"what followed {last}", "attribution"),
                     tuple(
                         (
-                            _called(head), names[head.most], percent(head.weight),
+                            head.place, names[head.most], percent(head.weight),
                             percent(head.induction), number(head.attribution, sign=True),
                         )
                         for head in best
@@ -74,7 +73,3 @@ def repeated(llm: "LLM") -> tuple[Scene, int]:
             if ids[at : at + 2] == ids[end - 1 : end + 1]:
                 return Scene(llm, unrecorded_trace(llm, ids[:end], [ids[end]], 0), 0), at + 1
     raise InputError(f"topic induction: {llm.name} cuts the same name into other tokens each time")
-
-
-def _called(head: "HeadFigures") -> str:
-    return f"L{head.layer}.H{head.head}"

@@ -1,4 +1,4 @@
-"""Where the answer appears: the head on the stream after each layer."""
+"""From which layer on the logit lens predicts the token that came."""
 
 import numpy as np
 
@@ -13,12 +13,14 @@ _NEAR = 12  # layers of a model for which the answer may be off by one; twice as
 
 
 def lesson(scene: Scene) -> list[Exercise]:
-    """After how many layers does the head say what it says in the end?"""
+    """After how many layers does the head predict the final token?"""
+    from cutaway.lab.inside.lens import settled_from
+
     lens = scene.lens
     said = lens.ids[:, 0]
     layers, last = len(said) - 1, scene.name(int(said[-1]))
-    fails = np.flatnonzero(said != said[-1])
-    settled = int(fails[-1]) + 1 if len(fails) else 0
+    settled = settled_from(said == said[-1])
+    assert settled is not None  # since it holds in the last row
     rows = [
         (str(i), scene.name(int(token)), percent(float(np.exp(min(lens.logprobs[i, 0], 0.0)))))
         for i, token in enumerate(said)

@@ -1,6 +1,6 @@
-"""Three ways to write: in which direction, what becomes of a mistake, and what it costs.
+"""Three ways to write: their direction, what becomes of a mistake, and what they cost.
 
-The model writes the same number of tokens in each of its ways; every figure is of these runs.
+The model writes the same number of tokens in each of its ways; every figure comes from these runs.
 """
 
 from dataclasses import dataclass
@@ -11,6 +11,7 @@ from cutaway.lab.practice.answers import COUNT, Numbers, Unit
 from cutaway.lab.practice.exercises import Exercise
 from cutaway.lab.practice.start import visible
 from cutaway.lab.practice.tables import Table, number
+from cutaway.trace.canvas import came_in
 from cutaway.trace.figures import in_bits
 
 if TYPE_CHECKING:
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
 TOPIC = "ways"
 TEXT = "The king said: "
 _CELLS = 24
-_PASSES = 6  # of the way that reveals several at once
-_AT = 3  # where the mistake is put
+_PASSES = 6  # where several cells are revealed at once
+_AT = 3  # the cell or step of the mistake
 _WRONG = "Z"
 _SEED = 1
 _ROUGHLY = Unit("12", 0, 2)
@@ -73,35 +74,26 @@ def _on_canvas(llm: "LLM", more: dict[str, Any]) -> tuple[Exercise, ...]:
     return (_direction(runs), _mistake(llm, more), _latency(runs))
 
 
-def _came(done: "Completion") -> dict[int, int]:
-    """Cell -> the pass in which it got its last token."""
-    first = min(cell.position for made in done.passes for cell in made.cells)
-    found: dict[int, int] = {}
-    for made in done.passes:
-        for cell in made.cells:
-            if cell.now is not None and cell.now != cell.was:
-                found[cell.position - first] = made.index
-    return dict(sorted(found.items()))
-
-
-def _late(done: "Completion") -> int:
-    """How many cells were revealed after a later one."""
-    came = [*_came(done).values()]
+def _late(came: list[int]) -> int:
+    """How many cells were revealed after a later cell, from the pass of each."""
     return sum(came[i] > min(came[i + 1 :]) for i in range(len(came) - 1))
 
 
 def _direction(runs: dict[str, "Completion"]) -> Exercise:
-    surest = [*runs.values()][1]
-    late, came = _late(surest), _came(surest)
-    order = sorted(came, key=lambda cell: (came[cell], cell))
-    rows = tuple((name, str(_late(done)), visible_text(done)) for name, done in runs.items())
+    by_run = [[*came_in(done.passes).values()] for done in runs.values()]
+    late, came = [_late(each) for each in by_run], by_run[1]
+    order = sorted(range(len(came)), key=lambda cell: (came[cell], cell))
+    rows = tuple(
+        (name, str(count), visible_text(done))
+        for (name, done), count in zip(runs.items(), late, strict=True)
+    )
     return Exercise(
         TOPIC,
         f"Direction. {_CELLS} cells, and in each pass the surest of all is revealed. How many of "
         "them are revealed after a later cell, so that the model sees both sides? Two more or less "
         "are right, too.",
         Table(("way", "written with the same luck"), tuple((row[0], row[2]) for row in rows)),
-        Numbers((late,), ("cells",), _ROUGHLY),
+        Numbers((late[1],), ("cells",), _ROUGHLY),
         "from the left it is none; in a random order, nearly all.",
         (
             Table(("way", "revealed after a later cell", "written"), rows),
