@@ -23,8 +23,8 @@ RULES = [
 ]
 
 
-def told(token_id):
-    """Of the mock model's tokens."""
+def token_of(token_id):
+    """A token of the mock model."""
     return Token(token_id, b"" if token_id == MASK else token_bytes(token_id))
 
 
@@ -33,15 +33,15 @@ def events_of(
     *,
     cells=8,
     prompt=(5, 6, 7, 8),
-    behind=(),
+    suffix=(),
     attention="bidirectional",
     model=noise,
     seed=11,
 ):
-    """(head, passes and steps as they came, end) of a canvas."""
+    """(head, passes and steps in their order, end) of a canvas."""
     params = SamplingParams(temperature=0.8, top_p=0.9, seed=seed)
     observe = Observe(top=4, track=(END,), stages=True)
-    decoder = Denoise(rule, MASK, behind)
+    decoder = Denoise(rule, MASK, suffix)
     stops = StopParams(max_tokens=cells)
     request = MockRequest(prompt, params, stops, observe=observe, decoder=decoder)
     engine = make_engine(model, attention=attention, tells_places=True)
@@ -52,7 +52,7 @@ def events_of(
         tier="mock", threads=1, vocab_size=VOCAB, prompt=None, prompt_token_ids=prompt,
         chain=tuple(map(dict, chain_as_data(build_chain(params, constrained=True)))),
         params={"max_tokens": cells}, seed=seed, candidates=4, tracked_ids=(END,), end_ids=(END,),
-        kv_bytes_per_token=4, decoder=DecoderRecord(rule, attention, False, MASK, behind),
+        kv_bytes_per_token=4, decoder=DecoderRecord(rule, attention, False, MASK, suffix),
     )  # fmt: skip
     [end] = [event for event in events if isinstance(event, Ended)]
     assert not end.error and sequence.finish_reason
@@ -61,7 +61,7 @@ def events_of(
 
 def file_of(head, events, end=None):
     """The bytes of the trace."""
-    lines = TraceLines(told)
+    lines = TraceLines(token_of)
     parts = lines.head(head)
     for event in events:
         parts += lines.add(event)

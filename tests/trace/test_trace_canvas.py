@@ -15,7 +15,7 @@ from cutaway.engine.canvas import Rule
 from cutaway.errors import FormatError
 from cutaway.trace import Trace
 from support.canvas_traces import MASK, RULES, events_of, file_of
-from support.damage import damage
+from support.damage import damage, put_odd_value
 
 VALID = Draft202012Validator(json.loads(files("cutaway.trace").joinpath("schema.json").read_text()))
 KINDS = ["head", "pass", "step", "end"]
@@ -23,9 +23,9 @@ KINDS = ["head", "pass", "step", "end"]
 
 @cache
 def raw(number=0, attention="bidirectional"):
-    behind = (9, 8) if attention == "bidirectional" else ()
+    suffix = (9, 8) if attention == "bidirectional" else ()
     rule = RULES[number] if attention == "bidirectional" else replace(RULES[number], block=None)
-    return file_of(*events_of(rule, behind=behind, attention=attention))
+    return file_of(*events_of(rule, suffix=suffix, attention=attention))
 
 
 def lines(data):
@@ -90,35 +90,12 @@ def test_whatever_stands_in_a_file_is_a_trace_or_an_error(data):
     refused_or_read(damage(data.draw, whole, pieces))
 
 
-ODD = [
-    None,
-    True,
-    -1,
-    1.5,
-    2**64,
-    10**400,
-    "",
-    "x",
-    "\udc80",
-    [],
-    [None],
-    {},
-    {"a": 1},
-    [[1]],
-    0,
-    9,
-]
-
-
 @settings(max_examples=200)
 @given(st.data())
 def test_whatever_stands_in_a_field_is_a_trace_or_an_error(data):
     records = lines(raw(data.draw(st.integers(0, len(RULES) - 1))))
     place = data.draw(st.sampled_from([r for r in records if r["kind"] in KINDS]))
-    for _ in range(data.draw(st.integers(0, 2))):
-        deeper = [v for v in place.values() if isinstance(v, dict) and v]
-        place = data.draw(st.sampled_from(deeper)) if deeper else place
-    place[data.draw(st.sampled_from([*place, "more"]))] = data.draw(st.sampled_from(ODD))
+    put_odd_value(data.draw, place)
     refused_or_read(joined(records))
 
 

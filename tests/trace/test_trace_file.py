@@ -13,6 +13,7 @@ from cutaway.errors import FormatError, InputError
 from cutaway.sampling import Stage
 from cutaway.trace import Trace
 from cutaway.trace.renames import VERSION
+from support.damage import damage, put_odd_value
 from support.made_traces import records, runs, write
 
 ENDINGS = st.sampled_from([".jsonl", ".jsonl.gz"])
@@ -75,36 +76,23 @@ def test_a_file_cut_anywhere_is_read_as_far_as_it_goes(run, ending):
 
 @settings(max_examples=60)
 @given(runs(steps=2), st.data())
-def test_whatever_stands_in_a_file_is_a_trace_or_an_error(run, data):
+def test_whatever_is_in_a_file_is_a_trace_or_an_error(run, data):
     with TemporaryDirectory() as folder:
         path = Path(folder, "run" + data.draw(ENDINGS))
         write(path, run)
-        raw = bytearray(path.read_bytes())
-    for _ in range(data.draw(st.integers(1, 3))):
-        at = data.draw(st.integers(0, len(raw) - 1))
-        with_what = data.draw(st.binary(max_size=3) | st.sampled_from([b"null", b"-1", b"1e999"]))
-        raw[at : at + data.draw(st.integers(0, 4))] = with_what
-        raw = raw or bytearray(b"\n")
-    readable_or_refused(bytes(raw))
-
-
-ODD = st.sampled_from(
-    [None, True, -1, 1.5, 2**64, 10**400, "", "x", "\udc80", [], [None], {}, {"a": 1}, [[1]]]
-)
+        raw = path.read_bytes()
+    pieces = st.binary(max_size=3) | st.sampled_from([b"null", b"-1", b"1e999"])
+    readable_or_refused(damage(data.draw, raw, pieces))
 
 
 @settings(max_examples=100)
 @given(runs(steps=2), st.data())
-def test_whatever_stands_in_a_field_is_a_trace_or_an_error(run, data):
+def test_whatever_is_in_a_field_is_a_trace_or_an_error(run, data):
     with TemporaryDirectory() as folder:
         path = Path(folder, "run.jsonl")
         write(path, run)
         lines = records(path)
-    place = data.draw(st.sampled_from(lines))
-    for _ in range(data.draw(st.integers(0, 2))):
-        deeper = [v for v in place.values() if isinstance(v, dict) and v]
-        place = data.draw(st.sampled_from(deeper)) if deeper else place
-    place[data.draw(st.sampled_from([*place, "more"]))] = data.draw(ODD)
+    put_odd_value(data.draw, data.draw(st.sampled_from(lines)))
     readable_or_refused("".join(json.dumps(line) + "\n" for line in lines).encode())
 
 

@@ -8,34 +8,26 @@ from unittest.mock import ANY
 import numpy as np
 import pytest
 
-from cutaway import LLM
 from cutaway.trace import Trace, to_csv, to_html, to_openai, why
+from support.full_logits import probabilities
 from support.made_traces import embedded
-from support.random_llama import write_tiny_llama
 
 
 @pytest.fixture(scope="module")
-def llm(tmp_path_factory):
-    return LLM(str(write_tiny_llama(tmp_path_factory.mktemp("tiny") / "tiny.gguf")))
-
-
-@pytest.fixture(scope="module")
-def run(llm, tmp_path_factory):
+def run(tiny, tmp_path_factory):
     path = tmp_path_factory.mktemp("run") / "run.jsonl.gz"
-    done = llm.generate(
+    done = tiny.generate(
         "ab", max_tokens=30, seed=3, trace=path, temperature=0.8, top_k=5, ignore_eos=True
     )
     return done, Trace.read(path)
 
 
 @pytest.fixture(scope="module")
-def shares(llm, run):
+def shares(tiny, run):
     """Of every step, the model's probabilities of all tokens. (steps, vocab)"""
     done, _ = run
     ids = [*done.prompt_token_ids, *done.token_ids]
-    logits = llm.logits(ids)[len(done.prompt_token_ids) - 1 : -1].astype(np.float64)
-    weights = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return weights / weights.sum(axis=1, keepdims=True)
+    return probabilities(tiny, ids)[len(done.prompt_token_ids) - 1 : -1]
 
 
 def test_why(run, shares):

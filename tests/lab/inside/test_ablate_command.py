@@ -13,9 +13,7 @@ from cutaway.cli.terminal.drawing import Style, width
 from cutaway.cli.trace.ablate_tables import lines
 from cutaway.lab.inside import ablate
 from cutaway.trace import Trace
-from support.random_llama import write_tiny_llama
 
-SHAPE = {"heads": 4, "kv_heads": 2, "head_dim": 16, "hidden": 64, "feed_forward": 96}
 STEP = 6
 PLAIN = Style(ansi=False, colour=False, unicode=True)
 ASCII = Style(ansi=False, colour=False, unicode=False)
@@ -23,32 +21,21 @@ BRIGHT = Style(ansi=True, colour=True, unicode=True, truecolour=True)
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    path = tmp_path_factory.mktemp("command") / "tiny.gguf"
-    return str(write_tiny_llama(path, **SHAPE, format="Q8_0", context=256))
-
-
-@pytest.fixture(scope="module")
-def run(model, tmp_path_factory):
+def run(small_path, tmp_path_factory):
     """The arguments up to the step."""
     path = tmp_path_factory.mktemp("runs") / "run.jsonl"
     prompt = "ab a é\x1b 猫. So\nit was"
-    LLM(model).generate(prompt, seed=3, max_tokens=12, trace=path, ignore_eos=True)
-    return ["trace", "ablate", str(path), "-m", model, "-q", "--step", str(STEP)]
+    LLM(small_path).generate(prompt, seed=3, max_tokens=12, trace=path, ignore_eos=True)
+    return ["trace", "ablate", str(path), "-m", small_path, "-q", "--step", str(STEP)]
 
 
 @pytest.fixture(scope="module")
-def done(model, run):
-    return ablate(LLM(model), Trace.read(run[2]), STEP)
+def done(small_path, run):
+    return ablate(LLM(small_path), Trace.read(run[2]), STEP)
 
 
-def said(capsys, *arguments):
-    assert main([*arguments]) == 0
-    return capsys.readouterr().out
-
-
-def test_a_line_for_each_part_the_largest_effect_first(run, done, capsys):
-    out = said(capsys, *run)
+def test_a_line_for_each_part_the_largest_effect_first(run, done, said):
+    out = said(*run)
     assert out.startswith(f"step {STEP}: ")
     total = len(done.token_ids)
     assert out.splitlines()[1] == f"{total} of {total} tokens, each deleted"
@@ -64,17 +51,17 @@ def test_a_line_for_each_part_the_largest_effect_first(run, done, capsys):
     assert f"the other {total - 24}: log p lost from" in out
 
 
-def test_by_word_with_another_token(run, model, capsys):
-    out = said(capsys, *run, "--by", "word", "--how", "other", "--other", "7", "--rival", "9")
+def test_by_word_with_another_token(run, small_path, said):
+    out = said(*run, "--by", "word", "--how", "other", "--other", "7", "--rival", "9")
     expected = ablate(
-        LLM(model), Trace.read(run[2]), STEP, by="word", how="other", other=7, rival=9
+        LLM(small_path), Trace.read(run[2]), STEP, by="word", how="other", other=7, rival=9
     )
     assert f"{len(expected.parts)} words, each replaced by another token" in out
     assert "  instead  " in out
 
 
-def test_json(run, done, capsys):
-    data = json.loads(said(capsys, *run, "--json"))
+def test_json(run, done, said):
+    data = json.loads(said(*run, "--json"))
     assert (data["row"], data["as_run"]) == (f"{done.row_hash:016x}", True)
     assert [part["effect"] for part in data["parts"]] == [part.effect for part in done.parts]
     assert (data["how"], data["by"], data["total"]) == ("delete", "token", done.total)
@@ -125,8 +112,8 @@ def test_ctrl_c_keeps_what_is_done(run, monkeypatch, capsys):
     assert out.count("%") == int(tried) + 2
 
 
-def test_nothing_in_time(run, capsys):
-    assert "Nothing was done in time." in said(capsys, *run, "--budget", "1e-9")
+def test_nothing_in_time(run, said):
+    assert "Nothing was done in time." in said(*run, "--budget", "1e-9")
 
 
 @pytest.mark.parametrize(

@@ -11,47 +11,34 @@ from cutaway.cli.main import main
 from cutaway.files.weights.safetensors import SafetensorsFile
 from cutaway.lab.inside import inside
 from cutaway.trace import Trace
-from support.random_llama import write_tiny_llama
 
-SHAPE = {"heads": 4, "kv_heads": 2, "head_dim": 16, "hidden": 64, "feed_forward": 96}
 STEP = 6
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    path = tmp_path_factory.mktemp("command") / "tiny.gguf"
-    return str(write_tiny_llama(path, **SHAPE, format="Q8_0", context=128))
-
-
-@pytest.fixture(scope="module")
-def run(model, tmp_path_factory):
+def run(small_path, tmp_path_factory):
     """The arguments up to the step."""
     path = tmp_path_factory.mktemp("runs") / "run.jsonl"
-    LLM(model).generate("ab a\x1b", seed=3, max_tokens=12, trace=path, ignore_eos=True)
-    return ["trace", "inside", str(path), "-m", model, "-q", "--step", str(STEP)]
+    LLM(small_path).generate("ab a\x1b", seed=3, max_tokens=12, trace=path, ignore_eos=True)
+    return ["trace", "inside", str(path), "-m", small_path, "-q", "--step", str(STEP)]
 
 
 @pytest.fixture(scope="module")
-def look(model, run):
-    return inside(LLM(model), Trace.read(run[2]), STEP)
-
-
-def said(capsys, *arguments):
-    assert main([*arguments]) == 0
-    return capsys.readouterr().out
+def look(small_path, run):
+    return inside(LLM(small_path), Trace.read(run[2]), STEP)
 
 
 @pytest.mark.parametrize(
     "more", [[], ["--rival", "7"], ["--layer", "1"], ["--tensor", "logit_rows"], ["--nearest"]]
 )
-def test_the_last_line_is_the_proof(run, look, capsys, more):
-    out = said(capsys, *run, *more)
+def test_the_last_line_is_the_proof(run, look, said, more):
+    out = said(*run, *more)
     assert out.splitlines()[-1] == f"row {look.row_hash:016x} as on record"
     assert "\x1b" not in out
 
 
-def test_the_whole_step(run, look, capsys):
-    out, found = said(capsys, *run), look.logit_attribution()
+def test_the_whole_step(run, look, said):
+    out, found = said(*run), look.logit_attribution()
     assert out.startswith(f"step {STEP}: ")
     assert f"its logit is {found.total:+.3f} over" in out
     assert re.search(rf"^together +{re.escape(f'{found.total:+.3f}')}$", out, re.MULTILINE)
@@ -62,16 +49,16 @@ def test_the_whole_step(run, look, capsys):
     assert len([line for line in out.splitlines() if line.startswith("before")]) == 1
 
 
-def test_one_head(run, look, capsys):
-    lines = said(capsys, *run, "--layer", "1", "--head", "2").splitlines()
+def test_one_head(run, look, said):
+    lines = said(*run, "--layer", "1", "--head", "2").splitlines()
     assert lines[0].startswith(f"L1.H2: attribution {look.logit_attribution().heads[1, 2]:+.3f}")
     first = lines[3].split()
     assert int(first[0]) == look.weights[1, 2].argmax()
     assert first[-2] == f"{look.writes[1, 2].flat[look.weights[1, 2].argmax()]:.4f}"
 
 
-def test_json(run, look, capsys):
-    data = json.loads(said(capsys, *run, "--rival", "9", "--json"))
+def test_json(run, look, said):
+    data = json.loads(said(*run, "--rival", "9", "--json"))
     found = look.logit_attribution(9)
     assert data["logit_attribution"]["parts"] == dict(found.parts)
     assert (data["row"], data["as_run"]) == (f"{look.row_hash:016x}", True)
@@ -79,13 +66,13 @@ def test_json(run, look, capsys):
     assert sum(p["weight"] for p in data["positions"]) == pytest.approx(1)
     assert sum(h["attribution"] for h in data["heads"]) == pytest.approx(found.heads.sum())
     assert "tensor" not in data
-    data = json.loads(said(capsys, *run, "--json", "--tensor", "blk.1.attend"))
+    data = json.loads(said(*run, "--json", "--tensor", "blk.1.attend"))
     assert data["tensor"] == {"blk.1.attend": look.tensor("blk.1.attend").tolist()}
 
 
-def test_a_file_of_all_arrays(run, look, tmp_path, capsys):
+def test_a_file_of_all_arrays(run, look, tmp_path, said, capsys):
     out = tmp_path / "look.safetensors"
-    said(capsys, *run, "--out", str(out), "--tensor", "blk.1.attend")
+    said(*run, "--out", str(out), "--tensor", "blk.1.attend")
     file, found = SafetensorsFile(out), look.logit_attribution()
     for name, expected in (
         ("weights", look.weights), ("writes", look.writes),
@@ -105,8 +92,8 @@ def test_a_file_of_all_arrays(run, look, tmp_path, capsys):
     assert "exists already" in capsys.readouterr().err
 
 
-def test_the_reference_says_that_it_is_not_what_ran(run, capsys):
-    out = said(capsys, *run, "--backend", "reference")
+def test_the_reference_says_that_it_is_not_what_ran(run, said):
+    out = said(*run, "--backend", "reference")
     assert "not what ran" in out.splitlines()[1]
     assert out.splitlines()[-1].endswith("on record: another arithmetic than what ran")
 
@@ -130,9 +117,9 @@ def test_what_is_refused(run, capsys, more, why):
     assert "step must be between 0 and 11" in capsys.readouterr().err
 
 
-def test_the_nearest_embeddings(run, look, capsys):
-    lines = said(capsys, *run, "--nearest").splitlines()
-    document = json.loads(said(capsys, *run, "--nearest", "--json"))["nearest"]
+def test_the_nearest_embeddings(run, look, said, capsys):
+    lines = said(*run, "--nearest").splitlines()
+    document = json.loads(said(*run, "--nearest", "--json"))["nearest"]
     assert [near["token_id"] for near in document] == look.nearest().ids.tolist()
     for line, near in zip(lines[3:], document, strict=False):
         assert f"{near['cosine']:+.3f}" in line

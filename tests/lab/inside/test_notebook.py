@@ -10,17 +10,15 @@ from cutaway import LLM
 from cutaway.lab.inside import inside
 from cutaway.trace import Trace
 from cutaway.trace.figures import percent
-from support.random_llama import write_tiny_llama
 
-SHAPE = {"heads": 4, "kv_heads": 2, "head_dim": 16, "hidden": 64, "feed_forward": 96}
 HOSTILE = '<img src=x onerror=alert(1)>&amp;"\x1b[2J\u202e'
 STEP = 3
 
 
 @pytest.fixture(scope="module")
-def look(tmp_path_factory):
+def look(small_path, tmp_path_factory):
     folder = tmp_path_factory.mktemp("notebook")
-    llm = LLM(write_tiny_llama(folder / "tiny.gguf", **SHAPE, format="Q8_0", context=256))
+    llm = LLM(small_path)
     llm.generate(HOSTILE, seed=3, max_tokens=6, trace=folder / "run.jsonl", ignore_eos=True)
     return inside(llm, Trace.read(folder / "run.jsonl"), STEP)
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from cutaway import InputError
 from cutaway.lab.rerun import branch, diff_models, open_branch, replay, token_of
 from cutaway.trace import Parent, Trace
+from support.full_logits import probabilities
 
 
 @given(st.integers(1, 23))
@@ -100,12 +101,6 @@ def fork(tiny, trace, tmp_path_factory):
     path = tmp_path_factory.mktemp("fork") / "fork.jsonl"
     branch(tiny, trace, 9, 261, trace=path, max_tokens=20)
     return Trace.read(path)
-
-
-def probabilities(llm, ids):
-    wide = llm.logits(ids).astype(np.float64)
-    weights = np.exp(wide - wide.max(axis=1, keepdims=True))
-    return weights / weights.sum(axis=1, keepdims=True)
 
 
 def test_diff_is_what_full_logits_say(tiny, trace, fork):

@@ -3,35 +3,22 @@
 import numpy as np
 import pytest
 
-from cutaway import LLM, InputError
+from cutaway import InputError
 from cutaway.lab.rerun import exposure
 from cutaway.sampling import derive_seed
-from support.random_llama import write_tiny_llama
+from support.full_logits import probabilities
 
 TEXT = "a harbour, an old ship and a bad map; " * 4
 OPTIONS = {"before": 9, "tokens": 12, "points": 4, "seed": 3}
 
 
 @pytest.fixture(scope="module")
-def llm(tmp_path_factory):
-    return LLM(write_tiny_llama(tmp_path_factory.mktemp("exposure") / "tiny.gguf"))
+def done(tiny):
+    return exposure(tiny, TEXT, **OPTIONS)
 
 
-@pytest.fixture(scope="module")
-def done(llm):
-    return exposure(llm, TEXT, **OPTIONS)
-
-
-def probabilities(llm, window, tokens):
-    """Of each of the tokens after a cut, from all logits at once."""
-    ids = [1, *window.context, *tokens]
-    wide = llm.logits(ids)[len(window.context) : -1].astype(np.float64)
-    weights = np.exp(wide - wide.max(axis=1, keepdims=True))
-    return weights / weights.sum(axis=1, keepdims=True)
-
-
-def test_windows_are_pieces_of_the_text_that_do_not_overlap_after_the_cut(llm, done):
-    ids = llm.tokenize(TEXT, add_bos=False)
+def test_windows_are_pieces_of_the_text_that_do_not_overlap_after_the_cut(tiny, done):
+    ids = tiny.tokenize(TEXT, add_bos=False)
     assert len(done.windows) == 4
     assert (done.windows[0].start, done.windows[-1].start) == (0, len(ids) - 21)
     for window in done.windows:
@@ -41,22 +28,22 @@ def test_windows_are_pieces_of_the_text_that_do_not_overlap_after_the_cut(llm, d
     assert min(np.diff(starts)) >= 12
 
 
-def test_the_models_own_text_is_a_plain_sample(llm, done):
+def test_the_models_own_text_is_a_plain_sample(tiny, done):
     for i, window in enumerate(done.windows):
-        plain = llm.generate(
+        plain = tiny.generate(
             [1, *window.context], temperature=1, top_p=1, max_tokens=12, ignore_eos=True,
             seed=derive_seed(3, i),
         )  # fmt: skip
         assert plain.token_ids == window.own
 
 
-def test_every_figure_is_what_full_logits_say(llm, done):
+def test_every_figure_is_what_full_logits_say(tiny, done):
     for i, window in enumerate(done.windows):
         for tokens, bits, expects in (
             (window.human, done.reads, done.expects_human),
             (window.own, done.writes, done.expects_own),
         ):
-            p = probabilities(llm, window, tokens)
+            p = probabilities(tiny, [1, *window.context, *tokens])[len(window.context) : -1]
             chosen = p[np.arange(12), list(tokens)]
             np.testing.assert_allclose(bits[i], -np.log2(chosen), atol=1e-9)
             np.testing.assert_allclose(expects[i], -(p * np.log2(p)).sum(axis=1), atol=1e-9)
@@ -77,15 +64,15 @@ def test_differences_are_own_less_human_and_begin_at_nothing(done):
     assert done.drift.any()
 
 
-def test_no_stop_condition_ends_a_text(llm):
-    plain = exposure(llm, TEXT, **OPTIONS)
+def test_no_stop_condition_ends_a_text(tiny):
+    plain = exposure(tiny, TEXT, **OPTIONS)
     stops = {"stop": ["a", "b"], "stop_token_ids": plain.windows[0].own}
-    assert exposure(llm, TEXT, **OPTIONS, **stops).windows == plain.windows
+    assert exposure(tiny, TEXT, **OPTIONS, **stops).windows == plain.windows
 
 
-def test_a_short_text_has_fewer_windows(llm):
-    few = exposure(llm, TEXT[:60], **OPTIONS | {"points": 100})
-    count = len(llm.tokenize(TEXT[:60], add_bos=False))
+def test_a_short_text_has_fewer_windows(tiny):
+    few = exposure(tiny, TEXT[:60], **OPTIONS | {"points": 100})
+    count = len(tiny.tokenize(TEXT[:60], add_bos=False))
     assert len(few.windows) == (count - 9) // 12
 
 
@@ -99,7 +86,7 @@ def test_a_short_text_has_fewer_windows(llm):
         ({"temprature": 1}, "unknown option"),
     ],
 )
-def test_what_cannot_be_is_refused(llm, wrong, sentence):
+def test_what_cannot_be_is_refused(tiny, wrong, sentence):
     options = {"text": TEXT, **OPTIONS} | wrong
     with pytest.raises(InputError, match=sentence):
-        exposure(llm, **options)
+        exposure(tiny, **options)

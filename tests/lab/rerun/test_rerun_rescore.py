@@ -8,16 +8,15 @@ import pytest
 from cutaway import InputError
 from cutaway.lab.rerun import rescore
 from cutaway.trace import Trace
+from support.full_logits import probabilities
 
 
 def bits_of(llm, trace):
     """Surprise and rank of each token, from all logits at once."""
     ids = [*trace.head.prompt_token_ids, *trace.output_token_ids]
-    rows = llm.logits(ids).astype(np.float64)[len(trace.head.prompt_token_ids) - 1 : -1]
-    p = np.exp(rows - rows.max(axis=1, keepdims=True))
-    chosen = (p / p.sum(axis=1, keepdims=True))[np.arange(24), list(trace.output_token_ids)]
-    logits = rows[np.arange(24), list(trace.output_token_ids)]
-    return -np.log2(chosen), 1 + (rows > logits[:, None]).sum(axis=1)
+    p = probabilities(llm, ids)[len(trace.head.prompt_token_ids) - 1 : -1]
+    chosen = p[np.arange(24), list(trace.output_token_ids)]
+    return -np.log2(chosen), 1 + (p > chosen[:, None]).sum(axis=1)
 
 
 def test_the_same_model_reads_what_was_recorded(tiny, trace):

@@ -3,93 +3,81 @@
 import numpy as np
 import pytest
 
-from cutaway import LLM, InputError
+from cutaway import InputError
 from cutaway.lab.rerun import snowball
 from cutaway.lab.rerun.forks import Reconvergence, reconvergence
 from cutaway.trace.differences import SHORTEST_RUN
-from support.random_llama import write_tiny_llama
+from support.full_logits import probabilities
 
 OPTIONS = {"errors": 3, "max_tokens": 20, "seed": 5, "temperature": 0.8}
 
 
 @pytest.fixture(scope="module")
-def llm(tmp_path_factory):
-    return LLM(write_tiny_llama(tmp_path_factory.mktemp("snowball") / "tiny.gguf"))
+def done(tiny):
+    return snowball(tiny, "ab", **OPTIONS)
 
 
-@pytest.fixture(scope="module")
-def done(llm):
-    return snowball(llm, "ab", **OPTIONS)
-
-
-def probabilities(llm, ids):
-    """Of the token after each of these ids, from all logits at once."""
-    wide = llm.logits(ids).astype(np.float64)
-    weights = np.exp(wide - wide.max(axis=1, keepdims=True))
-    return weights / weights.sum(axis=1, keepdims=True)
-
-
-def test_the_original_is_the_plain_text(llm, done):
-    plain = llm.generate("ab", max_tokens=20, seed=5, temperature=0.8, ignore_eos=True)
+def test_the_original_is_the_plain_text(tiny, done):
+    plain = tiny.generate("ab", max_tokens=20, seed=5, temperature=0.8, ignore_eos=True)
     assert done.original.token_ids == plain.token_ids
     assert done.original.fingerprint == plain.fingerprint
 
 
-def test_mistakes_lie_in_the_first_half_and_are_the_likeliest_other_tokens(llm, done):
+def test_mistakes_lie_in_the_first_half_and_are_the_likeliest_other_tokens(tiny, done):
     assert [fork.at for fork in done.forks] == [0, 3, 6]
     assert done.horizon == 20 - 1 - 6
     ids = [*done.original.prompt_token_ids, *done.original.token_ids]
-    p = probabilities(llm, ids)[len(done.original.prompt_token_ids) - 1 :]
+    p = probabilities(tiny, ids)[len(done.original.prompt_token_ids) - 1 :]
     for fork in done.forks:
         row = p[fork.at].copy()
         assert fork.instead_of == done.original.token_ids[fork.at]
-        row[[fork.instead_of, *llm.tokenizer.end_ids]] = 0
+        row[[fork.instead_of, *tiny.tokenizer.end_ids]] = 0
         assert fork.token_id == row.argmax()
         assert fork.bits == pytest.approx(-np.log2(p[fork.at, fork.token_id]))
 
 
-def test_the_places_can_be_named(llm, done):
-    named = snowball(llm, "ab", **OPTIONS | {"errors": None, "at": (6, 3, 6)})
+def test_the_places_can_be_named(tiny, done):
+    named = snowball(tiny, "ab", **OPTIONS | {"errors": None, "at": (6, 3, 6)})
     assert [fork.at for fork in named.forks] == [3, 6]
     for fork, other in zip(named.forks, done.forks[1:], strict=True):
         assert (fork.token_id, fork.token_ids) == (other.token_id, other.token_ids)
         assert fork.forced.tolist() == other.forced.tolist()
 
 
-def test_a_short_text_has_room_for_fewer_mistakes(llm):
-    short = snowball(llm, "ab", **OPTIONS | {"errors": None, "max_tokens": 8})
+def test_a_short_text_has_room_for_fewer_mistakes(tiny):
+    short = snowball(tiny, "ab", **OPTIONS | {"errors": None, "max_tokens": 8})
     assert [fork.at for fork in short.forks] == [0, 1, 2, 3]
 
 
-def test_no_stop_condition_ends_a_text(llm, done):
+def test_no_stop_condition_ends_a_text(tiny, done):
     stops = {"stop": ["a", "b", "c"], "stop_token_ids": done.original.token_ids}
-    stopped = snowball(llm, "ab", **OPTIONS, **stops)
+    stopped = snowball(tiny, "ab", **OPTIONS, **stops)
     assert stopped.original.token_ids == done.original.token_ids
     assert stopped.mean("free").tolist() == done.mean("free").tolist()
 
 
-def test_the_rank_makes_the_mistake_less_likely(llm, done):
-    worse = snowball(llm, "ab", **OPTIONS, rank=3)
+def test_the_rank_makes_the_mistake_less_likely(tiny, done):
+    worse = snowball(tiny, "ab", **OPTIONS, rank=3)
     assert all(b.bits > a.bits for a, b in zip(done.forks, worse.forks, strict=True))
 
 
-def test_the_fork_goes_on_with_the_same_luck(llm, done):
+def test_the_fork_goes_on_with_the_same_luck(tiny, done):
     for fork in done.forks:
         given = (*done.original.token_ids[: fork.at], fork.token_id)
-        text = llm.generate(
+        text = tiny.generate(
             "ab", seed=5, temperature=0.8, ignore_eos=True, forced=given, max_tokens=fork.at + 14
         )
         assert text.token_ids[fork.at + 1 :] == fork.token_ids
 
 
-def test_every_curve_is_what_full_logits_say(llm, done):
+def test_every_curve_is_what_full_logits_say(tiny, done):
     prompt, tokens = list(done.original.prompt_token_ids), list(done.original.token_ids)
-    plain = probabilities(llm, prompt + tokens)
+    plain = probabilities(tiny, prompt + tokens)
     for fork in done.forks:
         begun = prompt + tokens[: fork.at]
         meant = tokens[fork.at + 1 : fork.at + 14]
-        forced = probabilities(llm, [*begun, fork.token_id, *meant])
-        free = probabilities(llm, [*begun, fork.token_id, *fork.token_ids])
+        forced = probabilities(tiny, [*begun, fork.token_id, *meant])
+        free = probabilities(tiny, [*begun, fork.token_id, *fork.token_ids])
         for d in range(13):
             at = len(begun) + d
             p, q, r = plain[at], forced[at], free[at]
@@ -141,14 +129,14 @@ def test_texts_meet_where_a_run_of_tokens_is_the_same(fork, original, found):
         ({"temprature": 1}, "unknown option"),
     ],
 )
-def test_what_cannot_be_is_refused(llm, wrong, sentence):
+def test_what_cannot_be_is_refused(tiny, wrong, sentence):
     with pytest.raises(InputError, match=sentence):
-        snowball(llm, "ab", **OPTIONS | wrong)
+        snowball(tiny, "ab", **OPTIONS | wrong)
 
 
-def test_progress_counts_tokens_to_the_last(llm):
+def test_progress_counts_tokens_to_the_last(tiny):
     heard = []
-    done = snowball(llm, "ab", **OPTIONS, progress=lambda *each: heard.append(each))
+    done = snowball(tiny, "ab", **OPTIONS, progress=lambda *each: heard.append(each))
     for what, total in (
         ("writing", 20 + sum(f.at + 1 + done.horizon for f in done.forks)),
         ("measuring", 3 * done.horizon),

@@ -11,6 +11,7 @@ from functools import cached_property
 from threading import Lock
 from typing import TYPE_CHECKING, Protocol, cast
 
+from cutaway._version import __version__
 from cutaway.errors import InputError
 from cutaway.text.grammar.llguidance_source import idle_attributes, limits, sentence, source_of
 from cutaway.text.grammar.matcher import Matcher
@@ -32,10 +33,13 @@ long, and is cut anew at each step."""
 
 
 def engine() -> str:
-    """What compiles grammars here, with its version: another may allow other tokens."""
+    """What computes masks here, with versions: others may allow other tokens.
+
+    llguidance compiles grammars, and cutaway narrows its masks.
+    """
     import llguidance
 
-    return f"llguidance {llguidance.__version__}"
+    return f"llguidance {llguidance.__version__}, cutaway {__version__}"
 
 
 class TokenizerLike(Protocol):
