@@ -1,8 +1,7 @@
-"""What the page takes from Python: stages, the presets' orders, styles, a canvas's settings, and
-words on the end.
+"""Data that the page gets from Python: stages, presets, styles, settings of a canvas, phrases.
 
-The served page and the file that ``to_html`` writes both hold it as JSON, so that no script names
-a stage.
+The served page and the file that ``to_html`` writes contain it as JSON, so that no script names a
+stage.
 """
 
 from cutaway.engine.canvas import SETTING_WORDS

@@ -1,7 +1,4 @@
-"""What a constraint did to a text: how much probability it removed, and what was wanted instead.
-
-Knows the record alone.
-"""
+"""What a constraint did to a text: how much probability it removed, and which draws it changed."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,7 +14,7 @@ class ConstraintFigures:
 
     neg_log_z  the sum of -ln Z over the steps that were drawn, in nats
     most       the step with the largest of them
-    differed   at how many steps the same luck wanted another token than the one drawn
+    differed   at how many steps the same luck would have drawn another token without it
     """
 
     neg_log_z: float
@@ -26,7 +23,7 @@ class ConstraintFigures:
 
 
 def constraint_figures(trace: Trace) -> ConstraintFigures | None:
-    """None where nothing constrained a token that was drawn."""
+    """The figures of a text; None where no drawn token was constrained."""
     total = neg_log_z(trace.steps)
     if total is None:
         return None
@@ -35,7 +32,7 @@ def constraint_figures(trace: Trace) -> ConstraintFigures | None:
 
 
 def constraint_sentences(trace: Trace) -> Iterator[str]:
-    """The same for a person."""
+    """The figures in words."""
     figures = constraint_figures(trace)
     if figures is None:
         return
@@ -51,7 +48,7 @@ def constraint_sentences(trace: Trace) -> Iterator[str]:
 
 
 def wanted_sentence(trace: Trace, step: Step) -> str | None:
-    """What the model wanted at a step, where the constraint made the draw another one."""
+    """What would have been drawn without the constraint, in words; None where it is the same."""
     if not _differs(step):
         return None
     assert step.unconstrained_id is not None

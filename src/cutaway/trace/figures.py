@@ -1,4 +1,4 @@
-"""The few figures that every reading of a trace shares, and how they are written for people."""
+"""Figures that several views of a trace share, and how they are written for people."""
 
 from collections.abc import Iterable
 from math import exp, isnan, log, log10
@@ -31,7 +31,7 @@ def bits(logprob: float) -> float:
 
 
 def chosen(step: Step) -> Candidate:
-    """The token of the step, which is always on record."""
+    """The candidate that is the step's token; every step has it."""
     return next(c for c in observed(step).candidates if c.id == step.token_id)
 
 
@@ -58,7 +58,7 @@ def ordinal(rank: int) -> str:
 
 
 def stage_letter(stage: Json) -> str:
-    """One letter that stands for a stage, so that colour is not needed."""
+    """A stage's letter, by which it is told apart without colour."""
     name = str(stage["stage"])
     return STAGES[name].letter if name in STAGES else name[:1].upper()
 

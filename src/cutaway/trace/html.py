@@ -1,6 +1,6 @@
-"""Text whose tokens show how surprising they were, as HTML without scripts.
+"""A text whose tokens are underlined by surprise, as HTML without scripts.
 
-Whatever is in a page passed ``tag`` or ``text``, which escape it.
+All content passes through ``tag`` or ``text``, which escape it.
 """
 
 from collections.abc import Iterable
@@ -16,13 +16,13 @@ MOST_BITS = 8.0
 
 
 class Markup(str):
-    """HTML that is safe to show. Only this module makes it from what is not."""
+    """HTML that is safe to show. Only this module makes it from other strings."""
 
     __slots__ = ()
 
 
 def text(value: str) -> Markup:
-    """Characters as they are, but for those that are not printable."""
+    """Escaped characters; those that are not printable are written as escape sequences."""
     return Markup(escape(printable(value)))
 
 
@@ -46,7 +46,7 @@ class Chip:
     """A token in a text.
 
     bits    its surprise; None for a token of the prompt, which has none on record
-    title   what is shown when a pointer rests on it
+    title   shown when a pointer rests on it
     """
 
     shown: str

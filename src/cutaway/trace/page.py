@@ -1,4 +1,4 @@
-"""A trace as one HTML file. How a run is drawn is for ``cutaway.trace.web``."""
+"""A trace as one HTML file. ``cutaway.trace.web`` draws it."""
 
 from collections.abc import Iterator, Mapping
 
@@ -14,7 +14,7 @@ from cutaway.trace.web.bundle import viewer
 def to_html(trace: Trace, looks: Mapping[int, bytes] | None = None) -> str:
     """A document that shows the whole run and opens from disk, as UTF-8; it fetches nothing.
 
-    looks: by step, of ``cutaway.lab.inside.page_arrays.to_bytes``; for others the model is needed
+    looks: by step, files of ``cutaway.lab.inside.page_arrays``; other steps need the model
     """
     records = [trace.head.to_json(), *(token.to_json() for token in trace.tokens.values())]
     records += _made(trace)

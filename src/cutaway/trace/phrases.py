@@ -1,6 +1,6 @@
-"""What is said of a trace, and of the inside of a step, with places for figures.
+"""Phrases on a trace and on the inside of a step, with places for figures.
 
-The page fills in the same phrases.
+The page uses the same phrases.
 """
 
 _PHRASES = {

@@ -1,7 +1,7 @@
-"""Leave-one-out ablation: what a step would have said without a part of the text before it.
+"""Leave-one-out ablation: a step's logits and draw without a part of the text before it.
 
-Each text is run again, in batches and on the prefix cache; nothing is estimated. The draw without a
-part has the step's own chain, constraint, luck and history: only what the model reads changes.
+Each shortened text is run again, in batches and with the prefix cache; nothing is estimated. The
+draw keeps the step's chain, constraint, luck and history: only what the model reads changes.
 """
 
 from collections.abc import Callable
@@ -30,12 +30,12 @@ from cutaway.trace import Trace
 class AblatedPart:
     """A part of the text, and the step without it.
 
-    start, stop    its positions, the second excluded; ``instead``: the tokens there without it
-    weight         of its positions: the mean attention weight over all heads
-    attribution    of its positions, over all heads
-    logprob        of the step's token, without it; rival_logprob: of its rival
-    effect         the logprob with it, less that
-    margin         the same for the difference to the rival's; attribution is its direct part
+    start, stop    its positions, ``stop`` excluded; ``instead``: the tokens that replace it
+    weight         sum over its positions of the mean attention weight of all heads
+    attribution    sum over its positions and all heads
+    logprob, rival_logprob  of the step's token and of its rival, without the part
+    effect         the logprob with the part less ``logprob``
+    margin         what the lead over the rival loses; attribution is its direct part
     drawn          the token that the same luck draws; None if the draw cannot be repeated
     """
 
@@ -58,12 +58,12 @@ class Ablation:
 
     An effect, not a cause: repeated words mask each other, and the text becomes odd.
 
-    row_hash   of the step's logits, with all of the text; is_as_run: as of a ``Look``
+    row_hash, is_as_run  of the step with all of the text, as of a ``Look``
     by, how    what a part is, and how it was removed
-    drawn      at the step; None if unknown
-    token      of the step; rival: the one to compare it with; and both logprobs
-    token_ids  the text
-    parts      those that were tried, the largest attributions first, of ``total``
+    drawn      token drawn at the step; None if unknown
+    token, rival  the step's token and the one to compare it with, and the logprobs of both
+    token_ids  the text before the step
+    parts      those that were tried, of ``total``, the largest attributions first
     """
 
     step: int
@@ -107,7 +107,7 @@ def ablate(
     progress: Progress = silent,
     stopped: Callable[[], bool] = bool,
 ) -> Ablation:
-    """What a step of a trace would have said without each part of the text before it.
+    """A step of a trace without each part of the text before it.
 
     by        what a part is: "token", "word", "line" or "sentence"
     how       "delete": the text less the part, later tokens move up; "knock_out": no
@@ -118,7 +118,7 @@ def ablate(
     rival     the token to compare the step's token with; None: the likeliest other
     budget_s  seconds after which parts that have not ended are left out; None: all are tried
     progress  called with ("ablate", parts done, of how many)
-    stopped   called between two steps of the engine: whether to return what is done
+    stopped   called between two steps of the engine; True: return the parts tried so far
 
     Raises InputError naming the field, OtherRowError where the step's row is not the recorded
     one.

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 SINK = 0.3
-"""A head with so much of its weight at position 0 looks at nothing in particular."""
+"""A head with more of its weight than this at position 0 is a sink."""
 
 
 def weights(
@@ -23,7 +23,7 @@ def weights(
 ) -> Floats:
     """Of each head over the positions whose keys are given: (heads, n), each row adds up to 1.
 
-    query (heads · head_dim,), keys (kv_heads, n, head_dim), unseen (n,): what the row is blind to
+    query (heads · head_dim,), keys (kv_heads, n, head_dim), unseen (n,): the positions knocked out
     """
     q = query.astype(np.float64).reshape(attrs["kv_heads"], -1, attrs["head_dim"])
     scores = attrs["scale"] * (q @ keys.astype(np.float64).transpose(0, 2, 1))  # (kv, group, n)
@@ -38,13 +38,13 @@ def weights(
 
 
 def mixed(weight: Floats, values: NDArray[Any]) -> Floats:
-    """What each head gives: the values of its KV head by weight, (heads, head_dim)."""
+    """The output of each head: its KV head's values, weighted: (heads, head_dim)."""
     grouped = weight.reshape(len(values), -1, weight.shape[-1])
     return (grouped @ values.astype(np.float64)).reshape(len(weight), -1)
 
 
 def along(weight: Floats, values: NDArray[Any], direction: Floats) -> Floats:
-    """How far each position's write goes along a direction (heads, head_dim): (heads, n)."""
+    """Each position's write, projected on a direction (heads, head_dim): (heads, n)."""
     grouped = direction.reshape(len(values), -1, direction.shape[-1])
     reach = grouped @ values.astype(np.float64).transpose(0, 2, 1)  # (kv, group, n)
     return weight * reach.reshape(weight.shape)

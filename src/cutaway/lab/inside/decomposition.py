@@ -1,8 +1,8 @@
 """One row's tensors, and logits as linear functions of what was added to the residual stream.
 
-The sizes that the last norm and the norms after attention divided by are taken as constants. Then a
-logit is a sum over what was added to the stream, and each addend one over heads, positions or
-experts. Each sum is checked.
+The last norm and the norms after attention are taken as divisions by constants. Then a logit is a
+sum over what was added to the stream, and each addend is a sum over heads, positions or experts.
+Each sum is checked.
 """
 
 from collections.abc import Iterable, Mapping
@@ -63,7 +63,7 @@ class Decomposition:
         return self.tensors[name].astype(np.float64)
 
     def side_by_side(self, layers: Iterable[Floats]) -> Floats:
-        """(layers, heads, length), of layers that have only the positions that they read."""
+        """The layers' arrays (heads, n) as one, (layers, heads, length); unread positions are 0."""
         return np.array([np.pad(x, ((0, 0), (self.length - x.shape[1], 0))) for x in layers])
 
     # -- checks --------------------------------------------------------------------------------
@@ -79,14 +79,14 @@ class Decomposition:
     # -- interventions ---------------------------------------------------------------------------
 
     def given(self, part: StreamPart) -> Floats:
-        """What was added to the stream."""
+        """What a part added to the stream."""
         name = self.anatomy.added[part.name]
         if name in self.interventions:
             return self[name]
         return self.anatomy.factor_within(part) * self[part.op.out.name]
 
     def reach(self, part: StreamPart) -> Floats | float:
-        """Its factor in the last stream, with interventions on the stream after it."""
+        """A part's factor in the last stream, with the interventions on the stream after it."""
         found: Floats | float = part.factor / self.anatomy.factor_within(part)
         begun = 0 if part.layer is None else part.layer + 1
         for name in self.anatomy.stream[begun:]:
@@ -96,7 +96,7 @@ class Decomposition:
 
     @property
     def put_in(self) -> dict[str, Floats]:
-        """By place: what interventions added to the stream, as it is in the last."""
+        """By place: what interventions added to the stream, as far as it reaches the last."""
         found: dict[str, Floats] = {}
         for i, name in enumerate(self.anatomy.stream):
             if name in self.interventions:
@@ -106,7 +106,7 @@ class Decomposition:
         return found
 
     def _before_intervention(self, name: str, after: Direction) -> Direction:
-        """The same function of a tensor before its intervention."""
+        """The same function, of the tensor before its intervention."""
         if name not in self.interventions:
             return after
         made = self.interventions[name]
@@ -114,14 +114,14 @@ class Decomposition:
         return after._replace(along=after.along * made.factor, constant=constant)
 
     def _of_op(self, here: Direction, part: StreamPart) -> Direction:
-        """From what is added to the stream to the output of the part's op."""
+        """The same function, of the output of the part's op instead of what was added."""
         before = self._before_intervention(self.anatomy.added[part.name], here)
         return before._replace(along=before.along * self.anatomy.factor_within(part))
 
     # -- from the stream to logits ---------------------------------------------------------------
 
     def after_stream(self, pair: tuple[int, int]) -> tuple[Direction, float]:
-        """From the stream to the difference of two logits; and the absolute sum of its terms."""
+        """The difference of two logits as a function of the stream; and its terms' absolute sum."""
         head, norm = self.anatomy.head, self.anatomy.norm
         first, second = (self._row_of(head, token) for token in pair)
         bias = 0.0
@@ -171,7 +171,7 @@ class Decomposition:
         return found
 
     def _after_attention(self, here: Direction, part: StreamPart) -> Direction:
-        """From the heads' outputs to the same, through the output matrix and what follows it."""
+        """The same function, of the heads' outputs, which pass the output matrix and what follows."""
         for op in part.path[:-1]:
             if op.kind == "scale":
                 here = here._replace(along=here.along * op.attrs["factor"])
@@ -186,7 +186,7 @@ class Decomposition:
         return here
 
     def _before_norm(self, norm: Op, after: Direction) -> Direction:
-        """The same function of a norm's input, whose size is a constant."""
+        """The same function, of a norm's input, whose size is taken as a constant."""
         along = after.along * self._over_size(norm)
         if norm.kind == "rms_norm":
             return after._replace(along=along)
@@ -220,7 +220,7 @@ class Decomposition:
         return over
 
     def _matrix(self, op: Op, first: int = 0, last: int | None = None) -> Floats:
-        """Some of its outputs' rows, with the products of its adapters."""
+        """Rows ``first`` to ``last`` of an op's matrix, with the products of its adapters."""
         matrix = self._stored(op, first, last)
         for lora in loras(op):
             a = self.backend.weight(lora.a).astype(np.float64)
@@ -228,7 +228,7 @@ class Decomposition:
         return matrix
 
     def _stored(self, op: Op, first: int = 0, last: int | None = None, name: str = "") -> Floats:
-        """Some of its outputs' rows of its own matrix, or of another that is as high."""
+        """Rows ``first`` to ``last`` of an op's own matrix, or of the tensor ``name``, as high."""
         begin, end = op.attrs["rows"]
         last = end if last is None else begin + last
         found = self.backend.weight(name or op.weights["weight"], begin + first, last)
@@ -242,7 +242,7 @@ class Decomposition:
         return self.backend.weight(op.weights["bias"], *op.attrs["rows"]).astype(np.float64)
 
     def _rounding(self, op: Op) -> Floats:
-        """The rounded input that a matrix reads, less the exact one, which its adapter reads."""
+        """What rounding adds to the input of a matrix; adapters read the exact input."""
         x = self.tensors[op.inputs[0]]
         read = self.backend.as_read(op.weights["weight"], x[None])[0]
         added: Floats = read.astype(np.float64) - x

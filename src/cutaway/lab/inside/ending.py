@@ -15,9 +15,9 @@ _MOST = 4  # parts that are named
 class EndAttribution:
     """Toward the end token and away from another, in logits.
 
-    step   where it was drawn, or where the text that went on came closest to ending
-    other  the likeliest other token, or the one that came in its place
-    total  the difference of both logits; parts are what it is the sum of, with biases and rounding
+    step   at which it was drawn, or at which the text came closest to ending
+    other  the likeliest other token, or the one that was drawn instead
+    total  the difference of both logits, the sum of ``parts``, which include biases and rounding
     proof  of the row
     """
 
@@ -42,7 +42,7 @@ class EndAttribution:
 
 
 def end_attribution(llm: LLM, trace: Trace) -> EndAttribution | None:
-    """Of the last step where that drew an end token, else of the one that came closest to it.
+    """Of the last step if it drew an end token, else of the step that came closest to ending.
 
     None where no end token is on record. Raises as ``inside`` does.
     """

@@ -1,7 +1,7 @@
-"""The logit lens: what the head would say after each layer, and what the same luck would draw.
+"""The logit lens: what the head predicts after each layer, and what the same luck would draw.
 
-The stream after each layer goes through the last norm, with its own size, and the head
-(nostalgebraist 2020).
+The stream after each layer goes through the last norm, which divides by that stream's own size, and
+the head (nostalgebraist 2020).
 """
 
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ class Lens:
 
     @property
     def settled(self) -> int | None:
-        """The first row from which on it stays the likeliest; None: it is not in the last."""
+        """The first row from which on it stays the likeliest; None: it is not so in the last."""
         return settled_from(self.rank == 1)
 
     @property

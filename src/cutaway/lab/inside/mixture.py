@@ -1,4 +1,4 @@
-"""A mixture's experts, for one row: which were chosen, with which share, and the output of each."""
+"""The experts of a mixture for one row: which were chosen, their shares, and their outputs."""
 
 from typing import Any, NamedTuple
 
@@ -13,10 +13,10 @@ _LITTLE = np.float32(1e-5)  # more than the exponentials here and there differ b
 
 
 class Given(NamedTuple):
-    """What one expert added, (hidden,): ``through`` times what the last matrix read, (inner,).
+    """What one expert added, (hidden,): ``through`` times what its last matrix read, (inner,).
 
-    unsure  (inner,): by how much that may be other numbers where it ran, since what lies between
-            two steps of 8 bits may be rounded to either
+    unsure  (inner,): by how much the run's own numbers may differ from those, since a value between
+            two 8-bit steps may be rounded to either
     """
 
     added: Floats
@@ -34,7 +34,7 @@ def chosen(scores: NDArray[Any], op: Op) -> tuple[NDArray[np.int64], Floats]:
 
 
 def given(backend: Inspectable, op: Op, x: NDArray[np.float32], expert: int, share: float) -> Given:
-    """Of one expert and the row (hidden,) that it read."""
+    """What one expert added for the row ``x`` (hidden,) that it read."""
 
     def matrix(role: str) -> Floats:
         name, rows = op.weights[role], inner if role != "down" else len(x)

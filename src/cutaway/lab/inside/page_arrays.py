@@ -1,6 +1,6 @@
 """A look for pages: the arrays that they draw, in one small safetensors file.
 
-A weight is a byte, of its square root; everything else is that of ``summary``, in float32.
+Of a weight the square root is stored, in a byte; all else is as in ``summary``, in float32.
 """
 
 import json
@@ -20,7 +20,7 @@ from cutaway.lab.inside.summary import HeadFigures, Name, described, heads
 SCALE = 255
 """A byte b of ``maps.weights`` is the weight (b / 255) ** 2, to the nearest b."""
 MOST = 8
-"""Positions of a head given in full, by weight and by attribution."""
+"""How many positions of a head have exact figures: the first by weight, and by attribution."""
 FIGURES = tuple(name for name in HeadFigures.__annotations__ if name not in ("layer", "head"))
 """What ``heads`` holds, in this order."""
 
@@ -41,7 +41,7 @@ def to_bytes(
     *,
     with_maps: bool = True,
 ) -> bytes:
-    """The whole file. header: of ``about``, and more."""
+    """The whole file. header: that of ``about``, and more."""
     return b"".join(parts(page_arrays(look, found, lens, with_maps=with_maps), header))
 
 

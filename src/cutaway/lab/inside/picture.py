@@ -26,8 +26,8 @@ _MONO = "font-family:ui-monospace,Menlo,Consolas,monospace"
 class Picture:
     """What is drawn.
 
-    title    a sentence; proof: of the row
-    tokens   of the text that was read; weights: mean of all heads, attributions: their sums
+    title, proof  sentences on the step, and on its row
+    tokens   of the text before the step; of each the mean weight and the sum of attributions
     heads    (layers, heads): attributions
     parts    by name, in order, with all that adds up to the total
     names    of the tokens that the lens names

@@ -1,4 +1,4 @@
-"""What a step's chain, constraint and luck draw from other rows of logits."""
+"""Drawing from other logits with a step's own chain, constraint and luck."""
 
 from dataclasses import dataclass
 
@@ -14,9 +14,9 @@ from cutaway.trace import Trace
 
 
 def draws(llm: LLM, trace: Trace, step: Step, rows: Logits) -> list[int] | None:
-    """The token that each row would have given; None where the step's draw cannot be repeated.
+    """The token that each row gives; None where the step's draw cannot be repeated.
 
-    The last row must be the step's own.
+    rows: (n, vocab), the step's own row last
     """
     again = Redraw.of(llm, trace, step, rows[-1])
     return None if again is None else again.tokens(rows)
@@ -48,7 +48,7 @@ class Redraw:
 def _draw(llm: LLM, trace: Trace, step: Step) -> RowDraw | None:
     try:
         settings = settings_of(trace.head) | {"forced": ()}
-    except InputError:  # of functions, which a trace cannot have
+    except InputError:  # the run had functions, which a trace cannot record
         return None
     prompt, written = list(trace.head.prompt_token_ids), trace.output_token_ids[: step.index]
     prepared = prepare(llm, prompt, llm.parse_options(settings))

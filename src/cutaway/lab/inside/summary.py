@@ -20,7 +20,7 @@ Name = Callable[[int], str]
 
 @dataclass(frozen=True, slots=True)
 class PositionFigures:
-    """A position that was read: mean weight over all heads, and the sum of their attributions."""
+    """A position: the mean weight of all heads, and the sum of their attributions."""
 
     position: int
     token_id: int
@@ -31,12 +31,12 @@ class PositionFigures:
 
 @dataclass(frozen=True, slots=True)
 class HeadFigures:
-    """One head: its attribution, and where it looks.
+    """One head: its attribution, and the weights of what it attends to.
 
-    sink      weight of the first position; previous: of the one before the row's own
-    same      weight of earlier occurrences of the row's token; induction: of the tokens after them
-    entropy   of its weights, 0 to 1: over as many positions as it reads
-    most      the position that it looks at most, and how much
+    sink, previous   of position 0, and of the position before the row's own
+    same, induction  of earlier occurrences of the row's token, and of the tokens after them
+    entropy          of its weights, as a share of the largest possible
+    most, weight     the position with the most weight, and that weight
     """
 
     layer: int
@@ -172,7 +172,7 @@ def _lens(lens: Lens, name: Name) -> dict[str, Any]:
 
 
 def arrays(look: Look, found: LogitAttribution, lens: Lens) -> dict[str, NDArray[Any]]:
-    """All of it, as float32 and int32."""
+    """All figures of a look, as float32 and int32, by name."""
     made: Mapping[str, NDArray[Any]] = {
         "token_ids": np.array(look.token_ids, np.int32),
         "weights": look.weights,

@@ -27,7 +27,7 @@ _PARTS = {
 
 
 def text_parts(pieces: Sequence[bytes], by: str) -> list[range]:
-    """The positions of each part of a text whose tokens have these bytes, in order; by: of BY."""
+    """The positions of each part of a text, in order, from its tokens' bytes; by: one of ``BY``."""
     if by == "token":
         return [range(i, i + 1) for i in range(len(pieces))]
     found: list[range] = []
@@ -41,7 +41,7 @@ def text_parts(pieces: Sequence[bytes], by: str) -> list[range]:
 
 
 def _of_run(pieces: Sequence[bytes], run: range, part: re.Pattern[str]) -> list[range]:
-    """Of tokens that all have bytes."""
+    """The parts of a run of tokens that all have bytes."""
     data = b"".join(pieces[i] for i in run)
     text = data.decode(errors="surrogateescape")  # what is no character stays a byte each
     sizes = accumulate((len(c.encode(errors="surrogateescape")) for c in text), initial=0)

@@ -1,4 +1,4 @@
-"""What a step must read and compute, and the least time that takes: arithmetic, nothing measured.
+"""What a step must read and compute, and the least time for it: calculated, not measured.
 
 A step reads every matrix of every layer and of the head once, packed as the kernels have it,
 and each sequence's keys and values. For every row it multiplies by every matrix of the layers,
@@ -40,9 +40,9 @@ class Costs:
         return batch * (self.layer_ops + self.head_ops)
 
     def decode_limit(self, context: int, batch: int, bandwidth: float, ops: float) -> float:
-        """Tokens a second where nothing but reading (bytes/s) and multiplying (ops/s) takes time.
+        """Tokens per second if only reading (bytes/s) and multiplying (ops/s) take time.
 
-        The larger of the two times counts: the best machine does both at once.
+        The larger of the two times counts, as if both were done at once.
         """
         seconds = max(self.step_bytes(context, batch) / bandwidth, self.step_ops(batch) / ops)
         return batch / seconds

@@ -1,6 +1,6 @@
-"""The machine's own rates, and its other load while it was measured.
+"""The machine's rates, and the load by other processes while it was measured.
 
-By native probes and /proc. What a system does not report is None, never an estimate.
+From native probes and /proc. What a system does not report is None, never an estimate.
 """
 
 import os
@@ -18,11 +18,11 @@ STREAMS = (1, 2, 4, 8)
 class Probe:
     """The best rates seen so far; every ``turn`` measures again.
 
-    buffer   bytes to read: as many as the model's weights, so that the caches help as much
+    buffer   bytes to read: as many as the model's weights, so that caches have the same effect
     weight   the matrix whose panel the tile kernel multiplies by
     Figures: ``bandwidth`` bytes/s; ``kernel_ops`` and ``instruction_ops`` operations/s, the
     latter, int8, 0 where the weights are floats or the tier's instructions are not timed;
-    ``kernel_fractions`` the first of the second, of each turn: others disturb both alike.
+    ``kernel_fractions`` the first over the second, of each turn: other load slows both alike.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """Timed runs of the real engine, and of its plan inside them.
 
-Prompts are random tokens of a fixed seed, and a text goes on past its end token: what is
-measured does not depend on what the model has to say.
+Prompts are random tokens of a fixed seed, and end tokens end no text: the times do not depend on
+what the model writes.
 """
 
 from collections.abc import Iterator
@@ -45,7 +45,7 @@ class TimedBackend:
         self.logits: Logits | None = None
 
     def __getattr__(self, name: str) -> Any:
-        """What is not timed is the backend's own."""
+        """All else is the backend's own."""
         return getattr(self._backend, name)
 
     def run(self, batch: Batch) -> Logits:
@@ -147,7 +147,7 @@ def _sequences(
 def _sampling_seconds(
     engine: Engine, sequences: list[EngineSequence], logits: Logits | None
 ) -> float:
-    """The same draw once more, alone, on the same threads: what of the step was sampling."""
+    """Seconds of the same draw once more, alone, on the same threads."""
     assert logits is not None
     draws = [
         RowDraw(s.chain, History(s.prompt_token_ids, s.output_token_ids[:-1]), s.seed, len(s) - 1)

@@ -61,7 +61,7 @@ class BitsCheck:
 
 @dataclass(frozen=True, slots=True)
 class BatchMate:
-    """Another sequence that goes through every batch: its tokens, its blocks, rows a call."""
+    """Another sequence in every batch: its tokens, its blocks, and its rows per call."""
 
     tokens: Sequence[int]
     blocks: Sequence[int]
@@ -71,7 +71,7 @@ class BatchMate:
 
 @dataclass(slots=True)
 class Sample:
-    """The text under test, where in memory its history goes, and what its tokens see."""
+    """The text under test, the KV blocks of its history, and what its tokens attend to."""
 
     tokens: Sequence[int]
     blocks: Sequence[int]
@@ -86,7 +86,7 @@ class Sample:
         self, backend: Backend, cuts: Iterable[int] = (LENGTH,), mates: Sequence[BatchMate] = (),
         start: int = 0,
     ) -> Logits:  # fmt: skip
-        """Teacher-forced logits of the positions in order, from one on; `cuts` are repeated."""
+        """Teacher-forced logits of ``positions`` from ``start`` on; ``cuts`` are repeated."""
         out, done = [], [0] * len(mates)
         sizes = chain.from_iterable(repeat(tuple(cuts)))
         while start < len(self.tokens):
@@ -105,7 +105,7 @@ class Sample:
         return np.concatenate(out)
 
     def _stop(self, wanted: int) -> int:
-        """Where a call may end: tokens that see each other are of one call."""
+        """Where a call may end: tokens that attend to each other must be in one call."""
         length = len(self.tokens)
         return min(length, last_seen(self.attention, wanted - 1, length) + 1)
 
@@ -171,7 +171,7 @@ def checks(
 
 
 def _one_backend(text: Sample, backend: Backend, plain: Logits) -> Iterator[BitsCheck]:
-    """How the text is cut, beside whom it is computed, and where it lies."""
+    """Checks of cuts, of other sequences in the batch, and of KV blocks."""
     tokens, blocks = text.tokens, len(text.blocks)
     for rows in ROWS_PER_CALL if text.attention != "bidirectional" else ():
         if rows < len(tokens):
@@ -201,7 +201,7 @@ def _check(varied: str, value: object, logits: Logits, plain: Logits) -> BitsChe
 def neighbours(
     tokens: Sequence[int], blocks: int, kv_blocks: int
 ) -> Iterator[tuple[str, list[BatchMate], int]]:
-    """BatchMate of several kinds, in the blocks that the text leaves free; and rows per call."""
+    """Other sequences of several kinds, in blocks that the text leaves free; and rows per call."""
     free = range(blocks, kv_blocks)
     half = len(free) // 2
     backwards = tokens[::-1]
@@ -231,7 +231,7 @@ def placements(text: Sample, backend: Backend) -> Iterator[tuple[str, Sample]]:
 
 
 def restored(text: Sample, backend: Backend, half: int) -> Logits:
-    """Of the text from ``half`` on: its first half's bytes are taken, and put into other blocks."""
+    """Logits from ``half`` on, after the keys and values before it were moved to other blocks."""
     tokens, blocks, everywhere = text.tokens, len(text.blocks), range(backend.kv_blocks)
     Sample(tokens[:half], everywhere[:blocks], attention=text.attention).run(backend)
     memory = [backend.block_memory(i) for i in everywhere[: half // KV_BLOCK]]

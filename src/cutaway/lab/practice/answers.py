@@ -1,4 +1,4 @@
-"""Reading what a person wrote, and judging it: figures near enough, tokens by their names."""
+"""Reading and judging answers: figures within a tolerance, tokens by their names."""
 
 import re
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class Unit:
     example    one, for a person
     digits     decimal places of the solution
     slack      how far a figure may be off
-    percent    what one percent is; None where there is no such thing
+    percent    the value of one percent; None where the unit has no percent
     """
 
     example: str
@@ -100,7 +100,7 @@ class TokenAnswer:
         return Verdict(right, "Right." if right else "Not quite.")
 
     def _row(self, text: str) -> int:
-        """As it is spelt, else without regard to case, spaces and brackets."""
+        """By the exact name, else without regard to case, spaces and brackets, else by number."""
         for spelling in (str.strip, _bare):
             found = [n for n, name in enumerate(self.names) if spelling(name) == spelling(text)]
             if len(found) == 1:

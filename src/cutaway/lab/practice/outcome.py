@@ -1,4 +1,4 @@
-"""What the engine's own sampler makes of a starting point under some settings."""
+"""What the engine's own sampler draws from a starting point under some settings."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -95,7 +95,7 @@ def _survivors(start: Start, params: SamplingParams) -> tuple[Candidates, tuple[
 
 
 def _params(start: Start, settings: dict[str, Any]) -> SamplingParams:
-    """With a processor that leaves nobody in but the tokens of the start."""
+    """Settings with a processor that removes all tokens but those of the start."""
     ids = list(start.token_ids)
 
     def only(_: list[int], logits: LogitsRow) -> LogitsRow:

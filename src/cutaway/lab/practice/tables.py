@@ -1,4 +1,4 @@
-"""The tables of an exercise: the tokens of a start, a row each, with figures beside them."""
+"""The tables of an exercise: a row for each token of a start, with figures."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ class Table:
     """Rows of cells under a head.
 
     bars   lengths in 0 … 1, one a row
-    spans  within which chance lets each bar end: (from, to)
+    spans  of each bar, the range that chance leaves its end: (from, to)
     """
 
     head: tuple[str, ...]
@@ -76,7 +76,7 @@ def numbered(names: Sequence[str], columns: Mapping[str, Sequence[str]]) -> Tabl
 
 
 def given(start: Start, *, luck: bool = False) -> Table:
-    """What there is before anything is done: logits, and luck where it matters."""
+    """What an exercise gives: logits, and luck where it matters."""
     columns = {"z": column(start, dict(enumerate(start.logits)))}
     if luck:
         columns["luck"] = column(start, start.luck, sign=True)

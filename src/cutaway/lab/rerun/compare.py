@@ -1,7 +1,7 @@
-"""Compare: what each way of writing makes of one prompt, with the same luck, in one table.
+"""Compare: one prompt written in every way, with the same luck, in one table.
 
 A causal model writes from left to right, a bidirectional one reveals a canvas, by any rule. A
-judge, which is causal, scores all texts with its own tokens.
+judge, a causal model, scores all texts with its own tokens.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,11 +25,11 @@ LOOP = "left to right"
 
 @dataclass(frozen=True, slots=True)
 class ComparedText:
-    """A text, and what it took.
+    """A text, and what it cost.
 
     way         ``LOOP``, or the rule by which a canvas was revealed
-    passes      of the model, each of which wrote one token or more
-    rows        computed in them
+    passes      of the model; each wrote one token or more
+    rows        computed in these passes
     ms          of this one run
     bits        surprise of the text after the prompt, under the judge's tokens; None without one
     text_bytes  of the text in UTF-8
@@ -54,17 +54,17 @@ class ComparedText:
 
     @property
     def tokens_per_pass(self) -> float:
-        """How many tokens each pass wrote, on average."""
+        """Tokens per pass, on average."""
         return len(self.token_ids) / self.passes
 
     @property
     def text_bytes(self) -> int:
-        """Of the text."""
+        """Bytes of the text in UTF-8."""
         return len(self.text.encode())
 
     @property
     def bits_per_byte(self) -> float | None:
-        """What compares texts of different tokens and lengths."""
+        """Comparable between texts of different tokens and lengths; None without a judge."""
         return None if self.bits is None or not self.text else self.bits / self.text_bytes
 
     def to_dict(self) -> dict[str, Any]:
@@ -101,10 +101,10 @@ def compare(
 
     rules       of models that are not causal, as ``rule_of_text`` reads them; None: those of
                 ``usual_rules``
-    judge       None: the first causal one of the models, if there is one
+    judge       None: the first causal model, if there is one
     max_tokens  of each text; no stop condition ends it
     progress    called with ("writing" or "judging", tokens done, of how many)
-    options     of LLM.generate, such as temperature and seed, which all have
+    options     of LLM.generate for all texts, such as temperature and seed
 
     Each model first generates one token, so that ms includes no warm-up. Raises
     InputError for a value out of range, and where a model has no such way.
@@ -142,7 +142,7 @@ def _judge_of(llms: Sequence[LLM], judge: LLM | None, prompt: str) -> LLM | None
 
 
 def usual_rules(llm: LLM, cells: int) -> tuple[str, ...]:
-    """For a model that is not causal: published ones, and one cell a pass.
+    """The rules of a model that is not causal: one cell a pass, and published ones.
 
     Fewer for an encoder, which was not trained to write.
     """
@@ -161,7 +161,7 @@ def _ways(llm: LLM, rules: Sequence[str] | None, cells: int) -> list[tuple[str, 
 
 
 class _Arrived:
-    """Reports how many tokens are revealed, of all ways together."""
+    """Reports how many tokens all ways together have written."""
 
     def __init__(self, progress: Progress, before: int, total: int) -> None:
         self._progress, self._before, self._total, self._revealed = progress, before, total, 0
@@ -190,7 +190,7 @@ def _run(
 def _written(
     llm: LLM, prompt: str, name: str, options: Mapping[str, Any], arrived: _Arrived
 ) -> tuple[ComparedText, int]:
-    """One way without its bits, and the seed."""
+    """One way, not yet judged, and the seed."""
     begun = perf_counter()
     done, suffix_ids = _run(llm, prompt, options, arrived)
     ms, passes = 1e3 * (perf_counter() - begun), done.passes

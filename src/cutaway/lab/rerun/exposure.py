@@ -28,7 +28,7 @@ CURVES = ("reads", "writes", "gap", "expects_human", "expects_own", "drift")
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A part of the human text, as token ids: the context before the cut, what the human wrote
+    """A part of the human text in token ids: the context before the cut, what the human wrote
     after it, and what the model wrote instead."""
 
     start: int
@@ -39,13 +39,13 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Exposure:
-    """What was measured, by window and position after the cut.
+    """Curves by window and position after the cut.
 
-    reads         surprise of the human's tokens, each after the human's
-    writes        surprise of the model's own tokens, each after its own
-    expects_human entropy of the model's distribution after the human's tokens: the surprise
-                  that it expects there
-    expects_own   the same after its own tokens
+    reads         surprise of the human's tokens, given the human's tokens before them
+    writes        surprise of the model's own tokens, given its own tokens before them
+    expects_human entropy of the next token, given the human's tokens: the surprise that the
+                  model expects
+    expects_own   the same given its own tokens
     """
 
     windows: tuple[Window, ...]
@@ -62,7 +62,7 @@ class Exposure:
     @property
     def drift(self) -> Curves:
         """How much more surprise it expects after its own tokens. 0 at the cut, where both
-        prefixes are the human's; and everywhere, if its texts were like the human's."""
+        prefixes are the human's, and everywhere if its texts are like the human's."""
         return self.expects_own - self.expects_human
 
     def by_position(self, name: str) -> list[Estimate]:
@@ -96,7 +96,7 @@ def exposure(
 
     text     or its token ids, at least before + 2 · tokens of them
     before   tokens of the text before each cut
-    tokens   how far to go after it; no stop condition ends a text
+    tokens   tokens after each cut; no stop condition ends a text
     points   the most cuts, spread evenly; what follows one never overlaps another's
     seed     the i-th window's luck comes from (seed, i)
     progress is called with ("reading and writing", tokens done, of how many)
@@ -124,7 +124,7 @@ def exposure(
 def _cuts(
     llm: LLM, text: str | Sequence[int], before: int, tokens: int, points: int
 ) -> list[Window]:
-    """Windows spread evenly over the text, in which the model has not written yet."""
+    """Windows spread evenly over the text, without the model's own tokens."""
     ids = llm.tokenize(text, add_bos=False) if isinstance(text, str) else list(text)
     before, tokens = check_int("before", before, 1), check_int("tokens", tokens, 1)
     points = check_int("points", points, 2)

@@ -34,13 +34,13 @@ class Mistake:
     """One wrong token, and what became of it.
 
     seed        of its run
-    cell        that it was forced into, from 0, in pass ``passed``
-    token_id    the likeliest other token of that pass; ``instead_of`` the one that was revealed
-    gone        whether the cell has another token at the end
-    own_gone    whether it has without the mistake: whether the run's own token went
-    restored    whether it ends with the token that it has without the mistake
-    differ      how many other cells end with another token than without it
-    later       the same of the cells that were masked after that pass, ``of_later`` in all
+    cell        into which it was forced, from 0, in pass ``passed``
+    token_id    the wrong token; ``instead_of`` the one revealed without the mistake
+    gone        whether the cell ends with another token than ``token_id``
+    own_gone    whether, without the mistake, it ends with another token than ``instead_of``
+    restored    whether it ends with the same token as without the mistake
+    differ      how many other cells end with another token than without the mistake
+    later       as ``differ``, of the ``of_later`` cells that were masked after that pass
     """
 
     seed: int
@@ -70,7 +70,7 @@ class Repaired:
 
     @property
     def own_gone(self) -> Estimate:
-        """How often the run's own tokens in these cells go: what to compare ``gone`` with."""
+        """How often the run's own tokens in these cells are gone: the baseline of ``gone``."""
         return self._rate("own_gone")
 
     @property
@@ -85,7 +85,7 @@ class Repaired:
 
     @property
     def later(self) -> Estimate | None:
-        """The share of cells masked after the mistake that do; None: none were masked."""
+        """The share of the cells masked after the mistake that do; None: none were masked."""
         shares = [one.later / one.of_later for one in self.mistakes if one.of_later]
         return estimate(np.array(shares)) if shares else None
 
@@ -103,7 +103,7 @@ class Repaired:
 
 
 def usual_repairs(llm: LLM, cells: int) -> tuple[str, ...]:
-    """Rules that take nothing back, and rules that do; for a causal model, the loop."""
+    """Rules that take no token back, and rules that do; for a causal model, the loop."""
     if llm.config.is_causal:
         return (LOOP,)
     steps = min(cells, 10)
@@ -124,7 +124,7 @@ def repair(
     progress: Progress = silent,
     **options: Any,
 ) -> tuple[Repaired, ...]:
-    """Make mistakes in canvases after a prompt, one in each, and see which are taken back.
+    """Make mistakes in canvases after a prompt, one in each, and measure which are taken back.
 
     rules       as ``rule_of_text`` reads them; None: ``usual_repairs``
     errors      mistakes in each run, in evenly spread cells; None: 8, or one for each cell
@@ -174,7 +174,7 @@ _Run = tuple[Rule, Mapping[str, Any]]
 def _mistakes(
     llm: LLM, ids: list[int], runs: Sequence[_Run], errors: int, one_done: Callable[[], object]
 ) -> list[list[Mistake]]:
-    """Of each run, ``errors`` or as many as are possible."""
+    """The mistakes of each run: ``errors``, or as many as are possible."""
     plain = _all(llm, ids, runs, one_done)
     wrong = [_spread(_possible(done), errors) for done in plain]
     forks = [
@@ -192,7 +192,7 @@ def _mistakes(
 def _all(
     llm: LLM, ids: list[int], runs: Sequence[_Run], one_done: Callable[[], object]
 ) -> list[Completion]:
-    """In one batch, in their order."""
+    """All canvases, generated in one batch, in the order of the runs."""
     made: dict[int, Completion] = {}
     requests = ((ids, {**how, "denoise": rule}) for rule, how in runs)
     with closing(llm.generate_each(requests)) as results:

@@ -22,15 +22,15 @@ from cutaway.requests.stream import Stream
 from cutaway.trace import Trace
 
 _OUTER = ("context_full", "aborted", "error")
-"""Reasons to end that do not follow from the tokens."""
+"""Reasons for an end that do not follow from the tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayMismatch:
     """The first step, or pass over a canvas, that differs from the recorded one.
 
-    what    name -> (on record, now)
-    passed  the pass; None where it is the step
+    what    name -> (recorded, now)
+    passed  the pass that differs; None where a step does
     """
 
     step: int
@@ -42,9 +42,9 @@ class ReplayMismatch:
 class Replayed:
     """The result of a replay.
 
-    passes         over a canvas, how many were compared
-    steps          how many were compared, the one that differs included
-    recorded       how many the trace has
+    passes         how many passes over a canvas were compared
+    steps          how many steps were compared, the one that differs included
+    recorded       how many steps the trace has
     fingerprint    of the steps compared, in hex
     disagreements  fields of the trace's head that differ in this run
     mismatch       None where every step is the same to the last bit
@@ -63,7 +63,7 @@ class Replayed:
         return self.mismatch is None
 
     def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON, where ``mismatch`` is difference, and whether all is the same."""
+        """Ready for JSON, where ``mismatch`` is called "difference"; with ``same``."""
         plain = {"same": self.same, **asdict(self)}
         plain["difference"] = plain.pop("mismatch")
         return plain
@@ -81,15 +81,13 @@ def replay(
     """Run the recorded request again and stop at the first step or pass that differs.
 
     Compared are each step's token, what the sampler drew, the hash of its logits and the chained
-    fingerprint, and of a pass all but its time and how many rows it took; then why the text ended
-    and the last fingerprint, where the end follows from the tokens. Threads, instruction set, other
-    sequences in the batch, ``speculate`` and ``kv_cache``
-    change none of them. ``progress`` is called with ("replaying", tokens done, of how many).
-
-    The grammar is compiled again; another version of the compiler is a disagreement.
+    fingerprint, and all of a pass but its time and its number of rows; then why the text ended and
+    the last fingerprint, where the end follows from the tokens. Threads, instruction set, other
+    sequences in the batch, ``speculate`` and ``kv_cache`` change none of these. ``progress`` is
+    called with ("replaying", tokens done, of how many).
 
     Raises InputError where the weights, the tokenizer, the backend, the chain or the grammar are
-    not those on record, unless ``anyway``; where the vocabulary is another, or the context too
+    not the recorded ones, unless ``anyway``; where the vocabulary differs, or the context is too
     small; where the trace has no steps; where the run had processors.
     """
     if not trace.steps and not trace.passes:
@@ -97,7 +95,7 @@ def replay(
     check_vocabulary(llm, trace)
     check_room(llm, trace)
     options = settings_of(trace.head) | {"speculate": speculate, "kv_cache": kv_cache}
-    if not trace.head.decoder:  # of a canvas, it is how many cells there are
+    if not trace.head.decoder:  # for a canvas, max_tokens is its number of cells
         options["max_tokens"] = len(trace.steps)
     with llm.stream(prompt_of(llm, trace.head), **options) as stream:
         found = disagreements(trace.head, llm, stream)
@@ -110,7 +108,7 @@ def replay(
 
 
 def _compare(trace: Trace, stream: Stream, progress: Progress) -> ReplayMismatch | None:
-    """Read the text until it differs from the record, or to the end of the record."""
+    """Compare the text until it differs from the record, or to the end of the record."""
     steps, passes = trace.steps, trace.passes
     total = len(steps) + len(passes)
     while (done := len(stream.steps) + len(stream.passes)) < total:
@@ -143,7 +141,7 @@ _OF_PASS = ("block", "masked_again", "bound", "redraw", "fingerprint")
 
 
 def _pass_mismatch(recorded: Pass, now: Pass) -> ReplayMismatch | None:
-    """What of a pass differs, and of its first cell that does."""
+    """The fields of a pass that differ, and those of its first cell that differs."""
     old, new = recorded.cells, now.cells
     pairs = {name: (getattr(recorded, name), getattr(now, name)) for name in _OF_PASS}
     pairs["cells"] = len(old), len(new)
@@ -157,7 +155,7 @@ def _pass_mismatch(recorded: Pass, now: Pass) -> ReplayMismatch | None:
 
 
 def _at_the_end(trace: Trace, stream: Stream) -> ReplayMismatch | None:
-    """All that came agrees: whether the ends do."""
+    """Compare the ends; all steps and passes that came are equal."""
     count, end, ended = len(stream.steps), trace.end, stream.ended
     if count < len(trace.steps) or len(stream.passes) < len(trace.passes):
         return ReplayMismatch(count, {"end": (None, ended and str(ended.reason))})

@@ -27,7 +27,7 @@ UNSTOPPED = {"ignore_eos": True, "stop": (), "stop_token_ids": ()}
 """Settings under which a text runs to max_tokens; a grammar may still end it."""
 
 Progress = Callable[[str, int, int], object]
-"""Called with the name of the work, how much is done, and the total."""
+"""Called with (name of the work, how much is done, the total)."""
 
 _DECISIVE = ("weights", "tokenizer", "backend", "chain", "grammar")
 
@@ -55,7 +55,7 @@ class Disagreement:
 
 
 def settings_of(head: Head) -> dict[str, Any]:
-    """The keywords that draw the recorded text again, its given tokens included."""
+    """The keywords that draw the recorded text again, forced tokens included."""
     settings = {name: head.params[name] for name in _SETTINGS if name in head.params}
     if settings.pop("processors", ()):
         raise InputError("processors are functions, which a trace cannot record: this run had some")
@@ -71,7 +71,7 @@ def settings_of(head: Head) -> dict[str, Any]:
 
 
 def prompt_of(llm: LLM, head: Head) -> list[int]:
-    """The request's prompt: with the tokens after the canvas that were not its suffix."""
+    """The request's prompt ids, including those after the canvas that were not its suffix."""
     after = head.decoder.suffix_ids if head.decoder else ()
     if suffix := head.params.get("suffix"):
         special = head.params.get("special", False)
@@ -80,7 +80,7 @@ def prompt_of(llm: LLM, head: Head) -> list[int]:
 
 
 def bound(llm: LLM, head: Head, more: "Iterable[Intervention]" = ()) -> "BoundInterventions | None":
-    """A run's interventions and more, bound for rows of its text."""
+    """The interventions of a run, and ``more``, bound for the rows of its text."""
     return bound_to(llm, (*head.interventions, *more), len(head.prompt_token_ids))
 
 
@@ -123,7 +123,7 @@ def disagreements(recorded: Head, llm: LLM, stream: Stream) -> tuple[Disagreemen
 
 
 def refuse_others(found: Iterable[Disagreement], model: str, otherwise: str = "") -> None:
-    """InputError where one of them is decisive; ``otherwise`` says what else could be done."""
+    """InputError where one is decisive; ``otherwise`` ends the sentence with an alternative."""
     if decisive := [str(each) for each in found if each.is_decisive]:
         raise InputError(
             f"this is not what the trace was written with ({'; '.join(decisive)}): "
@@ -132,7 +132,7 @@ def refuse_others(found: Iterable[Disagreement], model: str, otherwise: str = ""
 
 
 def check_vocabulary(llm: LLM, trace: Trace) -> None:
-    """InputError unless every token on record is the same token of this model."""
+    """InputError unless every recorded token has the same bytes in this model."""
     size = llm.tokenizer.vocab_size
     if size != trace.head.vocab_size:
         raise InputError(
@@ -148,7 +148,7 @@ def check_vocabulary(llm: LLM, trace: Trace) -> None:
 
 
 def check_from_left(what: str, trace: Trace) -> None:
-    """InputError where the text was not written from left to right."""
+    """InputError where the trace is of a canvas."""
     if trace.head.decoder:
         raise InputError(
             f"{what}: this trace is of a canvas; take one of a text that was written from left to "
@@ -157,7 +157,7 @@ def check_from_left(what: str, trace: Trace) -> None:
 
 
 def check_text(what: str, llm: LLM, trace: Trace) -> None:
-    """InputError unless the steps of a text from left to right can be computed with this model."""
+    """InputError unless this model can compute the steps of the trace, which is of no canvas."""
     check_from_left(what, trace)
     if not trace.steps:
         raise InputError(f"{what}: the trace has no steps")
@@ -166,7 +166,7 @@ def check_text(what: str, llm: LLM, trace: Trace) -> None:
 
 
 def check_room(llm: LLM, trace: Trace) -> None:
-    """InputError unless all tokens on record fit the model's context, as it was opened."""
+    """InputError unless all recorded tokens fit the context with which the model was opened."""
     room = llm.model.context
     count = len(trace.head.prompt_token_ids) + len(trace.steps)
     if count > room:
@@ -181,7 +181,7 @@ def run_together(
     requests: Iterable[tuple[list[int], Mapping[str, Any]]],
     report: Callable[[int], object],
 ) -> list[Completion]:
-    """Texts of (prompt ids, options) in one batch; ``report`` gets the number of tokens so far."""
+    """Generate texts of (prompt ids, options) in one batch; ``report`` gets the tokens so far."""
     done = 0
     with ExitStack() as stack:
         streams = [stack.enter_context(llm.stream(ids, **options)) for ids, options in requests]

@@ -21,7 +21,7 @@ class Reading:
     bits        its surprise, -log2 p under the model's own logits
     rank        under them; 1 is the likeliest
     final_bits  its surprise among the survivors of the chain; None where it was removed
-    own         the token that the chain and the luck would have chosen here
+    own         the token that the chain and the luck draw here
     """
 
     bits: float
@@ -32,9 +32,9 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Rescored:
-    """The same tokens, read twice: one (old, new) per step of the trace.
+    """Two readings of the same tokens: recorded and new, one per step of the trace.
 
-    completion  of the new reading, with all that was observed
+    completion  of the new reading, with its observations
     """
 
     token_ids: tuple[int, ...]
@@ -44,7 +44,7 @@ class Rescored:
 
     @property
     def perplexity(self) -> tuple[float, float]:
-        """Two to the mean surprise: recorded, and now."""
+        """(recorded, now)"""
         return perplexity(r.bits for r in self.old), perplexity(r.bits for r in self.new)
 
     @property

@@ -1,4 +1,4 @@
-"""The rest of a text whose run was cut: the same request, with the recorded part as replay."""
+"""Continuing a run that was cut: the same request, with the recorded tokens as ``replay``."""
 
 from functools import partial
 from typing import Any
@@ -34,14 +34,15 @@ def check_cut(trace: Trace) -> None:
 
 
 def resume(llm: LLM, trace: Trace, **how: Any) -> Stream:
-    """The whole text, whose recorded part is computed like a prompt; the file gets the rest.
+    """A stream of the whole text; its recorded part is computed like a prompt, and the rest is
+    appended to the file.
 
     The file is then that of a run that was never cut, except for times. Each recorded step and pass
     must have the same logits again: where one differs, the text ends with a ReplayError, and the
-    file stays unchanged, except for a torn last line.
+    file stays unchanged, except for an incomplete last line.
 
-    how: ``speculate`` and ``kv_cache``, to differ from the recorded ones. InputError where the run
-    has ended, or the model, the backend or the grammar are not the recorded ones.
+    how: ``speculate`` and ``kv_cache``, if other than recorded. InputError where the run has ended,
+    or the model, the backend or the grammar are not the recorded ones.
     """
     check_cut(trace)
     check_vocabulary(llm, trace)
@@ -58,7 +59,7 @@ def resume(llm: LLM, trace: Trace, **how: Any) -> Stream:
 
 
 def _observed(head: Head) -> dict[str, Any]:
-    """The keywords with which every step reports what was recorded."""
+    """Keywords with which every step observes what the recorded ones did."""
     speculate = str(head.params.get("speculate", "off"))
     return {
         "candidates": head.candidates,
@@ -68,7 +69,7 @@ def _observed(head: Head) -> dict[str, Any]:
 
 
 class RestOfTrace:
-    """A sink that compares recorded steps and writes those that follow.
+    """A sink that compares recorded steps and passes, and writes those that follow.
 
     A run that is cut again, or differs from the recorded one, leaves the file without an end.
     """

@@ -1,7 +1,4 @@
-"""The rest of a text whose run was cut, from servers: where one is lost, the next continues.
-
-Between two servers, the file says how far the text came.
-"""
+"""Continuing a run that was cut on servers: where one is lost, the next continues from the file."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -22,16 +19,17 @@ from cutaway.trace.steps import step_from_json
 _SAME = (
     "weights", "tokenizer", "backend", "chain", "prompt_token_ids", "candidates", "tracked_ids",
 )  # fmt: skip
-"""What a server's trace must share with the recorded one, beside the settings."""
+"""Fields of the head that must be equal to the recorded ones, beside the settings."""
 
 _SILENT_S = 600
 """How long a server may send nothing, such as during a prompt, before it counts as lost."""
 
 
 def resume_at(urls: Sequence[str], trace: Trace, key: str = "") -> Iterator[Step]:
-    """Every step of the text, once; the file gets those that were not recorded.
+    """Every step of the text, once; new steps are appended to the file.
 
-    urls: of servers, each used when those before it are lost; key: their API key
+    urls: of servers; each is used when those before it are lost
+    key: their API key
     """
     check_cut(trace)
     check_from_left("--url", trace)

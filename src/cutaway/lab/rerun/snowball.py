@@ -1,7 +1,4 @@
-"""Snowball: how one mistake grows in the text that follows it.
-
-forks.py measures what follows a mistake.
-"""
+"""Snowball: how one mistake grows in the text after it. ``forks`` has the measures."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -41,7 +38,7 @@ class Snowball:
         return np.asarray(every.mean(axis=0))
 
     def by_position(self, name: str) -> list[Estimate]:
-        """The same in each of ``statistics.bands``, and how sure it is."""
+        """The mean of a curve in each of ``statistics.bands``, with its interval."""
         every: Curve = np.array([getattr(fork, name) for fork in self.forks])
         return [estimate(every[:, band].mean(axis=1)) for band in bands(self.horizon)]
 
@@ -131,5 +128,5 @@ def _with_mistake(original: Original, at: int, rank: int, avoid: list[int]) -> t
 
 
 def _fork(seed: int, given: tuple[int, ...], horizon: int) -> dict[str, Any]:
-    """Options of a fork: its beginning is given, the luck is the same."""
+    """Options of a fork: its beginning is forced, the luck is the same."""
     return {"seed": seed, "forced": given, "max_tokens": len(given) + horizon}

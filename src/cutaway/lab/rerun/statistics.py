@@ -34,7 +34,7 @@ class Estimate:
 
 
 def log2_softmax(logits: Logits) -> Curve:
-    """Of each row of logits (n, vocab): log2 of the probabilities, float64."""
+    """log2 of the probabilities of logits (n, vocab): float64 of the same shape."""
     wide = logits.astype(np.float64)
     wide -= wide.max(axis=1, keepdims=True)
     wide -= np.log(np.exp(wide).sum(axis=1, keepdims=True))
@@ -42,13 +42,13 @@ def log2_softmax(logits: Logits) -> Curve:
 
 
 def divergence(of: Logits, under: Logits) -> Curve:
-    """KL(of ‖ under) in bits of each pair of rows (n, vocab). (n,)"""
+    """KL(of ‖ under) in bits of each pair of rows (n, vocab): (n,)."""
     pairs = zip(of, under, strict=True)
     return np.array([_divergence(log2_softmax(a[None]), log2_softmax(b[None])) for a, b in pairs])
 
 
 def surprise(logits: Logits, token_ids: Sequence[int]) -> Curve:
-    """-log2 p of the token that follows each row (n, vocab). (n,)"""
+    """-log2 p of each row's token (n,) under logits (n, vocab): (n,)."""
     rows = [float(-log2_softmax(row[None])[0, i]) for row, i in zip(logits, token_ids, strict=True)]
     return np.array(rows)
 
@@ -77,8 +77,8 @@ def estimate(values: Curve) -> Estimate:
 
 
 def rate(came: int, of: int) -> Estimate:
-    """How often something came of independent trials: Wilson's interval (1927), which is right at
-    rates of 0 and 1, too."""
+    """The rate of an event in independent trials, with Wilson's interval (1927), which also holds
+    at rates of 0 and 1."""
     share, z = came / of, _NORMAL**2 / of
     middle, half = (share + z / 2) / (1 + z), sqrt(share * (1 - share) * z + z * z / 4) / (1 + z)
     return Estimate(share, max(middle - half, 0.0), min(middle + half, 1.0))

@@ -2,8 +2,8 @@
 
 The viewer holds a trace, and the style and the script that show it; it fetches nothing.
 
-Knows the few forms in which our modules import and export, and how a document is sealed: its policy
-names the hashes of what it holds.
+Knows the few forms in which our modules import and export, and the content security policy, which
+names the hashes of style and script.
 """
 
 import gzip
@@ -29,7 +29,7 @@ _LEFT = re.compile(r"^(?:import|export)\b.*", re.MULTILINE)
 
 
 def index(catalogue: Mapping[str, Any]) -> str:
-    """The page of a server, with what it needs to know of the chain."""
+    """The page of a server, with the catalogue."""
     return _read("index.html").replace("CATALOGUE", _data(json.dumps(catalogue)))
 
 

@@ -1,6 +1,6 @@
-"""Lessons on the inside of a step of one's own run: a question first, and then what ran.
+"""Lessons on the inside of a step of one's own run: a question first, then what the model did.
 
-No figure is computed here: they are the model's own, and those of ``cutaway.lab.inside``.
+All figures come from the model and from ``cutaway.lab.inside``.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +25,7 @@ LESSONS: Mapping[str, Callable[[Scene], list[Exercise]]] = {
 
 
 def possible(here: Scene) -> tuple[Exercise, ...]:
-    """All that there is to ask of this model and run."""
+    """All questions that this model and run have."""
     found: list[Exercise] = []
     for lesson in LESSONS.values():
         with suppress(InputError):

@@ -1,4 +1,4 @@
-"""Who looked at whom: a guess, and then weight, attribution and loss: three things."""
+"""Attention: its weights, and beside them attributions and the effect of an ablation."""
 
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ _BEST = 3  # tokens that are the first by each of three figures
 
 
 def lesson(scene: Scene) -> list[Exercise]:
-    """Who was looked at most? Without whom is most lost?"""
+    """Which token has the most weight? Without which is most lost?"""
     scene.need("attention", 2)
     best = [
         part

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from cutaway.lab.inside.summary import HeadFigures
 
 _HEADS = 5
-_LITTLE = 0.05  # of the attribution: as good as nothing
+_LITTLE = 0.05  # of the attribution: counts as nothing
 CHOICES = ("more than its attribution", "about as much", "less", "nothing, or less than nothing")
 _ALIKE = (0.8, 1.25)  # times the attribution: about as much
 
@@ -76,7 +76,7 @@ def judged(attribution: float, lost: float) -> int:
 
 
 def _cut(scene: Scene, head: "HeadFigures", redraw: "Redraw | None") -> tuple[float, float, str]:
-    """What is lost of the lead where the head is cut at this step and everywhere; what is drawn."""
+    """What the lead loses without the head at this step, and everywhere; and what is drawn then."""
     from cutaway.engine.interventions import scale
     from cutaway.lab.rerun.request import bound
 

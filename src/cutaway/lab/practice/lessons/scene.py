@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 TEXT = "The lighthouse keeper wrote in his log that the storm had passed, and the sea was"
 _SEED = 7
-_PATIENCE_S = 20  # of a person who wants to be asked something
+_PATIENCE_S = 20  # a person waits no longer for the question
 
 
 @dataclass(frozen=True)
 class Scene:
-    """A step of a run on record; what is looked at is computed once, when it is first wanted.
+    """A step of a recorded run; its figures are computed once, at their first use.
 
     own  whether the run is the person's own
     """
@@ -62,7 +62,7 @@ class Scene:
 
     @property
     def token(self) -> str:
-        """What came, as one can see it."""
+        """The visible name of the step's token."""
         return self.name(self.look.step.token_id)
 
     @property
@@ -72,7 +72,7 @@ class Scene:
 
     @property
     def introduction(self) -> str:
-        """Which step it is, and that what is looked at is what ran."""
+        """Which step it is, and the proof that its figures are of what ran."""
         where = f" at step {self.index} of your run" if self.own else ""
         proof = f"and its row has the hash that it had then, {self.look.row_hash:016x}"
         if not self.look.is_as_run:
@@ -97,7 +97,7 @@ class Scene:
             )
 
     def name(self, token_id: int) -> str:
-        """A token as one can see it; nothing where there is none, which is -1."""
+        """The visible name of a token; "" for -1, which is none."""
         return "" if token_id < 0 else visible(self.llm.tokenizer.token_name(token_id))
 
 
