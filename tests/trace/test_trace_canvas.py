@@ -80,7 +80,7 @@ def test_the_schema_is_closed(kind):
 
 @settings(max_examples=150)
 @given(st.data())
-def test_whatever_stands_in_a_file_is_a_trace_or_an_error(data):
+def test_whatever_is_in_a_file_is_a_trace_or_an_error(data):
     whole = raw(
         data.draw(st.integers(0, len(RULES) - 1)), data.draw(st.sampled_from(["bidirectional", 4]))
     )
@@ -92,7 +92,7 @@ def test_whatever_stands_in_a_file_is_a_trace_or_an_error(data):
 
 @settings(max_examples=200)
 @given(st.data())
-def test_whatever_stands_in_a_field_is_a_trace_or_an_error(data):
+def test_whatever_is_in_a_field_is_a_trace_or_an_error(data):
     records = lines(raw(data.draw(st.integers(0, len(RULES) - 1))))
     place = data.draw(st.sampled_from([r for r in records if r["kind"] in KINDS]))
     put_odd_value(data.draw, place)

@@ -32,7 +32,7 @@ def trace(request):
     return TRACES[request.param]
 
 
-def test_what_stands_at_the_end_is_the_text(trace):
+def test_the_last_canvas_is_the_text(trace):
     states = standing(trace.passes)
     assert len(states) == len(trace.passes)
     assert tuple(states[-1][p] for p in sorted(states[-1]))[: len(trace.steps)] == (

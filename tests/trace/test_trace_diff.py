@@ -35,7 +35,7 @@ def test_where_they_diverge_and_what_each_text_cost():
     assert found.b_after.per_token == pytest.approx(bits / 2)
 
 
-def test_one_that_goes_on_where_the_other_ended():
+def test_one_text_continues_where_the_other_ended():
     found = diff_texts(made_text(1, 2), made_text(1, 2, 3)).divergence
     assert (found.index, found.a, found.b.token) == (2, None, " roof")
 

@@ -76,7 +76,7 @@ def test_what_is_in_a_trace_is_data(reason):
     assert [shown.name_of(i) for i in HOSTILE] == list(HOSTILE.values())
 
 
-def test_only_what_stands_in_the_file_may_run():
+def test_only_scripts_of_the_file_may_run():
     page = to_html(made_text(1, 2))
     (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', page)
     assert policy.startswith("default-src 'none'; ")

@@ -45,7 +45,7 @@ def test_the_stage_that_removed_it():
     assert moment.final_probability == 0
 
 
-def test_a_lost_draw_tells_by_how_much():
+def test_a_lost_draw_has_a_margin():
     step = made_step(0, 1, ALIVE, luck={1: 0.75, END: -0.5})
     trace = made_trace([step])
     (moment,) = why(trace).moments
@@ -65,7 +65,7 @@ def test_greedy_takes_the_likeliest():
 
 
 @pytest.mark.parametrize(("own", "said"), [(1, "was given, not drawn"), (END, "would have been")])
-def test_a_given_token_asks_nobody(own, said):
+def test_a_forced_token_is_not_drawn(own, said):
     trace = made_trace([made_step(0, 1, ALIVE, source="forced", own=own)])
     (moment,) = why(trace).moments
     assert moment.outcome == "forced"
@@ -95,7 +95,7 @@ def test_every_reason_has_a_sentence(reason, matched, said):
     assert answer.reason == (reason or "unfinished")
 
 
-def test_an_error_is_told():
+def test_an_error_is_in_the_sentence():
     trace = made_text(1)
     object.__setattr__(trace, "end", End("error", None, {}, "0" * 16, error="logits: not finite"))
     assert why(trace).sentence == "It ended because of an error after 1 token: logits: not finite."

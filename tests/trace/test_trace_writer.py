@@ -54,7 +54,7 @@ def some(strategy):
     return found[-1]
 
 
-def test_a_file_that_holds_something_is_left_alone(head, tmp_path):
+def test_a_file_that_is_not_empty_is_left_alone(head, tmp_path):
     path = tmp_path / "t"
     path.write_bytes(b"mine")
     with pytest.raises(InputError, match="exists already; name another file, or remove it"):
@@ -135,14 +135,14 @@ def test_what_json_cannot_say_is_an_error_and_nothing_is_written(run, tmp_path):
     assert Trace.read(tmp_path / "t").steps == ()
 
 
-def test_a_step_that_nobody_observed_is_a_mistake(run, tmp_path):
+def test_a_step_without_an_observation_is_an_error(run, tmp_path):
     head, (step, *_), _ = run
     with TraceWriter(tmp_path / "t", head, tell) as writer, pytest.raises(ValueError, match="obs"):
         writer.add(step._replace(observed=None))
 
 
 @given(HEADS)
-def test_a_token_is_told_once_and_before_its_use(head):
+def test_a_token_has_one_line_before_its_use(head):
     asked = []
     reader, sink = os.pipe()
     try:

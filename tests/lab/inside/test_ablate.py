@@ -80,7 +80,7 @@ def test_each_is_the_text_without_it_alone(opened, traces, name, how):
 
 
 def test_the_last_rows_of_texts_are_their_logits(opened):
-    """Of texts that begin like one or not; whoever stops early leaves nothing behind."""
+    """Of texts that begin alike or not; stopping early leaves no sequence in the engine."""
     llm, texts = opened("Q8_0"), [PROMPT[:i] + PROMPT[i + 1 :] for i in range(70)] + [[7], PROMPT]
     rows = dict(llm.last_rows(PROMPT, ((text, None) for text in texts)))
     assert [*range(72)] == sorted(rows)
@@ -220,7 +220,7 @@ def test_a_changed_run_stays_changed(opened, tmp_path, change, how):
         assert part.drawn is not None
 
 
-def test_nobody_sees_the_last_token_but_itself(opened, traces):
+def test_only_the_last_token_attends_to_itself(opened, traces):
     done = ablate(opened("Q8_0"), traces["Q8_0"], STEP, how="knock_out")
     assert {part.start for part in done.parts} == set(range(len(done.token_ids) - 1))
 

@@ -85,7 +85,7 @@ def test_the_text_is_shown_whole_and_no_wider_than_the_screen(done, style, cells
     assert ("\x1b[" in "".join(strip)) == style.colour
 
 
-def test_heights_stand_below_what_was_worth_something(done):
+def test_heights_are_below_the_parts_with_an_effect(done):
     best = max(done.parts, key=lambda part: part.effect)
     shown = lines(done, lambda ids: "x" * len(ids), PLAIN, 300)
     assert shown[3] == "x" * len(done.token_ids)

@@ -23,7 +23,7 @@ def trace(llm, tmp_path_factory):
     return Trace.read(path)
 
 
-def test_what_is_looked_at_most_is_worth_nothing(llm, trace):
+def test_the_token_with_the_most_attention_has_no_effect(llm, trace):
     done = ablate(llm, trace, 0, by="word")
     name = {part.start: llm.detokenize(part.token_ids) for part in done.parts}
     assert llm.detokenize([done.token]) == " calm"

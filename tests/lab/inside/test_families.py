@@ -71,7 +71,7 @@ def test_what_transformers_has(folders, name, way, near):
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", FAMILIES)
-def test_pushes_add_up_to_the_difference_of_two_logits(folders, name, way):
+def test_attributions_add_up_to_the_difference_of_two_logits(folders, name, way):
     path, _ = folders(name)
     llm, look = looked_into(path, name, way)
     assert look.is_as_run or way == "reference"
@@ -180,7 +180,7 @@ MIXTURES = [name for name in FAMILIES if "moe" in name or name == "mixtral"]
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", MIXTURES)
-def test_experts_push_what_their_layer_does(folders, name, way):
+def test_attributions_of_experts_add_up_to_that_of_their_layer(folders, name, way):
     path, _ = folders(name)
     _, look = looked_into(path, name, way)
     found, seen = look.logit_attribution(9), look._decomposition

@@ -2,7 +2,7 @@
 
 Each of 16 tokens is a direction. The first layer's head writes the direction of the token before
 into a place of its own; the second's looks for that place with the direction of the token here, and
-writes what stands there: after a second "x" comes what came after the first.
+writes the token there: after a second "x" comes what came after the first.
 """
 
 import gguf
@@ -55,7 +55,7 @@ def llm(tmp_path_factory):
 
 
 @pytest.mark.parametrize("length", [2, 5, 8, 11])  # not 1: position 0 has none before it but itself
-def test_the_heads_are_found_and_push_what_they_copy(llm, tmp_path, length):
+def test_the_heads_are_found_by_their_weights_and_attributions(llm, tmp_path, length):
     order = np.random.default_rng(length).permutation(TOKENS)[:12] + FIRST_ID
     prompt, expected = [*order.tolist(), *order[:length].tolist()], int(order[length])
     done = llm.generate(prompt, temperature=0, max_tokens=1, trace=tmp_path / "run.jsonl")

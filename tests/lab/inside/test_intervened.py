@@ -71,7 +71,7 @@ INTERVENTIONS = (
 
 
 @pytest.mark.parametrize("name", INTERVENTIONS)
-def test_pushes_of_a_changed_row_add_up(llm, tmp_path, name):
+def test_attributions_of_a_row_with_interventions_add_up(llm, tmp_path, name):
     trace = recorded(llm, tmp_path / "run.jsonl", some_changes(llm)[name])
     look = inside(llm, trace, STEP)
     assert look.is_as_run and look.position == ROW

@@ -1,4 +1,4 @@
-"""A look in a notebook: every figure stands in it, and nothing in it runs, is fetched or steers."""
+"""A look in a notebook shows every figure; it runs and fetches nothing."""
 
 import re
 from html.parser import HTMLParser
@@ -43,7 +43,7 @@ class Read(HTMLParser):
         self.text += data
 
 
-def test_it_is_static_and_stands_beside_another(look):
+def test_it_is_static_and_two_can_be_on_one_page(look):
     page = look._repr_html_()
     read = Read(page + look._repr_html_())
     allowed = {"div", "p", "b", "span", "svg", "rect", "line", "g", "title",
@@ -57,7 +57,7 @@ def test_it_is_static_and_stands_beside_another(look):
     assert page == look._repr_html_()
 
 
-def test_every_figure_stands_in_it(look):
+def test_every_figure_is_shown(look):
     read, found, lens = Read(look._repr_html_()), look.logit_attribution(), look.lens(1)
     titles = [a["title"] for tag, a in read.elements if tag == "span"]
     weights, attributions = look.weights.mean(axis=(0, 1)), found.positions.sum(axis=(0, 1))

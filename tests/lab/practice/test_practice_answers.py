@@ -32,7 +32,7 @@ def test_the_wrong_figure_is_named_but_not_its_value():
 
 
 @pytest.mark.parametrize("text", ["0.622", "1 2 3", "a b", "0.622 b", "0..6 1", "%", "1/2 1/2"])
-def test_what_is_no_figure_is_told_how_to_be_one(text):
+def test_what_is_no_figure_is_answered_with_an_example(text):
     with pytest.raises(InputError, match="write 2 numbers with spaces between, each like "):
         PAIR.judge(text)
 
@@ -49,12 +49,12 @@ def test_bits():
     [("mat", 0), ("␣mat", 1), ("roof", 2), ("ROOF ", 2), ("eos", 3), ("<EOS>", 3), ("3", 4),
      ("#3", 2), ("1", 0), ("6", 5), ("_", 5)],
 )  # fmt: skip
-def test_a_token_is_told_by_its_name_or_its_number(text, row):
+def test_a_token_is_named_by_its_text_or_its_number(text, row):
     assert [n for n in range(6) if TokenAnswer(NAMES, n).judge(text).right] == [row]
 
 
 @pytest.mark.parametrize("text", ["door", "7", "0", "-1", "MAT", "99", "²"])
-def test_what_is_no_token_is_told_which_there_are(text):
+def test_what_is_no_token_is_answered_with_the_choices(text):
     with pytest.raises(InputError, match="write a token of the table, or its number, 1 to 6"):
         TokenAnswer(NAMES, 0).judge(text)
 

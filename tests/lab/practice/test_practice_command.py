@@ -50,7 +50,7 @@ class Person:
         os.close(terminal)
 
     def sees(self, text):
-        """Waits until the text stands on the screen, and forgets what came before it."""
+        """Waits until the text is on the screen; what came before it."""
         while text not in self.screen:
             ready, _, _ = select.select([self._hand], [], [], 60)
             assert ready, f"{text!r} never came after {self.screen!r}"
@@ -133,7 +133,7 @@ def test_ascii(piped):
     assert "  1  mat     2.00      0.00  1.000  0.446  ###########\n" in out
 
 
-def test_lines_fit_and_columns_stand_below_each_other(piped):
+def test_lines_fit_the_terminal(piped):
     for columns in (60, 200):
         _, out, _ = piped("--answers", COLUMNS=str(columns))
         assert max(map(len, out.splitlines())) <= min(columns, 80)
@@ -243,7 +243,7 @@ def test_a_lesson_on_the_sample_with_its_own_seed(piped, own_run):
     assert "of your run" not in out
 
 
-def test_a_topic_that_nobody_has(piped):
+def test_an_unknown_topic(piped):
     code, _, error = piped("nonsense")
     assert code == 2
     assert "topic must be one of softmax, entropy" in error

@@ -1,4 +1,4 @@
-"""Every solution and every figure on the way there, held against the sampler on paper."""
+"""Every solution and every figure of its arithmetic, against the sampler by definition."""
 
 import re
 from dataclasses import replace

@@ -115,7 +115,7 @@ def test_a_text_too_short_to_be_changed(llm, tmp_path):
 # -- who looked at whom ------------------------------------------------------------------------
 
 
-def test_weight_push_and_loss(here, llm, trace):
+def test_weight_attribution_and_loss(here, llm, trace):
     looked, missed = asked(here, "attention")
     places = [int(row[2]) for row in looked.given.rows]
     assert places == sorted(places)
@@ -199,7 +199,7 @@ def test_what_followed_the_first_time(here, llm):
 # -- cut it ------------------------------------------------------------------------------------
 
 
-def test_a_push_beside_what_a_cut_loses(here, llm):
+def test_an_attribution_beside_the_effect_of_an_ablation(here, llm):
     [exercise] = asked(here, "cut")
     found, rows = here.attribution, exercise.arithmetic[0].rows
     assert float(rows[0][1]) == pytest.approx(found.heads.max(), abs=0.006)

@@ -24,18 +24,18 @@ def test_of_a_canvas(canvas):
     done = canvas.generate(TEXT, denoise="confidence", **SETTINGS)
     came = {c.position: m.index for m in done.passes for c in m.cells if c.now is not None}
     order = [came[position] for position in sorted(came)]
-    behind = sum(any(later < one for later in order[i:]) for i, one in enumerate(order))
-    assert direction.answer.values == (behind,)
+    late = sum(any(later < one for later in order[i:]) for i, one in enumerate(order))
+    assert direction.answer.values == (late,)
     assert latency.answer.values == (sum(made.rows for made in done.passes),)
     [wrong] = canvas.tokenizer.encode("Z")[-1:]
-    stands = 0
+    kept = 0
     for rule, at in (("left", 3), ({"steps": 6}, 0), ({"rule": "mask-predict", "steps": 6}, 0)):
         settings = {"rule": rule} if isinstance(rule, str) else rule
         forced = settings | {"forced_cells": [(at, 3, wrong)]}
         ids = canvas.generate(TEXT, denoise=forced, **SETTINGS).token_ids
-        stands += ids[3] == wrong
-    assert mistake.answer.values == (stands,)
-    assert stands >= 2  # a rule that masks nothing again keeps what is there
+        kept += ids[3] == wrong
+    assert mistake.answer.values == (kept,)
+    assert kept >= 2  # a rule that masks nothing again keeps what is there
 
 
 def test_of_a_model_that_sees_the_past(left):

@@ -1,4 +1,4 @@
-"""Traces of canvases: run again over rules and company; forks; what needs another text."""
+"""Traces of canvases: replayed for all rules, beside other texts; forks; what needs no canvas."""
 
 import json
 from dataclasses import replace
@@ -61,7 +61,7 @@ def traced(models, path, attention="bidirectional", rule=RULES[0], **more):
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.get("rule", "steps"))
 @pytest.mark.parametrize("attention", ATTENTION)
-def test_a_canvas_is_on_record_and_replays_in_company(models, tmp_path, attention, rule):
+def test_a_canvas_is_recorded_and_replays_beside_other_texts(models, tmp_path, attention, rule):
     done, trace = traced(models, tmp_path / "t", attention, rule)
     assert trace.output_token_ids == done.token_ids
     assert [p.fingerprint for p in trace.passes] == [p.fingerprint for p in done.passes]

@@ -48,14 +48,14 @@ def test_replay_says_that_nothing_differs(run, model, trace):
 
 
 def test_replay_says_what_differs_and_where(run, model, trace, tmp_path):
-    told = f"{trace.steps[7].fingerprint:016x}"
+    right = f"{trace.steps[7].fingerprint:016x}"
     wrong = tmp_path / "wrong.jsonl"
-    wrong.write_text(trace.path.read_text().replace(told, "0" * 16))
+    wrong.write_text(trace.path.read_text().replace(right, "0" * 16))
     code, out, _ = run("trace", "replay", wrong, *model, "--speculate", "ngram")
     assert code == 1
     assert out.splitlines() == [
         "step 7 of 24 differs (the first is 0):",
-        f"  fingerprint  {'0' * 16} on record, {told} now",
+        f"  fingerprint  {'0' * 16} on record, {right} now",
     ]
     code, out, _ = run("trace", "replay", wrong, *model, "--json")
     document = json.loads(out)

@@ -76,7 +76,7 @@ def test_distinct_is_of_words_and_of_their_pairs():
     assert _distinct("a", 2) is None
 
 
-def test_without_one_that_sees_the_past_alone_nobody_judges(tiny, canvas):
+def test_without_a_causal_model_there_is_no_judge(tiny, canvas):
     done = compare([canvas], "ab", rules=["left", "mask-predict,steps=4"], **HOW)
     assert done.judge is None
     assert [way.bits for way in done.ways] == [None, None]
@@ -101,11 +101,11 @@ def test_an_encoder_writes_too(tiny, tmp_path_factory):
     assert all(way.bits > 0 for way in done.ways)
 
 
-def test_all_that_is_done_is_told(tiny, canvas):
-    told = []
-    compare([tiny, canvas], "ab", **HOW, progress=lambda *one: told.append(one))
-    assert told[-1] == ("judging", 50, 50)
-    writing = [done for what, done, total in told if what == "writing" and total == 50]
+def test_progress_is_reported_to_the_end(tiny, canvas):
+    reports = []
+    compare([tiny, canvas], "ab", **HOW, progress=lambda *one: reports.append(one))
+    assert reports[-1] == ("judging", 50, 50)
+    writing = [done for what, done, total in reports if what == "writing" and total == 50]
     assert writing == sorted(writing)
     assert writing[-1] == 50
 
@@ -128,7 +128,7 @@ def test_what_cannot_be_compared(canvas, given, words):
         compare(**{"llms": [canvas], "prompt": "ab"} | given)
 
 
-def test_a_judge_sees_the_past_alone(canvas):
+def test_a_judge_is_causal(canvas):
     with pytest.raises(InputError, match=r"judge: .* is bidirectional"):
         compare([canvas], "ab", judge=canvas)
 

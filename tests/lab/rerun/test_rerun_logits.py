@@ -19,12 +19,12 @@ def test_they_are_what_the_record_was_made_from(tiny, trace):
         assert all(row[c.id] == np.float32(c.logit) for c in step.observed.candidates)
 
 
-def test_other_weights_are_told_at_the_first_step(other, trace):
+def test_other_weights_are_an_error_at_the_first_step(other, trace):
     with pytest.raises(CutawayError, match="the logits of step 0 are not those on record"):
         logits(other, trace)
 
 
-def test_a_hash_that_is_another_is_told_at_its_step(tiny, trace):
+def test_another_hash_is_an_error_at_its_step(tiny, trace):
     wrong = trace.steps[7]._replace(logits_hash=0)
     changed = replace(trace, steps=(*trace.steps[:7], wrong, *trace.steps[8:]))
     with pytest.raises(CutawayError, match="step 7 are not those"):

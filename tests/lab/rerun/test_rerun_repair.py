@@ -1,4 +1,4 @@
-"""Mistakes in canvases: each made again by hand, and the rates that are told of them."""
+"""Mistakes in canvases: each made again by hand, and their rates."""
 
 import json
 from importlib import import_module

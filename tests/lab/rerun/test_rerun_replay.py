@@ -23,13 +23,13 @@ def test_the_same_run_has_the_same_bits(tiny, trace, how):
     assert json.loads(json.dumps(done.to_dict()))["same"] is True
 
 
-def test_company_changes_nothing(tiny, trace):
+def test_other_texts_change_nothing(tiny, trace):
     with tiny.stream("ba", max_tokens=60, seed=1) as one, tiny.stream("abab", seed=2) as two:
         assert replay(tiny, trace).same
         assert next(one).index == next(two).index == 0
 
 
-def test_other_threads_are_told_and_change_nothing(tiny, trace, folder):
+def test_other_threads_are_reported_and_change_nothing(tiny, trace, folder):
     done = replay(LLM(folder / "tiny.gguf", threads=tiny.backend.threads + 1), trace)
     assert done.same
     assert [each.field for each in done.disagreements] == ["threads"]
@@ -59,8 +59,8 @@ def test_another_end_on_record_is_a_difference(tiny, trace):
 def test_steps_taken_off_the_end_are_missed(tiny, trace):
     done = replay(tiny, replace(trace, steps=trace.steps[:-1]))
     assert done.mismatch.step == 22
-    told = (trace.end.fingerprint, f"{trace.steps[-2].fingerprint:016x}")
-    assert done.mismatch.what == {"fingerprint": told}
+    right = (trace.end.fingerprint, f"{trace.steps[-2].fingerprint:016x}")
+    assert done.mismatch.what == {"fingerprint": right}
 
 
 @pytest.mark.parametrize(("at", "name"), [(5, "token_id"), (1, "sampled_id")])
@@ -117,8 +117,8 @@ def test_another_backend_is_refused(folder, trace):
 
 def test_a_chain_that_is_not_that_of_the_settings_is_refused(tiny, trace):
     head = replace(trace.head, chain=trace.head.chain[:-1])
-    told = r"chain: (.+), top-k 40(, .+)? on record, \1, top-k 40(, .+)? now"
-    with pytest.raises(InputError, match=told):
+    sentence = r"chain: (.+), top-k 40(, .+)? on record, \1, top-k 40(, .+)? now"
+    with pytest.raises(InputError, match=sentence):
         replay(tiny, replace(trace, head=head))
 
 

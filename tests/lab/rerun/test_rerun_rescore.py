@@ -65,6 +65,6 @@ def test_several_readings_are_refused(tiny, trace):
         rescore(tiny, trace, n=2)
 
 
-def test_what_nobody_observes_cannot_be_rescored(tiny, trace):
+def test_rescoring_needs_observed_steps(tiny, trace):
     with pytest.raises(InputError, match="candidates must be 1 or more"):
         rescore(tiny, trace, candidates=0, track=())

@@ -41,7 +41,7 @@ def again(llm, trace, **how):
     return done
 
 
-def test_it_replays_here_and_with_guesses(llm, run):
+def test_it_replays_with_and_without_drafts(llm, run):
     assert len(run.steps) == 200
     again(llm, run)
     again(llm, run, speculate="ngram")
@@ -62,8 +62,8 @@ def test_it_replays_on_other_tiers(smollm2_path, run, tier):
         raw = run.path.read_bytes()
         run = Trace.parse(raw[: raw.index(b'"kind":"step","index":25,') + 40])
         assert (len(run.steps), run.end) == (25, None)
-    told = [str(each) for each in again(other, run).disagreements]
-    assert f"tier: {run.head.tier} on record, {tier} now" in told
+    reports = [str(each) for each in again(other, run).disagreements]
+    assert f"tier: {run.head.tier} on record, {tier} now" in reports
 
 
 def test_it_replays_beside_other_texts(llm, run):
@@ -89,13 +89,13 @@ def test_it_replays_in_another_process(smollm2_path, run):
 
 @pytest.mark.parametrize("at", [0, 117, 199])
 def test_one_digit_of_a_fingerprint_stops_it_at_that_step(llm, run, at):
-    told = f"{run.steps[at].fingerprint:016x}"
-    wrong = f"{int(told, 16) ^ 1 << 20:016x}"
+    right = f"{run.steps[at].fingerprint:016x}"
+    wrong = f"{int(right, 16) ^ 1 << 20:016x}"
     raw = run.path.read_bytes()
-    where = raw.index(told.encode())
+    where = raw.index(right.encode())
     done = replay(llm, Trace.parse(raw[:where] + wrong.encode() + raw[where + 16 :]))
     assert (done.steps, done.mismatch.step) == (at + 1, at)
-    assert done.mismatch.what == {"fingerprint": (wrong, told)}
+    assert done.mismatch.what == {"fingerprint": (wrong, right)}
 
 
 def test_a_fork_replays_and_is_measured(llm, run, tmp_path):

@@ -61,7 +61,7 @@ def test_the_rank_makes_the_mistake_less_likely(tiny, done):
     assert all(b.bits > a.bits for a, b in zip(done.forks, worse.forks, strict=True))
 
 
-def test_the_fork_goes_on_with_the_same_luck(tiny, done):
+def test_the_fork_continues_with_the_same_luck(tiny, done):
     for fork in done.forks:
         given = (*done.original.token_ids[: fork.at], fork.token_id)
         text = tiny.generate(

@@ -41,7 +41,7 @@ def test_surprise_is_minus_log2_p(rows):
 
 
 @given(st.integers(1, 300))
-def test_bands_hold_every_position_once_and_double(length):
+def test_bands_contain_every_position_once_and_double(length):
     every = bands(length)
     assert [i for band in every for i in range(length)[band]] == list(range(length))
     widths = [band.stop - band.start for band in every]
@@ -49,7 +49,7 @@ def test_bands_hold_every_position_once_and_double(length):
     assert all(b in (1, 2 * a) for a, b in pairwise(widths[1:-1]))
 
 
-def test_an_estimate_holds_the_mean_and_is_the_same_each_time():
+def test_an_estimate_contains_the_mean_and_is_the_same_each_time():
     values = np.random.default_rng(1).normal(3, 1, 100)
     once = estimate(values)
     assert once == estimate(values)

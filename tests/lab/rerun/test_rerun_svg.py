@@ -41,6 +41,6 @@ def test_names_are_text():
     assert {"<b>", "&", "<script>"} <= set(shown)
 
 
-def test_a_file_that_cannot_be_written_is_told(tmp_path):
+def test_a_file_that_cannot_be_written_is_an_error(tmp_path):
     with pytest.raises(InputError, match=r"--svg: .* cannot be written: Is a directory"):
         svg.write(str(tmp_path), "")

@@ -171,7 +171,7 @@ class Decomposition:
         return found
 
     def _after_attention(self, here: Direction, part: StreamPart) -> Direction:
-        """The same function, of the heads' outputs, which pass the output matrix and what follows."""
+        """The same function, of the heads' outputs before the output matrix."""
         for op in part.path[:-1]:
             if op.kind == "scale":
                 here = here._replace(along=here.along * op.attrs["factor"])
