@@ -107,6 +107,7 @@ def test_the_answer_is_packed_where_that_is_read(asked):
     [
         ({"row": NO_ROW}, 409, "row", "gives other logits"),
         ({"row": "f438"}, 400, "row", "16 hexadecimal digits"),
+        ({"row": "+438785d5cc9f79a"}, 400, "row", "16 hexadecimal digits"),
         ({"step": 12}, 400, "step", "between 0 and 11"),
         ({"step": -1}, 400, "step", "between 0 and 11"),
         ({"generated": []}, 400, "generated", "empty"),

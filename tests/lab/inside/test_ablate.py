@@ -265,7 +265,7 @@ def test_what_cannot_be_asked(opened, traces, tmp_path):
         ({"how": "hide"}, "how must be one of delete, knock_out, other"),
         ({"other": 7}, "how must be other, too"),
         ({"how": "other", "other": 9999}, "other must be between 0 and 263"),
-        ({"how": "other", "other": "no such token"}, "is not one token"),
+        ({"how": "other", "other": "no such token"}, "^other: 'no such token' is not one token"),
         ({"rival": 9999}, "rival must be between 0 and 263"),
         ({"budget_s": 0}, "budget_s must be a number of seconds above 0"),
         ({"budget_s": float("nan")}, "budget_s"),
