@@ -1,5 +1,7 @@
 """What can happen to the bytes of a file, and to the fields of its records."""
 
+from typing import Any
+
 from hypothesis import strategies as st
 
 
@@ -13,7 +15,7 @@ def damage(draw, raw, pieces):
     return raw
 
 
-ODD = (
+ODD: tuple[Any, ...] = (
     None, True, -1, 0, 9, 1.5, 2**64, 10**400, "", "x", "\udc80", [], [None], {}, {"a": 1}, [[1]],
 )  # fmt: skip
 
