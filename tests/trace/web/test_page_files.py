@@ -57,5 +57,5 @@ def test_a_fork_that_the_page_saved_names_its_parent(saved):
 
 
 @pytest.mark.parametrize("name", FOUND)
-def test_what_the_page_is_compared_with_is_what_python_finds(name):
+def test_what_the_page_is_held_against_is_what_python_finds(name):
     assert json.loads((DATA / f"{name}.json").read_text()) == FOUND[name]()

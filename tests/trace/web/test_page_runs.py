@@ -107,7 +107,7 @@ def test_a_text_that_is_stopped_at_once_leaves_nothing(page):
     assert "runs=" not in page.address
 
 
-def test_two_runs_side_by_side(page):
+def test_two_runs_stand_side_by_side(page):
     page.write(PROMPT, **LUCKY)
     page.fork(1)
     page.tab.get_by_role("tab", name="Two runs").click()
