@@ -1,7 +1,7 @@
 """cutaway: generate text with a transformer, one token at a time, and see inside.
 
-``from cutaway import LLM`` is the whole beginning. Names are imported when first
-used, so that ``import cutaway`` (and ``cutaway --help``) costs next to nothing.
+Begin with ``from cutaway import LLM``. Names are imported when they are first used, so that
+``import cutaway`` and ``cutaway --help`` are fast.
 """
 
 from importlib import import_module
@@ -12,10 +12,13 @@ from cutaway.errors import CutawayError, FetchError, FormatError, InputError
 
 if TYPE_CHECKING:
     from cutaway.api.async_llm import AsyncLLM
-    from cutaway.api.llm import LLM, Completion, Results, Stream
+    from cutaway.api.llm import LLM
+    from cutaway.api.results import Results
     from cutaway.compute.loading.model import LoadedModel
     from cutaway.engine import Ended, Request, Started, Step
+    from cutaway.requests.completion import Completion
     from cutaway.requests.generations import Generations
+    from cutaway.requests.stream import Stream
     from cutaway.sampling import SamplingParams
 
 __all__ = [
@@ -38,20 +41,18 @@ __all__ = [
     "__version__",
 ]
 
-_HOME = {
-    "LLM": "cutaway.api.llm",
-    "AsyncLLM": "cutaway.api.async_llm",
-    "Generations": "cutaway.requests.generations",
-    "Completion": "cutaway.api.llm",
-    "Results": "cutaway.api.llm",
-    "Stream": "cutaway.api.llm",
-    "SamplingParams": "cutaway.sampling",
-    "Ended": "cutaway.engine",
-    "Request": "cutaway.engine",
-    "Started": "cutaway.engine",
-    "Step": "cutaway.engine",
-    "LoadedModel": "cutaway.compute.loading.model",
+_NAMES = {
+    "api.llm": "LLM",
+    "api.async_llm": "AsyncLLM",
+    "api.results": "Results",
+    "compute.loading.model": "LoadedModel",
+    "engine": "Ended Request Started Step",
+    "requests.completion": "Completion",
+    "requests.generations": "Generations",
+    "requests.stream": "Stream",
+    "sampling": "SamplingParams",
 }
+_HOME = {name: f"cutaway.{home}" for home, names in _NAMES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,41 +1,41 @@
-"""What can go wrong and be explained in one sentence.
+"""Errors that a person can act on.
 
-Knows the kinds of failure that a person can act on. Every message names the field or file and the
-fix; faces print the message alone, without a traceback.
+Every message is one sentence that names the field or file and the fix; the command line, the server
+and the page show it alone, without a traceback.
 """
 
 
 class CutawayError(Exception):
-    """Base of every failure that cutaway explains itself."""
+    """Base of all errors that cutaway explains itself."""
 
 
 class InputError(CutawayError, ValueError):
-    """The caller asked for something that cannot be: a value out of range, an unknown name."""
+    """The caller asked for something impossible: a value out of range, an unknown name."""
 
 
 class TooLongError(InputError):
-    """A prompt leaves no room to answer in the model's context."""
+    """A prompt leaves no room for an answer in the model's context."""
 
 
 class FormatError(InputError):
-    """A file is truncated, corrupt, hostile or of a kind that is not supported."""
+    """A file is truncated, corrupt, hostile or of an unsupported kind."""
 
 
 class FetchError(CutawayError):
-    """A model could not be fetched; nothing half-finished was left in the cache."""
+    """A model could not be fetched; no partial file was left in the cache."""
 
 
 class ModelLoadError(CutawayError):
-    """A model that is loaded when it is used could not be; others are served on."""
+    """A model that is loaded on demand could not be loaded; other models are still served."""
 
 
 class ReplayError(CutawayError):
-    """A text that was to go on where it was cut is not the one that was being written."""
+    """A text that was to be continued differs from the one that was cut."""
 
 
 class ReplicaLostError(CutawayError):
-    """A replica died, hangs or leaves; another may do what was asked of it."""
+    """A replica died, hangs or shuts down; another may take its jobs."""
 
 
 class QueueFullError(CutawayError):
-    """Too many requests wait already; the same request may be welcome later."""
+    """Too many requests are waiting; the same request may be accepted later."""

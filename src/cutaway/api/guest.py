@@ -1,6 +1,6 @@
-"""A model that an event loop serves, for one thread beside it: all that an ``LLM`` can do.
+"""An ``LLM`` for a thread, on an engine that serves an event loop.
 
-What it asks is done on the engine's thread, between two steps, and it may be cancelled.
+Its calls run on the engine's thread, between two steps, and may be cancelled.
 """
 
 import asyncio
@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Event as Flag
 from typing import TypeVar
 
-from cutaway.api.llm import LLM
+from cutaway.api.llm import LLM, SharedLLM
 from cutaway.compute.loading.model import LoadedModel
-from cutaway.engine import AsyncEngine, Engine, Event, Sequence
+from cutaway.engine import AsyncEngine, Engine, Sequence
 from cutaway.errors import CutawayError
 from cutaway.requests.owner import EngineOwner, EventReader
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class GuestOwner(EngineOwner):
-    """Asks the thread that owns the engine, and steps nothing itself."""
+    """Has the engine's own thread make its calls, and never steps the engine itself."""
 
     def __init__(self, engine: AsyncEngine, unwanted: Flag) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ class GuestOwner(EngineOwner):
         return self._host.engine
 
     def call(self, function: Callable[[], T]) -> T:
-        """See ``EngineOwner``; CutawayError once nobody waits for it."""
+        """See ``EngineOwner``; CutawayError once ``unwanted`` is set."""
         if self._unwanted.is_set():
             raise CutawayError("nobody waits for this any more")
         return self._asked(function)
@@ -39,7 +39,7 @@ class GuestOwner(EngineOwner):
     def listen(self, sequence: Sequence, reader: EventReader) -> None:
         """See ``EngineOwner``."""
         super().listen(sequence, reader)
-        self._host.listen(sequence, self._hear)
+        self._host.listen(sequence, lambda event: self._deliver([event]))
 
     def wait(self, ready: Callable[[], object]) -> None:
         """See ``EngineOwner``."""
@@ -47,7 +47,7 @@ class GuestOwner(EngineOwner):
             pass
 
     def abort(self, sequence_id: int) -> None:
-        """See ``EngineOwner``; also where nobody waits any more."""
+        """See ``EngineOwner``; also once ``unwanted`` is set."""
         if sequence_id in self._sequences:
             self._asked(lambda: self._abort(sequence_id))
 
@@ -58,12 +58,9 @@ class GuestOwner(EngineOwner):
 
         return self._host.ask(between).result()
 
-    def _hear(self, event: Event) -> None:
-        self._deliver([event])
-
 
 class Guests:
-    """A thread for the guests of a model, one at a time: each takes as much memory as a step."""
+    """A thread that serves one guest at a time: each may take as much memory as a step."""
 
     def __init__(self, model: LoadedModel, engine: AsyncEngine) -> None:
         self._model, self._engine = model, engine
@@ -72,9 +69,9 @@ class Guests:
     async def call(
         self, function: Callable[[LLM], T], ended: Callable[[], object] = lambda: None
     ) -> T:
-        """What a function of a guest returns or raises; cancelled, the guest's next call raises.
+        """What a function of an LLM returns or raises; once cancelled, the LLM's next call raises.
 
-        ended: called in any thread when the function uses nothing any more
+        ended: called when the function has returned, on any thread
         """
         if self._closed:
             raise CutawayError("the engine is closed and takes no more requests")
@@ -87,10 +84,10 @@ class Guests:
             unwanted.set()
 
     def guest(self, unwanted: Flag) -> LLM:
-        """One; once ``unwanted`` is set, what it asks next is a CutawayError."""
-        return LLM(self._model, owner=GuestOwner(self._engine, unwanted), progress=False)
+        """An LLM whose next call raises CutawayError once ``unwanted`` is set."""
+        return SharedLLM(self._model, GuestOwner(self._engine, unwanted), progress=False)
 
     def close(self) -> None:
-        """Take no more; does not wait for the one that is there."""
+        """Take no more calls; does not wait for the one that is running."""
         self._closed = True
         self._thread.shutdown(wait=False, cancel_futures=True)

@@ -1,29 +1,25 @@
-"""LLM: loads a model, reads texts and writes them, for any number of threads."""
+"""LLM: loads a model, scores texts and writes them, for any number of threads."""
 
 from collections.abc import Mapping
 from os import PathLike
 from typing import Self
 
-from cutaway.api.results import Results
 from cutaway.api.text_writer import TextWriter
 from cutaway.compute.loading.model import LoadedModel
 from cutaway.compute.loading.setup import Setup
 from cutaway.engine import Engine, Policy
 from cutaway.errors import InputError
 from cutaway.requests.base import ModelName, make_engine
-from cutaway.requests.completion import Completion
 from cutaway.requests.owner import EngineOwner
 from cutaway.requests.runner import Runner
-from cutaway.requests.stream import Stream
-
-__all__ = ["LLM", "Completion", "Results", "Stream"]
+from cutaway.requests.sync_llm import SyncLLM
 
 
 class LLM(TextWriter):
     """A model, ready to write. Any number of threads may use it: their texts join one batch.
 
     model     an alias such as "smollm2" (the default), a path to a .gguf file or to a folder of
-              transformers, hf:org/repo, or a ``LoadedModel``, for which the next nine are left out
+              transformers, hf:org/repo, or a ``LoadedModel``, which excludes the next nine keywords
     backend   how ops are computed; see cutaway.compute.backends.BACKENDS
     threads   how many threads compute; None takes a machine's performance cores, as many as the
               container may use
@@ -32,13 +28,11 @@ class LLM(TextWriter):
                   grows with those in use; None takes the context's, or 8192 where that is more
     quantize  q8_0, q6_k, q4_1 or q4_0: matrices of a file in F32, F16 or BF16 as they are loaded
     kv        f16, or q8_0: keys and values in half the memory, and logits that differ a little
-    offload_folder  a folder on a disk: the weights are kept in a file there, which has no name and
-              is gone with this process, and memory holds what it can. For models that are larger
+    offload_folder  a folder on a disk, for a model larger than memory: its weights are in a
+              nameless file there, deleted with this process, and memory holds what it can
     lora      an adapter for all texts, FILE or FILE:SCALE: a GGUF file or a folder of PEFT;
               "FILE:SCALE,FILE:SCALE" adds several, in this order
     adapters  adapters by name, likewise, for the requests that name one (adapter="name")
-    owner     who steps the engine of a ``LoadedModel`` for other LLMs as well; None: this one does,
-              and the next three are of its engine
     prefix_cache  keep what was computed, for prompts that begin alike; changes no token
     max_num_seqs  sequences in one step, 1 … 1024
     max_waiting   sequences in the queue, 0 or more; None has no limit
@@ -61,7 +55,6 @@ class LLM(TextWriter):
         offload_folder: str | PathLike[str] | None = None,
         lora: str | PathLike[str] | None = None,
         adapters: Mapping[str, str | PathLike[str]] | None = None,
-        owner: EngineOwner | None = None,
         prefix_cache: bool = True,
         max_num_seqs: int = 64,
         max_waiting: int | None = None,
@@ -79,24 +72,20 @@ class LLM(TextWriter):
             model = LoadedModel.open(model, setup, progress=progress)
         elif setup != Setup():
             raise InputError("the model is loaded already: say how to load it where it is loaded")
-        self._runner: Runner | None = None
-        if owner is None:
-            model.claim("an LLM")
-            owner = self._runner = Runner(make_engine(model, policy))
-        super().__init__(model, owner, progress=progress)
+        model.claim("an LLM")
+        self._runner = Runner(make_engine(model, policy))
+        super().__init__(model, self._runner, progress=progress)
 
     def with_adapter(self, adapter: str) -> "LLM":
         """See ``TextReader``."""
         model = self.model.with_adapter(adapter)
         same = model is self.model
-        return self if same else LLM(model, owner=self.owner, progress=self.progress)
+        return self if same else SharedLLM(model, self.owner, progress=self.progress)
 
     # -- the end -----------------------------------------------------------------------------
 
     def hand_over(self) -> Engine:
         """Give the engine and the model to another owner; InputError while texts are written."""
-        if self._runner is None:
-            raise InputError(f"{self.name} has no engine of its own: give the model itself")
         engine = self._runner.hand_over(
             f"{self.name} was given to an AsyncLLM: use that, close it, or load the model again"
         )
@@ -104,19 +93,31 @@ class LLM(TextWriter):
         return engine
 
     def take_back(self, engine: Engine) -> None:
-        """The other owner is done with it."""
-        assert self._runner is not None  # which gave it
+        """Own the engine again, which ``hand_over`` gave away."""
         self.model.claim("an LLM")
         self._runner.take_back(engine)
 
     def close(self) -> None:
-        """End what is written and free the memory, unless another steps the engine."""
-        if self._runner is not None:
-            self._runner.close(f"{self.name} is closed: load the model again")
-            self.model.close()
+        """End what is written and free the memory."""
+        self._runner.close(f"{self.name} is closed: load the model again")
+        self.model.close()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class SharedLLM(LLM):
+    """An LLM on an engine that another object owns and steps: closing it closes nothing."""
+
+    def __init__(self, model: LoadedModel, owner: EngineOwner, *, progress: bool) -> None:
+        SyncLLM.__init__(self, model, owner, progress=progress)
+
+    def hand_over(self) -> Engine:
+        """InputError: the engine is another's."""
+        raise InputError(f"{self.name} has no engine of its own: give the model itself")
+
+    def close(self) -> None:
+        """Nothing: the engine is another's."""

@@ -14,10 +14,8 @@ from cutaway.requests.completion import Completion
 from cutaway.requests.owner import EngineOwner
 from cutaway.requests.stream import Stream
 
-__all__ = ["Result", "Results"]
-
 Result = Completion | list[Completion] | CutawayError
-"""What became of a request: what ``generate`` returns, or what it would have raised."""
+"""What ``generate`` returns for a request, or the error that it would raise."""
 
 
 class Results(Iterator[tuple[int, Result]]):
@@ -34,7 +32,7 @@ class Results(Iterator[tuple[int, Result]]):
         start: Callable[[Any], list[Stream]],
         most: int,
     ) -> None:
-        """start: queue a request's sequences, or raise; most: of these that are queued at once."""
+        """start: queues a request's sequences, or raises; most: sequences queued at once."""
         self._owner, self._start, self._most = owner, start, most
         self._requests = enumerate(requests)
         self._open: dict[int, list[Stream]] = {}
@@ -45,7 +43,7 @@ class Results(Iterator[tuple[int, Result]]):
 
     @property
     def tokens(self) -> int:
-        """How many tokens were written so far, unfinished texts included."""
+        """Tokens written so far, unfinished texts included."""
         return self._tokens + sum(map(_tokens, self._open.values()))
 
     def __next__(self) -> tuple[int, Result]:
@@ -63,7 +61,7 @@ class Results(Iterator[tuple[int, Result]]):
         raise StopIteration
 
     def stop(self) -> None:
-        """Ask for the end: the next step is not begun; what ended in this one is still yielded.
+        """Begin no further step; requests that have ended are still yielded.
 
         Safe in a signal handler.
         """
@@ -76,7 +74,7 @@ class Results(Iterator[tuple[int, Result]]):
         self.close()
 
     def close(self) -> None:
-        """End what has not ended, and free its blocks."""
+        """Abort the requests that have not ended, and free their blocks."""
         self.stop_asked = True
         for streams in self._open.values():
             for stream in streams:

@@ -13,8 +13,9 @@ from cutaway.cli.namespace import model_options
 from cutaway.cli.terminal.streams import in_one_file
 
 if TYPE_CHECKING:
-    from cutaway.api.llm import LLM, Stream
+    from cutaway.api.llm import LLM
     from cutaway.requests.completion import Completion
+    from cutaway.requests.stream import Stream
 
 
 class _Stoppable(Protocol):

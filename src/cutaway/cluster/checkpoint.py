@@ -31,7 +31,7 @@ class Checkpoint:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._check(json.loads(json.dumps(about)))
-            self._close()
+            self.close()
         except OSError as error:
             raise InputError(f"checkpoint: {self.path}: {error.strerror}") from error
 
@@ -57,8 +57,8 @@ class Checkpoint:
                     f"{json.dumps(before[name])}, not {json.dumps(value)}: name a new folder"
                 )
 
-    def _close(self) -> None:
-        """End the folders of other runs; their workers can write nothing more."""
+    def close(self) -> None:
+        """End all runs that are open here; their workers can write nothing more."""
         for run in self.path.glob(f"run-*{_OPEN}"):
             closed = run.rename(run.with_suffix(""))
             for part in closed.glob(".*"):
@@ -77,10 +77,6 @@ class Checkpoint:
         except FileExistsError:
             raise InputError(f"checkpoint: another run has just begun in {self.path}") from None
         return run
-
-    def close(self) -> None:
-        """End this run."""
-        self._close()
 
 
 def part_name(ids: list[Any]) -> str:

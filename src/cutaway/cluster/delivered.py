@@ -42,7 +42,7 @@ class DeliveredText:
         new: Event | None
         match event:
             case Started():
-                new = self._start(event)
+                new, self._started = None if self._started else event, self._started or event
             case Scored():
                 new = self._score(event)
             case Embedded():
@@ -54,12 +54,6 @@ class DeliveredText:
             case Ended():
                 new = self._end(event)
         return new
-
-    def _start(self, event: Started) -> Started | None:
-        if self._started:
-            return None
-        self._started = event
-        return event
 
     def _score(self, event: Scored) -> Scored | None:
         skip = max(self._scored - event.position, 0)

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from cutaway.cluster.job import (
     Abort,
@@ -21,35 +21,14 @@ from cutaway.cluster.job import (
 )
 from cutaway.cluster.wire import Connection, ConnectionLostError, Listener
 from cutaway.compute.backends import Computer
-from cutaway.engine import Arrival, EngineState, Request
+from cutaway.engine import EngineState, Request
 from cutaway.engine.events import explained
 from cutaway.errors import ReplicaLostError
 
+if TYPE_CHECKING:
+    from cutaway.cluster.reader import ResumedReader
+
 _EVERY_S = 0.5
-
-
-class JobOwner(Protocol):
-    """Gets the events of its attempts: a reader."""
-
-    def accepted(self, attempt: "Attempt") -> None:
-        """A replica has queued it."""
-        ...
-
-    def receive(self, attempt: "Attempt", arrivals: list[Arrival]) -> None:
-        """Events arrived."""
-        ...
-
-    def refused(self, attempt: "Attempt", error: Exception) -> None:
-        """The replica does not take it."""
-        ...
-
-    def lost(self, attempt: "Attempt", why: str) -> None:
-        """Its replica is lost; no more events follow."""
-        ...
-
-    def fail(self, error: Exception) -> None:
-        """End with this error, whatever attempt is under way."""
-        ...
 
 
 @dataclass(eq=False)
@@ -61,7 +40,7 @@ class Attempt:
     """
 
     job: Job
-    owner: JobOwner
+    owner: "ResumedReader"
     chosen: str = ""
     silent_s: float = 0.0
     call: "asyncio.Task[None] | None" = None
@@ -104,7 +83,7 @@ class Exchange:
         self._watching: asyncio.Task[None] | None = None
         self._calls: set[asyncio.Task[None]] = set()
         self._idle = asyncio.Event()
-        self.owners: set[JobOwner] = set()
+        self.owners: set[ResumedReader] = set()
         self.remotes: list[Remote] = []
         self.preemptions: dict[str, int] = {}  # by replica, those that are lost too: a counter
 
@@ -125,7 +104,7 @@ class Exchange:
             self._idle.clear()
             await self._idle.wait()
 
-    def leave(self, owner: JobOwner) -> None:
+    def leave(self, owner: "ResumedReader") -> None:
         """A job is over."""
         self.owners.discard(owner)
         self._idle.set()
@@ -140,7 +119,10 @@ class Exchange:
         await self._listener.close()
 
     def begin(
-        self, owner: JobOwner, requests: tuple[tuple[Request, int], ...], avoid: frozenset[str]
+        self,
+        owner: "ResumedReader",
+        requests: tuple[tuple[Request, int], ...],
+        avoid: frozenset[str],
     ) -> Attempt:
         """Have a replica generate these; ``owner`` gets the events."""
         self.owners.add(owner)

@@ -153,12 +153,12 @@ class Replica:
     # -- health ----------------------------------------------------------------------------------
 
     async def _send_pulses(self) -> None:
-        answer = self.llm.engine.ask(_nothing)
+        answer = self.llm.engine.ask(lambda: None)
         while True:
             await asyncio.sleep(PULSE_S)
             self.waited_s += PULSE_S
             if answer.done():
-                answer, self.waited_s = self.llm.engine.ask(_nothing), 0.0
+                answer, self.waited_s = self.llm.engine.ask(lambda: None), 0.0
             for front in self._connected():
                 front.connection.send(Pulse(self.llm.state(), self.waited_s))
 
@@ -206,7 +206,3 @@ class _Front:
     def _send(self) -> None:
         arrivals, self._arrivals = self._arrivals, {}
         self.connection.send(Update(tuple(arrivals.items())))
-
-
-def _nothing() -> None:
-    """What the engine is asked to do in a heartbeat."""

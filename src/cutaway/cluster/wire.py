@@ -14,10 +14,7 @@ from typing import Any, NamedTuple, Self
 from cutaway.errors import CutawayError
 
 _NONCE = 32  # bytes, as many as a proof has
-_REPLICA, _FRONT = (
-    b"replica",
-    b"front",
-)  # in each proof, so that neither can be sent back as the other's
+_REPLICA, _FRONT = b"replica", b"front"  # part of the proofs: neither passes for the other's
 _LENGTH = 4
 _MOST = 1 << 30
 _MOST_UNSENT = 1 << 26
