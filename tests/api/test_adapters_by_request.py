@@ -2,7 +2,6 @@
 
 import pickle
 
-import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -194,13 +193,6 @@ def test_closing_frees_all(files):
 def test_what_cannot_be_loaded_is_said_at_once(files, how, sentence):
     with pytest.raises(InputError, match=sentence):
         LLM(files[0], **how)
-
-
-def test_embeddings_are_of_the_adapter_for_all(files):
-    model, adapters = files
-    with LLM(model, lora=adapters["one"]) as one, LLM(model) as plain:
-        found, other = (llm.embed("a b a b").vectors for llm in (one, plain))
-    assert not np.allclose(found, other)
 
 
 def test_weights_that_come_later_have_their_adapters(files, alone, tmp_path):

@@ -10,21 +10,13 @@ from cutaway.trace import TraceBuffer
 from cutaway.trace.sinks import line
 from support.async_mock import Lockstep
 from support.opened_async_llm import LONG, opened
-from support.random_llama import write_tiny_llama
 
 SAMPLED = {"max_tokens": 12, "seed": 5, "temperature": 1.0, "ignore_eos": True}
-TEMPLATE = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:"
 
 
 @pytest.fixture(scope="module")
-def path(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("async")
-    return write_tiny_llama(folder / "t.gguf", metadata={"tokenizer.chat_template": TEMPLATE})
-
-
-@pytest.fixture(scope="module")
-def sync(path):
-    return LLM(path, threads=1, progress=False)
+def sync(tiny_path):
+    return LLM(tiny_path, threads=1, progress=False)
 
 
 def told(done):
@@ -43,18 +35,18 @@ def lines(raw: bytes):
 
 @pytest.mark.parametrize("prompt", ["ab", [1, 9, 30], ["ab", "b"], [[1, 9], [1, 30]], ["ab"]])
 @pytest.mark.parametrize("n", [1, 3])
-async def test_generate_gives_what_llm_gives(path, sync, prompt, n):
+async def test_generate_gives_what_llm_gives(tiny_path, sync, prompt, n):
     def shape(done):
         return [shape(one) for one in done] if isinstance(done, list) else told(done)
 
-    async with opened(path) as llm:
+    async with opened(tiny_path) as llm:
         found = await llm.generate(prompt, n=n, logprobs=2, **SAMPLED)
     assert shape(found) == shape(sync.generate(prompt, n=n, logprobs=2, **SAMPLED))
 
 
-async def test_chat_and_stream_give_what_llm_gives(path, sync):
+async def test_chat_and_stream_give_what_llm_gives(tiny_path, sync):
     messages = [{"role": "user", "content": "hä"}]
-    async with opened(path) as llm:
+    async with opened(tiny_path) as llm:
         said = await llm.chat(messages, **SAMPLED)
         steps = [step async for step in llm.stream("ab", **SAMPLED)]
     assert told(said) == told(sync.chat(messages, **SAMPLED))
@@ -64,16 +56,16 @@ async def test_chat_and_stream_give_what_llm_gives(path, sync):
     assert f"{steps[-1].fingerprint:016x}" == whole.fingerprint
 
 
-async def test_many_readers_get_their_own(path, sync):
-    async with opened(path, {"max_num_seqs": 3}) as llm:
+async def test_many_readers_get_their_own(tiny_path, sync):
+    async with opened(tiny_path, {"max_num_seqs": 3}) as llm:
         jobs = [llm.generate("ab", **{**SAMPLED, "seed": i}) for i in range(12)]
         every = await asyncio.gather(*jobs)
     for i, done in enumerate(every):
         assert told(done) == told(sync.generate("ab", **{**SAMPLED, "seed": i}))
 
 
-async def test_options_of_all_requests_stand_behind_their_own(path, sync):
-    async with opened(path, max_tokens=3, top_k=4) as llm:
+async def test_options_of_all_requests_stand_behind_their_own(tiny_path, sync):
+    async with opened(tiny_path, max_tokens=3, top_k=4) as llm:
         done = await llm.generate("ab", top_k=7, seed=1)
     assert done.token_ids == sync.generate("ab", top_k=7, seed=1, max_tokens=3).token_ids
     sources = [done.params_source[name] for name in ("max_tokens", "top_k", "seed", "top_p")]
@@ -81,13 +73,13 @@ async def test_options_of_all_requests_stand_behind_their_own(path, sync):
 
 
 @pytest.mark.parametrize("n", [1, 2])
-async def test_traces_are_those_of_llm(path, sync, tmp_path, n):
+async def test_traces_are_those_of_llm(tiny_path, sync, tmp_path, n):
     prompts, buffers = ["ab", "b"], []
 
     def record(_):
         return lambda *head: buffers.append(TraceBuffer(*head)) or buffers[-1]
 
-    async with opened(path) as llm:
+    async with opened(tiny_path) as llm:
         await llm.generate(prompts, n=n, **SAMPLED, trace=tmp_path / "async.jsonl")
         options = llm.parse({**SAMPLED, "n": n}, traced=True)
         await (await llm.submit(prompts, options, record=record)).finish()
@@ -102,11 +94,11 @@ async def test_traces_are_those_of_llm(path, sync, tmp_path, n):
 # -- errors and the end --------------------------------------------------------------------------
 
 
-async def test_an_error_of_ones_own_is_ones_own(path, sync):
+async def test_an_error_of_ones_own_is_ones_own(tiny_path, sync):
     def broken(ids, row):
         raise CutawayError("my own")
 
-    async with opened(path) as llm:
+    async with opened(tiny_path) as llm:
         fails = llm.generate("ab", **SAMPLED, processors=(broken,))
         works = llm.generate("ab", **SAMPLED)
         error, done = await asyncio.gather(fails, works, return_exceptions=True)
@@ -118,8 +110,8 @@ async def test_an_error_of_ones_own_is_ones_own(path, sync):
     ("options", "named"),
     [({"top_k": -1}, "top_k"), ({"topk": 1}, "topk"), ({"speculate": "draft:x"}, "speculate")],
 )
-async def test_a_bad_option_of_a_request_is_told(path, options, named):
-    async with opened(path) as llm:
+async def test_a_bad_option_of_a_request_is_told(tiny_path, options, named):
+    async with opened(tiny_path) as llm:
         with pytest.raises(InputError, match=named):
             await llm.generate("ab", **options)
         with pytest.raises(InputError, match="n must be 1 to stream"):
@@ -133,8 +125,8 @@ def test_a_bad_option_of_all_requests_is_told_at_once(sync, options):
 
 
 @pytest.mark.parametrize("n", [1, 2])
-async def test_an_empty_list_of_prompts_is_no_prompt(path, sync, n):
-    async with opened(path) as llm:
+async def test_an_empty_list_of_prompts_is_no_prompt(tiny_path, sync, n):
+    async with opened(tiny_path) as llm:
         with pytest.raises(InputError) as refused:
             await llm.generate([], n=n)
     with pytest.raises(InputError) as caught:
@@ -142,8 +134,8 @@ async def test_an_empty_list_of_prompts_is_no_prompt(path, sync, n):
     assert str(refused.value) == str(caught.value)
 
 
-async def test_drain_lets_texts_end_and_takes_no_more(path):
-    async with opened(path) as llm:
+async def test_drain_lets_texts_end_and_takes_no_more(tiny_path):
+    async with opened(tiny_path) as llm:
         with await llm.submit(["ab"], llm.parse(LONG)) as texts:
             assert await llm.drain()
             assert len((await texts.finish())[0].token_ids) == LONG["max_tokens"]
@@ -153,8 +145,8 @@ async def test_drain_lets_texts_end_and_takes_no_more(path):
             await llm.generate("ab", regex="a")
 
 
-async def test_close_ends_texts_with_an_error(path):
-    async with opened(path) as llm:
+async def test_close_ends_texts_with_an_error(tiny_path):
+    async with opened(tiny_path) as llm:
         lockstep = Lockstep(llm.engine)
         with await llm.submit(["ab"], llm.parse(LONG)) as texts:
             llm.close()

@@ -12,32 +12,26 @@ from cutaway.errors import CutawayError, QueueFullError
 from cutaway.trace import Trace
 from support.async_mock import Lockstep
 from support.opened_async_llm import LONG, opened
-from support.random_llama import write_tiny_llama
 
 
 @pytest.fixture(scope="module")
-def path(tmp_path_factory):
-    return write_tiny_llama(tmp_path_factory.mktemp("async") / "t.gguf")
+def sync(tiny_path):
+    return LLM(tiny_path, threads=1, progress=False)
 
 
-@pytest.fixture(scope="module")
-def sync(path):
-    return LLM(path, threads=1, progress=False)
-
-
-async def test_a_queue_that_gets_full_half_way_leaves_nothing(path):
-    async with opened(path, {"max_waiting": 3}) as llm:
+async def test_a_queue_that_gets_full_half_way_leaves_nothing(tiny_path):
+    async with opened(tiny_path, {"max_waiting": 3}) as llm:
         with pytest.raises(QueueFullError):
             await llm.generate(["ab", "b"], n=2, **LONG)
         with pytest.raises(QueueFullError):
-            await llm.generate("ab", n=4, **LONG, trace=path.with_name("full.jsonl"))
+            await llm.generate("ab", n=4, **LONG, trace=tiny_path.with_name("full.jsonl"))
         engine = llm.engine.engine
         assert not (engine.running or engine.waiting)
         done = await llm.generate("ab", n=3, max_tokens=1)
         assert len(done) == 3
 
 
-async def test_a_trace_that_cannot_be_begun_takes_all_samples_along(path, tmp_path):
+async def test_a_trace_that_cannot_be_begun_takes_all_samples_along(tiny_path, tmp_path):
     """Also those whose trace was begun, which says so."""
 
     def record(place):
@@ -45,7 +39,7 @@ async def test_a_trace_that_cannot_be_begun_takes_all_samples_along(path, tmp_pa
             raise CutawayError("no room for a trace")
         return tmp_path / f"{place}.jsonl"
 
-    async with opened(path) as llm:
+    async with opened(tiny_path) as llm:
         lockstep = Lockstep(llm.engine)
         options = llm.parse({**LONG, "n": 2}, traced=True)
         submitting = asyncio.create_task(llm.submit(["ab", "b"], options, record=record))
@@ -61,7 +55,7 @@ async def test_a_trace_that_cannot_be_begun_takes_all_samples_along(path, tmp_pa
     assert len([*tmp_path.iterdir()]) == 2
 
 
-async def test_a_cancelled_guest_is_told_that_nobody_waits(path):
+async def test_a_cancelled_guest_is_told_that_nobody_waits(tiny_path):
     told, begun = Event(), Event()
 
     def ask(llm):
@@ -74,7 +68,7 @@ async def test_a_cancelled_guest_is_told_that_nobody_waits(path):
             assert "nobody waits" in str(error)
             told.set()
 
-    async with opened(path) as llm:
+    async with opened(tiny_path) as llm:
         task = asyncio.create_task(llm.run_blocking(ask))
         assert await asyncio.to_thread(begun.wait, 30)
         task.cancel()
@@ -85,8 +79,8 @@ async def test_a_cancelled_guest_is_told_that_nobody_waits(path):
 
 
 @pytest.mark.parametrize("steps", [0, 3])
-async def test_cancelling_a_task_that_reads_ends_its_texts(path, steps):
-    async with opened(path) as llm:
+async def test_cancelling_a_task_that_reads_ends_its_texts(tiny_path, steps):
+    async with opened(tiny_path) as llm:
         lockstep = Lockstep(llm.engine)
         with await llm.submit(["ab"], llm.parse({**LONG, "n": 2})) as texts:
             task = asyncio.create_task(texts.finish())
@@ -100,8 +94,8 @@ async def test_cancelling_a_task_that_reads_ends_its_texts(path, steps):
         lockstep.open()
 
 
-async def test_cancelling_a_task_that_submits_leaves_nothing(path):
-    async with opened(path) as llm:
+async def test_cancelling_a_task_that_submits_leaves_nothing(tiny_path):
+    async with opened(tiny_path) as llm:
         lockstep = Lockstep(llm.engine)
         with await llm.submit(["ab"], llm.parse(LONG)):
             for polls in range(6):  # wherever it waits: a prompt being read, or the engine
@@ -117,8 +111,8 @@ async def test_cancelling_a_task_that_submits_leaves_nothing(path):
         lockstep.open()
 
 
-async def test_texts_that_are_dropped_end(path):
-    async with opened(path) as llm:
+async def test_texts_that_are_dropped_end(tiny_path):
+    async with opened(tiny_path) as llm:
         lockstep = Lockstep(llm.engine)
         await llm.submit(["ab"], llm.parse(LONG))
         gc.collect()
@@ -127,10 +121,10 @@ async def test_texts_that_are_dropped_end(path):
         lockstep.open()
 
 
-async def test_texts_that_are_left_say_what_was_read_of_them(path, sync, tmp_path):
+async def test_texts_that_are_left_say_what_was_read_of_them(tiny_path, sync, tmp_path):
     """Also in their traces, however far the engine is ahead."""
     whole = sync.generate("ab", **LONG)
-    async with opened(path) as llm:
+    async with opened(tiny_path) as llm:
         lockstep = Lockstep(llm.engine)
         texts = await llm.submit(["ab"], llm.parse({**LONG, "trace": tmp_path / "left.jsonl"}))
         await lockstep.step(4)
@@ -156,8 +150,8 @@ async def test_texts_that_are_left_say_what_was_read_of_them(path, sync, tmp_pat
     assert "".join(step.text for step in trace.steps) + trace.end.text == done.text
 
 
-async def test_a_text_that_is_left_counts_its_draft_tokens(path, tmp_path):
-    async with opened(path, speculate=f"draft:{path}") as llm:
+async def test_a_text_that_is_left_counts_its_draft_tokens(tiny_path, tmp_path):
+    async with opened(tiny_path, speculate=f"draft:{tiny_path}") as llm:
         lockstep = Lockstep(llm.engine)
         texts = await llm.submit(["ab"], llm.parse({**LONG, "trace": tmp_path / "left.jsonl"}))
         [text] = texts.each
@@ -172,8 +166,8 @@ async def test_a_text_that_is_left_counts_its_draft_tokens(path, tmp_path):
     assert Trace.read(tmp_path / "left.jsonl").end.speculation == done.speculation._asdict()
 
 
-async def test_waited_tells_the_queue_from_the_rest(path):
-    async with opened(path, {"max_num_seqs": 1}) as llm:
+async def test_waited_tells_the_queue_from_the_rest(tiny_path):
+    async with opened(tiny_path, {"max_num_seqs": 1}) as llm:
         lockstep, began = Lockstep(llm.engine), perf_counter()
         with await llm.submit(["ab"], llm.parse(LONG)) as first:
             pending = asyncio.create_task(llm.submit(["b"], llm.parse(LONG)))

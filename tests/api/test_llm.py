@@ -172,16 +172,6 @@ def test_a_bad_prompt_in_a_list_leaves_nothing_behind(llm):
     assert (len(llm.engine.waiting), llm.engine.blocks.free) == (0, free)
 
 
-def test_stream_takes_one_sample(llm):
-    with pytest.raises(InputError, match="n must be 1 to stream"):
-        llm.stream("ab", n=2)
-
-
-def test_chat_needs_a_template(llm):
-    with pytest.raises(InputError, match="no chat template"):
-        llm.chat([{"role": "user", "content": "Hi"}])
-
-
 def test_a_smaller_context_is_full_sooner(path):
     small = LLM(path, context=10)
     done = small.generate([1, 2, 3], ignore_eos=True, max_tokens=100, temperature=0)
@@ -211,14 +201,10 @@ def test_an_early_end_releases_what_was_held_back(llm):
     assert stream.completion().text == llm.detokenize(whole.token_ids[:3])
 
 
-def test_numpy_ids_are_ids(llm):
-    ids = list(np.array([1, 9]))
-    assert llm.generate(ids, max_tokens=2, seed=1).prompt_token_ids == (1, 9)
-
-
 def test_numbers_and_ids_of_numpy_are_numbers_and_ids(llm):
     done = llm.generate(np.array([1, 9]), max_tokens=np.int64(2), temperature=np.float32(0), n=1)
     assert done.prompt_token_ids == (1, 9)
+    assert llm.generate([*np.array([1, 9])], max_tokens=2).prompt_token_ids == (1, 9)
     json.dumps(done.to_dict())
     both = llm.generate(np.array([[1, 9], [1, 8]]), max_tokens=1)
     assert [c.prompt_token_ids for c in both] == [(1, 9), (1, 8)]
@@ -230,6 +216,8 @@ def test_numbers_and_ids_of_numpy_are_numbers_and_ids(llm):
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [
+        (lambda llm: llm.stream("ab", n=2), "n must be 1 to stream"),
+        (lambda llm: llm.chat([{"role": "user", "content": "Hi"}]), "no chat template"),
         (lambda llm: llm.generate(b"ab"), r"prompt must be a string or .* not b'ab'"),
         (lambda llm: llm.generate([b"ab"]), r"prompt must be a string or .* not b'ab'"),
         (lambda llm: llm.stream(bytearray(b"ab")), "prompt must be a string or"),
@@ -246,7 +234,7 @@ def test_numbers_and_ids_of_numpy_are_numbers_and_ids(llm):
         (lambda llm: llm.detokenize(5), "ids must be token ids"),
     ],
 )
-def test_values_of_another_type_get_one_sentence(llm, call, sentence):
+def test_arguments_that_cannot_be_get_one_sentence(llm, call, sentence):
     with pytest.raises(InputError, match=sentence):
         call(llm)
 

@@ -13,36 +13,26 @@ from support.random_llama import WORDS, write_tiny_llama
 OPTIONS = {"max_tokens": 20, "temperature": 0, "ignore_eos": True}
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("drafts")
-
-
-@pytest.fixture(scope="module")
-def path(folder):
-    return write_tiny_llama(folder / "tiny.gguf")
-
-
 @pytest.fixture
-def llm(path):
-    return LLM(path)
+def llm(tiny_path):
+    return LLM(tiny_path)
 
 
-def test_a_dropped_text_does_not_stand_in_the_way(llm, path):
+def test_a_dropped_text_does_not_stand_in_the_way(llm, tiny_path):
     plain = llm.generate("ab", **OPTIONS)
     stream = llm.stream("b", **OPTIONS)
     next(stream)
     del stream
-    guessed = llm.generate("ab", speculate=f"draft:{path}", **OPTIONS)
+    guessed = llm.generate("ab", speculate=f"draft:{tiny_path}", **OPTIONS)
     assert guessed.token_ids == plain.token_ids
     assert guessed.speculation.accepted > 0
 
 
-def test_two_first_requests_for_one_draft_model_load_it_once(llm, path, monkeypatch):
+def test_two_first_requests_for_one_draft_model_load_it_once(llm, tiny_path, monkeypatch):
     found, loads = [], []
 
     def generate():
-        found.append(llm.generate("ab", speculate=f"draft:{path}", **OPTIONS).text)
+        found.append(llm.generate("ab", speculate=f"draft:{tiny_path}", **OPTIONS).text)
 
     other = Thread(target=generate)
 
@@ -61,26 +51,26 @@ def test_two_first_requests_for_one_draft_model_load_it_once(llm, path, monkeypa
     assert len(loads) == 1 and len(found) == 2
 
 
-def test_another_draft_model_waits_for_the_texts_that_run(llm, path):
+def test_another_draft_model_waits_for_the_texts_that_run(llm, tiny_path):
     stream = llm.stream("b", **OPTIONS)
     next(stream)
     with pytest.raises(InputError, match="while texts run"):
-        llm.generate("ab", speculate=f"draft:{path}", **OPTIONS)
+        llm.generate("ab", speculate=f"draft:{tiny_path}", **OPTIONS)
     stream.finish()
-    assert llm.generate("ab", speculate=f"draft:{path}", **OPTIONS).speculation.accepted > 0
+    assert llm.generate("ab", speculate=f"draft:{tiny_path}", **OPTIONS).speculation.accepted > 0
 
 
-def test_other_tokens_are_refused_and_change_nothing(llm, path, folder):
+def test_other_tokens_are_refused_and_change_nothing(llm, tiny_path, tmp_path):
     tokens = ["<unk>", "<s>", "</s>", *WORDS[:-1], "c"]
-    other = write_tiny_llama(folder / "other.gguf", metadata={"tokenizer.ggml.tokens": tokens})
+    other = write_tiny_llama(tmp_path / "other.gguf", metadata={"tokenizer.ggml.tokens": tokens})
     sentence = "other has other tokens than the model it is to draft for"
     with pytest.raises(InputError, match=sentence):
         llm.generate("ab", speculate=f"draft:{other}", **OPTIONS)
-    assert llm.generate("ab", speculate=f"draft:{path}", **OPTIONS).speculation.accepted > 0
+    assert llm.generate("ab", speculate=f"draft:{tiny_path}", **OPTIONS).speculation.accepted > 0
 
 
-def test_a_draft_model_of_less_context_guesses_as_far_as_it_reads(llm, folder):
-    short = write_tiny_llama(folder / "short.gguf", context=16)
+def test_a_draft_model_of_less_context_guesses_as_far_as_it_reads(llm, tmp_path):
+    short = write_tiny_llama(tmp_path / "short.gguf", context=16)
     plain = llm.generate("ab", **OPTIONS)
     guessed = llm.generate("ab", speculate=f"draft:{short}", **OPTIONS)
     assert guessed.token_ids == plain.token_ids
@@ -89,10 +79,12 @@ def test_a_draft_model_of_less_context_guesses_as_far_as_it_reads(llm, folder):
     assert all(s.position < 16 for s in guessed.steps if s.source == "draft")
 
 
-def test_a_draft_model_that_does_not_fit_into_memory_is_said_in_a_sentence(llm, path, monkeypatch):
+def test_a_draft_model_that_does_not_fit_into_memory_is_said_in_a_sentence(
+    llm, tiny_path, monkeypatch
+):
     def full(*_, **__):
         raise MemoryError
 
     monkeypatch.setattr("cutaway.compute.loading.model.backends.load", full)
     with pytest.raises(InputError, match=r"tiny\.gguf does not fit into memory beside the model"):
-        llm.generate("ab", speculate=f"draft:{path}", **OPTIONS)
+        llm.generate("ab", speculate=f"draft:{tiny_path}", **OPTIONS)

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Literal
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cutaway import LLM, AsyncLLM, InputError
@@ -303,14 +303,10 @@ def test_a_model_without_a_template_takes_no_tools(tmp_path):
 @given(
     st.builds(Tool, st.just("a"), st.text(), st.none() | st.just(DATA["function"]["parameters"]))
 )
+@example(DIAL)
+@example(Tool("a", format="text"))
+@example(Tool("b", format="lark", definition="start: /a/"))
 def test_a_tool_that_is_offered_as_data_is_the_same_tool(tool):
-    assert parse_tools([tool.as_data()]) == (tool,)
-
-
-@pytest.mark.parametrize(
-    "tool", [DIAL, Tool("a", format="text"), Tool("b", format="lark", definition="start: /a/")]
-)
-def test_a_custom_tool_that_is_offered_as_data_is_the_same_tool(tool):
     assert parse_tools([tool.as_data()]) == (tool,)
 
 

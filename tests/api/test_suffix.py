@@ -287,21 +287,18 @@ def test_its_streams_have_ended(plain):
     assert [one.completion().token_ids for one in streams] == [one.token_ids for one in expected]
 
 
-async def test_an_event_loop_gets_the_same(tmp_path):
-    path = write_tiny_llama(tmp_path / "tiny.gguf", context=96)
+async def test_an_event_loop_gets_the_same(tiny, tiny_path):
     options = {"suffix": " ba", "seed": 3, "max_tokens": 4}
-    with LLM(path, progress=False) as alone:
-        expected = alone.generate("ab", **options)
-    async with AsyncLLM(LLM(path, progress=False)) as llm:
+    expected = tiny.generate("ab", **options)
+    async with AsyncLLM(LLM(tiny_path, progress=False)) as llm:
         done = await llm.generate("ab", **options)
     assert (done.token_ids, done.between) == (expected.token_ids, expected.between)
 
 
-def test_the_command_prints_the_text_and_what_it_was_chosen_of(tmp_path, capsys):
-    path = write_tiny_llama(tmp_path / "tiny.gguf", context=96)
-    ask = ["generate", "-m", str(path), "ab", "--suffix", " ba", "--seed", "3", "--max-tokens", "4"]
-    with LLM(path, progress=False) as alone:
-        expected = alone.generate("ab", suffix=" ba", seed=3, max_tokens=4)
+def test_the_command_prints_the_text_and_what_it_was_chosen_of(tiny, tiny_path, capsys):
+    ask = ["generate", "-m", str(tiny_path), "ab", "--suffix", " ba", "--seed", "3"]
+    ask += ["--max-tokens", "4"]
+    expected = tiny.generate("ab", suffix=" ba", seed=3, max_tokens=4)
     assert main([*ask, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["text"] == expected.text

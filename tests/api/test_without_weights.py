@@ -12,7 +12,6 @@ from cutaway.compute.loading.model import LoadedModel
 from cutaway.compute.loading.setup import Setup
 from cutaway.requests.generation import Generation
 from support.piped import Piped
-from support.random_llama import write_tiny_llama
 
 SETUPS = [
     Setup(), Setup(kv="q8_0"), Setup(context=40, kv_tokens=100), Setup(backend="reference"),
@@ -21,16 +20,11 @@ SETUPS = [
 SAMPLED = {"max_tokens": 12, "seed": 5, "temperature": 1.0, "ignore_eos": True}
 
 
-@pytest.fixture(scope="module")
-def path(tmp_path_factory):
-    return write_tiny_llama(tmp_path_factory.mktemp("without") / "t.gguf")
-
-
 @pytest.mark.parametrize("setup", SETUPS, ids=repr)
-def test_it_says_what_the_loaded_model_says(path, setup):
-    loaded = LoadedModel.open(path, setup, progress=False)
+def test_it_says_what_the_loaded_model_says(tiny_path, setup):
+    loaded = LoadedModel.open(tiny_path, setup, progress=False)
     threads = threading.active_count()
-    without = LoadedModel.open(path, setup, progress=False, weights=False)
+    without = LoadedModel.open(tiny_path, setup, progress=False, weights=False)
     assert threading.active_count() == threads
     assert without.computer == Computer(loaded.backend.name, "elsewhere", 0)
     without.elsewhere = loaded.computer
@@ -43,8 +37,8 @@ def test_it_says_what_the_loaded_model_says(path, setup):
 
 
 @pytest.mark.parametrize("use", [LLM, AsyncLLM, lambda model: model.backend])
-def test_nothing_can_be_computed_with_it(path, use):
-    without = LoadedModel.open(path, progress=False, weights=False)
+def test_nothing_can_be_computed_with_it(tiny_path, use):
+    without = LoadedModel.open(tiny_path, progress=False, weights=False)
     with pytest.raises(InputError, match="opened without its weights"):
         use(without)
 
@@ -62,11 +56,11 @@ def told(done):
         {"logprobs": 2},
     ],
 )
-async def test_what_it_asks_of_one_elsewhere_is_what_that_one_writes(path, options):
+async def test_what_it_asks_of_one_elsewhere_is_what_that_one_writes(tiny_path, options):
     asked = {**SAMPLED, "n": 1, **options}
-    async with Piped(AsyncLLM(LLM(path, threads=1, progress=False))) as llm:
+    async with Piped(AsyncLLM(LLM(tiny_path, threads=1, progress=False))) as llm:
         there = await llm.generate(["ab"], **asked)
-    here = LLM(path, threads=1, progress=False).generate(["ab"], **asked)
+    here = LLM(tiny_path, threads=1, progress=False).generate(["ab"], **asked)
     for one, other in zip(*(np.ravel(done) for done in (there, here)), strict=True):
         assert told(one) == told(other)
 
@@ -80,18 +74,18 @@ class Own:
 
 @pytest.mark.parametrize("option", [{"processors": (lambda _ids, row: row,)}, {"check": Own()}])
 @pytest.mark.parametrize("more", [{}, {"suffix": "b"}])
-async def test_what_is_of_this_process_alone_is_refused_by_name(path, option, more):
-    async with Piped(AsyncLLM(LLM(path, threads=1, progress=False))) as llm:
+async def test_what_is_of_this_process_alone_is_refused_by_name(tiny_path, option, more):
+    async with Piped(AsyncLLM(LLM(tiny_path, threads=1, progress=False))) as llm:
         with pytest.raises(InputError, match=f"^{min(option)}: .* sent to another process"):
             await llm.generate("ab", **option, **more)
 
 
-def test_a_text_arrives_without_its_model_and_has_it_again(path):
-    llm = LLM(path, threads=1, progress=False)
+def test_a_text_arrives_without_its_model_and_has_it_again(tiny_path):
+    llm = LLM(tiny_path, threads=1, progress=False)
     with llm.stream("ab", **SAMPLED) as stream:
         for _ in stream:
             pass
     arrived = pickle.loads(pickle.dumps(stream))
     assert type(arrived) is Generation
-    arrived.belongs_to(LoadedModel.open(path, progress=False, weights=False))
+    arrived.belongs_to(LoadedModel.open(tiny_path, progress=False, weights=False))
     assert told(arrived.completion()) == told(stream.completion())

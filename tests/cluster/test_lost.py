@@ -13,11 +13,8 @@ from cutaway.errors import CutawayError, InputError, ReplicaLostError
 from cutaway.server.app import create_app
 from cutaway.server.http.settings import ServerSettings
 from support.replicas import cluster
+from support.resumed import LONG, PROMPT, write
 from support.waiting import until
-
-LONG = {"max_tokens": 40, "seed": 3, "ignore_eos": True}
-PROMPT = "Once upon a time there was a tiny model"
-
 
 # -- run_blocking ----------------------------------------------------------------------------------
 
@@ -86,21 +83,6 @@ async def test_what_cannot_be_sent_is_refused_before_any_replica_is_asked(models
 # -- moments ---------------------------------------------------------------------------------------
 
 
-async def written(front):
-    texts = await front.submit([PROMPT], front.parse(LONG))
-    await texts.finish()
-    return [step.token_id for step in texts.each[0].steps]
-
-
-@pytest.fixture(scope="module")
-def expected(models):
-    async def main():
-        async with AsyncLLM(models.take(1)[0]) as alone:
-            return await written(alone)
-
-    return asyncio.run(main())
-
-
 class SlowQueue:
     """A replica takes nothing before it is told to."""
 
@@ -119,7 +101,7 @@ class SlowQueue:
 async def test_a_replica_leaves_while_it_queues_a_job(models, expected, monkeypatch, closes):
     async with cluster(models, 2, silent_s=inf) as (front, replicas):
         first, slow = replicas.each[0].replica, SlowQueue(replicas.each[0], monkeypatch)
-        writing = asyncio.ensure_future(written(front))
+        writing = asyncio.ensure_future(write(front, LONG))
         await slow.asked.wait()
         await first.leave(within=0)
         if closes:
@@ -133,7 +115,7 @@ async def test_a_connection_is_lost_while_a_job_is_queued(models, expected, monk
     """Nobody could be told of it, or end it."""
     async with cluster(models, 2, silent_s=inf) as (front, replicas):
         slow = SlowQueue(replicas.each[0], monkeypatch)
-        writing = asyncio.ensure_future(written(front))
+        writing = asyncio.ensure_future(write(front, LONG))
         await slow.asked.wait()
         await until(lambda: front.exchange.remotes)
         front.exchange.remotes[0].connection.cut()
@@ -155,7 +137,7 @@ async def test_who_queues_for_long_is_not_lost(models, expected, monkeypatch):
     every = often(monkeypatch)
     async with cluster(models, 2, silent_s=8 * every) as (front, replicas):
         slow = SlowQueue(replicas.each[0], monkeypatch)
-        writing = asyncio.ensure_future(written(front))
+        writing = asyncio.ensure_future(write(front, LONG))
         await slow.asked.wait()
         await asyncio.sleep(25 * every)
         slow.go_on.set()

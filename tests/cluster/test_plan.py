@@ -17,16 +17,18 @@ def test_how_many(given, read):
     assert read_replicas(given) == read
 
 
-@pytest.mark.parametrize("given", ["", "two", "1.5", "-1", "1..", "..2", "1...3", "1..x", None])
-def test_what_is_no_number_and_no_range_is_refused(given):
-    with pytest.raises(InputError, match=r"--replicas must be a number such as 2, or a range"):
-        read_replicas(given)
-
-
-@pytest.mark.parametrize("given", ["0", "0..2", "3..2", "4097", "1..4097"])
-def test_replicas_that_cannot_be_are_refused(given):
-    with pytest.raises(InputError, match=r"--replicas must be 1 to 4096, and the first"):
-        read_replicas(given)
+@pytest.mark.parametrize(
+    ("sentence", "refused"),
+    [
+        ("a number such as 2, or a range",
+         ["", "two", "1.5", "-1", "1..", "..2", "1...3", "1..x", None]),
+        ("1 to 4096, and the first", ["0", "0..2", "3..2", "4097", "1..4097"]),
+    ],
+)  # fmt: skip
+def test_replicas_that_cannot_be_are_refused(sentence, refused):
+    for given in refused:
+        with pytest.raises(InputError, match=f"--replicas must be {sentence}"):
+            read_replicas(given)
 
 
 def test_each_has_its_share_of_the_cores_where_nobody_says_how_many():
@@ -49,24 +51,21 @@ def test_what_is_a_path_here_is_one_everywhere(tmp_path, monkeypatch):
     assert Plan.of("1", 1, {}, {"speculate": "ngram"}).draft is None
 
 
+def check_refused(plan, sentence, address=None):
+    with pytest.raises(InputError, match=sentence), launched(plan, address):
+        pass
+
+
 def test_more_cores_than_there_are_is_refused_before_anything_is_started(tiny_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)  # which would be another sentence
     plan = Plan.of("2", len(usable_cores()), {"model": str(tiny_path)}, {})
-    with (
-        pytest.raises(InputError, match=r"--replicas 2 with --cores \d+ need \d+ cores, and this"),
-        launched(plan),
-    ):
-        pass
+    check_refused(plan, r"--replicas 2 with --cores \d+ need \d+ cores, and this")
 
 
 def test_without_ray_the_sentence_says_what_to_install(tiny_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     plan = Plan.of("1", 1, {"model": str(tiny_path)}, {})
-    with (
-        pytest.raises(InputError, match=r"--replicas needs ray: pip install 'cutaway\[ray\]'"),
-        launched(plan),
-    ):
-        pass
+    check_refused(plan, r"--replicas needs ray: pip install 'cutaway\[ray\]'")
 
 
 def test_an_address_where_nobody_listens_is_refused_at_once(tiny_path):
@@ -74,21 +73,13 @@ def test_an_address_where_nobody_listens_is_refused_at_once(tiny_path):
     with closing(socket()) as taken:
         taken.bind(("127.0.0.1", 0))  # and does not listen
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        with (
-            pytest.raises(InputError, match=rf"--address {address}: no Ray cluster answers there"),
-            launched(plan, address),
-        ):
-            pass
+        check_refused(plan, f"--address {address}: no Ray cluster answers there", address)
 
 
 @pytest.mark.parametrize("address", ["", "here", "host:", ":80", "host:0", "host:x", "ray://h:1"])
 def test_what_is_no_address_is_refused(address, tiny_path):
     plan = Plan.of("1", 1, {"model": str(tiny_path)}, {})
-    with (
-        pytest.raises(InputError, match="--address must be auto or HOST:PORT, not"),
-        launched(plan, address),
-    ):
-        pass
+    check_refused(plan, "--address must be auto or HOST:PORT, not", address)
 
 
 @pytest.mark.parametrize("cores", [0, -1, 1.5])

@@ -100,3 +100,6 @@ def test_a_message_is_the_same_with_fields_that_only_others_have():
 def test_what_the_model_cannot_load_is_refused(tiny_path):
     with pytest.raises(InputError, match="context"):
         BulkJob(str(tiny_path), load={"context": 1}).open()
+    for keyword in ("threads", "owner", "progress"):
+        with pytest.raises(InputError, match=f"load: {keyword} is none of adapters, backend"):
+            BulkJob(None, load={keyword: None}).check_load()

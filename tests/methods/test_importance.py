@@ -8,14 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cutaway import LLM, AsyncLLM, InputError
+from cutaway import AsyncLLM, InputError
 from cutaway.engine import ConstraintParams, StopParams
 from cutaway.engine.events import neg_log_z
 from cutaway.methods.importance import align, constraint_estimate, estimate, resample
 from cutaway.sampling import Observe, SamplingParams, derive_seed, text_luck
 from support.engine_mock import MockRequest, make_engine, run_to_end, steps_of
 from support.mock_backend import END, VOCAB
-from support.random_llama import write_tiny_llama
 
 PROMPT = (1, 2)
 TEXTS = ["a", "ab", "abc", "c", "cab"]
@@ -129,11 +128,6 @@ ASKED = {
     "choice": ("ab", "b", "aba"),
     "align": True,
 }
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory):
-    return LLM(write_tiny_llama(tmp_path_factory.mktemp("samples") / "tiny.gguf"), progress=False)
 
 
 def test_one_of_n_is_answered_and_each_weight_is_on_record(tiny):

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from cutaway import LLM, AsyncLLM, CutawayError, InputError
 from cutaway.errors import TooLongError
 from cutaway.methods.scoring import windows
-from support.adapters import adapter_of
 from support.random_llama import write_tiny_llama
 
 WORDS = st.text("ab ", min_size=1, max_size=12)
@@ -244,20 +243,3 @@ def test_scores_of_a_closed_model_are_an_error(tiny_path):
 def test_a_model_that_sees_the_whole_text_says_what_else_it_does(tiny_diffusion_path):
     with LLM(tiny_diffusion_path, progress=False) as llm, pytest.raises(InputError, match="fill"):
         llm.score("ab", ["b"])
-
-
-def test_an_adapter_scores_as_the_model_that_was_loaded_with_it(tiny_path, tmp_path):
-    poet = adapter_of(tiny_path, tmp_path / "poet.gguf", seed=1)
-    with LLM(tiny_path, adapters={"poet": poet}, progress=False) as llm:
-        found = llm.score("ab", ["b", " ab"], adapter="poet")
-        [again] = llm.score_each([("ab", "b")], adapter="poet")
-        whole, plain = llm.likelihood("ab ba", adapter="poet"), llm.score("ab", ["b", " ab"])
-        with pytest.raises(InputError, match="unknown adapter"):
-            llm.score("ab", ["b"], adapter="clerk")
-        with pytest.raises(InputError, match="adapter must be a string"):
-            llm.score("ab", ["b"], adapter=3)
-    with LLM(tiny_path, lora=poet, progress=False) as llm:
-        assert found == llm.score("ab", ["b", " ab"])
-        assert [again] == found[:1]
-        assert whole == llm.likelihood("ab ba")
-    assert plain != found
