@@ -1,4 +1,4 @@
-"""One answer, parsed into thoughts, text and calls of tools while it is written."""
+"""Parses an answer into thoughts, text and tool calls while it is written."""
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +15,7 @@ from cutaway.text.tools import Delta as Part
 
 @dataclass(frozen=True)
 class Thought:
-    """Text that is thought before the answer."""
+    """Part of the thought that precedes the answer."""
 
     text: str
 
@@ -24,13 +24,13 @@ AnswerPart = Thought | Part
 
 
 class SchemaOrCalls:
-    """An answer that is a text of a schema or calls, and never both.
+    """Decides whether an answer is a text of a schema or tool calls, and never both.
 
-    It is what it can still be. One that is a text of the schema and calls as well is calls; one
-    that was cut before that was known is calls if it has named a tool.
+    Where both grammars accept the whole answer, it is calls. Where it was cut before one of them
+    was excluded, it is calls if it has named a tool.
 
-    matcher:  of the bytes of either, the text first
-    parser: of calls
+    matcher  of the answer's bytes, by the schema and by the grammar of the calls
+    parser   of the calls
     """
 
     def __init__(self, matcher: Matcher, parser: CallParser) -> None:
@@ -39,9 +39,9 @@ class SchemaOrCalls:
         self._held = b""
 
     def push(self, data: bytes) -> list[Part]:
-        """What is certain after these bytes, perhaps nothing."""
+        """The parts that are certain after these bytes."""
         if self._calls is None:
-            self._tell(data)
+            self._decide(data)
         self._held += data
         if self._calls is None:
             return []
@@ -49,7 +49,7 @@ class SchemaOrCalls:
         return self._parser.push(held) if self._calls else self._said(self._text.push(held))
 
     def finish(self) -> list[Part]:
-        """The end of the answer."""
+        """The last parts, at the end of the answer."""
         if self._calls is None:
             text, calls = self._matcher.ends
             parts = [*self._parser.push(self._held), *self._parser.finish()]
@@ -59,10 +59,10 @@ class SchemaOrCalls:
             return self._said(self._held.decode(errors="replace"))
         return self._parser.finish() if self._calls else self._said(self._text.flush())
 
-    def _tell(self, data: bytes) -> None:
-        """Read on until it can be one of them alone."""
+    def _decide(self, data: bytes) -> None:
+        """Read until one of the two is excluded."""
         for byte in data:
-            if not self._matcher.valid([byte]):  # of a character that was cut
+            if not self._matcher.valid([byte]):  # within a character that was cut
                 return
             self._matcher.accept(byte)
             text, calls = self._matcher.ends
@@ -77,7 +77,7 @@ class SchemaOrCalls:
 
 @dataclass
 class _Call:
-    """A call while it is written."""
+    """A tool call while it is written."""
 
     start: CallStart
     arguments: str = ""
@@ -93,12 +93,12 @@ class _Call:
 
 
 class AnswerReader:
-    """One answer, split into what is said and what is called, while it is written.
+    """Splits one answer into thought, text and tool calls, while it is written.
 
-    parser     of calls, perhaps beside text; None where the answer is only said
-    control      the control tokens that the parser wants to see, by id
-    token_bytes  of any token, as text
-    thinking     how a thought is written that may precede the answer; None where none may
+    parser       of tool calls; None where the answer cannot have any
+    control      the control tokens that the parser reads: id -> name
+    token_bytes  the bytes that a token adds to the text
+    thinking     how a thought before the answer is delimited; None: there is none
     """
 
     def __init__(
@@ -116,21 +116,21 @@ class AnswerReader:
         self._due = deque[tuple[int, bytes]]()  # control tokens that text must precede
 
     def push(self, step: Step) -> list[AnswerPart]:
-        """What is certain after a step."""
+        """The parts that are certain after a step."""
         if step.token_id in self._control:
             self._due.append((self._made, self._control[step.token_id]))
         self._made += len(self._token_bytes(step.token_id))
         return self._push(step.text)
 
     def finish(self, held: str = "") -> list[AnswerPart]:
-        """What becomes certain by the end, which may release text that no step has shown."""
+        """The last parts. held: text that the end released and no step has shown."""
         deltas = self._push(held)
         if self._thoughts:
             deltas += self._split(*self._thoughts.finish())
         return deltas if self._parser is None else [*deltas, *self._note(self._parser.finish())]
 
     def _push(self, text: str) -> list[AnswerPart]:
-        """A control token is no text; it is put where it was drawn, as text may come late."""
+        """Insert control tokens, which are not text, where they were drawn: text may come later."""
         if self._parser is None and self._thoughts is None:
             return self._note([Content(text)] if text else [])
         data, rest = bytearray(), text.encode()
@@ -146,7 +146,7 @@ class AnswerReader:
         return self._split(thought, said)
 
     def _split(self, thought: bytes, said: bytes) -> list[AnswerPart]:
-        """Whole characters: the tags that they are cut at are ASCII."""
+        """Both are whole characters: the tags between them are ASCII."""
         deltas: list[AnswerPart] = [Thought(thought.decode())] if thought else []
         if self._parser:
             deltas += self._parser.push(said)
@@ -169,12 +169,12 @@ class AnswerReader:
         return [*deltas]
 
     def tool(self, index: int) -> Tool:
-        """Who is called by a call that has begun."""
+        """The tool of a call that has begun."""
         return self._calls[index].start.tool
 
     @property
     def has_called(self) -> bool:
-        """Whether there are calls, the last of them whole."""
+        """Whether there are calls and the last one is complete."""
         return bool(self._calls) and self._calls[-1].whole
 
     @property

@@ -1,4 +1,4 @@
-"""BaseLLM: a loaded model, and how its prompts and options are read."""
+"""BaseLLM: a loaded model that reads prompts and options."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
@@ -29,7 +29,7 @@ Message = Mapping[str, Any]
 
 
 class BaseLLM:
-    """A loaded model and how its prompts and options are read."""
+    """A loaded model that reads prompts and options; it computes nothing."""
 
     def __init__(self, model: LoadedModel, progress: bool) -> None:
         self.model, self.progress = model, progress
@@ -38,42 +38,42 @@ class BaseLLM:
 
     @property
     def name(self) -> str:
-        """Of the model, as traces and answers report it."""
+        """The model's name in traces and answers."""
         return self.model.name
 
     @property
     def load_s(self) -> float:
-        """Seconds that loading took."""
+        """Seconds that loading the model took."""
         return self.model.load_s
 
     @property
     def room(self) -> int:
-        """Tokens that a text can have at most, prompt included."""
+        """The most tokens of a text, prompt included."""
         return min(self.model.context, self.model.kv_tokens)
 
     @property
     def config(self) -> ModelConfig:
-        """The model's own figures."""
+        """The model's hyperparameters."""
         return self.model.config
 
     @property
     def graph(self) -> Graph:
-        """Its ops."""
+        """The model's ops."""
         return self.model.graph
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """Its vocabulary."""
+        """The model's tokenizer."""
         return self.model.tokenizer
 
     @property
     def template(self) -> ChatTemplate | None:
-        """Its chat template."""
+        """The model's chat template; None where it has none."""
         return self.model.template
 
     @property
     def backend(self) -> Backend:
-        """What computes its logits."""
+        """The backend that computes the logits."""
         return self.model.backend
 
     def __repr__(self) -> str:
@@ -94,7 +94,7 @@ class BaseLLM:
         *,
         traced: bool = False,
     ) -> Options:
-        """As ``request.parse_options``, with DRY's breakers as tokens of this model."""
+        """As ``options.parse_options``, with DRY's breakers as tokens of this model."""
         both = {**(common or {}), **given}
         breakers = with_breakers(both, self.tokenizer).get("dry_breakers")
         if breakers is not None:
@@ -102,14 +102,14 @@ class BaseLLM:
         return parse_options(given, common, traced=traced)
 
     def adapter_hash(self, name: str) -> str:
-        """What a ``Request`` says of an adapter that is named; "": it names none.
+        """The hash that names a loaded adapter in a ``Request``; "" where ``name`` is "".
 
-        InputError for a name that was not loaded.
+        InputError for an adapter that is not loaded.
         """
         return self.model.with_adapter(name).request_adapter
 
     def read_prompt(self, prompt: Prompt, options: Options) -> list[int]:
-        """The token ids of a prompt; InputError where it is none."""
+        """The token ids of a prompt; InputError for anything else."""
         prompt = check_prompt(prompt)
         if isinstance(prompt, str):
             self.check_length(prompt)
@@ -156,14 +156,14 @@ class BaseLLM:
         return accepts(text, grammar)
 
     def check_length(self, text: str) -> None:
-        """TooLongError for a prompt that must be too long: reading megabytes takes a minute."""
+        """TooLongError for a prompt that is certainly too long: tokenizing megabytes is slow."""
         least, limits = self.tokenizer.min_tokens(text), limits_of(self.model)
         if least > limits.longest_prompt:
             raise limits.too_long(f"at least {least}")
 
 
 def read_messages(messages: Iterable[Message]) -> list[Message]:
-    """The messages of a conversation; InputError where they are no list."""
+    """The messages of a conversation as a list; InputError unless they are iterable."""
     try:
         return [*messages]
     except TypeError:
@@ -171,7 +171,7 @@ def read_messages(messages: Iterable[Message]) -> list[Message]:
 
 
 def common_options(options: Mapping[str, Any]) -> Options:
-    """Those of all requests, checked; InputError where they cannot go for several."""
+    """Options common to all requests, checked; InputError for one that only a request can have."""
     parsed = parse_options(options)
     if parsed.trace is not None:
         raise InputError("trace: name a file of its own in the options of each request")
@@ -179,7 +179,7 @@ def common_options(options: Mapping[str, Any]) -> Options:
 
 
 def limits_of(model: LoadedModel) -> Limits:
-    """What the model itself imposes."""
+    """The limits that the model imposes on requests."""
     tokenizer = model.tokenizer
     return Limits(
         context_length=model.context,
@@ -193,7 +193,7 @@ def limits_of(model: LoadedModel) -> Limits:
 
 
 def make_engine(model: LoadedModel, policy: Policy | None = None) -> Engine:
-    """An engine on the model's backend, which no other may step."""
+    """An engine on the model's backend, which no other engine may use."""
     token_bytes = lru_cache(8192)(model.tokenizer.token_bytes)
     named = [model.with_adapter(name) for name in model.adapters]
     adapters = {each.adapter: each.backend for each in named}
@@ -204,7 +204,7 @@ def make_engine(model: LoadedModel, policy: Policy | None = None) -> Engine:
 
 
 def load_draft(name: str, model: LoadedModel, engine: Engine, *, progress: bool) -> None:
-    """Load the draft model; InputError where sequences run, or it cannot draft for this one."""
+    """Load a draft model; InputError while texts run, or if it cannot draft for this model."""
     from cutaway.requests.draft import draft_model
 
     if not engine.is_idle:
@@ -213,4 +213,3 @@ def load_draft(name: str, model: LoadedModel, engine: Engine, *, progress: bool)
 
 
 ModelName = str | PathLike[str]
-Prompts = Sequence[str] | Sequence[Sequence[int]]

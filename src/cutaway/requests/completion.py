@@ -1,4 +1,4 @@
-"""Completion: the finished text of one sequence, and all that can be said about it."""
+"""Completion: the finished text of one sequence, with its record."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -23,8 +23,9 @@ class Timing(NamedTuple):
 class Aligned(NamedTuple):
     """How one of n samples was chosen by its importance weight.
 
-    chosen     which it is, from 0
-    neg_log_z  of each sample; weights: e to minus that, so that their sum is 1
+    chosen     the index of the chosen sample
+    neg_log_z  of each sample
+    weights    exp(-neg_log_z) of each, divided by their sum
     """
 
     chosen: int
@@ -70,7 +71,7 @@ class ToolCall(NamedTuple):
 
 @dataclass(frozen=True)
 class Completion:
-    """What came of one prompt. ``token_ids`` includes the token that ended the text.
+    """The result of one prompt. ``token_ids`` includes the token that ended the text.
 
     matched        the stop string, or the id of the end or stop token, that ended it
     params         every setting in force, and ``params_source`` where each came from
@@ -128,7 +129,7 @@ class Completion:
         )
 
     def __repr__(self) -> str:
-        """What one looks for first: all of the fields would fill pages."""
+        """The most important fields; all of them would fill pages."""
         called = ("tool_calls",) if self.tool_calls else ()
         shown = ("text", *called, "finish_reason", "usage")
         return f"Completion({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
@@ -160,7 +161,7 @@ class Completion:
 
 
 def _pass_to_json(made: Pass) -> dict[str, Any]:
-    """What a pass did, without the cells that it looked at in vain."""
+    """A pass without the cells that it left unchanged."""
     return {
         "block": list(made.block),
         "rows": made.rows,
@@ -176,7 +177,7 @@ def _pass_to_json(made: Pass) -> dict[str, Any]:
 
 
 class Stopwatch:
-    """When a request came, when its first token did, and when its last did so far."""
+    """When a request came, and when its first and its latest token came."""
 
     def __init__(self, start: float | None = None) -> None:
         self.start = perf_counter() if start is None else start
@@ -184,24 +185,24 @@ class Stopwatch:
         self.last = self.start
 
     def token(self, made: float | None = None) -> None:
-        """Call when a token arrives, which was made now or then."""
+        """Note a token. made: when, on the clock of ``perf_counter``; None is now."""
         self.last = perf_counter() if made is None else made
         self.first = self.first or self.last
 
     def timing(self, load_s: float, prompt_tokens: int, tokens: int, held: int = 0) -> Timing:
-        """The figures; the first token belongs to the prefill, the others to decoding.
+        """Times and rates; the first token belongs to the prefill, the others to decoding.
 
-        held: tokens that were made before the first one came
+        held: tokens that were drawn before the first one was delivered
         """
         if self.first is None:
             return Timing(load_s, None, None, None)
         ttft, decode, made = self.first - self.start, self.last - self.first, tokens - 1 - held
-        # Forced tokens may all come with the first.
+        # Forced tokens may all come together with the first.
         rate = made / decode if decode and made > 0 else None
         return Timing(load_s, ttft, None if held else prompt_tokens / ttft, rate)
 
 
 def held_text(steps: Sequence[Step], token_bytes: Callable[[int], bytes]) -> str:
-    """The text of these tokens that no step has shown, as an early end releases it."""
+    """The part of these tokens' text that no step has shown yet; an early end releases it."""
     whole = b"".join(token_bytes(step.token_id) for step in steps)
     return whole.decode("utf-8", "replace")[sum(len(step.text) for step in steps) :]

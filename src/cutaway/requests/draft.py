@@ -1,4 +1,4 @@
-"""Loading a small model that drafts tokens for another."""
+"""Loads a small model that drafts tokens for another."""
 
 from pathlib import Path
 
@@ -11,9 +11,9 @@ from cutaway.errors import InputError
 
 
 def draft_model(name: str, path: Path, target: LoadedModel) -> DraftModel:
-    """The model in a file, to draft for another, on its backend's threads.
+    """A draft model for ``target`` from a file; it computes on the target's threads.
 
-    InputError where the tokens differ, or memory is full.
+    InputError where the vocabularies differ or memory is full.
     """
     with open_model(path) as file:
         parts = Parts.read(file, target.context)

@@ -1,4 +1,4 @@
-"""One sequence for its reader: its request, the events that came, and the completion they make."""
+"""Generation: one sequence as its reader knows it, from its events to its completion."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -34,20 +34,20 @@ if TYPE_CHECKING:
 
 
 def _between(options: Options) -> Between | None:
-    """How a text is found that is written as its steps come."""
+    """How a text before a suffix is found, while it is written step by step."""
     return Between("canvas" if options.denoise else "tokens") if options.suffix else None
 
 
 class Generation:
     """What is known of one sequence. It can be pickled.
 
-    id       of the sequence where it is read: in its engine, or its place among others
-    prepared  its prompt and options; of several samples, with its own seed
-    steps, passes  those that were read
-    started, ended  the events, once they came
-    watch    when it was asked for, and when tokens came
-    speculation  draft tokens proposed and accepted, as far as is known before the end
-    between  how it was found, where a suffix was given
+    id             of the sequence: in its engine, or its index among the texts of a request
+    prepared       its prompt and options, with the sample's own seed
+    steps, passes  the events that were read
+    started, ended  the events, or None until they come
+    watch          when it was asked for, and when tokens came
+    speculation    draft tokens proposed and accepted so far
+    between        how it was found, where a suffix was given
     """
 
     _trace: "TraceSink | None" = None
@@ -73,19 +73,19 @@ class Generation:
         self._closed = False
 
     def __reduce__(self) -> Any:
-        """As a ``Generation``, and without its model: see ``belongs_to``."""
+        """Pickle a ``Generation`` without its model, which ``belongs_to`` sets again."""
         return object.__new__, (Generation,), {name: getattr(self, name) for name in _KNOWN}
 
     def belongs_to(self, model: LoadedModel) -> None:
-        """Of this model, after it came from another process, where the same one wrote it."""
+        """Set the model after unpickling; it must be the one that wrote the text."""
         self._model = model.with_adapter(self.options.adapter)
 
     # -- what comes ------------------------------------------------------------------------------
 
     def arrived(self, event: Event, made: float | None = None) -> None:
-        """Note an event, which was made now or then.
+        """Note an event. made: when, on the clock of ``perf_counter``; None is now.
 
-        CutawayError where it cannot be recorded; then nothing more is.
+        CutawayError where the trace cannot be written; it ends there.
         """
         match event:
             case Step():
@@ -100,9 +100,9 @@ class Generation:
             self._record_event(self._trace, event)
 
     def abort(self) -> None:
-        """Nothing more is read: it ended here, unless it has ended."""
+        """Read no further: unless it has ended, it ends here as aborted."""
         self._closed = True
-        if self.ended is None:  # its end will not be heard
+        if self.ended is None:  # no Ended event will be received
             fingerprint = self.steps[-1].fingerprint if self.steps else START
             ended = Ended(
                 self.id, FinishReason.ABORTED, None, self.usage(), fingerprint, self.held_text,
@@ -111,9 +111,9 @@ class Generation:
             self.arrived(ended)
 
     def truncate(self, length: int, options: Options, seed: int, between: Between) -> None:
-        """Keep the first ``length`` tokens of a text that has ended: there the suffix begins.
+        """Keep the first ``length`` tokens of a text that has ended; the suffix follows them.
 
-        options, seed: of the request, of which this was one of several continuations
+        options, seed: those of the request, for which this was one of several continuations
         """
         assert self.ended is not None
         self.steps = self.steps[:length]
@@ -137,18 +137,18 @@ class Generation:
 
     @property
     def request(self) -> Request:
-        """As the engine runs it."""
+        """The engine's request."""
         return self.prepared.request
 
     @property
     def seed(self) -> int:
-        """Of its draws."""
+        """The seed of its draws."""
         assert self.prepared.request.sampling.seed is not None
         return self.prepared.request.sampling.seed
 
     @property
     def options(self) -> Options:
-        """In force."""
+        """The options in force."""
         return self.prepared.options
 
     @property
@@ -158,12 +158,12 @@ class Generation:
 
     @property
     def prompt_token_ids(self) -> tuple[int, ...]:
-        """Of the request."""
+        """The prompt's token ids."""
         return self.prepared.request.prompt_token_ids
 
     @property
     def finish_reason(self) -> str:
-        """Why it ended; "aborted" where its reader closed it, "unfinished" before the end."""
+        """Why it ended; "aborted" if its reader closed it, "unfinished" while it runs."""
         if self.error:
             return "error"
         if self.ended and self._has_read_all:
@@ -172,24 +172,24 @@ class Generation:
 
     @property
     def error(self) -> Exception | None:
-        """What it failed with."""
+        """The error that ended it."""
         return self.ended.error if self.ended else None
 
     @property
     def held_text(self) -> str:
-        """Text that an early end released, and that no step has shown."""
+        """Text that an early end released and no step has shown."""
         if self.ended and self._has_read_all:
             return self.ended.held_text
         return held_text(self.steps, self._model.tokenizer.token_bytes) if self._closed else ""
 
     @property
     def text(self) -> str:
-        """All of it, as far as it was read."""
+        """The text that was read so far."""
         return "".join(step.text for step in self.steps) + self.held_text
 
     @property
     def fingerprint(self) -> str:
-        """Of the logits of all steps that were read, in hex."""
+        """The fingerprint of the logits of all steps that were read, 16 hex digits."""
         return f"{self.steps[-1].fingerprint if self.steps else START:016x}"
 
     @property
@@ -199,24 +199,24 @@ class Generation:
         return chain_as_data(build_chain(request.sampling, constrained=request.is_constrained))
 
     def usage(self) -> Usage:
-        """Tokens in, and out as far as they were read."""
+        """Token counts: of the prompt, and of the steps that were read."""
         cached = self.started.cached_tokens if self.started else 0
         return Usage(len(self.prompt_token_ids), cached, len(self.steps))
 
     def timing(self, load_s: float = 0.0) -> Timing:
-        """Times and rates so far; none of a text that was cut out of what was written."""
+        """Times and rates so far; all None for a text that was cut out of a longer one."""
         if self.between and self.between.drawn:
             return Timing(load_s, None, None, None)
         usage, window = self.usage(), self.started.window if self.started else 0
         timing = self.watch.timing(load_s, usage.prompt_tokens, usage.completion_tokens, window)
         if self.options.denoise is None or timing.ttft_s is None:
             return timing
-        # The tokens of a block come all at once: they took as long as all passes did.
+        # The tokens of a block come all at once: each pass contributed to all of them.
         rate = usage.completion_tokens / (self.watch.last - self.watch.start)
         return timing._replace(prefill_tokens_per_s=None, decode_tokens_per_s=rate)
 
     def completion(self) -> Completion:
-        """What there is so far; of a stream that was not read to its end, the part that was."""
+        """A completion of the steps that were read so far."""
         usage, ended = self.usage(), self.ended if self._has_read_all else None
         timing = self.timing(self._model.load_s)
         top = self.options.logprobs
@@ -258,11 +258,11 @@ class Generation:
         prompt: str | None = None,
         parent: "Parent | None" = None,
     ) -> None:
-        """Write a trace of this sequence, of which no step was made yet, while it is made.
+        """Write a trace of this sequence while it runs; to be called before its first step.
 
-        into: a file's path, or what begins a trace elsewhere
-        prompt: its text, where it was given as ids; parent: what this is a fork of
-        InputError where the file cannot be begun, or the steps are not observed: see ``Observe``.
+        into: a file's path, or a function that begins a trace elsewhere
+        prompt: the prompt's text, where it was given as ids; parent: the run this is a branch of
+        InputError where the file cannot be written, or the steps are not observed: see ``Observe``.
         """
         from cutaway.requests.recording import head_of, token_of
         from cutaway.trace import TraceWriter

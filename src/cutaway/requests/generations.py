@@ -8,7 +8,7 @@ from cutaway.requests.generation import Generation
 
 
 class NoReader:
-    """The ``ArrivalReader`` of texts that have ended."""
+    """An ``ArrivalReader`` of texts that have all ended."""
 
     route, load_s = None, 0.0
 
@@ -23,7 +23,7 @@ class NoReader:
 class Generations:
     """The samples of one or several prompts while they are written, for one reader.
 
-    Leaving its ``with`` block, or closing it, ends those that have not ended as "aborted".
+    Leaving its ``with`` block, or closing it, aborts the texts that have not ended.
     each  the n samples of the first prompt, then those of the second, …
     """
 
@@ -32,18 +32,18 @@ class Generations:
 
     @property
     def route(self) -> Route | None:
-        """Where they are written; None where that is in this process."""
+        """Which replicas write them; None where this process does."""
         return self._reader.route
 
     @property
     def load_s(self) -> float:
-        """Seconds for which they waited until their model was there."""
+        """Seconds that they waited for their model to be loaded."""
         return self._reader.load_s
 
     async def read(self) -> list[tuple[int, Event]]:
-        """(which of ``each``, its event) of all that is new, once there is any; [] at the end.
+        """Wait for new events: (index in ``each``, event); [] once all texts have ended.
 
-        Raises what one of them failed with. May be cancelled, and called again.
+        Raises the error of a text that failed. May be cancelled and called again.
         """
         news = await self._reader.read()
         for which, event, made, speculation in news:
@@ -57,7 +57,7 @@ class Generations:
         return [(one.which, one.event) for one in news]
 
     def close(self) -> None:
-        """End what has not ended; nothing more is read."""
+        """Abort the texts that have not ended; no more events are read."""
         self._reader.close()
         for generation in self.each:
             generation.abort()

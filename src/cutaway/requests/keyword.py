@@ -1,4 +1,4 @@
-"""A row of the table of keywords: what a face needs to know of a keyword of a request."""
+"""Keyword: a row of the table of a request's keywords, for the command line, HTTP and the page."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -8,16 +8,16 @@ Kind = Literal[
     "number", "int", "bool", "off", "text", "texts", "stops", "ids", "names", "breakers", "biases",
     "schema", "grammar", "tokens", "interventions", "rule", "file", "own",
 ]  # fmt: skip
-"""How a value is written: number is one of ``PARAMS``, off is true unless said otherwise."""
+"""How a value is written. number: one of ``PARAMS``; off: a bool whose default is true."""
 
 
 class Flag(NamedTuple):
     """How a keyword is given at a terminal.
 
     group    the heading of the help under which it is listed
-    metavar  what stands for its value; "": it has none
-    more     what its help adds
-    name     where it is not --KEYWORD
+    metavar  the placeholder of its value in the help; "": the flag has no value
+    more     added to the keyword's help
+    name     the flag, if it is not --KEYWORD
     """
 
     group: str
@@ -27,13 +27,13 @@ class Flag(NamedTuple):
 
 
 class Fields(NamedTuple):
-    """In which requests over HTTP a keyword is a field.
+    """The HTTP endpoints ("faces") whose requests have a keyword as a field.
 
-    faces   those where it has its own name and form: "chat", "completions" and "responses" are
-            OpenAI's, "messages" is Anthropic's, "ollama" is in Ollama's options
-    others  a face where its form or name is another -> its name there
-    openai  whether it is OpenAI's own
-    more    what its description adds
+    faces   those where the field has the keyword's name and form: "chat", "completions" and
+            "responses" are OpenAI's, "messages" is Anthropic's, "ollama" is in Ollama's options
+    others  face -> name of the field, where name or form differ
+    openai  whether OpenAI's API has it
+    more    added to the keyword's help in the schema
     """
 
     faces: tuple[str, ...]
@@ -43,13 +43,13 @@ class Fields(NamedTuple):
 
 
 class Absent(NamedTuple):
-    """A face that does not have a keyword, and why."""
+    """Why the command line or HTTP lacks a keyword."""
 
     why: str
 
 
 class Keyword(NamedTuple):
-    """A row. page: whether the page has a control for it; choices: what a text may be."""
+    """A row. page: whether the page has a control for it; choices: the values a text may have."""
 
     kind: Kind
     default: Any
@@ -66,7 +66,7 @@ class Keyword(NamedTuple):
         return own or f"--{no}{name.replace('_', '-')}"
 
     def field(self, name: str, face: str) -> str | None:
-        """What the keyword ``name`` is called on a face; None: it is not there."""
+        """The field of the keyword ``name`` on a face; None where it has none."""
         if isinstance(self.fields, Absent):
             return None
         return name if face in self.fields.faces else self.fields.others.get(face)

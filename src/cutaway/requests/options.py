@@ -42,17 +42,17 @@ OPTIONS = tuple(KEYWORDS)
 """Every keyword of a request."""
 _DRAFT = "draft:"
 _CANDIDATES = 20
-"""What a trace keeps of every step, where the request does not say."""
+"""Candidates that a trace keeps of every step by default."""
 
 
 @dataclass(frozen=True)
 class Options:
     """One request's settings, checked; its prompt comes later. ``KEYWORDS`` says what each does.
 
-    trace    of several texts, the file of the first: see ``trace.write.numbered``
+    trace    the file, of several texts that of the first: see ``trace.write.numbered``
     draft    the draft model, where speculate was "draft:MODEL"
-    sources  where each setting came from: "given", "default", "common" for one that goes for all
-             requests, or "chosen" for a seed
+    sources  where each setting came from: "given", "default", "common" (set for all requests), or
+             "chosen" for a seed
     """
 
     sampling: SamplingParams
@@ -107,11 +107,11 @@ class Options:
 
     @property
     def _weighs(self) -> bool:
-        """Whether its texts' weights are wanted."""
+        """Whether importance weights of its texts are computed."""
         return self.align or (self.n > 1 and self.constraint.source is not None)
 
     def traces(self, prompts: int) -> Iterator[Path]:
-        """Where those of all samples go, if they are wanted; InputError where one cannot be."""
+        """Paths of all samples' traces, if any; InputError where one cannot be written."""
         if self.trace is None:
             return iter(())
         from cutaway.trace.write import check_path, numbered
@@ -133,9 +133,9 @@ class Options:
         )
 
     def settings(self, seed: int | None) -> dict[str, Any]:
-        """Those of one text, by name: the keywords of another request for the same.
+        """The settings of one text by name: keywords of another request for the same text.
 
-        A replay is not among them: with it or without, the text is the same.
+        ``replay`` is left out: it does not change the text.
         """
         values = {
             name: getattr(getattr(self, part), name)
@@ -160,8 +160,8 @@ def parse_options(
 ) -> Options:
     """Sort the keywords of a request. InputError for an unknown name or a bad value.
 
-    common: keywords of all requests, which those given go before; traced: observe every step as
-    for a trace
+    common: keywords of all requests, which ``given`` overrides
+    traced: observe every step as for a trace
     """
     given, common = current_names(given), current_names(common or {})
     sources = dict.fromkeys(OPTIONS, "default") | dict.fromkeys(common, "common")
@@ -194,7 +194,7 @@ def parse_options(
 
 
 def rule_apart(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Keywords of a request, from those of a rule and of a request beside each other."""
+    """Keywords of a request, where those of a canvas's rule are mixed with the others."""
     from cutaway.engine.canvas import SETTINGS
 
     settings = current_names(settings, RULE)
@@ -212,7 +212,7 @@ def _check_align(n: int, constraint: ConstraintParams, sampling: SamplingParams)
 
 
 def _check_canvas(parts: Mapping[str, Any], observed: Mapping[str, Any]) -> None:
-    """InputError for what only a text can have that is written from left to right."""
+    """InputError for settings that need a text written from left to right."""
     refused = (
         *((parts["constraint"], f.name) for f in fields(ConstraintParams)),
         (parts["run"], "forced"), (parts["run"], "speculate"),
@@ -240,14 +240,14 @@ def _check_names(given: Mapping[str, Any]) -> None:
 
 
 def _taken(given: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """The values of these keywords or their defaults; InputError for one of another kind."""
+    """Values of these keywords, or their defaults; InputError for a wrong type."""
     found = {name: given.get(name, KEYWORDS[name].default) for name in names}
     for name, value in found.items():
         row = KEYWORDS[name]
         if row.kind == "bool":
             check_bool(name, value)
         if isinstance(row.default, str) and not isinstance(value, str):
-            if value is not None:  # as a client may say it
+            if value is not None:  # a client may send null
                 raise InputError(f"{name} must be a string, not {shown(value)}")
             found[name] = row.default
     return found

@@ -14,14 +14,14 @@ T = TypeVar("T")
 
 
 class EventReader(Protocol):
-    """Reads the events of a sequence."""
+    """Receives the events of a sequence."""
 
     def receive(self, event: Event) -> None:
-        """An event of it, on the thread that steps; CutawayError ends the sequence."""
+        """Take an event, on the thread that steps; raising CutawayError ends the sequence."""
 
 
 class EndListener:
-    """Reads when a sequence left the queue and when it ended; ``take`` reads the other events."""
+    """Keeps a sequence's Started and Ended events; ``take`` receives the others."""
 
     def __init__(self) -> None:
         self.started: Started | None = None
@@ -37,10 +37,10 @@ class EndListener:
             self.take(event)
 
     def take(self, event: Event) -> None:
-        """Another event."""
+        """Take an event that is neither Started nor Ended."""
 
     def check(self, what: str) -> None:
-        """Of a text that was only read: raise what ended it before ``what`` were computed."""
+        """Raise what ended a prefill-only text before all ``what`` were computed."""
         assert self.ended is not None
         if self.ended.error:
             raise self.ended.error
@@ -51,8 +51,8 @@ class EndListener:
 class EngineOwner(ABC):
     """Steps an engine for the threads that read its sequences.
 
-    abandoned  ids of sequences whose readers were dropped, to be ended before the next step; the
-               garbage collector may drop one amid a step
+    abandoned  ids of sequences whose readers were garbage collected, to be aborted before the next
+               step; the collector may run during a step
     """
 
     def __init__(self) -> None:
@@ -67,17 +67,17 @@ class EngineOwner(ABC):
 
     @abstractmethod
     def call(self, function: Callable[[], T]) -> T:
-        """What a function returns or raises that is called between two steps."""
+        """Call a function between two steps; returns or raises what it does."""
 
     @abstractmethod
     def wait(self, ready: Callable[[], object]) -> None:
-        """Until something is there, which is looked for between steps.
+        """Wait until ``ready`` returns true; it is called between steps.
 
-        Raises what the step of the whole engine failed with.
+        Raises the error of a step that failed as a whole.
         """
 
     def listen(self, sequence: Sequence, reader: EventReader) -> None:
-        """Give the reader this sequence's events; for a function that is called between steps."""
+        """Deliver this sequence's events to the reader. To be called between steps."""
         self._sequences[sequence.id] = sequence
         self._readers[sequence.id] = reader
 
@@ -88,7 +88,7 @@ class EngineOwner(ABC):
 
     @contextmanager
     def running(self, request: Request, reader: EventReader) -> Iterator[Sequence]:
-        """The one sequence of a request, for a reader; aborted at the end of the block."""
+        """Add a request of one sequence, for a reader; it is aborted at the end of the block."""
 
         def add() -> Sequence:
             [sequence] = self.engine.add(request)
@@ -102,7 +102,7 @@ class EngineOwner(ABC):
             self.abort(sequence.id)
 
     def turn(self) -> None:
-        """One step, whichever thread makes it."""
+        """Wait for one step, whichever thread makes it."""
         before = self.engine.steps
         self.wait(lambda: self.engine.steps != before)
 

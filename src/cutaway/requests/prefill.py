@@ -1,4 +1,4 @@
-"""Sequences that are only read (prefill), many at a time, for a thread or for tasks."""
+"""Runs prefill-only sequences, many at a time, for a thread or for asyncio tasks."""
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
     Queue = Callable[[Sequence[tuple[Request, int]]], Awaitable[ArrivalReader]]
 
-_MOST = 16  # texts at once, whose logits are in memory
-_AT_ONCE = 256  # texts of a task: one step takes as many as have room in it
-_TOGETHER, _PARTS = 32, 4  # of one request among others: texts that are queued together, and parts
+_MOST = 16  # texts at once, if their logits are kept
+_AT_ONCE = 256  # texts of a PrefillTask at once: a step takes as many as fit
+_TOGETHER, _PARTS = 32, 4  # texts of one request that are queued together, and such parts at once
 
 
 T = TypeVar("T")
@@ -25,11 +25,12 @@ R = TypeVar("R", bound=EndListener)
 
 @dataclass(frozen=True)
 class PrefillTask(Generic[R, T]):
-    """Texts that are read, and what is found of them.
+    """Prefill-only requests, and how their events become an answer.
 
-    requests  of the engine; reader: makes a reader for each
-    found     the answer, of all readers at their ends
-    progress  called now and then with all readers
+    requests  for the engine
+    reader    makes a reader for each request
+    found     makes the answer from all readers, once their requests have ended
+    progress  called between steps with all readers
     """
 
     requests: Iterable[Request]
@@ -39,7 +40,7 @@ class PrefillTask(Generic[R, T]):
 
 
 def prefill(owner: EngineOwner, task: PrefillTask[R, T]) -> T:
-    """The answer, computed beside whatever else runs."""
+    """Run a task, beside other sequences; returns its answer."""
     jobs = [(request, task.reader()) for request in task.requests]
     readers = [reader for _, reader in jobs]
 
@@ -53,7 +54,7 @@ def prefill(owner: EngineOwner, task: PrefillTask[R, T]) -> T:
 
 
 async def prefill_async(queue: "Queue", task: PrefillTask[R, T]) -> T:
-    """As ``ask``, for a task of an event loop."""
+    """As ``prefill``, for a task of an event loop."""
     return task.found(await read_all(queue, task.requests, task.reader, task.progress))
 
 
@@ -65,7 +66,7 @@ def each_ended(
 ) -> Iterator[tuple[int, R]]:
     """(index, reader) of each request, in the order in which they end.
 
-    stopped: asked between two steps; most: texts at once
+    stopped: called between steps, ends the iteration once true; most: texts at once
     Closing the iterator early aborts what runs.
     """
     waiting, running = enumerate(jobs), dict[int, tuple[R, ExitStack]]()
@@ -94,9 +95,9 @@ async def read_all(
     make: Callable[[], R],
     progress: Callable[[Sequence[R]], object] = bool,
 ) -> list[R]:
-    """A reader of each request, when all have ended; progress: called with them when events came.
+    """A reader of each request, once all have ended. progress: called with them after events.
 
-    They are queued in parts, so that other requests come between.
+    Requests are queued in parts, so that other requests can run in between.
     """
     import asyncio  # 40 ms of a start, which a command does not need
 

@@ -1,4 +1,4 @@
-"""One prompt of a request, from text and keywords to what the engine takes."""
+"""From a prompt and options to the engine's request."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 class Prepared(NamedTuple):
     """One prompt of a request.
 
-    request  what the engine takes, with its grammar compiled
-    options  the settings in force, with what the prompt changed in them
+    request  for the engine, with its grammar compiled
+    options  the settings in force, as changed by the prompt
     text     the prompt, where it was a text
-    notes    what a reader should know: see ``Completion``
+    notes    see ``Completion``
     """
 
     request: Request
@@ -32,9 +32,9 @@ class Prepared(NamedTuple):
 def prepare(
     llm: BaseLLM, prompt: Prompt, options: Options, grammar: "Compiled | None" = None
 ) -> Prepared:
-    """A prompt with its options; InputError where it cannot be run.
+    """Prepare a prompt; InputError where it cannot be run.
 
-    grammar: that of the options, where it is compiled already
+    grammar: the options' grammar, if it is compiled already
     """
     prompt = check_prompt(prompt)
     text = prompt if isinstance(prompt, str) else None
@@ -63,19 +63,19 @@ def prepare(
 
 
 def infills_by_bayes(llm: BaseLLM, options: Options) -> bool:
-    """Whether a suffix is asked for that the model has no tokens for, and no canvas ends at."""
+    """Whether a suffix is given, the model has no fill-in-the-middle tokens, and no canvas."""
     return bool(options.suffix) and options.denoise is None and llm.tokenizer.fim is None
 
 
 def fitted(options: Options, max_tokens: int) -> Options:
-    """With this ``max_tokens``, or 1 where it is less, unless the request or the server gave it."""
+    """Options with this ``max_tokens``, at least 1, unless the request or the server set it."""
     if options.sources["max_tokens"] != "default":
         return options
     return replace(options, stopping=replace(options.stopping, max_tokens=max(1, max_tokens)))
 
 
 def _decoder(llm: BaseLLM, ids: list[int], options: Options) -> "tuple[list[int], Denoise | None]":
-    """The decoder of a canvas, and what of the prompt is before it."""
+    """The prompt's ids before the canvas, and the canvas's decoder; None without a canvas."""
     if options.denoise is None:
         return ids, None
     from cutaway.engine import Denoise
@@ -97,7 +97,7 @@ def _suffix_ids(llm: BaseLLM, options: Options) -> list[int]:
 
 
 def _healed(llm: BaseLLM, ids: list[int], options: Options) -> tuple[list[int], Options]:
-    """Take the last token back, where it is text and not all of the prompt."""
+    """Remove the last token to draw it again, if it is text and not the whole prompt."""
     heals = len(ids) > 1 and bool(llm.tokenizer.token_bytes(ids[-1]))
     heal = ids[-1] if heals else False
     constraint = replace(options.constraint, heal=heal)
@@ -105,7 +105,7 @@ def _healed(llm: BaseLLM, ids: list[int], options: Options) -> tuple[list[int], 
 
 
 def _around_gap(llm: BaseLLM, ids: list[int], options: Options) -> tuple[list[int], Options]:
-    """Lay out prompt and suffix as the model was trained to see them; its ends are stops."""
+    """Lay out prompt and suffix with the model's FIM tokens, whose ends become stop tokens."""
     if (middle := llm.tokenizer.fim) is None:
         raise InputError(
             "suffix: this model has no fill-in-the-middle tokens, so that its text is chosen "

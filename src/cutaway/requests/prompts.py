@@ -1,4 +1,4 @@
-"""What can be a prompt: a text or token ids, one or a list of them."""
+"""Reads prompts: a text or token ids, or a list of either."""
 
 from collections.abc import Sequence
 from numbers import Integral
@@ -13,17 +13,14 @@ Prompt = str | Sequence[int]
 
 
 def one_or_many(prompt: Any) -> tuple[list[Any], bool]:
-    """The prompts that were given, and whether that was a list of them.
-
-    An empty list is a prompt of no tokens.
-    """
+    """A list of the prompts, and whether a list was given. An empty list is an empty prompt."""
     prompt = _plain(prompt)
     many = _is_list(prompt) and not _is_prompt(prompt)
     return (list(prompt) if many else [prompt]), many
 
 
 def check_prompt(prompt: Any, name: str = "prompt") -> Prompt:
-    """A prompt, with an array's ids as a list; InputError where it is none."""
+    """A prompt, an array's ids as a list; InputError for anything else."""
     prompt = _plain(prompt)
     if not _is_prompt(prompt):
         raise InputError(f"{name} must be a string or a list of token ids, not {shown(prompt)}")
@@ -36,7 +33,7 @@ def _plain(prompt: Any) -> Any:
 
 
 def _is_list(prompt: Any) -> bool:
-    """Whether it is a list of ids or prompts; bytes are a sequence of numbers, but not ids."""
+    """Whether it may be a list of ids or prompts; bytes are not."""
     raw = (str, bytes, bytearray, memoryview)
     return isinstance(prompt, Sequence) and not isinstance(prompt, raw)
 

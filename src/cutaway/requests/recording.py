@@ -13,7 +13,7 @@ from cutaway.trace.record import GrammarRecord
 
 
 def head_of(prepared: Prepared, chain: Iterable[Mapping[str, Any]], model: LoadedModel) -> Head:
-    """Of one sample, its seed chosen."""
+    """The head of one sample's trace; its seed is chosen."""
     request, options = prepared.request, prepared.options
     seed, computer, observe = request.sampling.seed, model.computer, request.observe
     assert seed is not None
@@ -45,14 +45,14 @@ def head_of(prepared: Prepared, chain: Iterable[Mapping[str, Any]], model: Loade
 
 
 def token_of(model: LoadedModel, token_id: int) -> Token:
-    """A token of the model."""
+    """A token as traces have it."""
     tokenizer = model.tokenizer
     data = tokenizer.token_bytes(token_id)
     return Token(token_id, data, None if data else tokenizer.token_name(token_id))
 
 
 def _decoder(request: Request, model: LoadedModel) -> DecoderRecord | None:
-    """Of a canvas."""
+    """The record of a canvas's decoder; None for other texts."""
     if not isinstance(made := request.decoder, Denoise):
         return None
     attention, shift = model.config.attention, model.config.shift

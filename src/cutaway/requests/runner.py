@@ -1,4 +1,4 @@
-"""One engine for any number of threads: of those that wait for its sequences, one steps for all."""
+"""One engine for any number of threads: one of those that wait steps it for all."""
 
 import os
 from collections.abc import Callable
@@ -15,15 +15,15 @@ T = TypeVar("T")
 class Runner(EngineOwner):
     """The synchronous owner of an engine.
 
-    One thread steps at a time, and what the others ask is done between two steps, so nothing in
-    the engine needs a lock of its own.
+    One thread steps at a time, and the others' calls run between steps, so the engine needs no
+    locks.
     """
 
     def __init__(self, engine: Engine) -> None:
         super().__init__()
         self._engine: Engine | None = engine
         self._lock = Lock()  # guards the next three
-        self._stepping: int | None = None  # the thread that does
+        self._stepping: int | None = None  # the thread that steps
         self._waiting = 0  # threads that wait for it to become None
         self._free = Condition(self._lock)
         self._closed = ""
@@ -31,7 +31,7 @@ class Runner(EngineOwner):
 
     @property
     def engine(self) -> Engine:
-        """The loop; InputError once it is closed or has another owner."""
+        """See ``EngineOwner``."""
         if self._engine is None:
             raise InputError(self._closed)
         return self._engine
@@ -39,7 +39,7 @@ class Runner(EngineOwner):
     # -- what threads ask --------------------------------------------------------------------
 
     def call(self, function: Callable[[], T]) -> T:
-        """What a function returns or raises that is called between two steps."""
+        """See ``EngineOwner``."""
         self._check()
         try:
             self._take()
@@ -52,10 +52,7 @@ class Runner(EngineOwner):
             self._leave()
 
     def wait(self, ready: Callable[[], object]) -> None:
-        """Step, or let another thread step, until something is there.
-
-        Raises what the step of the whole engine failed with.
-        """
+        """See ``EngineOwner``. Steps, or lets another thread step."""
         while not ready():
             self._check()
             try:
@@ -77,7 +74,7 @@ class Runner(EngineOwner):
         return self.call(leave)
 
     def take_back(self, engine: Engine) -> None:
-        """Be its owner again."""
+        """Own the engine again."""
         self._engine = engine
 
     def close(self, why: str) -> None:
@@ -112,7 +109,7 @@ class Runner(EngineOwner):
     # -- the right to step, which one thread has at a time -----------------------------------
 
     def _take(self, unless: Callable[[], object] = bool) -> bool:
-        """Have it; or False, where ``unless`` came true while another thread stepped."""
+        """Take the right; False if ``unless`` became true while another thread stepped."""
         with self._lock:
             while self._stepping is not None:
                 self._waiting += 1
@@ -126,7 +123,7 @@ class Runner(EngineOwner):
             return True
 
     def _leave(self) -> None:
-        """Give it up, if this thread has it."""
+        """Give up the right, if this thread has it."""
         with self._lock:
             if self._stepping == get_ident():
                 self._stepping = None

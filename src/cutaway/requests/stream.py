@@ -1,4 +1,4 @@
-"""What a thread reads of one sequence: its steps as they are made, or the logits of its prompt."""
+"""Stream yields one sequence's steps as they are made; LogitsReader gathers its prompt's logits."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -22,8 +22,8 @@ class Stream(Generation, Iterator[Step]):
     """Yields each Step of one sequence; ``completion()`` when they have ended.
 
     Closing it (or leaving its ``with`` block, or dropping it) early ends the sequence as
-    "aborted"; ``held_text`` is the text that such an end releases. What goes wrong with this
-    sequence alone, such as an error in the caller's own processor, is raised to its reader.
+    "aborted"; ``held_text`` is the text that such an end releases. An error of this sequence
+    alone, such as one in the caller's own processor, is raised to its reader.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class Stream(Generation, Iterator[Step]):
         model: LoadedModel,
         asked: float,
     ) -> None:
-        """For a sequence that was added, between two steps."""
+        """To be called between steps, for a sequence that was just added."""
         super().__init__(sequence.id, prepared, model, asked)
         self.stop_asked = False
         self._owner = owner
@@ -43,7 +43,7 @@ class Stream(Generation, Iterator[Step]):
         finalize(self, owner.abandoned.append, sequence.id).atexit = False
 
     def receive(self, event: Event) -> None:
-        """Take an event from whichever thread steps."""
+        """See ``EventReader``."""
         self.arrived(event, perf_counter())
         if isinstance(event, Step | Pass):
             self._unread.append(event)
@@ -54,7 +54,7 @@ class Stream(Generation, Iterator[Step]):
         return event
 
     def events(self) -> Iterator[Step | Pass]:
-        """Each step, and of a canvas each pass, as they are made."""
+        """Yield each step, and each pass of a canvas, as they are made."""
         with suppress(StopIteration):
             while True:
                 yield self._next()
@@ -76,14 +76,14 @@ class Stream(Generation, Iterator[Step]):
 
     @property
     def num_arrived(self) -> int:
-        """Tokens that were written so far, read or not."""
+        """Tokens written so far, read or not."""
         return len(self.steps) + sum(isinstance(event, Step) for event in [*self._unread])
 
     def _has_news(self) -> bool:
         return bool(self._unread) or self.ended is not None or self.stop_asked
 
     def stop(self) -> None:
-        """Ask for the end: what has come can be read, and the next step is not begun.
+        """Begin no further step; steps that were made can still be read.
 
         Safe in a signal handler.
         """
@@ -102,14 +102,14 @@ class Stream(Generation, Iterator[Step]):
             self.abort()
 
     def finish(self) -> Completion:
-        """Run to the end and return the completion; raise what the sequence failed with."""
+        """Run to the end and return the completion; raises the sequence's error."""
         for _ in self:
             pass
         return self.completion()
 
 
 class LogitsReader(EndListener):
-    """Gathers the logits of one sequence that is scored, those from position ``start`` on."""
+    """Gathers the logits of a scored sequence, from position ``start`` on."""
 
     def __init__(self, rows: int, vocab: int, start: int) -> None:
         super().__init__()
@@ -123,6 +123,6 @@ class LogitsReader(EndListener):
             self._logits[at : at + len(event.logits)] = event.logits
 
     def logits(self) -> Logits:
-        """Float32 (rows, vocab), once it has ended; raises what it failed with."""
+        """Float32 (rows, vocab), once it has ended; raises the sequence's error."""
         self.check("logits")
         return self._logits

@@ -1,4 +1,4 @@
-"""A model whose engine is in this process: requests become streams that any thread reads."""
+"""SyncLLM: a model whose engine is in this process; any thread may read its streams."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -24,10 +24,7 @@ if TYPE_CHECKING:
 
 
 class SyncLLM(BaseLLM):
-    """What ``methods/`` needs of a model.
-
-    owner  steps its engine
-    """
+    """What ``methods/`` needs of a model. owner: steps its engine."""
 
     def __init__(self, model: LoadedModel, owner: EngineOwner, *, progress: bool) -> None:
         super().__init__(model, progress)
@@ -35,11 +32,11 @@ class SyncLLM(BaseLLM):
 
     @property
     def engine(self) -> Engine:
-        """The loop. Between steps only, on a thread that owns it."""
+        """The engine. To be used between steps only: see ``EngineOwner.call``."""
         return self.owner.engine
 
     def request(self, token_ids: Sequence[int], **parts: Any) -> Request:
-        """A request to this model, under its adapter where it has one."""
+        """A request for this model, under its adapter if it has one."""
         adapter = self.model.request_adapter
         return Request(prompt_token_ids=tuple(token_ids), adapter=adapter, **parts)
 
@@ -52,8 +49,8 @@ class SyncLLM(BaseLLM):
     ) -> list[Stream]:
         """Queue the n samples of a prompt, all or none.
 
-        traces: where theirs go, if those of other prompts are to be in the same place
-        grammar: that of the options, where it is compiled already
+        traces: paths of their traces, where those of several prompts are numbered together
+        grammar: the options' grammar, if it is compiled already
         """
         asked_at = perf_counter()
         prepared = prepare(self, prompt, options, grammar)
@@ -79,16 +76,13 @@ class SyncLLM(BaseLLM):
         return self.add(prompt, parsed)[0]
 
     def load_draft(self, name: str) -> None:
-        """Load the draft model, unless it is the one that is loaded.
-
-        InputError where texts run, or the model cannot draft for this one.
-        """
+        """Load a draft model, unless it is loaded already; errors as of ``base.load_draft``."""
         if self.draft != name:
             self.owner.call(partial(self._load_draft, name))
 
     @property
     def draft(self) -> str:
-        """The draft model that is loaded; "": none."""
+        """The loaded draft model; "" for none."""
         loaded = self.engine.speculator.draft
         return loaded.name if loaded else ""
 

@@ -1,4 +1,4 @@
-"""Tools in a chat: what the prompt offers, the grammar of the calls, and the calls themselves."""
+"""Tools of a chat: those the prompt offers, the grammar of their calls, and running the calls."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping
@@ -36,16 +36,16 @@ Tools = Iterable[Function | Tool | Mapping[str, Any]]
 class ToolUse:
     """The tools of one request, checked.
 
-    tools      what the prompt offers; none where the choice is "none"
+    tools      those the prompt offers; none where the choice is "none"
     choice     which of them may or must be called
-    functions  by name, those of them that are Python's
-    grammar    of the answers, compiled by ``options``; None where any text may be one
+    functions  the Python functions among them, by name
+    grammar    of the answers, compiled by ``options``; None where any text is allowed
     """
 
     def __init__(
         self, model: LoadedModel, tools: Tools = (), choice: Any = None, parallel: bool = True
     ) -> None:
-        """choice: as OpenAI's ``tool_choice``; InputError for what cannot be."""
+        """choice: as OpenAI's ``tool_choice``. InputError for a bad argument."""
         self.functions: dict[str, Function] = {}
         offered = parse_tools([self._as_data(tool) for tool in _listed(tools)])
         self.choice: ToolChoice = parse_choice(choice, offered)
@@ -67,10 +67,10 @@ class ToolUse:
         return made.as_data()
 
     def options(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The keywords of a request with the grammar of the calls, compiled as ``grammar``.
+        """A request's keywords with the grammar of the calls, which is compiled as ``grammar``.
 
-        Beside a JSON schema, calls may, or must, replace its text. InputError
-        where there is another grammar, or the schema of a tool or of the text cannot be had.
+        Beside a JSON schema, calls may or must replace the JSON, as the choice says. InputError
+        where another grammar is given, or the schema of a tool or of the text does not compile.
         """
         held = [name for name in KINDS if given.get(name) not in (None, (), [])]
         thinking = self._model.thinking
@@ -96,13 +96,13 @@ class ToolUse:
         if either:
             return {**given, **thought, "calls": calls.text}
         rest = dict(given)
-        if held:  # a schema that no text of this answer is of
+        if held:  # a call is required, so the schema is only checked
             source.json_schema(rest.pop("json_schema"))
             rest.pop("json_compact", None)
         return {**rest, **thought, "grammar": calls.text}
 
     def _beside(self, given: Mapping[str, Any], calls: Grammar) -> Matcher:
-        """Of a text of the schema or calls, byte by byte, once both are compiled."""
+        """A matcher of bytes for a text of the schema or calls; compiles both."""
         schema = source.json_schema(given["json_schema"])
         compact = given.get("json_compact") is True
         either = Grammar("json_schema", schema, compact, calls.thought, calls.text)
@@ -112,12 +112,12 @@ class ToolUse:
         return byte_matcher(replace(either, thought="", calls=self._grammar(named, only=True)))
 
     def _grammar(self, dialect: Dialect, *, only: bool) -> str:
-        """Of the answers that are chosen; only: of calls, though text may be chosen, too."""
+        """The grammar of answers by the choice; only: of calls alone, even if text is allowed."""
         choice = replace(self.choice, mode="required") if only else self.choice
         return grammar(dialect, self.tools, choice, self._parallel)
 
     def _check_each(self) -> None:
-        """InputError for the first whose arguments cannot be described."""
+        """InputError for the first tool whose parameters do not compile."""
         for i, tool in enumerate(self.tools):
             try:
                 self._model.grammars.compile(Grammar("json_schema", json.dumps(tool.schema())))
@@ -126,9 +126,9 @@ class ToolUse:
                 raise InputError(f"tools[{i}]: parameters of {tool.name}: {said}") from None
 
     def reader(self, request: str, thought: str = "") -> AnswerReader:
-        """Of one answer to what ``options`` made.
+        """A reader of one answer.
 
-        request: what the ids of its calls are made of; thought: the keyword
+        request: the prefix of its calls' ids; thought: the request's keyword
         """
         token_bytes = self._model.tokenizer.token_bytes
         thinking = self._model.thinking if thought else None
@@ -141,12 +141,12 @@ class ToolUse:
         return AnswerReader(parts, self._dialect.token_bytes, token_bytes, thinking)
 
     def free(self) -> None:
-        """From now on nothing has to be called: what was required has been."""
+        """Require no more calls: the required one has been made."""
         if self.choice.mode == "required":
             self.choice = replace(self.choice, mode="auto")
 
     def read(self, done: Any, request: str) -> Any:
-        """A completion, or each of a list, with the message that it is."""
+        """The completion with its message parsed; or each of a list."""
         if isinstance(done, list):
             return [self.read(one, f"{request}/{i}") for i, one in enumerate(done)]
         completion: Completion = done
@@ -157,16 +157,16 @@ class ToolUse:
         return replace(completion, new_messages=(reader.message,))
 
     def run(self, calls: Iterable[ToolCall]) -> list[dict[str, Any]]:
-        """Call Python's functions: a message with the result of each. What they raise is raised.
+        """Call the Python functions; returns a message with each result. Their errors are raised.
 
-        InputError where a call was cut, and then none is made; where a result is no JSON.
+        InputError where a call was cut, before any is made, or where a result is not JSON.
         """
         given = [(call, call.values()) for call in calls]
         return [self.result(call, self.functions[call.name](**values)) for call, values in given]
 
     @staticmethod
     def result(call: ToolCall, value: Any) -> dict[str, Any]:
-        """The message that gives a call's result to the model; InputError where it is no JSON."""
+        """The message with a call's result; InputError where the result is not JSON."""
         try:
             text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         except (TypeError, ValueError, RecursionError) as error:
@@ -187,6 +187,6 @@ def _listed(tools: Any) -> list[Any]:
 
 
 def check_function(function: Function) -> None:
-    """InputError for one that cannot be called from here."""
+    """InputError for a coroutine function, which cannot be called here."""
     if iscoroutinefunction(function):
         raise InputError(f"{function.__name__} is async: give a function that is not")
