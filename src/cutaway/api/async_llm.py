@@ -1,4 +1,4 @@
-"""AsyncLLM: a model whose engine one thread of this process steps, for the tasks of event loops."""
+"""AsyncLLM: a model for an event loop, whose engine runs in a thread of this process."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
@@ -22,10 +22,10 @@ T = TypeVar("T")
 
 
 class AsyncLLM(AsyncModel):
-    """A model whose engine belongs to a thread of its own. ``async with`` closes it.
+    """A model whose engine runs in a thread of its own. ``async with`` closes it.
 
     model    as for LLM; or an LLM, which cannot be used until this is closed
-    options  keywords of all requests, which their own go before
+    options  keywords of all requests, which a request's own override
 
     Raises InputError for a bad option, or a model that has another owner.
     """
@@ -56,7 +56,7 @@ class AsyncLLM(AsyncModel):
     # -- what the engine does ----------------------------------------------------------------
 
     async def queue(self, asked: Sequence[tuple[Request, int]]) -> Inboxes:
-        """See ``AsyncModel``; grammars that came from another process are compiled here."""
+        """See ``Forwarding``; compiles grammars of requests from another process."""
         return await self.engine.submit([(await self._with_grammar(r), n) for r, n in asked])
 
     async def _with_grammar(self, request: Request) -> Request:
@@ -101,7 +101,7 @@ class AsyncLLM(AsyncModel):
         return ended
 
     def _give_back(self) -> None:
-        """The thread has ended: the model is free, and goes back to the LLM that it came from."""
+        """Once the thread has ended: release the model, or return it to the LLM it came from."""
         if self.end_compiling():
             self._guests.close()
             self.model.release()

@@ -1,4 +1,4 @@
-"""A model for the tasks of an event loop, whose weights may be in this process or elsewhere."""
+"""AsyncModel: a model for an event loop, whose weights are in this process or elsewhere."""
 
 import asyncio
 from abc import abstractmethod
@@ -41,9 +41,9 @@ T = TypeVar("T")
 
 
 class AsyncModel(Forwarding):
-    """All that can be asked of a model without its weights. ``async with`` closes it.
+    """A model's methods that need no weights in this process. ``async with`` closes it.
 
-    options  keywords of all requests, which their own go before
+    options  keywords of all requests, which a request's own override
     """
 
     def __init__(self, model: LoadedModel, options: Mapping[str, Any], *, progress: bool) -> None:
@@ -65,7 +65,7 @@ class AsyncModel(Forwarding):
 
     @property
     def replicas(self) -> Mapping[str, EngineState]:
-        """How busy each replica is, by its name; none where the engine is in this process."""
+        """How busy each replica is, by name; empty where the engine is in this process."""
         return {}
 
     @property
@@ -75,15 +75,18 @@ class AsyncModel(Forwarding):
 
     @abstractmethod
     def close(self) -> None:
-        """Take no more requests and end what runs; its readers get a CutawayError."""
+        """Take no more requests and end all texts; their readers get a CutawayError."""
 
     @abstractmethod
     async def aclose(self) -> None:
-        """As close, and wait until that is done; then the model may have another owner."""
+        """As close, and wait until it is done; then the model may have another owner."""
 
     @abstractmethod
     async def drain(self, timeout: float | None = None) -> bool:
-        """Take no more requests; whether all ended in ``timeout`` seconds, or were ended then."""
+        """Take no more requests and wait for the others, at most ``timeout`` seconds.
+
+        Returns whether all texts ended by themselves; the others are ended.
+        """
 
     # -- writing -----------------------------------------------------------------------------
 
@@ -126,7 +129,7 @@ class AsyncModel(Forwarding):
         parallel_tool_calls: bool = True,
         **options: "Unpack[RequestOptions]",
     ) -> Any:
-        """Answer a conversation, as ``LLM.chat``; calls of tools are for the caller to run."""
+        """Answer a conversation, as ``LLM.chat``; the caller runs the tools."""
         from cutaway.requests.tools import ToolUse
 
         said = read_messages(messages)
@@ -137,7 +140,7 @@ class AsyncModel(Forwarding):
         return use.read(done, f"{len(said)}")
 
     async def chat_prompt(self, messages: Iterable[Message], tools: "Tools" = ()) -> list[int]:
-        """As ``LLM.chat_prompt``; others are served while a long one is read."""
+        """As ``LLM.chat_prompt``, in a thread."""
         from cutaway.requests.tools import ToolUse
 
         def read() -> list[int]:
@@ -165,7 +168,7 @@ class AsyncModel(Forwarding):
     async def score_each(
         self, pairs: "Iterable[Pair]", *, special: bool = False, adapter: str = ""
     ) -> "AsyncIterator[Likelihood]":
-        """As ``LLM.score_each``; the pairs are taken in a thread."""
+        """As ``LLM.score_each``; the iterable of pairs is read in a thread."""
         parts = scores_of_each(self, pairs, special=special, adapter=adapter)
         while (part := await asyncio.to_thread(next, parts, None)) is not None:
             for found in await prefill_async(self.queue, part):
@@ -174,7 +177,7 @@ class AsyncModel(Forwarding):
     # -- requests ----------------------------------------------------------------------------
 
     def parse(self, given: Mapping[str, Any], *, traced: bool = False) -> Options:
-        """The options of a request with those of all. InputError for one that cannot be.
+        """The options of a request, completed by those of all requests. InputError for a bad one.
 
         traced: observe every step as for a trace
         """
@@ -195,9 +198,9 @@ class AsyncModel(Forwarding):
     ) -> Generations:
         """Queue n samples of each prompt, all or none, for one reader.
 
-        grammar: that of the options, where it is compiled already
-        record: where the trace of each goes, by its place; without it, option ``trace`` names
-        files. InputError for what cannot be, QueueFullError where there is no room.
+        grammar: the options' grammar, if it is compiled already
+        record: index of a text -> where its trace goes; None: to the files of option ``trace``
+        InputError for a bad prompt or option, QueueFullError where there is no room.
         """
         asked_at = perf_counter()
         if infills_by_bayes(self, options):
@@ -210,7 +213,7 @@ class AsyncModel(Forwarding):
         if record is None and options.trace is not None:
             record = list(options.traces(len(prompts))).__getitem__
         if record is not None:
-            await asyncio.to_thread(lambda: self.model.identity)  # known from now on
+            await asyncio.to_thread(lambda: self.model.identity)  # reads the file once
         samples = [one.request.samples(options.n) for one in prepared]
         each = (
             one._replace(request=request)
@@ -230,14 +233,14 @@ class AsyncModel(Forwarding):
         return texts
 
     async def _infilled(self, prompts: Sequence[Prompt], options: Options) -> Generations:
-        """Texts before a suffix, chosen where the weights are: they have ended."""
+        """Texts before a suffix, chosen where the weights are; they have ended."""
         texts = await self.run_blocking(_infill, prompts, options)
         for text in texts:
             text.belongs_to(self.model)
         return Generations(NoReader(), texts)
 
     async def tool_options(self, use: "ToolUse", given: Mapping[str, Any]) -> dict[str, Any]:
-        """As ``ToolUse.options``, while others are served."""
+        """As ``ToolUse.options``, in the thread that compiles grammars."""
         return await self._compile(use.options, given)
 
     async def _compiled(self, source: Grammar) -> "Compiled":
@@ -246,7 +249,7 @@ class AsyncModel(Forwarding):
         return await self._compile(grammars.compile, source) if known is None else known
 
     async def _compile(self, function: Callable[..., T], *args: Any) -> T:
-        """Call what compiles grammars, in a thread of theirs: one compiles at a time."""
+        """Call a function in the thread that compiles grammars, one at a time."""
         if self._compiling is None:
             raise CutawayError("the engine is closed and takes no more requests")
         return await asyncio.get_running_loop().run_in_executor(self._compiling, function, *args)
@@ -260,7 +263,7 @@ class AsyncModel(Forwarding):
         await self.aclose()
 
     def end_compiling(self) -> bool:
-        """Compile no more grammars, once nobody can ask; whether any could be until now."""
+        """Compile no more grammars. Returns whether this is the first call."""
         if self._compiling is None:
             return False
         self._compiling.shutdown(wait=False, cancel_futures=True)

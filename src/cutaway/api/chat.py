@@ -1,4 +1,4 @@
-"""A conversation, answered in rounds: calls of tools, their results, and the answer to those."""
+"""Answers a conversation in rounds: tool calls, their results, and the answer to these."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -23,10 +23,7 @@ def answer(
     run_tools: bool,
     max_rounds: int,
 ) -> Any:
-    """As ``LLM.chat``, which has the words.
-
-    answers: ``TextWriter.answers``
-    """
+    """See ``LLM.chat``. answers: ``TextWriter.answers``."""
     parsed, said = llm.parse_options(options), read_messages(messages)
     rounds = _rounds(run_tools, max_rounds, parsed)
     traces = parsed.traces(rounds)

@@ -1,4 +1,4 @@
-"""Methods of ``LLM`` as those of a model in an event loop: with the same keywords, awaited."""
+"""Makes methods of ``LLM`` methods of an ``AsyncModel``: with the same keywords, awaited."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -18,32 +18,32 @@ R = TypeVar("R", bound=EndListener)
 
 
 class Forwarding(BaseLLM, ABC):
-    """A model whose weights may be elsewhere: requests are queued there, functions called."""
+    """A model whose weights may be elsewhere: requests and functions are sent there."""
 
     @abstractmethod
     async def queue(self, asked: Sequence[tuple[Request, int]]) -> ArrivalReader:
-        """Queue n samples of each request, all or none, for one reader of all, in this order.
+        """Queue (request, n) pairs, all or none, for one reader of all samples, in this order.
 
-        The seeds are chosen, so that the caller knows what is asked of each: ``Request.samples``.
-        Raises InputError for what does not fit the model, QueueFullError where there is no room.
+        Requests have their seeds already, from which ``Request.samples`` derives the samples'.
+        Raises InputError for a request the model cannot run, QueueFullError where there is no room.
         """
 
     @abstractmethod
     async def run_blocking(
         self, function: Callable[Concatenate[LLM, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """What a function of an ``LLM`` returns or raises, called where the weights are.
+        """Call ``function(llm, *args, **kwargs)`` where the weights are, and return its result.
 
-        It must be found by its name in its module: it, its arguments and its result may be
-        pickled. Others are served, and one is called at a time. When the task is cancelled, the
-        next thing that the function asks of the LLM raises.
+        The function must be importable by name; it, its arguments and its result may be pickled.
+        One is called at a time, while requests are served. When the task is cancelled, the
+        function's next call of the LLM raises.
         """
 
 
 def blocking(
     method: Callable[Concatenate[LLM, P], T],
 ) -> Callable[Concatenate[Forwarding, P], Coroutine[Any, Any, T]]:
-    """A method that is called where the weights are, one call at a time; others are served."""
+    """Forward a method of ``LLM`` through ``run_blocking``."""
 
     @wraps(method)
     async def forward(self: Forwarding, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -56,9 +56,9 @@ def asking(
     method: Callable[Concatenate[LLM, P], T],
     task: Callable[Concatenate[BaseLLM, P], PrefillTask[R, T]],
 ) -> Callable[Concatenate[Forwarding, P], Coroutine[Any, Any, T]]:
-    """A method whose task is requests, which are queued beside all others.
+    """Forward a prefill-only method of ``LLM`` as requests that are queued beside all others.
 
-    task: reads the texts, in a thread
+    task: makes the requests, in a thread
     """
 
     @wraps(method)

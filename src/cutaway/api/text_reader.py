@@ -1,4 +1,4 @@
-"""The half of ``LLM`` that draws nothing: logits, likelihoods, fillings, embeddings, prefixes."""
+"""TextReader: the methods of ``LLM`` that draw nothing: logits, scores, fill, embed, prefixes."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
 
 class TextReader(SyncLLM):
-    """The half of ``LLM`` that draws nothing."""
+    """The methods of ``LLM`` that draw nothing."""
 
     @abstractmethod
     def with_adapter(self, adapter: str) -> Self:
-        """The same model under the adapter of a name, as ``lora`` has it.
+        """An LLM of this model with a loaded adapter, for functions that take an LLM.
 
-        For what takes an LLM: a replay, a look inside. It shares engine, weights and prefix cache,
-        and closing it closes nothing; "" is this one. InputError for a name that was not loaded.
+        It shares engine, weights and prefix cache; closing it closes nothing. "" returns this LLM.
+        InputError for an adapter that is not loaded.
         """
 
     def logits(
@@ -48,12 +48,11 @@ class TextReader(SyncLLM):
     ) -> Logits:
         """Teacher-forced logits, float32 (n, vocab): row i predicts the token at i + 1.
 
-        Of a model that sees more than the past, it is the token at i (``ModelConfig.shift``: at
-        i + 1).
-        start: of which position the first row is; those before it are computed and not returned.
+        Row i of a bidirectional model predicts the token at i (with ``ModelConfig.shift``: i + 1).
+        start: the position of the first row that is returned
         interventions: of ``cutaway.engine.interventions.bind``
         adapter: the name of a loaded one, as for generate
-        Runs beside whatever else is written.
+        Other texts are written meanwhile.
         """
         llm, ids = self.with_adapter(adapter), check_ids("token_ids", token_ids)
         start = check_int("start", start, 0, max(len(ids) - 1, 0))
@@ -75,10 +74,11 @@ class TextReader(SyncLLM):
         *,
         adapter: str = "",
     ) -> Row:
-        """The row that predicts what follows a text: its logits, and what it was made from.
+        """The row that predicts the token after a text: its logits and the tensors behind them.
 
-        names: of tensors in ``graph``; firsts: by layer, the first position of which keys and
-        values are wanted. Runs beside whatever else is written, and keeps nothing.
+        names: tensors of ``graph``
+        firsts: layer -> the first position whose keys and values are wanted
+        Other texts are written meanwhile.
         """
         from cutaway.methods.pinned import row
 
@@ -93,21 +93,20 @@ class TextReader(SyncLLM):
         *,
         adapter: str = "",
     ) -> Iterator[tuple[int, Logits]]:
-        """(index, logits (vocab,)) of what follows each text, in the order in which they end.
+        """(index, logits (vocab,)) of the token after each text, in the order in which they end.
 
         texts: token ids, each with interventions of ``cutaway.engine.interventions.bind``
-        like: what most of them begin like, whose keys and values stay in memory where there is room
-        stopped: called between two steps. Closing the iterator early aborts what runs.
+        like: the prefix of most texts, whose keys and values are kept in memory if there is room
+        stopped: called between steps, ends the iteration once true. Closing it early aborts texts.
         """
         from cutaway.methods.pinned import last_rows
 
         return last_rows(self.with_adapter(adapter), check_ids("token_ids", like), texts, stopped)
 
     def logits_at(self, asked: "Sequence[TextPositions]", *, adapter: str = "") -> list[Logits]:
-        """What the model says of positions of texts that it sees as a whole, (n, vocab) each.
+        """Logits at positions of texts by a bidirectional model, (positions, vocab) for each text.
 
-        asked: (token ids, positions) of each text, many of which are read at once. InputError where
-        the model sees only the past
+        asked: (token ids, positions) of each text. InputError for a causal model.
         """
         from cutaway.methods.filling.bidirectional import logits_at
 
@@ -116,11 +115,10 @@ class TextReader(SyncLLM):
     def score(
         self, prompt: Prompt, answers: Sequence[Prompt], *, special: bool = False, adapter: str = ""
     ) -> "list[Likelihood]":
-        """How likely each answer is after the prompt: nothing is drawn.
+        """How likely each answer is after the prompt.
 
-        prompt, answers: texts, or token ids, which are taken as they are. White space at the end of
-        a prompt belongs to the answers, and both are encoded as one text, as lm-eval does it. An
-        empty prompt is BOS.
+        prompt, answers: texts, or token ids. White space at the end of a prompt belongs to the
+        answers, and both are tokenized as one text, as in lm-eval. An empty prompt is BOS.
         special: parse special tokens such as <|im_start|> in texts
         adapter: the name of a loaded adapter, as for generate
         The log-probabilities are those of ``generate`` with prompt_logprobs, to the bit. Raises
@@ -134,10 +132,9 @@ class TextReader(SyncLLM):
     def score_each(
         self, pairs: "Iterable[Pair]", *, special: bool = False, adapter: str = ""
     ) -> "Iterator[Likelihood]":
-        """As ``score``, for any number of prompts with an answer each, in their order.
+        """As ``score``, for any number of (prompt, answer) pairs, in their order.
 
-        Some hundred are read ahead. Those that begin alike are computed once where they follow each
-        other.
+        A few hundred pairs are read ahead. Common prefixes of successive pairs are computed once.
         """
         from cutaway.methods.scoring import scores_of_each
 
@@ -156,11 +153,11 @@ class TextReader(SyncLLM):
     ) -> "Likelihood":
         """How likely a text of any length is: each token after BOS, given those before it.
 
-        Of a model without BOS, and of token ids, the first token is not scored. What is longer than
-        a window is cut, as lm-eval does it: each token is scored once.
-        window: tokens that are read at once; None takes the context
-        before: tokens in front of the first that a window scores, from the second window on
-        progress: called with what is done, how many tokens, and of how many
+        Without BOS, and of token ids, the first token is not scored. A text longer than a window is
+        cut as in lm-eval: each token is scored once.
+        window: the most tokens computed at once; None takes the context
+        before: tokens of context before the first scored one, from the second window on
+        progress: called with (activity, tokens done, tokens in all)
         """
         from cutaway.methods.scoring import likelihood
 
@@ -181,9 +178,9 @@ class TextReader(SyncLLM):
     ) -> "Filled":
         """What fits where a text has [MASK], or the model's own mask token.
 
-        A model that sees the whole text says it; of one that writes, it follows by Bayes' rule.
-        top: how many for each mask. targets: only these texts, each scored whole. candidates: how
-        many are considered by Bayes' rule, and how many beginnings of several masks together
+        A bidirectional model predicts it; for a causal one it follows by Bayes' rule.
+        top: candidates returned for each mask; targets: only these texts, each scored as a whole
+        candidates: how many Bayes' rule considers, and the beam width for several masks together
         adapter: the name of a loaded adapter, as for generate
         """
         from cutaway.methods.filling import fill
@@ -194,9 +191,9 @@ class TextReader(SyncLLM):
     def pseudo_likelihood(
         self, text: str, metric: str = "word_l2r", *, adapter: str = ""
     ) -> "PseudoLikelihood":
-        """How well a text suits a model that sees it as a whole: each token, while it is masked.
+        """A text's log-likelihood by a bidirectional model: of each token, while it is masked.
 
-        metric: "original", or "word_l2r", where those after it in its word are masked, too
+        metric: "original", or "word_l2r", where later tokens of the same word are masked too
         adapter: the name of a loaded adapter, as for generate
         """
         from cutaway.methods.filling.likelihood import pseudo_likelihood
@@ -213,14 +210,14 @@ class TextReader(SyncLLM):
         truncate: bool = False,
         adapter: str = "",
     ) -> "Embeddings":
-        """A vector of each text: rows of the last layer, which become one.
+        """A vector of each text: the last layer's rows, pooled into one.
 
         texts: a text or token ids, or a list of either
-        pooling: "mean", "cls" (the first row) or "last"; None does what the model's files say, or
-        else "mean" where a token sees the whole text, and "last" where it sees what is before it.
-        normalize: to length 1; None does what the files say, or else True
-        dimensions: only this many numbers, the first
-        truncate: cut a text that is longer than the model reads, which is else an InputError
+        pooling: "mean", "cls" (the first row) or "last"; None takes that of the model's files, else
+        "mean" for a bidirectional model and "last" for a causal one
+        normalize: to length 1; None takes that of the files, else True
+        dimensions: keep only the first numbers
+        truncate: cut a text that is too long for the model, which otherwise is an InputError
         adapter: the name of a loaded adapter, as for generate
         """
         from cutaway.methods.embedding import embedding
@@ -231,7 +228,7 @@ class TextReader(SyncLLM):
         return prefill(self.owner, asked)
 
     def head(self, hidden: NDArray[np.float32], *, adapter: str = "") -> Logits:
-        """The logits that rows (R, hidden) would have if they were the last layer's: (R, vocab)."""
+        """The logits (R, vocab) of rows (R, hidden), as if they were the last layer's output."""
         inside = inspectable(self.model.with_adapter(adapter).backend)
         return self.owner.call(lambda: inside.head(hidden).copy())
 
@@ -251,10 +248,10 @@ class TextReader(SyncLLM):
 
         prompt, messages: as for generate and chat; whole KV blocks of 32 tokens are saved
         special: parse special tokens in a prompt that is text
-        compute: compute what the prefix cache lacks; else save what it has
-        adapter: the name of a loaded adapter, whose keys and values are not the model's
-        A file of this name is replaced once the new one is whole. Raises InputError for a prompt
-        that cannot be, CutawayError where it cannot be written.
+        compute: compute what the prefix cache lacks; otherwise save only what it has
+        adapter: the name of a loaded adapter, as for generate
+        An existing file is replaced once the new one is complete. Raises InputError for a bad
+        prompt, CutawayError where the file cannot be written.
         """
         from cutaway.methods.prefix import save_prefix
 
@@ -262,12 +259,12 @@ class TextReader(SyncLLM):
         return save_prefix(llm, path, prompt, messages, special=special, compute=compute)
 
     def restore_prefix(self, path: str | PathLike[str], *, adapter: str = "") -> "Prefix":
-        """Put a saved prefix into the prefix cache: prompts that begin with its tokens go on there.
+        """Put a saved prefix into the prefix cache, for prompts that begin with its tokens.
 
-        ``cached_tokens`` of the result are fewer than ``token_ids`` where ``kv_tokens`` has no
-        room for all. Not a bit is other than if it had been computed. Raises InputError for a file
-        that cannot be read or is of another model, FormatError for one that is damaged.
-        adapter: the name of the one that it was saved with
+        ``cached_tokens`` of the result is less than ``token_ids`` has where ``kv_tokens`` has no
+        room for all. The bits are those of computing it. Raises InputError for a file that cannot
+        be read or is of another model, FormatError for a damaged one.
+        adapter: the name of the adapter that it was saved with
         """
         from cutaway.methods.prefix import restore_prefix
 

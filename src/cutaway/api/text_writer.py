@@ -1,4 +1,4 @@
-"""The half of ``LLM`` that draws: completions, streams, chats, canvases, revisions."""
+"""TextWriter: the methods of ``LLM`` that draw: generate, stream, chat, denoise, revise."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class TextWriter(TextReader):
-    """The half of ``LLM`` that draws."""
+    """The methods of ``LLM`` that draw."""
 
     @overload
     def generate(  # type: ignore[overload-overlap]
@@ -48,7 +48,7 @@ class TextWriter(TextReader):
         """Continue a prompt, or each of a list of prompts in one batch.
 
         prompt: text, or token ids (a NumPy array too); a list of either gives a list of
-        Completions. An empty list is a prompt of no tokens, and refused.
+        Completions. An empty list is an empty prompt, which is refused.
         options: temperature, top_k, top_p, min_p, seed, stop, max_tokens, … (RequestOptions names
         them all). With n > 1 each prompt gives a list of n, or with ``align`` one of them.
         trace="run.jsonl" records the run; of several texts the second is in run.2.jsonl, and so on.
@@ -66,7 +66,7 @@ class TextWriter(TextReader):
         many: bool,
         grammar: "Compiled | None" = None,
     ) -> Any:
-        """As generate. many: a list of answers; grammar: of the options, where it is compiled."""
+        """As generate. many: return a list; grammar: the options', if it is compiled already."""
         traces = options.traces(len(prompts))
         with ExitStack() as stack:  # whatever goes wrong, no sequence is left in the engine
             texts = [
@@ -85,17 +85,17 @@ class TextWriter(TextReader):
     ) -> Results:
         """Many requests in one batch: (index, result) of each as it ends, in any order.
 
-        requests: prompts, or (prompt, options) pairs whose own options go before the common
-        ones. They are taken as there is room, at most about two batches ahead, so there may be
-        any number. A CutawayError among them is in place of a request that could not be read.
+        requests: prompts, or (prompt, options) pairs whose options override the common ones. Any
+        number of them: they are taken as there is room, about two batches ahead. A CutawayError
+        among them stands for a request that could not be read, and becomes its result.
         A result is what generate returns, a list of n where n > 1, or the CutawayError that
-        it would raise; the others continue. Closing the iterator early aborts what runs.
+        it would raise; other requests continue. Closing the iterator early aborts them.
         Raises InputError for a bad common option.
         """
         try:
             if isinstance(requests, (str, bytes)):
                 raise TypeError
-            iter(requests)  # an array of no dimension looks like an iterable, too
+            iter(requests)  # an array without dimensions has __iter__, too
         except TypeError:
             raise InputError(
                 "requests must be an iterable of prompts; generate takes one"
@@ -124,8 +124,8 @@ class TextWriter(TextReader):
         """Reveal a canvas of ``max_tokens`` cells after a prompt, in passes.
 
         settings: those of ``canvas.Rule``, "rule" for one of ``canvas.RULES`` by name, and options
-        as for generate. ``Completion.passes`` says what each pass did. InputError where the model
-        writes from left to right alone.
+        as for generate. ``Completion.passes`` has what each pass did. InputError for a model that
+        only writes from left to right.
         """
         from cutaway.requests.options import rule_apart
 
@@ -134,8 +134,8 @@ class TextWriter(TextReader):
     def streams(self, prompt: Prompt, **options: "Unpack[RequestOptions]") -> list[Stream]:
         """A Stream for each of n samples, which run in one batch whichever is read.
 
-        Those of a suffix that the model has no tokens for have ended: see docs/fill.md.
-        With ``align`` it is for the caller to choose among their completions: ``samples.align``.
+        With a suffix and a model without tokens for it, they have ended: see docs/fill.md.
+        With ``align`` the caller chooses among their completions: ``methods.importance.align``.
         """
         return self.start(prompt, self.parse_options(options))
 
@@ -154,11 +154,11 @@ class TextWriter(TextReader):
 
         tools: what the answer may call: Python functions with types, or tools as OpenAI's chat
         has them; tool_choice and parallel_tool_calls as there
-        run_tools: call the functions and answer their results, for ``max_rounds`` answers at most;
-        the last may be a call that nobody ran. What a function raises is raised. Each answer has a
-        trace of its own, as samples have.
-        ``Completion.new_messages`` continue the conversation, ``tool_calls`` are those of the
-        last. With n > 1 a list.
+        run_tools: call the functions and answer their results, for at most ``max_rounds`` answers;
+        calls of the last one are not run. A function's exception is raised. Each answer has a trace
+        of its own, as samples have.
+        ``Completion.new_messages`` continue the conversation; ``tool_calls`` are those of the last
+        answer. With n > 1 returns a list.
         """
         from cutaway.api.chat import answer
 
@@ -196,17 +196,17 @@ class TextWriter(TextReader):
         adapter: str = "",
         **options: Any,
     ) -> "Revised":
-        """Write a draft, or take the one that is given, and try its worst tokens again.
+        """Write a draft, or take the given one, and replace its most surprising tokens.
 
         rule: "gibbs", "metropolis" or "better"; see docs/revise.md
-        power: of the model's own distribution over texts, which gibbs and metropolis draw from
-        share: of the tokens, the most surprising are tried; sweeps: how many times
-        surprise: "loop", given what is before, or "leave_one_out", also given what follows
-        candidates: how many are tried in each place. span: tokens that metropolis draws at once
-        filler: for better, a model that sees a text as a whole: it refills whole words
-        progress: called with what is done, how much, and of how much. stopped: asked between two
-        steps; what was tried until then is kept. adapter: the name of a loaded adapter, with which
-        the draft is written and revised. options: of the draft, as for generate
+        power: gibbs and metropolis draw from the model's distribution over texts to this power
+        share: of the tokens, those that are tried, the most surprising ones; sweeps: how often
+        surprise: "loop", given the tokens before, or "leave_one_out", also given those after
+        candidates: tokens tried in each place; span: tokens that metropolis draws at once
+        filler: for better, a bidirectional model that replaces whole words
+        progress: called with (activity, done, total); stopped: called between steps, ends the
+        revision once true and keeps what was tried; adapter: the name of a loaded adapter
+        options: of the draft, as for generate
         Raises InputError for a value out of range.
         """
         from cutaway.methods.revising import How, revise
@@ -228,7 +228,7 @@ class TextWriter(TextReader):
         traces: Iterator[Path] | None = None,
         grammar: "Compiled | None" = None,
     ) -> list[Stream]:
-        """As ``add``; those of a suffix that the model has no tokens for have ended."""
+        """As ``add``; with a suffix and a model without tokens for it, they have ended."""
         if not infills_by_bayes(self, options):
             return self.add(prompt, options, traces, grammar)
         from cutaway.methods.filling.infill import infill_by_bayes
@@ -239,7 +239,7 @@ class TextWriter(TextReader):
         return infill_by_bayes(llm, partial(self.add, prompt), options)
 
     def _run(self, streams: list[Stream], update: Callable[[int], object]) -> None:
-        """Step until these have all ended; ``update`` with how many have, as it grows."""
+        """Step until all have ended; ``update`` is called with the number that have."""
         ended = 0
         while ended < len(streams):
             self.owner.wait(lambda: _count_ended(streams) > ended)  # noqa: B023 - used at once

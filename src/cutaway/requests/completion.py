@@ -37,10 +37,10 @@ class Between(NamedTuple):
     """How a text between a prompt and a suffix was found.
 
     method      "tokens": laid out with the model's own tokens for it; "canvas": revealed between
-                both; "bayes": see the others
-    drawn       continuations of the prompt that were written
-    candidates  beginnings of them that were weighed
-    share       of the chosen one in the weight of all
+                both; "bayes": chosen by Bayes' rule, and only then are the next four set
+    drawn       how many continuations of the prompt were written
+    candidates  how many of their prefixes were weighed
+    share       the chosen prefix's share of the total weight
     logprob     natural, of the suffix after prompt and text
     """
 
