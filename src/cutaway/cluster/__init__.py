@@ -1,7 +1,7 @@
 """Many replicas of one model behind one server.
 
-Which replica generates what, and which continues where one is lost. Ray is imported only for
-``app`` and ``generate``; everything else is tested without it.
+Knows which replica generates which text, and which one continues it when a replica is lost. Only
+``app`` and ``generate`` import Ray.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""``generate``: a text for each row of a Ray dataset, by many models, each row once."""
+"""``generate``: a text for each row of a Ray dataset, by many models in parallel."""
 
 from collections.abc import Iterator, Mapping
 from os import PathLike
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     import pyarrow
     from ray.data import Dataset
 
-_PATIENCE_S = 30.0  # for cores of a run that was just killed
+_PATIENCE_S = 30.0  # waits for the cores of a run that was just killed
 _PART = 32
-"""Rows in a file, at most those that a killed worker's successor generates again."""
+"""Rows in a file: a killed worker's successor repeats at most as many."""
 
 
 def generate(
@@ -39,12 +39,12 @@ def generate(
     """A dataset with a text for the prompt of each row.
 
     prompt    the column of prompts: texts, token ids, or lists of messages
-    id        the column of each row's own name, a text or a whole number. The row's seed follows
-              from it and from ``seed``, so a row has the same text at any worker
+    id        the column of each row's unique id, a text or a whole number. The row's seed derives
+              from it and ``seed``, so a row has the same text on any worker
     replicas  how many models, or (fewest, most): each is a process with ``cores`` processors
     checkpoint  a folder on storage that all nodes share. Rows are saved there as they end; the call
-              returns when all are there. After a kill, the same call does the rest. Without it the
-              dataset is lazy, as others of Ray Data are, and nothing is saved
+              returns when all are saved. After a kill, the same call does the rest. Without it the
+              dataset is lazy, like others of Ray Data, and nothing is saved
     batch_size  rows in one call of a model
     token_ids add a column with the ids of each text's tokens
     column_prefix  of the names of the columns that are added
@@ -52,7 +52,7 @@ def generate(
     options   as for ``LLM.generate``; n and traces are refused
 
     Adds text, finish_reason, fingerprint, system_fingerprint, seed and error, which says why a row
-    has no text; other rows do not depend on it. Raises InputError where no row can be generated.
+    has no text; other rows are unaffected. Raises InputError where no row can be generated.
     """
     job = BulkJob(
         model=None if model is None else str(model), prompt=prompt, id=id, token_ids=token_ids,
@@ -87,7 +87,7 @@ class _Writer:
             self._refusal = error
 
     def __call__(self, table: "pyarrow.Table") -> Iterator["pyarrow.Table"]:
-        """The rows of a batch, 32 at a time; with a checkpoint, how many were saved."""
+        """Yields the rows of a batch, 32 at a time; with a checkpoint, the numbers saved."""
         import pyarrow as pa
 
         if self._refusal is not None:
@@ -155,7 +155,7 @@ def _check_columns(dataset: Any, job: BulkJob) -> None:
 
 
 def _workers(replicas: Any, cores: int) -> dict[str, Any]:
-    """Arguments of ``map_batches``; InputError where the workers would wait for ever."""
+    """Arguments of ``map_batches``; InputError where the workers would wait forever."""
     import ray
     from ray.data import ActorPoolStrategy
 
@@ -178,7 +178,7 @@ def _workers(replicas: Any, cores: int) -> dict[str, Any]:
 
 
 def _about(job: BulkJob) -> dict[str, Any]:
-    """What determines a row beside its own columns."""
+    """All that determines a row's text besides its own columns."""
     in_force = common_options(job.options).in_force(job.options.get("seed"))
     return {
         "model": job.model, "prompt": job.prompt, "id": job.id, "columns": job.added,
@@ -238,7 +238,7 @@ def _named(dataset: "Dataset", job: BulkJob) -> dict[Any, bytes]:
 
 
 def _finish(written: "Dataset") -> None:
-    """Generate all of it; a CutawayError keeps its own sentence."""
+    """Run the dataset to its end; a CutawayError is raised with its own message."""
     from ray.exceptions import RayError
 
     try:
@@ -250,5 +250,5 @@ def _finish(written: "Dataset") -> None:
             cause = getattr(cause, "cause", None) or cause.__cause__
         if cause is None:
             raise
-        # Ray adds lines of its own to what a sentence says.
+        # Ray appends lines of its own to the message.
         raise InputError(str(getattr(cause, "cause", cause)).partition("\n")[0]) from None

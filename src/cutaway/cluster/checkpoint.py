@@ -1,9 +1,8 @@
 """A folder of finished rows, in Parquet; the run after one that was killed adds the rest.
 
 Every run has its own subfolder, named ``….open`` while it may write there. The next run renames it,
-which stops workers that are left of a killed run: their files then have nowhere to go. A file
-appears whole or not at all, and its name is a hash of its rows' ids, so rows that are written again
-replace the same file.
+so that leftover workers of a killed run can write no more. A file appears whole or not at all, and
+its name is a hash of its rows' ids, so rows that are written again replace the same file.
 """
 
 import json
@@ -26,7 +25,7 @@ class Checkpoint:
     """The folder. InputError where it holds anything else, or rows of another job."""
 
     def __init__(self, path: str | os.PathLike[str], about: Mapping[str, Any]) -> None:
-        """about: what determines all rows, beside their own columns."""
+        """about: all that determines the rows' texts besides their own columns."""
         self.path = Path(path).absolute()
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -80,7 +79,7 @@ class Checkpoint:
 
 
 def part_name(ids: list[Any]) -> str:
-    """Of the file of these rows."""
+    """The name of the file with these rows."""
     return f"{sha256(json.dumps(ids).encode()).hexdigest()[:32]}.parquet"
 
 

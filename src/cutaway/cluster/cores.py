@@ -1,8 +1,7 @@
-"""Cores of a machine that one process claims for itself, among processes that claim here.
+"""Reserves cores of a machine for a process, among the processes that use this module.
 
-Ray counts cores and pins nothing, and hands out ranks of replicas anew when one ends. So each core
-has a lock file, locked by the process that computes on it; the kernel releases the lock when that
-process ends, however it ends.
+Ray counts cores without pinning processes to them. So each core has a lock file, locked by the
+process that computes on it; the kernel releases the lock however that process ends.
 """
 
 import os
@@ -23,7 +22,7 @@ _AGAIN_S = 0.1
 class Claim:
     """Cores that no other process can claim until this is released, or the process ends.
 
-    cores  their numbers, as the system has them
+    cores  their numbers
     """
 
     def __init__(self, locks: dict[int, int]) -> None:
@@ -31,10 +30,7 @@ class Claim:
         self.cores = tuple(sorted(locks))
 
     def pin(self) -> None:
-        """Run this thread, and those that it starts from now on, on these cores alone.
-
-        Does nothing where the system has no such call.
-        """
+        """Run this thread, and those that it will start, on these cores only. Linux only."""
         system.pin(self.cores)
 
     def release(self) -> None:
@@ -73,9 +69,11 @@ def claim(count: int, folder: Path | None = None, *, patience_s: float = 0) -> C
 
 
 def _try(count: int, folder: Path) -> Claim:
-    """As many of them as are free now."""
+    """Claim up to ``count`` cores that are free now."""
     locks = dict[int, int]()
-    one_at_a_time = _open(folder / "claiming")  # or two would each take half of what both want
+    one_at_a_time = _open(
+        folder / "claiming"
+    )  # or two could each get half of what they want
     try:
         system.lock(one_at_a_time, wait=True)
         for core in sorted(usable_cores()):

@@ -1,8 +1,8 @@
-"""What the client has been sent of a text, and the request that continues it elsewhere.
+"""The part of a text that was delivered, and the request that continues it at another replica.
 
 A text is resumed by generating it again: the delivered tokens are prescribed
-(``RunParams.replay``), so they are computed as fast as a prompt. Every event that was delivered
-before is compared with its repetition, and not delivered again.
+(``RunParams.replay``), so they are computed as fast as a prompt. A repeated event is compared with
+the one that was delivered, and not delivered again.
 """
 
 from dataclasses import replace
@@ -14,7 +14,7 @@ from cutaway.engine import Embedded, Ended, Event, Pass, Request, Scored, Starte
 class DeliveredText:
     """One text, whichever replica generates it.
 
-    request  its own, with its seed
+    request  with the text's own seed
     ended    whether its last event was delivered
     """
 
@@ -23,14 +23,14 @@ class DeliveredText:
         self._started: Started | None = None
         self._scored = 1  # the next position to be scored
         self._embedded = False
-        self._steps: list[tuple[int, int]] = []  # token ids, and fingerprints after them
-        self._passes: list[int] = []  # fingerprints after them
+        self._steps: list[tuple[int, int]] = []  # (token id, fingerprint after it)
+        self._passes: list[int] = []  # the fingerprint after each
 
     def __len__(self) -> int:
         return len(self._steps)
 
     def continued(self) -> Request:
-        """The request for another replica."""
+        """The request that continues it at another replica."""
         delivered = tuple(token_id for token_id, _ in self._steps)
         run = self.request.run
         if len(delivered) <= len(run.replay):
@@ -38,7 +38,7 @@ class DeliveredText:
         return self.request.but(run=replace(run, replay=delivered))
 
     def take(self, event: Event) -> Event | None:
-        """What is new of it; OtherBitsError where it differs from what was delivered before."""
+        """The new part of an event; OtherBitsError where it differs from what was delivered."""
         new: Event | None
         match event:
             case Started():
@@ -91,7 +91,7 @@ class DeliveredText:
 
     def _end(self, event: Ended) -> Ended:
         self.ended = True
-        if self._started:  # as delivered: another replica's cache may have had more, or less
+        if self._started:  # as delivered first: another replica may have had more or less cached
             usage = event.usage._replace(cached_tokens=self._started.cached_tokens)
             event = event._replace(usage=usage)
         return event

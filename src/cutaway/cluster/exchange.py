@@ -1,6 +1,6 @@
 """A Front's connections to its replicas: jobs out, events in, and the detection of lost replicas.
 
-What becomes of a job whose replica is lost is decided in reader.py.
+reader.py decides what happens to a job whose replica is lost.
 """
 
 import asyncio
@@ -35,8 +35,9 @@ _EVERY_S = 0.5
 class Attempt:
     """A job at a replica, or on its way to one.
 
+    owner     receives its events
     chosen    the replica that the router had chosen at the last check
-    silent_s  seconds since that replica was last heard
+    silent_s  seconds since that replica's last message
     """
 
     job: Job
@@ -62,7 +63,7 @@ class Remote:
 class Exchange:
     """One Front's side of all replicas.
 
-    on_computer  called with what computes at each replica
+    on_computer  called with each replica's ``Computer``
     silent_s  a replica without a message for this many seconds is lost; it sends one every second
     hung_s    one whose engine does not answer for this many seconds is lost
     """
@@ -85,7 +86,7 @@ class Exchange:
         self._idle = asyncio.Event()
         self.owners: set[ResumedReader] = set()
         self.remotes: list[Remote] = []
-        self.preemptions: dict[str, int] = {}  # by replica, those that are lost too: a counter
+        self.preemptions: dict[str, int] = {}  # by replica, lost ones included: a counter metric
 
     async def open(self, host: str, computed_by: Mapping[str, str]) -> None:
         """Listen for replicas; see ``Job.computed_by``."""
@@ -105,15 +106,15 @@ class Exchange:
             await self._idle.wait()
 
     def leave(self, owner: "ResumedReader") -> None:
-        """A job is over."""
+        """Note that a job has ended."""
         self.owners.discard(owner)
         self._idle.set()
 
     async def close(self) -> None:
-        """Cut all connections; nobody may have a job here any more."""
+        """Cut all connections; to be called once no job is left."""
         if self._watching:
             self._watching.cancel()
-        for call in self._calls:  # of a job that was over, at a replica that is lost since
+        for call in self._calls:  # of jobs that have ended, at replicas that were lost since
             call.cancel()
         await asyncio.gather(*self._calls, return_exceptions=True)
         await self._listener.close()
@@ -218,10 +219,10 @@ class Exchange:
             attempt.owner.lost(attempt, why)
 
     async def _watch(self) -> None:
-        """Find replicas that hang, or whose network is cut: they are silent.
+        """Find replicas that hang or are cut off: they send nothing.
 
-        Silence is counted in turns of this task, so a time in which this process itself was stopped
-        or busy counts as one turn.
+        Silence is counted in iterations, so a time in which this process itself was stopped or busy
+        counts as one.
         """
         while True:
             await asyncio.sleep(_EVERY_S)
@@ -236,7 +237,7 @@ class Exchange:
                     self._wait(attempt, heard)
 
     def _wait(self, attempt: Attempt, heard: Collection[str]) -> None:
-        """Give it up if its replica does not take it; one that is heard may compile a grammar."""
+        """Give up on a replica that does not accept the job; a live one may compile a grammar."""
         name, asked = attempt.job.replica, attempt.call and not attempt.call.done()
         if not name or name != attempt.chosen or (asked and name in heard):
             attempt.chosen, attempt.silent_s = name, 0.0

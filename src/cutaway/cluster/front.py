@@ -28,10 +28,10 @@ T = TypeVar("T")
 class ClusterLLM(AsyncModel):
     """A model that replicas run. ``async with`` opens and closes it.
 
-    model    without weights: what its file says of prompts and options
+    model    opened without weights, to read prompts and options
     host     the address of this machine at which replicas can reach it
     silent_s, hung_s  as of ``Exchange``
-    options  keywords of all requests, unless a request has its own
+    options  keywords of all requests, which a request's own override
     """
 
     def __init__(
@@ -51,11 +51,11 @@ class ClusterLLM(AsyncModel):
     # -- writing -----------------------------------------------------------------------------
 
     async def queue(self, asked: Sequence[tuple[Request, int]]) -> "FrontReader":
-        """See ``AsyncModel``."""
+        """See ``Forwarding``."""
         self._check_open()
         for request, _ in asked:
             for part in (request.sampling, request.constraint):
-                part.__getstate__()  # InputError for what cannot be sent
+                part.__getstate__()  # InputError for what cannot be pickled
         reader = ResumedReader(self.exchange, asked)
         await reader.begin()
         return FrontReader(reader)
@@ -63,7 +63,7 @@ class ClusterLLM(AsyncModel):
     async def run_blocking(
         self, function: Callable[Concatenate[LLM, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """See ``AsyncModel``; where a replica is lost, another runs it."""
+        """See ``Forwarding``; if a replica is lost, another one runs it."""
         tries = 0
         while True:
             self._check_open()
@@ -163,6 +163,6 @@ class FrontReader:
 
 
 def _close_soon(loop: asyncio.AbstractEventLoop, reader: ResumedReader) -> None:
-    """Called by any thread, by its garbage collector."""
+    """Called by the garbage collector, on any thread."""
     with suppress(RuntimeError):  # the event loop is closed, and its connections with it
         loop.call_soon_threadsafe(reader.close)

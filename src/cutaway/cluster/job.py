@@ -1,4 +1,4 @@
-"""What a Front sends to a replica, and a replica to its Fronts: plain data that can be pickled."""
+"""The messages between Fronts and replicas: plain data that can be pickled."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class Job:
 
     id           of this attempt; the same texts at another replica have another
     requests     with their seeds, and how many samples of each
-    computed_by  what the replica's bits must depend on, see ``LoadedModel.computed_by``
+    computed_by  must equal the replica's ``LoadedModel.computed_by``
     reply_to     the Front that gets the events
     avoid        names of replicas that must not be chosen
     replica, why  the replica that the router has chosen, and a sentence that says why
@@ -41,14 +41,14 @@ class Replicas(Protocol):
     """How a Front calls its replicas: Ray's handle, or a test's."""
 
     async def write(self, job: Job) -> None:
-        """Have a replica generate it and send events to the Front; returns at its end.
+        """Have a replica generate the job and send its events to the Front; returns at its end.
 
-        Raises ReplicaLostError where the replica is lost, and what the replica refuses it with.
+        Raises ReplicaLostError where the replica is lost, and the error of a refused job.
         """
         ...
 
     async def run_blocking(self, function: Callable[..., T], *args: Any) -> T:
-        """What ``function(llm, *args)`` returns or raises at one of the replicas."""
+        """Call ``function(llm, *args)`` at one of the replicas; returns or raises as it does."""
         ...
 
 
@@ -84,13 +84,13 @@ class Pulse(NamedTuple):
 
 
 class Leaving(NamedTuple):
-    """It shuts down: its jobs must continue elsewhere."""
+    """The replica shuts down: its jobs must continue elsewhere."""
 
 
 # -- what a Front sends ----------------------------------------------------------------------------
 
 
 class Abort(NamedTuple):
-    """The job is not wanted any more."""
+    """The job is to be aborted."""
 
     job: str

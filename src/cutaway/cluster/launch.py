@@ -1,7 +1,4 @@
-"""A cluster for one server: Ray, started here or elsewhere, and replicas on it.
-
-Ends everything that it starts.
-"""
+"""Starts Ray, or connects to it, and replicas on it for one server; ends all that it starts."""
 
 import os
 import re
@@ -26,15 +23,15 @@ FRONT_ENVIRONMENT = {
     "RAY_SERVE_RUN_ROUTER_IN_SEPARATE_LOOP": "0",
     "RAY_ENABLE_AUTO_CONNECT": "0",
 }
-"""What Ray reads where a Front runs. A router with an event loop of its own wakes threads of two
-processes more often while others compute, and the first token comes later. And a thread of Ray's
-that is late would start another Ray, once this one has ended, and the process would stay."""
+"""Ray's settings in a Front's process. A router with its own event loop delays the first token: it
+wakes threads more often while others compute. Auto-connect would let a late thread of Ray start
+another Ray after this one has ended."""
 _LISTENS_S = 5.0
 _OURS = re.compile(r"^(?:cutaway\.errors\.\w+|RuntimeError): (.+)$", re.MULTILINE)
 
 
 def without_weights(plan: Plan, *, progress: bool = False) -> LoadedModel:
-    """What the plan's model says of prompts and options, for a process that computes nothing."""
+    """The plan's model without weights, for a process that only reads prompts and options."""
     setup = {key: given for key, given in plan.model.items() if key in Setup.__dataclass_fields__}
     name = plan.model.get("model")
     return LoadedModel.open(name, Setup(**setup), progress=progress, weights=False)
@@ -44,7 +41,7 @@ def without_weights(plan: Plan, *, progress: bool = False) -> LoadedModel:
 def launched(
     plan: Plan, address: str | None = None, *, progress: bool = True, **options: Any
 ) -> Iterator["ClusterLLM"]:
-    """A model that replicas run, which are there now; they end with the block.
+    """Start the replicas of a plan, and yield their model; they end with the block.
 
     address  of a Ray cluster of which this machine is a node; None starts one of this machine alone
     options  keywords of all requests
@@ -74,7 +71,7 @@ def launched(
 
 @contextmanager
 def _ray(address: str | None, plan: Plan) -> Iterator[str]:
-    """Ray, and the address of this machine at which its other machines can reach it."""
+    """Start Ray or connect to it; yields the address at which its nodes reach this machine."""
     cores = len(usable_cores())
     if address is None:
         plan.check_room(cores, "this machine")
@@ -95,7 +92,7 @@ def _ray(address: str | None, plan: Plan) -> Iterator[str]:
         )
     except ConnectionError as error:
         raise _no_cluster(str(address)) from error
-    # What Ray has to say of each process is in its own logs; the terminal is the server's.
+    # Ray has log files of its own; the terminal is the server's.
     ray._private.worker._worker_logs_enabled = False
     getLogger("ray").setLevel(CRITICAL)
     getLogger("ray.serve").setLevel(CRITICAL)
@@ -111,7 +108,7 @@ def _ray(address: str | None, plan: Plan) -> Iterator[str]:
 
 
 def _check_address(address: str) -> None:
-    """InputError where nobody listens there, for which Ray itself would look for minutes."""
+    """InputError where nothing listens; Ray itself would keep trying for minutes."""
     if address == "auto":
         return
     host, colon, port = address.rpartition(":")
@@ -131,6 +128,6 @@ def _no_cluster(address: str) -> InputError:
 
 
 def _reason(error: RuntimeError) -> str:
-    """The sentence in what Ray reports, which has tracebacks of several processes in it."""
+    """Our own error message within Ray's report, which has tracebacks of several processes."""
     found = _OURS.findall(str(error))
     return found[-1] if found else str(error).strip().splitlines()[-1]

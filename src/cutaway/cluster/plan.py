@@ -1,4 +1,4 @@
-"""How many replicas of what: plain data, checked before anything is started."""
+"""Plan: which model, how many replicas and cores; checked before anything is started."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,9 +21,9 @@ class Plan:
     """Replicas of one model.
 
     model     keywords of ``LLM``, all of which each replica gets
-    draft     what ``speculate`` says, where that names a draft model: each replica loads it
-    fewest, most  how many replicas; Ray starts and ends some where these are two
-    cores     of each replica, which it has to itself
+    draft     the value of ``speculate``, where it names a draft model: each replica loads it
+    fewest, most  how many replicas; between the two Ray follows the load
+    cores     of each replica, for it alone
 
     Raises InputError naming the field.
     """
@@ -48,10 +48,10 @@ class Plan:
         cls, replicas: object, cores: int | None, model: Mapping[str, Any],
         options: Mapping[str, Any],
     ) -> Self:  # fmt: skip
-        """Of a command's or an application's arguments.
+        """From the arguments of a command or an application.
 
-        replicas  "2", or "1..8" for as many as the load wants
-        cores     None: as many as this machine has for the most of them, or one
+        replicas  "2", or "1..8" for as many as the load needs
+        cores     None: this machine's, divided by the most replicas, at least one
         model     keywords of ``LLM``
         options   keywords of all requests
         """
@@ -71,15 +71,15 @@ class Plan:
 
     @property
     def most_calls(self) -> int:
-        """How many calls Ray sends a replica at once: more than its own queue has room for, which
-        refuses them in a sentence. Those above would wait at their Front, and nobody would say so.
+        """The most calls that Ray sends a replica at once: more than the replica's own queue takes,
+        so that the replica refuses the rest; otherwise they would wait unnoticed at their Front.
         """
         waiting = self.model.get("max_waiting")
         running: int = self.model.get("max_num_seqs", MAX_RUNNING)
         return 2 * (running + (MAX_WAITING if waiting is None else waiting))
 
     def check_room(self, cores: int, where: str) -> None:
-        """InputError where so many cores are too few for the replicas that are to be there."""
+        """InputError where these cores are too few for the fewest replicas."""
         if (wanted := self.fewest * self.cores) > cores:
             raise InputError(
                 f"--replicas {self.fewest} with --cores {self.cores} need {wanted} cores, and "
@@ -88,20 +88,20 @@ class Plan:
 
 
 def _found_anywhere(name: str) -> str:
-    """A model's name; one that is a path here is one in a process that began in another folder."""
+    """A model's name, or its absolute path, so that it is found from any working directory."""
     path = Path(name).expanduser()
     return str(path.resolve()) if path.exists() else name
 
 
 def _adapters(model: Mapping[str, Any]) -> dict[str, Any]:
-    """The files of adapters, likewise."""
+    """The keywords that name adapter files, with absolute paths."""
     given = {name: model[name] for name in ("lora", "adapters") if model.get(name)}
     files = {name: str(asked) for name, asked in Setup(**given).adapter_files().items()}
     return {"lora": files[""]} if "" in files else {"adapters": files} if files else {}
 
 
 def read_replicas(given: object) -> tuple[int, int]:
-    """The fewest and the most: "2", or "1..8" for as many as the load wants."""
+    """(fewest, most) of "2", or of "1..8" for as many as the load needs."""
     first, dots, last = str(given).partition("..")
     if not (first.isdecimal() and (last.isdecimal() if dots else True)):
         raise InputError(

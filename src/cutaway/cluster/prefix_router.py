@@ -1,4 +1,4 @@
-"""``routing.Router`` as Ray Serve calls it: which replica a call goes to."""
+"""Adapts ``routing.Router`` to Ray Serve: chooses the replica of each call."""
 
 from asyncio import Future
 from collections import Counter
@@ -16,7 +16,7 @@ from cutaway.server.http.log import event
 
 @dataclass
 class _RoutedJob:
-    """A job at a replica. result: of Ray's call, once the replica has taken it."""
+    """A job at a replica. result: of Ray's call, once the replica has accepted it."""
 
     job: Job
     replica: str
@@ -51,7 +51,7 @@ class PrefixRouter(RequestRouter):  # type: ignore[misc]
         by_name = {name_of(one.replica_id): one for one in candidate_replicas}
         try:
             ranked = self._rank(job, pending_request)
-        except Exception as error:  # or the call would wait for ever
+        except Exception as error:  # or the call would wait forever
             event("not_routed", level=ERROR, error=error, job=job.id)
             ranked = []
         found = [by_name.pop(one.replica) for one in ranked if one.replica in by_name]
@@ -60,7 +60,7 @@ class PrefixRouter(RequestRouter):  # type: ignore[misc]
     def on_request_routed(
         self, pending_request: PendingRequest, replica_id: ReplicaID, result: Any
     ) -> None:
-        """A replica has taken it: not the chosen one, if that had no room."""
+        """A replica accepted the call: another one than was chosen, if that had no room."""
         if call := self._calls.get(_id(pending_request)):
             call.replica, call.result = name_of(replica_id), result
 
@@ -69,19 +69,19 @@ class PrefixRouter(RequestRouter):  # type: ignore[misc]
         replica_id: ReplicaID,
         internal_request_id: str,
     ) -> None:
-        """It has ended, or was not taken."""
+        """The call has ended, or was not accepted."""
         if call := self._calls.pop(internal_request_id, None):
             self._over[name_of(replica_id)] += self._router.ended(call.job.id)
 
     def update_replicas(self, replicas: list[RunningReplica]) -> None:
-        """These replicas exist now, with their reports."""
+        """Take the replicas that exist now, with their reports."""
         super().update_replicas(replicas)
         self._update()
         for one in replicas:
             self._report(one)
 
     def on_replica_actor_died(self, replica_id: ReplicaID) -> None:
-        """One of them has ended."""
+        """A replica has ended."""
         super().on_replica_actor_died(replica_id)
         self._update()
 
@@ -100,7 +100,7 @@ class PrefixRouter(RequestRouter):  # type: ignore[misc]
             if (name := name_of(replica.replica_id)) not in self._names:
                 self._names.add(name)
                 event("replica", replica=name, **stats["process"])
-            # Without jobs that ended before they were counted: the router has forgotten those.
+            # Not counting jobs that ended before they were reported: the router has dropped them.
             received = stats["received"].get(self._front, 0) - self._over[name]
             load = Load(stats["rows"], stats["texts"], received, stats["prompts"])
             self._router.report(name, load)
@@ -119,7 +119,7 @@ class PrefixRouter(RequestRouter):  # type: ignore[misc]
         return ranked
 
     def _unsent(self, pending: PendingRequest, future: Future[Any]) -> None:
-        """Its caller gave up before it was sent, which Ray does not report."""
+        """The caller cancelled before the call was sent, which Ray does not report."""
         if future.cancelled() and (call := self._calls.pop(_id(pending), None)):
             self._router.ended(call.job.id)
 
@@ -131,7 +131,7 @@ def name_of(replica_id: ReplicaID) -> str:
 
 
 def front_of(job: Job) -> str:
-    """The name of its Front."""
+    """The name of the job's Front."""
     return f"{job.reply_to.host}:{job.reply_to.port}"
 
 

@@ -1,6 +1,6 @@
-"""Which replicas have which blocks of prompts: a bit for each replica, by the keys of blocks.
+"""Remembers which replicas have which blocks of prompts: key of a block -> bits of replicas.
 
-It is what was sent where, as far back as there is room.
+Knows what was sent where, not what the replicas have evicted.
 """
 
 from collections import OrderedDict
@@ -11,10 +11,10 @@ from cutaway.compute.backends import KV_BLOCK
 
 
 class PromptMatches:
-    """Which replicas have how much of one prompt.
+    """How much of one prompt each replica has.
 
-    levels    (bits of replicas, leading blocks that they have), ascending
-    next_key  of the first block that no replica has; None: there is none
+    levels    (bits of replicas, number of leading blocks they have), ascending
+    next_key  of the first block that no replica has; None if some replica has all
     """
 
     def __init__(self, known: Mapping[int, int], prompt: Prompt) -> None:
@@ -38,10 +38,10 @@ class PromptMatches:
 
 
 class PromptBlocks:
-    """Of all prompts that were sent; most: blocks, evicted least recently used first.
+    """The blocks of all prompts that were sent, at most ``most``; least recently used are evicted.
 
-    A block's parent is written after it, hence evicted later: a replica that is known to have a
-    block is known to have all before it.
+    A block's parent is written after it, so it is evicted later: a replica that is known to have a
+    block is known to have all blocks before it.
     """
 
     def __init__(self, most: int) -> None:
@@ -49,14 +49,14 @@ class PromptBlocks:
         self.by_key: OrderedDict[int, int] = OrderedDict()
 
     def of(self, prompt: Prompt) -> PromptMatches:
-        """Which replicas have how much of it."""
+        """How much of a prompt each replica has."""
         return PromptMatches(self.by_key, prompt)
 
     def learn(self, bit: int, keys: Sequence[int]) -> None:
-        """A replica has these blocks; the first of them becomes the most recently used."""
+        """Note that a replica has these blocks; the first becomes the most recently used."""
         for key in reversed(keys):
             who = self.by_key.get(key)
-            self.by_key[key] = who | bit if who else bit  # an object that many share
+            self.by_key[key] = who | bit if who else bit  # reuses an int that many keys share
             self.by_key.move_to_end(key)
         while len(self.by_key) > self._most:
             self.by_key.popitem(last=False)

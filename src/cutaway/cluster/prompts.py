@@ -1,4 +1,4 @@
-"""What a router needs of a prompt: the keys of its blocks, and how many rows it takes."""
+"""What a router knows of a prompt: the keys of its blocks, and how many rows it costs."""
 
 from collections.abc import Sequence
 from hashlib import blake2b
@@ -12,12 +12,12 @@ from cutaway.engine.limits import shares_blocks
 
 
 class Prompt(NamedTuple):
-    """What a router needs of a request.
+    """What a router knows of a request.
 
-    keys      of its whole blocks, each of the text up to that block's end
-    reusable  how many of these need not be computed where a replica has them
-    tokens    of the prompt
-    texts     how many samples of it are written
+    keys      of its whole blocks, each a hash of the text up to the block's end
+    reusable  how many of these are not computed again by a replica that has them
+    tokens    number of the prompt's tokens
+    texts     number of samples
     """
 
     keys: tuple[int, ...]
@@ -27,10 +27,10 @@ class Prompt(NamedTuple):
 
 
 def read_prompt(request: Request, texts: int = 1, attention: str | int = "causal") -> Prompt:
-    """Of a request, how many samples of it, and the model's attention (``Limits.attention``).
+    """A request as a router sees it. attention: the model's, see ``Limits.attention``.
 
-    Blocks are shared only where they do not depend on later tokens. The last token is computed in
-    any case, for its logits; all are where the prompt is scored.
+    Blocks are shared only where they do not depend on later tokens. The last token is always
+    computed, for its logits; all tokens are where the prompt is scored.
     """
     ids, salt = request.prompt_token_ids, request.salt
     keys = block_keys(ids, salt) if shares_blocks(attention) and request.run.kv_cache else ()
@@ -41,12 +41,12 @@ def read_prompt(request: Request, texts: int = 1, attention: str | int = "causal
 def block_keys(ids: Sequence[int], salt: tuple[int, str] | None = None) -> tuple[int, ...]:
     """A number for each whole block: a hash of its tokens and of the key before it.
 
-    As in the prefix cache, a text that is changed is another one from the block on in which its
-    salt begins. Two texts with one key would cost rows, and no bits.
+    As in the prefix cache, a salt changes the keys from the block on in which it begins. A
+    collision would cost time, and change no bits.
     """
     try:
         tokens = np.array(ids[: len(ids) // KV_BLOCK * KV_BLOCK], "<i8").tobytes()
-    except OverflowError:  # no token of any model: the replica says so
+    except OverflowError:  # no model has such an id: the replica refuses it
         return ()
     keys, key, size = [], b"", 8 * KV_BLOCK
     for place, start in enumerate(range(0, len(tokens), size)):

@@ -1,4 +1,4 @@
-"""The texts of a job while replicas generate them, for one reader; lost replicas are replaced."""
+"""ResumedReader: reads the texts of a job while replicas generate them, and replaces lost ones."""
 
 import asyncio
 from collections.abc import Sequence
@@ -10,18 +10,18 @@ from cutaway.engine import Arrival, Ended, Request, Route
 from cutaway.errors import CutawayError, QueueFullError, ReplicaLostError
 
 MOST_TRIES = 3
-"""How many replicas that had the texts may be lost in a row, with no event delivered between."""
+"""How many replicas may be lost in a row without an event delivered in between."""
 _PATIENCE_S, _AGAIN_S = 60.0, 0.1
-"""How long texts that have begun wait for a replica, and how often they try."""
+"""Seconds that texts which have begun wait for a replica, and between two tries."""
 
 
 class ResumedReader:
-    """The texts of requests, each of which is n samples."""
+    """The texts of (request, n) pairs: n samples of each request."""
 
     def __init__(self, exchange: Exchange, requests: Sequence[tuple[Request, int]]) -> None:
         self._exchange, self._requests = exchange, tuple(requests)
         self._texts = [DeliveredText(one) for r, n in requests for one in r.samples(n)]
-        self._which = list(range(len(self._texts)))  # of the attempt's texts, which of these
+        self._which = list(range(len(self._texts)))  # index in an attempt -> index in _texts
         self._new: list[Arrival] = []
         self._arrived, self._queued = asyncio.Event(), asyncio.get_running_loop().create_future()
         self._error: Exception | None = None
@@ -33,7 +33,7 @@ class ResumedReader:
         self._replayed, self._why = 0, list[str]()
 
     async def begin(self) -> None:
-        """Queue them. Raises what a replica refuses them with; nothing runs then."""
+        """Queue the texts. Raises the error of a replica that refuses them; then nothing runs."""
         self._attempt = self._exchange.begin(self, self._requests, self._avoid)
         try:
             await self._queued
@@ -42,7 +42,7 @@ class ResumedReader:
             raise
 
     async def read(self) -> list[Arrival]:
-        """As of ``Inboxes``."""
+        """See ``ArrivalReader``."""
         while not self._new:
             if self._error:
                 raise self._error
@@ -54,25 +54,25 @@ class ResumedReader:
         return new
 
     def close(self) -> None:
-        """End what has not ended; nothing more is read."""
+        """Abort the texts that have not ended; no more events are read."""
         self._closed, self._error, self._new = True, None, []
         self._stop()
         self._arrived.set()
 
     @property
     def route(self) -> Route:
-        """Where the texts were written."""
+        """Which replicas wrote the texts, and how much was replayed."""
         return Route(tuple(self._why), max(len(self._why) - 1, 0), self._replayed)
 
     @property
     def _begun(self) -> bool:
-        """Whether a replica took it, so that it is known to be a job that can be done."""
+        """Whether a replica has accepted the job, so that it is known to be valid."""
         return self._queued.done()
 
     # -- what the exchange calls -----------------------------------------------------------------
 
     def accepted(self, attempt: Attempt) -> None:
-        """It is queued."""
+        """A replica has queued the job."""
         self._why.append(attempt.job.why)
         self._replayed += sum(len(self._texts[i]) for i in self._which)
         self._waited_s = 0.0
@@ -80,7 +80,7 @@ class ResumedReader:
             self._queued.set_result(None)
 
     def receive(self, attempt: Attempt, arrivals: list[Arrival]) -> None:
-        """Deliver what is new of them."""
+        """Deliver the events that are new."""
         for one in arrivals:
             which = self._which[one.which]
             text = self._texts[which]
@@ -103,7 +103,7 @@ class ResumedReader:
             self._arrived.set()
 
     def refused(self, attempt: Attempt, error: Exception) -> None:
-        """Try another where this one has no room, or computes other bits."""
+        """Try another replica if this one is full or computes other bits; otherwise fail."""
         if isinstance(error, OtherBitsError):
             self._avoid |= {attempt.job.replica}
             self._try_elsewhere(str(error))
@@ -111,7 +111,7 @@ class ResumedReader:
             self.fail(error)
 
     def lost(self, attempt: Attempt, why: str) -> None:
-        """Continue elsewhere; where no replica had taken it, after a moment."""
+        """The replica is lost: continue elsewhere, after a pause if none had accepted the job."""
         if attempt.job.replica:
             self._avoid |= {attempt.job.replica}
         if attempt.remote or not self._wait():
@@ -133,17 +133,17 @@ class ResumedReader:
         if self._tries > MOST_TRIES:
             self.fail(all_lost(why))
         else:
-            self._go_on()
+            self._continue()
 
     def _wait(self) -> bool:
-        """Try again in a moment, if the text has begun and its time to wait is not over."""
+        """Try again after a pause, if texts have begun and the time to wait is not over."""
         if not self._begun or self._waited_s >= _PATIENCE_S:
             return False
         self._waited_s += _AGAIN_S
-        self._again = asyncio.get_running_loop().call_later(_AGAIN_S, self._go_on)
+        self._again = asyncio.get_running_loop().call_later(_AGAIN_S, self._continue)
         return True
 
-    def _go_on(self) -> None:
+    def _continue(self) -> None:
         if self._closed:
             return
         self._which = [i for i, text in enumerate(self._texts) if not text.ended]
@@ -152,7 +152,7 @@ class ResumedReader:
         texts = [self._texts[i] for i in self._which]
         requests = tuple((text.continued(), 1) for text in texts)
         if not any(map(len, texts)) and len(texts) == len(self._texts):
-            requests = self._requests  # samples that share what is computed of their prompt
+            requests = self._requests  # n samples of a request share their computed prompt
         self._attempt = self._exchange.begin(self, requests, self._avoid)
 
     def _stop(self) -> None:
@@ -164,5 +164,5 @@ class ResumedReader:
 
 
 def all_lost(why: str) -> ReplicaLostError:
-    """Too many were lost; why: the last of them."""
+    """The error where too many replicas were lost. why: the last loss."""
     return ReplicaLostError(f"{why}; {MOST_TRIES} others were lost, too: ask again")

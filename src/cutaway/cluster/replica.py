@@ -28,13 +28,13 @@ PULSE_S = 1.0
 
 
 class Replica:
-    """One engine, in the event loop in which it is made.
+    """One engine, in the event loop in which it is created.
 
-    name      in Fronts and logs
-    waited_s  for how long the engine has not answered, counted in pulses of this process: a time in
-              which the process itself was stopped does not count
+    name      its name in Fronts and logs
+    waited_s  seconds for which the engine has not answered, counted in pulses, so that a time in
+              which this process itself was stopped does not count
 
-    Making one reads the whole file of the model, once per version; see ``LoadedModel.identity``.
+    Creating one reads the whole model file, once per version; see ``LoadedModel.identity``.
     """
 
     def __init__(self, llm: AsyncLLM, name: str) -> None:
@@ -50,28 +50,28 @@ class Replica:
         self._beat = asyncio.create_task(self._send_pulses())
 
     async def write(self, job: Job) -> None:
-        """Generate its texts and send their events; returns when they have ended or are aborted.
+        """Generate a job's texts and send their events; returns when all have ended.
 
         Raises OtherBitsError where this engine computes other bits, ReplicaLostError where the
-        replica shuts down or the Front cannot be reached, and what the engine refuses them with.
+        replica shuts down or the Front cannot be reached, and the engine's errors.
         """
         with self._unless_leaving():
             self._check(job)
             front = await self._front(job.reply_to)
             reader = await self.llm.queue(job.requests)
-        if self._leaving or front.connection.is_cut:  # by now: nobody would abort what runs
+        if self._leaving or front.connection.is_cut:  # since then: nobody could abort the texts
             reader.close()
             raise ReplicaLostError(f"replica {self.name} is leaving, or lost its Front")
         await front.write(job, reader)
 
     async def run_blocking(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-        """What ``function(llm, *args)`` returns or raises, between two steps of all others."""
+        """Call ``function(llm, *args)``; its calls run between steps."""
         with self._unless_leaving():
             return await self.llm.run_blocking(function, *args, **kwargs)
 
     @contextmanager
     def _unless_leaving(self) -> Iterator[None]:
-        """ReplicaLostError where it shuts down, instead of the error of a closed engine."""
+        """Raise ReplicaLostError if the replica shuts down, not the error of a closed engine."""
         why = f"replica {self.name} is leaving"
         if self._leaving:
             raise ReplicaLostError(why)
@@ -86,11 +86,11 @@ class Replica:
 
     @property
     def jobs(self) -> int:
-        """How many are running."""
+        """The number of jobs that are running."""
         return sum(len(front.jobs) for front in self._connected())
 
     async def leave(self, within: float) -> None:
-        """Take no more jobs, and wait until all Fronts have moved theirs elsewhere."""
+        """Take no more jobs, and wait up to ``within`` seconds for Fronts to move theirs."""
         self._leaving = True
         for front in self._connected():
             front.connection.send(Leaving())
@@ -172,14 +172,14 @@ class _Front:
         self._arrivals: dict[str, list[Arrival]] = {}
 
     async def write(self, job: Job, reader: ArrivalReader) -> None:
-        """Send its events, to its end."""
+        """Send a job's events until it ends."""
         self.jobs[job.id] = reader
         self.connection.send(JobAccepted(job.id, job.why))
         try:
             while arrivals := await reader.read():
                 self._queue(job.id, arrivals)
         except CutawayError:
-            return  # one of its texts failed, and its end said so
+            return  # one of its texts failed, as its Ended event has said
         finally:
             reader.close()
             self.jobs.pop(job.id, None)
@@ -187,7 +187,7 @@ class _Front:
             raise ReplicaLostError("the connection to the Front was lost")
 
     async def listen(self) -> None:
-        """Close the jobs that are aborted; all of them where the Front is gone."""
+        """Close the jobs that the Front aborts; all of them when the Front is gone."""
         try:
             while True:
                 match await self.connection.receive():
@@ -198,7 +198,7 @@ class _Front:
                 reader.close()
 
     def _queue(self, job: str, arrivals: list[Arrival]) -> None:
-        """One message a step: all jobs read a step's events before this event loop's next turn."""
+        """Send one message a step: all jobs read its events before the loop's next iteration."""
         if not self._arrivals:
             asyncio.get_running_loop().call_soon(self._send)
         self._arrivals.setdefault(job, []).extend(arrivals)

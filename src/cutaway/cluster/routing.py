@@ -1,19 +1,18 @@
 """Which replica a job goes to: the one where its first token costs the fewest rows.
 
-A choice is a function of the calls before it: no clock, no Ray. Costs are in rows of a step:
+A choice is a function of the calls before it, without a clock or Ray. Costs are in rows:
 
     cost = rows waiting there + rows of these prompts that are not in its cache × READ
            + texts there × TEXT_ROWS
 
-A replica counts as having a prompt's blocks from the moment a job is routed there: the second of
-many equal prompts finds the first. Blocks of answers, and evictions, are not known here; that costs
-rows, and never a token.
+A replica counts as having a prompt's blocks as soon as a job is routed there, so the second of many
+equal prompts finds the first. Blocks of answers, and evictions, are not known here, which costs
+rows and changes no token.
 
 Few replicas are costed: some of those that have most of the prompt, and two by rendezvous hashing
-of its first unknown block, so that routers that do not talk agree on them. A popular prefix spreads
-by itself: as soon as the replicas that have it have more waiting than computing it again costs,
-another computes it. There is no threshold, and a replica's load does not matter to prompts that it
-has nothing of.
+of its first unknown block, so that independent routers agree on them. A popular prefix spreads by
+itself: as soon as waiting for the replicas that have it costs more than computing it again, another
+one computes it. There is no threshold.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -30,17 +29,17 @@ from cutaway.cluster.prompts import Prompt, digest
 Scores = NDArray[np.uint64]
 
 READ = 2
-"""What a prompt row costs: this text waits for it, and so do the others there. At 1 the second of
-two equal prompts would as soon be computed elsewhere as wait for the first."""
+"""The cost of a prompt row: this text waits for it, and so do the others there. With 1, the second
+of two equal prompts might be computed elsewhere instead of waiting for the first."""
 
 TEXT_ROWS = 64
-"""What a running text costs a new one, in rows: it takes one of each step, while the new prompt is
-computed and while its answer is generated. With 16, texts pile up where much is cached; with 128,
-less is found in caches (bench/routing.py)."""
+"""The cost of a running text, in rows: it takes one row of each step while the new prompt and its
+answer are computed. With 16, texts pile up where much is cached; with 128, caches are used less
+(bench/routing.py)."""
 
 MOST_KEYS = 2**20
 KNOWING, DRAWN = 4, 2
-"""How many replicas are costed of those that have most, and by rendezvous."""
+"""How many replicas are costed: of those that have most, and by rendezvous hashing."""
 
 
 # -- what is answered ------------------------------------------------------------------------------
@@ -49,10 +48,10 @@ KNOWING, DRAWN = 4, 2
 class Load(NamedTuple):
     """A replica's load by its own count.
 
-    rows      of prompts that are still to be computed
-    texts     running or waiting
+    rows      prompt rows that are still to be computed
+    texts     number of texts, running or waiting
     received  how many jobs of this router had arrived by then
-    prompts   keys of each recent prompt, so that routers know of each other's
+    prompts   keys of each recent prompt, so that routers learn of each other's prompts
     """
 
     rows: int = 0
@@ -146,7 +145,7 @@ class Router:
     # -- replicas --------------------------------------------------------------------------------
 
     def update(self, names: Iterable[str]) -> None:
-        """These replicas exist now. Others are forgotten, with their blocks."""
+        """Set which replicas exist. Others are forgotten, with their blocks."""
         there = dict.fromkeys(names)
         gone = [one for name, one in self._replicas.items() if name not in there]
         if gone:
@@ -156,7 +155,7 @@ class Router:
                 self._add(name)
 
     def report(self, name: str, load: Load) -> None:
-        """A replica's own count, which may lack jobs sent just now."""
+        """Take a replica's own load, which may lack jobs that were just sent."""
         one = self._replicas.get(name)
         if one is None:
             return
@@ -192,7 +191,7 @@ class Router:
         return next(iter(self.rank(prompts, avoid)), None)
 
     def rank(self, prompts: Sequence[Prompt], avoid: Collection[str] = ()) -> list[Choice]:
-        """All that were costed, the cheapest first; among equals the shorter queue."""
+        """All replicas that were costed, the cheapest first; ties: fewer texts."""
         free = self._there
         for name in avoid:
             if name in self._replicas:
@@ -216,7 +215,7 @@ class Router:
         ]
 
     def sent(self, job: str, prompts: Sequence[Prompt], choice: Choice) -> None:
-        """The job goes there, instead of where it went before; its cost counts at once."""
+        """Note that a job was sent to a replica, and to no other; its cost counts at once."""
         self.ended(job)
         one = self._replicas.get(choice.replica)
         if one is None:
@@ -229,9 +228,9 @@ class Router:
             self._known.learn(one.bit, prompt.keys)
 
     def ended(self, job: str) -> bool:
-        """The job has ended, or never arrived. Whether its replica had not counted it yet.
+        """Note that a job has ended or never arrived.
 
-        If so, the replica's next report may include it.
+        Returns whether its replica had not reported it yet; the next report may then include it.
         """
         one = self._jobs.pop(job, None)
         if one:
@@ -241,7 +240,7 @@ class Router:
     # -- who is considered -----------------------------------------------------------------------
 
     def _considered(self, found: list[PromptMatches], scores: Scores, free: int) -> list[int]:
-        """Places of those that have most, and the two that come first by rendezvous."""
+        """Places of the replicas that have most, and of two by rendezvous hashing."""
         taken: list[int] = []
         left = free
         for who, _ in (level for known in found for level in reversed(known.levels)):
@@ -254,8 +253,7 @@ class Router:
     def _scores(self, found: list[PromptMatches]) -> Scores:
         """Each place's rendezvous hash with the first unknown block.
 
-        Where there is no such block, with a counter, so that equal prompts do not always cost the
-        same few replicas.
+        If there is none, the hash with a counter, so that equal prompts vary the replicas.
         """
         keys = (known.next_key for known in found if known.next_key is not None)
         return _mixed(self._seeds ^ np.uint64(next(keys, self._routed)))
@@ -273,7 +271,7 @@ def _best(who: int, scores: Scores, most: int) -> list[int]:
 
 
 def _mixed(x: Scores) -> Scores:
-    """Numbers of which each bit depends on all of x's: the finaliser of SplitMix64."""
+    """Hashes of numbers: the finaliser of SplitMix64."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))

@@ -1,6 +1,6 @@
-"""A row of a dataset → a request, and its result → the columns that the row gets.
+"""From a dataset's row to a request, and from its result to the row's new columns.
 
-An error belongs to its row; the others are generated all the same.
+An error belongs to its row; other rows are generated regardless.
 """
 
 import json
@@ -19,17 +19,17 @@ from cutaway.errors import CutawayError, InputError
 from cutaway.requests.completion import Completion
 
 COLUMNS = ("text", "finish_reason", "fingerprint", "system_fingerprint", "seed", "error")
-"""What each row gets; ``token_ids`` too, if they are wanted."""
+"""The columns that each row gets, besides ``token_ids`` if asked for."""
 
 Columns = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class BulkJob:
-    """What is the same for all rows. Can be pickled.
+    """The settings common to all rows. Can be pickled.
 
     model, load   as for ``LLM``
-    prompt, id    names of the columns with the prompt and with the row's own name
+    prompt, id    names of the columns with the prompt and the row's id
     before        prefix of the names of added columns
     options       as for ``LLM.generate``
     """
@@ -44,7 +44,7 @@ class BulkJob:
 
     @property
     def added(self) -> dict[str, str]:
-        """What each row gets, and the name of its column."""
+        """Each added value -> the name of its column."""
         names = (*COLUMNS, "token_ids") if self.token_ids else COLUMNS
         return {name: self.before + name for name in names}
 
@@ -85,9 +85,9 @@ class BulkJob:
                 yield place, {name: columns.get(name) for name in self.added}
 
     def seed(self, name: Any) -> int:
-        """A row's own: it follows from the row's id and ``seed`` among the options, or 0.
+        """A row's seed, derived from its id and the option ``seed``, or 0.
 
-        Below 2**53, so that whatever reads numbers as floats reads it exactly.
+        Below 2**53, so that programs that read numbers as floats read it exactly.
         """
         if isinstance(name, bool) or not isinstance(name, (str, int)):
             raise InputError(f"{self.id} must be a text or a whole number, not {shown(name)}")

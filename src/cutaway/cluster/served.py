@@ -35,10 +35,10 @@ _MOST_ANSWERS = 1024
 def app(args: Mapping[str, Any]) -> serve.Application:
     """The server and its replicas.
 
-    args  replicas and cores, and by the names that they have in Python the keywords of ``LLM``, of
-          requests, and of ``ServerSettings``; texts are read as JSON where they are any
+    args  replicas, cores, and the keywords of ``LLM``, of requests and of ``ServerSettings`` by
+          their names in Python; a text that is JSON is parsed
 
-    Raises InputError for one that is none.
+    Raises InputError for an unknown name or a bad value.
     """
     given = current_names({name: _read(value) for name, value in args.items()})
     replicas, cores = given.pop("replicas", 1), given.pop("cores", None)

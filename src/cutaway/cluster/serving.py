@@ -29,19 +29,19 @@ T = TypeVar("T")
 
 ENGINE = "Engine"
 HUNG_S = 120.0
-"""A replica whose engine does not answer for so long is ended, and another one started."""
-_PATIENCE_S = 30.0  # for the replica that had the cores before to end
+"""Seconds without an answer of its engine, after which a replica is ended and replaced."""
+_PATIENCE_S = 30.0  # waits for the replica that had the cores before to end
 _LEAVE_S = 10.0
 _LATELY_S = 3.0
-"""How long a prompt is reported, in several reports, since Ray may drop some."""
+"""Seconds for which a prompt is in the reports, several of them, since Ray may drop some."""
 
 
 class ReplicaActor:
-    """One replica: a process with cores of its own and all of the model."""
+    """One replica: a process with its own cores and the whole model."""
 
     async def __init__(self, plan: Plan) -> None:  # type: ignore[misc]  # Ray awaits it
         self._claim = claim(plan.cores, patience_s=_PATIENCE_S)
-        self._claim.pin()  # before the model's threads are started, which are as many
+        self._claim.pin()  # before the model starts as many threads
         speculate: Any = {"speculate": plan.draft} if plan.draft else {}
         llm = AsyncLLM(LLM(**plan.model, progress=False), **speculate)
         await asyncio.to_thread(lambda: llm.model.computed_by)  # reads the whole file, once
@@ -62,7 +62,7 @@ class ReplicaActor:
         return await self._replica.run_blocking(function, *args, **kwargs)
 
     async def check_health(self) -> None:
-        """Ray ends a replica for which this fails."""
+        """Called by Ray, which ends a replica that raises here."""
         if self._replica.waited_s > HUNG_S:
             raise CutawayError(f"the engine has not answered for {self._replica.waited_s:.0f} s")
 
@@ -80,20 +80,20 @@ class ReplicaActor:
         }  # fmt: skip
 
     async def __del__(self) -> None:
-        """It is to end: all texts have been taken elsewhere by now."""
+        """Called by Ray when the replica is to end: hand texts over, then close."""
         await self._replica.leave(_LEAVE_S)
         await self._replica.close()
         self._claim.release()
 
 
 def _load(engine: Engine) -> tuple[int, int]:
-    """Rows that are still to be read, and texts."""
+    """(rows still to be computed, number of texts)."""
     texts = [*engine.running, *engine.waiting]
     return sum(len(text) - text.num_computed_tokens for text in texts), len(texts)
 
 
 def engines(plan: Plan, attention: str | int) -> serve.Application:
-    """The deployment. attention: of the model, see ``Limits.attention``."""
+    """The deployment of a plan. attention: the model's, see ``Limits.attention``."""
     router = RequestRouterConfig(
         request_router_class="cutaway.cluster.prefix_router.PrefixRouter",
         request_router_kwargs={"attention": attention},

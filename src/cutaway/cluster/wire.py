@@ -1,7 +1,7 @@
-"""Messages between a Front and its replicas: pickled, their length before them, over TCP.
+"""Messages between a Front and its replicas: pickled and length-prefixed, over TCP.
 
-Both sides prove that they have the secret of the address, which travels through Ray alone, before
-either reads a message: unpickling can run anything.
+Unpickling can run any code. So before either side reads a message, both prove that they have the
+address's secret, which only Ray transmits.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ class ConnectionLostError(CutawayError):
 
 
 class Address(NamedTuple):
-    """Where a Front gets the events of its jobs."""
+    """Where a Front receives the events of its jobs."""
 
     host: str
     port: int
@@ -40,7 +40,7 @@ class Connection:
         self._reader, self._writer = reader, writer
 
     def send(self, message: Any) -> None:
-        """Queue it for sending. A receiver that reads too slowly is cut off."""
+        """Queue a message. A receiver that reads too slowly is cut off."""
         if self.is_cut:
             return
         data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
@@ -49,7 +49,7 @@ class Connection:
             self.cut()
 
     async def receive(self) -> Any:
-        """The next message; ConnectionLostError where none will come."""
+        """The next message; ConnectionLostError if none can come."""
         try:
             length = int.from_bytes(await self._reader.readexactly(_LENGTH), "big")
             if length > _MOST:
@@ -71,9 +71,9 @@ class Connection:
 
 
 async def connect(address: Address) -> Connection:
-    """Connect to a Front. ConnectionLostError where none listens there or the secret is another.
+    """Connect to a Front. ConnectionLostError where none listens or the secret differs.
 
-    Another process may have taken the port of a Front that has ended.
+    Another process may have the port of a Front that has ended.
     """
     writer: asyncio.StreamWriter | None = None
     try:
@@ -130,7 +130,7 @@ class Listener:
             if await self._authenticate(reader, writer):
                 await self._serve(connection)
         except (ConnectionLostError, asyncio.CancelledError):
-            pass  # which is how connections end
+            pass  # the connection has ended
         finally:
             self._tasks.discard(task)
             connection.cut()
@@ -138,7 +138,7 @@ class Listener:
     async def _authenticate(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> bool:
-        """Whether the other side has the secret; no message is read before."""
+        """Whether the other side has the secret; to be called before any message is read."""
         nonce = token_bytes(_NONCE)
         writer.write(nonce)
         proof = _proof(self._secret, _REPLICA + nonce)
