@@ -1,4 +1,4 @@
-"""Earlier names of keywords and fields, which go on working: docs/interventions.md lists them."""
+"""Earlier names of keywords and fields, which still work: docs/interventions.md lists them."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +13,7 @@ RULE = {"luck": "noise"}
 def current_names(
     given: Mapping[str, Any], earlier_names: Mapping[str, str] = KEYWORDS
 ) -> dict[str, Any]:
-    """Keywords with the names of today; InputError where one is given by both its names."""
+    """Keywords under their current names; InputError where one is given by both names."""
     for earlier, name in earlier_names.items():
         if earlier in given and name in given:
             raise InputError(f"{earlier} is the earlier name of {name}: give {name} alone")

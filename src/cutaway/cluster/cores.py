@@ -71,9 +71,7 @@ def claim(count: int, folder: Path | None = None, *, patience_s: float = 0) -> C
 def _try(count: int, folder: Path) -> Claim:
     """Claim up to ``count`` cores that are free now."""
     locks = dict[int, int]()
-    one_at_a_time = _open(
-        folder / "claiming"
-    )  # or two could each get half of what they want
+    one_at_a_time = _open(folder / "claiming")  # or two could each get half of what they want
     try:
         system.lock(one_at_a_time, wait=True)
         for core in sorted(usable_cores()):

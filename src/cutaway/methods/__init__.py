@@ -1,4 +1,4 @@
-"""What a model does beside writing: score, fill, embed, revise, save a prefix.
+"""What a model does besides writing: score, fill, embed, revise, save a prefix.
 
-Functions over ``SyncLLM``, or over ``BaseLLM`` where they only say what the engine is to compute.
+Functions over ``SyncLLM``, or over ``BaseLLM`` where they only make requests for the engine.
 """

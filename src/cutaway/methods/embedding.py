@@ -1,4 +1,4 @@
-"""Vectors of texts, of the rows that a model's head would read: pooled, cut and normalized."""
+"""Vectors of texts: the last layer's rows, pooled, cut to size and normalized."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
@@ -27,14 +27,14 @@ Array = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Embeddings:
-    """Vectors of texts, and how they came about.
+    """Vectors of texts, and how they were made.
 
     vectors     float32 (texts, dimensions)
-    tokens      of each text, as far as they were read
+    tokens      number of tokens of each text, after truncation
     pooling     how the rows of a text became one: "mean", "cls" (the first) or "last"
     normalized  whether each vector has length 1
-    says        who said so, of ``pooling`` and ``normalized``: "files", "default" or "asked"
-    truncated   which texts were cut, as it was asked for
+    says        where ``pooling`` and ``normalized`` come from: "files", "default" or "asked"
+    truncated   indices of the texts that were cut
     """
 
     vectors: Array
@@ -45,7 +45,7 @@ class Embeddings:
     truncated: tuple[int, ...] = ()
 
     def similarities(self) -> NDArray[np.float64]:
-        """The cosine of each with each: (texts, texts)."""
+        """The cosine of each pair: (texts, texts)."""
         exact = self.vectors.astype(np.float64)
         lengths = np.sqrt((exact * exact).sum(axis=1, keepdims=True))
         each = exact / np.where(lengths > 0, lengths, 1)
@@ -66,7 +66,7 @@ class Embeddings:
 
 
 class Embedder:
-    """One task: texts, and how they become vectors. Raises InputError naming the argument."""
+    """Texts, and how they become vectors. Raises InputError naming the argument."""
 
     def __init__(
         self,
@@ -102,12 +102,12 @@ class Embedder:
 
     @property
     def requests(self) -> Iterable[Request]:
-        """What the engine is asked."""
+        """The engine's requests."""
         parts = {**_parts(self.pooling), "adapter": self._adapter}
         return (Request(**{**parts, "prompt_token_ids": ids}) for ids in self.texts)
 
     def found(self, readers: "Sequence[VectorReader]") -> Embeddings:
-        """The answer, of a reader of each text."""
+        """The vectors, from a reader of each text."""
         each = [self._shaped(reader.vector()[: self.dimensions]) for reader in readers]
         return Embeddings(
             np.array(each, np.float32), tuple(map(len, self.texts)), self.pooling,
@@ -117,7 +117,7 @@ class Embedder:
     def _shaped(self, vector: NDArray[np.float64]) -> NDArray[np.float64]:
         if not self.normalize:
             return vector
-        length = sqrt(fsum((vector * vector).tolist()))  # exact: in no order that a machine chooses
+        length = sqrt(fsum((vector * vector).tolist()))  # exact, so the same on every machine
         return vector / (length or 1.0)
 
     def _pooling(self, asked: str | None) -> tuple[str, str]:
@@ -137,7 +137,7 @@ class Embedder:
         return (said.kind, "files") if said.kind else ("mean" if sees_more else "last", "default")
 
     def _ids(self, index: int, text: Any, *, cut: bool) -> tuple[int, ...]:
-        """A text's tokens, as many as are read."""
+        """A text's tokens, truncated if asked for."""
         text = check_prompt(text, f"texts[{index}]")
         if isinstance(text, str):
             ids = self._llm.tokenize(text)
@@ -162,14 +162,14 @@ class Embedder:
 
 @lru_cache
 def _parts(pooling: str) -> dict[str, Any]:
-    """Of a request, checked once for all texts."""
+    """The fields of a request, checked once for all texts."""
     sampling = SamplingParams(temperature=0, seed=0)
     template = Request(prompt_token_ids=(), decoder=Embed(pooling), sampling=sampling)
     return {field.name: getattr(template, field.name) for field in fields(template)}
 
 
 class VectorReader(EndListener):
-    """Hears the vector of one text."""
+    """Receives the vector of one text."""
 
     _vector: NDArray[np.float64] | None = None
 
@@ -179,7 +179,7 @@ class VectorReader(EndListener):
             self._vector = event.vector
 
     def vector(self) -> NDArray[np.float64]:
-        """Once it has ended; raises what it failed with."""
+        """The vector, once the text has ended; raises the text's error."""
         self.check("vectors")
         assert self._vector is not None
         return self._vector

@@ -47,15 +47,15 @@ def estimate(neg_log_z: Sequence[float]) -> ConstraintEstimate:
     n, logs = len(neg_log_z), -np.array(neg_log_z, np.float64)
     total = log_sum_exp(logs)
     mean = total - log_sum_exp(np.zeros(n))
-    kl = max(fsum(neg_log_z) / n + mean, 0.0)  # but for rounding it never is below
+    kl = max(fsum(neg_log_z) / n + mean, 0.0)  # below 0 only by rounding
     return ConstraintEstimate(n, mean, kl, exp(2 * total - log_sum_exp(2 * logs)))
 
 
 def constraint_estimate(samples: Sequence[Completion]) -> ConstraintEstimate | None:
-    """From the samples of one request, or the one that was chosen; None where they say nothing.
+    """The estimate from a request's samples, or from the aligned one; None where there is none.
 
-    They do where there are two or more, drawn at a temperature above 0 under a grammar, or with
-    ``ledger`` under another constraint.
+    It needs two or more samples, drawn at a temperature above 0 under a grammar, or with ``ledger``
+    under another constraint.
     """
     aligned = samples[0].aligned
     each = aligned.neg_log_z if aligned else [sample.neg_log_z for sample in samples]
@@ -66,26 +66,26 @@ def constraint_estimate(samples: Sequence[Completion]) -> ConstraintEstimate | N
 
 
 def answer(samples: list[Completion], *, aligned: bool) -> Completion | list[Completion]:
-    """What a request is answered with: the one it asked for, or all."""
+    """A request's result: the aligned sample, the only one, or the list of all."""
     if aligned:
         return align(samples)
     return samples if len(samples) > 1 else samples[0]
 
 
 def answers(each: Sequence[list[Completion]], *, aligned: bool, many: bool) -> Any:
-    """The same for each prompt of a request; many: whether it was a list of them."""
+    """The results of a request's prompts; many: whether a list of prompts was given."""
     found = [answer(samples, aligned=aligned) for samples in each]
     return found if many else found[0]
 
 
 def resample(neg_log_z: Sequence[float], seed: int) -> int:
-    """Which text is taken, each with probability w / Σ w, by the seed's own luck for texts."""
+    """The index of the chosen text, each with probability w / Σ w, by the seed's luck for texts."""
     return int(np.argmax(text_luck(seed, len(neg_log_z)) - np.array(neg_log_z, np.float64)))
 
 
 def align(samples: Sequence[Completion]) -> Completion:
-    """One of the samples of a request, taken by their weights with the first one's seed."""
-    logs = [sample.neg_log_z or 0.0 for sample in samples]  # nothing was drawn: nothing is removed
+    """Choose one of a request's samples by their weights, with the first one's seed."""
+    logs = [sample.neg_log_z or 0.0 for sample in samples]  # None: nothing was drawn
     chosen = resample(logs, samples[0].seed)
     total = log_sum_exp(-np.array(logs))
     weights = tuple(exp(-each - total) for each in logs)

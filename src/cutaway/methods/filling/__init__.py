@@ -1,8 +1,7 @@
-"""What may stand in the places of a text that are masked.
+"""Finds what fits the masks of a text.
 
-Knows how a text with masks is read, and which way of filling a model has: one that sees what
-is behind them says it (``masked``), of one that sees the past only it follows by Bayes' rule
-(``bayes``).
+Knows how a text with masks is read. A bidirectional model predicts the masks (``masked``); for a
+causal model the candidates follow by Bayes' rule (``bayes``).
 """
 
 import re

@@ -1,9 +1,9 @@
-"""Filling in with a causal model, by Bayes' rule.
+"""Fills masks with a causal model, by Bayes' rule.
 
     p(v | rest)  is proportional to  p(v | before) · p(after | before, v)
 
-Exact over the candidates, the likeliest after what is before. Of several masks the likeliest
-beginnings are extended (a beam), and the joint probabilities are exact over those.
+Exact over the candidates, which are the likeliest tokens given the text before. Several masks are
+filled by a beam search, and the joint probabilities are exact over its beams.
 """
 
 from collections.abc import Sequence
@@ -28,10 +28,10 @@ from cutaway.requests.sync_llm import SyncLLM
 
 @dataclass(frozen=True)
 class _Beam:
-    """A beginning: what is in the masks so far.
+    """The text up to some mask, with all masks in it filled.
 
-    text    token ids of all so far
-    values  of each mask
+    text    token ids
+    values  the tokens in each mask
     prior   log-probability of the first token of each mask, given what is before it
     rest    log-probability of all other tokens since the first mask
     """
@@ -67,12 +67,12 @@ def fill_by_bayes(
 
 
 class _Asked(NamedTuple):
-    """A text as token ids.
+    """A text with masks as token ids.
 
-    before   the first mask
-    after   each mask
-    spaced   whether each mask's token begins with the space that stood before it
-    targets  what may be in the one mask; empty: anything
+    before   the tokens before the first mask
+    after    the tokens after each mask
+    spaced   for each mask, whether its token begins with the space that was before it
+    targets  the only tokens that may fill the one mask; empty: any
     """
 
     before: Ids
@@ -128,7 +128,7 @@ def _filled(llm: SyncLLM, beams: list[_Beam], top: int, wanted: Sequence[Ids]) -
 
 
 class _Run:
-    """Asks one model for what follows texts, and how likely it found what does."""
+    """A beam search with one model."""
 
     def __init__(self, llm: SyncLLM) -> None:
         self._tokenizer, self._model = llm.tokenizer, Causal(llm)
@@ -136,7 +136,7 @@ class _Run:
     def grown(
         self, beams: Sequence[_Beam], width: int, wanted: Sequence[Ids], *, spaced: bool
     ) -> list[_Beam]:
-        """Each with its likeliest next tokens, the best of all together; and with the targets."""
+        """The ``width`` best beams with one more mask filled, and each beam with each target."""
         best: list[tuple[float, int, int]] = []  # minus the weight, which beam, and the token
         asked: list[_Beam] = []
         logprobs: dict[int, dict[int, float]] = {}
@@ -153,7 +153,7 @@ class _Run:
         return found + [beam for beam in asked if beam.values not in known]
 
     def followed(self, beams: Sequence[_Beam], part: Ids) -> list[_Beam]:
-        """Each with the text after the mask, and how likely that is."""
+        """Each beam with the text after the mask, and its log-probability."""
         texts = [beam.text + part for beam in beams]
         asked = [
             ScoredText(

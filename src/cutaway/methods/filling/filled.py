@@ -1,4 +1,4 @@
-"""What was found for the masks of a text. Plain data."""
+"""The candidates for the masks of a text. Plain data."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -8,11 +8,11 @@ from cutaway.text import Tokenizer
 
 
 class FillCandidate(NamedTuple):
-    """What fits in one place.
+    """A candidate for one mask.
 
-    token_ids  one, or several of a target that the model writes in several
-    token      their names
-    text       what it adds to the text
+    token_ids  one id, or several for a target of several tokens
+    token      their names, joined
+    text       the text that they add
     score      its probability; see ``Filled``
     """
 
@@ -23,7 +23,7 @@ class FillCandidate(NamedTuple):
 
     @property
     def token_id(self) -> int | None:
-        """Where it is one token."""
+        """The token's id; None for several tokens."""
         return self.token_ids[0] if len(self.token_ids) == 1 else None
 
     def to_dict(self) -> dict[str, Any]:
@@ -33,7 +33,7 @@ class FillCandidate(NamedTuple):
 
 
 class Joint(NamedTuple):
-    """What fits in all masked places together, one token in each; score: its probability."""
+    """Candidates for all masks together, one token in each; score: their joint probability."""
 
     candidates: tuple[FillCandidate, ...]
     score: float
@@ -68,7 +68,7 @@ class Filled:
 
 
 def candidate(tokenizer: Tokenizer, ids: Iterable[int], score: float) -> FillCandidate:
-    """These tokens, in words."""
+    """A candidate of these tokens."""
     ids = tuple(ids)
     names = "".join(map(tokenizer.token_name, ids))
     return FillCandidate(ids, names, tokenizer.decode(ids, special=True), score)

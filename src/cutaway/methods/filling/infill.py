@@ -1,10 +1,10 @@
-"""A text between a prompt and a suffix, with a model that has no tokens for it: Bayes' rule.
+"""A text between a prompt and a suffix, by Bayes' rule, for models without FIM tokens.
 
     p(text | prompt, suffix)  is proportional to  p(text | prompt) · p(suffix | prompt, text)
 
-The model writes some continuations with the request's own chain. Their beginnings, of every length
-alike, are candidates from the first factor, and one is drawn by the second: sampling importance
-resampling (Rubin 1987).
+The model writes some continuations with the request's own chain. Their prefixes of every length are
+candidates drawn from the first factor; one is drawn by the second: sampling importance resampling
+(Rubin 1987).
 """
 
 from codecs import getincrementaldecoder
@@ -27,17 +27,17 @@ from cutaway.sampling import derive_seed, text_luck
 from cutaway.sampling.fixed_math import log_sum_exp
 
 DRAWN = 16
-"""Continuations: as many as the rows of a step that cost little more than one."""
+"""Continuations: as many rows as a step computes at little more than the cost of one."""
 WEIGHED = 64
-"""Candidates of which the whole suffix is computed: those where its first token is likeliest."""
+"""Candidates whose whole suffix is scored: those where its first token is likeliest."""
 
 
 @dataclass(slots=True)
 class _Candidate:
-    """A beginning of continuations.
+    """A prefix of one or more continuations.
 
-    stream  which has it, and the first ``length`` steps of which it is
-    count   how many have it
+    stream  index of the first continuation that has it; it is that one's first ``length`` steps
+    count   how many continuations have it
     first   log-probability of the suffix's first token after it
     """
 
@@ -62,7 +62,7 @@ def infill_by_bayes(
 
 
 def _check(options: Options) -> None:
-    """InputError for what does not go with a text that is cut out of another."""
+    """InputError for options that exclude a text that is cut out of a longer one."""
     constraint = options.constraint
     asked = {
         "trace": options.trace is not None,
@@ -93,7 +93,7 @@ class _Drawing:
     options: Options
 
     def sample(self, seed: int | None) -> Stream:
-        """One of them, from continuations of its own."""
+        """Draw one text, from continuations of its own."""
         with ExitStack() as stack:
             streams = [stack.enter_context(one) for one in self.start(self._continuing(seed))]
             for stream in streams:
@@ -115,7 +115,7 @@ class _Drawing:
         return self.options.sampling.temperature > 0
 
     def _continuing(self, seed: int | None) -> Options:
-        """Continuations: a token longer, so that each token's row says what may follow it."""
+        """Options of the continuations: one token longer, so that a row follows each token."""
         options = self.options
         return replace(
             options, n=DRAWN if self._draws else 1, suffix="", draft=None,
@@ -125,7 +125,7 @@ class _Drawing:
         )  # fmt: skip
 
     def _candidates(self, streams: Sequence[Stream]) -> dict[Ids, _Candidate]:
-        """Those that are weighed, by their tokens, in the order in which they were met."""
+        """The candidates that are weighed, by their tokens, in the order of the continuations."""
         found: dict[Ids, _Candidate] = {}
         for index, stream in enumerate(streams):
             ids = tuple(step.token_id for step in stream.steps)
@@ -143,7 +143,7 @@ class _Drawing:
         return {ids: one for ids, one in found.items() if ids in weighed}
 
     def _beginnings(self, stream: Stream) -> Iterator[tuple[int, float]]:
-        """Lengths that are whole characters and leave room for the suffix; see ``_Candidate``."""
+        """(length, first) of prefixes of whole characters that leave room for the suffix."""
         room = self.llm.model.context - len(stream.prompt_token_ids) - len(self.suffix_ids)
         least, decoder = (
             self.options.constraint.min_tokens,
@@ -157,7 +157,7 @@ class _Drawing:
             decoder.decode(self.llm.tokenizer.token_bytes(step.token_id))
 
     def _logprobs(self, prompt: Ids, texts: Sequence[Ids]) -> list[float]:
-        """Of the suffix after each text."""
+        """The log-probability of the suffix after each text."""
         known = [
             ScoredText(prompt + text + self.suffix_ids, len(prompt) + len(text)) for text in texts
         ]

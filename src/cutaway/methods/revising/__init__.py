@@ -1,8 +1,8 @@
-"""A draft that is revised: its worst tokens are tried again, one place at a time.
+"""Revises a draft: its most surprising tokens are drawn again, one place at a time.
 
-Knows the order of things: draft, rank, try, accept. Which tokens are tried, and in which order, is
-decided once, on the draft: a choice that followed the text as it changes would lead the rules away
-from the distribution that they leave unchanged.
+Knows the sequence: draft, rank, try, accept. Which tokens are tried, and in which order, is decided
+once, on the draft: choices that depended on the changing text would break the invariance of the
+rules' distribution.
 """
 
 from collections.abc import Callable, Mapping
@@ -51,14 +51,14 @@ __all__ = [
 
 RULES = ("gibbs", "metropolis", "better")
 SURPRISES = ("loop", "leave_one_out")
-"""Of a token: given what is before it; or what is before and after it, a pass for each."""
+"""A token's surprise given the tokens before it, or also those after it, with a pass for each."""
 
 Progress = Callable[[str, int, int], object]
-"""Called with what is being done, how much of it is done, and of how much."""
+"""Called with (activity, done, total)."""
 
 
 def _silent(what: str, done: int, total: int) -> None:
-    """Nobody wants to know."""
+    """Progress that is not reported."""
 
 
 class How(NamedTuple):
@@ -123,7 +123,7 @@ def revise(
     began, passes = perf_counter(), llm.engine.steps
     allowed = adding_text(llm.tokenizer)
     model = Loop(llm, allowed)
-    first = max(len(head), 1)  # nothing is before the first token of all: it stays
+    first = max(len(head), 1)  # the very first token has no context: it stays
     [logprobs] = model.known([ScoredText(ids, first)])
     start, model.stopped = RevisedText(ids, first, tuple(logprobs)), stopped
     plan = (
@@ -152,7 +152,7 @@ def revise(
 
 
 class _Tried(NamedTuple):
-    """What was proposed for a text."""
+    """A trial: what was proposed for a text, and whether it was taken."""
 
     text: RevisedText
     proposal: Proposal
@@ -161,7 +161,7 @@ class _Tried(NamedTuple):
 
 
 class _Plan(NamedTuple):
-    """A rule, the places in which it may try, and the surprise of what is there, in nats."""
+    """A rule, the positions that it may try, and the surprise at a position, in nats."""
 
     rule: RevisionRule
     cells: list[int]
@@ -169,7 +169,7 @@ class _Plan(NamedTuple):
 
 
 class _Revision:
-    """One draft on its way, by one rule. What was done stays where it is stopped."""
+    """The revision of one draft by one rule; if stopped, the trials so far are kept."""
 
     def __init__(self, plan: _Plan, how: How, progress: Progress) -> None:
         self._plan, self._how, self._progress = plan, how, progress
@@ -178,7 +178,7 @@ class _Revision:
         self.planned = 0
 
     def run(self, text: RevisedText) -> RevisedText:
-        """All sweeps over the worst places, the worst first."""
+        """All sweeps over the most surprising positions, in descending order."""
         cells = self._plan.cells
         if not cells:
             raise InputError(
@@ -189,7 +189,7 @@ class _Revision:
         self.planned = worst * self._how.sweeps
         try:
             for n, i in enumerate(cells):
-                if self._how.surprise != "loop":  # which takes no time
+                if self._how.surprise != "loop":  # that one takes no time
                     self._progress("ranking", n, len(cells))
                 self.surprises[i] = in_bits(-self._plan.surprise(text, i))
             order = sorted(cells, key=lambda i: (-self.surprises[i], i))[:worst]
@@ -270,7 +270,7 @@ def _no_model(value: Any) -> NoReturn:
 
 
 def _number(name: str, value: Any, low: float, high: float) -> float:
-    """Of a setting; ``low`` itself is outside where it is 0."""
+    """Return value as a float in [low, high]; a ``low`` of 0 is excluded."""
     if isinstance(value, (int, float, np.number)) and not isinstance(value, bool):
         number = float(value)
         if low <= number <= high and number > 0:

@@ -1,4 +1,4 @@
-"""What a rule computes with a causal model: likelihoods, and tokens that the loop draws."""
+"""A causal model for the rules: it scores texts, and draws tokens with the engine's loop."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,14 +11,14 @@ from cutaway.requests.sync_llm import SyncLLM
 
 
 class Loop(Causal):
-    """One model, whose loop draws, too. allowed: the tokens that may be drawn, (vocab,)."""
+    """Scores and draws. allowed: the tokens that may be drawn, (vocab,)."""
 
     def __init__(self, llm: SyncLLM, allowed: Mask) -> None:
         super().__init__(llm)
         self._allowed = np.flatnonzero(allowed).tolist()
 
     def drawn(self, head: Ids, count: int, temperature: float, seed: int) -> Ids:
-        """So many tokens, drawn after what is given."""
+        """Draw ``count`` tokens after a text."""
         stream = self._llm.stream(
             head, max_tokens=count, temperature=temperature, top_p=1.0, seed=seed,
             allowed_token_ids=self._allowed, stop=(), ignore_eos=True,
@@ -30,7 +30,7 @@ class Loop(Causal):
 
 
 def draft(llm: SyncLLM, head: Ids, options: dict[str, Any], stopped: Callable[[], bool]) -> Ids:
-    """What the loop writes after a prompt, as far as it came."""
+    """The draft that the model writes after a prompt, up to where it was stopped."""
     with llm.stream(head, **options) as stream:
         for _ in stream:
             if stopped():

@@ -1,8 +1,8 @@
-"""Which tokens may be in one place of a text, given all others: Bayes' rule over candidates.
+"""The distribution of one token of a text given all others: Bayes' rule over candidates.
 
     p(v | before, after)  is proportional to  p(v | before) · p(after | before, v)
 
-The candidates are the likeliest given what is before.
+The candidates are the likeliest tokens given those before.
 """
 
 from dataclasses import dataclass, replace
@@ -20,29 +20,29 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Place:
-    """One place.
+    """One position of a text.
 
-    prior    log p of each token given what is before, (vocab,)
-    after   of each token that was tried: log p of the tokens after it, one by one
+    prior  log p of each token given those before, (vocab,)
+    after  each token that was tried -> log p of each token after it
     """
 
     prior: NDArray[np.float64]
     after: dict[int, tuple[float, ...]]
 
     def logprobs(self, token_id: int) -> tuple[float, ...]:
-        """Of a token that was tried, and of those after it."""
+        """Log-probabilities of a token that was tried, and of those after it."""
         return (float(self.prior[token_id]), *self.after[token_id])
 
     def logprob(self, token_id: int) -> float:
-        """Of all of them together."""
+        """Their sum."""
         return fsum(self.logprobs(token_id))
 
 
 class PlaceReader:
-    """Asks a model which tokens fit in places.
+    """Scores candidates for positions of a text.
 
-    allowed     which tokens may, (vocab,)
-    candidates  how many are tried in each
+    allowed     which tokens may be candidates, (vocab,)
+    candidates  how many are tried at each position
     """
 
     def __init__(self, model: RevisionModel, allowed: Mask, candidates: int) -> None:
@@ -55,8 +55,8 @@ class PlaceReader:
         return self.tried(text, position, Place(all_logprobs(row), {}), considered)
 
     def tried(self, text: RevisedText, position: int, place: Place, token_ids: list[int]) -> Place:
-        """With these tokens, too."""
-        own = text.ids[position]  # of it all is known
+        """The place with these tokens tried, too."""
+        own = text.ids[position]  # its log-probabilities are known
         asked = [v for v in token_ids if v != own and v not in place.after]
         head, rest = text.ids[:position], text.ids[position + 1 :]
         known = self._model.known([ScoredText((*head, v, *rest), position + 1) for v in asked])
@@ -66,7 +66,7 @@ class PlaceReader:
         return replace(place, after=place.after | found)
 
     def surprise(self, text: RevisedText, position: int) -> float:
-        """-log p of the token that is there, among the candidates and itself; natural."""
+        """-log p of the current token among the candidates and itself; natural."""
         own = text.ids[position]
         place = self.tried(text, position, self.at(text, position), [own])
         each = np.array([place.logprob(v) for v in sorted(place.after)])

@@ -1,4 +1,4 @@
-"""What became of a draft, and every trial on the way. Plain data."""
+"""The record of a revision: the draft, every trial, and the result. Plain data."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
@@ -13,7 +13,7 @@ Ids = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class RevisionTrial:
-    """Other tokens in the place of some, taken or not. Natural logarithms.
+    """One attempt to replace tokens. Logarithms are natural.
 
     index           0 for the first
     position        of the first of these tokens, prompt included
@@ -44,17 +44,17 @@ class RevisionTrial:
 
     @property
     def accepted(self) -> bool:
-        """Whether it is there now; also where it is what was there."""
+        """Whether the proposal was taken; it may equal what was there."""
         return self.luck < self.chance
 
     @property
     def gain(self) -> float:
-        """How many bits less surprise the draft has with what is proposed."""
+        """By how many bits the proposal lowers the draft's surprise."""
         return (self.logprob_after - self.logprob_before) / log(2)
 
     @property
     def now(self) -> Ids:
-        """What is there after the trial."""
+        """The tokens after the trial."""
         return self.proposed if self.accepted else self.was
 
     def to_dict(self) -> dict[str, Any]:
@@ -63,7 +63,7 @@ class RevisionTrial:
 
 
 class RevisionCost(NamedTuple):
-    """What a revision took, beside drafting.
+    """The cost of a revision, without drafting.
 
     passes  steps of the engine, which other texts may have shared
     rows    tokens computed; those that the prefix cache had are not
@@ -75,7 +75,7 @@ class RevisionCost(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Tokens of the draft that stayed or that all changed, and what is there now."""
+    """A part of the draft that stayed or changed as a whole, and its text now."""
 
     was: str
     now: str
@@ -84,7 +84,7 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Revised:
-    """A draft and what became of it: as many tokens, or with a filler as many words.
+    """A draft and its revision, which has as many tokens, or with a filler as many words.
 
     settings     rule, power, and whatever else it was asked with
     surprises    of each token of the draft, in bits, as ``settings["surprise"]`` says, or of each
@@ -109,12 +109,12 @@ class Revised:
 
     @property
     def seed(self) -> int:
-        """The one that gives the same revision."""
+        """The seed that repeats the revision."""
         seed: int = self.settings["seed"]
         return seed
 
     def pieces(self, tokenizer: Tokenizer) -> Iterator[Piece]:
-        """Both texts, cut where tokens begin to differ and where they end to."""
+        """Both texts, cut into parts that are equal or differ."""
         was, now = self.draft_token_ids, self.token_ids
         for kind, *(a, b, c, d) in SequenceMatcher(None, was, now, False).get_opcodes():
             both = added(tokenizer, was[a:b]), added(tokenizer, now[c:d])
@@ -129,7 +129,7 @@ class Revised:
 
 
 def added(tokenizer: Tokenizer, ids: Ids) -> str:
-    """What tokens add to a text that is there."""
+    """The text that tokens add to a text before them."""
     return b"".join(map(tokenizer.token_bytes, ids)).decode("utf-8", "replace")
 
 

@@ -1,4 +1,4 @@
-"""The rules of revision: what each proposes, and with which probability it is accepted.
+"""The rules of revision: what each proposes, and with what probability it is accepted.
 
 Gibbs and Metropolis leave a distribution π unchanged: the power α of the model's own over texts,
 p^α, among texts of this length that are made of tokens which add text.
@@ -20,10 +20,10 @@ from cutaway.sampling.fixed_math import log_sum_exp
 
 
 class RevisionRule(Protocol):
-    """How one trial is made."""
+    """A rule of revision."""
 
     def propose(self, text: RevisedText, position: int, seed: int) -> Proposal:
-        """Other tokens from this position on; the seed is of this trial alone."""
+        """Propose tokens from this position on; the seed is for this trial alone."""
         ...
 
 
@@ -59,7 +59,7 @@ class Gibbs:
         )  # fmt: skip
 
     def _other(self, place: Place, own: int, position: int, seed: int) -> tuple[int, float]:
-        """The one beside the candidates, and log r of it; a candidate where they are all."""
+        """The token tried besides the candidates, and its log r; if there is none, own and 0."""
         rest = np.flatnonzero(self._places.allowed)
         rest = rest[~np.isin(rest, [*place.after])]
         if not len(rest):
@@ -71,7 +71,7 @@ class Gibbs:
 
 
 class Better:
-    """The best of the candidates, if the text is likelier with it; nothing is drawn."""
+    """The best candidate, if it makes the text likelier; nothing is drawn."""
 
     def __init__(self, places: PlaceReader) -> None:
         self._places = places
@@ -86,7 +86,7 @@ class Better:
 
 
 class Metropolis:
-    """Tokens from a place on, drawn anew by the loop at temperature 1 / α.
+    """Tokens from a position on, drawn again by the loop at temperature 1 / α.
 
     Accepted with min(1, (p(new) / p(old))^α · q(old) / q(new)), q being how likely that draw is
     (Karan & Du, "Reasoning with Sampling", arXiv 2510.14901).
@@ -113,7 +113,7 @@ class Metropolis:
         return Proposal(position, end, ids, tuple(logprobs), ratio, forward, reverse)
 
     def _end(self, text: RevisedText, position: int) -> int:
-        """Behind the last token of the span: it ends before what may not be replaced."""
+        """The end of the span, which stops before a token that may not be replaced."""
         last = len(text.ids) if self._span is None else position + self._span
         within = range(position, min(last, len(text.ids)))
         return next((i for i in within if not self._allowed[text.ids[i]]), within.stop)

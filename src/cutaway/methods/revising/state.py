@@ -1,4 +1,4 @@
-"""A text while it is revised, what a rule proposes, and what a rule needs of a model."""
+"""A text under revision, a rule's proposal, and the Protocol of a rule's model."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -10,26 +10,26 @@ from cutaway.methods.filling.causal import Ids, PerToken, ScoredText
 
 
 class RevisionModel(Protocol):
-    """What is asked; see ``Causal``."""
+    """The model of a rule; see ``Loop``."""
 
     def following(self, texts: Iterable[Ids]) -> Iterator[tuple[int, Logits]]:
-        """(index, logits (1, vocab)) of what comes after each."""
+        """See ``Causal``."""
         ...
 
     def known(self, texts: Sequence[ScoredText], look: PerToken | None = None) -> list[list[float]]:
-        """What ``look`` finds of each token that is looked up, or its log-probability."""
+        """See ``Causal``."""
         ...
 
     def drawn(self, head: Ids, count: int, temperature: float, seed: int) -> Ids:
-        """So many tokens that add to the text, drawn by the loop after what is given."""
+        """See ``Loop``."""
         ...
 
 
 class Proposal(NamedTuple):
-    """Other tokens in the place of those from ``position`` to ``end``.
+    """Tokens to replace those from ``position`` to ``end``.
 
-    logprobs   of all tokens of the text from ``position`` on, if these were there
-    log_ratio  the logarithm of the chance of taking them; above 0: certain
+    logprobs   of all tokens of the proposed text from ``position`` on
+    log_ratio  log of the probability of accepting; above 0: certain
     forward, reverse  see ``RevisionTrial``
     """
 
@@ -44,9 +44,9 @@ class Proposal(NamedTuple):
 
 @dataclass(frozen=True)
 class RevisedText:
-    """All of it as token ids.
+    """A text under revision.
 
-    given     how many of the first are never replaced
+    given     how many of the first tokens are never replaced
     logprobs  of each token from there on, given those before it
     """
 
@@ -56,15 +56,15 @@ class RevisedText:
 
     @property
     def logprob(self) -> float:
-        """Of all that was not given."""
+        """The log-probability of all tokens after the given ones."""
         return fsum(self.logprobs)
 
     def from_(self, position: int) -> tuple[float, ...]:
-        """Log-probabilities of the tokens from one on."""
+        """Log-probabilities of the tokens from ``position`` on."""
         return self.logprobs[position - self.given :]
 
     def with_(self, proposal: Proposal) -> "RevisedText":
-        """What is proposed, in its place."""
+        """The text with a proposal accepted."""
         at = proposal.position
         ids = (*self.ids[:at], *proposal.ids, *self.ids[proposal.end :])
         return RevisedText(ids, self.given, self.logprobs[: at - self.given] + proposal.logprobs)

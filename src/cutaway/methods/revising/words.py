@@ -1,7 +1,7 @@
 """Whole words of a draft, refilled by a bidirectional model and judged by another.
 
-The two have different tokens, so they exchange text: the filler reads a text with a mask, and the
-judge reads the text with the filler's word in it.
+Their vocabularies differ, so they exchange text: the filler reads a text with a mask, and the judge
+reads the text with the filler's word in it.
 """
 
 import re
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from cutaway.requests.sync_llm import SyncLLM
 
 _WORD = re.compile(r"\w+")
-_MOST = 1000  # candidates that are looked through for whole words
+_MOST = 1000  # candidates among which whole words are looked for
 
 
 class _Word(NamedTuple):
@@ -34,8 +34,8 @@ class _Word(NamedTuple):
 class WordRule:
     """A rule: the best of the filler's words, if the judge finds the text likelier with it.
 
-    A word goes by the position of its first token in the draft. One word replaces one, so that
-    they can be counted whatever was replaced before.
+    A word is identified by the position of its first token in the draft. One word replaces one, so
+    the n-th word stays the n-th.
     """
 
     def __init__(
@@ -62,11 +62,11 @@ class WordRule:
         self._numbers = {word.first: n for n, word in reversed([*enumerate(self._words(draft))])}
 
     def cells(self) -> list[int]:
-        """Where words begin in the draft."""
+        """The positions at which words begin in the draft."""
         return sorted(self._numbers)
 
     def surprise(self, draft: RevisedText, position: int) -> float:
-        """-log p of a word given what is before it, by the judge; natural."""
+        """-log p of a word given the text before it, by the judge; natural."""
         word = self._words(draft)[self._numbers[position]]
         return -fsum(draft.logprobs[word.first - draft.given : word.last - draft.given])
 
@@ -130,7 +130,7 @@ class WordRule:
         return fill(self._filler, text, top=_MOST, targets=targets, candidates=_MOST)
 
     def _considered(self, filled: "Filled", own: str) -> list[str]:
-        """Whole words, best first; with a large letter where the one that is there has it."""
+        """Whole words, best first; capitalized if the current word is."""
         names = (one.token[1:] for one in filled.masks[0] if one.token.startswith(" "))
         words = [name for name in names if _WORD.fullmatch(name)]
         if own[0].isupper():
@@ -139,14 +139,14 @@ class WordRule:
 
 
 def _parted(ids: Ids, others: Ids, given: int) -> int:
-    """The first position from which two texts differ; one that can be looked up."""
+    """The first position at which two texts differ, at least ``given``."""
     pairs = enumerate(zip(ids, others, strict=False))
     shorter = min(len(ids), len(others))
     return max(given, next((i for i, (a, b) in pairs if a != b), shorter))
 
 
 def _proposal(text: RevisedText, ids: Ids, first: int, logprobs: tuple[float, ...]) -> Proposal:
-    """Only of the tokens that are others."""
+    """A proposal of the tokens that differ."""
     most = min(len(ids), len(text.ids)) - first
     same = next((n for n in range(most) if ids[-1 - n] != text.ids[-1 - n]), most)
     return Proposal(

@@ -81,7 +81,7 @@ def likelihood(
 def scores_of_each(
     llm: "BaseLLM", pairs: Iterable[Pair], *, special: bool = False, adapter: str = ""
 ) -> "Iterator[Scores]":
-    """Any number of prompts with an answer each, a part after the other; see ``LLM.score_each``."""
+    """A task for each few hundred (prompt, answer) pairs; see ``LLM.score_each``."""
     cutter = Cutter(llm, special=special, adapter=adapter)
     try:
         numbered = enumerate(pairs)

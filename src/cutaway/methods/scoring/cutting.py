@@ -1,4 +1,4 @@
-"""How texts that are scored are cut into tokens, and a long one into windows: as lm-eval does."""
+"""Cuts texts to be scored into prompt and answer tokens, and long ones into windows, as lm-eval."""
 
 from collections.abc import Iterator
 from functools import lru_cache
@@ -25,11 +25,11 @@ class Cut(NamedTuple):
 class Cutter:
     """Cuts prompts and answers into tokens. Raises InputError naming the argument.
 
-    Token ids are taken as they are. White space at the end of a prompt belongs to the answer; both
-    are encoded as one text, and what the prompt has not by itself is the answer's. Where a token
-    would span the two, the answer is encoded by itself. An empty prompt is BOS.
+    Token ids are kept. White space at the end of a prompt belongs to the answer. Both are encoded
+    as one text, whose tokens after the prompt's own are the answer's. Where a token would span the
+    two, the answer is encoded by itself. An empty prompt is BOS.
     special: parse special tokens such as <|im_start|> in texts
-    adapter: the name of a loaded adapter, whose likelihoods are asked for; "": none
+    adapter: the name of a loaded adapter; "": none
     """
 
     def __init__(self, llm: "BaseLLM", *, special: bool = False, adapter: str = "") -> None:
@@ -41,7 +41,7 @@ class Cutter:
         self._encode_prompt = lru_cache(16)(self._encode)
 
     def pair(self, prompt: Any, answer: Any, name: str = "answer", before: str = "prompt") -> Cut:
-        """One answer after one prompt. name, before: what they are called in errors."""
+        """Cut one prompt and answer. name, before: their names in errors."""
         prompt, answer = check_prompt(prompt, before), check_prompt(answer, name)
         least = [self._least(prompt), self._least(answer)]
         if max(least) > self.room + 1:  # reading megabytes takes a minute
@@ -57,7 +57,7 @@ class Cutter:
         return cut
 
     def whole(self, text: Any) -> Ids:
-        """A text of any length with what is before its first token: BOS where there is one."""
+        """The tokens of a text of any length, after BOS if the model has one."""
         text = check_prompt(text, "text")
         ids, begin = self._encode(text), self._llm.tokenizer.bos_id
         if isinstance(text, str) and begin is not None and ids[:1] != (begin,):
@@ -109,8 +109,8 @@ def _hashable(prompt: Prompt) -> Prompt:
 def windows(ids: Ids, size: int, before: int = 1) -> Iterator[Cut]:
     """Parts of a text that together score each token but the first once, in order.
 
-    A part reads ``size`` tokens at most. The first has all it can; the others score as many as
-    leave ``before`` tokens in front of them, and the last has as many in front as there is room.
+    A part computes at most ``size`` tokens. The first scores all it can, the others as many as
+    leave ``before`` tokens of context; the last has as much context as fits.
     """
     done, last = 0, len(ids) - 1  # tokens that are scored
     while done < last:

@@ -1,4 +1,4 @@
-"""How likely a model finds given tokens: the engine's requests, and what is found.
+"""Likelihoods of given tokens: the engine's requests, and their results.
 
 Answers that differ in their last token alone are one request.
 """
@@ -18,12 +18,12 @@ from cutaway.sampling import ReadRow, SamplingParams
 
 @dataclass(frozen=True)
 class Likelihood:
-    """How likely a model finds tokens after others, by its own logits: nothing is drawn.
+    """The likelihood of tokens after others, by the model's unprocessed logits.
 
-    prompt_token_ids  what is before them
-    token_ids         whose likelihood it is
+    prompt_token_ids  the tokens before
+    token_ids         the tokens that are scored
     logprobs          natural, of each, given all before it
-    ranks             of each among all tokens, 1 being the likeliest; of equals the lowest id is
+    ranks             of each among all tokens, 1 is the likeliest; ties: the lowest id first
     """
 
     prompt_token_ids: Ids
@@ -33,17 +33,17 @@ class Likelihood:
 
     @property
     def total(self) -> float:
-        """The log-likelihood of all, in nats: their exact sum, rounded once."""
+        """The log-likelihood of all tokens, in nats: the exact sum, rounded once."""
         return fsum(self.logprobs)
 
     @property
     def is_greedy(self) -> bool:
-        """Whether each token is the likeliest in its place."""
+        """Whether each token is the likeliest at its position."""
         return all(rank == 1 for rank in self.ranks)
 
     @property
     def perplexity(self) -> float:
-        """exp of minus the mean."""
+        """exp of minus the mean log-probability."""
         return exp(-self.total / len(self.token_ids))
 
     def to_dict(self) -> dict[str, Any]:
@@ -52,7 +52,7 @@ class Likelihood:
 
 
 class LookUpReader(EndListener):
-    """Hears how likely the tokens of one text were found."""
+    """Receives the log-probabilities of one text's tokens."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -65,23 +65,23 @@ class LookUpReader(EndListener):
 
     @property
     def found(self) -> int:
-        """Tokens whose likelihood has come."""
+        """The number of tokens scored so far."""
         return len(self._rows)
 
     def rows(self) -> list[ReadRow]:
-        """Once it has ended; raises what it failed with."""
+        """The scored rows, once the text has ended; raises the text's error."""
         self.check("likelihoods")
         return self._rows
 
 
 class Scorer:
-    """Many answers, each after a prompt: the requests they make, and what is found of them.
+    """Many (prompt, answer) pairs: their requests, and their likelihoods.
 
     Answers that differ in their last token alone are one request.
     """
 
     def __init__(self, cuts: Iterable[Cut], adapter: str = "") -> None:
-        """adapter: of a ``Request``."""
+        """adapter: as in a ``Request``."""
         self.cuts, self._adapter = [*cuts], adapter
         self._ends: dict[Cut, list[int]] = {}  # by prompt and answer without its last token
         for prompt, answer in self.cuts:
@@ -91,7 +91,7 @@ class Scorer:
 
     @property
     def requests(self) -> Iterable[Request]:
-        """What the engine is asked."""
+        """The engine's requests."""
         for (prompt, begun), ends in self._ends.items():
             decoder = ScoreAnswers(len(prompt), tuple(ends))
             yield _template().but(
@@ -99,7 +99,7 @@ class Scorer:
             )
 
     def found(self, readers: Sequence[LookUpReader]) -> list[Likelihood]:
-        """Of each answer, by a reader of each request."""
+        """The likelihood of each answer, from a reader of each request."""
         each: dict[Cut, list[ReadRow]] = {}
         for (cut, ends), reader in zip(self._ends.items(), readers, strict=True):
             rows, begun = reader.rows(), len(cut.answer)
@@ -110,7 +110,7 @@ class Scorer:
 
 @lru_cache
 def _template() -> Request:
-    """Its parts are checked once for all."""
+    """A request whose parts are checked once for all."""
     return Request(prompt_token_ids=(), sampling=SamplingParams(temperature=0, seed=0))
 
 
@@ -125,7 +125,7 @@ def _likelihood(cut: Cut, rows: Sequence[ReadRow]) -> Likelihood:
 
 
 def joined(parts: Sequence[Likelihood]) -> Likelihood:
-    """That of a whole text, of its windows."""
+    """The likelihood of a text, from those of its windows."""
     return Likelihood(
         parts[0].prompt_token_ids,
         tuple(chain.from_iterable(part.token_ids for part in parts)),
