@@ -20,7 +20,7 @@ def sync(tiny_path):
 
 
 def told(done):
-    """All that a completion says and that no clock and no company decides."""
+    """A completion without what depends on time or on other texts."""
     document = done.to_dict()
     return {k: v for k, v in document.items() if k not in ("timing", "usage")}
 
@@ -64,7 +64,7 @@ async def test_many_readers_get_their_own(tiny_path, sync):
         assert told(done) == told(sync.generate("ab", **{**SAMPLED, "seed": i}))
 
 
-async def test_options_of_all_requests_stand_behind_their_own(tiny_path, sync):
+async def test_a_requests_options_override_those_of_all(tiny_path, sync):
     async with opened(tiny_path, max_tokens=3, top_k=4) as llm:
         done = await llm.generate("ab", top_k=7, seed=1)
     assert done.token_ids == sync.generate("ab", top_k=7, seed=1, max_tokens=3).token_ids

@@ -1,4 +1,4 @@
-"""AsyncLLM: whoever leaves, in whatever way, takes everything along and leaves a readable trace."""
+"""AsyncLLM: a reader that leaves, in whatever way, ends its texts and leaves a readable trace."""
 
 import asyncio
 import gc

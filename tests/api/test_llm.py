@@ -253,7 +253,7 @@ def test_a_number_of_threads_that_cannot_be_is_refused(path, threads):
         LLM(path, threads=threads)
 
 
-def test_a_text_can_be_held_against_a_constraint(llm):
+def test_a_text_can_be_checked_against_a_constraint(llm):
     assert llm.accepts("[1, 2]", json_schema={"type": "array"})
     assert not llm.accepts("[1, 2]", json_schema={"type": "array"}, json_compact=True)
     assert llm.accepts("north", choice=["north", "south"]).whole

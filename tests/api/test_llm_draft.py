@@ -1,4 +1,4 @@
-"""The model that guesses, as LLM loads it: which fits, when it may be changed, how far it reads."""
+"""Draft models of an LLM: which fit, when they may be changed, how far they draft."""
 
 from threading import Thread
 from time import monotonic, sleep

@@ -1,4 +1,4 @@
-"""A text that stands between a prompt and a suffix."""
+"""A text between a prompt and a suffix."""
 
 import json
 import re
@@ -41,7 +41,7 @@ def laid_out(llm, prompt, suffix):
 
 @pytest.mark.parametrize("suffix", [" ba", "b", "ab ab ab"])
 @pytest.mark.parametrize("more", [{}, {"n": 2}, {"regex": "[ab]{4}"}, {"speculate": "ngram"}])
-def test_it_is_the_text_behind_both_as_the_model_lays_them_out(trained, suffix, more):
+def test_it_is_the_text_after_prompt_and_suffix_as_the_model_lays_them_out(trained, suffix, more):
     ends = trained.tokenizer.fim.ends
     done = trained.generate("ab", suffix=suffix, **OPTIONS, **more)
     same = trained.generate(laid_out(trained, "ab", suffix), stop_token_ids=ends, **OPTIONS, **more)
@@ -95,7 +95,7 @@ def test_what_cannot_be_is_refused_by_name(trained, more, said):
         trained.generate("ab", **more)
 
 
-def test_a_conversation_has_nothing_behind_it(tiny_path):
+def test_a_conversation_has_no_suffix(tiny_path):
     with LLM(tiny_path, progress=False) as llm, pytest.raises(InputError, match=r"^suffix: "):
         llm.chat([{"role": "user", "content": "a"}], suffix="b")
 

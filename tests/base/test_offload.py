@@ -101,7 +101,7 @@ def mapped(folder):
     return found[0]
 
 
-def test_what_is_not_kept_is_let_go_of_after_each_step(path, folder, monkeypatch):
+def test_pages_that_are_not_kept_are_dropped_after_each_step(path, folder, monkeypatch):
     size = {}
     for kept in (0, 1 << 40):
         keep(monkeypatch, kept)
@@ -131,7 +131,7 @@ def test_swap_is_no_memory_to_keep_a_file_in(monkeypatch, tmp_path):
     assert resources.free_memory(swap=False) == Memory(500 * 1024, "this machine")
 
 
-# -- what is told --------------------------------------------------------------------------------
+# -- messages --------------------------------------------------------------------------------
 
 
 def told(path, folder, capsys, *, progress=True):
@@ -141,7 +141,7 @@ def told(path, folder, capsys, *, progress=True):
     return capsys.readouterr().err
 
 
-def test_what_will_happen_is_told_in_one_line_before(path, folder, capsys, monkeypatch):
+def test_one_line_says_beforehand_what_will_happen(path, folder, capsys, monkeypatch):
     free = Memory(1_000_000, "its container")
     monkeypatch.setattr(offload, "free_memory", lambda swap: free)
     monkeypatch.setattr(offload, "_read_speed", lambda *_: 1e6)

@@ -1,4 +1,4 @@
-"""``cutaway.cluster.generate`` on a real Ray: killed and gone on with; mistakes."""
+"""``cutaway.cluster.generate`` on a real Ray: killed and resumed; mistakes."""
 
 import json
 import os
@@ -27,7 +27,7 @@ ray.init(num_cpus=3, include_dashboard=False, log_to_driver=False)
 """
 
 
-def test_whoever_does_not_generate_needs_no_ray():
+def test_importing_the_room_needs_no_ray():
     code = "import sys, cutaway.cluster; print([m for m in sys.modules if m.startswith('ray')])"
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "[]\n"
 

@@ -20,7 +20,7 @@ def found(parts):
     return sorted(i for file in parts.files() for i in parquet.read_table(file)["id"].to_pylist())
 
 
-def test_a_run_goes_on_where_another_was_killed(tmp_path):
+def test_a_run_continues_one_that_was_killed(tmp_path):
     first = Checkpoint(tmp_path / "new" / "folder", ABOUT)
     run = first.open()
     write_part(run, rows(1, 2), part_name([1, 2]))
@@ -33,7 +33,7 @@ def test_a_run_goes_on_where_another_was_killed(tmp_path):
     assert not list(first.path.glob("*.open"))
 
 
-def test_who_is_left_of_a_killed_run_cannot_write_any_more(tmp_path):
+def test_leftover_workers_of_a_killed_run_cannot_write(tmp_path):
     run = Checkpoint(tmp_path, ABOUT).open()
     write_part(run, rows(1), part_name([1]))
     later = Checkpoint(tmp_path, ABOUT)

@@ -74,9 +74,7 @@ def test_every_core_is_one_processs_and_the_next_one_is_refused_in_a_sentence(st
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
-def test_a_process_that_is_killed_lets_go_of_its_cores_even_where_a_child_of_it_lives_on(
-    start, how
-):
+def test_a_killed_process_releases_its_cores_even_if_a_child_lives_on(start, how):
     first = start(len(ALL), "child")
     assert claimed(first) == ALL
     assert start(1).wait() == 2
@@ -116,7 +114,7 @@ def test_many_that_want_more_than_half_at_once_are_not_all_refused(start):
     assert [child.line.startswith("cores:") for child in children].count(False) == 1
 
 
-def test_who_waits_has_them_as_soon_as_they_are_let_go_of(start, tmp_path):
+def test_a_waiting_claim_gets_cores_as_soon_as_they_are_released(start, tmp_path):
     first = start(len(ALL))
     with ThreadPoolExecutor(1) as thread:
         waiting = thread.submit(cores.claim, len(ALL), tmp_path, patience_s=60)

@@ -1,4 +1,4 @@
-"""What becomes of a request where replicas are lost at the worst moment, and what is said of it."""
+"""Requests whose replicas are lost at the worst moment, and what their clients are sent."""
 
 import asyncio
 import threading
@@ -29,7 +29,7 @@ def slow_once(llm, text):
     return llm.tokenize(text)
 
 
-async def test_another_replica_is_asked_aside_where_one_dies(models):
+async def test_another_replica_runs_a_function_where_one_dies(models):
     async with cluster(models, 2) as (front, replicas):
         asked = asyncio.ensure_future(front.run_blocking(slow_once, "abc"))
         await asyncio.to_thread(BEGUN.wait)
@@ -38,7 +38,7 @@ async def test_another_replica_is_asked_aside_where_one_dies(models):
         GO_ON.set()
 
 
-async def test_at_last_nobody_is_left_aside_either(models):
+async def test_a_function_fails_where_no_replica_is_left(models):
     async with cluster(models, 1) as (front, replicas):
         await replicas.each[0].kill()
         with pytest.raises(ReplicaLostError, match="no replica is left; 3 others were lost"):
@@ -48,11 +48,11 @@ async def test_at_last_nobody_is_left_aside_either(models):
             await front.run_blocking(slow_once, "abc")
 
 
-# -- what a client is told -------------------------------------------------------------------------
+# -- what a client is sent -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("lives", "stream"), [(0, False), (5, False), (5, True)])
-async def test_where_all_are_lost_the_client_is_asked_to_come_again(
+async def test_where_all_replicas_are_lost_the_client_is_asked_to_retry(
     models, lives, stream, monkeypatch
 ):
     monkeypatch.setattr("cutaway.cluster.reader._PATIENCE_S", 0.2)
@@ -84,7 +84,7 @@ async def test_what_cannot_be_sent_is_refused_before_any_replica_is_asked(models
 
 
 class SlowQueue:
-    """A replica takes nothing before it is told to."""
+    """A replica that queues nothing until ``go_on`` is set."""
 
     def __init__(self, killable, monkeypatch) -> None:
         self.asked, self.go_on = asyncio.Event(), asyncio.Event()
@@ -132,7 +132,7 @@ def often(monkeypatch) -> float:
     return 0.02
 
 
-async def test_who_queues_for_long_is_not_lost(models, expected, monkeypatch):
+async def test_a_replica_that_queues_for_long_is_not_lost(models, expected, monkeypatch):
     """As one does that compiles a large grammar, and lives."""
     every = often(monkeypatch)
     async with cluster(models, 2, silent_s=8 * every) as (front, replicas):
@@ -145,7 +145,7 @@ async def test_who_queues_for_long_is_not_lost(models, expected, monkeypatch):
         assert len(replicas.jobs) == 1
 
 
-async def test_a_process_that_was_stopped_itself_takes_nobody_for_silent(models, monkeypatch):
+async def test_a_front_that_was_stopped_itself_takes_no_replica_for_silent(models, monkeypatch):
     every = often(monkeypatch)
     how = {"kills": [5], "ends": "stalls", "silent_s": 8 * every}
     async with cluster(models, 1, **how) as (front, replicas):
@@ -158,7 +158,7 @@ async def test_a_process_that_was_stopped_itself_takes_nobody_for_silent(models,
         assert len(replicas.jobs) == 1
 
 
-async def test_what_a_lost_replica_preempted_is_counted_still(models, monkeypatch):
+async def test_preemptions_of_a_lost_replica_are_still_counted(models, monkeypatch):
     monkeypatch.setattr("cutaway.cluster.replica.PULSE_S", 0.01)
     async with cluster(models, 2) as (front, replicas):
         first, second = replicas.each

@@ -105,7 +105,7 @@ def test_a_rolling_update_breaks_no_stream(cluster, tiny_path, own):
     assert texts.resumed > 0
 
 
-def test_a_machine_that_goes_takes_no_text_along(cluster, tiny_path, own):
+def test_no_text_is_lost_with_a_machine(cluster, tiny_path, own):
     async def run(llm):
         async with llm, load(llm, own) as texts:
             await asyncio.to_thread(cluster.remove_node, cluster.second, allow_graceful=False)
@@ -120,7 +120,7 @@ def test_a_machine_that_goes_takes_no_text_along(cluster, tiny_path, own):
     assert texts.resumed > 0
 
 
-def test_a_replica_with_another_model_goes_on_with_no_text(tmp_path, tiny_path, own, pids):
+def test_a_replica_with_another_model_continues_no_text(tmp_path, tiny_path, own, pids):
     """The file becomes another one, and each replica that starts from then on has that."""
     path = tmp_path / "served.gguf"
     shutil.copy(tiny_path, path)
@@ -185,7 +185,7 @@ def test_behind_rays_own_proxy_it_is_the_same_server(tiny_path, own):
         ({"max_body": "0"}, "max_body must be"),
     ],
 )
-def test_what_it_cannot_be_told_is_refused_by_name(given, sentence, tiny_path):
+def test_bad_settings_are_refused_by_name(given, sentence, tiny_path):
     from cutaway.cluster import app
 
     with pytest.raises(InputError, match=sentence):

@@ -1,4 +1,4 @@
-"""Texts whose replica leaves, falls silent or hangs, is full or is alone; and who leaves them."""
+"""Texts whose replica shuts down, is silent, hangs or is full; and readers that leave."""
 
 import asyncio
 import threading
@@ -13,7 +13,7 @@ from support.resumed import LONG, PROMPT, told
 from support.waiting import until
 
 
-async def test_a_text_that_has_begun_waits_for_replicas_that_are_on_their_way(models, expected):
+async def test_a_text_that_has_begun_waits_for_replicas_that_are_starting(models, expected):
     """All have died at once, and the next one takes seconds to start."""
     async with cluster(models, 1, kills=[5]) as (front, replicas):
         last = replicas.each.pop()
@@ -25,14 +25,14 @@ async def test_a_text_that_has_begun_waits_for_replicas_that_are_on_their_way(mo
         assert texts.route.resumed == 1
 
 
-async def test_at_last_nobody_is_left(models, monkeypatch):
+async def test_a_text_fails_where_no_replica_is_left(models, monkeypatch):
     monkeypatch.setattr("cutaway.cluster.reader._PATIENCE_S", 0.2)
     async with cluster(models, 0, kills=[5]) as (front, _):
         with pytest.raises(CutawayError, match="no replica is left; 3 others were lost"):
             await front.generate(PROMPT, **LONG)
 
 
-async def test_who_leaves_hands_its_texts_over(models, expected):
+async def test_a_replica_that_shuts_down_hands_its_texts_over(models, expected):
     async with cluster(models, 1, kills=[5], ends="stalls") as (front, replicas):
         texts = await front.submit([PROMPT], front.parse(LONG))
         leaving = replicas.each[0].replica
@@ -56,7 +56,9 @@ async def test_a_silent_replica_is_lost(models, expected):
         assert len(replicas.jobs) == 2
 
 
-async def test_a_full_queue_is_told_at_first_and_waited_for_later(models, expected, monkeypatch):
+async def test_a_full_queue_is_an_error_at_first_and_waited_for_later(
+    models, expected, monkeypatch
+):
     async with cluster(models, 1, kills=[5]) as (front, replicas):
         second, full = replicas.each[1], [0]
 
@@ -121,7 +123,7 @@ async def test_an_engine_that_does_not_answer_is_lost(models, expected, monkeypa
         assert len(replicas.jobs) == 2
 
 
-async def test_aside_is_called_where_the_weights_are(models):
+async def test_a_function_is_called_where_the_weights_are(models):
     async with cluster(models, 1) as (front, _):
         assert await front.run_blocking(tokens_of, "abc") == front.tokenize("abc")
         with pytest.raises(TypeError):

@@ -1,4 +1,4 @@
-"""Messages arrive whole and in order, from who has the secret alone."""
+"""Messages arrive whole and in order, and only from peers that have the secret."""
 
 import asyncio
 import pickle
@@ -50,7 +50,7 @@ def test_messages_arrive_whole_and_in_order(messages):
 
 
 @pytest.mark.parametrize("proof", [b"", b"x" * 31, b"x" * 32, pickle.dumps(Bomb()) * 2])
-async def test_a_stranger_is_neither_heard_nor_unpickled(proof):
+async def test_a_peer_without_the_secret_is_neither_served_nor_unpickled(proof):
     served = []
 
     async def serve(connection: Connection) -> None:
@@ -74,7 +74,7 @@ async def test_a_stranger_is_neither_heard_nor_unpickled(proof):
 
 
 @pytest.mark.parametrize("answer", ["a pickle", "what it was sent"])
-async def test_who_took_the_port_of_another_is_not_unpickled(answer):
+async def test_a_process_on_the_port_of_another_is_not_unpickled(answer):
     """It does not have the secret, and sends back what it has, or a pickle at once."""
 
     async def serve(reader, writer) -> None:
@@ -113,8 +113,8 @@ async def test_nobody_there_is_an_error_of_its_own():
         await connect(listener.address)
 
 
-async def test_who_does_not_read_is_cut_off(monkeypatch):
-    """Else what is told of texts would fill the memory of the process that writes them."""
+async def test_a_peer_that_does_not_read_is_cut_off(monkeypatch):
+    """Otherwise unsent messages would fill the sender's memory."""
     monkeypatch.setattr("cutaway.cluster.wire._MOST_UNSENT", 1 << 16)
     stuck = asyncio.Event()
     listener = await listening(lambda _: stuck.wait())

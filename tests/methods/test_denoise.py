@@ -1,4 +1,4 @@
-"""Canvases of a model: chats, what stands behind them, and what only a text can have."""
+"""Canvases: chats, suffixes, and options that only a text from left to right can have."""
 
 import pytest
 
@@ -59,7 +59,7 @@ def test_tokens_that_may_come_are_those_of_any_text(llm):
     assert {*done.token_ids} <= {70, 71}
 
 
-def test_what_is_behind_a_canvas_is_seen(llm):
+def test_the_suffix_of_a_canvas_is_attended_to(llm):
     done = llm.generate("ab", suffix="ba", denoise=True, **OPTIONS)
     behind = llm.tokenizer.encode("ba", goes_on=True)
     assert done.passes[0].rows == len(done.prompt_token_ids) + 12 + len(behind)

@@ -1,4 +1,4 @@
-"""Filling in with a model that writes, by Bayes' rule: held against every way there is."""
+"""Fills masks with a causal model, by Bayes' rule: compared with enumeration."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Filling in with a model that sees the whole text: held against transformers."""
+"""Fills masks with a bidirectional model: compared with transformers."""
 
 import json
 

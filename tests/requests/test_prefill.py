@@ -1,4 +1,4 @@
-"""Many texts that are only read: nothing of one is held once it has been handed out."""
+"""Many prefill-only texts: a result is not referenced once it was yielded."""
 
 from weakref import ref
 
@@ -9,7 +9,7 @@ from cutaway.requests.stream import LogitsReader
 from support.block_integrity import check_blocks
 
 
-def test_what_was_handed_out_is_let_go_of(tiny_path):
+def test_a_yielded_result_is_not_referenced(tiny_path):
     llm = LLM(tiny_path, threads=1)
     readers = []
 
@@ -29,7 +29,7 @@ def test_what_was_handed_out_is_let_go_of(tiny_path):
     assert sorted(done) == list(range(40))
 
 
-def test_who_stops_early_leaves_nothing(tiny_path):
+def test_stopping_early_leaves_nothing(tiny_path):
     llm = LLM(tiny_path, threads=1)
     texts = [((token, 5, 6), None) for token in range(40)]
     rows = llm.last_rows((1, 5), texts)
