@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from cutaway.cluster.job import (
     Abort,
@@ -21,14 +21,30 @@ from cutaway.cluster.job import (
 )
 from cutaway.cluster.wire import Connection, ConnectionLostError, Listener
 from cutaway.compute.backends import Computer
-from cutaway.engine import EngineState, Request
+from cutaway.engine import Arrival, EngineState, Request
 from cutaway.engine.events import explained
 from cutaway.errors import ReplicaLostError
 
-if TYPE_CHECKING:
-    from cutaway.cluster.reader import ResumedReader
-
 _EVERY_S = 0.5
+
+
+class JobOwner(Protocol):
+    """Receives what becomes of an attempt: a reader."""
+
+    def accepted(self, attempt: "Attempt") -> None:
+        """A replica has queued it."""
+
+    def receive(self, attempt: "Attempt", arrivals: list[Arrival]) -> None:
+        """Events came."""
+
+    def refused(self, attempt: "Attempt", error: Exception) -> None:
+        """The replica does not take it."""
+
+    def lost(self, attempt: "Attempt", why: str) -> None:
+        """Its replica is lost, and no more events come."""
+
+    def fail(self, error: Exception) -> None:
+        """End with this error, whatever attempt is running."""
 
 
 @dataclass(eq=False)
@@ -41,7 +57,7 @@ class Attempt:
     """
 
     job: Job
-    owner: "ResumedReader"
+    owner: JobOwner
     chosen: str = ""
     silent_s: float = 0.0
     call: "asyncio.Task[None] | None" = None
@@ -84,7 +100,7 @@ class Exchange:
         self._watching: asyncio.Task[None] | None = None
         self._calls: set[asyncio.Task[None]] = set()
         self._idle = asyncio.Event()
-        self.owners: set[ResumedReader] = set()
+        self.owners: set[JobOwner] = set()
         self.remotes: list[Remote] = []
         self.preemptions: dict[str, int] = {}  # by replica, lost ones included: a counter metric
 
@@ -105,7 +121,7 @@ class Exchange:
             self._idle.clear()
             await self._idle.wait()
 
-    def leave(self, owner: "ResumedReader") -> None:
+    def leave(self, owner: JobOwner) -> None:
         """Note that a job has ended."""
         self.owners.discard(owner)
         self._idle.set()
@@ -121,7 +137,7 @@ class Exchange:
 
     def begin(
         self,
-        owner: "ResumedReader",
+        owner: JobOwner,
         requests: tuple[tuple[Request, int], ...],
         avoid: frozenset[str],
     ) -> Attempt:
