@@ -9,10 +9,18 @@ from functools import cache
 import numpy as np
 import pytest
 
-from cutaway.sampling import History, SamplingParams, derive_seed
+from cutaway.sampling import (
+    CompiledChain,
+    History,
+    RowDraw,
+    SamplingParams,
+    build_chain,
+    derive_seed,
+    sample,
+)
 from cutaway.sampling.luck import uniform
+from cutaway.sampling.native import TWIN
 from support.sampling_oracles import row
-from support.twin_draw import draw
 
 DRAWS = 20_000
 BINS = 8
@@ -48,12 +56,16 @@ def dependence(first, second):
 
 
 def drawn(seeds, positions, top_k=0):
+    """The tokens of as many draws; the first hundred are the NumPy definitions', too."""
     params = SamplingParams(temperature=1, top_p=1, top_k=top_k)
-    nobody = History()
-    return tuple(
-        draw(params, LOGITS, nobody, seed=seed, position=position).token_id
-        for seed, position in zip(seeds, positions, strict=True)
+    chain, nobody = CompiledChain(build_chain(params), params, ()), History()
+    draws = [RowDraw(chain, nobody, *place) for place in zip(seeds, positions, strict=True)]
+    logits = np.broadcast_to(LOGITS, (len(draws), len(VALUES)))
+    tokens = tuple(one.token_id for one in sample(logits, draws))
+    assert tokens[:100] == tuple(
+        one.token_id for one in sample(logits[:100], draws[:100], tier=TWIN)
     )
+    return tokens
 
 
 @cache
