@@ -1,6 +1,6 @@
 """Vectors of texts: the last layer's rows, pooled, cut to size and normalized."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from math import fsum, sqrt
@@ -65,101 +65,6 @@ class Embeddings:
         return self.how() | {"tokens": [*self.tokens], "vectors": self.vectors.tolist()}
 
 
-class Embedder:
-    """Texts, and how they become vectors. Raises InputError naming the argument."""
-
-    def __init__(
-        self,
-        llm: "BaseLLM",
-        texts: Any,
-        *,
-        pooling: str | None = None,
-        normalize: bool | None = None,
-        dimensions: int | None = None,
-        truncate: bool = False,
-        adapter: str = "",
-    ) -> None:
-        self._llm, self._adapter, said = llm, llm.adapter_hash(adapter), llm.model.pooling
-        for name, flag in (("normalize", normalize), ("truncate", truncate)):
-            if flag is not None and not isinstance(flag, bool):
-                raise InputError(f"{name} must be true or false, not {shown(flag)}")
-        self.pooling, says_pooling = self._pooling(pooling)
-        asked = normalize is not None
-        self.normalize = normalize if asked else said.normalize is not False
-        silent = "default" if said.normalize is None else "files"
-        self._says = says_pooling, "asked" if asked else silent
-        width = llm.config.hidden
-        self.dimensions = check_int(
-            "dimensions", width if dimensions is None else dimensions, 1, width
-        )
-        prompts, _ = one_or_many(texts)
-        if not prompts or prompts == [[]]:
-            raise InputError("texts is empty: give one text or more")
-        most = limits_of(llm.model).context_length
-        self._most = min(said.max_tokens or most, most)
-        self.truncated: list[int] = []
-        self.texts = [self._ids(i, text, cut=truncate) for i, text in enumerate(prompts)]
-
-    @property
-    def requests(self) -> Iterable[Request]:
-        """The engine's requests."""
-        parts = {**_parts(self.pooling), "adapter": self._adapter}
-        return (Request(**{**parts, "prompt_token_ids": ids}) for ids in self.texts)
-
-    def found(self, readers: "Sequence[VectorReader]") -> Embeddings:
-        """The vectors, from a reader of each text."""
-        each = [self._shaped(reader.vector()[: self.dimensions]) for reader in readers]
-        return Embeddings(
-            np.array(each, np.float32), tuple(map(len, self.texts)), self.pooling,
-            bool(self.normalize), self._says, tuple(self.truncated),
-        )  # fmt: skip
-
-    def _shaped(self, vector: NDArray[np.float64]) -> NDArray[np.float64]:
-        if not self.normalize:
-            return vector
-        length = sqrt(fsum((vector * vector).tolist()))  # exact, so the same on every machine
-        return vector / (length or 1.0)
-
-    def _pooling(self, asked: str | None) -> tuple[str, str]:
-        said, sees_more = self._llm.model.pooling, not self._llm.config.is_causal
-        if asked is not None:
-            check_choice("pooling", asked, POOLINGS)
-            if asked == "cls" and not sees_more:
-                raise InputError(
-                    "pooling: the first token of this model sees nothing else; take mean or last"
-                )
-            return asked, "asked"
-        if said.refused:
-            raise InputError(
-                f"the model's files ask for {said.refused}, which is not supported: name pooling "
-                "to have vectors without it"
-            )
-        return (said.kind, "files") if said.kind else ("mean" if sees_more else "last", "default")
-
-    def _ids(self, index: int, text: Any, *, cut: bool) -> tuple[int, ...]:
-        """A text's tokens, truncated if asked for."""
-        text = check_prompt(text, f"texts[{index}]")
-        if isinstance(text, str):
-            ids = self._llm.tokenize(text)
-        else:
-            ids = [*text]
-            limits_of(self._llm.model).check_ids(f"texts[{index}]", ids)
-        if not ids:
-            raise InputError(f"texts[{index}] has no tokens: give one that is not empty")
-        most = self._most
-        if len(ids) > most and not cut:
-            raise TooLongError(
-                f"texts[{index}] has {len(ids)} tokens, and the model reads {most}: shorten it; "
-                "where texts are embedded, truncate cuts it"
-            )
-        if len(ids) > most:
-            self.truncated.append(index)
-            framed = isinstance(text, str) and self._llm.tokenizer.sep_id is not None
-            after = ids[-1:] if framed else []
-            ids = ids[: most - len(after)] + after
-        return tuple(ids)
-
-
 @lru_cache
 def _parts(pooling: str) -> dict[str, Any]:
     """The fields of a request, checked once for all texts."""
@@ -195,9 +100,79 @@ def embedding(
     truncate: bool = False,
     adapter: str = "",
 ) -> PrefillTask[VectorReader, Embeddings]:
-    """See ``LLM.embed``."""
-    asked = Embedder(
-        llm, texts, pooling=pooling, normalize=normalize, dimensions=dimensions,
-        truncate=truncate, adapter=adapter,
-    )  # fmt: skip
-    return PrefillTask(asked.requests, VectorReader, asked.found)
+    """See ``LLM.embed``. InputError naming the argument."""
+    own_adapter, said = llm.adapter_hash(adapter), llm.model.pooling
+    for name, flag in (("normalize", normalize), ("truncate", truncate)):
+        if flag is not None and not isinstance(flag, bool):
+            raise InputError(f"{name} must be true or false, not {shown(flag)}")
+    kind, kind_from = _pooling(llm, pooling)
+    silent = "default" if said.normalize is None else "files"
+    normalize_from = silent if normalize is None else "asked"
+    normalized = said.normalize is not False if normalize is None else normalize
+    width = llm.config.hidden
+    size = check_int("dimensions", width if dimensions is None else dimensions, 1, width)
+    prompts, _ = one_or_many(texts)
+    if not prompts or prompts == [[]]:
+        raise InputError("texts is empty: give one text or more")
+    truncated: list[int] = []
+    each = [_ids(llm, i, text, truncated if truncate else None) for i, text in enumerate(prompts)]
+    parts = {**_parts(kind), "adapter": own_adapter}
+
+    def found(readers: Sequence[VectorReader]) -> Embeddings:
+        vectors = [reader.vector()[:size] for reader in readers]
+        made = np.array([_unit(v) if normalized else v for v in vectors], np.float32)
+        says = kind_from, normalize_from
+        return Embeddings(made, tuple(map(len, each)), kind, normalized, says, tuple(truncated))
+
+    requests = (Request(**{**parts, "prompt_token_ids": ids}) for ids in each)
+    return PrefillTask(requests, VectorReader, found)
+
+
+def _unit(vector: NDArray[np.float64]) -> NDArray[np.float64]:
+    length = sqrt(fsum((vector * vector).tolist()))  # exact, so the same on every machine
+    return vector / (length or 1.0)
+
+
+def _pooling(llm: "BaseLLM", asked: str | None) -> tuple[str, str]:
+    """How rows become one, and where this comes from."""
+    said, sees_more = llm.model.pooling, not llm.config.is_causal
+    if asked is not None:
+        check_choice("pooling", asked, POOLINGS)
+        if asked == "cls" and not sees_more:
+            raise InputError(
+                "pooling: the first token of this model sees nothing else; take mean or last"
+            )
+        return asked, "asked"
+    if said.refused:
+        raise InputError(
+            f"the model's files ask for {said.refused}, which is not supported: name pooling "
+            "to have vectors without it"
+        )
+    return (said.kind, "files") if said.kind else ("mean" if sees_more else "last", "default")
+
+
+def _ids(llm: "BaseLLM", index: int, text: Any, truncated: list[int] | None) -> tuple[int, ...]:
+    """A text's tokens. truncated: to which the index of a text that is cut is added; None: cut
+    none.
+    """
+    text = check_prompt(text, f"texts[{index}]")
+    limits = limits_of(llm.model)
+    if isinstance(text, str):
+        ids = llm.tokenize(text)
+    else:
+        ids = [*text]
+        limits.check_ids(f"texts[{index}]", ids)
+    if not ids:
+        raise InputError(f"texts[{index}] has no tokens: give one that is not empty")
+    most = min(llm.model.pooling.max_tokens or limits.context_length, limits.context_length)
+    if len(ids) <= most:
+        return tuple(ids)
+    if truncated is None:
+        raise TooLongError(
+            f"texts[{index}] has {len(ids)} tokens, and the model reads {most}: shorten it; "
+            "where texts are embedded, truncate cuts it"
+        )
+    truncated.append(index)
+    framed = isinstance(text, str) and llm.tokenizer.sep_id is not None
+    after = ids[-1:] if framed else []
+    return (*ids[: most - len(after)], *after)

@@ -8,8 +8,8 @@ import numpy as np
 from fastapi import Request
 
 from cutaway.errors import InputError
-from cutaway.methods.embedding import Embedder, Embeddings, VectorReader
-from cutaway.server.http.errors import ApiError
+from cutaway.methods.embedding import Embeddings, VectorReader, embedding
+from cutaway.requests.prefill import PrefillTask
 from cutaway.server.prefill import prefill_texts
 from cutaway.server.service import Service
 
@@ -24,28 +24,25 @@ async def embed_texts(
     user: str | None = None,
     **how: Any,
 ) -> Embeddings:
-    """Those of the texts in a field of a request; ``how``: keywords of ``Embedder``."""
-    asked, readers = await prefill_texts(
-        request, model, partial(_read, texts=texts, field=field, how=how), VectorReader,
-        said=[*texts], length=sum(map(len, texts)), user=user,
+    """Those of the texts in a field of a request; ``how``: keywords of ``LLM.embed``."""
+    found, _ = await prefill_texts(
+        request, model, partial(_read, texts=texts, field=field, how=how), said=[*texts],
+        length=sum(map(len, texts)), user=user,
     )  # fmt: skip
-    return asked.found(readers)
+    return found
 
 
 def _read(
     service: Service, texts: Sequence[str | list[int]], field: str, how: dict[str, Any]
-) -> Embedder:
+) -> PrefillTask[VectorReader, Embeddings]:
     """The texts' tokens."""
     if len(texts) > MOST_TEXTS:
-        raise ApiError(
-            400, f"{field} has {len(texts)} texts; at most {MOST_TEXTS}: ask several times",
-            param=field,
-        )  # fmt: skip
+        raise InputError(f"{field} has {len(texts)} texts; at most {MOST_TEXTS}: ask several times")
     for text in texts:
         if isinstance(text, str) and not how.get("truncate"):
             service.llm.check_length(text)
     try:
-        return Embedder(service.llm, texts, **how)
+        return embedding(service.llm, texts, **how)
     except InputError as error:
         raise type(error)(str(error).replace("texts", field, 1)) from error
 

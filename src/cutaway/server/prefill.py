@@ -1,16 +1,16 @@
 """Texts that are read and not continued, batched with all other requests."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from time import perf_counter
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from fastapi import Request
 
 from cutaway.engine import ArrivalReader
 from cutaway.engine import Request as EngineRequest
 from cutaway.requests.owner import EndListener
-from cutaway.requests.prefill import read_all
+from cutaway.requests.prefill import PrefillTask, read_all
 from cutaway.server.http.disconnect import cancel_on_disconnect
 from cutaway.server.http.metrics import RequestStats
 from cutaway.server.models import admit
@@ -19,29 +19,20 @@ from cutaway.server.service import Service
 _LONG = 1 << 16  # characters, which take up to a second
 
 
-class EngineRequests(Protocol):
-    """Texts to be read: what is needed of a Scorer or an Embedder."""
-
-    @property
-    def requests(self) -> Iterable[EngineRequest]:
-        """One for each run of the engine."""
-
-
-Q = TypeVar("Q", bound=EngineRequests)
+T = TypeVar("T")
 R = TypeVar("R", bound=EndListener)
 
 
 async def prefill_texts(
     request: Request,
     model: str | None,
-    ask: Callable[[Service], Q],
-    reader: Callable[[], R],
+    ask: Callable[[Service], PrefillTask[R, T]],
     *,
     said: Any,
     length: int,
     user: str | None = None,
-) -> tuple[Q, list[R]]:
-    """The question, and a reader of each of its requests, when all have ended.
+) -> tuple[T, list[R]]:
+    """The answer to a task, and a reader of each of its requests, when all have ended.
 
     ask: reads the texts, in a thread; length: how many characters these are; said: for the log
     """
@@ -53,16 +44,16 @@ async def prefill_texts(
         access.load_s = max(access.load_s, queued.load_s)
         return queued
 
-    async def read() -> tuple[Q, list[R]]:
+    async def read() -> tuple[T, list[R]]:
         started = perf_counter()
         thread = service.slow if length > _LONG else None
-        asked = await asyncio.get_running_loop().run_in_executor(thread, ask, service)
-        requests = (one.but(adapter=adapter) for one in asked.requests)
-        readers = await read_all(queue, requests, reader)
+        task = await asyncio.get_running_loop().run_in_executor(thread, ask, service)
+        requests = (one.but(adapter=adapter) for one in task.requests)
+        readers = await read_all(queue, requests, task.reader)
         access.texts = [_figures(one, perf_counter() - started) for one in readers]
         for figures in access.texts:
             service.metrics.finished(figures)
-        return asked, readers
+        return task.found(readers), readers
 
     return await cancel_on_disconnect(request.receive, read())
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from cutaway.base.checks import check_int, shown
 from cutaway.errors import InputError
 from cutaway.methods.scoring.cutting import Cut, Cutter, windows
-from cutaway.methods.scoring.likelihood import Likelihood, LookUpReader, Scorer, joined
+from cutaway.methods.scoring.likelihood import Likelihood, LookUpReader, joined, scoring
 from cutaway.requests.prefill import PrefillTask
 from cutaway.requests.prompts import Prompt
 
@@ -23,10 +23,10 @@ __all__ = [
     "Likelihood",
     "LookUpReader",
     "Pair",
-    "Scorer",
     "likelihood",
     "scores",
     "scores_of_each",
+    "scoring",
     "windows",
 ]
 
@@ -50,7 +50,7 @@ def scores(
         )
     cutter = Cutter(llm, special=special, adapter=adapter)
     each = (cutter.pair(prompt, one, f"answers[{i}]") for i, one in enumerate(answers))
-    return _question(Scorer(each, cutter.adapter))
+    return scoring(each, cutter.adapter)
 
 
 def likelihood(
@@ -66,9 +66,9 @@ def likelihood(
     """See ``LLM.likelihood``. InputError where the text cannot be scored."""
     cutter = Cutter(llm, special=special, adapter=adapter)
     size = check_int("window", cutter.room if window is None else window, 1, cutter.room)
-    each = windows(cutter.whole(text), size, check_int("before", before, 1, size))
-    asked = Scorer(each, cutter.adapter)
-    total = sum(len(cut.answer) for cut in asked.cuts)
+    cuts = [*windows(cutter.whole(text), size, check_int("before", before, 1, size))]
+    asked = scoring(cuts, cutter.adapter)
+    total = sum(len(cut.answer) for cut in cuts)
 
     def tell(readers: Sequence[LookUpReader]) -> None:
         if progress is not None:
@@ -91,11 +91,7 @@ def scores_of_each(
         ) from None
     while some := [*islice(numbered, _CHUNK)]:
         each = (cutter.pair(*_two(i, one), f"pairs[{i}]: answer") for i, one in some)
-        yield _question(Scorer(each, cutter.adapter))
-
-
-def _question(asked: Scorer) -> "Scores":
-    return PrefillTask(asked.requests, LookUpReader, asked.found)
+        yield scoring(each, cutter.adapter)
 
 
 def _two(index: int, pair: Any) -> Pair:

@@ -3,7 +3,7 @@
 Answers that differ in their last token alone are one request.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from itertools import chain
@@ -13,6 +13,7 @@ from typing import Any
 from cutaway.engine import Event, Request, ScoreAnswers, Scored
 from cutaway.methods.scoring.cutting import Cut, Ids
 from cutaway.requests.owner import EndListener
+from cutaway.requests.prefill import PrefillTask
 from cutaway.sampling import ReadRow, SamplingParams
 
 
@@ -74,38 +75,29 @@ class LookUpReader(EndListener):
         return self._rows
 
 
-class Scorer:
-    """Many (prompt, answer) pairs: their requests, and their likelihoods.
+def scoring(cuts: Iterable[Cut], adapter: str = "") -> PrefillTask[LookUpReader, list[Likelihood]]:
+    """The likelihood of each answer after its prompt. adapter: as in a ``Request``."""
+    asked = [*cuts]
+    ends_after: dict[Cut, list[int]] = {}  # prompt and answer without its last token -> last tokens
+    for prompt, answer in asked:
+        ends = ends_after.setdefault(Cut(prompt, answer[:-1]), [])
+        if answer[-1] not in ends:
+            ends.append(answer[-1])
 
-    Answers that differ in their last token alone are one request.
-    """
-
-    def __init__(self, cuts: Iterable[Cut], adapter: str = "") -> None:
-        """adapter: as in a ``Request``."""
-        self.cuts, self._adapter = [*cuts], adapter
-        self._ends: dict[Cut, list[int]] = {}  # by prompt and answer without its last token
-        for prompt, answer in self.cuts:
-            ends = self._ends.setdefault(Cut(prompt, answer[:-1]), [])
-            if answer[-1] not in ends:
-                ends.append(answer[-1])
-
-    @property
-    def requests(self) -> Iterable[Request]:
-        """The engine's requests."""
-        for (prompt, begun), ends in self._ends.items():
+    def requests() -> Iterator[Request]:
+        for (prompt, begun), ends in ends_after.items():
             decoder = ScoreAnswers(len(prompt), tuple(ends))
-            yield _template().but(
-                prompt_token_ids=prompt + begun, decoder=decoder, adapter=self._adapter
-            )
+            yield _template().but(prompt_token_ids=prompt + begun, decoder=decoder, adapter=adapter)
 
-    def found(self, readers: Sequence[LookUpReader]) -> list[Likelihood]:
-        """The likelihood of each answer, from a reader of each request."""
+    def found(readers: Sequence[LookUpReader]) -> list[Likelihood]:
         each: dict[Cut, list[ReadRow]] = {}
-        for (cut, ends), reader in zip(self._ends.items(), readers, strict=True):
+        for (cut, ends), reader in zip(ends_after.items(), readers, strict=True):
             rows, begun = reader.rows(), len(cut.answer)
             for end, row in zip(ends, rows[begun:], strict=True):
                 each[Cut(cut.prompt, (*cut.answer, end))] = [*rows[:begun], row]
-        return [_likelihood(cut, each[cut]) for cut in self.cuts]
+        return [_likelihood(cut, each[cut]) for cut in asked]
+
+    return PrefillTask(requests(), LookUpReader, found)
 
 
 @lru_cache

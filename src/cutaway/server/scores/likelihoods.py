@@ -8,9 +8,8 @@ from typing import Any, Literal, NamedTuple
 from fastapi import Request
 
 from cutaway.api.async_model import AsyncModel
-from cutaway.errors import CutawayError
-from cutaway.methods.scoring import Cut, Cutter, Likelihood, LookUpReader, Scorer
-from cutaway.server.http.errors import ApiError
+from cutaway.errors import CutawayError, InputError
+from cutaway.methods.scoring import Cut, Cutter, Likelihood, scoring
 from cutaway.server.prefill import prefill_texts
 from cutaway.server.scores.schemas import Answered, ScoredToken, TracedAnswer
 from cutaway.server.service import Service
@@ -31,16 +30,16 @@ def method_of(llm: AsyncModel) -> Literal["log_likelihood", "cosine"]:
 
 
 def check_amount(field: str, answers: int, characters: int) -> None:
-    """ApiError for more than one request may ask for."""
+    """InputError for more than one request may ask for."""
     for count, most, what in (
         (answers, MOST_ANSWERS, "texts to be scored"),
         (characters, MOST_CHARACTERS, "characters to be read"),
     ):
         if count > most:
-            raise ApiError(
-                400, f"{field}: there are {count} {what}, and at most {most} in one request: ask "
-                "several times", param=field,
-            )  # fmt: skip
+            raise InputError(
+                f"{field}: there are {count} {what}, and at most {most} in one request: ask "
+                "several times"
+            )
 
 
 def lead_of(llm: AsyncModel) -> str:
@@ -86,14 +85,9 @@ async def likelihoods(
     user: str | None,
 ) -> Likelihoods:
     """Those of all answers, computed together with whatever else runs; see ``prefill_texts``."""
-
-    def ask(service: Service) -> Scorer:
-        return Scorer(cut(service))
-
-    asked, readers = await prefill_texts(
-        request, model, ask, LookUpReader, said=said, length=length, user=user
+    each, readers = await prefill_texts(
+        request, model, lambda service: scoring(cut(service)), said=said, length=length, user=user
     )
-    each = asked.found(readers)
     usages = [reader.ended.usage for reader in readers if reader.ended]
     return Likelihoods(
         each, sum(one.prompt_tokens for one in usages), sum(one.cached_tokens for one in usages)
