@@ -1,12 +1,11 @@
 """``/v1/inside/ablate``: a step of a text without each part of the text before it."""
 
 from fastapi import APIRouter, Request
-from pydantic import Field
 from starlette.responses import Response
 
 from cutaway.api.llm import LLM
 from cutaway.lab.inside import ablate
-from cutaway.server.body import examples
+from cutaway.server.body import examples, optional
 from cutaway.server.document import FIELDS, replies
 from cutaway.server.events import dumps
 from cutaway.server.http.strict_json import StrictRoute
@@ -24,22 +23,13 @@ class AblateRequest(StepOfText):
     model_config = examples(
         {"prompt": "Once upon a", "generated": [32, 116], "step": 1, "by": "word"}
     )
-    by: str | None = Field(
-        None, description="what a part is: token, word, line or sentence; left out: token"
+    by: str | None = optional("what a part is: token, word, line or sentence; left out: token")
+    how: str | None = optional("how it is taken away: delete, knock_out or other; left out: delete")
+    other: int | str | None = optional(
+        "with how other: the token, as id or text, in its place; left out: the likeliest other"
     )
-    how: str | None = Field(
-        None, description="how it is taken away: delete, knock_out or other; left out: delete"
-    )
-    other: int | str | None = Field(
-        None,
-        description="with how other: the token, as id or text, in its place; left out: the "
-        "likeliest other",
-    )
-    budget_s: float | None = Field(
-        None,
-        gt=0,
-        le=_MOST_SECONDS,
-        description=f"seconds after which what is done is sent; left out: {_SECONDS:g}",
+    budget_s: float | None = optional(
+        f"seconds after which what is done is sent; left out: {_SECONDS:g}", gt=0, le=_MOST_SECONDS
     )
 
 

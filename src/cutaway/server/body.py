@@ -73,6 +73,16 @@ def examples(*bodies: dict[str, Any]) -> ConfigDict:
     return ConfigDict(json_schema_extra={"examples": [*bodies]})
 
 
+def optional(description: str, **rules: Any) -> Any:
+    """A field that may be left out, which is then None. rules: of pydantic, such as ``ge``."""
+    return Field(None, description=description, **rules)
+
+
+def doc(description: str, **rules: Any) -> Any:
+    """For ``Annotated``: what a value is. rules: of pydantic."""
+    return Field(description=description, **rules)
+
+
 def _among(value: Any, others: Sequence[Any]) -> bool:
     """As JSON has it, where true is not 1."""
     return any(type(value) is type(one) and value == one for one in others)

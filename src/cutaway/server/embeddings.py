@@ -9,7 +9,7 @@ from pydantic import Field
 from starlette.responses import Response
 
 from cutaway.methods.embedding import Embeddings
-from cutaway.server.body import Body, Texts, examples
+from cutaway.server.body import Body, Texts, examples, optional
 from cutaway.server.document import TEXT, replies
 from cutaway.server.embed_texts import embed_texts, numbers_of
 from cutaway.server.events import dumps
@@ -27,18 +27,16 @@ class EmbeddingsRequest(Body):
         {"input": "Paris is in France."},
         {"input": ["Paris", [79, 110]], "encoding_format": "base64", "pooling": "mean"},
     )
-    model: str | None = Field(None, description="one of /v1/models; left out: the first")
+    model: str | None = optional("one of /v1/models; left out: the first")
     input: Texts = Field(description="a text or token ids, or a list of either")
-    encoding_format: Literal["float", "base64"] | None = Field(None, description="default float")
-    dimensions: int | None = Field(
-        None, description="how many numbers of each vector, from its first"
+    encoding_format: Literal["float", "base64"] | None = optional("default float")
+    dimensions: int | None = optional("how many numbers of each vector, from its first")
+    user: str | None = optional("is in the log")
+    pooling: Literal["mean", "cls", "last"] | None = optional(
+        "ours: how rows become one vector; left out: as the model's files say"
     )
-    user: str | None = Field(None, description="is in the log")
-    pooling: Literal["mean", "cls", "last"] | None = Field(
-        None, description="ours: how rows become one vector; left out: as the model's files say"
-    )
-    normalize: bool | None = Field(
-        None, description="ours: to length 1; left out: as the model's files say, or true"
+    normalize: bool | None = optional(
+        "ours: to length 1; left out: as the model's files say, or true"
     )
     truncate: bool = Field(False, description="ours: cut texts that are too long")
 

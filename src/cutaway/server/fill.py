@@ -5,12 +5,12 @@ from pydantic import Field
 from starlette.responses import Response
 
 from cutaway.api.llm import LLM
+from cutaway.errors import InputError
 from cutaway.methods.filling import split_at_masks
-from cutaway.server.body import Body, examples
+from cutaway.server.body import Body, examples, optional
 from cutaway.server.document import FIELDS, replies
 from cutaway.server.events import dumps
 from cutaway.server.exclusive import run_exclusive
-from cutaway.server.http.errors import ApiError
 from cutaway.server.http.strict_json import StrictRoute
 from cutaway.server.models import service_of
 from cutaway.server.service import MOST_ROWS
@@ -27,23 +27,19 @@ class FillRequest(Body):
     model_config = examples(
         {"text": "Once upon a [MASK]"}, {"text": "a [MASK] c", "targets": ["b", "ab"]}
     )
-    model: str | None = Field(None, description="one of /v1/models; left out: the first")
+    model: str | None = optional("one of /v1/models; left out: the first")
     text: str = Field(description="with [MASK], or the model's own mask token, at least once")
-    top: int | None = Field(
-        None, ge=1, le=1000, description=f"candidates for each mask; left out: {_TOP}"
-    )
-    targets: list[str] | None = Field(
-        None,
+    top: int | None = optional(f"candidates for each mask; left out: {_TOP}", ge=1, le=1000)
+    targets: list[str] | None = optional(
+        "only these, each scored whole; left out: the likeliest",
         fail_fast=True,
         max_length=_TARGETS,
-        description="only these, each scored whole; left out: the likeliest",
     )
-    candidates: int | None = Field(
-        None,
+    candidates: int | None = optional(
+        "how many are considered by Bayes' rule, and how many beginnings of several "
+        f"masks together; left out: {_CANDIDATES}",
         ge=1,
         le=1000,
-        description="how many are considered by Bayes' rule, and how many beginnings of several "
-        f"masks together; left out: {_CANDIDATES}",
     )
 
 
@@ -64,9 +60,8 @@ def _answer(llm: LLM, body: FillRequest) -> bytes:
     texts = max(top, candidates) + sum(len(llm.tokenize(one)) for one in body.targets or ())
     texts *= masks
     if tokens * texts > MOST_ROWS:
-        raise ApiError(
-            400, f"text: {tokens} tokens in {texts} variants are more than the {MOST_ROWS} tokens "
-            "that one request may have computed: shorten it, or ask for fewer candidates",
-            param="text",
-        )  # fmt: skip
+        raise InputError(
+            f"text: {tokens} tokens in {texts} variants are more than the {MOST_ROWS} tokens "
+            "that one request may have computed: shorten it, or ask for fewer candidates"
+        )
     return dumps(llm.fill(body.text, top, body.targets, candidates=candidates).to_dict())

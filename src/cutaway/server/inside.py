@@ -18,7 +18,7 @@ from cutaway.lab.inside import (
     summary,
     unrecorded_trace,
 )
-from cutaway.server.body import Body, examples
+from cutaway.server.body import Body, examples, optional
 from cutaway.server.document import FIELDS, replies
 from cutaway.server.events import dumps
 from cutaway.server.exclusive import run_exclusive
@@ -41,32 +41,24 @@ Want = Literal["lens", "maps"]
 class StepOfText(Body):
     """A step of a text whose tokens are known."""
 
-    model: str | None = Field(None, description="one of /v1/models; left out: the first")
+    model: str | None = optional("one of /v1/models; left out: the first")
     prompt: str | list[int] = Field(description="a text or token ids")
     generated: list[int] = Field(
         fail_fast=True, description="token ids that followed; those after the step may be left out"
     )
     step: int = Field(description="which of them: 0 is the first after the prompt")
-    rival: int | str | None = Field(
-        None,
-        description="the token, as id or text, to compare the step's token with; left out: the "
-        "likeliest other",
+    rival: int | str | None = optional(
+        "the token, as id or text, to compare the step's token with; left out: the likeliest other"
     )
-    row: str | None = Field(
-        None,
-        description="hash of the step's logits as a trace has it; others than these are an error",
+    row: str | None = optional(
+        "hash of the step's logits as a trace has it; others than these are an error"
     )
-    settings: dict[str, Any] | None = Field(
-        None,
-        description="those in force, the seed too: for what the same luck draws; a trace's params",
+    settings: dict[str, Any] | None = optional(
+        "those in force, the seed too: for what the same luck draws; a trace's params"
     )
-    drawn: int | None = Field(
-        None, description="what was drawn at this step, where another token was given"
-    )
-    interventions: list[str | dict[str, Any]] | None = Field(
-        None,
-        fail_fast=True,
-        description="those that the text was written with; where the server allows them",
+    drawn: int | None = optional("what was drawn at this step, where another token was given")
+    interventions: list[str | dict[str, Any]] | None = optional(
+        "those that the text was written with; where the server allows them", fail_fast=True
     )
 
 
@@ -80,12 +72,8 @@ class InsideRequest(StepOfText):
         {"prompt": "Once upon a", "generated": [32, 116], "step": 1},
         {"prompt": [79, 110, 99, 101], "generated": [32], "step": 0, "format": "safetensors"},
     )
-    want: list[Want] | None = Field(
-        None, fail_fast=True, description="the lens, and every weight; left out: both"
-    )
-    format: Literal["json", "safetensors"] | None = Field(
-        None, description="left out: as the Accept header asks"
-    )
+    want: list[Want] | None = optional("the lens, and every weight; left out: both", fail_fast=True)
+    format: Literal["json", "safetensors"] | None = optional("left out: as the Accept header asks")
 
 
 @router.post("/v1/inside", responses=replies(InsideOfStep, *FIELDS, 409, 503, binary=_BYTES))

@@ -74,10 +74,7 @@ class Service:
     def _draft(self) -> str:
         speculate = str(self.llm.options.get("speculate", ""))
         if not speculate.startswith("draft:"):
-            raise ApiError(
-                400, "speculate: this server has no draft model; give off, ngram or jacobi",
-                param="speculate",
-            )  # fmt: skip
+            raise InputError("speculate: this server has no draft model; give off, ngram or jacobi")
         return speculate
 
     def check_open(self) -> None:
@@ -193,21 +190,19 @@ class Service:
     def _check_infill(
         self, prompts: Sequence[Prompt], options: Options, *, stream: bool, trace: bool
     ) -> None:
-        """ApiError for a suffix without tokens for it, streamed, traced or too long to compute."""
+        """InputError for a suffix without tokens for it: streamed, traced, too much to compute."""
         for name, given in (("stream", stream), ("trace", trace)):
             if given:
-                raise ApiError(
-                    400, f"{name}: this model has no fill-in-the-middle tokens, so that a text "
+                raise InputError(
+                    f"{name}: this model has no fill-in-the-middle tokens, so that a text "
                     "before a suffix is chosen once all candidates are written: leave out "
-                    f"{name} or suffix",
-                    param=name,
-                )  # fmt: skip
+                    f"{name} or suffix"
+                )
         suffix = len(self.llm.tokenize(options.suffix, add_bos=False))
         written = DRAWN * (min(options.stopping.max_tokens, self.room) + 1)
         rows = len(prompts) * options.n * (written + WEIGHED * (suffix + KV_BLOCK))
         if rows > MOST_ROWS:
-            raise ApiError(
-                400, f"suffix: up to {rows} tokens would be computed, and one request may have "
-                f"{MOST_ROWS}: lower max_tokens or n, or shorten the suffix",
-                param="suffix",
-            )  # fmt: skip
+            raise InputError(
+                f"suffix: up to {rows} tokens would be computed, and one request may have "
+                f"{MOST_ROWS}: lower max_tokens or n, or shorten the suffix"
+            )

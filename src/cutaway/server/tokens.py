@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import JSONResponse, Response
 
 from cutaway.errors import TooLongError
-from cutaway.server.body import Body, Unsupported, examples
+from cutaway.server.body import Body, Unsupported, examples, optional
 from cutaway.server.document import FIELDS, replies
 from cutaway.server.http.disconnect import cancel_on_disconnect
 from cutaway.server.http.errors import ApiError
@@ -30,18 +30,16 @@ class TokenizeRequest(Body):
         {"prompt": "Once upon a time", "return_token_strs": True},
         {"messages": [{"role": "user", "content": "Hello"}]},
     )
-    model: str | None = Field(None, description="one of /v1/models; left out: the first")
-    prompt: str | None = Field(None, description="a text")
-    messages: list[Message] | None = Field(
-        None, fail_fast=True, description="a conversation, instead of a text"
-    )
+    model: str | None = optional("one of /v1/models; left out: the first")
+    prompt: str | None = optional("a text")
+    messages: list[Message] | None = optional("a conversation, instead of a text", fail_fast=True)
     add_special_tokens: bool = Field(
         True, description="begin with the begin token, if there is one"
     )
-    special: bool | None = Field(
-        None, description="read special tokens such as <|im_start|> in the text as tokens; left "
+    special: bool | None = optional(
+        "read special tokens such as <|im_start|> in the text as tokens; left "
         "out: true, as vLLM does"
-    )  # fmt: skip
+    )
     return_token_strs: bool = Field(False, description="include the tokens' names, too")
     unsupported: ClassVar[Unsupported] = TURN_IS_OPENED
 
@@ -50,14 +48,14 @@ class ModelNamed(BaseModel):
     """The query of a request without a body."""
 
     model_config = ConfigDict(extra="forbid")
-    model: str | None = Field(None, description="one of /v1/models; left out: the first")
+    model: str | None = optional("one of /v1/models; left out: the first")
 
 
 class DetokenizeRequest(Body):
     """Token ids."""
 
     model_config = examples({"tokens": [79, 110, 99, 101]})
-    model: str | None = Field(None, description="one of /v1/models; left out: the first")
+    model: str | None = optional("one of /v1/models; left out: the first")
     tokens: list[int] = Field(fail_fast=True, description="token ids")
     special: bool = Field(False, description="show control tokens by name")
 

@@ -4,13 +4,10 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from cutaway.server.body import Body, Unsupported
+from cutaway.server.body import Body, Unsupported, doc, optional
 from cutaway.server.shared.messages import ONLY_TEXT, only_types
 
-CacheControl = Annotated[
-    dict[str, Any] | None,
-    Field(description="ignored: every prefix is cached"),
-]
+CacheControl = Annotated[dict[str, Any] | None, doc("ignored: every prefix is cached")]
 
 
 class TextBlock(Body):
@@ -44,9 +41,7 @@ class ResultBlock(Body):
     type: Literal["tool_result"]
     tool_use_id: str
     content: Texts | None = None
-    is_error: bool | None = Field(
-        None, description="ignored with content; without content the model reads: error"
-    )
+    is_error: bool | None = optional("ignored with content; without content the model reads: error")
     cache_control: CacheControl = None
 
 
@@ -55,7 +50,7 @@ class ThoughtBlock(Body):
 
     type: Literal["thinking"]
     thinking: str
-    signature: str | None = Field(None, description="ignored")
+    signature: str | None = optional("ignored")
 
 
 UserBlock = Annotated[

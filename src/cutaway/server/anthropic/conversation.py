@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from cutaway.base.checks import shown
+from cutaway.errors import InputError
 from cutaway.server.anthropic.blocks import (
     AssistantBlock,
     CacheControl,
@@ -19,8 +20,7 @@ from cutaway.server.anthropic.blocks import (
     UserBlock,
 )
 from cutaway.server.anthropic.tools import WithMessagesTools
-from cutaway.server.body import Body, Unsupported
-from cutaway.server.http.errors import ApiError
+from cutaway.server.body import Body, Unsupported, optional
 from cutaway.server.shared.conversing import Messages
 from cutaway.text.tools import Tool
 
@@ -64,8 +64,8 @@ class JsonFormat(Body):
 class OutputConfig(Body):
     """The form of the answer."""
 
-    format: JsonFormat | None = Field(None, description="left out: text")
-    effort: str | None = Field(None, description="ignored, with a note")
+    format: JsonFormat | None = optional("left out: text")
+    effort: str | None = optional("ignored, with a note")
     unsupported: ClassVar[Unsupported] = {
         "task_budget": ((), "max_tokens is the only budget here; give that")
     }
@@ -75,7 +75,7 @@ class MessagesThinking(Body):
     """Whether the model may think before it answers; it decides itself."""
 
     type: Literal["enabled", "disabled", "adaptive", "between_tools"]
-    budget_tokens: int | None = Field(None, ge=1, description="ignored, with a note")
+    budget_tokens: int | None = optional("ignored, with a note", ge=1)
     unsupported: ClassVar[Unsupported] = {
         "display": (("summarized",), "thoughts are sent whole; leave it out")
     }
@@ -87,7 +87,7 @@ class MessagesConversation(WithMessagesTools):
     messages: list[Turn] = Field(
         fail_fast=True, description="the conversation, oldest message first", min_length=1
     )
-    system: Texts | None = Field(None, description="what the system says before them")
+    system: Texts | None = optional("what the system says before them")
     thinking: MessagesThinking | None = None
     output_config: OutputConfig | None = None
     cache_control: CacheControl = None
@@ -107,7 +107,7 @@ class MessagesConversation(WithMessagesTools):
         return config.format.schema_ if config and config.format else None
 
     def shown(self, tools: Sequence[Tool]) -> Messages:
-        """See ``Conversing``; ApiError for a result of no call before it."""
+        """See ``Conversing``; InputError for a result of no call before it."""
         called = set[str]()
         for i, turn in enumerate(self.messages):
             for j, block in enumerate(_blocks(turn)):
@@ -115,19 +115,19 @@ class MessagesConversation(WithMessagesTools):
                     called.add(block.id)
                 elif isinstance(block, ResultBlock) and block.tool_use_id not in called:
                     field = f"messages[{i}].content[{j}].tool_use_id"
-                    raise ApiError(
-                        400, f"{field} must be the id of a tool_use block in an earlier message, "
-                        f"not {shown(block.tool_use_id)}", param=field,
-                    )  # fmt: skip
+                    raise InputError(
+                        f"{field} must be the id of a tool_use block in an earlier message, "
+                        f"not {shown(block.tool_use_id)}"
+                    )
         return super().shown(tools)
 
     def conversation(self) -> Messages:
-        """The messages as chat templates take them; ApiError if the last is the assistant's."""
+        """The messages as chat templates take them; InputError if the last is the assistant's."""
         if self.messages[-1].role == "assistant":
-            raise ApiError(
-                400, "messages: the last is the assistant's, and answers cannot be prefilled here; "
-                "end with a user's", param="messages",
-            )  # fmt: skip
+            raise InputError(
+                "messages: the last is the assistant's, and answers cannot be prefilled here; "
+                "end with a user's"
+            )
         said: Messages = []
         if text := _system(self.system):
             said.append({"role": "system", "content": text})

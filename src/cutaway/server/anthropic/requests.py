@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 from pydantic import Field, model_validator
 
 from cutaway.server.anthropic.conversation import MessagesConversation
-from cutaway.server.body import Body, Stops, Unsupported, examples
+from cutaway.server.body import Body, Stops, Unsupported, examples, optional
 from cutaway.server.service import Service
 from cutaway.server.shared.request_models import TextFields
 
@@ -16,14 +16,14 @@ _KEPT = "nothing is stored here; leave it out"
 class Metadata(Body):
     """About the request."""
 
-    user_id: str | None = Field(None, description="is written into the log")
+    user_id: str | None = optional("is written into the log")
 
 
 class CountRequest(MessagesConversation):
     """A conversation whose tokens are counted."""
 
     model_config = examples({"messages": [{"role": "user", "content": "Hello"}]})
-    model: str | None = Field(None, description="one of /v1/models; left out: the first")
+    model: str | None = optional("one of /v1/models; left out: the first")
 
 
 class MessagesRequest(TextFields, CountRequest):

@@ -2,9 +2,9 @@
 
 from typing import Annotated, Any, Literal, NotRequired
 
-from pydantic import Field
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
+from cutaway.server.body import doc
 from cutaway.server.http.errors import MessagesFault
 from cutaway.server.shared.schemas import (
     Ending,
@@ -33,7 +33,7 @@ class ThoughtContent(TypedDict):
 
     type: Literal["thinking"]
     thinking: str
-    signature: Annotated[str, Field(description="empty: nothing is signed here")]
+    signature: Annotated[str, doc("empty: nothing is signed here")]
 
 
 class CallContent(TypedDict):
@@ -43,8 +43,7 @@ class CallContent(TypedDict):
     id: str
     name: str
     input: Annotated[
-        dict[str, Any],
-        Field(description="the arguments; of a call that was cut, as far as they came"),
+        dict[str, Any], doc("the arguments; of a call that was cut, as far as they came")
     ]
 
 
@@ -54,10 +53,10 @@ Content = TextContent | ThoughtContent | CallContent
 class MessageUsage(TypedDict):
     """Tokens in and out; a prompt has as many as the first three together."""
 
-    input_tokens: Annotated[int, Field(description="that were read")]
-    cache_read_input_tokens: Annotated[int, Field(description="found in the prefix cache")]
+    input_tokens: Annotated[int, doc("that were read")]
+    cache_read_input_tokens: Annotated[int, doc("found in the prefix cache")]
     cache_creation_input_tokens: Annotated[
-        Literal[0], Field(description="none is paid for: what is read is kept while there is room")
+        Literal[0], doc("none is paid for: what is read is kept while there is room")
     ]
     output_tokens: int
 
@@ -73,7 +72,7 @@ class MessageAnswered(TypedDict):
     stop_reason: StopReason | None
     stop_sequence: str | None
     usage: MessageUsage
-    system_fingerprint: Annotated[str, Field(description="ours: what computes")]
+    system_fingerprint: Annotated[str, doc("ours: what computes")]
     cutaway: InForce | SettingsAndEnding
     prompt_token_ids: NotRequired[PromptIds]
     token_ids: NotRequired[TokenIds]
@@ -104,7 +103,7 @@ class MessageEvent(TypedDict):
         "error",
     ]
     message: NotRequired[MessageAnswered]
-    index: NotRequired[Annotated[int, Field(description="of the block")]]
+    index: NotRequired[Annotated[int, doc("of the block")]]
     content_block: NotRequired[Content]
     delta: NotRequired[Delta]
     usage: NotRequired[MessageUsage]
@@ -117,4 +116,4 @@ class MessageEvent(TypedDict):
 class InputTokens(TypedDict):
     """How long a conversation is."""
 
-    input_tokens: Annotated[int, Field(description="of the whole prompt, as the model reads it")]
+    input_tokens: Annotated[int, doc("of the whole prompt, as the model reads it")]

@@ -7,8 +7,7 @@ from pydantic import BeforeValidator, Field
 from cutaway.errors import InputError
 from cutaway.requests.tools import ToolUse
 from cutaway.server.anthropic.blocks import CacheControl
-from cutaway.server.body import Body, Unsupported, refused
-from cutaway.server.http.errors import ApiError
+from cutaway.server.body import Body, Unsupported, optional, refused
 from cutaway.server.service import Service
 from cutaway.server.shared.conversing import Conversing
 
@@ -20,9 +19,9 @@ class ClientTool(Body):
     name: str
     description: str | None = None
     input_schema: dict[str, Any] = Field(description="of the arguments")
-    strict: bool | None = Field(None, description="as if true: arguments keep to input_schema")
-    eager_input_streaming: bool | None = Field(
-        None, description="ignored: arguments are streamed as they are written"
+    strict: bool | None = optional("as if true: arguments keep to input_schema")
+    eager_input_streaming: bool | None = optional(
+        "ignored: arguments are streamed as they are written"
     )
     cache_control: CacheControl = None
     unsupported: ClassVar[Unsupported] = {
@@ -59,8 +58,8 @@ class MessagesToolChoice(Body):
     """Which tools may or must be called."""
 
     type: Literal["auto", "any", "tool", "none"]
-    name: str | None = Field(None, description="of the tool that must be called")
-    disable_parallel_tool_use: bool | None = Field(None, description="at most one call an answer")
+    name: str | None = optional("of the tool that must be called")
+    disable_parallel_tool_use: bool | None = optional("at most one call an answer")
 
     def said(self) -> Any:
         """As the room of tools takes it."""
@@ -72,20 +71,17 @@ class MessagesToolChoice(Body):
 class WithMessagesTools(Conversing):
     """A conversation whose answer may call tools, in Anthropic's form."""
 
-    tools: list[Annotated[ClientTool, BeforeValidator(_own)]] | None = Field(
-        None, fail_fast=True, description="what the answer may call"
+    tools: list[Annotated[ClientTool, BeforeValidator(_own)]] | None = optional(
+        "what the answer may call", fail_fast=True
     )
-    tool_choice: MessagesToolChoice | None = Field(None, description="default auto")
+    tool_choice: MessagesToolChoice | None = optional("default auto")
 
     def _checked(self, service: Service) -> ToolUse:
         choice = self.tool_choice or MessagesToolChoice.model_validate({"type": "auto"})
         if not self.tools and choice.type not in ("none", "auto"):
-            raise ApiError(400, "tool_choice needs tools", param="tool_choice")
+            raise InputError("tool_choice needs tools")
         if (choice.type == "tool") != (choice.name is not None):
-            raise ApiError(
-                400, 'tool_choice.name goes with type "tool": give both, or neither',
-                param="tool_choice",
-            )  # fmt: skip
+            raise InputError('tool_choice.name goes with type "tool": give both, or neither')
         tools = [tool.as_function() for tool in self.tools or ()]
         try:
             parallel = not choice.disable_parallel_tool_use

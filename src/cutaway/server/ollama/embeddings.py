@@ -7,7 +7,7 @@ from fastapi import APIRouter, Request
 from pydantic import Field
 from starlette.responses import JSONResponse, Response
 
-from cutaway.server.body import Body, Texts, examples
+from cutaway.server.body import Body, Texts, examples, optional
 from cutaway.server.document import TEXT, replies
 from cutaway.server.embed_texts import embed_texts, numbers_of
 from cutaway.server.events import dumps
@@ -25,24 +25,22 @@ class EmbedRequest(Body):
     """Texts, in Ollama's form."""
 
     model_config = examples({"input": "Paris is in France."}, {"input": ["Paris", "Nizza"]})
-    model: str | None = Field(None, description="one of /api/tags; left out: the first")
+    model: str | None = optional("one of /api/tags; left out: the first")
     input: Texts = Field(description="a text, or a list of texts")
     truncate: bool = Field(True, description="cut texts that are too long")
-    dimensions: int | None = Field(
-        None, description="how many numbers of each vector, from its first"
-    )
-    options: OllamaMachine | None = Field(None, description="of the machine")
-    keep_alive: KeepAlive = Field(None, description=STAYS)
+    dimensions: int | None = optional("how many numbers of each vector, from its first")
+    options: OllamaMachine | None = optional("of the machine")
+    keep_alive: KeepAlive = optional(STAYS)
 
 
 class EmbeddingRequest(Body):
     """A text, in Ollama's older form."""
 
     model_config = examples({"prompt": "Paris is in France."})
-    model: str | None = Field(None, description="one of /api/tags; left out: the first")
+    model: str | None = optional("one of /api/tags; left out: the first")
     prompt: str = Field(description="a text, which is cut if it is too long")
-    options: OllamaMachine | None = Field(None, description="of the machine")
-    keep_alive: KeepAlive = Field(None, description=STAYS)
+    options: OllamaMachine | None = optional("of the machine")
+    keep_alive: KeepAlive = optional(STAYS)
 
 
 @router.post("/api/embed", responses=replies(OllamaEmbedded, *TEXT))

@@ -5,10 +5,10 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, create_model
 
+from cutaway.errors import InputError
 from cutaway.requests.keywords import fields_at
 from cutaway.requests.tools import ToolUse
-from cutaway.server.body import Body, Stops, Unsupported
-from cutaway.server.http.errors import ApiError
+from cutaway.server.body import Body, Stops, Unsupported, optional
 from cutaway.server.service import Service
 from cutaway.server.shared.conversing import Conversing
 from cutaway.server.shared.keyword_fields import NumberFields, own_form
@@ -22,11 +22,10 @@ INERT = "ignored: an option of cutaway serve"
 
 
 class _Context(Body):
-    num_ctx: int | None = Field(
-        None, description="an option of cutaway serve (--context); a note says if the server's is "
-        "less"
-    )  # fmt: skip
-    num_keep: int | None = Field(None, description="ignored: no text is cut here")
+    num_ctx: int | None = optional(
+        "an option of cutaway serve (--context); a note says if the server's is less"
+    )
+    num_keep: int | None = optional("ignored: no text is cut here")
 
 
 _INERT: dict[str, Any] = {
@@ -46,14 +45,14 @@ OllamaMachine: Any = create_model(
 class OllamaOptions(OllamaMachine, NumberFields):  # type: ignore[misc]  # as TextFields
     """Ollama's options, and those of the sampler that it does not have."""
 
-    num_predict: int | None = Field(
-        None, description="new tokens at most; -1 or left out: as many as fit the context"
+    num_predict: int | None = optional(
+        "new tokens at most; -1 or left out: as many as fit the context"
     )
-    seed: int | None = Field(None, description="below 0 or left out: one is chosen")
+    seed: int | None = optional("below 0 or left out: one is chosen")
     stop: Stops | None = None
-    repeat_penalty: float | None = Field(None, description="Ollama's name of repetition_penalty")
-    mirostat_tau: float | None = Field(None, description="ignored without mirostat")
-    mirostat_eta: float | None = Field(None, description="ignored without mirostat")
+    repeat_penalty: float | None = optional("Ollama's name of repetition_penalty")
+    mirostat_tau: float | None = optional("ignored without mirostat")
+    mirostat_eta: float | None = optional("ignored without mirostat")
     unsupported: ClassVar[Unsupported] = {
         "mirostat": ((0,), "is not supported; leave it out"),
         "tfs_z": ((1, 1.0), "is not supported; leave it out"),
@@ -64,9 +63,7 @@ class OllamaOptions(OllamaMachine, NumberFields):  # type: ignore[misc]  # as Te
     def given(self) -> dict[str, Any]:
         """The keywords that were given."""
         if self.repeat_penalty is not None and self.repetition_penalty is not None:
-            raise ApiError(
-                400, "repeat_penalty is repetition_penalty: give one", param="repeat_penalty"
-            )
+            raise InputError("repeat_penalty is repetition_penalty: give one")
         given = {name: getattr(self, name) for name in own_form("ollama")}
         given["max_tokens"] = self.num_predict
         if self.repeat_penalty is not None:
@@ -89,23 +86,18 @@ class OllamaFields(Conversing):
     return_token_ids: ClassVar[bool] = False
     readings: ClassVar[Sequence[str]] = ()
 
-    model: str | None = Field(
-        None, description="one of /api/tags, with :latest or without; left out: the first"
-    )
+    model: str | None = optional("one of /api/tags, with :latest or without; left out: the first")
     stream: bool = Field(True, description="lines of JSON, a token at a time")
-    format: Literal["", "json"] | dict[str, Any] | None = Field(
-        None, description="json: any object; or the JSON schema of the text"
+    format: Literal["", "json"] | dict[str, Any] | None = optional(
+        "json: any object; or the JSON schema of the text"
     )
-    options: OllamaOptions | None = Field(None, description="what is left out is as for /v1")
-    think: bool | Literal["low", "medium", "high", "max"] | None = Field(
-        None, description="the model decides itself whether it thinks; its thoughts are in "
-        "thinking"
-    )  # fmt: skip
-    logprobs: bool | None = Field(None, description="include each token's log-probability")
-    top_logprobs: int | None = Field(
-        None, description="and those of the likeliest tokens in its place, 0 to 1000"
+    options: OllamaOptions | None = optional("what is left out is as for /v1")
+    think: bool | Literal["low", "medium", "high", "max"] | None = optional(
+        "the model decides itself whether it thinks; its thoughts are in thinking"
     )
-    keep_alive: KeepAlive = Field(None, description=STAYS)
+    logprobs: bool | None = optional("include each token's log-probability")
+    top_logprobs: int | None = optional("and those of the likeliest tokens in its place, 0 to 1000")
+    keep_alive: KeepAlive = optional(STAYS)
     unsupported: ClassVar[Unsupported] = {
         "truncate": ((False,), "nothing is cut here; shorten it yourself"),
         "shift": ((False,), "nothing is cut here; a text ends where the context is full"),
@@ -124,7 +116,7 @@ class OllamaFields(Conversing):
         """The keywords that were given."""
         given = self.options.given() if self.options else {}
         if self.top_logprobs is not None and not self.logprobs:
-            raise ApiError(400, "top_logprobs needs logprobs: true", param="top_logprobs")
+            raise InputError("top_logprobs needs logprobs: true")
         if self.logprobs:
             given["logprobs"] = self.top_logprobs or 0
         schema = {"type": "object"} if self.format == "json" else self.own_schema
@@ -136,12 +128,12 @@ class OllamaFields(Conversing):
         return self.format if isinstance(self.format, dict) else None
 
     def _checked(self, service: Service) -> ToolUse:
-        """ApiError where the model is to think and cannot."""
+        """InputError where the model is to think and cannot."""
         if self.think and service.llm.model.thinking is None:
-            raise ApiError(
-                400, f"think: {self.model or service.names.first} does not support thinking: its "
-                "template has no tokens for it; leave it out", param="think",
-            )  # fmt: skip
+            raise InputError(
+                f"think: {self.model or service.names.first} does not support thinking: its "
+                "template has no tokens for it; leave it out"
+            )
         return ToolUse(service.llm.model, self.offered())
 
     def offered(self) -> Sequence[Any]:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from functools import partial
 
-from cutaway.server.http.errors import ApiError
+from cutaway.errors import InputError
 from cutaway.server.model_cache import ModelSlot
 
 _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -16,7 +16,7 @@ _LONGEST = 10.0 * 365 * 24 * 3600
 def keep_alive_setter(slot: ModelSlot | None, keep_alive: float | str | None) -> Callable[[], None]:
     """What to call once a request has begun; it does nothing for a model that is always loaded.
 
-    ApiError for what is no duration.
+    InputError for what is no duration.
     """
     if slot is None:
         return lambda: None
@@ -34,9 +34,8 @@ def seconds_of(keep_alive: float | str) -> float:
     if re.fullmatch(r"[+-]?\d+\.?\d*", text):
         return float(text)
     if not _DURATION.fullmatch(text):
-        raise ApiError(
-            400, f"keep_alive must be seconds, or a time as in 5m or 1h30m, not {text!r:.40}",
-            param="keep_alive",
-        )  # fmt: skip
+        raise InputError(
+            f"keep_alive must be seconds, or a time as in 5m or 1h30m, not {text!r:.40}"
+        )
     total = sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))
     return -total if text.startswith("-") else total

@@ -5,12 +5,11 @@ from time import time
 from typing import Any
 
 from fastapi import APIRouter, Request
-from pydantic import Field
 from starlette.responses import JSONResponse, Response
 
 from cutaway._version import __version__
 from cutaway.api.async_model import AsyncModel
-from cutaway.server.body import Body, examples
+from cutaway.server.body import Body, examples, optional
 from cutaway.server.document import FIELDS, replies
 from cutaway.server.http.strict_json import StrictRoute
 from cutaway.server.models import models_of, service_of
@@ -38,12 +37,12 @@ class ShowRequest(Body):
     """A model by name."""
 
     model_config = examples({})
-    model: str | None = Field(None, description="one of /api/tags; left out: the first")
-    name: str | None = Field(None, description="the older name of model")
-    verbose: bool | None = Field(None, description="ignored")
-    system: str | None = Field(None, description="ignored")
-    template: str | None = Field(None, description="ignored")
-    options: dict[str, Any] | None = Field(None, description="ignored")
+    model: str | None = optional("one of /api/tags; left out: the first")
+    name: str | None = optional("the older name of model")
+    verbose: bool | None = optional("ignored")
+    system: str | None = optional("ignored")
+    template: str | None = optional("ignored")
+    options: dict[str, Any] | None = optional("ignored")
 
 
 @router.get("/api/tags", responses=replies(OllamaTags))

@@ -6,9 +6,9 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
+from cutaway.errors import InputError
 from cutaway.requests.prompts import Prompt
-from cutaway.server.body import Body, Unsupported, examples
-from cutaway.server.http.errors import ApiError
+from cutaway.server.body import Body, Unsupported, examples, optional
 from cutaway.server.ollama.fields import OllamaFields
 from cutaway.server.service import Service
 from cutaway.server.shared.conversing import Messages
@@ -26,13 +26,13 @@ class OllamaGenerateRequest(OllamaFields):
         {"prompt": "Once upon a time", "raw": True, "stream": False},
     )
     prompt: str = Field("", description="of the user; empty: only loads the model")
-    system: str | None = Field(None, description="what the system says before it")
-    suffix: str | None = Field(
-        None, description="the text that must follow, for models with fill-in-the-middle tokens"
+    system: str | None = optional("what the system says before it")
+    suffix: str | None = optional(
+        "the text that must follow, for models with fill-in-the-middle tokens"
     )
     raw: bool = Field(False, description="the prompt is the whole text, with its special tokens")
-    context: list[int] | None = Field(
-        None, fail_fast=True, description="of an earlier answer, which this one continues"
+    context: list[int] | None = optional(
+        "of an earlier answer, which this one continues", fail_fast=True
     )
     unsupported: ClassVar[Unsupported] = {
         **OllamaFields.unsupported,
@@ -59,9 +59,7 @@ class OllamaGenerateRequest(OllamaFields):
         if self.raw:
             for name in ("system", "context", "suffix"):
                 if getattr(self, name):
-                    raise ApiError(
-                        400, f"{name}: raw is the whole prompt: leave out {name} or raw", param=name
-                    )
+                    raise InputError(f"{name}: raw is the whole prompt: leave out {name} or raw")
             return self.prompt, {**given, "special": True}
         llm = service.llm
         if self.suffix:
@@ -77,14 +75,13 @@ class OllamaGenerateRequest(OllamaFields):
     def _before(self, service: Service) -> str:
         """The text before a suffix."""
         if service.llm.tokenizer.fim is None:
-            raise ApiError(
-                400, "suffix: this model has no fill-in-the-middle tokens and does not support "
-                "insert; /v1/completions does without (docs/fill.md)",
-                param="suffix",
-            )  # fmt: skip
+            raise InputError(
+                "suffix: this model has no fill-in-the-middle tokens and does not support "
+                "insert; /v1/completions does without (docs/fill.md)"
+            )
         for name in ("system", "context"):
             if getattr(self, name):
-                raise ApiError(400, f"{name}: leave it out, or leave out suffix", param=name)
+                raise InputError(f"{name}: leave it out, or leave out suffix")
         return self.prompt
 
     def conversation(self) -> Messages:
@@ -98,15 +95,15 @@ class OllamaGivenFunction(Body):
 
     name: str
     arguments: dict[str, Any] = Field(default_factory=dict)
-    index: int | None = Field(None, description="ignored")
-    description: str | None = Field(None, description="ignored")
+    index: int | None = optional("ignored")
+    description: str | None = optional("ignored")
 
 
 class OllamaGivenCall(Body):
     """A call in an earlier answer."""
 
     function: OllamaGivenFunction
-    id: str | None = Field(None, description="left out: a tool's message answers the oldest call")
+    id: str | None = optional("left out: a tool's message answers the oldest call")
     type: Literal["function"] | None = None
 
 
@@ -115,12 +112,12 @@ class OllamaTurn(Body):
 
     role: Literal["system", "user", "assistant", "tool"]
     content: str = ""
-    thinking: str | None = Field(
-        None, description="of an assistant: what it thought, for templates that have a place for it"
+    thinking: str | None = optional(
+        "of an assistant: what it thought, for templates that have a place for it"
     )
-    tool_calls: list[OllamaGivenCall] | None = Field(None, description="of an assistant")
-    tool_name: str | None = Field(None, description="of a tool: which one it is")
-    tool_call_id: str | None = Field(None, description="of a tool: the call that it answers")
+    tool_calls: list[OllamaGivenCall] | None = optional("of an assistant")
+    tool_name: str | None = optional("of a tool: which one it is")
+    tool_call_id: str | None = optional("of a tool: the call that it answers")
     unsupported: ClassVar[Unsupported] = {"images": (([],), ONLY_TEXT)}
 
 
@@ -136,7 +133,7 @@ class OllamaChatRequest(OllamaFields):
         default_factory=list, fail_fast=True,
         description="the conversation, oldest message first; empty: only loads the model",
     )  # fmt: skip
-    tools: list[dict[str, Any]] | None = Field(None, description="what the answer may call")
+    tools: list[dict[str, Any]] | None = optional("what the answer may call")
 
     @property
     def asks_nothing(self) -> bool:
@@ -180,7 +177,7 @@ def _answered(message: OllamaTurn, i: int, calls: Sequence[tuple[str, str]]) -> 
     for id, name in calls:
         if message.tool_name in (None, name):
             return id
-    raise ApiError(
-        400, f"messages[{i}] is of a tool, and no call before it is without an answer; give the "
-        "assistant's message with its tool_calls", param="messages",
-    )  # fmt: skip
+    raise InputError(
+        f"messages[{i}] is of a tool, and no call before it is without an answer; give the "
+        "assistant's message with its tool_calls"
+    )

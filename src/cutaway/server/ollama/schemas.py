@@ -2,22 +2,22 @@
 
 from typing import Annotated, Any, Literal, NotRequired
 
-from pydantic import Field
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
+from cutaway.server.body import doc
 from cutaway.server.shared.chat_schemas import ChatToken
 from cutaway.server.shared.schemas import SettingsAndEnding
 
 Reason = Literal["stop", "length", "load", "unload"]
-Time = Annotated[str, Field(description="RFC 3339")]
-Nanoseconds = Annotated[int, Field(description="nanoseconds")]
-Loading = Annotated[int, Field(description="nanoseconds; 0: the model was loaded")]
+Time = Annotated[str, doc("RFC 3339")]
+Nanoseconds = Annotated[int, doc("nanoseconds")]
+Loading = Annotated[int, doc("nanoseconds; 0: the model was loaded")]
 
 
 class OllamaFunction(TypedDict):
     """A function and its arguments."""
 
-    index: Annotated[int, Field(description="of the call among the answer's")]
+    index: Annotated[int, doc("of the call among the answer's")]
     name: str
     arguments: dict[str, Any]
 
@@ -41,16 +41,14 @@ class OllamaMessage(TypedDict):
 class _Line(TypedDict):
     model: str
     created_at: Time
-    done: Annotated[bool, Field(description="whether it is the last, which has the figures")]
-    done_reason: NotRequired[
-        Annotated[Reason, Field(description="load, unload: the request had no prompt")]
-    ]
+    done: Annotated[bool, doc("whether it is the last, which has the figures")]
+    done_reason: NotRequired[Annotated[Reason, doc("load, unload: the request had no prompt")]]
     logprobs: NotRequired[list[ChatToken]]
     total_duration: NotRequired[Nanoseconds]
     load_duration: NotRequired[Loading]
-    prompt_eval_count: NotRequired[Annotated[int, Field(description="tokens of the prompt")]]
+    prompt_eval_count: NotRequired[Annotated[int, doc("tokens of the prompt")]]
     prompt_eval_duration: NotRequired[Nanoseconds]
-    eval_count: NotRequired[Annotated[int, Field(description="new tokens")]]
+    eval_count: NotRequired[Annotated[int, doc("new tokens")]]
     eval_duration: NotRequired[Nanoseconds]
     cutaway: NotRequired[SettingsAndEnding]
 
@@ -67,9 +65,7 @@ class OllamaGenerated(_Line):
     response: str
     thinking: NotRequired[str]
     context: NotRequired[
-        Annotated[
-            list[int], Field(description="of prompt and answer, to continue from; not with raw")
-        ]
+        Annotated[list[int], doc("of prompt and answer, to continue from; not with raw")]
     ]
 
 
@@ -97,7 +93,7 @@ class OllamaDetails(TypedDict):
     family: str
     families: list[str]
     parameter_size: str
-    quantization_level: Annotated[str, Field(description="of most of its bytes")]
+    quantization_level: Annotated[str, doc("of most of its bytes")]
 
 
 class OllamaModel(TypedDict):
@@ -105,9 +101,9 @@ class OllamaModel(TypedDict):
 
     name: str
     model: str
-    modified_at: Annotated[Time, Field(description="when it was loaded")]
-    size: Annotated[int, Field(description="bytes of all weights")]
-    digest: Annotated[str, Field(description="SHA-256 of the weights")]
+    modified_at: Annotated[Time, doc("when it was loaded")]
+    size: Annotated[int, doc("bytes of all weights")]
+    digest: Annotated[str, doc("SHA-256 of the weights")]
     details: OllamaDetails
 
 
@@ -123,16 +119,13 @@ class OllamaRunning(TypedDict):
     name: str
     model: str
     size: Annotated[
-        int,
-        Field(
-            description="bytes of all weights; with keys and values if models are loaded on demand"
-        ),
+        int, doc("bytes of all weights; with keys and values if models are loaded on demand")
     ]
     digest: str
     details: OllamaDetails
-    expires_at: Annotated[Time, Field(description="when it is unloaded if idle; far away: never")]
+    expires_at: Annotated[Time, doc("when it is unloaded if idle; far away: never")]
     size_vram: Literal[0]
-    context_length: Annotated[int, Field(description="tokens of a text, prompt included")]
+    context_length: Annotated[int, doc("tokens of a text, prompt included")]
 
 
 class OllamaProcesses(TypedDict):
@@ -146,7 +139,7 @@ class OllamaShown(TypedDict):
 
     modelfile: str
     parameters: str
-    template: Annotated[str, Field(description="in Jinja, as its file has it")]
+    template: Annotated[str, doc("in Jinja, as its file has it")]
     license: str
     details: OllamaDetails
     model_info: dict[str, Any]
@@ -158,4 +151,4 @@ class OllamaVersion(TypedDict):
     """Which release of Ollama has this API."""
 
     version: str
-    cutaway: Annotated[str, Field(description="ours: our own release")]
+    cutaway: Annotated[str, doc("ours: our own release")]

@@ -6,8 +6,9 @@ from typing import Annotated, Any, ClassVar, Literal, cast
 from pydantic import Field, model_validator
 
 from cutaway.engine import Ended, Step
+from cutaway.errors import InputError
 from cutaway.requests.answer import AnswerPart, Thought
-from cutaway.server.body import Body, Unsupported, examples
+from cutaway.server.body import Body, Unsupported, examples, optional
 from cutaway.server.http.errors import ApiError
 from cutaway.server.job import TextJob, end_at
 from cutaway.server.openai.choices import Choices, Delta
@@ -41,13 +42,13 @@ class Message(BaseMessage):
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str | list[Annotated[TextPart, only_types(*_TEXT_TYPES)]]
-    tool_calls: Tools | None = Field(None, description="of an assistant: the calls that it made")
-    reasoning_content: str | None = Field(
-        None, description="of an assistant: its thoughts, if the template has a place for them"
+    tool_calls: Tools | None = optional("of an assistant: the calls that it made")
+    reasoning_content: str | None = optional(
+        "of an assistant: its thoughts, if the template has a place for them"
     )
-    tool_call_id: str | None = Field(None, description="of a tool: the call that it answers")
-    name: str | None = Field(
-        None, description="of the speaker, if the template has a place for it; a note says if not"
+    tool_call_id: str | None = optional("of a tool: the call that it answers")
+    name: str | None = optional(
+        "of the speaker, if the template has a place for it; a note says if not"
     )
     unsupported: ClassVar[Unsupported] = {
         "refusal": ((), ONLY_TEXT),
@@ -99,16 +100,14 @@ class ChatRequest(SampledFields, WithTools):
     messages: list[Message] = Field(
         fail_fast=True, description="the conversation, oldest message first", min_length=1
     )
-    max_completion_tokens: int | None = Field(
-        None, description="new tokens at most; left out: as many as fit the context"
+    max_completion_tokens: int | None = optional(
+        "new tokens at most; left out: as many as fit the context"
     )
-    max_tokens: int | None = Field(None, description="the older name of max_completion_tokens")
-    logprobs: bool | None = Field(None, description="include each token's log-probability")
-    top_logprobs: int | None = Field(
-        None, description="and those of the likeliest tokens in its place, 0 to 1000"
-    )
-    response_format: ChatFormat | None = Field(
-        None, description="text, any JSON object, or JSON that a schema describes"
+    max_tokens: int | None = optional("the older name of max_completion_tokens")
+    logprobs: bool | None = optional("include each token's log-probability")
+    top_logprobs: int | None = optional("and those of the likeliest tokens in its place, 0 to 1000")
+    response_format: ChatFormat | None = optional(
+        "text, any JSON object, or JSON that a schema describes"
     )
     _nameless: bool = False
     unsupported: ClassVar[Unsupported] = {
@@ -133,7 +132,7 @@ class ChatRequest(SampledFields, WithTools):
         if most:
             given["max_tokens"] = most.pop()
         if self.top_logprobs is not None and not self.logprobs:
-            raise ApiError(400, "top_logprobs needs logprobs: true", param="top_logprobs")
+            raise InputError("top_logprobs needs logprobs: true")
         if self.logprobs:
             given["logprobs"] = self.top_logprobs or int(self.logprobs_when == "after")
         return given | constraint("response_format", self.response_format, given)

@@ -4,8 +4,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
-from cutaway.server.body import Texts, Unsupported, examples
-from cutaway.server.http.errors import ApiError
+from cutaway.errors import InputError
+from cutaway.server.body import Texts, Unsupported, examples, optional
 from cutaway.server.job import TextJob
 from cutaway.server.openai.choices import Choices, Delta
 from cutaway.server.service import Service
@@ -30,7 +30,7 @@ class CompletionRequest(_Completion):  # type: ignore[misc]  # as SampledFields
         {"prompt": ["One", [84, 119, 111]], "max_tokens": 8, "n": 2, "stream": True},
     )
     prompt: Texts = Field(description="a text or token ids, or a list of either")
-    max_tokens: int | None = Field(None, description="new tokens; 0 reads the prompt, with echo")
+    max_tokens: int | None = optional("new tokens; 0 reads the prompt, with echo")
     logprobs: Annotated[
         int | None,
         BeforeValidator(_number, json_schema_input_type=int | Literal[False] | None),
@@ -48,16 +48,13 @@ class CompletionRequest(_Completion):  # type: ignore[misc]  # as SampledFields
         """The keywords that were given."""
         given: dict[str, Any] = super().keywords()
         if self.max_tokens == 0 and not self.echo:
-            raise ApiError(400, "max_tokens must be 1 or more, or 0 with echo", param="max_tokens")
+            raise InputError("max_tokens must be 1 or more, or 0 with echo")
         if self.max_tokens is not None:
             given["max_tokens"] = self.max_tokens
         if self.max_tokens == 0:
             given["prompt_logprobs"] = 1  # the prompt is scored in any case
         if self.suffix and self.echo:
-            raise ApiError(
-                400, "echo: not with suffix; leave one of them out",
-                param="echo",
-            )  # fmt: skip
+            raise InputError("echo: not with suffix; leave one of them out")
         if self.logprobs is not None:
             # At least one, where the row itself must be looked at.
             given["logprobs"] = self.logprobs or int(self.logprobs_when == "after")

@@ -2,9 +2,9 @@
 
 from typing import Annotated, Any, Literal, NotRequired
 
-from pydantic import Field
 from typing_extensions import TypedDict
 
+from cutaway.server.body import doc
 from cutaway.server.http.errors import Fault
 from cutaway.server.shared.chat_schemas import ChatToken
 from cutaway.server.shared.schemas import InForce, PromptIds, SettingsAndEnding, TokenIds, Traced
@@ -39,7 +39,7 @@ class FunctionItem(TypedDict):
     type: Literal["function_call"]
     call_id: str
     name: str
-    arguments: Annotated[str, Field(description="JSON")]
+    arguments: Annotated[str, doc("JSON")]
     status: MessageStatus
 
 
@@ -78,7 +78,7 @@ OutputItem = OutputMessage | ReasoningItem | CallItem
 class InputDetails(TypedDict):
     """Of the input tokens."""
 
-    cached_tokens: Annotated[int, Field(description="found in the prefix cache")]
+    cached_tokens: Annotated[int, doc("found in the prefix cache")]
     cache_write_tokens: int
 
 
@@ -116,7 +116,7 @@ class Response(TypedDict):
 
     id: str
     object: Literal["response"]
-    created_at: Annotated[int, Field(description="seconds of the epoch")]
+    created_at: Annotated[int, doc("seconds of the epoch")]
     completed_at: int | None
     model: str
     system_fingerprint: str

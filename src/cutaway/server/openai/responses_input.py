@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
-from cutaway.server.body import Body, Unsupported, refused
+from cutaway.server.body import Body, Unsupported, optional, refused
 from cutaway.server.shared.messages import ONLY_TEXT, BaseMessage, only_types
 
 Status = Literal["in_progress", "completed", "incomplete"]
@@ -23,7 +23,7 @@ class EarlierText(Body):
 
     type: Literal["output_text"]
     text: str
-    logprobs: list[Any] | None = Field(None, description="as it was answered; ignored")
+    logprobs: list[Any] | None = optional("as it was answered; ignored")
     unsupported: ClassVar[Unsupported] = {
         "annotations": (([],), ONLY_TEXT),
     }
@@ -41,10 +41,8 @@ class SaidMessage(BaseMessage):
 
     type: Literal["message"] = "message"
     role: Literal["system", "developer", "user", "assistant"]
-    id: str | None = Field(None, description="as it was answered; nothing is looked up by it")
-    status: Status | None = Field(
-        None, description="as it was answered; an incomplete message is read unchanged"
-    )
+    id: str | None = optional("as it was answered; nothing is looked up by it")
+    status: Status | None = optional("as it was answered; an incomplete message is read unchanged")
     unsupported: ClassVar[Unsupported] = {
         "phase": ((), "templates have no place for it; leave it out")
     }
@@ -59,8 +57,8 @@ class InputMessage(SaidMessage):
 class _Call(Body):
     call_id: str
     name: str
-    id: str | None = Field(None, description="as it was answered; nothing is looked up by it")
-    status: Status | None = Field(None, description="as it was answered")
+    id: str | None = optional("as it was answered; nothing is looked up by it")
+    status: Status | None = optional("as it was answered")
 
 
 class EarlierFunctionCall(_Call):
@@ -93,8 +91,8 @@ class CallResult(Body):
     type: Literal["function_call_output", "custom_tool_call_output"]
     call_id: str
     output: str | list[Part]
-    id: str | None = Field(None, description="nothing is looked up by it")
-    status: Status | None = Field(None, description="ignored")
+    id: str | None = optional("nothing is looked up by it")
+    status: Status | None = optional("ignored")
 
     def plain(self) -> dict[str, Any]:
         """The message as chat templates take it."""

@@ -4,9 +4,9 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from cutaway.errors import InputError
 from cutaway.sampling.observe import MAX_TOP
-from cutaway.server.body import Body, Unsupported
-from cutaway.server.http.errors import ApiError
+from cutaway.server.body import Body, Unsupported, optional
 from cutaway.server.openai.responses_input import Items, conversation
 from cutaway.server.shared.conversing import Messages
 from cutaway.server.shared.formats import (
@@ -44,21 +44,17 @@ class ResponsesRequest(_Responses, WithTools):  # type: ignore[misc]  # as TextF
 
     FACE, PROMPT, FILL = "responses", "input", True
     input: Items = Field(description="a text, or messages from the first said to the last")
-    instructions: str | None = Field(None, description="what the system says before them")
-    max_output_tokens: int | None = Field(
-        None, ge=1, description="new tokens; left out: all there is room for"
+    instructions: str | None = optional("what the system says before them")
+    max_output_tokens: int | None = optional("new tokens; left out: all there is room for", ge=1)
+    text: TextSettings | None = optional(
+        "its format: text, any JSON object, or JSON that a schema describes"
     )
-    text: TextSettings | None = Field(
-        None, description="its format: text, any JSON object, or JSON that a schema describes"
+    include: list[Literal["message.output_text.logprobs"]] | None = optional(
+        "include each token's log-probability"
     )
-    include: list[Literal["message.output_text.logprobs"]] | None = Field(
-        None, description="include each token's log-probability"
-    )
-    top_logprobs: int | None = Field(
-        None, ge=0, le=MAX_TOP, description="and the likeliest beside it"
-    )
+    top_logprobs: int | None = optional("and the likeliest beside it", ge=0, le=MAX_TOP)
     reasoning: Reasoning | None = None
-    metadata: Metadata | None = Field(None, description="returned with the answer")
+    metadata: Metadata | None = optional("returned with the answer")
     unsupported: ClassVar[Unsupported] = {
         "max_tokens": ((), "did you mean 'max_output_tokens'?"),
         "max_tool_calls": ((), "calls are not run here; leave it out"),
@@ -88,10 +84,7 @@ class ResponsesRequest(_Responses, WithTools):  # type: ignore[misc]  # as TextF
         if self.include:
             given["logprobs"] = self.top_logprobs or 0
         elif self.top_logprobs:
-            raise ApiError(
-                400, 'top_logprobs needs include: ["message.output_text.logprobs"]',
-                param="top_logprobs",
-            )  # fmt: skip
+            raise InputError('top_logprobs needs include: ["message.output_text.logprobs"]')
         return given | constraint("text", self._format, given)
 
     def conversation(self) -> Messages:

@@ -8,7 +8,6 @@ from fastapi import Request
 
 from cutaway.errors import InputError
 from cutaway.server.embed_texts import embed_texts
-from cutaway.server.http.errors import ApiError
 from cutaway.server.shared.plain_schemas import TokensRead
 
 
@@ -35,10 +34,10 @@ async def cosines(
 
 
 def refuse_asked(method: str, **fields: bool) -> None:
-    """ApiError naming the first of some fields that is given where nothing is asked of a model."""
+    """InputError naming the first given field that a comparison of vectors does not have."""
     for field in (field for field, given in fields.items() if given and method == "cosine"):
         why = "is of no tokens" if field == "trace" else "is asked nothing"
-        raise ApiError(400, f"{field}: a cosine {why}; leave it out", param=field)
+        raise InputError(f"{field}: a cosine {why}; leave it out")
 
 
 def _dot(a: Sequence[float], b: Sequence[float]) -> float:

@@ -73,7 +73,7 @@ async def decisions(body: DecisionsRequest, request: Request) -> Response:
 
 
 def _check(body: DecisionsRequest) -> int:
-    """How many characters there are; ApiError where these or the answers are too many."""
+    """How many characters there are; InputError where these or the answers are too many."""
     said = sum(len(str(one["content"])) for one in body.conversations()[0])
     answers = [question.answers() for question in body.questions]
     asked = sum(len(question.written()) for question in body.questions)

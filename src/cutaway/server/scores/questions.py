@@ -6,8 +6,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
-from cutaway.server.body import Body, Unsupported, examples
-from cutaway.server.http.errors import ApiError
+from cutaway.errors import InputError
+from cutaway.server.body import Body, Unsupported, examples, optional
 from cutaway.server.openai.responses_input import (
     CallResult,
     EarlierCustomCall,
@@ -61,7 +61,7 @@ Item = Annotated[
 
 class _Question(Body):
     instructions: str | list[QuestionPart]
-    name: str | None = Field(None, description="is answered with its answer")
+    name: str | None = optional("is answered with its answer")
 
     def _said(self) -> str:
         if isinstance(self.instructions, str):
@@ -88,10 +88,10 @@ class _Listed(_Question):
         found: dict[str, str] = {}
         for i, text in enumerate(one.text for one in getattr(self, self.LIST)):
             if text in found:
-                raise ApiError(
-                    400, f"questions: {found[text]} and {self.LIST}[{i}] are both answered "
-                    f"{text!r:.100}: give each another text", param="questions",
-                )  # fmt: skip
+                raise InputError(
+                    f"questions: {found[text]} and {self.LIST}[{i}] are both answered "
+                    f"{text!r:.100}: give each another text"
+                )
             found[text] = f"{self.LIST}[{i}]"
         return found
 
@@ -114,7 +114,7 @@ class ChoiceOption(Body):
     """One of the choices."""
 
     value: str | bool
-    description: str | None = Field(None, description="is shown to the model")
+    description: str | None = optional("is shown to the model")
 
     @property
     def text(self) -> str:
@@ -136,7 +136,7 @@ class ScoreLevel(Body):
     """One of the levels."""
 
     label: str
-    description: str | None = Field(None, description="is shown to the model")
+    description: str | None = optional("is shown to the model")
 
     @property
     def text(self) -> str:
@@ -179,7 +179,7 @@ class DecisionsRequest(Body):
             ],
         },
     )  # fmt: skip
-    model: str | None = Field(None, description="one of /v1/models; left out: the first")
+    model: str | None = optional("one of /v1/models; left out: the first")
     input: Annotated[
         list[Item],
         Field(min_length=1),
@@ -189,11 +189,9 @@ class DecisionsRequest(Body):
         min_length=1, max_length=MOST_QUESTIONS, fail_fast=True,
         description="each is asked for itself, after the input",
     )  # fmt: skip
-    safety_identifier: str | None = Field(None, description="is in the log")
-    prompt_cache_key: str | None = Field(
-        None, description="is needless: texts themselves are compared"
-    )
-    prompt_cache_options: dict[str, Any] | None = Field(None, description="is needless, too")
+    safety_identifier: str | None = optional("is in the log")
+    prompt_cache_key: str | None = optional("is needless: texts themselves are compared")
+    prompt_cache_options: dict[str, Any] | None = optional("is needless, too")
     trace: bool = Field(False, description="ours: the tokens of each probability")
     unsupported: ClassVar[Unsupported] = {
         "stream": ((False,), "nothing is written; leave it out"),

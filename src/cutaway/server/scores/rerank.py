@@ -9,10 +9,10 @@ from pydantic import Field
 from starlette.responses import JSONResponse, Response
 
 from cutaway.api.async_model import AsyncModel
+from cutaway.errors import InputError
 from cutaway.methods.scoring import Cut, Cutter
-from cutaway.server.body import Body, Unsupported, examples
+from cutaway.server.body import Body, Unsupported, examples, optional
 from cutaway.server.document import TEXT, replies
-from cutaway.server.http.errors import ApiError
 from cutaway.server.http.strict_json import StrictRoute
 from cutaway.server.models import service_of
 from cutaway.server.scores.cosines import cosines, refuse_asked
@@ -71,17 +71,16 @@ class RerankRequest(Body):
          "top_n": 1, "trace": True},
         {"query": "a", "documents": ["b"], "method": "cosine", "return_documents": False},
     )  # fmt: skip
-    model: str | None = Field(None, description="one of /v1/models; left out: the first")
+    model: str | None = optional("one of /v1/models; left out: the first")
     query: str
     documents: list[str | Document] = Field(min_length=1, fail_fast=True)
     top_n: int = Field(0, ge=0, description="only the first so many; 0: all")
     return_documents: bool = Field(True, description="each result has its document")
-    user: str | None = Field(None, description="is in the log")
-    method: Literal["answers", "cosine"] | None = Field(
-        None,
-        description="ours: the probability of the first of two answers, or the cosine of vectors; "
+    user: str | None = optional("is in the log")
+    method: Literal["answers", "cosine"] | None = optional(
+        "ours: the probability of the first of two answers, or the cosine of vectors; "
         "left out: the former, but the latter of a model that is made for vectors or does not "
-        "write",
+        "write"
     )
     instruction: str = Field(_INSTRUCTION, description="ours: what makes a document relevant")
     wording: Wording = Field(
@@ -102,13 +101,13 @@ class RerankRequest(Body):
         return [one if isinstance(one, str) else one.text for one in self.documents]
 
     def check(self) -> int:
-        """How many characters there are; ApiError for too many, or words that ask nothing."""
+        """How many characters there are; InputError for too many, or words that ask nothing."""
         asks = self.wording.user
         for place in ("{query}", "{document}"):
             if place not in asks:
-                raise ApiError(400, f"wording: user must have {place}", param="wording")
+                raise InputError(f"wording: user must have {place}")
         if self.wording.answers[0] == self.wording.answers[1]:
-            raise ApiError(400, "wording: the two answers must differ", param="wording")
+            raise InputError("wording: the two answers must differ")
         around = len(self.query) + len(asks) + len(self.wording.system) + len(self.instruction)
         length = sum(len(text) + around for text in self.texts)
         check_amount("documents", len(self.documents), length)

@@ -2,16 +2,16 @@
 
 from typing import Annotated, Literal, NotRequired
 
-from pydantic import Field
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
+from cutaway.server.body import doc
 from cutaway.server.openai.response_schemas import ResponseUsage
 from cutaway.server.shared.plain_schemas import TokensRead
 
 Method = Annotated[
     Literal["log_likelihood", "cosine"],
-    Field(
-        description="log_likelihood: the model's own log-probability, in nats, of text_2 after "
+    doc(
+        "log_likelihood: the model's own log-probability, in nats, of text_2 after "
         "text_1; cosine: of the two texts' vectors"
     ),
 ]
@@ -22,8 +22,8 @@ class ScoredToken(TypedDict):
 
     token_id: int
     token: str
-    logprob: Annotated[float, Field(description="natural, given all before it")]
-    rank: Annotated[int, Field(description="1 being the likeliest")]
+    logprob: Annotated[float, doc("natural, given all before it")]
+    rank: Annotated[int, doc("1 being the likeliest")]
 
 
 # -- /v1/score ---------------------------------------------------------------------------------
@@ -38,7 +38,7 @@ class HowScored(TypedDict):
 class TokensOfScore(TypedDict):
     """Ours: what a log-likelihood is the sum of."""
 
-    is_greedy: Annotated[bool, Field(description="whether each token is the likeliest")]
+    is_greedy: Annotated[bool, doc("whether each token is the likeliest")]
     tokens: list[ScoredToken]
 
 
@@ -48,7 +48,7 @@ class PairScore(TypedDict):
     index: int
     object: Literal["score"]
     score: float
-    cutaway: NotRequired[Annotated[TokensOfScore, Field(description="with trace")]]
+    cutaway: NotRequired[Annotated[TokensOfScore, doc("with trace")]]
 
 
 class Scores(TypedDict):
@@ -77,22 +77,20 @@ class TracedAnswer(TypedDict):
     """Ours: a whole answer and what its probability follows from."""
 
     answer: str
-    logprob: Annotated[float, Field(description="of the whole answer, and of its end if counted")]
+    logprob: Annotated[float, doc("of the whole answer, and of its end if counted")]
     tokens: list[ScoredToken]
     ends: Annotated[
         list[ScoredToken],
-        Field(description="tokens of which each may end the answer; their probabilities add up"),
+        doc("tokens of which each may end the answer; their probabilities add up"),
     ]
 
 
 class Answered(TypedDict):
     """Ours: what a probability among given answers leaves out."""
 
-    covered: Annotated[
-        float, Field(description="probability that the model answers with one of these at all")
-    ]
-    answers: NotRequired[Annotated[list[TracedAnswer], Field(description="with trace")]]
-    prompt: NotRequired[Annotated[str, Field(description="with trace: what the model read")]]
+    covered: Annotated[float, doc("probability that the model answers with one of these at all")]
+    answers: NotRequired[Annotated[list[TracedAnswer], doc("with trace")]]
+    prompt: NotRequired[Annotated[str, doc("with trace: what the model read")]]
 
 
 class Ranked(TypedDict):
@@ -100,8 +98,7 @@ class Ranked(TypedDict):
 
     index: int
     relevance_score: Annotated[
-        float,
-        Field(description="the cosine with the query, or the probability of the first answer"),
+        float, doc("the cosine with the query, or the probability of the first answer")
     ]
     document: NotRequired[RankedDocument]
     cutaway: NotRequired[Answered]
@@ -120,8 +117,8 @@ class HowRanked(TypedDict):
 
     method: Annotated[
         Literal["answers", "cosine"],
-        Field(
-            description="answers: the probability of the first of two answers, of both; cosine: "
+        doc(
+            "answers: the probability of the first of two answers, of both; cosine: "
             "of the vectors of query and document"
         ),
     ]
@@ -165,15 +162,15 @@ class DecisionChoice(TypedDict):
     type: Literal["choice"]
     name: str | None
     choice: str | bool
-    confidence: Annotated[float, Field(description="its probability")]
-    probabilities: Annotated[list[ValueProbability], Field(description="in the order asked")]
+    confidence: Annotated[float, doc("its probability")]
+    probabilities: Annotated[list[ValueProbability], doc("in the order asked")]
     cutaway: Answered
 
 
 class LevelProbability(TypedDict):
     """Of one level."""
 
-    value: Annotated[int, Field(description="its place, from 0 on")]
+    value: Annotated[int, doc("its place, from 0 on")]
     label: str
     probability: float
 
@@ -183,8 +180,8 @@ class DecisionScore(TypedDict):
 
     type: Literal["score"]
     name: str | None
-    score: Annotated[float, Field(description="the mean place, weighted by probability")]
-    confidence: Annotated[float, Field(description="probability of the likeliest level")]
+    score: Annotated[float, doc("the mean place, weighted by probability")]
+    confidence: Annotated[float, doc("probability of the likeliest level")]
     probabilities: list[LevelProbability]
     cutaway: Answered
 
@@ -194,8 +191,8 @@ class HowDecided(TypedDict):
 
     method: Annotated[
         Literal["whole_answers"],
-        Field(
-            description="of each answer, all its tokens and the end of the model's turn; divided "
+        doc(
+            "of each answer, all its tokens and the end of the model's turn; divided "
             "by what the given answers have together"
         ),
     ]
@@ -208,7 +205,6 @@ class Decision(TypedDict):
     model: str
     answers: list[DecisionPredicate | DecisionChoice | DecisionScore]
     usage: Annotated[
-        ResponseUsage,
-        Field(description="each question is counted with its input; nothing is written"),
+        ResponseUsage, doc("each question is counted with its input; nothing is written")
     ]
     cutaway: HowDecided

@@ -8,10 +8,10 @@ from fastapi import APIRouter, Request
 from pydantic import Field
 from starlette.responses import JSONResponse, Response
 
+from cutaway.errors import InputError
 from cutaway.methods.scoring import Cut, Cutter
-from cutaway.server.body import Body, Texts, Unsupported, examples
+from cutaway.server.body import Body, Texts, Unsupported, examples, optional
 from cutaway.server.document import TEXT, replies
-from cutaway.server.http.errors import ApiError
 from cutaway.server.http.strict_json import StrictRoute
 from cutaway.server.models import service_of
 from cutaway.server.scores.cosines import cosines, refuse_asked
@@ -31,15 +31,14 @@ class ScoreRequest(Body):
         {"text_1": ["a", "b"], "text_2": ["a", "b"], "method": "cosine"},
         {"text_1": [79, 110], "text_2": "ce", "trace": True},
     )
-    model: str | None = Field(None, description="one of /v1/models; left out: the first")
+    model: str | None = optional("one of /v1/models; left out: the first")
     text_1: Texts = Field(description="a text or token ids, or a list of either")
     text_2: Texts = Field(description="as many, or any number where text_1 is one")
-    user: str | None = Field(None, description="is in the log")
-    method: Literal["log_likelihood", "cosine"] | None = Field(
-        None,
-        description="ours: the log-probability of text_2 after text_1, or the cosine of their "
+    user: str | None = optional("is in the log")
+    method: Literal["log_likelihood", "cosine"] | None = optional(
+        "ours: the log-probability of text_2 after text_1, or the cosine of their "
         "vectors; left out: the former, but the latter of a model that is made for vectors or "
-        "does not write",
+        "does not write"
     )
     trace: bool = Field(False, description="ours: the tokens of each log-probability")
     unsupported: ClassVar[Unsupported] = {
@@ -52,14 +51,14 @@ class ScoreRequest(Body):
         """Places in text_1 and text_2."""
         first, second = len(self.text_1), len(self.text_2)
         if first not in (1, second):
-            raise ApiError(
-                400, f"text_1 has {first} texts and text_2 has {second}: give one text_1, or as "
-                "many of each", param="text_1",
-            )  # fmt: skip
+            raise InputError(
+                f"text_1 has {first} texts and text_2 has {second}: give one text_1, or as "
+                "many of each"
+            )
         return [(0 if first == 1 else i, i) for i in range(second)]
 
     def check(self) -> int:
-        """How many characters there are; ApiError where these are too many."""
+        """How many characters there are; InputError where these are too many."""
         pairs = self.pairs
         length = sum(len(self.text_1[a]) + len(self.text_2[b]) for a, b in pairs)
         check_amount("text_2", len(pairs), length)

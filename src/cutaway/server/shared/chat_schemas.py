@@ -2,9 +2,9 @@
 
 from typing import Annotated, Literal, NotRequired
 
-from pydantic import Field
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
+from cutaway.server.body import doc
 from cutaway.server.shared.schemas import (
     Choice,
     ChoiceEnding,
@@ -25,9 +25,7 @@ class LikelyToken(TypedDict):
 
     token: str
     logprob: float
-    bytes: Annotated[
-        list[int] | None, Field(description="of the token, which may be part of a character")
-    ]
+    bytes: Annotated[list[int] | None, doc("of the token, which may be part of a character")]
 
 
 class ChatToken(LikelyToken):
@@ -47,7 +45,7 @@ class CalledFunction(TypedDict):
     """A function and its arguments."""
 
     name: str
-    arguments: Annotated[str, Field(description="JSON")]
+    arguments: Annotated[str, doc("JSON")]
 
 
 class CalledCustom(TypedDict):
@@ -77,10 +75,10 @@ class ChatMessage(TypedDict):
     """The answer."""
 
     role: Literal["assistant"]
-    content: Annotated[str | None, Field(description="null where there are only calls")]
+    content: Annotated[str | None, doc("null where there are only calls")]
     refusal: None
     reasoning_content: NotRequired[
-        Annotated[str, Field(description="what was thought before a text of a grammar")]
+        Annotated[str, doc("what was thought before a text of a grammar")]
     ]
     tool_calls: NotRequired[list[FunctionCall | CustomCall]]
 

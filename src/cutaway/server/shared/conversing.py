@@ -3,10 +3,8 @@
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from pydantic import Field
-
 from cutaway.requests.tools import ToolUse
-from cutaway.server.body import Body
+from cutaway.server.body import Body, doc
 from cutaway.server.service import Service
 from cutaway.server.shared.request_models import Read
 from cutaway.text.messages import with_schema
@@ -19,13 +17,12 @@ class Conversing(Body):
     """A request with a conversation, in any protocol."""
 
     schema_in_prompt: Annotated[
-        bool,
-        Field(description="ours: false keeps the schema of the format out of the first message"),
+        bool, doc("ours: false keeps the schema of the format out of the first message")
     ] = True
     _use: ToolUse | None = None
 
     def use(self, service: Service) -> ToolUse:
-        """Its tools, always the same; InputError or ApiError for those that cannot be."""
+        """Its tools, always the same; InputError for those that cannot be."""
         self._use = self._use or self._checked(service)
         return self._use
 

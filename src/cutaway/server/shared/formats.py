@@ -5,8 +5,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 
-from cutaway.server.body import Body, Unsupported
-from cutaway.server.http.errors import ApiError
+from cutaway.errors import InputError
+from cutaway.server.body import Body, Unsupported, optional
 from cutaway.text.grammar.source import KINDS
 
 
@@ -27,9 +27,9 @@ class NamedSchema(Body):
 
     model_config = ConfigDict(extra="forbid", strict=True, serialize_by_alias=True)
     name: str = Field(description="ignored", pattern="^[A-Za-z0-9_-]{1,64}$")
-    description: str | None = Field(None, description="ignored")
+    description: str | None = optional("ignored")
     schema_: dict[str, Any] = Field(alias="schema", description="of the text, which is JSON")
-    strict: bool | None = Field(None, description="as if true: the text always has the schema")
+    strict: bool | None = optional("as if true: the text always has the schema")
 
 
 class ChatSchema(Body):
@@ -52,7 +52,7 @@ FlatFormat = Annotated[PlainText | AnyObject | FlatSchema, Field(discriminator="
 class TextSettings(Body):
     """The form of a response's text."""
 
-    format: FlatFormat | None = Field(None, description="text, or JSON")
+    format: FlatFormat | None = optional("text, or JSON")
     unsupported: ClassVar[Unsupported] = {
         "verbosity": (("medium",), "this server cannot set it; leave it out"),
     }
@@ -74,7 +74,7 @@ def constraint(
     if (schema := schema_of(asked)) is None:
         return {}
     if both := [name for name in KINDS if name in given]:
-        raise ApiError(400, f"{field} and {both[0]} exclude each other: give one", param=field)
+        raise InputError(f"{field} and {both[0]} exclude each other: give one")
     return {"json_schema": schema}
 
 

@@ -2,10 +2,10 @@
 
 from typing import Annotated, NotRequired
 
-from pydantic import Field
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
 from cutaway.lab.inside.summary import HeadFigures, LensRow, PositionFigures
+from cutaway.server.body import doc
 
 
 class LogitAttributionOfStep(TypedDict):
@@ -14,11 +14,11 @@ class LogitAttributionOfStep(TypedDict):
     token: int
     rival: int
     bias: float
-    rounding: Annotated[float, Field(description="of the stream, to 8 bits, before the head")]
-    total: Annotated[float, Field(description="the difference of both logits, as the run had it")]
+    rounding: Annotated[float, doc("of the stream, to 8 bits, before the head")]
+    total: Annotated[float, doc("the difference of both logits, as the run had it")]
     error: float
-    parts: Annotated[dict[str, float], Field(description="embedding, L0.attn, L0.mlp, …")]
-    rounded: Annotated[list[float], Field(description="within each layer's attention")]
+    parts: Annotated[dict[str, float], doc("embedding, L0.attn, L0.mlp, …")]
+    rounded: Annotated[list[float], doc("within each layer's attention")]
 
 
 class ExpertsOfStep(TypedDict):
@@ -32,28 +32,28 @@ class ExpertsOfStep(TypedDict):
 class MapOfStep(TypedDict):
     """Weights of all heads."""
 
-    shape: Annotated[list[int], Field(description="layers, heads, positions")]
-    scale: Annotated[int, Field(description="a byte b is the weight (b / scale) ** 2")]
-    data: Annotated[str, Field(description="bytes, in base64")]
+    shape: Annotated[list[int], doc("layers, heads, positions")]
+    scale: Annotated[int, doc("a byte b is the weight (b / scale) ** 2")]
+    data: Annotated[str, doc("bytes, in base64")]
 
 
 class InsideOfStep(TypedDict):
     """The inside of a step, computed again: docs/inside.md says what is what."""
 
     step: int
-    token_ids: Annotated[list[int], Field(description="up to the row")]
-    row: Annotated[str, Field(description="hash of its logits")]
-    as_run: Annotated[bool | None, Field(description="as the row that was given; null: none was")]
+    token_ids: Annotated[list[int], doc("up to the row")]
+    row: Annotated[str, doc("hash of its logits")]
+    as_run: Annotated[bool | None, doc("as the row that was given; null: none was")]
     logit_attribution: LogitAttributionOfStep
     heads: list[HeadFigures]
     positions: list[PositionFigures]
-    first_seen: Annotated[list[int], Field(description="by layer")]
+    first_seen: Annotated[list[int], doc("by layer")]
     kv_bytes: int
     lens: NotRequired[list[LensRow]]
     lens_first: NotRequired[int | None]
     lens_settled: NotRequired[int | None]
     draw_settled: NotRequired[int | None]
-    experts: Annotated[dict[str, ExpertsOfStep], Field(description="by layer")]
+    experts: Annotated[dict[str, ExpertsOfStep], doc("by layer")]
     maps: NotRequired[dict[str, MapOfStep]]
 
 
@@ -61,17 +61,17 @@ class PartOfText(TypedDict):
     """A part of the text, and the step without it. Differences are in nats."""
 
     start: int
-    stop: Annotated[int, Field(description="after its last position")]
+    stop: Annotated[int, doc("after its last position")]
     token_ids: list[int]
     tokens: list[str]
-    instead: Annotated[list[int], Field(description="token ids in its place")]
-    weight: Annotated[float, Field(description="of its positions, the mean over all heads")]
+    instead: Annotated[list[int], doc("token ids in its place")]
+    weight: Annotated[float, doc("of its positions, the mean over all heads")]
     attribution: float
-    logprob: Annotated[float, Field(description="of the step's token, without the part")]
+    logprob: Annotated[float, doc("of the step's token, without the part")]
     rival_logprob: float
-    effect: Annotated[float, Field(description="the logprob with all of the text, less that")]
-    margin: Annotated[float, Field(description="the same of the lead over the rival")]
-    drawn: Annotated[int | None, Field(description="by the same chain and luck")]
+    effect: Annotated[float, doc("the logprob with all of the text, less that")]
+    margin: Annotated[float, doc("the same of the lead over the rival")]
+    drawn: Annotated[int | None, doc("by the same chain and luck")]
     drawn_token: str | None
 
 
@@ -79,21 +79,19 @@ class AblationOfStep(TypedDict):
     """A step without each part of the text before it; docs/inside.md says what is what."""
 
     step: int
-    row: Annotated[str, Field(description="hash of its logits, with all of the text")]
-    as_run: Annotated[bool | None, Field(description="as the row that was given; null: none was")]
+    row: Annotated[str, doc("hash of its logits, with all of the text")]
+    as_run: Annotated[bool | None, doc("as the row that was given; null: none was")]
     by: str
     how: str
     token: int
     token_name: str
     rival: int
     rival_name: str
-    drawn: Annotated[int | None, Field(description="at the step; null: unknown")]
+    drawn: Annotated[int | None, doc("at the step; null: unknown")]
     drawn_name: NotRequired[str]
-    logprob: Annotated[float, Field(description="of the token, with all of the text")]
+    logprob: Annotated[float, doc("of the token, with all of the text")]
     rival_logprob: float
-    token_ids: Annotated[list[int], Field(description="the text")]
+    token_ids: Annotated[list[int], doc("the text")]
     tokens: list[str]
-    total: Annotated[int, Field(description="parts of the text that could be left out")]
-    parts: Annotated[
-        list[PartOfText], Field(description="that were, the largest attributions first")
-    ]
+    total: Annotated[int, doc("parts of the text that could be left out")]
+    parts: Annotated[list[PartOfText], doc("that were, the largest attributions first")]

@@ -2,8 +2,9 @@
 
 from typing import Annotated, Literal, NotRequired
 
-from pydantic import Field
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
+
+from cutaway.server.body import doc
 
 # -- tokens ------------------------------------------------------------------------------------
 
@@ -13,8 +14,8 @@ class Tokenized(TypedDict):
 
     tokens: list[int]
     count: int
-    max_model_len: Annotated[int, Field(description="most tokens of a sequence, prompt included")]
-    token_strs: NotRequired[Annotated[list[str], Field(description="their names")]]
+    max_model_len: Annotated[int, doc("most tokens of a sequence, prompt included")]
+    token_strs: NotRequired[Annotated[list[str], doc("their names")]]
 
 
 class Detokenized(TypedDict):
@@ -28,8 +29,8 @@ class TokenizerInfo(TypedDict):
 
     bos_token: str | None
     eos_token: str | None
-    pad_token: Annotated[str | None, Field(description="texts are not padded: always null")]
-    chat_template: Annotated[str | None, Field(description="in Jinja, as the model's file has it")]
+    pad_token: Annotated[str | None, doc("texts are not padded: always null")]
+    chat_template: Annotated[str | None, doc("in Jinja, as the model's file has it")]
 
 
 # -- vectors -----------------------------------------------------------------------------------
@@ -41,7 +42,7 @@ class Vector(TypedDict):
     object: Literal["embedding"]
     index: int
     embedding: Annotated[
-        list[float] | str, Field(description="or base64 of float32, little-endian, if asked for")
+        list[float] | str, doc("or base64 of float32, little-endian, if asked for")
     ]
 
 
@@ -59,12 +60,12 @@ class EmbeddingList(TypedDict):
     data: list[Vector]
     model: str
     usage: TokensRead
-    dimensions: Annotated[int, Field(description="ours, as are the next")]
+    dimensions: Annotated[int, doc("ours, as are the next")]
     pooling: Literal["mean", "cls", "last"]
     pooling_from: Literal["files", "default", "asked"]
-    normalized: Annotated[bool, Field(description="whether each vector has length 1")]
+    normalized: Annotated[bool, doc("whether each vector has length 1")]
     normalized_from: Literal["files", "default", "asked"]
-    truncated: Annotated[list[int], Field(description="which texts were cut")]
+    truncated: Annotated[list[int], doc("which texts were cut")]
 
 
 # -- filling in --------------------------------------------------------------------------------
@@ -73,11 +74,11 @@ class EmbeddingList(TypedDict):
 class CandidateOfMask(TypedDict):
     """A candidate for one mask."""
 
-    token_id: Annotated[int | None, Field(description="null for a target of several tokens")]
+    token_id: Annotated[int | None, doc("null for a target of several tokens")]
     token_ids: list[int]
     token: str
     text: str
-    score: Annotated[float, Field(description="its probability")]
+    score: Annotated[float, doc("its probability")]
 
 
 class TogetherInMasks(TypedDict):
@@ -92,13 +93,12 @@ class FilledIn(TypedDict):
 
     method: Annotated[
         Literal["masked", "bayes"],
-        Field(description="the model's own answer, or Bayes' rule with a model that writes"),
+        doc("the model's own answer, or Bayes' rule with a model that writes"),
     ]
     masks: list[list[CandidateOfMask]]
-    joint: Annotated[list[TogetherInMasks], Field(description="where there are several masks")]
+    joint: Annotated[list[TogetherInMasks], doc("where there are several masks")]
     covered: Annotated[
-        float | None,
-        Field(description="bayes: the share of all continuations that was considered"),
+        float | None, doc("bayes: the share of all continuations that was considered")
     ]
 
 
@@ -110,25 +110,23 @@ class ModelCard(TypedDict):
 
     id: str
     object: Literal["model"]
-    type: Annotated[Literal["model"], Field(description="for Anthropic's clients, as the next")]
+    type: Annotated[Literal["model"], doc("for Anthropic's clients, as the next")]
     display_name: str
-    created_at: Annotated[str, Field(description="RFC 3339")]
-    created: Annotated[int, Field(description="when it was loaded, in seconds of the epoch")]
+    created_at: Annotated[str, doc("RFC 3339")]
+    created: Annotated[int, doc("when it was loaded, in seconds of the epoch")]
     owned_by: Literal["cutaway"]
-    root: Annotated[str, Field(description="the model's own name")]
-    max_model_len: Annotated[int, Field(description="most tokens of a sequence, prompt included")]
+    root: Annotated[str, doc("the model's own name")]
+    max_model_len: Annotated[int, doc("most tokens of a sequence, prompt included")]
     attention: Annotated[
         str | int,
-        Field(
-            description="ours: which tokens a token attends to: causal, those before it; "
+        doc(
+            "ours: which tokens a token attends to: causal, those before it; "
             "bidirectional, all; a number, all to the end of its block of this many tokens. But "
             "for causal, ask with denoise"
         ),
     ]
-    parent: NotRequired[Annotated[str, Field(description="of an adapter: the model's name")]]
-    loaded: NotRequired[
-        Annotated[bool, Field(description="ours: of a model that is loaded on demand")]
-    ]
+    parent: NotRequired[Annotated[str, doc("of an adapter: the model's name")]]
+    loaded: NotRequired[Annotated[bool, doc("ours: of a model that is loaded on demand")]]
 
 
 class ModelList(TypedDict):
@@ -136,7 +134,7 @@ class ModelList(TypedDict):
 
     object: Literal["list"]
     data: list[ModelCard]
-    has_more: Annotated[Literal[False], Field(description="for Anthropic's clients, as the next")]
+    has_more: Annotated[Literal[False], doc("for Anthropic's clients, as the next")]
     first_id: str
     last_id: str
 

@@ -10,10 +10,11 @@ from typing import Any, ClassVar, Literal, NamedTuple
 from pydantic import Field, model_validator
 
 from cutaway.base.checks import check_int
+from cutaway.errors import InputError
 from cutaway.requests.keywords import fields_at
 from cutaway.requests.prompts import Prompt
 from cutaway.requests.tools import ToolUse
-from cutaway.server.body import Body, Unsupported
+from cutaway.server.body import Body, Unsupported, optional, refused
 from cutaway.server.http.errors import ApiError
 from cutaway.server.service import MOST_TEXTS
 from cutaway.server.shared.keyword_fields import NumberFields, own_form, with_keywords
@@ -102,13 +103,11 @@ class TextFields(_Every):  # type: ignore[misc]  # its fields are not known befo
     PROMPT: ClassVar[str] = "prompt"
     FILL: ClassVar[bool] = False
 
-    model: str | None = Field(None, description="one of /v1/models; left out: the first")
-    stream: bool | None = Field(None, description="server-sent events, a token at a time")
-    user: str | None = Field(None, description="is written into the log")
-    safety_identifier: str | None = Field(None, description="the newer name of user")
-    prompt_cache_key: str | None = Field(
-        None, description="is needless: texts themselves are compared"
-    )
+    model: str | None = optional("one of /v1/models; left out: the first")
+    stream: bool | None = optional("server-sent events, a token at a time")
+    user: str | None = optional("is written into the log")
+    safety_identifier: str | None = optional("the newer name of user")
+    prompt_cache_key: str | None = optional("is needless: texts themselves are compared")
     trace: bool = Field(False, description="ours: include every step's record (docs/trace.md)")
     return_token_ids: bool = Field(False, description="ours: prompt_token_ids and token_ids")
 
@@ -116,10 +115,7 @@ class TextFields(_Every):  # type: ignore[misc]  # its fields are not known befo
     def _one_user(self) -> "TextFields":
         if self.safety_identifier is not None:
             if self.user is not None:
-                raise ApiError(
-                    400, "safety_identifier is the newer name of user: give one",
-                    param="safety_identifier",
-                )  # fmt: skip
+                raise refused("{field} is the newer name of user: give one", "safety_identifier")
             self.user = self.safety_identifier
         return self
 
@@ -170,14 +166,11 @@ class SampledFields(_Sampled):  # type: ignore[misc]  # as TextFields
         if self.n is not None:
             check_int("n", self.n, 1, MOST_TEXTS)
         if self.align and self.stream:
-            raise ApiError(
-                400, "align: the text is chosen when all are written: leave out stream",
-                param="align",
-            )  # fmt: skip
+            raise InputError("align: the text is chosen when all are written: leave out stream")
         if self.logit_bias is not None:
             given["logit_bias"] = _bias(self.logit_bias)
         if self.stream_options is not None and not self.stream:
-            raise ApiError(400, "stream_options is for streams: add stream", param="stream_options")
+            raise InputError("stream_options is for streams: add stream")
         return given
 
     @property
@@ -195,8 +188,5 @@ def _bias(given: Mapping[str, float]) -> dict[int, float]:
     """Token ids are strings in JSON."""
     for name in given:
         if not _TOKEN_ID.fullmatch(name):
-            raise ApiError(
-                400, f"logit_bias: {name!r:.40} is no token id; /tokenize returns them",
-                param="logit_bias",
-            )  # fmt: skip
+            raise InputError(f"logit_bias: {name!r:.40} is no token id; /tokenize returns them")
     return {int(name): bias for name, bias in given.items()}

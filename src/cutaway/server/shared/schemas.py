@@ -6,8 +6,9 @@ A field that OpenAI does not have is described as "ours".
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, NotRequired
 
-from pydantic import Field
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
+
+from cutaway.server.body import doc
 
 # -- common -----------------------------------------------------------------------
 
@@ -16,25 +17,23 @@ OwnReason = Literal[
     "end_token", "stop_string", "stop_token", "max_tokens", "context_full", "constraint", "scored",
 ]  # fmt: skip
 Source = Literal["given", "default", "server", "chosen"]
-Record = Annotated[dict[str, Any], Field(description="a record of a trace, as docs/trace.md says")]
-Choice = Annotated[
-    int, Field(description="the samples of the first prompt, then those of the second, …")
-]
-TokenIds = Annotated[list[int], Field(description="ours: the new tokens")]
-PromptIds = Annotated[list[int], Field(description="ours: the prompt")]
+Record = Annotated[dict[str, Any], doc("a record of a trace, as docs/trace.md says")]
+Choice = Annotated[int, doc("the samples of the first prompt, then those of the second, …")]
+TokenIds = Annotated[list[int], doc("ours: the new tokens")]
+PromptIds = Annotated[list[int], doc("ours: the prompt")]
 
 
 class PromptDetails(TypedDict):
     """Of the prompt tokens."""
 
-    cached_tokens: Annotated[int, Field(description="found in the prefix cache")]
+    cached_tokens: Annotated[int, doc("found in the prefix cache")]
 
 
 class CompletionDetails(TypedDict):
     """Of the completion tokens."""
 
-    accepted_prediction_tokens: Annotated[int, Field(description="draft tokens that were accepted")]
-    rejected_prediction_tokens: Annotated[int, Field(description="draft tokens that were rejected")]
+    accepted_prediction_tokens: Annotated[int, doc("draft tokens that were accepted")]
+    rejected_prediction_tokens: Annotated[int, doc("draft tokens that were rejected")]
 
 
 class CompletionUsage(TypedDict):
@@ -51,40 +50,32 @@ class SamplesEstimate(TypedDict):
     """Ours: what n texts under a constraint say of the model; natural logarithms."""
 
     n: int
-    log_probability: Annotated[
-        float, Field(description="that the model keeps to the constraint without it")
-    ]
+    log_probability: Annotated[float, doc("that the model keeps to the constraint without it")]
     probability: float
-    kl: Annotated[
-        float,
-        Field(description="of the constrained draw from the model's own over what is allowed"),
-    ]
-    effective_n: Annotated[float, Field(description="the effective sample size")]
+    kl: Annotated[float, doc("of the constrained draw from the model's own over what is allowed")]
+    effective_n: Annotated[float, doc("the effective sample size")]
 
 
 class InForce(TypedDict):
     """Ours: all settings in force; sent as fields, they give the same text again."""
 
-    params: Annotated[dict[str, Any], Field(description="settings by name")]
+    params: Annotated[dict[str, Any], doc("settings by name")]
     params_source: Annotated[
-        dict[str, Source],
-        Field(description="where each came from; chosen: a seed drawn by the server"),
+        dict[str, Source], doc("where each came from; chosen: a seed drawn by the server")
     ]
     chain: Annotated[
         list[Mapping[str, Any]],
-        Field(description="the stages between logits and token, in order, each with its rule"),
+        doc("the stages between logits and token, in order, each with its rule"),
     ]
-    seeds: Annotated[list[int], Field(description="of each choice")]
+    seeds: Annotated[list[int], doc("of each choice")]
     schema_in_prompt: Annotated[
-        bool, Field(description="whether the first message was given the schema of the answer")
+        bool, doc("whether the first message was given the schema of the answer")
     ]
-    replica: NotRequired[
-        Annotated[str, Field(description="of a server with replicas: which one, and why")]
-    ]
+    replica: NotRequired[Annotated[str, doc("of a server with replicas: which one, and why")]]
     constraint_estimates: NotRequired[
         Annotated[
             list[SamplesEstimate | None],
-            Field(description="of each prompt, in whole answers with n above 1 under a constraint"),
+            doc("of each prompt, in whole answers with n above 1 under a constraint"),
         ]
     ]
 
@@ -92,70 +83,58 @@ class InForce(TypedDict):
 class TextTiming(TypedDict):
     """Times of one choice."""
 
-    queue_s: Annotated[float | None, Field(description="seconds in the queue")]
-    ttft_s: Annotated[float | None, Field(description="seconds until its first token")]
-    decode_tokens_per_s: Annotated[float | None, Field(description="after its first token")]
+    queue_s: Annotated[float | None, doc("seconds in the queue")]
+    ttft_s: Annotated[float | None, doc("seconds until its first token")]
+    decode_tokens_per_s: Annotated[float | None, doc("after its first token")]
 
 
 class GrammarReport(TypedDict):
     """Ours: the grammar of a text, and what became of it."""
 
     kind: Literal["json_schema", "regex", "grammar", "choice"]
-    sha256: Annotated[str, Field(description="of the grammar")]
-    forced: Annotated[int, Field(description="tokens that were the only ones it allowed")]
-    complete: Annotated[bool, Field(description="whether the text is complete, not cut")]
+    sha256: Annotated[str, doc("of the grammar")]
+    forced: Annotated[int, doc("tokens that were the only ones it allowed")]
+    complete: Annotated[bool, doc("whether the text is complete, not cut")]
     neg_log_z: Annotated[
-        float | None,
-        Field(
-            description="minus ln of the probability mass that it left; with n above 1, or trace"
-        ),
+        float | None, doc("minus ln of the probability mass that it left; with n above 1, or trace")
     ]
 
 
 class AlignedChoice(TypedDict):
     """Ours: how one of n texts was chosen."""
 
-    chosen: Annotated[int, Field(description="which it is, from 0")]
-    neg_log_z: Annotated[list[float], Field(description="of each text")]
-    weights: Annotated[list[float], Field(description="of each text; their sum is 1")]
+    chosen: Annotated[int, doc("which it is, from 0")]
+    neg_log_z: Annotated[list[float], doc("of each text")]
+    weights: Annotated[list[float], doc("of each text; their sum is 1")]
 
 
 class CanvasCost(TypedDict):
     """Ours: the cost of a canvas."""
 
     passes: int
-    rows: Annotated[int, Field(description="computed rows of all passes")]
+    rows: Annotated[int, doc("computed rows of all passes")]
 
 
 class Ending(TypedDict):
     """Ours: how one choice ended."""
 
     finish_reason: OwnReason
-    matched: Annotated[
-        str | int | None, Field(description="the stop string, or the token, that ended it")
-    ]
+    matched: Annotated[str | int | None, doc("the stop string, or the token, that ended it")]
     fingerprint: Annotated[
         str,
-        Field(
+        doc(
+            "equal fingerprints mean equal logits of all steps, bit for bit",
             pattern="^[0-9a-f]{16}$",
-            description="equal fingerprints mean equal logits of all steps, bit for bit",
         ),
     ]
-    notes: Annotated[
-        list[str], Field(description="warnings about the prompt, and what was checked")
-    ]
+    notes: Annotated[list[str], doc("warnings about the prompt, and what was checked")]
     timing: TextTiming
     grammar: NotRequired[GrammarReport]
     canvas: NotRequired[CanvasCost]
     replicas: NotRequired[
-        Annotated[
-            list[str],
-            Field(description="of a server with replicas: those that wrote the text, in order"),
-        ]
+        Annotated[list[str], doc("of a server with replicas: those that wrote the text, in order")]
     ]
-    resumed: NotRequired[
-        Annotated[int, Field(description="how many times another replica continued the text")]
-    ]
+    resumed: NotRequired[Annotated[int, doc("how many times another replica continued the text")]]
     trace: NotRequired[list[Record]]
 
 
@@ -179,10 +158,10 @@ class _Frame(TypedDict):
     """Fields of every response with text."""
 
     id: str
-    created: Annotated[int, Field(description="seconds of the epoch")]
+    created: Annotated[int, doc("seconds of the epoch")]
     model: str
     system_fingerprint: Annotated[
-        str, Field(description="the arithmetic, which releases share, the backend and the weights")
+        str, doc("the arithmetic, which releases share, the backend and the weights")
     ]
 
 
@@ -194,15 +173,14 @@ class Infilled(TypedDict):
 
     method: Annotated[
         Literal["tokens", "canvas", "bayes"],
-        Field(
-            description="by fill-in-the-middle tokens, as a canvas between both, or chosen "
-            "among continuations"
+        doc(
+            "by fill-in-the-middle tokens, as a canvas between both, or chosen among continuations"
         ),
     ]
-    drawn: Annotated[int | None, Field(description="continuations that were written")]
-    candidates: Annotated[int | None, Field(description="prefixes of them that were weighed")]
-    share: Annotated[float | None, Field(description="of the chosen one in the weight of all")]
-    logprob: Annotated[float | None, Field(description="natural, of the suffix after the text")]
+    drawn: Annotated[int | None, doc("continuations that were written")]
+    candidates: Annotated[int | None, doc("prefixes of them that were weighed")]
+    share: Annotated[float | None, doc("of the chosen one in the weight of all")]
+    logprob: Annotated[float | None, doc("natural, of the suffix after the text")]
 
 
 class CompletionEnding(ChoiceEnding):
@@ -216,10 +194,10 @@ class CompletionLogprobs(TypedDict):
 
     tokens: list[str]
     token_logprobs: Annotated[
-        list[float | None], Field(description="natural; null for the first token of a prompt")
+        list[float | None], doc("natural; null for the first token of a prompt")
     ]
     top_logprobs: list[dict[str, float] | None]
-    text_offset: Annotated[list[int], Field(description="characters of the text before it")]
+    text_offset: Annotated[list[int], doc("characters of the text before it")]
 
 
 class CompletionChoice(TypedDict):

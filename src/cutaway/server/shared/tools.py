@@ -3,13 +3,13 @@
 import json
 from typing import Any
 
-from pydantic import Field
 from pydantic_core import from_json
 
 from cutaway.engine import Ended
+from cutaway.errors import InputError
 from cutaway.requests.answer import AnswerReader
 from cutaway.requests.tools import ToolUse
-from cutaway.server.http.errors import ApiError
+from cutaway.server.body import optional
 from cutaway.server.service import Service
 from cutaway.server.shared import common
 from cutaway.server.shared.chat_schemas import CallPiece, ChatReason
@@ -36,17 +36,17 @@ def arguments_of(call: str) -> dict[str, Any]:
 class WithTools(Conversing):
     """A conversation whose answer may call tools, in OpenAI's forms."""
 
-    tools: Tools | None = Field(None, description="what the answer may call")
-    tool_choice: Choice | None = Field(
-        None, description="none, auto, required, a tool, or allowed_tools; default auto"
+    tools: Tools | None = optional("what the answer may call")
+    tool_choice: Choice | None = optional(
+        "none, auto, required, a tool, or allowed_tools; default auto"
     )
-    parallel_tool_calls: bool | None = Field(
-        None, description="whether an answer may have several calls; default true"
+    parallel_tool_calls: bool | None = optional(
+        "whether an answer may have several calls; default true"
     )
 
     def _checked(self, service: Service) -> ToolUse:
         if self.tools is None and self.tool_choice not in (None, "none", "auto"):
-            raise ApiError(400, "tool_choice needs tools", param="tool_choice")
+            raise InputError("tool_choice needs tools")
         parallel = self.parallel_tool_calls is not False
         return ToolUse(service.llm.model, self.tools or (), self.tool_choice, parallel)
 
