@@ -173,11 +173,15 @@ def test_prompts_are_in_the_log_of_who_asks_for_them(folder):
     with started(folder, "--log", "json", "--log-prompts", "--max-tokens", "2") as process:
         httpx.post(f"{process.url}/v1/completions", json={"prompt": [PROMPT, [1, 9]]})
         messages = [{"role": "user", "content": "ab"}]
-        httpx.post(f"{process.url}/v1/chat/completions", json={"messages": messages})
+        chats = ["/v1/chat/completions", "/v1/messages", "/api/chat"]
+        for path in chats:
+            most = {} if path == "/api/chat" else {"max_tokens": 2}
+            got = httpx.post(process.url + path, json={"messages": messages, **most})
+            assert got.status_code == 200, path
         assert process.end(signal.SIGINT) == 130
-    texts, chat = (event["prompt"] for event in process.events() if event["event"] == "request")
+    texts, *said = (event["prompt"] for event in process.events() if event["event"] == "request")
     assert texts == [PROMPT, [1, 9]]
-    assert chat == messages
+    assert said == [messages] * len(chats)
 
 
 @pytest.mark.parametrize(("no_color", "coloured"), [("1", False), ("", True)])
