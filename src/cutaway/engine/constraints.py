@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from cutaway.base.checks import check_ids, check_int, shown
+from cutaway.base.checks import check_bool, check_ids, check_int, shown
 from cutaway.engine.constraint import Constraint
 from cutaway.engine.token_constraints import AllowedTokens, BadWords, MinTokens
 from cutaway.engine.vocabulary import ConstraintVocabulary, Mask, allows
@@ -96,9 +96,7 @@ class ConstraintParams:
                 raise InputError(f"{name} must be Lark, a text, not {shown(value)}")
         if self.calls and self.json_schema is None:
             raise InputError("calls are written in place of JSON: give json_schema, too")
-        if not isinstance(self.json_compact, bool):
-            raise InputError(f"json_compact must be true or false, not {shown(self.json_compact)}")
-        if self.json_compact and self.json_schema is None:
+        if check_bool("json_compact", self.json_compact) and self.json_schema is None:
             raise InputError("json_compact says how JSON is written: give json_schema, too")
 
     def _check_words(self) -> None:

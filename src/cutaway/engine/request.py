@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 from random import SystemRandom
 from typing import TYPE_CHECKING, Any
 
-from cutaway.base.checks import check_choice, check_ids, check_int, shown
+from cutaway.base.checks import check_bool, check_choice, check_ids, check_int
 from cutaway.engine.constraints import ConstraintParams
 from cutaway.engine.decoders import Autoregressive
 from cutaway.engine.stops import StopParams
@@ -48,8 +48,7 @@ class RunParams:
 
     def __post_init__(self) -> None:
         for name in ("kv_cache", "cache_prompt"):
-            if not isinstance(given := getattr(self, name), bool):
-                raise InputError(f"{name} must be true or false, not {shown(given)}")
+            check_bool(name, getattr(self, name))
         priority = check_int("priority", self.priority, -_PRIORITIES, _PRIORITIES)
         object.__setattr__(self, "priority", priority)
         for name in ("forced", "replay"):

@@ -8,13 +8,12 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from time import perf_counter
 
-from cutaway.base.checks import check_int, shown
+from cutaway.base.checks import check_bool, check_int
 from cutaway.compute.backends import STEP_ROWS
 from cutaway.engine.scheduled import Scheduled
 from cutaway.engine.sequence import Sequence
 from cutaway.engine.sequence_blocks import SequenceBlocks
 from cutaway.engine.speculation import Speculator
-from cutaway.errors import InputError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,8 +44,7 @@ class Policy:
         check_int("max_num_seqs", self.max_num_seqs, 1, 1024)
         if self.max_waiting is not None:
             check_int("max_waiting", self.max_waiting, 0)
-        if not isinstance(self.prefix_cache, bool):
-            raise InputError(f"prefix_cache must be true or false, not {shown(self.prefix_cache)}")
+        check_bool("prefix_cache", self.prefix_cache)
 
 
 class Scheduler:

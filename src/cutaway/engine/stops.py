@@ -5,7 +5,7 @@ from collections.abc import Sequence as Items
 from dataclasses import dataclass
 from typing import Any
 
-from cutaway.base.checks import check_int, shown
+from cutaway.base.checks import check_bool, check_int, shown
 from cutaway.errors import InputError
 from cutaway.text import TextStream
 
@@ -40,8 +40,7 @@ class StopParams:
             raise InputError(
                 f"stop_token_ids must be a list of token ids, not {shown(self.stop_token_ids)}"
             )
-        if not isinstance(self.ignore_eos, bool):
-            raise InputError(f"ignore_eos must be true or false, not {shown(self.ignore_eos)}")
+        check_bool("ignore_eos", self.ignore_eos)
         object.__setattr__(self, "stop", tuple(stop))
         ids = tuple(check_int("stop_token_ids: a token id", i, 0) for i in self.stop_token_ids)
         object.__setattr__(self, "stop_token_ids", ids)

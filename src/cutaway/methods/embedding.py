@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cutaway.base.checks import check_choice, check_int, shown
+from cutaway.base.checks import check_bool, check_choice, check_int
 from cutaway.compute.model import POOLINGS
 from cutaway.engine import Embed, Embedded, Event, Request
 from cutaway.errors import InputError, TooLongError
@@ -103,8 +103,8 @@ def embedding(
     """See ``LLM.embed``. InputError naming the argument."""
     own_adapter, said = llm.adapter_hash(adapter), llm.model.pooling
     for name, flag in (("normalize", normalize), ("truncate", truncate)):
-        if flag is not None and not isinstance(flag, bool):
-            raise InputError(f"{name} must be true or false, not {shown(flag)}")
+        if flag is not None:
+            check_bool(name, flag)
     kind, kind_from = _pooling(llm, pooling)
     silent = "default" if said.normalize is None else "files"
     normalize_from = silent if normalize is None else "asked"

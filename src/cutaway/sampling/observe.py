@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cutaway.base.checks import check_ids, check_int, shown
+from cutaway.base.checks import check_bool, check_ids, check_int
 from cutaway.errors import InputError
 from cutaway.sampling.candidates import Candidates, LogitsRow
 from cutaway.sampling.chain import Stage, StageReport, logprob, reports
@@ -45,8 +45,7 @@ class Observe:
         for name in ("top", "prompt_top"):
             object.__setattr__(self, name, check_int(name, getattr(self, name), 0, MAX_TOP))
         for name in ("stages", "after_chain"):
-            if not isinstance(getattr(self, name), bool):
-                raise InputError(f"{name} must be true or false, not {shown(getattr(self, name))}")
+            check_bool(name, getattr(self, name))
         object.__setattr__(self, "track", check_ids("track", self.track))
 
     @property

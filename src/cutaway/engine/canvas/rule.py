@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from cutaway.base.checks import check_choice, check_int, check_number, shown
+from cutaway.base.checks import check_bool, check_choice, check_int, check_number, shown
 from cutaway.base.earlier_names import RULE, current_names
 from cutaway.errors import InputError
 
@@ -92,8 +92,7 @@ class Rule:
                 value = check_number(name, getattr(self, name), least, most)
                 object.__setattr__(self, name, value)
         for name in ("draws_first", "after_chain"):
-            if not isinstance(getattr(self, name), bool):
-                raise InputError(f"{name} must be true or false, not {shown(getattr(self, name))}")
+            check_bool(name, getattr(self, name))
         object.__setattr__(self, "forced_cells", _forced(self.forced_cells))
         counts = [name for name in COUNTS if getattr(self, name) is not None]
         if len(counts) > 1:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cutaway.base.checks import check_choice, shown
+from cutaway.base.checks import check_bool, check_choice, shown
 from cutaway.errors import InputError
 
 MAX_TOOLS = 128
@@ -162,9 +162,8 @@ def _tool(value: Any, field: str) -> Tool:
         raise InputError(f"{place}.description must be a string, not {shown(description)}")
     if kind == "custom":
         return Tool(name, description, None, *_format(inner.get("format"), place))
-    strict = inner.get("strict")
-    if strict is not None and not isinstance(strict, bool):
-        raise InputError(f"{place}.strict must be true or false, not {shown(strict)}")
+    if (strict := inner.get("strict")) is not None:
+        check_bool(f"{place}.strict", strict)
     return Tool(name, description, _parameters(inner.get("parameters"), place))
 
 
