@@ -15,14 +15,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from cutaway.errors import InputError
 from cutaway.files.weights.cursor import Cursor, quoted
 from cutaway.files.weights.file import ModelFile, TensorInfo
 from cutaway.files.weights.formats import FORMATS, FORMATS_BY_ID, type_name
-from cutaway.files.weights.mapped import expect, forget, map_file
+from cutaway.files.weights.mapped import MappedTensors, forget, map_file
 
 _MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
@@ -54,7 +50,7 @@ class _Stored(TensorInfo):
         return self.offset + self.nbytes
 
 
-class GGUFFile(ModelFile):
+class GGUFFile(MappedTensors, ModelFile):
     """A GGUF file: its metadata, its tensors, and views of their bytes.
 
     `metadata` maps keys to str, int, float, bool; arrays of strings are list[str],
@@ -79,38 +75,12 @@ class GGUFFile(ModelFile):
         _check_extents(cursor, tensors, len(data))
         self.metadata, self.value_types = MappingProxyType(metadata), MappingProxyType(types)
         self.tensors = MappingProxyType(tensors)
-        self._bytes: NDArray[np.uint8] | None = np.frombuffer(data, np.uint8)  # (file size,)
-        self._map: mmap | None = data
+        self._map = data
         forget(data, 0, cursor.position)
 
-    def raw(self, name: str) -> NDArray[np.uint8]:
-        """See `ModelFile`; a view, no copy."""
-        info = self._stored(name)
-        if self._bytes is None:
-            raise InputError(f"{self.path}: the file is closed, so {quoted(name)} cannot be read")
-        return self._bytes[info.offset : info.end]
-
-    def expect(self, name: str) -> None:
-        """See `ModelFile`."""
-        info = self._stored(name)
-        if self._map is not None:
-            expect(self._map, info.offset, info.end)
-
-    def release(self, name: str) -> None:
-        """See `ModelFile`; its neighbours' bytes may go too, where the system has such a call."""
-        info = self._stored(name)
-        if self._map is not None:
-            forget(self._map, info.offset, info.end)
-
-    def close(self) -> None:
-        """Close the file; its bytes stay mapped until the last view of them is gone."""
-        # Closing the mmap itself would raise while a view exists. Dropping the reference
-        # leaves that to the last one dropped, and no view can ever dangle.
-        self._bytes = self._map = None
-
-    def _stored(self, name: str) -> _Stored:
+    def _span(self, name: str) -> tuple[int, int]:
         self.info(name)
-        return self.tensors[name]
+        return self.tensors[name].offset, self.tensors[name].end
 
 
 def _read_header(cursor: Cursor, data: mmap) -> tuple[int, int]:

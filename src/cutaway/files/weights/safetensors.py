@@ -17,14 +17,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NoReturn, TypeGuard
 
-import numpy as np
-from numpy.typing import NDArray
-
 from cutaway.errors import FormatError, InputError
 from cutaway.files.weights.cursor import quoted
 from cutaway.files.weights.file import TensorInfo
 from cutaway.files.weights.formats import FORMATS
-from cutaway.files.weights.mapped import forget, map_file
+from cutaway.files.weights.mapped import MappedTensors, forget, map_file
 
 _LENGTH = 8  # bytes: how long the header is, a little-endian uint64
 _LONGEST_HEADER = 100_000_000  # bytes, as the reference reader has it
@@ -44,7 +41,7 @@ class _Entry:
     end: int
 
 
-class SafetensorsFile:
+class SafetensorsFile(MappedTensors):
     """The tensors of one file: names in the order of the header, sizes, and views of the bytes.
 
     Raises `InputError` if the file cannot be opened and `FormatError` if it is not a sound
@@ -60,8 +57,7 @@ class SafetensorsFile:
             {name: self._entry(name, entry, start, len(data)) for name, entry in header.items()}
         )
         self._check_apart()
-        self._bytes: NDArray[np.uint8] | None = np.frombuffer(data, np.uint8)  # (file size,)
-        self._map: mmap | None = data
+        self._map = data
         forget(data, 0, start)
 
     @property
@@ -74,7 +70,9 @@ class SafetensorsFile:
 
         An empty tensor and one without dimensions are refused, as a GGUF file has none.
         """
-        entry = self._known(name)
+        if name not in self._entries:
+            raise InputError(f"{self.path}: there is no tensor named {quoted(name)}")
+        entry = self._entries[name]
         if entry.dtype not in _READ:
             self._fail(
                 f"the tensor {quoted(name)} is stored as {quoted(entry.dtype)}, and cutaway reads "
@@ -85,28 +83,9 @@ class SafetensorsFile:
             self._fail(f"the tensor {quoted(name)} has the shape {shape}: it holds no rows")
         return TensorInfo(name, entry.dtype, entry.shape)
 
-    def raw(self, name: str) -> NDArray[np.uint8]:
-        """The bytes of a tensor, (nbytes,), read-only, no copy; raises as `info` does."""
+    def _span(self, name: str) -> tuple[int, int]:
         self.info(name)
-        if self._bytes is None:
-            raise InputError(f"{self.path}: the file is closed, so {quoted(name)} cannot be read")
-        entry = self._entries[name]
-        return self._bytes[entry.start : entry.end]
-
-    def release(self, name: str) -> None:
-        """Tell the system that a tensor's bytes were read. Does nothing after `close`."""
-        entry = self._known(name)
-        if self._map is not None:
-            forget(self._map, entry.start, entry.end)
-
-    def close(self) -> None:
-        """Close the file; what `raw` returned stays valid."""
-        self._bytes = self._map = None  # dropping the last view ends the mapping
-
-    def _known(self, name: str) -> _Entry:
-        if name not in self._entries:
-            raise InputError(f"{self.path}: there is no tensor named {quoted(name)}")
-        return self._entries[name]
+        return self._entries[name].start, self._entries[name].end
 
     # -- the header --------------------------------------------------------------------------
 
