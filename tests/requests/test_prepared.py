@@ -19,25 +19,25 @@ def llm(tmp_path):
 
 
 @pytest.fixture
-def lookups(monkeypatch):
-    """Grammars that a compiler was asked for."""
-    asked, compile = [], compiler.GrammarCompiler.compile
+def compiled(monkeypatch):
+    """Grammars that were compiled."""
+    made, compile = [], compiler.GrammarCompiler._one
 
-    def counted(self, grammar):
-        asked.append(grammar)
-        return compile(self, grammar)
+    def counted(self, grammar, tokenizer):
+        made.append(grammar)
+        return compile(self, grammar, tokenizer)
 
-    monkeypatch.setattr(compiler.GrammarCompiler, "compile", counted)
-    return asked
+    monkeypatch.setattr(compiler.GrammarCompiler, "_one", counted)
+    return made
 
 
-async def test_a_grammar_is_looked_up_once(llm, lookups):
+async def test_a_grammar_is_compiled_once(llm, compiled):
     expected = llm.generate("ab", **ASKED)
-    assert len(lookups) == 1
+    assert len(compiled) == 1
     async with AsyncLLM(llm) as model:
         first = await model.generate("ab", **ASKED | {"regex": "[ab]{2}"})
         done = await model.generate("ab", **ASKED)
-    assert len(lookups) == 2  # that of the first; the other is known
+    assert len(compiled) == 2  # that of the first; the other is known
     assert len(first.text) == 2
     assert done.token_ids == expected.token_ids
 

@@ -2,17 +2,20 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from numbers import Real
 from os import PathLike
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from cutaway.base.checks import check_ids, shown
+from cutaway.compute import backends
 from cutaway.compute.backends import Backend
 from cutaway.compute.loading.model import LoadedModel
+from cutaway.compute.loading.open import model_name, open_model
+from cutaway.compute.loading.parts import Parts
 from cutaway.compute.model import Graph, ModelConfig
-from cutaway.engine import ConstraintParams, Engine, Limits, Policy
+from cutaway.engine import ConstraintParams, DraftModel, Engine, Limits, Policy
 from cutaway.errors import InputError
 from cutaway.files import hub
-from cutaway.requests.breakers import with_breakers
 from cutaway.requests.options import Options, parse_options
 from cutaway.requests.prompts import Prompt, check_prompt
 from cutaway.text import ChatTemplate, Tokenizer
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from cutaway.text.tools import Tool
 
 Message = Mapping[str, Any]
+_DRY_BREAKERS = ("\n", ":", '"', "*")  # llama.cpp's
 
 
 class BaseLLM:
@@ -95,8 +99,7 @@ class BaseLLM:
         traced: bool = False,
     ) -> Options:
         """As ``options.parse_options``, with DRY's breakers as tokens of this model."""
-        both = {**(common or {}), **given}
-        breakers = with_breakers(both, self.tokenizer).get("dry_breakers")
+        breakers = _breakers({**(common or {}), **given}, self.tokenizer)
         if breakers is not None:
             given = {**given, "dry_breakers": breakers}
         return parse_options(given, common, traced=traced)
@@ -162,6 +165,27 @@ class BaseLLM:
             raise limits.too_long(f"at least {least}")
 
 
+def _breakers(given: Mapping[str, Any], tokenizer: Tokenizer) -> Any:
+    """``dry_breakers`` from strings to the ids of the tokens that contain one; None without DRY."""
+    multiplier = given.get("dry_multiplier")
+    if "dry_breakers" not in given and not (isinstance(multiplier, Real) and bool(multiplier)):
+        return None
+    named = given.get("dry_breakers", _DRY_BREAKERS)
+    if not isinstance(named, (list, tuple)):
+        return named  # the sampler refuses it by name
+    try:
+        strings = [part.encode() for part in named if isinstance(part, str)]
+    except UnicodeEncodeError:
+        raise InputError("dry_breakers must be whole characters, not halves of them") from None
+    if b"" in strings:
+        raise InputError("dry_breakers: an empty string is in every token; leave it out")
+    ids = [part for part in named if not isinstance(part, str)]
+    if strings:
+        tokens = enumerate(map(tokenizer.token_bytes, range(tokenizer.vocab_size)))
+        ids += [i for i, data in tokens if any(part in data for part in strings)]
+    return ids
+
+
 def read_messages(messages: Iterable[Message]) -> list[Message]:
     """The messages of a conversation as a list; InputError unless they are iterable."""
     try:
@@ -203,13 +227,33 @@ def make_engine(model: LoadedModel, policy: Policy | None = None) -> Engine:
     )  # fmt: skip
 
 
-def load_draft(name: str, model: LoadedModel, engine: Engine, *, progress: bool) -> None:
-    """Load a draft model; InputError while texts run, or if it cannot draft for this model."""
-    from cutaway.requests.draft import draft_model
+def load_draft(name: str, target: LoadedModel, engine: Engine, *, progress: bool) -> None:
+    """Load a draft model, which computes on the threads of ``target``.
 
+    InputError while texts run, where the vocabularies differ or memory is full.
+    """
     if not engine.is_idle:
         raise InputError("speculate: another draft model cannot be loaded while texts run")
-    engine.speculator.draft = draft_model(name, hub.resolve(name, progress=progress), model)
+    path = hub.resolve(name, progress=progress)
+    with open_model(path) as file:
+        parts = Parts.read(file, target.context)
+        if not parts.tokenizer.has_tokens_of(target.tokenizer):
+            raise InputError(
+                f"speculate: {model_name(path)} has other tokens than the model it is to draft "
+                "for; a draft model must have the same"
+            )
+        context = min(parts.config.context_length, target.context)
+        try:
+            backend = backends.load(
+                target.backend.name, parts.graph, file, kv_blocks=target.backend.kv_blocks,
+                context=context, beside=target.backend,
+            )  # fmt: skip
+        except MemoryError as error:
+            raise InputError(
+                f"speculate: {path.name} does not fit into memory beside the model: lower context"
+            ) from error
+    share = parts.nbytes / target.parts.nbytes
+    engine.speculator.draft = DraftModel(backend, context, share, name)
 
 
 ModelName = str | PathLike[str]
