@@ -27,7 +27,8 @@ def test_the_reference_s_logits_are_those_of_transformers(random_model, name):
     llm = LLM(path, backend="reference", context=context(name))
     assert np.abs(llm.logits(ids) - theirs(ids)).max() < 1e-3
     # NumPy's BLAS may round a matrix of fewer rows otherwise; the contract is the cpu backend's.
-    assert np.abs(llm.logits(ids, 50) - llm.logits(ids)[50:]).max() < 1e-4
+    few = np.abs(llm.logits(ids, 50) - llm.logits(ids)[50:]).max()
+    assert few < (1e-4 if name in FAMILIES else 1e-5)
 
 
 def test_a_text_longer_than_the_first_training_s(random_model):
