@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cutaway.cli.terminal.drawing import Style, width
-from cutaway.cli.trace.play_canvas import CanvasPlayer, pass_line, undone
+from cutaway.cli.trace.play_canvas import CanvasPlayer, pass_line, undoes
 from cutaway.engine.canvas import Rule
 from cutaway.trace import Trace
 from support.canvas_traces import RULES, events_of, file_of
@@ -69,7 +69,7 @@ def test_space_plays_to_the_end_and_again():
 @pytest.mark.parametrize("trace", TRACES)
 def test_e_goes_where_something_is_undone(trace):
     player = press(CanvasPlayer(trace), "e")
-    places = [n for n in range(1, player.last + 1) if undone(trace.passes[n])]
+    places = [n for n in range(1, player.last + 1) if undoes(trace.passes[n])]
     assert player.at == (places[0] if places else 0)
     assert bool(player.message) != bool(places)
 

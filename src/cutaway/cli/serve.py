@@ -102,7 +102,8 @@ def run(args: Namespace) -> int:
         for each in sockets:
             held.enter_context(each)
         log.configure(args.log)
-        url = _url(host, sockets[0].getsockname()[1])
+        name = _in_url("127.0.0.1" if host in _ALL else host)
+        url = f"http://{name}:{sockets[0].getsockname()[1]}"
         served = held.enter_context(served_models.served(args, options, log.event))
         app = create_app(served, settings)
         models = app.state.models
@@ -151,10 +152,6 @@ def _is_local(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-def _url(host: str, port: int) -> str:
-    return f"http://{_in_url('127.0.0.1' if host in _ALL else host)}:{port}"
 
 
 def _in_url(host: str) -> str:

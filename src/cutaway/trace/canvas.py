@@ -94,10 +94,6 @@ def canvas_figures(trace: Trace) -> CanvasFigures:
     """The figures of a canvas; InputError where the trace is of none."""
     check_canvas(trace)
     passes, came = trace.passes, came_in(trace.passes)
-    changed = [
-        cell for p in passes for cell in p.cells if None not in (cell.was, cell.now)
-        and cell.was != cell.now
-    ]  # fmt: skip
     return CanvasFigures(
         passes=len(passes),
         rows=sum(made.rows for made in passes),
@@ -106,9 +102,14 @@ def canvas_figures(trace: Trace) -> CanvasFigures:
         tokens_per_pass=len(came) / len(passes) if passes else 0.0,
         order=kendall([*came.values()]),
         bound_bits=in_bits(sum(made.bound for made in passes)),
-        edited=len(changed),
+        edited=sum(len(edited(made)) for made in passes),
         masked_again=sum(len(made.masked_again) for made in passes),
     )
+
+
+def edited(made: Pass) -> list[PassCell]:
+    """The cells whose token a pass replaced by another."""
+    return [c for c in made.cells if None not in (c.was, c.now) and c.was != c.now]
 
 
 def standing(passes: Iterable[Pass]) -> list[dict[int, int]]:

@@ -4,6 +4,7 @@ Each returns the value as the record holds it, or raises ValueError, saying what
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from math import isfinite
 from struct import pack, unpack
 from typing import Any, get_type_hints
@@ -38,9 +39,11 @@ def integer(value: Any) -> int:
 
 def number(value: Any) -> float:
     """A float64, finite."""
-    if type(value) not in (int, float) or not _is_finite(value):
-        raise ValueError("must be a finite number")
-    return float(value)
+    if type(value) in (int, float):
+        with suppress(OverflowError):  # an integer beyond float64
+            if isfinite(value):
+                return float(value)
+    raise ValueError("must be a finite number")
 
 
 def single(value: Any) -> float:
@@ -133,17 +136,6 @@ def of(kind: type, /, **special: Check) -> Mapping[str, Check]:
 _DIGITS = frozenset("0123456789abcdef")
 
 
-def _is_finite(value: float) -> bool:
-    try:
-        return isfinite(value)
-    except OverflowError:  # an integer beyond float64
-        return False
-
-
-def _text_or_integer(value: Any) -> str | int:
-    return text(value) if isinstance(value, str) else integer(value)
-
-
 _BY_TYPE: Mapping[Any, Check] = {
     int: integer,
     float: number,
@@ -152,7 +144,9 @@ _BY_TYPE: Mapping[Any, Check] = {
     int | None: optional(integer),
     float | None: optional(number),
     str | None: optional(text),
-    str | int | None: optional(_text_or_integer),
+    str | int | None: optional(
+        lambda value: text(value) if isinstance(value, str) else integer(value)
+    ),
     tuple[int, ...]: items(integer),
     Mapping[str, int]: table(integer),
     Mapping[str, float]: table(number),

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 from typing import Any, Literal
 
 from cutaway.engine.events import Pass, PassCell, Phases, Step
-from cutaway.sampling import Candidate, Observation
 from cutaway.text.openai_token import REMOVED, openai_token
 from cutaway.trace.canvas import check_canvas
 from cutaway.trace.endings import end_token_status, ended_by_token
@@ -31,16 +30,13 @@ def to_openai(trace: Trace, when: When = "before") -> Json:
 def _entry(trace: Trace, step: Step, when: When) -> Json:
     seen = observed(step)
     own = seen.logprob if when == "before" else seen.final_logprob
-    shares = [(c, by) for c in seen.candidates if (by := _logprob(seen, c, when)) is not None]
+    shares = [(c.id, c.final_logprob) for c in seen.candidates]
     if when == "before":  # only the likeliest; a step also has the chosen and the watched
-        shares = [(c, by) for c, by in shares if c.rank <= trace.head.candidates]
-    best = sorted(shares, key=lambda share: -share[1])
-    top = [_token(trace, c.id, by) for c, by in best]
+        likeliest = (c for c in seen.candidates if c.rank <= trace.head.candidates)
+        shares = [(c.id, c.logit - seen.log_sum_exp) for c in likeliest]
+    known = [(token_id, by) for token_id, by in shares if by is not None]
+    top = [_token(trace, *share) for share in sorted(known, key=lambda share: -share[1])]
     return _token(trace, step.token_id, REMOVED if own is None else own) | {"top_logprobs": top}
-
-
-def _logprob(seen: Observation, c: Candidate, when: When) -> float | None:
-    return c.logit - seen.log_sum_exp if when == "before" else c.final_logprob
 
 
 def _token(trace: Trace, token_id: int, logprob: float) -> Json:

@@ -76,10 +76,13 @@ def legend() -> Markup:
     return tag("p", "surprise: 0 bits ", *marks, " 8 bits and more", class_="legend")
 
 
-def style(extra: str = "") -> Markup:
+def style() -> Markup:
     """The style sheet; its rules hold inside an element of class cutaway."""
-    levels = (_level_rule(i) for i in range(_LEVELS + 1))
-    return Markup(f"<style>{_STRIP}{''.join(levels)}{extra}</style>")
+    levels = (
+        f".cutaway .s{i}{{border-bottom:{1 + i / 2:g}px solid {colour(i / _LEVELS)}}}\n"
+        for i in range(_LEVELS + 1)
+    )
+    return Markup(f"<style>{_STRIP}{''.join(levels)}</style>")
 
 
 def colour(share: float) -> str:
@@ -93,15 +96,10 @@ def by_surprise(chips: Iterable[Chip], facts: str = "") -> Markup:
     return tag("div", style(), *line, strip(chips), legend(), class_="cutaway")
 
 
-def _level_rule(i: int) -> str:
-    return f".cutaway .s{i}{{border-bottom:{1 + i / 2:g}px solid {colour(i / _LEVELS)}}}\n"
-
-
 _STRIP = """
 .cutaway .strip{font:15px/2.1 ui-monospace,Menlo,Consolas,monospace;overflow-wrap:anywhere}
 .cutaway .t{white-space:pre-wrap;color:inherit;text-decoration:none;unicode-bidi:isolate;
  border-bottom:1px solid transparent;margin-right:2px}
-.cutaway a.t:hover,.cutaway a.t:focus{outline:2px solid #0072b2}
 .cutaway .t i{opacity:.5}
 .cutaway .legend{font:12px sans-serif;opacity:.8}
 """

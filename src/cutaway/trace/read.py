@@ -99,13 +99,11 @@ class Trace:
 
     def _repr_html_(self) -> str:
         """The text in a notebook, its tokens underlined by surprise, without scripts."""
-        return by_surprise(map(self._chip, self.steps), self._facts())
-
-    def _facts(self) -> str:
         head = self.head
         ended = self.end.reason if self.end else "cut short, or still going on"
         by, count = f"{head.backend} {head.tier}", f"{len(self.steps)} steps"
-        return " · ".join([f"seed {head.seed}", chain_label(head.chain), by, count, ended])
+        facts = " · ".join([f"seed {head.seed}", chain_label(head.chain), by, count, ended])
+        return by_surprise(map(self._chip, self.steps), facts)
 
     def _chip(self, step: Step) -> Chip:
         title = (

@@ -237,10 +237,6 @@ def _stage(value: Any) -> Json:
     return rule
 
 
-def _parent(value: Any) -> Parent:
-    return Parent(**check.fields(value, _PARENT))
-
-
 def _intervention(value: Any) -> Intervention:
     try:
         return Intervention.from_json(value)
@@ -267,7 +263,7 @@ _HEAD = check.of(
     tokenizer=_HASH,
     chain=check.items(_stage),
     params=settings_from_json,
-    parent=check.optional(_parent),
+    parent=check.optional(lambda value: Parent(**check.fields(value, _PARENT))),
     grammar=check.optional(_grammar),
     interventions=check.items(_intervention),
     decoder=check.optional(decoder),

@@ -11,7 +11,7 @@ from cutaway import LLM
 from cutaway.cli.trace.inside_tables import _settled
 from cutaway.files.weights.safetensors_writer import write_safetensors
 from cutaway.lab.inside import inside, page_arrays
-from cutaway.lab.inside.summary import heads, lens_rows, places
+from cutaway.lab.inside.summary import heads, places
 from cutaway.trace import Trace
 from support.page_modules import JS, in_node
 from support.random_llama import write_tiny_llama
@@ -97,7 +97,7 @@ def test_tints_are_square_roots(look, page):
 
 def test_the_lens(look, page):
     lens = look.lens(1)
-    for got, row in zip(page["all"]["lens"], lens_rows(lens, str), strict=True):
+    for got, row in zip(page["all"]["lens"], lens.rows(str), strict=True):
         assert (got["layer"], got["id"], got["rank"]) == (row.layer, row.token_id, row.rank)
         assert got["drawn"] == row.drawn
         assert got["probability"] == pytest.approx(row.probability, rel=1e-5)

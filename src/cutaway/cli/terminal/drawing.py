@@ -67,10 +67,6 @@ class Style:
         part = _EIGHTHS[eighths % 8].strip()
         return ("█" * (eighths // 8) + part).ljust(cells)
 
-    def surprise(self, bits: float) -> str:
-        """The look of so much surprise, 0 to 8 bits."""
-        return self.tint(bits / 8)
-
     def tint(self, share: float) -> str:
         """The look of a share from 0 to 1: cividis."""
         if not self.colour:

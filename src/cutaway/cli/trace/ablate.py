@@ -5,7 +5,6 @@ import sys
 from argparse import ArgumentParser, Namespace
 from functools import partial
 
-from cutaway.base.progress import Figures
 from cutaway.cli import arguments, console, namespace
 from cutaway.cli.terminal import drawing, streams
 from cutaway.cli.terminal.tokens import text_of
@@ -56,7 +55,10 @@ def run(args: Namespace) -> int:
     from cutaway.lab.inside import ablate
 
     stop, show = console.Stop(), not args.quiet
-    bars = console.progress(show=show, figures=_figures(args.by), after=_SOON_S)
+    bars = console.progress(
+        show=show, after=_SOON_S,
+        figures=lambda done, total, seconds: f"{done} of {total} {args.by}s, {seconds:.0f} s",
+    )  # fmt: skip
     with console.stoppable(stop), bars as report:
         done = ablate(
             llm, trace, args.step, by=args.by, how=args.how, budget_s=args.budget,
@@ -69,7 +71,3 @@ def run(args: Namespace) -> int:
         style, cells = drawing.Style.of(sys.stdout), shutil.get_terminal_size().columns
         print("\n".join(tables.lines(done, partial(text_of, llm.tokenizer), style, cells)))
     return 130 if stop.stop_asked else 0
-
-
-def _figures(by: str) -> Figures:
-    return lambda done, total, seconds: f"{done} of {total} {by}s, {seconds:.0f} s"

@@ -9,14 +9,7 @@ from cutaway.base.checks import check_int
 from cutaway.cli.terminal.drawing import table
 from cutaway.cli.terminal.tokens import quoted
 from cutaway.lab.inside import Lens, LogitAttribution, Look
-from cutaway.lab.inside.summary import (
-    HeadFigures,
-    PositionFigures,
-    heads,
-    lens_rows,
-    near_to,
-    places,
-)
+from cutaway.lab.inside.summary import HeadFigures, PositionFigures, heads, near_to, places
 from cutaway.trace.figures import percent, probability
 from cutaway.trace.phrases import phrase
 
@@ -196,7 +189,7 @@ def _experts(look: Look, found: LogitAttribution) -> list[str]:
 def _lens(lens: Lens, found: LogitAttribution, name: Name, spark: Spark) -> list[str]:
     largest = float(np.abs(found.heads).max()) or 1.0
     rows = [("layer", "likeliest", "", "rank", "luck draws", "heads")]
-    for row in lens_rows(lens, name):
+    for row in lens.rows(name):
         own = [] if row.layer < 0 else found.heads[row.layer].tolist()
         bars = spark(value / largest if value > 0 else None for value in own)
         rows.append((

@@ -18,8 +18,8 @@ from cutaway.cli.terminal.drawing import (
 )  # fmt: skip
 from cutaway.cli.terminal.tokens import visible
 from cutaway.cli.trace.player import LABEL, Player, spark_row, wrapped
-from cutaway.engine.events import Pass, PassCell
-from cutaway.trace.canvas import cell_life, standing
+from cutaway.engine.events import Pass
+from cutaway.trace.canvas import cell_life, edited, standing
 from cutaway.trace.figures import in_bits, percent, probability
 
 _PAUSE_S = 0.3
@@ -85,7 +85,7 @@ class CanvasPlayer(Player):
         elif key in ("e", "E"):
             passes = self.trace.passes
             what = "pass that edits or masks again"
-            self._search(what, lambda n: bool(undone(passes[n])), ahead=key == "e")
+            self._search(what, lambda n: undoes(passes[n]), ahead=key == "e")
 
     def _lines(self, columns: int, rows: int, style: Style) -> list[Line]:
         below = [[], *_sparks(self, columns, style), [], *_cell(self, style)]
@@ -93,10 +93,9 @@ class CanvasPlayer(Player):
         return [_header(self), [], *_text(self, columns, room, style), *below]
 
 
-def undone(made: Pass) -> list[PassCell | int]:
-    """Cells that a pass edited, and positions that it masked again."""
-    edited = [c for c in made.cells if None not in (c.was, c.now) and c.was != c.now]
-    return [*edited, *made.masked_again]
+def undoes(made: Pass) -> bool:
+    """Whether a pass edits a cell or masks one again."""
+    return bool(edited(made) or made.masked_again)
 
 
 def pass_line(style: Style, player: CanvasPlayer, index: int) -> str:
@@ -119,7 +118,7 @@ def pass_document(player: CanvasPlayer, index: int) -> dict[str, Any]:
         "block": [place - first for place in made.block],
         "rows": made.rows,
         "revealed": [cell.position - first for cell in made.revealed],
-        "edited": [c.position - first for c in undone(made) if isinstance(c, PassCell)],
+        "edited": [cell.position - first for cell in edited(made)],
         "masked_again": [position - first for position in made.masked_again],
         "bound_bits": in_bits(made.bound),
         "cells": [name(stands[p]) if p in stands else None for p in player.positions],
@@ -128,9 +127,8 @@ def pass_document(player: CanvasPlayer, index: int) -> dict[str, Any]:
 
 
 def _what(made: Pass) -> str:
-    edited = sum(isinstance(one, PassCell) for one in undone(made))
-    parts = [f"{len(made.revealed)} revealed"]
-    parts += [f"{edited} edited"] * bool(edited)
+    parts, replaced = [f"{len(made.revealed)} revealed"], len(edited(made))
+    parts += [f"{replaced} edited"] * bool(replaced)
     parts += [f"{len(made.masked_again)} masked again"] * bool(made.masked_again)
     return ", ".join([*parts, f"bound {in_bits(made.bound):.2f}"])
 
@@ -188,7 +186,7 @@ def _sparks(player: CanvasPlayer, columns: int, style: Style) -> list[Line]:
     return [
         spark_row(f"masked {masked[here]}", list(style.spark(m / total for m in masked)), here),
         spark_row(f"bound {bounds[here]:.2f}", list(style.spark(b / 8 for b in bounds)), here,
-                  [style.surprise(b) for b in bounds]),
+                  [style.tint(b / 8) for b in bounds]),
     ]  # fmt: skip
 
 

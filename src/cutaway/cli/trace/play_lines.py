@@ -50,14 +50,11 @@ def ending(style: Style, trace: Trace) -> str:
     """How the record ends, in one line."""
     if trace.end is None:
         return "no end on record: the run was cut short, or is still going on"
-    matched = "" if trace.end.matched is None else f" {_matched(trace)}"
+    matched = trace.end.matched
+    by = trace.name_of(matched) if isinstance(matched, int) else repr(matched)
+    because = "" if matched is None else f" {by}"
     error = f": {trace.end.error}" if trace.end.error else ""
-    return style.text(f"ended: {trace.end.reason}{matched}{error}")
-
-
-def _matched(trace: Trace) -> str:
-    matched = trace.end.matched if trace.end else None
-    return trace.name_of(matched) if isinstance(matched, int) else repr(matched)
+    return style.text(f"ended: {trace.end.reason}{because}{error}")
 
 
 def step_line(style: Style, trace: Trace, step: Step) -> str:

@@ -164,7 +164,7 @@ def _marks(player: StepPlayer, names: list[str], row: range, style: Style) -> Li
     for i in row:
         surprise = bits(player.trace.steps[i].logprob)
         mark = style.spark([surprise / 8]) * width(names[i])
-        line += [(" ", PLAIN), (mark, style.surprise(surprise))]
+        line += [(" ", PLAIN), (mark, style.tint(surprise / 8))]
     return line
 
 
@@ -181,7 +181,7 @@ def _sparks(player: StepPlayer, columns: int, style: Style) -> list[Line]:
     ranks = [observed(steps[i]).rank for i in seen]
     return [
         spark_row(f"bits {bits(now.logprob):.2f}", list(style.spark(b / 8 for b in surprise)), here,
-                  [style.surprise(b) for b in surprise]),
+                  [style.tint(b / 8) for b in surprise]),
         spark_row(f"end {percent(moment.probability if moment else None)}",
                   list(style.spark(height(m.probability) if m else None for m in ends)), here),
         spark_row(f"rank {ranks[here]}", [str(n) if n < 10 else "+" for n in ranks], here),

@@ -4,12 +4,27 @@ The stream after each layer goes through the last norm, which divides by that st
 the head (nostalgebraist 2020).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 Ids = NDArray[np.int64]
+Name = Callable[[int], str]
+
+
+@dataclass(frozen=True, slots=True)
+class LensRow:
+    """The lens before the first layer (-1), or after one: its likeliest token, and its draw."""
+
+    layer: int
+    token_id: int
+    token: str
+    probability: float
+    rank: int
+    drawn: int | None
+    drawn_token: str | None
 
 
 @dataclass(frozen=True)
@@ -26,6 +41,19 @@ class Lens:
     logprobs: NDArray[np.float64]
     rank: Ids
     drawn: Ids | None
+
+    def rows(self, name: Name) -> list[LensRow]:
+        """Before the first layer, and after each."""
+        drawn = [None] * len(self.rank) if self.drawn is None else self.drawn.tolist()
+        return [
+            LensRow(
+                i - 1, int(ids[0]), name(int(ids[0])), float(np.exp(min(logprobs[0], 0.0))),
+                int(rank), own, None if own is None or own < 0 else name(own),
+            )
+            for i, (ids, logprobs, rank, own) in enumerate(
+                zip(self.ids, self.logprobs, self.rank, drawn, strict=True)
+            )
+        ]  # fmt: skip
 
     @property
     def first(self) -> int | None:

@@ -19,7 +19,7 @@ from cutaway.lab.inside.embedding import Nearest, nearest
 from cutaway.lab.inside.lens import Lens, lens
 from cutaway.lab.inside.logit_attribution import LogitAttribution, logit_attribution
 from cutaway.lab.inside.picture import Picture
-from cutaway.lab.inside.redraw import draws
+from cutaway.lab.inside.redraw import Redraw
 from cutaway.lab.rerun.branch import token_id_of
 from cutaway.lab.rerun.request import bound, check_text
 from cutaway.sampling.row_hash import row_hash
@@ -142,7 +142,8 @@ class Look:
         rows = self._llm.head(np.stack([self._row.tensors[n] for n in self._anatomy.stream]))
         if row_hash(rows[-1]) != self.row_hash:
             raise CutawayError("the last layer's lens is not the row: this is a bug in cutaway")
-        drawn = draws(self._llm, self._trace, self.step, rows) if self.is_as_run else None
+        again = Redraw.of(self._llm, self._trace, self.step, rows[-1]) if self.is_as_run else None
+        drawn = None if again is None else again.tokens(rows)
         return lens(rows, self.step.token_id, top, drawn)
 
     def nearest(self, top: int = 8) -> Nearest:
@@ -176,8 +177,7 @@ class Look:
 
     def _repr_html_(self) -> str:
         """In a notebook: pictures and a table, without scripts."""
-        found, said, name = self.logit_attribution(), self.lens(1), self._llm.tokenizer.token_name
-        ids = {*said.ids[:, 0].tolist(), *(() if said.drawn is None else said.drawn.tolist())}
+        found, name = self.logit_attribution(), self._llm.tokenizer.token_name
         title = (
             f"step {self.step.index}: logit of {name(found.token)!r} less that of "
             f"{name(found.rival)!r}: {found.total:+.3f}"
@@ -186,7 +186,7 @@ class Look:
             title, self.proof(), [name(i) for i in self.token_ids],
             self.weights.mean(axis=(0, 1)), found.positions.sum(axis=(0, 1)), found.heads,
             {**found.parts, "biases": found.bias, "rounding": found.rounding},
-            said, {i: name(i) for i in ids if i >= 0},
+            self.lens(1).rows(name),
         ).html()  # fmt: skip
 
     # -- tensors -------------------------------------------------------------------------------

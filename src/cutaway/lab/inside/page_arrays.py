@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.files.weights.safetensors_writer import parts
-from cutaway.lab.inside.lens import Lens
+from cutaway.lab.inside.lens import Lens, Name
 from cutaway.lab.inside.logit_attribution import LogitAttribution
 from cutaway.lab.inside.look import Look
-from cutaway.lab.inside.summary import HeadFigures, Name, described, heads
+from cutaway.lab.inside.summary import HeadFigures, described, heads
 
 SCALE = 255
 """A byte b of ``maps.weights`` is the weight (b / 255) ** 2, to the nearest b."""
@@ -89,16 +89,15 @@ def about(
             "draw_settled": lens.draw_settled,
         }  # fmt: skip
     extra["experts"] = {
-        layer: [[int(i), float(share), found.experts[layer][int(i)]] for i, share in _pairs(one)]
-        for layer, one in look.experts.items()
+        layer: [
+            [i, share, found.experts[layer][i]]
+            for i, share in zip(ids.tolist(), shares.tolist(), strict=True)
+        ]
+        for layer, (ids, shares) in look.experts.items()
     }
     extra["names"] = {token: name(token) for token in sorted(tokens)}
     figures = {key: json.dumps(value, ensure_ascii=False) for key, value in extra.items()}
     return described(look, found, trace, model) | figures
-
-
-def _pairs(one: tuple[NDArray[np.int64], NDArray[np.float64]]) -> list[tuple[int, float]]:
-    return list(zip(one[0].tolist(), one[1].tolist(), strict=True))
 
 
 def _most(

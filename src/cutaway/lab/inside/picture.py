@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from cutaway.lab.inside.lens import Lens
+from cutaway.lab.inside.lens import LensRow
 from cutaway.trace.colours import cividis
-from cutaway.trace.figures import percent, probability
+from cutaway.trace.figures import percent
 from cutaway.trace.html import Markup, colour, tag
 from cutaway.trace.phrases import phrase
 
@@ -30,7 +30,6 @@ class Picture:
     tokens   of the text before the step; of each the mean weight and the sum of attributions
     heads    (layers, heads): attributions
     parts    by name, in order, with all that adds up to the total
-    names    of the tokens that the lens names
     """
 
     title: str
@@ -40,8 +39,7 @@ class Picture:
     attributions: Floats
     heads: Floats
     parts: Mapping[str, float]
-    lens: Lens
-    names: Mapping[int, str]
+    lens: Sequence[LensRow]
 
     def html(self) -> Markup:
         """All of it."""
@@ -103,17 +101,13 @@ class Picture:
         return _svg(len(bars) * _BAR, _FALL, "Attributions that add up", [zero, *bars])
 
     def _lens(self) -> Markup:
-        lens = self.lens
         names = ("layer", "likeliest", "p", "rank", "luck draws")
         rows = [tag("tr", *(tag("th", name) for name in names))]
-        for i, (ids, logprobs, rank) in enumerate(
-            zip(lens.ids, lens.logprobs, lens.rank, strict=True)
-        ):
-            drawn = -1 if lens.drawn is None else int(lens.drawn[i])
+        for row in self.lens:
             cells = (
-                "before" if i == 0 else f"L{i - 1}", repr(self.names[int(ids[0])]),
-                percent(probability(float(logprobs[0]))), f"{rank:,}",
-                repr(self.names[drawn]) if drawn >= 0 else "–",
+                "before" if row.layer < 0 else f"L{row.layer}", repr(row.token),
+                percent(row.probability), f"{row.rank:,}",
+                "–" if row.drawn_token is None else repr(row.drawn_token),
             )  # fmt: skip
             rows.append(tag("tr", *(tag("td", cell, style=_MONO) for cell in cells)))
         return tag("table", *rows)

@@ -13,15 +13,6 @@ from cutaway.sampling import RowDraw, sample
 from cutaway.trace import Trace
 
 
-def draws(llm: LLM, trace: Trace, step: Step, rows: Logits) -> list[int] | None:
-    """The token that each row gives; None where the step's draw cannot be repeated.
-
-    rows: (n, vocab), the step's own row last
-    """
-    again = Redraw.of(llm, trace, step, rows[-1])
-    return None if again is None else again.tokens(rows)
-
-
 @dataclass(frozen=True)
 class Redraw:
     """The draw of one step, with its chain, constraint, luck and history."""

@@ -3,7 +3,7 @@
 Names of tokens are raw, to be escaped where they are shown.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,11 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutaway._version import __version__
-from cutaway.lab.inside.lens import Lens
+from cutaway.lab.inside.lens import Lens, Name
 from cutaway.lab.inside.logit_attribution import LogitAttribution
 from cutaway.lab.inside.look import Look
-
-Name = Callable[[int], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,19 +52,6 @@ class HeadFigures:
     def place(self) -> str:
         """Its name as the place of an intervention: "L9.H3"."""
         return f"L{self.layer}.H{self.head}"
-
-
-@dataclass(frozen=True, slots=True)
-class LensRow:
-    """The lens before the first layer (-1), or after one."""
-
-    layer: int
-    token_id: int
-    token: str
-    probability: float
-    rank: int
-    drawn: int | None
-    drawn_token: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,20 +100,6 @@ def _repeats(weight: NDArray[np.float64], ids: Sequence[int]) -> tuple[float, fl
     return float(weight[earlier].sum()), float(weight[followers].sum())
 
 
-def lens_rows(lens: Lens, name: Name) -> list[LensRow]:
-    """Before the first layer, and after each."""
-    drawn = [None] * len(lens.rank) if lens.drawn is None else lens.drawn.tolist()
-    return [
-        LensRow(
-            i - 1, int(ids[0]), name(int(ids[0])), float(np.exp(min(logprobs[0], 0.0))), int(rank),
-            own, None if own is None or own < 0 else name(own),
-        )
-        for i, (ids, logprobs, rank, own) in enumerate(
-            zip(lens.ids, lens.logprobs, lens.rank, drawn, strict=True)
-        )
-    ]  # fmt: skip
-
-
 def near_to(look: Look, name: Name) -> list[Near]:
     """The nearest tokens to the one that the row read."""
     found = look.nearest()
@@ -164,7 +135,7 @@ def to_dict(look: Look, found: LogitAttribution, lens: Lens | None, name: Name) 
 
 def _lens(lens: Lens, name: Name) -> dict[str, Any]:
     return {
-        "lens": [asdict(row) for row in lens_rows(lens, name)],
+        "lens": [asdict(row) for row in lens.rows(name)],
         "lens_first": lens.first,
         "lens_settled": lens.settled,
         "draw_settled": lens.draw_settled,

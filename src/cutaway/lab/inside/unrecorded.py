@@ -38,7 +38,8 @@ def unrecorded_trace(
 
     Raises InputError naming the field.
     """
-    ids = _ids("prompt", prompt, llm), _ids("generated", generated, llm)
+    vocab = llm.tokenizer.vocab_size
+    ids = _ids("prompt", prompt, vocab), _ids("generated", generated, vocab)
     if not all(ids):
         raise InputError(f"{'generated' if ids[0] else 'prompt'} is empty: it has no step")
     step = check_int("step", step, 0, len(ids[1]) - 1)
@@ -48,10 +49,13 @@ def unrecorded_trace(
             f"generated: with its prompt the text has {count} tokens up to this step, and the "
             f"context has room for {room}"
         )
-    own = ids[1][step] if drawn is None else check_int("drawn", drawn, 0, _size(llm) - 1)
+    own = ids[1][step] if drawn is None else check_int("drawn", drawn, 0, vocab - 1)
     before = [*ids[0], *ids[1][:step]]
     head = _head(llm, ids[0], _settings(settings), check_interventions(interventions))
-    hashed = _hash_of(llm, before, head) if row is None else _read(row)
+    if row is None:
+        hashed = row_hash(llm.logits(before, len(before) - 1, bound(llm, head))[0])
+    else:
+        hashed = _read(row)
     if settings is not None:
         _check(llm, head)
     steps = [_step(i, len(ids[0]), token) for i, token in enumerate(ids[1][: step + 1])]
@@ -60,19 +64,11 @@ def unrecorded_trace(
     return Trace(head, {}, tuple(steps), None, "")
 
 
-def _ids(name: str, ids: Sequence[int], llm: LLM) -> tuple[int, ...]:
+def _ids(name: str, ids: Sequence[int], vocab: int) -> tuple[int, ...]:
     found = check_ids(name, ids)
     for one in found:
-        check_int(f"{name}: a token id", one, 0, _size(llm) - 1)
+        check_int(f"{name}: a token id", one, 0, vocab - 1)
     return found
-
-
-def _size(llm: LLM) -> int:
-    return llm.tokenizer.vocab_size
-
-
-def _hash_of(llm: LLM, before: list[int], head: Head) -> int:
-    return row_hash(llm.logits(before, len(before) - 1, bound(llm, head))[0])
 
 
 def _read(row: str) -> int:

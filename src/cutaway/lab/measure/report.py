@@ -14,7 +14,6 @@ from cutaway.api.llm import LLM
 from cutaway.base.checks import check_int
 from cutaway.base.resources import default_threads
 from cutaway.compute import backends
-from cutaway.compute.backends import KVGroup
 from cutaway.compute.loading.open import size_of
 from cutaway.compute.loading.parts import open_as
 from cutaway.errors import InputError
@@ -90,7 +89,8 @@ def benchmark(
         "model": llm.name,
         "settings": asdict(settings),
         "machine": _machine(llm, probe, settings),
-        "costs": asdict(costs) | {"kv": [_group(each) for each in costs.kv.groups]},
+        "costs": asdict(costs)
+        | {"kv": [each._asdict() | {"layers": len(each.layers)} for each in costs.kv.groups]},
         "load_s": llm.load_s,
         "prefill": _prefill(costs, probe, settings, [t["prefill"] for t in turns]),
         "decode": [_decode(costs, probe, c, [t[c] for t in turns]) for c in settings.cases],
@@ -191,10 +191,6 @@ def _decode(costs: Costs, probe: Probe, case: Case, steps: list[runs.Steps]) -> 
         "sampling_share": sampling / step,
         "python_share": max(outside - sampling, 0.0) / step,
     }
-
-
-def _group(group: KVGroup) -> dict[str, Any]:
-    return group._asdict() | {"layers": len(group.layers)}
 
 
 def _medians(steps: list[runs.Steps]) -> tuple[float, float]:

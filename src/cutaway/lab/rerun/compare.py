@@ -4,14 +4,14 @@ A causal model writes from left to right, a bidirectional one reveals a canvas, 
 judge, a causal model, scores all texts with its own tokens.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from time import perf_counter
 from typing import Any
 
 from cutaway.api.llm import LLM
 from cutaway.base.checks import check_int
-from cutaway.engine import Denoise, Pass, Step
+from cutaway.engine import Denoise, Pass
 from cutaway.engine.canvas import Rule, rule_of_text
 from cutaway.errors import InputError
 from cutaway.lab.rerun.price import price
@@ -120,8 +120,11 @@ def compare(
         first = None if llm.config.is_causal else Rule()
         _run(llm, prompt, options | {"denoise": first, "max_tokens": 1})
     ways: list[ComparedText] = []
+
+    def arrived(tokens: int) -> None:
+        progress("writing", len(ways) * max_tokens + tokens, len(planned) * max_tokens)
+
     for llm, (name, rule) in planned:
-        arrived = _Arrived(progress, len(ways) * max_tokens, len(planned) * max_tokens)
         asked = options | {"denoise": rule}
         way, options["seed"] = _written(llm, prompt, name, asked, arrived)
         ways.append(way)
@@ -160,35 +163,24 @@ def _ways(llm: LLM, rules: Sequence[str] | None, cells: int) -> list[tuple[str, 
     return [(name, rule_of_text(name)) for name in named]
 
 
-class _Arrived:
-    """Reports how many tokens all ways together have written."""
-
-    def __init__(self, progress: Progress, before: int, total: int) -> None:
-        self._progress, self._before, self._total, self._revealed = progress, before, total, 0
-
-    def see(self, event: Step | Pass, *, canvas: bool) -> None:
-        """Count a step, or a pass's revealed tokens."""
-        if isinstance(event, Pass):
-            self._revealed += len(event.revealed) - len(event.masked_again)
-        elif not canvas:
-            self._revealed += 1
-        self._progress("writing", self._before + self._revealed, self._total)
-
-
 def _run(
-    llm: LLM, prompt: str, options: Mapping[str, Any], arrived: _Arrived | None = None
+    llm: LLM, prompt: str, options: Mapping[str, Any], arrived: Callable[[int], object] = int
 ) -> tuple[Completion, tuple[int, ...]]:
-    """A text, and the tokens after its canvas."""
+    """A text, and the tokens after its canvas; ``arrived`` gets the number of tokens so far."""
+    tokens = 0
     with llm.stream(prompt, **options) as stream:
         for event in stream.events():
-            if arrived:
-                arrived.see(event, canvas=options["denoise"] is not None)
+            if isinstance(event, Pass):
+                tokens += len(event.revealed) - len(event.masked_again)
+            else:  # a canvas's tokens were counted in their pass
+                tokens += options["denoise"] is None
+            arrived(tokens)
         decoder = stream.request.decoder
         return stream.completion(), decoder.suffix_ids if isinstance(decoder, Denoise) else ()
 
 
 def _written(
-    llm: LLM, prompt: str, name: str, options: Mapping[str, Any], arrived: _Arrived
+    llm: LLM, prompt: str, name: str, options: Mapping[str, Any], arrived: Callable[[int], object]
 ) -> tuple[ComparedText, int]:
     """One way, not yet judged, and the seed."""
     begun = perf_counter()

@@ -43,8 +43,11 @@ def log2_softmax(logits: Logits) -> Curve:
 
 def divergence(of: Logits, under: Logits) -> Curve:
     """KL(of ‖ under) in bits of each pair of rows (n, vocab): (n,)."""
-    pairs = zip(of, under, strict=True)
-    return np.array([_divergence(log2_softmax(a[None]), log2_softmax(b[None])) for a, b in pairs])
+    found = []
+    for a, b in zip(of, under, strict=True):
+        p, q = log2_softmax(a[None]), log2_softmax(b[None])
+        found.append(float(max(0.0, (np.exp2(p) * (p - q)).sum())))
+    return np.array(found)
 
 
 def surprise(logits: Logits, token_ids: Sequence[int]) -> Curve:
@@ -82,7 +85,3 @@ def rate(came: int, of: int) -> Estimate:
     share, z = came / of, _NORMAL**2 / of
     middle, half = (share + z / 2) / (1 + z), sqrt(share * (1 - share) * z + z * z / 4) / (1 + z)
     return Estimate(share, max(middle - half, 0.0), min(middle + half, 1.0))
-
-
-def _divergence(p: Curve, q: Curve) -> float:
-    return float(max(0.0, (np.exp2(p) * (p - q)).sum()))

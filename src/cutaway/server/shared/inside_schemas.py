@@ -4,7 +4,8 @@ from typing import Annotated, NotRequired
 
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
-from cutaway.lab.inside.summary import HeadFigures, LensRow, PositionFigures
+from cutaway.lab.inside.lens import LensRow
+from cutaway.lab.inside.summary import HeadFigures, PositionFigures
 from cutaway.server.body import doc
 
 

@@ -1,7 +1,5 @@
 """From which layer on the logit lens predicts the token that came."""
 
-import numpy as np
-
 from cutaway.lab.practice.answers import Numbers, Unit
 from cutaway.lab.practice.exercises import Exercise
 from cutaway.lab.practice.lessons.scene import Scene
@@ -21,14 +19,9 @@ def lesson(scene: Scene) -> list[Exercise]:
     layers, last = len(said) - 1, scene.name(int(said[-1]))
     settled = settled_from(said == said[-1])
     assert settled is not None  # since it holds in the last row
-    rows = [
-        (str(i), scene.name(int(token)), percent(float(np.exp(min(lens.logprobs[i, 0], 0.0)))))
-        for i, token in enumerate(said)
-    ]
-    figures = [
-        (f"{rank}", "" if lens.drawn is None else scene.name(int(lens.drawn[i])))
-        for i, rank in enumerate(lens.rank.tolist())
-    ]
+    every = lens.rows(scene.name)
+    rows = [(str(row.layer + 1), row.token, percent(row.probability)) for row in every]
+    figures = [(str(row.rank), row.drawn_token or "") for row in every]
     heads = ("after", "token", "")
     return [
         Exercise(
