@@ -112,6 +112,17 @@ def add_loading_arguments(
     return group
 
 
+def add_number(
+    parser: "_ActionsContainer", flag: str, default: float, help: str, metavar: str = "N",
+    **more: Any,
+) -> None:  # fmt: skip
+    """An option whose value has the type of its default, with which its help ends."""
+    parser.add_argument(
+        flag, type=type(default), default=default, metavar=metavar,
+        help=f"{help}; default {default:g}", **more,
+    )  # fmt: skip
+
+
 def add_keywords(
     group: "_ActionsContainer", title: str, *, but: Container[str] = (),
     help: Mapping[str, str] = MappingProxyType({}),

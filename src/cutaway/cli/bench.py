@@ -37,12 +37,8 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--batch", type=arguments.numbers, default=(1, 8), metavar="N,N",
         help="sequences per step, at the first context; default 1,8",
     )  # fmt: skip
-    parser.add_argument(
-        "--prompt", type=int, default=512, metavar="N", help="length of the prompt; default 512"
-    )
-    parser.add_argument(
-        "--repeats", type=int, default=5, metavar="N", help="repeats of each measurement; default 5"
-    )
+    arguments.add_number(parser, "--prompt", 512, "length of the prompt")
+    arguments.add_number(parser, "--repeats", 5, "repeats of each measurement")
     parser.add_argument("--json", action="store_true", help="print one JSON document instead")
 
 

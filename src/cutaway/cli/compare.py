@@ -49,9 +49,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--judge", metavar="NAME|PATH",
         help="the model that reads the texts; default: the first -m that sees only the past",
     )  # fmt: skip
-    parser.add_argument(
-        "--max-tokens", type=int, default=64, metavar="N", help="length of a text; default 64"
-    )
+    arguments.add_number(parser, "--max-tokens", 64, "length of a text")
     arguments.add_loading_arguments(parser, several=True, more="; repeat for more")
     arguments.add_groups(parser, "sampling")
     arguments.add_report_arguments(parser)

@@ -38,14 +38,10 @@ _BAR = 12  # cells of the longest bar
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of ``cutaway exposure``."""
     parser.add_argument("file", metavar="FILE", help="a text in UTF-8; - reads standard input")
-    for flag, default, text in (
-        ("--points", 32, "at most N cuts, whose continuations do not overlap"),
-        ("--before", 64, "tokens of the text before each cut"),
-        ("--tokens", 64, "tokens read and generated after each cut"),
-    ):
-        parser.add_argument(
-            flag, type=int, default=default, metavar="N", help=f"{text}; default {default}"
-        )
+    points = "at most N cuts, whose continuations do not overlap"
+    arguments.add_number(parser, "--points", 32, points)
+    arguments.add_number(parser, "--before", 64, "tokens of the text before each cut")
+    arguments.add_number(parser, "--tokens", 64, "tokens read and generated after each cut")
     arguments.add_experiment_arguments(parser)
 
 

@@ -34,9 +34,7 @@ _BAR = 20  # cells of the longest bar
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of ``cutaway fill``."""
     parser.add_argument("text", help="a text with [MASK] in it; - reads standard input")
-    parser.add_argument(
-        "--top", type=int, default=5, metavar="N", help="candidates for each mask; default 5"
-    )
+    arguments.add_number(parser, "--top", 5, "candidates for each mask")
     parser.add_argument(
         "--targets", metavar="A,B,…",
         help="score these instead, with commas between them; each whole, also of several tokens",

@@ -42,12 +42,8 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--errors", type=int, metavar="N",
         help="mistakes in each canvas, each alone, evenly spread; default 8",
     )  # fmt: skip
-    parser.add_argument(
-        "--seeds", type=int, default=4, metavar="N", help="canvases of each rule; default 4"
-    )
-    parser.add_argument(
-        "--max-tokens", type=int, default=32, metavar="N", help="cells of a canvas; default 32"
-    )
+    arguments.add_number(parser, "--seeds", 4, "canvases of each rule")
+    arguments.add_number(parser, "--max-tokens", 32, "cells of a canvas")
     arguments.add_loading_arguments(parser)
     arguments.add_groups(parser, "sampling")
     arguments.add_report_arguments(parser)

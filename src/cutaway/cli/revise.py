@@ -37,12 +37,8 @@ _GAP = " │ "
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of ``cutaway revise``."""
-    parser.add_argument(
-        "prompt",
-        nargs="?",
-        default="",
-        help="what the draft continues; - reads standard input",
-    )
+    prompt = "what the draft continues; - reads standard input"
+    parser.add_argument("prompt", nargs="?", default="", help=prompt)
     parser.add_argument(
         "--draft", metavar="TEXT", help="revise this instead of what the loop writes; - likewise"
     )
@@ -50,26 +46,18 @@ def add_arguments(parser: ArgumentParser) -> None:
     group.add_argument(
         "--rule", default="gibbs", metavar="NAME", help="gibbs (default), metropolis or better"
     )
-    group.add_argument(
-        "--power", type=float, default=4.0, metavar="A",
-        help="of the model's own distribution over texts, for gibbs and metropolis; default 4",
-    )  # fmt: skip
-    group.add_argument(
-        "--share", type=float, default=0.2, metavar="S",
-        help="which share of the tokens is tried, the most surprising; default 0.2",
-    )  # fmt: skip
-    group.add_argument(
-        "--sweeps", type=int, default=1, metavar="N", help="how often each is tried; default 1"
-    )
+    power = "of the model's own distribution over texts, for gibbs and metropolis"
+    arguments.add_number(group, "--power", 4.0, power, metavar="A")
+    share = "which share of the tokens is tried, the most surprising"
+    arguments.add_number(group, "--share", 0.2, share, metavar="S")
+    arguments.add_number(group, "--sweeps", 1, "how often each is tried")
     group.add_argument(
         "--surprise", default="loop", metavar="NAME",
         help="given which text a token's surprise is measured: loop (default): before it; "
         "leave_one_out: also after it, which takes long",
     )  # fmt: skip
-    group.add_argument(
-        "--candidates", dest="tried", type=int, default=16, metavar="K",
-        help="tokens that are tried in a place, for gibbs and better; default 16",
-    )  # fmt: skip
+    tried = "tokens that are tried in a place, for gibbs and better"
+    arguments.add_number(group, "--candidates", 16, tried, metavar="K", dest="tried")
     group.add_argument(
         "--span", type=int, metavar="N", help="tokens that metropolis draws anew; default: all"
     )

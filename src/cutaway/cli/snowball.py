@@ -46,18 +46,12 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="number of mistakes, spread over the first half of the text; default 8",
     )  # fmt: skip
     where.add_argument(
-        "--at",
-        type=arguments.numbers,
-        metavar="STEP,STEP",
+        "--at", type=arguments.numbers, metavar="STEP,STEP",
         help="make the mistakes at these steps, from 0",
-    )
-    parser.add_argument(
-        "--rank", type=int, default=1, metavar="R",
-        help="the mistake is the R-th likeliest other token; default 1",
     )  # fmt: skip
-    parser.add_argument(
-        "--max-tokens", type=int, default=64, metavar="N", help="length of the text; default 64"
-    )
+    rank = "the mistake is the R-th likeliest other token"
+    arguments.add_number(parser, "--rank", 1, rank, metavar="R")
+    arguments.add_number(parser, "--max-tokens", 64, "length of the text")
     arguments.add_experiment_arguments(parser)
 
 

@@ -139,15 +139,11 @@ def status_sentence(trace: Trace, moment: EndTokenStatus) -> str:
     return phrase(
         "status",
         step=moment.index,
-        rank=_rank(moment.rank),
+        rank=phrase("likeliest" if moment.rank == 1 else "nth likeliest", nth=ordinal(moment.rank)),
         share=percent(moment.probability),
         changed=phrase("changed", delta=f"{moment.delta:+.2f}") if moment.delta else "",
         became=_what_became(trace, trace.steps[moment.index], moment),
     )
-
-
-def _rank(rank: int) -> str:
-    return phrase("likeliest") if rank == 1 else phrase("nth likeliest", nth=ordinal(rank))
 
 
 def _what_became(trace: Trace, step: Step, moment: EndTokenStatus) -> str:

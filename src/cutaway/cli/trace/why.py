@@ -35,10 +35,8 @@ def add_arguments(parser: ArgumentParser) -> None:
         "cell", nargs="?", type=int, metavar="CELL",
         help="of a canvas: what each pass made of this cell, from 0",
     )  # fmt: skip
-    parser.add_argument(
-        "--closest", type=int, default=CLOSEST, metavar="N",
-        help=f"list the N steps at which an end was likeliest; default {CLOSEST}",
-    )  # fmt: skip
+    closest = "list the N steps at which an end was likeliest"
+    arguments.add_number(parser, "--closest", CLOSEST, closest)
     arguments.add_loading_arguments(parser)
     arguments.add_report_arguments(parser)
 

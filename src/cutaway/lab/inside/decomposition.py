@@ -123,7 +123,7 @@ class Decomposition:
     def after_stream(self, pair: tuple[int, int]) -> tuple[Direction, float]:
         """The difference of two logits as a function of the stream; and its terms' absolute sum."""
         head, norm = self.anatomy.head, self.anatomy.norm
-        first, second = (self._row_of(head, token) for token in pair)
+        first, second = (self._matrix(head, token, token + 1)[0] for token in pair)
         bias = 0.0
         if "bias" in head.weights:
             biases = self._bias(head)
@@ -233,10 +233,6 @@ class Decomposition:
         last = end if last is None else begin + last
         found = self.backend.weight(name or op.weights["weight"], begin + first, last)
         return found.astype(np.float64)
-
-    def _row_of(self, head: Op, token: int) -> Floats:
-        row: Floats = self._matrix(head, token, token + 1)[0]
-        return row
 
     def _bias(self, op: Op) -> Floats:
         return self.backend.weight(op.weights["bias"], *op.attrs["rows"]).astype(np.float64)

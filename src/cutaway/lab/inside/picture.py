@@ -90,14 +90,14 @@ class Picture:
         low, high = float(ends.min()), float(ends.max())
         y = (high - ends) / ((high - low) or 1.0) * (_FALL - 4) + 2
         bars = [
-            tag("rect", tag("title", f"{name}: attribution {value:+.3f}"), x=str(i * _BAR),
-                y=f"{min(y[i], y[i + 1]):.1f}", width=str(_BAR - 1),
+            tag("rect", tag("title", f"{name}: attribution {value:+.3f}"), x=i * _BAR,
+                y=f"{min(y[i], y[i + 1]):.1f}", width=_BAR - 1,
                 height=f"{max(abs(y[i + 1] - y[i]), 1):.1f}",
                 fill="#4a7fb0" if value >= 0 else "none", stroke="#4a7fb0")
             for i, (name, value) in enumerate(self.parts.items())
         ]  # fmt: skip
-        zero = tag("line", x1="0", x2=str(len(bars) * _BAR), y1=f"{y[0]:.1f}", y2=f"{y[0]:.1f}",
-                   stroke="#888888")  # fmt: skip
+        at = f"{y[0]:.1f}"
+        zero = tag("line", x1=0, x2=len(bars) * _BAR, y1=at, y2=at, stroke="#888888")
         return _svg(len(bars) * _BAR, _FALL, "Attributions that add up", [zero, *bars])
 
     def _lens(self) -> Markup:
@@ -116,18 +116,17 @@ class Picture:
 def _cell(x: int, y: int, value: float, most: float, title: str) -> Markup:
     wide, high = _CELL
     share = (abs(value) / most) ** 0.5
-    rect = tag("rect", tag("title", title), x=str(x), y=str(y), width=str(wide - 1),
-               height=str(high - 1), fill=colour(share))  # fmt: skip
+    size = {"width": wide - 1, "height": high - 1, "fill": colour(share)}
+    rect = tag("rect", tag("title", title), x=x, y=y, **size)
     if value >= 0:
         return rect
-    line = tag("line", x1=str(x + 1), x2=str(x + wide - 2), y1=str(y + high - 2), y2=str(y + 1),
-               stroke=_ink(share))  # fmt: skip
+    line = tag("line", x1=x + 1, x2=x + wide - 2, y1=y + high - 2, y2=y + 1, stroke=_ink(share))
     return tag("g", rect, line)
 
 
 def _svg(width: int, height: int, label: str, content: Sequence[Markup]) -> Markup:
     return tag(
-        "svg", *content, viewBox=f"0 0 {width} {height}", width=str(width), height=str(height),
+        "svg", *content, viewBox=f"0 0 {width} {height}", width=width, height=height,
         role="img", aria_label=label, style="max-width:100%;display:block",
     )  # fmt: skip
 

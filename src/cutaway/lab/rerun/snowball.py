@@ -95,7 +95,10 @@ def snowball(
     bound = bound_to(llm, llm.parse_options(options).interventions, len(ids))
     original, avoid = Original(llm, ids, text.token_ids, bound), [*llm.tokenizer.end_ids]
     begun = [_with_mistake(original, place, rank, avoid) for place in places]
-    requests = [(ids, options | _fork(text.seed, given, horizon)) for given in begun]
+    requests = [
+        (ids, options | {"seed": text.seed, "forced": given, "max_tokens": len(given) + horizon})
+        for given in begun
+    ]
     written = run_together(
         llm, requests, lambda done: progress("writing", max_tokens + done, total)
     )
@@ -125,8 +128,3 @@ def _with_mistake(original: Original, at: int, rank: int, avoid: list[int]) -> t
     row[[original.token_ids[at], *avoid]] = -np.inf
     wrong = int(np.argsort(-row, kind="stable")[rank - 1])
     return (*original.token_ids[:at], wrong)
-
-
-def _fork(seed: int, given: tuple[int, ...], horizon: int) -> dict[str, Any]:
-    """Options of a fork: its beginning is forced, the luck is the same."""
-    return {"seed": seed, "forced": given, "max_tokens": len(given) + horizon}

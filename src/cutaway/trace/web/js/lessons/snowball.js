@@ -77,12 +77,7 @@ class SnowballLesson extends View {
     this.session.fork(run, at, mistake.id);
     this.session.start(this.session.continued(run, forced, { max_tokens: forced.length }),
       { parent: run.id, at, name: `${name} at ${at}, then the original’s tokens` });
-    this.select(run, at); // each of the new runs has selected itself
-  }
-
-  /** @param {Run} run @param {number} step */
-  select(run, step) {
-    this.store.set({ run: run.id, step, candidate: 0, follow: false, whatIf: null });
+    this.store.select(run.id, at); // each of the new runs has selected itself
   }
 
   /** @param {Pair} pair */
@@ -127,7 +122,7 @@ class SnowballLesson extends View {
     this.mark(distance);
     replace(this.readout, ...readout(point, original, free, step));
     const to = (/** @type {Run} */ run, /** @type {string} */ what) =>
-      run.trace.steps[step] && button(what, () => this.select(run, step));
+      run.trace.steps[step] && button(what, () => this.store.select(run.id, step));
     replace(this.links, el("span", { class: "faint" }, `Show step ${step} of`), to(original, "the original"),
       to(again, "its tokens after the mistake"), to(free, "the own continuation"));
   }

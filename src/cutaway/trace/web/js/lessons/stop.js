@@ -117,12 +117,7 @@ class StopLesson extends View {
       ...(isGreedy(run.trace) ? { temperature: 1 } : {}) };
     const request = this.session.continued(run, run.trace.outputIds.slice(0, best.index), settings);
     this.session.start(request, { parent: run.id, at: best.index, name: `${this.rule} from ${best.index}` });
-    this.select(run, step); // the new run has selected itself
-  }
-
-  /** @param {Run} run @param {number} step */
-  select(run, step) {
-    this.store.set({ run: run.id, step, candidate: 0, follow: false });
+    this.store.select(run.id, step); // the new run has selected itself
   }
 
   /** Show what the latest rerun changed. */
@@ -141,8 +136,8 @@ class StopLesson extends View {
     if (again.live) return [head, el("p", {}, "The run is being generated …")];
     const sentences = again.error ? [again.error] : changes(original, again);
     return [head, ...sentences.map((sentence) => el("p", {}, sentence)),
-      el("p", { class: "row" }, button(`Run ${original.id} at step ${again.at}`, () => this.select(original, again.at)),
-        button(`Run ${again.id} at step ${again.at}`, () => this.select(again, again.at)))];
+      el("p", { class: "row" }, button(`Run ${original.id} at step ${again.at}`, () => this.store.select(original.id, again.at)),
+        button(`Run ${again.id} at step ${again.at}`, () => this.store.select(again.id, again.at)))];
   }
 }
 

@@ -138,10 +138,10 @@ export class Store extends EventTarget {
     this.set({ runs: this.state.runs.filter((run) => run.id !== id) });
   }
 
-  /** @param {number} id of the run to select; the step is kept, as far as the run has it */
-  select(id) {
+  /** @param {number} id of the run to select @param {number} [at] the step, as far as the run has it; default: the same */
+  select(id, at = this.state.step) {
     const places = this.find(id)?.trace.places ?? 0;
-    const step = Math.max(0, Math.min(this.state.step, places - 1));
+    const step = Math.max(0, Math.min(at, places - 1));
     this.set({ run: id, step, candidate: 0, pass: null, follow: false, whatIf: null });
   }
 
