@@ -5,8 +5,6 @@ our own: the library's takes 44 ms and 20 MB for 49k tokens before the first wor
 ms and 8 MB.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 from tokenizers import Regex, pre_tokenizers

@@ -5,8 +5,6 @@ trained with tokens that it has cannot be known: the ones that the file's metada
 else three special tokens that are spelled as in one of these families.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -62,7 +60,7 @@ class FimTokens:
         return [self.prefix, *before, self.suffix, *behind, self.middle]
 
     @classmethod
-    def find(cls, vocabulary: Vocabulary, metadata: Mapping[str, Any]) -> FimTokens | None:
+    def find(cls, vocabulary: Vocabulary, metadata: Mapping[str, Any]) -> "FimTokens | None":
         """Those of a model, or None where it has none; FormatError for ids that cannot be."""
         size = len(vocabulary.tokens)
 

@@ -3,8 +3,6 @@
 Knows the order (the cheapest first, the leftmost among equals).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 

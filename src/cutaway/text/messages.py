@@ -3,8 +3,6 @@
 Knows the roles' fields, calls of tools and their results, and where they must refer to each other.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any

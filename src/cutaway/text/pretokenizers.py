@@ -9,8 +9,6 @@ A Unicode normalizer (Qwen's NFC) is left out, as llama.cpp does: the text comes
 back byte for byte.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -5,8 +5,6 @@ offers, in a sandbox that cannot reach Python or change its arguments. Refuses t
 know messages. Imports Jinja2, so import this module only when a template is due.
 """
 
-from __future__ import annotations
-
 import json
 from datetime import datetime
 from functools import cache

@@ -6,8 +6,6 @@ compile and microseconds per ``<`` for Gemma's 6,000 of them; asking a dict for 
 takes neither.
 """
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping

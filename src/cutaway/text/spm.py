@@ -12,8 +12,6 @@ before every run of spaces when no piece crosses such a cut (then merges on both
 cannot meet, so the result is the same), which lets the words be remembered.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from functools import cached_property, lru_cache

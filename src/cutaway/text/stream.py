@@ -3,8 +3,6 @@
 Knows UTF-8.
 """
 
-from __future__ import annotations
-
 import codecs
 
 

@@ -5,8 +5,6 @@ a generation; leaves merging to the two kinds of tokenizer. Refuses to
 know models, sampling and files: metadata comes as a plain mapping.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
@@ -78,7 +76,7 @@ class Tokenizer:
         self._lstrip_token_ids = frozenset(lstrip_token_ids)
 
     @classmethod
-    def from_gguf(cls, metadata: Mapping[str, Any]) -> Tokenizer:
+    def from_gguf(cls, metadata: Mapping[str, Any]) -> "Tokenizer":
         """From GGUF ``tokenizer.ggml.*``; FormatError for a kind that is not supported."""
         kind = metadata.get(_PREFIX + "model")
         vocabulary = Vocabulary.from_gguf(metadata)
@@ -109,7 +107,7 @@ class Tokenizer:
             lstrip_token_ids=token_ids(metadata, LSTRIP_TOKEN_IDS, size),
         )
 
-    def has_tokens_of(self, other: Tokenizer) -> bool:
+    def has_tokens_of(self, other: "Tokenizer") -> bool:
         """Whether every token id means the same in both."""
         return self._vocabulary.tokens == other._vocabulary.tokens
 

@@ -4,8 +4,6 @@ Knows which fields of the file a kind needs. Each kind, and the library that it 
 when the first of it is made.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 

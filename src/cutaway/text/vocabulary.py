@@ -4,8 +4,6 @@ Knows the names and types of the ``tokenizer.ggml.*`` fields of the GGUF specifi
 what contradicts itself.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
@@ -58,7 +56,7 @@ class Vocabulary:
     kinds: npt.NDArray[np.int64]
 
     @classmethod
-    def from_gguf(cls, metadata: Mapping[str, Any]) -> Vocabulary:
+    def from_gguf(cls, metadata: Mapping[str, Any]) -> "Vocabulary":
         """Read tokens and kinds; without kinds every token is normal. FormatError if malformed."""
         tokens = strings(metadata, TOKENS)
         kinds = numbers(metadata, KINDS, len(tokens), dtypes="iu")

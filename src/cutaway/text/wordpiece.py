@@ -5,8 +5,6 @@ Knows how GGUF stores such tokens: those that begin a word with "▁", the other
 ordinary text alone, no special tokens.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from itertools import groupby
 from typing import Any

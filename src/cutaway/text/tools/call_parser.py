@@ -5,8 +5,6 @@ none is given back, and none holds half a character or the beginning of what may
 to know tokens, and whether arguments are valid: the grammar of the same dialect saw to it.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -142,7 +140,7 @@ class CallParser:
         text = self._text.push(data) + (self._text.flush() if last else "")
         return [Content(text)] if text else []
 
-    def _head(self, parts: _Parts, data: bytes) -> _Head | None:
+    def _head(self, parts: "_Parts", data: bytes) -> "_Head | None":
         """How a call begins: None if more bytes are needed, _NO if it is none."""
         at, tool = 0, None
         for part in parts:
@@ -160,7 +158,7 @@ class CallParser:
             return None if size is None else _NO
         return _Head(at + size, tool)
 
-    def _start(self, head: _Head) -> list[Delta]:
+    def _start(self, head: "_Head") -> list[Delta]:
         self._held = self._held[head.size :]
         self._tool, self._tail = head.tool, _encoded(around(self._dialect, head.tool)[1])
         self._text, self._value, self._unescape = TextStream(), ValueEnd(), Unescape()

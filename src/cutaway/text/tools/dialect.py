@@ -4,8 +4,6 @@ Knows the literal texts, the places of name, arguments and id between them, and 
 control tokens. The grammar and the call parser are both made of this description alone.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence

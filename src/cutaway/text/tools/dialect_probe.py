@@ -3,8 +3,6 @@
 Knows how to cut what was written at names and arguments that occur nowhere else.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from itertools import takewhile

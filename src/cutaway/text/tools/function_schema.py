@@ -4,8 +4,6 @@ Knows annotations and the common forms of docstrings. Refuses to guess: what a s
 is an InputError that names the parameter.
 """
 
-from __future__ import annotations
-
 import inspect
 import re
 import types

@@ -4,8 +4,6 @@ Knows llguidance's Lark: literals, control tokens by id, ``%json`` for arguments
 lets through, the call parser of the same dialect reads.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Sequence

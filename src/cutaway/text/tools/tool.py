@@ -3,8 +3,6 @@
 Knows OpenAI's forms, of chat (nested) and of responses (flat), and the limits on size and depth.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence

@@ -4,8 +4,6 @@ Knows which of these the template writes itself (it is asked, with texts that oc
 and our own wording for the rest.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -48,7 +46,7 @@ class ToolSupport:
     short_ids: bool
 
     @classmethod
-    def of(cls, source: str, render: Render) -> ToolSupport:
+    def of(cls, source: str, render: Render) -> "ToolSupport":
         """Ask the template."""
         tools = [_TOOL.described()]
         place = _place(render, tools)

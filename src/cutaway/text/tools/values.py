@@ -1,7 +1,5 @@
 """JSON that arrives in pieces: where a value ends, and the text of a string."""
 
-from __future__ import annotations
-
 import json
 import re
 
