@@ -19,25 +19,25 @@ def llm(tmp_path):
 
 
 @pytest.fixture
-def compiled(monkeypatch):
-    """Grammars that were compiled."""
-    made, compile = [], compiler.GrammarCompiler._one
+def lookups(monkeypatch):
+    """Grammars that a compiler was asked for."""
+    asked, compile = [], compiler.GrammarCompiler.compile
 
-    def counted(self, grammar, tokenizer):
-        made.append(grammar)
-        return compile(self, grammar, tokenizer)
+    def counted(self, grammar):
+        asked.append(grammar)
+        return compile(self, grammar)
 
-    monkeypatch.setattr(compiler.GrammarCompiler, "_one", counted)
-    return made
+    monkeypatch.setattr(compiler.GrammarCompiler, "compile", counted)
+    return asked
 
 
-async def test_a_grammar_is_compiled_once(llm, compiled):
+async def test_a_grammar_is_looked_up_once(llm, lookups):
     expected = llm.generate("ab", **ASKED)
-    assert len(compiled) == 1
+    assert len(lookups) == 1
     async with AsyncLLM(llm) as model:
         first = await model.generate("ab", **ASKED | {"regex": "[ab]{2}"})
         done = await model.generate("ab", **ASKED)
-    assert len(compiled) == 2  # that of the first; the other is known
+    assert len(lookups) == 2  # that of the first; the other is known
     assert len(first.text) == 2
     assert done.token_ids == expected.token_ids
 

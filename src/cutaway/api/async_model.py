@@ -95,8 +95,15 @@ class AsyncModel(Forwarding):
         prompts, many = one_or_many(prompt)
         return await self._answers(prompts, self.parse(options), many=many)
 
-    async def _answers(self, prompts: Sequence[Prompt], options: Options, *, many: bool) -> Any:
-        done = await (await self.submit(prompts, options)).finish()
+    async def _answers(
+        self,
+        prompts: Sequence[Prompt],
+        options: Options,
+        *,
+        many: bool,
+        grammar: "Compiled | None" = None,
+    ) -> Any:
+        done = await (await self.submit(prompts, options, grammar=grammar)).finish()
         each = [done[i : i + options.n] for i in range(0, len(done), options.n)]
         return answers(each, aligned=options.align, many=many)
 
@@ -129,7 +136,7 @@ class AsyncModel(Forwarding):
         use = ToolUse(self.model, tools, tool_choice, parallel_tool_calls)
         prompt = await asyncio.to_thread(self.chat_ids, said, use.tools)
         parsed = self.parse(await self.tool_options(use, options))
-        done = await self._answers([prompt], parsed, many=False)
+        done = await self._answers([prompt], parsed, many=False, grammar=use.grammar)
         return use.read(done, f"{len(said)}")
 
     async def chat_prompt(self, messages: Iterable[Message], tools: "Tools" = ()) -> list[int]:
@@ -186,19 +193,23 @@ class AsyncModel(Forwarding):
         prompts: Sequence[Prompt],
         options: Options,
         *,
+        grammar: "Compiled | None" = None,
         record: "Callable[[int], str | PathLike[str] | Begin] | None" = None,
     ) -> Generations:
         """Queue n samples of each prompt, all or none, for one reader.
 
+        grammar: the options' grammar, if it is compiled already
         record: index of a text -> where its trace goes; None: to the files of option ``trace``
         InputError for a bad prompt or option, QueueFullError where there is no room.
         """
         asked_at = perf_counter()
         if infills_by_bayes(self, options):
             return await self._infilled(prompts, options)
-        if (source := options.constraint.source) is not None:
-            await self._compiled(source)  # so that ``prepare`` finds it
-        prepared = [await asyncio.to_thread(prepare, self, p, options) for p in prompts]
+        if grammar is None and (source := options.constraint.source) is not None:
+            grammar = await self._compiled(source)
+        prepared = [
+            await asyncio.to_thread(prepare, self, prompt, options, grammar) for prompt in prompts
+        ]
         if record is None and options.trace is not None:
             record = list(options.traces(len(prompts))).__getitem__
         if record is not None:

@@ -37,7 +37,7 @@ def answer(
         prompt = llm.chat_ids([*said, *new], use.tools)
         own: Any = options if parsed.trace is None else {**options, "trace": next(traces)}
         parsed = llm.parse_options(use.options(own))
-        done = answers([prompt], parsed, many=False)
+        done = answers([prompt], parsed, many=False, grammar=use.grammar)
         done = use.read(done, f"{len(said) + len(new)}")
         if isinstance(done, list):
             return done

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from cutaway.methods.revising import Progress, Revised
     from cutaway.requests.keywords import RequestOptions
     from cutaway.requests.tools import Tools
+    from cutaway.text.grammar.compiler import Compiled
 
 T = TypeVar("T")
 
@@ -57,12 +58,20 @@ class TextWriter(TextReader):
         prompts, many = one_or_many(prompt)
         return self.answers(prompts, parsed, many=many)
 
-    def answers(self, prompts: Sequence[Prompt], options: Options, *, many: bool) -> Any:
-        """As generate. many: return a list."""
+    def answers(
+        self,
+        prompts: Sequence[Prompt],
+        options: Options,
+        *,
+        many: bool,
+        grammar: "Compiled | None" = None,
+    ) -> Any:
+        """As generate. many: return a list; grammar: the options', if it is compiled already."""
         traces = options.traces(len(prompts))
         with ExitStack() as stack:  # whatever goes wrong, no sequence is left in the engine
             texts = [
-                [stack.enter_context(s) for s in self.start(p, options, traces)] for p in prompts
+                [stack.enter_context(s) for s in self.start(p, options, traces, grammar)]
+                for p in prompts
             ]
             streams = [s for samples in texts for s in samples]
             show = self.progress and len(streams) > 1
@@ -213,11 +222,15 @@ class TextWriter(TextReader):
         )  # fmt: skip
 
     def start(
-        self, prompt: Prompt, options: Options, traces: Iterator[Path] | None = None
+        self,
+        prompt: Prompt,
+        options: Options,
+        traces: Iterator[Path] | None = None,
+        grammar: "Compiled | None" = None,
     ) -> list[Stream]:
         """As ``add``; with a suffix and a model without tokens for it, they have ended."""
         if not infills_by_bayes(self, options):
-            return self.add(prompt, options, traces)
+            return self.add(prompt, options, traces, grammar)
         from cutaway.methods.filling.infill import infill_by_bayes
 
         if options.draft is not None:

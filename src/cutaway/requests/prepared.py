@@ -11,6 +11,7 @@ from cutaway.requests.prompts import Prompt, check_prompt
 
 if TYPE_CHECKING:
     from cutaway.engine import Denoise
+    from cutaway.text.grammar.compiler import Compiled
 
 
 class Prepared(NamedTuple):
@@ -28,19 +29,23 @@ class Prepared(NamedTuple):
     notes: tuple[str, ...]
 
 
-def prepare(llm: BaseLLM, prompt: Prompt, options: Options) -> Prepared:
-    """Prepare a prompt; InputError where it cannot be run."""
+def prepare(
+    llm: BaseLLM, prompt: Prompt, options: Options, grammar: "Compiled | None" = None
+) -> Prepared:
+    """Prepare a prompt; InputError where it cannot be run.
+
+    grammar: the options' grammar, if it is compiled already
+    """
     prompt = check_prompt(prompt)
     text = prompt if isinstance(prompt, str) else None
     ids = llm.read_prompt(prompt, options)
     if options.suffix and options.denoise is None:
         text, (ids, options) = None, _around_gap(llm, ids, options)
     notes = [*llm.tokenizer.notes(ids, text if options.special else None)]
-    grammar = None
     if (source := options.constraint.source) is not None:
         from cutaway.text.grammar.compiler import notes_on
 
-        grammar = llm.model.grammars.compile(source)
+        grammar = grammar or llm.model.grammars.compile(source)
         notes += notes_on(source, grammar)
     if options.constraint.heal is True:
         ids, options = _healed(llm, ids, options)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from cutaway.requests.keywords import RequestOptions
+    from cutaway.text.grammar.compiler import Compiled
 
 
 class SyncLLM(BaseLLM):
@@ -40,14 +41,19 @@ class SyncLLM(BaseLLM):
         return Request(prompt_token_ids=tuple(token_ids), adapter=adapter, **parts)
 
     def add(
-        self, prompt: Prompt, options: Options, traces: Iterator[Path] | None = None
+        self,
+        prompt: Prompt,
+        options: Options,
+        traces: Iterator[Path] | None = None,
+        grammar: "Compiled | None" = None,
     ) -> list[Stream]:
         """Queue the n samples of a prompt, all or none.
 
         traces: paths of their traces, where those of several prompts are numbered together
+        grammar: the options' grammar, if it is compiled already
         """
         asked_at = perf_counter()
-        prepared = prepare(self, prompt, options)
+        prepared = prepare(self, prompt, options, grammar)
         if options.draft is not None:
             self.load_draft(options.draft)
 

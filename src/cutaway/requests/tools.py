@@ -14,6 +14,7 @@ from cutaway.requests.answer import AnswerReader, SchemaOrCalls
 from cutaway.requests.completion import Completion, ToolCall
 from cutaway.text.grammar import source
 from cutaway.text.grammar.acceptance import byte_matcher
+from cutaway.text.grammar.compiler import Compiled
 from cutaway.text.grammar.matcher import Matcher
 from cutaway.text.grammar.source import KINDS, Grammar
 from cutaway.text.tools import (
@@ -38,6 +39,7 @@ class ToolUse:
     tools      those the prompt offers; none where the choice is "none"
     choice     which of them may or must be called
     functions  the Python functions among them, by name
+    grammar    of the answers, compiled by ``options``; None where any text is allowed
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class ToolUse:
         self.tools: tuple[Tool, ...] = offered if self.choice.mode != "none" else ()
         self._parallel, self._model = check_bool("parallel_tool_calls", parallel), model
         self._dialect: Dialect | None = None
+        self.grammar: Compiled | None = None
         self._either: Matcher | None = None  # of a schema's text or calls, by their bytes
         if self.tools:
             if model.template is None:
@@ -64,7 +67,7 @@ class ToolUse:
         return made.as_data()
 
     def options(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """A request's keywords with the grammar of the calls, which is compiled for the model.
+        """A request's keywords with the grammar of the calls, which is compiled as ``grammar``.
 
         Beside a JSON schema, calls may or must replace the JSON, as the choice says. InputError
         where another grammar is given, or the schema of a tool or of the text does not compile.
@@ -85,7 +88,7 @@ class ToolUse:
         either = bool(held) and self.choice.mode == "auto"
         calls = Grammar("grammar", self._grammar(self._dialect, only=either), **thought)
         try:
-            self._model.grammars.compile(calls)
+            self.grammar = self._model.grammars.compile(calls)
         except InputError as error:
             self._check_each()
             raise InputError(f"tools: {error}") from None
@@ -103,7 +106,7 @@ class ToolUse:
         schema = source.json_schema(given["json_schema"])
         compact = given.get("json_compact") is True
         either = Grammar("json_schema", schema, compact, calls.thought, calls.text)
-        self._model.grammars.compile(either)
+        self.grammar = self._model.grammars.compile(either)
         assert self._dialect is not None
         named = replace(self._dialect, control={})  # control tokens are read as their names
         return byte_matcher(replace(either, thought="", calls=self._grammar(named, only=True)))

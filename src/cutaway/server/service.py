@@ -134,7 +134,8 @@ class Service:
             return traces[-1]
 
         record = (lambda _: begin) if trace else None
-        texts = await self.llm.submit(prompts, parsed, record=record)
+        grammar = use.grammar if use else None
+        texts = await self.llm.submit(prompts, parsed, grammar=grammar, record=record)
         return TextJob(texts, traces, access, self.metrics, self.jobs, given=frozenset(given))
 
     def _parse(self, options: dict[str, Any], *, trace: bool) -> Options:
