@@ -105,7 +105,7 @@ def test_no_command_prints_help_where_errors_go(capsys):
     [
         ("genrate", "did you mean 'generate'?"),
         ("PULL", "did you mean 'pull'?"),
-        ("q", "choose one"),
+        ("q", "to continue a text: cutaway generate q; 'cutaway -h' lists commands"),
     ],
 )
 def test_an_unknown_command_gets_one_sentence(capsys, name, hint):
@@ -215,6 +215,7 @@ def test_help_imports_no_command():
         "cutaway._version",
         "cutaway.base",
         "cutaway.cli",
+        "cutaway.cli.help",
         "cutaway.cli.main",
         "cutaway.cli.parser",
         "cutaway.cli.terminal",

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from cutaway.requests.completion import Completion
     from cutaway.requests.tools import ToolUse
 
+COMMON = "-m --system --tools --resume --max-tokens --temperature --seed --json-schema"
 EPILOG = '''
 examples:
   cutaway chat

@@ -18,6 +18,7 @@ _COLUMNS = """
   order       1: the tokens came from left to right, -1: from right to left (Kendall's tau-b)
   price       bits that the tokens lose by having been revealed together
 """.strip("\n")
+COMMON = "-m --rule --judge --max-tokens --temperature --seed --json"
 EPILOG = f"""
 examples:
   cutaway compare "The old lighthouse" -m smollm2 -m path/to/llada

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from cutaway.requests.completion import Completion
     from cutaway.requests.stream import Stream
 
+COMMON = "-m --rule --steps --threshold --max-tokens --temperature --seed --trace"
 EPILOG = f"""
 examples:
   cutaway denoise "It is a truth universally acknowledged, that " --max-tokens 128

@@ -10,6 +10,7 @@ from cutaway.errors import InputError
 if TYPE_CHECKING:
     from cutaway.methods.embedding import Embeddings
 
+COMMON = "-m --file --pooling --dimensions --normalize --json"
 EPILOG = """
 examples:
   cutaway embed -m minilm "Paris is in France." "Berlin is in Germany." "I like ice cream."

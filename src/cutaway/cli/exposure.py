@@ -20,6 +20,7 @@ _COLUMNS = """
   drift     the second entropy minus the first, with its interval: 0 if the model's texts
             were like the human's
 """.strip("\n")
+COMMON = "-m --points --before --tokens --temperature --seed --svg --json"
 EPILOG = f"""
 examples:
   cutaway exposure book.txt

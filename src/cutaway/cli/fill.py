@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from cutaway.methods.filling.likelihood import PseudoLikelihood
     from cutaway.text import Tokenizer
 
+COMMON = "-m --top --targets --score --json -q"
 EPILOG = """
 examples:
   cutaway fill "Paris is the [MASK] of France."

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from cutaway.requests.completion import Completion
     from cutaway.requests.stream import Stream
 
+COMMON = "-m --max-tokens --temperature --seed --stop --json-schema --json --trace"
 EPILOG = """
 examples:
   cutaway generate "The sky is"
@@ -58,7 +59,7 @@ output, which cannot be resumed.
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of ``cutaway generate``."""
     parser.add_argument("prompt", nargs="?", help="the text to continue; - reads standard input")
-    group = parser.add_argument_group("many prompts, instead of one")
+    group = parser.add_argument_group("batch: many prompts instead of one")
     group.add_argument("--input", metavar="JSONL", help="a file with one request per line")
     group.add_argument("--output", metavar="JSONL", help="the file for their results")
     parser.add_argument(

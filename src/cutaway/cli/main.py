@@ -7,11 +7,12 @@ Exit codes: 0 success, 1 failure, 2 bad input, 130 interrupted, 141 output not r
 
 import gc
 import os
+import shlex
 import sys
 
 from cutaway._version import __version__
 from cutaway.base.progress import say
-from cutaway.cli.parser import Parser, run_command
+from cutaway.cli.parser import Parser, as_typed, run_command
 from cutaway.cli.terminal import streams
 from cutaway.errors import CutawayError, InputError
 
@@ -43,12 +44,8 @@ COMMANDS = {
 """Name -> help; its module is cutaway.cli.NAME."""
 
 _EXAMPLES = """
-examples:
-  cutaway generate "The sky is"      the default model is fetched on first use
-  cutaway chat -m model.gguf
-  cutaway models
-
-'cutaway COMMAND --help' explains a command.
+Begin with: cutaway generate "The sky is"      (fetches the default model, 93 MB, once)
+'cutaway COMMAND -h' explains a command; 'cutaway --version' prints the version.
 """
 
 
@@ -59,13 +56,17 @@ def main(argv: list[str] | None = None) -> int:
     is shown.
     """
     streams.open_std_streams()
+    argv = sys.argv[1:] if argv is None else argv
     try:
-        code = _dispatch(sys.argv[1:] if argv is None else argv)
+        code = _dispatch(argv)
         sys.stdout.flush()  # here, where a reader that went away can still be handled
         return code
+    except InputError as error:
+        say(f"cutaway: error: {as_typed(str(error), argv)}")
+        return 2
     except CutawayError as error:
         say(f"cutaway: error: {error}")
-        return 2 if isinstance(error, InputError) else 1
+        return 1
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
@@ -86,7 +87,11 @@ def _dispatch(argv: list[str]) -> int:
         _tune_startup(argv)
         parser = Parser("cutaway", _ABOUT)
         parser.add_argument("--version", action="version", version=f"cutaway {__version__}")
-        return run_command(parser, "command", COMMANDS, _EXAMPLES, argv)
+        text = " ".join(argv[:1])
+        otherwise = (
+            f"to continue a text: cutaway generate {shlex.quote(text)}; 'cutaway -h' lists commands"
+        )
+        return run_command(parser, "command", COMMANDS, _EXAMPLES, argv, otherwise=otherwise)
     except SystemExit as leaving:  # argparse: --help and --version are 0, bad usage is 2
         return leaving.code if isinstance(leaving.code, int) else 2
 

@@ -2,11 +2,12 @@
 
 import re
 import sys
-from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, NoReturn
 
+from cutaway.cli.help import Help, complete
 from cutaway.errors import InputError
 
 if TYPE_CHECKING:
@@ -19,13 +20,20 @@ _WRONG_KIND = re.compile(r"argument ([^:]+): invalid (int|float) value: (.*)", r
 class Parser(ArgumentParser):
     """A parser that raises InputError where argparse would print its usage and exit."""
 
+    common: Sequence[str] = ()
+    """The flags that -h shows; without any, it shows them all."""
+
     def __init__(self, prog: str, description: str) -> None:
-        super().__init__(
-            prog=prog,
-            description=description,
-            formatter_class=RawDescriptionHelpFormatter,
-            allow_abbrev=False,
+        super().__init__(prog=prog, description=description, add_help=False, allow_abbrev=False)
+        self._positionals.title = "arguments"
+        self.add_argument("-h", action=Help, nargs=0, help="the options that people use most")
+        self.add_argument(
+            "--help", action=Help, nargs="?", metavar="GROUP", help="all options, or one group"
         )
+
+    def format_help(self) -> str:
+        """All options."""
+        return complete(self)
 
     def parse(self, argv: Sequence[str]) -> Namespace:
         """The arguments; SystemExit after --help and --version."""
@@ -57,15 +65,18 @@ class Parser(ArgumentParser):
 
 
 def run_command(
-    parser: Parser, kind: str, commands: Mapping[str, str], examples: str, argv: list[str]
-) -> int:
+    parser: Parser, kind: str, commands: Mapping[str, str], examples: str, argv: list[str],
+    *, otherwise: str = "",
+) -> int:  # fmt: skip
     """Run the command that the arguments begin with; its exit code.
 
-    parser    of what may stand instead of a command, such as --help; its prog is the words before
-    kind      of these commands: "command", or "verb" of a command
-    commands  name -> help. The module, cutaway.cli.NAME or cutaway.cli.COMMAND.VERB, is imported
-              when it is chosen. It has ``add_arguments(parser)``, ``run(args) -> int`` and an
-              EPILOG of the help; where it has verbs, only ``run(argv) -> int``
+    parser     of what may stand instead of a command, such as --help; its prog is the words before
+    kind       of these commands: "command", or "verb" of a command
+    commands   name -> help. The module, cutaway.cli.NAME or cutaway.cli.COMMAND.VERB, is imported
+               when it is chosen. It has ``add_arguments(parser)``, ``run(args) -> int``, an EPILOG
+               of the help, whose examples come first, and COMMON, the options that -h shows, if
+               they are more than fit a screen; where it has verbs, only ``run(argv) -> int``
+    otherwise  what to say of a name that is like none of them
     """
     if not argv or argv[0].startswith("-"):
         listing = "\n".join(f"  {name:<10} {help}" for name, help in commands.items())
@@ -76,13 +87,13 @@ def run_command(
         return 2
     name, *rest = argv
     if name not in commands:
-        raise InputError(unknown(kind, name, commands))
+        raise InputError(unknown(kind, name, commands, otherwise))
     prog = f"{parser.prog} {name}"
     module = import_module(prog.replace("cutaway", "cutaway.cli", 1).replace(" ", "."))
     given: Namespace | list[str] = rest
     if hasattr(module, "add_arguments"):
         own = Parser(prog, f"{commands[name][0].upper()}{commands[name][1:]}.")
-        own.epilog = module.EPILOG
+        own.epilog, own.common = module.EPILOG, getattr(module, "COMMON", "").split()
         module.add_arguments(own)
         given = own.parse(rest)
     code: int = module.run(given)
@@ -97,3 +108,24 @@ def unknown(what: str, name: str, known: Iterable[str], otherwise: str = "") -> 
     if close := get_close_matches(name.lower(), known, n=1):
         hint = f"did you mean {close[0]!r}?"
     return f"unknown {what} {name!r}; {hint}"
+
+
+def as_typed(message: str, argv: Sequence[str]) -> str:
+    """The sentence with keywords as options: "top_p must be …" is "--top-p must be …".
+
+    The first word is one if it was typed, and so is every keyword of a request with an underscore.
+    Stages of a chain have such names, too, and what is said of a line of a file keeps those that
+    are in the file.
+    """
+    if re.search(r"\bline \d", message):
+        return message
+    from cutaway.requests.keywords import KEYWORDS
+
+    flags = {name: row.flag_name(name) for name, row in KEYWORDS.items() if "_" in name}
+    first = message.partition(" ")[0].strip("-:")
+    if first == "chain":
+        flags = {}
+    if (flag := f"--{first.replace('_', '-')}") in {word.partition("=")[0] for word in argv}:
+        flags[first] = flag
+    keyword = re.compile(rf"(?<![\w.-])({'|'.join(flags)})(?!\w)")
+    return keyword.sub(lambda found: flags[found[1]], message) if flags else message

@@ -17,6 +17,7 @@ _COLUMNS = """
   differ    how many other cells end with another token than without the mistake
   later     the same, as a share of the cells that were masked after the mistake
 """.strip("\n")
+COMMON = "-m --rule --errors --seeds --max-tokens --temperature --seed --json"
 EPILOG = f"""
 examples:
   cutaway repair "Mr. Darcy " -m toy-canvas

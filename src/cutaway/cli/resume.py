@@ -14,6 +14,7 @@ from cutaway.errors import InputError
 if TYPE_CHECKING:
     from cutaway.trace import Trace
 
+COMMON = "-m --url --threads -q"
 EPILOG = """
 examples:
   cutaway generate "Once upon a time" --max-tokens 2000 --trace run.jsonl      and its process dies

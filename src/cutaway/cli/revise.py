@@ -17,6 +17,7 @@ from cutaway.errors import InputError
 if TYPE_CHECKING:
     from cutaway.methods.revising import Piece, Revised, RevisionTrial
 
+COMMON = "-m --draft --rule --sweeps --max-tokens --temperature --seed --json"
 EPILOG = """
 examples:
   cutaway revise "The capital of France is" --max-tokens 40 --sweeps 2

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _KEY = "CUTAWAY_API_KEY"
 _ALL = ("0.0.0.0", "::", "")  # addresses of this machine
+COMMON = "-m --host --port --api-key --context --max-num-seqs --adapter --log"
 EPILOG = f"""
 examples:
   cutaway serve
@@ -57,7 +58,7 @@ _LIMITS = (
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of ``cutaway serve``."""
-    group = parser.add_argument_group("network and access")
+    group = parser.add_argument_group("network")
     group.add_argument("--host", default="127.0.0.1", help=_HOST)
     group.add_argument("--port", type=int, default=8000, help="default 8000; 0 chooses a free port")
     group.add_argument("--api-key", metavar="KEY", help=_KEY_HELP)
@@ -70,7 +71,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     limits = parser.add_argument_group("limits", argument_default=SUPPRESS)
     for flag, kind, metavar, text in _LIMITS:
         limits.add_argument(flag, type=kind, metavar=metavar, help=text)
-    log = parser.add_argument_group("log, on standard error")
+    log = parser.add_argument_group("log")
     log.add_argument("--log", choices=("off", "human", "json"), default="human", help=_LOG)
     log.add_argument("--log-prompts", action="store_true", help="log the text of prompts, too")
     log.add_argument("-q", "--quiet", action="store_true", help="no progress while loading")

@@ -50,7 +50,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--adapter", dest="adapters", type=_adapter, action=_AfterModel, metavar="NAME=FILE[:X]",
         default=SUPPRESS, help=_ADAPTER,
     )  # fmt: skip
-    several = parser.add_argument_group("models in memory", argument_default=SUPPRESS)
+    several = parser.add_argument_group("memory: of several models", argument_default=SUPPRESS)
     several.add_argument("--memory", type=_size, metavar="SIZE", help=_MEMORY)
     several.add_argument("--unload-after", type=float, metavar="S", help=_UNLOAD)
     cluster = parser.add_argument_group("replicas", argument_default=SUPPRESS)

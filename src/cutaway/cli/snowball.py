@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from cutaway.lab.rerun import Fork, Snowball
 
+COMMON = "-m --errors --at --rank --max-tokens --seed --svg --json"
 EPILOG = f"""
 examples:
   cutaway snowball "The old lighthouse"

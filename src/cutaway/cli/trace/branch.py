@@ -8,6 +8,7 @@ from cutaway.cli.terminal import streams
 from cutaway.errors import InputError
 from cutaway.trace import Trace
 
+COMMON = "-m --at --token --id --luck --max-tokens --trace --json"
 EPILOG = """
 examples:
   cutaway trace branch run.jsonl --at 12 --token " never"
