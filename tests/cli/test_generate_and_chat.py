@@ -108,7 +108,10 @@ def test_naive_loop_gives_the_same_text(generate):
         (["a" * 500], "prompt has .* tokens, and .* context length is 128"),
         (["-"], "standard input is not UTF-8"),
         ([b"\xff"], r"the text holds a lone surrogate, U\+DCFF, at character 0"),
-        (["x", "--logit-bias", "5=1", "--logit-bias", "5=2"], r"logit_bias\[5\] is given 2 times"),
+        (
+            ["x", "--logit-bias", "5=1", "--logit-bias", "5=2"],
+            r"--logit-bias\[5\] is given 2 times",
+        ),
         ([], "prompt"),
     ],
 )

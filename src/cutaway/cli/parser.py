@@ -2,7 +2,7 @@
 
 import re
 import sys
-from argparse import ArgumentParser, Namespace
+from argparse import SUPPRESS, ArgumentParser, Namespace
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, NoReturn
@@ -26,9 +26,16 @@ class Parser(ArgumentParser):
     def __init__(self, prog: str, description: str) -> None:
         super().__init__(prog=prog, description=description, add_help=False, allow_abbrev=False)
         self._positionals.title = "arguments"
-        self.add_argument("-h", action=Help, nargs=0, help="the options that people use most")
+        short, whole = "the options that people use most", "all options, or one group"
+        self.add_argument("-h", action=Help, default=SUPPRESS, dest="help", nargs=0, help=short)
         self.add_argument(
-            "--help", action=Help, nargs="?", metavar="GROUP", help="all options, or one group"
+            "--help",
+            action=Help,
+            default=SUPPRESS,
+            dest="help",
+            nargs="?",
+            metavar="GROUP",
+            help=whole,
         )
 
     def format_help(self) -> str:
@@ -121,11 +128,11 @@ def as_typed(message: str, argv: Sequence[str]) -> str:
         return message
     from cutaway.requests.keywords import KEYWORDS
 
-    flags = {name: row.flag_name(name) for name, row in KEYWORDS.items() if "_" in name}
     first = message.partition(" ")[0].strip("-:")
-    if first == "chain":
-        flags = {}
     if (flag := f"--{first.replace('_', '-')}") in {word.partition("=")[0] for word in argv}:
-        flags[first] = flag
+        message = message.replace(first, flag, 1) if message.startswith(first) else message
+    if first == "chain":
+        return message
+    flags = {name: row.flag_name(name) for name, row in KEYWORDS.items() if "_" in name}
     keyword = re.compile(rf"(?<![\w.-])({'|'.join(flags)})(?!\w)")
-    return keyword.sub(lambda found: flags[found[1]], message) if flags else message
+    return keyword.sub(lambda found: flags[found[1]], message)

@@ -185,6 +185,6 @@ def test_its_document_is_that_of_python(command, done):
 def test_a_rule_that_is_none_is_refused_before_a_model_is_loaded(capsys):
     assert main(["compare", "ab", "-m", "/nowhere.gguf", "--rule", "edit,edit-threshold=high"]) == 2
     assert capsys.readouterr().err == (
-        "cutaway: error: rule 'edit,edit-threshold=high': edit_threshold must be a number, not "
+        "cutaway: error: --rule 'edit,edit-threshold=high': edit_threshold must be a number, not "
         "'high'\n"
     )
