@@ -72,13 +72,14 @@ def shaped(name, *shape):
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (without(f"{Q}.lora_a"), f"lacks the tensor {Q}.lora_a"),
-        (without(f"{Q}.lora_b"), f"lacks the tensor {Q}.lora_b"),
+        (without(f"{Q}.lora_a"), f"lacks the tensor '{Q}.lora_a'"),
+        (without(f"{Q}.lora_b"), f"lacks the tensor '{Q}.lora_b'"),
         (lambda _: {}, "has no tensors"),
         (renamed("blk.0.", "blk.7."), "which the model does not have"),
         (renamed("blk.0.attn_q.", "blk.0.attn_norm."), "only matrices of linear layers"),
         (renamed("blk.0.attn_q.", "token_embd."), "only matrices of linear layers"),
         (renamed("lora_a", "lora_mag"), "is none of an adapter's"),
+        (renamed(".lora_a", "\nlora_a"), "is none of an adapter's"),  # quoted, on one line
         (shaped(f"{Q}.lora_a", 3, 31), "made for another model"),
         (shaped(f"{Q}.lora_a", 4, 32), "made for another model"),
         (shaped(f"{Q}.lora_b", 49, 3), "made for another model"),

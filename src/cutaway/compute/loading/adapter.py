@@ -21,6 +21,7 @@ from cutaway.compute.model import Graph, ModelConfig, adapted
 from cutaway.compute.model.lora import B, matrices_of, numbered
 from cutaway.errors import FormatError, InputError
 from cutaway.files.weights import ModelFile, open_gguf
+from cutaway.files.weights.cursor import quoted
 
 _FORMATS = ("F32", "F16", "BF16")
 _MOST = 1e6  # a larger factor is a mistake
@@ -225,7 +226,7 @@ def _check_formats(file: ModelFile) -> None:
     for name, info in file.tensors.items():
         if info.format not in _FORMATS:
             raise FormatError(
-                f"the tensor {name[:80]} is stored as {info.format}, and an adapter's must be "
+                f"the tensor {quoted(name)} is stored as {info.format}, and an adapter's must be "
                 f"{', '.join(_FORMATS)}: convert the adapter again"
             )
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from cutaway.compute.model.graph import Graph, Op
 from cutaway.errors import FormatError
+from cutaway.files.weights.cursor import quoted
 
 A, B = ".lora_a", ".lora_b"
 """Endings of an adapter's tensors, (rank, in) and (out, rank), after the name of their matrix."""
@@ -68,11 +69,11 @@ def matrices_of(names: Iterable[str]) -> list[str]:
     for name in found:
         if name in known:
             raise FormatError(
-                f"the tensor {name[:80]} is none of an adapter's, which end in {A} or {B}"
+                f"the tensor {quoted(name)} is none of an adapter's, which end in {A} or {B}"
             )
         for ending in (A, B):
             if name + ending not in known:
-                raise FormatError(f"the adapter lacks the tensor {name[:80]}{ending}")
+                raise FormatError(f"the adapter lacks the tensor {quoted(name + ending)}")
     return [*found]
 
 
@@ -85,17 +86,17 @@ def _with(op: Op, scales: Mapping[str, float], number: int) -> Op:
 def _check(name: str, shape: tuple[int, ...] | None, is_plain: bool, shapes: Shapes) -> None:
     if shape is None:
         raise FormatError(
-            f"the adapter changes {name[:80]}, which the model does not have: it was made for "
+            f"the adapter changes {quoted(name)}, which the model does not have: it was made for "
             "another one"
         )
     if not is_plain or len(shape) != 2:
         raise FormatError(
-            f"the adapter changes {name[:80]}, and only matrices of linear layers can have one: "
+            f"the adapter changes {quoted(name)}, and only matrices of linear layers can have one: "
             "not embeddings, what is tied to them, experts or norms"
         )
     a, b = shapes[name + A], shapes[name + B]
     if len(a) != 2 or len(b) != 2 or (a[1], b[0]) != (shape[1], shape[0]) or a[0] != b[1]:
         raise FormatError(
-            f"the adapter has {a} and {b} for {name[:80]}, which is {shape}: it must be (rank, "
+            f"the adapter has {a} and {b} for {quoted(name)}, which is {shape}: it must be (rank, "
             f"{shape[1]}) and ({shape[0]}, rank), so it was made for another model"
         )
