@@ -134,5 +134,5 @@ def as_typed(message: str, argv: Sequence[str]) -> str:
     if first == "chain":
         return message
     flags = {name: row.flag_name(name) for name, row in KEYWORDS.items() if "_" in name}
-    keyword = re.compile(rf"(?<![\w.-])({'|'.join(flags)})(?!\w)")
+    keyword = re.compile(rf"(?<![\w.(-])({'|'.join(flags)})(?!\w)")
     return keyword.sub(lambda found: flags[found[1]], message)
