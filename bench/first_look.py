@@ -2,8 +2,9 @@
 
     python bench/first_look.py [--write README.md]
 
-Runs them in an empty folder, one after the other. What goes to standard error, the statistics, is
-shown behind what goes to standard output, as a terminal shows it.
+Runs them one after the other in one folder, which is empty at first and deleted at the end. A
+command's standard output is followed by its standard error, which has the statistics. An output of
+more than LINES lines is cut, and ends in "…".
 """
 
 import subprocess
@@ -15,22 +16,22 @@ from script import check_page, parser_of, publish
 
 BLOCKS = (
     (
-        """cutaway generate "The capital of France is" --temperature 0 --stop .""",
-        """cutaway generate "A city as JSON:" --temperature 0 --json-schema true""",
+        'cutaway generate "The capital of France is" --temperature 0 --stop .',
+        'cutaway generate "A city as JSON:" --temperature 0 --json-schema true',
     ),
     (
-        """cutaway generate "The sky is" --seed 7 --max-tokens 24 --trace run.jsonl""",
-        """cutaway trace why run.jsonl""",
-        """cutaway trace branch run.jsonl --at 2 --token " never" --quiet""",
+        'cutaway generate "The sky is" --seed 7 --max-tokens 24 --trace run.jsonl',
+        "cutaway trace why run.jsonl",
+        'cutaway trace branch run.jsonl --at 2 --token " never" --quiet',
     ),
-    ("""cutaway fill "Paris is the [MASK] of France." """.strip(),),
+    ('cutaway fill "Paris is the [MASK] of France."',),
 )
 LINES = 6
-"""How many lines of an output are shown."""
+"""How many lines of an output are shown; one more, if that is all."""
 
 
 def shown(command: str, folder: Path) -> str:
-    """The command behind a prompt, and its output."""
+    """The command after a prompt, and its output."""
     program = f'"{sys.executable}" -m {command}'
     done = subprocess.run(
         program, shell=True, cwd=folder, capture_output=True, text=True, check=True
