@@ -16,17 +16,20 @@ from cutaway.server.http.disconnect import cancel_on_disconnect
 from cutaway.server.http.errors import ApiError, of_text
 from cutaway.server.job import TextJob
 
+# Line ends to str.splitlines, and so to clients that read a stream line by line, though JSON may
+# hold them as they are.
+_LINE_ENDS = {ord(c): f"\\u{ord(c):04x}" for c in "\x85\u2028\u2029"}
 _HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}  # or proxies would buffer
 
 
 def dumps(document: Any) -> bytes:
-    """JSON as it is sent."""
+    """JSON as it is sent: one line, whatever a client takes for a line's end."""
     text = json.dumps(document, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return text.encode()
+    return text.translate(_LINE_ENDS).encode() if not text.isascii() else text.encode()
 
 
 def event(document: Any, name: str | None = None) -> bytes:
-    """One event; its data is one line, since JSON escapes line feeds."""
+    """One event; its data is one line."""
     head = b"" if name is None else b"event: %s\n" % name.encode()
     return head + b"data: %s\n\n" % dumps(document)
 
