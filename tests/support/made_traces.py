@@ -11,7 +11,7 @@ from cutaway.engine import Phases, Step
 from cutaway.sampling import Candidate, Observation, Stage, StageReport
 from cutaway.text.grammar.source import KINDS, Grammar
 from cutaway.trace import End, Head, Parent, Token, Trace, TraceWriter
-from cutaway.trace.record import REASONS, GrammarRecord
+from cutaway.trace.record import REASONS, GrammarRecord, SizesRecord
 from cutaway.trace.steps import SOURCES
 
 VOCAB = 60
@@ -44,7 +44,7 @@ HEADS = st.builds(
     seed=WORDS, candidates=NATURALS, tracked_ids=SEVERAL, end_ids=SEVERAL,
     kv_bytes_per_token=NATURALS,
     parent=st.none() | st.builds(Parent, trace=HASHES, step=NATURALS, token_id=IDS),
-    grammar=st.none() | GRAMMARS,
+    grammar=st.none() | GRAMMARS, sizes=st.none() | st.builds(SizesRecord, *[NATURALS] * 7),
 )  # fmt: skip
 ENDS = st.builds(
     End, reason=st.sampled_from(REASONS), matched=st.none() | TEXTS | NATURALS,

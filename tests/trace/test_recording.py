@@ -12,7 +12,7 @@ from cutaway import LLM
 from cutaway.engine.interventions import add
 from cutaway.errors import CutawayError, InputError
 from cutaway.lab.rerun import replay
-from cutaway.trace import Trace, why
+from cutaway.trace import Trace, diff_texts, why
 from cutaway.trace.steps import step_to_json
 from cutaway.trace.write import numbered
 from support.made_traces import records
@@ -58,6 +58,28 @@ SETTINGS = [
     {"max_tokens": 1000},
     {"interventions": ["L1.H2 x 0", "knock_out 1", add("L0", np.ones(32), 0.1, positions="0-4,9")]},
 ]
+
+
+def test_the_head_has_the_sizes_of_the_model(llm, recorded):
+    _, trace = recorded()
+    config, sizes = llm.config, trace.head.sizes
+    assert (sizes.layers, sizes.heads, sizes.kv_heads) == (
+        config.layers, config.heads, config.kv_heads,
+    )  # fmt: skip
+    assert sizes.hidden == config.hidden
+    up = llm.graph.shapes["blk.0.ffn_up.weight"]
+    assert sizes.mlp == max(up) != sizes.hidden
+    assert sizes.experts == sizes.experts_used == 0
+
+
+def test_a_trace_without_sizes_is_read_and_is_no_other(recorded, tmp_path):
+    _, trace = recorded()
+    head, *rest = records(tmp_path / "run.jsonl")
+    del head["sizes"]
+    VALID.validate(head)
+    older = Trace.parse("".join(json.dumps(line) + "\n" for line in (head, *rest)).encode())
+    assert older.head.sizes is None
+    assert not diff_texts(trace, older).changes
 
 
 @pytest.mark.parametrize("options", SETTINGS, ids=lambda options: ",".join(options) or "default")
@@ -184,7 +206,7 @@ def test_the_schema_is_closed(recorded, kind, tmp_path):
     line = next(r for r in records(tmp_path / "run.jsonl") if r["kind"] == kind)
     assert VALID.is_valid(line)
     assert not VALID.is_valid(line | {"more": 1})
-    for name in line.keys() - {"name"}:
+    for name in line.keys() - {"name", "sizes"}:
         assert not VALID.is_valid({key: line[key] for key in line if key != name})
 
 

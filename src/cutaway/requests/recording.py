@@ -9,7 +9,7 @@ from cutaway.engine import Denoise, Request
 from cutaway.requests.prepared import Prepared
 from cutaway.trace import Head, Token
 from cutaway.trace.canvas_decoder import DecoderRecord
-from cutaway.trace.record import GrammarRecord
+from cutaway.trace.record import GrammarRecord, SizesRecord
 
 
 def head_of(prepared: Prepared, chain: Iterable[Mapping[str, Any]], model: LoadedModel) -> Head:
@@ -41,6 +41,7 @@ def head_of(prepared: Prepared, chain: Iterable[Mapping[str, Any]], model: Loade
         grammar=GrammarRecord.of(request.constraint.source),
         interventions=options.interventions,
         decoder=_decoder(request, model),
+        sizes=_sizes(model),
     )
 
 
@@ -49,6 +50,14 @@ def token_of(model: LoadedModel, token_id: int) -> Token:
     tokenizer = model.tokenizer
     data = tokenizer.token_bytes(token_id)
     return Token(token_id, data, None if data else tokenizer.token_name(token_id))
+
+
+def _sizes(model: LoadedModel) -> SizesRecord:
+    config = model.config
+    return SizesRecord(
+        layers=config.layers, heads=config.heads, kv_heads=config.kv_heads, hidden=config.hidden,
+        mlp=model.graph.mlp_width, experts=config.experts, experts_used=config.experts_used,
+    )  # fmt: skip
 
 
 def _decoder(request: Request, model: LoadedModel) -> DecoderRecord | None:

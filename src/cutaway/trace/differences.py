@@ -158,7 +158,8 @@ def _changes(a: Head, b: Head) -> Iterator[Change]:
 def _flat(head: Head) -> dict[str, Any]:
     """Fields and settings by name. Where both have a name, they have the same value."""
     # The grammar's text is among the settings, under the name of its kind.
-    apart = ("params", "grammar", "interventions", "decoder")
+    # Sizes follow from the weights, and older files lack them.
+    apart = ("params", "grammar", "interventions", "decoder", "sizes")
     own = {f.name: getattr(head, f.name) for f in fields(head) if f.name not in apart}
     own |= {"grammar engine": head.grammar.engine} if head.grammar else {}
     if head.interventions:

@@ -64,6 +64,24 @@ class GrammarRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class SizesRecord:
+    """The sizes of the model, for whoever draws it; ``Head.weights`` says which model it is.
+
+    hidden, mlp    widths of the residual stream and of an MLP's inner layer
+    experts        MLPs of a layer, of which ``experts_used`` compute a token; both are 0 where
+                   every layer has one MLP
+    """
+
+    layers: int
+    heads: int
+    kv_heads: int
+    hidden: int
+    mlp: int
+    experts: int
+    experts_used: int
+
+
+@dataclass(frozen=True, slots=True)
 class Head:
     """How the run was set up: all that a replay needs, and all that it must agree with.
 
@@ -77,6 +95,7 @@ class Head:
     grammar             None where no grammar constrained the text
     interventions       changes of activations
     decoder             how a canvas was revealed; None for a text written from left to right
+    sizes               None in files that were written before they had this field
     """
 
     cutaway: str
@@ -100,6 +119,7 @@ class Head:
     grammar: GrammarRecord | None = None
     interventions: tuple[Intervention, ...] = ()
     decoder: DecoderRecord | None = None
+    sizes: SizesRecord | None = None
 
     @property
     def cells(self) -> int:
@@ -252,11 +272,12 @@ def _grammar(value: Any) -> GrammarRecord:
 
 
 _MOST_CELLS = 2**24
-_OPTIONAL = "grammar", "interventions", "decoder"
+_OPTIONAL = "grammar", "interventions", "decoder", "sizes"
 """Fields of the head that are absent where they are empty."""
 _HASH, _FINGERPRINT = check.hexadecimal(64), check.hexadecimal(16)
 _PARENT = check.of(Parent, trace=_HASH)
 _GRAMMAR = check.of(GrammarRecord, kind=check.one_of(*KINDS), sha256=_HASH)
+_SIZES = check.of(SizesRecord)
 _HEAD = check.of(
     Head,
     weights=_HASH,
@@ -267,5 +288,6 @@ _HEAD = check.of(
     grammar=check.optional(_grammar),
     interventions=check.items(_intervention),
     decoder=check.optional(decoder),
+    sizes=check.optional(lambda value: SizesRecord(**check.fields(value, _SIZES))),
 )
 _END = check.of(End, reason=check.one_of(*REASONS), fingerprint=_FINGERPRINT)

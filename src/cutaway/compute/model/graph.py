@@ -241,6 +241,12 @@ class Graph:
         out, inner = self._shape(f"{weight}.weight", 2)
         return out, inner
 
+    @property
+    def mlp_width(self) -> int:
+        """Width of the inner layer of the first layer's MLP, or of one of its experts."""
+        found = (f"blk.0.ffn_down{several}.weight" for several in ("", "_exps"))
+        return next(self.shapes[name][-1] for name in found if name in self.shapes)
+
     def allow_unused(self, weight: str) -> None:
         """Let a tensor be unused: the architecture knows it and chose another."""
         self._allowed_unused.add(weight)

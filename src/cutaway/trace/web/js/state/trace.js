@@ -12,6 +12,8 @@ import { format } from "../figures/catalogue.js";
  *   final_logprob: number | null, luck: number | null}} Candidate
  * @typedef {{survivors: number, removed_mass: number, log_sum_exp: number,
  *   min_kept_logit: number | null, top_removed: number[]}} StageRecord
+ * @typedef {{layers: number, heads: number, kv_heads: number, hidden: number, mlp: number, experts: number,
+ *   experts_used: number}} Sizes of the model
  * @typedef {{kind: "head", model: string, weights: string, tokenizer: string, backend: string,
  *   tier: string, threads: number, vocab_size: number, prompt: string | null,
  *   prompt_token_ids: number[], chain: import("../figures/numbers.js").Stage[], params: Record<string, any>,
@@ -20,6 +22,7 @@ import { format } from "../figures/catalogue.js";
  *   parent: {trace: string, step: number, token_id: number} | null,
  *   decoder?: {kind: string, rule: Record<string, any>, attention: "causal" | "bidirectional" | number, shift: boolean,
  *   mask_id: number | null, suffix_ids: number[]},
+ *   sizes?: Sizes,
  *   grammar?: {kind: string, text: string, sha256: string, engine: string, compact: boolean}}} Head
  * @typedef {{index: number, position: number, token_id: number, sampled_id: number, source: string,
  *   text: string, candidates: Candidate[], maximum: number, log_sum_exp: number, entropy: number,
