@@ -109,12 +109,12 @@ def test_a_strip_shows_its_tokens_and_nothing_else(tokens):
     assert tag("p", "".join(read.text)) == tag("p", *(Markup(v) if v else "∅" for v in visible))
 
 
-def test_surprise_is_height_and_colour():
+def test_surprise_is_the_background():
     page = str(strip(Chip("x", bits) for bits in (0.0, 4.0, 8.0, 80.0)))
     assert [a["class"] for _, a in Reader(page).tags[1:]] == ["t s0", "t s8", "t s16", "t s16"]
     rules = made_text(1)._repr_html_()
-    assert ".cutaway .s0{border-bottom:1px solid #00204d}" in rules
-    assert ".cutaway .s16{border-bottom:9px solid #ffea46}" in rules
+    assert ".cutaway .s0{background:rgb(217 72 1 / 0)}" in rules
+    assert ".cutaway .s16{background:rgb(217 72 1 / 0.82)}" in rules
 
 
 @given(st.text(), st.text())

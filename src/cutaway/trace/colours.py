@@ -1,25 +1,28 @@
-"""cividis: a scale of colours that reads the same without colour vision.
+"""The colour of every measure: one orange over whatever is behind it, the larger the more opaque.
 
-From Nuñez, Anderton and Renslow, "Optimizing colormaps with consideration for color vision
-deficiency", PLoS ONE 13(7), 2018; twelve points of it, and straight lines between them.
+So 0 is the background itself, in light and in dark, and a text on it keeps its colour: at the
+largest value its contrast with the page's is still 4.5 to 1, and a scale of one hue reads the same
+without colour vision. The page has the same two figures, from the catalogue. Knows no background.
 """
 
-_POINTS = (
-    0x00204D, 0x00306F, 0x2A406C, 0x48526B, 0x5E626E, 0x727374,
-    0x878479, 0x9E9677, 0xB6A971, 0xD0BE67, 0xEAD357, 0xFFEA46,
-)  # fmt: skip
+ORANGE = (217, 72, 1)  # of ColorBrewer's Oranges
+MOST = 0.82  # opacity of the largest value
+_GREY, _BRIGHT = (128, 128, 128), (240, 100, 10)
 
 
-def cividis(share: float) -> tuple[int, int, int]:
-    """Red, green and blue, 0 … 255, for a share of 0 (dark blue) to 1 (yellow)."""
-    place = min(max(share, 0.0), 1.0) * (len(_POINTS) - 1)
-    low = min(int(place), len(_POINTS) - 2)
+def heat(share: float) -> str:
+    """The colour of a share of 0 to 1, as CSS writes it."""
+    red, green, blue = ORANGE
+    return f"rgb({red} {green} {blue} / {MOST * _within(share):.3g})"
+
+
+def heat_of_text(share: float) -> tuple[int, int, int]:
+    """Red, green, blue, 0 … 255, for a terminal: grey to orange, legible on black and on white."""
     red, green, blue = (
-        round(a + (b - a) * (place - low))
-        for a, b in zip(_channels(_POINTS[low]), _channels(_POINTS[low + 1]), strict=True)
+        round(low + (high - low) * _within(share)) for low, high in zip(_GREY, _BRIGHT, strict=True)
     )
     return red, green, blue
 
 
-def _channels(colour: int) -> tuple[int, int, int]:
-    return colour >> 16, colour >> 8 & 255, colour & 255
+def _within(share: float) -> float:
+    return min(max(share, 0.0), 1.0)

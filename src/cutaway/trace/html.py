@@ -1,4 +1,4 @@
-"""A text whose tokens are underlined by surprise, as HTML without scripts.
+"""A text whose tokens have their surprise as background, as HTML without scripts.
 
 All content passes through ``tag`` or ``text``, which escape it.
 """
@@ -9,7 +9,7 @@ from html import escape
 from typing import Any
 
 from cutaway.text.printable import printable
-from cutaway.trace.colours import cividis
+from cutaway.trace.colours import heat
 
 _LEVELS = 16  # from 0 to 8 bits, half a bit each
 MOST_BITS = 8.0
@@ -55,7 +55,7 @@ class Chip:
 
 
 def strip(chips: Iterable[Chip]) -> Markup:
-    """Tokens one after the other, underlined by surprise in height and colour."""
+    """Tokens one after the other; the background of each is its surprise."""
     return tag("div", *map(_chip, chips), class_="strip")
 
 
@@ -71,23 +71,15 @@ def _level(bits: float) -> int:
 
 
 def legend() -> Markup:
-    """What heights and colours mean."""
+    """What the colours mean."""
     marks = (tag("span", Markup("&emsp;"), class_=f"t s{i}") for i in range(0, _LEVELS + 1, 2))
     return tag("p", "surprise: 0 bits ", *marks, " 8 bits and more", class_="legend")
 
 
 def style() -> Markup:
     """The style sheet; its rules hold inside an element of class cutaway."""
-    levels = (
-        f".cutaway .s{i}{{border-bottom:{1 + i / 2:g}px solid {colour(i / _LEVELS)}}}\n"
-        for i in range(_LEVELS + 1)
-    )
+    levels = (f".cutaway .s{i}{{background:{heat(i / _LEVELS)}}}\n" for i in range(_LEVELS + 1))
     return Markup(f"<style>{_STRIP}{''.join(levels)}</style>")
-
-
-def colour(share: float) -> str:
-    """cividis from 0 to 1, as CSS writes it."""
-    return "#{:02x}{:02x}{:02x}".format(*cividis(share))
 
 
 def by_surprise(chips: Iterable[Chip], facts: str = "") -> Markup:
@@ -99,7 +91,7 @@ def by_surprise(chips: Iterable[Chip], facts: str = "") -> Markup:
 _STRIP = """
 .cutaway .strip{font:15px/2.1 ui-monospace,Menlo,Consolas,monospace;overflow-wrap:anywhere}
 .cutaway .t{white-space:pre-wrap;color:inherit;text-decoration:none;unicode-bidi:isolate;
- border-bottom:1px solid transparent;margin-right:2px}
+ border-radius:2px;margin-right:1px}
 .cutaway .t i{opacity:.5}
 .cutaway .legend{font:12px sans-serif;opacity:.8}
 """

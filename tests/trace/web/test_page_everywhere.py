@@ -122,21 +122,23 @@ def test_the_most_uncertain_step_is_selected_at_the_end(open_page, tiny_server, 
     assert page.step == min(steps, key=lambda step: step.logprob).index
 
 
-def test_one_direction_of_colour_in_a_strip_and_a_scale_beside_the_map(open_page, tiny_server):
+def test_one_scale_of_colour_at_a_time(open_page, tiny_server):
     page = written(open_page(tiny_server.url, color_scheme="light"))
-    underlines = page.tab.locator("token-strip .legend:not(.tint) i").evaluate_all(
-        "(all) => all.map((mark) => getComputedStyle(mark).borderBottomColor)"
-    )
+    surprise = page.tab.get_by_text("surprise: 0 bits")
+    background = "(one) => getComputedStyle(one).backgroundColor"
+    chip = page.tab.locator("token-strip .chip").last
+    assert chip.evaluate(background) != "rgba(0, 0, 0, 0)"
+    assert surprise.is_visible()
     page.tab.get_by_role("tab", name="Inside").click()
     panel = page.tab.locator("inside-panel")
     panel.locator(".proof .mono").wait_for()
     page.settle()
-    for where in ("token-strip .legend.tint .scale i", "inside-panel .legend .scale i"):
-        marks = page.tab.locator(where).evaluate_all(
-            "(all) => all.map((mark) => getComputedStyle(mark).backgroundColor)"
-        )
-        assert [marks[0], marks[-1]] == [underlines[0], underlines[-1]]
-    assert underlines[0] == "rgb(255, 255, 255)"
+    assert not surprise.is_visible()
+    assert chip.evaluate(background) == "rgba(0, 0, 0, 0)"  # nothing attends to it
+    scales = page.tab.locator("token-strip .tint .scale, inside-panel .scale")
+    bars = scales.evaluate_all("(all) => all.map((one) => getComputedStyle(one).backgroundImage)")
+    assert len(bars) == 2
+    assert len(set(bars)) == 1
     assert "a stroke: negative" in panel.inner_text()
 
 

@@ -16,7 +16,7 @@ from typing import Any, TextIO, TypeVar
 
 from cutaway.cli.terminal.streams import print_json
 from cutaway.text.printable import printable
-from cutaway.trace.colours import cividis
+from cutaway.trace.colours import heat_of_text
 
 _SPARKS, _ASCII_SPARKS = "▁▂▃▄▅▆▇█", "_.-:=+*#"
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
@@ -68,10 +68,10 @@ class Style:
         return ("█" * (eighths // 8) + part).ljust(cells)
 
     def tint(self, share: float) -> str:
-        """The look of a share from 0 to 1: cividis."""
+        """The look of a share from 0 to 1: from grey to orange."""
         if not self.colour:
             return PLAIN
-        red, green, blue = cividis(share)
+        red, green, blue = heat_of_text(share)
         if self.truecolour:
             return f"38;2;{red};{green};{blue}"
         r, g, b = (round(c / 255 * 5) for c in (red, green, blue))

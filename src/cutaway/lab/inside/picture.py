@@ -11,14 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.lab.inside.lens import LensRow
-from cutaway.trace.colours import cividis
+from cutaway.trace.colours import heat
 from cutaway.trace.figures import percent
-from cutaway.trace.html import Markup, colour, tag
+from cutaway.trace.html import Markup, tag
 from cutaway.trace.phrases import phrase
 
 Floats = NDArray[np.float64]
 _CELL, _FALL, _BAR = (16, 12), 120, 9  # pixels
-_LIGHT = 0.179  # luminance from which on black is easier to read than white
 _MONO = "font-family:ui-monospace,Menlo,Consolas,monospace"
 
 
@@ -116,11 +115,11 @@ class Picture:
 def _cell(x: int, y: int, value: float, most: float, title: str) -> Markup:
     wide, high = _CELL
     share = (abs(value) / most) ** 0.5
-    size = {"width": wide - 1, "height": high - 1, "fill": colour(share)}
+    size = {"width": wide - 1, "height": high - 1, "fill": heat(share), "stroke": "#8888"}
     rect = tag("rect", tag("title", title), x=x, y=y, **size)
     if value >= 0:
         return rect
-    line = tag("line", x1=x + 1, x2=x + wide - 2, y1=y + high - 2, y2=y + 1, stroke=_ink(share))
+    line = tag("line", x1=x + 1, x2=x + wide - 2, y1=y + high - 2, y2=y + 1, stroke="currentColor")
     return tag("g", rect, line)
 
 
@@ -133,16 +132,7 @@ def _svg(width: int, height: int, label: str, content: Sequence[Markup]) -> Mark
 
 def _tint(weight: float) -> str:
     share = max(float(weight), 0.0) ** 0.5
-    return f"background:{colour(share)};color:{_ink(share)};" if share >= 1 / 32 else ""
-
-
-def _ink(share: float) -> str:
-    """Black or white, whichever has more contrast: the luminance is that of WCAG."""
-    parts = [
-        c / 255 / 12.92 if c <= 10 else ((c / 255 + 0.055) / 1.055) ** 2.4 for c in cividis(share)
-    ]
-    light = sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), parts, strict=True))
-    return "#000000" if light > _LIGHT else "#ffffff"
+    return f"background:{heat(share)};"
 
 
 def _head(text: str) -> Markup:

@@ -18,7 +18,7 @@
  * choices  the values of a text setting; empty: it is a number
  * @typedef {{name: string, type: string, choices: string[], help: string}} CanvasSetting
  * @typedef {{canvas: CanvasSetting[], stages: StageEntry[], presets: Record<string, string[]>, styles: Style[],
- *   mask: string, phrases: Record<string, string>, trace: Format}} Catalogue
+ *   mask: string, heat: {colour: number[], most: number}, phrases: Record<string, string>, trace: Format}} Catalogue
  *
  * renames  by kind of record and field: an old name or value, and the current one
  * @typedef {{version: number, readable: number[], renames: Record<string, Record<string, string>>}} Format
@@ -33,6 +33,10 @@ export const styles = catalogue.styles;
 export const mask = catalogue.mask;
 export const canvasSettings = catalogue.canvas;
 export const format = catalogue.trace;
+
+/** @param {number} share 0 to 1 @returns {string} the colour of every measure: the larger, the more opaque */
+export const heat = (share) => `rgb(${catalogue.heat.colour.join(" ")} / ${
+  (catalogue.heat.most * Math.min(Math.max(share, 0), 1)).toFixed(3)})`;
 
 /**
  * @param {string} name @param {Record<string, string | number>} [figures]

@@ -1,11 +1,11 @@
 /**
  * Figures that all views share, and how numbers, tokens and colours are shown.
  *
- * As in cutaway/trace/figures.py and colours.py: natural logarithms come in, bits and percentages go out. Knows no
+ * As in cutaway/trace/figures.py: natural logarithms come in, bits and percentages go out. Knows no
  * document.
  */
 
-import { stageNamed, stages } from "./catalogue.js";
+import { heat, stageNamed, stages } from "./catalogue.js";
 
 export const LN2 = Math.LN2;
 
@@ -80,43 +80,8 @@ const hues = new Map(stages.map(({ letter }, i) => [letter, HUES[i % HUES.length
 /** @param {string} letter @returns {string} the colour of a stage */
 export const hue = (letter) => hues.get(letter) ?? "#999999";
 
-// cividis (Nuñez, Anderton, Renslow 2018): reads the same without colour vision.
-const POINTS = [
-  0x00204d, 0x00306f, 0x2a406c, 0x48526b, 0x5e626e, 0x727374,
-  0x878479, 0x9e9677, 0xb6a971, 0xd0be67, 0xead357, 0xffea46,
-];
-
-/** @param {number} share @returns {[number, number, number]} red, green, blue of 0 … 255 */
-function cividis(share) {
-  const place = Math.min(Math.max(share, 0), 1) * (POINTS.length - 1);
-  const low = Math.min(Math.floor(place), POINTS.length - 2);
-  const [from, to] = [channels(POINTS[low] ?? 0), channels(POINTS[low + 1] ?? 0)];
-  const mix = (/** @type {0 | 1 | 2} */ i) => Math.round(from[i] + (to[i] - from[i]) * (place - low));
-  return [mix(0), mix(1), mix(2)];
-}
-
-/** @param {number} colour @returns {[number, number, number]} */
-const channels = (colour) => [colour >> 16, (colour >> 8) & 255, colour & 255];
-
-const PALE = 0.25; // share below which the light scale fades to white
-
-/**
- * The colour scale of all measures: 0 is close to the background, 1 has the most contrast.
- * @param {number} share @param {boolean} dark whether the background is dark
- * @returns {[number, number, number]} red, green, blue of 0 to 255
- */
-export function onPaper(share, dark) {
-  if (dark) return cividis(share);
-  const faded = (/** @type {number} */ value) => Math.round(255 + (value - 255) * Math.min(1, share / PALE));
-  const [red, green, blue] = cividis(1 - share);
-  return [faded(red), faded(green), faded(blue)];
-}
-
-/** @param {number} surprise in bits @returns {string} its colour on the scale of 0 to 8 bits, for both colour schemes */
-export function surpriseColour(surprise) {
-  const [light, dark] = [false, true].map((on) => `rgb(${onPaper(surprise / MOST_BITS, on).join(" ")})`);
-  return `light-dark(${light}, ${dark})`;
-}
+/** @param {number} surprise in bits @returns {string} its colour, on the scale of 0 to 8 bits */
+export const surpriseColour = (surprise) => heat(surprise / MOST_BITS);
 
 /** @param {string} text of a token @returns {string} with its invisible characters, and spaces at its ends, made visible */
 export function visible(text) {

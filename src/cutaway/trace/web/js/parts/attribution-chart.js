@@ -5,8 +5,7 @@
 
 import { signed } from "../figures/numbers.js";
 import { el } from "./dom.js";
-import { fitted, stroke } from "./inside-map.js";
-import { onScheme } from "./tint.js";
+import { fitted, onScheme, stroke } from "./inside-map.js";
 /** @import { Component } from "../figures/inside.js" */
 
 const HIGH = 170;

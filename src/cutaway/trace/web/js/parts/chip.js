@@ -1,9 +1,9 @@
 /**
- * A token of a text, with its surprise as the height and colour of an underline.
+ * A token of a text, with its surprise as the background.
  */
 
 import { el } from "./dom.js";
-import { MOST_BITS, bits, inText, percent, probability, surpriseColour, visible } from "../figures/numbers.js";
+import { bits, inText, percent, probability, surpriseColour, visible } from "../figures/numbers.js";
 /** @import { Trace, Step } from "../state/trace.js" */
 
 /** @type {Record<string, string>} marks of forced tokens and draft tokens */
@@ -20,7 +20,7 @@ export function chip(trace, step, inherited) {
   const title = `step ${step.index}: ${percent(probability(step.logprob))}, `
     + `${surprise.toFixed(2)} bits, rank ${step.rank}, ${step.source}`;
   return el("span", { class: `token chip ${kindOf(trace, step.token_id)}`, title,
-    "data-mark": inherited ? null : MARKS[step.source], style: underline(surprise) },
+    "data-mark": inherited ? null : MARKS[step.source], style: { "--surprise": surpriseColour(surprise) } },
     name === "" ? visible(name) : inText(name));
 }
 
@@ -34,9 +34,3 @@ export function kindOf(trace, id) {
   const escaped = trace.nameOf(id).startsWith("\\x") && token.bytes[0] !== 0x5c; // not a literal backslash
   return escaped ? "bytes" : "";
 }
-
-/** @param {number} surprise in bits @returns {Record<string, string>} */
-const underline = (surprise) => ({
-  "--high": `${1 + Math.min(surprise, MOST_BITS) / 2}px`,
-  "--hue": surpriseColour(surprise),
-});

@@ -2,6 +2,7 @@
  * Creates and updates elements. A string becomes text, never markup, here and everywhere in the page.
  */
 
+import { heat } from "../figures/catalogue.js";
 import { visible } from "../figures/numbers.js";
 
 const SVG = "http://www.w3.org/2000/svg";
@@ -124,6 +125,10 @@ export const figure = (text, more = "") => el("td", { class: `mono figure ${more
 /** @param {string} name @param {string} value @param {string} title @returns {HTMLElement} an entry of a dl */
 export const fact = (name, value, title) =>
   el("div", { title }, el("dt", {}, name), el("dd", { class: "mono" }, value));
+
+/** @returns {HTMLElement} the colours of all measures, from none to most, for a legend */
+export const scale = () => el("span", { class: "scale", "aria-hidden": "true",
+  style: { background: `linear-gradient(to right, ${heat(0)}, ${heat(1)})` } });
 
 /** @param {string} label @param {Child[]} children @returns {HTMLElement} a box that scrolls sideways */
 export const scrolling = (label, ...children) =>

@@ -2,14 +2,15 @@
  * A map of all attention heads: a row for each layer, a column for each head. Arrow keys move between cells.
  */
 
-import { cells } from "../figures/inside.js";
-import { el, replace, setAttributes } from "./dom.js";
-import { colours, onScheme, scaleBar } from "./tint.js";
+import { LEVELS, cells } from "../figures/inside.js";
+import { heat } from "../figures/catalogue.js";
+import { el, replace, scale, setAttributes } from "./dom.js";
 /** @import { HeadFigures, MapBy } from "../figures/inside.js" */
 
 const WIDTH = 340; // pixels at most
 const HEIGHT = 420;
 const LEFT = 24; // for the layer numbers
+const SCHEME = matchMedia("(prefers-color-scheme: dark)");
 const MOVES = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
 
 export class HeadsMap {
@@ -62,7 +63,6 @@ export class HeadsMap {
     const pen = fitted(this.canvas, width, height);
     if (!pen) return;
     const style = getComputedStyle(this.canvas);
-    const scale = colours();
     this.explain();
     pen.fillStyle = style.getPropertyValue("--line"); // lines between the cells: pale cells look like the background
     pen.fillRect(LEFT, 0, wide * this.heads - 1, high * this.layers - 1);
@@ -71,10 +71,10 @@ export class HeadsMap {
     cells(this.every, this.by).forEach((level, i) => {
       const { layer, head } = /** @type {HeadFigures} */ (this.every[i]);
       const [x, y] = [LEFT + wide * head, high * layer];
-      const colour = scale[Math.abs(level)];
-      pen.fillStyle = colour?.back ?? "";
+      pen.clearRect(x, y, wide - 1, high - 1);
+      pen.fillStyle = heat(Math.abs(level) / LEVELS);
       pen.fillRect(x, y, wide - 1, high - 1);
-      if (level < 0) stroke(pen, colour?.ink ?? "", [x + 1, y + high - 2], [x + wide - 2, y + 1]);
+      if (level < 0) stroke(pen, style.getPropertyValue("--faint"), [x + 1, y + high - 2], [x + wide - 2, y + 1]);
     });
     pen.fillStyle = style.color;
     const every = Math.ceil(12 / high) * (this.layers > 12 ? 5 : 1);
@@ -91,7 +91,7 @@ export class HeadsMap {
   explain() {
     const most = this.every.reduce((high, { attribution }) => Math.max(high, Math.abs(attribution)), 0);
     const end = this.by === "attribution" ? `${most.toFixed(3)} logits; a stroke: negative` : "1";
-    replace(this.legend, "0 ", scaleBar(), ` ${end} (square-root scale)`);
+    replace(this.legend, "0 ", scale(), ` ${end} (square-root scale)`);
   }
 
   /** @param {KeyboardEvent} event */
@@ -121,6 +121,9 @@ export class HeadsMap {
 
 /** @param {number} value @param {number} count @returns {number} */
 const within = (value, count) => Math.max(0, Math.min(value, count - 1));
+
+/** @param {() => void} changed called when the colour scheme is another: a canvas has no style sheet @returns {void} */
+export const onScheme = (changed) => SCHEME.addEventListener("change", changed);
 
 /**
  * @param {HTMLCanvasElement} canvas @param {number} width @param {number} height in CSS pixels

@@ -7,7 +7,7 @@
 import { el } from "./dom.js";
 import { outcomePhrase } from "../figures/endings.js";
 import { bars, nearlyAll, peaks, roundUp } from "../figures/columns.js";
-import { MOST_BITS, height, hue, memory, short, surpriseColour } from "../figures/numbers.js";
+import { MOST_BITS, height, hue, memory, short } from "../figures/numbers.js";
 import { PHASES } from "../figures/series.js";
 /** @import { Columns } from "../figures/columns.js" */
 /** @import { Series } from "../figures/series.js" */
@@ -28,22 +28,9 @@ export const outcomeColour = (letter) => OUTCOMES[letter] ?? hue(letter);
 /** The colours of the phases of a step, from the bottom upwards. */
 export const PHASE_COLOURS = ["var(--ink)", "var(--faint)", "var(--bar)", "var(--warn)"];
 
-/** A colour for each half bit of surprise. */
-const SURPRISES = Array.from({ length: 2 * MOST_BITS + 1 }, (_, i) => surpriseColour(i / 2));
-
 /** @param {Series} series @returns {Row[]} */
 export const allRows = (series) =>
-  [surpriseRow(series), entropyRow(series), ...endRows(series), kvRow(series), msRow(series)];
-
-/** @param {Series} series @returns {Row} */
-function surpriseRow({ surprise }) {
-  const share = (/** @type {number} */ i) => Math.min((surprise[i] ?? 0) / MOST_BITS, 1);
-  return {
-    name: "surprise", top: `${MOST_BITS} bits`, foot: "0", high: 56,
-    paths: (columns, foot) => bars(columns, peaks((i) => surprise[i] ?? 0, columns.edges),
-      (i) => SURPRISES[Math.round(share(i) * 2 * MOST_BITS)] ?? "", (i) => 1 + share(i) * 55, foot),
-  };
-}
+  [plain("surprise", `${MOST_BITS} bits`, 56, series.surprise, MOST_BITS), entropyRow(series), ...endRows(series), kvRow(series), msRow(series)];
 
 /** @param {Series} series @returns {Row} */
 function entropyRow({ entropy }) {

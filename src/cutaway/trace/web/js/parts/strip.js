@@ -1,14 +1,13 @@
 /**
- * The token strip: the tokens of the text, each underlined by its surprise.
+ * The token strip: the tokens of the text, the background of each its surprise, or what the panel Inside tints it by.
  *
  * A text may have thousands of tokens. They are in chunks, so that the browser lays out only the visible ones and the
  * last one.
  */
 
 import { chip } from "./chip.js";
-import { el, keepInSight, replace } from "./dom.js";
+import { el, keepInSight, replace, scale } from "./dom.js";
 import { inherits } from "../figures/branches.js";
-import { surpriseColour } from "../figures/numbers.js";
 import { prompt, promptTokens } from "./prompt.js";
 import { Tint } from "./tint.js";
 import { View } from "./view.js";
@@ -35,7 +34,7 @@ class TokenStrip extends View {
   /** @type {HTMLElement[]} */
   promptTokens = [];
   tint = new Tint();
-  legend = legend();
+  legend = el("p", { class: "legend faint" }, "surprise: 0 bits ", scale(), " 8 bits or more");
 
   empty = el("p", { class: "empty" }, "Write something, or open a trace. Each token appears here as it is "
     + "generated, with the candidates for its place: how likely each was, which setting removed it, and which won the draw.");
@@ -80,6 +79,7 @@ class TokenStrip extends View {
     }
     this.tint.show(this.tint.on ? this.session.insides.selected.inside ?? null : null, inside, (i) =>
       this.promptTokens[i] ?? this.chips[i - this.promptTokens.length]);
+    this.classList.toggle("tinted", this.tint.on);
     this.tint.element.hidden = !this.tint.on;
     this.legend.hidden = this.tint.on;
   }
@@ -130,13 +130,5 @@ class TokenStrip extends View {
 
 /** Pixels to keep between the selected token and the edge. */
 const AIR = 8;
-
-/** @returns {HTMLElement} the scale of surprise */
-function legend() {
-  const marks = Array.from({ length: 9 }, (_, i) =>
-    el("i", { style: { "border-bottom": `${1 + i / 2}px solid ${surpriseColour(i)}` } }));
-  return el("p", { class: "legend faint", "aria-hidden": "true" },
-    "surprise: 0 bits", ...marks, "8 or more");
-}
 
 customElements.define("token-strip", TokenStrip);

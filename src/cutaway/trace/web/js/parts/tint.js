@@ -3,38 +3,11 @@
  * are numbered, so that nothing depends on colour alone.
  */
 
-import { el } from "./dom.js";
+import { heat } from "../figures/catalogue.js";
+import { el, scale } from "./dom.js";
 import { LEVELS, MOST, ordered, tints } from "../figures/inside.js";
-import { onPaper } from "../figures/numbers.js";
 /** @import { StepInside } from "../state/step-inside.js" */
 /** @import { InsideSelection } from "../state/store.js" */
-
-const SCHEME = matchMedia("(prefers-color-scheme: dark)");
-const LIGHT = 0.179; // luminance above which black text is easier to read than white
-
-/** @typedef {{back: string, ink: string}} Colour */
-
-/** @param {number} value 0 to 255 @returns {number} as in the definition of luminance */
-const linear = (value) => (value / 255 <= 0.03928 ? value / 255 / 12.92 : ((value / 255 + 0.055) / 1.055) ** 2.4);
-
-/** @param {boolean} dark @returns {Colour[]} by level: the highest contrasts most with the background */
-const scale = (dark) => Array.from({ length: LEVELS + 1 }, (_, i) => {
-  const [red, green, blue] = onPaper(i / LEVELS, dark);
-  const luminance = 0.2126 * linear(red) + 0.7152 * linear(green) + 0.0722 * linear(blue);
-  return { back: `rgb(${red} ${green} ${blue})`, ink: luminance > LIGHT ? "#000000" : "#ffffff" };
-});
-
-const SCALES = { light: scale(false), dark: scale(true) };
-
-/** @returns {Colour[]} by level, in the current colour scheme */
-export const colours = () => (SCHEME.matches ? SCALES.dark : SCALES.light);
-
-/** @param {() => void} changed @returns {void} */
-export const onScheme = (changed) => SCHEME.addEventListener("change", changed);
-
-/** @returns {HTMLElement} all colours in a row, for a legend */
-export const scaleBar = () => el("span", { class: "scale", "aria-hidden": "true" },
-  ...colours().map(({ back }) => el("i", { style: { background: back } })));
 
 export class Tint {
   on = false;
@@ -44,10 +17,6 @@ export class Tint {
   chosen = "";
   /** @type {Map<HTMLElement, string>} the level and number of each tinted token */
   shown = new Map();
-
-  constructor() {
-    onScheme(() => this.forget());
-  }
 
   /** Draw everything again next time. */
   forget() {
@@ -61,7 +30,7 @@ export class Tint {
    */
   show(inside, selection, at) {
     const { by, head } = selection;
-    const chosen = `${by} ${head} ${SCHEME.matches}`;
+    const chosen = `${by} ${head}`;
     if (inside === this.inside && chosen === this.chosen) return;
     if (chosen !== this.chosen) this.explain(selection);
     this.inside = inside;
@@ -83,16 +52,15 @@ export class Tint {
   /** @param {InsideSelection} selection what the colours mean */
   explain({ by, head }) {
     const [name, end] = by === "weight" ? ["attention weight", "1 (square-root scale)"] : ["attribution", "the largest; − is negative"];
-    this.element.replaceChildren(`${name}, ${head ? `L${head[0]}.H${head[1]}` : "all heads"}: 0 `, scaleBar(), ` ${end}`);
+    this.element.replaceChildren(`${name}, ${head ? `L${head[0]}.H${head[1]}` : "all heads"}: 0 `, scale(), ` ${end}`);
   }
 }
 
 /** @param {HTMLElement} token @param {string} what its level and number */
 function dress(token, what) {
   const [level, mark] = what.split(" ");
-  const colour = colours()[Math.abs(Number(level))];
-  token.style.background = colour?.back ?? "";
-  token.style.color = colour?.ink ?? "";
+  token.style.background = heat(Math.abs(Number(level)) / LEVELS);
+  token.style.color = "var(--ink)"; // a prompt's is too faint for a background
   const sign = Number(level) < 0 ? "−" : "";
   if (sign || mark) token.dataset["tint"] = `${sign}${mark}`;
   else delete token.dataset["tint"];

@@ -3,16 +3,14 @@
  * again with the same luck. The text is tinted by the loss of log-probability; a table has the figures.
  */
 
-import { phrase } from "../figures/catalogue.js";
-import { LEVELS } from "../figures/inside.js";
+import { heat, phrase } from "../figures/catalogue.js";
 import { LN2, MOST_BITS, inText, percent, signed, thousands, visible } from "../figures/numbers.js";
 import { ask } from "../state/api.js";
 import { stepOf } from "../state/inside-cache.js";
 import { sentence } from "../state/session.js";
 import { unescaped } from "../state/trace.js";
-import { button, el, figure, replace, setText, token } from "./dom.js";
+import { button, el, figure, replace, scale, setText, token } from "./dom.js";
 import { table } from "./inside-tables.js";
-import { colours, onScheme } from "./tint.js";
 import { View } from "./view.js";
 
 /**
@@ -35,6 +33,7 @@ class WithoutPanel extends View {
   start = button("Leave it out", () => this.find(), { class: "primary" });
   status = el("p", { class: "faint", role: "status" });
   text = el("p", { class: "token text left-out" });
+  legend = el("p", { class: "legend faint" }, "log p lost: 0 ", scale(), " 8 bits or more");
   figures = el("div");
   note = el("p", { class: "faint" }, phrase("not because"));
   answer = new AbortController();
@@ -45,8 +44,7 @@ class WithoutPanel extends View {
 
   build() {
     replace(this, el("div", { class: "row" }, this.by.label, this.how.label, this.start), this.status, this.text,
-      this.figures, this.note);
-    onScheme(() => this.found && this.show(this.found));
+      this.legend, this.figures, this.note);
     this.clear("");
   }
 
@@ -68,7 +66,7 @@ class WithoutPanel extends View {
   clear(sentence) {
     this.found = null;
     setText(this.status, sentence);
-    for (const part of [this.text, this.figures, this.note]) part.hidden = true;
+    for (const part of [this.text, this.legend, this.figures, this.note]) part.hidden = true;
   }
 
   async find() {
@@ -97,22 +95,18 @@ class WithoutPanel extends View {
     replace(this.text, ...tinted(found));
     const rows = [...parts].sort((a, b) => Math.abs(b.effect) - Math.abs(a.effect)).slice(0, MOST);
     replace(this.figures, table(`Without each ${by}`, COLUMNS, rows.map((part) => rowOf(part, found))));
-    for (const part of [this.text, this.figures, this.note]) part.hidden = false;
+    for (const part of [this.text, this.legend, this.figures, this.note]) part.hidden = false;
   }
 }
 
 /** @param {Ablation} found @returns {(HTMLElement | string)[]} the text; the largest loss has the most contrast */
 function tinted({ parts, tokens }) {
-  const scale = colours();
   const pieces = [];
   let at = 0;
   for (const { start, stop, effect } of [...parts].sort((a, b) => a.start - b.start)) {
     if (at < start) pieces.push(textOf(tokens.slice(at, start)));
     const share = Math.min(Math.max(effect, 0) / LN2 / MOST_BITS, 1);
-    const level = Math.round(share * LEVELS);
-    const colour = level > 0 ? scale[level] : undefined;
-    const style = colour ? { background: colour.back, color: colour.ink } : {};
-    pieces.push(el("span", { style, title: `log p lost ${signed(effect, 3)}` }, textOf(tokens.slice(start, stop))));
+    pieces.push(el("span", { style: { background: heat(share) }, title: `log p lost ${signed(effect, 3)}` }, textOf(tokens.slice(start, stop))));
     at = stop;
   }
   return [...pieces, textOf(tokens.slice(at))];
