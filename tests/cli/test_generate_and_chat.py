@@ -110,7 +110,7 @@ def test_naive_loop_gives_the_same_text(generate):
         ([b"\xff"], r"the text holds a lone surrogate, U\+DCFF, at character 0"),
         (
             ["x", "--logit-bias", "5=1", "--logit-bias", "5=2"],
-            r"--logit-bias\[5\] is given 2 times",
+            "--logit-bias: token 5 is given 2 times",
         ),
         ([], "prompt"),
     ],

@@ -53,6 +53,12 @@ def test_the_options_that_people_use_are_eight(said):
     assert "--dry-base" in said("generate", "--help")
 
 
+def test_help_itself_is_not_counted_among_the_options(said):
+    text = " ".join(said("generate", "-h").split())
+    options = [line for line in said("generate", "--help").splitlines() if line.startswith("  -")]
+    assert f"explains all {len(options) - 2} options" in text
+
+
 def test_a_group_has_its_options_alone(said):
     sampling = said("generate", "--help", "sampling")
     assert sampling.startswith("sampling:\n  --temperature T ")
@@ -76,6 +82,8 @@ def test_groups_are_named_where_one_is_unknown(capsys):
         ),
         (["generate", "x", "--chain", "top-k"], "--chain: no stage is called 'top-k'; logit_bias,"),
         (["snowball", "x", "--at=-3"], "--at must be"),
+        (["generate", "x", "--stop", ""], "--stop must not hold an empty string"),
+        (["generate", "x", "--logit-bias", "5=200"], "--logit-bias must be between -100"),
         (["The sky is"], "unknown command 'The sky is'; to continue a text: cutaway generate 'The"),
     ],
 )

@@ -178,6 +178,8 @@ def test_cosines_rank_documents_too(post, tiny_alone):
         ("/v1/score", {"text_1": "a", "text_2": [999]}, "text_2[0]: token id 999", "text_2"),
         ("/v1/score", {"text_1": "a" * 400, "text_2": "b" * 200}, "shorten one", "text_1"),
         ("/v1/score", {"text_1": "a", "text_2": ["b"] * 2049}, "at most 2048", "text_2"),
+        ("/v1/score", {"text_1": "a", "text_2": ["b"] * 2048, "method": "cosine"},
+         "text_2 with text_1: there are 2049 texts, and at most 2048", "text_2"),
         ("/v1/score", {"text_1": "a" * 2**16, "text_2": ["b"] * 99}, "characters", "text_2"),
         ("/v1/score", {"text_1": "a", "text_2": "b", "method": "dot"}, "method", "method"),
         ("/v1/score", {"text_1": "a", "text_2": "b", "model": "other"}, "other", "model"),

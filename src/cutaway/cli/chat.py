@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
 from cutaway.base.progress import say
-from cutaway.cli import arguments, console, namespace, reports, rule_arguments, tools
+from cutaway.cli import arguments, console, namespace, rule_arguments, sample_output, tools
 from cutaway.errors import InputError
 
 if TYPE_CHECKING:
@@ -230,10 +230,9 @@ class Conversation:
         return done, reader.has_called and done.finish_reason != "aborted"
 
     def _show_figures(self, done: "Completion") -> None:
-        if not self._args.quiet:
-            say(reports.statistics(done, self._args.price))
-            if "trace" in self._options:
-                console.say_where_traces_are(self._options["trace"], [self._asked])
+        sample_output.show_figures(self._args, done)
+        if "trace" in self._options and not self._args.quiet:
+            console.say_where_traces_are(self._options["trace"], [self._asked])
 
     def _next_options(self) -> dict[str, Any]:
         """Each answer, written or refused, has a trace file of its own."""

@@ -4,8 +4,7 @@ from argparse import ArgumentParser, Namespace
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from cutaway.base.progress import say
-from cutaway.cli import arguments, console, namespace, reports, sample_output
+from cutaway.cli import arguments, console, namespace, sample_output
 from cutaway.errors import InputError
 
 if TYPE_CHECKING:
@@ -138,8 +137,7 @@ def _aligned(args: Namespace, streams: list["Stream"]) -> "Completion":
     if not args.json:
         print(done.text, end="", flush=True)
         console.end_line(figures=not args.quiet)
-    if not args.quiet:
-        say(reports.statistics(done, args.price))
+    sample_output.show_figures(args, done)
     return done
 
 

@@ -49,7 +49,7 @@ def screen(parser: ArgumentParser, common: Sequence[str]) -> str:
     _, _, examples = (parser.epilog or "").partition("examples:\n")
     shown_examples = ["examples:", *examples.split("\n\n")[0].splitlines()[:_EXAMPLES], ""]
     more = f"'{parser.prog} --help' says more."
-    if len(shown) < len(options) - 2:
+    if len(shown) < len(options):
         groups = ", ".join(map(_name, _groups(parser)))
         more = (
             f"'{parser.prog} --help' explains all {len(options)} options, '--help GROUP' those of "
@@ -101,12 +101,9 @@ def _groups(parser: ArgumentParser) -> list["_ArgumentGroup"]:
 def _own(parser: ArgumentParser) -> list[str]:
     """The options that are the command's own, and its model."""
     own = [g for g in _groups(parser) if g.title not in ("options", "model", "sampling")]
-    loose = [a for a in parser._optionals._group_actions if a.help != SUPPRESS]
-    return [
-        "-m",
-        *(f for a in loose[2:] for f in a.option_strings),
-        *(f for g in own for a in g._group_actions for f in a.option_strings),
-    ]
+    loose = parser._optionals._group_actions
+    actions = [*loose, *(a for group in own for a in group._group_actions)]
+    return ["-m", *(flag for action in actions for flag in action.option_strings)]
 
 
 def _name(group: "_ArgumentGroup") -> str:
@@ -119,7 +116,11 @@ def _positionals(parser: ArgumentParser) -> Sequence[Action]:
 
 
 def _options(parser: ArgumentParser) -> list[Action]:
-    return [a for a in parser._actions if a.option_strings and a.help != SUPPRESS]
+    """Those that do more than show this help."""
+    return [
+        a for a in parser._actions
+        if a.option_strings and a.help != SUPPRESS and not isinstance(a, Help)
+    ]  # fmt: skip
 
 
 def _formatter(parser: ArgumentParser) -> RawDescriptionHelpFormatter:

@@ -4,16 +4,13 @@ Knows which names in a namespace are keywords, and which of them need the model'
 not know how they got there (arguments.py), nor what they do.
 """
 
-import re
 import sys
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Container
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cutaway.errors import InputError
-from cutaway.requests.keywords import KEYWORDS
 
 if TYPE_CHECKING:
     from cutaway.api.llm import LLM
@@ -43,10 +40,7 @@ def request_options(args: Namespace) -> dict[str, Any]:
         raise InputError("--candidates and --track choose what a trace records: add --trace FILE")
     # Breakers are texts as yet: only the model's tokenizer knows the ids.
     checked = {name: given for name, given in options.items() if name != "dry_breakers"}
-    try:
-        parse_options(checked)
-    except InputError as error:
-        raise InputError(_as_typed(str(error), checked)) from error
+    parse_options(checked)
     return options
 
 
@@ -56,14 +50,6 @@ def _control_vectors(args: Namespace) -> list[Any]:
 
     files = (control_vector(path, strength) for path, strength in args.control_vector)
     return [one.to_json() for found in files for one in found]
-
-
-def _as_typed(sentence: str, given: Container[str]) -> str:
-    """A sentence that begins with a keyword, with its flag instead: --top-p must be …"""
-    path = re.match(r"(\w*)(?:\[\d+\])?", sentence)  # the place in a list is not typed
-    if path is None or path[1] not in given:
-        return sentence
-    return KEYWORDS[path[1]].flag_name(path[1]) + sentence[path.end() :]
 
 
 def tracked(args: Namespace, llm: "LLM") -> dict[str, Any]:
@@ -94,7 +80,7 @@ def token(text: str | None) -> int | str | None:
 def _each_once(biases: list[tuple[int, float]]) -> dict[int, float]:
     for token_id, times in Counter(token_id for token_id, _ in biases).items():
         if times > 1:
-            raise InputError(f"logit_bias[{token_id}] is given {times} times: give it once")
+            raise InputError(f"--logit-bias: token {token_id} is given {times} times: give it once")
     return dict(biases)
 
 

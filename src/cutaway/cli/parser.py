@@ -21,7 +21,7 @@ class Parser(ArgumentParser):
     """A parser that raises InputError where argparse would print its usage and exit."""
 
     common: Sequence[str] = ()
-    """The flags that -h shows; without any, it shows them all."""
+    """The flags that -h shows; without any, it shows -m and the command's own."""
 
     def __init__(self, prog: str, description: str) -> None:
         super().__init__(prog=prog, description=description, add_help=False, allow_abbrev=False)
@@ -120,19 +120,20 @@ def unknown(what: str, name: str, known: Iterable[str], otherwise: str = "") -> 
 def as_typed(message: str, argv: Sequence[str]) -> str:
     """The sentence with keywords as options: "top_p must be …" is "--top-p must be …".
 
-    The first word is one if it was typed, and so is every keyword of a request with an underscore.
-    Stages of a chain have such names, too, and what is said of a line of a file keeps those that
-    are in the file.
+    The first word is one if it was typed, and so is every keyword of a request with an underscore;
+    a place in a list, as in stop[0], is not typed. Stages of a chain have such names, too, and what
+    is said of a line of a file keeps those that are in the file.
     """
-    if re.search(r"\bline \d", message):
-        return message
     from cutaway.requests.keywords import KEYWORDS
 
-    first = message.partition(" ")[0].strip("-:")
-    if (flag := f"--{first.replace('_', '-')}") in {word.partition("=")[0] for word in argv}:
-        message = message.replace(first, flag, 1) if message.startswith(first) else message
-    if first == "chain":
+    first = re.match(r"(\w+)(\[\d+\])?", message)
+    if first is None or re.search(r"\bline \d", message):
         return message
-    flags = {name: row.flag_name(name) for name, row in KEYWORDS.items() if "_" in name}
-    keyword = re.compile(rf"(?<![\w.(-])({'|'.join(flags)})(?!\w)")
-    return keyword.sub(lambda found: flags[found[1]], message)
+    flags = {name: row.flag_name(name) for name, row in KEYWORDS.items()}
+    flag = flags.get(first[1], f"--{first[1].replace('_', '-')}")
+    if flag in {word.partition("=")[0] for word in argv}:
+        message = flag + message[first.end() :]
+    if first[1] == "chain":
+        return message
+    keyword = rf"(?<![\w.(-])({'|'.join(name for name in flags if '_' in name)})(?!\w)(\[\d+\])?"
+    return re.sub(keyword, lambda found: flags[found[1]], message)

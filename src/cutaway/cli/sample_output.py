@@ -29,10 +29,16 @@ def end(
         print(flush=True)
     elif not args.json:
         console.end_line(figures=not args.quiet)
-    if not args.quiet:
-        for note in (*(f"note: {note}" for note in (*done.notes, *_cut(done))), *notes):
-            say(note)
-        say(reports.statistics(done, args.price))
+    show_figures(args, done, notes)
+
+
+def show_figures(args: Namespace, done: "Completion", notes: Iterable[str] = ()) -> None:
+    """A text's notes, then ``notes``, then its statistics; nothing with --quiet."""
+    if args.quiet:
+        return
+    for note in (*(f"note: {note}" for note in (*done.notes, *_cut(done))), *notes):
+        say(note)
+    say(reports.statistics(done, args.price))
 
 
 def _cut(done: "Completion") -> Iterator[str]:

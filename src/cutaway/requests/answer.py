@@ -113,6 +113,7 @@ class AnswerReader:
         self._control = {**control, **(thinking.token_bytes if thinking else {})}
         self._thought, self._content, self._calls = "", "", list[_Call]()
         self._made = self._shown = 0  # bytes of text
+        self._is_finished = False
         self._due = deque[tuple[int, bytes]]()  # control tokens that text must precede
 
     def push(self, step: Step) -> list[AnswerPart]:
@@ -123,7 +124,10 @@ class AnswerReader:
         return self._push(step.text)
 
     def finish(self, held: str = "") -> list[AnswerPart]:
-        """The last parts. held: text that the end released and no step has shown."""
+        """The last parts; none the second time. held: text that no step has shown."""
+        if self._is_finished:
+            return []
+        self._is_finished = True
         deltas = self._push(held)
         if self._thoughts:
             deltas += self._split(*self._thoughts.finish())

@@ -36,8 +36,7 @@ def _read(
     service: Service, texts: Sequence[str | list[int]], field: str, how: dict[str, Any]
 ) -> PrefillTask[VectorReader, Embeddings]:
     """The texts' tokens."""
-    if len(texts) > MOST_TEXTS:
-        raise InputError(f"{field} has {len(texts)} texts; at most {MOST_TEXTS}: ask several times")
+    check_count(field, len(texts))
     for text in texts:
         if isinstance(text, str) and not how.get("truncate"):
             service.llm.check_length(text)
@@ -45,6 +44,15 @@ def _read(
         return embedding(service.llm, texts, **how)
     except InputError as error:
         raise type(error)(str(error).replace("texts", field, 1)) from error
+
+
+def check_count(field: str, count: int) -> None:
+    """InputError for more texts than one request may have."""
+    if count > MOST_TEXTS:
+        raise InputError(
+            f"{field}: there are {count} texts, and at most {MOST_TEXTS} in one request: ask "
+            "several times"
+        )
 
 
 def numbers_of(found: Embeddings) -> list[list[float]]:

@@ -2,8 +2,7 @@
 
 from argparse import SUPPRESS, ArgumentParser, Namespace
 
-from cutaway.base.progress import say
-from cutaway.cli import arguments, console, namespace, reports
+from cutaway.cli import arguments, console, namespace, reports, sample_output
 from cutaway.cli.terminal import streams
 from cutaway.errors import InputError
 from cutaway.trace import Trace
@@ -71,6 +70,5 @@ def run(args: Namespace) -> int:
         streams.print_json(reports.document(done, args.price))
     else:
         console.end_line(figures=not args.quiet)
-    if not args.quiet:
-        say(reports.statistics(done, args.price))
+    sample_output.show_figures(args, done)
     return 130 if done.finish_reason == "aborted" else 0

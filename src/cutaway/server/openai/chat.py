@@ -1,11 +1,11 @@
 """``/v1/chat/completions``: the fields of its requests, and its answers, whole and streamed."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal, cast
 
 from pydantic import Field, model_validator
 
-from cutaway.engine import Ended, Step
+from cutaway.engine import Ended, Event, Step
 from cutaway.errors import InputError
 from cutaway.requests.answer import AnswerPart, Thought
 from cutaway.server.body import Body, Unsupported, examples, optional
@@ -193,6 +193,12 @@ class ChatChoices(Choices):
         if end_at(self.job.texts[index], step):
             self._deltas[index] += self._readers[index].finish()
         return super().shown(index, step)
+
+    def progress(self, index: int, event: Event) -> Iterator[bytes]:
+        """As of all choices; an end that comes after its last step shows what was held back."""
+        if isinstance(event, Ended):
+            self._deltas[index] += self._readers[index].finish()
+        return super().progress(index, event)
 
     def pieces(self, index: int, text: str, entries: list[Entry]) -> Iterable[dict[str, Any]]:
         """Thoughts, text and pieces of calls; log-probabilities go with the first."""

@@ -65,10 +65,11 @@ class ResponsesAnswer(OneText):
 
     def progress(self, index: int, event: Event) -> Iterator[bytes]:  # noqa: ARG002
         """The text that a token brought, with the trace so far if it was asked for."""
-        if isinstance(event, Ended):
-            return
-        fields = self._beside(event)
-        events = [*self._after(event)] if isinstance(event, Step) else []
+        if isinstance(event, Ended):  # its last step may have been read before it
+            events, fields = [*self._output.take(self._reader.finish(), [])], {}
+        else:
+            events = [*self._after(event)] if isinstance(event, Step) else []
+            fields = self._beside(event)
         if fields and not events:
             events = [*self._output.nothing()]
         for kind, more in events:

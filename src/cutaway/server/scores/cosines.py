@@ -7,7 +7,7 @@ from math import fsum, sqrt
 from fastapi import Request
 
 from cutaway.errors import InputError
-from cutaway.server.embed_texts import embed_texts
+from cutaway.server.embed_texts import check_count, embed_texts
 from cutaway.server.shared.plain_schemas import TokensRead
 
 
@@ -17,10 +17,15 @@ async def cosines(
     texts: Sequence[str | list[int]],
     pairs: Sequence[tuple[int, int]],
     *,
+    fields: str,
     named: Callable[[int], str],
     user: str | None,
 ) -> tuple[list[float], TokensRead]:
-    """Of each pair of the texts, and how many tokens were read; named: a text's, in errors."""
+    """Of each pair of the texts, and how many tokens were read.
+
+    fields: which have the texts, and named: which has one of them, in errors
+    """
+    check_count(fields, len(texts))
     try:
         found = await embed_texts(request, model, texts, "texts", user)
     except InputError as error:

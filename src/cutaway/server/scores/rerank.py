@@ -189,7 +189,10 @@ async def _by_vectors(body: RerankRequest, request: Request) -> tuple[list[Ranke
 
     texts: list[str | list[int]] = [body.query, *body.texts]
     pairs = [(0, i) for i in range(1, len(texts))]
-    each, usage = await cosines(request, body.model, texts, pairs, named=named, user=body.user)
+    each, usage = await cosines(
+        request, body.model, texts, pairs, fields="documents with query", named=named,
+        user=body.user,
+    )  # fmt: skip
     return [_result(body, i, one) for i, one in enumerate(each)], usage
 
 

@@ -115,6 +115,7 @@ async def _by_vectors(body: ScoreRequest, request: Request) -> tuple[list[PairSc
 
     each, usage = await cosines(
         request, body.model, [*body.text_1, *body.text_2],
-        [(a, first + b) for a, b in body.pairs], named=named, user=body.user,
+        [(a, first + b) for a, b in body.pairs], fields="text_2 with text_1", named=named,
+        user=body.user,
     )  # fmt: skip
     return [{"index": i, "object": "score", "score": one} for i, one in enumerate(each)], usage
