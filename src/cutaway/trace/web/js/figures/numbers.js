@@ -91,6 +91,13 @@ export function visible(text) {
 /** @param {string} text @returns {string} with invisible characters escaped as Python does: "\\n" */
 export const inText = (text) => text.replaceAll(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Co}\p{Cn}]/gu, escaped);
 
+/** @param {string} text of a token @returns {string} as a part of a text: a mark for each line break, and the break where the token goes on */
+export const inLines = (text) => text.split(/(\n+)/).map((part, i, all) =>
+  (i % 2 ? "↵".repeat(part.length) + (all[i + 1] ? "\n" : "") : inText(part))).join("");
+
+/** @param {string} before @param {string} next two tokens @returns {boolean} whether a line ends between them: several line breaks end one */
+export const breaksBetween = (before, next) => before.endsWith("\n") && !next.startsWith("\n");
+
 /** @type {Record<string, string>} */
 const ESCAPES = { "\n": "\\n", "\t": "\\t", "\r": "\\r" };
 

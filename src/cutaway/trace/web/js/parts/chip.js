@@ -3,7 +3,7 @@
  */
 
 import { el } from "./dom.js";
-import { bits, inText, percent, probability, surpriseColour, visible } from "../figures/numbers.js";
+import { bits, inLines, percent, probability, surpriseColour, visible } from "../figures/numbers.js";
 /** @import { Trace, Step } from "../state/trace.js" */
 
 /** @type {Record<string, string>} marks of forced tokens and draft tokens */
@@ -21,7 +21,7 @@ export function chip(trace, step, inherited) {
     + `${surprise.toFixed(2)} bits, rank ${step.rank}, ${step.source}`;
   return el("span", { class: `token chip ${kindOf(trace, step.token_id)}`, title,
     "data-mark": inherited ? null : MARKS[step.source], style: { "--surprise": surpriseColour(surprise) } },
-    name === "" ? visible(name) : inText(name));
+    name === "" ? visible(name) : inLines(name));
 }
 
 /**

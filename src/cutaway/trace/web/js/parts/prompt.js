@@ -1,53 +1,62 @@
 /**
- * The prompt before a text: folded where it is long, with the names of special tokens.
+ * The prompt before a text. A chat template's prompt, and a long one, is folded to one button.
  */
 
 import { kindOf } from "./chip.js";
 import { el, replace } from "./dom.js";
-import { inText, thousands, visible } from "../figures/numbers.js";
+import { breaksBetween, inLines, thousands, visible } from "../figures/numbers.js";
 /** @import { Trace } from "../state/trace.js" */
 
-const LONG = 100; // tokens: a longer prompt is folded
-const TAIL = 40; // tokens that a folded prompt shows
+const LONG = { characters: 400, lines: 5 }; // a longer prompt is folded
+
+/** @param {Trace} trace @returns {boolean} */
+function isFolded(trace) {
+  const ids = trace.head.prompt_token_ids;
+  const text = trace.textOf(ids);
+  const isChat = ids.slice(1).some((id) => kindOf(trace, id) === "special"); // the first may be the text's beginning
+  return isChat || text.length > LONG.characters || text.split("\n").length > LONG.lines;
+}
 
 /**
  * @param {Trace} trace
- * @param {() => void} turned called when the prompt is folded or unfolded
- * @returns {HTMLElement} without underlines, since its surprise is not recorded
+ * @returns {HTMLElement} without colours, since its surprise is not recorded
  */
-export function prompt(trace, turned) {
-  const ids = trace.head.prompt_token_ids;
-  const long = ids.length > LONG;
-  const text = el("span", {}, ...pieces(trace, long ? ids.slice(-TAIL) : ids));
-  const made = el("span", { class: "token prompt", title: "the prompt" });
-  if (long) made.append(fold(trace, text, turned));
-  made.append(text);
-  return made;
+export function prompt(trace) {
+  const text = el("span", { class: "token prompt", title: "the prompt" });
+  const show = (/** @type {boolean} */ open) => replace(text, ...(open ? pieces(trace) : []));
+  const folded = isFolded(trace);
+  show(!folded);
+  return el("span", {}, folded && fold(trace, show), text);
 }
 
 /** @param {Trace} trace @returns {HTMLElement[]} an element for each token */
 export const promptTokens = (trace) => trace.head.prompt_token_ids.map((id) =>
-  el("span", { class: `token prompt place ${kindOf(trace, id)}` }, inText(trace.nameOf(id)) || visible("")));
+  el("span", { class: `token prompt place ${kindOf(trace, id)}` }, inLines(trace.nameOf(id)) || visible("")));
+
+/** @param {Trace} trace @param {HTMLElement[]} tokens of its prompt @returns {HTMLElement[]} with line breaks in between */
+export function inParagraphs(trace, tokens) {
+  const names = trace.head.prompt_token_ids.map((id) => trace.nameOf(id));
+  return tokens.flatMap((token, i) => (breaksBetween(names[i - 1] ?? "", names[i] ?? "") ? [el("br"), token] : [token]));
+}
 
 /**
- * @param {Trace} trace @param {HTMLElement} text @param {() => void} turned
- * @returns {HTMLElement} the button that shows the whole prompt
+ * @param {Trace} trace @param {(open: boolean) => void} show
+ * @returns {HTMLElement} the button that stands for the prompt
  */
-function fold(trace, text, turned) {
-  const ids = trace.head.prompt_token_ids;
-  const folded = `show all ${thousands(ids.length)} tokens of the prompt`;
-  const button = el("button", { class: "fold", "aria-expanded": "false", onclick: () => {
-    const open = button.getAttribute("aria-expanded") !== "true";
-    button.setAttribute("aria-expanded", String(open));
-    button.textContent = open ? "fold the prompt" : folded;
-    replace(text, ...pieces(trace, open ? ids : ids.slice(-TAIL)));
-    turned();
-  } }, folded);
+function fold(trace, show) {
+  const count = thousands(trace.head.prompt_token_ids.length);
+  const button = el("button", { type: "button", class: "fold", "aria-expanded": "false",
+    title: "what the model was given before this text", onclick: () => {
+      const open = button.getAttribute("aria-expanded") !== "true";
+      button.setAttribute("aria-expanded", String(open));
+      show(open);
+    } }, `prompt · ${count} tokens`);
   return button;
 }
 
-/** @param {Trace} trace @param {number[]} ids @returns {(Node | string)[]} text, with the names of special tokens in between */
-function pieces(trace, ids) {
+/** @param {Trace} trace @returns {(Node | string)[]} text, with the names of special tokens in between */
+function pieces(trace) {
+  const ids = trace.head.prompt_token_ids;
   /** @type {(Node | string)[]} */
   const made = [];
   let from = 0;

@@ -8,12 +8,13 @@
 import { chip } from "./chip.js";
 import { el, keepInSight, replace, scale } from "./dom.js";
 import { inherits } from "../figures/branches.js";
-import { prompt, promptTokens } from "./prompt.js";
+import { breaksBetween } from "../figures/numbers.js";
+import { inParagraphs, prompt, promptTokens } from "./prompt.js";
 import { Tint } from "./tint.js";
 import { View } from "./view.js";
 /** @import { Trace, Step } from "../state/trace.js" */
 
-/** A chunk ends with the first line break after `least` tokens, or after `most` tokens. */
+/** A chunk ends at the first line break after `least` tokens, or after `most` tokens. */
 const CHUNK = { least: 200, most: 400 };
 
 class TokenStrip extends View {
@@ -65,8 +66,7 @@ class TokenStrip extends View {
   /** @param {Trace} trace its prompt is shown token by token while the text is tinted */
   showPrompt(trace) {
     this.promptTokens = this.tint.on ? promptTokens(trace) : [];
-    replace(this.prompt, ...(this.tint.on ? this.promptTokens
-      : [prompt(trace, () => this.tokens.focus({ preventScroll: true }))]));
+    replace(this.prompt, ...(this.tint.on ? inParagraphs(trace, this.promptTokens) : [prompt(trace)]));
   }
 
   /** @param {Trace} trace tint it while the panel Inside is open */
@@ -93,15 +93,17 @@ class TokenStrip extends View {
     replace(this.tokens);
   }
 
-  /** @param {Trace} trace @param {Step} step append its chip, and a line break where its text has one */
+  /** @param {Trace} trace @param {Step} step append its chip, in a new line where the text has one */
   take(trace, step) {
     const { run, state } = this.store;
     const made = chip(trace, step, run !== null && inherits(state.runs, run, step.index));
-    const ends = trace.nameOf(step.token_id).includes("\n");
+    const before = trace.steps[step.index - 1];
+    const breaks = before !== undefined && breaksBetween(trace.nameOf(before.token_id), trace.nameOf(step.token_id));
+    if (this.length >= (breaks ? CHUNK.least : CHUNK.most)) this.nextChunk();
+    else if (breaks) this.chunk.append(el("br"));
     this.chips.push(made);
-    this.chunk.append(made, ...(ends ? [el("br")] : []));
+    this.chunk.append(made);
     this.length += 1;
-    if (this.length >= CHUNK.most || (ends && this.length >= CHUNK.least)) this.nextChunk();
   }
 
   nextChunk() {
