@@ -89,7 +89,7 @@ class Driver:
 
 @pytest.fixture
 def driver(tmp_path):
-    pytest.importorskip("ray.data")
+    pytest.importorskip("ray.data", reason="needs ray: pip install '.[test-ray]'")
     drivers = []
 
     def start(body):

@@ -7,8 +7,8 @@ import pytest
 from cutaway import CutawayError, InputError
 from cutaway.cluster.checkpoint import Checkpoint, part_name, write_part
 
-pa = pytest.importorskip("pyarrow")
-parquet = pytest.importorskip("pyarrow.parquet")
+pa = pytest.importorskip("pyarrow", reason="needs pyarrow: pip install '.[test-ray]'")
+parquet = pytest.importorskip("pyarrow.parquet", reason="needs pyarrow: pip install '.[test-ray]'")
 ABOUT = {"model": "m", "options": {"seed": 3}}
 
 

@@ -100,7 +100,7 @@ def test_a_replica_is_sent_more_than_it_has_room_for():
 
 
 def test_what_the_server_fails_with_is_not_told_of_its_replicas(tiny_path, monkeypatch):
-    serve = pytest.importorskip("ray.serve")
+    serve = pytest.importorskip("ray.serve", reason="needs ray: pip install '.[test-ray]'")
     monkeypatch.setattr("cutaway.cluster.launch._ray", lambda *_: nullcontext("127.0.0.1"))
     monkeypatch.setattr(serve, "run", lambda *_, **__: None)
     plan = Plan.of(1, 1, {"model": str(tiny_path)}, {})

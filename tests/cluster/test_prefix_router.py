@@ -12,7 +12,7 @@ from cutaway.engine import Request
 
 @pytest.mark.parametrize("given_up", [True, False])
 async def test_a_call_that_was_given_up_before_it_was_sent_is_forgotten(given_up):
-    pytest.importorskip("ray.serve")
+    pytest.importorskip("ray.serve", reason="needs ray: pip install '.[test-ray]'")
     from cutaway.cluster.prefix_router import PrefixRouter
 
     router = object.__new__(PrefixRouter)

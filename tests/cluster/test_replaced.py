@@ -19,7 +19,7 @@ from cutaway.cluster.plan import Plan
 from cutaway.errors import CutawayError, InputError
 from support.random_llama import write_tiny_llama
 
-serve = pytest.importorskip("ray.serve")
+serve = pytest.importorskip("ray.serve", reason="needs ray: pip install '.[test-ray]'")
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # Ray's own, in this process
 ASKED = {"max_tokens": 400, "temperature": 0.9, "seed": 7, "ignore_eos": True}
 PROMPTS = [f"Once upon a {word}" for word in ("time", "bridge", "hill", "cat")]

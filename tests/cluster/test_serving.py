@@ -12,7 +12,7 @@ from cutaway import LLM
 from support.random_llama import write_tiny_llama
 from support.replicated import replicated
 
-pytest.importorskip("ray.serve")
+pytest.importorskip("ray.serve", reason="needs ray: pip install '.[test-ray]'")
 ASKED = {
     "prompt": "Once upon",
     "max_tokens": 300,

@@ -13,8 +13,10 @@ from support.shares import softmax
 @pytest.fixture(scope="module", params=["bert", "roberta", "distilbert", "modernbert"])
 def both(request, tmp_path_factory):
     """(ours, transformers' pipeline)."""
-    pytest.importorskip("torch", reason="torch is not installed")
-    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    pytest.importorskip("torch", reason="needs torch: pip install '.[test-transformers]'")
+    transformers = pytest.importorskip(
+        "transformers", reason="needs transformers: pip install '.[test-transformers]'"
+    )
     from support.random_models import edit, save
     from support.tiny_tokenizers import modern_bert, roberta, wordpiece
 

@@ -15,8 +15,10 @@ QUICK = "ab The quick brown quick fox, ab!"
 
 @pytest.fixture(scope="module", params=["bert", "roberta"])
 def filler_folder(request, tmp_path_factory):
-    pytest.importorskip("torch", reason="torch is not installed")
-    pytest.importorskip("transformers", reason="transformers is not installed")
+    pytest.importorskip("torch", reason="needs torch: pip install '.[test-transformers]'")
+    pytest.importorskip(
+        "transformers", reason="needs transformers: pip install '.[test-transformers]'"
+    )
     from support.random_models import edit, save
     from support.tiny_tokenizers import roberta, wordpiece
 

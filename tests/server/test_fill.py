@@ -71,8 +71,10 @@ async def test_it_goes_on_beside_a_text_and_changes_none(tiny, tiny_alone):
 
 
 def test_an_encoder_is_served_for_this_alone(tmp_path):
-    pytest.importorskip("torch", reason="torch is not installed")
-    pytest.importorskip("transformers", reason="transformers is not installed")
+    pytest.importorskip("torch", reason="needs torch: pip install '.[test-transformers]'")
+    pytest.importorskip(
+        "transformers", reason="needs transformers: pip install '.[test-transformers]'"
+    )
     from cutaway import LLM
     from support.random_models import edit, save
     from support.tiny_tokenizers import wordpiece

@@ -15,7 +15,7 @@ from cutaway.engine.canvas.reveal import BlockProgress, _scheduled
 from support.engine_mock import GREEDY, MockRequest, make_engine
 from support.mock_backend import AT, noise
 
-torch = pytest.importorskip("torch", reason="the samplers are written in torch")
+torch = pytest.importorskip("torch", reason="needs torch: pip install '.[test-transformers]'")
 
 MASK = 0
 PROMPT = (5, 6, 7, 9)

@@ -9,8 +9,8 @@ import pytest
 from cutaway import LLM
 from cutaway.compute.backends.cpu import tiers
 
-pytest.importorskip("torch", reason="torch is not installed: pip install '.[test-transformers]'")
-pytest.importorskip("transformers", reason="transformers is not installed")
+pytest.importorskip("torch", reason="needs torch: pip install '.[test-transformers]'")
+pytest.importorskip("transformers", reason="needs transformers: pip install '.[test-transformers]'")
 
 from support.diffusion_models import DIFFUSION, VOCAB, save
 

@@ -14,8 +14,8 @@ from cutaway.files.huggingface.json_object import JsonObject
 from cutaway.files.weights.gguf_writer import write_gguf
 from cutaway.requests.base import limits_of, make_engine
 
-pytest.importorskip("torch", reason="torch is not installed: pip install '.[test-transformers]'")
-pytest.importorskip("transformers", reason="transformers is not installed")
+pytest.importorskip("torch", reason="needs torch: pip install '.[test-transformers]'")
+pytest.importorskip("transformers", reason="needs transformers: pip install '.[test-transformers]'")
 
 from safetensors.numpy import load_file, save_file
 

@@ -12,8 +12,8 @@ from cutaway.compute.loading.open import open_model
 from cutaway.errors import FormatError
 from cutaway.files.weights.gguf_writer import write_gguf
 
-pytest.importorskip("torch", reason="torch is not installed: pip install '.[test-transformers]'")
-pytest.importorskip("transformers", reason="transformers is not installed")
+pytest.importorskip("torch", reason="needs torch: pip install '.[test-transformers]'")
+pytest.importorskip("transformers", reason="needs transformers: pip install '.[test-transformers]'")
 
 import torch
 

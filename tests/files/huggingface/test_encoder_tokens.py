@@ -185,7 +185,9 @@ LISTED = {name: KINDS[name] for name in ("uncased", "cased", "accents", "roberta
 @pytest.fixture(scope="module", params=LISTED)
 def listed(request, tmp_path_factory):
     """transformers' own tokenizer of such a folder, and ours."""
-    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    transformers = pytest.importorskip(
+        "transformers", reason="needs transformers: pip install '.[test-transformers]'"
+    )
     folder = tmp_path_factory.mktemp(f"listed-{request.param}")
     kind = write_lists(folder, LISTED[request.param]())
     mask = {"__type": "AddedToken", "content": "<mask>", "lstrip": True, "special": True}
@@ -261,7 +263,9 @@ def write_qwen(folder):
 
 
 def test_lists_of_qwen_s_kind_have_its_tokens(tmp_path):
-    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    transformers = pytest.importorskip(
+        "transformers", reason="needs transformers: pip install '.[test-transformers]'"
+    )
     first = write_qwen(tmp_path)
     theirs = transformers.Qwen2Tokenizer.from_pretrained(tmp_path)
     edit(tmp_path / "tokenizer_config.json", tokenizer_class="DreamTokenizer")

@@ -12,8 +12,8 @@ from cutaway.compute.loading.setup import Setup
 from cutaway.engine import Policy
 from cutaway.requests.base import make_engine
 
-pytest.importorskip("torch", reason="torch is not installed: pip install '.[test-transformers]'")
-pytest.importorskip("transformers", reason="transformers is not installed")
+pytest.importorskip("torch", reason="needs torch: pip install '.[test-transformers]'")
+pytest.importorskip("transformers", reason="needs transformers: pip install '.[test-transformers]'")
 
 from safetensors.numpy import load_file, save_file
 from tokenizers import Tokenizer

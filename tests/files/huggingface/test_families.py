@@ -11,8 +11,8 @@ from cutaway.compute.backends.cpu import tiers
 from cutaway.compute.loading.open import open_model
 from cutaway.files.weights.gguf_writer import write_gguf
 
-pytest.importorskip("torch", reason="torch is not installed: pip install '.[test-transformers]'")
-pytest.importorskip("transformers", reason="transformers is not installed")
+pytest.importorskip("torch", reason="needs torch: pip install '.[test-transformers]'")
+pytest.importorskip("transformers", reason="needs transformers: pip install '.[test-transformers]'")
 
 from support.diffusion_models import DIFFUSION
 from support.random_models import ENCODERS, FAMILIES, IDS, context, logits, save

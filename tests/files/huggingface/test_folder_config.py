@@ -134,7 +134,9 @@ def test_rope_is_read_as_transformers_4_and_5_write_it(tmp_path, values):
 
 
 def test_llama3s_factors_are_those_of_transformers(tmp_path):
-    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    transformers = pytest.importorskip(
+        "transformers", reason="needs transformers: pip install '.[test-transformers]'"
+    )
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
     row = FAMILIES["llama3-rope"]

@@ -11,8 +11,8 @@ from cutaway.compute.loading.info import ModelInfo
 from cutaway.compute.loading.open import files_of, model_name, size_of, stat_model
 from cutaway.errors import FormatError, InputError
 
-pytest.importorskip("torch", reason="transformers is not installed")
-pytest.importorskip("transformers", reason="transformers is not installed")
+pytest.importorskip("torch", reason="needs torch: pip install '.[test-transformers]'")
+pytest.importorskip("transformers", reason="needs transformers: pip install '.[test-transformers]'")
 
 from support import tiny_tokenizers
 from support.random_models import VOCAB, edit, save

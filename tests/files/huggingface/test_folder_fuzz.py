@@ -9,8 +9,8 @@ from cutaway.errors import CutawayError
 from cutaway.files.huggingface import HuggingFaceFolder
 from cutaway.text import Tokenizer
 
-pytest.importorskip("torch", reason="transformers is not installed")
-pytest.importorskip("transformers", reason="transformers is not installed")
+pytest.importorskip("torch", reason="needs torch: pip install '.[test-transformers]'")
+pytest.importorskip("transformers", reason="needs transformers: pip install '.[test-transformers]'")
 
 from support import diffusion_models, random_models
 from support.examples import few_or_many

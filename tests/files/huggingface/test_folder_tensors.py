@@ -10,8 +10,8 @@ from cutaway.errors import FormatError, InputError
 from cutaway.files.huggingface import HuggingFaceFolder
 from cutaway.files.huggingface.shards import shard_paths
 
-pytest.importorskip("torch", reason="transformers is not installed")
-pytest.importorskip("transformers", reason="transformers is not installed")
+pytest.importorskip("torch", reason="needs torch: pip install '.[test-transformers]'")
+pytest.importorskip("transformers", reason="needs transformers: pip install '.[test-transformers]'")
 
 from safetensors.numpy import load_file, save_file
 

@@ -7,7 +7,7 @@ from cutaway import LLM
 from cutaway.compute.loading.open import open_model
 from cutaway.files.weights.gguf_writer import write_gguf
 
-pytest.importorskip("transformers", reason="transformers is not installed")
+pytest.importorskip("transformers", reason="needs transformers: pip install '.[test-transformers]'")
 
 from support.random_models import FAMILIES, IDS, logits, save
 

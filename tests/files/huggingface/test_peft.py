@@ -10,8 +10,8 @@ from cutaway import LLM
 from cutaway.errors import FormatError, InputError
 from cutaway.files.weights.gguf_writer import write_gguf
 
-pytest.importorskip("torch", reason="torch is not installed: pip install '.[test-transformers]'")
-pytest.importorskip("transformers", reason="transformers is not installed")
+pytest.importorskip("torch", reason="needs torch: pip install '.[test-transformers]'")
+pytest.importorskip("transformers", reason="needs transformers: pip install '.[test-transformers]'")
 import torch
 from safetensors.numpy import load_file, save_file
 from transformers.pytorch_utils import Conv1D

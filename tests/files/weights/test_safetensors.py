@@ -13,7 +13,9 @@ from support.safetensors_bytes import entry, safetensors, small
 
 
 def test_reads_what_the_library_writes(tmp_path):
-    library = pytest.importorskip("safetensors.numpy", reason="the oracle is not installed")
+    library = pytest.importorskip(
+        "safetensors.numpy", reason="needs safetensors: pip install '.[test-transformers]'"
+    )
     rng = np.random.default_rng(0)
     tensors = {
         "b": rng.normal(size=(3, 5)).astype(np.float32),

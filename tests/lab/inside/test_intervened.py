@@ -9,8 +9,8 @@ from cutaway.lab.inside import inside
 from cutaway.lab.inside.logit_attribution import logit_attribution
 from cutaway.trace import Trace
 
-pytest.importorskip("torch", reason="torch is not installed: pip install '.[test-transformers]'")
-pytest.importorskip("transformers", reason="transformers is not installed")
+pytest.importorskip("torch", reason="needs torch: pip install '.[test-transformers]'")
+pytest.importorskip("transformers", reason="needs transformers: pip install '.[test-transformers]'")
 
 from dataclasses import replace
 

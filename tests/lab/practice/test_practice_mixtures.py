@@ -7,8 +7,8 @@ from cutaway import LLM
 from cutaway.lab.practice.lessons import lessons, scene
 from cutaway.trace import Trace
 
-pytest.importorskip("torch", reason="torch is not installed: pip install '.[test-transformers]'")
-pytest.importorskip("transformers", reason="transformers is not installed")
+pytest.importorskip("torch", reason="needs torch: pip install '.[test-transformers]'")
+pytest.importorskip("transformers", reason="needs transformers: pip install '.[test-transformers]'")
 
 from support.random_models import VOCAB, context, save
 

@@ -6,8 +6,8 @@ import pytest
 from cutaway import LLM, InputError
 from cutaway.lab.rerun import price
 
-pytest.importorskip("torch", reason="torch is not installed: pip install '.[test-transformers]'")
-pytest.importorskip("transformers", reason="transformers is not installed")
+pytest.importorskip("torch", reason="needs torch: pip install '.[test-transformers]'")
+pytest.importorskip("transformers", reason="needs transformers: pip install '.[test-transformers]'")
 
 from support.diffusion_models import DIFFUSION, VOCAB, save
 

@@ -231,8 +231,10 @@ def test_the_command_that_prices_a_trace(models, tmp_path, capsys):
 
 
 def test_an_encoder_has_its_separator_behind_the_canvas(tmp_path):
-    pytest.importorskip("torch", reason="torch is not installed")
-    pytest.importorskip("transformers", reason="transformers is not installed")
+    pytest.importorskip("torch", reason="needs torch: pip install '.[test-transformers]'")
+    pytest.importorskip(
+        "transformers", reason="needs transformers: pip install '.[test-transformers]'"
+    )
     from support.random_models import edit, save
     from support.tiny_tokenizers import wordpiece
 

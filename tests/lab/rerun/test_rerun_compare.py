@@ -87,8 +87,10 @@ def test_without_a_causal_model_there_is_no_judge(tiny, canvas):
 
 
 def test_an_encoder_writes_too(tiny, tmp_path_factory):
-    pytest.importorskip("torch", reason="torch is not installed")
-    pytest.importorskip("transformers", reason="transformers is not installed")
+    pytest.importorskip("torch", reason="needs torch: pip install '.[test-transformers]'")
+    pytest.importorskip(
+        "transformers", reason="needs transformers: pip install '.[test-transformers]'"
+    )
     from support import random_models, tiny_tokenizers
 
     path = tmp_path_factory.mktemp("bert")
