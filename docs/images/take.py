@@ -21,7 +21,7 @@ SIZE = {"width": 1360, "height": 1310}
 def show(page: Page, url: str) -> None:
     """A text, and the step of it that has much to tell."""
     page.goto(f"{url}/#kind=completion&seed={SEED}&settings={SETTINGS}")
-    page.get_by_label("A text to go on with").fill(PROMPT)
+    page.get_by_label("Text to continue").fill(PROMPT)
     page.get_by_role("button", name="Write", exact=True).click()
     page.locator("token-strip .chip").first.wait_for()
     page.get_by_role("button", name="Stop").first.wait_for(state="hidden")

@@ -81,6 +81,7 @@ class Page:
 
     def ended(self):
         """Wait until every run has ended."""
+        self.tab.evaluate("() => new Promise(requestAnimationFrame)")  # what was clicked is drawn
         self.tab.wait_for_function("() => document.querySelector('token-strip .chip')")
         self.tab.get_by_role("button", name="Stop").first.wait_for(state="hidden")
 

@@ -20,6 +20,7 @@ def catalogue() -> Json:
               which it is off, and how far a slider goes
     presets   name → names of stages, in the order in which they run
     styles    settings under one name
+    usual     the settings that most people change
     mask      name of the stage of constraints
     canvas    settings of a canvas that the page asks for: name, type, help, and what a text may be
     heat      the colour of every measure: red, green, blue, and the opacity of the largest value
@@ -30,6 +31,7 @@ def catalogue() -> Json:
         "stages": [_stage(name, spec) for name, spec in STAGES.items()],
         "presets": {name: list(order) for name, order in PRESETS.items()},
         "styles": list(_STYLES),
+        "usual": list(_USUAL),
         "mask": "constraint",
         "canvas": [_canvas(name) for name in _CANVAS],
         "heat": {"colour": list(ORANGE), "most": MOST},
@@ -66,6 +68,8 @@ def _param(name: str, param: Param) -> Json:
         "help": param.help[:1].upper() + param.help[1:] + ".",
     }  # fmt: skip
 
+
+_USUAL = ("temperature", "top_p", "top_k")
 
 _STYLES: tuple[Json, ...] = (
     {"name": "greedy", "settings": {"temperature": 0, "top_p": 1},

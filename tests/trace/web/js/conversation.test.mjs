@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import {
-  answered, branchOf, ending, open, plain, settled, shown,
+  answered, branchOf, callText, ending, hear, open, plain, settled, shown, toolsOf, unanswered,
 } from "../../../../src/cutaway/trace/web/js/state/conversation.js";
 
 const run = (id, more = {}) => ({ id, parent: null, live: false, error: null, ...more,
@@ -51,4 +51,38 @@ test("how a run ended, in one or two words", () => {
   assert.equal(ending(run(1)), "stopped");
   assert.equal(ending(run(1, { trace: { end: { reason: "end_token" } } })), "");
   assert.equal(ending(run(1, { trace: { end: { reason: "max_tokens" } } })), "cut at max_tokens");
+});
+
+const call = { id: "c1", name: "get_weather", arguments: '{"city": "Paris"}' };
+
+test("a call arrives in pieces, after the text before it", () => {
+  const one = run(1, { live: true });
+  hear(one, { content: "Let me see." });
+  hear(one, { tool_calls: [{ index: 0, id: "c1", function: { name: "get_weather", arguments: "" } }] });
+  hear(one, { tool_calls: [{ index: 0, function: { arguments: '{"city"' } }] });
+  assert.equal(callText(one.calls[0]), 'get_weather({"city" …');
+  hear(one, { tool_calls: [{ index: 0, function: { arguments: ': "Paris"}' } }] });
+  assert.deepEqual(one.calls, [call]);
+  assert.equal(callText(call), 'get_weather(city: "Paris")');
+  assert.equal(shown({ role: "assistant", content: "", run: 1 }, finder(one)), "Let me see.");
+});
+
+test("an answer with calls is sent as calls, and its results name them", () => {
+  const asked = [{ role: "user", content: "?" }, { role: "assistant", content: "", run: 1 }];
+  const ready = settled(asked, finder(run(1, { calls: [call], trace: { text: "<tool_call>" } })));
+  assert.equal(settled(ready, finder(run(1, { calls: [call] }))), null);
+  assert.deepEqual(unanswered(ready), [call]);
+  const done = [...ready, { role: "tool", content: "rain", result: "c1" }];
+  assert.deepEqual(unanswered(done), []);
+  assert.deepEqual(open([...done, { role: "assistant", content: "It rains." }]), done);
+  const { id, ...what } = call;
+  assert.deepEqual(plain(done).slice(1), [
+    { role: "assistant", content: "", tool_calls: [{ id, type: "function", function: what }] },
+    { role: "tool", content: "rain", tool_call_id: "c1" }]);
+});
+
+test("tools are a list, one function, or nothing; else a sentence says what is wrong", () => {
+  assert.equal(toolsOf("  "), null);
+  assert.deepEqual(toolsOf('{"a": 1}'), [{ a: 1 }]);
+  assert.throws(() => toolsOf("[{"), /The tools are not JSON/);
 });

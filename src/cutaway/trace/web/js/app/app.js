@@ -5,8 +5,9 @@
 import "../compose/compose.js";
 import "../lessons/lesson.js";
 import "../compose/settings.js";
+import "../parts/first-look.js";
 import "../parts/what-if.js";
-import { ApiError, aboutServer } from "../state/api.js";
+import { ApiError, aboutServer, recording } from "../state/api.js";
 import { assemble, keepAddress } from "./assemble.js";
 import { Session, sentence } from "../state/session.js";
 import { Store } from "../state/store.js";
@@ -16,8 +17,10 @@ const session = new Session(store);
 
 /** Restore the state of the address, and start its runs. */
 async function begin() {
-  const saved = store.restore(location.hash.slice(1));
+  const address = location.hash.slice(1);
+  const saved = store.restore(address);
   assemble(store, session);
+  if (!saved.length) openRecording(new URLSearchParams(address).has("step"));
   try {
     store.set({ about: await aboutServer() });
   } catch (error) {
@@ -25,13 +28,18 @@ async function begin() {
     store.set({ notice: sentence(error), locked });
     return; // the address is kept, so that a reload tries again
   }
-  const { about, kind } = store.state;
-  if (kind === "chat" && about?.chat === false) {
-    store.set({ kind: "completion", notice: "This model has no chat template and cannot chat: use Completion." });
-  }
   keepAddress(store);
   if (saved.length) store.set({ follow: false }); // the address names the selection
   for (const run of saved) session.start(run.request, run);
+}
+
+/** @param {boolean} here whether the address has named a step */
+async function openRecording(here) {
+  try {
+    await session.openRecording(await recording(), here);
+  } catch (error) {
+    store.set({ notice: sentence(error) });
+  }
 }
 
 begin();

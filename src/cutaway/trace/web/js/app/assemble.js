@@ -4,6 +4,7 @@
 
 import "../parts/canvas.js";
 import "../parts/compare.js";
+import "../parts/copy-link.js";
 import "../parts/facts.js";
 import "../parts/inside.js";
 import "../parts/without.js";
@@ -50,8 +51,9 @@ export function keepAddress(store) {
   addEventListener("hashchange", () => location.reload()); // replaceState fires no such event
 }
 
-/** @param {Store} store */
+/** @param {Store} store what the document shows outside of its parts */
 function announce(store) {
+  document.documentElement.classList.toggle("large", store.state.large);
   const notice = document.querySelector("#notice");
   const said = [store.state.notice, store.run?.error].filter(Boolean).join(" · ");
   if (notice && notice.textContent !== said) notice.textContent = said;

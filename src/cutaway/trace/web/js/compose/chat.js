@@ -5,33 +5,42 @@
  */
 
 import { begun, requested } from "../state/requests.js";
-import { button, el, replace } from "../parts/dom.js";
+import { button, el, replace, setText } from "../parts/dom.js";
+import { QUESTIONS, exampleButtons } from "./examples.js";
 import { Following } from "./following.js";
-import { answered, branchOf, ending, open, plain, settled, shown } from "../state/conversation.js";
+import { answered, branchOf, callText, ending, open, plain, settled, shown, unanswered } from "../state/conversation.js";
+import { resultForm, toolSettings } from "./tools.js";
 import { View } from "../parts/view.js";
 /** @import { Message, Run } from "../state/store.js" */
 
-/** @typedef {{item: HTMLElement, words: Text, status: HTMLElement, role: string, run: number | null}} Line */
+/** @typedef {{item: HTMLElement, words: Text, calls: HTMLElement, status: HTMLElement, role: string, run: number | null}} Line */
 
 class ChatBox extends View {
   list = el("ol", {});
   box = el("div", { class: "talk", tabindex: 0, role: "log", "aria-label": "The conversation" }, this.list);
-  field = el("textarea", { rows: 3, placeholder: "Write a message", "aria-label": "Your message",
+  field = el("textarea", { rows: 3, placeholder: "Write a message; Enter sends it", "aria-label": "Your message",
     oninput: () => this.store.set({ draft: this.field.value }),
     onkeydown: (/** @type {KeyboardEvent} */ event) => this.pressed(event) });
   send = button("Send", () => this.sendOrStop(), { class: "primary" });
   again = button("Another answer", () => this.answer(open(this.messages), null));
   adopt = button("", () => this.useBranch());
   clear = button("Clear", () => this.clearAll());
+  examples = exampleButtons(QUESTIONS, ({ prompt, seed }) =>
+    this.answer([{ role: "user", content: prompt }], this.store.state.seed.trim() || seed));
+  tools = /** @type {View} */ (document.createElement("tools-field"));
+  results = el("div");
+  /** @type {string} the call whose result is asked for */
+  asking = "";
   following = new Following(this.box);
   /** @type {Line[]} by message */
   lines = [];
 
   build() {
     this.list.addEventListener("click", (event) => this.clicked(event));
-    replace(this, this.box, this.field,
+    this.tools.attach(this.store, this.session);
+    replace(this, this.box, this.results, this.field,
       el("div", { class: "row" }, this.send, this.again, this.clear), this.adopt,
-      el("p", { class: "faint" }, "Enter sends, Shift+Enter starts a new line."));
+      this.examples, this.tools);
   }
 
   get messages() {
@@ -51,6 +60,7 @@ class ChatBox extends View {
     if (ready) this.store.set({ messages: ready });
     if (this.hidden) return;
     this.drawLines();
+    this.drawResults();
     this.drawButtons();
     if (this.field.value !== this.store.state.draft) this.field.value = this.store.state.draft;
   }
@@ -60,10 +70,26 @@ class ChatBox extends View {
     this.send.textContent = live ? "Stop" : "Send";
     this.again.hidden = live !== null || !open(this.messages).length;
     this.clear.hidden = !this.messages.length;
+    this.examples.hidden = this.messages.length > 0 || !this.store.state.about;
     const at = live ? -1 : branchOf(this.messages, this.store.state.runs, this.store.run);
     this.adopt.hidden = at < 0 || this.store.run?.live === true;
     this.adopt.textContent = at === this.messages.length - 1 ? "Use this branch as the answer"
       : "Use this branch as the answer, and remove the messages after it";
+  }
+
+  /** Ask for the result of the first call that has none. */
+  drawResults() {
+    const [call] = this.live ? [] : unanswered(this.messages);
+    if (this.asking === (call?.id ?? "")) return;
+    this.asking = call?.id ?? "";
+    replace(this.results, call && resultForm(call, (result) => this.giveResult(call.id, result)));
+  }
+
+  /** @param {string} id @param {string} content go on once every call has its result */
+  giveResult(id, content) {
+    const messages = [...this.messages, { role: "tool", content, result: id }];
+    this.store.set({ messages });
+    if (!unanswered(messages).length) this.answer(messages);
   }
 
   // -- messages -----------------------------------------------------------------------------------
@@ -100,6 +126,7 @@ class ChatBox extends View {
     else line.item.removeAttribute("aria-current");
     const status = run ? [`run ${run.id}`, ending(run)].filter(Boolean).join(" · ") : "";
     if (line.status.textContent !== status) line.status.textContent = status;
+    setText(line.calls, (message.calls ?? run?.calls ?? []).map(callText).join("\n"));
     const text = shown(message, this.find);
     if (line.words.data === text) return false;
     line.words.data = text;
@@ -136,18 +163,29 @@ class ChatBox extends View {
   /**
    * Request an answer.
    * @param {Message[]} asked the conversation, which ends with a question
-   * @param {null} [seed] null: a new seed, whatever the field says
+   * @param {string | null} [seed] instead of the field's; null: a new one
    * @param {() => void} [takeBack] called where the request is refused
    */
   async answer(asked, seed, takeBack = () => this.store.set({ messages: asked })) {
-    const request = requested(this.store, { kind: "chat", messages: plain(asked),
-      ...(seed === null ? { seed } : {}) });
+    const settings = this.offered(asked);
+    if (!settings) return takeBack();
+    const request = requested(this.store, { kind: "chat", messages: plain(asked), settings,
+      ...(seed === undefined ? {} : { seed }) });
     const run = begun(this.store, this.session, request, { name: asked.at(-1)?.content.slice(0, 40) ?? "" });
     const pending = { role: "assistant", content: "", run: this.store.state.run };
     this.store.set({ messages: [...asked, pending] });
     this.following.toEnd();
-    if (await run) return;
-    takeBack();
+    if (!await run) takeBack();
+  }
+
+  /** @param {Message[]} asked @returns {Record<string, any> | null} null: the tools are no JSON, as their field says */
+  offered(asked) {
+    try {
+      return toolSettings(this.store.state, asked.at(-1)?.role === "user");
+    } catch (error) {
+      if (error instanceof SyntaxError) return null;
+      throw error;
+    }
   }
 
   useBranch() {
@@ -163,17 +201,21 @@ class ChatBox extends View {
   }
 }
 
+/** @type {Record<string, string>} */
+const WHO = { user: "You", tool: "Result of the call" };
+
 /** @param {Message} message @returns {Line} */
 function made(message) {
   const words = document.createTextNode("");
+  const calls = el("div", { class: "calls mono" });
   const status = el("span", { class: "faint" });
   const answer = message.role === "assistant";
   const who = answer
     ? button("Model", () => {}, { class: "look", title: "Inspect this answer" })
-    : el("span", {}, message.role === "user" ? "You" : message.role);
+    : el("span", {}, WHO[message.role] ?? message.role);
   const item = el("li", { class: `said ${answer ? "answer" : "question"}` },
-    el("div", { class: "who" }, who, status), el("div", { class: "words" }, words));
-  return { item, words, status, role: message.role, run: null };
+    el("div", { class: "who" }, who, status), el("div", { class: "words" }, words), calls);
+  return { item, words, calls, status, role: message.role, run: null };
 }
 
 customElements.define("chat-box", ChatBox);

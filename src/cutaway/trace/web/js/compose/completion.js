@@ -1,37 +1,35 @@
 /**
- * The tab Completion: a field for the prompt, and below it the text that the model generates.
+ * The tab Completion: a field for the prompt, examples of it, and what becomes of the selected run. Its text is on the
+ * right side.
  *
- * Shows the selected run, unless it belongs to a conversation.
+ * Knows the selected run, unless it belongs to a conversation.
  */
 
 import { begun, requested } from "../state/requests.js";
-import { button, el, replace } from "../parts/dom.js";
-import { Following } from "./following.js";
+import { button, copyButton, el, replace, setText } from "../parts/dom.js";
+import { beginnings, exampleButtons, generates } from "./examples.js";
 import { lineage } from "../figures/branches.js";
 import { ending } from "../state/conversation.js";
 import { View } from "../parts/view.js";
 import { endedByToken } from "../figures/endings.js";
-/** @import { Run } from "../state/store.js" */
-/** @import { Trace } from "../state/trace.js" */
+/** @import { About, Run } from "../state/store.js" */
+/** @import { Example } from "./examples.js" */
 
 class CompletionBox extends View {
-  field = el("textarea", { rows: 4, id: "prompt-field", placeholder: "Once upon a time",
+  field = el("textarea", { rows: 3, id: "prompt-field", placeholder: "Once upon a time",
     oninput: () => this.store.set({ prompt: this.field.value }),
     onkeydown: (/** @type {KeyboardEvent} */ event) => this.pressed(event) });
   write = button("", () => this.writeOrStop(), { class: "primary" });
-  more = button("Continue", () => this.continueText());
-  status = el("span", { class: "faint" });
-  prompt = document.createTextNode("");
-  words = document.createTextNode("");
-  result = el("div", { class: "result", tabindex: 0, role: "region", "aria-label": "The text" },
-    el("span", { class: "begun" }, this.prompt), this.words);
-  following = new Following(this.result);
-  /** @type {Trace | null} whose prompt is shown */
+  more = button("Continue", () => this.continueText(), { title: "write on from its end, with the same seed" });
+  copy = copyButton("Copy text", () => (this.run ? textOf(this.run) : ""), { title: "the prompt and the text" });
+  status = el("p", { class: "faint", role: "status" });
+  examples = el("div");
+  /** @type {About | null} whose examples are shown */
   shown = null;
 
   build() {
     replace(this, el("label", { for: "prompt-field" }, "Text to continue"), this.field,
-      el("div", { class: "row" }, this.write, this.more, this.status), this.result);
+      el("div", { class: "row" }, this.write, this.more, this.copy.element), this.status, this.examples);
   }
 
   /** @returns {Run | null} the run that is shown here */
@@ -44,24 +42,39 @@ class CompletionBox extends View {
   draw() {
     if (this.hidden) return;
     const { run } = this;
-    this.write.textContent = run?.live ? "Stop" : "Write";
-    this.more.disabled = !run || run.live || !run.trace.steps.length || !this.store.state.about;
-    this.status.textContent = run?.trace.known ? [`run ${run.id}`, ending(run)].filter(Boolean).join(" · ") : "";
-    if (this.field.value !== this.store.state.prompt) this.field.value = this.store.state.prompt;
-    this.drawText(run?.trace ?? null);
+    const { about, prompt } = this.store.state;
+    setText(this.write, run?.live ? "Stop" : "Write");
+    this.write.disabled = about !== null && !generates(about);
+    this.more.hidden = !run || run.live || !run.trace.steps.length || !about || this.session.foreign(run) !== null;
+    this.copy.element.hidden = !run?.trace.steps.length;
+    this.tell(run);
+    if (this.field.value !== prompt) this.field.value = prompt;
+    if (about !== this.shown) this.drawExamples(about);
   }
 
-  /** @param {Trace | null} trace */
-  drawText(trace) {
-    this.result.hidden = !trace?.steps.length; // the prompt's tokens are known from the first step on
-    if (!trace?.steps.length) return;
-    if (trace !== this.shown) this.prompt.data = trace.head.prompt ?? trace.textOf(trace.head.prompt_token_ids);
-    const text = trace.text;
-    if (trace === this.shown && text === this.words.data) return;
-    this.words.data = text;
-    if (trace === this.shown) this.following.follow();
-    else this.following.toEnd();
-    this.shown = trace;
+  /** @param {Run | null} run */
+  tell(run) {
+    const known = run?.trace.known && !this.store.showsRecording;
+    const said = known ? [`run ${run.id}`, ending(run)].filter(Boolean).join(" · ") : "";
+    if (this.status.textContent === said) return;
+    setText(this.status, said);
+    this.copy.forget();
+  }
+
+  /** @param {About | null} about */
+  drawExamples(about) {
+    this.shown = about;
+    const offered = beginnings(about);
+    replace(this.examples, about && !generates(about)
+      ? el("p", {}, `${about.model} is an encoder: it makes vectors of texts, with POST /v1/embeddings or cutaway embed, and writes none.`)
+      : offered.length > 0 && exampleButtons(offered, (example) => this.take(example)));
+  }
+
+  /** @param {Example} example */
+  take({ prompt, seed, settings = {} }) {
+    if (this.run?.live) this.session.stop(this.run);
+    this.store.set({ prompt });
+    this.begin(prompt, this.store.state.seed.trim() || seed, settings);
   }
 
   /** @param {KeyboardEvent} event */
@@ -74,13 +87,17 @@ class CompletionBox extends View {
   writeOrStop() {
     const { run } = this;
     if (run?.live) return this.session.stop(run);
-    const prompt = this.field.value;
-    return begun(this.store, this.session, requested(this.store, { prompt }), { name: prompt.slice(0, 40) });
+    return this.begin(this.field.value, this.store.state.seed.trim() || null);
+  }
+
+  /** @param {string} prompt @param {string | null} seed @param {Record<string, any>} [settings] instead of the page's */
+  begin(prompt, seed, settings = {}) {
+    return begun(this.store, this.session, requested(this.store, { prompt, seed, settings }), { name: prompt.slice(0, 40) });
   }
 
   /** Continue the text with its own seed: the result is that of a larger max_tokens. */
   continueText() {
-    const { run } = this;
+    const run = this.run && this.session.adopted(this.run);
     if (!run?.trace.known) return;
     const { head, outputIds } = run.trace;
     const written = endedByToken(run.trace) ? outputIds.slice(0, -1) : outputIds;
@@ -88,5 +105,8 @@ class CompletionBox extends View {
     begun(this.store, this.session, request, { name: `run ${run.id}, continued` });
   }
 }
+
+/** @param {Run} run @returns {string} its prompt and its text */
+const textOf = ({ trace }) => (trace.head.prompt ?? trace.textOf(trace.head.prompt_token_ids)) + trace.text;
 
 customElements.define("completion-box", CompletionBox);

@@ -1,8 +1,9 @@
 /**
- * The settings of the selected run as recorded, and its sampling chain in order. Does not know those of the next run.
+ * The settings of the selected run as recorded: its sampling chain in order, the settings that differ from the server's
+ * defaults, and the others folded. Does not know those of the next run.
  */
 
-import { button, copyText, el, replace } from "../parts/dom.js";
+import { el, replace, setText } from "../parts/dom.js";
 import { hue, stageLabel, stageLetter } from "../figures/numbers.js";
 import { LENGTH, REPETITION, SAMPLING, written } from "./parameters.js";
 import { View } from "../parts/view.js";
@@ -17,28 +18,25 @@ const SHOWN = [
 class InForce extends View {
   heading = el("h2", {});
   chain = el("ol", { class: "chain" });
-  table = el("dl", { class: "in-force mono" });
-  seed = el("span", { class: "mono" });
-  copied = el("span", { class: "faint", role: "status" });
-  copy = button("Copy", () => this.copySeed(), { "aria-label": "Copy the seed" });
-  body = el("div", {}, this.chain, this.table,
-    el("div", { class: "row" }, el("span", { class: "faint" }, "seed"), this.seed, this.copy, this.copied));
-  /** @type {Trace | null | undefined} undefined: nothing is drawn yet */
-  shown = undefined;
+  others = el("dl", { class: "in-force mono" });
+  count = el("summary");
+  usual = el("dl", { class: "in-force mono" });
+  folded = el("details", {}, this.count, this.usual);
+  /** @type {unknown[]} the run, its trace and the server whose defaults are shown */
+  shown = [];
 
   build() {
-    replace(this, this.heading, this.body);
+    replace(this, this.heading, this.chain, this.others, this.folded);
   }
 
   draw() {
     const { run, state } = this.store;
     const trace = run?.trace.known ? run.trace : null;
-    if (trace === this.shown) return;
-    this.shown = trace;
+    const now = [trace, state.run, state.about];
+    if (now.every((one, i) => one === this.shown[i])) return;
+    this.shown = now;
     this.hidden = trace === null;
-    this.heading.textContent = trace ? `Settings of run ${state.run}` : "";
-    this.body.hidden = !trace;
-    this.copied.textContent = "";
+    this.heading.textContent = this.store.showsRecording ? "Settings of the recorded run" : `Settings of run ${state.run}`;
     if (trace) this.drawHead(trace, state.about?.defaults ?? {});
   }
 
@@ -47,16 +45,16 @@ class InForce extends View {
     replace(this.chain, ...head.chain.map((stage) => el("li", {},
       el("b", { class: "letter", style: { "--hue": hue(stageLetter(stage)) } }, stageLetter(stage)),
       stageLabel(stage))), el("li", { class: "faint" }, head.params["temperature"] === 0 ? "likeliest" : "draw"));
-    replace(this.table, ...SHOWN.filter(([name]) => name in head.params).map(([name, label]) => {
-      const other = JSON.stringify(head.params[name]) !== JSON.stringify(defaults[name]);
-      return el("div", { class: other ? "other" : null }, el("dt", {}, label), el("dd", {}, written(head.params[name])));
-    }));
-    this.seed.textContent = head.seed;
-  }
-
-  async copySeed() {
-    this.copied.textContent = (await copyText(this.seed)) ? "copied" : "selected: this browser copies with its own keys only";
+    const known = SHOWN.filter(([name]) => name in head.params);
+    const differs = (/** @type {[string, string]} */ [name]) => JSON.stringify(head.params[name]) !== JSON.stringify(defaults[name]);
+    const usual = known.filter((one) => !differs(one));
+    replace(this.others, ...known.filter(differs).map((one) => entry(one, head.params)));
+    replace(this.usual, ...usual.map((one) => entry(one, head.params)));
+    setText(this.count, `${usual.length} more, as by default`);
   }
 }
+
+/** @param {[string, string]} setting its name and its label @param {Record<string, any>} params @returns {HTMLElement} */
+const entry = ([name, label], params) => el("div", {}, el("dt", {}, label), el("dd", {}, written(params[name])));
 
 customElements.define("in-force", InForce);

@@ -1,5 +1,6 @@
 /**
- * The settings of the next text, each with its help, below those of the selected run.
+ * The settings of the next text, each with its help: four that people use, the others folded. Below them those of the
+ * selected run.
  *
  * Knows which settings there are. The server knows which values they may have; its message is shown beside the field
  * that it names.
@@ -13,7 +14,7 @@ import { dialField, textField } from "./field.js";
 import {
   FIELDS, LENGTH, REPETITION, SAMPLING, chainOf, changed, inWords, stopsOf, stopsText, styleOf, valueOf,
 } from "./parameters.js";
-import { presets, stages, styles } from "../figures/catalogue.js";
+import { presets, stages, styles, usual } from "../figures/catalogue.js";
 import { View } from "../parts/view.js";
 /** @import { Field } from "./field.js" */
 /** @import { Style } from "../figures/catalogue.js" */
@@ -28,6 +29,9 @@ const PRESET = { name: "preset", label: "preset",
   help: "The order of the sampling stages, as in another engine." };
 const CHAIN = { name: "chain", label: "chain",
   help: `The order of the sampling stages, instead of the preset's: ${stages.map(({ name }) => name).join(", ")}.` };
+
+/** The settings that are not folded. */
+const USUAL = [...usual, "max_tokens"];
 
 /** Fields that are empty by default. */
 const WITHOUT_DEFAULT = ["seed", "stop", "chain"];
@@ -65,14 +69,14 @@ class SettingsPanel extends View {
     this.chain = this.fields.get("chain")?.element;
     const inForce = view("in-force");
     const price = view("price-box");
-    replace(this, this.other, inForce, el("h2", {}, "For the next text"),
+    replace(this, this.other, el("h2", {}, "Settings of the next text"),
       el("div", { class: "styles", role: "group", "aria-label": "Style" }, ...this.styles), this.voice,
-      this.canvasGroup, this.group("Sampling", SAMPLING.map(nameOf)), this.group("Repetition", REPETITION.map(nameOf)),
-      this.group("Length, seed and order", [...LENGTH.map(nameOf), "seed", "stop", "preset", "chain"]),
-      el("details", { ontoggle: () => price.draw() }, el("summary", {}, "Tokens and cost"), price));
+      ...USUAL.map((name) => this.fields.get(name)?.element), this.canvasGroup,
+      this.group("More filters", SAMPLING.map(nameOf).filter((name) => !USUAL.includes(name))),
+      this.group("Repetition", REPETITION.map(nameOf)),
+      this.group("Seed, stop strings, order", ["seed", "stop", "preset", "chain"]),
+      el("details", { ontoggle: () => price.draw() }, el("summary", {}, "Tokens and cost"), price), inForce);
     for (const part of [inForce, price]) part.attach(this.store, this.session);
-    const [first] = this.groups;
-    if (first && matchMedia("(min-width: 56rem)").matches) first.element.open = true;
   }
 
   /** @param {string} title @param {string[]} names @returns {HTMLElement} */
@@ -96,10 +100,10 @@ class SettingsPanel extends View {
     const now = JSON.stringify([settings, seed, about]);
     if (now === this.drawn) return; // steps change a hundred times per second, settings hardly ever
     this.drawn = now;
-    const usual = about?.defaults ?? {};
-    this.drawStyles(styleOf({ ...usual, ...settings }));
-    for (const [name, field] of this.fields) field.show(this.valueOf(name), WITHOUT_DEFAULT.includes(name) ? "" : usual[name]);
-    if (this.chain) this.chain.hidden = !("chain" in usual);
+    const defaults = about?.defaults ?? {};
+    this.drawStyles(styleOf({ ...defaults, ...settings }));
+    for (const [name, field] of this.fields) field.show(this.valueOf(name), WITHOUT_DEFAULT.includes(name) ? "" : defaults[name]);
+    if (this.chain) this.chain.hidden = !("chain" in defaults);
     this.drawCanvas();
     for (const { count, names } of this.groups) {
       const others = names.filter((name) => name in settings || (name === "seed" && seed)).length;
@@ -144,8 +148,7 @@ class SettingsPanel extends View {
     for (const [name, field] of this.fields) field.complain(refused && name === param ? refused.message : null);
     this.other.textContent = refused && !FIELDS.includes(param) ? refused.message : "";
     const group = this.groups.find(({ names }) => names.includes(param));
-    if (!group) return;
-    group.element.open = true;
+    if (group) group.element.open = true;
     // After the other parts have drawn themselves, which moves the field.
     requestAnimationFrame(() => this.fields.get(param)?.element.scrollIntoView({ block: "nearest" }));
   }

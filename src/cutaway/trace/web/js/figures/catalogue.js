@@ -1,6 +1,6 @@
 /**
  * The data that Python writes into the document as JSON (trace/catalogue.py): the sampling stages and their settings,
- * which of them is the constraints' mask, presets, styles, the phrases on why a text ended, and the current names of
+ * which of them is the constraints' mask, which settings people use, presets, styles, the phrases on why a text ended, and the current names of
  * fields of old traces. So a new stage needs no change here.
  */
 
@@ -18,7 +18,7 @@
  * choices  the values of a text setting; empty: it is a number
  * @typedef {{name: string, type: string, choices: string[], help: string}} CanvasSetting
  * @typedef {{canvas: CanvasSetting[], stages: StageEntry[], presets: Record<string, string[]>, styles: Style[],
- *   mask: string, heat: {colour: number[], most: number}, phrases: Record<string, string>, trace: Format}} Catalogue
+ *   usual: string[], mask: string, heat: {colour: number[], most: number}, phrases: Record<string, string>, trace: Format}} Catalogue
  *
  * renames  by kind of record and field: an old name or value, and the current one
  * @typedef {{version: number, readable: number[], renames: Record<string, Record<string, string>>}} Format
@@ -30,6 +30,7 @@ const catalogue = JSON.parse(document.querySelector("#catalogue")?.textContent ?
 export const stages = catalogue.stages;
 export const presets = catalogue.presets;
 export const styles = catalogue.styles;
+export const usual = catalogue.usual;
 export const mask = catalogue.mask;
 export const canvasSettings = catalogue.canvas;
 export const format = catalogue.trace;

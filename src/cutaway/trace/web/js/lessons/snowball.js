@@ -67,8 +67,8 @@ class SnowballLesson extends View {
   }
 
   begin() {
-    const { run, state } = this.store;
-    const at = state.step;
+    const at = this.store.state.step;
+    const run = this.store.run && this.session.adopted(this.store.run);
     const mistake = run && mistakeAt(run.trace, at);
     if (!run || !mistake) return;
     const name = run.trace.nameOf(mistake.id);

@@ -110,7 +110,8 @@ class StopLesson extends View {
   }
 
   rerun() {
-    const { run, state: { step } } = this.store;
+    const { step } = this.store.state;
+    const run = this.store.run && this.session.adopted(this.store.run);
     const best = run && closest(passedMoments(run.trace))[0];
     if (!run || !best) return;
     const settings = { ...filtersOff(), top_k: this.topK, ignore_eos: false,

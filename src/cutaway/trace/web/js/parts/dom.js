@@ -138,13 +138,35 @@ export const scrolling = (label, ...children) =>
 export const headRow = (...names) => el("thead", {}, el("tr", {}, ...names.map((name) =>
   (name === "" ? el("td") : el("th", { scope: "col" }, name)))));
 
-/** @param {HTMLElement} element @returns {Promise<boolean>} whether its text was copied; else it is selected */
-export async function copyText(element) {
+/** @param {string} text @returns {Promise<boolean>} whether it was copied */
+export async function copyText(text) {
   try {
-    await navigator.clipboard.writeText(element.textContent ?? "");
+    await navigator.clipboard.writeText(text);
     return true;
   } catch {
-    getSelection()?.selectAllChildren(element); // the browser does not let pages copy
-    return false;
+    return copyAsSelection(text); // browsers have a clipboard on localhost and over https only
   }
+}
+
+/** @param {string} text @returns {boolean} whether it was copied */
+function copyAsSelection(text) {
+  const focused = document.activeElement;
+  const field = el("textarea", { class: "visually-hidden", readonly: true, "aria-hidden": "true" });
+  field.value = text;
+  document.body.append(field);
+  field.select();
+  const copied = document.execCommand("copy");
+  field.remove();
+  if (focused instanceof HTMLElement) focused.focus({ preventScroll: true });
+  return copied;
+}
+
+/**
+ * A button that copies, and says so until what it would copy is another text.
+ * @param {string} label @param {() => string} text @param {Attributes} [attributes]
+ * @returns {{element: HTMLButtonElement, forget: () => void}} forget: show the label again
+ */
+export function copyButton(label, text, attributes = {}) {
+  const element = button(label, async () => setText(element, (await copyText(text())) ? "Copied" : "Not copied"), attributes);
+  return { element, forget: () => setText(element, label) };
 }

@@ -1,5 +1,5 @@
 /**
- * The keys of the page and their help. In a field, letters are text.
+ * The keys of the page, and the help: how to read the page, and the keys. In a field, letters are text.
  */
 
 import { button, el, replace } from "./dom.js";
@@ -8,8 +8,19 @@ import { isUncertain } from "../figures/step-view.js";
 import { View } from "./view.js";
 /** @import { Step, Trace } from "../state/trace.js" */
 
+/** @type {[string, string][]} in the order in which a token comes about */
+const WORDS = [
+  ["token", "a piece of text, often a word with the space before it; the model writes one at a time"],
+  ["logit", "the model's number for a token of its vocabulary; all logits together are the probabilities"],
+  ["surprise", "−log2 of a token's probability: 0 bits was certain, 1 bit one in two, 8 bits one in 256"],
+  ["entropy", "the surprise that the model expected: how undecided it was"],
+  ["chain", "the sampling stages in their order, such as temperature and top-p, which change or remove candidates"],
+  ["luck", "the random number of a token, from the seed; the greatest sum of log-probability and luck is drawn"],
+  ["branch", "another token at a step, and the same luck after it"],
+];
+
 /** @type {[string, string][]} */
-const HELP = [
+const KEYS = [
   ["← →", "the previous step, the next step"],
   ["Shift ← →", "ten steps"],
   ["Home End", "the first step, the last step"],
@@ -21,6 +32,7 @@ const HELP = [
   ["E R X", "the same, backwards"],
   ["p P", "the next pass of a canvas, the previous one"],
   ["t", "the next run"],
+  ["l", "large type, for a projector"],
   ["?", "this help"],
   ["Esc", "stop generating; close this help"],
 ];
@@ -33,15 +45,23 @@ const SEARCHES = {
 };
 
 class KeyHelp extends View {
-  dialog = el("dialog", { "aria-label": "Keys" });
+  dialog = el("dialog", { "aria-label": "Help" });
+  reference = el("p", {}, "For programs, this server's endpoints: ", el("a", { href: "/openapi.json" }, "openapi.json"), ".");
 
   build() {
-    const rows = HELP.map(([keys, what]) =>
-      el("tr", {}, el("th", { scope: "row" }, el("kbd", {}, keys)), el("td", {}, what)));
-    const close = button("Close", () => this.dialog.close());
-    replace(this.dialog, el("h2", {}, "Keys"), el("table", {}, el("tbody", {}, ...rows)), close);
+    replace(this.dialog,
+      el("h2", {}, "How to read this page"),
+      el("p", {}, "The text is in its tokens. Click one: what is below it is the step that drew it."),
+      table(WORDS.map(([word, what]) => [el("b", {}, word), what])),
+      el("h2", {}, "Keys"),
+      table(KEYS.map(([keys, what]) => [el("kbd", {}, keys), what])),
+      this.reference, button("Close", () => this.dialog.close(), { class: "primary" }));
     replace(this, this.dialog);
     document.addEventListener("keydown", (event) => this.pressed(event));
+  }
+
+  draw() {
+    this.reference.hidden = !this.store.state.about; // an exported file has no server
   }
 
   /** @param {KeyboardEvent} event */
@@ -70,6 +90,7 @@ class KeyHelp extends View {
     else if (key === "ArrowUp") this.candidate(-1);
     else if (key === "ArrowDown") this.candidate(1);
     else if (key === "Enter") this.branch();
+    else if (key === "l") this.store.set({ large: !this.store.state.large });
     else if (key === "t") this.nextRun();
     else if (key === "p" || key === "P") this.pass(key === "p" ? 1 : -1);
     else if (key.toLowerCase() in SEARCHES) this.search(key);
@@ -121,6 +142,13 @@ class KeyHelp extends View {
     if (there) this.store.goTo(there.index);
   }
 }
+
+/** @param {[Node, string][]} rows @returns {HTMLElement} */
+const table = (rows) => el("table", {}, el("tbody", {}, ...rows.map(([name, what]) =>
+  el("tr", {}, el("th", { scope: "row" }, name), el("td", {}, what)))));
+
+/** Open the help as its key does. */
+export const pressHelp = () => document.dispatchEvent(new KeyboardEvent("keydown", { key: "?" }));
 
 /** @returns {HTMLElement | null} */
 const strip = () => document.querySelector("token-strip [tabindex]");

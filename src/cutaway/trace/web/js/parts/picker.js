@@ -4,8 +4,9 @@
 
 import { setKey } from "../state/api.js";
 import { lineage, titleOf } from "../figures/branches.js";
-import { button, copyText, el, replace, setText } from "./dom.js";
+import { button, copyButton, el, replace, setText } from "./dom.js";
 import { exportedAlone } from "../state/export.js";
+import { pressHelp } from "./keys.js";
 import { save } from "./save.js";
 import { sentence } from "../state/session.js";
 import { View } from "./view.js";
@@ -15,23 +16,26 @@ class RunPicker extends View {
   choice = el("select", { "aria-label": "Run", onchange: () => this.store.select(Number(this.choice.value)) });
   stop = button("Stop", () => this.store.run && this.session.stop(this.store.run));
   seed = el("output", { class: "mono seed" });
-  copy = button("", () => this.copySeed());
+  copy = copyButton("Copy", () => this.seed.textContent ?? "", { "aria-label": "Copy the seed" });
   saving = button("Download", () => this.download(), { title: "the run as a trace, .jsonl" });
   served = el("span", { class: "faint served" });
   models = el("select", { "aria-label": "Model", hidden: true, onchange: () => asked(this.models.value) });
-  seeds = el("span", { class: "row" }, el("span", { class: "faint" }, "seed"), this.seed, this.copy);
+  seeds = el("span", { class: "row" }, el("span", { class: "faint" }, "seed"), this.seed, this.copy.element);
+  large = button("Aa", () => this.store.set({ large: !this.store.state.large }),
+    { "aria-label": "Large type", title: "large type, for a projector (l)" });
   lock = lock();
 
   build() {
-    const help = button("?", pressHelp, { "aria-label": "Keys", title: "Keys (?)" });
+    const help = button("?", pressHelp, { "aria-label": "Help", title: "help and keys (?)" });
     replace(this, this.choice, this.stop, this.seeds,
-      el("span", { class: "row" }, ...this.opener(), this.saving, help), this.models, this.served, this.lock);
+      el("span", { class: "row" }, ...this.opener(), this.saving, this.large, help), this.models, this.served, this.lock);
   }
 
   draw() {
-    const { runs, about, locked } = this.store.state;
+    const { runs, about, locked, recording } = this.store.state;
     const { run } = this.store;
-    this.offer(runs, run);
+    this.offer(runs, run, recording);
+    this.large.setAttribute("aria-pressed", String(this.store.state.large));
     this.stop.hidden = !run?.live;
     this.saving.disabled = !run?.trace.known || lineage(runs, run).some((one) => one.live);
     this.tellSeed(run?.trace.known?.seed ?? null);
@@ -43,29 +47,26 @@ class RunPicker extends View {
     this.lock.hidden = !locked;
   }
 
-  /** @param {Run[]} runs @param {Run | null} chosen */
-  offer(runs, chosen) {
+  /** @param {Run[]} runs @param {Run | null} chosen @param {Run | null} recording */
+  offer(runs, chosen, recording) {
     this.choice.disabled = !runs.length;
-    const names = runs.length ? runs.map((run) => nameOf(runs, run)) : ["no run yet"];
+    const names = runs.length ? runs.map((run) => nameOf(runs, run))
+      : [recording ? `no run yet: ${recording.name}` : "no run yet"];
     while (this.choice.options.length > names.length) this.choice.lastChild?.remove();
     for (const [i, name] of names.entries()) {
       const option = this.choice.options[i] ?? this.choice.appendChild(el("option"));
       setText(option, name);
       option.value = String(runs[i]?.id ?? "");
     }
-    this.choice.selectedIndex = chosen ? runs.indexOf(chosen) : runs.length ? -1 : 0;
+    this.choice.selectedIndex = chosen && runs.length ? runs.indexOf(chosen) : runs.length ? -1 : 0;
   }
 
   /** @param {string | null} seed */
   tellSeed(seed) {
     this.seeds.hidden = seed === null;
-    if (this.seed.textContent === (seed ?? "") && this.copy.textContent) return;
+    if (this.seed.textContent === (seed ?? "")) return;
     setText(this.seed, seed ?? "");
-    setText(this.copy, "Copy");
-  }
-
-  async copySeed() {
-    setText(this.copy, (await copyText(this.seed)) ? "Copied" : "Selected");
+    this.copy.forget();
   }
 
   async download() {
@@ -100,9 +101,6 @@ const nameOf = (runs, run) => `${run.live ? "● " : ""}${titleOf(runs, run)}${r
 
 /** @param {string} model to reload the page with, since the runs are of another model */
 const asked = (model) => location.assign(`?model=${encodeURIComponent(model)}`);
-
-/** Open the help as its key does. */
-const pressHelp = () => document.dispatchEvent(new KeyboardEvent("keydown", { key: "?" }));
 
 /** @returns {HTMLFormElement} the field for a key */
 function lock() {

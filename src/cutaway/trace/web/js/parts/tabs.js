@@ -44,10 +44,11 @@ export class Tabs extends View {
   }
 
   draw() {
+    const names = [...this.parts.keys()].filter((name) => this.applies(name));
     const named = this.store.state[this.key]; // an address may name any
-    const open = this.parts.has(named) ? named : this.all[0]?.[0];
+    const open = names.includes(named) ? named : names[0];
     for (const [name, { tab, panel }] of this.parts) {
-      tab.hidden = name !== open && !this.applies(name);
+      tab.hidden = !names.includes(name);
       tab.setAttribute("aria-selected", String(name === open));
       tab.tabIndex = name === open ? 0 : -1;
       panel.hidden = name !== open;

@@ -60,6 +60,9 @@ export async function ask(path, body, signal) {
   throw new ApiError(problem.message ?? `the server answered ${answer.status}`, answer.status, problem.param);
 }
 
+/** @returns {Promise<Blob>} the run of the package, which the page opens with */
+export const recording = async () => (await ask("/static/first-run.jsonl.gz")).blob();
+
 /** @param {string} text @param {boolean} special whether names of special tokens are parsed @returns {Promise<{ids: number[], names: string[]}>} */
 export async function tokenize(text, special) {
   const body = { prompt: text, add_special_tokens: false, special, return_token_strs: true };
@@ -70,9 +73,10 @@ export async function tokenize(text, special) {
 /**
  * The records of a run's trace, as they arrive.
  * @param {Request} request @param {AbortSignal} signal
+ * @param {(delta: any) => void} [heard] gets what an event adds to the answer
  * @returns {AsyncGenerator<any[], void, void>}
  */
-export async function* records(request, signal) {
+export async function* records(request, signal, heard = () => {}) {
   const chat = request.kind === "chat" && typeof request.prompt === "string";
   const body = {
     ...request.settings,
@@ -86,6 +90,7 @@ export async function* records(request, signal) {
   if (!answer.body) return;
   for await (const event of events(answer.body)) {
     if (event.error) throw new ApiError(event.error.message, 500, event.error.param);
+    for (const { delta } of event.choices ?? []) if (delta) heard(delta);
     const found = event.choices?.flatMap((/** @type {any} */ c) => c.cutaway?.trace ?? []) ?? [];
     if (found.length) yield found;
   }

@@ -1,24 +1,74 @@
 /**
- * A conversation: which run an answer comes from, and how a run's text becomes an answer.
+ * A conversation: which run an answer comes from, how a run's text becomes an answer, and the calls of tools in it.
  *
  * The functions return new lists of messages. Knows no document, no server and no store.
  */
 
 import { lineage } from "../figures/branches.js";
-/** @import { Message, Run } from "./store.js" */
+/** @import { Call, Message, Run } from "./store.js" */
 
 /** @typedef {(id: number | null) => Run | null} Find */
 
 /** @param {Message[]} messages @returns {Message[]} as the server takes them */
-export const plain = (messages) => messages.map(({ role, content }) => ({ role, content }));
+export const plain = (messages) => messages.map(({ role, content, calls, result }) => ({
+  role, content,
+  ...(calls && { tool_calls: calls.map(({ id, ...call }) => ({ id, type: "function", function: call })) }),
+  ...(result !== undefined && { tool_call_id: result }),
+}));
 
-/** @param {Message[]} messages @returns {Message[]} up to the last question */
+/** @param {Message[]} messages @returns {Message[]} up to the last question, or the last result of a tool */
 export const open = (messages) =>
-  messages.slice(0, 1 + messages.findLastIndex((message) => message.role === "user"));
+  messages.slice(0, 1 + messages.findLastIndex((message) => message.role !== "assistant" && message.role !== "system"));
 
 /** @param {Message} message @param {Find} find @returns {string} its text so far */
 export function shown(message, find) {
-  return message.content || (find(message.run ?? null)?.trace.text ?? "");
+  const run = find(message.run ?? null);
+  return message.content || (message.calls || run?.calls ? run?.said : run?.trace.text) || "";
+}
+
+// -- calls of tools -------------------------------------------------------------------------------
+
+/** @param {Run} run @param {any} delta what an event of the stream adds to its answer */
+export function hear(run, { content, tool_calls: calls }) {
+  if (content) run.said = (run.said ?? "") + content;
+  for (const { index, id, function: { name, arguments: more = "" } } of calls ?? []) {
+    run.calls ??= [];
+    const call = (run.calls[index] ??= { id, name, arguments: "" });
+    call.arguments += more;
+  }
+}
+
+/** @param {Message[]} messages @returns {Call[]} the calls of the last answer that have no result yet */
+export function unanswered(messages) {
+  const at = messages.findLastIndex(({ role }) => role === "assistant");
+  const results = messages.slice(at + 1).map(({ result }) => result);
+  return (messages[at]?.calls ?? []).filter(({ id }) => !results.includes(id));
+}
+
+/** @param {Call} call @returns {string} get_weather(city: "Paris"); its arguments as they are while they are not whole */
+export function callText({ name, arguments: given }) {
+  try {
+    const pairs = Object.entries(JSON.parse(given || "{}"));
+    return `${name}(${pairs.map(([key, value]) => `${key}: ${JSON.stringify(value)}`).join(", ")})`;
+  } catch {
+    return `${name}(${given.trim()} …`;
+  }
+}
+
+/**
+ * @param {string} text of the field
+ * @returns {any[] | null} the functions; null: the field is empty
+ * @throws {SyntaxError} what is wrong with it, in a sentence
+ */
+export function toolsOf(text) {
+  if (!text.trim()) return null;
+  let tools;
+  try {
+    tools = JSON.parse(text);
+  } catch (error) {
+    throw new SyntaxError(`The tools are not JSON: ${/** @type {Error} */ (error).message}.`);
+  }
+  return Array.isArray(tools) ? tools : [tools];
 }
 
 /**
@@ -27,8 +77,9 @@ export function shown(message, find) {
  */
 export function settled(messages, find) {
   const ready = messages.map((message) => {
-    const run = message.content === "" ? find(message.run ?? null) : null;
-    return run && !run.live && run.trace.text !== "" ? { ...message, content: run.trace.text } : message;
+    const run = message.content === "" && !message.calls ? find(message.run ?? null) : null;
+    if (!run || run.live || run.trace.text === "") return message;
+    return run.calls?.length ? { ...message, content: run.said ?? "", calls: run.calls } : { ...message, content: run.trace.text };
   });
   return ready.some((message, i) => message !== messages[i]) ? ready : null;
 }

@@ -20,9 +20,13 @@ const NOT_CAUSAL = "Only a causal model has an inside of a step; a canvas has no
  */
 
 export class InsideCache {
-  /** @param {Store} store @param {(error: unknown) => string} sentence the message of an error */
-  constructor(store, sentence) {
+  /**
+   * @param {Store} store @param {(error: unknown) => string} sentence the message of an error
+   * @param {(run: Run) => string | null} foreign why the served model cannot compute a run's steps
+   */
+  constructor(store, sentence, foreign) {
     this.store = store;
+    this.foreign = foreign;
     this.sentence = sentence;
     /** @type {Map<string, Found>} the most recently used last */
     this.known = new Map();
@@ -54,6 +58,8 @@ export class InsideCache {
     const { about } = this.store.state;
     if (!about) return this.fromDocument(run, step, rival);
     if (about.attention !== "causal" || run.trace.head.decoder) return { error: NOT_CAUSAL };
+    const foreign = this.foreign(run);
+    if (foreign) return { error: foreign };
     this.start(key, run, step, rival);
     return {};
   }

@@ -6,6 +6,7 @@
 
 import { mostUncertain } from "../figures/step-view.js";
 import { ApiError, records } from "./api.js";
+import { hear } from "./conversation.js";
 import { sha256 } from "./export.js";
 import { InsideCache } from "./inside-cache.js";
 import { Trace, TraceError, lineOf, readFile } from "./trace.js";
@@ -15,7 +16,7 @@ export class Session {
   /** @param {Store} store */
   constructor(store) {
     this.store = store;
-    this.insides = new InsideCache(store, sentence);
+    this.insides = new InsideCache(store, sentence, (run) => this.foreign(run));
     /** @type {Map<number, AbortController>} by run */
     this.streams = new Map();
     /** @type {Map<string, number>} runs that were opened, by the SHA-256 of their files */
@@ -36,7 +37,7 @@ export class Session {
     const stream = new AbortController();
     this.streams.set(run.id, stream);
     try {
-      for await (const news of records(request, stream.signal)) this.take(run, news);
+      for await (const news of records(request, stream.signal, (delta) => hear(run, delta))) this.take(run, news);
     } catch (error) {
       if (!stream.signal.aborted) run.error = sentence(error);
       else if (run.request && run.trace.steps.length && !run.trace.head.decoder) {
@@ -82,9 +83,9 @@ export class Session {
    * Fork a run: another token at a step, then the same luck.
    * @param {Run} run @param {number} at @param {number} token
    * @param {Record<string, any>} [settings] that differ from the run's
-   * @returns {Promise<Run>}
+   * @returns {Promise<Run | undefined>} undefined: the served model cannot continue it, and a notice says so
    */
-  fork(run, at, token, settings = {}) {
+  async fork(run, at, token, settings = {}) {
     const name = `${run.trace.nameOf(token)} at ${at}`;
     const passed = run.trace.steps[at]?.pass_index;
     if (passed !== undefined) return this.forkCanvas(run, at, token, passed);
@@ -95,10 +96,12 @@ export class Session {
   /**
    * Start a run that leaves another at a step, which stays selected while the run grows.
    * @param {Run} run @param {number} at @param {Request} request @param {string} name
-   * @returns {Promise<Run>}
+   * @returns {Promise<Run | undefined>} undefined: the served model cannot continue it, and a notice says so
    */
-  branch(run, at, request, name) {
-    const written = this.start(request, { parent: run.id, at, name }); // selects the new run
+  async branch(run, at, request, name) {
+    const parent = this.adopted(run);
+    if (!parent) return undefined;
+    const written = this.start(request, { parent: parent.id, at, name }); // selects the new run
     this.store.set({ step: at, follow: false });
     return written;
   }
@@ -144,11 +147,44 @@ export class Session {
    * @returns {Promise<Trace>} whose last step it is
    */
   async stepWith(run, at, settings, signal) {
+    const why = this.foreign(run);
+    if (why) throw new TraceError(why);
     const before = run.trace.outputIds.slice(0, at);
     const trace = new Trace();
     const request = this.continued(run, before, { ...settings, max_tokens: at + 1 });
     for await (const news of records(request, signal)) for (const record of news) trace.take(record);
     return trace;
+  }
+
+  /** @param {Blob} file the package's recording @param {boolean} here whether the address has named a step */
+  async openRecording(file, here) {
+    const trace = Trace.parse(await readFile(file));
+    const model = trace.head.model.split(/[-.]/, 1)[0] ?? "";
+    this.store.open({ id: 0, trace, request: null, parent: null, at: 0, live: false, error: null,
+      name: `recorded with ${model}, seed ${trace.head.seed}` }, here);
+  }
+
+  /**
+   * The recording becomes a run of the reader's own before another leaves it: the address can bring that back.
+   * @param {Run} run @returns {Run | null} the same run, unless it is the recording; null: a notice says why not
+   */
+  adopted(run) {
+    const { state } = this.store;
+    if (run !== state.recording) return run;
+    const why = this.foreign(run);
+    if (why) return this.store.set({ notice: why }), null;
+    const { step, candidate } = state;
+    const request = { ...this.continued(run, []), prompt: run.trace.head.prompt ?? run.trace.head.prompt_token_ids };
+    const added = this.store.add({ ...run, request });
+    this.store.set({ step, candidate });
+    return added;
+  }
+
+  /** @param {Run} run @returns {string | null} why the served model computes nothing of the recording; null: it does */
+  foreign(run) {
+    const { about, recording } = this.store.state;
+    if (run !== recording || !about || about.weights === run.trace.head.weights) return null;
+    return `This run was ${run.name}, and the served model is ${about.model}: write a text of your own.`;
   }
 
   /** @param {File[]} files one after the other, so that a fork finds its parent */

@@ -11,18 +11,23 @@
  * it was forked from, and the step. `live`: it is being generated. `param`: the field that the server refused.
  * @typedef {{id: number, trace: import("./trace.js").Trace, request: Request | null,
  *   parent: number | null, at: number, live: boolean, name: string, error: string | null,
- *   param?: string | null}} Run
+ *   param?: string | null, calls?: Call[], said?: string}} Run
+ *
+ * A call of a tool; `arguments` is JSON, which grows while it is written. Of a run with calls, `said` is the text before them.
+ * @typedef {{id: string, name: string, arguments: string}} Call
  *
  * A request to the server; `forced` are the tokens that the text begins with.
  * @typedef {{kind: "chat" | "completion", prompt: string | number[], messages: Message[],
  *   settings: Record<string, any>, seed: string | null, forced: number[]}} Request
  *
- * A message of the conversation; `run` is the run that an answer comes from.
- * @typedef {{role: string, content: string, run?: number}} Message
+ * A message of the conversation; `run` is the run that an answer comes from, `calls` its calls, `result` the id of the call
+ * whose result the message is.
+ * @typedef {{role: string, content: string, run?: number, calls?: Call[], result?: string}} Message
  *
  * The part of a run that the address keeps.
  * @typedef {{id: number, request: Request, parent: number | null, at: number, name: string}} Kept
  *
+ * recording     the run of the package, shown while there is no other; null: there is none, or it was not read yet
  * run, step     the selected run and step; other: the run that it is compared with
  * candidate     the selected row of the waterfall
  * pass          the pass of a canvas that is shown; null: the last
@@ -32,6 +37,7 @@
  * lesson        the open lesson: "practice", "snowball", "stop"
  * follow        whether the selection follows a growing run
  * kind          the open tab for writing
+ * tools         the functions that a conversation offers to the model, as JSON; empty: none; mustCall: whether an answer must be a call
  * draft         the text of the conversation's field; prompt: that of the completion's
  * seed          of the next run; empty: the server chooses one
  * typing        the run of the tab "typing": its forced tokens are those that were picked
@@ -41,34 +47,37 @@
  * about         the served model; "models" where there are several, "canvas" where the model is a diffusion
  *               model; null: not asked yet, or there is no server
  * locked        whether the server requires a key
+ * large         whether the type is large, for a projector
  * @typedef {{by: import("../figures/inside.js").TintBy, map: import("../figures/inside.js").MapBy,
  *   head: [number, number] | null, part: string | null}} InsideSelection
  *
- * @typedef {{inside: InsideSelection, runs: Run[], run: number, step: number, candidate: number, pass: number | null, other: number | null,
+ * @typedef {{inside: InsideSelection, runs: Run[], recording: Run | null, run: number, step: number, candidate: number, pass: number | null, other: number | null,
  *   panel: string, lesson: string, follow: boolean, whatIf: Record<string, number> | null,
- *   kind: "chat" | "completion" | "typing", draft: string, prompt: string, messages: Message[],
+ *   kind: "chat" | "completion" | "typing", tools: string, mustCall: boolean, draft: string, prompt: string, messages: Message[],
  *   settings: Record<string, any>, seed: string, typing: number | null,
  *   price: {input: number, output: number} | null,
  *   refused: {param: string | null, message: string} | null, notice: string | null,
- *   about: About | null, locked: boolean}} State
+ *   about: About | null, locked: boolean, large: boolean}} State
  *
  * @typedef {{model: string, models?: string[], weights: string, version: string, context: number,
  *   attention: string | number, chat: boolean, defaults: Record<string, any>, canvas?: {blocks: boolean, usual: boolean} | null}} About
  */
 
+import { mostUncertain } from "../figures/step-view.js";
+
 /** @type {State} */
 const BEGINNING = {
-  runs: [], run: 0, step: 0, candidate: 0, pass: null, other: null, panel: "step", lesson: "practice", follow: true,
+  runs: [], recording: null, run: 0, step: 0, candidate: 0, pass: null, other: null, panel: "step", lesson: "practice", follow: true,
   inside: { by: "weight", map: "attribution", head: null, part: null },
-  whatIf: null, kind: "chat", draft: "", prompt: "", messages: [], settings: {},
+  whatIf: null, kind: "chat", tools: "", mustCall: false, draft: "", prompt: "", messages: [], settings: {},
   seed: "", typing: null, price: null, refused: null, notice: null, about: null,
-  locked: false,
+  locked: false, large: false,
 };
 
 /** The fields that the address keeps. */
 const ADDRESS = /** @type {const} */ ([
-  "run", "step", "candidate", "pass", "other", "panel", "lesson", "inside", "whatIf", "kind", "draft", "prompt", "messages",
-  "settings", "seed", "typing", "price",
+  "run", "step", "candidate", "pass", "other", "panel", "lesson", "inside", "whatIf", "kind", "tools", "mustCall", "draft", "prompt", "messages",
+  "settings", "seed", "typing", "price", "large",
 ]);
 
 export class Store extends EventTarget {
@@ -95,9 +104,14 @@ export class Store extends EventTarget {
     });
   }
 
-  /** @returns {Run | null} the selected run */
+  /** @returns {Run | null} the selected run; the recording while the reader has none */
   get run() {
-    return this.find(this.state.run);
+    return this.state.runs.length ? this.find(this.state.run) : this.state.recording;
+  }
+
+  /** @returns {boolean} whether the shown run is the recording */
+  get showsRecording() {
+    return this.run !== null && this.run === this.state.recording;
   }
 
   /** @returns {number | null} the selected candidate, with which the token is compared; null: the likeliest other token */
@@ -152,15 +166,23 @@ export class Store extends EventTarget {
     this.set({ step: there, candidate: 0, follow: this.run?.live === true && there === last });
   }
 
+  /** @param {Run} recording @param {boolean} here whether the address has named a step; else it opens at the most uncertain one */
+  open(recording, here) {
+    this.set({ recording });
+    if (this.showsRecording) this.goTo(here ? this.state.step : mostUncertain(recording.trace));
+  }
+
   // -- the address --------------------------------------------------------------------------------
 
   /** @returns {string} the fragment that restores this state: every field that differs from the initial state */
   get address() {
     const address = new URLSearchParams();
+    const { recording } = this.state;
+    const usual = recording && this.showsRecording ? { ...BEGINNING, step: mostUncertain(recording.trace) } : BEGINNING;
     for (const name of ADDRESS) {
       const value = this.state[name];
       const plain = typeof value === "string" ? value : JSON.stringify(value);
-      if (JSON.stringify(value) !== JSON.stringify(BEGINNING[name])) address.set(name, plain);
+      if (JSON.stringify(value) !== JSON.stringify(usual[name])) address.set(name, plain);
     }
     const again = this.state.runs.filter((run) => run.request);
     const runs = again.map(({ id, request, parent, at, name }) => ({ id, request, parent, at, name }));
