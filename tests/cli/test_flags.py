@@ -48,6 +48,12 @@ def test_samples_come_one_after_another_under_a_rule(generate, llm):
     assert error.count("\n") == 3 and error.count("(2 cached)") == 2
 
 
+def test_json_has_the_answer_first_and_the_settings_behind_it(generate):
+    names = [*json.loads(generate("--json")[1])]
+    assert names[:3] == ["text", "finish_reason", "matched"]
+    assert names[-3:] == ["params", "params_source", "chain"]
+
+
 def test_samples_in_json_are_a_list_of_documents(generate, llm):
     _, out, _ = generate("--n", "2", "--json", "--price", "1,1")
     samples = llm.generate("ab", n=2, seed=1, max_tokens=8)

@@ -5,6 +5,7 @@ import signal
 from argparse import ArgumentParser
 from dataclasses import replace
 from functools import partial
+from math import log
 
 import pytest
 from hypothesis import given
@@ -16,7 +17,7 @@ from cutaway.cli.terminal.screen import Screen, keys_of
 from cutaway.cli.trace.play import _Looking, add_arguments
 from cutaway.cli.trace.play_screen import StepPlayer
 from cutaway.lab.inside import inside
-from cutaway.trace import Trace
+from cutaway.trace import Trace, step_view
 from support.trace_by_hand import END, made_bytes, made_step, made_text, made_trace
 
 ALIVE = (1.8, 2.0, 1.5, 1.0, 0.0, -1.0)
@@ -150,8 +151,46 @@ def test_forty_columns_hold_the_whole_help_and_whole_names_of_keys(unicode):
     narrow = player.frame(40, 24, style)[-1].split(" · " if unicode else " | ")
     assert len(narrow) > 2 and narrow == wide[: len(narrow)]
     player.press("?")
-    shown = [" ".join(player.frame(columns, 24, style)[:-1]).split() for columns in (200, 40)]
+    shown = [" ".join(player.frame(columns, 60, style)[:-1]).split() for columns in (200, 40)]
     assert shown[0] == shown[1]
+
+
+def test_a_score_is_shown_where_the_chain_left_the_token():
+    player = StepPlayer(made_text(1))
+    style = Style(ansi=False, colour=False, unicode=True)
+    lines = player.frame(90, 24, style)
+    (head,) = (line for line in lines if line.endswith("removed by"))
+    end = head.index("score") + len("score")
+    view = step_view(player.trace, player.trace.steps[0])
+    shown = {line[4:].split()[0]: line[end - 6 : end].strip() for line in lines if " → " in line}
+    for one in view.candidates:
+        kept = one.luck is not None and one.final_probability
+        score = f"{log(one.final_probability) + one.luck:.2f}" if kept else ""
+        assert shown[one.token.replace(" ", "␣")] == score
+    assert any(shown.values())
+
+
+@pytest.mark.parametrize("columns", [60, 100])
+def test_the_prompt_stands_before_the_text(columns):
+    trace = made_text(1, 2)
+    prompt = "".join(map(trace.name_of, trace.head.prompt_token_ids))
+    style = Style(ansi=False, colour=False, unicode=True)
+    assert StepPlayer(trace).frame(columns, 24, style)[2] == f" {style.text(prompt)}"
+    long = replace(trace.head, prompt_token_ids=trace.head.prompt_token_ids * 99)
+    line = StepPlayer(replace(trace, head=long)).frame(columns, 24, style)[2]
+    assert line.startswith(" …") and width(line) == columns - 1
+
+
+def test_a_help_longer_than_the_screen_scrolls():
+    player, style = StepPlayer(made_text(1, 2)), Style(ansi=False, colour=False, unicode=True)
+    player.press("?")
+    whole = player.frame(80, 80, style)[:-1]
+    for place in range(3):
+        assert player.frame(80, 12, style)[:-1] == whole[place : place + 11]
+        player.press("down")
+    for _ in range(60):
+        player.press("down")
+    assert player.frame(80, 12, style)[10].startswith(" kv ")
 
 
 def test_no_escapes_where_there_is_no_colour():

@@ -3,6 +3,8 @@
 import sys
 from argparse import ArgumentParser, Namespace
 from contextlib import AbstractContextManager, nullcontext, suppress
+from shutil import get_terminal_size
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from cutaway.base.progress import say
@@ -92,7 +94,7 @@ def _talk(
         with suppress(ImportError):  # not every Python has it
             import readline  # noqa: F401  line editing and history for input()
 
-        say(f"{llm.name} · {_COMMANDS}")
+        say(fill(f"{llm.name} · {_COMMANDS}", get_terminal_size().columns))
     conversation.resume()
     while (line := console.read_line("> ")) is not None:
         if not conversation.take(line.strip()):

@@ -43,10 +43,16 @@ examples:
   printf 'mat\\n' | cutaway practice greedy        one answer per line
 
 A probability is right within 0.005: .446, 0.45 and 45% are the same. Name a token by its text or
-its number. A wrong or empty answer gets a hint and a second try, but not from a pipe. q, Ctrl-D
-or Ctrl-C quits. The exit code is 0 however many answers were right.
+its number. A wrong or empty answer gets a hint and a second try, but not from a pipe. ? shows
+help; q, Ctrl-D or Ctrl-C quits. The exit code is 0 however many answers were right.
 """
-_KEYS = "After a wrong answer there is a second try; Enter alone shows a hint; q quits."
+_KEYS = "After a wrong answer there is a second try; Enter alone shows a hint; ? helps; q quits."
+_HELP = (
+    "Type your answer and press Enter. A probability is right within 0.005: .446, 0.45 and 45% are "
+    "the same. Name a token by its text or its number. Enter alone shows a hint, and after a "
+    "second wrong answer the solution. q, Ctrl-D or Ctrl-C quits. Luck is a random number for each "
+    "token: the token with the highest logit + luck is drawn."
+)
 
 Mark = Literal["right", "right at the second try", "missed"]
 
@@ -230,6 +236,9 @@ def _answer(page: "Page", exercise: "Exercise") -> "Verdict | None":
     from cutaway.lab.practice import Verdict
 
     while (text := _read_line("> ")) is not None:
+        if text == "?" and sys.stdin.isatty():
+            page.show(_HELP)
+            continue
         try:
             return exercise.answer.judge(text) if text else Verdict(False, "")
         except InputError as error:

@@ -3,16 +3,18 @@
 import json
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import redirect_stdout
 from inspect import isfunction, unwrap
 from pathlib import Path
+from shutil import get_terminal_size
 from traceback import walk_tb
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from cutaway.base.progress import say
 from cutaway.cli import console
+from cutaway.cli.terminal.word_wrap import WordWrap
 from cutaway.errors import InputError
 from cutaway.text.printable import printable
 
@@ -83,6 +85,7 @@ class Display:
     """One answer on a terminal while it is written: text on standard output, calls beside it."""
 
     def __init__(self) -> None:
+        self._push = _output()
         self._said = False  # whether text was printed and its line has not ended
         self._open = True  # whether a line is open: even an empty answer is a line
         self._arguments: str | None = None  # of the call that is being written
@@ -95,11 +98,13 @@ class Display:
         for delta in deltas:
             match delta:
                 case Content() | Thought():
-                    print(delta.text, end="", flush=True)
+                    self._push(delta.text)
+                    sys.stdout.flush()
                     self._said = self._open = True
                 case CallStart():
                     if self._said:
-                        print(flush=True)
+                        self._push("\n")
+                        sys.stdout.flush()
                     self._said = self._open = False
                     print(f"→ {delta.tool.name}", end=" ", file=sys.stderr, flush=True)
                     self._arguments = ""
@@ -115,7 +120,16 @@ class Display:
         if self._arguments is not None:
             say(f"{printable(self._arguments)} … (cut, and not run)")
         if self._open:
-            print(flush=True)
+            self._push("\n")
+            sys.stdout.flush()
+
+
+def _output() -> Callable[[str], object]:
+    """What writes to standard output; on a terminal, lines end between words."""
+    write = sys.stdout.write
+    if not sys.stdout.isatty():
+        return write
+    return WordWrap(write, lambda: get_terminal_size().columns).push
 
 
 def functions_of(path: str) -> "list[Function]":

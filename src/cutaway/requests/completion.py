@@ -69,6 +69,10 @@ class ToolCall(NamedTuple):
         return values
 
 
+_ANSWER = ("text", "finish_reason", "matched", "usage", "token_ids")
+_SETTINGS = ("seed", "params", "params_source", "chain")
+
+
 @dataclass(frozen=True)
 class Completion:
     """The result of one prompt. ``token_ids`` includes the token that ended the text.
@@ -148,8 +152,12 @@ class Completion:
         return by_surprise(chips)
 
     def to_dict(self) -> dict[str, Any]:
-        """The document that ``--json`` prints: every field but ``steps``."""
-        shown = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "steps"}
+        """The document that ``--json`` prints: the answer first, the settings behind it.
+
+        Every field but ``steps``.
+        """
+        middle = (f.name for f in fields(self) if f.name not in (*_ANSWER, *_SETTINGS, "steps"))
+        shown = {name: getattr(self, name) for name in (*_ANSWER, *middle, *_SETTINGS)}
         shown["passes"] = [_pass_to_json(one) for one in self.passes]
         for name in ("usage", "timing", "speculation"):
             shown[name] = shown[name]._asdict()

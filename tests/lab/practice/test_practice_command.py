@@ -76,6 +76,15 @@ class Person:
         os.close(self._hand)
 
 
+def test_a_question_mark_shows_help_and_asks_again():
+    with Person("greedy") as person:
+        person.sees("> ")
+        person.types("?\n")
+        assert "Name a token by its text or its number" in " ".join(person.sees("> ").split())
+        person.types("mat\n")
+        person.sees("Right.")
+
+
 def test_all_right(piped):
     code, out, error = piped(lines=ALL_RIGHT)
     assert (code, error) == (0, "")
@@ -165,7 +174,7 @@ def test_a_step_of_ones_own_run(piped, tmp_path):
 
 def test_a_person_gets_a_hint_and_a_second_try():
     with Person("greedy", "sampling", NO_COLOR="1") as person:
-        person.sees("q quits.")
+        person.sees("? helps; q\r\nquits.")
         person.sees("> ")
         person.types("door\n")
         person.sees("That cannot be read: write a token")

@@ -12,6 +12,7 @@ import pytest
 
 from cutaway.cli.main import main
 from cutaway.trace import Trace
+from cutaway.trace.figures import percent, probability
 
 PYTHON = [sys.executable, "-m", "cutaway"]
 HUMAN = "a harbour, an old ship and a bad map; " * 4
@@ -78,7 +79,13 @@ def test_branch_writes_the_text_and_a_trace(run, model, trace, tmp_path):
     assert code == 0
     assert out == written.text
     assert written.head.parent.step == 9
-    assert err.rstrip().endswith("seed 3]")
+    fork_line, figures, file_line = err.splitlines()[-3:]
+    old, new = trace.steps[9], written.steps[9]
+    shares = [percent(probability(step.logprob)) for step in (old, new)]
+    assert fork_line.startswith("[fork at step 9, after '")
+    assert fork_line.endswith(f"{shares[0]} → 'b' {shares[1]}]")
+    assert figures.endswith("seed 3]")
+    assert file_line == f"[trace: {fork}]"
     code, out, _ = run(*args, "--id", "261", "--json", "-q")
     assert json.loads(out)["token_ids"] == list(written.output_token_ids)
     code, _, err = run(*args, "--token", "b", "--trace", fork)

@@ -1,11 +1,19 @@
 """``cutaway trace branch``: change a token of a recorded run, or the model; continue from there."""
 
 from argparse import SUPPRESS, ArgumentParser, Namespace
+from typing import TYPE_CHECKING
 
+from cutaway.base.progress import say
 from cutaway.cli import arguments, console, namespace, reports, sample_output
 from cutaway.cli.terminal import streams
+from cutaway.cli.terminal.tokens import names_of, quoted
 from cutaway.errors import InputError
 from cutaway.trace import Trace
+from cutaway.trace.figures import percent, probability
+
+if TYPE_CHECKING:
+    from cutaway.api.llm import LLM
+    from cutaway.engine import Step
 
 COMMON = "-m --at --token --id --luck --max-tokens --trace --json"
 EPILOG = """
@@ -22,6 +30,7 @@ A word that follows another begins with a space. Each position keeps its luck (t
 of the recorded run); --luck fresh takes another seed. A change begins at the step, and its token is
 drawn, unless one is given. A new trace names the old one as its parent.
 """
+_CONTEXT = 40  # characters before the fork
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -70,5 +79,18 @@ def run(args: Namespace) -> int:
         streams.print_json(reports.document(done, args.price))
     else:
         console.end_line(figures=not args.quiet)
+    if not args.quiet and len(stream.steps) > args.at:
+        say(_fork(trace, args.at, stream.steps[args.at], llm))
     sample_output.show_figures(args, done)
+    if hasattr(args, "trace") and not args.quiet:
+        console.say_where_traces_are(args.trace, [1])
     return 130 if done.finish_reason == "aborted" else 0
+
+
+def _fork(trace: Trace, at: int, new: "Step", llm: "LLM") -> str:
+    """Where the branch left the run: the text before, and both tokens with their probabilities."""
+    name, old = names_of(llm.tokenizer), trace.steps[at]
+    ids = (*trace.head.prompt_token_ids, *trace.output_token_ids[:at])
+    before = "".join(map(name, ids[-_CONTEXT:]))[-_CONTEXT:]
+    tokens = (f"{quoted(name(s.token_id))} {percent(probability(s.logprob))}" for s in (old, new))
+    return f"[fork at step {at}, after {quoted(before)}: {' → '.join(tokens)}]"

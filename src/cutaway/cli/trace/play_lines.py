@@ -1,5 +1,7 @@
 """One step of a trace in lines: what ``cutaway trace play`` prints, and its screen is made of."""
 
+from math import log
+
 from cutaway.base.progress import megabytes
 from cutaway.cli.terminal.drawing import BOLD, DIM, PLAIN, Line, Style, fit
 from cutaway.cli.terminal.tokens import visible
@@ -11,8 +13,10 @@ from cutaway.trace.figures import bits, chain_label, percent, probability
 from cutaway.trace.steps import observed
 from cutaway.trace.views import CandidateView, StepView
 
-_NAME = 18  # cells of a token's name
-_REST = 58  # cells of a candidate's line beside its name and its bar, "->" for an arrow
+_NAME = 18  # cells of a token's name in a line of its own
+_TOKEN = 15  # and in the table
+_WIDE = 80  # cells from which the table has logits and ranks
+_REST = 65  # cells of a candidate's line beside its name and its bar, "->" for an arrow
 _BAR = 16
 
 
@@ -88,27 +92,42 @@ def header(view: StepView, last: int) -> Line:
 
 def columns(cells: int) -> Line:
     """The header of the table of candidates."""
-    bar = _bar_cells(cells)
-    text = f"    {fit('token', _NAME)} {fit('', bar)}{'model':>8} → {'final':<8}"
-    return [(f"{text} {'logit':>7}  {'luck':>5}  rank  removed by", DIM)]
+    bar, wide = _bar_cells(cells), cells >= _WIDE
+    text = f"    {fit('token', _TOKEN)} {fit('', bar)}{'model':>8} → {'final':<8}"
+    logit, rest = (f" {'logit':>7}", "  rank  removed by") if wide else ("", "")
+    return [(f"{text}{logit}  {'luck':>5} {'score':>6}{rest}", DIM)]
 
 
 def candidate(style: Style, view: CandidateView, cells: int) -> Line:
-    """One candidate: its mark, bar, probabilities, logit, luck, rank, and what became of it."""
+    """One candidate: its mark, bar, probabilities, luck, score, and what became of it.
+
+    With its logit, its rank and what removed it in words, where there are cells for them.
+    """
+    wide = cells >= _WIDE
     look = BOLD if view.chosen else DIM if view.removed_by else PLAIN
-    name = fit(visible(style, view.token), _NAME)
+    name = fit(visible(style, view.token), _TOKEN)
     final = percent(view.final_probability)
+    logit, rest = "", ""
+    if wide:
+        logit, rest = f" {view.logit:>7.2f}", f"  {view.rank:<5}{_fate(view)}"
     luck = "" if view.luck is None else f"{view.luck:+.2f}"
-    figures = f"{percent(view.probability):>8} → {final:<8} {view.logit:>7.2f}  {luck:>5}"
+    figures = f"{percent(view.probability):>8} → {final:<8}{logit}  {luck:>5} {_score(view):>6}"
     return [
         (f" {_mark(style, view)}  {name} ", look),
         (style.bar(view.probability, _bar_cells(cells)), PLAIN),
-        (f"{figures}  {view.rank:<5}{_fate(view)}", look),
+        (f"{figures}{rest}", look),
     ]
 
 
 def _bar_cells(cells: int) -> int:
-    return min(max(cells - _NAME - _REST, 0), _BAR)
+    return min(max(cells - _TOKEN - _REST, 0), _BAR)
+
+
+def _score(view: CandidateView) -> str:
+    """What the draw compares: the log-probability after the chain plus the luck."""
+    if view.luck is None or not view.final_probability:
+        return ""
+    return f"{log(view.final_probability) + view.luck:.2f}"
 
 
 def _mark(style: Style, view: CandidateView) -> str:

@@ -9,6 +9,7 @@ from cutaway.cli.trace import play_lines
 from cutaway.cli.trace.player import LABEL, Player, spark_row, wrapped
 from cutaway.engine.events import Step
 from cutaway.errors import CutawayError, InputError
+from cutaway.trace import Trace
 from cutaway.trace.endings import EndTokenStatus, end_token_status
 from cutaway.trace.figures import bits, height, percent
 from cutaway.trace.steps import observed
@@ -22,21 +23,31 @@ _HELP = (
     ("PgUp PgDn", "ten steps; or shift + arrow"),
     ("Home  End", "the first, the last step"),
     ("↑  ↓", "scroll the candidates"),
-    ("e", "next where no token has 0.5"),
-    ("r", "next step with rank above 1"),
-    ("x", "next step where the end token survived the chain"),
+    ("e", "next step with no token above 50%"),
+    ("r", "next step whose token was not the likeliest"),
+    ("x", "next step where the end token could have been drawn"),
     ("E  R  X", "the same, backwards"),
-    ("i", "its inside, by the model"),
+    ("i", "the inside of the step; needs the model (-m)"),
     ("?", "show or leave this help"),
     ("q  Ctrl-C", "quit"),
     ("●", "the token of the step"),
-    ("○", "drawn; another was forced"),
-    ("K", "removed by that stage"),
-    ("model", "probability under the model's own logits"),
-    ("final", "probability after the chain"),
-    ("bits", "surprise, −log2 of model; height and colour: 0 to 8"),
-    ("end", "probability of the end token; a quarter lower is ten times less"),
+    ("○", "drawn, but another token was forced"),
+    ("K, P, …", "removed by the stage with this letter; see the chain below the table"),
+    ("model", "probability by the model alone"),
+    ("final", "probability after the chain (top-k, temperature, …)"),
+    ("logit", "the model's number for the token, before it becomes a probability"),
+    ("luck", "random number of this token here, from the seed (Gumbel noise)"),
+    ("score", "ln(final) + luck: the highest is drawn, so a likely token may lose"),
+    ("rank", "1 is the model's likeliest token"),
+    ("removed by", "the stage of the chain that took the token out"),
+    ("bits", "surprise, −log2(model): 0 is certain, 8 is 1 in 256"),
+    ("end", "probability of the end token, in 8 heights: two lower is ten times less likely"),
+    ("entropy", "how uncertain the model is: 2 bits as between 4 equal tokens"),
+    ("position", "the place in prompt and text together, from 0"),
+    ("kv", "tokens in the KV cache, and their memory"),
 )
+
+_ROWS_WITH_PROMPT = 16
 
 
 @dataclass
@@ -117,7 +128,11 @@ def _inside(player: StepPlayer, rows: int, style: Style) -> list[Line]:
 def _step(player: StepPlayer, columns: int, rows: int, style: Style) -> list[Line]:
     view = step_view(player.trace, player.trace.steps[player.at])
     strip = _strip(player, columns, max((rows - 12) // 5, 1), style)
-    top = [play_lines.header(view, player.last), [], *strip, [], *_sparks(player, columns, style)]
+    prompt = _prompt(player.trace, columns, style) if rows >= _ROWS_WITH_PROMPT else []
+    top = [
+        play_lines.header(view, player.last), [], *prompt, *strip, [],
+        *_sparks(player, columns, style),
+    ]  # fmt: skip
     chain = play_lines.stages(style, view)
     if rows < len(top) + len(chain) + 8:  # the candidates matter more
         chain = []
@@ -132,6 +147,15 @@ def _step(player: StepPlayer, columns: int, rows: int, style: Style) -> list[Lin
 
 
 # -- the text, and how surprising each token was -----------------------------------------------
+
+
+def _prompt(trace: Trace, columns: int, style: Style) -> list[Line]:
+    """The end of the prompt, in a row."""
+    room = max(columns - 2, 1)
+    text = style.text("".join(map(trace.name_of, trace.head.prompt_token_ids[-room:])))
+    if width(text) > room:
+        text = style.pick("…", "~") + clip(text[::-1], room - 1)[::-1]
+    return [[(f" {text}", DIM)]]
 
 
 def _strip(player: StepPlayer, columns: int, rows: int, style: Style) -> list[Line]:

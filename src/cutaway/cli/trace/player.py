@@ -17,7 +17,8 @@ LABEL = 17
 _MOVES = {
     "left": -1, "right": 1, "shift-left": -10, "shift-right": 10, "page-up": -10, "page-down": 10,
 }  # fmt: skip
-_HELP_INDENT = 11
+_HELP_INDENT = 12
+_HELP_KEYS = ("? leave this help", "↑/↓ scroll", "q quit")
 
 
 @dataclass
@@ -25,6 +26,7 @@ class Player:
     """Where a reader is in a trace.
 
     at       the step or pass that is shown
+    scrolled  lines of the help above the first that is shown
     pause_s  how long each is shown while it plays; None: until a key is pressed
     last     the index of the last; -1 where there is none
     """
@@ -36,6 +38,7 @@ class Player:
     trace: Trace
     at: int = 0
     helping: bool = False
+    scrolled: int = 0
     done: bool = False
     message: str = ""
     pause_s: float | None = None
@@ -46,11 +49,12 @@ class Player:
         if self.last < 0:
             lines: list[Line] = [[(f" no {self.unit} on record yet", PLAIN)]]
         elif self.helping:
-            lines = [[(f" {line}", PLAIN)] for line in _help(self.signs, columns, style)]
+            lines = self._help(columns, rows - 1, style)
         else:
             lines = self._lines(columns, rows - 1, style)
         lines = lines[: rows - 1] + [[]] * (rows - 1 - len(lines))
-        lines.append([(f" {self.message or _keys(self.keys, columns, style)}", DIM)])
+        keys = _HELP_KEYS if self.helping else self.keys
+        lines.append([(f" {self.message or _keys(keys, columns, style)}", DIM)])
         return [style.render(line, columns) for line in lines[-rows:]]
 
     def press(self, key: str) -> None:
@@ -59,7 +63,9 @@ class Player:
         if key == "q":
             self.done = True
         elif key == "?" or (self.helping and key == "escape"):
-            self.helping = not self.helping
+            self.helping, self.scrolled = not self.helping, 0
+        elif self.helping and key in ("up", "down"):
+            self.scrolled += 1 if key == "down" else -1
         elif key in _MOVES:
             self._go(self.at + _MOVES[key])
         elif key in ("home", "end"):
@@ -72,6 +78,11 @@ class Player:
         self._go(self.at + 1)
         if self.at == self.last:
             self.pause_s = None
+
+    def _help(self, columns: int, rows: int, style: Style) -> list[Line]:
+        lines = [*_help(self.signs, columns, style)]
+        self.scrolled = max(min(self.scrolled, len(lines) - rows), 0)
+        return [[(f" {line}", PLAIN)] for line in lines[self.scrolled :]]
 
     def _lines(self, columns: int, rows: int, style: Style) -> list[Line]:
         raise NotImplementedError

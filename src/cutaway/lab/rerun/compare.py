@@ -84,7 +84,9 @@ class Compared:
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
-        return asdict(self) | {"ways": [way.to_dict() for way in self.ways]}
+        return {"ways": [way.to_dict() for way in self.ways]} | {
+            name: getattr(self, name) for name in ("prompt", "seed", "judge")
+        }
 
 
 def compare(

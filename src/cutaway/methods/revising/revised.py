@@ -122,7 +122,9 @@ class Revised:
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
-        shown = {f.name: getattr(self, f.name) for f in fields(self)}
+        first, last = ("text", "token_ids"), ("settings",)
+        middle = (f.name for f in fields(self) if f.name not in (*first, *last))
+        shown = {name: getattr(self, name) for name in (*first, *middle, *last)}
         shown["trials"] = [trial.to_dict() for trial in self.trials]
         shown["cost"] = self.cost._asdict()
         return shown

@@ -1,0 +1,34 @@
+"""Lines of a text that is written piece by piece end between words."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cutaway.cli.terminal.drawing import width
+from cutaway.cli.terminal.word_wrap import WordWrap
+
+texts = st.text(st.sampled_from("ab  \n猫"), max_size=60)
+
+
+def wrapped(pieces, columns):
+    written = []
+    wrap = WordWrap(written.append, lambda: columns)
+    for piece in pieces:
+        wrap.push(piece)
+    wrap.flush()
+    return "".join(written)
+
+
+def test_a_line_ends_before_a_word_that_does_not_fit():
+    pieces = ["The sky", " is bl", "ue and", " wide.\n  x"]
+    assert wrapped(pieces, 11) == "The sky is\nblue and\nwide.\n  x"
+    assert wrapped(["so long a", "bcdefghijklm it"], 6) == "so\nlong\nabcde\nfghijk\nlm it"
+    assert wrapped(["猫猫猫 a"], 4) == "猫猫\n猫 a"
+
+
+@given(texts, st.integers(2, 12))
+def test_pieces_change_nothing_and_no_character_but_blanks_is_lost(text, columns):
+    whole = wrapped([text], columns)
+    assert wrapped(text, columns) == whole
+    assert "".join(whole.split()) == "".join(text.split())
+    for line in whole.split("\n"):
+        assert width(line) <= columns
