@@ -23,9 +23,14 @@ author = "the authors of cutaway"
 copyright = "the authors of cutaway, Apache-2.0"
 release = version = __version__
 
-extensions = ["myst_nb", "sphinx.ext.autodoc"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx_copybutton"]
 exclude_patterns = ["site"]
 myst_heading_anchors = 4  # as GitHub names them
+
+# Of a console's block the commands alone are copied, without the prompt.
+copybutton_prompt_text = "$ "
+copybutton_line_continuation_character = "\\"
+copybutton_exclude = ".linenos"
 
 # Notebooks run in processes that have these from this one.
 os.environ["MATPLOTLIBRC"] = str(Path(__file__).with_name("matplotlibrc"))

@@ -6,7 +6,8 @@ import re
 
 import pytest
 
-from support.doc_pages import PAGES, blocks, calls, commands, named_in_prose, parser_of
+from doc_blocks import commands
+from support.doc_pages import PAGES, blocks, calls, named_in_prose, parser_of
 
 KINDS = {"sh", "python", "json", "console", "js", "yaml", "toml", "text", ""}
 DIRECTIVES = {"{eval-rst}", "{toctree}"}

@@ -1,17 +1,17 @@
 """The pages of the documentation, the blocks of code on them, and the commands in those.
 
-Knows Markdown's fences, and what a shell makes of a line. Refuses to know what a block does.
+Knows which pages there are, and what a shell makes of a line. Refuses to know what a block does.
 """
 
 import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 from unittest.mock import patch
 
 from cutaway.cli.main import main
 from cutaway.cli.parser import Parser
+from doc_blocks import Block, blocks_of, without_blocks
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = ROOT / "docs" / "notebooks"
@@ -22,47 +22,12 @@ PAGES = {
 }
 """Name -> text of each page but the notebooks."""
 
-_FENCE = re.compile(r"^( *)```(.*)\n((?:.*\n)*?)\1```$", re.MULTILINE)
 _INLINE = re.compile(r"`(cutaway [^`]*)`")
-
-
-class Block(NamedTuple):
-    """A fenced block of a page: its first line there, its language ("": none) and what it holds."""
-
-    page: str
-    line: int
-    kind: str
-    code: str
-
-    @property
-    def script(self) -> str:
-        """What a shell would be given."""
-        if self.kind == "console":
-            lines = self.code.splitlines()
-            return "\n".join(line[2:] for line in lines if line.startswith("$ "))
-        return self.code if self.kind == "sh" else ""
 
 
 def blocks(page: str) -> Iterator[Block]:
     """The fenced blocks of a page, in order."""
-    text = PAGES[page]
-    for found in _FENCE.finditer(text):
-        yield Block(page, text.count("\n", 0, found.start()) + 2, found[2], found[3])
-
-
-def commands(script: str) -> Iterator[str]:
-    """The commands of a shell script, each with the lines that it goes on in."""
-    lines: list[str] = []
-    for line in script.splitlines():
-        lines.append(line)
-        whole = "\n".join(lines)
-        try:
-            left = shlex.split(whole, comments=True)
-        except ValueError:  # within quotes, or after a backslash
-            continue
-        lines = []
-        if left:
-            yield whole
+    return blocks_of(PAGES[page], page)
 
 
 def calls(command: str) -> Iterator[list[str]]:
@@ -84,7 +49,7 @@ def calls(command: str) -> Iterator[list[str]]:
 
 def named_in_prose(page: str) -> Iterator[list[str]]:
     """The words of each command that a page names between backticks, without "cutaway"."""
-    prose = _FENCE.sub("", PAGES[page])
+    prose = without_blocks(PAGES[page])
     for found in _INLINE.findall(prose):
         yield shlex.split(found)[1:]
 
