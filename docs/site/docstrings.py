@@ -40,9 +40,12 @@ def listed(lines: Iterable[str], parameters: Iterable[str] = ()) -> list[str]:
 
 
 def _plain(line: str) -> str:
-    """A line whose signs mean nothing to reStructuredText, but for what is ``code``."""
+    """A line whose signs mean nothing to reStructuredText, but for what is ``code``.
+
+    FILE:SCALE would be a link: reStructuredText knows ``file:`` as a scheme.
+    """
     parts = line.split("``")
-    parts[::2] = [re.sub(r"([*|\\]|_(?!\w))", r"\\\1", part) for part in parts[::2]]
+    parts[::2] = [re.sub(r"([*|\\]|_(?!\w)|(?<=FILE):)", r"\\\1", part) for part in parts[::2]]
     return "``".join(parts)
 
 

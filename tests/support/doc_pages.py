@@ -32,7 +32,7 @@ def blocks(page: str) -> Iterator[Block]:
 
 def calls(command: str) -> Iterator[list[str]]:
     """The words of each ``cutaway`` in a command of a shell, without that one."""
-    read = shlex.shlex(command, posix=True, punctuation_chars="|;&<>")
+    read = shlex.shlex(command.replace("\\\n", ""), posix=True, punctuation_chars="|;&<>")
     read.whitespace_split = True
     words: list[str] = []
     left = iter([*read, ";"])
