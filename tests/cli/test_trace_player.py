@@ -113,7 +113,7 @@ def test_the_inside_shows_heads_beside_the_lens(tiny_path, tmp_path):
     for unicode in (True, False):
         style = Style(ansi=False, colour=False, unicode=unicode)
         lines = _Looking(args, trace, style)(2)
-        assert lines[-1] == f"row {trace.steps[2].logits_hash:016x} as on record"
+        assert lines[-1] == f"recomputed bit for bit: row hash {trace.steps[2].logits_hash:016x}"
         heads = [line for line in lines if line.startswith("    ")]
         assert len(heads) == len(inside(LLM(tiny_path, threads=1), trace, 2).lens(1).rank) - 1
         assert set("".join(heads)) & set("▁▂▃▄▅▆▇█" if unicode else "_.-:=+*#")

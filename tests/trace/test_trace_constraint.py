@@ -37,7 +37,8 @@ def test_the_sum_and_the_step_that_was_bent_most():
     assert found.neg_log_z == pytest.approx(log(16))
     assert (found.most, found.differed) == (1, 2)
     assert [*constraint_sentences(trace)] == [
-        "The sum of −ln Z is 2.77 nats; the constraint bent the text most at step 1: "
+        "The sum of −ln Z, where Z is the probability that the constraint left, is 2.77 nats; "
+        "most of it at step 1: "
         "the model wanted “ sofa”; the constraint left “ mat”.",
         "At 2 of 4 steps the model wanted another token.",
     ]
@@ -55,7 +56,10 @@ def test_a_step_names_what_was_wanted_where_it_is_another_token():
 
 def test_a_constraint_that_removed_nothing():
     trace = held_trace(held_step(0, 1.0))
-    assert [*constraint_sentences(trace)] == ["The sum of −ln Z is 0: the constraint bent nothing."]
+    assert [*constraint_sentences(trace)] == [
+        "The sum of −ln Z, where Z is the probability that the constraint left, is 0: "
+        "it removed nothing."
+    ]
 
 
 def test_without_a_constraint_nothing_is_said():

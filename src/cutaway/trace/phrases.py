@@ -6,7 +6,7 @@ The page uses the same phrases.
 _PHRASES = {
     # What became of the end token at a step: "the end token was drawn".
     "drawn": "was drawn",
-    "forced": "was not asked for, since a token was given",
+    "forced": "was not in play, since the token was forced",
     "lost": "survived and lost the draw",
     "removed": "was removed by {stage}",
     # One step: how likely the end token was, and what became of it.
@@ -31,7 +31,7 @@ _PHRASES = {
     "stop_string": "the text reached the stop string {name}",
     "max_tokens": "it had {tokens}, which is max_tokens",
     "context_full": "the context was full after {tokens}",
-    "constraint": "nothing but the end may come after {tokens}",
+    "constraint": "the constraint allows nothing but the end after {tokens}",
     "scored": "its prompt was scored, and nothing was to be written",
     "aborted": "it was aborted after {tokens}",
     "error": "of an error after {tokens}: {error}",
@@ -42,12 +42,17 @@ _PHRASES = {
     "grammar": "the grammar",
     "no grammar": "the constraint",
     "wanted": "the model wanted “{wanted}”; {rule} left “{left}”",
-    "bent": "The sum of −ln Z is {nats} nats; {rule} bent the text most at step {step}{at}.",
-    "bent nothing": "The sum of −ln Z is 0: {rule} bent nothing.",
+    "bent": (
+        "The sum of −ln Z, where Z is the probability that {rule} left, is {nats} nats; most of it "
+        "at step {step}{at}."
+    ),
+    "bent nothing": (
+        "The sum of −ln Z, where Z is the probability that {rule} left, is 0: it removed nothing."
+    ),
     "differed": "At {count} of {steps} steps the model wanted another token.",
     # The inside of a step: how it is proven, and what each figure is not.
-    "as on record": "row {row} as on record",
-    "not as on record": "row {row}, and {recorded} on record: another arithmetic than what ran",
+    "same row": "recomputed bit for bit: row hash {row}",
+    "other row": "row hash {row} is not the recorded one: another arithmetic computed it",
     "logit above": (
         "At step {step} the logit of {token} was {total} above that of {other}: {parts}; {count} "
         "others {rest}. {proof}."
@@ -64,7 +69,7 @@ _PHRASES = {
         "Attribution is not the effect of an ablation: later layers may erase it, or make up for "
         "what is ablated."
     ),
-    "not said": ("Only the last layer feeds the head: ignore guesses until they settle."),
+    "not said": ("Only the last layer feeds the output head: ignore guesses until they settle."),
     "not because": (
         "This is an effect, not a cause: repeated words mask each other, and the text becomes odd."
     ),

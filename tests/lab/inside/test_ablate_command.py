@@ -39,7 +39,7 @@ def test_a_line_for_each_part_the_largest_effect_first(run, done, said):
     assert out.startswith(f"step {STEP}: ")
     total = len(done.token_ids)
     assert out.splitlines()[1] == f"{total} of {total} tokens, each deleted"
-    assert out.splitlines()[-1] == f"row {done.row_hash:016x} as on record"
+    assert out.splitlines()[-1] == f"recomputed bit for bit: row hash {done.row_hash:016x}"
     assert "an effect, not a cause" in out
     assert "\x1b" not in out
     ordered = sorted(done.parts, key=lambda part: -abs(part.effect))

@@ -33,7 +33,7 @@ def look(small_path, run):
 )
 def test_the_last_line_is_the_proof(run, look, said, more):
     out = said(*run, *more)
-    assert out.splitlines()[-1] == f"row {look.row_hash:016x} as on record"
+    assert out.splitlines()[-1] == f"recomputed bit for bit: row hash {look.row_hash:016x}"
     assert "\x1b" not in out
 
 
@@ -95,7 +95,7 @@ def test_a_file_of_all_arrays(run, look, tmp_path, said, capsys):
 def test_the_reference_says_that_it_is_not_what_ran(run, said):
     out = said(*run, "--backend", "reference")
     assert "not what ran" in out.splitlines()[1]
-    assert out.splitlines()[-1].endswith("on record: another arithmetic than what ran")
+    assert out.splitlines()[-1].endswith("is not the recorded one: another arithmetic computed it")
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ def test_every_figure_is_shown(look):
     for rank in lens.rank:
         assert re.search(rf"\b{rank:,}\b", read.text)
     assert f": {found.total:+.3f}" in read.text
-    assert f"row {look.row_hash:016x} as on record" in read.text
+    assert f"recomputed bit for bit: row hash {look.row_hash:016x}" in read.text
     for words in ("Attention is not effect", "Attribution is not the effect", "until they settle"):
         assert words in read.text
 

@@ -227,7 +227,7 @@ def test_one_file_holds_the_inside_of_some_steps(open_page, tiny_path, tmp_path,
     page.tab.locator("token-strip .tokens").focus()
     page.press("ArrowRight", "ArrowRight")
     look = inside(llm, Trace.read(run), 2)
-    panel.get_by_text(f"row {look.row_hash:016x} as on record").wait_for()
+    panel.get_by_text(f"recomputed bit for bit: row hash {look.row_hash:016x}").wait_for()
     page.settle()
     total = f"in logits: {look.logit_attribution().total:+.3f}".replace("-", "−")
     assert total in panel.inner_text()

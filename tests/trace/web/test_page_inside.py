@@ -24,7 +24,7 @@ def test_the_inside_is_what_python_finds(page, smollm2_alone, tmp_path):
     panel = opened_inside(page)
     trace = page.saved(tmp_path / "run.jsonl")
     look = inside(smollm2_alone, trace, 4)
-    assert f"row {look.row_hash:016x} as on record" in panel.inner_text()
+    assert f"recomputed bit for bit: row hash {look.row_hash:016x}" in panel.inner_text()
     found = look.logit_attribution()
     assert f"in logits: {found.total:+.3f}".replace("-", "−") in panel.inner_text()
     weights = look.weights.mean(axis=(0, 1))
@@ -83,7 +83,7 @@ def test_an_attention_opens_into_heads_and_positions(page):
     page.settle()
     assert panel.get_by_role("region", name=re.compile("Positions of L0")).is_visible()
     panel.get_by_role("button", name="All heads").click()
-    panel.get_by_label("The text is tinted by").select_option("attribution")
+    panel.get_by_label("Colour the text by").select_option("attribution")
     page.settle()
     assert "attribution, all heads" in page.tab.locator("token-strip").inner_text()
 

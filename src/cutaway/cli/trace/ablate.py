@@ -19,8 +19,8 @@ examples:
 
 Each part is left out in turn, and the rest is run again: exactly, in batches, with the same luck.
   log p lost  of the token, in nats: at 0.7 it is half as likely without the part, at 2.3 a tenth
-  lead lost   of the token over its rival
-  luck draws  what the same luck then draws, where it is another
+  margin lost  of the token over its rival
+  drawn        what the same luck then draws, where it is another
 Beside them attention weights and logit attribution: docs/inside.md.
 delete: what follows moves up. knock_out: no later token attends to the part; positions stay.
 other: the model's own likeliest other token, or --other, in each place but the first. The parts

@@ -30,7 +30,8 @@ def lines(done: Ablation, text: Text, style: Style, cells: int) -> list[str]:
         f"{percent(probability(done.rival_logprob))}"
     )
     tried = f"{len(done.parts)} of {done.total} {done.by}s, each {_HOW[done.how]}"
-    last = f"row {done.row_hash:016x} {'as on record' if done.is_as_run else 'is not what ran'}"
+    row = f"{done.row_hash:016x}"
+    last = phrase("same row" if done.is_as_run else "other row", row=row)
     body = [
         *_strip(done, text, style, max(cells, 2)),
         "",
@@ -78,7 +79,7 @@ def _table(done: Ablation, text: Text, style: Style) -> list[str]:
         "attribution",
     )
     rows = [_row(done, part, text, style) for part in ordered[:_MOST]]
-    made = table([(*head, "log p lost", "lead lost", "luck draws"), *rows])
+    made = table([(*head, "log p lost", "margin lost", "drawn"), *rows])
     if rest := ordered[_MOST:]:
         least, most = (f(part.effect for part in rest) for f in (min, max))
         made.append(f"the other {len(rest)}: log p lost from {least:+.3f} to {most:+.3f}")

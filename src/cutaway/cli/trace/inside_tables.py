@@ -188,7 +188,7 @@ def _experts(look: Look, found: LogitAttribution) -> list[str]:
 
 def _lens(lens: Lens, found: LogitAttribution, name: Name, spark: Spark) -> list[str]:
     largest = float(np.abs(found.heads).max()) or 1.0
-    rows = [("layer", "likeliest", "", "rank", "luck draws", "heads")]
+    rows = [("layer", "likeliest", "", "rank", "drawn", "heads")]
     for row in lens.rows(name):
         own = [] if row.layer < 0 else found.heads[row.layer].tolist()
         bars = spark(value / largest if value > 0 else None for value in own)
@@ -202,13 +202,13 @@ def _lens(lens: Lens, found: LogitAttribution, name: Name, spark: Spark) -> list
 
 def _settled(lens: Lens, token: str) -> str:
     said = (
-        f"{token} is never the likeliest for good"
+        f"after the last layer {token} is not the likeliest"
         if lens.settled is None
         else f"{token} stays the likeliest {_from(lens.settled)}"
     )
     if lens.draw_settled is None:
-        return said + "; the chain of this run cannot be repeated here."
-    return f"{said}; with this luck the draw is what it was {_from(lens.draw_settled)}."
+        return said + "; the draw of this run cannot be repeated here."
+    return f"{said}; with the same luck the draw is the same {_from(lens.draw_settled)}."
 
 
 def _from(row: int) -> str:

@@ -52,7 +52,7 @@ class Picture:
             _head("Attribution of each part, in logits"),
             self._fall(),
             _note("attribution is no effect"),
-            _head("What the head would say after each layer"),
+            _head("Logit lens: what the output head would predict after each layer"),
             self._lens(),
             _note("not said"),
             tag("p", self.proof, style=_MONO),
@@ -100,7 +100,7 @@ class Picture:
         return _svg(len(bars) * _BAR, _FALL, "Attributions that add up", [zero, *bars])
 
     def _lens(self) -> Markup:
-        names = ("layer", "likeliest", "p", "rank", "luck draws")
+        names = ("layer", "likeliest", "p", "rank", "drawn")
         rows = [tag("tr", *(tag("th", name) for name in names))]
         for row in self.lens:
             cells = (

@@ -184,7 +184,7 @@ def _next(cells: Cells, rule: Rule, words: str, hint: str, name: str) -> Exercis
         hint,
         (
             numbered(cells.best, shown),
-            f"{cells.drawn[row]} comes to stand there: what its luck drew.",
+            f"{cells.drawn[row]} is the token that its luck drew.",
         ),
     )
 
@@ -197,7 +197,7 @@ def _together(cells: Cells) -> tuple[Exercise, Exercise]:
         numbered(cells.best, {"entropy, bits": bits, "": fates}),
         f"The sum less the largest is {number(in_bits(bound))} bits. One after another, each cell "
         "would have seen the ones before it; together, each was drawn as if the others were still "
-        "masked. That is what fewer passes cost, on average and at most.",
+        "masked. That is the most that fewer passes cost on average.",
     )
     return (
         Exercise(
@@ -211,8 +211,8 @@ def _together(cells: Cells) -> tuple[Exercise, Exercise]:
         ),
         Exercise(
             TOPIC,
-            "Cells that are revealed together do not see each other. The bound of what that loses "
-            "is the sum of their entropies less the largest. How many bits is it here?",
+            "Cells that are revealed together do not see each other. On average that loses at most "
+            "the sum of their entropies less the largest. How many bits is it here?",
             _given(cells),
             Numbers((in_bits(bound),), ("bound",), BITS),
             f"of the {len(which)} that the threshold reveals.",

@@ -246,7 +246,7 @@ def _thousand(start: Start) -> Exercise:
         f"{start.names[best]} come?",
         table(start, {"p": tables.shares(start, pure.shares)}),
         Numbers((TIMES * pure.shares[best],), (start.names[best],), unit),
-        f"{TIMES:,} × p, and whatever chance adds or takes is as good.",
+        f"{TIMES:,} × p; any count that chance may give is right.",
         (
             replace(beside, spans=spans),
             f"± is 2 × √(n p (1 − p)): chance keeps 19 counts in 20 within it. Here it keeps "

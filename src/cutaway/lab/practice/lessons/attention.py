@@ -35,12 +35,12 @@ def _most_weight(scene: Scene, parts: "list[AblatedPart]") -> Exercise:
         "before the step. Which of these did they look at most, on average?",
         numbered(names, {"position": places}),
         TokenAnswer(names, max(range(len(parts)), key=lambda row: parts[row].weight)),
-        "a head must look somewhere, also where it needs nothing.",
+        "a head must attend to something, even where it needs nothing.",
         (
             numbered(names, {"position": places, "weight": _weights(parts)}),
             "The weights of a head add up to 100 %. One that needs nothing rests where it does "
             f"no harm: {sinks.sum()} of {sinks.size} have more than 30 % on the first token. "
-            "So looked at is not why.",
+            "So much attention does not mean much effect.",
         ),
     )
 
@@ -60,7 +60,7 @@ def _most_lost(scene: Scene, parts: "list[AblatedPart]") -> Exercise:
         TokenAnswer(names, max(range(len(parts)), key=lambda row: parts[row].effect)),
         "which of them says most about what may follow?",
         (
-            numbered(names, columns | {"log p lost": lost, "luck draws": drawn}),
+            numbered(names, columns | {"log p lost": lost, "drawn": drawn}),
             f"With all of the text {scene.token} had "
             f"{percent(probability(found.logprob))}. Where 0.69 is lost it is half as "
             "likely, where 2.30 a tenth. The last column is what the same luck then draws.",

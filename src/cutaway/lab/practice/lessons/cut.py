@@ -46,7 +46,7 @@ def lesson(scene: Scene) -> list[Exercise]:
                 Table(
                     (
                         "head", "attribution", "lost at this step", "lost in all of the text",
-                        "luck draws",
+                        "drawn",
                     ),
                     tuple(
                         (

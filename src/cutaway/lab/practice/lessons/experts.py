@@ -49,8 +49,8 @@ def lesson(scene: Scene) -> list[Exercise]:
             (
                 _chosen(ids.tolist(), shares.tolist(), scores, attributions),
                 f"Of this layer's experts the matrices of {len(ids)} are read for the token, and "
-                f"{len(scores) - len(ids)} are left alone: so a mixture has more to know than it "
-                "has to compute. The next token may be computed by others.",
+                f"{len(scores) - len(ids)} are left alone: so a mixture holds more weights than it "
+                "computes with. The next token may be computed by others.",
                 f"Attribution is how far each moved {scene.token} above "
                 f"{scene.name(scene.attribution.rival)}.",
             ),

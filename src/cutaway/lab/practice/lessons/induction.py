@@ -33,8 +33,8 @@ def lesson(scene: Scene) -> list[Exercise]:
         Exercise(
             "induction",
             f"{_NAME}: a name that no text had before. Here it has begun a second time, and the "
-            f"last token is {last}. Of {look.sinks.size} heads, {best[0].place} knows best how "
-            "such a thing goes on. Which token does it look at most? Write its number.",
+            f"last token is {last}. Of {look.sinks.size} heads, {best[0].place} does most to "
+            "continue it. Which token does it look at most? Write its number.",
             numbered(names, {}),
             TokenAnswer(names, best[0].most),
             f"what followed {last} the first time?",
@@ -53,8 +53,8 @@ def lesson(scene: Scene) -> list[Exercise]:
                 "An induction head looks at what followed the earlier place of its own token, and "
                 "says it again (Olsson et al. 2022). It can, because a head of an earlier layer "
                 "has written into each token which one is before it.",
-                f"{here.token} had {percent(probability(hidden.logprob))}. Where nothing sees its "
-                f"earlier place, it has {percent(probability(missed.logprob))}.",
+                f"{here.token} had {percent(probability(hidden.logprob))}. With its earlier place "
+                f"masked, it has {percent(probability(missed.logprob))}.",
             ),
         )
     ]  # fmt: skip

@@ -27,19 +27,19 @@ def lesson(scene: Scene) -> list[Exercise]:
         Exercise(
             "lens",
             f"The model has {layers} layers, each of which adds to one stream of numbers; after "
-            f"the last a head makes logits of them, and {last} was the likeliest. Let the head "
-            f"speak earlier: after how many layers does it say {last} for good?",
+            f"the last a head makes logits of them, and {last} was the likeliest. Apply "
+            f"that head earlier: after how many layers is {last} the likeliest, and stays so?",
             Table(heads, tuple(rows[i] for i in range(0, layers, -(-layers // _SHOWN)))),
             Numbers((settled,), ("layers",), Unit(str(layers // 2), 0, layers // _NEAR)),
-            "the last layers decide on words; those before have other things to write.",
+            "the prediction often settles in the last layers only.",
             (
                 Table(
-                    (*heads, f"rank of {scene.token}", "luck draws"),
+                    (*heads, f"rank of {scene.token}", "drawn"),
                     tuple((*row, *more) for row, more in zip(rows, figures, strict=True)),
                 ),
                 _settled(scene, lens.draw_settled),
-                "Only the last layer feeds the head: ignore guesses until they settle; the rank "
-                "says more.",
+                "Only the last layer feeds the output head: ignore guesses until they settle; the "
+                "rank says more.",
             ),
         )
     ]

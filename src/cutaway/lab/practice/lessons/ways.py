@@ -161,8 +161,8 @@ def _latency(runs: dict[str, "Completion"]) -> Exercise:
         (
             Table(("way", "passes", "rows", "tokens per pass", "bound, bits"), table),
             f"From left to right with a cache it is {each - 1} rows for the same text length: each "
-            "token is computed once. A canvas is ahead only where few passes do; the bound says "
-            "what revealing cells together loses on average, at most.",
+            "token is computed once. A canvas is faster only where few passes are enough; the "
+            "bound is the most that revealing cells together loses on average.",
         ),
     )
 
@@ -193,7 +193,7 @@ def _correction(llm: "LLM", loop: "Completion", more: dict[str, Any]) -> Exercis
         "change?",
         Table(("way", "written"), (drawn,)),
         Numbers((0,), ("tokens",), COUNT),
-        "what is written is never looked at again.",
+        "a written token is never revised.",
         (
             Table(("way", "written"), (drawn, ("with another token", visible_text(other)))),
             f"None before it; of those after it {changed} differ. Writing from left to "
@@ -213,7 +213,7 @@ def _cost(llm: "LLM", loop: "Completion", more: dict[str, Any]) -> Exercise:
         "values are kept. How many rows does the model compute?",
         Table(("prompt", "written"), ((str(prompt), str(_CELLS)),)),
         Numbers((rows,), ("rows",), COUNT),
-        "each token is computed once; the last is only drawn.",
+        "each token is computed once; the last one is drawn, and not fed back.",
         (
             Table(
                 ("way", "passes", "rows"),

@@ -150,11 +150,11 @@ export const headSentence = (head, most) =>
  */
 export function lensSentence(inside, token) {
   const settled = inside.value("lens_settled");
-  const said = settled === null ? `${token} is never the likeliest for good`
+  const said = settled === null ? `after the last layer ${token} is not the likeliest`
     : `${token} stays the likeliest ${from(settled)}`;
   const drawn = inside.value("draw_settled");
-  if (drawn === null) return `${said}; the chain of this run cannot be repeated here.`;
-  return `${said}; with this luck the draw is what it was ${from(drawn)}.`;
+  if (drawn === null) return `${said}; the draw of this run cannot be repeated here.`;
+  return `${said}; with the same luck the draw is the same ${from(drawn)}.`;
 }
 
 /** @param {number} row @returns {string} */

@@ -13,7 +13,7 @@ import { View } from "./view.js";
 /** @import { Trace } from "../state/trace.js" */
 
 const NONE = "This text was generated from left to right and has no canvas. Diffusion models and masked language "
-  + "models fill one; the settings under “Canvas” say how.";
+  + "models fill one.";
 const WHOLE = 8000; // milliseconds for playing all passes
 const SLOWEST = 600;
 const FASTEST = 40;
@@ -165,11 +165,12 @@ function passFacts(trace, canvas, at) {
     count("edited") > 0 && fact("edited", String(count("edited")), "cells whose token was replaced"),
     pass.masked_again.length > 0 && fact("masked again", String(pass.masked_again.length), "cells whose token was masked again"),
     fact("still masked", thousands(masked), "cells of the whole canvas, after this pass"),
-    fact("rows", thousands(pass.rows), "positions that the model computed"),
-    fact("bound", `${(pass.bound / LN2).toFixed(2)} bits`,
-      "upper bound of what revealing these cells together, rather than one by one, loses on average"),
-    fact("ms", Object.values(pass.ms).map((ms) => ms.toFixed(1)).join(" + "), Object.keys(pass.ms).join(" + ")),
-    next && fact("next", `cell ${next.position - canvas.first}: ${inText(trace.nameOf(next.token_id))}`,
+    fact("positions computed", thousands(pass.rows), "in this pass, by the model"),
+    fact("loss at most", `${(pass.bound / LN2).toFixed(2)} bits`,
+      "an upper bound, on average, of what is lost by revealing these cells together and not one by one"),
+    fact("time", `${Object.values(pass.ms).reduce((sum, ms) => sum + ms, 0).toFixed(1)} ms`,
+      Object.entries(pass.ms).map(([phase, ms]) => `${phase} ${ms.toFixed(1)} ms`).join(", ")),
+    next && fact("next in order", `cell ${next.position - canvas.first}: ${inText(trace.nameOf(next.token_id))}`,
       `the first cell in the order of the rule that was not revealed; its figure: ${next.figure.toFixed(4)}`),
   ].filter((one) => one instanceof HTMLElement);
 }
@@ -183,11 +184,11 @@ function totalFacts(trace, canvas) {
   return [
     fact("rule", ruleInWords(decoder?.rule ?? {}), "settings that differ from the defaults"),
     fact("passes", thousands(passes), "forward passes of the model"),
-    fact("rows", thousands(rows), "positions that all passes computed"),
+    fact("positions computed", thousands(rows), "in all passes"),
     fact("tokens per pass", perPass.toFixed(2), "left-to-right generation has 1"),
-    fact("bound", `${(bound / LN2).toFixed(2)} bits`, "upper bound of what revealing cells together loses on average, over all passes"),
-    fact("order", order === null ? "–" : order.toFixed(2).replace("-", "−"),
-      "Kendall’s τ of the order of revealing: 1 is left to right, −1 right to left, 0 neither"),
+    fact("loss at most", `${(bound / LN2).toFixed(2)} bits`, "an upper bound, on average, of what is lost by revealing cells together, over all passes"),
+    fact("Kendall’s τ", order === null ? "–" : order.toFixed(2).replace("-", "−"),
+      "the order of revealing: 1 is left to right, −1 right to left, 0 neither"),
     fact("attention", sees, "the positions that a token attends to"),
   ];
 }

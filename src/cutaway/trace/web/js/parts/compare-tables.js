@@ -37,7 +37,7 @@ export function figuresTable({ a, b, aAfter, bAfter, divergence }) {
   /** @type {[string, Child, Child][]} */
   const rows = [
     ["tokens", a.tokens, b.tokens],
-    ["bits", a.bits.toFixed(1), b.bits.toFixed(1)],
+    ["surprise, bits", a.bits.toFixed(1), b.bits.toFixed(1)],
     ["bits per token", each(a), each(b)],
   ];
   if (divergence) {

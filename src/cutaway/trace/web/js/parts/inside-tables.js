@@ -11,33 +11,43 @@ import { el, figure, scrolling } from "./dom.js";
 /** @typedef {(position: number) => string} TokenAt */
 
 /**
- * A table's columns: heading and width in rem, so that no figure moves another column; 0: the rest of the width.
- * @typedef {[heading: string, width: number][]} Columns
+ * A table's columns: heading, width in rem, so that no figure moves another column, and what it means; 0: the rest of
+ * the width.
+ * @typedef {[heading: string, width: number, gloss?: string][]} Columns
  */
 
+const WEIGHT = "attention weight: how much of what is read comes from this position; all add up to 100%";
+export const ATTRIBUTION = "how far it moved the logit of the token above that of the other, in logits";
 const BAR = ""; // the heading of a column of bars
-const TEXTS = ["token", "most attention", "head", "layer", "likeliest", "luck draws", "component", "part"]; // all others are figures
+const TEXTS = ["token", "most attention", "head", "layer", "likeliest", "drawn", "component", "part"]; // all others are figures
 /** @type {Columns} */
-export const PLACES = [["no.", 2], ["position", 4.4], ["token", 8], ["weight", 5.2], ["attribution", 5.6]];
+export const PLACES = [["no.", 2], ["position", 4.4, "of the token in the text, including the prompt"], ["token", 8],
+  ["weight", 5.2, WEIGHT], ["attribution", 5.6, ATTRIBUTION]];
 /** @type {Columns} */
-export const HEADS = [["head", 5], ["attribution", 5.6], ["most attention", 8], ["weight", 4], ["position 0", 5.2],
-  ["previous", 4.4], ["induction", 4.8], ["entropy", 4]];
+export const HEADS = [["head", 5, "L: layer, H: head"], ["attribution", 5.6, ATTRIBUTION],
+  ["most attention", 8, "the position with the largest attention weight, and its token"], ["weight", 4, WEIGHT],
+  ["position 0", 5.2, "attention weight of the first token, where a head rests that needs nothing"],
+  ["previous", 4.4, "attention weight of the token before"],
+  ["induction", 4.8, "attention weight of the tokens that followed earlier places of the last token"],
+  ["entropy", 4, "of the attention weights: 0 all on one token, 1 the same on each"]];
 /** @type {Columns} */
-export const LENS = [["layer", 3.8], ["likeliest", 5.2], [BAR, 0], ["p", 3.8], [BAR, 0], ["rank", 3.8], ["luck draws", 5.2]];
+export const LENS = [["layer", 3.8], ["likeliest", 5.2, "the output head's likeliest token after this layer"], [BAR, 0],
+  ["p", 3.8, "its probability"], [BAR, 0], ["rank", 3.8, "of the token that came; 1 is the likeliest"],
+  ["drawn", 5.2, "what the sampling chain with the same luck would draw from these logits"]];
 /** @type {Columns} */
-export const COMPONENTS = [["component", 17], ["attribution", 5.6]];
+export const COMPONENTS = [["component", 17, "attn: attention, mlp: feed-forward layer"], ["attribution", 5.6, ATTRIBUTION]];
 /** @type {Columns} */
-export const EXPERTS = [["expert", 4], ["share", 4], ["attribution", 5.6]];
+export const EXPERTS = [["expert", 4], ["share", 4, "the router's weight for this expert"], ["attribution", 5.6, ATTRIBUTION]];
 
 /**
  * @param {string} caption @param {Columns} columns @param {HTMLElement[]} rows
  * @returns {HTMLElement} in a box of its own that scrolls
  */
 export function table(caption, columns, rows) {
-  const heads = columns.map(([head, width]) => {
+  const heads = columns.map(([head, width, gloss]) => {
     const style = width ? { width: `${width}rem` } : {};
     if (head === BAR) return el("td", { class: "wide", style });
-    return el("th", { class: TEXTS.includes(head) ? null : "figure", scope: "col", style }, head);
+    return el("th", { class: TEXTS.includes(head) ? null : "figure", scope: "col", style, title: gloss }, head);
   });
   const open = columns.some(([, width]) => width === 0);
   const width = columns.reduce((sum, [, own]) => sum + (own || 2.6), 0);

@@ -24,8 +24,8 @@ const MAPS = { attribution: "attribution", sink: "weight of position 0", inducti
 class InsidePanel extends View {
   proof = el("p", { class: "proof" });
   missing = el("p", { class: "faint", role: "status" });
-  by = choice("The text is tinted by", BY, (value) => this.choose({ by: value }));
-  map = choice("coloured by", MAPS, (value) => this.choose({ map: value }));
+  by = choice("Colour the text by", BY, (value) => this.choose({ by: value }));
+  map = choice("Colour by", MAPS, (value) => this.choose({ map: value }));
   all = button("All heads", () => this.choose({ head: null }));
   places = el("section");
   picture = new HeadsMap((head) => this.choose({ head }));
@@ -108,9 +108,8 @@ class InsidePanel extends View {
     setText(this.headSentence, selection.head && head ? headSentence(head, at(head.most))
       : `${inside.value("sinks")} of ${thousands(every.length)} heads give position 0 more than 30% of their weight.`);
     setText(this.headNote, phrase(selection.map === "attribution" ? "attribution is no effect" : "attention is no effect"));
-    const row = { row: inside.metadata["row"] ?? "",
-      recorded: run.trace.steps[Number(inside.metadata["step"])]?.logits_hash ?? "" };
-    update(this.proof, el("span", { class: "mono" }, phrase(inside.value("as_run") ? "as on record" : "not as on record", row)),
+    const row = { row: inside.metadata["row"] ?? "" };
+    update(this.proof, el("span", { class: "mono" }, phrase(inside.value("as_run") ? "same row" : "other row", row)),
       ` · ${thousands(inside.positions)} tokens, ${memory(inside.value("kv_bytes"))} of keys and values read`);
     const wait = fresh && performance.now() - this.moved < RUSH;
     if (fresh) this.moved = performance.now();
@@ -131,7 +130,7 @@ class InsidePanel extends View {
     const token = nameIn(inside, inside.token);
     update(this.heading, "Attribution of ", el("span", { class: "token" }, token), " over ",
       el("span", { class: "token" }, nameIn(inside, inside.rival)), `, in logits: ${signed(total(inside), 3)}`);
-    update(this.lens, el("h3", {}, "Logit lens: what the head would predict after each layer"),
+    update(this.lens, el("h3", {}, "Logit lens: what the output head would predict after each layer"),
       table("The lens", LENS, lensTable(inside, lensRows(inside))),
       el("p", {}, lensSentence(inside, token)), el("p", { class: "faint" }, phrase("not said")));
   }

@@ -26,7 +26,7 @@ const KEYS = [
   ["Home End", "the first step, the last step"],
   ["↑ ↓", "the previous candidate, the next candidate"],
   ["Enter", "branch: continue with the selected candidate and the same luck"],
-  ["e", "the next step at which no token has a probability of 0.5"],
+  ["e", "the next step with no token above 50%"],
   ["r", "the next step whose token is not the likeliest"],
   ["x", "the next step at which the end token survived the chain"],
   ["E R X", "the same, backwards"],

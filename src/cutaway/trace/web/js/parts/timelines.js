@@ -77,7 +77,7 @@ class RunTimelines extends View {
     const phases = PHASES.map((phase, i) =>
       el("li", {}, el("i", { style: { background: PHASE_COLOURS[i] } }), phase));
     replace(this.key, ...endKey(series), el("li", {}, "time, from the bottom up:"), ...phases,
-      el("li", {}, "A pixel that several steps share shows the highest. Bars beyond the time scale are cut."));
+      el("li", {}, "Where steps share a pixel, the highest is shown. Times above the scale are cut off."));
   }
 }
 

@@ -10,7 +10,7 @@ import { stepOf } from "../state/inside-cache.js";
 import { sentence } from "../state/session.js";
 import { unescaped } from "../state/trace.js";
 import { button, el, figure, replace, scale, setText, token } from "./dom.js";
-import { table } from "./inside-tables.js";
+import { ATTRIBUTION, table } from "./inside-tables.js";
 import { View } from "./view.js";
 
 /**
@@ -24,8 +24,10 @@ const BY = ["word", "token", "line", "sentence"];
 const HOW = { delete: "deleted", knock_out: "masked for all later tokens", other: "replaced by the likeliest other token" };
 const MOST = 24; // rows
 /** @type {import("./inside-tables.js").Columns} */
-const COLUMNS = [["position", 5], ["part", 11], ["weight", 5.2], ["attribution", 5.6], ["log p lost", 5.2],
-  ["lead lost", 5.2], ["luck draws", 8]];
+const COLUMNS = [["position", 5], ["part", 11], ["weight", 5.2, "attention weight, the mean of all heads"],
+  ["attribution", 5.6, ATTRIBUTION], ["log p lost", 5.2, "of the token's log-probability; 0.69 is half as likely"],
+  ["margin lost", 5.4, "of the token's logit above that of the other token"],
+  ["drawn", 8, "what the same luck then draws, where it is another token"]];
 
 class WithoutPanel extends View {
   by = select("Each", BY.map((name) => [name, name]));
@@ -90,7 +92,7 @@ class WithoutPanel extends View {
     this.found = found;
     const { parts, total, by } = found;
     const done = parts.length < total ? `${thousands(parts.length)} of ${thousands(total)}` : `All ${thousands(total)}`;
-    setText(this.status, `${done} ${by}s. The token is ${visible(unescaped(found.token_name))}, compared with `
+    setText(this.status, `${done} ${by}s were left out in turn. The token is ${visible(unescaped(found.token_name))}, compared with `
       + `${visible(unescaped(found.rival_name))}.`);
     replace(this.text, ...tinted(found));
     const rows = [...parts].sort((a, b) => Math.abs(b.effect) - Math.abs(a.effect)).slice(0, MOST);
