@@ -76,6 +76,8 @@ def test_a_note_says_that_json_was_cut(generate):
     assert code == 0 and not out.rstrip().endswith("]")
     assert "note: the JSON is not whole: it was cut (max_tokens); raise --max-tokens\n" in error
     assert "not whole" not in generate("--choice", "a")[2]
+    assert generate("--json-schema", schema, "--fail-if-cut")[0] == 3
+    assert generate("--choice", "a", "--fail-if-cut")[0] == 0
 
 
 def test_an_output_may_begin_with_given_tokens(generate):
@@ -164,7 +166,7 @@ def test_every_option_reaches_the_model_or_the_request():
     arguments.add_model_arguments(parser)
     arguments.add_groups(parser, *arguments.REQUEST, "trace")
     arguments.add_output_arguments(parser, samples=True)
-    shown = {"help", "price", "quiet", "json"}
+    shown = {"help", "price", "quiet", "json", "fail_if_cut"}
     names = {action.dest for action in parser._actions} - shown
     values = {name: object() for name in names}
     models = namespace.model_options(Namespace(**values))

@@ -13,6 +13,7 @@ import pytest
 import cutaway
 from cutaway.cli import main as cli
 from cutaway.cli.main import main
+from cutaway.cli.trace import VERBS
 from cutaway.errors import FetchError, FormatError, InputError
 
 
@@ -93,6 +94,14 @@ def test_help_names_every_command(capsys):
     assert all(f"\n  {name} " in out for name in ("generate", "chat", "tokenize", "models", "pull"))
 
 
+def test_other_names_of_commands_are_none_of_ours_and_lead_to_one():
+    assert not cli._OTHER_NAMES.keys() & cli.COMMANDS.keys()
+    for name in cli._OTHER_NAMES.values():
+        command, _, verb = name.partition(" ")
+        assert command in cli.COMMANDS
+        assert not verb or verb in VERBS or name == "models show"
+
+
 def test_no_command_prints_help_where_errors_go(capsys):
     main([])
     out, err = capsys.readouterr()
@@ -105,6 +114,9 @@ def test_no_command_prints_help_where_errors_go(capsys):
     [
         ("genrate", "did you mean 'generate'?"),
         ("PULL", "did you mean 'pull'?"),
+        ("score", "did you mean 'perplexity'?"),
+        ("run", "did you mean 'generate'?"),
+        ("branch", "did you mean 'trace branch'?"),
         ("q", "to continue a text: cutaway generate q; 'cutaway -h' lists commands"),
     ],
 )
@@ -270,6 +282,7 @@ class Finder:
 
 sys.meta_path.insert(0, Finder)
 from cutaway.cli.main import main
+from cutaway.cli.trace import VERBS
 main(sys.argv[1:])
 """
 

@@ -20,17 +20,18 @@ if TYPE_CHECKING:
 
 
 _JSON = "print one JSON document instead, or a list of them if --n is above 1"
+_FAIL_IF_CUT = "exit code 3 if a text was cut by --max-tokens or the context, instead of 0"
 _KV_TOKENS = (
-    "size of the KV cache in tokens, of all sequences together; default: --context, or 8192 if "
-    "that is more"
+    "size of the KV cache in tokens, for all texts that run at once; --context limits each; "
+    "default: --context, or 8192 if that is more"
 )
 QUANTIZE = (
     "quantise F32, F16 or BF16 weights while loading: q8_0, q6_k, q4_1 or q4_0; 'cutaway quantize' "
     "does it once, into a file"
 )
 KV = (
-    "how keys and values are stored: f16 (default), or q8_0: about half the memory, and logits "
-    "that differ a little"
+    "number format of the KV cache: f16 (default), or q8_0: about half the memory, and logits that "
+    "differ a little"
 )
 OFFLOAD = (
     "for a model larger than memory: keep its weights in a temporary file in DIR, deleted on exit; "
@@ -103,10 +104,13 @@ def add_loading_arguments(
     group.add_argument("--kv", metavar="FORMAT", help=KV)
     group.add_argument("--lora", action=lora, metavar="FILE[:X]", help=_LORA)
     group.add_argument("--offload-folder", metavar="DIR", help=OFFLOAD)
-    group.add_argument("--threads", type=int, metavar="N", help="compute threads; see `bench`")
+    group.add_argument(
+        "--threads", type=int, metavar="N", help="compute threads; 'cutaway bench' measures"
+    )
     group.add_argument(
         "--context", type=int, metavar="N",
-        help="maximum tokens of prompt and output together, 2 or more; default: the model's",
+        help="maximum tokens of one text, prompt and output together, 2 or more; default: the "
+        "model's",
     )  # fmt: skip
     group.add_argument("--kv-tokens", type=int, metavar="N", help=_KV_TOKENS)
     return group
@@ -203,11 +207,14 @@ def add_output_arguments(
     group = parser.add_argument_group("output")
     group.add_argument(
         "--price", type=_price, metavar="IN,OUT",
-        help="price of a million input and output tokens; shows the cost",
+        help="price of a million input tokens, and of a million output tokens: show what the text "
+        "costs",
     )  # fmt: skip
     group.add_argument("-q", "--quiet", action="store_true", help="no progress and no statistics")
     if samples:
         group.add_argument("--json", action="store_true", help=_JSON)
+        if not canvas:
+            group.add_argument("--fail-if-cut", action="store_true", help=_FAIL_IF_CUT)
         add_keywords(group, "output", but=("align", "prompt_logprobs") if canvas else ())
 
 

@@ -31,7 +31,8 @@ examples:
   cutaway generate --input prompts.jsonl --output answers.jsonl --seed 7
 
 The text goes to standard output, statistics to standard error. Ctrl-C stops after the current step
-and keeps the text so far (exit code 130); a second Ctrl-C stops at once. A prompt that leaves no
+and keeps the text so far (exit code 130); a second Ctrl-C stops at once. --fail-if-cut makes a text
+that was cut exit code 3, as JSON under a schema is then not whole. A prompt that leaves no
 room in the model's context is refused, never truncated.
 
 --prefix FILE continues a text that 'cutaway cache save' has saved: the prompt follows it as if both
@@ -62,7 +63,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     group.add_argument("--input", metavar="JSONL", help="a file with one request per line")
     group.add_argument("--output", metavar="JSONL", help="the file for their results")
     parser.add_argument(
-        "--prefix", metavar="FILE", help="continue this saved text; see 'cutaway cache'"
+        "--prefix",
+        metavar="FILE",
+        help="continue the text that 'cutaway cache save' saved in FILE; the prompt follows it",
     )
     arguments.add_groups(parser, "prompt")
     arguments.add_model_arguments(parser)
@@ -82,6 +85,10 @@ def run(args: Namespace) -> int:
         raise InputError("--prefix goes with one prompt: leave out --input and --output, or it")
     if args.input is None or args.output is None:
         raise InputError("--input and --output belong together: give both")
+    if args.fail_if_cut:
+        raise InputError(
+            "--fail-if-cut is for one prompt: the records of --output say what was cut"
+        )
     if hasattr(args, "trace"):
         raise InputError("--trace records one prompt: leave out --input and --output, or --trace")
     from cutaway.cli import bulk

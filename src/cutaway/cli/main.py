@@ -2,7 +2,8 @@
 
 A command's module is imported when it is chosen, so that ``cutaway --help`` is instant.
 
-Exit codes: 0 success, 1 failure, 2 bad input, 130 interrupted, 141 output not read.
+Exit codes: 0 success, 1 failure, 2 bad input, 3 text cut (with --fail-if-cut), 130 interrupted,
+141 output not read.
 """
 
 import gc
@@ -42,6 +43,20 @@ COMMANDS = {
     "pull": "fetch a model and check it",
 }
 """Name -> help; its module is cutaway.cli.NAME."""
+
+_OTHER_NAMES = {
+    "benchmark": "bench", "complete": "generate", "completion": "generate", "convert": "quantize",
+    "detokenize": "tokenize", "download": "pull", "embeddings": "embed", "encode": "tokenize",
+    "eval": "perplexity", "evaluate": "perplexity", "fetch": "pull", "infer": "generate",
+    "infill": "fill", "info": "models show", "list": "models", "ls": "models", "ppl": "perplexity",
+    "prefix": "cache", "quantise": "quantize", "run": "generate", "score": "perplexity",
+    "server": "serve", "show": "models show", "tokenise": "tokenize", "web": "serve",
+    **{verb: f"trace {verb}" for verb in (
+        "ablate", "branch", "diff", "export", "inside", "logits", "play", "price", "replay",
+        "rescore", "why",
+    )},
+}  # fmt: skip
+"""What people call a command -> what it is called here."""
 
 _EXAMPLES = """
 Begin with: cutaway generate "The sky is"      (fetches the default model, 93 MB, once)
@@ -91,7 +106,9 @@ def _dispatch(argv: list[str]) -> int:
         otherwise = (
             f"to continue a text: cutaway generate {shlex.quote(text)}; 'cutaway -h' lists commands"
         )
-        return run_command(parser, "command", COMMANDS, _EXAMPLES, argv, otherwise=otherwise)
+        return run_command(
+            parser, "command", COMMANDS, _EXAMPLES, argv, otherwise=otherwise, names=_OTHER_NAMES
+        )
     except SystemExit as leaving:  # argparse: --help and --version are 0, bad usage is 2
         return leaving.code if isinstance(leaving.code, int) else 2
 

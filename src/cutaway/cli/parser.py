@@ -5,6 +5,7 @@ import sys
 from argparse import SUPPRESS, ArgumentParser, Namespace
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NoReturn
 
 from cutaway.cli.help import Help, complete
@@ -73,7 +74,7 @@ class Parser(ArgumentParser):
 
 def run_command(
     parser: Parser, kind: str, commands: Mapping[str, str], examples: str, argv: list[str],
-    *, otherwise: str = "",
+    *, otherwise: str = "", names: Mapping[str, str] = MappingProxyType({}),
 ) -> int:  # fmt: skip
     """Run the command that the arguments begin with; its exit code.
 
@@ -84,6 +85,7 @@ def run_command(
                of the help, whose examples come first, and COMMON, the options that -h shows, if
                they are more than fit a screen; where it has verbs, only ``run(argv) -> int``
     otherwise  what to say of a name that is like none of them
+    names      other names of theirs, which an error corrects
     """
     if not argv or argv[0].startswith("-"):
         listing = "\n".join(f"  {name:<10} {help}" for name, help in commands.items())
@@ -94,6 +96,8 @@ def run_command(
         return 2
     name, *rest = argv
     if name not in commands:
+        if name in names:
+            raise InputError(f"unknown {kind} {name!r}; did you mean {names[name]!r}?")
         raise InputError(unknown(kind, name, commands, otherwise))
     prog = f"{parser.prog} {name}"
     module = import_module(prog.replace("cutaway", "cutaway.cli", 1).replace(" ", "."))

@@ -36,7 +36,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="a text in UTF-8; - reads standard input")
     parser.add_argument(
         "--stride", type=int, metavar="N",
-        help="tokens of each window but the first that are new, 1 to --context; default: all",
+        help="new tokens in each window after the first, 1 to --context; default: all",
     )  # fmt: skip
     arguments.add_loading_arguments(parser)
     arguments.add_report_arguments(parser)

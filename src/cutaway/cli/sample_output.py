@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from cutaway.requests.stream import Stream
 
 
+_CUT = ("max_tokens", "context_full")  # how a text ends that is not whole
+
+
 def begin(args: Namespace, streams: "Sequence[Stream]", place: int) -> None:
     """Say which sample follows, if there are several."""
     if len(streams) > 1 and not args.json:
@@ -43,7 +46,7 @@ def show_figures(args: Namespace, done: "Completion", notes: Iterable[str] = ())
 
 def _cut(done: "Completion") -> Iterator[str]:
     """A note where a text under a grammar was cut, and so does not match the grammar."""
-    if done.finish_reason not in ("max_tokens", "context_full", "aborted"):
+    if done.finish_reason not in (*_CUT, "aborted"):
         return
     for kind in KINDS:
         if done.params.get(kind):
@@ -58,7 +61,10 @@ def finish(
     done: "Sequence[Completion]",
     estimate: "ConstraintEstimate | None" = None,
 ) -> int:
-    """Say what concerns all samples; print the JSON. Returns 0, or 130 where Ctrl-C ended one."""
+    """Say what concerns all samples; print the JSON. Returns the exit code.
+
+    130 where Ctrl-C ended a sample, 3 where one was cut and --fail-if-cut asks for that, else 0.
+    """
     if hasattr(args, "trace") and not args.quiet:
         console.say_where_traces_are(args.trace, range(1, 1 + len(streams)))
     if estimate and not args.quiet:
@@ -67,4 +73,7 @@ def finish(
         more = {"constraint_estimate": estimate.to_dict()} if estimate else {}
         documents = [reports.document(one, args.price) | more for one in done]
         print_json(documents if len(documents) > 1 else documents[0])
-    return 130 if any(one.finish_reason == "aborted" for one in done) else 0
+    ends = {one.finish_reason for one in done}
+    if "aborted" in ends:
+        return 130
+    return 3 if getattr(args, "fail_if_cut", False) and ends & {*_CUT} else 0

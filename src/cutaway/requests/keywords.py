@@ -116,16 +116,18 @@ def _number(name: str) -> Keyword:
 
 _ROWS = {
     "dry_breakers": Keyword(
-        "breakers", (), "texts at which DRY stops comparing",
+        "breakers", (), "DRY: texts at which a repeated passage ends",
         Flag("sampling", "TEXT", "default: newline, colon, quotation mark, asterisk"),
         Fields(_EVERY, more="or token ids"),
     ),
     "preset": Keyword(
-        "text", "cutaway", f"order of the sampling stages, as in {', '.join(PRESETS)}",
+        "text", "cutaway",
+        f"order of the sampling stages by name, that of an engine: {', '.join(PRESETS)}",
         Flag("sampling", "NAME"), EVERYWHERE, page=True,
     ),
     "chain": Keyword(
-        "names", None, f"the order itself, instead of a preset: stages of {', '.join(STAGES)}; "
+        "names", None,
+        f"order of the sampling stages, written out, not a preset: some of {', '.join(STAGES)}; "
         "those that are not named are not applied",
         Flag("sampling", "A,B,…"), EVERYWHERE, page=True,
     ),
@@ -200,11 +202,13 @@ _ROWS = {
         _TEMPLATE, _TEMPLATE,
     ),
     "check": Keyword(
-        "text", None, "arithmetic: write the correct result after a sum such as 12*13=",
+        "text", None, "arithmetic, the only check yet: write the correct result after a sum such "
+        "as 12*13=",
         Flag("constraints", "NAME"), SAMPLED, choices=("arithmetic",),
     ),
     "heal": Keyword(
-        "bool", False, "token healing: complete a word that the prompt cuts off",
+        "bool", False, "complete a word that the prompt cuts off (token healing): its last token "
+        "is drawn again",
         Flag("constraints"), SAMPLED,
     ),
     "kv_cache": Keyword(
@@ -252,7 +256,7 @@ _ROWS = {
     ),
     "candidates": Keyword(
         "int", 0, "how many of the likeliest tokens a trace records at each step, 1 to 1000",
-        Flag("trace", "N", "default 20"), EVERYWHERE,
+        Flag("trace", "N", "default 20; needs --trace, as --logprobs needs --json"), EVERYWHERE,
     ),
     "track": Keyword(
         "tokens", (), "tokens that a trace also records at each step, however unlikely",
@@ -263,7 +267,8 @@ _ROWS = {
         SAMPLED._replace(openai=True),
     ),
     "align": Keyword(
-        "bool", False, "of N samples under a constraint return one, chosen by importance weight",
+        "bool", False, "of N samples under a constraint return one, drawn by importance weight: "
+        "nearer to the model's own distribution than a single sample",
         Flag("output"), SAMPLED,
     ),
     "special": Keyword(
@@ -271,7 +276,8 @@ _ROWS = {
         Flag("prompt"), Fields(("completions",)),
     ),
     "suffix": Keyword(
-        "text", "", "text that must follow the output (docs/fill.md)", Flag("prompt", "TEXT"),
+        "text", "", "text that must follow the output: the model writes what is between "
+        "(docs/fill.md)", Flag("prompt", "TEXT"),
         Fields(("completions",), {"ollama": "suffix"}, openai=True),
     ),
     "trace": Keyword(

@@ -153,15 +153,15 @@ class SamplingParams:
         off=0.0, metavar="M", span=(0, 100), slider=(0, 2, 0.05),
     )  # fmt: skip
     dry_base: float = _param(
-        1.75, "DRY: how many times more for each further token",
+        1.75, "DRY: each further repeated token multiplies the penalty by B",
         off=1.0, metavar="B", span=(1, 10), slider=(1, 4, 0.05),
     )  # fmt: skip
     dry_allowed_length: int = _param(
-        2, "DRY: the shortest passage whose repetition costs something, in tokens",
+        2, "DRY: shorter repeated passages than N tokens cost nothing",
         off=10_000, metavar="N", span=(1, 10_000), slider=(1, 20, 1),
     )  # fmt: skip
     dry_penalty_last_n: int = _param(
-        -1, "DRY: look at the last N tokens; 0 is off, -1 looks at all",
+        -1, "DRY: look for the passage in the last N tokens; 0 is off, -1 looks in all",
         off=0, metavar="N", span=(-1, None), slider=(-1, 4096, 1),
     )  # fmt: skip
     dry_breakers: tuple[int, ...] = ()

@@ -101,6 +101,14 @@ def test_compact_json_has_no_white_space():
     [
         (Grammar("json_schema", '{"unevaluatedItems":true}'), "json_schema: .*unevaluatedItems"),
         (Grammar("json_schema", '{"type":"string","format":"iri"}'), "json_schema: .*iri"),
+        (
+            Grammar("json_schema", '{"properties":{"a":{"type":"objct"}}}'),
+            "json_schema: properties.a.type is 'objct', which JSON does not have; choose one of",
+        ),
+        (
+            Grammar("json_schema", '{"anyOf":[{"type":["null","int"]}]}'),
+            r"json_schema: anyOf\[0\].type is 'int'",
+        ),
         (Grammar("regex", "[a"), "regex: .*unclosed"),
         (Grammar("grammar", 'start: "a" | other'), "grammar: .*other"),
         (Grammar("grammar", 'root ::= "a" | other'), "grammar: .*other"),

@@ -3,17 +3,17 @@
 from cutaway.cli.parser import Parser, run_command
 
 VERBS = {
-    "play": "show it step by step, in the terminal or as a page",
-    "why": "explain why the text ended, and why not earlier; of a canvas, what became of a cell",
-    "diff": "compare two: where they diverge, and whether they rejoin",
-    "export": "print its probabilities as OpenAI logprobs or CSV",
-    "replay": "run it again, and check that every bit is the same",
+    "play": "show a run step by step, in the terminal",
+    "why": "explain why a text ended, and why not earlier; of a canvas, what became of a cell",
+    "diff": "compare two runs: where they diverge, and whether they rejoin",
+    "export": "print a run's probabilities as OpenAI logprobs or CSV, or write its page",
+    "replay": "run a trace again, and check that every bit is the same",
     "logits": "compute the full logits of every step again, into a file",
     "inside": "show attention, logit attribution and the lens of one step",
     "ablate": "leave out each part of the text before a step, and show what changes",
-    "rescore": "score its tokens under another model or other settings",
+    "rescore": "score a recorded text under another model or other settings",
     "price": "measure what revealing a canvas's cells together cost",
-    "branch": "change one token, and continue from there",
+    "branch": "change one token of a run, and continue from there",
 }
 """Verb -> help; its module is cutaway.cli.trace.VERB."""
 

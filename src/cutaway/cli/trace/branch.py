@@ -47,9 +47,14 @@ def add_arguments(parser: ArgumentParser) -> None:
     token.add_argument("--token", metavar="TEXT", help="the new token, as text")
     token.add_argument("--id", type=int, metavar="N", help="the new token, as an id")
     parser.add_argument(
-        "--luck", choices=("same", "fresh"), default="same", help="luck of the tokens after it"
+        "--luck",
+        choices=("same", "fresh"),
+        default="same",
+        help="luck (random numbers) of the tokens after it: as recorded, or of another seed",
     )
-    parser.add_argument("--seed", type=int, default=SUPPRESS, metavar="S", help="with --luck fresh")
+    parser.add_argument(
+        "--seed", type=int, default=SUPPRESS, metavar="S", help="the seed of --luck fresh"
+    )
     parser.add_argument(
         "--max-tokens", type=int, default=SUPPRESS, metavar="N",
         help="maximum tokens, those before the branch included; default: as recorded",

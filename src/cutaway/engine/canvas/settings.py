@@ -44,13 +44,17 @@ SETTING_WORDS: Mapping[str, Setting] = MappingProxyType(
         "steps": Setting(int, "N", "passes for the whole canvas"),
         "schedule": _named("NAME", SCHEDULES, "how many cells each of the steps reveals"),
         "threshold": Setting(
-            float, "P", "reveal all cells of at least this confidence, 0 to 1, one in any case"
+            float, "P", "reveal all cells of at least this confidence, 0 to 1, and at least one"
         ),
         "factor": Setting(
-            float, "F", "reveal the most, n, of which the last has a confidence of 1 - F / (n + 1)"
+            float,
+            "F",
+            "reveal the n surest cells, the most of which each is at least 1 - F / (n + 1) sure",
         ),
         "entropy_bound": Setting(
-            float, "NATS", "reveal the most whose entropies but the largest add up to this"
+            float,
+            "NATS",
+            "reveal the surest cells whose entropies without the largest sum to at most this",
         ),
         "draws_first": Setting(
             bool, "", "confidence is that of the drawn token, not of the likeliest"

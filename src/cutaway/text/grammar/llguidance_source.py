@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from cutaway.errors import InputError
 from cutaway.text.grammar.json_keys import WITHOUT_U, check_counts, has_several, one_spelling
 from cutaway.text.grammar.source import Grammar
-from cutaway.text.grammar.subschemas import without_own_formats
+from cutaway.text.grammar.subschemas import check_types, without_own_formats
 
 if TYPE_CHECKING:
     from llguidance import LLParserLimits
@@ -67,6 +67,7 @@ def nested_json(schema: Any, *, compact: bool = False) -> str:
 
 def _schema_and_rules(schema: Any, compact: bool) -> "tuple[dict[str, Any], JsonCompileOptions]":
     check_counts(schema)
+    check_types(schema)
     schema = one_spelling(without_own_formats(schema))
     rules: JsonCompileOptions = {"lenient": False}
     if compact:
