@@ -17,24 +17,26 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 _MARK = re.compile(r"^<!-- written: (\w+) -->$", re.MULTILINE)
 _NAMED = re.compile(r"\[(?:docs/)?[\w/]+\.md\]\(([^)]+)\)")
+_PICTURE = re.compile(
+    r"<picture>.*?srcset=\"(\S+)\".*?alt=\"(.*?)\" src=\"(\S+)\".*?</picture>", re.DOTALL
+)
+_IMAGES = (
+    "```{image} \\3\n:alt: \\2\n:class: only-light\n```\n"
+    "```{image} \\1\n:alt: \\2\n:class: only-dark\n```"
+)
 
 
 def filled_in(page: str) -> str:
-    """A page with what is written in the place of each mark, and links by titles, not by names."""
-    return _NAMED.sub(r"[](\1)", _MARK.sub(lambda mark: _PARTS[mark[1]](), page))
+    """A page with what is written in the place of each mark, and links by titles, and pictures."""
+    page = _PICTURE.sub(_IMAGES, _MARK.sub(lambda mark: _PARTS[mark[1]](), page))
+    return _NAMED.sub(r"[](\1)", page)
 
 
 def readme() -> str:
     """The README, as a page of this folder."""
     text = (ROOT / "README.md").read_text("utf-8").replace("](docs/", "](")
     text = text.replace("](CHANGELOG.md)", "](reference/releases.md)")
-    return re.sub(
-        r"<picture>.*?srcset=\"docs/(\S+)\".*?alt=\"(.*?)\" src=\"docs/(\S+)\".*?</picture>",
-        "```{image} \\3\n:alt: \\2\n:class: only-light\n```\n"
-        "```{image} \\1\n:alt: \\2\n:class: only-dark\n```",
-        text,
-        flags=re.DOTALL,
-    )
+    return re.sub(r'(src|srcset)="docs/', r'\1="', text)
 
 
 def changelog() -> str:
