@@ -7,7 +7,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-FIRST = re.search(r"## Two commands\n+```sh\n(.+?)```", README, re.S).group(1).splitlines()
+FIRST = re.search(r"## Two commands\n.*?```sh\n(.+?)```", README, re.S).group(1).splitlines()
 TESTS = re.search(r"`(pip install '\.\[test\]' && pytest)`", README).group(1).split(" && ")
 
 
