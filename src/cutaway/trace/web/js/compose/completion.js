@@ -50,6 +50,7 @@ class CompletionBox extends View {
     this.tell(run);
     if (this.field.value !== prompt) this.field.value = prompt;
     if (about !== this.shown) this.drawExamples(about);
+    this.examples.hidden = prompt !== "" && !beginnings(about).some((one) => one.prompt === prompt);
   }
 
   /** @param {Run | null} run */
