@@ -84,6 +84,8 @@ def test_groups_are_named_where_one_is_unknown(capsys):
         (["snowball", "x", "--at=-3"], "--at must be"),
         (["generate", "x", "--stop", ""], "--stop must not hold an empty string"),
         (["generate", "x", "--logit-bias", "5=200"], "--logit-bias must be between -100"),
+        (["generate", "x", "--kv", "f8"], "--kv must be one of"),
+        (["generate", "x", "--grammar", "no such"], "--grammar: no such"),
         (["The sky is"], "unknown command 'The sky is'; to continue a text: cutaway generate 'The"),
     ],
 )
@@ -91,6 +93,20 @@ def test_errors_name_options_as_they_are_typed(capsys, tiny_path, argv, sentence
     model = ["-m", str(tiny_path)] if len(argv) > 1 else []
     assert main([*argv, *model]) == 2
     assert capsys.readouterr().err.startswith(f"cutaway: error: {sentence}")
+
+
+@pytest.mark.parametrize(
+    ("message", "typed", "said"),
+    [
+        ("passed: no passes", "--pass", "--pass: no passes"),
+        ("at must be 3", "--at=4", "--at must be 3"),
+        ("stop[0] must be a text", "--stop", "--stop must be a text"),
+        ("at must be 3", "--att", "at must be 3"),
+        ("kv_cache must be on", "--no-kv-cache", "--no-kv-cache must be on"),
+    ],
+)
+def test_a_keyword_is_the_option_that_was_typed(message, typed, said):
+    assert as_typed(message, ["trace", "branch", typed, "4"]) == said
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from cutaway.errors import InputError
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
+_RENAMED = {"passed": "--pass"}  # keywords whose options have another name
 _KINDS = {"int": "a whole number", "float": "a number"}
 _WRONG_KIND = re.compile(r"argument ([^:]+): invalid (int|float) value: (.*)", re.DOTALL)
 
@@ -134,7 +135,7 @@ def as_typed(message: str, argv: Sequence[str]) -> str:
     if first is None or re.search(r"\bline \d", message):
         return message
     flags = {name: row.flag_name(name) for name, row in KEYWORDS.items()}
-    flag = flags.get(first[1], f"--{first[1].replace('_', '-')}")
+    flag = (_RENAMED | flags).get(first[1], f"--{first[1].replace('_', '-')}")
     if flag in {word.partition("=")[0] for word in argv}:
         message = flag + message[first.end() :]
     if first[1] == "chain":

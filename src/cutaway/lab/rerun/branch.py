@@ -95,12 +95,8 @@ def open_branch(
     if head.decoder:
         others = {"interventions": added, "luck fresh": luck == "fresh", "max_tokens": max_tokens}
         options["denoise"] = _forced_cell(recorded, at, token, passed, others)
-    elif passed is not None:
-        raise InputError("passed: this text was written from left to right, in no passes")
     else:
-        own = () if token is None else (token,)
-        options["interventions"] = (*head.interventions, *added)
-        options["forced"] = (*recorded.output_token_ids[:at], *own)
+        options |= _forced_text(recorded, at, token, passed, added)
     if max_tokens is not None:
         options["max_tokens"] = check_int("max_tokens: past the fork it", max_tokens, at + 1)
     if trace is not None:
@@ -110,6 +106,20 @@ def open_branch(
     if trace is not None:
         stream.record(trace, prompt=head.prompt, parent=Parent(recorded.sha256, at, token))
     return stream
+
+
+def _forced_text(
+    recorded: Trace, at: int, token: int | None, passed: int | None,
+    added: "tuple[Intervention, ...]",
+) -> dict[str, Any]:  # fmt: skip
+    """The options that repeat a text up to the fork, and change it there."""
+    if passed is not None:
+        raise InputError("passed: this text was written from left to right, in no passes")
+    own = () if token is None else (token,)
+    return {
+        "interventions": (*recorded.head.interventions, *added),
+        "forced": (*recorded.output_token_ids[:at], *own),
+    }
 
 
 def _forced_cell(
@@ -148,5 +158,7 @@ def _seed(luck: Luck, seed: int | None) -> dict[str, Any]:
     if luck not in ("same", "fresh"):
         raise InputError(f'luck must be "same" or "fresh", not {luck!r}')
     if luck == "same" and seed is not None:
-        raise InputError("seed is for fresh luck; the same luck has the recorded one")
+        raise InputError(
+            "seed is for fresh luck: the same luck has the recorded seed; leave it out"
+        )
     return {} if luck == "same" else {"seed": seed}

@@ -136,6 +136,6 @@ def _read(name: str, path: Path) -> str:
             raise InputError(f"{name}: {path} has more than {most} bytes")
         return data.decode("utf-8")
     except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from None
+        raise InputError(f"{name}: {path}: {error.strerror or error}") from None
     except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not UTF-8 (byte {error.start})") from None
+        raise InputError(f"{name}: {path} is not UTF-8 (byte {error.start})") from None
