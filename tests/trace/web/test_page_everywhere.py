@@ -125,16 +125,16 @@ def test_the_most_uncertain_step_is_selected_at_the_end(open_page, tiny_server, 
 def test_one_scale_of_colour_at_a_time(open_page, tiny_server):
     page = written(open_page(tiny_server.url, color_scheme="light"))
     surprise = page.tab.get_by_text("surprise: 0 bits")
-    background = "(one) => getComputedStyle(one).backgroundColor"
+    background = "(one) => getComputedStyle(one).getPropertyValue('--heat')"
     chip = page.tab.locator("token-strip .chip").last
-    assert chip.evaluate(background) != "rgba(0, 0, 0, 0)"
+    assert "217 72 1" in chip.evaluate(background)
     assert surprise.is_visible()
     page.tab.get_by_role("tab", name="Inside").click()
     panel = page.tab.locator("inside-panel")
     panel.locator(".proof .mono").wait_for()
     page.settle()
     assert not surprise.is_visible()
-    assert chip.evaluate(background) == "rgba(0, 0, 0, 0)"  # nothing attends to it
+    assert chip.evaluate(background) == "transparent"  # nothing attends to it
     scales = page.tab.locator("token-strip .tint .scale, inside-panel .scale")
     bars = scales.evaluate_all("(all) => all.map((one) => getComputedStyle(one).backgroundImage)")
     assert len(bars) == 2

@@ -20,9 +20,12 @@ export function chip(trace, step, inherited) {
   const title = `step ${step.index}: ${percent(probability(step.logprob))}, `
     + `${surprise.toFixed(2)} bits, rank ${step.rank}, ${step.source}`;
   return el("span", { class: `token chip ${kindOf(trace, step.token_id)}`, title,
-    "data-mark": inherited ? null : MARKS[step.source], style: { "--surprise": surpriseColour(surprise) } },
+    "data-mark": inherited ? null : MARKS[step.source], style: { "--surprise": surpriseColour(surprise), "--lead": leadOf(name) } },
     name === "" ? visible(name) : inLines(name));
 }
+
+/** @param {string} name @returns {string} how far its background begins after its leading spaces, which stay behind where a line ends */
+export const leadOf = (name) => `${/^( *)\S/.exec(name)?.[1]?.length ?? 0}ch`;
 
 /**
  * @param {Trace} trace @param {number} id

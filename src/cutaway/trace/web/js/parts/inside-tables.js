@@ -21,7 +21,7 @@ export const ATTRIBUTION = "how far it moved the logit of the token above that o
 const BAR = ""; // the heading of a column of bars
 const TEXTS = ["token", "most attention", "head", "layer", "likeliest", "drawn", "component", "part"]; // all others are figures
 /** @type {Columns} */
-export const PLACES = [["no.", 2], ["position", 4.4, "of the token in the text, including the prompt"], ["token", 8],
+export const PLACES = [["no.", 2], ["position", 4.4, "of the token in the text, including the prompt"], ["token", 6.4],
   ["weight", 5.2, WEIGHT], ["attribution", 5.6, ATTRIBUTION]];
 /** @type {Columns} */
 export const HEADS = [["head", 5, "L: layer, H: head"], ["attribution", 5.6, ATTRIBUTION],

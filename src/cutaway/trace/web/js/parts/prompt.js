@@ -2,7 +2,7 @@
  * The prompt before a text. A chat template's prompt, and a long one, is folded to one button.
  */
 
-import { kindOf } from "./chip.js";
+import { kindOf, leadOf } from "./chip.js";
 import { el, replace } from "./dom.js";
 import { breaksBetween, inLines, thousands, visible } from "../figures/numbers.js";
 /** @import { Trace } from "../state/trace.js" */
@@ -31,7 +31,7 @@ export function prompt(trace) {
 
 /** @param {Trace} trace @returns {HTMLElement[]} an element for each token */
 export const promptTokens = (trace) => trace.head.prompt_token_ids.map((id) =>
-  el("span", { class: `token prompt place ${kindOf(trace, id)}` }, inLines(trace.nameOf(id)) || visible("")));
+  el("span", { class: `token prompt place ${kindOf(trace, id)}`, style: { "--lead": leadOf(trace.nameOf(id)) } }, inLines(trace.nameOf(id)) || visible("")));
 
 /** @param {Trace} trace @param {HTMLElement[]} tokens of its prompt @returns {HTMLElement[]} with line breaks in between */
 export function inParagraphs(trace, tokens) {

@@ -59,7 +59,7 @@ export class Tint {
 /** @param {HTMLElement} token @param {string} what its level and number */
 function dress(token, what) {
   const [level, mark] = what.split(" ");
-  token.style.background = heat(Math.abs(Number(level)) / LEVELS);
+  token.style.setProperty("--heat", heat(Math.abs(Number(level)) / LEVELS));
   token.style.color = "var(--ink)"; // a prompt's is too faint for a background
   const sign = Number(level) < 0 ? "−" : "";
   if (sign || mark) token.dataset["tint"] = `${sign}${mark}`;
@@ -68,6 +68,7 @@ function dress(token, what) {
 
 /** @param {HTMLElement} token */
 function clear(token) {
-  token.style.background = token.style.color = "";
+  token.style.removeProperty("--heat");
+  token.style.color = "";
   delete token.dataset["tint"];
 }

@@ -33,7 +33,7 @@ export function axis({ end, height, x }) {
     svg("text", { x: x(step) + (step < end ? 3 : -3), y: 14, class: step < end ? "" : "last" },
       step ? `${step}` : "step 0"),
   ]);
-  return [...lines, svg("text", { x: x(end) + 9, y: 14 }, "tokens · mean bits")];
+  return [...lines, svg("text", { x: x(end) + 9, y: 14 }, "tokens · mean")];
 }
 
 /** @param {number} lane @returns {number} */
