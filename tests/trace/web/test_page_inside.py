@@ -49,7 +49,8 @@ def test_the_chosen_head_tints_the_text(page, smollm2_alone, tmp_path):
     assert "L3.H2: attribution" in panel.inner_text()
     assert "head%22%3A%5B3%2C2%5D" in page.address
     tinted = page.tab.locator("token-strip .place, token-strip .chip").evaluate_all(
-        "(all) => all.map((one) => [one.style.getPropertyValue('--heat') !== '', one.dataset.tint ?? ''])"
+        "(all) => all.map((one) => ["
+        "one.style.getPropertyValue('--heat') !== '', one.dataset.tint ?? ''])"
     )
     levels = [round(16 * round(255 * weight**0.5) / 255) for weight in row]
     assert [on for on, _ in tinted] == [level > 0 for level in levels] + [False] * 36
