@@ -1,5 +1,6 @@
 """Lines of a text that is written piece by piece end between words."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,3 +33,16 @@ def test_pieces_change_nothing_and_no_character_but_blanks_is_lost(text, columns
     assert "".join(whole.split()) == "".join(text.split())
     for line in whole.split("\n"):
         assert width(line) <= columns
+
+
+@pytest.mark.model
+def test_a_chat_is_no_wider_than_the_terminal(smollm2_path, terminal):
+    chat = terminal("chat", "-m", smollm2_path, "--seed", "3", "--max-tokens", "40", columns=50)
+    header = chat.until("> ").replace("\r\n", "\n").rsplit("\r", 1)[-1]
+    assert "Ctrl-D\nquits" in header or "Ctrl-D quits" in header
+    answer = chat.say("Tell me about the sea.", then="\r\n[")
+    lines = [*header.splitlines(), *answer.replace("\r", "").splitlines()[1:]]
+    assert len(lines) > 4
+    assert all(width(line) <= 50 for line in lines)
+    chat.type("\x04")
+    assert chat.end()[0] == 0
