@@ -62,7 +62,7 @@ def _env():
 @pytest.mark.slow
 @pytest.mark.model
 def test_it_is_built_without_a_warning(tmp_path):
-    needed = ("sphinx", "furo", "myst_nb", "matplotlib")
+    needed = ("sphinx", "furo", "myst_nb", "matplotlib", "sphinx_copybutton")
     if missing := [name for name in needed if find_spec(name) is None]:
         pytest.skip(f"the extra docs is not installed: {', '.join(missing)}")
     build = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-c", DOCS / "site"]
