@@ -11,7 +11,7 @@ import { View } from "./view.js";
 /** @type {[string, string][]} in the order in which a token comes about */
 const WORDS = [
   ["token", "a piece of text, often a word with the space before it; the model writes one at a time"],
-  ["logit", "the model's number for a token of its vocabulary; all logits together are the probabilities"],
+  ["logit", "the model's number for a token of its vocabulary; softmax makes probabilities of them"],
   ["surprise", "−log2 of a token's probability: 0 bits was certain, 1 bit one in two, 8 bits one in 256"],
   ["entropy", "the surprise that the model expected: how undecided it was"],
   ["chain", "the sampling stages in their order, such as temperature and top-p, which change or remove candidates"],
@@ -50,12 +50,12 @@ class KeyHelp extends View {
 
   build() {
     replace(this.dialog,
-      el("h2", {}, "How to read this page"),
-      el("p", {}, "The text is in its tokens. Click one: what is below it is the step that drew it."),
-      table(WORDS.map(([word, what]) => [el("b", {}, word), what])),
-      el("h2", {}, "Keys"),
-      table(KEYS.map(([keys, what]) => [el("kbd", {}, keys), what])),
-      this.reference, button("Close", () => this.dialog.close(), { class: "primary" }));
+      el("div", { class: "help" },
+        el("section", {}, el("h2", {}, "How to read this page"),
+          el("p", {}, "Above is the text, token by token. Click a token: below is the step that drew it."),
+          table(WORDS.map(([word, what]) => [el("b", {}, word), what])), this.reference),
+        el("section", {}, el("h2", {}, "Keys"), table(KEYS.map(([keys, what]) => [el("kbd", {}, keys), what])))),
+      button("Close", () => this.dialog.close(), { class: "primary" }));
     replace(this, this.dialog);
     document.addEventListener("keydown", (event) => this.pressed(event));
   }
