@@ -99,6 +99,8 @@ def screen() -> Iterator[Screen]:
             _write(_ENTER)
             yield Screen(wake)
         finally:
+            with suppress(OSError):
+                sys.stdout.flush()  # what an error kept from being drawn belongs to this screen
             _leave(give_back)
 
 
@@ -109,8 +111,8 @@ def _leave(give_back: Callable[[], None]) -> None:
 
 
 def _write(text: str) -> None:
-    sys.stdout.write(text)
-    sys.stdout.flush()
+    """At once: a signal may come while ``draw`` is writing, when its buffer takes nothing."""
+    os.write(sys.stdout.fileno(), text.encode())
 
 
 def _handlers(give_back: Callable[[], None]) -> dict[signal.Signals, signals.Handler]:
