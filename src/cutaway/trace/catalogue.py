@@ -7,6 +7,7 @@ stage.
 from cutaway.engine.canvas import SETTING_WORDS
 from cutaway.sampling import PARAMS, PRESETS, STAGES, Param, StageSpec
 from cutaway.trace.colours import MOST, ORANGE
+from cutaway.trace.glosses import GLOSSES
 from cutaway.trace.phrases import phrases
 from cutaway.trace.record import Json
 from cutaway.trace.renames import READABLE, RENAMES, VERSION
@@ -25,6 +26,7 @@ def catalogue() -> Json:
     canvas    settings of a canvas that the page asks for: name, type, help, and what a text may be
     heat      the colour of every measure: red, green, blue, and the opacity of the largest value
     phrases   why a text ended, and what a constraint did, with places for figures
+    glosses   by the name of a figure: what it means
     trace     of the format: its version, those that can be read, and what old names are now
     """
     return {
@@ -36,6 +38,7 @@ def catalogue() -> Json:
         "canvas": [_canvas(name) for name in _CANVAS],
         "heat": {"colour": list(ORANGE), "most": MOST},
         "phrases": phrases(),
+        "glosses": dict(GLOSSES),
         "trace": {"version": VERSION, "readable": READABLE, "renames": RENAMES},
     }
 

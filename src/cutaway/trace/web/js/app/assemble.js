@@ -9,6 +9,7 @@ import "../parts/facts.js";
 import "../parts/inside.js";
 import "../parts/without.js";
 import "../parts/keys.js";
+import "../parts/machine.js";
 import "../parts/picker.js";
 import "../parts/strip.js";
 import "./panels.js";

@@ -1,7 +1,7 @@
 /**
  * The data that Python writes into the document as JSON (trace/catalogue.py): the sampling stages and their settings,
- * which of them is the constraints' mask, which settings people use, presets, styles, the phrases on why a text ended, and the current names of
- * fields of old traces. So a new stage needs no change here.
+ * which of them is the constraints' mask, which settings people use, presets, styles, the phrases on why a text ended, what
+ * each figure means, and the current names of fields of old traces. So a new stage needs no change here.
  */
 
 /**
@@ -18,7 +18,8 @@
  * choices  the values of a text setting; empty: it is a number
  * @typedef {{name: string, type: string, choices: string[], help: string}} CanvasSetting
  * @typedef {{canvas: CanvasSetting[], stages: StageEntry[], presets: Record<string, string[]>, styles: Style[],
- *   usual: string[], mask: string, heat: {colour: number[], most: number}, phrases: Record<string, string>, trace: Format}} Catalogue
+ *   usual: string[], mask: string, heat: {colour: number[], most: number}, phrases: Record<string, string>,
+ *   glosses: Record<string, string>, trace: Format}} Catalogue
  *
  * renames  by kind of record and field: an old name or value, and the current one
  * @typedef {{version: number, readable: number[], renames: Record<string, Record<string, string>>}} Format
@@ -45,6 +46,13 @@ export const heat = (share) => `rgb(${catalogue.heat.colour.join(" ")} / ${
  */
 export const phrase = (name, figures = {}) =>
   (catalogue.phrases[name] ?? name).replaceAll(/\{(\w+)\}/g, (_, place) => String(figures[place] ?? ""));
+
+/** @param {string} name of a figure @returns {string} what it means, in a sentence */
+export function gloss(name) {
+  const found = catalogue.glosses[name];
+  if (!found) throw new Error(`there is no gloss for ${name}`);
+  return found;
+}
 
 /** @type {Map<string, StageEntry>} */
 export const stageNamed = new Map(stages.map((stage) => [stage.name, stage]));

@@ -20,7 +20,8 @@ import { LN2, bits, probability, stageLabel, stageLetter } from "./numbers.js";
  * @typedef {{index: number, position: number, id: number, token: string, source: string,
  *   rank: number, bits: number, entropy: number, probability: number, final: number | null,
  *   end: EndMoment | null, candidates: CandidateView[], stages: StageView[], kvTokens: number | null,
- *   kvBytes: number, ms: Record<string, number>, fingerprint: string, bent: string | null}} StepView
+ *   kvBytes: number, ms: Record<string, number>, fingerprint: string, rowHash: string,
+ *   bent: string | null}} StepView
  */
 
 /** @param {Trace} trace @param {Step} step @returns {StepView} all figures of a step */
@@ -52,6 +53,7 @@ export function stepView(trace, step) {
     kvBytes: (step.kv_tokens ?? 0) * trace.head.kv_bytes_per_token,
     ms: step.ms,
     fingerprint: step.fingerprint,
+    rowHash: step.logits_hash,
     bent: wantedSentence(trace, step),
   };
 }

@@ -6,16 +6,18 @@
  */
 
 import { el, figure, svg, token } from "./dom.js";
+import { gloss } from "../figures/catalogue.js";
 import { hue, percent, signed, thousands } from "../figures/numbers.js";
 /** @import { StepView, CandidateView } from "../figures/step-view.js" */
 
+const LINE = "log-prob → score"; // the drawing, for which there is not always room
 const WIDE = 160; // pixels of the drawing of a score
 const FARTHEST = 12; // nats below the highest score: the drawing ends there at the latest
 
 /** @param {StepView} view @returns {HTMLElement} */
 export function heading(view) {
   const named = columns(view).map(([label, title]) =>
-    el("th", { scope: "col", title }, label || el("span", { class: "visually-hidden" }, title)));
+    el("th", { scope: "col", title, class: label === LINE ? "line" : null }, label || el("span", { class: "visually-hidden" }, title)));
   return el("tr", {}, ...named);
 }
 
@@ -26,13 +28,13 @@ function columns(view) {
     ["", "chosen, drawn, or removed by a stage"],
     ["token", "␣ is a space at its beginning or end"],
     ["model → final", "probability under the model's own logits → after the sampling chain"],
-    ["rank", "of all tokens; 1 is the likeliest"],
-    ["logit", "the model's own logit"],
-    ...(hasDeltas(view) ? [pair("delta", "what bias and penalties added to the logit")] : []),
+    ["rank", gloss("rank")],
+    ["logit", gloss("logit")],
+    ...(hasDeltas(view) ? [pair("delta", gloss("delta"))] : []),
     ...(drawn ? [
-      pair("luck", "its Gumbel noise, from the seed, the position and the token"),
-      pair("score", "log of the final probability + luck: the highest score is drawn"),
-      pair("log-prob → score", "from the log of the final probability, by luck, to the score"),
+      pair("luck", gloss("luck")),
+      pair("score", gloss("score")),
+      pair(LINE, "from the log of the final probability, by luck, to the score"),
     ] : [pair("removed by", "the stage that removed it")]),
     ["", "branch"],
   ];
@@ -61,7 +63,7 @@ export function rows(view) {
     hasDeltas(view) && figure(c.delta ? signed(c.delta) : ""),
     drawn && figure(c.luck === null ? "–" : signed(c.luck)),
     drawn && figure(c.score === null ? "–" : signed(c.score), c.score === best ? "best" : ""),
-    el("td", { class: "faint" }, drawn && c.score !== null ? line(c, best, span) : removal(c, drawn)),
+    el("td", { class: drawn ? "line faint" : "faint" }, drawn && c.score !== null ? line(c, best, span) : removal(c, drawn)),
     el("td", { class: "action" }),
   ));
 }

@@ -1,38 +1,44 @@
 /**
- * The figures of the selected step, and buttons that go to others.
+ * The selected step: which it is, buttons that go to others, its token, and, folded, all of its figures with what each
+ * means.
  */
 
-import { button, el, fact, replace } from "./dom.js";
-import { memory, percent, thousands, visible } from "../figures/numbers.js";
+import { button, el, replace, token } from "./dom.js";
+import { gloss } from "../figures/catalogue.js";
+import { allFigures } from "../figures/machine.js";
+import { visible } from "../figures/numbers.js";
 import { isUncertain, stepView } from "../figures/step-view.js";
 import { View } from "./view.js";
 /** @import { Step } from "../state/trace.js" */
 /** @import { StepView } from "../figures/step-view.js" */
 
-/** @type {Record<string, string>} */
+/** @type {Record<string, [words: string, gloss: string]>} by source of a token */
 const SOURCES = {
-  sampled: "drawn",
-  greedy: "the likeliest token",
-  forced: "forced, not drawn",
-  draft: "drawn, equal to the draft token",
+  sampled: ["drawn", "drawn"],
+  greedy: ["the likeliest token", "greedy"],
+  forced: ["forced, not drawn", "forced"],
+  grammar: ["left by the grammar", "grammar"],
+  draft: ["drawn, equal to the draft token", "draft"],
 };
 
 class StepFacts extends View {
   where = el("strong", { class: "where" });
   token = el("span", { class: "token" });
   source = el("span", { class: "faint" });
-  figures = el("dl");
+  figures = el("dl", { id: "all-figures", hidden: true });
   back = button("←", () => this.store.goTo(this.store.state.step - 1), labelled("the previous step (←)"));
   on = button("→", () => this.store.goTo(this.store.state.step + 1), labelled("the next step (→)"));
   uncertain = button("next uncertain", () => this.search(),
     { title: "the next step at which no token has a probability of 0.5 (e)" });
+  all = button("Figures", () => this.unfold(), { "aria-expanded": "false", "aria-controls": "all-figures",
+    title: "every figure of this step, and what it means" });
   /** @type {Step | undefined} */
   shown;
 
   build() {
     this.uncertain.append(el("kbd", {}, "e"));
     const place = el("p", { class: "row" }, this.back, this.where, this.on, this.uncertain,
-      this.token, this.source);
+      this.token, this.source, this.all);
     replace(this, place, this.figures);
   }
 
@@ -49,8 +55,32 @@ class StepFacts extends View {
     this.shown = step;
     const view = stepView(run.trace, step);
     this.token.textContent = visible(view.token);
-    this.source.textContent = SOURCES[view.source] ?? view.source;
-    replace(this.figures, ...facts(view));
+    this.drawSource(view);
+    if (!this.figures.hidden) this.drawFigures();
+  }
+
+  /** @param {StepView} view how the token came about; where one was forced, what the draw was */
+  drawSource(view) {
+    const [words, meaning] = SOURCES[view.source] ?? [view.source, "drawn"];
+    const drawn = view.candidates.find((c) => c.drawn);
+    const other = view.source === "forced" && drawn && !drawn.chosen;
+    this.source.title = gloss(meaning);
+    replace(this.source, words, ...(other ? ["; the draw was ", token(drawn.token)] : []));
+  }
+
+  unfold() {
+    this.figures.hidden = !this.figures.hidden;
+    this.all.setAttribute("aria-expanded", String(!this.figures.hidden));
+    if (!this.figures.hidden) this.drawFigures();
+  }
+
+  drawFigures() {
+    const { run } = this.store;
+    if (!run || !this.shown) return;
+    replace(this.figures, ...allFigures(stepView(run.trace, this.shown)).map(([name, words]) => el("div", {},
+      el("dt", {}, name),
+      el("dd", { class: "mono" }, ...words.map((word) => (typeof word === "string" ? word : token(word.token)))),
+      el("dd", { class: "faint" }, gloss(name)))));
   }
 
   search() {
@@ -63,23 +93,5 @@ class StepFacts extends View {
 
 /** @param {string} title @returns {Record<string, string>} of a button whose label is a sign */
 const labelled = (title) => ({ title, "aria-label": title });
-
-/** @param {StepView} view @returns {HTMLElement[]} */
-function facts(view) {
-  const { fingerprint: print } = view;
-  return [
-    fact("probability", `${percent(view.probability)} → ${percent(view.final)}`,
-      "under the model's own logits → after the sampling chain"),
-    fact("surprise", `${view.bits.toFixed(2)} bits`, "−log2 of the probability under the model's own logits"),
-    fact("rank", thousands(view.rank), "of all tokens; 1 is the likeliest"),
-    fact("entropy", `${view.entropy.toFixed(2)} bits`, "of the distribution of the model's own logits"),
-    fact("position", thousands(view.position), "of the token in the text, including the prompt"),
-    ...(view.kvTokens === null ? [] : [fact("kv", `${thousands(view.kvTokens)} · ${memory(view.kvBytes)}`,
-      "tokens whose keys and values were read, and their bytes")]),
-    fact("ms", Object.values(view.ms).map((ms) => ms.toFixed(1)).join(" + "),
-      Object.keys(view.ms).join(" + ")),
-    fact("fingerprint", `${print.slice(0, 4)}…${print.slice(-4)}`, print),
-  ];
-}
 
 customElements.define("step-facts", StepFacts);

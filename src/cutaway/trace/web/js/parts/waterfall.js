@@ -8,13 +8,15 @@ import { heading, rows } from "./candidates.js";
 import { button, el, keepInSight, replace, scrolling } from "./dom.js";
 import { visible } from "../figures/numbers.js";
 import { sentence } from "../state/session.js";
-import { cards, showProbabilities } from "./stages.js";
+import { items, removals, showProbabilities } from "./stages.js";
 import { stepView } from "../figures/step-view.js";
 import { View } from "./view.js";
 /** @import { Step } from "../state/trace.js" */
 
 class StepWaterfall extends View {
+  name = el("span", { class: "token picked" });
   stages = el("ol", { class: "stages" });
+  removed = el("div");
   bent = el("p");
   head = el("thead");
   body = el("tbody");
@@ -29,7 +31,7 @@ class StepWaterfall extends View {
   /** @type {Step | undefined} */
   shown;
   /** @type {HTMLElement[]} */
-  cards = [];
+  items = [];
   /** @type {HTMLElement[]} */
   rows = [];
   /** @type {HTMLElement | undefined} */
@@ -40,8 +42,8 @@ class StepWaterfall extends View {
     const table = el("table", { class: "candidates" },
       el("caption", { class: "visually-hidden" }, "Candidates; the up and down arrow keys choose one"),
       this.head, this.body);
-    replace(this,
-      scrolling("The stages of the chain", this.stages), this.bent, scrolling("Candidates", table), this.form);
+    replace(this, el("div", { class: "row" }, this.name, this.stages), this.removed, this.bent,
+      scrolling("Candidates", table), this.form);
   }
 
   draw() {
@@ -53,10 +55,11 @@ class StepWaterfall extends View {
     if (step !== this.shown) {
       this.shown = step;
       const view = stepView(run.trace, step);
-      this.cards = cards(run.trace, view);
+      this.items = items(view);
       this.rows = rows(view);
       this.marked = undefined;
-      replace(this.stages, ...this.cards);
+      replace(this.stages, ...this.items);
+      replace(this.removed, ...removals(run.trace, view));
       this.bent.textContent = view.bent;
       replace(this.head, heading(view));
       replace(this.body, ...this.rows);
@@ -79,7 +82,7 @@ class StepWaterfall extends View {
       const box = /** @type {HTMLElement} */ (row.closest(".scrolling"));
       keepInSight(box, row, { head: this.head.offsetHeight });
       this.marked = row;
-      showProbabilities(this.cards, run.trace, step, candidate);
+      this.name.textContent = showProbabilities(this.items, run.trace, step, candidate);
     }
     if (!canBranch) this.branch.remove();
     else if (this.branch.parentNode !== row.lastChild) row.lastChild?.appendChild(this.branch);

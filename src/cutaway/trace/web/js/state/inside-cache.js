@@ -64,6 +64,13 @@ export class InsideCache {
     return {};
   }
 
+  /** @returns {StepInside | null} of the selected step, where it is known already; nothing is requested */
+  get ready() {
+    const { run, state } = this.store;
+    const keys = run ? [this.store.rival, "embedded"].map((rival) => `${run.id} ${state.step} ${rival}`) : [];
+    return keys.map((key) => this.known.get(key)?.inside).find((inside) => inside) ?? null;
+  }
+
   /** @param {Run} run @param {number} step @param {number | null} rival request the next step, unless a request is running */
   ahead(run, step, rival) {
     if (this.asking || rival !== null || !this.store.state.about) return;

@@ -1,0 +1,33 @@
+/**
+ * The panels below the text: their names, labels, elements and order, and which of them a model has content for.
+ *
+ * Knows nothing in them, and no document.
+ */
+
+/** @import { State } from "./store.js" */
+
+/** @type {[name: string, label: string, element: string][]} */
+export const ALL = [
+  ["step", "Step", "step-waterfall"],
+  ["canvas", "Canvas", "canvas-panel"],
+  ["timelines", "Timelines", "run-timelines"],
+  ["inside", "Inside", "inside-panel"],
+  ["without", "Without", "without-panel"],
+  ["why", "Why it ended", "why-panel"],
+  ["what-if", "What if", "what-if"],
+  ["tree", "Branches", "branch-tree"],
+  ["compare", "Two runs", "run-compare"],
+  ["lesson", "Lesson", "lesson-panel"],
+];
+
+/** By name. */
+export const PANELS = new Map(ALL.map(([name, label, element]) => [name, { label, element }]));
+
+/**
+ * @param {string} name "canvas" needs a diffusion model, or a run of one; "inside" and "without" need a causal model
+ * @param {State} state @returns {boolean} whether the panel can have any content
+ */
+export function applies(name, { about, runs }) {
+  if (name === "inside" || name === "without") return !about || about.attention === "causal";
+  return name !== "canvas" || Boolean(about?.canvas) || runs.some((run) => run.trace.known?.decoder);
+}
