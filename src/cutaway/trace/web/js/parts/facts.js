@@ -14,7 +14,7 @@ import { View } from "./view.js";
 
 /** @type {Record<string, [words: string, gloss: string]>} by source of a token */
 const SOURCES = {
-  sampled: ["drawn", "drawn"],
+  sampled: ["", "drawn"], // as usual
   greedy: ["the likeliest token", "greedy"],
   forced: ["forced, not drawn", "forced"],
   grammar: ["left by the grammar", "grammar"],

@@ -42,8 +42,8 @@ class StepWaterfall extends View {
     const table = el("table", { class: "candidates" },
       el("caption", { class: "visually-hidden" }, "Candidates; the up and down arrow keys choose one"),
       this.head, this.body);
-    replace(this, el("div", { class: "row" }, this.name, this.stages), this.removed, this.bent,
-      scrolling("Candidates", table), this.form);
+    replace(this, el("div", { class: "row" }, this.name, this.stages), this.bent,
+      scrolling("Candidates", table), this.removed, this.form);
   }
 
   draw() {
