@@ -25,5 +25,5 @@ def test_a_signal_may_come_while_the_screen_is_drawn(monkeypatch):
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BufferedWriter(Terminal())))
     screen.Screen(0).draw(["a line"])
     os.close(writer)
-    with open(reader, "rb") as said:
+    with os.fdopen(reader, "rb") as said:
         assert said.read().endswith(b"\x1b[?1049l")
