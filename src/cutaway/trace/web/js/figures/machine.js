@@ -68,7 +68,7 @@ function context(trace, step, view) {
   const last = lastId(trace, step);
   return {
     id: "tokens", name: "tokens", panel: "without", shown: {},
-    caption: "The text so far, cut into tokens: words, or pieces of words.",
+    caption: "The text so far, as tokens: words or pieces of words.",
     figures: [
       fig("context", `${thousands(view?.position ?? trace.head.prompt_token_ids.length)} so far`),
       ...where(last !== null, fig("last token", "last ", { token: trace.nameOf(last ?? 0) })),
@@ -163,7 +163,7 @@ function luck({ head }, view) {
   return {
     id: "luck", name: "luck", panel: "lesson", shown: { race: race(first, second) },
     caption: greedy ? "Temperature is 0: no luck, the likeliest token wins."
-      : "A random number is added to each score; the highest wins.",
+      : "Each score gets a random number; the highest wins.",
     figures: first ? [
       fig("luck", `luck ${signed(first.luck ?? 0)}`),
       fig("score", first === likeliest ? "kept the likeliest" : "overtook ",

@@ -12,6 +12,7 @@ import { PANELS, applies } from "../state/panels.js";
 import { View } from "./view.js";
 /** @import { Figure, Station } from "../figures/machine.js" */
 /** @import { Run } from "../state/store.js" */
+/** @import { Trace } from "../state/trace.js" */
 
 class MachineView extends View {
   list = el("ol");
@@ -20,7 +21,9 @@ class MachineView extends View {
   ended = button("", () => this.open("why"));
   caption = el("span", { class: "faint about" });
   loop = el("p", { class: "loop" }, this.caption, this.again, this.ended);
-  /** How many steps the run had when the last pulse began. */
+  /** @type {Trace | null} */
+  shown = null;
+  /** How many steps and passes it had when the last pulse began. */
   pulsed = 0;
 
   build() {
@@ -90,7 +93,8 @@ class MachineView extends View {
   /** @param {Run} run begin a pulse for a new token, unless one is under way: then its end begins the next */
   beat({ trace, live }) {
     const made = trace.steps.length + trace.passes.length;
-    if (!live || made < this.pulsed) this.pulsed = made;
+    if (trace !== this.shown) this.pulsed = 0;
+    this.shown = trace;
     if (!live || made === this.pulsed || this.pulse.classList.contains("runs")) return;
     this.pulsed = made;
     this.pulse.classList.add("runs");
