@@ -59,8 +59,8 @@ def test_a_branch(said, printed, refused, tmp_path):
 def test_what_is_refused(said, change):
     code, out, err = said("generate", "ab", "--intervention", change)
     assert code != 0 and not out
-    named = "--intervention: write" if change in ("L0", "L0 x", "knock_out") else "interventions["
-    assert err.startswith(f"cutaway: error: {named}") and err.count("\n") == 1
+    reason = "write" if change in ("L0", "L0 x", "knock_out") else "there is no"
+    assert err.startswith(f"cutaway: error: --intervention: {reason}") and err.count("\n") == 1
 
 
 def test_by_the_earlier_flag(said):
