@@ -112,14 +112,16 @@ def test_without_a_model_it_is_the_toy(printed):
 
 
 def test_generate_names_what_reveals(refused, tiny_diffusion_path):
-    assert "with fill or denoise" in refused("generate", "-m", tiny_diffusion_path, "ab")
+    assert "use cutaway denoise or cutaway fill" in refused(
+        "generate", "-m", tiny_diffusion_path, "ab"
+    )
 
 
 def test_chat_reveals_by_a_rule_and_names_it_where_none_is_given(
     tiny_diffusion_path, llm, printed, refused
 ):
     model = ["chat", "-q", "-m", tiny_diffusion_path, *SEED]
-    assert "with chat --denoise RULE" in refused(*model)
+    assert "use cutaway chat --denoise RULE" in refused(*model)
     asked = [{"role": "user", "content": "ab"}]
     expected = llm.chat(asked, **OPTIONS, denoise="margin")
     out = printed(*model, "--denoise", "margin", stdin=b"ab\n")

@@ -87,4 +87,7 @@ def test_an_encoder_is_served_for_this_alone(tmp_path):
         assert filled.json() == alone.to_dict()
         refused = httpx.post(f"{served.url}/v1/completions", json={"prompt": "the"}, timeout=60)
         assert refused.status_code == 400
-        assert "it fills in what is masked" in refused.json()["error"]["message"]
+        assert (
+            "is a masked model and cannot continue a text; use"
+            in refused.json()["error"]["message"]
+        )

@@ -84,7 +84,7 @@ def _talk(
 ) -> int:
     llm = console.load(args)
     if "denoise" not in options:
-        llm.engine.limits.check_causal("chat --denoise RULE")
+        llm.engine.limits.check_causal("cutaway chat --denoise RULE")
     if llm.template is None:
         raise InputError("this model has no chat template; use 'cutaway generate'")
     options |= namespace.tracked(args, llm)

@@ -21,10 +21,14 @@ def shares_blocks(attention: str | int) -> bool:
     return attention == "causal" or (isinstance(attention, int) and KV_BLOCK % attention == 0)
 
 
+_INSTEAD = "cutaway denoise or cutaway fill (over HTTP: /v1/completions with denoise, or /v1/fill)"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """What the model itself imposes.
 
+    model      its name, for errors
     attention  which tokens a token attends to: "causal", itself and those before it;
                "bidirectional", all of its text; a number, block-causal: all to the end of its own
                block of this many tokens
@@ -40,6 +44,7 @@ class Limits:
     shift: bool = False
     mask_id: int | None = None
     has_head: bool = True
+    model: str = "this model"
 
     @property
     def is_causal(self) -> bool:
@@ -74,7 +79,7 @@ class Limits:
                 "this model has no head that predicts tokens: it makes vectors of texts, with embed"
             )
 
-    def check_causal(self, instead: str = "fill or denoise") -> None:
+    def check_causal(self, instead: str = _INSTEAD) -> None:
         """InputError where attention is not causal, so that no text can be continued.
 
         instead: what to use such a model for
@@ -82,8 +87,7 @@ class Limits:
         self.check_head()
         if not self.is_causal:
             raise InputError(
-                "this model attends in both directions and cannot continue a text: it fills in "
-                f"what is masked, with {instead}"
+                f"{self.model} is a masked model and cannot continue a text; use {instead}"
             )
 
     def check_bidirectional(self, ids: tuple[int, ...]) -> None:

@@ -213,6 +213,7 @@ def limits_of(model: LoadedModel) -> Limits:
         shift=model.config.shift,
         mask_id=tokenizer.mask_id,
         has_head=model.graph.has_head,
+        model=model.name,
     )
 
 

@@ -71,7 +71,7 @@ def test_a_block_is_seen_by_its_own_rows_and_those_behind_it(random_model):
 @pytest.mark.parametrize("name", ["dream", "sdar", "llada"])
 def test_it_continues_no_text_and_says_what_it_can_do(random_model, name):
     llm = LLM(random_model(name)[0])
-    with pytest.raises(InputError, match=r"cannot continue a text: .* fill or denoise"):
+    with pytest.raises(InputError, match="cannot continue a text; use cutaway denoise or"):
         llm.generate(IDS[:5])
     with pytest.raises(InputError, match="cannot continue a text"):
         llm.chat([{"role": "user", "content": "a"}])

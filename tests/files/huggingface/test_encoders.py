@@ -73,7 +73,7 @@ def test_an_encoder_writes_nothing_and_says_what_it_can_do(random_model, name):
         lambda: llm.row(IDS, [], {}),
     )
     for ask in asks:
-        with pytest.raises(InputError, match="cannot continue a text: it fills in what is masked"):
+        with pytest.raises(InputError, match="is a masked model and cannot continue a text; use"):
             ask()
 
 

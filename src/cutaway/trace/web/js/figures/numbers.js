@@ -48,7 +48,7 @@ export const thousands = (count) => GROUPED.format(count);
 
 /** @param {number} bytes @returns {string} */
 export function memory(bytes) {
-  if (bytes < 1e6) return `${(bytes / 1e3).toFixed(1)} kB`;
+  if (bytes < 1e6) return `${(bytes / 1e3).toFixed(1)}\u00a0kB`;
   return bytes < 1e9 ? `${(bytes / 1e6).toFixed(1)} MB` : `${(bytes / 1e9).toFixed(2)} GB`;
 }
 

@@ -50,7 +50,7 @@ class PracticeLesson extends View {
 
   build() {
     const choice = el("div", { class: "row", role: "group", "aria-label": "Where to practise" },
-      el("span", { class: "faint" }, "on"), this.sample, this.own, this.inside, this.cells, this.ways);
+      el("span", { class: "faint" }, "Practise on"), this.sample, this.own, this.inside, this.cells, this.ways);
     replace(this, choice, this.intro, this.progress, this.exercise, this.remark, this.worked);
   }
 
@@ -66,7 +66,7 @@ class PracticeLesson extends View {
     this.cells.disabled = this.ways.disabled = !state.about;
     setText(this.cells, cells ? `Cells of pass ${cells.made + 1}` : "Cells of a canvas");
     if (state.about && !this.begun) this.begin({});
-    if (!state.about && !this.begun) replace(this.intro, "The exercises need a server, and there is none.");
+    if (!state.about && !this.begun) replace(this.intro, "The exercises need a server.");
   }
 
   /** @returns {Cells | null} of the pass that is shown; null: it has no cells to choose among */

@@ -63,7 +63,7 @@ class SnowballLesson extends View {
     this.go.hidden = run === null;
     this.go.disabled = !mistake || !left || !state.about || run?.live === true;
     replace(this.offer, ...(trace && mistake ? offer(trace, state.step, mistake, left) : [
-      run ? "No other token is on record at this step." : "Or write a text of your own, and choose a step."]));
+      run ? "No other token is recorded at this step." : "Or write a text of your own, and choose a step."]));
   }
 
   begin() {

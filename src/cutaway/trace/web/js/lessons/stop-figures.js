@@ -56,7 +56,7 @@ export function changes({ trace: was }, { trace: now, at }) {
 /** @param {Trace} was @param {Trace} now @param {number} at @returns {string} */
 function atMoment(was, now, at) {
   const [before, after] = [was, now].map((trace) => seriesOf(trace).moments[at]);
-  if (!before || !after) return `Step ${at} has no end token on record.`;
+  if (!before || !after) return `Step ${at} has no recorded end token.`;
   const share = after.final > 0 ? ` (its probability after the chain: ${percent(after.final)})` : "";
   const same = before.outcome === after.outcome;
   return `At step ${at} the end token ${outcomePhrase(before.outcome)}; `

@@ -90,7 +90,7 @@ function figuresOf({ trace, surprise, entropy, moments, kv }, index) {
     `step ${index}`, visible(trace.nameOf(step.token_id)),
     `${surprise[index]?.toFixed(2)} bits`, `entropy ${entropy[index]?.toFixed(2)}`,
     end ? `P(end) ${percent(end.probability)}: ${end.letter} ${outcomePhrase(end.outcome)}`
-      : "no end token on record",
+      : "no end token recorded",
     `KV ${memory(kv[index] ?? 0)}`, `ms ${ms.join(", ")}`,
   ];
 }

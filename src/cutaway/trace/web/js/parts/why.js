@@ -61,7 +61,7 @@ class WhyPanel extends View {
     this.live = run.live;
     this.sentence.textContent = run.live ? "The text is still being generated." : whySentence(run.trace);
     const words = whyItWentOn(series);
-    replace(this.words, ...[...constraintSentences(run.trace), ...(words.length ? words : ["No end token is on record."])]
+    replace(this.words, ...[...constraintSentences(run.trace), ...(words.length ? words : ["No end token is recorded."])]
       .map((text) => el("p", {}, text)));
     replace(this.counts, ...countsOf(series));
     replace(this.moments, ...closest(passed(run.trace, series.moments)).slice(0, CLOSEST).map((moment) =>
