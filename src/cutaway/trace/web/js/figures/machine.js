@@ -72,7 +72,7 @@ function context(trace, step, view) {
     figures: [
       fig("context", `${thousands(view?.position ?? trace.head.prompt_token_ids.length)} so far`),
       ...where(last !== null, fig("last token", "last ", { token: trace.nameOf(last ?? 0) })),
-      ...where(view, fig("KV cache", "KV cache ", memory(view?.kvBytes ?? 0))),
+      ...where(view, fig("KV cache", "KV cache ", memory(view?.kvBytes ?? 0).replace(" ", "\u00a0"))),
     ],
   };
 }

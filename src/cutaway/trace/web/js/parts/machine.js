@@ -14,6 +14,8 @@ import { View } from "./view.js";
 /** @import { Run } from "../state/store.js" */
 /** @import { Trace } from "../state/trace.js" */
 
+const OFTEN = 100; // milliseconds: figures that change more often cannot be read, and would cost frames
+
 class MachineView extends View {
   list = el("ol");
   pulse = el("i", { class: "pulse", "aria-hidden": "true", onanimationend: () => this.arrived() });
@@ -25,6 +27,8 @@ class MachineView extends View {
   shown = null;
   /** How many steps and passes it had when the last pulse began. */
   pulsed = 0;
+  drawn = -Infinity; // when it was last drawn
+  timer = 0;
 
   build() {
     this.setAttribute("role", "region");
@@ -34,9 +38,24 @@ class MachineView extends View {
   }
 
   draw() {
-    const { run, state } = this.store;
+    const { run } = this.store;
     this.hidden = !run?.trace.known;
     if (!run?.trace.known) return;
+    this.beat(run);
+    const wait = this.drawn + OFTEN - performance.now();
+    if (wait <= 0) this.show(run);
+    else this.timer ||= window.setTimeout(() => this.late(), wait);
+  }
+
+  late() {
+    this.timer = 0;
+    if (this.store.run?.trace.known) this.show(this.store.run);
+  }
+
+  /** @param {Run} run */
+  show(run) {
+    this.drawn = performance.now();
+    const { state } = this.store;
     const { passes, steps } = run.trace;
     const pass = passes[state.pass ?? passes.length - 1];
     const found = stations(run.trace, steps[state.step], this.session.insides.ready, pass);
@@ -44,7 +63,6 @@ class MachineView extends View {
     const here = found.find(({ panel }) => panel === state.panel);
     setText(this.caption, here ? `${here.name}: ${here.caption}` : "");
     this.drawLoop(run);
-    this.beat(run);
   }
 
   /** @param {Station} station @param {number} place from 1 @returns {HTMLElement} a button where a panel has more */
