@@ -23,12 +23,12 @@ def test_a_conversation_is_answered_by_a_canvas(llm):
 
 
 def test_false_is_no_rule(llm):
-    with pytest.raises(InputError, match="with fill or denoise"):
+    with pytest.raises(InputError, match="use cutaway denoise or cutaway fill"):
         llm.generate("ab", **OPTIONS, denoise=False)
 
 
 def test_without_a_rule_a_chat_is_refused(llm):
-    with pytest.raises(InputError, match="with fill or denoise"):
+    with pytest.raises(InputError, match="use cutaway denoise or cutaway fill"):
         llm.chat(ASKED)
 
 

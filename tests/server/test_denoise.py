@@ -188,7 +188,7 @@ def test_without_a_rule_a_canvas_is_named(post):
         for more in ({}, {"denoise": False}):
             answer = post(path, **body, **more)
             assert answer.status_code == 400
-            assert "with fill or denoise" in answer.json()["error"]["message"]
+            assert "use cutaway denoise or cutaway fill" in answer.json()["error"]["message"]
 
 
 def test_a_server_may_reveal_for_clients_that_know_of_no_canvas(tiny_diffusion_path, alone):

@@ -1,6 +1,7 @@
 """Traces that version 0.1.0 wrote: read, shown, replayed and written again as they were then.
 
-What is shown is the same but for names that changed since, ``NAMES_NOW``.
+What is shown is the same but for names that changed since, ``NAMES_NOW``, and ``play``'s screen of
+one step, which has a column for the score now and is kept as it is today.
 
 ``tests/data/traces_v1`` holds them, and in ``outputs.json.gz`` what that version's
 ``cutaway trace`` printed for each command line.
@@ -33,6 +34,7 @@ NAMES_NOW = {
     '"meetings":': '"common_runs":', "source,own,": "source,sampled_id,",
     '"wanted":': '"unconstrained_id":', '"checks":': '"refused_by":',
     " goes on with '": " continues with '",
+    "because nothing but the end may come": "because the constraint allows nothing but the end",
     "They never meet again in as much as 8 tokens": "They never again share 8 tokens in a row",
 }  # fmt: skip
 NAMES = sorted(path.name for path in FOLDER.glob("*.jsonl*"))

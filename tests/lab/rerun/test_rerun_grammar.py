@@ -106,4 +106,4 @@ def test_a_diff_names_the_setting_and_the_version(trace):
 
 def test_why_knows_the_end(trace):
     assert why(trace).reason == "constraint"
-    assert "nothing but the end may come" in why(trace).sentence
+    assert "allows nothing but the end" in why(trace).sentence
