@@ -78,7 +78,8 @@ class CheckConstraint(Constraint):
             self._refuse(check, allowed)
             if np.count_nonzero(allowed) < before:
                 refused_by.append(check.name)
-        self.refused_by = tuple(refused_by)
+        own = self._inner.refused_by if self._inner else ()
+        self.refused_by = (*own, *refused_by)
         return packed(allowed)
 
     def _seen(self, check: Check) -> bytes:

@@ -43,7 +43,7 @@ class Constraint(Protocol):
 
     @property
     def refused_by(self) -> tuple[str, ...]:
-        """Names of the checks that refused tokens at the last mask."""
+        """Names of the checks that refused tokens at the last mask; of a thinking budget, too."""
         return ()
 
 

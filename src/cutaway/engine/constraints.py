@@ -12,6 +12,7 @@ import numpy as np
 
 from cutaway.base.checks import check_bool, check_ids, check_int, shown
 from cutaway.engine.constraint import Constraint
+from cutaway.engine.thinking_budget import BudgetedThought, ThinkingBudget
 from cutaway.engine.token_constraints import AllowedTokens, BadWords, MinTokens
 from cutaway.engine.vocabulary import ConstraintVocabulary, Mask, allows
 from cutaway.errors import CutawayError, InputError
@@ -43,6 +44,7 @@ class ConstraintParams:
     json_compact       JSON without white space between its parts
     thought            Lark of what may precede a text of a grammar, which is its ``answer``; set by
                        chats with models that think first
+    thinking_budget    ends a thought that begins the text, see ``ThinkingBudget``; set by chats
     calls              Lark of calls of tools that may be written in place of a text of json_schema;
                        set by chats with tools
     check              "arithmetic": after a sum such as 12*13= comes its value, in the text and
@@ -63,6 +65,7 @@ class ConstraintParams:
     choice: tuple[str, ...] = ()
     json_compact: bool = False
     thought: str = ""
+    thinking_budget: ThinkingBudget | None = None
     calls: str = ""
     check: Any = None
     heal: bool | int = False
@@ -84,6 +87,11 @@ class ConstraintParams:
             object.__setattr__(
                 self, "heal", check_int("heal: true, false or a token id; it", self.heal, 0)
             )
+        if self.thinking_budget is not None:
+            budget = ThinkingBudget.read(self.thinking_budget)
+            object.__setattr__(self, "thinking_budget", budget)
+            if self.heal is not False:
+                raise InputError("heal: a thinking budget is of a chat: leave one of them out")
         if isinstance(self.choice, list) and not self.choice:  # as a trace has it
             object.__setattr__(self, "choice", ())
         given = [name for name in KINDS if getattr(self, name) not in (None, ())]
@@ -130,7 +138,8 @@ class ConstraintParams:
     def is_set(self) -> bool:
         """Whether any token may be forbidden at any step."""
         words = bool(self.bad_words or self.min_tokens or self.check or self.heal is not False)
-        return self.allowed_token_ids is not None or words or self.source is not None
+        ids = self.allowed_token_ids is not None or self.thinking_budget is not None
+        return ids or words or self.source is not None
 
     def make(
         self,
@@ -155,6 +164,8 @@ class ConstraintParams:
             made.append(AllowedTokens(vocabulary.mask_of(self.allowed_token_ids)))
         if self.min_tokens:
             made.append(MinTokens(vocabulary.mask_without(ending), self.min_tokens))
+        if self.thinking_budget is not None:
+            made.append(BudgetedThought(self.thinking_budget, vocabulary))
         of_bytes: list[Constraint] = []
         if self.bad_words:
             of_bytes.append(BadWords(vocabulary.words(self.bad_words)))
@@ -252,3 +263,8 @@ class AllOf(Constraint):
     def is_over(self) -> bool:
         """Whether one of them is."""
         return any(part.is_over for part in self._parts)
+
+    @property
+    def refused_by(self) -> tuple[str, ...]:
+        """The names of all."""
+        return tuple(name for part in self._parts for name in part.refused_by)

@@ -119,7 +119,8 @@ class Step(NamedTuple):
     fingerprint     of the bits of the logits of all steps up to this one
     unconstrained_id  what the same luck would have drawn here without the constraint, where the
                     request has the ledger; None where the constraint forbade nothing
-    refused_by      names of the checks that refused tokens which the rest allowed
+    refused_by      names of the checks that refused tokens which the rest allowed; thinking_budget
+                    where a thought's budget left this token alone
     pass_index      of a canvas: the pass that revealed the token
     """
 

@@ -21,6 +21,9 @@ Allowed = NDArray[np.bool_]
 _MOST_AUTOMATA = 64
 _TAIL = 512  # tokens of a prompt that checks see
 
+LONGEST_CHARACTER = 4
+"""Bytes of UTF-8."""
+
 
 def packed(allowed: Allowed) -> Mask:
     """A mask of one truth value for each token, (vocab,)."""
@@ -39,6 +42,16 @@ def unpacked(mask: Mask, size: int) -> Allowed:
     return np.unpackbits(mask.astype("<u4").view(np.uint8), count=size, bitorder="little").view(
         np.bool_
     )
+
+
+def missing_bytes(data: bytes) -> int:
+    """How many bytes the last character of a text in UTF-8 lacks."""
+    for size, byte in enumerate(reversed(data[1 - LONGEST_CHARACTER :]), 1):
+        if byte < 0x80 or byte >= 0xF8:
+            return 0
+        if byte >= 0xC0:
+            return max(2 + (byte >= 0xE0) + (byte >= 0xF0) - size, 0)
+    return 0
 
 
 @dataclass
@@ -79,6 +92,11 @@ class ConstraintVocabulary:
     def data(self) -> list[bytes]:
         """What each token adds to a text."""
         return [self.token_bytes(i) for i in range(self.limits.vocab_size)]
+
+    @cached_property
+    def missing_bytes(self) -> NDArray[np.int8]:
+        """How many bytes each token lacks of its last character."""
+        return np.array([missing_bytes(data) for data in self.data], np.int8)
 
     @cached_property
     def of_byte(self) -> dict[int, int]:

@@ -24,6 +24,7 @@ from cutaway.sampling import PARAMS, PRESETS, STAGES
 if TYPE_CHECKING:
     from cutaway.engine.canvas import Rule
     from cutaway.engine.interventions import Intervention
+    from cutaway.engine.thinking_budget import ThinkingBudget
     from cutaway.sampling import Processor
     from cutaway.text.grammar.checks import OwnCheck
 
@@ -60,6 +61,7 @@ class GrammarOptions(TypedDict, total=False):
     json_schema: Any
     json_compact: bool
     thought: str
+    thinking_budget: ThinkingBudget | Mapping[str, Any] | None
     calls: str
     regex: str | None
     grammar: str | PathLike[str] | None
@@ -196,6 +198,10 @@ _ROWS = {
     ),
     "thought": Keyword(
         "own", "", "Lark of what may precede the answer under a grammar", _TEMPLATE, _TEMPLATE
+    ),
+    "thinking_budget": Keyword(
+        "own", None, "the marks of a thought, and how many tokens may be between them",
+        _TEMPLATE, _TEMPLATE,
     ),
     "calls": Keyword(
         "own", "", "Lark of tool calls that may replace the JSON of the schema",

@@ -151,6 +151,8 @@ class Options:
             from cutaway.text.grammar.checks import check_named
 
             values["check"] = check_named(check).name
+        if (budget := values["thinking_budget"]) is not None:
+            values["thinking_budget"] = budget.to_json()
         values["processors"] = [getattr(p, "__name__", repr(p)) for p in values["processors"]]
         return values
 

@@ -86,9 +86,8 @@ def _request(trace: Trace) -> dict[str, Any]:
     """The request for the whole text."""
     head = trace.head
     body = settings_of(head)
-    if any((body.pop("thought", ""), body.pop("calls", ""))) or not isinstance(
-        body.get("heal", False), bool
-    ):
+    own = [body.pop(name, None) for name in ("thought", "thinking_budget", "calls")]
+    if any(own) or not isinstance(body.get("heal", False), bool):
         raise InputError(
             "--url: thoughts, calls beside a schema and healed prompts cannot be sent to a server"
         )
