@@ -142,6 +142,21 @@ def test_one_scale_of_colour_at_a_time(open_page, tiny_server):
     assert "a stroke: negative" in panel.inner_text()
 
 
+def test_large_type_enlarges_the_labels_of_a_drawing_and_their_room(open_page, tiny_server):
+    page = written(open_page(tiny_server.url))
+    page.tab.get_by_role("tab", name="Timelines").click()
+    page.settle()
+    names = page.tab.locator("run-timelines .chart .names")
+    measure = """(names) => [names.getBoundingClientRect().width,
+        Math.max(...[...names.querySelectorAll("text")].map((text) => text.getBBox().height))]"""
+    usual = names.evaluate(measure)
+    page.press("l")
+    page.settle()
+    large = names.evaluate(measure)
+    assert large[0] == 1.5 * usual[0]
+    assert 1.3 < large[1] / usual[1] < 1.7
+
+
 def test_text_is_only_ever_text(open_page, tiny_server):
     page = open_page(tiny_server.url)
     dialogs = []

@@ -48,6 +48,12 @@ test("the winner of the race ends at the highest score", () => {
   }
 });
 
+test("a forced token won no race", () => {
+  const station = at(stations(trace, { ...second, source: "forced" }, null), "luck");
+  assert.deepEqual(words(station), ["not drawn"]);
+  assert.deepEqual(station.shown, {});
+});
+
 test("the layer from which on the lens agrees is shown once it is known", () => {
   const inside = { layers: 30, value: (name) => (name === "lens_settled" ? 28 : null) };
   assert.ok(words(at(stations(trace, first, inside), "layers")).includes("settled after layer 27"));

@@ -70,6 +70,15 @@ test("each row draws every step once, and each outcome has its lane", () => {
   assert.equal(bars(rows.find((row) => row.name === "time")), 4 * series.length);
 });
 
+test("a canvas has no row for what its record does not have", () => {
+  const none = { trace: { head: { decoder: {} } }, surprise: [1], entropy: [1], moments: [null], end: [0],
+    kv: [0], ms: [[1], [1], [2], [2]], outcomes: new Map() };
+  const names = (series) => allRows(series).map(({ name }) => name);
+  assert.deepEqual(names(none), ["surprise", "entropy", "time"]);
+  assert.deepEqual(names({ ...none, kv: [8] }), ["surprise", "entropy", "KV", "time"]);
+  assert.ok(names({ ...none, trace: { head: {} } }).includes("P(end)"));
+});
+
 const told = (outcomes, silence, more = {}) => whyItWentOn({
   outcomes: new Map(Object.entries(outcomes)), silence, length: 10, moments: [],
   trace: { head: { params: {} } }, ...more,

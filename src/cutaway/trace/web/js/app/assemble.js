@@ -25,10 +25,10 @@ const RARELY = 250; // milliseconds, since browsers limit how often an address m
 
 /** @param {Store} store @param {Session} session attach every part of the document */
 export function assemble(store, session) {
+  store.addEventListener("change", () => announce(store)); // first, so that the parts are drawn in the size of the type
   for (const part of document.querySelectorAll("*")) {
     if (part instanceof View && !part.attached) part.attach(store, session);
   }
-  store.addEventListener("change", () => announce(store));
   acceptFiles(session);
 }
 

@@ -156,6 +156,10 @@ function chain({ head }, view) {
 
 /** @param {Trace} trace @param {StepView | null} view @returns {Station} */
 function luck({ head }, view) {
+  if (view?.source === "forced") {
+    return { id: "luck", name: "luck", panel: "lesson", shown: {}, caption: "The token was forced: nothing was drawn.",
+      figures: [fig("forced", "not drawn")] };
+  }
   const scored = view ? byScore(view) : [];
   const [first, second] = scored;
   const greedy = head.params["temperature"] === 0;

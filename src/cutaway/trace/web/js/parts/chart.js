@@ -6,12 +6,12 @@
  */
 
 import { columnsOf, middleOf, spanOf, stepAt } from "../figures/columns.js";
-import { el, replace, svg } from "./dom.js";
+import { el, replace, svg, typeScale } from "./dom.js";
 /** @import { Row } from "./rows.js" */
 /** @import { Series } from "../figures/series.js" */
 /** @import { Sight } from "../figures/columns.js" */
 
-const GUTTER = 80; // pixels for the names of the rows
+const GUTTER = 80; // pixels for the names of the rows, at the usual size of the type
 const NEAR = 8; // pixels per step when zoomed in
 const AIR = 14; // pixels between rows
 
@@ -25,7 +25,7 @@ export class Chart {
     this.listener = listener;
     this.near = false;
     this.dragging = false;
-    this.names = svg("svg", { class: "names", width: GUTTER, "aria-hidden": "true" });
+    this.names = svg("svg", { class: "names", "aria-hidden": "true" });
     this.marks = svg("g");
     this.picture = svg("svg", { "aria-hidden": "true" }, this.marks);
     // Layers of their own: moving them does not repaint the bars.
@@ -42,6 +42,7 @@ export class Chart {
     this.width = 0;
     this.chosen = 0;
     this.layout = "";
+    this.scale = 1; // of the type
     this.live = false;
     /** @type {Row[]} */
     this.rows = [];
@@ -94,7 +95,9 @@ export class Chart {
 
   /** @param {Series} series @param {number} step the selected one @param {boolean} live */
   show(series, step, live) {
-    const grown = series !== this.series || series.length !== this.count || live !== this.live;
+    const scale = typeScale();
+    const grown = series !== this.series || series.length !== this.count || live !== this.live || scale !== this.scale;
+    this.scale = scale;
     this.series = series;
     this.count = series.length;
     this.live = live;
@@ -105,7 +108,7 @@ export class Chart {
   drawAll() {
     if (!this.series || !this.width) return;
     this.rows = this.rowsOf(this.series);
-    const layout = this.rows.map((row) => `${row.name} ${row.top}`).join();
+    const layout = this.rows.map((row) => `${row.name} ${row.top}`).join() + this.scale;
     if (layout !== this.layout) this.layOut(this.rows);
     this.layout = layout;
     const wide = this.near ? Math.max(this.count * NEAR, this.width) : this.width;
@@ -144,16 +147,17 @@ export class Chart {
     this.paths = rows.map(() => new Map());
     const names = [];
     const lines = [];
-    let y = 4;
+    let y = 4 * this.scale;
+    this.names.setAttribute("width", String(GUTTER * this.scale));
     for (const row of rows) {
       const [top, foot] = [y, y + row.high];
       this.feet.push(foot);
-      names.push(...nameOf(row, top, foot));
+      names.push(...nameOf(row, top, foot, this.scale));
       for (const share of [0, ...(row.lines ?? [])]) {
         const at = foot - share * row.high + 0.5;
         if (row.name) lines.push(svg("line", { x1: 0, x2: "100%", y1: at, y2: at, class: share ? "grid" : "foot" }));
       }
-      y = foot + (row === rows.at(-1) ? 4 : this.airAfter(rows, row));
+      y = foot + (row === rows.at(-1) ? 4 : this.airAfter(rows, row)) * this.scale;
     }
     replace(this.names, ...names);
     replace(this.marks, ...lines);
@@ -202,13 +206,13 @@ export class Chart {
 /** @param {HTMLElement} mark @param {number} x */
 const shift = (mark, x) => (mark.style.transform = `translateX(${x.toFixed(1)}px)`);
 
-/** @param {Row} row @param {number} top @param {number} foot @returns {SVGTextElement[]} */
-function nameOf(row, top, foot) {
-  const right = { x: GUTTER - 6, class: "scale" };
+/** @param {Row} row @param {number} top @param {number} foot @param {number} scale of the type @returns {SVGTextElement[]} */
+function nameOf(row, top, foot, scale) {
+  const right = { x: (GUTTER - 6) * scale, class: "scale" };
   if (!row.name) return [svg("text", { ...right, y: foot, class: "lane" }, row.top)];
   return [
-    svg("text", { x: 0, y: (top + foot) / 2 + 4 }, row.name),
-    svg("text", { ...right, y: top + 7 }, row.top),
+    svg("text", { x: 0, y: (top + foot) / 2 + 4 * scale }, row.name),
+    svg("text", { ...right, y: top + 7 * scale }, row.top),
     svg("text", { ...right, y: foot + 1 }, row.foot),
   ];
 }

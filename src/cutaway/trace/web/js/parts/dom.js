@@ -68,6 +68,9 @@ export function morph(old, fresh) {
   }
 }
 
+/** @returns {number} how much larger the type is than 16 pixels: the factor for what a drawing leaves to its labels */
+export const typeScale = () => parseFloat(getComputedStyle(document.documentElement).fontSize) / 16;
+
 /** @param {Element} element @param {string} text set only where it differs */
 export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;

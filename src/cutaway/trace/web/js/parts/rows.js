@@ -28,9 +28,13 @@ export const outcomeColour = (letter) => OUTCOMES[letter] ?? hue(letter);
 /** The colours of the phases of a step, from the bottom upwards. */
 export const PHASE_COLOURS = ["var(--ink)", "var(--faint)", "var(--bar)", "var(--warn)"];
 
-/** @param {Series} series @returns {Row[]} */
-export const allRows = (series) =>
-  [plain("surprise", `${MOST_BITS} bits`, 56, series.surprise, MOST_BITS), entropyRow(series), ...endRows(series), kvRow(series), msRow(series)];
+/** @param {Series} series @returns {Row[]} of a canvas, the end token and the KV cache only where its record has them */
+export function allRows(series) {
+  const canvas = series.trace.head.decoder !== undefined;
+  return [plain("surprise", `${MOST_BITS} bits`, 56, series.surprise, MOST_BITS), entropyRow(series),
+    ...(canvas && !series.moments.some(Boolean) ? [] : endRows(series)),
+    ...(canvas && !series.kv.some(Boolean) ? [] : [kvRow(series)]), msRow(series)];
+}
 
 /** @param {Series} series @returns {Row} */
 function entropyRow({ entropy }) {

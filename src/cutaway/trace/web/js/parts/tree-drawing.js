@@ -5,12 +5,12 @@
  */
 
 import { clip, forkOf, meanBits, scaleEnd, titleOf } from "../figures/branches.js";
-import { setAttributes, setText, svg } from "./dom.js";
+import { setAttributes, setText, svg, typeScale } from "./dom.js";
 /** @import { Branch } from "../figures/branches.js" */
 /** @import { Run } from "../state/store.js" */
 
 const LEFT = 16;
-const RIGHT = 116; // for the text at the end of a line
+const RIGHT = 116; // for the text at the end of a line, at the usual size of the type
 const TOP = 44;
 const LANE = 44;
 const BEND = 8;
@@ -21,8 +21,9 @@ const LETTER = 7.3; // approximate pixels of a character
 /** @param {Branch[]} placed @param {number} width in pixels @returns {Scale} */
 export function scaleFor(placed, width) {
   const end = scaleEnd(Math.max(0, ...placed.map(({ to }) => to)));
-  const room = Math.max(width - LEFT - RIGHT, 160);
-  return { end, width: LEFT + room + RIGHT, height: TOP + placed.length * LANE - 16,
+  const right = RIGHT * typeScale();
+  const room = Math.max(width - LEFT - right, 160);
+  return { end, width: LEFT + room + right, height: TOP + placed.length * LANE - 16,
     x: (step) => LEFT + (step / end) * room };
 }
 
@@ -94,7 +95,7 @@ export class BranchNode {
     setAttributes(this.tip, { cx: Math.max(end, start + (above === null ? 0 : BEND)), cy: y(lane) });
     setAttributes(this.name, { x: start + (above === null ? 0 : 6), y: y(lane) - 8 });
     setAttributes(this.length, { x: Math.max(end, start + BEND) + 9, y: y(lane) + 4 });
-    const room = Math.floor((scale.width - start) / LETTER);
+    const room = Math.floor((scale.width - start) / (LETTER * typeScale()));
     setText(this.name, clip(above === null ? titleOf(runs, run) : forkOf(run), room));
     setText(this.length, `${figures}${run.live ? " …" : ""}`);
     setAttributes(this.group, { "aria-pressed": isChosen,

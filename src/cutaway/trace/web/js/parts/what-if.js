@@ -131,12 +131,14 @@ function winnerOf(step, other, found) {
 function rows(trace, step, other, found) {
   const before = new Map(stepView(trace, step).candidates.map(({ id, final }) => [id, final]));
   const now = stepView(other, found).candidates;
-  const most = Math.max(...[...before.values(), ...now.map(({ final }) => final)].map((share) => share ?? 0));
+  const columns = [[...before.values()], now.map(({ final }) => final)];
+  const rest = columns.map(others);
+  const most = Math.max(...columns.flat().map((share) => share ?? 0), ...rest);
   const shown = now.filter((c) => c.final !== null || (before.get(c.id) ?? null) !== null);
   return [
     ...shown.map((c) => row(token(c.token), before.get(c.id) ?? null, c.final, most, result(c), c.drawn)),
     row(`${thousands(trace.head.vocab_size - shown.length)} others`,
-      others([...before.values()]), others(now.map(({ final }) => final)), most, "", false),
+      rest[0] ?? null, rest[1] ?? null, most, "", false),
   ];
 }
 
@@ -152,7 +154,7 @@ const result = (c) => (c.removedBy ? `removed by ${c.removedBy}` : c.drawn ? "dr
  * @returns {HTMLElement}
  */
 function row(name, before, now, most, what, drawn) {
-  const at = (/** @type {number} */ share) => `${Math.min(100, (100 * share) / most)}%`;
+  const at = (/** @type {number} */ share) => `${(100 * share) / most}%`;
   return el("tr", { class: drawn ? "chosen" : null },
     el("th", { scope: "row" }, name),
     figure(percent(before)), figure(percent(now)),
