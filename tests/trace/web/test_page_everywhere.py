@@ -43,6 +43,21 @@ def test_there_is_no_canvas_panel_for_a_model_that_reveals_none(open_page, tiny_
     assert shown.all_inner_texts() == [*PANELS]
 
 
+def test_an_encoder_offers_neither_chat_nor_typing(open_page, tiny_server):
+    page = open_page(tiny_server.url)
+
+    def as_encoder(route):
+        about = route.fetch().json()
+        assert about["chat"]  # or this would prove nothing
+        route.fulfill(json={**about, "attention": "bidirectional", "canvas": None})
+
+    page.tab.route("**/page/about*", as_encoder)
+    page.tab.reload()
+    page.tab.get_by_text("is an encoder").wait_for()
+    ways = page.tab.get_by_role("tablist", name="How to write").get_by_role("tab")
+    assert ways.all_inner_texts() == ["Completion"]
+
+
 def test_the_chosen_panel_is_seen(open_page, tiny_server):
     page = written(open_page(tiny_server.url), max_tokens=48)
     for panel in PANELS:

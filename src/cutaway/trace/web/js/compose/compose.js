@@ -6,6 +6,7 @@
 import "./chat.js";
 import "./completion.js";
 import "./typing.js";
+import { generates } from "./examples.js";
 import { Tabs } from "../parts/tabs.js";
 
 class AskBox extends Tabs {
@@ -18,11 +19,12 @@ class AskBox extends Tabs {
     ["typing", "Type with the model", "typing-box"],
   ];
 
-  /** @param {string} name a conversation needs a chat template; typing needs a model that is not a diffusion model */
+  /** @param {string} name a conversation needs a model that writes and a chat template; typing needs a causal model */
   applies(name) {
     const { about } = this.store.state;
-    if (name === "chat") return about?.chat !== false;
-    return name !== "typing" || !about?.canvas;
+    if (!about) return true;
+    if (name === "chat") return about.chat && generates(about);
+    return name !== "typing" || about.attention === "causal";
   }
 }
 
