@@ -57,7 +57,7 @@ def test_an_answer_may_follow_a_thought(kind, begun, control):
     compiler, tags = (CONTROL, TAGS) if control else (PLAIN, {})
     opening = [OPENING] if control else [*b"<think>"]
     closing = [CLOSING] if control else [*b"</think>"]
-    grammar = Grammar(kind, text, thought=Thinking(begun, tags).grammar)
+    grammar = Grammar(kind, text, thought=Thinking(begun=begun, control=tags).grammar)
     thought = [*([] if begun else opening), *b"it is { hard\n", *closing, *b"\n\n"]
     assert writes(compiler, grammar, [*thought, *good])
     assert not writes(compiler, grammar, [*thought, *bad])
@@ -75,7 +75,7 @@ def test_cut_anywhere_they_are_the_same(thought, answer, begun, cuts):
     answer = f"={answer}"
     text = f"{'' if begun else '<think>'}{thought}</think>\n\n{answer}".encode()
     places = sorted({0, len(text), *(cut for cut in cuts if cut < len(text))})
-    apart = ThinkingParser(Thinking(begun))
+    apart = ThinkingParser(Thinking(begun=begun))
     pairs = [apart.push(text[a:b]) for a, b in itertools.pairwise(places)]
     pairs.append(apart.finish())
     assert b"".join(t for t, _ in pairs).decode() == thought

@@ -65,7 +65,7 @@ class ChatTemplate:
         said, offered = self._prepared(messages, tools)
         mark = _unused_character([self.source, *_strings(said), *_strings(offered)])
         escape = partial(tokenizer.escape_special_tokens, mark=mark)
-        text = self._written(_map_strings(said, escape), _map_strings(offered, escape), variables)
+        text = self.written(_map_strings(said, escape), _map_strings(offered, escape), variables)
         check(text.replace(mark, ""))
         return tokenizer.encode(text, special=True, mark=mark)
 
@@ -87,7 +87,7 @@ class ChatTemplate:
         FormatError: a template that cannot be compiled or fails.
         """
         variables["add_generation_prompt"] = add_generation_prompt
-        return self._written(*self._prepared(messages, tools), variables)
+        return self.written(*self._prepared(messages, tools), variables)
 
     def dialect(self, tokenizer: Tokenizer) -> Dialect:
         """How the model writes calls of tools; InputError where that is not supported."""
@@ -110,12 +110,13 @@ class ChatTemplate:
             raise InputError(self._tool_support.refusal)
         return self._tool_support.prepare(read, tools)
 
-    def _written(
+    def written(
         self,
         messages: Sequence[Mapping[str, Any]],
         tools: Sequence[Mapping[str, Any]] | None,
         variables: Mapping[str, Any],
     ) -> str:
+        """The text of messages and tools that are as the template takes them."""
         known: dict[str, Any] = {
             **self._tokens,
             "messages": messages,
@@ -135,7 +136,7 @@ class ChatTemplate:
         from cutaway.text.tools.tool_support import ToolSupport
 
         def render(messages: Sequence[Mapping[str, Any]], tools: Any) -> str:
-            return self._written(messages, tools, {"add_generation_prompt": False})
+            return self.written(messages, tools, {"add_generation_prompt": False})
 
         return ToolSupport.of(self.source, render)
 
