@@ -8,6 +8,7 @@ import pytest
 
 from cutaway import LLM
 from cutaway.cli import chat, tools
+from cutaway.requests.answer import Thought
 from cutaway.requests.tools import ToolUse
 from cutaway.text.tools import Arguments, CallEnd, CallStart, Content, Tool
 
@@ -174,6 +175,18 @@ def test_text_and_a_call_have_lines_of_their_own(capsys):
     display.show([Arguments(0, '{"city":'), Arguments(0, '\n "\x9b2J"}'), CallEnd(0)])
     display.end()
     assert capsys.readouterr() == ("", '{"city": "\\x9b2J"}\n')
+
+
+def test_a_thought_is_a_line_beside_the_answer(capsys):
+    display = tools.Display()
+    for delta in (Thought("Hm"), Thought("m."), Content("Yes.")):
+        display.show([delta])
+    display.end()
+    assert capsys.readouterr() == ("Yes.\n", "(thinking) Hmm.\n")
+    display = tools.Display()
+    display.show([Thought("Hm")])
+    display.end()
+    assert capsys.readouterr() == ("\n", "(thinking) Hm\n")
 
 
 def test_an_answer_is_a_line_also_if_it_is_empty(capsys):

@@ -2,6 +2,7 @@
 
 import json
 
+import httpx
 import pytest
 
 from cutaway import LLM
@@ -35,6 +36,10 @@ def path(request, tmp_path_factory):
     return write_tiny_llama(folder / "t.gguf", metadata=metadata, context=1024)
 
 
+def post(served, path, **fields):
+    return httpx.post(served.url + path, json={"model": "t", **fields}, timeout=60)
+
+
 def thinking(llm: LLM) -> list[int]:
     return [OPENING, *llm.tokenize("ab", add_bos=False), CLOSING, *llm.tokenize("\n")[-1:]]
 
@@ -52,8 +57,12 @@ def test_in_python(path):
         assert done.new_messages[-1]["reasoning_content"] == thought
         plain = llm.chat(ASK, json_schema=SCHEMA, choice=(), max_tokens=200, seed=3)
         assert plain.params["thought"]
+        assert done.reasoning_tokens == len(forced) - 3
         free = llm.chat(ASK, max_tokens=5)
         assert free.params["thought"] == "" and "reasoning_content" not in free.new_messages[-1]
+        cut = llm.chat(ASK, forced=forced[:-2], max_tokens=len(forced) - 2)
+        assert cut.new_messages[-1]["reasoning_content"] == thought
+        assert cut.reasoning_tokens == len(forced) - 3 and not cut.new_messages[-1]["content"]
 
 
 @pytest.mark.parametrize("begun", ["[", "<"])
@@ -108,6 +117,53 @@ def test_over_http(path):
         assert [item.type for item in answer.output] == ["reasoning", "message"]
         assert answer.output[0].content[0].text == thought
         assert json.loads(answer.output_text)
+
+
+def test_apart_without_a_grammar_in_every_protocol(path):
+    """What was thought, what was said, and how many tokens the thought has."""
+    llm = LLM(path, threads=1, progress=False)
+    forced = [*thinking(llm), *llm.tokenize("ba", add_bos=False)[-2:]]
+    told = (text_of(llm, thinking(llm)[1:-2]), text_of(llm, forced[-2:]), len(thinking(llm)) - 3)
+    size = len(forced)
+    with serve(llm, ServerSettings(names=["t"])) as served:
+
+        def ask(path, size_name, **fields):
+            return post(served, path, forced=forced, **{size_name: size}, **fields).json()
+
+        chat = ask("/v1/chat/completions", "max_tokens", messages=ASK)
+        message, usage = chat["choices"][0]["message"], chat["usage"]["completion_tokens_details"]
+        assert (
+            message["reasoning_content"], message["content"], usage["reasoning_tokens"]
+        ) == told  # fmt: skip
+        answer = ask("/v1/responses", "max_output_tokens", input="a")
+        thought, said = (item["content"][0]["text"] for item in answer["output"])
+        count = answer["usage"]["output_tokens_details"]["reasoning_tokens"]
+        assert (thought, said, count) == told
+        answer = ask("/v1/messages", "max_tokens", messages=ASK)
+        thought, said = answer["content"]
+        usage = answer["usage"]["reasoning_tokens"]
+        assert (thought["thinking"], said["text"], usage) == told
+
+
+def test_a_prompt_that_has_opened_the_thought_and_ollamas_form(tmp_path):
+    """All of the text is thought, as long as its closing mark has not come."""
+    template = f"{TEMPLATE}{{% if add_generation_prompt %}}<think>\n{{% endif %}}"
+    metadata = {
+        "tokenizer.chat_template": template,
+        "tokenizer.ggml.tokens": TOKENS,
+        "tokenizer.ggml.token_type": [2, 3, 3, *[6] * 256, 1, 1, 1, 3, 3],
+    }
+    model = write_tiny_llama(tmp_path / "t.gguf", metadata=metadata, context=1024)
+    llm = LLM(model, threads=1, progress=False)
+    options = {"options": {"num_predict": 9, "seed": 3}, "stream": False}
+    with serve(llm, ServerSettings(names=["t"])) as served:
+        answer = post(served, "/api/chat", messages=ASK, **options).json()
+        assert answer["message"]["thinking"] and not answer["message"]["content"]
+        assert answer["cutaway"]["reasoning_tokens"] == answer["eval_count"] == 9
+        said = post(served, "/v1/chat/completions", messages=ASK, max_tokens=9, seed=3).json()
+        message = said["choices"][0]["message"]
+        assert message["reasoning_content"] == answer["message"]["thinking"]
+        assert message["content"] == ""
 
 
 def test_in_anthropics_form(path):

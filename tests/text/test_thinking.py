@@ -1,16 +1,17 @@
 """A thought before an answer: the grammar of both, and taking them apart, cut anywhere."""
 
+import dataclasses
 import itertools
 import json
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from cutaway.text.grammar.compiler import GrammarCompiler
 from cutaway.text.grammar.source import Grammar
-from cutaway.text.thinking import Thinking, ThinkingParser
+from cutaway.text.thinking import Thinking
 from support.mock_backend import END, Words
 
 OPENING, CLOSING = 254, 253  # of the vocabulary that has both tags as control tokens
@@ -65,29 +66,67 @@ def test_an_answer_may_follow_a_thought(kind, begun, control):
     assert writes(compiler, grammar, [*good]) == (not begun)
 
 
+FORMS = [
+    Thinking(),
+    Thinking("<think>\n", "\n</think>\n\n"),
+    Thinking("[THINK]", "[/THINK]"),
+    Thinking("<seed:think>", "</seed:think>\n"),
+    Thinking("<|channel>thought\n", "<channel|>"),
+    Thinking("<|START_THINKING|>", "<|END_THINKING|>"),
+]
+LETTERS = "a<>/[]|think \n{é"
+
+
+def cut(text: bytes, places: list[int]) -> list[bytes]:
+    """The text in pieces."""
+    ends = sorted({0, len(text), *(place for place in places if place < len(text))})
+    return [text[a:b] for a, b in itertools.pairwise(ends)]
+
+
+def apart(thinking: Thinking, pieces: list[bytes]) -> tuple[str, str]:
+    parser = thinking.parser()
+    pairs = [*map(parser.push, pieces), parser.finish()]
+    thought, answer = (b"".join(parts) for parts in zip(*pairs, strict=True))
+    return thought.decode(), answer.decode()
+
+
 @given(
-    st.text("a<>/think {", max_size=20).filter(lambda t: "</think>" not in t),
-    st.text("a<>/think }", max_size=20),
-    st.booleans(),
-    st.lists(st.integers(0, 60), max_size=6),
-)
-def test_cut_anywhere_they_are_the_same(thought, answer, begun, cuts):
-    answer = f"={answer}"
-    text = f"{'' if begun else '<think>'}{thought}</think>\n\n{answer}".encode()
-    places = sorted({0, len(text), *(cut for cut in cuts if cut < len(text))})
-    apart = ThinkingParser(Thinking(begun=begun))
-    pairs = [apart.push(text[a:b]) for a, b in itertools.pairwise(places)]
-    pairs.append(apart.finish())
-    assert b"".join(t for t, _ in pairs).decode() == thought
-    assert b"".join(a for _, a in pairs).decode() == answer
+    st.sampled_from(FORMS), st.text(LETTERS, max_size=20), st.text(LETTERS, max_size=20),
+    st.booleans(), st.lists(st.integers(0, 80), max_size=6),
+)  # fmt: skip
+def test_cut_anywhere_they_are_the_same(form, thought, answer, begun, cuts):
+    """Also where the thought has white space of its own beside the template's."""
+    thought = thought.replace(form.closing, "")
+    thinking, answer = dataclasses.replace(form, begun=begun), f"={answer}"
+    text = f"{'' if begun else form.before}{thought}{form.after}\n{answer}"
+    if begun:
+        text = form.before.removeprefix(form.opening) + text
+    written = (form.opening if begun else "") + text
+    assume(written.index(form.closing) == len(written) - len(answer) - 1 - len(form.after.lstrip()))
+    pieces = cut(text.encode(), cuts)
+    assert apart(thinking, pieces) == (thought, answer)
+    starts = itertools.accumulate(map(len, pieces), initial=0)
+    start = text.encode().index(form.opening.encode()) if not begun else -len(form.opening)
+    first = start + len(form.opening.encode())
+    last = text.encode().index(form.closing.encode(), first)
+    inside = [a for a, p in zip(starts, pieces, strict=False) if a < last and a + len(p) > first]
+    assert thinking.count(pieces) == len(inside)
 
 
-@given(st.text("a<>/think", max_size=20).filter(lambda t: not t.startswith("<think>")))
-def test_an_answer_without_a_thought_is_all_of_it(answer):
-    apart = ThinkingParser(Thinking())
-    pairs = [apart.push(bytes([byte])) for byte in answer.encode()] + [apart.finish()]
-    assert b"".join(a for _, a in pairs).decode() == answer
-    assert not any(thought for thought, _ in pairs)
+@given(st.sampled_from(FORMS), st.text(LETTERS, max_size=20), st.integers(0, 20))
+def test_an_answer_without_a_thought_is_all_of_it(form, answer, place):
+    answer = answer if not answer.startswith(form.opening) else f"={answer}"
+    pieces = cut(answer.encode(), [place])
+    assert apart(form, pieces) == ("", answer)
+    assert form.count(pieces) == 0
+
+
+@given(st.sampled_from(FORMS), st.text(LETTERS, max_size=20), st.lists(st.integers(0, 40)))
+def test_a_thought_that_is_cut_is_all_thought(form, thought, cuts):
+    thought = thought.replace(form.closing, "")
+    assume(form.closing not in thought)
+    said, answer = apart(form, cut(f"{form.before}{thought}".encode(), cuts))
+    assert (said, answer) == (thought, "")
 
 
 def test_what_is_compiled_is_recorded_with_its_thought():

@@ -222,7 +222,7 @@ class Conversation:
         request = f"{len(messages)}"
         prompt = self._llm.chat_prompt(messages, use.tools)
         options = use.options(self._next_options())
-        reader, display = use.reader(request, options.get("thought", "")), tools.Display()
+        reader, display = use.reader(request, prompt), tools.Display()
         with self._llm.stream(prompt, **options) as stream, console.stoppable(stream):
             for step in stream:
                 display.show(reader.push(step))

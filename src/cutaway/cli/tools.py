@@ -82,11 +82,15 @@ class Toolbox:
 
 
 class Display:
-    """One answer on a terminal while it is written: text on standard output, calls beside it."""
+    """One answer on a terminal while it is written: text on standard output.
+
+    Thoughts and calls go beside it, to standard error.
+    """
 
     def __init__(self) -> None:
         self._push = _output()
         self._said = False  # whether text was printed and its line has not ended
+        self._thinks = False  # whether a line of thoughts is open
         self._open = True  # whether a line is open: even an empty answer is a line
         self._arguments: str | None = None  # of the call that is being written
 
@@ -96,8 +100,13 @@ class Display:
         from cutaway.text.tools import Arguments, CallEnd, CallStart, Content
 
         for delta in deltas:
+            if isinstance(delta, Thought) != self._thinks:
+                self._thinks = not self._thinks
+                print("(thinking) " if self._thinks else "\n", end="", file=sys.stderr, flush=True)
             match delta:
-                case Content() | Thought():
+                case Thought():
+                    print(delta.text, end="", file=sys.stderr, flush=True)
+                case Content():
                     self._push(delta.text)
                     sys.stdout.flush()
                     self._said = self._open = True
@@ -117,6 +126,8 @@ class Display:
 
     def end(self) -> None:
         """The answer is complete."""
+        if self._thinks:
+            say("")
         if self._arguments is not None:
             say(f"{printable(self._arguments)} … (cut, and not run)")
         if self._open:

@@ -8,7 +8,7 @@ from typing import Any
 from cutaway.engine import Step
 from cutaway.text.grammar.matcher import Matcher
 from cutaway.text.stream import TextStream
-from cutaway.text.thinking import Thinking, ThinkingParser
+from cutaway.text.thinking import Thinking
 from cutaway.text.tools import Arguments, CallEnd, CallParser, CallStart, Content, Tool
 from cutaway.text.tools import Delta as Part
 
@@ -109,18 +109,21 @@ class AnswerReader:
         thinking: Thinking | None = None,
     ) -> None:
         self._parser, self._token_bytes = parser, token_bytes
-        self._thoughts = thinking and ThinkingParser(thinking)
+        self._thinking, self._thoughts = thinking, thinking and thinking.parser()
         self._control = {**control, **(thinking.token_bytes if thinking else {})}
         self._thought, self._content, self._calls = "", "", list[_Call]()
+        self._pieces: list[bytes] = []  # each token, as a parser reads it
         self._made = self._shown = 0  # bytes of text
         self._is_finished = False
         self._due = deque[tuple[int, bytes]]()  # control tokens that text must precede
 
     def push(self, step: Step) -> list[AnswerPart]:
         """The parts that are certain after a step."""
-        if step.token_id in self._control:
-            self._due.append((self._made, self._control[step.token_id]))
-        self._made += len(self._token_bytes(step.token_id))
+        data = self._token_bytes(step.token_id)
+        if name := self._control.get(step.token_id):
+            self._due.append((self._made, name))
+        self._made += len(data)
+        self._pieces.append(name or data)
         return self._push(step.text)
 
     def finish(self, held: str = "") -> list[AnswerPart]:
@@ -175,6 +178,11 @@ class AnswerReader:
     def tool(self, index: int) -> Tool:
         """The tool of a call that has begun."""
         return self._calls[index].start.tool
+
+    @property
+    def reasoning_tokens(self) -> int:
+        """Tokens of the thought."""
+        return self._thinking.count(self._pieces) if self._thinking else 0
 
     @property
     def has_called(self) -> bool:

@@ -95,6 +95,7 @@ class Completion:
     between        how it was found, where a suffix was given
     passes         of a canvas: what each pass did
     new_messages   of a chat: what to append to its messages; the last of them is the answer
+    reasoning_tokens  of a chat: tokens of the thought before the answer
     """
 
     model: str
@@ -121,6 +122,7 @@ class Completion:
     between: Between | None = None
     passes: tuple[Pass, ...] = ()
     new_messages: tuple[Mapping[str, Any], ...] = ()
+    reasoning_tokens: int = 0
 
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:

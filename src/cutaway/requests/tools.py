@@ -1,7 +1,7 @@
 """Tools of a chat: those the prompt offers, the grammar of their calls, and running the calls."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from inspect import iscoroutinefunction
@@ -28,6 +28,8 @@ from cutaway.text.tools import (
     parse_tools,
     tool_of,
 )
+
+_MARK = 32  # tokens of a mark at most
 
 Function = Callable[..., Any]
 Tools = Iterable[Function | Tool | Mapping[str, Any]]
@@ -125,13 +127,12 @@ class ToolUse:
                 said = str(error).removeprefix("json_schema: ")
                 raise InputError(f"tools[{i}]: parameters of {tool.name}: {said}") from None
 
-    def reader(self, request: str, thought: str = "") -> AnswerReader:
-        """A reader of one answer.
-
-        request: the prefix of its calls' ids; thought: the request's keyword
-        """
-        token_bytes = self._model.tokenizer.token_bytes
-        thinking = self._model.thinking if thought else None
+    def reader(self, request: str, prompt: Sequence[int]) -> AnswerReader:
+        """A reader of one answer to a prompt. request: the prefix of its calls' ids."""
+        tokenizer, thinking = self._model.tokenizer, self._model.thinking
+        token_bytes = tokenizer.token_bytes
+        if thinking:
+            thinking = thinking.behind(tokenizer.decode(prompt[-_MARK:], special=True))
         if self._dialect is None:
             return AnswerReader(None, {}, token_bytes, thinking)
         allowed, either = self.choice.allowed(self.tools), self._either
@@ -150,11 +151,12 @@ class ToolUse:
         if isinstance(done, list):
             return [self.read(one, f"{request}/{i}") for i, one in enumerate(done)]
         completion: Completion = done
-        reader = self.reader(request, completion.params["thought"])
+        reader = self.reader(request, completion.prompt_token_ids)
         for step in completion.steps:
             reader.push(step)
         reader.finish(completion.text[sum(len(step.text) for step in completion.steps) :])
-        return replace(completion, new_messages=(reader.message,))
+        counted = reader.reasoning_tokens
+        return replace(completion, new_messages=(reader.message,), reasoning_tokens=counted)
 
     def run(self, calls: Iterable[ToolCall]) -> list[dict[str, Any]]:
         """Call the Python functions; returns a message with each result. Their errors are raised.

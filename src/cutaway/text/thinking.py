@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -88,6 +89,21 @@ class Thinking:
         """What ``ThinkingParser`` must be fed for control tokens: their names."""
         return {token_id: name.encode() for name, token_id in self.control.items()}
 
+    def parser(self) -> ThinkingParser:
+        """What takes one text apart."""
+        return ThinkingParser(self)
+
+    def count(self, pieces: Sequence[bytes]) -> int:
+        """How many tokens the thought has, without those of its marks.
+
+        pieces: what each token of the text adds to what a parser is fed
+        """
+        data, opening = b"".join(pieces), b"" if self.begun else self.opening.encode()
+        if not data.startswith(opening):
+            return 0
+        start, end = len(opening), data.find(self.closing.encode(), len(opening))
+        return spanned(pieces, start, len(data) if end < 0 else end)
+
     def _literal(self, text: str) -> str:
         """Texts as strings, control tokens by id."""
         names = "|".join(map(re.escape, sorted(self.control, key=len, reverse=True)))
@@ -103,12 +119,24 @@ def _quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
+def spanned(pieces: Sequence[bytes], start: int, end: int) -> int:
+    """How many of the pieces have bytes from ``start`` to ``end`` of them all."""
+    places = [*accumulate(map(len, pieces), initial=0)]
+    return sum(at < end and behind > start for at, behind in pairwise(places))
+
+
 class ThinkingParser:
-    """Takes the thought of one text apart from its answer, while it is written."""
+    """Takes the thought of one text apart from its answer, while it is written.
+
+    Neither gets the white space that the template itself writes around a thought.
+    """
 
     def __init__(self, thinking: Thinking) -> None:
         self._opening, self._closing = thinking.opening.encode(), thinking.closing.encode()
-        self._state = "thought" if thinking.begun else "beginning"
+        before, after = thinking.before.lstrip(), thinking.after.rstrip()
+        self._indent = before.encode()[len(self._opening) :]
+        self._ending = after.encode()  # with the white space before the mark
+        self._state = "indent" if thinking.begun else "beginning"
         self._held = b""
 
     def push(self, data: bytes) -> tuple[bytes, bytes]:
@@ -117,6 +145,8 @@ class ThinkingParser:
         thought = b""
         if self._state == "beginning":
             self._begin()
+        if self._state == "indent":
+            self._skip()
         if self._state == "thought":
             thought = self._think()
         if self._state == "blank":
@@ -130,22 +160,28 @@ class ThinkingParser:
     def finish(self) -> tuple[bytes, bytes]:
         """What was held back."""
         held, self._held = self._held, b""
-        return (held, b"") if self._state == "thought" else (b"", held)
+        return (held, b"") if self._state in ("indent", "thought") else (b"", held)
 
     def _begin(self) -> None:
         if self._held.startswith(self._opening):
-            self._held, self._state = self._held[len(self._opening) :], "thought"
+            self._held, self._state = self._held[len(self._opening) :], "indent"
         elif not self._opening.startswith(self._held):
             self._state = "answer"
 
+    def _skip(self) -> None:
+        if self._held.startswith(self._indent):
+            self._held, self._state = self._held[len(self._indent) :], "thought"
+        elif not self._indent.startswith(self._held):
+            self._state = "thought"
+
     def _think(self) -> bytes:
         """The thought up to its end, or to what may be the beginning of its end."""
-        close = self._closing
-        thought, closing, rest = self._held.partition(close)
+        thought, closing, rest = self._held.partition(self._closing)
         if closing:
             self._held, self._state = rest, "blank"
-            return thought
-        sizes = range(min(len(close) - 1, len(thought)), 0, -1)
-        kept = next((n for n in sizes if close.startswith(thought[-n:])), 0)
+            return thought.removesuffix(self._ending.removesuffix(self._closing))
+        sizes = range(min(len(self._ending) - 1, len(thought)), 0, -1)
+        ends = (self._ending, self._closing)
+        kept = next((n for n in sizes if any(e.startswith(thought[-n:]) for e in ends)), 0)
         self._held = thought[len(thought) - kept :]
         return thought[: len(thought) - kept]

@@ -155,7 +155,7 @@ class Answer:
         room = max(1, model.room - len(ids))
         options = use.options({"max_tokens": room, **given})
         self._stream = model.stream(ids, **options)
-        self._reader = use.reader(f"{len(said)}", options.get("thought", ""))
+        self._reader = use.reader(f"{len(said)}", ids)
 
     def events(self) -> Iterator[StreamEvent]:
         """What is said, thought and called, as it is written."""

@@ -29,8 +29,7 @@ class MessageAnswer(OneText):
 
     def __init__(self, service: Service, body: MessagesRequest, job: TextJob, id: str) -> None:
         super().__init__(service, body, job, id)
-        thinking = service.llm.model.thinking
-        self._reader = body.use(service).reader(id, thinking.grammar if thinking else "")
+        self._reader = body.use(service).reader(id, self._text.prompt_token_ids)
         self._blocks, self._notes = Blocks(), [*body.notes(service)]
 
     # -- whole ---------------------------------------------------------------------------------
@@ -118,4 +117,5 @@ class MessageAnswer(OneText):
             "cache_read_input_tokens": used.cached_tokens,
             "cache_creation_input_tokens": 0,
             "output_tokens": used.completion_tokens,
+            "reasoning_tokens": self._reader.reasoning_tokens,
         }

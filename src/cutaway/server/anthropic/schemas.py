@@ -59,6 +59,7 @@ class MessageUsage(TypedDict):
         Literal[0], doc("none is paid for: what is read is kept while there is room")
     ]
     output_tokens: int
+    reasoning_tokens: Annotated[int, doc("ours: how many of these are of the thought")]
 
 
 class MessageAnswered(TypedDict):

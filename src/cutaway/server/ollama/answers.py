@@ -58,8 +58,7 @@ class OllamaAnswer(OneText):
     ) -> None:
         super().__init__(service, body, job, id)
         self._name, self._notes = body.model or service.names.first, [*body.notes(service)]
-        thinking = service.llm.model.thinking
-        self._reader = body.use(service).reader(id, thinking.grammar if thinking else "")
+        self._reader = body.use(service).reader(id, self._text.prompt_token_ids)
         self._entries = Entries(self._tokenizer, self._text, body.top_logprobs or 0)
 
     @staticmethod
@@ -145,7 +144,11 @@ class OllamaAnswer(OneText):
             "prompt_eval_duration": nanoseconds(first - watch.start - queued),
             "eval_count": used.completion_tokens,
             "eval_duration": nanoseconds(watch.last - first),
-            "cutaway": {**self._settings, **ours},
+            "cutaway": {
+                **self._settings,
+                **ours,
+                "reasoning_tokens": self._reader.reasoning_tokens,
+            },
         }
 
     def _cut(self) -> Iterator[str]:

@@ -8,6 +8,13 @@ from cutaway.server.body import doc
 from cutaway.server.shared.chat_schemas import ChatToken
 from cutaway.server.shared.schemas import SettingsAndEnding
 
+
+class EndingWithThought(SettingsAndEnding):
+    """Ours: as of all answers, and what Ollama's own figures leave out."""
+
+    reasoning_tokens: Annotated[int, doc("of the new tokens, those of the thought")]
+
+
 Reason = Literal["stop", "length", "load", "unload"]
 Time = Annotated[str, doc("RFC 3339")]
 Nanoseconds = Annotated[int, doc("nanoseconds")]
@@ -50,7 +57,7 @@ class _Line(TypedDict):
     prompt_eval_duration: NotRequired[Nanoseconds]
     eval_count: NotRequired[Annotated[int, doc("new tokens")]]
     eval_duration: NotRequired[Nanoseconds]
-    cutaway: NotRequired[SettingsAndEnding]
+    cutaway: NotRequired[EndingWithThought]
 
 
 class OllamaChat(_Line):

@@ -19,6 +19,7 @@ from cutaway.server.shared.formats import ChatFormat, ChatSchema, constraint, sc
 from cutaway.server.shared.logprobs import Entry, chat_form
 from cutaway.server.shared.messages import CANNOT_THINK, ONLY_TEXT, BaseMessage, only_types
 from cutaway.server.shared.request_models import ONE_CACHE, Read, SampledFields
+from cutaway.server.shared.schemas import CompletionUsage
 from cutaway.server.shared.tools import Tools, WithTools, finish_reason, piece
 from cutaway.text.tools import Arguments, CallEnd, CallStart, Content
 
@@ -181,9 +182,9 @@ class ChatChoices(Choices):
         top = (body.top_logprobs or 0) if body.logprobs else None
         super().__init__(service, body, job, id=id, top=top)
         self._use = body.use(service)
-        self._thought = job.texts[0].options.constraint.thought
+        self._splits = bool(self._use.tools or service.llm.model.thinking)
         self._readers = [
-            self._use.reader(f"{id}/{i}", self._thought) for i in range(len(job.texts))
+            self._use.reader(f"{id}/{i}", text.prompt_token_ids) for i, text in enumerate(job.texts)
         ]
         self._deltas: list[list[AnswerPart]] = [[] for _ in job.texts]
 
@@ -203,7 +204,7 @@ class ChatChoices(Choices):
     def pieces(self, index: int, text: str, entries: list[Entry]) -> Iterable[dict[str, Any]]:
         """Thoughts, text and pieces of calls; log-probabilities go with the first."""
         deltas, self._deltas[index] = self._deltas[index], []
-        if not (self._use.tools or self._thought):
+        if not self._splits:
             yield from super().pieces(index, text, entries)
             return
         said = [self._delta(index, d) for d in deltas if not isinstance(d, CallEnd)]
@@ -218,6 +219,13 @@ class ChatChoices(Choices):
             return {"content": delta.text}
         return {"tool_calls": [piece(delta, self._readers[index])]}
 
+    def usage(self) -> CompletionUsage:
+        """With the tokens of thoughts."""
+        usage = super().usage()
+        thought = sum(reader.reasoning_tokens for reader in self._readers)
+        usage["completion_tokens_details"]["reasoning_tokens"] = thought
+        return usage
+
     def finish_reason(self, index: int, ended: Ended) -> str:
         """A call has a word of its own."""
         return finish_reason(self._use, self._readers[index], ended)
@@ -230,7 +238,7 @@ class ChatChoices(Choices):
     def message(self, index: int, text: str, entries: list[Entry]) -> dict[str, Any]:
         """The message."""
         said: ChatMessage = {"role": "assistant", "content": text, "refusal": None}
-        if self._use.tools or self._thought:
+        if self._splits:
             said |= cast(ChatMessage, self._readers[index].message)
         return {"message": said, "logprobs": self._logprobs(entries)}
 

@@ -37,8 +37,9 @@ class ResponsesAnswer(OneText):
 
     def __init__(self, service: Service, body: ResponsesRequest, job: TextJob, id: str) -> None:
         super().__init__(service, body, job, id)
-        use, thought = body.use(service), self._text.options.constraint.thought
-        self._reader, self._is_only_text = use.reader(id, thought), not (use.tools or thought)
+        use, thinking = body.use(service), service.llm.model.thinking
+        self._reader = use.reader(id, self._text.prompt_token_ids)
+        self._is_only_text = not (use.tools or thinking)
         self._entries = (
             Entries(self._tokenizer, self._text, body.top_logprobs or 0) if body.include else None
         )
@@ -172,6 +173,6 @@ class ResponsesAnswer(OneText):
             "input_tokens": read,
             "input_tokens_details": {"cached_tokens": cached, "cache_write_tokens": read - cached},
             "output_tokens": written,
-            "output_tokens_details": {"reasoning_tokens": 0},
+            "output_tokens_details": {"reasoning_tokens": self._reader.reasoning_tokens},
             "total_tokens": read + written,
         }

@@ -34,6 +34,7 @@ class CompletionDetails(TypedDict):
 
     accepted_prediction_tokens: Annotated[int, doc("draft tokens that were accepted")]
     rejected_prediction_tokens: Annotated[int, doc("draft tokens that were rejected")]
+    reasoning_tokens: NotRequired[Annotated[int, doc("of a chat: tokens of thoughts")]]
 
 
 class CompletionUsage(TypedDict):
