@@ -13,6 +13,7 @@ from cutaway.errors import InputError
 from cutaway.text.tools.tool import INPUT, Tool
 
 Message = Mapping[str, Any]
+THOUGHTS = ("reasoning_content", "thinking", "reasoning")  # names for a message's thought
 
 
 def for_template(messages: Sequence[Message]) -> list[dict[str, Any]]:
@@ -37,8 +38,16 @@ def for_template(messages: Sequence[Message]) -> list[dict[str, Any]]:
                 raise InputError(f'{where} needs a "{field}" that is a string')
         if copy["role"] == "tool":
             _name_result(copy, names, where)
-        made.append(copy)
+        made.append(_with_thought(copy))
     return made
+
+
+def _with_thought(message: dict[str, Any]) -> dict[str, Any]:
+    """The thought under both names that templates read, as ``transformers`` gives it."""
+    thought = next((message[name] for name in THOUGHTS if message.get(name) is not None), None)
+    if thought is None:
+        return message
+    return {"thinking": thought, **message, "reasoning_content": thought}
 
 
 def _read_calls(message: dict[str, Any], names: dict[str, str], where: str) -> None:

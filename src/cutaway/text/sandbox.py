@@ -42,9 +42,21 @@ def environment() -> ImmutableSandboxedEnvironment:
     return made
 
 
-def _to_json(value: Any, ensure_ascii: bool = False, **options: Any) -> str:
+def _to_json(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
     """JSON as models read it: characters as they are, none escaped for HTML."""
-    return json.dumps(value, ensure_ascii=ensure_ascii, **options)
+    return json.dumps(
+        value,
+        ensure_ascii=ensure_ascii,
+        indent=indent,
+        separators=separators,
+        sort_keys=sort_keys,
+    )
 
 
 def _refuse(message: str) -> NoReturn:
