@@ -237,8 +237,8 @@ def _check_names(given: Mapping[str, Any]) -> None:
             from difflib import get_close_matches
 
             close = get_close_matches(name, OPTIONS, n=1)
-            hint = f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(OPTIONS)}"
-            raise InputError(f"unknown option {name!r}{hint}")
+            hint = f"did you mean {close[0]!r}?" if close else "cutaway.requests.keywords.RequestOptions names all"
+            raise InputError(f"unknown option {name!r}; {hint}")
 
 
 def _taken(given: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
