@@ -20,10 +20,10 @@ def said(**item):
 
 REFUSED = [
     # what cannot be had here
-    ("store", {"store": True}, "nothing is stored"),
-    ("previous_response_id", {"previous_response_id": "resp_1"}, "nothing is stored"),
-    ("conversation", {"conversation": "conv_1"}, "nothing is stored"),
-    ("prompt", {"prompt": {"id": "pmpt_1"}}, "nothing is stored"),
+    ("store", {"store": "yes"}, "true or false"),
+    ("previous_response_id", {"previous_response_id": 1}, "a string"),
+    ("conversation", {"conversation": "conv_1"}, "give previous_response_id"),
+    ("prompt", {"prompt": {"id": "pmpt_1"}}, "no prompts are stored"),
     ("tools[0].type", {"tools": [{"type": "web_search"}]}, "type must be one of function, custom"),
     ("tool_choice", {"tool_choice": "required"}, "tool_choice needs tools"),
     ("max_tool_calls", {"max_tool_calls": 1}, "calls are not run here"),

@@ -50,10 +50,15 @@ _LIMITS = (
     ("--max-num-seqs", int, "N", "sequences that run at once; default 64"),
     ("--max-waiting", int, "N", "sequences that may wait; more are refused (429); default 256"),
     ("--max-body", int, "BYTES", "maximum size of a request body; default 4194304"),
+    ("--keep-responses", int, "BYTES", "answers of /v1/responses to keep in memory for "
+     "previous_response_id, the latest of them; 0 keeps none; default 67108864"),
     ("--grace", float, "S", "seconds that running requests have to finish on shutdown; default 30"),
     ("--keep-alive", float, "S", "send a comment on a stream that is silent for S seconds; "
      "default 10"),
 )  # fmt: skip
+
+_GIVEN = ("max_body", "keep_alive", "keep_responses")
+"""Options that are settings of the server under the same name."""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -134,7 +139,7 @@ def _settings(args: Namespace) -> "ServerSettings":
     if len(names) > 1 and args.served_model_name:
         raise InputError("--served-model-name is for one model: write --model NAME=PATH for each")
     own = [names[0]] if len(names) == 1 and names[0] else []
-    given = {name: getattr(args, name) for name in ("max_body", "keep_alive") if name in args}
+    given = {name: getattr(args, name) for name in _GIVEN if name in args}
     local, known = _is_local(args.host), [] if args.host in _ALL else [_in_url(args.host)]
     key = args.api_key if args.api_key is not None else os.environ.get(_KEY) or None
     return ServerSettings(

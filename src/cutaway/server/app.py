@@ -39,6 +39,7 @@ from cutaway.server.ollama import models as ollama_models
 from cutaway.server.ollama import schemas as ollama_schemas
 from cutaway.server.on_demand import OnDemandLLM
 from cutaway.server.openai import response_schemas
+from cutaway.server.openai.kept_responses import KeptResponses
 from cutaway.server.scores import decisions, rerank, score
 from cutaway.server.scores import schemas as score_schemas
 from cutaway.server.service import Service
@@ -82,6 +83,7 @@ def create_app(
     app.mount("/static", page.Static())
     app.state.models = models = _models(llm, settings, app)
     app.state.lessons = OrderedDict()  # by step
+    app.state.responses = KeptResponses(settings.keep_responses)
     refusals.install(app, retry_after=lambda: models.retry_after)
     app.add_middleware(
         Guard, open_paths=(*OPEN_PATHS, "/static/"), api_key=settings.api_key,
@@ -91,7 +93,7 @@ def create_app(
     )  # fmt: skip
     if settings.cors:  # outermost, so that pages can read error responses, too
         app.add_middleware(
-            CORSMiddleware, allow_origins=settings.cors, allow_methods=["GET", "POST"],
+            CORSMiddleware, allow_origins=settings.cors, allow_methods=["GET", "POST", "DELETE"],
             allow_headers=["*"], expose_headers=["x-request-id", "retry-after"],
         )  # fmt: skip
     return app

@@ -2,9 +2,10 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from functools import partial
+from typing import Annotated, Any, TypeVar
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Path, Request
 from starlette.responses import JSONResponse, Response
 
 from cutaway.errors import InputError
@@ -24,8 +25,9 @@ from cutaway.server.ollama.keep_alive import keep_alive_setter, seconds_of
 from cutaway.server.ollama.schemas import OllamaChat, OllamaGenerated
 from cutaway.server.openai.chat import ChatChoices, ChatRequest
 from cutaway.server.openai.completions import CompletionChoices, CompletionRequest
+from cutaway.server.openai.kept_responses import KeptResponses
 from cutaway.server.openai.response_schemas import Response as ResponseShape
-from cutaway.server.openai.response_schemas import ResponseEvent
+from cutaway.server.openai.response_schemas import ResponseDeleted, ResponseEvent
 from cutaway.server.openai.responses import ResponsesAnswer
 from cutaway.server.openai.responses_request import ResponsesRequest
 from cutaway.server.service import Service
@@ -57,8 +59,30 @@ async def chat_completions(body: ChatRequest, request: Request) -> Response:
     "/v1/responses", responses=replies(ResponseShape, *WRITTEN, events=ResponseEvent, mark=False)
 )
 async def responses(body: ResponsesRequest, request: Request) -> Response:
-    """Answer a text or a conversation; nothing is stored."""
-    return await _answer(request, body, ResponsesAnswer)
+    """Answer a text or a conversation, or continue from an answer that is kept."""
+    kept: KeptResponses = request.app.state.responses
+    await asyncio.to_thread(body.follow, kept)  # a long conversation takes a while to read
+    return await _answer(request, body, partial(ResponsesAnswer, kept=kept))
+
+
+ResponseId = Annotated[
+    str, Path(description="of an answer that is kept", examples=["resp_example"])
+]
+
+
+@router.get("/v1/responses/{response_id}", responses=replies(ResponseShape, 404))
+async def kept_response(response_id: ResponseId, request: Request) -> Response:
+    """An answer that is kept, as it was given."""
+    document = request.app.state.responses.document(response_id)
+    return Response(document, media_type="application/json")
+
+
+@router.delete("/v1/responses/{response_id}", responses=replies(ResponseDeleted, 404))
+async def delete_response(response_id: ResponseId, request: Request) -> Response:
+    """Forget an answer."""
+    request.app.state.responses.delete(response_id)
+    answer: ResponseDeleted = {"id": response_id, "object": "response", "deleted": True}
+    return JSONResponse(answer)
 
 
 _MESSAGE = replies(MessageAnswered, *WRITTEN, events=MessageEvent, mark=False, error=MessagesError)

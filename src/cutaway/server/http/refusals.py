@@ -106,9 +106,20 @@ def _of_http(app: FastAPI, request: Request, error: HTTPException) -> ApiError:
     if (error.status_code, message) == (404, "Not Found"):  # Starlette's own word
         message = _no_path(path, [*_UNDOCUMENTED, *app.openapi()["paths"]])
     elif error.status_code == 405 and (allowed := headers.get("Allow")):
-        allowed = "GET, HEAD" if allowed == "GET" else allowed  # the Guard makes HEAD a GET
+        allowed = _allowed(app, path, allowed)
         message, headers = f"{path} takes {allowed}, not {request.method}", {"Allow": allowed}
     return ApiError(error.status_code, message, headers=headers)
+
+
+def _allowed(app: FastAPI, path: str, first: str) -> str:
+    """The methods of a path; first: those of the first of its routes."""
+    methods = set(first.split(", "))
+    for known, told in app.openapi()["paths"].items():
+        if re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", known), path):
+            methods |= {method.upper() for method in told}
+    if "GET" in methods:
+        methods.add("HEAD")  # which the Guard makes a GET
+    return ", ".join(sorted(methods))
 
 
 def _no_path(path: str, known: list[str]) -> str:

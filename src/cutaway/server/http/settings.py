@@ -21,6 +21,7 @@ class ServerSettings:
     cors           origins whose pages may send requests, "*" for all; empty: none
     max_body       largest request body, in bytes
     keep_alive     seconds without an event after which a stream sends a comment
+    keep_responses bytes of answers of /v1/responses that later ones can continue; 0: none
     read_timeout   seconds for a request's body to arrive
     write_timeout  seconds for the client to read one message
     log_prompts    whether the log shows prompts
@@ -35,6 +36,7 @@ class ServerSettings:
     cors: Sequence[str] = ()
     max_body: int = 4 << 20
     keep_alive: float = 10.0
+    keep_responses: int = 64 << 20
     read_timeout: float = 30.0
     write_timeout: float = 60.0
     log_prompts: bool = False
@@ -42,6 +44,7 @@ class ServerSettings:
 
     def __post_init__(self) -> None:
         check_int("max_body", self.max_body, 1)
+        check_int("keep_responses", self.keep_responses, 0)
         for name in ("keep_alive", "read_timeout", "write_timeout"):
             seconds = getattr(self, name)
             if not (isinstance(seconds, (int, float)) and isfinite(seconds) and seconds > 0):

@@ -137,10 +137,10 @@ class Response(TypedDict):
     background: Literal[False]
     max_tool_calls: None
     parallel_tool_calls: bool
-    previous_response_id: None
+    previous_response_id: str | None
     reasoning: None
     service_tier: Literal["default"]
-    store: Literal[False]
+    store: Annotated[bool, doc("whether it is kept, for previous_response_id")]
     text: dict[str, Any]
     tool_choice: str | dict[str, Any]
     tools: list[dict[str, Any]]
@@ -148,6 +148,14 @@ class Response(TypedDict):
     cutaway: InForce | SettingsAndEnding
     prompt_token_ids: NotRequired[PromptIds]
     token_ids: NotRequired[TokenIds]
+
+
+class ResponseDeleted(TypedDict):
+    """An answer that is not kept any longer."""
+
+    id: str
+    object: Literal["response"]
+    deleted: Literal[True]
 
 
 class ResponseEvent(TypedDict):

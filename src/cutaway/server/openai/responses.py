@@ -7,9 +7,11 @@ from time import time
 from typing import Any
 
 from cutaway.engine import Ended, Event, Step
+from cutaway.server.events import dumps
 from cutaway.server.events import event as sent
 from cutaway.server.http.errors import ApiError
 from cutaway.server.job import TextJob, end_at
+from cutaway.server.openai.kept_responses import KeptResponses
 from cutaway.server.openai.response_schemas import MessageStatus, ResponseUsage
 from cutaway.server.openai.responses_output import Output, Said
 from cutaway.server.openai.responses_request import ResponsesRequest
@@ -23,10 +25,8 @@ from cutaway.server.shared.one_text import OneText
 _FIXED: Mapping[str, Any] = {
     "background": False,
     "max_tool_calls": None,
-    "previous_response_id": None,
     "reasoning": None,
     "service_tier": "default",
-    "store": False,
     "truncation": "disabled",
 }
 """Fields of the response that are always the same."""
@@ -35,8 +35,11 @@ _FIXED: Mapping[str, Any] = {
 class ResponsesAnswer(OneText):
     """An answer: a message, which has one part, or calls, or both."""
 
-    def __init__(self, service: Service, body: ResponsesRequest, job: TextJob, id: str) -> None:
+    def __init__(
+        self, service: Service, body: ResponsesRequest, job: TextJob, id: str, kept: KeptResponses
+    ) -> None:
         super().__init__(service, body, job, id)
+        self._kept = kept
         use, thinking = body.use(service), service.llm.model.thinking
         self._reader = use.reader(id, self._text.prompt_token_ids)
         self._is_only_text = not (use.tools or thinking)
@@ -123,10 +126,19 @@ class ResponsesAnswer(OneText):
             why: dict[str, Any] = {"completed_at": int(time())}
         else:
             why = {"incomplete_details": {"reason": "max_output_tokens"}}
-        return self._response(
-            status, output=self._output.items, usage=self._usage(), **why, **self._token_ids(),
-            cutaway={**self._settings, **self._ending()},
+        return self._keep(
+            self._response(
+                status, output=self._output.items, usage=self._usage(), **why, **self._token_ids(),
+                cutaway={**self._settings, **self._ending()},
+            )
         )  # fmt: skip
+
+    def _keep(self, response: dict[str, Any]) -> dict[str, Any]:
+        """The response, kept if that is wanted; its ``store`` says whether it was."""
+        said, id = self._body.said_so_far, response["id"]
+        if response["store"] and not self._kept.keep(dumps(response), id, said, response["output"]):
+            return {**response, "store": False}
+        return response
 
     def _response(self, status: str, **fields: Any) -> dict[str, Any]:
         """The response object with these fields."""
@@ -149,6 +161,8 @@ class ResponsesAnswer(OneText):
             "top_p": params["top_p"],
             "top_logprobs": body.top_logprobs or 0,
             "metadata": body.metadata or {},
+            "previous_response_id": body.previous_response_id,
+            "store": body.store is not False and self._kept.limit > 0,
             "user": body.user,
             "safety_identifier": body.safety_identifier,
             "prompt_cache_key": body.prompt_cache_key,

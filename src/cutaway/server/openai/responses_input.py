@@ -102,6 +102,21 @@ class CallResult(Body):
         return {"role": "tool", "tool_call_id": self.call_id, "content": output}
 
 
+class EarlierThoughts(Body):
+    """What was thought before an answer that is kept here; no request can send it."""
+
+    type: Literal["reasoning"]
+    id: str
+    summary: list[Any]
+    content: list[dict[str, str]]
+    status: Status
+
+    @property
+    def text(self) -> str:
+        """All of it."""
+        return "".join(part["text"] for part in self.content)
+
+
 _KINDS = (
     "message", "function_call", "custom_tool_call", "function_call_output",
     "custom_tool_call_output",
@@ -128,6 +143,8 @@ def as_items(value: Any) -> Any:
 Item = Annotated[
     InputMessage | EarlierFunctionCall | EarlierCustomCall | CallResult, Field(discriminator="type")
 ]
+Said = InputMessage | EarlierFunctionCall | EarlierCustomCall | CallResult | EarlierThoughts
+"""An item of a conversation that is kept here."""
 Items = Annotated[
     list[Item],
     Field(min_length=1),
@@ -136,15 +153,21 @@ Items = Annotated[
 
 
 def conversation(
-    items: "Iterable[BaseMessage | EarlierFunctionCall | EarlierCustomCall | CallResult]",
+    items: "Iterable[BaseMessage | Said]",
 ) -> list[dict[str, Any]]:
-    """As chats have it: calls belong to the assistant's message before them."""
+    """As chats have it: thoughts belong to the assistant's message after them, calls to that before
+    them."""
     said: list[dict[str, Any]] = []
+    thought: dict[str, str] = {}
     for item in items:
-        if not isinstance(item, (EarlierFunctionCall, EarlierCustomCall)):
-            said.append(item.plain())
-            continue
-        if not said or said[-1]["role"] != "assistant":
-            said.append({"role": "assistant", "content": ""})
-        said[-1].setdefault("tool_calls", []).append(item.call())
+        if isinstance(item, EarlierThoughts):
+            thought = {"reasoning_content": item.text}
+        elif isinstance(item, (EarlierFunctionCall, EarlierCustomCall)):
+            if thought or not said or said[-1]["role"] != "assistant":
+                said.append({"role": "assistant", "content": "", **thought})
+            said[-1].setdefault("tool_calls", []).append(item.call())
+            thought = {}
+        else:
+            said.append({**item.plain(), **thought})
+            thought = {}
     return said

@@ -1,5 +1,6 @@
-"""The requests of ``/v1/responses``. Nothing is stored: each has the whole conversation."""
+"""The requests of ``/v1/responses``, of a whole conversation, or after an answer that is kept."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -7,7 +8,8 @@ from pydantic import Field
 from cutaway.errors import InputError
 from cutaway.sampling.observe import MAX_TOP
 from cutaway.server.body import Body, Unsupported, optional
-from cutaway.server.openai.responses_input import Items, conversation
+from cutaway.server.openai.kept_responses import KeptResponses
+from cutaway.server.openai.responses_input import Items, Said, conversation
 from cutaway.server.shared.conversing import Messages
 from cutaway.server.shared.formats import (
     FlatFormat,
@@ -21,7 +23,7 @@ from cutaway.server.shared.messages import CANNOT_THINK
 from cutaway.server.shared.request_models import ONE_CACHE, TextFields
 from cutaway.server.shared.tools import WithTools
 
-_NOT_STORED = "nothing is stored here; send the whole conversation as input"
+_NOT_STORED = "conversations have no id here; give previous_response_id, or all of it as input"
 
 Metadata = Annotated[
     dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]],
@@ -55,13 +57,19 @@ class ResponsesRequest(_Responses, WithTools):  # type: ignore[misc]  # as TextF
     top_logprobs: int | None = optional("and the likeliest beside it", ge=0, le=MAX_TOP)
     reasoning: Reasoning | None = None
     metadata: Metadata | None = optional("returned with the answer")
+    previous_response_id: str | None = optional(
+        "the answer that input follows; its instructions are not taken over"
+    )
+    store: bool | None = optional(
+        "whether the answer is kept in memory for previous_response_id, while there is room "
+        "(serve --keep-responses); left out: true"
+    )
+    _before: Sequence[Said] = ()
     unsupported: ClassVar[Unsupported] = {
         "max_tokens": ((), "did you mean 'max_output_tokens'?"),
         "max_tool_calls": ((), "calls are not run here; leave it out"),
-        "store": ((False,), "nothing is stored here; leave it out"),
-        "previous_response_id": ((), _NOT_STORED),
         "conversation": ((), _NOT_STORED),
-        "prompt": ((), "nothing is stored here; write it into input"),
+        "prompt": ((), "no prompts are stored here; write it into input"),
         "background": ((False,), "nothing is stored to be fetched later; leave it out"),
         "truncation": (("disabled",), "nothing is cut here; shorten the input yourself"),
         "context_management": (([],), "nothing is cut here; shorten the input yourself"),
@@ -88,11 +96,21 @@ class ResponsesRequest(_Responses, WithTools):  # type: ignore[misc]  # as TextF
         return given | constraint("text", self._format, given)
 
     def conversation(self) -> Messages:
-        """The input as chat templates take it."""
-        said = conversation(self.input)
+        """The input as chat templates take it, after what it follows."""
+        said = conversation(self.said_so_far)
         if self.instructions is not None:
             said.insert(0, {"role": "system", "content": self.instructions})
         return said
+
+    def follow(self, kept: KeptResponses) -> None:
+        """Look up what it follows. ApiError 404 where that is not kept."""
+        if self.previous_response_id is not None:
+            self._before = kept.conversation(self.previous_response_id)
+
+    @property
+    def said_so_far(self) -> list[Said]:
+        """All that is answered, but for instructions."""
+        return [*self._before, *self.input]
 
     @property
     def own_schema(self) -> Any:
