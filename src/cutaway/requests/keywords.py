@@ -258,7 +258,7 @@ _ROWS = {
     ),
     "prompt_logprobs": Keyword(
         "int", 0, "the log-probability of each prompt token, and the N likeliest in its place",
-        Flag("output", "N", "with --json"), Fields((), {"completions": "echo"}, openai=True),
+        Flag("output", "N", "with --json"), SAMPLED._replace(more="as in vLLM"),
     ),
     "candidates": Keyword(
         "int", 0, "how many of the likeliest tokens a trace records at each step, 1 to 1000",

@@ -246,6 +246,10 @@ class ChatChoices(Choices):
         """Who speaks."""
         return {"delta": {"role": "assistant", "content": ""}, "logprobs": None}
 
+    def whole(self) -> dict[str, Any]:
+        """The answer; its choices share one prompt."""
+        return {**super().whole(), **self.prompt_logprobs(0)}
+
     def _logprobs(self, entries: list[Entry]) -> ChatLogprobs | None:
         if self.top is None:
             return None

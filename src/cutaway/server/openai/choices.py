@@ -12,7 +12,7 @@ from cutaway.server.events import event as sent
 from cutaway.server.job import TextJob
 from cutaway.server.service import Service
 from cutaway.server.shared import common as answers
-from cutaway.server.shared.logprobs import Entries, Entry
+from cutaway.server.shared.logprobs import Entries, Entry, prompt_form
 from cutaway.server.shared.request_models import SampledFields
 from cutaway.server.shared.schemas import CompletionEnding, CompletionUsage, Infilled, InForce
 
@@ -83,6 +83,13 @@ class Choices(Events):
     def usage(self) -> CompletionUsage:
         """Tokens in and out."""
         return answers.usage(self.job.texts, self.samples)
+
+    def prompt_logprobs(self, index: int) -> dict[str, Any]:
+        """Those of a text's prompt, as a field, if they are asked for."""
+        if (top := self._body.prompt_logprobs) is None:
+            return {}
+        text = self.job.texts[index]
+        return {"prompt_logprobs": prompt_form(self.tokenizer, text, top)}
 
     # -- whole ---------------------------------------------------------------------------------
 

@@ -47,19 +47,20 @@ class CompletionRequest(_Completion):  # type: ignore[misc]  # as SampledFields
     def keywords(self) -> dict[str, Any]:
         """The keywords that were given."""
         given: dict[str, Any] = super().keywords()
-        if self.max_tokens == 0 and not self.echo:
-            raise InputError("max_tokens must be 1 or more, or 0 with echo")
+        if self.max_tokens == 0 and not self.echo and self.prompt_logprobs is None:
+            raise InputError("max_tokens must be 1 or more, or 0 with echo or prompt_logprobs")
         if self.max_tokens is not None:
             given["max_tokens"] = self.max_tokens
+        scored = given.get("prompt_logprobs", 0)
         if self.max_tokens == 0:
-            given["prompt_logprobs"] = 1  # the prompt is scored in any case
+            given["prompt_logprobs"] = max(scored, 1)  # the prompt is scored in any case
         if self.suffix and self.echo:
             raise InputError("echo: not with suffix; leave one of them out")
         if self.logprobs is not None:
             # At least one, where the row itself must be looked at.
             given["logprobs"] = self.logprobs or int(self.logprobs_when == "after")
             if self.echo:
-                given["prompt_logprobs"] = self.logprobs or 1
+                given["prompt_logprobs"] = max(scored, self.logprobs, 1)
         return given
 
     async def read(self, service: Service) -> Read:  # noqa: ARG002 - others need it
@@ -81,9 +82,9 @@ class CompletionChoices(Choices):
         logprobs = None if self.top is None else completion_form(self.tokenizer, entries)
         return {"text": text, "logprobs": logprobs}
 
-    def message(self, index: int, text: str, entries: list[Entry]) -> dict[str, Any]:  # noqa: ARG002
-        """As a piece of it."""
-        return self.part(text, entries)
+    def message(self, index: int, text: str, entries: list[Entry]) -> dict[str, Any]:
+        """As a piece of it, with the prompt's log-probabilities if they are asked for."""
+        return {**self.part(text, entries), **self.prompt_logprobs(index)}
 
     def first(self) -> dict[str, Any]:
         """No text yet."""

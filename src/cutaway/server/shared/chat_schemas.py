@@ -12,6 +12,7 @@ from cutaway.server.shared.schemas import (
     Ending,
     InForce,
     PromptIds,
+    PromptLogprobs,
     TokenIds,
     Traced,
     _Frame,
@@ -102,6 +103,7 @@ class ChatCompletion(_Frame):
     choices: list[ChatChoice]
     usage: CompletionUsage
     cutaway: InForce
+    prompt_logprobs: NotRequired[PromptLogprobs]
 
 
 class CallPiece(TypedDict):

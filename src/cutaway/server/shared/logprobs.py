@@ -14,7 +14,7 @@ from cutaway.sampling import ReadRow
 from cutaway.server.job import end_at
 from cutaway.server.shared.chat_schemas import ChatToken, LikelyToken
 from cutaway.server.shared.request_models import When
-from cutaway.server.shared.schemas import CompletionLogprobs
+from cutaway.server.shared.schemas import CompletionLogprobs, PromptToken
 from cutaway.text import TextStream, Tokenizer
 from cutaway.text.openai_token import REMOVED, openai_token
 
@@ -135,6 +135,24 @@ def completion_form(tokenizer: Tokenizer, entries: list[Entry]) -> CompletionLog
         ],
         "text_offset": [e.offset for e in entries],
     }
+
+
+def prompt_form(
+    tokenizer: Tokenizer, text: Generation, top: int
+) -> list[dict[str, PromptToken] | None]:
+    """The ``prompt_logprobs`` of vLLM: each token of the prompt, and the ``top`` likeliest."""
+
+    def told(token_id: int, logprob: float, rank: int) -> PromptToken:
+        return {"logprob": logprob, "rank": rank, "decoded_token": _name(tokenizer, token_id)}
+
+    found: list[dict[str, PromptToken] | None] = [None]
+    for own, row in zip(text.prompt_token_ids[1:], text.prompt_scores, strict=True):
+        assert row.logprob is not None
+        assert row.rank is not None
+        likeliest = {i: told(i, p, rank) for rank, (i, p) in enumerate(row.top[:top], 1)}
+        each = {own: told(own, row.logprob, row.rank)} | likeliest
+        found.append({str(i): one for i, one in each.items()})
+    return found
 
 
 def _by_name(tokenizer: Tokenizer, top: Iterable[tuple[int, float]]) -> dict[str, float]:

@@ -169,6 +169,10 @@ class SampledFields(_Sampled):  # type: ignore[misc]  # as TextFields
             raise InputError("align: the text is chosen when all are written: leave out stream")
         if self.logit_bias is not None:
             given["logit_bias"] = _bias(self.logit_bias)
+        if self.prompt_logprobs is not None:
+            if self.stream:
+                raise InputError("prompt_logprobs: whole answers have them: leave out stream")
+            given["prompt_logprobs"] = self.prompt_logprobs or 1  # 0 is the token itself alone
         if self.stream_options is not None and not self.stream:
             raise InputError("stream_options is for streams: add stream")
         return given

@@ -201,6 +201,20 @@ class CompletionLogprobs(TypedDict):
     text_offset: Annotated[list[int], doc("characters of the text before it")]
 
 
+class PromptToken(TypedDict):
+    """A token in a prompt, or one that is likely in its place."""
+
+    logprob: Annotated[float, doc("natural")]
+    rank: Annotated[int, doc("1 is the likeliest")]
+    decoded_token: str
+
+
+PromptLogprobs = Annotated[
+    list[dict[str, PromptToken] | None],
+    doc("of each token of the prompt, by token id; null for the first"),
+]
+
+
 class CompletionChoice(TypedDict):
     """One completion."""
 
@@ -209,6 +223,7 @@ class CompletionChoice(TypedDict):
     logprobs: CompletionLogprobs | None
     finish_reason: Reason
     cutaway: CompletionEnding
+    prompt_logprobs: NotRequired[PromptLogprobs]
     token_ids: NotRequired[TokenIds]
     prompt_token_ids: NotRequired[PromptIds]
 
