@@ -22,16 +22,24 @@ from cutaway.server.openai.completions import CompletionRequest
 from cutaway.server.shared.request_models import StreamOptions
 from cutaway.server.tokens import DetokenizeRequest, TokenizeRequest
 from support.documented import ask_for_everything
-from support.served import serve
+from support.random_llama import write_tiny_llama
+from support.served import TEMPLATE, serve
 
 KEY = "sesame"
+GAP = (248, 249, 250)  # ids of bytes that no text has
 REFS = "#/components/schemas/"
 
 
 @pytest.fixture(scope="module")
-def served(tiny_path):
-    """A server with a key, whose texts end soon, as there is no room."""
-    llm = LLM(tiny_path, threads=1, context=64)
+def served(tmp_path_factory):
+    """A server with a key, whose texts end soon, as there is no room; it can fill a gap."""
+    marks = {
+        f"tokenizer.ggml.fim_{n}_token_id": i
+        for n, i in zip(("pre", "suf", "mid"), GAP, strict=True)
+    }
+    metadata = {"tokenizer.chat_template": TEMPLATE, **marks}
+    path = tmp_path_factory.mktemp("documented") / "tiny.gguf"
+    llm = LLM(write_tiny_llama(path, context=512, metadata=metadata), threads=1, context=64)
     with serve(llm, ServerSettings(api_key=KEY, allow_hosts=())) as served:
         _make_what_the_examples_name(served.url)
         yield served
@@ -96,7 +104,7 @@ def _operations(document):
 
 
 def _shapes(operation):
-    """Media type -> the name of its shape; None for text."""
+    """Media type -> the name of its shape, in a list for several; None for text."""
     content = operation["responses"]["200"]["content"]
     shapes = {}
     for media, told in content.items():
@@ -104,6 +112,9 @@ def _shapes(operation):
         if media == "text/event-stream":
             schema = schema["properties"]["data"]["anyOf"][0]["contentSchema"]
         schema = schema.get("anyOf", [schema])[0]
+        if schema.get("type") == "array":
+            shapes[media] = [schema["items"]["$ref"].removeprefix(REFS)]
+            continue
         shapes[media] = schema.get("$ref", "").removeprefix(REFS) or None
     return shapes
 
@@ -116,6 +127,9 @@ def _check(strict, shapes, answer):
     elif media == "application/x-ndjson":
         for line in answer.content.decode().removesuffix("\n").split("\n"):
             strict(shape, json.loads(line))
+    elif isinstance(shape, list):
+        for one in json.loads(answer.content):
+            strict(*shape, one)
     elif shape:
         strict(shape, json.loads(answer.content))
 
@@ -123,7 +137,7 @@ def _check(strict, shapes, answer):
 def _check_events(strict, shape, stream):
     *blocks, end = stream.split("\n\n")
     assert end == ""
-    if shape not in ("ResponseEvent", "MessageEvent"):
+    if shape not in ("ResponseEvent", "MessageEvent", "Infilling"):
         assert blocks.pop() == "data: [DONE]"
     assert blocks
     for block in blocks:

@@ -73,3 +73,12 @@ def test_a_folder_s_added_tokens_are_known_by_their_names(tmp_path):
     )
     [prefix], [suffix], [middle] = (tokenizer.encode(name, special=True) for name in names)
     assert tokenizer.fim.lay_out([9], [10, 11]) == [prefix, 9, suffix, 10, 11, middle]
+
+
+def test_the_tokens_of_a_project_are_known():
+    names = ("<fim_prefix>", "<fim_suffix>", "<fim_middle>", "<file_sep>", "<reponame>")
+    middle = of_names(*names)
+    assert (middle.file, middle.repository) == (259, 260)
+    assert (of_names(*names[:3]).file, of_names(*names[:3]).repository) == (None, None)
+    named = of_names(*names, fim_sep_token_id=97, fim_rep_token_id=98)
+    assert (named.file, named.repository) == (97, 98)

@@ -82,6 +82,7 @@ class ClusterLLM(AsyncModel):
         windows = [one.window_blocks for one in each if one.window_blocks is not None]
         return EngineState(
             running=sum(one.running for one in each),
+            most_running=sum(one.most_running for one in each),
             waiting=sum(one.waiting for one in each),
             preemptions=sum(self.exchange.preemptions.values()),
             kv_blocks=sum(one.kv_blocks for one in each),

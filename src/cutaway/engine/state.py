@@ -10,6 +10,7 @@ class EngineState:
     """One engine at one moment; each of n samples is one sequence.
 
     running       sequences that hold KV blocks
+    most_running  as many may at once
     waiting       sequences in the queue
     preemptions   sequences that were sent back to it, since the start
     kv_blocks     all of the engine
@@ -18,6 +19,7 @@ class EngineState:
     """
 
     running: int
+    most_running: int
     waiting: int
     preemptions: int
     kv_blocks: int
@@ -30,7 +32,8 @@ class EngineState:
         blocks = engine.blocks
         free = min(blocks.free, blocks.count)  # the two may change while they are read
         return cls(
-            running=len(engine.running), waiting=len(engine.waiting),
+            running=len(engine.running), most_running=engine.scheduler.max_num_seqs,
+            waiting=len(engine.waiting),
             preemptions=engine.scheduler.preemptions, kv_blocks=blocks.count,
             kv_held=blocks.count - free,
             window_blocks=blocks.windows.held if blocks.windows else None,

@@ -32,6 +32,8 @@ from cutaway.server.http.log import access
 from cutaway.server.http.metrics import Metrics
 from cutaway.server.http.settings import ServerSettings
 from cutaway.server.job import AccessRecord
+from cutaway.server.llama_cpp import loading, properties
+from cutaway.server.llama_cpp import schemas as llama_cpp_schemas
 from cutaway.server.models import ServedModels
 from cutaway.server.names import Names, names_of
 from cutaway.server.ollama import embeddings as ollama_embeddings
@@ -49,11 +51,12 @@ ROUTERS = (
     endpoints.router, embeddings.router, score.router, rerank.router, decisions.router, fill.router,
     inside.router, ablate.router, tokens.router, status.router, ollama_models.router,
     ollama_embeddings.router, page.router, practice.router,
+    properties.router, loading.router,
 )  # fmt: skip
 
 SCHEMAS = (
     schemas, chat_schemas, response_schemas, inside_schemas, plain_schemas, anthropic_schemas,
-    ollama_schemas, score_schemas, errors,
+    ollama_schemas, llama_cpp_schemas, score_schemas, errors,
 )  # fmt: skip
 
 

@@ -78,6 +78,13 @@ def optional(description: str, **rules: Any) -> Any:
     return Field(None, description=description, **rules)
 
 
+class ModelNamed(BaseModel):
+    """The query of a request without a body."""
+
+    model_config = ConfigDict(extra="forbid")
+    model: str | None = optional("one of /v1/models; left out: the first")
+
+
 def doc(description: str, **rules: Any) -> Any:
     """For ``Annotated``: what a value is. rules: of pydantic."""
     return Field(description=description, **rules)

@@ -80,6 +80,7 @@ def replies(
     error: type = Error,
     lines: bool = False,
     binary: str | None = None,
+    several: bool = False,
 ) -> Answers:
     """The responses of an endpoint, for its ``responses``.
 
@@ -88,9 +89,11 @@ def replies(
     events   schema of a stream's events; mark: whether [DONE] is the last of them
     error    what a stream ends with where it fails
     lines    whether the stream is lines of JSON, as Ollama has it, instead
+    several  whether the response is a list of these
     binary   another media type of the same, which has no schema
     """
-    content = {"application/json": {"schema": _ref(schema)}}
+    whole = {"type": "array", "items": _ref(schema)} if several else _ref(schema)
+    content = {"application/json": {"schema": whole}}
     described = f"{schema.__doc__}"
     if binary:
         content[binary] = {"schema": {"type": "string", "contentMediaType": binary}}

@@ -18,6 +18,9 @@ from cutaway.server.http.disconnect import cancel_on_disconnect
 from cutaway.server.http.errors import MessagesError
 from cutaway.server.http.strict_json import StrictRoute
 from cutaway.server.job import TextJob
+from cutaway.server.llama_cpp.infill_answer import InfillAnswer
+from cutaway.server.llama_cpp.infill_request import InfillRequest
+from cutaway.server.llama_cpp.schemas import Infilling
 from cutaway.server.models import admit, service_of
 from cutaway.server.ollama import requests as ollama
 from cutaway.server.ollama.answers import ChatAnswer, GeneratedAnswer, nothing_asked
@@ -37,7 +40,10 @@ from cutaway.server.shared.schemas import CompletionChunk, TextCompletion
 T = TypeVar("T")
 
 OllamaRequest = ollama.OllamaChatRequest | ollama.OllamaGenerateRequest
-TextRequest = CompletionRequest | ChatRequest | ResponsesRequest | MessagesRequest | OllamaRequest
+TextRequest = (
+    CompletionRequest | ChatRequest | ResponsesRequest | MessagesRequest | OllamaRequest
+    | InfillRequest
+)  # fmt: skip
 
 
 router = APIRouter(route_class=StrictRoute, tags=["text"])
@@ -120,6 +126,12 @@ async def ollama_chat(body: ollama.OllamaChatRequest, request: Request) -> Respo
 async def ollama_generate(body: ollama.OllamaGenerateRequest, request: Request) -> Response:
     """Answer a prompt, or continue a text, in Ollama's form."""
     return await _ollama(body, request, GeneratedAnswer)
+
+
+@router.post("/infill", responses=replies(Infilling, *WRITTEN, events=Infilling, mark=False))
+async def infill(body: InfillRequest, request: Request) -> Response:
+    """Write what is between two texts, in llama-server's form."""
+    return await _answer(request, body, InfillAnswer)
 
 
 async def _ollama(

@@ -27,7 +27,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _NOTHING = EngineState(
-    running=0, waiting=0, preemptions=0, kv_blocks=0, kv_held=0, window_blocks=None
+    running=0, most_running=0, waiting=0, preemptions=0, kv_blocks=0, kv_held=0, window_blocks=None
 )
 
 
@@ -143,7 +143,8 @@ class OnDemandLLM(AsyncModel):
     def state(self) -> EngineState:
         """See ``AsyncModel``; while it is not loaded, what was counted before."""
         now = EngineState.of(self._running.engine.engine) if self._running else _NOTHING
-        return replace(now, preemptions=now.preemptions + self._preemptions)
+        most = now.most_running or (self._policy or Policy()).max_num_seqs
+        return replace(now, preemptions=now.preemptions + self._preemptions, most_running=most)
 
     @property
     def alive(self) -> bool:

@@ -4,11 +4,11 @@ import asyncio
 from typing import Annotated, ClassVar
 
 from fastapi import APIRouter, Query, Request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from starlette.responses import JSONResponse, Response
 
 from cutaway.errors import TooLongError
-from cutaway.server.body import Body, Unsupported, examples, optional
+from cutaway.server.body import Body, ModelNamed, Unsupported, examples, optional
 from cutaway.server.document import FIELDS, replies
 from cutaway.server.http.disconnect import cancel_on_disconnect
 from cutaway.server.http.errors import ApiError
@@ -42,13 +42,6 @@ class TokenizeRequest(Body):
     )
     return_token_strs: bool = Field(False, description="include the tokens' names, too")
     unsupported: ClassVar[Unsupported] = TURN_IS_OPENED
-
-
-class ModelNamed(BaseModel):
-    """The query of a request without a body."""
-
-    model_config = ConfigDict(extra="forbid")
-    model: str | None = optional("one of /v1/models; left out: the first")
 
 
 class DetokenizeRequest(Body):

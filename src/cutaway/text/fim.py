@@ -13,11 +13,9 @@ from cutaway.text.vocabulary import Kind, Vocabulary, special_id
 
 _PREFIX = "tokenizer.ggml."
 _FIELDS = (("fim_pre", "fim_suf", "fim_mid"), ("prefix", "suffix", "middle"))  # now, and before
-_END_FIELDS = ("fim_pad", "fim_rep", "fim_sep")
-_END_NAMES = (
-    *("<|fim_pad|>", "<|repo_name|>", "<|file_sep|>", "<|file_separator|>"),
-    *("<fim_pad>", "<repo_name>", "<reponame>", "<file_sep>", "<fim-pad>", "▁<EOT>", "<EOT>"),
-)
+_REPOSITORY = ("fim_rep", ("<|repo_name|>", "<repo_name>", "<reponame>"))
+_FILE = ("fim_sep", ("<|file_sep|>", "<|file_separator|>", "<file_sep>"))
+_OTHER_ENDS = ("fim_pad", ("<|fim_pad|>", "<fim_pad>", "<fim-pad>", "▁<EOT>", "<EOT>"))
 
 
 class _Family(NamedTuple):
@@ -45,13 +43,16 @@ _SENTENCEPIECE = (_Family("[PREFIX]", "[SUFFIX]", None),)
 class FimTokens:
     """Ids of the tokens that lay out a text with a gap, and of those that end what fills it.
 
-    middle  None: the suffix comes first, and the model continues the prefix
+    middle      None: the suffix comes first, and the model continues the prefix
+    repository  before a project's name, file before that of each file; None: there is none
     """
 
     prefix: int
     suffix: int
     middle: int | None
     ends: tuple[int, ...]
+    repository: int | None = None
+    file: int | None = None
 
     def lay_out(self, before: Sequence[int], behind: Sequence[int]) -> list[int]:
         """The prompt whose continuation fills the gap."""
@@ -71,9 +72,18 @@ class FimTokens:
         ids = _named([[*map(named, names)] for names in _FIELDS]) or _spelled(spelled, metadata)
         if ids is None:
             return None
-        listed = [*map(named, _END_FIELDS), *map(spelled.get, _END_NAMES), *ids]
-        ends = dict.fromkeys(i for i in listed if i is not None)
-        return cls(*ids, ends=tuple(ends))
+
+        def each(field: str, names: Sequence[str]) -> list[int]:
+            return [i for i in (named(field), *map(spelled.get, names)) if i is not None]
+
+        repository, file = each(*_REPOSITORY), each(*_FILE)
+        ends = dict.fromkeys(
+            [*each(*_OTHER_ENDS), *repository, *file, *(i for i in ids if i is not None)]
+        )
+        return cls(
+            *ids, ends=tuple(ends), repository=next(iter(repository), None),
+            file=next(iter(file), None),
+        )  # fmt: skip
 
 
 _Ids = tuple[int, int, int | None]

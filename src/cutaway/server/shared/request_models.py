@@ -138,7 +138,8 @@ class TextFields(_Every):  # type: ignore[misc]  # its fields are not known befo
             raise ApiError(
                 400, "candidates and track say what a trace keeps: add trace", param="trace"
             )
-        given = {name: getattr(self, name) for name in own_form(self.FACE)}
+        own = [name for name in own_form(self.FACE) if name in type(self).model_fields]
+        given = {name: getattr(self, name) for name in own}
         off = {name: here for name, (here, _) in _MINUS_ONE.items() if given[name] == -1}
         return {name: value for name, value in given.items() if value is not None} | off
 
@@ -168,7 +169,7 @@ class SampledFields(_Sampled):  # type: ignore[misc]  # as TextFields
         if self.align and self.stream:
             raise InputError("align: the text is chosen when all are written: leave out stream")
         if self.logit_bias is not None:
-            given["logit_bias"] = _bias(self.logit_bias)
+            given["logit_bias"] = bias_of(self.logit_bias)
         if self.prompt_logprobs is not None:
             if self.stream:
                 raise InputError("prompt_logprobs: whole answers have them: leave out stream")
@@ -188,7 +189,7 @@ class SampledFields(_Sampled):  # type: ignore[misc]  # as TextFields
         return bool(self.stream_options and self.stream_options.continuous_usage_stats)
 
 
-def _bias(given: Mapping[str, float]) -> dict[int, float]:
+def bias_of(given: Mapping[str, float]) -> dict[int, float]:
     """Token ids are strings in JSON."""
     for name in given:
         if not _TOKEN_ID.fullmatch(name):

@@ -1,0 +1,1 @@
+"""Forms of llama.cpp's server: infill, templates, properties, slots, loading by request."""
