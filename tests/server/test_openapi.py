@@ -40,9 +40,29 @@ def served(tmp_path_factory):
     metadata = {"tokenizer.chat_template": TEMPLATE, **marks}
     path = tmp_path_factory.mktemp("documented") / "tiny.gguf"
     llm = LLM(write_tiny_llama(path, context=512, metadata=metadata), threads=1, context=64)
-    with serve(llm, ServerSettings(api_key=KEY, allow_hosts=())) as served:
+    folder = tmp_path_factory.mktemp("batches")
+    _write_what_the_examples_name(folder)
+    with serve(llm, ServerSettings(api_key=KEY, allow_hosts=(), batches=folder)) as served:
         _make_what_the_examples_name(served.url)
         yield served
+
+
+def _write_what_the_examples_name(folder):
+    """A file and a batch, as a server left them."""
+    file = {
+        "id": "file-example", "object": "file", "bytes": 1, "created_at": 1, "filename": "a",
+        "purpose": "batch", "status": "processed",
+    }  # fmt: skip
+    batch = {
+        "id": "batch_example", "object": "batch", "endpoint": "/v1/completions",
+        "input_file_id": "file-example", "completion_window": "24h", "status": "completed",
+        "created_at": 1, "metadata": None, "errors": None, "output_file_id": None,
+        "request_counts": {"total": 0, "completed": 0, "failed": 0}, "error_file_id": None,
+    }  # fmt: skip
+    for kind, document in (("files", file), ("batches", batch)):
+        (folder / kind).mkdir()
+        (folder / kind / f"{document['id']}.json").write_text(json.dumps(document))
+    (folder / "files" / "file-example.content").write_bytes(b"x")
 
 
 def _make_what_the_examples_name(url):

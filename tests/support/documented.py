@@ -48,6 +48,8 @@ def _each_field_once(document):
         body = methods.get("post", {}).get("requestBody")
         if body is None:
             continue
+        if "application/json" not in body["content"]:  # a form
+            continue
         name = body["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
         if came(body, methods["post"]["responses"]):
             del made["paths"][path]

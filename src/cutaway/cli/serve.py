@@ -42,6 +42,10 @@ _NAMES = (
     ("--cors", "ORIGIN", "allow requests from pages of this origin, or *; repeat for more"),
     ("--served-model-name", "NAME", "name of the model in requests; repeat for more"),
 )
+_BATCHES = (
+    "keep files and batches (/v1/files, /v1/batches) in this folder; a server that is started "
+    "again continues what the last one has not finished"
+)
 _ALLOW_INTERVENTIONS = (
     'let requests change activations for their own texts: "interventions": ["L25.H2 x 0"]'
 )
@@ -69,6 +73,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     group.add_argument("--api-key", metavar="KEY", help=_KEY_HELP)
     for flag, metavar, text in _NAMES:
         group.add_argument(flag, action="append", default=[], metavar=metavar, help=text)
+    group.add_argument("--batches", metavar="FOLDER", help=_BATCHES)
     group.add_argument("--allow-interventions", action="store_true", help=_ALLOW_INTERVENTIONS)
     group.add_argument(  # the earlier name
         "--allow-changes", dest="allow_interventions", action="store_true", help=SUPPRESS
@@ -147,6 +152,7 @@ def _settings(args: Namespace) -> "ServerSettings":
         api_key=key,
         allow_hosts=[*known, *args.allow_host] if local or args.allow_host else None,
         cors=args.cors,
+        batches=args.batches,
         log_prompts=args.log_prompts,
         allow_interventions=args.allow_interventions,
         **given,

@@ -4,6 +4,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from time import time
 from typing import Any
 
@@ -25,11 +26,16 @@ from cutaway.server import (
     tokens,
 )  # fmt: skip
 from cutaway.server.anthropic import schemas as anthropic_schemas
+from cutaway.server.batches import batches, files
+from cutaway.server.batches import schemas as batch_schemas
+from cutaway.server.batches.folder import BatchFolder
+from cutaway.server.batches.runner import BatchRunner
 from cutaway.server.document import Documented
 from cutaway.server.http import errors, refusals
 from cutaway.server.http.guard import OPEN_PATHS, Guard
 from cutaway.server.http.log import access
 from cutaway.server.http.metrics import Metrics
+from cutaway.server.http.own_request import ask
 from cutaway.server.http.settings import ServerSettings
 from cutaway.server.job import AccessRecord
 from cutaway.server.llama_cpp import loading, properties
@@ -51,12 +57,12 @@ ROUTERS = (
     endpoints.router, embeddings.router, score.router, rerank.router, decisions.router, fill.router,
     inside.router, ablate.router, tokens.router, status.router, ollama_models.router,
     ollama_embeddings.router, page.router, practice.router,
-    properties.router, loading.router,
+    properties.router, loading.router, files.router, batches.router,
 )  # fmt: skip
 
 SCHEMAS = (
     schemas, chat_schemas, response_schemas, inside_schemas, plain_schemas, anthropic_schemas,
-    ollama_schemas, llama_cpp_schemas, score_schemas, errors,
+    ollama_schemas, llama_cpp_schemas, batch_schemas, score_schemas, errors,
 )  # fmt: skip
 
 
@@ -75,6 +81,8 @@ def create_app(
             for service in models.services:
                 await stack.enter_async_context(service.llm)
                 await asyncio.to_thread(_prepare, service)
+            if app.state.batches:  # last, so that it ends first
+                await stack.enter_async_context(app.state.batches)
             yield
 
     app = Documented(
@@ -87,6 +95,8 @@ def create_app(
     app.state.models = models = _models(llm, settings, app)
     app.state.lessons = OrderedDict()  # by step
     app.state.responses = KeptResponses(settings.keep_responses)
+    app.state.settings = settings
+    app.state.batches = _batches(app, settings)
     refusals.install(app, retry_after=lambda: models.retry_after)
     app.add_middleware(
         Guard, open_paths=(*OPEN_PATHS, "/static/"), api_key=settings.api_key,
@@ -100,6 +110,15 @@ def create_app(
             allow_headers=["*"], expose_headers=["x-request-id", "retry-after"],
         )  # fmt: skip
     return app
+
+
+def _batches(app: FastAPI, settings: ServerSettings) -> BatchRunner | None:
+    if settings.batches is None:
+        return None
+    return BatchRunner(
+        BatchFolder(Path(settings.batches).expanduser()),
+        lambda path, id, body: ask(app, path, id, body, key=settings.api_key),
+    )
 
 
 def _prepare(service: Service) -> None:

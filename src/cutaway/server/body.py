@@ -143,3 +143,8 @@ Texts = Annotated[
     list[str | list[int]],
     BeforeValidator(_one_or_many, json_schema_input_type=str | list[int] | list[str | list[int]]),
 ]
+
+MetadataField = Annotated[
+    dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]],
+    Field(max_length=16),
+]

@@ -30,6 +30,7 @@ TAGS = [
     {"name": "text", "description": "The model generates text."},
     {"name": "inside", "description": "What happened before the logits."},
     {"name": "tokens", "description": "Text to token ids, and back."},
+    {"name": "batches", "description": "Files of requests, answered in the background."},
     {"name": "status", "description": "Models, health and metrics."},
 ]
 _MIDDLEWARE = (408, 413, 500)
@@ -37,7 +38,7 @@ _REFUSED = {
     400: "A field is wrong, unknown or missing, or the body is not JSON; the message says what.",
     401: "The key is missing or wrong.",
     403: "The Host header names a host that is not allowed.",
-    404: "There is no model of that name.",
+    404: "There is no model of that name, or nothing that has this id.",
     409: "The model gives other logits, or another text, than those on record.",
     408: "The body did not arrive in time.",
     413: "The body is too long.",

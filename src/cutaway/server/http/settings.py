@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
+from os import PathLike
 
 from cutaway.base.checks import check_int
 from cutaway.errors import InputError
@@ -24,6 +25,7 @@ class ServerSettings:
     keep_responses bytes of answers of /v1/responses that later ones can continue; 0: none
     read_timeout   seconds for a request's body to arrive
     write_timeout  seconds for the client to read one message
+    batches        a folder for files and batches; None: there are none
     log_prompts    whether the log shows prompts
     allow_interventions  whether requests may change activations, for their own texts
 
@@ -39,6 +41,7 @@ class ServerSettings:
     keep_responses: int = 64 << 20
     read_timeout: float = 30.0
     write_timeout: float = 60.0
+    batches: str | PathLike[str] | None = None
     log_prompts: bool = False
     allow_interventions: bool = False
 

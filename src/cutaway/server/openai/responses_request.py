@@ -1,13 +1,13 @@
 """The requests of ``/v1/responses``, of a whole conversation, or after an answer that is kept."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
 from cutaway.errors import InputError
 from cutaway.sampling.observe import MAX_TOP
-from cutaway.server.body import Body, Unsupported, optional
+from cutaway.server.body import Body, MetadataField, Unsupported, optional
 from cutaway.server.openai.kept_responses import KeptResponses
 from cutaway.server.openai.responses_input import Items, Said, conversation
 from cutaway.server.shared.conversing import Messages
@@ -24,11 +24,6 @@ from cutaway.server.shared.request_models import ONE_CACHE, TextFields
 from cutaway.server.shared.tools import WithTools
 
 _NOT_STORED = "conversations have no id here; give previous_response_id, or all of it as input"
-
-Metadata = Annotated[
-    dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]],
-    Field(max_length=16),
-]
 
 
 class Reasoning(Body):
@@ -56,7 +51,7 @@ class ResponsesRequest(_Responses, WithTools):  # type: ignore[misc]  # as TextF
     )
     top_logprobs: int | None = optional("and the likeliest beside it", ge=0, le=MAX_TOP)
     reasoning: Reasoning | None = None
-    metadata: Metadata | None = optional("returned with the answer")
+    metadata: MetadataField | None = optional("returned with the answer")
     previous_response_id: str | None = optional(
         "the answer that input follows; its instructions are not taken over"
     )
