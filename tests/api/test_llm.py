@@ -145,7 +145,7 @@ def test_document_is_json_and_complete(llm):
     ("prompt", "options", "sentence"),
     [
         ("ab", {"temprature": 1}, "unknown option 'temprature'; did you mean 'temperature'"),
-        ("ab", {"frobnicate": 1}, "unknown option 'frobnicate'; cutaway.requests.keywords.RequestOptions names"),
+        ("ab", {"frobnicate": 1}, "unknown option 'frobnicate'; cutaway.requests.keywords.Request"),
         ("ab", {"n": 0}, "n must be between 1 and 1024"),
         ("ab", {"kv_cache": "no"}, "kv_cache must be true or false"),
         ("ab", {"max_tokens": 0}, "max_tokens: 0 writes nothing"),

@@ -237,7 +237,8 @@ def _check_names(given: Mapping[str, Any]) -> None:
             from difflib import get_close_matches
 
             close = get_close_matches(name, OPTIONS, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else "cutaway.requests.keywords.RequestOptions names all"
+            all_of_them = "cutaway.requests.keywords.RequestOptions names all"
+            hint = f"did you mean {close[0]!r}?" if close else all_of_them
             raise InputError(f"unknown option {name!r}; {hint}")
 
 
