@@ -8,8 +8,8 @@ import pytest
 
 from cutaway import LLM
 from cutaway.cli import chat, tools
-from cutaway.requests.answer import Thought
 from cutaway.requests.tools import ToolUse
+from cutaway.text.thinking import Thought
 from cutaway.text.tools import Arguments, CallEnd, CallStart, Content, Tool
 
 WEATHER = '''

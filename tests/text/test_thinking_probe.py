@@ -4,6 +4,7 @@ import pytest
 
 from cutaway.text import ChatTemplate, Tokenizer
 from cutaway.text.thinking import Thinking
+from cutaway.text.thinking_probe import thinking_of
 from support.chat_templates import byte_tokenizer
 from support.text_vocabularies import CONTROL, byte_level
 
@@ -58,7 +59,7 @@ FORMS = {
 @pytest.mark.parametrize("name", FORMS)
 def test_the_marks_are_those_the_template_writes(name):
     written, before, after = FORMS[name]
-    found = Thinking.of(family(written), byte_tokenizer())
+    found = thinking_of(family(written), byte_tokenizer())
     assert found == Thinking(before, after)
     assert found.empty == before + after
     assert (found.opening, found.closing) == (before.strip(), after.strip())
@@ -75,7 +76,7 @@ def test_the_marks_are_those_the_template_writes(name):
     ],
 )
 def test_what_is_no_pair_of_marks_is_none(written):
-    assert Thinking.of(family(written), byte_tokenizer()) is None
+    assert thinking_of(family(written), byte_tokenizer()) is None
 
 
 MARKS = [
@@ -89,16 +90,16 @@ def test_a_template_that_drops_thoughts_has_known_marks(before, after):
     dropped = SAID + f"{{% if false %}}{before}{after}{{% endif %}}"
     tags = [before.removesuffix("thought\n"), after]
     tokenizer = Tokenizer.from_gguf(byte_level(extra=[(tag, CONTROL) for tag in tags]))
-    found = Thinking.of(family(dropped), tokenizer)
+    found = thinking_of(family(dropped), tokenizer)
     assert found and (found.before, found.after) == (before, after)
     assert list(found.control) == tags
-    assert Thinking.of(family(dropped), byte_tokenizer()) is None  # no tokens of the model's
+    assert thinking_of(family(dropped), byte_tokenizer()) is None  # no tokens of the model's
 
 
 @pytest.mark.parametrize("tail", ["<think>", "<think>\n"])
 def test_a_prompt_may_have_opened_the_thought(tail):
     begun = TAIL.replace("<turn>assistant\n{% endif %}", f"<turn>assistant\n{tail}{{% endif %}}")
-    found = Thinking.of(family(THOUGHT + SAID, begun), byte_tokenizer())
+    found = thinking_of(family(THOUGHT + SAID, begun), byte_tokenizer())
     assert found and found.begun
     assert not found.behind("<turn>assistant\n<think>\n\n</think>\n\n").begun
     assert found.behind("<turn>assistant\n<think>\n").begun

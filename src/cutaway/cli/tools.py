@@ -96,7 +96,7 @@ class Display:
 
     def show(self, deltas: "Iterable[AnswerPart]") -> None:
         """Text as it comes; of a call its name when it begins, its arguments when it ends."""
-        from cutaway.requests.answer import Thought
+        from cutaway.text.thinking import Thought
         from cutaway.text.tools import Arguments, CallEnd, CallStart, Content
 
         for delta in deltas:

@@ -7,18 +7,11 @@ from typing import Any
 
 from cutaway.engine import Step
 from cutaway.text.grammar.matcher import Matcher
+from cutaway.text.harmony_parser import HarmonyParser
 from cutaway.text.stream import TextStream
-from cutaway.text.thinking import Thinking
+from cutaway.text.thinking import Thinking, Thought
 from cutaway.text.tools import Arguments, CallEnd, CallParser, CallStart, Content, Tool
 from cutaway.text.tools import Delta as Part
-
-
-@dataclass(frozen=True)
-class Thought:
-    """Part of the thought that precedes the answer."""
-
-    text: str
-
 
 AnswerPart = Thought | Part
 
@@ -95,7 +88,7 @@ class _Call:
 class AnswerReader:
     """Splits one answer into thought, text and tool calls, while it is written.
 
-    parser       of tool calls; None where the answer cannot have any
+    parser       of tool calls, or of all of harmony; None where the answer cannot have any
     control      the control tokens that the parser reads: id -> name
     token_bytes  the bytes that a token adds to the text
     thinking     how a thought before the answer is delimited; None: there is none
@@ -103,7 +96,7 @@ class AnswerReader:
 
     def __init__(
         self,
-        parser: CallParser | SchemaOrCalls | None,
+        parser: CallParser | SchemaOrCalls | HarmonyParser | None,
         control: Mapping[int, bytes],
         token_bytes: Callable[[int], bytes],
         thinking: Thinking | None = None,

@@ -15,8 +15,10 @@ from cutaway.requests.completion import Completion, ToolCall
 from cutaway.text.grammar import source
 from cutaway.text.grammar.acceptance import byte_matcher
 from cutaway.text.grammar.compiler import Compiled
+from cutaway.text.grammar.llguidance_source import nested_json
 from cutaway.text.grammar.matcher import Matcher
 from cutaway.text.grammar.source import KINDS, Grammar
+from cutaway.text.harmony import Harmony
 from cutaway.text.tools import (
     CallParser,
     Dialect,
@@ -87,13 +89,11 @@ class ToolUse:
             raise InputError(
                 "tools need a text that is written from left to right: leave out tools or denoise"
             )
+        if isinstance(thinking, Harmony):
+            return self._in_channels(thinking, given)
         either = bool(held) and self.choice.mode == "auto"
         calls = Grammar("grammar", self._grammar(self._dialect, only=either), **thought)
-        try:
-            self.grammar = self._model.grammars.compile(calls)
-        except InputError as error:
-            self._check_each()
-            raise InputError(f"tools: {error}") from None
+        self._compile(calls)
         self._either = self._beside(given, calls) if either else None
         if either:
             return {**given, **thought, "calls": calls.text}
@@ -102,6 +102,23 @@ class ToolUse:
             source.json_schema(rest.pop("json_schema"))
             rest.pop("json_compact", None)
         return {**rest, **thought, "grammar": calls.text}
+
+    def _in_channels(self, form: Harmony, given: Mapping[str, Any]) -> dict[str, Any]:
+        """A request's keywords with one grammar of all the messages of an answer."""
+        rest, said = dict(given), "TEXT"
+        if rest.get("json_schema") is not None:
+            schema = json.loads(source.json_schema(rest.pop("json_schema")))
+            said = nested_json(schema, compact=rest.pop("json_compact", None) is True)
+        calls = Grammar("grammar", form.with_tools(self.tools, self.choice, said))
+        self._compile(calls)
+        return {**rest, "grammar": calls.text}
+
+    def _compile(self, calls: Grammar) -> None:
+        try:
+            self.grammar = self._model.grammars.compile(calls)
+        except InputError as error:
+            self._check_each()
+            raise InputError(f"tools: {error}") from None
 
     def _beside(self, given: Mapping[str, Any], calls: Grammar) -> Matcher:
         """A matcher of bytes for a text of the schema or calls; compiles both."""
@@ -133,12 +150,16 @@ class ToolUse:
         token_bytes = tokenizer.token_bytes
         if thinking:
             thinking = thinking.behind(tokenizer.decode(prompt[-_MARK:], special=True))
+        new_id = partial(call_id, request)
+        if isinstance(thinking, Harmony):
+            parser = thinking.reader(self.choice.allowed(self.tools), new_id)
+            return AnswerReader(parser, {}, token_bytes, thinking)
         if self._dialect is None:
             return AnswerReader(None, {}, token_bytes, thinking)
         allowed, either = self.choice.allowed(self.tools), self._either
         required = either is not None or self.choice.mode == "required"
-        parser = CallParser(self._dialect, allowed, partial(call_id, request), required)
-        parts = SchemaOrCalls(either.fork(), parser) if either else parser
+        calls = CallParser(self._dialect, allowed, new_id, required)
+        parts = SchemaOrCalls(either.fork(), calls) if either else calls
         return AnswerReader(parts, self._dialect.token_bytes, token_bytes, thinking)
 
     def free(self) -> None:

@@ -101,9 +101,12 @@ class ChatTemplate:
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Tool]
     ) -> tuple[list[dict[str, Any]], list[dict[str, Any]] | None]:
         """(messages, tools) as the template takes them."""
+        from cutaway.text.harmony_messages import MARK, for_harmony
         from cutaway.text.messages import for_template  # writing a text needs none of this
 
         read = for_template(messages)
+        if MARK in self.source:
+            read = for_harmony(read)
         if not tools and not any(m["role"] == "tool" or "tool_calls" in m for m in read):
             return read, None
         if tools and self._tool_support.dialect is None:

@@ -11,11 +11,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from cutaway.text.chat import ChatTemplate
-    from cutaway.text.tokenizer import Tokenizer
 
 _BLANK = b" \n"
 
@@ -33,17 +28,6 @@ class Thinking:
     after: str = "</think>"
     begun: bool = False
     control: Mapping[str, int] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, template: ChatTemplate, tokenizer: Tokenizer) -> Thinking | None:
-        """Of a model whose template writes thoughts, or has known marks that are tokens."""
-        from cutaway.text.thinking_probe import find  # few texts need it
-
-        marks = find(template, tokenizer)
-        if marks is None:
-            return None
-        made = cls(*marks, control=tokenizer.control_tokens("".join(marks)))
-        return made.behind(template.render([{"role": "user", "content": "a"}]))
 
     def behind(self, prompt: str) -> Thinking:
         """The same behind a prompt, which may have opened the thought."""
@@ -71,9 +55,9 @@ class Thinking:
         first = next((name for name in self.control if self.closing.startswith(name)), "")
         if first:
             inside = f"THOUGHT {self._literal(self.closing)}"
-            rules = [f"SPELLED: ANY {_quoted(first)} ANY", "THOUGHT: ANY & ~SPELLED"]
+            rules = [f"SPELLED: ANY {quoted(first)} ANY", "THOUGHT: ANY & ~SPELLED"]
         else:
-            inside, rules = "closed", [f"closed[lazy]: ANY {_quoted(self.closing)}"]
+            inside, rules = "closed", [f"closed[lazy]: ANY {quoted(self.closing)}"]
         return "\n".join(
             [
                 "start: thought answer" + ("" if self.begun else " | answer"),
@@ -89,8 +73,8 @@ class Thinking:
         """What ``ThinkingParser`` must be fed for control tokens: their names."""
         return {token_id: name.encode() for name, token_id in self.control.items()}
 
-    def parser(self) -> ThinkingParser:
-        """What takes one text apart."""
+    def parser(self) -> ThinkingParser | None:
+        """What takes one text apart; None where the parser of the answer does."""
         return ThinkingParser(self)
 
     def count(self, pieces: Sequence[bytes]) -> int:
@@ -109,13 +93,14 @@ class Thinking:
         names = "|".join(map(re.escape, sorted(self.control, key=len, reverse=True)))
         pieces = re.split(f"({names})", text) if names else [text]
         return " ".join(
-            f"<[{self.control[piece]}]>" if piece in self.control else _quoted(piece)
+            f"<[{self.control[piece]}]>" if piece in self.control else quoted(piece)
             for piece in pieces
             if piece
         )
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
+    """A literal of Lark."""
     return json.dumps(text, ensure_ascii=False)
 
 
@@ -123,6 +108,13 @@ def spanned(pieces: Sequence[bytes], start: int, end: int) -> int:
     """How many of the pieces have bytes from ``start`` to ``end`` of them all."""
     places = [*accumulate(map(len, pieces), initial=0)]
     return sum(at < end and behind > start for at, behind in pairwise(places))
+
+
+@dataclass(frozen=True)
+class Thought:
+    """Part of the thought that precedes the answer."""
+
+    text: str
 
 
 class ThinkingParser:

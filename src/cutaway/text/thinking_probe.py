@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cutaway.errors import FormatError, InputError
+from cutaway.text.harmony import Harmony
+from cutaway.text.thinking import Thinking
 from cutaway.text.tools.dialect import TAGS
 
 if TYPE_CHECKING:
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from cutaway.text.tokenizer import Tokenizer
 
 _THOUGHT, _SAID, _NAME = "cutaway probe thought", "cutaway probe text", "cutaway_probe_tool"
+_HARMONY = f"<|channel|>analysis<|message|>{_THOUGHT}<|end|>"
 _USER = {"role": "user", "content": "cutaway probe question"}
 _FIELDS = ("reasoning_content", "reasoning", "thinking")
 _VARIABLES = {"add_generation_prompt": False, "enable_thinking": True, "thinking": True}
@@ -32,8 +35,21 @@ UNRENDERED = (
 """Of templates that drop every thought: marks that are in the template's source."""
 
 
-def find(template: ChatTemplate, tokenizer: Tokenizer) -> tuple[str, str] | None:
-    """What the template writes before and after a thought; None where it knows none.
+def thinking_of(template: ChatTemplate, tokenizer: Tokenizer) -> Thinking | None:
+    """How a model writes thoughts, behind the prompt of a question; None where it has none."""
+    found = _found(template, tokenizer)
+    return found and found.behind(template.render([{"role": "user", "content": "a"}]))
+
+
+def _found(template: ChatTemplate, tokenizer: Tokenizer) -> Thinking | None:
+    if any(_HARMONY in _tried(template, messages) for messages in _conversations()):
+        return Harmony.known_to(tokenizer)
+    marks = _marks(template, tokenizer)
+    return marks and Thinking(*marks, control=tokenizer.control_tokens("".join(marks)))
+
+
+def _marks(template: ChatTemplate, tokenizer: Tokenizer) -> tuple[str, str] | None:
+    """Before and after a thought.
 
     Marks that only the template's source has count where all their tags are tokens.
     """
@@ -57,6 +73,8 @@ def _conversations() -> Iterator[list[dict[str, Any]]]:
     for thought in (_THOUGHT, [{"type": "text", "text": _THOUGHT}]):
         parts = [{"type": "thinking", "thinking": thought}, {"type": "text", "text": _SAID}]
         yield [_USER, said | {"content": parts}]
+    blocks = [{"type": "thoughts", "text": _THOUGHT}, {"type": "response", "text": _SAID}]
+    yield [_USER, said | {"content": {"blocks": blocks}}]
     for arguments in ({"a": 1}, '{"a": 1}'):  # only beside a call
         function = {"name": _NAME, "arguments": arguments}
         call = {"id": "cutProbe1", "type": "function", "function": function}
@@ -74,7 +92,8 @@ def _between(
     if not (thought and answer and opening and closing) or rest[: closing.start()].strip():
         return None
     first, last = opening[-1][0], closing[0]
-    if first in _tried(template, [_USER]):  # a tag of turns
+    asked, _, behind = _tried(template, [_USER]).partition(_USER["content"])
+    if first in _TAG.findall(asked)[-1:] or last in _TAG.findall(behind)[:1]:  # tags of turns
         return None
     if "tool_calls" in messages[-1]:
         bare = {k: v for k, v in messages[-1].items() if k not in _FIELDS}

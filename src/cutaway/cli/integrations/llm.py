@@ -164,7 +164,7 @@ class Answer:
         yield from self._told(self._reader.finish(self._stream.held_text))
 
     def _told(self, deltas: "Iterable[AnswerPart]") -> Iterator[StreamEvent]:
-        from cutaway.requests.answer import Thought
+        from cutaway.text.thinking import Thought
         from cutaway.text.tools import Arguments, CallStart, Content
 
         for delta in deltas:

@@ -293,9 +293,9 @@ class LoadedModel:
     @cached_property
     def thinking(self) -> "Thinking | None":
         """How the model marks thoughts before an answer; None where its template has none."""
-        from cutaway.text.thinking import Thinking
+        from cutaway.text.thinking_probe import thinking_of  # few texts need it
 
-        return Thinking.of(self.template, self.tokenizer) if self.template else None
+        return thinking_of(self.template, self.tokenizer) if self.template else None
 
     @cached_property
     def grammars(self) -> "GrammarCompiler":

@@ -3,10 +3,11 @@
 from collections.abc import Iterable, Iterator
 from typing import Any, cast
 
-from cutaway.requests.answer import AnswerPart, Thought
+from cutaway.requests.answer import AnswerPart
 from cutaway.server.anthropic.schemas import CallContent
 from cutaway.server.anthropic.schemas import Content as Block
 from cutaway.server.shared.tools import arguments_of
+from cutaway.text.thinking import Thought
 from cutaway.text.tools import Arguments, CallStart, Content
 
 Said = tuple[str, dict[str, Any]]

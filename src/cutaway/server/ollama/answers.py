@@ -6,7 +6,7 @@ from time import perf_counter
 from typing import Any
 
 from cutaway.engine import Event, Step
-from cutaway.requests.answer import AnswerPart, Thought
+from cutaway.requests.answer import AnswerPart
 from cutaway.server.events import dumps
 from cutaway.server.http.errors import ApiError
 from cutaway.server.job import TextJob
@@ -16,6 +16,7 @@ from cutaway.server.shared import common
 from cutaway.server.shared.logprobs import Entries, Entry, chat_form
 from cutaway.server.shared.one_text import OneText
 from cutaway.server.shared.tools import arguments_of
+from cutaway.text.thinking import Thought
 from cutaway.text.tools import CallEnd, Content
 
 

@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 
 from cutaway.engine import Ended, Event, Step
 from cutaway.errors import InputError
-from cutaway.requests.answer import AnswerPart, Thought
+from cutaway.requests.answer import AnswerPart
 from cutaway.server.body import Body, Unsupported, examples, optional
 from cutaway.server.http.errors import ApiError
 from cutaway.server.job import TextJob, end_at
@@ -21,6 +21,7 @@ from cutaway.server.shared.messages import CANNOT_THINK, ONLY_TEXT, BaseMessage,
 from cutaway.server.shared.request_models import ONE_CACHE, Read, SampledFields
 from cutaway.server.shared.schemas import CompletionUsage
 from cutaway.server.shared.tools import Tools, WithTools, finish_reason, piece
+from cutaway.text.thinking import Thought
 from cutaway.text.tools import Arguments, CallEnd, CallStart, Content
 
 _NAMELESS = "name: ignored, since this model's template has no place for names"

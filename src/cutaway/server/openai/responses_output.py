@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import Any, cast
 
-from cutaway.requests.answer import AnswerPart, Thought
+from cutaway.requests.answer import AnswerPart
 from cutaway.server.openai.response_schemas import (
     CallItem,
     MessageStatus,
@@ -13,6 +13,7 @@ from cutaway.server.openai.response_schemas import (
     ReasoningItem,
 )
 from cutaway.server.shared.chat_schemas import ChatToken
+from cutaway.text.thinking import Thought
 from cutaway.text.tools import Arguments, CallEnd, CallStart, Content
 
 Said = tuple[str, dict[str, Any]]

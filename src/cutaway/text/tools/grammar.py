@@ -39,7 +39,7 @@ class _Rules:
         self.lines = ["ANY: /(?s:.*)/", "ID: /[a-zA-Z0-9]{9}/"]
         self._tools = list(enumerate(tools))
         for index, tool in self._tools:
-            self._arguments(index, tool)
+            self.lines.append(arguments(index, tool))
 
     def start(self, required: bool) -> list[str]:
         """The rules that say where calls may begin."""
@@ -114,17 +114,17 @@ class _Rules:
                     found.append(json.dumps(piece, ensure_ascii=False))
         return " ".join(found)
 
-    def _arguments(self, index: int, tool: Tool) -> None:
-        if tool.format == RAW:
-            nested = tool.definition.strip()
-            self.lines.append(f"arguments_{index}: %lark {{\n{nested}\n}}")
-            return
-        schema = tool.schema()
-        if tool.format is not None:
-            schema = {"type": "string"}
-            if tool.format == "regex":
-                schema["pattern"] = f"^(?:{tool.definition})$"
-        self.lines.append(f"arguments_{index}: {nested_json(schema)}")
+
+def arguments(index: int, tool: Tool) -> str:
+    """The rule of a call's arguments, or of a custom tool's text."""
+    if tool.format == RAW:
+        return f"arguments_{index}: %lark {{\n{tool.definition.strip()}\n}}"
+    schema = tool.schema()
+    if tool.format is not None:
+        schema = {"type": "string"}
+        if tool.format == "regex":
+            schema["pattern"] = f"^(?:{tool.definition})$"
+    return f"arguments_{index}: {nested_json(schema)}"
 
 
 def around(dialect: Dialect, tool: Tool) -> tuple[str, Parts]:
