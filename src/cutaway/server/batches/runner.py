@@ -16,7 +16,7 @@ from cutaway.server.batches.folder import BatchFolder, whole_lines
 from cutaway.server.batches.lines import Line, check_lines
 from cutaway.server.batches.schemas import BatchObject
 from cutaway.server.http.errors import ApiError
-from cutaway.server.http.own_request import Answered
+from cutaway.server.http.own_request import OwnAnswer
 
 AT_ONCE = 32
 """Lines that are asked at once; the engine batches them with all other requests."""
@@ -27,7 +27,7 @@ _STOPPING = ("stopping", "shutting_down")
 _log = logging.getLogger("cutaway.server")
 
 
-Ask = Callable[[str, str, bytes], Awaitable[Answered]]
+Ask = Callable[[str, str, bytes], Awaitable[OwnAnswer]]
 """(path, id of the request, JSON) -> the answer"""
 
 
@@ -144,7 +144,7 @@ class BatchRunner:
             self._append(batch, record, good=good)
             batch["request_counts"]["completed" if good else "failed"] += 1
 
-    async def _answered(self, path: str, id: str, body: dict[str, Any]) -> Answered:
+    async def _answered(self, path: str, id: str, body: dict[str, Any]) -> OwnAnswer:
         """The answer, when the queue has room. _ServerStopsError where there will be none."""
         later = {} if path == _WITHOUT_PRIORITY else {"priority": _LATER}
         data = json.dumps({**later, **body}).encode()

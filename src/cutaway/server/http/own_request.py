@@ -7,7 +7,7 @@ from typing import NamedTuple
 from starlette.types import ASGIApp, Message
 
 
-class Answered(NamedTuple):
+class OwnAnswer(NamedTuple):
     """A whole answer; header names are in lower case."""
 
     status: int
@@ -21,7 +21,7 @@ class Answered(NamedTuple):
         return error.get("code") if isinstance(error, dict) else None
 
 
-async def ask(app: ASGIApp, path: str, id: str, body: bytes, *, key: str | None) -> Answered:
+async def ask(app: ASGIApp, path: str, id: str, body: bytes, *, key: str | None) -> OwnAnswer:
     """The answer of an application to a POST of JSON; cancelled, the request is.
 
     id: of the request; key: what clients must send
@@ -53,4 +53,4 @@ async def ask(app: ASGIApp, path: str, id: str, body: bytes, *, key: str | None)
         "state": {},
     }  # fmt: skip
     await app(scope, receive, send)
-    return Answered(status, headers, bytes(said))
+    return OwnAnswer(status, headers, bytes(said))
