@@ -66,6 +66,17 @@ def test_merging_is_the_definition(text: str, data: st.DataObject) -> None:
         ("smollm llama-bpe qwen2", ["Ġ 1"], " 1", [" ", "1"]),
         ("gpt-2 smollm", ["' S"], "'S", ["'", "S"]),  # their contractions are in lower case only
         ("llama-bpe qwen2", ["' S"], "'S", ["'S"]),
+        ("ufakzeka", ["' S"], "'S", ["'S"]),
+        ("modern-bert roberta-bpe", ["Ġ 1"], " 1", [" 1"]),
+        ("glm4 deepseek-v3 hunyuan-dense minicpm5", DIGITS, "1234", ["123", "4"]),
+        ("qwen35 seed-coder kimi-k2", ["a b"], "ab ab", ["ab", " ", "ab"]),
+        ("exaone-moe", ["a Ġ", "aĠ b"], "a b", ["a b"]),
+        ("afmoe tiny_aya superbpe", ["2 3", "3 4", "23 4"], "1234", ["1", "234"]),
+        ("bloom viking", ["a ,", "Ġ a"], "b a,", ["b", " a", ","]),
+        ("youtu", ["a B"], "aB", ["a", "B"]),
+        ("spark2_5 deepseek-coder", ["Ċ Ċ"], "\n\n", ["<0x0A>"] * 2),
+        ("deepseek-llm", ["1 a", "Ġ a"], "1a a", ["1", "a", " a"]),
+        ("jais-2", ["Ġ Ġ", "ĠĠ Ġ", "ĠĠ ĠĠ"], "    a", ["  ", " ", " ", "a"]),
     ],
 )
 def test_each_family_cuts_digits_spaces_and_contractions(
@@ -98,7 +109,7 @@ def test_a_whole_word_is_never_a_control_token() -> None:
     assert tokenizer.encode("stop", special=True, add_bos=False) == [256]
 
 
-@pytest.mark.parametrize("pre", sorted(PRETOKENIZERS))
+@pytest.mark.parametrize("pre", {words: name for name, words in PRETOKENIZERS.items()}.values())
 @given(text=UNICODE)
 def test_round_trip(pre: str, text: str) -> None:
     tokenizer = _TOKENIZERS[pre]
@@ -119,6 +130,20 @@ def test_unknown_pre_is_refused_by_name(pre: object) -> None:
     metadata = byte_level() | {"tokenizer.ggml.pre": pre}
     with pytest.raises(FormatError, match=r"tokenizer\.ggml\.pre .*gpt-2.*llama-bpe.*smollm"):
         Tokenizer.from_gguf(metadata)
+
+
+@pytest.mark.parametrize("pre", ["gemma4", "granite-embed-multi-311m", "sarvam-moe", "whitespace"])
+def test_those_of_llama_cpp_that_merge_no_bytes_are_refused_by_name(pre: str) -> None:
+    with pytest.raises(FormatError, match=f"'{pre}' is not supported"):
+        Tokenizer.from_gguf(byte_level(pre=pre))
+
+
+def test_roberta_s_texts_end_with_a_token_where_the_file_does_not_say() -> None:
+    sep = {"tokenizer.ggml.seperator_token_id": 256}
+    for pre, ids in (("roberta-bpe", [0, 256]), ("gpt-2", [0])):
+        made = byte_level(extra=[("</s>", CONTROL)], pre=pre) | sep | {
+            "tokenizer.ggml.bos_token_id": 0}  # fmt: skip
+        assert Tokenizer.from_gguf(made).encode("", add_bos=True) == ids
 
 
 def test_missing_pre_is_never_a_default() -> None:

@@ -52,7 +52,7 @@ def _byte_level(vocabulary: Vocabulary, metadata: Mapping[str, Any]) -> Made:
     from cutaway.text.bpe import ByteLevelBPE  # imports the tokenizers library
 
     pre = pretokenizers.lookup(metadata.get(pretokenizers.FIELD))
-    return ByteLevelBPE(vocabulary, strings(metadata, MERGES), pre), pre.add_bos, False
+    return ByteLevelBPE(vocabulary, strings(metadata, MERGES), pre), pre.add_bos, pre.add_sep
 
 
 def _sentencepiece(vocabulary: Vocabulary, metadata: Mapping[str, Any]) -> Made:
