@@ -1,5 +1,6 @@
 """``/v1/completions``: the fields of its requests, and its answers, whole and streamed."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
@@ -62,6 +63,11 @@ class CompletionRequest(_Completion):  # type: ignore[misc]  # as SampledFields
             if self.echo:
                 given["prompt_logprobs"] = max(scored, self.logprobs, 1)
         return given
+
+    def called(self) -> Mapping[str, str]:
+        """It may be echo that asks for the prompt's log-probabilities."""
+        asks = {"prompt_logprobs": "echo"} if self.echo and self.prompt_logprobs is None else {}
+        return {**super().called(), **asks}
 
     async def read(self, service: Service) -> Read:  # noqa: ARG002 - others need it
         """The prompts, and the keywords."""

@@ -132,7 +132,7 @@ export class Session {
     if (about && about.weights !== head.weights) {
       this.store.set({ notice: `The run was recorded with another model, ${head.model}; ${about.model} continues it.` });
     }
-    const named = Object.keys(about?.defaults ?? {}).filter((name) => name in head.params);
+    const named = Object.keys(about?.defaults ?? {}).filter((name) => name in head.params && name !== NOT_STREAMED);
     const asked = Object.fromEntries(named.map((name) => [name, head.params[name]]));
     const most = Math.max(Number(head.params["max_tokens"] ?? 256), forced.length + AFTER);
     return {
@@ -216,6 +216,9 @@ export class Session {
     return added;
   }
 }
+
+/** A setting that the server refuses for streams, as the page asks for. */
+const NOT_STREAMED = "prompt_logprobs";
 
 /** The least number of tokens after a fork, however close it is to the end of its run. */
 const AFTER = 32;
