@@ -42,8 +42,12 @@ def test_without_a_seed_each_line_has_its_own(bulk):
 
 def test_messages_use_the_chat_template(bulk, llm):
     messages = [{"role": "user", "content": "ab"}]
-    _, found, _ = bulk([{"messages": messages}], "--max-tokens", "1")
-    assert found[0]["prompt_token_ids"] == llm.chat_prompt(messages)
+    begun = {"messages": [*messages, {"role": "assistant", "content": "b"}]}
+    goes_on = {**begun, "continue_final_message": True}
+    _, found, _ = bulk([{"messages": messages}, goes_on], "--max-tokens", "1")
+    of = by_line(found)
+    assert of[1]["prompt_token_ids"] == llm.chat_prompt(messages)
+    assert of[2]["prompt_token_ids"] == llm.chat_prompt(**goes_on)
 
 
 def test_a_line_may_have_a_grammar(bulk):

@@ -198,6 +198,21 @@ class TestSmolLM2:
 
 
 @pytest.mark.model
+def test_chat_goes_on_with_an_answer_that_was_cut(smollm2_path, tmp_path, cutaway):
+    def content(*lines, tokens):
+        file = tmp_path / f"{tokens}.json"
+        args = ["--temperature", "0", "--max-tokens", str(tokens), "--resume", str(file)]
+        code, _, error = cutaway("chat", *args, stdin="\n".join(lines).encode())
+        assert code == 0, error
+        asked, answer = json.loads(file.read_text())["messages"]
+        assert asked["role"] == "user"
+        return answer["content"]
+
+    whole = content("Name three colours.", tokens=12)
+    assert content("/continue", "Name three colours.", "/continue", tokens=6) == whole
+
+
+@pytest.mark.model
 def test_chat_ctrl_c_stops_the_answer_and_not_the_program(smollm2_path):
     args = [*PYTHON, "chat", "--max-tokens", "2000", "--ignore-eos", "--context", "2048"]
     process = subprocess.Popen(

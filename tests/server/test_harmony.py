@@ -5,7 +5,7 @@ import json
 import httpx
 import pytest
 
-from cutaway import LLM
+from cutaway import LLM, InputError
 from cutaway.lab.rerun import replay
 from cutaway.server.http.settings import ServerSettings
 from cutaway.text.harmony_parser import MARKS
@@ -83,6 +83,21 @@ def test_calls_in_python(llm):
     assert done.finish_reason == "max_tokens" or done.tool_calls[-1].name == "f"
     done = llm.chat(ASK, tools=[TOOL], json_schema=SCHEMA, forced=ids(llm, FINAL), max_tokens=99)
     assert json.loads(done.new_messages[-1]["content"]) and not done.tool_calls
+
+
+def test_an_answer_that_goes_on_is_of_the_final_channel(llm):
+    begun = [*ASK, {"role": "assistant", "content": "It is <|end|>: ", "thinking": "hm"}]
+    prompt = llm.tokenizer.decode(llm.chat_prompt(begun, continue_final_message=True), special=True)
+    assert prompt.endswith(f"{FINAL}It is <|end|>: ")
+    fields = {"continue_final_message": True, "max_tokens": 200, "seed": 1}
+    done = llm.chat(begun, forced=ids(llm, "yes<|return|>"), **fields)
+    assert done.new_messages[-1]["content"] == "It is <|end|>: yes" and not done.reasoning_tokens
+    for tools in ((), [TOOL]):
+        done = llm.chat(begun, tools=tools, json_schema=SCHEMA, **fields)
+        said = done.new_messages[-1]["content"].removeprefix("It is <|end|>: ")
+        assert done.text == said and json.loads(said)
+    with pytest.raises(InputError, match="calls no tool within an answer that has begun"):
+        llm.chat(begun, tools=[TOOL], tool_choice="required", **fields)
 
 
 def post(served, path, **fields):

@@ -65,6 +65,20 @@ def test_in_python(path):
         assert cut.reasoning_tokens == len(forced) - 3 and not cut.new_messages[-1]["content"]
 
 
+@pytest.mark.parametrize("thought", ["", "<think>ab", "<think>ab</think>\n"])
+def test_an_answer_that_goes_on_thinks_only_within_a_thought(path, thought):
+    begun = [*ASK, {"role": "assistant", "content": thought + "a" if thought else "a"}]
+    with LLM(path, threads=1, progress=False) as llm:
+        inside = thought.endswith("b")
+        forced = [*llm.tokenize("b", add_bos=False), CLOSING] if inside else []
+        fields = {"continue_final_message": True, "max_tokens": 200, "seed": 3}
+        done = llm.chat(begun, json_schema=SCHEMA, forced=forced, **fields)
+        [message] = done.new_messages
+        assert done.reasoning_tokens == len(forced[:-1])
+        assert ("reasoning_content" in message) == inside
+        assert json.loads(message["content"].removeprefix(begun[-1]["content"]))
+
+
 @pytest.mark.parametrize("begun", ["[", "<"])
 def test_before_a_text_of_a_schema_or_calls(path, begun):
     arguments = {"type": "object", "properties": {}, "additionalProperties": False}

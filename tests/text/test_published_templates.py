@@ -83,6 +83,19 @@ WITH_TOOLS: dict[str, list[dict[str, Any]]] = {
     "after": [HI, said("assistant", "Look:", tool_calls=ONE), RESULTS[0], said("assistant", "3 C")],
     "thought": [HI, said("assistant", "", reasoning_content="I.", tool_calls=ONE), RESULTS[0]],
 }
+BEGINNINGS: dict[str, list[dict[str, Any]]] = {
+    about: [*before, said("assistant", content, **more)]
+    for about, before, content, more in [
+        ("a word", [HI], "Hello", {}),
+        ("space", [SYSTEM, HI], " It is: ", {}),
+        ("lines", [HI, said("assistant", "Oh"), said("user", "What?")], "\n1. é 漢\n\n2. ", {}),
+        ("a mark", [HI], '{"a": <b>\'</s>', {}),
+        ("said before", [HI, said("assistant", "Hi"), HI], "Hi", {}),
+        ("behind a thought", [HI], "Oh", {"reasoning_content": "I greet."}),
+        ("a whole thought", [HI], "<think>\nI.\n</think>\n\nOh", {}),
+        ("half a thought", [HI], "<think>\nI", {}),
+    ]
+}
 SWITCHES: list[dict[str, Any]] = [
     {},
     {"enable_thinking": True},
@@ -199,7 +212,21 @@ def test_tools_are_the_same(name: str, reference: PreTrainedTokenizerFast) -> No
         asked = as_wanted(messages, support.text_arguments)
         if harmony_messages.MARK in template(name).source:  # which would drop a second call
             asked = harmony_messages.for_harmony(asked)
-        for given in switches(name):
+        goes_on = {"continue_final_message": True, "add_generation_prompt": False}
+        more = [goes_on] if written and about == "after" else []
+        for given in [*switches(name), *more]:
             text = theirs(reference, name, asked, TOOLS, **given)
             made = ours(name, messages, TOOLS, **given) if written else bare(name, messages, given)
+            assert made == text, (about, given)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_message_that_goes_on_is_the_same(name: str, reference: PreTrainedTokenizerFast) -> None:
+    for about, messages in BEGINNINGS.items():
+        for given in switches(name):
+            if given.pop("add_generation_prompt"):
+                continue
+            tools = [] if name in NEED_TOOLS else None
+            text = theirs(reference, name, messages, tools, continue_final_message=True, **given)
+            made = ours(name, messages, continue_final_message=True, **given)
             assert made == text, (about, given)

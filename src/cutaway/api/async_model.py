@@ -4,6 +4,7 @@ import asyncio
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from os import PathLike
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -127,6 +128,7 @@ class AsyncModel(Forwarding):
         tools: "Tools" = (),
         tool_choice: Any = None,
         parallel_tool_calls: bool = True,
+        continue_final_message: bool = False,
         **options: "Unpack[RequestOptions]",
     ) -> Any:
         """Answer a conversation, as ``LLM.chat``; the caller runs the tools."""
@@ -134,17 +136,27 @@ class AsyncModel(Forwarding):
 
         said = read_messages(messages)
         use = ToolUse(self.model, tools, tool_choice, parallel_tool_calls)
-        prompt = await asyncio.to_thread(self.chat_ids, said, use.tools)
+        read = partial(self.chat_ids, continue_final_message=continue_final_message)
+        prompt = await asyncio.to_thread(read, said, use.tools)
+        if continue_final_message:
+            use.goes_on(said.pop())
         parsed = self.parse(await self.tool_options(use, options))
         done = await self._answers([prompt], parsed, many=False, grammar=use.grammar)
         return use.read(done, f"{len(said)}")
 
-    async def chat_prompt(self, messages: Iterable[Message], tools: "Tools" = ()) -> list[int]:
+    async def chat_prompt(
+        self,
+        messages: Iterable[Message],
+        tools: "Tools" = (),
+        *,
+        continue_final_message: bool = False,
+    ) -> list[int]:
         """As ``LLM.chat_prompt``, in a thread."""
         from cutaway.requests.tools import ToolUse
 
         def read() -> list[int]:
-            return self.chat_ids(messages, ToolUse(self.model, tools).tools)
+            offered = ToolUse(self.model, tools).tools
+            return self.chat_ids(messages, offered, continue_final_message=continue_final_message)
 
         return await asyncio.to_thread(read)
 

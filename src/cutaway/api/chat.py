@@ -22,6 +22,7 @@ def answer(
     parallel: bool,
     run_tools: bool,
     max_rounds: int,
+    continue_final_message: bool,
 ) -> Any:
     """See ``LLM.chat``. answers: ``TextWriter.answers``."""
     parsed, said = llm.parse_options(options), read_messages(messages)
@@ -34,7 +35,10 @@ def answer(
         _check_functions(use)
     new: list[Message] = []
     for number in range(1, rounds + 1):
-        prompt = llm.chat_ids([*said, *new], use.tools)
+        goes_on = continue_final_message and not new
+        prompt = llm.chat_ids([*said, *new], use.tools, continue_final_message=goes_on)
+        if goes_on:
+            use.goes_on(said.pop())
         own: Any = options if parsed.trace is None else {**options, "trace": next(traces)}
         parsed = llm.parse_options(use.options(own))
         done = answers([prompt], parsed, many=False, grammar=use.grammar)

@@ -148,6 +148,7 @@ class TextWriter(TextReader):
         parallel_tool_calls: bool = True,
         run_tools: bool = False,
         max_rounds: int = 8,
+        continue_final_message: bool = False,
         **options: "Unpack[RequestOptions]",
     ) -> Any:
         """Answer a conversation: messages of {"role": …, "content": …}. Options as for generate.
@@ -157,6 +158,8 @@ class TextWriter(TextReader):
         run_tools: call the functions and answer their results, for at most ``max_rounds`` answers;
         calls of the last one are not run. A function's exception is raised. Each answer has a trace
         of its own, as samples have.
+        continue_final_message: the last message is the assistant's, and the text goes on from it;
+        the first of ``new_messages`` is then this message, whole
         ``Completion.new_messages`` continue the conversation; ``tool_calls`` are those of the last
         answer. With n > 1 returns a list.
         """
@@ -165,16 +168,25 @@ class TextWriter(TextReader):
         return answer(
             self, self.answers, messages, tools, tool_choice=tool_choice, options=options,
             parallel=parallel_tool_calls, run_tools=run_tools, max_rounds=max_rounds,
+            continue_final_message=continue_final_message,
         )  # fmt: skip
 
-    def chat_prompt(self, messages: Iterable[Message], tools: "Tools" = ()) -> list[int]:
+    def chat_prompt(
+        self,
+        messages: Iterable[Message],
+        tools: "Tools" = (),
+        *,
+        continue_final_message: bool = False,
+    ) -> list[int]:
         """The token ids of a conversation in the model's own template, ready to be answered.
 
         Special tokens come from the template alone; in a message they are ordinary text.
+        continue_final_message: the prompt ends within the last message, which is the assistant's
         """
         from cutaway.requests.tools import ToolUse
 
-        return self.chat_ids(messages, ToolUse(self.model, tools).tools)
+        offered = ToolUse(self.model, tools).tools
+        return self.chat_ids(messages, offered, continue_final_message=continue_final_message)
 
     def revise(
         self,

@@ -116,7 +116,8 @@ def _request(llm: "LLM", line: bytes, head: dict[str, Any]) -> tuple[Any, dict[s
         return given.pop("prompt"), given
     if not isinstance(messages := given.pop("messages"), list):
         raise InputError("messages must be a list")
-    return llm.chat_prompt(messages), given
+    goes_on = given.pop("continue_final_message", False)
+    return llm.chat_prompt(messages, continue_final_message=goes_on), given
 
 
 def _token_id(name: str) -> int | str:

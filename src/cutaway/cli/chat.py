@@ -35,6 +35,7 @@ weather.py:
 
 while chatting:
   /system TEXT   set the system message, and start over
+  /continue      go on with the last answer, where it was stopped or cut
   /reset         start over
   /help          list these commands
   /exit          quit; so does Ctrl-D
@@ -53,7 +54,7 @@ again. /reset and /system clear the file, too. A conversation can be open in one
 
 If messages are piped in and one is refused, the others are answered, and the exit code is 2.
 '''
-_COMMANDS = "/system TEXT, /reset, /help, /exit; Ctrl-C stops an answer, Ctrl-D quits"
+_COMMANDS = "/system TEXT, /continue, /reset, /help, /exit; Ctrl-C stops an answer, Ctrl-D quits"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -177,6 +178,8 @@ class Conversation:
             self._keep()
         elif command == "/system":
             say(f"(system: {self._system or 'the default of the model'})")
+        elif command == "/continue":
+            self._continue()
         elif command.startswith("/"):
             known = "" if command == "/help" else f"unknown command {command}; "
             say(f"({known}{_COMMANDS})")
@@ -184,10 +187,20 @@ class Conversation:
             self._answer(line)
         return True
 
+    def _continue(self) -> None:
+        if not self._messages:
+            say("(there is no answer to continue)")
+            return
+        *before, last = self._messages
+        self._add(before, last, goes_on=True)
+
     def _answer(self, line: str) -> None:
-        asked = {"role": "user", "content": line}
+        self._add(self._messages, {"role": "user", "content": line})
+
+    def _add(self, before: "list[Message]", last: "Message", *, goes_on: bool = False) -> None:
+        """Add the answer to the last message, or what continues it, to the conversation."""
         try:
-            new = self._rounds([*self._opening, *self._messages, asked])
+            new = self._rounds([*self._opening, *before, last], goes_on=goes_on)
         except InputError as error:  # too long, most likely: the conversation is as it was
             self.refused = True
             say(f"cutaway: error: {error} (/reset starts over)")
@@ -196,16 +209,21 @@ class Conversation:
             print(flush=True)
             say("(stopped)")
             return
-        self._messages += [asked, *new]
+        self._messages = [*before, *([] if goes_on else [last]), *new]
         self._keep()
 
-    def _rounds(self, said: "list[Message]") -> "list[Message]":
-        """Answers, and the results of the calls that they make, up to one without calls."""
+    def _rounds(self, said: "list[Message]", *, goes_on: bool) -> "list[Message]":
+        """Answers, and the results of the calls that they make, up to one without calls.
+
+        goes_on: the first continues the last message, in whose place it is
+        """
         use, new = self._toolbox.use(self._llm), list["Message"]()
         for number in range(1, tools.ROUNDS + 1):
             if number == tools.ROUNDS:
                 use = self._toolbox.use(self._llm, may_call=False)
-            done, is_whole = self._written([*said, *new], use)
+            begun = goes_on and not new
+            done, is_whole = self._written([*said, *new], use, goes_on=begun)
+            said = said[:-1] if begun else said
             self._show_figures(done)
             message, calls = done.new_messages[-1], done.tool_calls
             if not (calls and is_whole):  # a call that was cut is not run
@@ -214,13 +232,17 @@ class Conversation:
             use.free()
         return new
 
-    def _written(self, messages: "list[Message]", use: "ToolUse") -> "tuple[Completion, bool]":
+    def _written(
+        self, messages: "list[Message]", use: "ToolUse", *, goes_on: bool
+    ) -> "tuple[Completion, bool]":
         """One answer, shown while it is written, and whether its calls are whole.
 
         Ctrl-C ends it as "aborted".
         """
         request = f"{len(messages)}"
-        prompt = self._llm.chat_prompt(messages, use.tools)
+        prompt = self._llm.chat_prompt(messages, use.tools, continue_final_message=goes_on)
+        if goes_on:
+            use.goes_on(messages[-1])
         options = use.options(self._next_options())
         reader, display = use.reader(request, prompt), tools.Display()
         with self._llm.stream(prompt, **options) as stream, console.stoppable(stream):

@@ -126,7 +126,8 @@ class BaseLLM:
     ) -> list[int]:
         """The token ids of a conversation in the model's own template, ready to be answered.
 
-        variables: more of what the template may ask for (enable_thinking, ...)
+        variables: more of what the template may ask for (enable_thinking, ...), and
+        continue_final_message, which ends the prompt within the last message
         """
         if self.template is None:
             limits_of(self.model).check_causal()  # which says what else can be done

@@ -55,6 +55,8 @@ class ToolUse:
         self.choice: ToolChoice = parse_choice(choice, offered)
         self.tools: tuple[Tool, ...] = offered if self.choice.mode != "none" else ()
         self._parallel, self._model = check_bool("parallel_tool_calls", parallel), model
+        self._thinking = model.thinking
+        self._begun: Mapping[str, Any] | None = None  # the message that the answer continues
         self._dialect: Dialect | None = None
         self.grammar: Compiled | None = None
         self._either: Matcher | None = None  # of a schema's text or calls, by their bytes
@@ -70,6 +72,12 @@ class ToolUse:
         self.functions[made.name] = tool
         return made.as_data()
 
+    def goes_on(self, message: Mapping[str, Any]) -> None:
+        """Let the answer continue this message of the assistant's; call before ``options``."""
+        self._begun = message
+        if self._thinking:
+            self._thinking = self._thinking.within(message["content"])
+
     def options(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """A request's keywords with the grammar of the calls, which is compiled as ``grammar``.
 
@@ -77,7 +85,7 @@ class ToolUse:
         where another grammar is given, or the schema of a tool or of the text does not compile.
         """
         held = [name for name in KINDS if given.get(name) not in (None, (), [])]
-        thinking = self._model.thinking
+        thinking = self._thinking
         thought: dict[str, Any] = {}
         if thinking and (held or self._dialect):
             thought["thought"] = thinking.grammar
@@ -105,6 +113,11 @@ class ToolUse:
 
     def _in_channels(self, form: Harmony, given: Mapping[str, Any]) -> dict[str, Any]:
         """A request's keywords with one grammar of all the messages of an answer."""
+        if self._begun is not None and self.choice.mode == "required":
+            raise InputError(
+                "continue_final_message: this model calls no tool within an answer that has begun: "
+                "leave out tool_choice"
+            )
         rest, said = dict(given), "TEXT"
         if rest.get("json_schema") is not None:
             schema = json.loads(source.json_schema(rest.pop("json_schema")))
@@ -146,9 +159,9 @@ class ToolUse:
 
     def reader(self, request: str, prompt: Sequence[int]) -> AnswerReader:
         """A reader of one answer to a prompt. request: the prefix of its calls' ids."""
-        tokenizer, thinking = self._model.tokenizer, self._model.thinking
+        tokenizer, thinking = self._model.tokenizer, self._thinking
         token_bytes = tokenizer.token_bytes
-        if thinking:
+        if thinking and self._begun is None:
             thinking = thinking.behind(tokenizer.decode(prompt[-_MARK:], special=True))
         new_id = partial(call_id, request)
         if isinstance(thinking, Harmony):
@@ -163,7 +176,8 @@ class ToolUse:
         return AnswerReader(parts, self._dialect.token_bytes, token_bytes, thinking)
 
     def free(self) -> None:
-        """Require no more calls: the required one has been made."""
+        """Require no more calls: the required one has been made. The next answer is a new one."""
+        self._thinking, self._begun = self._model.thinking, None
         if self.choice.mode == "required":
             self.choice = replace(self.choice, mode="auto")
 
@@ -177,7 +191,15 @@ class ToolUse:
             reader.push(step)
         reader.finish(completion.text[sum(len(step.text) for step in completion.steps) :])
         counted = reader.reasoning_tokens
-        return replace(completion, new_messages=(reader.message,), reasoning_tokens=counted)
+        message = self._whole(reader.message)
+        return replace(completion, new_messages=(message,), reasoning_tokens=counted)
+
+    def _whole(self, message: dict[str, Any]) -> dict[str, Any]:
+        """The message with what it continues."""
+        if self._begun is None:
+            return message
+        content = self._begun["content"] + (message["content"] or "")
+        return {**self._begun, **message, "content": content}
 
     def run(self, calls: Iterable[ToolCall]) -> list[dict[str, Any]]:
         """Call the Python functions; returns a message with each result. Their errors are raised.

@@ -104,11 +104,8 @@ async def messages(body: MessagesRequest, request: Request) -> Response:
 async def count_tokens(body: CountRequest, request: Request) -> Response:
     """How many tokens a conversation has, in Anthropic's form."""
     service = service_of(request, body.model)
-    tools = body.use(service).tools
-    reading = service.chat_ids(body.shown(tools), tools)
-    counted: InputTokens = {
-        "input_tokens": len(await cancel_on_disconnect(request.receive, reading))
-    }
+    ids = await cancel_on_disconnect(request.receive, body.ids(service))
+    counted: InputTokens = {"input_tokens": len(ids)}
     return JSONResponse(counted)
 
 

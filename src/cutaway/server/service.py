@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from time import perf_counter
 from typing import Any
 from weakref import WeakSet
@@ -144,9 +145,15 @@ class Service:
             options["speculate"] = self._draft
         return self.llm.parse(options, traced=trace)
 
-    async def chat_ids(self, messages: Iterable[Message], tools: Sequence[Tool] = ()) -> list[int]:
-        """The token ids of a conversation; others are served while a long one is read."""
-        return await asyncio.to_thread(self.llm.chat_ids, messages, tools)
+    async def chat_ids(
+        self, messages: Iterable[Message], tools: Sequence[Tool] = (), *, goes_on: bool = False
+    ) -> list[int]:
+        """The token ids of a conversation; others are served while a long one is read.
+
+        goes_on: whether the answer continues the last message
+        """
+        read = partial(self.llm.chat_ids, continue_final_message=goes_on)
+        return await asyncio.to_thread(read, messages, tools)
 
     def _check(self, prompts: Sequence[Prompt], options: Options) -> None:
         """InputError for what would take all memory, or be dropped."""

@@ -1,14 +1,14 @@
 """``/tokenize`` and ``/detokenize``: text to token ids and back, in vLLM's form."""
 
 import asyncio
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 from pydantic import Field
 from starlette.responses import JSONResponse, Response
 
 from cutaway.errors import TooLongError
-from cutaway.server.body import Body, ModelNamed, Unsupported, examples, optional
+from cutaway.server.body import Body, ModelNamed, examples, optional
 from cutaway.server.document import FIELDS, replies
 from cutaway.server.http.disconnect import cancel_on_disconnect
 from cutaway.server.http.errors import ApiError
@@ -16,14 +16,14 @@ from cutaway.server.http.strict_json import StrictRoute
 from cutaway.server.models import service_of
 from cutaway.server.openai.chat import Message
 from cutaway.server.service import Service
-from cutaway.server.shared.messages import TURN_IS_OPENED
+from cutaway.server.shared.messages import TurnFields
 from cutaway.server.shared.plain_schemas import Detokenized, Tokenized, TokenizerInfo
 
 router = APIRouter(route_class=StrictRoute, tags=["tokens"])
 _LONG = 1 << 16  # characters: up to a second
 
 
-class TokenizeRequest(Body):
+class TokenizeRequest(TurnFields):
     """A text, or a conversation in the model's chat template."""
 
     model_config = examples(
@@ -41,7 +41,6 @@ class TokenizeRequest(Body):
         "out: true, as vLLM does"
     )
     return_token_strs: bool = Field(False, description="include the tokens' names, too")
-    unsupported: ClassVar[Unsupported] = TURN_IS_OPENED
 
 
 class DetokenizeRequest(Body):
@@ -72,7 +71,13 @@ def _ids(service: Service, body: TokenizeRequest) -> list[int]:
     if (body.prompt is None) == (body.messages is None):
         raise ApiError(400, "give prompt or messages, one of them", param="prompt")
     if body.messages is not None:
-        return llm.chat_ids([message.plain() for message in body.messages])
+        said = [message.plain() for message in body.messages]
+        return llm.chat_ids(said, continue_final_message=body.goes_on)
+    if body.goes_on:
+        raise ApiError(
+            400, "continue_final_message is of messages: leave it out, or give messages",
+            param="continue_final_message",
+        )  # fmt: skip
     add_bos = None if body.add_special_tokens else False
     return llm.tokenize(body.prompt or "", special=body.special is not False, add_bos=add_bos)
 

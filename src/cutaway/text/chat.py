@@ -7,11 +7,12 @@ completion never needs it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
+from cutaway.base.checks import check_bool
 from cutaway.errors import FormatError, InputError
 from cutaway.text.vocabulary import special_id
 
@@ -56,16 +57,20 @@ class ChatTemplate:
         tokenizer: Tokenizer,
         check: Callable[[str], object] = str,
         tools: Sequence[Tool] = (),
+        *,
+        continue_final_message: bool = False,
         **variables: Any,
     ) -> list[int]:
         """Token ids of the conversation, ready to be answered; raises as ``render`` does.
 
         check: may refuse the text before it is read, by raising
         """
-        said, offered = self._prepared(messages, tools)
-        mark = _unused_character([self.source, *_strings(said), *_strings(offered)])
+        said, offered = self._prepared(messages, tools, continue_final_message)
+        mark = self._unused(said, offered)
         escape = partial(tokenizer.escape_special_tokens, mark=mark)
-        text = self.written(_map_strings(said, escape), _map_strings(offered, escape), variables)
+        said, offered = _map_strings(said, escape), _map_strings(offered, escape)
+        end = mark if continue_final_message else ""
+        text = self._text(said, offered, variables, end)
         check(text.replace(mark, ""))
         return tokenizer.encode(text, special=True, mark=mark)
 
@@ -75,19 +80,23 @@ class ChatTemplate:
         tools: Sequence[Tool] = (),
         *,
         add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
         **variables: Any,
     ) -> str:
         """The prompt for ``messages``, as OpenAI's chat takes them.
 
         tools: what the model may call
         add_generation_prompt: end with the opening of the assistant's turn
+        continue_final_message: end with the last message, which is the assistant's and goes on
         variables: more of what the template may ask for (enable_thinking, ...)
         InputError: a malformed message, or one that the template refuses; tools whose calls
-        this model writes in a form that is not supported.
+        this model writes in a form that is not supported; a message that cannot go on.
         FormatError: a template that cannot be compiled or fails.
         """
         variables["add_generation_prompt"] = add_generation_prompt
-        return self.written(*self._prepared(messages, tools), variables)
+        said, offered = self._prepared(messages, tools, continue_final_message)
+        end = self._unused(said, offered) if continue_final_message else ""
+        return self._text(said, offered, variables, end)
 
     def dialect(self, tokenizer: Tokenizer) -> Dialect:
         """How the model writes calls of tools; InputError where that is not supported."""
@@ -98,13 +107,15 @@ class ChatTemplate:
         return replace(form.dialect, control=tokenizer.control_tokens("".join(texts)))
 
     def _prepared(
-        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Tool]
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Tool], goes_on: bool
     ) -> tuple[list[dict[str, Any]], list[dict[str, Any]] | None]:
-        """(messages, tools) as the template takes them."""
+        """(messages, tools) as the template takes them. goes_on: the last is to be continued."""
         from cutaway.text.harmony_messages import MARK, for_harmony
-        from cutaway.text.messages import for_template  # writing a text needs none of this
+        from cutaway.text.messages import check_goes_on, for_template  # no text needs these
 
         read = for_template(messages)
+        if check_bool("continue_final_message", goes_on):
+            check_goes_on(read[-1])
         if MARK in self.source:
             read = for_harmony(read)
         if not tools and not any(m["role"] == "tool" or "tool_calls" in m for m in read):
@@ -112,6 +123,34 @@ class ChatTemplate:
         if tools and self._tool_support.dialect is None:
             raise InputError(self._tool_support.refusal)
         return self._tool_support.prepare(read, tools)
+
+    def _text(
+        self,
+        messages: list[dict[str, Any]],
+        tools: list[dict[str, Any]] | None,
+        variables: Mapping[str, Any],
+        end: str,
+    ) -> str:
+        """As ``written``; up to the end of the last message, if there is a character for it.
+
+        The end is found as ``transformers`` finds it. A template that trims messages trims this
+        one, too, so that the space behind the mark is gone.
+        """
+        if not end:
+            return self.written(messages, tools, variables)
+        *before, last = messages
+        content, cut = last["content"], 2 * end  # which no escaped text has
+        marked = [*before, {**last, "content": f"{content}{cut} "}]
+        text, found, rest = self.written(
+            marked, tools, {**variables, "add_generation_prompt": False}
+        ).rpartition(cut)
+        said = content.strip()
+        if not (found and text.rstrip().endswith(said)):
+            raise InputError(
+                "continue_final_message: the model's chat template does not end with the last "
+                "message as it is, so that it cannot go on; leave it out"
+            )
+        return text if not said or rest.startswith(" ") else text.rstrip()
 
     def written(
         self,
@@ -133,6 +172,14 @@ class ChatTemplate:
             raise  # the template's own raise_exception, or a FormatError of compiling
         except Exception as error:  # a template is a program and may fail in any way
             raise _broken(error) from error
+
+    def _unused(self, *values: Any) -> str:
+        """A private-use character that neither the template nor these values have.
+
+        Templates trim no such thing, and vocabularies hold none.
+        """
+        used = set(self.source).union(*(string for value in values for string in _strings(value)))
+        return next(c for c in map(chr, range(0xF0000, 0xFFFFE)) if c not in used)
 
     @cached_property
     def _tool_support(self) -> ToolSupport:
@@ -186,12 +233,6 @@ def _strings(value: Any) -> list[str]:
 
     _map_strings(value, keep)
     return found
-
-
-def _unused_character(texts: Iterable[str]) -> str:
-    """A private-use character: templates trim no such thing, and vocabularies hold none."""
-    used = set().union(*texts)
-    return next(c for c in map(chr, range(0xF0000, 0xFFFFE)) if c not in used)
 
 
 def _broken(error: Exception) -> FormatError:

@@ -47,6 +47,10 @@ class Harmony(Thinking):
         header = header if begins else _FINAL  # a text that has no messages
         return replace(self, header=header, begun=header == self.before)
 
+    def within(self, said: str) -> Harmony:  # noqa: ARG002 - whatever it is, it is in that channel
+        """The same in a final message, which templates write what was said into."""
+        return replace(self, header=_FINAL, begun=False)
+
     def parser(self) -> None:
         """None: an answer's parser sees the channels, see ``reader``."""
 

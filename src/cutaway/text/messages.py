@@ -42,6 +42,20 @@ def for_template(messages: Sequence[Message]) -> list[dict[str, Any]]:
     return made
 
 
+def check_goes_on(last: Message) -> None:
+    """InputError unless an answer can continue the last message of a conversation."""
+    if last["role"] != "assistant":
+        raise InputError(
+            f"continue_final_message: the last message is of the role {shown(last['role'])}; end "
+            "with the assistant's, which is continued"
+        )
+    if "tool_calls" in last:
+        raise InputError(
+            "continue_final_message: the last message calls tools, and what calls tools has ended; "
+            "add their results, or leave out tool_calls"
+        )
+
+
 def _with_thought(message: dict[str, Any]) -> dict[str, Any]:
     """The thought under both names that templates read, as ``transformers`` gives it."""
     thought = next((message[name] for name in THOUGHTS if message.get(name) is not None), None)

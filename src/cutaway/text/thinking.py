@@ -33,6 +33,13 @@ class Thinking:
         """The same behind a prompt, which may have opened the thought."""
         return replace(self, begun=prompt.rstrip().endswith(self.opening))
 
+    def within(self, said: str) -> Thinking | None:
+        """The same in an answer that begins with a given text; None where that is past thoughts."""
+        _, opened, inside = said.rpartition(self.opening)
+        if said.strip() and (not opened or self.closing in inside):
+            return None
+        return replace(self, begun=bool(opened))
+
     @property
     def opening(self) -> str:
         """The mark that a thought begins with."""

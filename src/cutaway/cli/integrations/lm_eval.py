@@ -8,7 +8,6 @@ No figure depends on how many texts are read at a time, so batch_size is ignored
 import logging
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from inspect import signature
 from math import fsum
 from os import PathLike
@@ -109,13 +108,9 @@ class CutawayLM(TemplateLM):  # type: ignore[misc]  # lm-eval need not be there
         """The conversation as a text; without a generation prompt, the last message stays open."""
         self.llm.chat_ids(chat_history)  # raises where there is no template
         assert self.llm.template is not None
-        text = self.llm.template.render(chat_history, add_generation_prompt=add_generation_prompt)
-        if add_generation_prompt:
-            return text
-        last = chat_history[-1]["content"]
-        with suppress(ValueError):
-            return text[: text.rindex(last) + len(last)]
-        raise InputError("this model's template does not have the last message as it is")
+        return self.llm.template.render(
+            chat_history, continue_final_message=not add_generation_prompt
+        )
 
     def chat_template(self, chat_template: bool | str = False) -> str | None:
         """The source of the template; only the model's own."""

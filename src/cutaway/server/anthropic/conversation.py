@@ -122,12 +122,9 @@ class MessagesConversation(WithMessagesTools):
         return super().shown(tools)
 
     def conversation(self) -> Messages:
-        """The messages as chat templates take them; InputError if the last is the assistant's."""
-        if self.messages[-1].role == "assistant":
-            raise InputError(
-                "messages: the last is the assistant's, and answers cannot be prefilled here; "
-                "end with a user's"
-            )
+        """The messages as chat templates take them."""
+        if self.goes_on:
+            self._check_begun()
         said: Messages = []
         if text := _system(self.system):
             said.append({"role": "system", "content": text})
@@ -135,6 +132,27 @@ class MessagesConversation(WithMessagesTools):
             blocks = [block for turn in turns for block in _blocks(turn)]
             said += [_assistant(blocks)] if role == "assistant" else _others(role, blocks)
         return said
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the last message is the beginning of the answer (a prefill)."""
+        return self.messages[-1].role == "assistant"
+
+    def _check_begun(self) -> None:
+        """InputError for a beginning that Anthropic refuses, too."""
+        if self.own_schema is not None:
+            raise InputError(
+                "output_config.format describes the whole answer, and the last message begins it: "
+                "end with a user's, or leave out format"
+            )
+        blocks, where = _blocks(self.messages[-1]), f"messages[{len(self.messages) - 1}]"
+        last = blocks[-1] if blocks else None
+        if isinstance(last, ThoughtBlock):
+            raise InputError(f"{where}: a beginning of the answer ends with text, not a thought")
+        if isinstance(last, TextBlock) and last.text != last.text.rstrip():
+            raise InputError(
+                f"{where} is the beginning of the answer, and ends with white space: leave that out"
+            )
 
 
 def _blocks(turn: UserTurn | AssistantTurn | SystemTurn) -> Sequence[Block]:

@@ -20,12 +20,13 @@ from cutaway.server.llama_cpp.schemas import Properties, SequenceSlot, TemplateA
 from cutaway.server.models import service_of
 from cutaway.server.openai.chat import Message
 from cutaway.server.service import Service
+from cutaway.server.shared.messages import TurnFields
 from cutaway.server.shared.tools import WithTools
 
 router = APIRouter(route_class=StrictRoute, tags=["status"])
 
 
-class TemplateRequest(WithTools):
+class TemplateRequest(TurnFields, WithTools):
     """A conversation."""
 
     model_config = examples({"messages": [{"role": "user", "content": "Hello"}]})
@@ -56,7 +57,7 @@ async def apply_template(body: TemplateRequest, request: Request) -> Response:
         template = service.llm.template
         if template is None:
             raise InputError("messages: this model has no chat template")
-        prompt = template.render(said, tools)
+        prompt = template.render(said, tools, continue_final_message=body.goes_on)
         service.llm.check_length(prompt)
         return prompt
 

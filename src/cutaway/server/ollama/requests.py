@@ -66,7 +66,7 @@ class OllamaGenerateRequest(OllamaFields):
             return self._before(service), {**given, "suffix": self.suffix}
         if llm.model.template is None and not (self.system or self.context):
             return self.prompt, given
-        ids = await service.chat_ids(self.shown(()))
+        ids = await self.ids(service)
         if not self.context:
             return ids, given
         begun = ids[:1] == [llm.tokenizer.bos_id]
@@ -143,6 +143,11 @@ class OllamaChatRequest(OllamaFields):
     def offered(self) -> Sequence[Any]:
         """What the answer may call."""
         return self.tools or ()
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the last message is the beginning of the answer."""
+        return self.messages[-1].role == "assistant"
 
     def conversation(self) -> Messages:
         """The messages as chat templates take them."""

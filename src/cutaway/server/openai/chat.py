@@ -17,7 +17,13 @@ from cutaway.server.shared.chat_schemas import ChatDelta, ChatLogprobs, ChatMess
 from cutaway.server.shared.conversing import Messages
 from cutaway.server.shared.formats import ChatFormat, ChatSchema, constraint, schema_of
 from cutaway.server.shared.logprobs import Entry, chat_form
-from cutaway.server.shared.messages import CANNOT_THINK, ONLY_TEXT, BaseMessage, only_types
+from cutaway.server.shared.messages import (
+    CANNOT_THINK,
+    ONLY_TEXT,
+    BaseMessage,
+    TurnFields,
+    only_types,
+)
 from cutaway.server.shared.request_models import ONE_CACHE, Read, SampledFields
 from cutaway.server.shared.schemas import CompletionUsage
 from cutaway.server.shared.tools import Tools, WithTools, finish_reason, piece
@@ -79,7 +85,7 @@ class Message(BaseMessage):
         return said | {name: value for name, value in more.items() if value is not None}
 
 
-class ChatRequest(SampledFields, WithTools):
+class ChatRequest(SampledFields, TurnFields, WithTools):
     """A conversation to answer."""
 
     FACE, PROMPT, FILL = "chat", "messages", True
@@ -170,7 +176,8 @@ class ChatRequest(SampledFields, WithTools):
         if any("name" in one for one in said if one["role"] != "tool"):
             for one in said:
                 one.pop("name", None)
-            self._nameless = await service.chat_ids(said, tools) == read.prompts[0]
+            bare = await service.chat_ids(said, tools, goes_on=self.goes_on)
+            self._nameless = bare == read.prompts[0]
         return read
 
 

@@ -22,6 +22,8 @@ def _number(value: Any) -> Any:
 
 _Completion: Any = with_keywords("_Completion", SampledFields, own_form("completions"))
 
+_CHAT = "is of conversations: leave it out, or ask /v1/chat/completions"
+
 
 class CompletionRequest(_Completion):  # type: ignore[misc]  # as SampledFields
     """A text to continue."""
@@ -42,6 +44,8 @@ class CompletionRequest(_Completion):  # type: ignore[misc]  # as SampledFields
     schema_shown: ClassVar[bool] = False
     unsupported: ClassVar[Unsupported] = {
         **SampledFields.unsupported,
+        "continue_final_message": ((False,), _CHAT),
+        "add_generation_prompt": ((True,), _CHAT),
         "best_of": ((1,), "every sample is answered; ask for n of them"),
     }
 

@@ -42,7 +42,9 @@ class SaidMessage(BaseMessage):
     type: Literal["message"] = "message"
     role: Literal["system", "developer", "user", "assistant"]
     id: str | None = optional("as it was answered; nothing is looked up by it")
-    status: Status | None = optional("as it was answered; an incomplete message is read unchanged")
+    status: Status | None = optional(
+        "as it was answered; an incomplete answer goes on if it is last"
+    )
     unsupported: ClassVar[Unsupported] = {
         "phase": ((), "templates have no place for it; leave it out")
     }
@@ -159,6 +161,7 @@ def conversation(
     them."""
     said: list[dict[str, Any]] = []
     thought: dict[str, str] = {}
+    goes_on = False  # an answer that was cut, with what is after it
     for item in items:
         if isinstance(item, EarlierThoughts):
             thought = {"reasoning_content": item.text}
@@ -167,7 +170,16 @@ def conversation(
                 said.append({"role": "assistant", "content": "", **thought})
             said[-1].setdefault("tool_calls", []).append(item.call())
             thought = {}
+        elif goes_on and isinstance(item, InputMessage) and item.role == "assistant":
+            said[-1]["content"] += item.plain()["content"]
         else:
             said.append({**item.plain(), **thought})
             thought = {}
+        goes_on = is_cut(item)
     return said
+
+
+def is_cut(item: "BaseMessage | Said") -> bool:
+    """Whether an item is an answer that did not end."""
+    whole = ("completed", None)
+    return isinstance(item, InputMessage) and item.role == "assistant" and item.status not in whole

@@ -9,7 +9,7 @@ from cutaway.errors import InputError
 from cutaway.sampling.observe import MAX_TOP
 from cutaway.server.body import Body, MetadataField, Unsupported, optional
 from cutaway.server.openai.kept_responses import KeptResponses
-from cutaway.server.openai.responses_input import Items, Said, conversation
+from cutaway.server.openai.responses_input import Items, Said, conversation, is_cut
 from cutaway.server.shared.conversing import Messages
 from cutaway.server.shared.formats import (
     FlatFormat,
@@ -96,6 +96,11 @@ class ResponsesRequest(_Responses, WithTools):  # type: ignore[misc]  # as TextF
         if self.instructions is not None:
             said.insert(0, {"role": "system", "content": self.instructions})
         return said
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the last message is an answer that was cut, which this one continues."""
+        return is_cut(self.input[-1])
 
     def follow(self, kept: KeptResponses) -> None:
         """Look up what it follows. ApiError 404 where that is not kept."""

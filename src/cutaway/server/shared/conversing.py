@@ -52,7 +52,21 @@ class Conversing(Body):
         said = self.conversation()
         return with_schema(said, self.own_schema, tools) if self.schema_shown else said
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether the answer continues the last message."""
+        return False
+
+    async def ids(self, service: Service) -> list[int]:
+        """The prompt in the model's template."""
+        use = self.use(service)
+        said = self.shown(use.tools)
+        found = await service.chat_ids(said, use.tools, goes_on=self.goes_on)
+        if self.goes_on:
+            use.goes_on(said[-1])
+        return found
+
     async def read(self, service: Service) -> Read:
-        """The prompt in the model's template, the keywords and the tools."""
-        use, given = self.use(service), self.keywords()
-        return Read([await service.chat_ids(self.shown(use.tools), use.tools)], given, use)
+        """The prompt, the keywords and the tools."""
+        given = self.keywords()
+        return Read([await self.ids(service)], given, self.use(service))

@@ -2,17 +2,43 @@
 
 from typing import Any
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, Field, model_validator
 
-from cutaway.server.body import Body, Unsupported, refused
+from cutaway.server.body import Body, optional, refused
 
 ONLY_TEXT = "only text is read and written here; leave it out"
-_OPENED = "the model's turn is always opened; leave it out"
-TURN_IS_OPENED: Unsupported = {
-    "continue_final_message": ((False,), _OPENED),
-    "add_generation_prompt": ((True,), _OPENED),
-}
 CANNOT_THINK = "this server cannot tell a model how much to think; leave it out"
+
+
+class TurnFields(Body):
+    """Where the prompt of a conversation ends, in vLLM's form."""
+
+    add_generation_prompt: bool | None = optional(
+        "whether the assistant's turn is opened: always, unless the last message goes on"
+    )
+    continue_final_message: bool = Field(
+        False, description="ours, as in vLLM: the text goes on from the last, the assistant's"
+    )
+
+    @model_validator(mode="after")
+    def _one_end(self) -> "TurnFields":
+        if self.add_generation_prompt and self.continue_final_message:
+            raise refused(
+                "{field}: continue_final_message opens no turn: leave one of them out",
+                "add_generation_prompt",
+            )
+        if self.add_generation_prompt is False and not self.continue_final_message:
+            raise refused(
+                "{field}: the assistant's turn is opened, unless continue_final_message is true: "
+                "leave it out",
+                "add_generation_prompt",
+            )
+        return self
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the answer continues the last message."""
+        return self.continue_final_message
 
 
 class BaseMessage(Body):

@@ -18,7 +18,6 @@ from cutaway.server.body import Body, Unsupported, optional, refused
 from cutaway.server.http.errors import ApiError
 from cutaway.server.service import MOST_TEXTS
 from cutaway.server.shared.keyword_fields import NumberFields, own_form, with_keywords
-from cutaway.server.shared.messages import TURN_IS_OPENED
 
 When = Literal["before", "after"]
 
@@ -54,7 +53,6 @@ _SWITCHED_OFF: Unsupported = {
 }
 _INERT: Unsupported = {
     **_SWITCHED_OFF,
-    **TURN_IS_OPENED,
     "length_penalty": ((1, 1.0), "is of beam search, which is not known here; leave it out"),
     "chat_template_kwargs": (({},), "templates are given no variables; leave it out"),
     "lora": (([],), "an adapter is asked for by its name, as model: serve --adapter NAME=FILE:X"),
