@@ -37,6 +37,7 @@ class Row(NamedTuple):
     config: str
     values: Mapping[str, Any]
     architecture: str
+    kind: str = "AutoModelForCausalLM"
 
 
 def _row(config: str, architecture: str, **values: Any) -> Row:
@@ -56,6 +57,21 @@ _GEMMA = {
     "head_dim": 32, "query_pre_attn_scalar": 24, "sliding_window": WINDOW,
     "tie_word_embeddings": True,
 }  # fmt: skip
+_QWEN_VISION = {
+    "depth": 1, "hidden_size": 32, "intermediate_size": 32, "num_heads": 2, "out_hidden_size": 64,
+}  # fmt: skip
+
+
+def _reads_pictures(
+    config: str, architecture: str, vision: Mapping[str, Any], **values: Any
+) -> Row:
+    """The text's values, in a model that has a part for pictures."""
+    text = {**_SIZES, **values}
+    whole = {"text_config": text, "vision_config": vision, "tie_word_embeddings": False}
+    return Row(config, whole, architecture, "AutoModelForImageTextToText")
+
+
+_COHERE = {"tie_word_embeddings": True, "pad_token_id": 0, "logit_scale": 0.25}
 _LONG = [1.0 + 0.3 * i for i in range(6)]
 
 # LlamaConfig asks for a hidden size that is a multiple of the heads, whatever head_dim says.
@@ -134,6 +150,84 @@ FAMILIES: Mapping[str, Row] = {
         **_theta(10000.0, partial_rotary_factor=0.5),
     ),
     "olmo2": _row("Olmo2Config", "olmo2", **_FOUR_HEADS),
+    "olmo3": _row(
+        "Olmo3Config", "olmo2", **_FOUR_HEADS, sliding_window=WINDOW,
+        rope_parameters={
+            "full_attention": {
+                "rope_type": "yarn", "rope_theta": 900.0, "factor": 4.0,
+                "original_max_position_embeddings": 64,
+            },
+            "sliding_attention": {"rope_type": "default", "rope_theta": 900.0},
+        },
+    ),
+    "gemma": _row(
+        "GemmaConfig", "gemma", **_FOUR_HEADS, head_dim=32, tie_word_embeddings=True,
+        pad_token_id=0,
+    ),
+    "ministral3": _row(
+        "Ministral3Config", "mistral3", head_dim=32, sliding_window=None, pad_token_id=0,
+        rope_parameters={
+            "rope_type": "yarn", "rope_theta": 900.0, "factor": 4.0, "beta_fast": 16.0,
+            "original_max_position_embeddings": 128, "llama_4_scaling_beta": 0.1,
+            "mscale": 1.0, "mscale_all_dim": 1.0,
+        },
+    ),
+    "internlm3": _row(
+        "InternLM3Config", "llama", **_FOUR_HEADS, head_dim=32, qkv_bias=True, bias=True,
+        pad_token_id=0,
+    ),
+    "exaone4": _row("Exaone4Config", "exaone4", **_FOUR_HEADS, sliding_window=None,
+        layer_types=["full_attention"] * 4,
+    ),
+    "exaone4-window": _row("Exaone4Config", "exaone4", **_FOUR_HEADS, sliding_window=WINDOW),
+    "ernie4_5": _row("Ernie4_5Config", "ernie4_5", head_dim=32, tie_word_embeddings=True),
+    "hunyuan": _row(
+        "HunYuanDenseV1Config", "hunyuan-dense", head_dim=32, pad_token_id=0,
+        rope_parameters={"rope_type": "dynamic", "rope_theta": 900.0, "factor": 1.0, "alpha": 50.0},
+    ),
+    "seed_oss": _row("SeedOssConfig", "seed_oss", head_dim=32, pad_token_id=0),
+    "granite4": _row(
+        "GraniteMoeHybridConfig", "granite", **_FOUR_HEADS, **_GRANITE, num_local_experts=0,
+        shared_intermediate_size=96, layer_types=["attention"] * 4,
+        position_embedding_type="rope",
+    ),
+    "glm": _row(
+        "GlmConfig", "chatglm", head_dim=32, pad_token_id=0,
+        **_theta(900.0, partial_rotary_factor=0.5),
+    ),
+    "glm4": _row(
+        "Glm4Config", "glm4", head_dim=32, pad_token_id=0,
+        **_theta(900.0, partial_rotary_factor=0.5),
+    ),
+    "cohere": _row("CohereConfig", "command-r", **_FOUR_HEADS, **_COHERE),
+    "cohere2": _row("Cohere2Config", "cohere2", **_FOUR_HEADS, **_COHERE, sliding_window=WINDOW),
+    "starcoder2": _row("Starcoder2Config", "starcoder2", **_FOUR_HEADS, tie_word_embeddings=True),
+    "starcoder2-window": _row(
+        "Starcoder2Config", "starcoder2", **_FOUR_HEADS, sliding_window=WINDOW
+    ),
+    "phi": _row(
+        "PhiConfig", "phi2", **_FOUR_HEADS, **_theta(10000.0, partial_rotary_factor=0.5)
+    ),
+    "qwen2_5_vl": _reads_pictures(
+        "Qwen2_5_VLConfig", "qwen2vl", _QWEN_VISION | {"fullatt_block_indexes": [0]},
+        **_FOUR_HEADS, **_theta(3000.0, mrope_section=[2, 3, 3]),
+    ),
+    "qwen3_vl": _reads_pictures(
+        "Qwen3VLConfig", "qwen3vl", _QWEN_VISION | {"deepstack_visual_indexes": [0]},
+        **_FOUR_HEADS, head_dim=32, **_theta(3000.0, mrope_section=[6, 5, 5]),
+    ),
+    "mistral3": _reads_pictures(
+        "Mistral3Config", "mistral3",
+        {
+            "model_type": "pixtral", "hidden_size": 32, "intermediate_size": 32, "head_dim": 16,
+            "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 28, "patch_size": 14,
+        },
+        model_type="mistral", head_dim=32, sliding_window=None,
+    ),
+    "stablelm": _row(
+        "StableLmConfig", "stablelm", **_FOUR_HEADS, use_qkv_bias=True,
+        **_theta(10000.0, partial_rotary_factor=0.25),
+    ),
 }  # fmt: skip
 
 _BERT = _SIZES | _FOUR_HEADS | {"tie_word_embeddings": True, "num_hidden_layers": 3}
@@ -214,7 +308,7 @@ def save(
     made = row(name)
     transformers.utils.logging.disable_progress_bar()
     config = getattr(transformers, made.config)(**made.values)
-    kind = "AutoModelForMaskedLM" if name in ENCODERS else "AutoModelForCausalLM"
+    kind = "AutoModelForMaskedLM" if name in ENCODERS else made.kind
     model = getattr(transformers, kind).from_config(config).eval()
     _shake(model, np.random.default_rng(seed))
     model.to(getattr(torch, dtype)).save_pretrained(folder, **options)

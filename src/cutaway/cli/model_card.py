@@ -26,6 +26,9 @@ def run(args: Namespace) -> int:
     return 0
 
 
+_UNREAD = {"pictures": "reads pictures", "tokens ahead": "guesses tokens ahead (MTP)"}
+
+
 def _document(card: ModelInfo, context: int) -> dict[str, object]:
     fields = asdict(card) | {"path": str(card.path), "kv": [g._asdict() for g in card.kv.groups]}
     return fields | {"memory": {"context": context, "bytes": card.memory(context)}}
@@ -45,6 +48,8 @@ def _rows(card: ModelInfo, context: int) -> Iterator[tuple[str, str]]:
         seeing = sum(window > 0 for window in c.windows)
         which = "the last {:,} tokens" if c.is_causal else "{:,} tokens to each side"
         yield "windows", f"{seeing} of {c.layers} layers see {which.format(max(c.windows))}"
+    if card.unread:
+        yield "not run", " and ".join(f"what {_UNREAD[part]}" for part in card.unread)
     if c.experts:
         yield "experts", f"{c.experts} in each layer, {c.experts_used} of them for a token"
     yield "context", f"{c.context_length:,} tokens"

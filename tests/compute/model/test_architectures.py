@@ -14,6 +14,8 @@ QKV_BIASES = {"attn_q.bias": (Q,), "attn_k.bias": (KV,), "attn_v.bias": (KV,)}
 HEAD_NORMS = {"attn_q_norm.weight": (HEAD,), "attn_k_norm.weight": (HEAD,)}
 GATED = {"ffn_gate.weight": (FF, N), "ffn_up.weight": (FF, N), "ffn_down.weight": (N, FF)}
 PRE = {"attn_norm.weight": (N,), "ffn_norm.weight": (N,)}
+NORM_BIASES = {"attn_norm.bias": (N,), "ffn_norm.bias": (N,)}
+GATE_AND_UP = {"ffn_up.weight": (2 * FF, N), "ffn_down.weight": (N, FF)}
 POST = {"post_attention_norm.weight": (N,), "post_ffw_norm.weight": (N,)}
 EXPERTS = {
     "ffn_gate_inp.weight": (4, N), "ffn_gate_exps.weight": (4, FF, N),
@@ -44,12 +46,33 @@ LAYERS = {
     "qwen3moe": PRE | QKV | HEAD_NORMS | EXPERTS,
     "gemma2": PRE | POST | QKV | GATED,
     "gemma3": PRE | POST | QKV | HEAD_NORMS | GATED,
-    "phi3": PRE | FUSED | {"ffn_up.weight": (2 * FF, N), "ffn_down.weight": (N, FF)},
+    "phi3": PRE | FUSED | GATE_AND_UP,
     "gpt2": PRE | FUSED | BIASES | PLAIN_MLP,
     "gptneox": PRE | FUSED | BIASES | PLAIN_MLP,
+    "mistral3": PRE | QKV | GATED,
+    "internlm2": PRE | QKV | GATED,
+    "chatglm": PRE | QKV | QKV_BIASES | GATE_AND_UP,
+    "ernie4_5": PRE | QKV | GATED,
+    "minicpm": PRE | QKV | GATED,
+    "exaone": PRE | QKV | GATED,
+    "seed_oss": QKV | QKV_BIASES | GATED | {
+        "attn_norm.weight": (N,), "post_attention_norm.weight": (N,),
+    },
+    "hunyuan-dense": PRE | QKV | HEAD_NORMS | GATED,
+    "qwen2vl": PRE | QKV | QKV_BIASES | GATED,
+    "qwen3vl": PRE | QKV | HEAD_NORMS | GATED,
+    "qwen3vlmoe": PRE | QKV | HEAD_NORMS | EXPERTS,
+    "gemma": PRE | QKV | GATED,
+    "exaone4": POST | QKV | HEAD_NORMS | GATED,
+    "glm4": PRE | POST | QKV | QKV_BIASES | GATE_AND_UP,
+    "command-r": QKV | GATED | {"attn_norm.weight": (N,)},
+    "cohere2": QKV | GATED | {"attn_norm.weight": (N,)},
+    "starcoder2": PRE | NORM_BIASES | QKV | QKV_BIASES | PLAIN_MLP,
+    "phi2": QKV | QKV_BIASES | PLAIN_MLP | {"attn_norm.weight": (N,), "attn_norm.bias": (N,)},
+    "stablelm": PRE | NORM_BIASES | QKV | QKV_BIASES | GATED,
     "olmo2": POST | QKV | GATED | {"attn_q_norm.weight": (Q,), "attn_k_norm.weight": (KV,)},
     "granite": PRE | QKV | GATED,
-    "modern-bert": PRE | FUSED | {"ffn_up.weight": (2 * FF, N), "ffn_down.weight": (N, FF)},
+    "modern-bert": PRE | FUSED | GATE_AND_UP,
     "llada": PRE | QKV | GATED,
     "llada-moe": PRE | QKV | HEAD_NORMS | EXPERTS,
     "dream": PRE | QKV | QKV_BIASES | GATED,
@@ -64,6 +87,9 @@ OUTSIDE = {
     "phi3": {"output.weight": (VOCAB, N)} | FACTORS,
     "gpt2": {"position_embd.weight": (CONTEXT, N), "output_norm.bias": (N,)},
     "gptneox": {"output.weight": (VOCAB, N), "output_norm.bias": (N,)},
+    "starcoder2": {"output_norm.bias": (N,)},
+    "stablelm": {"output.weight": (VOCAB, N), "output_norm.bias": (N,)},
+    "phi2": {"output.weight": (VOCAB, N), "output.bias": (VOCAB,), "output_norm.bias": (N,)},
     "modern-bert": {
         "token_embd_norm.weight": (N,), "cls.weight": (N, N), "cls.norm.weight": (N,),
         "output.bias": (VOCAB,),
@@ -89,6 +115,7 @@ def file_of(name):
         "attention.head_count": 4, "attention.head_count_kv": 2, "attention.key_length": HEAD,
         "attention.value_length": HEAD, "attention.layer_norm_epsilon": 1e-5,
         "attention.layer_norm_rms_epsilon": 1e-5, "rope.freq_base": 5000.0,
+        "embedding_scale": 2.0,
     }  # fmt: skip
     if "ffn_up_exps.weight" in LAYERS[name]:
         keys |= {"expert_count": 4, "expert_used_count": 2}
@@ -148,6 +175,13 @@ def test_a_phi_that_may_read_longer_texts_than_at_first_takes_the_long_factors()
         _, graph = model.build(metadata, shapes, context)
         used = {op.weights["factors"] for op in graph.ops if op.kind == "rope"}
         assert used == {f"rope_factors_{length}.weight"}
+
+
+def test_a_minicpm_without_its_scales_is_to_be_converted_again():
+    metadata, shapes = file_of("minicpm")
+    del metadata["minicpm.embedding_scale"]
+    with pytest.raises(FormatError, match=r"minicpm\.embedding_scale is missing: convert"):
+        model.build(metadata, shapes)
 
 
 def test_every_fourth_layer_of_smollm3_has_no_positions():

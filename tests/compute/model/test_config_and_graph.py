@@ -94,7 +94,17 @@ def test_output_matrix_is_the_embedding_when_the_file_has_none(tmp_path):
         ({"llama.attention.clamp_kqv": 8.0}, "attention.clamp_kqv is 8.0, .* only 0 is"),
         ({"llama.attention.max_alibi_bias": np.array([0, 0])}, "max_alibi_bias is array"),
         ({"llama.expert_gating_func": 2}, "expert_gating_func is 2, .* only 1 or 0 is"),
-        ({"llama.rope.scaling.yarn_log_multiplier": float("nan")}, "yarn_log_multiplier is nan"),
+        (
+            {
+                "llama.rope.scaling.type": "yarn",
+                "llama.rope.scaling.factor": 2.0,
+                "llama.rope.scaling.original_context_length": 16,
+                "llama.rope.scaling.yarn_log_multiplier": float("nan"),
+            },
+            "yarn_log_multiplier must be a positive",
+        ),
+        ({"llama.nextn_predict_layers": 2}, "is 2 of 2 layers, which leaves none"),
+        ({"llama.attention.temperature_scale": 0.1}, "original_context_length is not"),
         ({"llama.block_count": 1}, r"tensor blk\.1\..* has no place"),
         ({"llama.block_count": 3}, r"lacks the tensor blk\.2\.attn_norm\.weight"),
     ],
@@ -115,6 +125,25 @@ def test_metadata_that_cannot_be_is_refused(tiny, change, sentence):
 @pytest.mark.parametrize("value", [0, 0.0])
 def test_variants_that_change_nothing_are_fine(tiny, key, value):
     assert model.build(dict(tiny[0]) | {f"llama.{key}": value}, tiny[1])
+
+
+def test_blocks_that_guess_ahead_are_read_past(tiny):
+    metadata = dict(tiny[0]) | {"llama.block_count": 3, "llama.nextn_predict_layers": 1}
+    more = {"blk.2.nextn.eh_proj.weight": (32, 64), "blk.2.attn_norm.weight": (32,)}
+    config, graph = model.build(metadata, {**tiny[1], **more})
+    assert (config.layers, config.unrun_layers) == (2, 1)
+    assert graph.ops == model.build(*tiny)[1].ops
+
+
+def test_queries_that_grow_with_their_positions_bound_the_context(tiny):
+    metadata = dict(tiny[0]) | {
+        "llama.attention.temperature_scale": 0.1, "llama.rope.scaling.type": "yarn",
+        "llama.rope.scaling.factor": 4.0, "llama.rope.scaling.original_context_length": 16,
+        "llama.rope.scaling.yarn_log_multiplier": 1.0,
+    }  # fmt: skip
+    config, _ = model.build(metadata, tiny[1])
+    assert config.context_length == 16
+    assert config.rope.attention_factor == 1  # of yarn's own and the scores', one by the other
 
 
 def test_one_value_per_layer_is_fine_when_all_agree(tiny):
@@ -251,7 +280,7 @@ def test_rows_are_shifted_where_the_file_says_so_and_else_as_llama_cpp_has_it():
 
 def test_each_architecture_has_its_own_epsilon():
     for name in ARCHITECTURES:
-        eps = 1e-5 if name in ("gpt2", "gptneox", "bert", "modern-bert") else 1e-6
+        eps = 1e-5 if ARCHITECTURES[name].layer_norm else 1e-6
         assert sizes(name).norm_eps == eps
 
 
@@ -263,10 +292,10 @@ def test_neox_is_parallel_unless_it_says_otherwise():
 
 @pytest.mark.parametrize(
     ("architecture", "key", "value"),
-    [("granite", "rope__scaling__finetuned", False), ("olmo2", "attention__sliding_window", 4096)],
+    [("granite", "rope__scaling__finetuned", False)],
 )
 def test_variants_of_one_architecture_are_refused(architecture, key, value):
-    """Granite 4 without positions; Olmo 3."""
+    """Granite 4 without positions."""
     with pytest.raises(FormatError, match=f"{key.replace('__', '.')} is {value}, .* not supported"):
         sizes(architecture, **{key: value})
     assert sizes("llama", **{key: value})

@@ -6,6 +6,8 @@ import gguf
 import numpy as np
 import pytest
 
+from cutaway import LLM
+from cutaway.cli.main import main
 from cutaway.errors import FormatError, InputError
 from cutaway.files.huggingface import HuggingFaceFolder
 from cutaway.files.huggingface.shards import shard_paths
@@ -15,7 +17,7 @@ pytest.importorskip("transformers", reason="needs transformers: pip install '.[t
 
 from safetensors.numpy import load_file, save_file
 
-from support.random_models import FAMILIES, edit, save
+from support.random_models import FAMILIES, IDS, edit, logits, save
 
 FACTORS = {"rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"}
 
@@ -32,7 +34,7 @@ def converted(architecture, stored):
     key = {name: arch for arch, name in gguf.MODEL_ARCH_NAMES.items()}[architecture]
     names = gguf.get_tensor_name_map(key, 8)
     found = {}
-    for name, numbers in stored.items():
+    for name, numbers in of_text(stored):
         expert = re.search(r"experts\.(\d+)\.", name)
         merged = re.sub(r"experts\.\d+\.", "experts.", name)
         if "block_sparse_moe.experts" in name:  # what the converter calls mixtral's
@@ -43,10 +45,31 @@ def converted(architecture, stored):
     return {new: [numbers[i] for i in sorted(numbers)] for new, numbers in found.items()}
 
 
+TEXT = {
+    "language_model.lm_head": "lm_head", "model.language_model.": "model.",
+    "language_model.model.": "model.", "shared_mlp.output_linear": "mlp.down_proj",
+}  # fmt: skip
+
+
+def of_text(stored):
+    """Without what reads pictures, by the names of models without that; two matrices apart."""
+    for stored_name, numbers in stored.items():
+        name = stored_name
+        for old, new in TEXT.items():
+            name = name.replace(old, new)
+        if re.match(r"(model\.)?(visual|vision_tower|multi_modal_projector)\.", name):
+            continue
+        if "shared_mlp.input_linear" not in name:
+            yield name, numbers
+            continue
+        for half, part in zip(("gate", "up"), np.split(numbers, 2), strict=True):
+            yield name.replace("shared_mlp.input_linear", f"mlp.{half}_proj"), part
+
+
 def stored_as_gguf(architecture, name, x, heads, kv_heads):
     """What the convention does to one tensor, row by row."""
     base = name.rsplit(".", 1)[0].split(".")[-1]
-    if architecture in ("llama", "smollm3", "granite") and base in ("attn_q", "attn_k"):
+    if architecture in ("llama", "mistral3", "smollm3", "granite") and base in ("attn_q", "attn_k"):
         count = heads if base == "attn_q" else kv_heads
         size = len(x) // count
         rows = [h * size + half * size // 2 + i
@@ -120,11 +143,25 @@ def test_tensors_with_no_place_are_refused_by_name(tmp_path):
         HuggingFaceFolder(tmp_path)
 
 
-def test_pictures_are_refused(tmp_path):
-    save("gemma3", tmp_path)
-    with_tensors(tmp_path, lambda t: t.update({"vision_tower.x.weight": np.ones(3, np.float32)}))
-    with pytest.raises(FormatError, match=r"'vision_tower\.x\.weight' reads pictures"):
-        HuggingFaceFolder(tmp_path)
+def test_what_reads_pictures_or_guesses_ahead_is_read_past(tmp_path, capsys):
+    model = save("glm4", tmp_path)
+    edit(tmp_path / "config.json", num_nextn_predict_layers=1)
+    names = ("visual.x", "model.visual.y", "mtp.fc", "model.layers.4.eh_proj",
+             "model.layers.4.input_layernorm")  # fmt: skip
+    more = {f"{name}.weight": np.ones((2, 3), np.float32) for name in names}
+    with_tensors(tmp_path, lambda t: t.update(more))
+    assert np.abs(LLM(tmp_path, backend="reference").logits(IDS) - logits(model, IDS)).max() < 1e-3
+    assert main(["models", "show", str(tmp_path)]) == 0
+    said = "\nnot run       what reads pictures and what guesses tokens ahead (MTP)\n"
+    assert said in capsys.readouterr().out
+
+
+def test_a_block_behind_the_last_is_refused_where_the_config_does_not_tell_of_it(tmp_path):
+    save("llama", tmp_path)
+    more = {"model.layers.4.input_layernorm.weight": np.ones(64, np.float32)}
+    with_tensors(tmp_path, lambda t: t.update(more))
+    with pytest.raises(FormatError, match=r"blk\.4\.attn_norm\.weight .* has no place"):
+        LLM(tmp_path)
 
 
 def test_tables_that_old_files_hold_are_left_out(tmp_path):

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from cutaway.base.checks import check_choice
 from cutaway.compute import backends
@@ -13,6 +14,8 @@ from cutaway.files.weights import TensorInfo
 from cutaway.text import Tokenizer
 from cutaway.text.chat import FIELD, ORIGIN
 from cutaway.text.vocabulary import BEGIN_ORIGIN
+
+_UNREAD = ("pictures", "tokens ahead")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,7 @@ class ModelInfo:
     begin       the token that texts begin with; add_begin: whether it is put before every text
     ends        the tokens that end a text
     behind      the token that the model wants after every text
+    unread      parts of the file that are not run: "pictures", "tokens ahead" (MTP)
     mask        the token that marks a place to be filled in
     """
 
@@ -64,6 +68,7 @@ class ModelInfo:
     ends: tuple[Special, ...]
     behind: Special | None
     mask: Special | None
+    unread: tuple[str, ...]
 
     @classmethod
     def read(cls, path: Path, quantize: str | None = None, kv: str = "f16") -> "ModelInfo":
@@ -100,6 +105,7 @@ class ModelInfo:
                 ),
                 behind=_of_field(tokenizer, tokenizer.sep_id, "seperator"),
                 mask=_of_field(tokenizer, tokenizer.mask_id, "mask"),
+                unread=_unread(file.metadata, config),
             )
 
     @property
@@ -110,6 +116,13 @@ class ModelInfo:
     def memory(self, context: int) -> int:
         """Bytes of weights, keys and values for a text of this many tokens."""
         return self.weight_bytes + self.kv.bytes_stored(context)
+
+
+def _unread(metadata: Mapping[str, Any], config: ModelConfig) -> tuple[str, ...]:
+    found = metadata.get("cutaway.unread")
+    known = found if isinstance(found, list) else []
+    ahead = ["tokens ahead"] if config.unrun_layers else []
+    return tuple(sorted({*filter(_UNREAD.__contains__, known), *ahead}))
 
 
 def by_format(tensors: Iterable[TensorInfo]) -> dict[str, Stored]:

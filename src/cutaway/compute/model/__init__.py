@@ -50,11 +50,17 @@ def build(
             "as its lora"
         )
     config = config_of(metadata, context)
-    graph = Graph(shapes)
+    graph = Graph(_run(shapes, config))
     ARCHITECTURES[config.architecture].build(graph, config)
     graph.check_all_used()
     _check_ends(config, graph)
     return config, graph
+
+
+def _run(shapes: Mapping[str, tuple[int, ...]], c: ModelConfig) -> Mapping[str, tuple[int, ...]]:
+    """Without the tensors of blocks that are read past."""
+    unrun = tuple(f"blk.{i}." for i in range(c.layers, c.layers + c.unrun_layers))
+    return {k: v for k, v in shapes.items() if not k.startswith(unrun)} if unrun else shapes
 
 
 def _check_ends(config: ModelConfig, graph: Graph) -> None:

@@ -12,7 +12,8 @@ import numpy as np
 
 from cutaway.compute.model.graph import Graph, Tensor
 from cutaway.compute.model.metadata import MetadataReader
-from cutaway.compute.model.rope import Rope, Yarn
+from cutaway.compute.model.rope import Rope
+from cutaway.compute.model.rope_keys import rope_of
 from cutaway.errors import FormatError
 
 Attention = str | int
@@ -23,22 +24,18 @@ MAX_CONTEXT = 2**24
 
 _MOST_LAYERS = 10_000
 
-_ROPE_TYPES = ("none", "linear", "yarn", "longrope")
-
 # What would change the numbers in a way that no graph here has; the first value is the usual one.
 _MUST_BE: Mapping[str, tuple[float, ...]] = {
     "attention.clamp_kqv": (0,),
     "attention.max_alibi_bias": (0,),
     "attention.output_scale": (0, 1),
     "attention.temperature_length": (0,),
-    "attention.temperature_scale": (0,),
     "expert_gating_func": (1, 0),  # softmax, by default
     "expert_group_count": (0, 1),
     "expert_weights_scale": (1, 0),
     "rope.scaling.alpha": (0,),
     "rope.scaling.yarn_attn_factor": (1,),
     "rope.scaling.yarn_ext_factor": (1,),
-    "rope.scaling.yarn_log_multiplier": (0,),
     "router_logit_softcapping": (0,),
 }
 
@@ -53,6 +50,7 @@ class ModelConfig:
     shift              whether a row predicts the next position, where attention is not causal
     learned_positions  whether positions are vectors that are added, not rotations
     rope, rope_local   of the layers that see the whole text, and of those that see a window
+    unrun_layers       blocks after these that guess tokens ahead (MTP); they are read past
     extends_context    whether texts may be longer than the model was first trained for
     windows            tokens that a row of each layer attends to, its own included, or where
                        attention is bidirectional how many to each side; 0: all
@@ -68,6 +66,7 @@ class ModelConfig:
     attention: Attention
     shift: bool
     layers: int
+    unrun_layers: int
     hidden: int
     heads: int
     kv_heads: int
@@ -107,6 +106,8 @@ class Architecture:
     is_causal, shift, is_parallel, norm_topk_prob, window, *_softcap  see ``ModelConfig``
     full_every           of this many layers one sees the whole text: the last, or the first
     activations          of an MLP: GGUF's name -> ``ModelConfig.activation``, the usual one first
+    local_base           of the rope of layers that see a window; 0: the same as of the others
+    multiplies_logits    files have the factor of logits, not the divisor
     scaled_by_width_at   layers of the one model of the family that scales attention's scores by
                          hidden / heads, not by the heads' own width
     must_be              keys of which other values would be another graph; the first is the usual
@@ -127,6 +128,8 @@ class Architecture:
     attention_softcap: float = 0.0
     logit_softcap: float = 0.0
     activations: Mapping[str, str] = field(default_factory=dict)
+    local_base: float = 10000.0
+    multiplies_logits: bool = False
     scaled_by_width_at: int = 0
     must_be: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
@@ -144,14 +147,15 @@ def config_from_gguf(
     read = MetadataReader(metadata, architecture)
     for key, values in {**_MUST_BE, **row.must_be}.items():
         read.must_be(key, *values)
-    hidden, layers = read.size("embedding_length"), read.size("block_count", most=_MOST_LAYERS)
+    hidden, (layers, unrun) = read.size("embedding_length"), _layers(read)
     heads, kv_heads, head_dim = _heads(read, hidden)
-    longest = read.size("context_length", most=MAX_CONTEXT)
-    original = read.size_or_zero("rope.scaling.original_context_length")
-    rope, local_base = _rope(read, row, head_dim), read.number("rope.freq_base_swa", 10000.0)
+    longest, original = _contexts(read)
+    rope = rope_of(read, head_dim, interleaved=row.interleaved_rope)
+    local_base = read.number("rope.freq_base_swa", row.local_base or rope.base)
     norm = "norm" if row.layer_norm else "norm_rms"
     experts = read.size_or_zero("expert_count")
     attention = _attention(read, row)
+    logit_scale = read.or_zero("logit_scale") or 1.0
     scaled_by = hidden / heads if layers == row.scaled_by_width_at else head_dim
     return ModelConfig(
         architecture=architecture,
@@ -159,6 +163,7 @@ def config_from_gguf(
         attention=attention,
         shift=MetadataReader(metadata, "diffusion").flag("shift_logits", row.shift),
         layers=layers,
+        unrun_layers=unrun,
         hidden=hidden,
         heads=heads,
         kv_heads=kv_heads,
@@ -174,13 +179,42 @@ def config_from_gguf(
         logit_softcap=read.or_zero("final_logit_softcapping", row.logit_softcap),
         embedding_scale=read.or_zero("embedding_scale") or 1.0,
         residual_scale=read.or_zero("residual_scale") or 1.0,
-        logit_scale=read.or_zero("logit_scale") or 1.0,
+        logit_scale=1 / logit_scale if row.multiplies_logits else logit_scale,
         norm_eps=read.number(f"attention.layer_{norm}_epsilon"),
         is_parallel=read.flag("use_parallel_residual", row.is_parallel),
         experts=experts,
         experts_used=read.size("expert_used_count", most=experts) if experts else 0,
         norm_topk_prob=read.flag("expert_weights_norm", row.norm_topk_prob),
     )
+
+
+def _layers(read: MetadataReader) -> tuple[int, int]:
+    """Those of the model, and those behind them that guess tokens ahead; files count both."""
+    layers = read.size("block_count", most=_MOST_LAYERS)
+    unrun = read.size_or_zero("nextn_predict_layers")
+    if unrun >= layers:
+        raise FormatError(
+            f"{read.prefix}.nextn_predict_layers is {unrun} of {layers} layers, which leaves none"
+        )
+    return layers - unrun, unrun
+
+
+def _contexts(read: MetadataReader) -> tuple[int, int]:
+    """The longest text, and what the model was first trained for, 0 where that is not said.
+
+    Beyond the latter Ministral 3 makes its queries larger with each position, for which there is no
+    op: its texts are at most that long.
+    """
+    longest = read.size("context_length", most=MAX_CONTEXT)
+    original = read.size_or_zero("rope.scaling.original_context_length")
+    if read.or_zero("attention.temperature_scale") == 0:
+        return longest, original
+    if not original:
+        raise FormatError(
+            f"{read.prefix}.attention.temperature_scale is there, and "
+            f"{read.prefix}.rope.scaling.original_context_length is not: convert the model again"
+        )
+    return min(longest, original), original
 
 
 def _attention(read: MetadataReader, row: Architecture) -> Attention:
@@ -201,45 +235,6 @@ def _heads(read: MetadataReader, hidden: int) -> tuple[int, int, int]:
     if read.size("attention.value_length", head_dim) != head_dim:
         raise FormatError("values whose head size differs from the keys' are not supported")
     return heads, kv_heads, head_dim
-
-
-def _rope(read: MetadataReader, row: Architecture, head_dim: int) -> Rope:
-    dim = read.size("rope.dimension_count", head_dim)
-    if dim > head_dim or dim % 2:
-        raise FormatError(f"rope dimension {dim} does not fit a head of {head_dim}")
-    kind = read.value("rope.scaling.type", "linear")
-    if not isinstance(kind, str) or kind not in _ROPE_TYPES:
-        raise FormatError(
-            f"rope scaling {kind!r:.40} is not supported ({read.prefix}.rope.scaling.type); "
-            f"supported: {', '.join(_ROPE_TYPES)}, and llama 3's"
-        )
-    yarn = _yarn(read) if kind == "yarn" else None
-    own = read.number("rope.scaling.attn_factor", 1.0)
-    return Rope(
-        dim=dim,
-        base=read.number("rope.freq_base", 10000.0),
-        rotate_half=not row.interleaved_rope,
-        linear_factor=_linear_factor(read) if kind in ("linear", "longrope") else 1.0,
-        yarn=yarn,
-        attention_factor=own * (yarn.attention_factor if yarn else 1.0),
-    )
-
-
-def _linear_factor(read: MetadataReader) -> float:
-    """The factor of linear rope scaling, as llama.cpp reads it; 1 is none."""
-    for key in ("rope.scaling.factor", "rope.scale_linear"):
-        if read.value(key) is not None:
-            return read.or_zero(key) or 1.0
-    return 1.0
-
-
-def _yarn(read: MetadataReader) -> Yarn:
-    return Yarn(
-        factor=read.number("rope.scaling.factor"),
-        original_context=read.size("rope.scaling.original_context_length"),
-        fast=read.number("rope.scaling.yarn_beta_fast", 32.0),
-        slow=read.number("rope.scaling.yarn_beta_slow", 1.0),
-    )
 
 
 def _windows(

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from cutaway.errors import FormatError
 from cutaway.files.huggingface.diffusion import DIFFUSION, REFUSED, meant, with_mask
-from cutaway.files.huggingface.families import FAMILIES, Family
+from cutaway.files.huggingface.families import FAMILIES
+from cutaway.files.huggingface.family import Family
 from cutaway.files.huggingface.json_object import JsonObject
 from cutaway.files.huggingface.rope import rope_metadata
 
@@ -26,6 +27,7 @@ class Config:
     metadata  with GGUF's keys
     tensors   that GGUF has and the folder's files have not: factors of rotary positions
     tied      whether the output matrix is the embedding
+    behind    the numbers of blocks behind the model's own, which guess tokens ahead
     sees_all  whether each token sees the whole text
     """
 
@@ -44,6 +46,10 @@ class Config:
         self.kv_heads = self.heads
         if self.family.grouped and s.get("num_key_value_heads") is not None:
             self.kv_heads = s.size("num_key_value_heads", 1 << 16)
+        layers = s.size("num_hidden_layers", 1 << 16)
+        ahead = s.get("num_nextn_predict_layers")
+        more = s.size("num_nextn_predict_layers", 1 << 16) if ahead else 0
+        self.behind = range(layers, layers + more)
         self.tied = s.flag("tie_word_embeddings")
         self.experts = 0
         self.metadata, self.tensors = self._read(folder)
@@ -70,7 +76,7 @@ class Config:
         if family.rope:
             rope, tensors = rope_metadata(
                 s, head, partial=family.partial_rope, longrope=family.longrope,
-                layer_type="full_attention",
+                ntk_alpha=family.ntk_alpha, layer_type="full_attention",
             )  # fmt: skip
             values |= rope
         values |= family.own(s)

@@ -9,7 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 from cutaway.files.huggingface import family_keys as keys
-from cutaway.files.huggingface.families import FAMILIES, Family
+from cutaway.files.huggingface.families import FAMILIES
+from cutaway.files.huggingface.family import Family
 from cutaway.files.huggingface.json_object import JsonObject
 
 _LLAMA, _QWEN3, _MOE = FAMILIES["llama"], FAMILIES["qwen3"], FAMILIES["qwen3_moe"]

@@ -5,67 +5,20 @@ A family's own keys, and what it refuses, are in `family_keys`. Knows no files.
 Source: llama.cpp's `conversion/` and `gguf-py/gguf/tensor_mapping.py`.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import replace
 
 from cutaway.files.huggingface import family_keys as keys
-from cutaway.files.huggingface.json_object import JsonObject
+from cutaway.files.huggingface.encoders import ENCODERS
+from cutaway.files.huggingface.family import Family
 from cutaway.files.huggingface.rewrites import (
+    Half,
     Rewrite,
-    WithoutFirst,
     add_one,
     interleave_rope_rows,
     queries_keys_values,
     transposed,
 )
-
-Names = Mapping[str, str]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Family:
-    """One kind of model.
-
-    architecture  GGUF's name, and the prefix of its metadata keys
-    prefixes      what a tensor's name may begin with
-    outside       tensors outside the layers: transformers' name without ".weight" or ".bias" ->
-                  GGUF's
-    layer         tensors of each layer, likewise
-    experts       tensors of each expert of a layer, likewise; {} stands for the expert's number
-    skipped       endings of tensors' names that are not read: masks, tables, copies, other heads
-    first_position  which row of the matrix of positions is the first position's
-    names         config.json's names of keys, where they differ from llama's
-    defaults      transformers' values of keys that config.json lacks
-    own           gives the family's own metadata, and refuses what GGUF cannot express
-    grouped       whether heads may share keys and values; if not, config.json's number is ignored
-    layer_norm    whether norms subtract the mean
-    attention     "causal"; of a diffusion model "bidirectional", or "block-causal", with blocks of
-                  config.json's block_size, and bidirectional where it has none
-    shifts        whether rows of a diffusion model predict the next position
-    modulated     whether MDLM's modulation is folded into norms and matrices
-    """
-
-    architecture: str
-    prefixes: tuple[str, ...] = ("model.",)
-    outside: Names
-    layer: Names
-    experts: Names = field(default_factory=dict)
-    skipped: tuple[str, ...] = ("rotary_emb.inv_freq",)
-    first_position: int = 0
-    names: Names = field(default_factory=dict)
-    defaults: Mapping[str, Any] = field(default_factory=dict)
-    own: Callable[[JsonObject], dict[str, Any]] = keys.plain
-    rewrites: Callable[[int, int], Mapping[str, Rewrite]] = lambda _heads, _kv_heads: {}
-    grouped: bool = True
-    layer_norm: bool = False
-    rope: bool = True
-    partial_rope: bool = False
-    longrope: bool = False
-    attention: str = "causal"
-    shifts: bool = False
-    modulated: bool = False
-
 
 _OUTSIDE = {"embed_tokens": "token_embd", "norm": "output_norm", "lm_head": "output"}
 _ATTENTION = {
@@ -80,6 +33,16 @@ _POST_NORMS = {
     "post_attention_layernorm": "post_attention_norm",
     "post_feedforward_layernorm": "post_ffw_norm",
 }
+_SANDWICH = {
+    "post_self_attn_layernorm": "post_attention_norm", "post_mlp_layernorm": "post_ffw_norm",
+}  # fmt: skip
+_GATE_UP = {"mlp.gate_up_proj": "ffn_up", "mlp.down_proj": "ffn_down"}
+_NORMS_BEHIND = (
+    {k: v for k, v in _LAYER.items() if k != "input_layernorm"} | _QK_NORMS | _POST_NORMS
+)
+_PLAIN_MLP = {"mlp.fc1": "ffn_up", "mlp.fc2": "ffn_down"}
+# Of models that read pictures, for which the rest is a part.
+_TEXT = ("model.language_model.", "language_model.model.", "language_model.", "model.")
 _GEMMA_LAYER = _LAYER | _POST_NORMS | {"pre_feedforward_layernorm": "ffn_norm"}
 _GEMMA_DEFAULTS = {
     "tie_word_embeddings": True, "head_dim": 256, "num_attention_heads": 8,
@@ -92,6 +55,10 @@ def _interleaved(heads: int, kv_heads: int) -> Mapping[str, Rewrite]:
     return {"attn_q": interleave_rope_rows(heads), "attn_k": interleave_rope_rows(kv_heads)}
 
 
+def _halves(heads: int, kv_heads: int) -> Mapping[str, Rewrite]:
+    return {**_interleaved(heads, kv_heads), "ffn_gate": Half(0), "ffn_up": Half(1)}
+
+
 def _gemma(_heads: int, _kv_heads: int) -> Mapping[str, Rewrite]:
     norms = [name for name in (_GEMMA_LAYER | _QK_NORMS).values() if name.endswith("norm")]
     return dict.fromkeys(["output_norm", *norms], add_one)
@@ -101,53 +68,51 @@ def _gpt2(_heads: int, _kv_heads: int) -> Mapping[str, Rewrite]:
     return dict.fromkeys(("attn_qkv", "attn_output", "ffn_up", "ffn_down"), transposed)
 
 
-_ROBERTA_FIRST = 2  # rows before it are of no position: it counts from its padding token's id on
-
-
-def _roberta(_heads: int, _kv_heads: int) -> Mapping[str, Rewrite]:
-    return {"position_embd": WithoutFirst(_ROBERTA_FIRST)}
-
-
 def _gpt_neox(heads: int, _kv_heads: int) -> Mapping[str, Rewrite]:
     return {"attn_qkv": queries_keys_values(heads)}
 
-
-# Encoders, with their masked-LM heads or without.
-_BESIDES = (
-    "embeddings.position_ids", "pooler.dense.weight", "pooler.dense.bias",
-    "decoder.bias", "cls.seq_relationship.weight", "cls.seq_relationship.bias",
-)  # fmt: skip
-_BERT_BODY = {
-    "embeddings.word_embeddings": "token_embd",
-    "embeddings.token_type_embeddings": "token_types",
-    "embeddings.position_embeddings": "position_embd", "embeddings.LayerNorm": "token_embd_norm",
-}  # fmt: skip
-_BERT = Family(
-    architecture="bert", prefixes=("bert.",),
-    outside=_BERT_BODY | {
-        "cls.predictions.transform.dense": "cls", "cls.predictions.transform.LayerNorm": "cls.norm",
-        "cls.predictions": "output", "cls.predictions.decoder": "output",
-    },
-    layer={
-        "attention.self.query": "attn_q", "attention.self.key": "attn_k",
-        "attention.self.value": "attn_v", "attention.output.dense": "attn_output",
-        "attention.output.LayerNorm": "attn_output_norm", "intermediate.dense": "ffn_up",
-        "output.dense": "ffn_down", "output.LayerNorm": "layer_output_norm",
-    },
-    skipped=_BESIDES,
-    names={"layer_norm_epsilon": "layer_norm_eps"},
-    defaults={"tie_word_embeddings": True, "layer_norm_epsilon": 1e-12, "hidden_act": "gelu"},
-    own=keys.bert, grouped=False, layer_norm=True, rope=False,
-)  # fmt: skip
 
 # Llama and what descends from it: GGUF stores the rows of q and k interleaved.
 _LLAMA = Family(architecture="llama", outside=_OUTSIDE, layer=_LAYER, rewrites=_interleaved)
 _GEMMA3 = Family(
     architecture="gemma3",
-    prefixes=("language_model.model.", "model.language_model.", "language_model.", "model."),
-    outside=_OUTSIDE, layer=_GEMMA_LAYER | _QK_NORMS, own=keys.gemma3, rewrites=_gemma,
+    prefixes=_TEXT, outside=_OUTSIDE, layer=_GEMMA_LAYER | _QK_NORMS,
+    own=keys.gemma3, rewrites=_gemma,
     defaults=_GEMMA_DEFAULTS | {"rope_theta": 1e6, "max_position_embeddings": 131072},
 )  # fmt: skip
+
+_MISTRAL3 = replace(
+    _LLAMA,
+    architecture="mistral3",
+    prefixes=_TEXT,
+    own=keys.mistral3,
+    defaults={"num_key_value_heads": 8, "head_dim": 128},
+)
+_QWEN2_VL = Family(
+    architecture="qwen2vl", prefixes=_TEXT, outside=_OUTSIDE, layer=_LAYER, own=keys.qwen_vl
+)
+_QWEN3_VL = replace(
+    _QWEN2_VL, architecture="qwen3vl", layer=_LAYER | _QK_NORMS, defaults={"head_dim": 128}
+)
+_OLMO2 = Family(
+    architecture="olmo2", outside=_OUTSIDE, layer=_NORMS_BEHIND, defaults={"rms_norm_eps": 1e-5}
+)
+_GLM = Family(
+    architecture="chatglm",
+    outside=_OUTSIDE,
+    layer=_ATTENTION | _GATE_UP,
+    partial_rope=True,
+    defaults={"head_dim": 128, "rotary_share": 0.5, "rms_norm_eps": 1.5625e-7},
+)
+_COHERE = Family(
+    architecture="command-r",
+    outside=_OUTSIDE,
+    layer=_LAYER,
+    own=keys.cohere,
+    layer_norm=True,
+    names={"layer_norm_epsilon": "layer_norm_eps"},
+    defaults={"tie_word_embeddings": True, "layer_norm_epsilon": 1e-5, "logit_scale": 0.0625},
+)
 
 FAMILIES: Mapping[str, Family] = {
     "llama": _LLAMA,
@@ -235,56 +200,70 @@ FAMILIES: Mapping[str, Family] = {
         own=keys.gpt_neox, rewrites=_gpt_neox, grouped=False, layer_norm=True,
         partial_rope=True,
     ),
-    "bert": _BERT,
-    "roberta": replace(
-        _BERT, prefixes=("roberta.",),
-        outside=_BERT_BODY | {
-            "lm_head.dense": "cls", "lm_head.layer_norm": "cls.norm",
-            "lm_head": "output", "lm_head.decoder": "output",
-        },
-        own=keys.roberta, rewrites=_roberta, first_position=_ROBERTA_FIRST,
+    "olmo2": _OLMO2,
+    "olmo3": replace(_OLMO2, own=keys.olmo3, defaults={
+        "rms_norm_eps": 1e-5, "rope_theta": 5e5, "sliding_window": 4096}),
+    "exaone4": replace(_OLMO2, architecture="exaone4", own=keys.exaone4),
+    "mistral3": _MISTRAL3,
+    "ministral3": _MISTRAL3,
+    "internlm3": replace(_LLAMA, defaults={"head_dim": 128, "num_key_value_heads": 2}),
+    "qwen2_vl": _QWEN2_VL,
+    "qwen2_5_vl": _QWEN2_VL,
+    "qwen3_vl": _QWEN3_VL,
+    "gemma": Family(
+        architecture="gemma", outside=_OUTSIDE, layer=_LAYER, own=keys.gemma, rewrites=_gemma,
+        defaults={"tie_word_embeddings": True, "head_dim": 256, "rms_norm_eps": 1e-6},
     ),
-    "distilbert": replace(
-        _BERT, prefixes=("distilbert.",),
-        outside=_BERT_BODY | {
-            "vocab_transform": "cls", "vocab_layer_norm": "cls.norm", "vocab_projector": "output",
-        },
-        layer={
-            "attention.q_lin": "attn_q", "attention.k_lin": "attn_k", "attention.v_lin": "attn_v",
-            "attention.out_lin": "attn_output", "sa_layer_norm": "attn_output_norm",
-            "ffn.lin1": "ffn_up", "ffn.lin2": "ffn_down", "output_layer_norm": "layer_output_norm",
-        },
-        names={
-            "hidden_size": "dim", "num_hidden_layers": "n_layers", "num_attention_heads": "n_heads",
-            "intermediate_size": "hidden_dim", "hidden_act": "activation",
+    "ernie4_5": Family(
+        architecture="ernie4_5", outside=_OUTSIDE, layer=_LAYER,
+        defaults={"tie_word_embeddings": True, "head_dim": 128, "rms_norm_eps": 1e-5,
+                  "rope_theta": 5e5},
+    ),
+    "hunyuan_v1_dense": Family(
+        architecture="hunyuan-dense", outside=_OUTSIDE, ntk_alpha=True,
+        layer=_LAYER | {
+            "self_attn.query_layernorm": "attn_q_norm", "self_attn.key_layernorm": "attn_k_norm",
         },
     ),
-    "modernbert": Family(
-        architecture="modern-bert",
-        outside={
-            "embeddings.tok_embeddings": "token_embd", "embeddings.norm": "token_embd_norm",
-            "final_norm": "output_norm", "head.dense": "cls", "head.norm": "cls.norm",
-            "decoder": "output",
+    "seed_oss": Family(
+        architecture="seed_oss", outside=_OUTSIDE, defaults={"head_dim": 128},
+        layer=_LAYER | {"post_attention_layernorm": "post_attention_norm"},
+    ),
+    "granitemoehybrid": replace(
+        _LLAMA, architecture="granite", own=keys.granite_dense,
+        layer=_ATTENTION | {
+            "shared_mlp.input_linear": "ffn_gate+ffn_up",
+            "shared_mlp.output_linear": "ffn_down",
         },
-        layer={
-            "attn_norm": "attn_norm", "attn.Wqkv": "attn_qkv", "attn.Wo": "attn_output",
-            "mlp_norm": "ffn_norm", "mlp.Wi": "ffn_up", "mlp.Wo": "ffn_down",
-        },
-        names={
-            "layer_norm_epsilon": "norm_eps", "hidden_act": "hidden_activation",
-            "rope_theta": "global_rope_theta",
-        },
+        rewrites=_halves,
+        names={"intermediate_size": "shared_intermediate_size"},
+    ),
+    "glm": _GLM,
+    "glm4": replace(_GLM, architecture="glm4", layer={**_GLM.layer, **_SANDWICH}),
+    "cohere": _COHERE,
+    "cohere2": replace(_COHERE, architecture="cohere2", own=keys.cohere2, defaults={
+        **_COHERE.defaults, "sliding_window": 4096}),
+    "starcoder2": Family(
+        architecture="starcoder2", outside=_OUTSIDE, own=keys.starcoder2, layer_norm=True,
+        layer=_ATTENTION | {"mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down"},
+        names={"layer_norm_epsilon": "norm_epsilon"},
         defaults={
-            "tie_word_embeddings": True, "layer_norm_epsilon": 1e-5, "hidden_act": "gelu",
-            "rope_theta": 160000.0, "max_position_embeddings": 8192, "local_attention": 128,
-            "global_attn_every_n_layers": 3,
+            "tie_word_embeddings": True, "layer_norm_epsilon": 1e-5, "num_key_value_heads": 2,
+            "hidden_act": "gelu_pytorch_tanh",
         },
-        own=keys.modern_bert, grouped=False, layer_norm=True,
     ),
-    "olmo2": Family(
-        architecture="olmo2", outside=_OUTSIDE, own=keys.plain,
-        layer={k: v for k, v in _LAYER.items() if k != "input_layernorm"} | _QK_NORMS | _POST_NORMS,
-        defaults={"rms_norm_eps": 1e-5},
+    "phi": Family(
+        architecture="phi2", own=keys.phi, layer_norm=True, partial_rope=True,
+        outside={**_OUTSIDE, "final_layernorm": "output_norm"},
+        layer=_ATTENTION | _PLAIN_MLP | {"self_attn.dense": "attn_output"},
+        names={"layer_norm_epsilon": "layer_norm_eps"},
+        defaults={"layer_norm_epsilon": 1e-5, "rotary_share": 0.5, "hidden_act": "gelu_new"},
     ),
+    "stablelm": Family(
+        architecture="stablelm", outside=_OUTSIDE, layer=_LAYER, own=keys.stablelm,
+        layer_norm=True, partial_rope=True, names={"layer_norm_epsilon": "layer_norm_eps"},
+        defaults={"layer_norm_epsilon": 1e-5, "rotary_share": 0.25},
+    ),
+    **ENCODERS,
 }  # fmt: skip
 """By config.json's model_type."""

@@ -39,6 +39,14 @@ def mixtral(config: JsonObject) -> dict[str, Any]:
     return plain(config) | _window(config) | experts
 
 
+def mistral3(config: JsonObject) -> dict[str, Any]:
+    """Ministral 3's queries grow with their positions, and its yarn has a scale of scores."""
+    rope = settings_of(config)
+    beta = rope.get("llama_4_scaling_beta")
+    grown = {"attention.temperature_scale": rope.number("llama_4_scaling_beta")} if beta else {}
+    return mistral(config) | grown
+
+
 def smollm3(config: JsonObject) -> dict[str, Any]:
     """Every fourth layer has no positions: GGUF takes that for granted."""
     layers = config.size("num_hidden_layers")
@@ -63,10 +71,34 @@ def granite(config: JsonObject) -> dict[str, Any]:
     return plain(config) | dict.fromkeys(names.values(), 1.0) | given
 
 
+def granite_dense(config: JsonObject) -> dict[str, Any]:
+    """Granite 4 without experts and without layers of another kind than attention."""
+    for key in ("layer_types", "layers_block_type"):
+        if {*(config.get(key) or ())} - {"attention", _FULL}:
+            config.refuse(key, "only layers of attention are")
+    if config.get("layer_types") is None and config.get("layers_block_type") is None:
+        config.fail("layer_types", "a list of attention, one for each layer")
+    config.must_be("num_local_experts", 0)
+    config.must_be("position_embedding_type", "rope")
+    return granite(config)
+
+
 def qwen(config: JsonObject) -> dict[str, Any]:
     """No window: which layers would have one cannot be said."""
     config.must_be("use_sliding_window", False)
     return plain(config)
+
+
+def qwen_vl(config: JsonObject) -> dict[str, Any]:
+    """For text, whose position is the same three times: how they share a head makes no difference.
+
+    llama.cpp asks for the shares.
+    """
+    shares = settings_of(config).get("mrope_section")
+    if not isinstance(shares, list) or not all(type(n) is int for n in shares):
+        config.fail("rope_parameters", "an object with an mrope_section, a list of three numbers")
+    sections = np.array([*shares, 0, 0, 0, 0][:4], np.int32)
+    return qwen(config) | {"rope.dimension_sections": sections}
 
 
 def qwen3_moe(config: JsonObject) -> dict[str, Any]:
@@ -80,6 +112,15 @@ def qwen3_moe(config: JsonObject) -> dict[str, Any]:
         "expert_feed_forward_length": config.size("moe_intermediate_size"),
         "expert_weights_norm": config.flag("norm_topk_prob"),
     }
+
+
+def gemma(config: JsonObject) -> dict[str, Any]:
+    """Nothing beyond the sizes; early files name the gate by what it was taken for."""
+    if config.get("hidden_activation") is None:
+        config.must_be("hidden_act", "gelu_pytorch_tanh", "gelu")
+    config.must_be("hidden_activation", "gelu_pytorch_tanh")
+    config.must_be("use_bidirectional_attention", False)
+    return {}
 
 
 def gemma2(config: JsonObject) -> dict[str, Any]:
@@ -119,6 +160,66 @@ def _gemma(config: JsonObject) -> dict[str, Any]:
     config.must_be("hidden_activation", "gelu_pytorch_tanh")
     config.must_be("use_bidirectional_attention", False)
     return _window(config) | {"attention.scale": config.positive("query_pre_attn_scalar") ** -0.5}
+
+
+def olmo3(config: JsonObject) -> dict[str, Any]:
+    """A window in three of four layers, whose rope is never scaled."""
+    metadata = _flagged_windows(config)
+    rope = settings_of(config, _SLIDING)
+    if isinstance(config.part("rope_parameters").get(_SLIDING), dict):
+        rope.must_be("rope_type", "default")
+        metadata["rope.freq_base_swa"] = rope.positive("rope_theta")
+    return plain(config) | metadata
+
+
+def exaone4(config: JsonObject) -> dict[str, Any]:
+    """Without a window, or with one in three of four layers, which alone are rotated."""
+    if config.get("sliding_window") is None:
+        return plain(config)
+    config.must_be("sliding_window_pattern", 4, "LLLG")
+    return plain(config) | _flagged_windows(config)
+
+
+def _flagged_windows(config: JsonObject) -> dict[str, Any]:
+    """A flag for each layer; unless config.json says otherwise, every fourth sees all."""
+    layers = config.size("num_hidden_layers")
+    kinds = config.get("layer_types") or [_FULL if i % 4 == 3 else _SLIDING for i in range(layers)]
+    _check_kinds(config, kinds, layers)
+    flags = np.array([kind == _SLIDING for kind in kinds])
+    return _window(config) | {"attention.sliding_window_pattern": flags}
+
+
+def cohere(config: JsonObject) -> dict[str, Any]:
+    """A factor of logits."""
+    config.must_be("use_qk_norm", False)
+    return plain(config) | {"logit_scale": config.positive("logit_scale")}
+
+
+def cohere2(config: JsonObject) -> dict[str, Any]:
+    """A window in three of four layers, which alone are rotated."""
+    config.must_be("sliding_window_pattern", 4)
+    _check_layers(config, lambda layer: _SLIDING if (layer + 1) % 4 else _FULL)
+    return cohere(config) | _window(config)
+
+
+def starcoder2(config: JsonObject) -> dict[str, Any]:
+    """Perhaps a window, of all layers."""
+    config.must_be("hidden_act", "gelu_pytorch_tanh")
+    return _window(config)
+
+
+def phi(config: JsonObject) -> dict[str, Any]:
+    """Phi 1.5 and 2."""
+    config.must_be("hidden_act", "gelu_new")
+    config.must_be("qk_layernorm", False)
+    return {}
+
+
+def stablelm(config: JsonObject) -> dict[str, Any]:
+    """Those whose MLP comes after attention."""
+    config.must_be("use_parallel_residual", False)
+    config.must_be("qk_layernorm", False)
+    return plain(config)
 
 
 def phi3(config: JsonObject) -> dict[str, Any]:
@@ -172,9 +273,13 @@ def _pattern(config: JsonObject) -> Any:
     kinds = config.get("layer_types")
     if kinds is None or kinds == usual:
         return every
+    _check_kinds(config, kinds, layers)
+    return np.array([kind == _SLIDING for kind in kinds])
+
+
+def _check_kinds(config: JsonObject, kinds: Any, layers: int) -> None:
     if not isinstance(kinds, list) or len(kinds) != layers or {*kinds} - {_SLIDING, _FULL}:
         config.refuse("layer_types", f"only {_SLIDING} and {_FULL}, one for each layer, are")
-    return np.array([kind == _SLIDING for kind in kinds])
 
 
 def llada(config: JsonObject) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from cutaway.files.huggingface.sentences import sentence_metadata
 from cutaway.files.huggingface.shards import INDEX, shard_paths
 from cutaway.files.huggingface.tensors import SourcedFile, tensor_sources
 from cutaway.files.huggingface.tokens import tokenizer_files, tokenizer_metadata
+from cutaway.files.huggingface.unread import UNREAD, unread
 
 
 def parts(folder: Path) -> list[Path]:
@@ -47,6 +48,7 @@ class HuggingFaceFolder(SourcedFile):
             | tokenizer_metadata(self.path, config.settings, rows, sees_all=config.sees_all)
             | sentence_metadata(self.path, config.family.architecture)
             | self._token_types(config)
+            | {UNREAD: unread(shards, config.behind)}
         )
 
     def _token_types(self, config: Config) -> dict[str, int]:

@@ -13,7 +13,8 @@ from typing import Any
 
 from cutaway.errors import FormatError
 from cutaway.files.huggingface.diffusion import DIFFUSION
-from cutaway.files.huggingface.families import FAMILIES, Family
+from cutaway.files.huggingface.families import FAMILIES
+from cutaway.files.huggingface.family import Family
 from cutaway.files.huggingface.json_object import JsonObject
 from cutaway.files.huggingface.rewrites import Rewrite, as_it_is, transposed
 from cutaway.files.huggingface.tensors import SourcedFile, TensorSource, gguf_name

@@ -54,6 +54,18 @@ class WithoutFirst:
         return x[self.count :]
 
 
+@dataclass(frozen=True)
+class Half:
+    """The first half of a matrix's rows, 0, or the second, 1."""
+
+    which: int
+
+    def __call__(self, x: Array) -> Array:
+        """The rows of that half."""
+        half = len(x) // 2
+        return x[self.which * half : (self.which + 1) * half]
+
+
 def add_one(x: Array) -> Array:
     """Gemma's files store the difference of a norm's weights from 1; x is float32."""
     return x + np.float32(1)

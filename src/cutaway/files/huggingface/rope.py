@@ -37,11 +37,13 @@ def rope_metadata(
     *,
     partial: bool,
     longrope: bool,
+    ntk_alpha: bool = False,
     layer_type: str | None = None,
 ) -> tuple[dict[str, Any], FloatTensors]:
     """(metadata without the architecture's prefix, tensors).
 
-    partial: whether the family can rotate a part of each head; longrope: whether it knows that kind
+    partial: whether the family can rotate a part of each head; longrope, ntk_alpha: whether it
+    knows that kind
     """
     rope = settings_of(config, layer_type)
     share = config.get("partial_rotary_factor") or config.get("rotary_share") or 1.0
@@ -66,8 +68,12 @@ def rope_metadata(
         metadata |= _yarn(config, rope)
     elif kind == "llama3":
         tensors = {"rope_freqs.weight": _llama3(config, rope, dims)}
-    elif kind != "default":
-        rope.refuse(_KIND, "default, linear, yarn, llama3 are")
+    elif kind in ("dynamic", "ntk_alpha") and ntk_alpha and rope.get("alpha"):
+        larger = rope.positive("rope_theta") * rope.positive("alpha") ** (dims / (dims - 2))
+        metadata["rope.freq_base"] = float(np.float32(larger))  # as a file will hold it
+    elif kind not in ("default", "dynamic", "mrope"):
+        # Dynamic is the plain one in texts of at most max_position_embeddings, mrope in text.
+        rope.refuse(_KIND, "default, dynamic, linear, yarn, llama3 are")
     return metadata, tensors
 
 

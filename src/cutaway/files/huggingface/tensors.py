@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 
 from cutaway.errors import FormatError, InputError
 from cutaway.files.huggingface.config import Config
-from cutaway.files.huggingface.families import Family
-from cutaway.files.huggingface.rewrites import Rewrite, WithoutFirst, as_it_is, transposed
+from cutaway.files.huggingface.family import Family
+from cutaway.files.huggingface.rewrites import Half, Rewrite, WithoutFirst, as_it_is, transposed
 from cutaway.files.huggingface.shards import Shards
+from cutaway.files.huggingface.unread import unread_part
 from cutaway.files.weights import FORMATS, ModelFile, TensorInfo, dequantize
 from cutaway.files.weights.cursor import quoted
 
@@ -27,7 +28,6 @@ _ENDINGS = {
     "embedding": "weight",  # MDLM's
 }  # fmt: skip
 _EXPERT = re.compile(r"(.*experts\.)(\d{1,5})(\..+)")
-_VISION = ("vision_tower.", "vision_model.", "multi_modal_projector.", "embed_vision.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ def tensor_sources(config: Config, shards: Shards) -> dict[str, TensorSource]:
     family = config.family
     rewrites = family.rewrites(config.heads, config.kv_heads)
     sources: dict[str, dict[int, str]] = {}  # GGUF's name -> expert's number, or 0 -> the files'
-    for name, (new, expert) in _named(family, shards):
+    for name, (new, expert) in _named(family, shards, config.behind):
         if new == "output.weight" and config.tied:
             continue  # a copy of the embedding
         if expert in sources.setdefault(new, {}):
@@ -131,6 +131,8 @@ def _tensor_source(
         shape = shape[::-1]
     elif isinstance(rewrite, WithoutFirst):
         shape = (max(shape[0] - rewrite.count, 0), *shape[1:])
+    elif isinstance(rewrite, Half):
+        shape = (shape[0] // 2, *shape[1:])
     if len(shape) > 2:
         raise FormatError(f"the tensor {quoted(info.name)} has {len(shape)} dimensions, not 1 or 2")
     if not base.endswith("_exps"):
@@ -144,22 +146,25 @@ def _tensor_source(
     return TensorSource(name, format, (experts, *shape), names, rewrite)
 
 
-def _named(family: Family, shards: Shards) -> Iterator[tuple[str, tuple[str, int]]]:
+def _named(family: Family, shards: Shards, behind: range) -> Iterator[tuple[str, tuple[str, int]]]:
     for name in shards:
-        if name.endswith(family.skipped):
+        if name.endswith(family.skipped) or unread_part(name, behind):
             continue
-        if any(part in name for part in _VISION):
-            raise FormatError(
-                f"the tensor {quoted(name)} reads pictures, which is not supported; "
-                "take a model that reads text alone"
-            )
         new = gguf_name(family, name)
         if new is None:
             raise FormatError(
                 f"the tensor {quoted(name)} has no place in this family of models; "
                 "this variant is not supported"
             )
-        yield name, new
+        for one in _apart(new[0]):
+            yield name, (one, new[1])
+
+
+def _apart(name: str) -> list[str]:
+    """The tensors that one holds: blk.0.a+b.weight is blk.0.a.weight and blk.0.b.weight."""
+    base, _, ending = name.rpartition(".")
+    block, dot, both = base.rpartition(".")
+    return [f"{block}{dot}{one}.{ending}" for one in both.split("+")]
 
 
 def gguf_name(family: Family, name: str) -> tuple[str, int] | None:

@@ -156,7 +156,7 @@ class GraphCompiler:
 
     def _rope(self, op: Op) -> None:
         x = op.inputs[0]
-        if self.apart:
+        if self.apart or any(o.kind != "attend" for o in self.consumers[op.out.name]):
             self._emit("rotate", [op], [x], [op.out])
             return
         if len(self.consumers[x]) > 1:

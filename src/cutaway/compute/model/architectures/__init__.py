@@ -9,21 +9,44 @@ lists it.
 from collections.abc import Mapping
 
 from cutaway.compute.model.architectures.bert import bert, modern_bert
-from cutaway.compute.model.architectures.gemma import gemma2, gemma3
-from cutaway.compute.model.architectures.gpt import gpt2, gptneox
-from cutaway.compute.model.architectures.llama import llama, qwen3, smollm3
-from cutaway.compute.model.architectures.olmo import olmo2
+from cutaway.compute.model.architectures.cohere import cohere, cohere2
+from cutaway.compute.model.architectures.gemma import gemma, gemma2, gemma3
+from cutaway.compute.model.architectures.glm import glm4
+from cutaway.compute.model.architectures.gpt import gpt2, gptneox, phi2, stablelm
+from cutaway.compute.model.architectures.llama import (
+    hunyuan,
+    llama,
+    minicpm,
+    qwen3,
+    seed_oss,
+    smollm3,
+)
+from cutaway.compute.model.architectures.olmo import exaone4, olmo2
 from cutaway.compute.model.config import Architecture
 
 _GELU = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh"}
+_TANH = {"gelu_pytorch_tanh": "gelu_tanh"}
 
 ARCHITECTURES: Mapping[str, Architecture] = {
     # llama, smollm 1 and 2, mistral, mixtral and many descendants
     "llama": Architecture(llama, interleaved_rope=True),
+    "mistral3": Architecture(llama, interleaved_rope=True),  # Mistral Small 3, Ministral 3
+    "internlm2": Architecture(llama, interleaved_rope=True),
+    "chatglm": Architecture(llama, interleaved_rope=True),  # GLM 4 9B of 2024
+    "ernie4_5": Architecture(llama, interleaved_rope=True),
+    "minicpm": Architecture(minicpm, interleaved_rope=True),
+    "exaone": Architecture(llama),
+    "seed_oss": Architecture(seed_oss),
+    "hunyuan-dense": Architecture(hunyuan),
     "smollm3": Architecture(smollm3, interleaved_rope=True),
     "qwen2": Architecture(llama),  # and 2.5: it has biases
     "qwen3": Architecture(qwen3),
     "qwen3moe": Architecture(qwen3),
+    # those that read pictures, for text alone, in which their three positions are one
+    "qwen2vl": Architecture(llama),
+    "qwen3vl": Architecture(qwen3),
+    "qwen3vlmoe": Architecture(qwen3),
+    "gemma": Architecture(gemma),
     "gemma2": Architecture(
         gemma2, window=4096, full_every=2, attention_softcap=50.0, logit_softcap=30.0,
         scaled_by_width_at=46,
@@ -33,8 +56,18 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "gpt2": Architecture(gpt2, layer_norm=True, learned_positions=True),
     # and pythia
     "gptneox": Architecture(gptneox, layer_norm=True, is_parallel=True, activations=_GELU),
-    # Olmo 3 is one with a window, whose rope depends on the layer
-    "olmo2": Architecture(olmo2, must_be={"attention.sliding_window": (0,)}),
+    "starcoder2": Architecture(gptneox, layer_norm=True, activations=_TANH),
+    "phi2": Architecture(phi2, layer_norm=True),
+    "stablelm": Architecture(stablelm, layer_norm=True),
+    "olmo2": Architecture(olmo2, full_every=4, local_base=0),  # and 3, which has windows
+    "exaone4": Architecture(exaone4, full_every=4),
+    "glm4": Architecture(glm4, interleaved_rope=True),
+    "command-r": Architecture(
+        cohere, layer_norm=True, interleaved_rope=True, multiplies_logits=True
+    ),
+    "cohere2": Architecture(
+        cohere2, layer_norm=True, interleaved_rope=True, multiplies_logits=True, full_every=4
+    ),
     # it has scales; where rope's scaling is not "finetuned", nothing is rotated
     "granite": Architecture(
         llama, interleaved_rope=True, must_be={"rope.scaling.finetuned": (True,)}

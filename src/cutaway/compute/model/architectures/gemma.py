@@ -1,12 +1,27 @@
-"""Gemma 2 and 3: norms before and after, layers that see a window, scaled embeddings."""
+"""Gemma: scaled embeddings; 2 and 3 have norms after attention and MLP, too, and windows."""
 
 from cutaway.compute.model.architectures.parts import attention, embedding, gated_mlp, head
 from cutaway.compute.model.config import ModelConfig
 from cutaway.compute.model.graph import Graph, Tensor
 
 
+def gemma(g: Graph, c: ModelConfig) -> Tensor:
+    """Gemma Team 2024, arXiv 2403.08295: llama with another gate. Returns the logits, (L, vocab).
+
+    GGUF's norm weights have their 1 added already.
+    """
+    x = g.scale(embedding(g, c), c.hidden**0.5)  # (M, hidden)
+    for layer, p in enumerate(g.layers(c.layers)):
+        h = g.rms_norm(x, f"{p}attn_norm", c.norm_eps)
+        x = g.add(x, attention(g, c, h, layer, c.rope))
+        h = g.rms_norm(x, f"{p}ffn_norm", c.norm_eps)
+        x = g.add(x, gated_mlp(g, h, p, g.gelu_mul))
+
+    return head(g, c, g.rms_norm(g.logit_rows(x), "output_norm", c.norm_eps))
+
+
 def gemma2(g: Graph, c: ModelConfig, *, norms: str = "") -> Tensor:
-    """Gemma Team 2024, arXiv 2408.00118. GGUF's norm weights have their 1 added already.
+    """Gemma Team 2024, arXiv 2408.00118.
 
     norms: see ``attention``. Returns the logits, (L, vocab).
     """

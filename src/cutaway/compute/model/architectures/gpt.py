@@ -1,8 +1,15 @@
-"""GPT-2 and GPT-NeoX: layer norms with biases and a plain MLP."""
+"""GPT-2, GPT-NeoX and what descends from them: layer norms with biases, as a rule a plain MLP."""
 
 from functools import partial
 
-from cutaway.compute.model.architectures.parts import PLAIN, attention, embedding, head, plain_mlp
+from cutaway.compute.model.architectures.parts import (
+    PLAIN,
+    attention,
+    embedding,
+    gated_mlp,
+    head,
+    plain_mlp,
+)
 from cutaway.compute.model.config import ModelConfig
 from cutaway.compute.model.graph import Graph, Tensor
 
@@ -24,7 +31,10 @@ def gpt2(g: Graph, c: ModelConfig) -> Tensor:
 
 
 def gptneox(g: Graph, c: ModelConfig) -> Tensor:
-    """Black et al. 2022, arXiv 2204.06745: attention and MLP side by side in most models."""
+    """Black et al. 2022, arXiv 2204.06745: attention and MLP side by side in most models.
+
+    And StarCoder 2 (Lozhkov et al. 2024, arXiv 2402.19173), where they are not.
+    """
     act = partial(PLAIN[c.activation], g)
     x = embedding(g, c)  # (M, hidden)
     for layer, p in enumerate(g.layers(c.layers)):
@@ -32,5 +42,28 @@ def gptneox(g: Graph, c: ModelConfig) -> Tensor:
         after = g.add(x, attention(g, c, h, layer, c.rope))
         h = g.layer_norm(x if c.is_parallel else after, f"{p}ffn_norm", c.norm_eps)
         x = g.add(after, plain_mlp(g, h, p, act))
+
+    return head(g, c, g.layer_norm(g.logit_rows(x), "output_norm", c.norm_eps))
+
+
+def phi2(g: Graph, c: ModelConfig) -> Tensor:
+    """Phi 1.5 and 2 (Li et al. 2023, arXiv 2309.05463): attention and MLP share one norm."""
+    x = embedding(g, c)  # (M, hidden)
+    for layer, p in enumerate(g.layers(c.layers)):
+        h = g.layer_norm(x, f"{p}attn_norm", c.norm_eps)
+        after = g.add(x, attention(g, c, h, layer, c.rope))
+        x = g.add(after, plain_mlp(g, h, p, g.gelu))
+
+    return head(g, c, g.layer_norm(g.logit_rows(x), "output_norm", c.norm_eps))
+
+
+def stablelm(g: Graph, c: ModelConfig) -> Tensor:
+    """StableLM (Bellagente et al. 2024, arXiv 2402.17834): llama with layer norms."""
+    x = embedding(g, c)  # (M, hidden)
+    for layer, p in enumerate(g.layers(c.layers)):
+        h = g.layer_norm(x, f"{p}attn_norm", c.norm_eps)
+        x = g.add(x, attention(g, c, h, layer, c.rope))
+        h = g.layer_norm(x, f"{p}ffn_norm", c.norm_eps)
+        x = g.add(x, gated_mlp(g, h, p, g.silu_mul))
 
     return head(g, c, g.layer_norm(g.logit_rows(x), "output_norm", c.norm_eps))

@@ -3,13 +3,18 @@
 from cutaway.compute.model.architectures.parts import attention, embedding, gated_mlp, head, mixture
 from cutaway.compute.model.config import ModelConfig
 from cutaway.compute.model.graph import Graph, Tensor
+from cutaway.errors import FormatError
 
 
-def llama(g: Graph, c: ModelConfig, *, norms: str = "", nope_interval: int = 0) -> Tensor:
+def llama(
+    g: Graph, c: ModelConfig,
+    *, norms: str = "", nope_interval: int = 0, second_norm: str = "ffn_norm",
+) -> Tensor:  # fmt: skip
     """Pre-norm decoder with rotary positions, grouped heads and a gated MLP or experts.
 
     Touvron et al. 2023, arXiv 2302.13971; with experts Jiang et al. 2024, arXiv 2401.04088.
-    norms: see ``attention``; nope_interval: every so-many-th layer has no positions (NoPE).
+    norms: see ``attention``; nope_interval: every so-many-th layer has no positions (NoPE);
+    second_norm: what files call the norm before the MLP.
     Returns the logits, (L, vocab).
     """
     x = embedding(g, c)  # (M, hidden)
@@ -19,7 +24,7 @@ def llama(g: Graph, c: ModelConfig, *, norms: str = "", nope_interval: int = 0) 
         a = attention(g, c, h, layer, c.rope if is_rotated else None, norms=norms)
         x = g.add(x, g.scale(a, c.residual_scale))
 
-        h = g.rms_norm(x, f"{p}ffn_norm", c.norm_eps)
+        h = g.rms_norm(x, f"{p}{second_norm}", c.norm_eps)
         m = mixture(g, c, h, p) if c.experts else gated_mlp(g, h, p, g.silu_mul)
         x = g.add(x, g.scale(m, c.residual_scale))  # (M, hidden)
 
@@ -34,3 +39,20 @@ def qwen3(g: Graph, c: ModelConfig) -> Tensor:
 def smollm3(g: Graph, c: ModelConfig) -> Tensor:
     """Llama without positions in every fourth layer (Yang et al. 2025, arXiv 2501.18795)."""
     return llama(g, c, nope_interval=4)
+
+
+def hunyuan(g: Graph, c: ModelConfig) -> Tensor:
+    """Llama with a norm of each head's query and key, after they are rotated (Hunyuan, dense)."""
+    return llama(g, c, norms="rotated head")
+
+
+def seed_oss(g: Graph, c: ModelConfig) -> Tensor:
+    """Llama, with biases; GGUF calls the norm before the MLP after what comes before it."""
+    return llama(g, c, second_norm="post_attention_norm")
+
+
+def minicpm(g: Graph, c: ModelConfig) -> Tensor:
+    """Llama with scales (Hu et al. 2024, arXiv 2404.06395), which early files do not hold."""
+    if c.embedding_scale == 1:
+        raise FormatError("minicpm.embedding_scale is missing: convert the model again")
+    return llama(g, c)

@@ -26,24 +26,32 @@ def attention(
 ) -> Tensor:
     """Attention with its four matrices: (M, hidden) -> (M, hidden).
 
-    norms: "head" where each head of q and k is normed for itself, "all" where they are together
+    norms: "head" where each head of q and k is normed for itself, "all" where they are together,
+           "rotated head" where that is done after they are rotated
     """
     p = f"blk.{layer}."
     q, k, v = _queries_keys_values(g, c, h, p)
-    if norms:
-        group = c.head_dim if norms == "head" else None
-        q = g.rms_norm(q, f"{p}attn_q_norm", c.norm_eps, group=group)
-        k = g.rms_norm(k, f"{p}attn_k_norm", c.norm_eps, group=group)
+    if norms in ("head", "all"):
+        q = _normed(g, q, c, f"{p}attn_q_norm", norms)
+        k = _normed(g, k, c, f"{p}attn_k_norm", norms)
     if rope is not None:
         factors = _rope_factors(g, c)
         q = g.rope(q, rope, head_dim=c.head_dim, factors=factors)  # (M, heads·head_dim)
         k = g.rope(k, rope, head_dim=c.head_dim, factors=factors)  # (M, kv_heads·head_dim)
+    if norms == "rotated head":
+        q = _normed(g, q, c, f"{p}attn_q_norm", norms)
+        k = _normed(g, k, c, f"{p}attn_k_norm", norms)
     seen = {"window" if c.is_causal else "reach": c.windows[layer]}
     a = g.attend(
         q, k, v, layer=layer, heads=c.heads, kv_heads=c.kv_heads, head_dim=c.head_dim,
         scale=c.attention_scale, softcap=c.attention_softcap, **seen,
     )  # fmt: skip
     return g.linear(a, f"{p}attn_output")
+
+
+def _normed(g: Graph, x: Tensor, c: ModelConfig, weight: str, norms: str) -> Tensor:
+    """Queries or keys."""
+    return g.rms_norm(x, weight, c.norm_eps, group=None if norms == "all" else c.head_dim)
 
 
 def _queries_keys_values(
@@ -99,5 +107,6 @@ def plain_mlp(g: Graph, h: Tensor, p: str, act: Callable[[Tensor], Tensor]) -> T
 
 def head(g: Graph, c: ModelConfig, x: Tensor) -> Tensor:
     """From the last norm's result to the logits: (L, n) -> (L, vocab)."""
-    logits = g.linear(x, "output" if g.has("output.weight") else "token_embd")
+    weight = "output" if g.has("output.weight") else "token_embd"
+    logits = g.linear(x, weight, bias="output")
     return g.softcap(g.scale(logits, 1 / c.logit_scale), c.logit_softcap)

@@ -1,0 +1,59 @@
+"""A model's rope, read from its file's metadata. Knows GGUF's keys of it, and no architecture."""
+
+from math import log
+
+from cutaway.compute.model.metadata import MetadataReader
+from cutaway.compute.model.rope import Rope, Yarn
+from cutaway.errors import FormatError
+
+_ROPE_TYPES = ("none", "linear", "yarn", "longrope")
+
+
+def rope_of(read: MetadataReader, head_dim: int, *, interleaved: bool) -> Rope:
+    """FormatError for a scaling that is not supported, or numbers that do not fit the head.
+
+    interleaved: whether a rotated pair are neighbours
+    """
+    dim = read.size("rope.dimension_count", head_dim)
+    if dim > head_dim or dim % 2:
+        raise FormatError(f"rope dimension {dim} does not fit a head of {head_dim}")
+    kind = read.value("rope.scaling.type", "linear")
+    if not isinstance(kind, str) or kind not in _ROPE_TYPES:
+        raise FormatError(
+            f"rope scaling {kind!r:.40} is not supported ({read.prefix}.rope.scaling.type); "
+            f"supported: {', '.join(_ROPE_TYPES)}, and llama 3's"
+        )
+    yarn = _yarn(read) if kind == "yarn" else None
+    own = read.number("rope.scaling.attn_factor", 1.0)
+    return Rope(
+        dim=dim,
+        base=read.number("rope.freq_base", 10000.0),
+        rotate_half=not interleaved,
+        linear_factor=_linear_factor(read) if kind in ("linear", "longrope") else 1.0,
+        yarn=yarn,
+        attention_factor=own * (_sharpness(read, yarn) if yarn else 1.0),
+    )
+
+
+def _sharpness(read: MetadataReader, yarn: Yarn) -> float:
+    """Yarn's own factor of attention, by the one that DeepSeek and Mistral scale scores by."""
+    weight = read.or_zero("rope.scaling.yarn_log_multiplier")
+    whole = 1 + weight * 0.1 * log(yarn.factor) if yarn.factor > 1 else 1.0
+    return yarn.attention_factor / whole
+
+
+def _linear_factor(read: MetadataReader) -> float:
+    """The factor of linear rope scaling, as llama.cpp reads it; 1 is none."""
+    for key in ("rope.scaling.factor", "rope.scale_linear"):
+        if read.value(key) is not None:
+            return read.or_zero(key) or 1.0
+    return 1.0
+
+
+def _yarn(read: MetadataReader) -> Yarn:
+    return Yarn(
+        factor=read.number("rope.scaling.factor"),
+        original_context=read.size("rope.scaling.original_context_length"),
+        fast=read.number("rope.scaling.yarn_beta_fast", 32.0),
+        slow=read.number("rope.scaling.yarn_beta_slow", 1.0),
+    )

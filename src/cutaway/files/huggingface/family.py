@@ -1,0 +1,57 @@
+"""Family: what is particular to the folders of one kind of model. Knows no family."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from cutaway.files.huggingface import family_keys as keys
+from cutaway.files.huggingface.json_object import JsonObject
+from cutaway.files.huggingface.rewrites import Rewrite
+
+Names = Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """One kind of model.
+
+    architecture  GGUF's name, and the prefix of its metadata keys
+    prefixes      what a tensor's name may begin with
+    outside       tensors outside the layers: transformers' name without ".weight" or ".bias" ->
+                  GGUF's
+    layer         tensors of each layer, likewise; "a+b" is two in one, which `rewrites` split
+    experts       tensors of each expert of a layer, likewise; {} stands for the expert's number
+    skipped       endings of tensors' names that are not read: masks, tables, copies, other heads
+    first_position  which row of the matrix of positions is the first position's
+    names         config.json's names of keys, where they differ from llama's
+    defaults      transformers' values of keys that config.json lacks
+    own           gives the family's own metadata, and refuses what GGUF cannot express
+    grouped       whether heads may share keys and values; if not, config.json's number is ignored
+    layer_norm    whether norms subtract the mean
+    attention     "causal"; of a diffusion model "bidirectional", or "block-causal", with blocks of
+                  config.json's block_size, and bidirectional where it has none
+    shifts        whether rows of a diffusion model predict the next position
+    ntk_alpha     whether dynamic rope with an alpha is one with a larger base
+    modulated     whether MDLM's modulation is folded into norms and matrices
+    """
+
+    architecture: str
+    prefixes: tuple[str, ...] = ("model.",)
+    outside: Names
+    layer: Names
+    experts: Names = field(default_factory=dict)
+    skipped: tuple[str, ...] = ("rotary_emb.inv_freq",)
+    first_position: int = 0
+    names: Names = field(default_factory=dict)
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    own: Callable[[JsonObject], dict[str, Any]] = keys.plain
+    rewrites: Callable[[int, int], Mapping[str, Rewrite]] = lambda _heads, _kv_heads: {}
+    grouped: bool = True
+    layer_norm: bool = False
+    rope: bool = True
+    partial_rope: bool = False
+    longrope: bool = False
+    ntk_alpha: bool = False
+    attention: str = "causal"
+    shifts: bool = False
+    modulated: bool = False
