@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -67,9 +68,27 @@ def test_no_quoted_text_holds_a_control_token(tokenizer: Tokenizer, text: str) -
     assert tokenizer.encode(quoted, special=True, mark="\uf000") == tokenizer.encode(text)
 
 
+@given(st.sampled_from(["<s>", "<|im_start|>"]), st.data())
+def test_no_quoted_text_is_part_of_one(tokenizer: Tokenizer, literal: str, data: Any) -> None:
+    """Together with what the template writes around it."""
+    at = data.draw(st.integers(1, len(literal) - 1))
+    after = tokenizer.escape_special_tokens(literal[:at], "\uf000") + literal[at:]
+    assert tokenizer.encode(after, special=True, mark="\uf000") == [*literal.encode()]
+    if at < len(literal) - 1:
+        before = literal[:at] + tokenizer.escape_special_tokens(literal[at:], "\uf000")
+        assert tokenizer.encode(before, special=True, mark="\uf000") == [*literal.encode()]
+
+
+def test_a_control_token_of_one_character_is_text_when_quoted() -> None:
+    tokenizer = Tokenizer.from_gguf(byte_level(extra=[("¤", CONTROL)]))
+    quoted = tokenizer.escape_special_tokens("a¤¤b", "\uf000")
+    ids = tokenizer.encode(f"¤{quoted}¤", special=True, mark="\uf000")
+    assert ids == [256, *"a¤¤b".encode(), 256]
+
+
 def test_overlapping_literals_are_all_broken() -> None:
     specials = SpecialTokens({"<a>": 1, "a><": 2, "><b": 3, "aa": 4})
-    assert specials.escape("<a><b aaa", "·") == "<·a·>·<b a·a·a"
+    assert specials.escape("<a><b aaa", "·") == "<·a·>·<b a·a·a·"
     assert SpecialTokens({}).escape("x", "·") == "x"
 
 

@@ -174,12 +174,16 @@ class ChatTemplate:
             raise _broken(error) from error
 
     def _unused(self, *values: Any) -> str:
-        """A private-use character that neither the template nor these values have.
+        """A character that neither the template nor these values have.
 
-        Templates trim no such thing, and vocabularies hold none.
+        A rare letter without case, which templates neither trim nor write otherwise, as they would
+        one that cannot be printed.
         """
         used = set(self.source).union(*(string for value in values for string in _strings(value)))
-        return next(c for c in map(chr, range(0xF0000, 0xFFFFE)) if c not in used)
+        unused = (letter for letter in map(chr, range(0x20000, 0x2A6D7)) if letter not in used)
+        if letter := next(unused, None):
+            return letter
+        raise InputError("messages: they have all of CJK Extension B; leave out one of its letters")
 
     @cached_property
     def _tool_support(self) -> ToolSupport:

@@ -130,7 +130,7 @@ class Tokenizer:
         InputError: a lone surrogate, a byte without a token, BOS asked of a model without one.
         """
         _check_text(text)
-        parts = (self._all_specials if special else self._user_defined).split(text)
+        parts = (self._all_specials if special else self._user_defined).split(text, mark)
         found = [*(self._unmarked(parts, mark) if mark else parts)]
         ids = self._ids(found, goes_on=goes_on)
         return self._framed(ids, self.add_bos and not goes_on if add_bos is None else add_bos)
