@@ -11,7 +11,9 @@ FOLDER = Path(__file__).parent.parent / "data" / "chat_templates"
 CONTROLS = [
     "<|im_end|>", "<s>", "</s>", "<|eot_id|>", "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]",
     "<|tool_call|>", "<|/tool_call|>", "<|tool_calls_begin|>", "<|tool_call_begin|>",
-    "<|tool_sep|>", "<|tool_call_end|>", "<|tool_calls_end|>",
+    "<|tool_sep|>", "<|tool_call_end|>", "<|tool_calls_end|>", "<|tool_call_start|>",
+    "<|tool_call>", "<tool_call|>", '<|"|>', "<arg_key>", "</arg_key>", "<arg_value>",
+    "</arg_value>", "<minimax:tool_call>", "</minimax:tool_call>",
 ]  # fmt: skip
 END = 256
 NAMES = sorted(
@@ -19,10 +21,18 @@ NAMES = sorted(
     for path in FOLDER.glob("*.jinja")
     if path.stem not in ("qwen3-coder", "functiongemma")
 )
+FORMS = (
+    "deepseek-v3.2", "gemma-4", "glm-4.5", "glm-4.7-flash", "hunyuan-3", "lfm2", "lfm2.5",
+    "minimax-m2", "nemotron-3-nano", "nemotron-3-super", "qwen3-coder", "qwen3.5", "seed-oss",
+    "step-3.5",
+)  # fmt: skip
+"""Families whose arguments are no JSON object."""
 
 
 def template(name: str) -> ChatTemplate:
-    return ChatTemplate((FOLDER / f"{name}.jinja").read_text(), "<s>", "</s>")
+    """One of the test templates, or of a published family."""
+    folder = FOLDER / "families" if name in FORMS else FOLDER
+    return ChatTemplate((folder / f"{name}.jinja").read_text(), "<s>", "</s>")
 
 
 @cache

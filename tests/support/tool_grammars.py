@@ -1,6 +1,7 @@
 """llguidance over a vocabulary of bytes: what a grammar takes, and what it lets through."""
 
 import random
+from collections.abc import Sequence
 from functools import cache
 from typing import cast
 
@@ -44,14 +45,24 @@ def accepts(grammar: str, ids: list[int]) -> bool:
     return running.is_accepting()
 
 
-def walk(grammar: str, rng: random.Random, limit: int = 400) -> tuple[list[int], bool]:
-    """(tokens drawn at random from the masks, whether the text ended by itself)."""
+def walk(
+    grammar: str, rng: random.Random, limit: int = 400, phrases: Sequence[list[int]] = ()
+) -> tuple[list[int], bool]:
+    """(tokens drawn at random from the masks, whether the text ended by itself).
+
+    phrases: written now and then where they are allowed, since chance alone hardly finds them
+    """
     running = matcher(grammar)
     ids: list[int] = []
     words = np.zeros((vocabulary().vocab_size + 31) // 32, np.int32)
     while len(ids) < limit:
         if running.is_stopped():
             return ids, True
+        phrase = rng.choice(phrases) if phrases and rng.random() < 0.3 else []
+        if phrase and running.validate_tokens(phrase) == len(phrase):
+            assert running.try_consume_tokens(phrase) == len(phrase)
+            ids += phrase
+            continue
         running.unsafe_compute_mask_ptr(words.ctypes.data, words.nbytes)
         assert not running.is_error(), running.get_error()
         bits = np.unpackbits(words.view(np.uint8), bitorder="little")

@@ -13,7 +13,7 @@ from support.chat_templates import CONTROLS, NAMES, byte_tokenizer, dialect, tem
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}}
 WEATHER = Tool("get_weather", "Says how warm it is", CITY)
-EVIL = "".join(CONTROLS)
+EVIL = "".join(name for name in CONTROLS if '"' not in name)  # which JSON escapes
 USER = {"role": "user", "content": "How warm is it in Rome?"}
 
 
@@ -57,11 +57,11 @@ def test_what_comes_before_a_call_decides_nothing(name: str) -> None:
     assert template(name).render([USER, said | {"tool_calls": []}, USER]) == plain
 
 
-@pytest.mark.parametrize("name", ["qwen3-coder", "functiongemma"])
-def test_calls_that_are_no_json_are_refused_by_their_form(name: str) -> None:
-    with pytest.raises(InputError, match=r"writes calls as <.*NAME.*not JSON"):
+@pytest.mark.parametrize("name", ["functiongemma"])
+def test_calls_of_an_unknown_form_are_refused(name: str) -> None:
+    with pytest.raises(InputError, match=r"writes calls as <.*NAME.*a form that is not known"):
         template(name).render([USER], [WEATHER])
-    with pytest.raises(InputError, match="not JSON"):
+    with pytest.raises(InputError, match="not known"):
         template(name).dialect(byte_tokenizer())
     assert "Rome" in template(name).render([USER, asked(call("{}")), result()])
 

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from cutaway.text.stream import TextStream
+from cutaway.text.tools.argument_reader import JsonReader, ParameterReader, reader
 from cutaway.text.tools.dialect import ID_LENGTH, Dialect, Slot, joined
 from cutaway.text.tools.grammar import RAW, around
 from cutaway.text.tools.tool import Tool
-from cutaway.text.tools.values import Unescape, ValueEnd
 
 _BLANK = b" \t\r\n"
 _NAME = re.compile(rb"[A-Za-z0-9_-]+")
@@ -78,8 +78,7 @@ class CallParser:
         self._begun = False  # whether anything was given as content
         self._calls = 0
         self._text = TextStream()
-        self._value, self._unescape = ValueEnd(), Unescape()
-        self._tool = Tool("")
+        self._reader: JsonReader | ParameterReader = JsonReader(Tool(""))
         self._tail: _Parts = ()
 
     def push(self, data: bytes) -> list[Delta]:
@@ -160,26 +159,18 @@ class CallParser:
 
     def _start(self, head: "_Head") -> list[Delta]:
         self._held = self._held[head.size :]
-        self._tool, self._tail = head.tool, _encoded(around(self._dialect, head.tool)[1])
-        self._text, self._value, self._unescape = TextStream(), ValueEnd(), Unescape()
-        self._state = self._raw if head.tool.format == RAW else self._before_value
+        self._text, self._tail = TextStream(), _encoded(around(self._dialect, head.tool)[1])
+        first = self._tail[0] if self._tail else b""
+        behind = first if isinstance(first, bytes) else b""
+        self._reader = reader(self._dialect.form, head.tool, behind)
+        self._state = self._raw if head.tool.format == RAW else self._arguments
         return [CallStart(self._calls, self._new_id(self._calls), head.tool)]
 
-    def _before_value(self) -> list[Delta]:
-        """Grammars let white space precede a JSON value."""
-        self._held = self._held.lstrip(_BLANK)
-        if self._held:
-            self._state = self._arguments
-        return []
-
     def _arguments(self) -> list[Delta]:
-        size = self._value.push(self._held)
-        if size is not None:
+        text, rest = self._reader.push(self._held)
+        self._held = rest or b""
+        if rest is not None:
             self._state = self._closing
-        data, self._held = self._held[:size], self._held[len(self._held[:size]) :]
-        text = self._text.push(data)
-        if self._tool.format is not None:
-            text = self._unescape.push(text)
         return [Arguments(self._calls, text)] if text else []
 
     def _closing(self) -> list[Delta]:

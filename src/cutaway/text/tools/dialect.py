@@ -10,7 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from hashlib import blake2b
+from itertools import takewhile
 from typing import Any
+
+from cutaway.text.tools.argument_form import ParameterList
 
 TAGS = re.compile(r"<[^<>\s]+>|\[/?[A-Z_]+\]|.", re.DOTALL)  # a text's tags and other characters
 _ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -36,6 +39,7 @@ class Dialect:
     tail:       from the arguments to the call's end
     between:    between two calls
     many:       whether an answer may hold more than one call
+    form:       how the arguments are written; None: as a JSON object
     control:    name -> id of the model's control tokens among these texts
     """
 
@@ -45,6 +49,7 @@ class Dialect:
     between: str = ""
     end: str = ""
     many: bool = True
+    form: ParameterList | None = None
     control: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -54,8 +59,9 @@ class Dialect:
 
     @property
     def all_parts(self) -> Parts:
-        """Of an answer with two calls, what is not arguments."""
-        return (*self.opening, *self.tail, self.between, *self.head, *self.tail, self.end)
+        """Of an answer with two calls, what is not keys and values of arguments."""
+        form = self.form.texts if self.form else ()
+        return (*self.opening, *form, *self.tail, self.between, *self.head, *self.tail, self.end)
 
     @property
     def trigger(self) -> str:
@@ -80,7 +86,11 @@ class Dialect:
         """The text of ``calls``, each (name, arguments as JSON, id)."""
         written = [
             "".join(
-                [*_filled(self.head, name, call_id), arguments, *_filled(self.tail, name, call_id)]
+                [
+                    *_filled(self.head, name, call_id),
+                    self.form.write(json.loads(arguments)) if self.form else arguments,
+                    *_filled(self.tail, name, call_id),
+                ]
             )
             for name, arguments, call_id in calls
         ]
@@ -96,6 +106,13 @@ def joined(parts: Sequence[str | Slot]) -> Parts:
         elif part != "":
             found.append(part)
     return tuple(found)
+
+
+def same(a: str, b: str, backwards: bool = False) -> int:
+    """How many characters are the same from an end on, no tag counted in part."""
+    step = -1 if backwards else 1
+    pairs = zip(TAGS.findall(a)[::step], TAGS.findall(b)[::step], strict=False)
+    return sum(len(one) for one, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def _filled(parts: Parts, name: str, call_id: str) -> list[str]:

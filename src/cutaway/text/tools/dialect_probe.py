@@ -4,12 +4,14 @@ Knows how to cut what was written at names and arguments that occur nowhere else
 """
 
 import json
-from collections.abc import Callable, Sequence
-from itertools import takewhile
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from cutaway.errors import InputError
-from cutaway.text.tools.dialect import TAGS, Dialect, Slot, joined
+from cutaway.text.tools import form_probe
+from cutaway.text.tools.argument_form import ParameterList
+from cutaway.text.tools.dialect import Dialect, Slot, joined, same
 
 Render = Callable[[Sequence[dict[str, Any]]], str]
 
@@ -17,6 +19,7 @@ _SAID = "cutaway probe text"
 _USER = {"role": "user", "content": "cutaway probe question"}
 _NAMES = ("cutaway_probe_a", "cutaway_probe_b")
 _IDS = ("cutProbe1", "cutProbe2")  # of nine letters and digits, as Mistral wants them
+_RESULT = "<|tool_response>"  # begins a result, before which Gemma 4 stops
 _KEYS = ("cutaway_key_a", "cutaway_key_b")
 
 
@@ -36,38 +39,51 @@ def probe_calls(count: int, arguments_as_text: bool) -> list[dict[str, Any]]:
 def find(render: Render, arguments_as_text: bool = False) -> Dialect | None:
     """The dialect in which ``render`` writes calls; None where it writes none.
 
-    InputError where the arguments are not JSON, or come before the name.
+    InputError where the form of the arguments is not known, or they come before the name.
     """
 
-    def turn(content: str, count: int) -> str | None:
-        calls = probe_calls(count, arguments_as_text)
+    def turn(content: str | None, *calls: dict[str, Any]) -> str | None:
         message = {"role": "assistant", "content": content}
         try:
-            return render([_USER, message | {"tool_calls": calls} if count else message])
+            return render([_USER, message | {"tool_calls": [*calls]} if calls else message])
         except InputError:
             return None
 
-    plain, one = turn(_SAID, 0), turn(_SAID, 1) or turn("", 1)
+    first, second = probe_calls(2, arguments_as_text)
+    plain, one = turn(_SAID), turn(_SAID, first) or turn("", first)
     if plain is None or one is None or _NAMES[0] not in one or _SAID not in plain:
         return None
     before, after = plain.split(_SAID, 1)
-    opening, rest = _cut(_call_text(one, before, after), 0)
-    pair = turn(_SAID, 2) or turn("", 2)
-    if pair is None or _KEYS[1] not in pair:
-        return Dialect(joined(_slots(opening, 0)), joined(_slots(rest, 0)), many=False)
-    _, behind = _cut(_call_text(pair, before, after), 0)
-    return _several(opening, rest, behind)
+
+    def written(*calls: dict[str, Any]) -> str:
+        """The text of the calls: behind what is said, or else of a message that says nothing."""
+        texts = (_call_text(turn(said, *calls) or "", before, after) for said in (_SAID, ""))
+        return next((text for text in texts if _NAMES[0] in text), "")
+
+    form = _form(lambda arguments: written(_with(first, arguments)), arguments_as_text)
+    cut = partial(_cut_list, form) if form else _cut_json
+    opening, rest = cut(written(first), 0)
+    if _NAMES[0] not in opening:
+        raise InputError(
+            "tools: this model writes a call's arguments before its name, which is not supported; "
+            "use a model that writes the name first"
+        )
+    pair = written(first, second)
+    if _KEYS[1] not in pair:
+        return Dialect(joined(_slots(opening, 0)), joined(_slots(rest, 0)), many=False, form=form)
+    gap, _ = cut(cut(pair, 0)[1], 1)
+    return _several(opening, rest, gap, form)
 
 
-def _several(opening: str, rest: str, behind: str) -> Dialect:
-    """rest: what follows the arguments of a single call; behind: of the first of two."""
-    gap, _ = _cut(behind, 1)
+def _several(opening: str, rest: str, gap: str, form: ParameterList | None) -> Dialect:
+    """rest: what follows the arguments of a single call; gap: what is between those of two."""
     gap = gap.replace(_IDS[1], _IDS[0]).replace(_NAMES[1], _NAMES[0])
-    tail = rest[: _same(gap, rest)]
-    head = opening[len(opening) - _same(gap[len(tail) :], opening, backwards=True) :]
+    tail = rest[: same(gap, rest)]
+    head = opening[len(opening) - same(gap[len(tail) :], opening, backwards=True) :]
     between = gap[len(tail) : len(gap) - len(head)]
-    begin, end = opening.removesuffix(head), rest.removeprefix(tail)
-    return Dialect(joined(_slots(head, 0)), joined(_slots(tail, 0)), begin, between, end)
+    begin, end = opening.removesuffix(head), rest.removeprefix(tail).removesuffix(_RESULT)
+    parts = joined(_slots(head, 0)), joined(_slots(tail, 0))
+    return Dialect(*parts, begin, between, end, form=form)
 
 
 def _call_text(text: str, before: str, after: str) -> str:
@@ -75,18 +91,15 @@ def _call_text(text: str, before: str, after: str) -> str:
     if _SAID in text:
         text = text.split(_SAID, 1)[1]
     else:
-        text = text[_same(text, before) :]
-    return text[: len(text) - _same(text, after, backwards=True)].strip()
+        text = text[same(text, before) :]
+    return text[: len(text) - same(text, after, backwards=True)].strip()
 
 
-def _same(a: str, b: str, backwards: bool = False) -> int:
-    """How many characters are the same from an end on, no tag counted in part."""
-    step = -1 if backwards else 1
-    pairs = zip(TAGS.findall(a)[::step], TAGS.findall(b)[::step], strict=False)
-    return sum(len(one) for one, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+def _with(call: dict[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    return {**call, "function": {**call["function"], "arguments": arguments}}
 
 
-def _cut(text: str, number: int) -> tuple[str, str]:
+def _cut_json(text: str, number: int) -> tuple[str, str]:
     """The text before and after the arguments of one call."""
     key = text.find(f'"{_KEYS[number]}"')
     start = text.rfind("{", 0, key) if key >= 0 else -1
@@ -96,16 +109,26 @@ def _cut(text: str, number: int) -> tuple[str, str]:
         value, size = None, 0
     if value != {_KEYS[number]: 1}:
         raise InputError(
-            f"tools: this model writes calls as {_shape(text)}, whose arguments are not JSON, and "
-            "that is not supported; use a model whose template writes JSON"
+            f"tools: this model writes calls as {_shape(text)}, a form that is not known; use a "
+            "model whose template writes JSON"
         )
-    before = text[:start]
-    if _NAMES[number] not in before:
-        raise InputError(
-            "tools: this model writes a call's arguments before its name, which is not supported; "
-            "use a model that writes the name first"
-        )
-    return before, text[start + size :]
+    return text[:start], text[start + size :]
+
+
+def _cut_list(form: ParameterList, text: str, number: int) -> tuple[str, str]:
+    """The same, where the arguments are a list of parameters."""
+    start = text.index(_KEYS[number]) - len(form.before)
+    size = len("1".join(form.other)) + len(form.before + _KEYS[number])
+    return text[:start], text[start + size :]
+
+
+def _form(write: form_probe.Write, as_text: bool) -> ParameterList | None:
+    """How arguments are written; None for JSON, or what nobody knows."""
+    try:
+        _cut_json(write({_KEYS[0]: 1}), 0)
+    except InputError:
+        return None if as_text else form_probe.find(write)
+    return None
 
 
 def _shape(text: str) -> str:

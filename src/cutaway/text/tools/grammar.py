@@ -10,6 +10,8 @@ from collections.abc import Sequence
 
 from cutaway.errors import InputError
 from cutaway.text.grammar.llguidance_source import nested_json
+from cutaway.text.tools.argument_form import ParameterList
+from cutaway.text.tools.argument_grammar import ArgumentRules
 from cutaway.text.tools.dialect import Dialect, Parts, Slot, joined
 from cutaway.text.tools.tool import INPUT, Tool, ToolChoice
 
@@ -39,7 +41,10 @@ class _Rules:
         self.lines = ["ANY: /(?s:.*)/", "ID: /[a-zA-Z0-9]{9}/"]
         self._tools = list(enumerate(tools))
         for index, tool in self._tools:
-            self.lines.append(arguments(index, tool))
+            if dialect.form is None or tool.format == RAW:
+                self.lines.append(arguments(index, tool))
+            else:
+                self.lines += self._parameters(dialect.form, index, tool)
 
     def start(self, required: bool) -> list[str]:
         """The rules that say where calls may begin."""
@@ -87,6 +92,23 @@ class _Rules:
                 ways.append(f"{self._any_of(first, plain)} {again} {last}")
         return f"({' | '.join(ways)})"
 
+    def _parameters(self, form: ParameterList, index: int, tool: Tool) -> list[str]:
+        rules = ArgumentRules(form, f"arguments_{index}", self._text, self._plain)
+        try:
+            rules.arguments(tool.parameters_schema())
+        except InputError as error:
+            said = str(error).removeprefix("json_schema: ")
+            raise InputError(f"tools: parameters of {tool.name}: {said}") from None
+        return rules.lines
+
+    def _text(self, text: str) -> str:
+        return self._literal([text])
+
+    def _plain(self, text: str) -> tuple[str, str]:
+        """A text up to its first control token, and the rest."""
+        at = min((text.find(name) for name in self._dialect.control if name in text), default=None)
+        return (text, "") if at is None else (text[:at], text[at:])
+
     def _any_of(self, head: Parts, tools: Sequence[tuple[int, Tool]]) -> str:
         """A call of one of the tools; what precedes the name is written once."""
         parts = joined(head)
@@ -131,9 +153,13 @@ def around(dialect: Dialect, tool: Tool) -> tuple[str, Parts]:
     """The text directly before and after a call's arguments or its custom text.
 
     A custom tool's text is the only member of an object: a JSON string, or with `RAW` the text
-    unescaped between the quotes.
+    unescaped between the quotes. In a list of parameters it is the only one.
     """
-    if tool.format is None:
+    form = dialect.form
+    if form and tool.format == RAW:
+        opening, closing = form.text
+        return f"{form.before}{INPUT}{opening}", joined([closing, *dialect.tail, dialect.end])
+    if tool.format is None or form:
         return "", dialect.tail
     if tool.format == RAW:
         return f'{{"{INPUT}": "', joined(['"}', *dialect.tail, dialect.end])

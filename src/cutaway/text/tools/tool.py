@@ -63,6 +63,16 @@ class Tool:
             return {"type": "object", "properties": {}, "additionalProperties": False}
         return {"type": "object", **self.parameters}
 
+    def parameters_schema(self) -> dict[str, Any]:
+        """The same, with a custom tool's text as a parameter."""
+        if self.format is None:
+            return self.schema()
+        text = {"type": "string"}
+        if self.format == "regex":
+            text["pattern"] = f"^(?:{self.definition})$"
+        closed = {"required": [INPUT], "additionalProperties": False}
+        return {"type": "object", "properties": {INPUT: text}, **closed}
+
     def _expected(self) -> str:
         if self.format == "text":
             return "any text"
