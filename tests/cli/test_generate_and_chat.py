@@ -212,6 +212,29 @@ def test_chat_goes_on_with_an_answer_that_was_cut(smollm2_path, tmp_path, cutawa
     assert content("/continue", "Name three colours.", "/continue", tokens=6) == whole
 
 
+def test_thinking_in_a_chat(tmp_path, cutaway):
+    thought = "{% if m.thinking %}<think>{{ m.thinking }}</think>{% endif %}"
+    template = f"{{% for m in messages %}}{thought}{{{{ m.content }}}}\n{{% endfor %}}"
+    path = write_tiny_llama(
+        tmp_path / "t.gguf", metadata={"tokenizer.chat_template": template}, context=256
+    )
+    tiny = ["-m", str(path), "--max-tokens", "30", "--seed", "1"]
+    lines = ["/think", "ab", "/think low", "/think off", "/think", "/think on", "ab"]
+    code, _, error = cutaway("chat", *tiny, "--no-think", stdin="\n".join(lines).encode())
+    assert code == 0, error
+    assert "note: --no-think: the template has no switch, so the empty thought is for" in error
+    assert error.count("(think: off)") == 3 and "(think: on)" in error
+    assert "(/think: this model's template has no levels of thinking; leave it out" in error
+    for wrong, sentence in [
+        (["--think", "much"], "--think must be one of none, minimal, low"),
+        (["--think", "low"], "--think: this model's template has no levels of thinking"),
+        (["--chat-template-kwargs", "[]"], "--chat-template-kwargs must be a JSON object"),
+        (["--no-think", "--think-budget", "3"], "--think-budget: without thoughts there is"),
+    ]:
+        code, _, error = cutaway("chat", *tiny, *wrong)
+        assert code == 2 and sentence in error, error
+
+
 @pytest.mark.model
 def test_chat_ctrl_c_stops_the_answer_and_not_the_program(smollm2_path):
     args = [*PYTHON, "chat", "--max-tokens", "2000", "--ignore-eos", "--context", "2048"]

@@ -129,14 +129,20 @@ class AsyncModel(Forwarding):
         tool_choice: Any = None,
         parallel_tool_calls: bool = True,
         continue_final_message: bool = False,
+        think: bool | str | None = None,
+        think_budget: int | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
         **options: "Unpack[RequestOptions]",
     ) -> Any:
         """Answer a conversation, as ``LLM.chat``; the caller runs the tools."""
         from cutaway.requests.tools import ToolUse
+        from cutaway.text.thinking_switch import ThinkingWish
 
         said = read_messages(messages)
-        use = ToolUse(self.model, tools, tool_choice, parallel_tool_calls)
-        read = partial(self.chat_ids, continue_final_message=continue_final_message)
+        wish = ThinkingWish(think, think_budget, chat_template_kwargs or {})
+        use = ToolUse(self.model, tools, tool_choice, parallel_tool_calls, wish)
+        variables: dict[str, Any] = dict(use.variables)
+        read = partial(self.chat_ids, continue_final_message=continue_final_message, **variables)
         prompt = await asyncio.to_thread(read, said, use.tools)
         if continue_final_message:
             use.goes_on(said.pop())
@@ -150,13 +156,19 @@ class AsyncModel(Forwarding):
         tools: "Tools" = (),
         *,
         continue_final_message: bool = False,
+        think: bool | str | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
     ) -> list[int]:
         """As ``LLM.chat_prompt``, in a thread."""
         from cutaway.requests.tools import ToolUse
+        from cutaway.text.thinking_switch import ThinkingWish
 
         def read() -> list[int]:
-            offered = ToolUse(self.model, tools).tools
-            return self.chat_ids(messages, offered, continue_final_message=continue_final_message)
+            wish = ThinkingWish(think, None, chat_template_kwargs or {})
+            use = ToolUse(self.model, tools, wish=wish)
+            return self.chat_ids(
+                messages, use.tools, continue_final_message=continue_final_message, **use.variables
+            )
 
         return await asyncio.to_thread(read)
 

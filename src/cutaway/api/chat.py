@@ -9,6 +9,7 @@ from cutaway.errors import InputError
 from cutaway.requests.base import BaseLLM, Message, read_messages
 from cutaway.requests.options import Options
 from cutaway.requests.tools import Tools, ToolUse, check_function
+from cutaway.text.thinking_switch import ThinkingWish
 
 
 def answer(
@@ -23,6 +24,7 @@ def answer(
     run_tools: bool,
     max_rounds: int,
     continue_final_message: bool,
+    wish: ThinkingWish,
 ) -> Any:
     """See ``LLM.chat``. answers: ``TextWriter.answers``."""
     parsed, said = llm.parse_options(options), read_messages(messages)
@@ -30,13 +32,15 @@ def answer(
     traces = parsed.traces(rounds)
     if parsed.suffix:
         raise InputError("suffix: an answer has none: use generate, or leave it out")
-    use = ToolUse(llm.model, tools, tool_choice, parallel)
+    use = ToolUse(llm.model, tools, tool_choice, parallel, wish)
     if run_tools:
         _check_functions(use)
     new: list[Message] = []
     for number in range(1, rounds + 1):
         goes_on = continue_final_message and not new
-        prompt = llm.chat_ids([*said, *new], use.tools, continue_final_message=goes_on)
+        prompt = llm.chat_ids(
+            [*said, *new], use.tools, continue_final_message=goes_on, **use.variables
+        )
         if goes_on:
             use.goes_on(said.pop())
         own: Any = options if parsed.trace is None else {**options, "trace": next(traces)}

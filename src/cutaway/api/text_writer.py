@@ -149,6 +149,9 @@ class TextWriter(TextReader):
         run_tools: bool = False,
         max_rounds: int = 8,
         continue_final_message: bool = False,
+        think: bool | str | None = None,
+        think_budget: int | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
         **options: "Unpack[RequestOptions]",
     ) -> Any:
         """Answer a conversation: messages of {"role": …, "content": …}. Options as for generate.
@@ -160,15 +163,21 @@ class TextWriter(TextReader):
         of its own, as samples have.
         continue_final_message: the last message is the assistant's, and the text goes on from it;
         the first of ``new_messages`` is then this message, whole
+        think: whether the model thinks, or a level that its template knows ("low"); None: as the
+        template has it
+        think_budget: tokens of the thought at most, after which it is closed
+        chat_template_kwargs: variables of the model's chat template
         ``Completion.new_messages`` continue the conversation; ``tool_calls`` are those of the last
         answer. With n > 1 returns a list.
         """
         from cutaway.api.chat import answer
+        from cutaway.text.thinking_switch import ThinkingWish
 
         return answer(
             self, self.answers, messages, tools, tool_choice=tool_choice, options=options,
             parallel=parallel_tool_calls, run_tools=run_tools, max_rounds=max_rounds,
             continue_final_message=continue_final_message,
+            wish=ThinkingWish(think, think_budget, chat_template_kwargs or {}),
         )  # fmt: skip
 
     def chat_prompt(
@@ -177,6 +186,8 @@ class TextWriter(TextReader):
         tools: "Tools" = (),
         *,
         continue_final_message: bool = False,
+        think: bool | str | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
     ) -> list[int]:
         """The token ids of a conversation in the model's own template, ready to be answered.
 
@@ -184,9 +195,12 @@ class TextWriter(TextReader):
         continue_final_message: the prompt ends within the last message, which is the assistant's
         """
         from cutaway.requests.tools import ToolUse
+        from cutaway.text.thinking_switch import ThinkingWish
 
-        offered = ToolUse(self.model, tools).tools
-        return self.chat_ids(messages, offered, continue_final_message=continue_final_message)
+        use = ToolUse(self.model, tools, wish=ThinkingWish(think, None, chat_template_kwargs or {}))
+        return self.chat_ids(
+            messages, use.tools, continue_final_message=continue_final_message, **use.variables
+        )
 
     def revise(
         self,

@@ -101,6 +101,9 @@ def _answers(result: "Result", totals: Totals, args: Namespace) -> dict[str, Any
 
 def _request(llm: "LLM", line: bytes, head: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     """The prompt and the options of a line; its id becomes part of the head."""
+    from cutaway.requests.tools import ToolUse
+    from cutaway.text.thinking_switch import ThinkingWish
+
     given = parse(line.removeprefix(BOM_UTF8), "this line")
     if isinstance(given, str):
         return given, {}
@@ -117,7 +120,13 @@ def _request(llm: "LLM", line: bytes, head: dict[str, Any]) -> tuple[Any, dict[s
     if not isinstance(messages := given.pop("messages"), list):
         raise InputError("messages must be a list")
     goes_on = given.pop("continue_final_message", False)
-    return llm.chat_prompt(messages, continue_final_message=goes_on), given
+    names = ("think", "think_budget", "chat_template_kwargs")
+    think, budget, variables = (given.pop(name, None) for name in names)
+    use = ToolUse(llm.model, wish=ThinkingWish(think, budget, variables or {}))
+    ids = llm.chat_ids(messages, continue_final_message=goes_on, **use.variables)
+    if goes_on:
+        use.goes_on(messages[-1])
+    return ids, use.options(given)
 
 
 def _token_id(name: str) -> int | str:

@@ -8,7 +8,15 @@ from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from cutaway.base.progress import say
-from cutaway.cli import arguments, console, namespace, rule_arguments, sample_output, tools
+from cutaway.cli import (
+    arguments,
+    console,
+    namespace,
+    rule_arguments,
+    sample_output,
+    thinking,
+    tools,
+)
 from cutaway.errors import InputError
 
 if TYPE_CHECKING:
@@ -17,6 +25,7 @@ if TYPE_CHECKING:
     from cutaway.requests.base import Message
     from cutaway.requests.completion import Completion
     from cutaway.requests.tools import ToolUse
+    from cutaway.text.thinking_switch import ThinkingWish
 
 COMMON = "-m --system --tools --resume --max-tokens --temperature --seed --json-schema"
 EPILOG = '''
@@ -36,6 +45,7 @@ weather.py:
 while chatting:
   /system TEXT   set the system message, and start over
   /continue      go on with the last answer, where it was stopped or cut
+  /think WORD    on, off, or a level such as low; alone: what is set
   /reset         start over
   /help          list these commands
   /exit          quit; so does Ctrl-D
@@ -54,7 +64,9 @@ again. /reset and /system clear the file, too. A conversation can be open in one
 
 If messages are piped in and one is refused, the others are answered, and the exit code is 2.
 '''
-_COMMANDS = "/system TEXT, /continue, /reset, /help, /exit; Ctrl-C stops an answer, Ctrl-D quits"
+_COMMANDS = (
+    "/system TEXT, /continue, /think, /reset, /help, /exit; Ctrl-C stops an answer, Ctrl-D quits"
+)
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -65,6 +77,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     rule_arguments.add_rule_name(parser)
     tools.add_arguments(parser)
+    thinking.add_arguments(parser)
     arguments.add_model_arguments(parser)
     arguments.add_groups(parser, *arguments.REQUEST)
     arguments.add_interventions(parser)
@@ -74,14 +87,18 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Talk until the input ends."""
-    options = namespace.request_options(args)
+    options, wish = namespace.request_options(args), thinking.wish_of(args)
     toolbox = tools.Toolbox(args)
     with _kept(args) as kept:
-        return _talk(args, options, toolbox, kept)
+        return _talk(args, options, toolbox, kept, wish)
 
 
 def _talk(
-    args: Namespace, options: dict[str, Any], toolbox: tools.Toolbox, kept: "SavedChat | None"
+    args: Namespace,
+    options: dict[str, Any],
+    toolbox: tools.Toolbox,
+    kept: "SavedChat | None",
+    wish: "ThinkingWish",
 ) -> int:
     llm = console.load(args)
     if "denoise" not in options:
@@ -89,7 +106,9 @@ def _talk(
     if llm.template is None:
         raise InputError("this model has no chat template; use 'cutaway generate'")
     options |= namespace.tracked(args, llm)
-    toolbox.use(llm).options(options)  # refuse bad options before anybody types
+    use = toolbox.use(llm, wish)
+    use.options(options)  # refuse bad options before anybody types
+    thinking.say_notes(use)
     conversation = Conversation(llm, args, options, toolbox, kept)
     if sys.stdin.isatty():
         with suppress(ImportError):  # not every Python has it
@@ -126,6 +145,7 @@ class Conversation:
     ) -> None:  # fmt: skip
         self._llm, self._args, self._options = llm, args, options
         self._toolbox, self._kept = toolbox, kept
+        self._wish = thinking.wish_of(args)
         self.refused = False
         self._system: str | None = args.system
         self._messages: list[Message] = []
@@ -158,7 +178,7 @@ class Conversation:
 
         said, prompt = [*self._opening, *self._messages], None
         if self._messages and self._caches:
-            prompt = self._llm.chat_prompt(said, self._toolbox.use(self._llm).tools)
+            prompt = self._prompt(said, self._use())
         self._kept.write(self._llm, Talk(self._system, self._messages), prompt)
 
     @property
@@ -178,6 +198,8 @@ class Conversation:
             self._keep()
         elif command == "/system":
             say(f"(system: {self._system or 'the default of the model'})")
+        elif command == "/think":
+            self._think(rest.strip())
         elif command == "/continue":
             self._continue()
         elif command.startswith("/"):
@@ -186,6 +208,31 @@ class Conversation:
         elif line:
             self._answer(line)
         return True
+
+    def _use(self, *, may_call: bool = True) -> "ToolUse":
+        """Of the next answers."""
+        return self._toolbox.use(self._llm, self._wish, may_call=may_call)
+
+    def _prompt(
+        self, messages: "list[Message]", use: "ToolUse", *, goes_on: bool = False
+    ) -> list[int]:
+        return self._llm.chat_ids(
+            messages, use.tools, continue_final_message=goes_on, **use.variables
+        )
+
+    def _think(self, word: str) -> None:
+        """Set what the model is to think from here on, or say what is set."""
+        if not word:
+            say(f"(think: {thinking.in_words(self._wish)})")
+            return
+        before = self._wish
+        try:
+            self._wish = thinking.changed(before, word)
+            thinking.say_notes(self._use())
+            say(f"(think: {thinking.in_words(self._wish)})")
+        except InputError as error:
+            self._wish = before
+            say(f"({error})")
 
     def _continue(self) -> None:
         if not self._messages:
@@ -217,10 +264,10 @@ class Conversation:
 
         goes_on: the first continues the last message, in whose place it is
         """
-        use, new = self._toolbox.use(self._llm), list["Message"]()
+        use, new = self._use(), list["Message"]()
         for number in range(1, tools.ROUNDS + 1):
             if number == tools.ROUNDS:
-                use = self._toolbox.use(self._llm, may_call=False)
+                use = self._use(may_call=False)
             begun = goes_on and not new
             done, is_whole = self._written([*said, *new], use, goes_on=begun)
             said = said[:-1] if begun else said
@@ -240,7 +287,7 @@ class Conversation:
         Ctrl-C ends it as "aborted".
         """
         request = f"{len(messages)}"
-        prompt = self._llm.chat_prompt(messages, use.tools, continue_final_message=goes_on)
+        prompt = self._prompt(messages, use, goes_on=goes_on)
         if goes_on:
             use.goes_on(messages[-1])
         options = use.options(self._next_options())

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from cutaway.requests.answer import AnswerPart
     from cutaway.requests.completion import ToolCall
     from cutaway.requests.tools import Function, ToolUse
+    from cutaway.text.thinking_switch import ThinkingWish
 
 ROUNDS = 8
 """Answers to one message; the last of them is made without tools."""
@@ -60,12 +61,12 @@ class Toolbox:
             )
         self._functions = functions_of(args.tools)
 
-    def use(self, llm: "LLM", *, may_call: bool = True) -> "ToolUse":
+    def use(self, llm: "LLM", wish: "ThinkingWish", *, may_call: bool = True) -> "ToolUse":
         """For the answers to one message."""
         from cutaway.requests.tools import ToolUse
 
         choice = self._choice if may_call else "none"
-        return ToolUse(llm.model, self._functions, choice, parallel=False)  # each is confirmed
+        return ToolUse(llm.model, self._functions, choice, False, wish)  # each call is confirmed
 
     def result(self, use: "ToolUse", call: "ToolCall") -> dict[str, Any]:
         """Ask for a call and run it: the message that says what came of it."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from cutaway.base.checks import check_bool, shown
 from cutaway.compute.loading.model import LoadedModel
+from cutaway.engine.thinking_budget import ThinkingBudget
 from cutaway.errors import InputError
 from cutaway.requests.answer import AnswerReader, SchemaOrCalls
 from cutaway.requests.completion import Completion, ToolCall
@@ -19,6 +20,8 @@ from cutaway.text.grammar.llguidance_source import nested_json
 from cutaway.text.grammar.matcher import Matcher
 from cutaway.text.grammar.source import KINDS, Grammar
 from cutaway.text.harmony import Harmony
+from cutaway.text.thinking import Thinking
+from cutaway.text.thinking_switch import AS_IS, NO_WISH, ThinkingWish
 from cutaway.text.tools import (
     CallParser,
     Dialect,
@@ -44,10 +47,17 @@ class ToolUse:
     choice     which of them may or must be called
     functions  the Python functions among them, by name
     grammar    of the answers, compiled by ``options``; None where any text is allowed
+    variables  of the chat template, which the prompt is written with
+    notes      what an answer should say of how the request was read
     """
 
     def __init__(
-        self, model: LoadedModel, tools: Tools = (), choice: Any = None, parallel: bool = True
+        self,
+        model: LoadedModel,
+        tools: Tools = (),
+        choice: Any = None,
+        parallel: bool = True,
+        wish: ThinkingWish = NO_WISH,
     ) -> None:
         """choice: as OpenAI's ``tool_choice``. InputError for a bad argument."""
         self.functions: dict[str, Function] = {}
@@ -55,7 +65,9 @@ class ToolUse:
         self.choice: ToolChoice = parse_choice(choice, offered)
         self.tools: tuple[Tool, ...] = offered if self.choice.mode != "none" else ()
         self._parallel, self._model = check_bool("parallel_tool_calls", parallel), model
-        self._thinking = model.thinking
+        self._settings = model.thinking_switch.settings(wish) if wish and model.template else AS_IS
+        self.variables, self.notes = self._settings.variables, self._settings.notes
+        self._thinking = self._usual = self._behind_a_question()
         self._begun: Mapping[str, Any] | None = None  # the message that the answer continues
         self._dialect: Dialect | None = None
         self.grammar: Compiled | None = None
@@ -64,6 +76,15 @@ class ToolUse:
             if model.template is None:
                 raise InputError("tools: this model has no chat template, which has to offer them")
             self._dialect = model.template.dialect(model.tokenizer)
+
+    def _behind_a_question(self) -> Thinking | None:
+        """How thoughts are written behind a prompt with the variables of this request."""
+        thinking, template = self._model.thinking, self._model.template
+        if not (thinking and template and self.variables):
+            return thinking
+        return thinking.behind(
+            template.render([{"role": "user", "content": "a"}], **self.variables)
+        )
 
     def _as_data(self, tool: Function | Tool | Mapping[str, Any]) -> Any:
         if isinstance(tool, Tool) or not callable(tool):
@@ -85,9 +106,9 @@ class ToolUse:
         where another grammar is given, or the schema of a tool or of the text does not compile.
         """
         held = [name for name in KINDS if given.get(name) not in (None, (), [])]
-        thinking = self._thinking
+        thinking, given = self._thinking, {**given, **self._budget()}
         thought: dict[str, Any] = {}
-        if thinking and (held or self._dialect):
+        if thinking and (held or self._dialect) and not self._settings.is_off:
             thought["thought"] = thinking.grammar
         if self._dialect is None:
             return {**given, **thought}
@@ -110,6 +131,20 @@ class ToolUse:
             source.json_schema(rest.pop("json_schema"))
             rest.pop("json_compact", None)
         return {**rest, **thought, "grammar": calls.text}
+
+    def _budget(self) -> dict[str, Any]:
+        """The keyword that ends the thought of an answer after a number of tokens."""
+        thinking, wanted = self._thinking, self._settings
+        if thinking is None or wanted.tokens is None:
+            return {}
+        opening, closing = thinking.opening, thinking.closing
+        opens = wanted.opens and not thinking.begun
+        if opens:  # as the template would write the empty thought
+            closing = thinking.empty.lstrip().removeprefix(opening)
+        encode = partial(self._model.tokenizer.encode, special=True, add_bos=False)
+        marks = {"opening": tuple(encode(opening)), "closing": tuple(encode(closing))}
+        budget = ThinkingBudget(tokens=wanted.tokens, begun=thinking.begun, opens=opens, **marks)
+        return {"thinking_budget": budget}
 
     def _in_channels(self, form: Harmony, given: Mapping[str, Any]) -> dict[str, Any]:
         """A request's keywords with one grammar of all the messages of an answer."""
@@ -177,7 +212,7 @@ class ToolUse:
 
     def free(self) -> None:
         """Require no more calls: the required one has been made. The next answer is a new one."""
-        self._thinking, self._begun = self._model.thinking, None
+        self._thinking, self._begun = self._usual, None
         if self.choice.mode == "required":
             self.choice = replace(self.choice, mode="auto")
 

@@ -146,13 +146,19 @@ class Service:
         return self.llm.parse(options, traced=trace)
 
     async def chat_ids(
-        self, messages: Iterable[Message], tools: Sequence[Tool] = (), *, goes_on: bool = False
+        self,
+        messages: Iterable[Message],
+        tools: Sequence[Tool] = (),
+        *,
+        goes_on: bool = False,
+        **variables: Any,
     ) -> list[int]:
         """The token ids of a conversation; others are served while a long one is read.
 
         goes_on: whether the answer continues the last message
+        variables: of the template
         """
-        read = partial(self.llm.chat_ids, continue_final_message=goes_on)
+        read = partial(self.llm.chat_ids, continue_final_message=goes_on, **variables)
         return await asyncio.to_thread(read, messages, tools)
 
     def _check(self, prompts: Sequence[Prompt], options: Options) -> None:

@@ -25,6 +25,11 @@ if TYPE_CHECKING:
     from cutaway.text.tools.tool_support import ToolSupport
 
 FIELD = "tokenizer.chat_template"
+_GIVEN = frozenset(
+    {"messages", "tools", "bos_token", "eos_token", "builtin_tools"}
+    | {"add_generation_prompt", "continue_final_message"}
+)
+"""Variables that a request cannot set: what they say has fields of its own, or no place here."""
 _MAX_DEPTH = 68  # of lists and objects in each other: a schema's 64, and those around it
 ORIGIN = "cutaway.chat_template_origin"  # the file that has it, where that was not a GGUF file
 
@@ -66,9 +71,10 @@ class ChatTemplate:
         check: may refuse the text before it is read, by raising
         """
         said, offered = self._prepared(messages, tools, continue_final_message)
-        mark = self._unused(said, offered)
+        mark = self._unused(said, offered, variables)
         escape = partial(tokenizer.escape_special_tokens, mark=mark)
         said, offered = _map_strings(said, escape), _map_strings(offered, escape)
+        variables = {name: _map_strings(value, escape) for name, value in variables.items()}
         end = mark if continue_final_message else ""
         text = self._text(said, offered, variables, end)
         check(text.replace(mark, ""))
@@ -184,6 +190,20 @@ class ChatTemplate:
         if letter := next(unused, None):
             return letter
         raise InputError("messages: they have all of CJK Extension B; leave out one of its letters")
+
+    @cached_property
+    def variables(self) -> frozenset[str]:
+        """The names of what the template reads and a request may set."""
+        from cutaway.text.sandbox import variables_of
+
+        try:
+            return variables_of(self.source) - _GIVEN
+        except Exception as error:  # as in ``_template``
+            raise _broken(error) from error
+
+    def has(self, word: str) -> bool:
+        """Whether the template has this string."""
+        return f"'{word}'" in self.source or f'"{word}"' in self.source
 
     @cached_property
     def _tool_support(self) -> ToolSupport:

@@ -10,12 +10,15 @@ from datetime import datetime
 from functools import cache
 from typing import Any, NoReturn
 
-from jinja2 import nodes
+from jinja2 import meta, nodes
 from jinja2.ext import Extension
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from cutaway.errors import InputError
+
+_ASKS = ("defined", "undefined", "none", "default", "d")
+"""Tests and filters of what may not be given."""
 
 
 class _Generation(Extension):
@@ -40,6 +43,19 @@ def environment() -> ImmutableSandboxedEnvironment:
     made.globals["raise_exception"] = _refuse
     made.globals["strftime_now"] = _now
     return made
+
+
+def variables_of(source: str) -> frozenset[str]:
+    """The names that a template reads and does not make itself; raises as Jinja2 does.
+
+    What it makes counts where it asks whether it was given: that is how a default is written.
+    """
+    tree = environment().parse(source)
+    made = {name.name for name in tree.find_all(nodes.Name) if name.ctx == "store"}
+    asked = [test.node for test in tree.find_all(nodes.Test) if test.name in _ASKS]
+    asked += [one.node for one in tree.find_all(nodes.Filter) if one.name in _ASKS and one.node]
+    given = {node.name for node in asked if isinstance(node, nodes.Name)}
+    return frozenset(meta.find_undeclared_variables(tree) - (made - given))
 
 
 def _to_json(

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from cutaway.engine.events import Step, neg_log_z
+from cutaway.engine.thinking_budget import NAME as THINKING_BUDGET
 from cutaway.trace.phrases import phrase
 from cutaway.trace.read import Trace
 
@@ -53,12 +54,19 @@ def wanted_sentence(trace: Trace, step: Step) -> str | None:
         return None
     assert step.unconstrained_id is not None
     wanted, left = trace.name_of(step.unconstrained_id), trace.name_of(step.sampled_id)
-    return phrase("wanted", wanted=wanted, rule=_rule(trace), left=left)
+    return phrase("wanted", wanted=wanted, rule=_rule(trace, step), left=left)
+
+
+def ends_thought(step: Step) -> bool:
+    """Whether the budget of a thought left no other token."""
+    return THINKING_BUDGET in step.refused_by
 
 
 def _differs(step: Step) -> bool:
     return step.unconstrained_id not in (None, step.sampled_id)
 
 
-def _rule(trace: Trace) -> str:
+def _rule(trace: Trace, step: Step | None = None) -> str:
+    if step and ends_thought(step):
+        return phrase("budget")
     return phrase("grammar" if trace.head.grammar else "no grammar")

@@ -54,6 +54,7 @@ GLOSSES = MappingProxyType({
     "greedy": "temperature 0: the likeliest token is taken, without luck",
     "forced": "the token was given in advance, not drawn",
     "grammar": "the only token that the grammar allowed here",
+    "thinking budget": "a token of the mark that ends the thought, whose budget was spent",
     "draft": "drawn as usual; a faster model or an earlier passage had proposed the same token",
     "end": "probability of the end token, before the sampling chain",
     # The computation.

@@ -41,6 +41,7 @@ _PHRASES = {
     # What a constraint did: at one step, and to the whole text.
     "grammar": "the grammar",
     "no grammar": "the constraint",
+    "budget": "the thinking budget",
     "wanted": "the model wanted “{wanted}”; {rule} left “{left}”",
     "bent": (
         "The sum of −ln Z, where Z is the probability that {rule} left, is {nats} nats; most of it "

@@ -8,6 +8,7 @@ from cutaway.cli.terminal.tokens import visible
 from cutaway.engine.events import Step
 from cutaway.trace import Trace, canvas_figures
 from cutaway.trace.canvas import rule_label
+from cutaway.trace.constraint import ends_thought
 from cutaway.trace.endings import end_token_status
 from cutaway.trace.figures import bits, chain_label, percent, probability
 from cutaway.trace.steps import observed
@@ -70,11 +71,12 @@ def step_line(style: Style, trace: Trace, step: Step) -> str:
         percent(None if final is None else probability(final)),
         percent(moment.probability if moment else None),
     )
+    source = "thinking budget" if ends_thought(step) else step.source
     raw, after, end = (style.text(share) for share in shares)
     return (
         f"{step.index:>5}  {fit(visible(style, trace.name_of(step.token_id)), _NAME)}"
         f"  {raw:>8} {style.pick('→', '>')} {after:<8}  {bits(step.logprob):5.2f} bits"
-        f"  rank {seen.rank:<5}  end {end:<9}  {step.source}"
+        f"  rank {seen.rank:<5}  end {end:<9}  {source}"
     ).rstrip()
 
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from cutaway.compute.loading.identity import Identity
     from cutaway.text.grammar.compiler import GrammarCompiler
     from cutaway.text.thinking import Thinking
+    from cutaway.text.thinking_switch import ThinkingSwitch
 
 _SOON_S = 1.0  # a load shorter than this shows no progress
 
@@ -296,6 +297,14 @@ class LoadedModel:
         from cutaway.text.thinking_probe import thinking_of  # few texts need it
 
         return thinking_of(self.template, self.tokenizer) if self.template else None
+
+    @cached_property
+    def thinking_switch(self) -> "ThinkingSwitch":
+        """What the chat template can be told of thinking; the model has a template."""
+        from cutaway.text.thinking_switch import ThinkingSwitch
+
+        assert self.template is not None
+        return ThinkingSwitch(self.template, self.thinking)
 
     @cached_property
     def grammars(self) -> "GrammarCompiler":

@@ -21,7 +21,9 @@ from cutaway.server.anthropic.blocks import (
 )
 from cutaway.server.anthropic.tools import WithMessagesTools
 from cutaway.server.body import Body, Unsupported, optional
+from cutaway.server.service import Service
 from cutaway.server.shared.conversing import Messages
+from cutaway.text.thinking_switch import NO_WISH, ThinkingWish
 from cutaway.text.tools import Tool
 
 _BILLING = "x-anthropic-billing-header:"
@@ -65,17 +67,19 @@ class OutputConfig(Body):
     """The form of the answer."""
 
     format: JsonFormat | None = optional("left out: text")
-    effort: str | None = optional("ignored, with a note")
+    effort: str | None = optional(
+        "how much the model thinks; a note says where its template has no such level"
+    )
     unsupported: ClassVar[Unsupported] = {
         "task_budget": ((), "max_tokens is the only budget here; give that")
     }
 
 
 class MessagesThinking(Body):
-    """Whether the model may think before it answers; it decides itself."""
+    """Whether the model thinks before it answers; adaptive: as its template has it."""
 
     type: Literal["enabled", "disabled", "adaptive", "between_tools"]
-    budget_tokens: int | None = optional("ignored, with a note", ge=1)
+    budget_tokens: int | None = optional("tokens of the thought at most", ge=1)
     unsupported: ClassVar[Unsupported] = {
         "display": (("summarized",), "thoughts are sent whole; leave it out")
     }
@@ -132,6 +136,18 @@ class MessagesConversation(WithMessagesTools):
             blocks = [block for turn in turns for block in _blocks(turn)]
             said += [_assistant(blocks)] if role == "assistant" else _others(role, blocks)
         return said
+
+    def wish(self, service: Service) -> ThinkingWish:
+        """What it says of thinking, as far as the model has it: clients ask it of any model."""
+        model, asked = service.llm.model, self.thinking
+        if model.template is None or model.thinking is None:
+            return NO_WISH
+        effort = self.output_config and self.output_config.effort
+        level = effort if effort in model.thinking_switch.levels else None
+        think = {"enabled": True, "disabled": False}.get(asked.type) if asked else None
+        tokens = asked.budget_tokens if asked and think is not False else None
+        names = ("thinking", "thinking.budget_tokens", "")
+        return ThinkingWish(think if think is False else level or think, tokens, names=names)
 
     @property
     def goes_on(self) -> bool:

@@ -68,12 +68,10 @@ class MessagesRequest(TextFields, CountRequest):
 
     def notes(self, service: Service) -> Iterator[str]:
         """What has no effect here."""
-        asked, thinks = self.thinking, service.llm.model.thinking is not None
-        if asked and asked.type == "disabled" and thinks:
-            yield "thinking: the model itself decides whether it thinks"
-        if asked and asked.type != "disabled" and not thinks:
+        asked, model = self.thinking, service.llm.model
+        if asked and asked.type != "disabled" and model.thinking is None:
             yield "thinking: this model's template has no tokens for it"
-        if asked and asked.budget_tokens and thinks:
-            yield "thinking.budget_tokens: ignored; max_tokens is the only budget"
-        if self.output_config and self.output_config.effort:
-            yield "output_config.effort: ignored; this server cannot set it"
+        effort = self.output_config and self.output_config.effort
+        if effort and self.wish(service).think != effort:
+            yield "output_config.effort: ignored; this model's template has no such level"
+        yield from self.settled

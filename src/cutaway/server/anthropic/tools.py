@@ -85,6 +85,6 @@ class WithMessagesTools(Conversing):
         tools = [tool.as_function() for tool in self.tools or ()]
         try:
             parallel = not choice.disable_parallel_tool_use
-            return ToolUse(service.llm.model, tools, choice.said(), parallel)
+            return ToolUse(service.llm.model, tools, choice.said(), parallel, self.wish(service))
         except InputError as error:
             raise InputError(str(error).replace(".parameters", ".input_schema")) from None

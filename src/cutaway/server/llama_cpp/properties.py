@@ -21,12 +21,14 @@ from cutaway.server.models import service_of
 from cutaway.server.openai.chat import Message
 from cutaway.server.service import Service
 from cutaway.server.shared.messages import TurnFields
+from cutaway.server.shared.thinking import ThinkingFields
 from cutaway.server.shared.tools import WithTools
+from cutaway.text.thinking_switch import ThinkingWish
 
 router = APIRouter(route_class=StrictRoute, tags=["status"])
 
 
-class TemplateRequest(TurnFields, WithTools):
+class TemplateRequest(TurnFields, ThinkingFields, WithTools):
     """A conversation."""
 
     model_config = examples({"messages": [{"role": "user", "content": "Hello"}]})
@@ -39,6 +41,10 @@ class TemplateRequest(TurnFields, WithTools):
     def own_schema(self) -> None:
         """None: the text has no form."""
 
+    def wish(self, service: Service) -> ThinkingWish:  # noqa: ARG002 - others need it
+        """Variables, and a budget that some templates write."""
+        return self.asked(None, "")
+
 
 class SlotsAsked(ModelNamed):
     """Which slots."""
@@ -50,14 +56,16 @@ class SlotsAsked(ModelNamed):
 async def apply_template(body: TemplateRequest, request: Request) -> Response:
     """The prompt of a conversation as a text, in the model's own template."""
     service = service_of(request, body.model)
-    tools = body.use(service).tools
+    use = body.use(service)
     said = [message.plain() for message in body.messages]
 
     def write() -> str:
         template = service.llm.template
         if template is None:
             raise InputError("messages: this model has no chat template")
-        prompt = template.render(said, tools, continue_final_message=body.goes_on)
+        prompt = template.render(
+            said, use.tools, continue_final_message=body.goes_on, **use.variables
+        )
         service.llm.check_length(prompt)
         return prompt
 

@@ -12,6 +12,7 @@ from cutaway.server.body import Body, Stops, Unsupported, optional
 from cutaway.server.service import Service
 from cutaway.server.shared.conversing import Conversing
 from cutaway.server.shared.keyword_fields import NumberFields, own_form
+from cutaway.text.thinking_switch import ThinkingWish
 
 KeepAlive = float | str | None
 STAYS = (
@@ -93,7 +94,7 @@ class OllamaFields(Conversing):
     )
     options: OllamaOptions | None = optional("what is left out is as for /v1")
     think: bool | Literal["low", "medium", "high", "max"] | None = optional(
-        "the model decides itself whether it thinks; its thoughts are in thinking"
+        "whether the model thinks, or how much; left out: as its template has it"
     )
     logprobs: bool | None = optional("include each token's log-probability")
     top_logprobs: int | None = optional("and those of the likeliest tokens in its place, 0 to 1000")
@@ -134,7 +135,11 @@ class OllamaFields(Conversing):
                 f"think: {self.model or service.names.first} does not support thinking: its "
                 "template has no tokens for it; leave it out"
             )
-        return ToolUse(service.llm.model, self.offered())
+        return ToolUse(service.llm.model, self.offered(), wish=self.wish(service))
+
+    def wish(self, service: Service) -> ThinkingWish:  # noqa: ARG002 - others need it
+        """What it says of thinking."""
+        return ThinkingWish(self.think)
 
     def offered(self) -> Sequence[Any]:
         """What the answer may call."""
@@ -142,10 +147,7 @@ class OllamaFields(Conversing):
 
     def notes(self, service: Service) -> Iterator[str]:
         """What has no effect here."""
-        if self.think is False and service.llm.model.thinking is not None:
-            yield "think: the model itself decides whether it thinks"
-        if isinstance(self.think, str):
-            yield "think: the model itself decides how much it thinks"
+        yield from self.settled
         room = self.options and self.options.num_ctx
         if room and room > service.room:
             yield f"num_ctx: the server has room for {service.room} tokens; --context says so"

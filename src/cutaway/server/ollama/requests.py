@@ -14,6 +14,7 @@ from cutaway.server.service import Service
 from cutaway.server.shared.conversing import Messages
 from cutaway.server.shared.messages import ONLY_TEXT
 from cutaway.server.shared.request_models import Read
+from cutaway.text.thinking_switch import NO_WISH, ThinkingWish
 
 _TEMPLATE = "the model's own template is used; leave it out, or give raw and the whole prompt"
 
@@ -53,6 +54,10 @@ class OllamaGenerateRequest(OllamaFields):
         use = self.use(service)
         prompt, given = await self._prompt(service, self.keywords())
         return Read([prompt], given, use)
+
+    def wish(self, service: Service) -> ThinkingWish:
+        """Of a prompt that the template writes."""
+        return NO_WISH if self.raw or self.suffix else super().wish(service)
 
     async def _prompt(self, service: Service, given: dict[str, Any]) -> tuple[Prompt, Any]:
         """The prompt, and the keywords that it needs."""

@@ -17,17 +17,13 @@ from cutaway.server.shared.chat_schemas import ChatDelta, ChatLogprobs, ChatMess
 from cutaway.server.shared.conversing import Messages
 from cutaway.server.shared.formats import ChatFormat, ChatSchema, constraint, schema_of
 from cutaway.server.shared.logprobs import Entry, chat_form
-from cutaway.server.shared.messages import (
-    CANNOT_THINK,
-    ONLY_TEXT,
-    BaseMessage,
-    TurnFields,
-    only_types,
-)
+from cutaway.server.shared.messages import ONLY_TEXT, BaseMessage, TurnFields, only_types
 from cutaway.server.shared.request_models import ONE_CACHE, Read, SampledFields
 from cutaway.server.shared.schemas import CompletionUsage
+from cutaway.server.shared.thinking import ThinkingFields
 from cutaway.server.shared.tools import Tools, WithTools, finish_reason, piece
 from cutaway.text.thinking import Thought
+from cutaway.text.thinking_switch import ThinkingWish
 from cutaway.text.tools import Arguments, CallEnd, CallStart, Content
 
 _NAMELESS = "name: ignored, since this model's template has no place for names"
@@ -85,7 +81,7 @@ class Message(BaseMessage):
         return said | {name: value for name, value in more.items() if value is not None}
 
 
-class ChatRequest(SampledFields, TurnFields, WithTools):
+class ChatRequest(SampledFields, TurnFields, ThinkingFields, WithTools):
     """A conversation to answer."""
 
     FACE, PROMPT, FILL = "chat", "messages", True
@@ -117,6 +113,9 @@ class ChatRequest(SampledFields, TurnFields, WithTools):
     response_format: ChatFormat | None = optional(
         "text, any JSON object, or JSON that a schema describes"
     )
+    reasoning_effort: str | None = optional(
+        "whether and how much the model thinks: none, or a level that its template knows"
+    )
     _nameless: bool = False
     unsupported: ClassVar[Unsupported] = {
         **SampledFields.unsupported,
@@ -128,7 +127,6 @@ class ChatRequest(SampledFields, TurnFields, WithTools):
         "verbosity": (("medium",), "this server cannot set it; leave it out"),
         "echo": ((False,), "a conversation is not echoed; leave it out"),
         "prompt_cache_retention": (("in_memory", "in-memory"), ONE_CACHE),
-        "reasoning_effort": ((), CANNOT_THINK),
     }
 
     def keywords(self) -> dict[str, Any]:
@@ -162,8 +160,12 @@ class ChatRequest(SampledFields, TurnFields, WithTools):
 
     @property
     def readings(self) -> list[str]:
-        """Of names, too."""
-        return [*super().readings, *([_NAMELESS] if self._nameless else [])]
+        """Of names and thinking, too."""
+        return [*super().readings, *self.settled, *([_NAMELESS] if self._nameless else [])]
+
+    def wish(self, service: Service) -> ThinkingWish:  # noqa: ARG002 - others need it
+        """What it says of thinking."""
+        return self.asked(self.reasoning_effort, "reasoning_effort")
 
     def conversation(self) -> Messages:
         """The messages as chat templates take them."""
@@ -171,12 +173,12 @@ class ChatRequest(SampledFields, TurnFields, WithTools):
 
     async def read(self, service: Service) -> Read:
         """As of any conversation; notes whether the template shows the names of speakers."""
-        read, tools = await super().read(service), self.use(service).tools
-        said = self.shown(tools)
+        read, use = await super().read(service), self.use(service)
+        said = self.shown(use.tools)
         if any("name" in one for one in said if one["role"] != "tool"):
             for one in said:
                 one.pop("name", None)
-            bare = await service.chat_ids(said, tools, goes_on=self.goes_on)
+            bare = await service.chat_ids(said, use.tools, goes_on=self.goes_on, **use.variables)
             self._nameless = bare == read.prompts[0]
         return read
 

@@ -46,6 +46,7 @@ class CompletionRequest(_Completion):  # type: ignore[misc]  # as SampledFields
         **SampledFields.unsupported,
         "continue_final_message": ((False,), _CHAT),
         "add_generation_prompt": ((True,), _CHAT),
+        "chat_template_kwargs": (({},), _CHAT),
         "best_of": ((1,), "every sample is answered; ask for n of them"),
     }
 

@@ -10,6 +10,7 @@ from cutaway.sampling.observe import MAX_TOP
 from cutaway.server.body import Body, MetadataField, Unsupported, optional
 from cutaway.server.openai.kept_responses import KeptResponses
 from cutaway.server.openai.responses_input import Items, Said, conversation, is_cut
+from cutaway.server.service import Service
 from cutaway.server.shared.conversing import Messages
 from cutaway.server.shared.formats import (
     FlatFormat,
@@ -19,24 +20,25 @@ from cutaway.server.shared.formats import (
     schema_of,
 )
 from cutaway.server.shared.keyword_fields import own_form, with_keywords
-from cutaway.server.shared.messages import CANNOT_THINK
 from cutaway.server.shared.request_models import ONE_CACHE, TextFields
+from cutaway.server.shared.thinking import ThinkingFields
 from cutaway.server.shared.tools import WithTools
+from cutaway.text.thinking_switch import ThinkingWish
 
 _NOT_STORED = "conversations have no id here; give previous_response_id, or all of it as input"
 
 
 class Reasoning(Body):
-    """What is answered of the model's thoughts: all of them, which no summary shortens."""
+    """Whether and how much the model thinks; all of it is answered, which no summary shortens."""
 
     summary: Literal["auto"] | None = None
-    unsupported: ClassVar[Unsupported] = {"effort": ((), CANNOT_THINK)}
+    effort: str | None = optional("none, or a level that the model's template knows")
 
 
 _Responses: Any = with_keywords("_Responses", TextFields, own_form("responses"))
 
 
-class ResponsesRequest(_Responses, WithTools):  # type: ignore[misc]  # as TextFields
+class ResponsesRequest(_Responses, ThinkingFields, WithTools):  # type: ignore[misc]  # as TextFields
     """A text or a conversation to answer."""
 
     FACE, PROMPT, FILL = "responses", "input", True
@@ -89,6 +91,15 @@ class ResponsesRequest(_Responses, WithTools):  # type: ignore[misc]  # as TextF
         elif self.top_logprobs:
             raise InputError('top_logprobs needs include: ["message.output_text.logprobs"]')
         return given | constraint("text", self._format, given)
+
+    def wish(self, service: Service) -> ThinkingWish:  # noqa: ARG002 - others need it
+        """What it says of thinking."""
+        return self.asked(self.reasoning.effort if self.reasoning else None, "reasoning.effort")
+
+    @property
+    def readings(self) -> list[str]:
+        """Of thinking, too."""
+        return [*super().readings, *self.settled]
 
     def conversation(self) -> Messages:
         """The input as chat templates take it, after what it follows."""

@@ -8,6 +8,7 @@ from cutaway.server.body import Body, doc
 from cutaway.server.service import Service
 from cutaway.server.shared.request_models import Read
 from cutaway.text.messages import with_schema
+from cutaway.text.thinking_switch import NO_WISH, ThinkingWish
 from cutaway.text.tools import Tool
 
 Messages = list[dict[str, Any]]
@@ -28,6 +29,15 @@ class Conversing(Body):
 
     def _checked(self, service: Service) -> ToolUse:
         raise NotImplementedError
+
+    def wish(self, service: Service) -> ThinkingWish:  # noqa: ARG002 - others need it
+        """What it says of thinking."""
+        return NO_WISH
+
+    @property
+    def settled(self) -> Sequence[str]:
+        """Notes on how its wish was read."""
+        return self._use.notes if self._use else ()
 
     def conversation(self) -> Messages:
         """The messages as chat templates take them."""
@@ -61,7 +71,7 @@ class Conversing(Body):
         """The prompt in the model's template."""
         use = self.use(service)
         said = self.shown(use.tools)
-        found = await service.chat_ids(said, use.tools, goes_on=self.goes_on)
+        found = await service.chat_ids(said, use.tools, goes_on=self.goes_on, **use.variables)
         if self.goes_on:
             use.goes_on(said[-1])
         return found

@@ -7,7 +7,6 @@ from pydantic import BeforeValidator, Field, model_validator
 from cutaway.server.body import Body, optional, refused
 
 ONLY_TEXT = "only text is read and written here; leave it out"
-CANNOT_THINK = "this server cannot tell a model how much to think; leave it out"
 
 
 class TurnFields(Body):

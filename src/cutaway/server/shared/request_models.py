@@ -54,7 +54,6 @@ _SWITCHED_OFF: Unsupported = {
 _INERT: Unsupported = {
     **_SWITCHED_OFF,
     "length_penalty": ((1, 1.0), "is of beam search, which is not known here; leave it out"),
-    "chat_template_kwargs": (({},), "templates are given no variables; leave it out"),
     "lora": (([],), "an adapter is asked for by its name, as model: serve --adapter NAME=FILE:X"),
     "store": ((False,), "nothing is stored here; leave it out"),
     "metadata": (({},), "nothing is stored here; leave it out"),

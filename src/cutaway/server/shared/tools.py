@@ -48,7 +48,9 @@ class WithTools(Conversing):
         if self.tools is None and self.tool_choice not in (None, "none", "auto"):
             raise InputError("tool_choice needs tools")
         parallel = self.parallel_tool_calls is not False
-        return ToolUse(service.llm.model, self.tools or (), self.tool_choice, parallel)
+        return ToolUse(
+            service.llm.model, self.tools or (), self.tool_choice, parallel, self.wish(service)
+        )
 
 
 def piece(delta: CallStart | Arguments, reader: AnswerReader) -> CallPiece:

@@ -22,7 +22,7 @@ function negLogZ(trace, step) {
 export function wantedSentence(trace, step) {
   if (!differs(step)) return null;
   const wanted = visible(trace.nameOf(step.unconstrained_id ?? 0));
-  return phrase("wanted", { wanted, rule: rule(trace), left: visible(trace.nameOf(step.sampled_id)) });
+  return phrase("wanted", { wanted, rule: rule(trace, step), left: visible(trace.nameOf(step.sampled_id)) });
 }
 
 /** @param {Trace} trace @returns {string[]} on the whole text; empty where there was no constraint */
@@ -43,5 +43,9 @@ export function constraintSentences(trace) {
 /** @param {Step} step @returns {boolean} */
 const differs = (step) => step.unconstrained_id !== undefined && step.unconstrained_id !== step.sampled_id;
 
-/** @param {Trace} trace @returns {string} */
-const rule = (trace) => phrase(trace.head.grammar ? "grammar" : "no grammar");
+/** @param {Step} step @returns {boolean} whether the budget of a thought left no other token */
+export const endsThought = (step) => !!step.refused_by?.includes("thinking_budget");
+
+/** @param {Trace} trace @param {Step} [step] @returns {string} */
+const rule = (trace, step) =>
+  phrase(step && endsThought(step) ? "budget" : trace.head.grammar ? "grammar" : "no grammar");

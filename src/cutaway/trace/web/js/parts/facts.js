@@ -5,6 +5,7 @@
 
 import { button, el, replace, token } from "./dom.js";
 import { gloss } from "../figures/catalogue.js";
+import { endsThought } from "../figures/constraint.js";
 import { allFigures } from "../figures/machine.js";
 import { visible } from "../figures/numbers.js";
 import { isUncertain, stepView } from "../figures/step-view.js";
@@ -18,6 +19,7 @@ const SOURCES = {
   greedy: ["the likeliest token", "greedy"],
   forced: ["forced, not drawn", "forced"],
   grammar: ["left by the grammar", "grammar"],
+  "thinking budget": ["left by the thinking budget", "thinking budget"],
   draft: ["drawn, equal to the draft token", "draft"],
 };
 
@@ -61,7 +63,8 @@ class StepFacts extends View {
 
   /** @param {StepView} view how the token came about; where one was forced, what the draw was */
   drawSource(view) {
-    const [words, meaning] = SOURCES[view.source] ?? [view.source, "drawn"];
+    const source = this.shown && endsThought(this.shown) ? "thinking budget" : view.source;
+    const [words, meaning] = SOURCES[source] ?? [source, "drawn"];
     const drawn = view.candidates.find((c) => c.drawn);
     const other = view.source === "forced" && drawn && !drawn.chosen;
     this.source.title = gloss(meaning);

@@ -29,7 +29,7 @@ import { format } from "../figures/catalogue.js";
  *   rank: number, logprob: number, final_rank: number | null, final_logprob: number | null,
  *   final_log_sum_exp: number, stages: StageRecord[], logit_histogram: number[], kv_tokens?: number,
  *   ms: Record<string, number>, logits_hash: string, fingerprint: string,
- *   unconstrained_id?: number, pass_index?: number}} Step
+ *   unconstrained_id?: number, refused_by?: string[], pass_index?: number}} Step
  * @typedef {{position: number, token_id: number, logprob: number, entropy: number, figure: number,
  *   was: number | null, now: number | null, likely: number[], likely_logprob: number[],
  *   logits_hash: string}} PassCell

@@ -1,0 +1,201 @@
+"""Thinking by request: whether, how long, and variables of the template, in every protocol."""
+
+import json
+
+import httpx
+import pytest
+
+from cutaway import LLM
+from cutaway.errors import InputError
+from cutaway.lab.rerun import replay
+from cutaway.server.http.settings import ServerSettings
+from cutaway.trace import Trace
+from cutaway.trace.constraint import wanted_sentence
+from support.random_llama import WORDS, write_tiny_llama
+from support.served import serve
+
+SAID = "{% for m in messages %}{{ m.role }}:{{ m.content }}\n{% endfor %}{{ bos_token }}{{ mood }}"
+MARKS = "{% if false %}<think></think>{% endif %}"
+OFF = "<think>\n\n</think>\n\n"
+FLAG = f"{SAID}{{% if enable_thinking is false %}}{OFF}{{% else %}}<think>\n{{% endif %}}"
+TOKENS = ["<unk>", "<s>", "</s>", *WORDS[:-2], "<think>", "</think>"]
+OPENING, CLOSING = len(TOKENS) - 2, len(TOKENS) - 1
+ASK = [{"role": "user", "content": "a"}]
+SCHEMA = {"type": "array", "items": {"type": "boolean"}, "minItems": 1, "maxItems": 2}
+NOTE = "the template has no switch, so the empty thought is forced"
+
+
+def opened(folder, template):
+    metadata = {
+        "tokenizer.chat_template": template,
+        "tokenizer.ggml.tokens": TOKENS,
+        "tokenizer.ggml.token_type": [2, 3, 3, *[6] * 256, 1, 1, 1, 3, 3],
+    }
+    path = write_tiny_llama(folder / "t.gguf", metadata=metadata, context=1024)
+    return LLM(path, threads=1, progress=False)
+
+
+@pytest.fixture(scope="module")
+def switched(tmp_path_factory):
+    """A model whose prompt begins a thought, unless it is told not to."""
+    with opened(tmp_path_factory.mktemp("switched"), FLAG) as llm:
+        yield llm
+
+
+@pytest.fixture(scope="module")
+def unswitched(tmp_path_factory):
+    """A model that thinks if it likes to."""
+    with opened(tmp_path_factory.mktemp("unswitched"), SAID + MARKS) as llm:
+        yield llm
+
+
+# -- Python ---------------------------------------------------------------------------------------
+
+
+def test_off_by_a_flag(switched):
+    done = switched.chat(ASK, think=False, max_tokens=8, seed=1)
+    assert switched.detokenize(done.prompt_token_ids, special=True).endswith(OFF)
+    assert "reasoning_content" not in done.new_messages[0] and done.reasoning_tokens == 0
+    same = switched.chat(ASK, chat_template_kwargs={"enable_thinking": False}, max_tokens=8, seed=1)
+    assert same.fingerprint == done.fingerprint
+    assert switched.chat_prompt(ASK, think=False) == list(done.prompt_token_ids)
+
+
+@pytest.mark.parametrize("tokens", [0, 1, 20])
+@pytest.mark.parametrize("constraint", [{}, {"json_schema": SCHEMA}])
+def test_a_budget_closes_the_thought(switched, tokens, constraint):
+    done = switched.chat(ASK, think_budget=tokens, max_tokens=100, seed=1, **constraint)
+    [closed] = [step for step in done.steps if step.token_id == CLOSING]
+    assert closed.index == done.reasoning_tokens <= tokens
+    assert closed.refused_by == (("thinking_budget",) if closed.index == tokens else ())
+    assert constraint or closed.index == tokens
+    if constraint:
+        assert json.loads(done.new_messages[0]["content"])
+
+
+def test_off_where_there_is_no_switch(unswitched):
+    done = unswitched.chat(ASK, think=False, max_tokens=12, seed=1)
+    assert [step.token_id for step in done.steps[:2]] == [OPENING, CLOSING]
+    assert done.reasoning_tokens == 0 and not done.new_messages[0].get("reasoning_content")
+
+
+def test_its_trace_is_replayed_and_says_why(switched, tmp_path):
+    file = tmp_path / "t.jsonl"
+    switched.chat(ASK, think_budget=3, max_tokens=12, seed=1, trace=file)
+    trace = Trace.read(file)
+    assert replay(switched, trace).same
+    closed = trace.steps[3]
+    assert closed.refused_by == ("thinking_budget",)
+    assert "the thinking budget left" in wanted_sentence(trace, closed)
+
+
+def test_a_variable_cannot_have_control_tokens(switched):
+    ids = switched.chat_prompt(ASK, chat_template_kwargs={"mood": "</think>", "enable_thinking": 1})
+    assert CLOSING not in ids
+    assert "</think>" in switched.detokenize(ids, special=True)
+
+
+# -- over HTTP ------------------------------------------------------------------------------------
+
+FORMS = {
+    "/v1/chat/completions": {"messages": ASK, "max_tokens": 40},
+    "/v1/responses": {"input": "a", "max_output_tokens": 40},
+    "/v1/messages": {"messages": ASK, "max_tokens": 40},
+    "/api/chat": {"messages": ASK, "stream": False, "options": {"num_predict": 40}},
+}
+NONE = {
+    "/v1/chat/completions": {"reasoning_effort": "none"},
+    "/v1/responses": {"reasoning": {"effort": "none"}},
+    "/v1/messages": {"thinking": {"type": "disabled"}},
+    "/api/chat": {"think": False},
+}
+TWENTY = {
+    "/v1/chat/completions": {"thinking_token_budget": 20},
+    "/v1/responses": {"thinking_budget_tokens": 20},
+    "/v1/messages": {"thinking": {"type": "enabled", "budget_tokens": 20}},
+}
+
+
+@pytest.fixture(scope="module")
+def ask(switched):
+    """Posts to a server of the model with a switch."""
+    with serve(switched, ServerSettings(names=["t"])) as served:
+        yield lambda path, **fields: httpx.post(
+            served.url + path, json={"model": "t", **FORMS[path], **fields}, timeout=60
+        )
+
+
+def thought_and_count(path, answer):
+    """(what was thought, how many tokens it has) in one of the forms."""
+    if path == "/v1/chat/completions":
+        message = answer["choices"][0]["message"]
+        count = answer["usage"]["completion_tokens_details"]["reasoning_tokens"]
+        return message.get("reasoning_content", ""), count
+    if path == "/v1/responses":
+        said = [one for one in answer["output"] if one["type"] == "reasoning"]
+        count = answer["usage"]["output_tokens_details"]["reasoning_tokens"]
+        return "".join(one["content"][0]["text"] for one in said), count
+    if path == "/v1/messages":
+        said = [one["thinking"] for one in answer["content"] if one["type"] == "thinking"]
+        return "".join(said), answer["usage"]["reasoning_tokens"]
+    return answer["message"].get("thinking", ""), answer["cutaway"]["reasoning_tokens"]
+
+
+@pytest.mark.parametrize("path", FORMS)
+def test_none_gives_no_thought_in_any_protocol(ask, path):
+    usual, none = ask(path).json(), ask(path, **NONE[path]).json()
+    assert thought_and_count(path, usual)[1] > 0
+    assert thought_and_count(path, none) == ("", 0)
+
+
+@pytest.mark.parametrize("path", TWENTY)
+def test_a_budget_of_20_gives_20_at_most(ask, path):
+    answer = ask(path, **TWENTY[path]).json()
+    assert 0 < thought_and_count(path, answer)[1] <= 20
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "param", "sentence"),
+    [
+        ("/v1/chat/completions", {"reasoning_effort": "much"},
+         "reasoning_effort", "must be one of"),
+        ("/v1/chat/completions", {"chat_template_kwargs": {"x": 1}}, "chat_template_kwargs",
+         "this model's template does not read 'x'; it reads enable_thinking, mood"),
+        ("/v1/chat/completions", {"thinking_token_budget": -1},
+         "thinking_token_budget", "must be greater than or equal to 0"),
+        ("/v1/chat/completions", {"reasoning_effort": "none", "thinking_token_budget": 5},
+         "thinking_token_budget", "without thoughts there is no budget"),
+        ("/v1/responses", {"reasoning": {"effort": "much"}}, "reasoning.effort", "must be one of"),
+    ],
+)  # fmt: skip
+def test_refusals_name_the_field(ask, path, fields, param, sentence):
+    answer = ask(path, **fields)
+    error = answer.json()["error"]
+    assert answer.status_code == 400 and error["param"] == param
+    assert sentence in error["message"], error
+
+
+def test_the_answer_says_that_an_empty_thought_was_forced(unswitched):
+    with serve(unswitched, ServerSettings(names=["t"])) as served:
+        for path, fields in FORMS.items():
+            asked = {"model": "t", **fields, **NONE[path]}
+            answer = httpx.post(served.url + path, json=asked, timeout=60).json()
+            ours = answer["choices"][0] if "choices" in answer else answer
+            assert any(NOTE in note for note in ours["cutaway"]["notes"]), path
+            assert thought_and_count(path, answer) == ("", 0)
+
+
+# -- the command line -----------------------------------------------------------------------------
+
+
+def test_lines_of_a_file(switched):
+    from cutaway.cli.bulk import _request
+
+    line = {"messages": ASK, "think": False, "max_tokens": 5}
+    ids, options = _request(switched, json.dumps(line).encode(), {})
+    assert ids == switched.chat_prompt(ASK, think=False)
+    assert {name: value for name, value in options.items() if value} == {"max_tokens": 5}
+    _, options = _request(switched, json.dumps({"messages": ASK, "think_budget": 4}).encode(), {})
+    assert options["thinking_budget"].tokens == 4
+    with pytest.raises(InputError, match="think must be one of"):
+        _request(switched, json.dumps({**line, "think": "much"}).encode(), {})
