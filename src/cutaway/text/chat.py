@@ -109,8 +109,10 @@ class ChatTemplate:
         form = self._tool_support
         if form.dialect is None:
             raise InputError(form.refusal)
-        texts = [part for part in form.dialect.all_parts if isinstance(part, str)]
-        return replace(form.dialect, control=tokenizer.control_tokens("".join(texts)))
+        end = form.dialect.end.removesuffix(self._tokens["eos_token"])  # which ends the answer
+        found = replace(form.dialect, end=end)
+        texts = [part for part in found.all_parts if isinstance(part, str)]
+        return replace(found, control=tokenizer.control_tokens("".join(texts)))
 
     def _prepared(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Tool], goes_on: bool

@@ -17,6 +17,7 @@ from cutaway.text.tools.tool import Tool
 
 _BLANK = b" \t\r\n"
 _NAME = re.compile(rb"[A-Za-z0-9_-]+")
+_NUMBER = re.compile(rb"[0-9]+")
 _ID = re.compile(rb"[A-Za-z0-9]{1,%d}" % ID_LENGTH)
 
 
@@ -247,7 +248,7 @@ def _size(part: bytes | Slot, data: bytes) -> int | None:
         if data.startswith(part):
             return len(part)
         return None if part.startswith(data) else -1
-    pattern = _NAME if part is Slot.NAME else _ID
+    pattern = {Slot.NAME: _NAME, Slot.ID: _ID, Slot.NUMBER: _NUMBER}[part]
     match = pattern.match(data)
     size = match.end() if match else 0
     if size == len(data) and not (part is Slot.ID and size == ID_LENGTH):

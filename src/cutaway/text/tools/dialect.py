@@ -21,10 +21,11 @@ ID_LENGTH = 9  # what Mistral's templates insist on, and others do not mind
 
 
 class Slot(Enum):
-    """A place between literal texts: the tool's name, or the call's id."""
+    """A place between literal texts: the tool's name, the call's id, or its number in a chat."""
 
     NAME = "name"
     ID = "id"
+    NUMBER = "number"
 
 
 Parts = tuple["str | Slot", ...]
@@ -56,6 +57,11 @@ class Dialect:
     def opening(self) -> Parts:
         """All that precedes the first call's arguments."""
         return joined([self.begin, *self.head])
+
+    @property
+    def numbers(self) -> bool:
+        """Whether calls have numbers, and ids that are made of these (``numbered``)."""
+        return Slot.NUMBER in self.head
 
     @property
     def all_parts(self) -> Parts:
@@ -116,7 +122,7 @@ def same(a: str, b: str, backwards: bool = False) -> int:
 
 
 def _filled(parts: Parts, name: str, call_id: str) -> list[str]:
-    slots = {Slot.NAME: name, Slot.ID: call_id}
+    slots = {Slot.NAME: name, Slot.ID: call_id, Slot.NUMBER: call_id.rpartition(":")[2]}
     return [slots[part] if isinstance(part, Slot) else part for part in parts]
 
 
@@ -128,6 +134,11 @@ def call_id(request: str, index: int) -> str:
         number, digit = divmod(number, len(_ALPHABET))
         digits.append(_ALPHABET[digit])
     return "".join(digits)
+
+
+def numbered(name: str, number: int | str) -> str:
+    """The id of a call of a model that counts them: Kimi K2's form."""
+    return f"functions.{name}:{number}"
 
 
 def as_json(value: Any) -> str:
@@ -143,7 +154,24 @@ def _json_dialect(arguments: str, before: str, after: str, **others: Any) -> Dia
 OURS = _json_dialect("arguments", "<tool_call>\n", "\n</tool_call>", between="\n")
 """For templates that know no tools: the form that Qwen and Hermes write."""
 
+_DEEPSEEK = ("<｜tool▁call▁begin｜>function<｜tool▁sep｜>", Slot.NAME, "\n```json\n")
+_ARGUMENTS = "<|tool_call_argument_begin|>"
+_KIMI = ("<|tool_call_begin|>functions.", Slot.NAME, ":", Slot.NUMBER, _ARGUMENTS)
+
 UNRENDERED = {
+    _ARGUMENTS: Dialect(
+        _KIMI,
+        ("<|tool_call_end|>",),
+        begin="<|tool_calls_section_begin|>",
+        end="<|tool_calls_section_end|>",
+    ),
+    "<｜tool▁calls▁begin｜>": Dialect(
+        _DEEPSEEK,
+        ("\n```<｜tool▁call▁end｜>",),
+        begin="<｜tool▁calls▁begin｜>",
+        between="\n",
+        end="<｜tool▁calls▁end｜>",
+    ),
     "<|/tool|>": _json_dialect(
         "arguments", "", "", begin="<|tool_call|>[", between=", ", end="]<|/tool_call|>"
     ),
@@ -151,7 +179,8 @@ UNRENDERED = {
         "arguments", "", "", begin="<|tool_call|>[", between=", ", end="]"
     ),
 }
-"""Of templates that describe tools and write no calls: a text in the template -> its dialect.
+"""Of templates that write no calls: a text in the template -> its dialect.
 
-Phi-4-mini closes the list, Granite 3 does not.
+Phi-4-mini closes the list, Granite 3 does not. llama.cpp's templates of Kimi K2 and DeepSeek R1
+need more than Jinja's sandbox allows.
 """

@@ -4,6 +4,7 @@ Knows how to cut what was written at names and arguments that occur nowhere else
 """
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 from cutaway.errors import InputError
 from cutaway.text.tools import form_probe
 from cutaway.text.tools.argument_form import ParameterList
-from cutaway.text.tools.dialect import Dialect, Slot, joined, same
+from cutaway.text.tools.dialect import Dialect, Slot, joined, numbered, same
 
 Render = Callable[[Sequence[dict[str, Any]]], str]
 
@@ -21,6 +22,9 @@ _NAMES = ("cutaway_probe_a", "cutaway_probe_b")
 _IDS = ("cutProbe1", "cutProbe2")  # of nine letters and digits, as Mistral wants them
 _RESULT = "<|tool_response>"  # begins a result, before which Gemma 4 stops
 _KEYS = ("cutaway_key_a", "cutaway_key_b")
+
+
+_NUMBERS = ("481516", "234299")
 
 
 def probe_calls(count: int, arguments_as_text: bool) -> list[dict[str, Any]]:
@@ -51,14 +55,24 @@ def find(render: Render, arguments_as_text: bool = False) -> Dialect | None:
 
     first, second = probe_calls(2, arguments_as_text)
     plain, one = turn(_SAID), turn(_SAID, first) or turn("", first)
-    if plain is None or one is None or _NAMES[0] not in one or _SAID not in plain:
+    if plain is None or one is None or _SAID not in plain:
         return None
+    if _NAMES[0] not in one:  # it may be in the id
+        first, second = map(_with_number, (first, second), _NAMES, _NUMBERS)
+        if _NAMES[0] not in (turn(_SAID, first) or ""):
+            return None
     before, after = plain.split(_SAID, 1)
 
     def written(*calls: dict[str, Any]) -> str:
         """The text of the calls: behind what is said, or else of a message that says nothing."""
-        texts = (_call_text(turn(said, *calls) or "", before, after) for said in (_SAID, ""))
-        return next((text for text in texts if _NAMES[0] in text), "")
+        for said in (_SAID, None, ""):
+            text = turn(said, *calls) or ""
+            _, _, behind = text.partition(_SAID)
+            if after.strip() and behind.startswith(after.rstrip()):
+                continue  # what is said is a turn of its own
+            if _NAMES[0] in (found := _call_text(text, before, after)):
+                return found
+        return ""
 
     form = _form(lambda arguments: written(_with(first, arguments)), arguments_as_text)
     cut = partial(_cut_list, form) if form else _cut_json
@@ -70,19 +84,20 @@ def find(render: Render, arguments_as_text: bool = False) -> Dialect | None:
         )
     pair = written(first, second)
     if _KEYS[1] not in pair:
-        return Dialect(joined(_slots(opening, 0)), joined(_slots(rest, 0)), many=False, form=form)
+        return Dialect(joined(_slots(opening)), joined(_slots(rest)), many=False, form=form)
     gap, _ = cut(cut(pair, 0)[1], 1)
     return _several(opening, rest, gap, form)
 
 
 def _several(opening: str, rest: str, gap: str, form: ParameterList | None) -> Dialect:
     """rest: what follows the arguments of a single call; gap: what is between those of two."""
-    gap = gap.replace(_IDS[1], _IDS[0]).replace(_NAMES[1], _NAMES[0])
+    for told in (_IDS, _NAMES, _NUMBERS):
+        gap = gap.replace(told[1], told[0])
     tail = rest[: same(gap, rest)]
     head = opening[len(opening) - same(gap[len(tail) :], opening, backwards=True) :]
     between = gap[len(tail) : len(gap) - len(head)]
     begin, end = opening.removesuffix(head), rest.removeprefix(tail).removesuffix(_RESULT)
-    parts = joined(_slots(head, 0)), joined(_slots(tail, 0))
+    parts = joined(_slots(head)), joined(_slots(tail))
     return Dialect(*parts, begin, between, end, form=form)
 
 
@@ -93,6 +108,10 @@ def _call_text(text: str, before: str, after: str) -> str:
     else:
         text = text[same(text, before) :]
     return text[: len(text) - same(text, after, backwards=True)].strip()
+
+
+def _with_number(call: dict[str, Any], name: str, number: str) -> dict[str, Any]:
+    return {**call, "id": numbered(name, number)}
 
 
 def _with(call: dict[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -136,12 +155,7 @@ def _shape(text: str) -> str:
     return line if len(line) <= 80 else f"{line[:79]}…"
 
 
-def _slots(text: str, number: int) -> list[str | Slot]:
-    """The text cut at the name and the id."""
-    parts: list[str | Slot] = []
-    for index, piece in enumerate(text.split(_NAMES[number])):
-        parts += [Slot.NAME] * (index > 0)
-        for place, literal in enumerate(piece.split(_IDS[number])):
-            parts += [Slot.ID] * (place > 0)
-            parts.append(literal)
-    return parts
+def _slots(text: str) -> list[str | Slot]:
+    """The text cut at the name, the id and the number."""
+    slots = {_NAMES[0]: Slot.NAME, _IDS[0]: Slot.ID, _NUMBERS[0]: Slot.NUMBER}
+    return [slots.get(piece, piece) for piece in re.split(f"({'|'.join(slots)})", text)]

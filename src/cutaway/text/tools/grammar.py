@@ -38,7 +38,7 @@ class _Rules:
 
     def __init__(self, dialect: Dialect, tools: Sequence[Tool], several: bool) -> None:
         self._dialect, self._several = dialect, several
-        self.lines = ["ANY: /(?s:.*)/", "ID: /[a-zA-Z0-9]{9}/"]
+        self.lines = ["ANY: /(?s:.*)/", "ID: /[a-zA-Z0-9]{9}/", "NUMBER: /[0-9]{1,4}/"]
         self._tools = list(enumerate(tools))
         for index, tool in self._tools:
             if dialect.form is None or tool.format == RAW:

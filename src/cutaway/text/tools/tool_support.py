@@ -11,7 +11,15 @@ from typing import Any
 
 from cutaway.errors import InputError
 from cutaway.text.tools import dialect_probe
-from cutaway.text.tools.dialect import ID_LENGTH, OURS, UNRENDERED, Dialect, as_json, call_id
+from cutaway.text.tools.dialect import (
+    ID_LENGTH,
+    OURS,
+    UNRENDERED,
+    Dialect,
+    as_json,
+    call_id,
+    numbered,
+)
 from cutaway.text.tools.tool import Tool
 
 Render = Callable[[Sequence[Mapping[str, Any]], Any], str]  # messages, the variable "tools"
@@ -54,7 +62,7 @@ class ToolSupport:
         calls = dialect is not None or refusal != ""
         if not calls:
             marks = (known for mark, known in UNRENDERED.items() if mark in source)
-            dialect = OURS if place == "ours" else next(marks, OURS)
+            dialect = next(marks, OURS)
 
         def shows(*messages: Mapping[str, Any]) -> bool:
             return _MARK in _tried(render, messages, tools)
@@ -78,6 +86,8 @@ class ToolSupport:
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Tool]
     ) -> tuple[list[dict[str, Any]], list[dict[str, Any]] | None]:
         """(messages, the variable "tools") as the template takes them."""
+        if self.dialect and self.dialect.numbers:
+            messages = _numbered(messages)
         made = [self._message(message) for message in messages]
         if not self.results:
             made = _results_as_turns(made)
@@ -187,6 +197,21 @@ def _calls(identity: str, written: bool, as_text: bool) -> dict[str, Any]:
 def _short(identity: str) -> str:
     fits = len(identity) == ID_LENGTH and identity.isascii() and identity.isalnum()
     return identity if fits else call_id(identity, 0)
+
+
+def _numbered(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The messages with ids that number the calls of the whole conversation."""
+    ids: dict[str, str] = {}
+    made = []
+    for message in messages:
+        calls = []
+        for call in message.get("tool_calls", ()):
+            ids[call["id"]] = numbered(call["function"]["name"], len(ids))
+            calls.append({**call, "id": ids[call["id"]]})
+        given = message.get("tool_call_id")
+        made.append({**message, **({"tool_calls": calls} if calls else {})})
+        made[-1] |= {"tool_call_id": ids[given]} if given in ids else {}
+    return made
 
 
 def _results_as_turns(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
