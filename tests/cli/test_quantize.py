@@ -124,7 +124,7 @@ def test_the_table(plain, tmp_path, printed):
     assert lines[2].split()[:4] == ["Q6_K", "-", "12", "tensors,"]
     assert lines[3].split()[:4] == ["Q8_0", "-", "2", "tensors,"]
     assert lines[4].split()[0] == "file"
-    assert lines[-2] == str(out) and lines[-1].startswith("4 tensors are F32 or Q8_0 instead: rows")
+    assert lines[-2] == str(out) and lines[-1].startswith("4 tensors are stored as F32 or Q8_0")
 
 
 def test_the_document(plain, tmp_path, printed):

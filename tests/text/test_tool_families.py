@@ -83,7 +83,8 @@ KIMI = (
     "{% for m in messages %}<|im_{{ m.role }}|>{% if m.role == 'tool' %}"
     "## Return of {{ m.tool_call_id }}\n{% endif %}{{ m.content }}"
     "{% if m.tool_calls %}<|tool_calls_section_begin|>{% for c in m.tool_calls %}"
-    "<|tool_call_begin|>{{ c['id'] }}<|tool_call_argument_begin|>{{ c.function.arguments | tojson }}"
+    "<|tool_call_begin|>{{ c['id'] }}<|tool_call_argument_begin|>"
+    "{{ c.function.arguments | tojson }}"
     "<|tool_call_end|>{% endfor %}<|tool_calls_section_end|>{% endif %}<|im_end|>{% endfor %}"
 )  # Moonshot's form, which writes the id that a message has
 

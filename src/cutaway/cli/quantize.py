@@ -125,10 +125,10 @@ def _document(size: int, formats: Mapping[str, "Stored"]) -> dict[str, Any]:
 def _table(
     old: Mapping[str, "Stored"], new: Mapping[str, "Stored"], files: tuple[int, int]
 ) -> Iterator[str]:
-    yield f"{'':<6}{'BEFORE':>21}{'AFTER':>21}"
+    yield f"{'':<6}{'BEFORE':>24}{'AFTER':>24}"
     for name in dict.fromkeys((*old, *new)):
-        yield f"{name:<6}{_cell(old.get(name)):>21}{_cell(new.get(name)):>21}"
-    yield f"{'file':<6}{megabytes(files[0]):>21}{megabytes(files[1]):>21}"
+        yield f"{name:<6}{_cell(old.get(name)):>24}{_cell(new.get(name)):>24}"
+    yield f"{'file':<6}{megabytes(files[0]):>24}{megabytes(files[1]):>24}"
 
 
 def _cell(stored: "Stored | None") -> str:
@@ -143,7 +143,6 @@ def _unfit(after: "QuantisedFile") -> Iterator[str]:
         return
     names = sorted({after.tensors[name].format for name in after.fallback_tensors})
     count = len(after.fallback_tensors)
-    yield (
-        f"{count} tensor{' is' if count == 1 else 's are'} {' or '.join(names)} instead: rows "
-        "that are no whole quant blocks of the format meant for them"
-    )
+    tensors, whose = ("1 tensor is", "its") if count == 1 else (f"{count} tensors are", "their")
+    blocks = f"{whose} rows cannot be divided into the format's blocks"
+    yield f"{tensors} stored as {' or '.join(names)}: {blocks}"

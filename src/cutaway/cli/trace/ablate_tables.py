@@ -1,6 +1,8 @@
 """What ``cutaway trace ablate`` prints: the text, tinted by each part's effect, and a table."""
 
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from cutaway.cli.terminal.drawing import PLAIN, Line, Style, clip, joined, table, width, wrap
 from cutaway.cli.terminal.tokens import quoted
@@ -36,9 +38,11 @@ def lines(done: Ablation, text: Text, style: Style, cells: int) -> list[str]:
         *_strip(done, text, style, max(cells, 2)),
         "",
         *_table(done, text, style),
-        phrase("not because"),
+        *textwrap.wrap(phrase("not because"), max(cells, 20)),
     ]
-    return [first, tried, "", *(body if done.parts else ["Nothing was done in time."]), "", last]
+    said = body if done.parts else ["Nothing was done in time."]
+    within = partial(textwrap.wrap, width=max(cells, 20))
+    return [*within(first), *within(tried), "", *said, "", *within(last)]
 
 
 # -- the text --------------------------------------------------------------------------------
