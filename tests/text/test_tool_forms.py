@@ -3,12 +3,17 @@
 import json
 import random
 import re
+from functools import cache
 from typing import Any
 
 import jsonschema
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from cutaway.errors import InputError
 from cutaway.text.tools import Dialect, Tool, ToolChoice, grammar
+from cutaway.text.tools.argument_form import closing_tag
 from support.chat_templates import FORMS, dialect, template
 from support.tool_grammars import accepts, walk
 from support.tool_texts import put_together, read, read_tokens
@@ -70,6 +75,11 @@ def endings(form: Dialect) -> list[list[int]]:
     return [ids(form, one) for one in sorted(closings)]
 
 
+def marks_of(name: str) -> set[str]:
+    form = dialect(name).form
+    return {closing_tag(one) for one in (form.texts if form else ()) if one}
+
+
 @both
 @families
 def test_a_call_is_written_read_and_comes_back(name: str, control: bool) -> None:
@@ -113,3 +123,109 @@ def test_what_a_grammar_lets_through_parses_and_meets_the_schema(name: str, cont
                 jsonschema.validate(json.loads(arguments), schema)
                 seen.append(called)
     assert {*seen} == {"get_weather", "get_weather_time", "any"}
+
+
+MARKS = sorted({mark for name in FORMS for mark in marks_of(name)})
+texts = st.lists(
+    st.sampled_from([*MARKS, "a", "é", "\n", " ", "'", '"', "\\", "{", "1", "null"]), max_size=6
+)
+SAID = {
+    "text": {"type": "string"},
+    "any": {},
+    "some": {"type": ["string", "integer", "null"]},
+    "list": {"type": "array", "items": {"type": "string"}},
+}
+SAY = Tool("say", "", {"properties": SAID})
+arguments = st.fixed_dictionaries(
+    {},
+    optional={
+        "text": texts.map("".join),
+        "any": st.one_of(texts.map("".join), st.integers(), st.booleans(), st.none()),
+        "some": st.one_of(texts.map("".join), st.integers(), st.none()),
+        "list": st.lists(texts.map("".join), max_size=2),
+    },
+)
+
+
+@families
+@settings(max_examples=40)
+@given(arguments)
+def test_hostile_values_come_back_or_cannot_be_written(name: str, values: dict[str, Any]) -> None:
+    form = dialect(name, False)
+    assert form.form
+    given = {key: values[key] for key in SAID if key in values}  # in the schema's order
+    told = form.form.tells_strings
+    meant = given if told else {key: _read_alone(key, value) for key, value in given.items()}
+    text = form.write([("say", json.dumps(given), "")])
+    if accepts(_say(name), list(text.encode())):
+        for pieces in ([text.encode()], (bytes([b]) for b in text.encode())):
+            content, [[called, _, said, complete]] = put_together(read(form, [SAY], pieces))
+            assert (content, called, complete) == ("", "say", True)
+            assert json.loads(said) == meant
+    else:
+        end = closing_tag(form.form.text[1])
+        strings = [one for one in given.values() if isinstance(one, str)]
+        assert any(end in one or (not told and one[:1] == "{") for one in strings)
+
+
+def _read_alone(key: str, value: Any) -> Any:
+    """What a text without quotes says where it may be another value's."""
+    is_other = value == "null" or (isinstance(value, str) and value.isdecimal() and value.isascii())
+    return json.loads(value) if key != "text" and is_other else value
+
+
+@cache
+def _say(name: str) -> str:
+    return grammar(dialect(name, False), [SAY], REQUIRED)
+
+
+CODE = Tool("code", format="text")
+DIGITS = Tool("digits", format="regex", definition=r'[0-9]{2,4}"?')
+SUM = Tool("sum", format="lark", definition='start: N ("+" N)*\nN: /[0-9]{1,3}/')
+
+
+@both
+@families
+def test_custom_tools_are_forced_and_read(name: str, control: bool) -> None:
+    form, rng = dialect(name, control), random.Random(name)
+    patterns = {"code": r"(?s:.*)", "digits": DIGITS.definition, "sum": r"\d{1,3}(\+\d{1,3})*"}
+    tools = (CODE, DIGITS, SUM)
+    text = grammar(form, tools, REQUIRED)
+    seen = set()
+    for _ in range(40):
+        tokens, whole = walk(text, rng, phrases=endings(form))
+        content, calls = put_together(read_tokens(form, tools, tokens))
+        assert content == ""
+        if whole:
+            for called, _, said, complete in calls:
+                assert complete
+                assert re.fullmatch(patterns[called], said)
+                seen.add(called)
+    assert seen == {"code", "digits", "sum"}
+
+
+@families
+def test_pieces_are_the_beginning_of_the_whole(name: str) -> None:
+    form = dialect(name)
+    data = form.write([("get_weather", json.dumps(WHOLE), "")]).encode()
+    [[_, _, whole, _]] = put_together(read(form, TOOLS, [data]))[1]
+    seen = set()
+    for at in range(len(data)):
+        for call in put_together(read(form, TOOLS, [data[:at]]))[1]:
+            assert whole.startswith(call[2])
+            seen.add(call[2])
+    assert len(seen) > len(whole) / 3  # strings come as they are written
+
+
+@pytest.mark.parametrize(
+    ("schema", "said"),
+    [
+        ({"type": ["string", "integer"], "minimum": 3}, '"minimum" beside a string'),
+        ({"type": "string", "format": "iri"}, 'the format "iri" is none of date, time'),
+        ({"$ref": "#/$defs/x"}, 'the reference "#/\\$defs/x" names nothing'),
+    ],
+)
+def test_what_a_form_cannot_hold_to_is_refused_by_name(schema: Any, said: str) -> None:
+    tool = Tool("f", "", {"properties": {"x": schema}})
+    with pytest.raises(InputError, match=f"tools: parameters of f: x: {said}"):
+        grammar(dialect("qwen3.5"), [tool], AUTO)

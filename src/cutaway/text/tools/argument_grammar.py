@@ -63,11 +63,10 @@ class ArgumentRules:
         known |= {name: rest for name in required if name not in known}
         written = []
         for name, value in known.items():
-            if types_of(value, schema):
-                self._check_key(name)
-                written.append((self._parameter(json.dumps(name), value, name), name in required))
-        extra = self._extra(list(known), rest) if types_of(rest, schema) else ""
-        self.lines.append(f"{self._prefix}: {self._sequence(written, extra)}")
+            self._check_key(name)
+            if rule := self._parameter(json.dumps(name, ensure_ascii=False), value, name):
+                written.append((rule, name in required))
+        self.lines.append(f"{self._prefix}: {self._sequence(written, self._extra([*known], rest))}")
 
     def _check_key(self, name: str) -> None:
         opening = self._form.other[0]
@@ -91,8 +90,10 @@ class ArgumentRules:
         return first or '""'
 
     def _parameter(self, key: str, schema: Any, name: str) -> str:
-        """The rule of one parameter. key: an expression of its key."""
+        """The rule of one parameter, "" where it can have no value. key: an expression of its key."""
         try:
+            if not types_of(schema, self._root):
+                return ""
             ways = [
                 f"{self._terminal_with(key, opening)} {value}"
                 for opening, value in self._values(schema)
@@ -102,7 +103,7 @@ class ArgumentRules:
         return self._rule(f"{self._literal(self._form.before)} ({' | '.join(ways)})")
 
     def _extra(self, known: list[str], schema: Any) -> str:
-        """The rule of a parameter that the schema does not name."""
+        """The rule of a parameter that the schema does not name; "" where there may be none."""
         key = self._terminal("/[a-zA-Z0-9_.-]+/")
         if known:
             key = self._terminal(f"{key} & ~({alternatives(known)})")
