@@ -90,7 +90,7 @@ class ArgumentRules:
         return first or '""'
 
     def _parameter(self, key: str, schema: Any, name: str) -> str:
-        """The rule of one parameter, "" where it can have no value. key: an expression of its key."""
+        """The rule of a parameter; "" where it can have no value. key: an expression of its key."""
         try:
             if not types_of(schema, self._root):
                 return ""
