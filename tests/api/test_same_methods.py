@@ -42,8 +42,8 @@ NOT_IN_TASKS = {
 }
 RUNS_NOTHING = {
     "accepts", "adapter_hash", "chat_ids", "chat_prompt", "check_length", "close", "detokenize",
-    "hand_over", "load_draft", "parse_options", "read_prompt", "take_back", "tokenize",
-    "tool_options", "with_adapter",
+    "hand_over", "load_adapter", "load_draft", "parse_options", "read_prompt", "take_back",
+    "tokenize", "tool_options", "unload_adapter", "with_adapter",
     "add", "answers", "start",  # whose options have it
     "request",  # under the adapter of its model
     "aclose", "run_blocking", "drain", "end_compiling", "parse", "queue", "state", "submit",

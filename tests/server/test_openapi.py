@@ -21,6 +21,7 @@ from cutaway.server.openai.chat import ChatRequest, Message, TextPart
 from cutaway.server.openai.completions import CompletionRequest
 from cutaway.server.shared.request_models import StreamOptions
 from cutaway.server.tokens import DetokenizeRequest, TokenizeRequest
+from support.adapters import adapter_of
 from support.documented import ask_for_everything
 from support.random_llama import write_tiny_llama
 from support.served import TEMPLATE, serve
@@ -42,7 +43,10 @@ def served(tmp_path_factory):
     llm = LLM(write_tiny_llama(path, context=512, metadata=metadata), threads=1, context=64)
     folder = tmp_path_factory.mktemp("batches")
     _write_what_the_examples_name(folder)
-    with serve(llm, ServerSettings(api_key=KEY, allow_hosts=(), batches=folder)) as served:
+    adapter_of(path, folder / "poet.gguf")
+    settings = ServerSettings(api_key=KEY, allow_hosts=(), batches=folder, allow_adapters=True)
+    with pytest.MonkeyPatch.context() as patch, serve(llm, settings) as served:
+        patch.chdir(folder)
         _make_what_the_examples_name(served.url)
         yield served
 

@@ -82,6 +82,8 @@ class AsyncLLM(AsyncModel):
 
     save_prefix = blocking(LLM.save_prefix)
     restore_prefix = blocking(LLM.restore_prefix)
+    load_adapter = blocking(LLM.load_adapter)
+    unload_adapter = blocking(LLM.unload_adapter)
 
     # -- the end -----------------------------------------------------------------------------
 

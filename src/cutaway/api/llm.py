@@ -1,8 +1,9 @@
 """LLM: loads a model, scores texts and writes them, for any number of threads."""
 
 from collections.abc import Mapping
+from functools import partial
 from os import PathLike
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from cutaway.api.text_writer import TextWriter
 from cutaway.compute.loading.model import LoadedModel
@@ -13,6 +14,9 @@ from cutaway.requests.base import ModelName, make_engine
 from cutaway.requests.owner import EngineOwner
 from cutaway.requests.runner import Runner
 from cutaway.requests.sync_llm import SyncLLM
+
+if TYPE_CHECKING:
+    from cutaway.compute.loading.adapter import Adapter
 
 
 class LLM(TextWriter):
@@ -81,6 +85,37 @@ class LLM(TextWriter):
         model = self.model.with_adapter(adapter)
         same = model is self.model
         return self if same else SharedLLM(model, self.owner, progress=self.progress)
+
+    def load_adapter(self, name: str, at: str | PathLike[str]) -> None:
+        """Load one more adapter, which requests then name; texts that run do not change.
+
+        at: as for ``adapters``. InputError where it cannot be read, or the name is taken.
+        """
+        self._check_whole()
+        adapter = self.model.open_adapter(name, at)
+        self.owner.call(partial(self._add_adapter, name, adapter))
+
+    def _add_adapter(self, name: str, adapter: "Adapter") -> None:
+        self.engine.backends[adapter.sha256] = self.model.add_adapter(name, adapter)
+
+    def unload_adapter(self, name: str) -> None:
+        """Unload an adapter. InputError while texts are written with it, or if it is not loaded."""
+        self._check_whole()
+        self.owner.call(partial(self._remove_adapter, name))
+
+    def _remove_adapter(self, name: str) -> None:
+        adapter = self.model.with_adapter(name).request_adapter
+        texts = [*self.engine.running, *self.engine.waiting]
+        if using := sum(text.request.adapter == adapter for text in texts):
+            raise InputError(
+                f"adapter: {using} texts are being written with {name}: unload it once they ended"
+            )
+        if self.model.remove_adapter(name):
+            del self.engine.backends[adapter]
+
+    def _check_whole(self) -> None:
+        if self.model.request_adapter:
+            raise InputError(f"adapter: {self.name} has one already: ask the model itself")
 
     # -- the end -----------------------------------------------------------------------------
 

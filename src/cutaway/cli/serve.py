@@ -49,6 +49,10 @@ _BATCHES = (
 _ALLOW_INTERVENTIONS = (
     'let requests change activations for their own texts: "interventions": ["L25.H2 x 0"]'
 )
+_ALLOW_ADAPTERS = (
+    "let requests load adapters from this machine's disk, and unload them: "
+    "/v1/load_lora_adapter, /v1/unload_lora_adapter"
+)
 _LOG = "format of the log, one line per request; default human"
 _LIMITS = (
     ("--max-num-seqs", int, "N", "sequences that run at once; default 64"),
@@ -78,6 +82,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     group.add_argument(  # the earlier name
         "--allow-changes", dest="allow_interventions", action="store_true", help=SUPPRESS
     )
+    group.add_argument("--allow-adapters", action="store_true", help=_ALLOW_ADAPTERS)
     limits = parser.add_argument_group("limits", argument_default=SUPPRESS)
     for flag, kind, metavar, text in _LIMITS:
         limits.add_argument(flag, type=kind, metavar=metavar, help=text)
@@ -155,6 +160,7 @@ def _settings(args: Namespace) -> "ServerSettings":
         batches=args.batches,
         log_prompts=args.log_prompts,
         allow_interventions=args.allow_interventions,
+        allow_adapters=args.allow_adapters,
         **given,
     )
 

@@ -16,6 +16,7 @@ from cutaway._version import __version__
 from cutaway.api.async_model import AsyncModel
 from cutaway.server import (
     ablate,
+    adapters,
     embeddings,
     endpoints,
     fill,
@@ -57,7 +58,7 @@ ROUTERS = (
     endpoints.router, embeddings.router, score.router, rerank.router, decisions.router, fill.router,
     inside.router, ablate.router, tokens.router, status.router, ollama_models.router,
     ollama_embeddings.router, page.router, practice.router,
-    properties.router, loading.router, files.router, batches.router,
+    properties.router, loading.router, adapters.router, files.router, batches.router,
 )  # fmt: skip
 
 SCHEMAS = (

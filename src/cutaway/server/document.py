@@ -39,7 +39,8 @@ _REFUSED = {
     401: "The key is missing or wrong.",
     403: "The Host header names a host that is not allowed.",
     404: "There is no model of that name, or nothing that has this id.",
-    409: "The model gives other logits, or another text, than those on record.",
+    409: "The model gives other logits, or another text, than those on record; or texts are being "
+    "written with the adapter.",
     408: "The body did not arrive in time.",
     413: "The body is too long.",
     415: "The Content-Type is not JSON.",

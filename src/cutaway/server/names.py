@@ -16,7 +16,12 @@ class Names:
     """
 
     def __init__(self, model: LoadedModel, own: Sequence[str]) -> None:
-        self._model, self.first, self.every = model, own[0], (*own, *model.adapters)
+        self._model, self.first, self._own = model, own[0], tuple(own)
+
+    @property
+    def every(self) -> tuple[str, ...]:
+        """See the class; adapters come and go."""
+        return (*self._own, *self._model.adapters)
 
     def known(self, name: str) -> str | None:
         """The name as this model has it; None if it is another model's."""

@@ -17,9 +17,9 @@ from cutaway.compute import backends, model
 from cutaway.compute.backends import Backend, Computer, KVLayout
 from cutaway.compute.loading.open import model_name, stamp, stat_model
 from cutaway.compute.loading.parts import Parts, open_as
-from cutaway.compute.loading.setup import Setup
+from cutaway.compute.loading.setup import MOST_ADAPTERS, Setup
 from cutaway.compute.model import Graph, ModelConfig
-from cutaway.errors import InputError
+from cutaway.errors import FormatError, InputError
 from cutaway.files import hub
 from cutaway.files.weights import ModelFile
 from cutaway.text import ChatTemplate
@@ -68,7 +68,7 @@ class LoadedModel:
         self._weights = weights
         self._backend: Backend | None = None
         self._adapters: dict[str, Adapter] = {}  # that of all texts has no name
-        self._adapted: dict[str, Backend] = {}  # what computes with each
+        self._adapted: dict[str, Backend] = {}  # what computes with each, by its hash
         self.elsewhere = Computer(setup.backend or backends.default(), "elsewhere", 0)
         with self._opened() as file:
             self._read(file)
@@ -159,8 +159,9 @@ class LoadedModel:
                 kv_blocks=self.kv_tokens // backends.KV_BLOCK, context=self.context,
                 threads=setup.threads, kv=setup.kv, offload=offload, on_progress=loaded,
             )  # fmt: skip
-        self._adapted = {name: each.put_on(backend) for name, each in self._adapters.items()}
-        self._backend = self._adapted.get("", backend)
+        self._adapted = {one.sha256: one.put_on(backend) for one in self._adapters.values()}
+        own = self._adapters.get("")
+        self._backend = self._adapted[own.sha256] if own else backend
 
     def with_adapter(self, adapter: str) -> "LoadedModel":
         """The model with this adapter, which has its own name and identity; "" is the model itself.
@@ -181,10 +182,43 @@ class LoadedModel:
         """The names of adapters that requests can give."""
         return [name for name in self._adapters if name]
 
-    def adapted_backend(self, adapter: str) -> Backend:
-        """The backend with an adapter. InputError once the model is closed."""
+    def adapted_backend(self, sha256: str) -> Backend:
+        """The backend with an adapter. InputError once the model is closed, or it is unloaded."""
         _ = self.backend
-        return self._adapted[adapter]
+        if sha256 not in self._adapted:
+            raise InputError("adapter: it was unloaded; name another")
+        return self._adapted[sha256]
+
+    def open_adapter(self, name: str, at: str | PathLike[str]) -> "Adapter":
+        """Read one more adapter, for ``add_adapter``. InputError where it cannot be one."""
+        from cutaway.compute.loading.adapter import Adapter  # few models have some
+
+        files = Setup(lora=self._setup.lora, adapters={name: at}).adapter_files()
+        if name in self._adapters:
+            raise InputError(f"adapters: {name} is loaded already: unload it first")
+        if len(self.adapters) == MOST_ADAPTERS:
+            raise InputError(f"adapters: {MOST_ADAPTERS} are loaded, the most: unload one first")
+        try:
+            return Adapter.open(files[name], self.parts.graph, self.config)
+        except FormatError as error:
+            raise InputError(f"adapters: {name}: {error}") from error
+
+    def add_adapter(self, name: str, adapter: "Adapter") -> Backend:
+        """Let requests name an adapter; the backend with it. Not while the model computes."""
+        if adapter.sha256 not in self._adapted:
+            backend = adapter.put_on(self.backend)
+            self._adapted = {**self._adapted, adapter.sha256: backend}
+        self._adapters = {**self._adapters, name: adapter}
+        return self._adapted[adapter.sha256]
+
+    def remove_adapter(self, name: str) -> bool:
+        """Let no request name an adapter; whether no other name has it, so that it was freed."""
+        gone = self._adapters[name].sha256
+        self._adapters = {k: one for k, one in self._adapters.items() if k != name}
+        if any(one.sha256 == gone for one in self._adapters.values()):
+            return False
+        self._adapted = {k: one for k, one in self._adapted.items() if k != gone}
+        return True
 
     @property
     def is_loaded(self) -> bool:
@@ -349,8 +383,8 @@ class AdaptedModel(LoadedModel):
     """
 
     def __init__(self, model: LoadedModel, name: str, adapter: "Adapter") -> None:
-        self._model, self._key = model, name
-        self.name, self.graph, self.adapter = f"{model.name}+{name}", adapter.graph, adapter.sha256
+        self._model, self.name = model, f"{model.name}+{name}"
+        self.graph, self.adapter = adapter.graph, adapter.sha256
         self.request_adapter = adapter.sha256
 
     def with_adapter(self, adapter: str) -> LoadedModel:
@@ -370,7 +404,7 @@ class AdaptedModel(LoadedModel):
     @property
     def backend(self) -> Backend:
         """See ``LoadedModel``."""
-        return self._model.adapted_backend(self._key)
+        return self._model.adapted_backend(self.adapter)
 
     @property
     def identity(self) -> "Identity":

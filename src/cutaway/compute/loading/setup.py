@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 LEAST_KV_TOKENS = 8192
 QUANTIZE = ("q8_0", "q6_k", "q4_1", "q4_0")
-_MOST_ADAPTERS, _LONGEST = 256, 200
+MOST_ADAPTERS, _LONGEST = 256, 200
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,9 +70,9 @@ class Setup:
             return {}
         from cutaway.compute.loading.adapter import AdapterFiles  # few models have some
 
-        if not isinstance(self.adapters, Mapping) or len(self.adapters) > _MOST_ADAPTERS:
+        if not isinstance(self.adapters, Mapping) or len(self.adapters) > MOST_ADAPTERS:
             raise InputError(
-                f"adapters must be names with their files, {_MOST_ADAPTERS} at most, not "
+                f"adapters must be names with their files, {MOST_ADAPTERS} at most, not "
                 f"{shown(self.adapters)}"
             )
         if self.lora is not None and self.adapters:

@@ -28,6 +28,7 @@ class ServerSettings:
     batches        a folder for files and batches; None: there are none
     log_prompts    whether the log shows prompts
     allow_interventions  whether requests may change activations, for their own texts
+    allow_adapters  whether requests may load adapters from the server's disk, and unload them
 
     Raises InputError naming the field.
     """
@@ -44,6 +45,7 @@ class ServerSettings:
     batches: str | PathLike[str] | None = None
     log_prompts: bool = False
     allow_interventions: bool = False
+    allow_adapters: bool = False
 
     def __post_init__(self) -> None:
         check_int("max_body", self.max_body, 1)

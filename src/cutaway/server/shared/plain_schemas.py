@@ -102,6 +102,15 @@ class FilledIn(TypedDict):
     ]
 
 
+# -- adapters ---------------------------------------------------------------------------------
+
+
+class AdaptersChanged(TypedDict):
+    """An adapter has come or gone."""
+
+    adapters: Annotated[list[str], doc("the names of those that are loaded now")]
+
+
 # -- the server --------------------------------------------------------------------------------
 
 
