@@ -167,7 +167,8 @@ void bind_arguments(nb::module_& m) {
         new (self) Norm{floats(weight), floats(bias), eps, group};
       }, "weight"_a, "bias"_a, "eps"_a, "group"_a);
   nb::class_<Rotation>(m, "Rotation", "How pairs of a head's numbers are rotated; see plan.h.")
-      .def(nb::init<std::vector<double>, bool, float>(), "frequencies"_a, "rotate_half"_a, "attention_factor"_a)
+      .def(nb::init<std::vector<double>, bool, float, double, int>(), "frequencies"_a, "rotate_half"_a, "attention_factor"_a,
+           "growth"_a = 0, "period"_a = 1)
       .def("__eq__", [](const Rotation& a, nb::object b) {
         return nb::isinstance<Rotation>(b) && a == nb::cast<const Rotation&>(b);
       });

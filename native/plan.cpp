@@ -38,12 +38,14 @@ std::shared_ptr<Angles> Plan::angles(Rotation rotation) {
 }
 
 void Angles::reach(int position) {
-  for (; reached_ <= position; reached_++)
+  for (; reached_ <= position; reached_++) {
+    const double grown = 1 + rotation_.growth * log1p(reached_ / rotation_.period);
     for (const double frequency : rotation_.frequencies) {
       const double angle = reached_ * frequency;
-      table_.push_back((float)(rotation_.attention_factor * cos(angle)));
-      table_.push_back((float)(rotation_.attention_factor * sin(angle)));
+      table_.push_back((float)(grown * rotation_.attention_factor * cos(angle)));
+      table_.push_back((float)(grown * rotation_.attention_factor * sin(angle)));
     }
+  }
 }
 
 void Angles::rotate(float* head, int position) const {

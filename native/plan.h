@@ -45,6 +45,8 @@ struct Rotation {
   std::vector<double> frequencies;  // of each pair: radians a position
   bool rotate_half;                 // pair i is (i, i + pairs), else (2i, 2i + 1)
   float attention_factor;           // by which the rotated numbers are multiplied
+  double growth = 0;                // they are also multiplied by 1 + growth · log(1 + ⌊position / period⌋)
+  int period = 1;
   bool operator==(const Rotation&) const = default;
 };
 

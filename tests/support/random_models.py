@@ -168,7 +168,7 @@ FAMILIES: Mapping[str, Row] = {
         "Ministral3Config", "mistral3", head_dim=32, sliding_window=None, pad_token_id=0,
         rope_parameters={
             "rope_type": "yarn", "rope_theta": 900.0, "factor": 4.0, "beta_fast": 16.0,
-            "original_max_position_embeddings": 128, "llama_4_scaling_beta": 0.1,
+            "original_max_position_embeddings": 32, "llama_4_scaling_beta": 0.1,
             "mscale": 1.0, "mscale_all_dim": 1.0,
         },
     ),
@@ -223,6 +223,11 @@ FAMILIES: Mapping[str, Row] = {
             "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 28, "patch_size": 14,
         },
         model_type="mistral", head_dim=32, sliding_window=None,
+    ),
+    "arcee": _row("ArceeConfig", "arcee", **_FOUR_HEADS, hidden_act="relu2"),
+    "nemotron": _row(
+        "NemotronConfig", "nemotron", **_FOUR_HEADS, hidden_act="relu2",
+        **_theta(10000.0, partial_rotary_factor=0.5),
     ),
     "stablelm": _row(
         "StableLmConfig", "stablelm", **_FOUR_HEADS, use_qkv_bias=True,
@@ -335,8 +340,8 @@ def _shake(model: Any, rng: np.random.Generator) -> None:
 
 
 def _about_zero(model: Any) -> bool:
-    """Gemma's norms are what is added to 1."""
-    return str(model.config.model_type).startswith("gemma")
+    """Gemma's and Nemotron's norms are what is added to 1."""
+    return str(model.config.model_type).startswith(("gemma", "nemotron"))
 
 
 def logits(model: Any, ids: list[int]) -> np.ndarray[Any, Any]:

@@ -16,6 +16,7 @@ GATED = {"ffn_gate.weight": (FF, N), "ffn_up.weight": (FF, N), "ffn_down.weight"
 PRE = {"attn_norm.weight": (N,), "ffn_norm.weight": (N,)}
 NORM_BIASES = {"attn_norm.bias": (N,), "ffn_norm.bias": (N,)}
 GATE_AND_UP = {"ffn_up.weight": (2 * FF, N), "ffn_down.weight": (N, FF)}
+RELU2 = {"ffn_up.weight": (FF, N), "ffn_down.weight": (N, FF)}
 POST = {"post_attention_norm.weight": (N,), "post_ffw_norm.weight": (N,)}
 EXPERTS = {
     "ffn_gate_inp.weight": (4, N), "ffn_gate_exps.weight": (4, FF, N),
@@ -69,6 +70,8 @@ LAYERS = {
     "cohere2": QKV | GATED | {"attn_norm.weight": (N,)},
     "starcoder2": PRE | NORM_BIASES | QKV | QKV_BIASES | PLAIN_MLP,
     "phi2": QKV | QKV_BIASES | PLAIN_MLP | {"attn_norm.weight": (N,), "attn_norm.bias": (N,)},
+    "nemotron": PRE | NORM_BIASES | QKV | RELU2,
+    "arcee": PRE | QKV | RELU2,
     "stablelm": PRE | NORM_BIASES | QKV | QKV_BIASES | GATED,
     "olmo2": POST | QKV | GATED | {"attn_q_norm.weight": (Q,), "attn_k_norm.weight": (KV,)},
     "granite": PRE | QKV | GATED,
@@ -88,6 +91,7 @@ OUTSIDE = {
     "gpt2": {"position_embd.weight": (CONTEXT, N), "output_norm.bias": (N,)},
     "gptneox": {"output.weight": (VOCAB, N), "output_norm.bias": (N,)},
     "starcoder2": {"output_norm.bias": (N,)},
+    "nemotron": {"output.weight": (VOCAB, N), "output_norm.bias": (N,)},
     "stablelm": {"output.weight": (VOCAB, N), "output_norm.bias": (N,)},
     "phi2": {"output.weight": (VOCAB, N), "output.bias": (VOCAB,), "output_norm.bias": (N,)},
     "modern-bert": {

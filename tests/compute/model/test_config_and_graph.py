@@ -135,14 +135,16 @@ def test_blocks_that_guess_ahead_are_read_past(tiny):
     assert graph.ops == model.build(*tiny)[1].ops
 
 
-def test_queries_that_grow_with_their_positions_bound_the_context(tiny):
+def test_queries_may_grow_with_their_positions_and_keys_do_not(tiny):
     metadata = dict(tiny[0]) | {
         "llama.attention.temperature_scale": 0.1, "llama.rope.scaling.type": "yarn",
         "llama.rope.scaling.factor": 4.0, "llama.rope.scaling.original_context_length": 16,
         "llama.rope.scaling.yarn_log_multiplier": 1.0,
     }  # fmt: skip
-    config, _ = model.build(metadata, tiny[1])
-    assert config.context_length == 16
+    config, graph = model.build(metadata, tiny[1])
+    ropes = [op.attrs["rope"] for op in graph.ops if op.kind == "rope"]
+    assert ropes == [config.rope_queries, config.rope] * 2
+    assert (config.rope_queries.growth, config.rope_queries.period) == (0.1, 16)
     assert config.rope.attention_factor == 1  # of yarn's own and the scores', one by the other
 
 

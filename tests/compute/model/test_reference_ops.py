@@ -40,6 +40,7 @@ def gelu(x):
 
 ONE = {
     "gelu": (lambda g, x: g.gelu(x), gelu),
+    "relu2": (lambda g, x: g.relu2(x), lambda v: max(v, 0.0) ** 2),
     "gelu_exact": (lambda g, x: g.gelu_exact(x), lambda v: v * (1 + erf(v / sqrt(2))) / 2),
     "scale": (lambda g, x: g.scale(x, 0.3), lambda v: v * 0.3),
     "softcap": (lambda g, x: g.softcap(x, 2.5), lambda v: 2.5 * tanh(v / 2.5)),

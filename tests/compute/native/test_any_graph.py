@@ -77,7 +77,13 @@ def wire(draw):
             norms = (g.rms_norm, g.layer_norm, partial(g.layer_norm, bias=False))
             made += [draw(st.sampled_from(norms))(pick(), "n", 1e-2)]
         elif kind == "map":
-            maps = [g.gelu, g.gelu_exact, lambda x: g.scale(x, 0.7), lambda x: g.softcap(x, 2.0)]
+            maps = [
+                g.gelu,
+                g.gelu_exact,
+                g.relu2,
+                lambda x: g.scale(x, 0.7),
+                lambda x: g.softcap(x, 2.0),
+            ]
             made += [draw(st.sampled_from(maps))(pick())]
         elif kind == "experts":
             x = pick()

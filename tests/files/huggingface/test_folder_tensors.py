@@ -45,6 +45,7 @@ def converted(architecture, stored):
     return {new: [numbers[i] for i in sorted(numbers)] for new, numbers in found.items()}
 
 
+INTERLEAVED = ("llama", "arcee", "mistral3", "smollm3", "granite")
 TEXT = {
     "language_model.lm_head": "lm_head", "model.language_model.": "model.",
     "language_model.model.": "model.", "shared_mlp.output_linear": "mlp.down_proj",
@@ -69,7 +70,7 @@ def of_text(stored):
 def stored_as_gguf(architecture, name, x, heads, kv_heads):
     """What the convention does to one tensor, row by row."""
     base = name.rsplit(".", 1)[0].split(".")[-1]
-    if architecture in ("llama", "mistral3", "smollm3", "granite") and base in ("attn_q", "attn_k"):
+    if architecture in INTERLEAVED and base in ("attn_q", "attn_k"):
         count = heads if base == "attn_q" else kv_heads
         size = len(x) // count
         rows = [h * size + half * size // 2 + i
@@ -80,7 +81,7 @@ def stored_as_gguf(architecture, name, x, heads, kv_heads):
         rows = [h * 3 * size + part * size + i
                 for part in range(3) for h in range(heads) for i in range(size)]  # fmt: skip
         return x[rows]
-    if architecture.startswith("gemma") and base.endswith("norm"):
+    if architecture.startswith(("gemma", "nemotron")) and name.endswith("norm.weight"):
         return x + np.float32(1)
     if architecture == "gpt2" and x.ndim == 2 and base not in ("token_embd", "position_embd"):
         return x.T

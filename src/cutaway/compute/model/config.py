@@ -13,7 +13,7 @@ import numpy as np
 from cutaway.compute.model.graph import Graph, Tensor
 from cutaway.compute.model.metadata import MetadataReader
 from cutaway.compute.model.rope import Rope
-from cutaway.compute.model.rope_keys import rope_of
+from cutaway.compute.model.rope_keys import growing, rope_of
 from cutaway.errors import FormatError
 
 Attention = str | int
@@ -51,6 +51,7 @@ class ModelConfig:
     learned_positions  whether positions are vectors that are added, not rotations
     rope, rope_local   of the layers that see the whole text, and of those that see a window
     unrun_layers       blocks after these that guess tokens ahead (MTP); they are read past
+    rope_queries       of the queries of layers that see the whole text
     extends_context    whether texts may be longer than the model was first trained for
     windows            tokens that a row of each layer attends to, its own included, or where
                        attention is bidirectional how many to each side; 0: all
@@ -73,6 +74,7 @@ class ModelConfig:
     head_dim: int
     learned_positions: bool
     rope: Rope
+    rope_queries: Rope
     rope_local: Rope
     extends_context: bool
     windows: tuple[int, ...]
@@ -149,7 +151,8 @@ def config_from_gguf(
         read.must_be(key, *values)
     hidden, (layers, unrun) = read.size("embedding_length"), _layers(read)
     heads, kv_heads, head_dim = _heads(read, hidden)
-    longest, original = _contexts(read)
+    longest = read.size("context_length", most=MAX_CONTEXT)
+    original = read.size_or_zero("rope.scaling.original_context_length")
     rope = rope_of(read, head_dim, interleaved=row.interleaved_rope)
     local_base = read.number("rope.freq_base_swa", row.local_base or rope.base)
     norm = "norm" if row.layer_norm else "norm_rms"
@@ -170,6 +173,7 @@ def config_from_gguf(
         head_dim=head_dim,
         learned_positions=row.learned_positions,
         rope=rope,
+        rope_queries=growing(read, rope, original),
         rope_local=Rope(dim=rope.dim, base=local_base, rotate_half=rope.rotate_half),
         extends_context=(context or longest) > (original or longest),
         windows=_windows(read, row, layers, attention),
@@ -197,24 +201,6 @@ def _layers(read: MetadataReader) -> tuple[int, int]:
             f"{read.prefix}.nextn_predict_layers is {unrun} of {layers} layers, which leaves none"
         )
     return layers - unrun, unrun
-
-
-def _contexts(read: MetadataReader) -> tuple[int, int]:
-    """The longest text, and what the model was first trained for, 0 where that is not said.
-
-    Beyond the latter Ministral 3 makes its queries larger with each position, for which there is no
-    op: its texts are at most that long.
-    """
-    longest = read.size("context_length", most=MAX_CONTEXT)
-    original = read.size_or_zero("rope.scaling.original_context_length")
-    if read.or_zero("attention.temperature_scale") == 0:
-        return longest, original
-    if not original:
-        raise FormatError(
-            f"{read.prefix}.attention.temperature_scale is there, and "
-            f"{read.prefix}.rope.scaling.original_context_length is not: convert the model again"
-        )
-    return min(longest, original), original
 
 
 def _attention(read: MetadataReader, row: Architecture) -> Attention:

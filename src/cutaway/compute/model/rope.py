@@ -77,3 +77,14 @@ class Rope:
         if self.yarn is not None:
             return self.yarn.scaled(plain, self.base)
         return [f / self.linear_factor for f in plain] if self.linear_factor != 1 else plain
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrowingRope(Rope):
+    """Of queries that grow with their positions, as Llama 4's do (Ministral 3).
+
+    What is rotated is multiplied by 1 + growth · log(1 + ⌊position / period⌋), too.
+    """
+
+    growth: float
+    period: int

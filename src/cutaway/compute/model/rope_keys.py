@@ -3,7 +3,7 @@
 from math import log
 
 from cutaway.compute.model.metadata import MetadataReader
-from cutaway.compute.model.rope import Rope, Yarn
+from cutaway.compute.model.rope import GrowingRope, Rope, Yarn
 from cutaway.errors import FormatError
 
 _ROPE_TYPES = ("none", "linear", "yarn", "longrope")
@@ -33,6 +33,23 @@ def rope_of(read: MetadataReader, head_dim: int, *, interleaved: bool) -> Rope:
         yarn=yarn,
         attention_factor=own * (_sharpness(read, yarn) if yarn else 1.0),
     )
+
+
+def growing(read: MetadataReader, rope: Rope, original: int) -> Rope:
+    """The rope of queries, which in Ministral 3 grow beyond what it was first trained for.
+
+    original: the tokens of that, 0 where the file does not say
+    """
+    growth = read.or_zero("attention.temperature_scale")
+    if not growth:
+        return rope
+    if not original:
+        raise FormatError(
+            f"{read.prefix}.attention.temperature_scale is there, and "
+            f"{read.prefix}.rope.scaling.original_context_length is not: convert the model again"
+        )
+    fields = {name: getattr(rope, name) for name in rope.__dataclass_fields__}
+    return GrowingRope(**fields, growth=growth, period=original)
 
 
 def _sharpness(read: MetadataReader, yarn: Yarn) -> float:

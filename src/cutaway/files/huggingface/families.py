@@ -64,6 +64,10 @@ def _gemma(_heads: int, _kv_heads: int) -> Mapping[str, Rewrite]:
     return dict.fromkeys(["output_norm", *norms], add_one)
 
 
+def _nemotron(_heads: int, _kv_heads: int) -> Mapping[str, Rewrite]:
+    return dict.fromkeys(("output_norm", "attn_norm", "ffn_norm"), add_one)
+
+
 def _gpt2(_heads: int, _kv_heads: int) -> Mapping[str, Rewrite]:
     return dict.fromkeys(("attn_qkv", "attn_output", "ffn_up", "ffn_down"), transposed)
 
@@ -251,6 +255,12 @@ FAMILIES: Mapping[str, Family] = {
             "tie_word_embeddings": True, "layer_norm_epsilon": 1e-5, "num_key_value_heads": 2,
             "hidden_act": "gelu_pytorch_tanh",
         },
+    ),
+    "arcee": replace(_LLAMA, architecture="arcee", own=keys.relu2),
+    "nemotron": Family(
+        architecture="nemotron", outside=_OUTSIDE, layer=_LAYER, own=keys.relu2, layer_norm=True,
+        partial_rope=True, names={"layer_norm_epsilon": "norm_eps"}, rewrites=_nemotron,
+        defaults={"layer_norm_epsilon": 1e-5, "rotary_share": 0.5, "hidden_act": "relu2"},
     ),
     "phi": Family(
         architecture="phi2", own=keys.phi, layer_norm=True, partial_rope=True,

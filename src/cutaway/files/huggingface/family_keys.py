@@ -43,8 +43,10 @@ def mistral3(config: JsonObject) -> dict[str, Any]:
     """Ministral 3's queries grow with their positions, and its yarn has a scale of scores."""
     rope = settings_of(config)
     beta = rope.get("llama_4_scaling_beta")
-    grown = {"attention.temperature_scale": rope.number("llama_4_scaling_beta")} if beta else {}
-    return mistral(config) | grown
+    if not beta:
+        return mistral(config)
+    growth = float(np.float32(rope.number("llama_4_scaling_beta")))  # as a file will hold it
+    return mistral(config) | {"attention.temperature_scale": growth}
 
 
 def smollm3(config: JsonObject) -> dict[str, Any]:
@@ -206,6 +208,12 @@ def starcoder2(config: JsonObject) -> dict[str, Any]:
     """Perhaps a window, of all layers."""
     config.must_be("hidden_act", "gelu_pytorch_tanh")
     return _window(config)
+
+
+def relu2(config: JsonObject) -> dict[str, Any]:
+    """A plain MLP."""
+    config.must_be("hidden_act", "relu2")
+    return {}
 
 
 def phi(config: JsonObject) -> dict[str, Any]:

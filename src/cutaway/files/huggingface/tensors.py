@@ -15,7 +15,14 @@ from numpy.typing import NDArray
 from cutaway.errors import FormatError, InputError
 from cutaway.files.huggingface.config import Config
 from cutaway.files.huggingface.family import Family
-from cutaway.files.huggingface.rewrites import Half, Rewrite, WithoutFirst, as_it_is, transposed
+from cutaway.files.huggingface.rewrites import (
+    Half,
+    Rewrite,
+    WithoutFirst,
+    add_one,
+    as_it_is,
+    transposed,
+)
 from cutaway.files.huggingface.shards import Shards
 from cutaway.files.huggingface.unread import unread_part
 from cutaway.files.weights import FORMATS, ModelFile, TensorInfo, dequantize
@@ -121,6 +128,8 @@ def _tensor_source(
 ) -> TensorSource:
     base = name.removesuffix(".weight").removesuffix(".bias").split(".")[-1]
     rewrite = rewrites.get(base, as_it_is)
+    if rewrite is add_one and name.endswith(".bias"):
+        rewrite = as_it_is
     info = shards.info(next(iter(found.values())))
     shape, format = info.shape, info.format
     if len(shape) == 1:

@@ -156,13 +156,21 @@ class GraphCompiler:
 
     def _rope(self, op: Op) -> None:
         x = op.inputs[0]
-        if self.apart or any(o.kind != "attend" for o in self.consumers[op.out.name]):
+        if not self.apart and len(self.consumers[x]) > 1:
+            raise FormatError(f"{x} is rotated in its place, so nothing else can read it")
+        if self.apart or not self._is_rotated_alike(op):
             self._emit("rotate", [op], [x], [op.out])
             return
-        if len(self.consumers[x]) > 1:
-            raise FormatError(f"{x} is rotated in its place, so nothing else can read it")
         self.views[op.out.name] = x  # by the attention
         self.done.add(op.out.name)
+
+    def _is_rotated_alike(self, op: Op) -> bool:
+        """Whether it is an attention that reads the result, and q and k are rotated alike."""
+        afters = self.consumers[op.out.name]
+        q_and_k = [self.maker[name] for after in afters for name in after.inputs[:2]]
+        return all(after.kind == "attend" for after in afters) and all(
+            o.kind == "rope" and (o.attrs, o.weights) == (op.attrs, op.weights) for o in q_and_k
+        )
 
     def _linear(self, op: Op) -> None:
         x = op.inputs[0]

@@ -9,6 +9,7 @@ from cutaway.base import _native
 from cutaway.compute.backends.cpu.compile import INT8, NOTHING, GraphCompiler, Lowered, slice_of
 from cutaway.compute.backends.cpu.placement import Placement
 from cutaway.compute.model import Op
+from cutaway.compute.model.rope import GrowingRope
 from cutaway.errors import FormatError
 
 View = tuple[int, int]  # buffer, column
@@ -124,11 +125,11 @@ class Emitter:
 
     def _rotation(self, op: Op) -> _native.Rotation:
         """How an op's result is rotated."""
-        if op.kind != "rope":
-            return _UNROTATED
         rope, factors = op.attrs["rope"], op.weights.get("factors")
         own = None if factors is None else self.c.vectors[factors].tolist()
-        return _native.Rotation(rope.frequencies(own), rope.rotate_half, rope.attention_factor)
+        grows = (rope.growth, rope.period) if isinstance(rope, GrowingRope) else ()
+        frequencies, factor = rope.frequencies(own), rope.attention_factor
+        return _native.Rotation(frequencies, rope.rotate_half, factor, *grows)
 
     def _attend(self, op: Lowered) -> None:
         a = op.ops[0].attrs
@@ -137,8 +138,10 @@ class Emitter:
                 f"heads of {a['head_dim']} are not supported here, only even ones up to "
                 f"{_WIDEST_HEAD}; the reference backend has no such limit"
             )
-        made = () if self.c.apart else op.ops[0].inputs[:2]  # apart, they were rotated before
-        of_q, of_k = [self._rotation(self.c.maker[name]) for name in made] or [_UNROTATED] * 2
+        of_q, of_k = (  # those that are no views were rotated before, if at all
+            self._rotation(self.c.maker[name]) if name in self.c.views else _UNROTATED
+            for name in op.ops[0].inputs[:2]
+        )
         if of_q != of_k:
             raise FormatError(f"{op.writes[0][0]}: q and k must be rotated alike")
         q, k, v = (self.view(name) for name in op.reads)

@@ -14,6 +14,7 @@ from cutaway.compute.backends.base import KV_BLOCK, Batch
 from cutaway.compute.backends.reference.kv import KVBlocks
 from cutaway.compute.model import Op
 from cutaway.compute.model.lora import loras
+from cutaway.compute.model.rope import GrowingRope, Rope
 
 Array = NDArray[np.float32]
 
@@ -89,8 +90,9 @@ def rope(op: Op, run: Run, x: Array) -> Array:
     own = None if factors is None else run.weights[factors].tolist()
     frequency = np.array(by.frequencies(own))  # (n/2,)
     angle = run.batch.positions[:, None, None] * frequency  # (M, 1, n/2)
-    cos = (by.attention_factor * np.cos(angle)).astype(np.float32)
-    sin = (by.attention_factor * np.sin(angle)).astype(np.float32)
+    factor = by.attention_factor * _grown(by, run.batch.positions)[:, None, None]
+    cos = (factor * np.cos(angle)).astype(np.float32)
+    sin = (factor * np.sin(angle)).astype(np.float32)
     out = x.reshape(len(x), -1, op.attrs["head_dim"]).copy()  # (M, heads, head_dim)
     n, half = by.dim, by.dim // 2
     halves, neighbours = (slice(half), slice(half, n)), (slice(0, n, 2), slice(1, n, 2))
@@ -99,6 +101,14 @@ def rope(op: Op, run: Run, x: Array) -> Array:
     out[..., pair[0]] = first * cos - second * sin
     out[..., pair[1]] = first * sin + second * cos
     return out.reshape(x.shape)
+
+
+def _grown(rope: Rope, positions: NDArray[np.int32]) -> NDArray[np.float64]:
+    """By how much rotated numbers grow at each position, (M,)."""
+    if not isinstance(rope, GrowingRope):
+        return np.ones(len(positions))
+    grown: NDArray[np.float64] = 1 + rope.growth * np.log1p(positions // rope.period)
+    return grown
 
 
 def attend(op: Op, run: Run, q: Array, k: Array, v: Array) -> Array:
@@ -178,6 +188,11 @@ def gelu_exact(_: Op, __: Run, x: Array) -> Array:
     return x * normal
 
 
+def relu2(_: Op, __: Run, x: Array) -> Array:
+    """Squared where it is above 0, else 0."""
+    return np.maximum(x, 0) ** 2
+
+
 def experts(op: Op, run: Run, x: Array, scores: Array) -> Array:
     """The sum of a row's best experts, each an MLP, weighted by softmax of the scores."""
     gate, up, down = (run.weight(op, role) for role in ("gate", "up", "down"))
@@ -219,7 +234,7 @@ OPS: Mapping[str, Callable[..., Array]] = {
     op.__name__: op
     for op in (
         embed, embed_positions, embed_first, rms_norm, layer_norm, linear, rope, attend, silu_mul,
-        gelu_mul, gelu_exact_mul, gelu, gelu_exact, experts, add, scale, softcap, logit_rows,
+        gelu_mul, gelu_exact_mul, gelu, gelu_exact, relu2, experts, add, scale, softcap, logit_rows,
     )
 }  # fmt: skip
 

@@ -14,6 +14,7 @@ from cutaway.compute.model.architectures.gemma import gemma, gemma2, gemma3
 from cutaway.compute.model.architectures.glm import glm4
 from cutaway.compute.model.architectures.gpt import gpt2, gptneox, phi2, stablelm
 from cutaway.compute.model.architectures.llama import (
+    arcee,
     hunyuan,
     llama,
     minicpm,
@@ -57,6 +58,8 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     # and pythia
     "gptneox": Architecture(gptneox, layer_norm=True, is_parallel=True, activations=_GELU),
     "starcoder2": Architecture(gptneox, layer_norm=True, activations=_TANH),
+    "nemotron": Architecture(gptneox, layer_norm=True, activations={"relu2": "relu2"}),
+    "arcee": Architecture(arcee, interleaved_rope=True),
     "phi2": Architecture(phi2, layer_norm=True),
     "stablelm": Architecture(stablelm, layer_norm=True),
     "olmo2": Architecture(olmo2, full_every=4, local_base=0),  # and 3, which has windows

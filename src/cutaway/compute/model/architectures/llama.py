@@ -1,6 +1,13 @@
 """Llama and those that are wired like it."""
 
-from cutaway.compute.model.architectures.parts import attention, embedding, gated_mlp, head, mixture
+from cutaway.compute.model.architectures.parts import (
+    attention,
+    embedding,
+    gated_mlp,
+    head,
+    mixture,
+    plain_mlp,
+)
 from cutaway.compute.model.config import ModelConfig
 from cutaway.compute.model.graph import Graph, Tensor
 from cutaway.errors import FormatError
@@ -9,12 +16,13 @@ from cutaway.errors import FormatError
 def llama(
     g: Graph, c: ModelConfig,
     *, norms: str = "", nope_interval: int = 0, second_norm: str = "ffn_norm",
+    is_gated: bool = True,
 ) -> Tensor:  # fmt: skip
     """Pre-norm decoder with rotary positions, grouped heads and a gated MLP or experts.
 
     Touvron et al. 2023, arXiv 2302.13971; with experts Jiang et al. 2024, arXiv 2401.04088.
     norms: see ``attention``; nope_interval: every so-many-th layer has no positions (NoPE);
-    second_norm: what files call the norm before the MLP.
+    second_norm: what files call the norm before the MLP; is_gated: else the MLP is plain, relu².
     Returns the logits, (L, vocab).
     """
     x = embedding(g, c)  # (M, hidden)
@@ -25,10 +33,14 @@ def llama(
         x = g.add(x, g.scale(a, c.residual_scale))
 
         h = g.rms_norm(x, f"{p}{second_norm}", c.norm_eps)
-        m = mixture(g, c, h, p) if c.experts else gated_mlp(g, h, p, g.silu_mul)
+        m = _mlp(g, c, h, p) if is_gated else plain_mlp(g, h, p, g.relu2)
         x = g.add(x, g.scale(m, c.residual_scale))  # (M, hidden)
 
     return head(g, c, g.rms_norm(g.logit_rows(x), "output_norm", c.norm_eps))
+
+
+def _mlp(g: Graph, c: ModelConfig, h: Tensor, p: str) -> Tensor:
+    return mixture(g, c, h, p) if c.experts else gated_mlp(g, h, p, g.silu_mul)
 
 
 def qwen3(g: Graph, c: ModelConfig) -> Tensor:
@@ -39,6 +51,11 @@ def qwen3(g: Graph, c: ModelConfig) -> Tensor:
 def smollm3(g: Graph, c: ModelConfig) -> Tensor:
     """Llama without positions in every fourth layer (Yang et al. 2025, arXiv 2501.18795)."""
     return llama(g, c, nope_interval=4)
+
+
+def arcee(g: Graph, c: ModelConfig) -> Tensor:
+    """Llama with a plain MLP (Arcee 2025, AFM 4.5B)."""
+    return llama(g, c, is_gated=False)
 
 
 def hunyuan(g: Graph, c: ModelConfig) -> Tensor:

@@ -12,7 +12,7 @@ from cutaway.compute.model.rope import Rope
 from cutaway.errors import FormatError
 
 Gate = Callable[[Tensor, Tensor], Tensor]
-PLAIN = {"gelu": Graph.gelu_exact, "gelu_tanh": Graph.gelu}
+PLAIN = {"gelu": Graph.gelu_exact, "gelu_tanh": Graph.gelu, "relu2": Graph.relu2}
 """By ``ModelConfig.activation``, where nothing is gated."""
 
 
@@ -36,7 +36,8 @@ def attention(
         k = _normed(g, k, c, f"{p}attn_k_norm", norms)
     if rope is not None:
         factors = _rope_factors(g, c)
-        q = g.rope(q, rope, head_dim=c.head_dim, factors=factors)  # (M, heads·head_dim)
+        of_q = c.rope_queries if rope is c.rope else rope
+        q = g.rope(q, of_q, head_dim=c.head_dim, factors=factors)  # (M, heads·head_dim)
         k = g.rope(k, rope, head_dim=c.head_dim, factors=factors)  # (M, kv_heads·head_dim)
     if norms == "rotated head":
         q = _normed(g, q, c, f"{p}attn_q_norm", norms)
