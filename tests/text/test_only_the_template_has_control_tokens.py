@@ -58,7 +58,7 @@ def message(role: str, say: Say, **more: Any) -> dict[str, Any]:
 
 
 def called(say: Say) -> dict[str, Any]:
-    arguments = {"town": say(), say(): [{say(): say()}, 1, None]}
+    arguments = {"town": say(), f"v{say()}": [{say(): say()}, 1, None]}  # in order, if sorted
     function = {"name": say(), "arguments": arguments}
     return {"id": "abcdefgh1", "type": "function", "function": function}
 
