@@ -216,6 +216,11 @@ FAMILIES: Mapping[str, Row] = {
         "Qwen3VLConfig", "qwen3vl", _QWEN_VISION | {"deepstack_visual_indexes": [0]},
         **_FOUR_HEADS, head_dim=32, **_theta(3000.0, mrope_section=[6, 5, 5]),
     ),
+    "qwen3_vl_moe": _reads_pictures(
+        "Qwen3VLMoeConfig", "qwen3vlmoe", _QWEN_VISION | {"deepstack_visual_indexes": [0]},
+        **_FOUR_HEADS, head_dim=32, num_experts=5, num_experts_per_tok=2,
+        moe_intermediate_size=96, **_theta(3000.0, mrope_section=[6, 5, 5]),
+    ),
     "mistral3": _reads_pictures(
         "Mistral3Config", "mistral3",
         {

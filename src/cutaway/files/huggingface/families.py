@@ -214,6 +214,14 @@ FAMILIES: Mapping[str, Family] = {
     "qwen2_vl": _QWEN2_VL,
     "qwen2_5_vl": _QWEN2_VL,
     "qwen3_vl": _QWEN3_VL,
+    "qwen3_vl_moe": replace(
+        _QWEN3_VL, architecture="qwen3vlmoe", own=keys.qwen3_vl_moe,
+        layer=_ATTENTION | _QK_NORMS | {
+            "mlp.gate": "ffn_gate_inp", "mlp.experts.gate_up_proj": "ffn_gate_exps+ffn_up_exps",
+            "mlp.experts.down_proj": "ffn_down_exps",
+        },
+        defaults={"head_dim": 128, "num_experts_per_tok": 8, "norm_topk_prob": True},
+    ),
     "gemma": Family(
         architecture="gemma", outside=_OUTSIDE, layer=_LAYER, own=keys.gemma, rewrites=_gemma,
         defaults={"tie_word_embeddings": True, "head_dim": 256, "rms_norm_eps": 1e-6},

@@ -116,6 +116,11 @@ def qwen3_moe(config: JsonObject) -> dict[str, Any]:
     }
 
 
+def qwen3_vl_moe(config: JsonObject) -> dict[str, Any]:
+    """Experts in every layer, and positions as the others that read pictures have."""
+    return qwen_vl(config) | qwen3_moe(config)
+
+
 def gemma(config: JsonObject) -> dict[str, Any]:
     """Nothing beyond the sizes; early files name the gate by what it was taken for."""
     if config.get("hidden_activation") is None:

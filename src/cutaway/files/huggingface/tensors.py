@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from cutaway.errors import FormatError, InputError
 from cutaway.files.huggingface.config import Config
 from cutaway.files.huggingface.family import Family
+from cutaway.files.huggingface.fused import FUSED, Fused
 from cutaway.files.huggingface.rewrites import (
     Half,
     Rewrite,
@@ -111,8 +112,7 @@ def tensor_sources(config: Config, shards: Shards) -> dict[str, TensorSource]:
         sources[new][expert] = name
     _check_output(config, sources)
     made = {
-        new: _tensor_source(new, found, config.experts, rewrites, shards)
-        for new, found in sources.items()
+        new: _tensor_source(new, found, config, rewrites, shards) for new, found in sources.items()
     }
     for new, values in config.tensors.items():
         made[new] = TensorSource(new, "F32", values.shape, (), values=values)
@@ -122,15 +122,19 @@ def tensor_sources(config: Config, shards: Shards) -> dict[str, TensorSource]:
 def _tensor_source(
     name: str,
     found: dict[int, str],
-    experts: int,
+    config: Config,
     rewrites: Mapping[str, Rewrite],
     shards: Shards,
 ) -> TensorSource:
+    experts = config.experts
     base = name.removesuffix(".weight").removesuffix(".bias").split(".")[-1]
     rewrite = rewrites.get(base, as_it_is)
     if rewrite is add_one and name.endswith(".bias"):
         rewrite = as_it_is
     info = shards.info(next(iter(found.values())))
+    if base in FUSED and len(info.shape) == 3:
+        fused = Fused.of(info, config.settings.size("hidden_size"), experts, FUSED[base])
+        return TensorSource(name, info.format, fused.shape, (info.name,), fused)
     shape, format = info.shape, info.format
     if len(shape) == 1:
         if rewrite is transposed:
@@ -179,6 +183,8 @@ def _apart(name: str) -> list[str]:
 def gguf_name(family: Family, name: str) -> tuple[str, int] | None:
     """GGUF's name, and an expert's number or 0; None if the family has no such tensor."""
     base, _, ending = name.rpartition(".")
+    if ending in ("gate_up_proj", "down_proj"):  # of all experts of a layer
+        base, ending = name, "weight"
     if (ending := _ENDINGS.get(ending, "")) == "":
         return None
     for prefix in family.prefixes:
