@@ -46,7 +46,11 @@ def mistral3(config: JsonObject) -> dict[str, Any]:
     if not beta:
         return mistral(config)
     growth = float(np.float32(rope.number("llama_4_scaling_beta")))  # as a file will hold it
-    return mistral(config) | {"attention.temperature_scale": growth}
+    metadata = mistral(config) | {"attention.temperature_scale": growth}
+    if rope.get("mscale") == 1 and rope.get("mscale_all_dim"):  # as the converter says it
+        weight = rope.positive("mscale_all_dim")
+        metadata |= {"rope.scaling.attn_factor": 1.0, "rope.scaling.yarn_log_multiplier": weight}
+    return metadata
 
 
 def smollm3(config: JsonObject) -> dict[str, Any]:
