@@ -133,8 +133,8 @@ def test_what_is_right_passes(app, path, body):
          "messages[0].content[1]: type 'image_url' cannot be read here; text, input_text, "
          "output_text can"),
         (responses(input=[{"role": "user", "content": "a"}, {"type": "web_search_call"}]),
-         "input[1]", "input[1]: type 'web_search_call' cannot be read here; messages, calls and "
-         "their results can"),
+         "input[1]", "input[1]: type 'web_search_call' cannot be read here; messages, thoughts, "
+         "calls and their results can"),
         ((CHAT, []), None, "the body must be an object, not a list"),
         ((CHAT, 5), None, "the body must be an object, not 5"),
     ],

@@ -95,6 +95,17 @@ def test_a_variable_cannot_have_control_tokens(switched):
     assert "</think>" in switched.detokenize(ids, special=True)
 
 
+def test_a_mark_of_a_control_token_and_a_word(tmp_path):
+    """As Gemma 4's, of a tokenizer that would put a space behind the control token."""
+    thought = "{% if m.thinking %}<think>thought\n{{ m.thinking }}</think>{% endif %}"
+    template = f"{{% for m in messages %}}{thought}{{{{ m.content }}}}\n{{% endfor %}}"
+    with opened(tmp_path, template) as llm:
+        mark = [OPENING, *llm.tokenizer.encode("thought\n", goes_on=True)]
+        done = llm.chat(ASK, think_budget=5, forced=mark, max_tokens=40, seed=1)
+        [closed] = [step for step in done.steps if step.token_id == CLOSING]
+        assert 0 < done.reasoning_tokens <= 5 and closed.refused_by == ("thinking_budget",)
+
+
 # -- over HTTP ------------------------------------------------------------------------------------
 
 FORMS = {

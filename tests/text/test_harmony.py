@@ -2,6 +2,7 @@
 
 import json
 import random
+from dataclasses import replace
 from itertools import pairwise
 
 import jsonschema
@@ -280,3 +281,13 @@ def test_what_a_user_writes_opens_no_channel():
     plain = [{**one, "content": "x"} for one in said]
     counts = [sum(t >= 256 for t in GPT_OSS.encode(m, TOKENIZER)) for m in (plain,)]
     assert sum(token >= 256 for token in tokens) == counts[0]
+
+
+def test_a_budget_is_for_one_thought():
+    """A grammar lets no second one pass, with tools and without."""
+    once = replace(Harmony.known_to(TOKENIZER), once=True)
+    again = replace(once, once=False)
+    assert "analysis*" in again.grammar and "analysis*" not in once.grammar
+    assert "start: analysis? preamble* final" in once.any_text
+    begun = replace(once, header=once.before)
+    assert "analysis?" not in begun.any_text.partition("\n")[2].partition("\n")[0]

@@ -80,6 +80,8 @@ class ToolUse:
     def _behind_a_question(self) -> Thinking | None:
         """How thoughts are written behind a prompt with the variables of this request."""
         thinking, template = self._model.thinking, self._model.template
+        if isinstance(thinking, Harmony) and self._settings.tokens is not None:
+            thinking = replace(thinking, once=True)
         if not (thinking and template and self.variables):
             return thinking
         return thinking.behind(
@@ -111,6 +113,8 @@ class ToolUse:
         if thinking and (held or self._dialect) and not self._settings.is_off:
             thought["thought"] = thinking.grammar
         if self._dialect is None:
+            if isinstance(thinking, Harmony) and thinking.once and not held:
+                thought = {"grammar": thinking.any_text}  # or it could think again
             return {**given, **thought}
         if others := [name for name in held if name != "json_schema"]:
             raise InputError(f"tools and {others[0]} exclude each other: give one")
@@ -141,10 +145,14 @@ class ToolUse:
         opens = wanted.opens and not thinking.begun
         if opens:  # as the template would write the empty thought
             closing = thinking.empty.lstrip().removeprefix(opening)
-        encode = partial(self._model.tokenizer.encode, special=True, add_bos=False)
-        marks = {"opening": tuple(encode(opening)), "closing": tuple(encode(closing))}
-        budget = ThinkingBudget(tokens=wanted.tokens, begun=thinking.begun, opens=opens, **marks)
-        return {"thinking_budget": budget}
+        first, last = (
+            thinking.token_ids(mark, self._model.tokenizer) for mark in (opening, closing)
+        )
+        return {
+            "thinking_budget": ThinkingBudget(
+                tokens=wanted.tokens, opening=first, closing=last, begun=thinking.begun, opens=opens
+            )
+        }
 
     def _in_channels(self, form: Harmony, given: Mapping[str, Any]) -> dict[str, Any]:
         """A request's keywords with one grammar of all the messages of an answer."""

@@ -28,11 +28,16 @@ _ANALYSIS, _PREAMBLE, _FINAL = (
 
 @dataclass(frozen=True)
 class Harmony(Thinking):
-    """As ``Thinking`` says. header: what the prompt has of the answer's first message."""
+    """As ``Thinking`` says.
+
+    header  what the prompt has of the answer's first message
+    once    a grammar lets one thought pass, at the beginning, as a budget is for one
+    """
 
     before: str = _ANALYSIS
     after: str = _NEXT
     header: str = ""
+    once: bool = False
 
     @classmethod
     def known_to(cls, tokenizer: Tokenizer) -> Harmony | None:
@@ -76,7 +81,31 @@ class Harmony(Thinking):
     @property
     def grammar(self) -> str:
         """Lark of thoughts and a final message, whose text is ``answer``, not defined here."""
-        return "\n".join(self._messages("analysis* final", "answer"))
+        return "\n".join(self._messages(f"{self._thoughts} final", "answer"))
+
+    @property
+    def any_text(self) -> str:
+        """Lark of whole answers without calls."""
+        return "\n".join(
+            [
+                "%llguidance {}",
+                *self._messages(f"{self._before} final", "TEXT"),
+                self._preamble,
+            ]
+        )
+
+    @property
+    def _thoughts(self) -> str:
+        return "analysis?" if self.once else "analysis*"
+
+    @property
+    def _before(self) -> str:
+        """What may come before a call or a final message."""
+        return "analysis? preamble*" if self.once else "(analysis | preamble)*"
+
+    @property
+    def _preamble(self) -> str:
+        return f"preamble: {self._literal(_PREAMBLE)} TEXT {self._literal(_NEXT)}"
 
     def with_tools(self, tools: Sequence[Tool], choice: ToolChoice, said: str = "TEXT") -> str:
         """Lark of whole answers that may or must call one of the tools.
@@ -87,15 +116,16 @@ class Harmony(Thinking):
         allowed = choice.allowed(tools)
         if not allowed:
             raise InputError("tool_choice allows no tool; give tools, or generate without")
-        ways = ["(analysis | preamble)* call"]
+        ways = [f"{self._before} call"]
         if choice.mode != "required":  # beside JSON of a schema nothing else is said
-            ways.append("(analysis | preamble)* final" if said == "TEXT" else "analysis* final")
+            before = self._before if said == "TEXT" else self._thoughts
+            ways.append(f"{before} final")
         names = range(len(allowed))
         return "\n".join(
             [
                 "%llguidance {}",
                 *self._messages(" | ".join(ways), said),
-                f"preamble: {self._literal(_PREAMBLE)} TEXT {self._literal(_NEXT)}",
+                self._preamble,
                 "call: " + " | ".join(f"call_{index}" for index in names),
                 *map(self._call, names, allowed),
                 *map(arguments, names, allowed),
@@ -106,7 +136,8 @@ class Harmony(Thinking):
 
     def _messages(self, whole: str, said: str) -> list[str]:
         """Rules of messages, which are ``whole`` where the prompt has begun none."""
-        rest = {"": whole, self.before: f"thought ({whole})"}
+        behind = whole.replace("analysis?", "") if self.once else whole
+        rest = {"": whole, self.before: f"thought ({behind})"}
         begin = rest.get(self.header, said)  # a final message that the prompt has begun
         return [
             f"start: {begin}",

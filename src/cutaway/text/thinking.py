@@ -10,7 +10,11 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cutaway.text.tokenizer import Tokenizer
 
 _BLANK = b" \n"
 
@@ -95,15 +99,23 @@ class Thinking:
         start, end = len(opening), data.find(self.closing.encode(), len(opening))
         return spanned(pieces, start, len(data) if end < 0 else end)
 
+    def token_ids(self, mark: str, tokenizer: Tokenizer) -> tuple[int, ...]:
+        """The tokens of a mark within a text, where no space is put behind a control token."""
+        control, parts = self.control, self._split(mark)
+        found = ([control[p]] if p in control else tokenizer.encode(p, goes_on=True) for p in parts)
+        return tuple(chain.from_iterable(found))
+
     def _literal(self, text: str) -> str:
         """Texts as strings, control tokens by id."""
-        names = "|".join(map(re.escape, sorted(self.control, key=len, reverse=True)))
-        pieces = re.split(f"({names})", text) if names else [text]
         return " ".join(
             f"<[{self.control[piece]}]>" if piece in self.control else quoted(piece)
-            for piece in pieces
-            if piece
+            for piece in self._split(text)
         )
+
+    def _split(self, text: str) -> list[str]:
+        """The names of control tokens, and the texts between them."""
+        names = "|".join(map(re.escape, sorted(self.control, key=len, reverse=True)))
+        return [piece for piece in re.split(f"({names})", text) if piece] if names else [text]
 
 
 def quoted(text: str) -> str:

@@ -104,24 +104,34 @@ class CallResult(Body):
         return {"role": "tool", "tool_call_id": self.call_id, "content": output}
 
 
+class Thoughts(Body):
+    """A part of them."""
+
+    type: Literal["reasoning_text"]
+    text: str
+
+
 class EarlierThoughts(Body):
-    """What was thought before an answer that is kept here; no request can send it."""
+    """What was thought before an answer, as it was answered."""
 
     type: Literal["reasoning"]
-    id: str
-    summary: list[Any]
-    content: list[dict[str, str]]
-    status: Status
+    id: str | None = optional("as it was answered; nothing is looked up by it")
+    summary: list[Any] | None = optional("empty: nothing is summarised here")
+    content: list[Thoughts] | None = optional("all of it")
+    status: Status | None = None
+    unsupported: ClassVar[Unsupported] = {
+        "encrypted_content": ((), "only thoughts of this server can be read; leave it out")
+    }
 
     @property
     def text(self) -> str:
         """All of it."""
-        return "".join(part["text"] for part in self.content)
+        return "".join(part.text for part in self.content or ())
 
 
 _KINDS = (
     "message", "function_call", "custom_tool_call", "function_call_output",
-    "custom_tool_call_output",
+    "custom_tool_call_output", "reasoning",
 )  # fmt: skip
 
 
@@ -136,17 +146,15 @@ def as_items(value: Any) -> Any:
         kind = item.get("type") if isinstance(item, dict) else None
         if isinstance(item, dict) and kind not in _KINDS:
             raise refused(
-                f"{{field}}: type {kind!r:.40} cannot be read here; messages, calls and their "
-                "results can", i, "unsupported_item",
+                f"{{field}}: type {kind!r:.40} cannot be read here; messages, thoughts, calls "
+                "and their results can", i, "unsupported_item",
             )  # fmt: skip
     return items
 
 
-Item = Annotated[
-    InputMessage | EarlierFunctionCall | EarlierCustomCall | CallResult, Field(discriminator="type")
-]
 Said = InputMessage | EarlierFunctionCall | EarlierCustomCall | CallResult | EarlierThoughts
-"""An item of a conversation that is kept here."""
+"""An item of a conversation."""
+Item = Annotated[Said, Field(discriminator="type")]
 Items = Annotated[
     list[Item],
     Field(min_length=1),
