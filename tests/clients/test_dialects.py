@@ -6,6 +6,9 @@ and gpt-oss (harmony): a call is required, so that one comes; a budget ends the 
 
 import asyncio
 import json
+import os
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Literal
 
@@ -255,3 +258,20 @@ def test_instructor(url):
     ]
     again = client.chat.completions.create(messages=[*SAID, *turns], **fields)
     assert isinstance(first.days, int) and isinstance(again.days, int)
+
+
+@pytest.mark.skipif(
+    "CUTAWAY_NPM" not in os.environ or not shutil.which("node"),
+    reason="CUTAWAY_NPM names no folder in which npm has installed tests/clients/npm",
+)
+def test_vercels_ai(url, thinks, tmp_path):
+    (tmp_path / "node_modules").symlink_to(
+        Path(os.environ["CUTAWAY_NPM"]).absolute() / "node_modules"
+    )
+    shutil.copy(Path(__file__).parent / "npm" / "dialects.mjs", tmp_path)
+    done = subprocess.run(
+        ["node", "dialects.mjs", url], cwd=tmp_path, text=True, timeout=120, check=False,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
+    assert "thought" in done.stdout or not thinks
