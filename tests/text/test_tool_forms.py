@@ -165,6 +165,7 @@ def test_hostile_values_come_back_or_cannot_be_written(name: str, values: dict[s
     else:
         end = closing_tag(form.form.text[1])
         strings = [one for one in given.values() if isinstance(one, str)]
+        strings += given.get("list", []) if form.form.nested else []
         assert any(end in one or (not told and one[:1] == "{") for one in strings)
 
 
@@ -215,6 +216,32 @@ def test_pieces_are_the_beginning_of_the_whole(name: str) -> None:
             assert whole.startswith(call[2])
             seen.add(call[2])
     assert len(seen) > len(whole) / 3  # strings come as they are written
+
+
+def test_gemma_writes_what_is_within_in_its_own_quotes() -> None:
+    tree: dict[str, Any] = {
+        "type": "object",
+        "properties": {"name": {"type": "string"}, "of": {"$ref": "#/$defs/trees"}},
+        "required": ["name"],
+        "additionalProperties": False,
+    }
+    trees = {"type": "array", "items": {"$ref": "#/$defs/tree"}, "maxItems": 2}
+    defs = {"tree": tree, "trees": trees}
+    tool = Tool("plant", "", {"properties": {"tree": {"$ref": "#/$defs/tree"}}, "$defs": defs})
+    form = dialect("gemma-4")
+    values = {"tree": {"name": "a, {b}", "of": [{"name": "c"}, {"name": "", "of": []}]}}
+    text = form.write([("plant", json.dumps(values), "")])
+    assert text == (
+        '<|tool_call>call:plant{tree:{name:<|"|>a, {b}<|"|>,of:[{name:<|"|>c<|"|>},'
+        '{name:<|"|><|"|>,of:[]}]}}<tool_call|>'
+    )
+    lark = grammar(form, [tool], REQUIRED)
+    assert accepts(lark, ids(form, text))
+    assert not accepts(lark, ids(form, text.replace("of:[]", "of:[1]")))
+    for pieces in ([text.encode()], (bytes([b]) for b in text.encode())):
+        [[_, _, said, complete]] = put_together(read(form, [tool], pieces))[1]
+        assert complete
+        assert json.loads(said) == values
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,8 @@ _UNSUPPORTED = (
     "dependentSchemas", "dependencies", "allOf", "anyOf", "oneOf", "not", "if", "$ref",
 )  # fmt: skip
 
+_OF_LISTS = ("prefixItems", "uniqueItems", "contains", "minContains", "maxContains")
+
 Literal = Callable[[str], str]  # a text as an expression: strings, and control tokens by id
 
 
@@ -49,15 +51,18 @@ class ArgumentRules:
         self._form, self._prefix, self._literal, self._plain = form, prefix, literal, plain
         self.lines: list[str] = []
         self._root: Mapping[str, Any] = {}
+        self._known: dict[str, str] = {}  # a schema of nested values -> its rule
 
     def arguments(self, schema: Mapping[str, Any]) -> None:
         """Adds the rule ``prefix`` for a tool's parameters, and those that it needs."""
         self._root = schema
+        self.lines.append(f"{self._prefix}: {self._object(schema)}")
+
+    def _object(self, schema: Mapping[str, Any]) -> str:
+        """The parameters of an object."""
         for name in _UNSUPPORTED:
             if name in schema:
-                raise InputError(
-                    f'"{name}" of all parameters is not supported by this model\'s form'
-                )
+                raise InputError(f'"{name}" of all parameters is not supported for this model')
         known: dict[str, Any] = dict(schema.get("properties") or {})
         required, rest = schema.get("required") or [], schema.get("additionalProperties", True)
         known |= {name: rest for name in required if name not in known}
@@ -66,7 +71,7 @@ class ArgumentRules:
             self._check_key(name)
             if rule := self._parameter(json.dumps(name, ensure_ascii=False), value, name):
                 written.append((rule, name in required))
-        self.lines.append(f"{self._prefix}: {self._sequence(written, self._extra([*known], rest))}")
+        return self._sequence(written, self._extra([*known], rest))
 
     def _check_key(self, name: str) -> None:
         opening = self._form.other[0]
@@ -125,9 +130,49 @@ class ArgumentRules:
             found.append((form.other[0], self._json(rest, form.other[1])))
         return found
 
+    def _nested(self, schema: Any) -> str:
+        """The rule of objects and lists in the model's own quotes, and of plain values."""
+        key = json.dumps(schema, sort_keys=True)
+        if key not in self._known:  # it may be within itself
+            self._known[key] = name = f"{self._prefix}_n{len(self._known)}"
+            here = resolved(schema, self._root)
+            ways = [one for way in ("anyOf", "oneOf") for one in here.get(way, ())]
+            listed = here.get("enum", [here["const"]] if "const" in here else [])
+            rules = [self._nested(one) for one in ways]
+            rules += [self._literal(self._form.nested_text(value)) for value in listed]
+            self.lines.append(f"{name}: {' | '.join(rules or self._of_types(here))}")
+        return self._known[key]
+
+    def _of_types(self, schema: Mapping[str, Any]) -> list[str]:
+        types, found = types_of(schema, self._root), []
+        if OBJECT in types:
+            found.append(f'"{{" {self._object(schema)} "}}"')
+        if ARRAY in types:
+            if name := next((name for name in _OF_LISTS if name in schema), ""):
+                raise InputError(f'"{name}" is not supported for this model')
+            found.append(f'"[" {self._list(schema)} "]"')
+        if rest := types - {OBJECT, ARRAY}:
+            found.append(self._json(narrowed(schema, rest, self._root), ""))
+        return found
+
+    def _list(self, schema: Mapping[str, Any]) -> str:
+        ways = self._values(schema.get("items", True))
+        ahead = self._form.other[0]
+        item = self._rule(
+            " | ".join(f"{self._literal(way.removeprefix(ahead))} {value}" for way, value in ways)
+        )
+        least, most = schema.get("minItems", 0), schema.get("maxItems")
+        if most == 0:
+            return '""'
+        until = "" if most is None else most - 1
+        more = f"({self._literal(self._form.between)} {item}){{{max(least - 1, 0)},{until}}}"
+        return f"{item} {more}" if least else f"({item} {more})?"
+
     def _json(self, schema: Any, closing: str) -> str:
         """JSON, or Python's word for a plain value."""
         types = types_of(schema, self._root)
+        if self._form.nested and types & {OBJECT, ARRAY}:
+            return f"{self._nested(schema)} {self._literal(closing)}"
         parts = {key: self._root[key] for key in ("$defs", "definitions") if key in self._root}
         ways = [nested_json({**resolved(schema, self._root), **parts})]
         ways += [json.dumps(word) for word in words(types) if word[0].isupper()]

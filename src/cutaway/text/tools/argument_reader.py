@@ -18,6 +18,7 @@ from cutaway.text.tools.values import Unescape, ValueEnd
 
 _BLANK = b" \t\r\n"
 _PLAIN = re.compile(rb"[\w.+-]+")
+_WORD = re.compile(rb"[^{}\[\],:]+")
 _QUOTED = re.compile(rb"(?:[^'\\]|\\.)*", re.DOTALL)
 _ESCAPES = re.compile(r'\\.|["\x00-\x1f]', re.DOTALL)
 _NUMBER = re.compile(NUMBER_REGEX)
@@ -54,7 +55,7 @@ class ParameterReader:
         self._plain = Unescape() if tool.format is not None else None
         self._held, self._begun, self._ended = b"", False, False
         self._state: Callable[[], str] = self._between
-        self._types = ANY
+        self._types, self._depth = ANY, 0
         self._stream, self._value = TextStream(), ValueEnd()
 
     def push(self, data: bytes) -> tuple[str, bytes | None]:
@@ -148,13 +149,41 @@ class ParameterReader:
         """What is no string, or JSON: up to where it ends by itself."""
         self._held = self._held.lstrip(_BLANK)
         if self._held[:1] in (b"{", b"[", b'"'):
-            self._state = self._json
+            self._state = self._nested if self._form.nested else self._json
+            return ""
         match = _PLAIN.match(self._held)
         if match is None or match.end() == len(self._held):
             return ""
         self._held, self._state = self._held[match.end() :], self._closing
         word = match[0].decode(errors="replace")
-        return self._certain(_JSON.get(word, word))
+        return self._certain(_plain(word))
+
+    def _nested(self) -> str:
+        """The next sign or word of an object or list whose keys have no quotes."""
+        opening = self._form.quotes[0].encode()
+        if self._held.startswith(opening):
+            self._held, self._state = self._held[len(opening) :], self._nested_string
+            return self._certain('"')
+        if opening.startswith(self._held):
+            return ""
+        sign = self._held[:1].decode(errors="replace")
+        if sign in "{}[],:":
+            self._held = self._held[1:]
+            self._depth += (sign in "{[") - (sign in "}]")
+            self._state = self._nested if self._depth else self._closing
+            return self._certain(sign)
+        match = _WORD.match(self._held)
+        if match is None or match.end() == len(self._held):
+            return ""
+        word = match[0].strip().decode(errors="replace")
+        is_key = self._held[match.end() :].startswith(self._other[0])
+        self._held = self._held[match.end() :]
+        return self._certain(json.dumps(word, ensure_ascii=False) if is_key else _plain(word))
+
+    def _nested_string(self) -> str:
+        text = self._string()
+        self._state = self._nested if self._state == self._between else self._state
+        return text
 
     def _json(self) -> str:
         size = self._value.push(self._held)
@@ -191,6 +220,11 @@ class ParameterReader:
 def reader(form: ParameterList | None, tool: Tool, tail: bytes) -> JsonReader | ParameterReader:
     """What reads the arguments of one call. tail: the text behind them."""
     return JsonReader(tool) if form is None else ParameterReader(form, tool, tail)
+
+
+def _plain(word: str) -> str:
+    """JSON of a word: a number, or true, false or null in one of their spellings."""
+    return _JSON.get(word, word)
 
 
 def _encoded(pair: tuple[str, str]) -> tuple[bytes, bytes]:

@@ -4,6 +4,7 @@ Knows how to cut what was written at keys and values that occur nowhere else.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from cutaway.text.tools.argument_form import ParameterList
@@ -42,7 +43,10 @@ def find(write: Write) -> ParameterList | None:
     text, other = (text_opening, closing), (other_opening, other_closing)
     if text_opening[0] != other_opening[0] or not (closing or between):
         return None
-    return ParameterList(before, text, other, between)
+    made = ParameterList(before, text, other, between)
+    own = replace(made, nested=True)
+    deep = {KEY: {_SECOND: [_VALUE]}}
+    return own if own.write(deep) in write(deep) else made
 
 
 def _in_order(text: str, *pieces: str) -> bool:
