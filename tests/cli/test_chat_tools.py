@@ -96,8 +96,7 @@ class TestChat:
     def test_the_last_of_eight_answers_is_without_calls(self, smollm2_path, file, monkeypatch):
         monkeypatch.setattr(ToolUse, "free", lambda self: None)  # a call is required every time
         args = Namespace(tools=file(WEATHER), yes=True, tool_choice="required")
-        plain = {"think": None, "think_budget": None, "chat_template_kwargs": None}
-        shown = Namespace(system=None, quiet=True, price=None, **plain)
+        shown = Namespace(system=None, quiet=True, price=None)
         with LLM(smollm2_path) as llm:
             talk = chat.Conversation(llm, shown, {"max_tokens": 60}, tools.Toolbox(args))
             talk.take(ASK.decode().strip())

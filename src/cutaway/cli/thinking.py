@@ -1,7 +1,7 @@
 """What ``cutaway chat`` is told of thinking: its options, and the command /think."""
 
 import json
-from argparse import ArgumentParser, Namespace
+from argparse import SUPPRESS, ArgumentParser, Namespace
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,11 +21,10 @@ _SWITCH = {"on": True, "off": False}
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add --think and what belongs to it."""
-    group = parser.add_argument_group("thinking")
+    group = parser.add_argument_group("thinking", argument_default=SUPPRESS)
     either = group.add_mutually_exclusive_group()
     either.add_argument("--think", nargs="?", const=True, metavar="LEVEL", help=_THINK)
     either.add_argument("--no-think", dest="think", action="store_false", help="no thoughts")
-    parser.set_defaults(think=None)
     group.add_argument("--think-budget", type=int, metavar="N", help=_BUDGET)
     group.add_argument("--chat-template-kwargs", metavar="JSON", help=_VARIABLES)
 
@@ -34,10 +33,11 @@ def wish_of(args: Namespace) -> "ThinkingWish":
     """What the options say; InputError for bad ones."""
     from cutaway.text.thinking_switch import ThinkingWish
 
-    think = _SWITCH.get(args.think, args.think)
-    variables = _object(args.chat_template_kwargs)
+    think = getattr(args, "think", None)
+    think = _SWITCH.get(think, think)
+    variables = _object(getattr(args, "chat_template_kwargs", None))
     name = "--no-think" if think is False else "--think"
-    return ThinkingWish(think, args.think_budget, variables, (name, *_OTHERS))
+    return ThinkingWish(think, getattr(args, "think_budget", None), variables, (name, *_OTHERS))
 
 
 def changed(wish: "ThinkingWish", word: str) -> "ThinkingWish":

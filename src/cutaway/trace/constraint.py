@@ -4,9 +4,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from cutaway.engine.events import Step, neg_log_z
-from cutaway.engine.thinking_budget import NAME as THINKING_BUDGET
 from cutaway.trace.phrases import phrase
 from cutaway.trace.read import Trace
+
+_BUDGET = "thinking_budget"
+"""What ``Step.refused_by`` says where the budget of a thought left one token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ def wanted_sentence(trace: Trace, step: Step) -> str | None:
 
 def ends_thought(step: Step) -> bool:
     """Whether the budget of a thought left no other token."""
-    return THINKING_BUDGET in step.refused_by
+    return _BUDGET in step.refused_by
 
 
 def _differs(step: Step) -> bool:
