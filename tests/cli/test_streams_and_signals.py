@@ -154,7 +154,7 @@ def test_a_second_ctrl_c_does_not_end_the_chat(monkeypatch, capsys):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(chat.Conversation, "_written", interrupted)
-    toolbox = SimpleNamespace(use=lambda llm: None)
+    toolbox = SimpleNamespace(use=lambda *_, **__: None)
     talk = chat.Conversation(None, Namespace(system=None, quiet=True, price=None), {}, toolbox)
     talk._messages = [{"role": "user", "content": "before"}]
     assert talk.take("Tell me.") is True

@@ -34,7 +34,7 @@ def wish_of(args: Namespace) -> "ThinkingWish":
     from cutaway.text.thinking_switch import ThinkingWish
 
     think = getattr(args, "think", None)
-    think = _SWITCH.get(think, think)
+    think = _SWITCH.get(think, think) if isinstance(think, str) else think
     variables = _object(getattr(args, "chat_template_kwargs", None))
     name = "--no-think" if think is False else "--think"
     return ThinkingWish(think, getattr(args, "think_budget", None), variables, (name, *_OTHERS))
