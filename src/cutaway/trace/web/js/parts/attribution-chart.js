@@ -4,13 +4,13 @@
  */
 
 import { signed } from "../figures/numbers.js";
-import { el } from "./dom.js";
+import { el, typeScale } from "./dom.js";
 import { fitted, onScheme, stroke } from "./inside-map.js";
 /** @import { Component } from "../figures/inside.js" */
 
 const HIGH = 170;
-const SIDE = 46; // for the figures on the left
-const FOOT = 16; // for the layer numbers
+const SIDE = 46; // for the figures on the left, in type of the usual size
+const FOOT = 16; // for the layer numbers, likewise
 
 export class AttributionChart {
   canvas = el("canvas", { tabindex: 0, role: "img", "aria-describedby": "component-sentence",
@@ -45,26 +45,36 @@ export class AttributionChart {
     this.draw();
   }
 
+  /** @returns {number} pixels for the figures on the left */
+  get side() {
+    return SIDE * typeScale();
+  }
+
+  /** @returns {number} pixels for the layer numbers */
+  get foot() {
+    return FOOT * typeScale();
+  }
+
   /** @returns {number} pixels of a component */
   get wide() {
-    return (this.width - SIDE) / Math.max(this.components.length, 1);
+    return (this.width - this.side) / Math.max(this.components.length, 1);
   }
 
   draw() {
-    const pen = fitted(this.canvas, this.width, HIGH + FOOT);
+    const pen = fitted(this.canvas, this.width, HIGH + this.foot);
     if (!pen || !this.components.length) return;
     const style = getComputedStyle(this.canvas);
     const colour = (/** @type {string} */ name) => style.getPropertyValue(name);
     const sums = this.components.reduce((/** @type {number[]} */ all, { attribution }) => [...all, (all.at(-1) ?? 0) + attribution], [0]);
     const [low, high] = [Math.min(...sums), Math.max(...sums)];
     const y = (/** @type {number} */ value) => 8 + ((high - value) / (high - low || 1)) * (HIGH - 16);
-    pen.font = `10px ${style.fontFamily}`;
+    pen.font = `${10 * typeScale()}px ${style.fontFamily}`;
     pen.textBaseline = "middle";
     pen.fillStyle = style.color;
     pen.fillText("0", 0, y(0));
     const end = sums.at(-1) ?? 0;
     if (Math.abs(y(end) - y(0)) > 12) pen.fillText(signed(end), 0, y(end));
-    stroke(pen, colour("--line"), [SIDE, y(0)], [this.width, y(0)]);
+    stroke(pen, colour("--line"), [this.side, y(0)], [this.width, y(0)]);
     this.components.forEach((component, i) => this.bar(pen, component, i, [y(sums[i] ?? 0), y(sums[i + 1] ?? 0)], colour));
     this.components.forEach(({ name }, i) => this.label(pen, name, i, style.color));
   }
@@ -74,7 +84,7 @@ export class AttributionChart {
    * @param {[number, number]} ends @param {(name: string) => string} colour
    */
   bar(pen, { name, attribution }, i, [from, to], colour) {
-    const x = SIDE + this.wide * i;
+    const x = this.side + this.wide * i;
     const wide = Math.max(this.wide - 1, 1);
     const [top, high] = [Math.min(from, to), Math.max(Math.abs(to - from), 1)];
     if (name === this.chosen) {
@@ -96,10 +106,10 @@ export class AttributionChart {
   /** @param {CanvasRenderingContext2D} pen @param {string} name @param {number} i @param {string} ink */
   label(pen, name, i, ink) {
     const layer = /^L(\d+)\.attn$/.exec(name)?.[1];
-    const every = this.wide * 2 < 24 ? (this.wide * 2 < 6 ? 10 : 5) : 1;
+    const every = this.wide * 2 < 24 * typeScale() ? (this.wide * 2 < 6 * typeScale() ? 10 : 5) : 1;
     if (layer === undefined || Number(layer) % every) return;
     pen.fillStyle = ink;
-    pen.fillText(`L${layer}`, SIDE + this.wide * i, HIGH + FOOT / 2);
+    pen.fillText(`L${layer}`, this.side + this.wide * i, HIGH + this.foot / 2);
   }
 
   /** @param {KeyboardEvent} event */
@@ -115,7 +125,7 @@ export class AttributionChart {
   /** @param {MouseEvent} event */
   clicked(event) {
     const x = event.clientX - this.canvas.getBoundingClientRect().left;
-    this.go(Math.floor((x - SIDE) / this.wide));
+    this.go(Math.floor((x - this.side) / this.wide));
   }
 
   /** @param {number} at */

@@ -4,12 +4,12 @@
 
 import { LEVELS, cells } from "../figures/inside.js";
 import { heat } from "../figures/catalogue.js";
-import { el, replace, scale, setAttributes } from "./dom.js";
+import { el, replace, scale, setAttributes, typeScale } from "./dom.js";
 /** @import { HeadFigures, MapBy } from "../figures/inside.js" */
 
 const WIDTH = 340; // pixels at most
 const HEIGHT = 420;
-const LEFT = 24; // for the layer numbers
+const LEFT = 24; // for the layer numbers, in type of the usual size
 const SCHEME = matchMedia("(prefers-color-scheme: dark)");
 const MOVES = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
 
@@ -51,39 +51,44 @@ export class HeadsMap {
     this.draw();
   }
 
+  /** @returns {number} pixels for the layer numbers */
+  get left() {
+    return LEFT * typeScale();
+  }
+
   /** @returns {{wide: number, high: number}} of a cell, in pixels */
   get cell() {
-    const wide = Math.max(4, Math.min(30, Math.floor((WIDTH - LEFT) / this.heads)));
+    const wide = Math.max(4, Math.min(30, Math.floor((WIDTH - this.left) / this.heads)));
     return { wide, high: Math.max(4, Math.min(14, Math.floor(HEIGHT / this.layers))) };
   }
 
   draw() {
     const { wide, high } = this.cell;
-    const [width, height] = [LEFT + wide * this.heads, high * this.layers];
+    const [width, height] = [this.left + wide * this.heads, high * this.layers];
     const pen = fitted(this.canvas, width, height);
     if (!pen) return;
     const style = getComputedStyle(this.canvas);
     this.explain();
     pen.fillStyle = style.getPropertyValue("--line"); // lines between the cells: pale cells look like the background
-    pen.fillRect(LEFT, 0, wide * this.heads - 1, high * this.layers - 1);
-    pen.font = `9px ${style.fontFamily}`;
+    pen.fillRect(this.left, 0, wide * this.heads - 1, high * this.layers - 1);
+    pen.font = `${9 * typeScale()}px ${style.fontFamily}`;
     pen.textBaseline = "middle";
     cells(this.every, this.by).forEach((level, i) => {
       const { layer, head } = /** @type {HeadFigures} */ (this.every[i]);
-      const [x, y] = [LEFT + wide * head, high * layer];
+      const [x, y] = [this.left + wide * head, high * layer];
       pen.clearRect(x, y, wide - 1, high - 1);
       pen.fillStyle = heat(Math.abs(level) / LEVELS);
       pen.fillRect(x, y, wide - 1, high - 1);
       if (level < 0) stroke(pen, style.getPropertyValue("--faint"), [x + 1, y + high - 2], [x + wide - 2, y + 1]);
     });
     pen.fillStyle = style.color;
-    const every = Math.ceil(12 / high) * (this.layers > 12 ? 5 : 1);
+    const every = Math.ceil((12 * typeScale()) / high) * (this.layers > 12 ? 5 : 1);
     for (let layer = 0; layer < this.layers; layer += every) pen.fillText(`L${layer}`, 0, high * (layer + 0.5));
     if (this.chosen) {
       const [layer, head] = this.chosen;
       pen.strokeStyle = style.getPropertyValue("--accent");
       pen.lineWidth = 2;
-      pen.strokeRect(LEFT + wide * head - 1, high * layer - 1, wide + 1, high + 1);
+      pen.strokeRect(this.left + wide * head - 1, high * layer - 1, wide + 1, high + 1);
     }
   }
 
@@ -107,9 +112,9 @@ export class HeadsMap {
   clicked(event) {
     const { wide, high } = this.cell;
     const shown = this.canvas.getBoundingClientRect();
-    const size = (LEFT + wide * this.heads) / shown.width; // the picture may be scaled down
+    const size = (this.left + wide * this.heads) / shown.width; // the picture may be scaled down
     this.go([Math.floor(((event.clientY - shown.top) * size) / high),
-      Math.floor(((event.clientX - shown.left) * size - LEFT) / wide)]);
+      Math.floor(((event.clientX - shown.left) * size - this.left) / wide)]);
   }
 
   /** @param {number[]} place */
