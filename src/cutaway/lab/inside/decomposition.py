@@ -190,7 +190,8 @@ class Decomposition:
         along = after.along * self._over_size(norm)
         if norm.kind == "rms_norm":
             return after._replace(along=along)
-        bias = self.backend.weight(norm.weights["bias"]).astype(np.float64)
+        named = norm.weights.get("bias")
+        bias = self.backend.weight(named).astype(np.float64) if named else np.zeros(len(along))
         constant = after.constant + float(after.along @ bias)
         return Direction(along - along.mean(), constant, after.rounding)
 
