@@ -109,7 +109,9 @@ def called(template: ChatTemplate) -> bool:
         form = template._tool_support.dialect
     except CutawayError:
         return False
-    first = form.opening[0] if form else ""
+    if form is None:
+        return False
+    first = form.opening[0]
     at = text.find(first, text.rindex("Rome?")) if isinstance(first, str) else -1
     at = at if at >= 0 else text.rindex(WEATHER.name)
     parser = CallParser(form, [WEATHER], str)
