@@ -13,6 +13,7 @@ from cutaway.trace import Trace
 from cutaway.trace.constraint import wanted_sentence
 from support.random_llama import WORDS, write_tiny_llama
 from support.served import serve
+from support.thoughts import ASK, FORMS, NONE, TWENTY, thought_and_count
 
 SAID = "{% for m in messages %}{{ m.role }}:{{ m.content }}\n{% endfor %}{{ bos_token }}{{ mood }}"
 MARKS = "{% if false %}<think></think>{% endif %}"
@@ -20,7 +21,6 @@ OFF = "<think>\n\n</think>\n\n"
 FLAG = f"{SAID}{{% if enable_thinking is false %}}{OFF}{{% else %}}<think>\n{{% endif %}}"
 TOKENS = ["<unk>", "<s>", "</s>", *WORDS[:-2], "<think>", "</think>"]
 OPENING, CLOSING = len(TOKENS) - 2, len(TOKENS) - 1
-ASK = [{"role": "user", "content": "a"}]
 SCHEMA = {"type": "array", "items": {"type": "boolean"}, "minItems": 1, "maxItems": 2}
 NOTE = "the template has no switch, so the empty thought is forced"
 
@@ -108,24 +108,6 @@ def test_a_mark_of_a_control_token_and_a_word(tmp_path):
 
 # -- over HTTP ------------------------------------------------------------------------------------
 
-FORMS = {
-    "/v1/chat/completions": {"messages": ASK, "max_tokens": 40},
-    "/v1/responses": {"input": "a", "max_output_tokens": 40},
-    "/v1/messages": {"messages": ASK, "max_tokens": 40},
-    "/api/chat": {"messages": ASK, "stream": False, "options": {"num_predict": 40}},
-}
-NONE = {
-    "/v1/chat/completions": {"reasoning_effort": "none"},
-    "/v1/responses": {"reasoning": {"effort": "none"}},
-    "/v1/messages": {"thinking": {"type": "disabled"}},
-    "/api/chat": {"think": False},
-}
-TWENTY = {
-    "/v1/chat/completions": {"thinking_token_budget": 20},
-    "/v1/responses": {"thinking_budget_tokens": 20},
-    "/v1/messages": {"thinking": {"type": "enabled", "budget_tokens": 20}},
-}
-
 
 @pytest.fixture(scope="module")
 def ask(switched):
@@ -134,22 +116,6 @@ def ask(switched):
         yield lambda path, **fields: httpx.post(
             served.url + path, json={"model": "t", **FORMS[path], **fields}, timeout=60
         )
-
-
-def thought_and_count(path, answer):
-    """(what was thought, how many tokens it has) in one of the forms."""
-    if path == "/v1/chat/completions":
-        message = answer["choices"][0]["message"]
-        count = answer["usage"]["completion_tokens_details"]["reasoning_tokens"]
-        return message.get("reasoning_content", ""), count
-    if path == "/v1/responses":
-        said = [one for one in answer["output"] if one["type"] == "reasoning"]
-        count = answer["usage"]["output_tokens_details"]["reasoning_tokens"]
-        return "".join(one["content"][0]["text"] for one in said), count
-    if path == "/v1/messages":
-        said = [one["thinking"] for one in answer["content"] if one["type"] == "thinking"]
-        return "".join(said), answer["usage"]["reasoning_tokens"]
-    return answer["message"].get("thinking", ""), answer["cutaway"]["reasoning_tokens"]
 
 
 @pytest.mark.parametrize("path", FORMS)
@@ -205,7 +171,7 @@ def test_lines_of_a_file(switched):
     line = {"messages": ASK, "think": False, "max_tokens": 5}
     ids, options = _request(switched, json.dumps(line).encode(), {})
     assert ids == switched.chat_prompt(ASK, think=False)
-    assert {name: value for name, value in options.items() if value} == {"max_tokens": 5}
+    assert options["max_tokens"] == 5 and options["thinking_budget"].tokens == 0
     _, options = _request(switched, json.dumps({"messages": ASK, "think_budget": 4}).encode(), {})
     assert options["thinking_budget"].tokens == 4
     with pytest.raises(InputError, match="think must be one of"):

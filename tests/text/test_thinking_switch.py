@@ -78,7 +78,7 @@ def test_no_prompt_opens_a_thought_that_is_not_wanted(name):
     thinking = thinking_of(template, Tokenizer())
     if off.is_off:
         assert not thinking.behind(template.render(ASK, **off.variables)).begun
-        assert (off.tokens, off.opens, off.notes) == (None, False, ())
+        assert (off.tokens, off.opens, off.notes) == (0, False, ())
     else:  # what is left is to force the empty thought
         assert (off.tokens, off.opens, len(off.notes)) == (0, True, 1)
 

@@ -106,7 +106,8 @@ class AnswerReader:
         self._control = {**control, **(thinking.token_bytes if thinking else {})}
         self._thought, self._content, self._calls = "", "", list[_Call]()
         self._pieces: list[bytes] = []  # each token, as a parser reads it
-        self._made = self._shown = 0  # bytes of text
+        self._decoded = TextStream()  # as the engine does, which may show text later
+        self._made = self._shown = 0  # bytes of decoded text
         self._is_finished = False
         self._due = deque[tuple[int, bytes]]()  # control tokens that text must precede
 
@@ -115,7 +116,7 @@ class AnswerReader:
         data = self._token_bytes(step.token_id)
         if name := self._control.get(step.token_id):
             self._due.append((self._made, name))
-        self._made += len(data)
+        self._made += len(self._decoded.push(data).encode())
         self._pieces.append(name or data)
         return self._push(step.text)
 

@@ -108,10 +108,12 @@ class ToolUse:
         where another grammar is given, or the schema of a tool or of the text does not compile.
         """
         held = [name for name in KINDS if given.get(name) not in (None, (), [])]
-        thinking, given = self._thinking, {**given, **self._budget()}
+        thinking, is_off = self._thinking, self._settings.is_off
         thought: dict[str, Any] = {}
-        if thinking and (held or self._dialect) and not self._settings.is_off:
+        if thinking and (held or self._dialect) and not is_off:
             thought["thought"] = thinking.grammar
+        if not (held and is_off):  # a grammar without thoughts needs no budget
+            given = {**given, **self._budget()}
         if self._dialect is None:
             if isinstance(thinking, Harmony) and thinking.once and not held:
                 thought = {"grammar": thinking.any_text}  # or it could think again

@@ -132,12 +132,15 @@ class ThinkingSwitch:
     def _off(self, wish: ThinkingWish) -> ThinkingSettings:
         """No thought: by the template where it can be told so, else by the empty thought."""
         word = next((word for word in _OFF if word in self.levels), None)
+        told: dict[str, Any] = {}
         if self.flag:
-            return ThinkingSettings({self.flag: False}, is_off=True)
-        if word:
-            return ThinkingSettings({_EFFORT: word}, is_off=True)
-        if self._reads(_BUDGET) and self._rendered(_BUDGET, 0) != self._rendered():
-            return ThinkingSettings({_BUDGET: 0}, is_off=True)
+            told = {self.flag: False}
+        elif word:
+            told = {_EFFORT: word}
+        elif self._reads(_BUDGET) and self._rendered(_BUDGET, 0) != self._rendered():
+            told = {_BUDGET: 0}
+        if told:  # a thought that begins nevertheless is closed at once
+            return ThinkingSettings(told, None if self._thinking is None else 0, is_off=True)
         if self._thinking is None:
             return ThinkingSettings()
         note = f"{wish.names[0]}: the template has no switch, so the empty thought is forced"

@@ -12,6 +12,7 @@ from cutaway.server.body import Body, Stops, Unsupported, optional
 from cutaway.server.service import Service
 from cutaway.server.shared.conversing import Conversing
 from cutaway.server.shared.keyword_fields import NumberFields, own_form
+from cutaway.server.shared.thinking import ThinkingFields
 from cutaway.text.thinking_switch import ThinkingWish
 
 KeepAlive = float | str | None
@@ -76,7 +77,7 @@ class OllamaOptions(OllamaMachine, NumberFields):  # type: ignore[misc]  # as Te
         return {name: value for name, value in given.items() if value is not None}
 
 
-class OllamaFields(Conversing):
+class OllamaFields(ThinkingFields, Conversing):
     """What every request for text may say."""
 
     FACE: ClassVar[str] = "chat"  # by whose names an answer has the settings in force
@@ -139,7 +140,7 @@ class OllamaFields(Conversing):
 
     def wish(self, service: Service) -> ThinkingWish:  # noqa: ARG002 - others need it
         """What it says of thinking."""
-        return ThinkingWish(self.think)
+        return self.asked(self.think, "think")
 
     def offered(self) -> Sequence[Any]:
         """What the answer may call."""

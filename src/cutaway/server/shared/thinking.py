@@ -30,8 +30,8 @@ class ThinkingFields(Body):
             raise refused("{field} is thinking_token_budget: give one", "thinking_budget_tokens")
         return self
 
-    def asked(self, think: str | None, name: str) -> ThinkingWish:
-        """The wish. think: the level, in the field of this name."""
+    def asked(self, think: bool | str | None, name: str) -> ThinkingWish:
+        """The wish. think: whether or how much, in the field of this name."""
         tokens, called = self.thinking_token_budget, "thinking_token_budget"
         if self.thinking_budget_tokens is not None:
             called = "thinking_budget_tokens"

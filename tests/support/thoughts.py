@@ -1,0 +1,37 @@
+"""What is asked of thinking in each of the four protocols, and what is read of an answer."""
+
+ASK = [{"role": "user", "content": "a"}]
+FORMS = {
+    "/v1/chat/completions": {"messages": ASK, "max_tokens": 40},
+    "/v1/responses": {"input": "a", "max_output_tokens": 40},
+    "/v1/messages": {"messages": ASK, "max_tokens": 40},
+    "/api/chat": {"messages": ASK, "stream": False, "options": {"num_predict": 40}},
+}
+NONE = {
+    "/v1/chat/completions": {"reasoning_effort": "none"},
+    "/v1/responses": {"reasoning": {"effort": "none"}},
+    "/v1/messages": {"thinking": {"type": "disabled"}},
+    "/api/chat": {"think": False},
+}
+TWENTY = {
+    "/v1/chat/completions": {"thinking_token_budget": 20},
+    "/v1/responses": {"thinking_budget_tokens": 20},
+    "/v1/messages": {"thinking": {"type": "enabled", "budget_tokens": 20}},
+    "/api/chat": {"thinking_token_budget": 20},
+}
+
+
+def thought_and_count(path, answer):
+    """(what was thought, how many tokens it has) in one of the forms."""
+    if path == "/v1/chat/completions":
+        message = answer["choices"][0]["message"]
+        count = answer["usage"]["completion_tokens_details"]["reasoning_tokens"]
+        return message.get("reasoning_content", ""), count
+    if path == "/v1/responses":
+        said = [one for one in answer["output"] if one["type"] == "reasoning"]
+        count = answer["usage"]["output_tokens_details"]["reasoning_tokens"]
+        return "".join(one["content"][0]["text"] for one in said), count
+    if path == "/v1/messages":
+        said = [one["thinking"] for one in answer["content"] if one["type"] == "thinking"]
+        return "".join(said), answer["usage"]["reasoning_tokens"]
+    return answer["message"].get("thinking", ""), answer["cutaway"]["reasoning_tokens"]
