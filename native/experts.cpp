@@ -109,7 +109,7 @@ void Experts::gather(const Step& step, int thread) {
 
 // inward: gate and up, to `middle`; else down, to `result`.
 void Experts::multiply(Step& step, int thread, bool inward) {
-  alignas(64) float out[8 * kLanes], up[8 * kLanes];
+  alignas(64) float out[kTileRows[0] * kLanes], up[kTileRows[0] * kLanes];
   const int panels = (inward ? experts_[0].up : experts_[0].down).panels();
   const int width = inward ? inner_ : hidden_;
   float* to = inward ? middle_.data() : result_.data();

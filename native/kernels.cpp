@@ -12,20 +12,19 @@ namespace {
 #include "sample_luck.inc"
 #include "sample_observe.inc"
 
-template <Format f> constexpr void fill(Kernels& k) {
-  if constexpr (is_float(f)) {
-    k.tile[f][0] = float_tile<f, 8>, k.tile[f][1] = float_tile<f, 4>;
-    k.tile[f][2] = float_tile<f, 2>, k.tile[f][3] = float_tile<f, 1>;
-  } else {
+template <Format f, int tile = 0> constexpr void fill(Kernels& k) {
+  if constexpr (tile < kTiles) {
+    if constexpr (is_float(f)) k.tile[f][tile] = float_tile<f, kTileRows[tile]>;
+    else k.tile[f][tile] = quant_tile<f, kTileRows[tile]>;
+    fill<f, tile + 1>(k);
+  } else if constexpr (!is_float(f)) {
     if constexpr (is_unpacked(kLayouts[f])) k.tiles[f] = quant_tiles<f>;
-    k.tile[f][0] = quant_tile<f, 8>, k.tile[f][1] = quant_tile<f, 4>;
-    k.tile[f][2] = quant_tile<f, 2>, k.tile[f][3] = quant_tile<f, 1>;
   }
 }
 
 constexpr Kernels make() {
   Kernels k{};
-  k.name = CUTAWAY_TIER_NAME;
+  k.name = CUTAWAY_TIER_NAME, k.tiles_from = 32;
   fill<Q4_0>(k), fill<Q4_1>(k), fill<Q5_0>(k), fill<Q5_1>(k), fill<Q8_0>(k);
   fill<Q2_K>(k), fill<Q3_K>(k), fill<Q4_K>(k), fill<Q5_K>(k), fill<Q6_K>(k);
   fill<F16>(k), fill<BF16>(k), fill<F32>(k);

@@ -5,9 +5,9 @@
 namespace cutaway {
 
 // How many rows of activations a tile may sweep at once; a tile function per entry. Rows are cut into
-// tiles from the first on: as many of 8 as there are, then 4, 2 and 1.
-constexpr int kTileRows[] = {8, 4, 2, 1};
-constexpr int kTiles = 4;
+// tiles from the first on: as many of 16 as there are, then 8, 4, 2 and 1.
+constexpr int kTileRows[] = {16, 8, 4, 2, 1};
+constexpr int kTiles = 5;
 
 inline int tile_of(int rows_left) {
   int tile = 0;
@@ -28,6 +28,13 @@ inline ActRow act_row(ActBlock* rows, int blocks, int row, int count) {
   while (first + size <= row) first += size, size = kTileRows[tile_of(count - first)];
   return {rows + (size_t)first * blocks + (row - first), size};
 }
+
+// So many tiles of 16 rows, `apart` quant blocks from one to the next.
+struct ActTiles {
+  const ActBlock* first;
+  size_t apart;
+  int count;
+};
 
 // What a tile prefetches of the panels while it reads them: nothing; 4 kB ahead; or 8 kB ahead, into the second
 // cache.
@@ -75,10 +82,9 @@ struct Kernels {
   // out[R][16] = rows of x times a panel. Quantised: x is a tile of ActBlocks, and n counts quant
   // blocks; F16, BF16, F32: x is float rows, stride in floats, and n counts columns.
   void (*tile[kFormats][kTiles])(const uint8_t* panel, int n, const void* x, size_t stride, Ahead ahead, float* out);
-  // The same of several tiles of 8 rows, `apart` ActBlocks from one to the next, where it is faster for many
-  // of them; null where it is not.
-  void (*tiles[kFormats])(const uint8_t* panel, int blocks, const ActBlock* x, size_t apart, int tiles, Ahead ahead,
-                          float* out);
+  // The same of several tiles of 16 rows, where it is faster for at least tiles_from rows; null where it is not.
+  void (*tiles[kFormats])(const uint8_t* panel, int blocks, const ActTiles& rows, Ahead ahead, float* out);
+  int tiles_from;
   void (*quantise)(const float* x, int cols, ActRow out);
   void (*rms_norm)(const float* x, const float* weight, float eps, int n, float* out);
   void (*layer_norm)(const float* x, const float* weight, const float* bias, float eps, int n, float* out);
@@ -119,6 +125,12 @@ const Kernels* kernels_avxvnni();
 const Kernels* kernels_avx512();
 const Kernels* kernels_i8mm();
 const Kernels* kernels_neon();
+// avx512 with Intel's matrix units; null where the system does not let this process use them, or where they
+// compute other bits than the generic tier. amx_refusal says which, in a sentence; it is empty where nothing was refused.
+const Kernels* kernels_amx();
+const char* amx_refusal();
+// generic, with the matrix units' path in plain C++: on any machine.
+const Kernels* kernels_amx_plain();
 
 // The tier of this name, "" for the best. Throws std::invalid_argument where this machine lacks it.
 const Kernels* choose_kernels(const char* name);

@@ -72,7 +72,19 @@ __attribute__((target("avx512f,avx512bw,avx512vnni"))) double dots_avx512(int) {
   return 128.0 * kTurns * kChains;
 }
 
-// The same of half as many numbers, 64 operations.
+// 16 x 16 sums of 64 products each: 32,768 operations.
+__attribute__((target("avx512f"))) double dots_amx(int) {
+  struct alignas(64) Shape { uint8_t palette = 1, start = 0, unused[14] = {}; uint16_t width[16] = {}; uint8_t rows[16] = {}; } s;
+  for (int i = 0; i < 6; i++) s.rows[i] = 16, s.width[i] = 64;
+  asm volatile("ldtilecfg %0" : : "m"(s));
+  for (int turn = 0; turn < kTurns; turn++)
+    asm volatile("tdpbssd %%tmm5, %%tmm4, %%tmm0\n\ttdpbssd %%tmm5, %%tmm4, %%tmm1\n\t"
+                 "tdpbssd %%tmm5, %%tmm4, %%tmm2\n\ttdpbssd %%tmm5, %%tmm4, %%tmm3" : :);
+  asm volatile("tilerelease");
+  return 32768.0 * kTurns * 4;
+}
+
+// As dots_avx512, of half as many numbers: 64 operations.
 __attribute__((target("avx2,avxvnni"))) double dots_avxvnni(int) {
   __m256i sum[kChains] = {}, w = _mm256_set1_epi8(3), x = _mm256_set1_epi8(5);
   for (int i = 0; i < kChains; i++) asm volatile("" : "+x"(sum[i]));
@@ -120,7 +132,7 @@ double ReadProbe::run(Pool& pool, int streams) const {
 }
 
 double tile_rate(Pool& pool, const Kernels& kernels, const Packed& weight) {
-  constexpr int rows = kTileRows[0], sweeps = 64;
+  constexpr int tiles = 2, rows = tiles * kTileRows[0], sweeps = 32;
   const bool floats = is_float(weight.format);
   const size_t stride = floats ? weight.cols : weight.cols / kQuant;
   const std::vector<float> ones(weight.cols, 1.0f);
@@ -128,11 +140,19 @@ double tile_rate(Pool& pool, const Kernels& kernels, const Packed& weight) {
   std::vector<ActBlock> quantised(floats ? 0 : rows * stride);
   for (int r = 0; !floats && r < rows; r++)
     kernels.quantise(ones.data(), weight.cols, act_row(quantised.data(), stride, r, rows));
-  const void* in = floats ? (const void*)x.data() : quantised.data();
+  const auto rows_of = [&](int tile) {
+    const size_t first = tile * kTileRows[0] * stride;
+    return floats ? (const void*)(x.data() + first) : quantised.data() + first;
+  };
   return rate(pool, [&](int) {
     alignas(64) float out[rows * kLanes];
     for (int i = 0; i < sweeps; i++)
-      kernels.tile[weight.format][0](weight.data, (int)stride, in, stride, Ahead::kNone, out);
+      if (kernels.tiles[weight.format])
+        kernels.tiles[weight.format](weight.data, (int)stride, {quantised.data(), stride * kTileRows[0], tiles},
+                                     Ahead::kNone, out);
+      else
+        for (int t = 0; t < tiles; t++)
+          kernels.tile[weight.format][0](weight.data, (int)stride, rows_of(t), stride, Ahead::kNone, out + t * kTileRows[0] * kLanes);
     asm volatile("" : : "r"(out) : "memory");
     return 2.0 * sweeps * rows * kLanes * weight.cols;
   });
@@ -140,6 +160,7 @@ double tile_rate(Pool& pool, const Kernels& kernels, const Packed& weight) {
 
 double instruction_rate([[maybe_unused]] Pool& pool, [[maybe_unused]] const std::string& tier) {
 #if defined(__x86_64__)
+  if (tier == "amx") return rate(pool, dots_amx);
   if (tier == "avx512") return rate(pool, dots_avx512);
   if (tier == "avxvnni") return rate(pool, dots_avxvnni);
   if (tier == "avx2") return rate(pool, dots_avx2);

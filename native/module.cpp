@@ -246,6 +246,7 @@ NB_MODULE(_native, m) {
   m.doc() = "Kernels, packed weights and the plan executor. Not for direct use: see cutaway.compute.backends.cpu.";
   nb::set_leak_warnings(false);  // a daemon thread at work while Python ends keeps what it uses
   m.def("tiers", &available_kernels, "Instruction-set tiers of this machine, best first, comma-separated.");
+  m.def("amx_refusal", &amx_refusal, "Why matrix units that this processor has are not used; empty where they are.");
 
   nb::class_<Pool>(m, "Pool").def(nb::init<int>(), "threads"_a).def_prop_ro("threads", &Pool::most);
 

@@ -113,7 +113,7 @@ void Linear::prepare(Step& step) {
   const int threads = step.pool.size(), rows = count(step, rows_);
   rows_per_item_ = 0;
   if (rows >= 64 * threads) {
-    rows_per_item_ = std::clamp((rows / (2 * threads) + 7) / 8 * 8, 32, kStretch);
+    rows_per_item_ = std::clamp((rows / (2 * threads) + 15) / 16 * 16, 32, kStretch);
     return queue_.deal((rows + rows_per_item_ - 1) / rows_per_item_, threads);
   }
   queue_.deal(panels_, streaming_ ? 1 : threads);
@@ -164,6 +164,7 @@ void Linear::panels(Step& step, int thread, int first, int last, int begin, int 
       const int most = kTileRows[tile_of(end - row)];
       const int rows = is_many(step, part, end - row) ? (end - row) / most * most : most;
       const Ahead ahead = row == begin ? step.ahead : Ahead::kNone;  // then the panel is in the cache
+      ask_for(step, part, panel, row, rows);
       compute(step, thread, part, panel, row, rows, ahead, out);
       if (finish_.gate) {
         compute(step, thread, parts_[1], panel, row, rows, ahead, up);
@@ -177,10 +178,10 @@ void Linear::panels(Step& step, int thread, int first, int last, int begin, int 
 
 // Whether there are enough rows for unpacking a panel to pay.
 bool Linear::is_many(const Step& step, const Part& part, int rows) {
-  return rows >= 32 && step.k.tiles[part.weight.format];
+  return rows >= step.k.tiles_from && step.k.tiles[part.weight.format];
 }
 
-// Of a tile or of several of 8 rows.
+// Of a tile or of several of 16 rows.
 void Linear::compute(Step& step, int thread, const Part& part, int panel, int row, int rows, Ahead ahead,
                      float* out) const {
   const Packed& w = part.weight;
@@ -190,7 +191,7 @@ void Linear::compute(Step& step, int thread, const Part& part, int panel, int ro
   const size_t stride = floats ? step.width(in_.floats.buffer) : 0;
   if (is_many(step, part, rows)) {
     const size_t apart = step.width(in_.act) / kQuant * kTileRows[0];
-    step.k.tiles[w.format](p, n, step.act(in_.act, row, thread, all).first, apart, rows / kTileRows[0], ahead, out);
+    step.k.tiles[w.format](p, n, {step.act(in_.act, row, thread, all).first, apart, rows / kTileRows[0]}, ahead, out);
   } else {
     for (int r = 0; r < rows; r += kTileRows[tile], ahead = Ahead::kNone) {
       const void* x = floats ? (const void*)step.at(in_.floats, row + r) : step.act(in_.act, row + r, thread, all).first;
@@ -201,6 +202,11 @@ void Linear::compute(Step& step, int thread, const Part& part, int panel, int ro
   for (int r = 0; r < rows; r++)
     for (int i = 0; i < kLanes && panel * kLanes + i < w.rows; i++)
       out[r * kLanes + i] += part.bias[panel * kLanes + i];
+}
+
+// The lines that finish will write, while the products are computed: those of many rows are in no near cache.
+void Linear::ask_for(const Step& step, const Part& part, int panel, int row, int rows) const {
+  for (int r = 0; r < rows; r++) __builtin_prefetch(step.at(part.out, row + r) + panel * kLanes, 1);
 }
 
 void Linear::finish(Step& step, const Part& part, int panel, int row, int rows, const float* out) const {

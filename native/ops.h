@@ -135,6 +135,7 @@ class Linear : public Op {
   void panels(Step& step, int thread, int first, int last, int begin, int end);
   void compute(Step& step, int thread, const Part& part, int panel, int row, int rows, Ahead ahead,
                float* out) const;
+  void ask_for(const Step& step, const Part& part, int panel, int row, int rows) const;
   void finish(Step& step, const Part& part, int panel, int row, int rows, const float* out) const;
 
   Rows rows_;

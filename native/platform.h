@@ -13,6 +13,10 @@ uint64_t this_process();  // another number in a forked child
 bool has_dot();
 bool has_i8mm();
 
+// Of x86 processors with matrix units: whether the system lets this process, and those it forks, use them. To be asked
+// before threads start: each one's state grows by 8 kB.
+bool allow_tiles();
+
 // Zeroed memory, in pages of 2 MB where the system has them. Throws std::bad_alloc.
 uint8_t* allocate(size_t bytes);
 void release(uint8_t* at, size_t bytes);

@@ -6,8 +6,8 @@ Knows the switches of CMake and zig; not what is done with a wheel.
 from dataclasses import dataclass
 from pathlib import Path
 
-X86 = ("avx512", "avxvnni", "avx2", "generic")
-ARM = ("i8mm", "neon", "generic")
+X86 = ("amx", "avx512", "avxvnni", "avx2", "generic", "amx-plain")
+ARM = ("i8mm", "neon", "generic", "amx-plain")
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,8 @@
 #include <sched.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <thread>
 
@@ -18,6 +20,15 @@ int processors() {
 
 bool has_dot() { return (getauxval(AT_HWCAP) & (1 << 20)) != 0; }    // HWCAP_ASIMDDP
 bool has_i8mm() { return (getauxval(AT_HWCAP2) & (1 << 13)) != 0; }  // HWCAP2_I8MM
+
+bool allow_tiles() {
+#if defined(__x86_64__)
+  constexpr int kRequest = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM
+  return syscall(SYS_arch_prctl, kRequest, kTileData) == 0;
+#else
+  return false;
+#endif
+}
 
 void wish_for_large_pages(uint8_t* at, size_t bytes) { madvise(at, bytes, MADV_HUGEPAGE); }
 void expect_in_order(int file) { posix_fadvise(file, 0, 0, POSIX_FADV_SEQUENTIAL); }  // twice as far ahead

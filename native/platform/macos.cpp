@@ -21,6 +21,8 @@ int processors() { return (int)std::thread::hardware_concurrency(); }
 bool has_dot() { return has("hw.optional.arm.FEAT_DotProd"); }
 bool has_i8mm() { return has("hw.optional.arm.FEAT_I8MM"); }
 
+bool allow_tiles() { return false; }
+
 void wish_for_large_pages(uint8_t*, size_t) {}
 void expect_in_order(int) {}
 void forget(int, size_t, size_t) {}

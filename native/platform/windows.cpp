@@ -32,6 +32,7 @@ uint64_t this_process() { return GetCurrentProcessId(); }
 
 bool has_dot() { return IsProcessorFeaturePresent(43); }   // PF_ARM_V82_DP_INSTRUCTIONS_AVAILABLE
 bool has_i8mm() { return IsProcessorFeaturePresent(66); }  // PF_ARM_V82_I8MM_INSTRUCTIONS_AVAILABLE
+bool allow_tiles() { return false; }
 
 // Large pages want a right that users do not have.
 uint8_t* allocate(size_t bytes) {

@@ -23,23 +23,31 @@ tier() {
     -DCUTAWAY_TIER_FUNCTION=kernels_$name -fno-exceptions -fno-rtti -c kernels.cpp -o "$objects/$name.o"
 }
 
+tiles() {
+  name=$1
+  shift
+  # shellcheck disable=SC2086  # words are wanted
+  $cxx $common "$@" -DCUTAWAY_TIER=$name -DCUTAWAY_TIER_NAME="\"$(echo "$name" | tr _ -)\"" \
+    -DCUTAWAY_TIER_FUNCTION=add_tiles_$name -fno-exceptions -fno-rtti -c kernels_tiles.cpp -o "$objects/tiles_$name.o"
+}
+
 avx2="-mavx2 -mfma -mf16c"
 # As processors with AVX-512 run it, so that it is tested on them too.
 avxvnni="$avx2 -mavx512f -mavx512vl -mavx512vnni -mprefer-vector-width=256"
 avx512="$avx2 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mprefer-vector-width=512"
 # shellcheck disable=SC2086
 case $($cxx -dumpmachine) in
-  x86_64*) tier avx512 $avx512 & tier avxvnni $avxvnni & tier avx2 $avx2 & ;;
+  x86_64*) tier avx512 $avx512 & tiles amx -DCUTAWAY_AVX512 $avx512 & tier avxvnni $avxvnni & tier avx2 $avx2 & ;;
   aarch64*) tier neon -march=armv8.2-a+dotprod+fp16 & tier i8mm -march=armv8.2-a+dotprod+fp16+i8mm & ;;
 esac
-tier generic &
+tier generic & tiles amx_plain -DCUTAWAY_TILES_PLAIN &
 case $($cxx -dumpmachine) in
   *windows* | *mingw*) platform=platform/windows ;;
   *apple* | *darwin* | *macos*) platform="platform/posix platform/macos" ;;
   *) platform="platform/posix platform/linux" ;;
 esac
 # shellcheck disable=SC2086
-for name in tests/bits tests/sampler plan kv ops attend experts arena pack memory quantise pool dispatch prefetch \
+for name in tests/bits tests/sampler plan kv ops attend experts arena pack memory quantise pool dispatch prefetch matrix_units \
     sampler sampler_candidates sampler_draw sampler_observe sampler_stages sampler_top_p $platform; do
   # shellcheck disable=SC2086
   $cxx $common -c $name.cpp -o "$objects/$(echo "$name" | tr / _).o"

@@ -12,6 +12,11 @@ from numpy.typing import NDArray
 def tiers() -> str:
     """Instruction-set tiers of this machine, best first, comma-separated."""
 
+def amx_refusal() -> str:
+    """
+    Why matrix units that this processor has are not used; empty where they are.
+    """
+
 class Pool:
     def __init__(self, threads: int) -> None: ...
 

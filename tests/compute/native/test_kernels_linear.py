@@ -41,12 +41,23 @@ def test_close_to_float64_on_every_tier_and_equal_between_them(name):
     cols = 768
     raw = random_bytes(np.random.default_rng(5), name, ROWS, cols)
     weights = dequantize(FORMATS[name], raw).reshape(ROWS, cols).astype(np.float64)
-    x = random_rows(6, 15, cols)  # tiles of 8, 4, 2 and 1
+    x = random_rows(6, 63, cols)  # many rows, and tiles of 16, 8, 4, 2 and 1
     x64 = activations(x) if name in QUANTISED else x.astype(np.float64)
     size = np.abs(x64) @ np.abs(weights).T + 1e-30  # what the rounding errors are relative to
     results = {tier: linear(tier, name, raw, ROWS, x) for tier in TIERS}
     for tier, ours in results.items():
         assert (np.abs(ours - x64 @ weights.T) / size).max() < 1e-6, tier
+        assert_same_bits(ours, results["generic"])
+
+
+@pytest.mark.parametrize("name", [n for n in QUANTISED if FORMATS[n].quant_block_elements == 32])
+@pytest.mark.parametrize("blocks", (1, 3, 16, 19))
+def test_many_rows_of_any_number_of_quant_blocks(name, blocks):
+    """Matrix units take two at a time, and unpack some at a time."""
+    raw = random_bytes(np.random.default_rng(blocks), name, ROWS, 32 * blocks)
+    x = random_rows(blocks, 48, 32 * blocks)
+    results = {tier: linear(tier, name, raw, ROWS, x) for tier in TIERS}
+    for ours in results.values():
         assert_same_bits(ours, results["generic"])
 
 

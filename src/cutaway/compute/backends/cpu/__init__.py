@@ -1,7 +1,8 @@
 """The CPU backend, the default: the graph compiled to one native plan.
 
 Knows the instruction set and the threads that compute and sample, and the plans that share one set
-of weights. ``CUTAWAY_ISA`` forces a tier (generic, avx2, avxvnni, avx512, neon, i8mm).
+of weights. ``CUTAWAY_ISA`` forces a tier (generic, avx2, avxvnni, avx512, amx, neon, i8mm;
+amx-plain is the path of the matrix units in plain C++, on any machine).
 ``CUTAWAY_PREFETCH`` forces how weights are prefetched (none, near, far); without it the first steps
 are timed and the fastest way is kept.
 """
@@ -9,7 +10,7 @@ are timed and the fastest way is kept.
 import os
 from collections.abc import Callable, Sequence
 from copy import copy
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
@@ -75,6 +76,7 @@ class CpuBackend:
         except ValueError as error:
             raise InputError(f"CUTAWAY_ISA: {error}") from None
         self.tier: str = plan.tier
+        _report_refusal()
         matrices, experts = pack_matrices(graph, file, self.pool, on_progress, offload)
         self._packed = PackedWeights(matrices, experts, read_vectors(graph, file))
         self._resident_budget = None if offload is None else offload.kept
@@ -239,6 +241,15 @@ def kv_layout(graph: Graph, kv: str = "f16") -> KVLayout:
         return _native.kv_block_bytes(kv_heads, head_dim, kv) // _native.KV_BLOCK
 
     return KVLayout(_native.KV_BLOCK, kv_groups(graph, kv.upper(), nbytes))
+
+
+@cache
+def _report_refusal() -> None:
+    """Log, once a process, that a better tier of this processor is not used."""
+    if refusal := _native.amx_refusal():
+        from logging import getLogger
+
+        getLogger("cutaway").warning("%s: %s is used instead", refusal, tiers()[0])
 
 
 def tiers() -> tuple[str, ...]:
