@@ -4,6 +4,8 @@
 
 writes FOLDER/SHAPE-FORMAT.gguf for each format, quantised by llama.cpp's own quantiser, which
 PYTHON must have (llama-cpp-python); f16 needs none and is deleted again where it is not asked for.
+The low-bit formats (iq4_xs, mxfp4, iq2_xxs, tq2_0, q1_0 …) are drawn as they are, without a
+quantiser: random codes under ordinary scales in every matrix but the vocabulary's, which are Q6_K.
 Two tensors at most are in memory at a time.
 
 A shape is a published model's: its widths, layers, heads and vocabulary. The tokenizer is that of
@@ -34,8 +36,13 @@ from cutaway.files import hub
 from cutaway.files.weights import GGUFFile, ModelFile, TensorInfo
 from cutaway.files.weights.gguf_writer import write_gguf
 from peers.client import environment
+from random_blocks import random_blocks
 from script import parser_of, words
 
+LOW_BIT = (
+    "iq4_nl", "iq4_xs", "mxfp4", "nvfp4", "iq3_xxs", "iq3_s", "iq2_xxs", "iq2_xs", "iq2_s",
+    "iq1_s", "iq1_m", "tq1_0", "tq2_0", "q1_0", "q2_0",
+)  # fmt: skip
 SPREAD = 4.0  # standard deviation of the logits
 QUANTISER = Path(__file__).resolve().parent / "peers" / "llama_quantize.py"
 _NORMAL = 1  # a token's type
@@ -76,13 +83,15 @@ SHAPES = {
 class RandomModel(ModelFile):
     """A model that nobody trained: each tensor is drawn when its bytes are asked for."""
 
-    def __init__(self, shape: Shape, name: str, tokenizer: GGUFFile) -> None:
+    def __init__(
+        self, shape: Shape, name: str, tokenizer: GGUFFile, *, format: str = "F16"
+    ) -> None:
         self.path, self.shape = Path(name), shape
         self.metadata = MappingProxyType(
             dict(_sizes(shape, name)) | dict(vocabulary(tokenizer, shape.vocab))
         )
         self.value_types = tokenizer.value_types
-        self.tensors = MappingProxyType({info.name: info for info in _tensors(shape)})
+        self.tensors = MappingProxyType({info.name: info for info in _tensors(shape, format)})
 
     def raw(self, name: str) -> NDArray[np.uint8]:
         """See `ModelFile`: the same bytes for the same name."""
@@ -90,6 +99,8 @@ class RandomModel(ModelFile):
         if "norm" in name:
             return np.ones(info.shape, np.float32).view(np.uint8)
         rng = np.random.Generator(np.random.SFC64(crc32(name.encode())))
+        if info.format not in ("F16", "F32"):
+            return random_blocks(rng, info.format, info.shape, self._scale(info)).reshape(-1)
         drawn = np.empty(info.shape, np.float16 if info.format == "F16" else np.float32)
         scale = np.float32(self._scale(info))
         for rows in np.array_split(drawn.reshape(-1), max(1, drawn.size >> 22)):
@@ -130,11 +141,12 @@ def _sizes(shape: Shape, name: str) -> Iterator[tuple[str, Any]]:
         yield f"{shape.architecture}.{key}", value
 
 
-def _tensors(shape: Shape) -> Iterator[TensorInfo]:
+def _tensors(shape: Shape, format: str) -> Iterator[TensorInfo]:
     """In the order in which a model is run, as converters write them."""
+    vocabulary = "F16" if format == "F16" else "Q6_K"
     hidden, ffn = shape.hidden, shape.ffn
     queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
-    yield TensorInfo("token_embd.weight", "F16", (shape.vocab, hidden))
+    yield TensorInfo("token_embd.weight", vocabulary, (shape.vocab, hidden))
     for layer in range(shape.layers):
         for name, *sizes in (
             ("attn_norm", hidden),
@@ -147,7 +159,7 @@ def _tensors(shape: Shape) -> Iterator[TensorInfo]:
             ("ffn_up", ffn, hidden),
             ("ffn_down", hidden, ffn),
         ):
-            kind = "F32" if len(sizes) == 1 else "F16"
+            kind = "F32" if len(sizes) == 1 else format
             yield TensorInfo(f"blk.{layer}.{name}.weight", kind, tuple(sizes))
             if shape.architecture == "qwen2" and name in ("attn_q", "attn_k", "attn_v"):
                 yield TensorInfo(f"blk.{layer}.{name}.bias", "F32", (sizes[0],))
@@ -155,7 +167,7 @@ def _tensors(shape: Shape) -> Iterator[TensorInfo]:
                 yield TensorInfo(f"blk.{layer}.{name}_norm.weight", "F32", (shape.head_dim,))
     yield TensorInfo("output_norm.weight", "F32", (hidden,))
     if not shape.tied:
-        yield TensorInfo("output.weight", "F16", (shape.vocab, hidden))
+        yield TensorInfo("output.weight", vocabulary, (shape.vocab, hidden))
 
 
 def vocabulary(file: GGUFFile, size: int) -> Iterator[tuple[str, Any]]:
@@ -187,18 +199,30 @@ def main() -> None:
     parser.add_argument("--peer-python", default=sys.executable)
     parser.add_argument("--tokenizer", default="smollm2", help="the model whose tokenizer it gets")
     args = parser.parse_args()
-    source = args.folder / f"{args.shape}-f16.gguf"
-    tokenizer = hub.resolve(args.tokenizer, progress=False)
-    try:
-        with GGUFFile(tokenizer) as file:
-            write_gguf(source, RandomModel(SHAPES[args.shape], args.shape, file))
+    with GGUFFile(hub.resolve(args.tokenizer, progress=False)) as tokenizer:
         for format in args.formats:
+            if format in LOW_BIT:
+                path = args.folder / f"{args.shape}-{format}.gguf"
+                shape = SHAPES[args.shape]
+                write_gguf(path, RandomModel(shape, path.stem, tokenizer, format=format.upper()))
+        if rest := [format for format in args.formats if format not in LOW_BIT]:
+            _quantise(args.folder, args.shape, rest, args.peer_python, tokenizer)
+
+
+def _quantise(
+    folder: Path, shape: str, formats: list[str], python: str, tokenizer: GGUFFile
+) -> None:
+    """Write the model as F16, and let llama.cpp write the others from it."""
+    source = folder / f"{shape}-f16.gguf"
+    try:
+        write_gguf(source, RandomModel(SHAPES[shape], shape, tokenizer))
+        for format in formats:
             if format != "f16":
-                target = args.folder / f"{args.shape}-{format}.gguf"
-                command = [args.peer_python, str(QUANTISER), str(source), str(target), format]
+                target = folder / f"{shape}-{format}.gguf"
+                command = [python, str(QUANTISER), str(source), str(target), format]
                 subprocess.run(command, check=True, env=environment())
     finally:
-        if "f16" not in args.formats:
+        if "f16" not in formats:
             source.unlink(missing_ok=True)
 
 

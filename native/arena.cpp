@@ -6,13 +6,13 @@
 
 namespace cutaway {
 
-Packed Arena::reserve(const std::string& format, int rows, int cols) {
+Packed Arena::reserve(const std::string& format, int rows, int cols, float factor) {
   const Format f = format_of(format);
   const size_t bytes = bytes_of(f, rows, cols);
   if (bytes > memory_->size() - used_) throw std::invalid_argument("the arena is full");
   uint8_t* out = memory_->data() + used_;
   used_ += bytes;
-  return {f, rows, cols, panel_bytes(f, cols), out, memory_};
+  return {f, rows, cols, panel_bytes(f, cols), out, memory_, factor};
 }
 
 int Arena::rows_of(const Packed& packed, size_t bytes, int first) const {

@@ -140,6 +140,8 @@ void Experts::tiles(const Step& step, const Packed& w, int panel, int first, boo
   const ActBlock* act = inward ? x_act_.data() : middle_act_.data();
   const void* from = floats ? (const void*)(x + first * stride) : act + first * stride;
   step.k.tile[w.format][tile](w.data + panel * w.panel, (int)stride, from, stride, ahead, out);
+  if (w.factor != 1)
+    for (int i = 0; i < kTileRows[tile] * kLanes; i++) out[i] *= w.factor;
 }
 
 void Experts::quantise(const Step& step, int thread) {

@@ -2,15 +2,17 @@
 //
 // Rows are output features. A panel is 16 rows, so that each SIMD lane owns one; a panel runs along
 // k in quant blocks of 32. A quant block of a panel holds, one after the other,
-//   codes   4 bits: 4 x 64 bytes; byte 4·row + j of load i is k = 4i + j (low) and 16 + 4i + j (high)
-//           5 bits: the same and 64 bytes; bit g of byte 4·row + j is the fifth bit of k = 4g + j
-//           6 bits: the same and 2 x 64 bytes; bits 2g, 2g+1 of byte 4·row + j of plane p are the
-//                   upper bits of k = 16p + 4g + j
-//           8 bits: 8 x 64 bytes; byte 4·row + j of load g is k = 4g + j, plus 128
-//   scales  16 halves (and 16 halves of minima), or, in the K formats, 16 bytes for each sub-block
-//           (and 16 bytes of minima), which multiply a half per row that precedes every 8 quant
-//           blocks (and a second half, negated, for the minima).
-// Everything is the file's own numbers in another order: nothing is rounded.
+//   codes   in planes of 8, 4, 2 or 1 bits a code, 64 bytes for each bit; byte 4·row + j is of a k = 4g + j:
+//           8 bits: load g has k-group g, plus 128
+//           4 bits: load i has groups i (low) and 4 + i (high)
+//           2 bits: load i has groups 4i … 4i + 3, from the lowest bits on
+//           1 bit:  bit g is of group g
+//           Codes of 3, 5 and 6 bits are their lowest 2 or 4 bits, and then a plane of what is left.
+//   scales  16 halves (and 16 halves of minima), or 16 bytes for each sub-block (and 16 bytes of minima), or none.
+// Where a format has a half for several quant blocks, 16 of them precede these (and 16 more, negated, for the
+// minima).
+// Everything is the file's own numbers in another order: nothing is rounded. Formats that name one of a few
+// patterns of codes are laid out as the codes.
 // F16, BF16 and F32 panels are k after k, 16 values each.
 #pragma once
 #include <stddef.h>
@@ -20,42 +22,112 @@ namespace cutaway {
 
 constexpr int kLanes = 16;     // rows of a panel
 constexpr int kQuant = 32;     // k of a quant block
-constexpr int kSuper = 8;      // quant blocks of a K format that share their halves
+constexpr int kSuper = 8;      // quant blocks of a K format that share their halves; unpacked at once
 constexpr int kKvBlock = 32;   // tokens of a KV block
 constexpr int kKvChunk = 256;  // tokens whose softmax is taken at once, in prefill as in decode
 
-enum Format { Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, F16, BF16, F32, kFormats };
+enum Format {
+  Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, MXFP4, NVFP4, IQ3_XXS, IQ3_S,
+  IQ2_XXS, IQ2_XS, IQ2_S, IQ1_S, IQ1_M, TQ1_0, TQ2_0, Q1_0, Q2_0, F16, BF16, F32, kFormats
+};
+
+// What a code of a sub-block is multiplied by.
+enum class Scale {
+  kHalf,    // a half of its own
+  kShared,  // the half of several quant blocks
+  kByte,    // a byte times that half; it is signed where there are no minima
+  kE8M0,    // half of a power of two, of which a byte is the exponent (load_e8m0)
+  kE4M3,    // half of a float of 7 bits (load_e4m3)
+};
 
 struct Layout {
   int bits;     // of a code, as packed
   int sub;      // k that share a scale: 32 or 16
   int offset;   // a code stands for code - 2^offset; -1: for itself
-  bool super;   // K format: byte scales times a half per 8 quant blocks
+  Scale scale;
   bool minima;  // a minimum is added
+  int blocks;   // quant blocks of one block of the file
+  const int8_t* values = nullptr;  // a code is an index of these, which are multiplied as value + 2^offset
+  float unit = 1;                  // a power of two, times which a shared half is taken
+
+  bool operator==(const Layout&) const = default;
 };
+
+constexpr int8_t kIQ4[] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+constexpr int8_t kE2M1[] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};  // doubled
+// Where a pattern of magnitudes is named, the highest bit of a code is the sign.
+constexpr int8_t kIQ3XXS[] = {2, 6, 10, 14, 18, 22, 26, 31, -2, -6, -10, -14, -18, -22, -26, -31};  // halved
+constexpr int8_t kIQ3S[] = {1, 3, 5, 7, 9, 11, 13, 15, -1, -3, -5, -7, -9, -11, -13, -15};
+constexpr int8_t kIQ2[] = {8, 25, 43, 0, -8, -25, -43, 0};
+constexpr int8_t kIQ1[] = {-7, 1, 9, 0, -9, -1, 7, 0};  // -1, 0 and 1, to which 1/8 is added or from which it is taken, times 8
+constexpr int8_t kSign[] = {-1, 1};
 
 constexpr Layout kLayouts[] = {
-    {4, 32, 3, false, false},  {4, 32, -1, false, true}, {5, 32, 4, false, false},
-    {5, 32, -1, false, true},  {8, 32, 7, false, false}, {4, 16, -1, true, true},
-    {4, 16, 2, true, false},   {4, 32, -1, true, true},  {5, 32, -1, true, true},
-    {6, 16, 5, true, false},
+    {4, 32, 3, Scale::kHalf, false, 1},         // Q4_0
+    {4, 32, -1, Scale::kHalf, true, 1},         // Q4_1
+    {5, 32, 4, Scale::kHalf, false, 1},         // Q5_0
+    {5, 32, -1, Scale::kHalf, true, 1},         // Q5_1
+    {8, 32, 7, Scale::kHalf, false, 1},         // Q8_0
+    {2, 16, -1, Scale::kByte, true, 8},         // Q2_K
+    {3, 16, 2, Scale::kByte, false, 8},         // Q3_K
+    {4, 32, -1, Scale::kByte, true, 8},         // Q4_K
+    {5, 32, -1, Scale::kByte, true, 8},         // Q5_K
+    {6, 16, 5, Scale::kByte, false, 8},         // Q6_K
+    {4, 32, 7, Scale::kHalf, false, 1, kIQ4},   // IQ4_NL
+    {4, 32, 7, Scale::kByte, false, 8, kIQ4},   // IQ4_XS
+    {4, 32, 4, Scale::kE8M0, false, 1, kE2M1},  // MXFP4
+    {4, 16, 4, Scale::kE4M3, false, 2, kE2M1},  // NVFP4
+    {4, 32, 5, Scale::kByte, false, 8, kIQ3XXS, 1 / 2.0f},  // IQ3_XXS
+    {4, 32, 4, Scale::kByte, false, 8, kIQ3S},              // IQ3_S
+    {3, 32, 6, Scale::kByte, false, 8, kIQ2, 1 / 8.0f},     // IQ2_XXS
+    {3, 16, 6, Scale::kByte, false, 8, kIQ2, 1 / 8.0f},     // IQ2_XS
+    {3, 16, 6, Scale::kByte, false, 8, kIQ2, 1 / 8.0f},     // IQ2_S
+    {3, 32, 4, Scale::kByte, false, 8, kIQ1, 1 / 8.0f},     // IQ1_S
+    {3, 16, 4, Scale::kByte, false, 8, kIQ1, 1 / 8.0f},     // IQ1_M
+    {2, 32, 0, Scale::kShared, false, 8},                   // TQ1_0
+    {2, 32, 0, Scale::kShared, false, 8},                   // TQ2_0
+    {1, 32, 1, Scale::kShared, false, 4, kSign},            // Q1_0
+    {2, 32, 0, Scale::kShared, false, 2},                   // Q2_0
 };
 
-constexpr bool is_float(Format f) { return f >= F16; }
-constexpr int code_bytes(Layout l) {
-  return l.bits == 8 ? 512 : 256 + (l.bits == 5 ? 64 : l.bits == 6 ? 128 : 0);
+// The first format that is laid out alike: kernels read panels, whatever file they come from.
+constexpr Format kernel_of(Format f) {
+  if (f >= F16) return f;
+  int first = 0;
+  while (kLayouts[first] != kLayouts[f]) first++;
+  return (Format)first;
 }
+
+constexpr bool is_float(Format f) { return f >= F16; }
+constexpr bool has_header(Layout l) { return l.scale == Scale::kByte || l.scale == Scale::kShared; }
+constexpr int code_bytes(Layout l) { return 64 * l.bits; }
 constexpr int scale_bytes(Layout l) {
-  return (l.super ? 16 * (32 / l.sub) : 32) * (l.minima ? 2 : 1);
+  const int one = l.scale == Scale::kShared ? 0 : l.scale == Scale::kHalf ? 32 : 16 * (32 / l.sub);
+  return l.minima ? 2 * one : one;
 }
 constexpr int block_bytes(Layout l) { return code_bytes(l) + scale_bytes(l); }
-constexpr int header_bytes(Layout l) { return l.super ? (l.minima ? 64 : 32) : 0; }
+constexpr int header_bytes(Layout l) { return !has_header(l) ? 0 : l.minima ? 64 : 32; }
+
+// The bits of what is multiplied: of a code, or of value + 2^offset.
+constexpr int wide_bits(Layout l) { return l.values ? l.offset + 1 : l.bits; }
+
+// The planes of a code's lower and upper bits; 0: there is none.
+constexpr int lower_bits(int bits) { return bits >= 8 ? 8 : bits >= 4 ? 4 : bits >= 2 ? 2 : 1; }
+constexpr int upper_bits(int bits) { return bits - lower_bits(bits); }
+
+// Where k-group g lies in a plane of so many bits a code: the byte of its load, and its lowest bit there.
+struct Place { int load, bit; };
+constexpr Place place(int bits, int g) {
+  if (bits == 8) return {64 * g, 0};
+  if (bits == 4) return {64 * (g % 4), g < 4 ? 0 : 4};
+  return {64 * (g * bits / 8), g * bits % 8};
+}
 
 constexpr size_t panel_bytes(Format f, int cols) {
   if (is_float(f)) return (size_t)cols * kLanes * (f == F32 ? 4 : 2);
   const Layout l = kLayouts[f];
   const size_t blocks = cols / kQuant;
-  return blocks * block_bytes(l) + (l.super ? blocks / kSuper * header_bytes(l) : 0);
+  return blocks * block_bytes(l) + blocks / l.blocks * header_bytes(l);
 }
 
 // One activation row's quant block: what every matmul reads, in one cache line.

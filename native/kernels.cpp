@@ -13,21 +13,21 @@ namespace {
 #include "sample_observe.inc"
 
 template <Format f, int tile = 0> constexpr void fill(Kernels& k) {
+  constexpr Format g = kernel_of(f);
   if constexpr (tile < kTiles) {
     if constexpr (is_float(f)) k.tile[f][tile] = float_tile<f, kTileRows[tile]>;
-    else k.tile[f][tile] = quant_tile<f, kTileRows[tile]>;
+    else k.tile[f][tile] = quant_tile<g, kTileRows[tile]>;
     fill<f, tile + 1>(k);
-  } else if constexpr (!is_float(f)) {
-    if constexpr (is_unpacked(kLayouts[f])) k.tiles[f] = quant_tiles<f>;
+  } else {
+    if constexpr (!is_float(f) && is_unpacked(kLayouts[g])) k.tiles[f] = quant_tiles<g>;
+    if constexpr (f + 1 < kFormats) fill<(Format)(f + 1)>(k);
   }
 }
 
 constexpr Kernels make() {
   Kernels k{};
   k.name = CUTAWAY_TIER_NAME, k.tiles_from = 32;
-  fill<Q4_0>(k), fill<Q4_1>(k), fill<Q5_0>(k), fill<Q5_1>(k), fill<Q8_0>(k);
-  fill<Q2_K>(k), fill<Q3_K>(k), fill<Q4_K>(k), fill<Q5_K>(k), fill<Q6_K>(k);
-  fill<F16>(k), fill<BF16>(k), fill<F32>(k);
+  fill<(Format)0>(k);
   k.quantise = quantise, k.rms_norm = rms_norm, k.layer_norm = layer_norm, k.map = map;
   k.to_half = to_half, k.to_codes = to_codes;
   k.attend_rows = kAttendRows, k.attend = attend, k.merge = merge, k.divide = divide;

@@ -10,7 +10,7 @@ namespace {
 
 template <int f = 0> void fill(Kernels& k) {
   if constexpr (f < kFormats) {
-    if constexpr (!is_float((Format)f)) k.tiles[f] = matrix_tiles<(Format)f>;
+    if constexpr (!is_float((Format)f)) k.tiles[f] = matrix_tiles<kernel_of((Format)f)>;
     fill<f + 1>(k);
   }
 }

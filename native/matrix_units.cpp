@@ -30,11 +30,14 @@ std::vector<uint8_t> random_panel(Format f, int blocks) {
   for (uint8_t& byte : panel) byte = (uint8_t)random(state);
   uint8_t* p = panel.data();
   for (int b = 0; b < blocks; b++, p += block_bytes(l)) {
-    if (l.super && b % kSuper == 0) {
+    if (has_header(l) && b % l.blocks == 0) {
       for (int at = 0; at < header_bytes(l); at += 2 * kLanes) fill_halves(p + at, state);
       p += header_bytes(l);
     }
-    for (int at = 0; !l.super && at < scale_bytes(l); at += 2 * kLanes) fill_halves(p + code_bytes(l) + at, state);
+    uint8_t* scales = p + code_bytes(l);
+    for (int at = 0; l.scale == Scale::kHalf && at < scale_bytes(l); at += 2 * kLanes) fill_halves(scales + at, state);
+    for (int at = 0; l.scale == Scale::kE8M0 && at < scale_bytes(l); at++) scales[at] = (uint8_t)(124 + scales[at] % 8);
+    for (int at = 0; l.scale == Scale::kE4M3 && at < scale_bytes(l); at++) scales[at] &= 0x7F;
   }
   return panel;
 }

@@ -260,11 +260,13 @@ NB_MODULE(_native, m) {
       .def(nb::init<size_t, std::optional<int>>(), "bytes"_a, "file"_a = nb::none(),
            "file: the descriptor of a file of this size; the arena has one of its own.")
       .def("pack", &pack_into, "pool"_a, "format"_a, "source"_a, "rows"_a, "cols"_a)
-      .def("reserve", &Arena::reserve, "format"_a, "rows"_a, "cols"_a)
+      .def("reserve", &Arena::reserve, "format"_a, "rows"_a, "cols"_a, "factor"_a = 1.0f,
+           "factor: what products with the matrix are multiplied by, and its decoded rows.")
       .def("fill", &fill, "pool"_a, "packed"_a, "source"_a, "first"_a);
   m.def("packed_bytes", [](const std::string& format, int rows, int cols) {
     return Arena::bytes_of(format_of(format), rows, cols);
   }, "format"_a, "rows"_a, "cols"_a);
+  m.def("patterns", &patterns, "name"_a, "What IQ1, IQ2_XXS … IQ3_S name by a number: digits of 2 or 3 bits.");
 
   m.attr("KV_BLOCK") = kKvBlock;
   m.def("kv_block_bytes", [](int kv_heads, int head_dim, const std::string& kv) {

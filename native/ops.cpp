@@ -198,6 +198,8 @@ void Linear::compute(Step& step, int thread, const Part& part, int panel, int ro
       step.k.tile[w.format][tile](p, n, x, stride, ahead, out + r * kLanes);
     }
   }
+  if (w.factor != 1)
+    for (int i = 0; i < rows * kLanes; i++) out[i] *= w.factor;
   if (part.bias.empty()) return;
   for (int r = 0; r < rows; r++)
     for (int i = 0; i < kLanes && panel * kLanes + i < w.rows; i++)

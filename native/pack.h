@@ -2,6 +2,7 @@
 #pragma once
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "formats.h"
 #include "memory.h"
@@ -15,10 +16,11 @@ struct Packed {
   size_t panel;  // bytes
   const uint8_t* data;
   std::shared_ptr<Memory> owner;
+  float factor = 1;  // what products with the whole matrix are multiplied by
 
   int panels() const { return (rows + kLanes - 1) / kLanes; }
   size_t bytes() const { return panel * panels(); }
-  // One row as floats (cols of them), exactly as the file's decoder gives them.
+  // One row as floats (cols of them), exactly as the file's decoder gives them, times the factor.
   void decode_row(int row, float* out) const;
 };
 
@@ -27,6 +29,8 @@ Format format_of(const std::string& name);
 // Bytes of a matrix as GGUF stores it; throws std::invalid_argument for impossible shapes.
 size_t source_bytes(Format format, int rows, int cols);
 size_t packed_bytes(Format format, int rows, int cols);
+// The patterns of codes of IQ1, IQ2_XXS, IQ2_XS, IQ2_S, IQ3_XXS or IQ3_S (grids.h); throws std::invalid_argument.
+std::vector<uint16_t> patterns(const std::string& name);
 // Lay rows first … first + rows - 1 of a matrix into its panels; first is a panel's.
 void pack_rows(Pool& pool, const Packed& packed, const uint8_t* source, int first, int rows, uint8_t* out);
 

@@ -67,6 +67,20 @@ INLINE F load_i8(const uint8_t* p) {
   return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(v)),
           _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(v, 8)))};
 }
+INLINE __m256 e8m0_8(__m128i bytes) {
+  const __m256i e = _mm256_cvtepu8_epi32(bytes), one = _mm256_set1_epi32(1);
+  return _mm256_castsi256_ps(_mm256_max_epi32(_mm256_slli_epi32(_mm256_sub_epi32(e, one), 23),
+                                              _mm256_slli_epi32(_mm256_add_epi32(e, one), 21)));
+}
+INLINE F load_e8m0(const uint8_t* p) {
+  const __m128i v = _mm_loadu_si128((const __m128i*)p);
+  return {e8m0_8(v), e8m0_8(_mm_srli_si128(v, 8))};
+}
+INLINE F load_e4m3(const uint8_t* p) {
+  const __m256i bits = _mm256_slli_epi16(_mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i*)p)), 7);
+  const F v = {_mm256_cvtph_ps(_mm256_castsi256_si128(bits)), _mm256_cvtph_ps(_mm256_extracti128_si256(bits, 1))};
+  return mul(v, set1(128.0f));
+}
 
 INLINE void store_i8(int8_t* p, F v) {  // whole numbers, -128 … 127
   __m256i words = _mm256_packs_epi32(_mm256_cvtps_epi32(v.a), _mm256_cvtps_epi32(v.b));
@@ -89,22 +103,18 @@ INLINE F pow2(I n) { return {pow2_8(n.a), pow2_8(n.b)}; }
 INLINE W load_w(const uint8_t* p) {
   return {_mm256_loadu_si256((const __m256i*)p), _mm256_loadu_si256((const __m256i*)(p + 32))};
 }
-INLINE __m256i low_32(__m256i v) { return _mm256_and_si256(v, _mm256_set1_epi8(15)); }
-INLINE W low(W v) { return {low_32(v.a), low_32(v.b)}; }
-INLINE W high(W v) { return {low_32(_mm256_srli_epi16(v.a, 4)), low_32(_mm256_srli_epi16(v.b, 4))}; }
-template <int G> INLINE __m256i or_bit5_32(__m256i w, __m256i plane) {
-  __m256i shifted = G < 4 ? _mm256_slli_epi16(plane, 4 - (G & 3)) : _mm256_srli_epi16(plane, G & 3);
-  return _mm256_or_si256(w, _mm256_and_si256(shifted, _mm256_set1_epi8(16)));
+template <int from, int count, int to> INLINE __m256i field_32(__m256i v) {
+  if constexpr (from > to) v = _mm256_srli_epi16(v, from - to);
+  else if constexpr (from < to) v = _mm256_slli_epi16(v, to - from);
+  return _mm256_and_si256(v, _mm256_set1_epi8((char)(((1 << count) - 1) << to)));
 }
-template <int G> INLINE W or_bit5(W w, W plane) {
-  return {or_bit5_32<G>(w.a, plane.a), or_bit5_32<G>(w.b, plane.b)};
+template <int from, int count, int to> INLINE W field(W v) {
+  return {field_32<from, count, to>(v.a), field_32<from, count, to>(v.b)};
 }
-template <int G> INLINE __m256i or_bits6_32(__m256i w, __m256i plane) {
-  __m256i shifted = G < 2 ? _mm256_slli_epi16(plane, 4 - 2 * G) : _mm256_srli_epi16(plane, 2 * G - 4);
-  return _mm256_or_si256(w, _mm256_and_si256(shifted, _mm256_set1_epi8(48)));
-}
-template <int G> INLINE W or_bits6(W w, W plane) {
-  return {or_bits6_32<G>(w.a, plane.a), or_bits6_32<G>(w.b, plane.b)};
+INLINE W or_w(W x, W y) { return {_mm256_or_si256(x.a, y.a), _mm256_or_si256(x.b, y.b)}; }
+INLINE W lookup(W index, const uint8_t* table) {
+  const __m256i twice = _mm256_broadcastsi128_si256(_mm_load_si128((const __m128i*)table));
+  return {_mm256_shuffle_epi8(twice, index.a), _mm256_shuffle_epi8(twice, index.b)};
 }
 INLINE __m256i four_each(const int8_t* x) {
   int32_t four;
@@ -134,7 +144,7 @@ INLINE I offset_full(int32_t minus_sum) { return shl_i<7>(splat_i(minus_sum)); }
 #else
 
 // maddubs adds pairs in 16 bits, where four such sums of 5-bit codes have room (4 · 2·31·127), two of
-// 6-bit codes (2 · 2·63·127), and one of 8-bit codes if these are signed (2·128·127).
+// 6-bit codes (2 · 2·63·127), one of 7-bit codes, and one of 8-bit codes if these are signed (2·128·127).
 INLINE __m256i pairs_signed(__m256i w, __m256i x) {
   const __m256i s = _mm256_xor_si256(w, _mm256_set1_epi8((char)0x80));  // w - 128
   return _mm256_maddubs_epi16(_mm256_abs_epi8(s), _mm256_sign_epi8(x, s));
@@ -146,7 +156,7 @@ INLINE __m256i add_pairs(__m256i acc, __m256i sums) {
   return _mm256_add_epi32(acc, _mm256_madd_epi16(sums, _mm256_set1_epi16(1)));
 }
 template <int bits> INLINE I dot16(I acc, const W* w, const int8_t* x) {
-  constexpr int at_once = bits == 8 ? 1 : bits == 6 ? 2 : 4;
+  constexpr int at_once = bits > 6 ? 1 : bits == 6 ? 2 : 4;
   UNROLL(4)
   for (int i = 0; i < 4; i += at_once) {
     __m256i v = four_each(x + 4 * i), a = pairs<bits>(w[i].a, v), b = pairs<bits>(w[i].b, v);

@@ -47,6 +47,17 @@ INLINE F load_u8(const uint8_t* p) {
 INLINE F load_i8(const uint8_t* p) {
   return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i*)p)));
 }
+// 2^(e - 128) of bytes e, as ggml_e8m0_to_fp32_half: the two smallest are subnormal.
+INLINE F load_e8m0(const uint8_t* p) {
+  const __m512i e = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i*)p)), one = _mm512_set1_epi32(1);
+  return _mm512_castsi512_ps(_mm512_max_epi32(_mm512_slli_epi32(_mm512_sub_epi32(e, one), 23),
+                                              _mm512_slli_epi32(_mm512_add_epi32(e, one), 21)));
+}
+// Half of what bytes of 4 bits of exponent and 3 of fraction stand for: as upper bits of a half, 2^7 too small.
+INLINE F load_e4m3(const uint8_t* p) {
+  const __m256i bits = _mm256_slli_epi16(_mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i*)p)), 7);
+  return mul(_mm512_cvtph_ps(bits), set1(128.0f));
+}
 
 INLINE void store_i8(int8_t* p, F v) {  // whole numbers, -128 … 127
   _mm_storeu_si128((__m128i*)p, _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(v)));
@@ -61,17 +72,16 @@ INLINE F pow2(I n) {
 }
 
 INLINE W load_w(const uint8_t* p) { return _mm512_loadu_si512(p); }
-INLINE W low(W v) { return _mm512_and_si512(v, _mm512_set1_epi8(15)); }
-INLINE W high(W v) { return low(_mm512_srli_epi16(v, 4)); }
-// Bit G of each byte of `plane` becomes bit 4 of w.
-template <int G> INLINE W or_bit5(W w, W plane) {
-  __m512i shifted = G < 4 ? _mm512_slli_epi16(plane, 4 - (G & 3)) : _mm512_srli_epi16(plane, G & 3);
-  return _mm512_or_si512(w, _mm512_and_si512(shifted, _mm512_set1_epi8(16)));
+// Bits from … from + count - 1 of each byte, moved to bit `to`; the rest is 0.
+template <int from, int count, int to> INLINE W field(W v) {
+  if constexpr (from > to) v = _mm512_srli_epi16(v, from - to);
+  else if constexpr (from < to) v = _mm512_slli_epi16(v, to - from);
+  return _mm512_and_si512(v, _mm512_set1_epi8((char)(((1 << count) - 1) << to)));
 }
-// Bits 2G, 2G+1 of each byte of `plane` become bits 4, 5 of w.
-template <int G> INLINE W or_bits6(W w, W plane) {
-  __m512i shifted = G < 2 ? _mm512_slli_epi16(plane, 4 - 2 * G) : _mm512_srli_epi16(plane, 2 * G - 4);
-  return _mm512_or_si512(w, _mm512_and_si512(shifted, _mm512_set1_epi8(48)));
+INLINE W or_w(W a, W b) { return _mm512_or_si512(a, b); }
+// Each byte, 0 … 15, becomes the table's entry.
+INLINE W lookup(W index, const uint8_t* table) {
+  return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_load_si128((const __m128i*)table)), index);
 }
 // acc + Σ over 16 k of w · x, four of them in each w, the same 16 int8 for every lane; w in 0 … 2^bits - 1.
 // Codes of 8 bits stand for w - 128, and their sum starts at offset_full(-Σx). (Left to themselves,

@@ -75,6 +75,12 @@ INLINE F load_bf16(const uint16_t* p) {
 }
 INLINE F load_u8(const uint8_t* p) { F r; LANES r.v[i] = p[i]; return r; }
 INLINE F load_i8(const uint8_t* p) { F r; LANES r.v[i] = (int8_t)p[i]; return r; }
+INLINE F load_e8m0(const uint8_t* p) {
+  F r;
+  LANES { uint32_t bits = p[i] < 2 ? 0x00200000u << p[i] : (uint32_t)(p[i] - 1) << 23; memcpy(&r.v[i], &bits, 4); }
+  return r;
+}
+INLINE F load_e4m3(const uint8_t* p) { F r; LANES r.v[i] = half_to_float((uint16_t)(p[i] << 7)) * 128.0f; return r; }
 
 INLINE void store_i8(int8_t* p, F v) { LANES p[i] = (int8_t)v.v[i]; }  // whole, -128 … 127
 
@@ -89,16 +95,12 @@ INLINE F pow2(I n) {
 }
 
 INLINE W load_w(const uint8_t* p) { W r; memcpy(r.v, p, 64); return r; }
-INLINE W low(W w) { BYTES w.v[i] &= 15; return w; }
-INLINE W high(W w) { BYTES w.v[i] >>= 4; return w; }
-template <int G> INLINE W or_bit5(W w, W plane) {
-  BYTES w.v[i] |= (uint8_t)((plane.v[i] >> G & 1) << 4);
+template <int from, int count, int to> INLINE W field(W w) {
+  BYTES w.v[i] = (uint8_t)((w.v[i] >> from & ((1 << count) - 1)) << to);
   return w;
 }
-template <int G> INLINE W or_bits6(W w, W plane) {
-  BYTES w.v[i] |= (uint8_t)((plane.v[i] >> 2 * G & 3) << 4);
-  return w;
-}
+INLINE W or_w(W a, W b) { BYTES a.v[i] |= b.v[i]; return a; }
+INLINE W lookup(W index, const uint8_t* table) { BYTES index.v[i] = table[index.v[i]]; return index; }
 template <int bits> INLINE I dot16(I acc, const W* w, const int8_t* x) {
   for (int k = 0; k < 16; k++) LANES acc.v[i] += (int32_t)w[k / 4].v[4 * i + k % 4] * x[k];
   return acc;

@@ -61,6 +61,23 @@ INLINE F load_i8(const uint8_t* p) {
   for (int i = 0; i < 16; i++) wide[i] = (int8_t)p[i];
   return load(wide);
 }
+INLINE F load_e8m0(const uint8_t* p) {
+  const uint8x16_t all = vld1q_u8(p);
+  const uint16x8_t half[2] = {vmovl_u8(vget_low_u8(all)), vmovl_u8(vget_high_u8(all))};
+  const int32x4_t one = vdupq_n_s32(1);
+  F r;
+  EACH {
+    const uint16x8_t h = half[i / 2];
+    const int32x4_t e = vreinterpretq_s32_u32(vmovl_u16(i % 2 ? vget_high_u16(h) : vget_low_u16(h)));
+    r.v[i] = vreinterpretq_f32_s32(vmaxq_s32(vshlq_n_s32(vsubq_s32(e, one), 23), vshlq_n_s32(vaddq_s32(e, one), 21)));
+  }
+  return r;
+}
+INLINE F load_e4m3(const uint8_t* p) {
+  uint16_t halves[16];
+  for (int i = 0; i < 2; i++) vst1q_u16(halves + 8 * i, vshll_n_u8(vld1_u8(p + 8 * i), 7));
+  return mul(load_half(halves), set1(128.0f));
+}
 
 INLINE void store_i8(int8_t* p, F v) {  // whole numbers, -128 … 127
   float wide[16];
@@ -79,15 +96,19 @@ INLINE F pow2(I n) {
 }
 
 INLINE W load_w(const uint8_t* p) { W r; EACH r.v[i] = vld1q_u8(p + 16 * i); return r; }
-INLINE W low(W w) { EACH w.v[i] = vandq_u8(w.v[i], vdupq_n_u8(15)); return w; }
-INLINE W high(W w) { EACH w.v[i] = vshrq_n_u8(w.v[i], 4); return w; }
-template <int G> INLINE W or_bit5(W w, W plane) {
-  EACH w.v[i] = vorrq_u8(w.v[i], vandq_u8(vshlq_u8(plane.v[i], vdupq_n_s8(4 - G)), vdupq_n_u8(16)));
+template <int from, int count, int to> INLINE W field(W w) {
+  EACH {
+    if constexpr (from > to) w.v[i] = vshrq_n_u8(w.v[i], from - to);
+    else if constexpr (from < to) w.v[i] = vshlq_n_u8(w.v[i], to - from);
+    if constexpr (from < to || to > 0 || from + count < 8) w.v[i] = vandq_u8(w.v[i], vdupq_n_u8(((1 << count) - 1) << to));
+  }
   return w;
 }
-template <int G> INLINE W or_bits6(W w, W plane) {
-  EACH w.v[i] = vorrq_u8(w.v[i], vandq_u8(vshlq_u8(plane.v[i], vdupq_n_s8(4 - 2 * G)), vdupq_n_u8(48)));
-  return w;
+INLINE W or_w(W a, W b) { EACH a.v[i] = vorrq_u8(a.v[i], b.v[i]); return a; }
+INLINE W lookup(W index, const uint8_t* table) {
+  const uint8x16_t t = vld1q_u8(table);
+  EACH index.v[i] = vqtbl1q_u8(t, index.v[i]);
+  return index;
 }
 template <int bits, int K> INLINE I dot4(I acc, W w, int8x16_t x) {
   EACH {

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <string>
 #include <thread>
 
@@ -19,8 +20,11 @@ using namespace cutaway;
 
 namespace {
 
-const char* const kNames[] = {"Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K",
-                              "Q4_K", "Q5_K", "Q6_K", "F16",  "BF16", "F32"};
+const char* const kNames[] = {"Q4_0",   "Q4_1",    "Q5_0",  "Q5_1",    "Q8_0",   "Q2_K",  "Q3_K",
+                              "Q4_K",   "Q5_K",    "Q6_K",  "IQ4_NL",  "IQ4_XS", "MXFP4", "NVFP4",
+                              "IQ3_XXS", "IQ3_S",  "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ1_S", "IQ1_M",
+                              "TQ1_0",  "TQ2_0",   "Q1_0",  "Q2_0",    "F16",    "BF16",  "F32"};
+static_assert(std::size(kNames) == kFormats);
 
 uint64_t hash_of(const std::vector<float>& logits) {  // FNV-1a over the bits
   uint64_t hash = 0xcbf29ce484222325u;

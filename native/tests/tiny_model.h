@@ -24,10 +24,15 @@ struct Random {  // SplitMix64
   float uniform() { return (float)((int)(next() >> 44) - (1 << 19)) / (1 << 19); }  // -1 … 1, exact
 };
 
-// Where a quant block of a format keeps its halves; -1: it has no second one.
-struct Halves { int bytes, d, d_min; };
-constexpr Halves kHalves[] = {{18, 0, -1}, {20, 0, 2},   {22, 0, -1}, {24, 0, 2}, {34, 0, -1},
-                              {84, 80, 82}, {110, 108, -1}, {144, 0, 2}, {176, 0, 2}, {210, 208, -1}};
+// Where a block of a format keeps its halves, if it does, and the exponent of the first; -1: there is no second one.
+struct Halves { int bytes, d, d_min, exponent; };
+constexpr Halves kHalves[] = {{18, 0, -1, 6},  {20, 0, 2, 6},   {22, 0, -1, 6}, {24, 0, 2, 6},    {34, 0, -1, 1},
+                              {84, 80, 82, 2}, {110, 108, -1, 2}, {144, 0, 2, 2}, {176, 0, 2, 2}, {210, 208, -1, 2},
+                              {18, 0, -1, 2},  {136, 0, -1, 2}, {17, -1, -1, 0}, {36, -1, -1, 0},
+                              {98, 0, -1, 4},  {110, 0, -1, 4}, {66, 0, -1, 3}, {74, 0, -1, 3}, {82, 0, -1, 3},
+                              {50, 0, -1, 8},  {56, -1, -1, 8}, {54, 52, -1, 10}, {66, 64, -1, 10}, {18, 0, -1, 10},
+                              {18, 0, -1, 10}};
+static_assert(sizeof kHalves / sizeof *kHalves == F16);
 
 // A positive half: (1024 + fraction) · 2^(exponent - 25).
 inline uint16_t half(int exponent, uint64_t random) {
@@ -52,20 +57,25 @@ inline void random_floats(Random& random, Format f, std::vector<uint8_t>& source
   }
 }
 
+// Scales that leave weights of ordinary sizes in a block that is random otherwise.
+inline void random_scales(Random& random, Format f, uint8_t* block) {
+  const Halves h = kHalves[f];
+  const uint16_t d = half(h.exponent, random.next());
+  const uint16_t m = half(h.exponent + 2, random.next()) | (h.bytes > 34 ? 0 : 0x8000);
+  if (h.d >= 0) memcpy(block + h.d, &d, 2);
+  if (h.d_min >= 0) memcpy(block + h.d_min, &m, 2);
+  if (f == MXFP4) block[0] = 120 + d % 4;
+  if (f == NVFP4)
+    for (int i = 0; i < 4; i++) block[i] %= 32;
+  if (f == IQ1_M)  // a quarter of the half in each
+    for (int i = 0; i < 4; i++) block[49 + 2 * i] = (uint8_t)((block[49 + 2 * i] & 15) | (d >> 4 * i & 15) << 4);
+}
+
 inline void random_matrix(Random& random, Pool& pool, Format f, int rows, int cols, Matrix& out) {
   std::vector<uint8_t> source(source_bytes(f, rows, cols));
   for (auto& byte : source) byte = (uint8_t)random.next();
-  if (is_float(f)) {
-    random_floats(random, f, source);
-  } else {
-    const Halves h = kHalves[f];
-    const int exponent = f == Q8_0 ? 1 : h.bytes > 34 ? 2 : 6;  // of weights around 1/8
-    for (size_t i = 0; i < source.size(); i += h.bytes) {
-      const uint16_t d = half(exponent, random.next()), m = half(exponent + 2, random.next()) | (h.bytes > 34 ? 0 : 0x8000);
-      memcpy(source.data() + i + h.d, &d, 2);
-      if (h.d_min >= 0) memcpy(source.data() + i + h.d_min, &m, 2);
-    }
-  }
+  if (is_float(f)) random_floats(random, f, source);
+  else for (size_t i = 0; i < source.size(); i += kHalves[f].bytes) random_scales(random, f, &source[i]);
   out.packed.assign(packed_bytes(f, rows, cols), 0);
   out.view = {f, rows, cols, panel_bytes(f, cols), out.packed.data(), nullptr};
   pack_rows(pool, out.view, source.data(), 0, rows, out.packed.data());

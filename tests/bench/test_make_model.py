@@ -12,7 +12,7 @@ from cutaway import LLM
 from cutaway.files.weights import GGUFFile
 from cutaway.files.weights.gguf_writer import write_gguf
 from cutaway.text import Tokenizer
-from make_model import SHAPES, RandomModel
+from make_model import LOW_BIT, SHAPES, RandomModel
 
 SMALL = {"hidden": 64, "layers": 2, "heads": 4, "kv_heads": 2, "head_dim": 32, "ffn": 96}
 TEXTS = "The sky is blue, isn't it?\n\n  Why 12,345 of the words", "the of and to naïve 你好"
@@ -33,6 +33,20 @@ def test_a_shape_is_written_and_runs(name, smollm2_path, tmp_path):
     for text in TEXTS:  # none of the new tokens stands in a text
         assert llm.tokenizer.encode(text) == original.encode(text)
     assert llm.generate(TEXTS[0], max_tokens=4, temperature=0).token_ids
+
+
+@pytest.mark.parametrize("format", LOW_BIT)
+def test_low_bit_formats_are_drawn_without_a_quantiser(format, smollm2_path, tmp_path):
+    wide = {"hidden": 256, "layers": 1, "heads": 4, "kv_heads": 2, "head_dim": 64, "ffn": 256}
+    shape = replace(SHAPES["llama-1b"], **wide, vocab=50_000)
+    with GGUFFile(smollm2_path) as donor:
+        model = RandomModel(shape, format, donor, format=format.upper())
+        write_gguf(tmp_path / "m.gguf", model)
+    name = "blk.0.ffn_down.weight"
+    assert model.tensors[name].format == format.upper()
+    assert model.dequantize(name).std() == pytest.approx(256**-0.5, rel=0.3)
+    llm = LLM(tmp_path / "m.gguf", context=256, progress=False)
+    assert np.isfinite(llm.logits(llm.tokenize(TEXTS[0]))).all()
 
 
 def test_the_sizes_are_those_of_the_published_models(smollm2_path):

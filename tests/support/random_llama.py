@@ -7,10 +7,12 @@ from typing import Any
 import gguf
 import numpy as np
 
-from cutaway.files.weights import FORMATS, dequantize
+from cutaway.files.weights import FORMATS
+from random_blocks import random_blocks
 
 WORDS = [f"<0x{b:02X}>" for b in range(256)] + ["▁", "a", "b", "ab", "▁a"]
 VOCAB = 3 + len(WORDS)
+_WRITTEN = ("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0")  # by gguf-py
 
 
 def write_tiny_llama(
@@ -19,11 +21,13 @@ def write_tiny_llama(
     extra_tensor: str | None = None, skip_tensor: str | None = None, architecture: str = "llama",
     metadata: Mapping[str, Any] | None = None, rows: int | None = None, format: str = "F32",
     formats: Mapping[str, str] | None = None, rope_factors: Sequence[float] | None = None,
+    vectors: Mapping[str, np.ndarray[Any, Any]] | None = None,
 ) -> Path:  # fmt: skip
     """head_dim differs from hidden / heads, and heads from kv_heads, on purpose.
 
     metadata: keys to set, whatever they were (None removes one); rows: those of the embedding
     format: of every matrix; formats: of the matrices with these last names ("ffn_down", "output")
+    vectors: more tensors, by their whole names
     """
     writer = gguf.GGUFWriter(path, architecture)
     writer.add_context_length(context)
@@ -47,6 +51,8 @@ def write_tiny_llama(
     _add_tensors(writer, np.random.default_rng(seed), shapes, format, formats or {})
     if rope_factors:
         writer.add_tensor("rope_freqs.weight", np.array(rope_factors, np.float32))
+    for name, numbers in (vectors or {}).items():
+        writer.add_tensor(name, numbers)
     _set(writer, metadata or {})
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -83,8 +89,16 @@ def _add_tensors(
         kind = formats.get(name.split(".")[-1], format) if len(shape) == 2 else "F32"
         scale = 1.0 if len(shape) == 1 else 3.0 / np.sqrt(shape[-1])
         raw = random_matrix(rng, kind, shape, scale)
-        kind_id = gguf.GGMLQuantizationType[kind] if raw.dtype == np.uint8 else None
-        writer.add_tensor(f"{name}.weight", raw, raw_dtype=kind_id)
+        add_stored(writer, f"{name}.weight", raw, kind, shape)
+
+
+def add_stored(
+    writer: gguf.GGUFWriter, name: str, raw: np.ndarray[Any, Any], format: str,
+    shape: tuple[int, ...],
+) -> None:  # fmt: skip
+    """Add a tensor by its bytes, in any format: gguf-py does not know all of ggml's."""
+    type_id: Any = FORMATS[format].type_id
+    writer.add_tensor(name, raw.view(np.int8), raw_shape=shape, raw_dtype=type_id)
 
 
 def _set(writer: gguf.GGUFWriter, metadata: Mapping[str, Any]) -> None:
@@ -98,35 +112,13 @@ def random_matrix(
     rng: np.random.Generator, format: str, shape: tuple[int, ...], scale: float
 ) -> np.ndarray[Any, Any]:
     """Normally distributed numbers in a format: float32 for F32, else the bytes of each row."""
-    if format.endswith("_K"):
-        return _random_super_blocks(rng, format, shape, scale)
+    if format not in _WRITTEN:
+        return random_blocks(rng, format, shape, scale)
     numbers = (rng.normal(size=shape) * scale).astype(np.float32)
     if format == "F32":
         return numbers
     raw = gguf.quants.quantize(numbers, gguf.GGMLQuantizationType[format])
     return raw.view(np.uint8).reshape(shape[0], -1)
-
-
-def _random_super_blocks(
-    rng: np.random.Generator, format: str, shape: tuple[int, ...], scale: float
-) -> np.ndarray[Any, Any]:
-    """The K formats, which gguf-py cannot write: random codes, mean 0 and deviation `scale`."""
-    kind = FORMATS[format]
-    raw = rng.integers(0, 256, (shape[0], kind.nbytes(shape[1])), np.uint8)
-    blocks = raw.reshape(-1).view(kind.layout)
-    fields = kind.layout.names or ()
-    blocks["d"] = 1
-    if "dmin" in fields:
-        blocks["dmin"] = 0
-        mean = dequantize(kind, raw.reshape(-1)).mean()
-        blocks["d"], blocks["dmin"] = 0, 1
-        blocks["dmin"] = ratio = -mean / dequantize(kind, raw.reshape(-1)).mean()
-        blocks["d"] = 1
-    factor = scale / dequantize(kind, raw.reshape(-1)).std() * rng.uniform(0.5, 1.5, len(blocks))
-    blocks["d"] = factor
-    if "dmin" in fields:
-        blocks["dmin"] = factor * ratio
-    return raw
 
 
 def _stored(value: Any) -> gguf.GGUFValue:

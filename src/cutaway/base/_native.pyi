@@ -44,11 +44,17 @@ class Arena:
 
     def pack(self, pool: Pool, format: str, source: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], rows: int, cols: int) -> Packed: ...
 
-    def reserve(self, format: str, rows: int, cols: int) -> Packed: ...
+    def reserve(self, format: str, rows: int, cols: int, factor: float = 1.0) -> Packed:
+        """
+        factor: what products with the matrix are multiplied by, and its decoded rows.
+        """
 
     def fill(self, pool: Pool, packed: Packed, source: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], first: int) -> None: ...
 
 def packed_bytes(format: str, rows: int, cols: int) -> int: ...
+
+def patterns(name: str) -> list[int]:
+    """What IQ1, IQ2_XXS … IQ3_S name by a number: digits of 2 or 3 bits."""
 
 KV_BLOCK: int = 32
 

@@ -27,6 +27,7 @@ SHAPES = {
     "x.weight": (VOCAB, N), "out.weight": (VOCAB, N), "p.weight": (TOKENS, N),
     "n.weight": (N,), "n.bias": (N,), "head.weight": (16,), "scores.weight": (3, N),
     **{f"ffn_{role}_exps.weight": (3, N, N) for role in ("gate", "up", "down")},
+    "m1.scale": (1,), "ffn_up_exps.scale": (3,), "ffn_down_exps.scale": (3,),  # factors
 }  # fmt: skip
 
 
@@ -42,7 +43,7 @@ class HeldFile(ModelFile):
             self.tensors[tensor] = TensorInfo(tensor, kind, shape)
             raw = random_matrix(rng, kind, rows, 1.0 if len(shape) == 1 else N**-0.5)
             self.bytes[tensor] = np.ascontiguousarray(raw).view(np.uint8).ravel()
-        self.weights = {tensor: self.dequantize(tensor) for tensor in self.tensors}
+        self.weights = {tensor: self.multiplied(tensor) for tensor in self.tensors}
 
     def raw(self, name):
         return self.bytes[name]
@@ -54,7 +55,7 @@ class HeldFile(ModelFile):
         pass
 
 
-FILES = {name: HeldFile(name) for name in ("F32", "Q8_0")}
+FILES = {name: HeldFile(name) for name in ("F32", "Q8_0", "NVFP4")}
 _AT = np.arange(TOKENS, dtype=np.int32)
 BATCH = Batch(_AT * 7 % VOCAB, _AT, 0 * _AT, np.zeros((1, 1), np.int32), _AT[::5])
 

@@ -24,7 +24,8 @@ def opened(path, tier=TIERS[0], threads=2):
 
 
 def tiny(directory, name, **shape):
-    shape = (WIDE if name.endswith("_K") else ODD) | {"context": 512, "format": name} | shape
+    sizes = WIDE if FORMATS[name].quant_block_elements > 32 else ODD
+    shape = sizes | {"context": 512, "format": name} | shape
     return write_tiny_llama(directory / f"{name}.gguf", **shape)
 
 
@@ -52,7 +53,10 @@ def mixed(tmp_path_factory):
     """Several formats in one model, a long context, and its plain logits at every position."""
     path = write_tiny_llama(
         tmp_path_factory.mktemp("bits") / "mixed.gguf", **WIDE, layers=2, context=1024,
-        formats={"ffn_down": "Q6_K", "attn_v": "Q5_K", "token_embd": "Q8_0", "output": "F16"},
+        formats={
+            "ffn_down": "Q6_K", "attn_v": "Q5_K", "token_embd": "Q8_0", "output": "F16",
+            "ffn_gate": "IQ3_XXS", "attn_k": "MXFP4",
+        },
         format="Q4_1", seed=3,
     )  # fmt: skip
     text = everywhere(np.random.default_rng(0).integers(3, 264, 600).tolist(), range(19))
@@ -135,12 +139,15 @@ def test_any_choice_and_order_of_logit_rows(mixed):
         assert_equal(got, plain[wanted] if wanted else plain[:0])
 
 
+_ANY_SHAPE = ["F32", "F16", "BF16", "Q4_0", "Q5_1", "Q8_0", "Q3_K", "Q6_K", "IQ4_NL", "IQ2_S"]
+
+
 @settings(max_examples=20)
 @given(data=st.data())
 def test_any_shape_that_the_graph_admits(data, tmp_path_factory):
     draw = data.draw
-    name = draw(st.sampled_from(["F32", "F16", "BF16", "Q4_0", "Q5_1", "Q8_0", "Q3_K", "Q6_K"]))
-    step = 256 if name.endswith("_K") else 1 if name in ("F32", "F16", "BF16") else 32
+    name = draw(st.sampled_from(_ANY_SHAPE))
+    step = FORMATS[name].quant_block_elements
     kv_heads, group = draw(st.integers(1, 3)), draw(st.integers(1, 4))
     head_dim = draw(st.sampled_from([2, 8, 10, 24, 40, 64]))
     heads = kv_heads * group

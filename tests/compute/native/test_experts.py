@@ -63,7 +63,7 @@ def inputs(count, seed=1):
     return x.astype(np.float32), scores.astype(np.float32)
 
 
-@pytest.mark.parametrize("name", ["F32", "F16", "BF16", "Q8_0", "Q4_1"])
+@pytest.mark.parametrize("name", ["F32", "F16", "BF16", "Q8_0", "Q4_1", "IQ4_NL", "MXFP4"])
 @pytest.mark.parametrize(
     ("used", "norm_topk_prob"), [(1, True), (2, True), (2, False), (COUNT, False)]
 )

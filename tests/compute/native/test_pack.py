@@ -5,6 +5,7 @@ import pytest
 
 from cutaway.base import _native
 from cutaway.files.weights import FORMATS, dequantize
+from random_blocks import BYTE_SCALES, set_scales
 from support.native_plans import assert_same_bits, pack
 
 FINITE = np.arange(1 << 16, dtype=np.uint16)
@@ -15,9 +16,10 @@ def random_file_bytes(name, rows, cols):
     """Every bit random, but that the scales are finite, of any size, sign, zero or subnormal."""
     rng = np.random.default_rng(FORMATS[name].type_id)
     raw = rng.integers(0, 256, rows * FORMATS[name].nbytes(cols), np.uint8)
-    quant_blocks = raw.view(FORMATS[name].layout)
-    for field in {"d", "m", "dmin"} & set(FORMATS[name].layout.names):
-        quant_blocks[field] = rng.choice(FINITE, len(quant_blocks)).view(np.float16)
+    blocks = rows * cols // FORMATS[name].quant_block_elements
+    if name not in ("F32", "F16", "BF16", *BYTE_SCALES):
+        d, m, dmin = rng.choice(FINITE, (3, blocks)).view(np.float16)
+        set_scales(name, raw, d=d, m=m, dmin=dmin)
     if name == "F16":
         raw = rng.choice(FINITE, rows * cols).view(np.uint8)
     if name in ("F32", "BF16"):
@@ -28,7 +30,7 @@ def random_file_bytes(name, rows, cols):
 @pytest.mark.parametrize("rows", [1, 16, 37])
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_packed_row_decodes_to_the_bits_of_the_file(name, rows):
-    cols = 768 if name.endswith("_K") else 96
+    cols = 3 * max(32, FORMATS[name].quant_block_elements)
     raw = random_file_bytes(name, rows, cols)
     packed = pack(name, raw, rows, cols, threads=2)
     assert (packed.rows, packed.cols) == (rows, cols)
@@ -57,21 +59,22 @@ def test_matrices_share_an_arena():
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_wrong_sizes_are_refused(name):
-    raw = random_file_bytes(name, 3, 256)
-    arena = _native.Arena(_native.packed_bytes(name, 3, 256))
+    raw = random_file_bytes(name, 3, 4096)
+    arena = _native.Arena(_native.packed_bytes(name, 3, 4096))
     for wrong in (raw[:-1], np.append(raw, np.uint8(0)), raw[:0]):
         with pytest.raises(ValueError, match="wrong number of bytes"):
-            arena.pack(_native.Pool(1), name, wrong, 3, 256)
-    for rows, cols in [(0, 256), (3, 0), (-1, 256), (3, -256)]:
+            arena.pack(_native.Pool(1), name, wrong, 3, 4096)
+    for rows, cols in [(0, 4096), (3, 0), (-1, 4096), (3, -4096)]:
         with pytest.raises(ValueError, match="cannot be in this format"):
             arena.pack(_native.Pool(1), name, raw, rows, cols)
-    assert arena.pack(_native.Pool(1), name, raw, 3, 256).rows == 3  # still of use
+    assert arena.pack(_native.Pool(1), name, raw, 3, 4096).rows == 3  # still of use
     with pytest.raises(ValueError, match="arena is full"):
-        arena.pack(_native.Pool(1), name, raw, 3, 256)
+        arena.pack(_native.Pool(1), name, raw, 3, 4096)
 
 
 @pytest.mark.parametrize(
-    ("name", "cols"), [("Q4_0", 16), ("Q8_0", 33), ("Q4_K", 32), ("Q6_K", 128)]
+    ("name", "cols"),
+    [("Q4_0", 16), ("Q8_0", 33), ("Q4_K", 32), ("Q6_K", 128), ("NVFP4", 32), ("Q1_0", 64)],
 )
 def test_part_of_a_quant_block_is_refused(name, cols):
     with pytest.raises(ValueError, match="cannot be in this format"):
@@ -79,8 +82,8 @@ def test_part_of_a_quant_block_is_refused(name, cols):
 
 
 def test_unknown_formats_are_refused():
-    with pytest.raises(ValueError, match="no kernels for the format IQ4_NL"):
-        _native.packed_bytes("IQ4_NL", 4, 32)
+    with pytest.raises(ValueError, match="no kernels for the format Q8_K"):
+        _native.packed_bytes("Q8_K", 4, 256)
 
 
 def test_a_row_that_is_not_there():
@@ -88,3 +91,10 @@ def test_a_row_that_is_not_there():
     for rows in ((-1, 1), (0, 3), (2, 1)):
         with pytest.raises(IndexError):
             packed.decode(*rows)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_panels_are_hardly_larger_than_the_file_from_four_bits_on(name):
+    """One bit to three are kept as their codes, which the file names by pattern."""
+    packed, file = _native.packed_bytes(name, 16, 512), FORMATS[name].nbytes(16 * 512)
+    assert packed <= 1.1 * file or FORMATS[name].nbytes(1024) < 448  # of 3.5 bits

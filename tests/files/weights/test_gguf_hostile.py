@@ -116,8 +116,13 @@ CASES = {
     ),
     "product that wraps to 0": (gguf([], [tensor("a", [HUGE, 2])], bytes(64)), "ends at byte"),
     "unread format": (
-        gguf([], [tensor("a", [32], type_id=20)], bytes(64)),
-        "the tensor 'a' is stored as IQ4_NL (type 20), and cutaway reads " + ", ".join(FORMATS),
+        gguf([], [tensor("a", [32], type_id=36)], bytes(64)),
+        "the tensor 'a' is stored as IQ4_NL_4_4 (type 36), and cutaway reads " + ", ".join(FORMATS),
+    ),
+    "activations": (
+        gguf([], [tensor("a", [256], type_id=15)], bytes(512)),
+        "the tensor 'a' is stored as Q8_K (type 15), which is for activations while a model runs; "
+        "get the model again",
     ),
     "unknown format": (
         gguf([], [tensor("a", [32], type_id=4)], bytes(64)),

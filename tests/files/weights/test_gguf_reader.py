@@ -27,6 +27,10 @@ SCALARS = {
 ARRAYS = {name: [value, type(value)(1), value] for name, value in SCALARS.items()}
 
 
+KNOWN = [name for name in FORMATS if name not in ("Q1_0", "Q2_0")]
+"""Formats that gguf-py 0.19 decodes."""
+
+
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
     """A file of the reference writer: every value type, every quant format."""
@@ -39,8 +43,8 @@ def written(tmp_path_factory):
             f"array.{name}", values, GGUFValueType.ARRAY, sub_type=GGUFValueType[name]
         )
     random = np.random.default_rng(5)
-    for name, format in FORMATS.items():
-        raw = random.integers(0, 60, (3, 2 * format.quant_block_bytes), np.uint8)
+    for name in KNOWN:
+        raw = random.integers(0, 60, (3, 2 * FORMATS[name].quant_block_bytes), np.uint8)
         writer.add_tensor(f"{name}.weight", raw, raw_dtype=GGMLQuantizationType[name])
     writer.add_tensor("cube", random.random((2, 3, 4), np.float32))
     writer.write_header_to_file()
@@ -90,8 +94,8 @@ def test_tensors_equal_the_reference_readers(written):
 
 
 def test_the_format_table_is_ggmls():
-    for name, format in FORMATS.items():
-        theirs = GGMLQuantizationType[name]
+    for name in KNOWN:
+        format, theirs = FORMATS[name], GGMLQuantizationType[name]
         assert FORMATS_BY_ID[format.type_id] is format
         assert format.type_id == theirs
         sizes = (format.quant_block_elements, format.quant_block_bytes)

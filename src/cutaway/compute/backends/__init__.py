@@ -124,7 +124,7 @@ def load(
     _check_reference(threads, offload)
     from cutaway.compute.backends.reference import ReferenceBackend
 
-    weights = {tensor: file.dequantize(tensor) for tensor in file.tensors}
+    weights = {tensor: file.multiplied(tensor) for tensor in file.tensors}
     return ReferenceBackend(graph, weights, kv_blocks, kv)
 
 

@@ -110,6 +110,7 @@ class Graph:
         first, last = rows or (0, out)
         if not 0 <= first < last <= out:
             raise FormatError(f"tensor {weight}.weight has {out} rows, and not {first} to {last}")
+        self._allow_factors(weight, 1)
         attrs = {"rows": (first, last)}
         return self._add("linear", last - first, x, name=weight, weights=weights, attrs=attrs)
 
@@ -192,6 +193,7 @@ class Graph:
         for role, shape in (("gate", (inner, x.width)), ("up", (inner, x.width)),
                             ("down", (x.width, inner))):  # fmt: skip
             self._expect(weights[role], (count, *shape))
+            self._allow_factors(f"{prefix}ffn_{role}_exps", count)
         attrs = {"used": used, "norm_topk_prob": norm_topk_prob}
         return self._add("experts", x.width, x, scores, weights=weights, attrs=attrs)
 
@@ -254,6 +256,16 @@ class Graph:
     def allow_unused(self, weight: str) -> None:
         """Let a tensor be unused: the architecture knows it and chose another."""
         self._allowed_unused.add(weight)
+
+    def _allow_factors(self, weight: str, count: int) -> None:
+        """Let a file have factors of a matrix, or of each of `count`: `ModelFile.factors`.
+
+        Its input_scale is for those that round activations to 4 bits, as nobody does here.
+        """
+        for name in (f"{weight}.scale", f"{weight}.input_scale"):
+            if self.has(name):
+                self._expect(name, (count,))
+                self._allowed_unused.add(name)
 
     def check_all_used(self) -> None:
         """Raise FormatError if the file holds a tensor, or rows of one, that no op reads.

@@ -7,16 +7,12 @@ of `formats`. Source: `dequantize_row_*` in `ggml-quants.c` of ggml.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cutaway.files.weights import low_bit
+from cutaway.files.weights.fields import Bytes, Floats, QuantBlocks, column, f32, nibbles, unpack
 from cutaway.files.weights.formats import QuantFormat
-
-Bytes = NDArray[np.uint8]
-Floats = NDArray[np.float32]
-QuantBlocks = NDArray[np.void]  # (n,) structs of the format's layout
 
 # Few enough weights that a chunk and its intermediates stay in a core's cache.
 _CHUNK_ELEMENTS = 1 << 15
@@ -34,32 +30,15 @@ def dequantize(format: QuantFormat, data: Bytes) -> Floats:
     decode = _DECODERS[format.name]
     out = np.empty((len(quant_blocks), format.quant_block_elements), np.float32)
     step = _CHUNK_ELEMENTS // format.quant_block_elements
-    with np.errstate(invalid="ignore"):  # inf * 0 is NaN, which is the answer
+    with np.errstate(invalid="ignore", over="ignore"):  # inf and NaN are the answer
         for start in range(0, len(quant_blocks), step):
             chunk = out[start : start + step]  # (<= step, quant_block_elements)
             chunk[...] = decode(quant_blocks[start : start + step]).reshape(chunk.shape)
     return out.reshape(-1)
 
 
-def _f32(field: NDArray[Any]) -> Floats:
-    return field.astype(np.float32)
-
-
-def _unpack(packed: Bytes, bits: int) -> Bytes:
-    """Split each byte into its `bits`-wide fields, lowest first: (..., k) -> (..., 8/bits, k)."""
-    out = np.empty((*packed.shape[:-1], 8 // bits, packed.shape[-1]), np.uint8)
-    for i in range(8 // bits):
-        np.right_shift(packed, i * bits, out=out[..., i, :])
-    return np.bitwise_and(out, (1 << bits) - 1, out=out)
-
-
-def _column(field: NDArray[Any]) -> Floats:
-    """Return one scale per quant block, ready to broadcast: (n,) -> (n, 1)."""
-    return _f32(field)[:, None]
-
-
 def _plain(b: QuantBlocks) -> Floats:
-    return _f32(b["x"])  # (n,)
+    return f32(b["x"])  # (n,)
 
 
 def _bf16(b: QuantBlocks) -> Floats:
@@ -67,69 +46,64 @@ def _bf16(b: QuantBlocks) -> Floats:
 
 
 def _q4_0(b: QuantBlocks) -> Floats:
-    q = _nibbles(b).astype(np.int8) - 8  # (n, 32), -8..7
-    return _column(b["d"]) * _f32(q)
+    q = nibbles(b).astype(np.int8) - 8  # (n, 32), -8..7
+    return column(b["d"]) * f32(q)
 
 
 def _q4_1(b: QuantBlocks) -> Floats:
-    return _column(b["d"]) * _f32(_nibbles(b)) + _column(b["m"])
+    return column(b["d"]) * f32(nibbles(b)) + column(b["m"])
 
 
 def _q5_0(b: QuantBlocks) -> Floats:
     q = _fives(b).astype(np.int8) - 16  # (n, 32), -16..15
-    return _column(b["d"]) * _f32(q)
+    return column(b["d"]) * f32(q)
 
 
 def _q5_1(b: QuantBlocks) -> Floats:
-    return _column(b["d"]) * _f32(_fives(b)) + _column(b["m"])
+    return column(b["d"]) * f32(_fives(b)) + column(b["m"])
 
 
 def _q8_0(b: QuantBlocks) -> Floats:
-    return _column(b["d"]) * _f32(b["qs"])  # (n, 32)
-
-
-def _nibbles(b: QuantBlocks) -> Bytes:
-    """Byte i holds weight i in its low half and weight i + 16 in its high half: (n, 32), 0..15."""
-    return _unpack(b["qs"], 4).reshape(-1, 32)
+    return column(b["d"]) * f32(b["qs"])  # (n, 32)
 
 
 def _fives(b: QuantBlocks) -> Bytes:
     """Bit i of the 32 in qh is the fifth bit of weight i: (n, 32), 0..31."""
     high = np.unpackbits(b["qh"], axis=-1, bitorder="little")  # (n, 32)
-    return _nibbles(b) | high << np.uint8(4)
+    return nibbles(b) | high << np.uint8(4)
 
 
 def _q2_k(b: QuantBlocks) -> Floats:
-    q = _unpack(b["qs"], 2).reshape(-1, 16, 16)  # (n, groups, 16), 0..3
-    scale = _column(b["d"]) * _f32(b["scales"] & 15)  # (n, 16)
-    shift = _column(b["dmin"]) * _f32(b["scales"] >> 4)  # (n, 16)
-    return scale[..., None] * _f32(q) - shift[..., None]
+    q = unpack(b["qs"], 2).reshape(-1, 16, 16)  # (n, groups, 16), 0..3
+    scale = column(b["d"]) * f32(b["scales"] & 15)  # (n, 16)
+    shift = column(b["dmin"]) * f32(b["scales"] >> 4)  # (n, 16)
+    return scale[..., None] * f32(q) - shift[..., None]
 
 
 def _q3_k(b: QuantBlocks) -> Floats:
-    low = _unpack(b["qs"], 2).reshape(-1, 16, 16)  # (n, groups, 16)
-    high = _unpack(b["qh"], 1).reshape(
+    low = unpack(b["qs"], 2).reshape(-1, 16, 16)  # (n, groups, 16)
+    high = unpack(b["qh"], 1).reshape(
         -1, 16, 16
     )  # (n, groups, 16): bit i of byte k, weight 32i + k
     q = (low | high << 2).astype(np.int8) - 4  # -4..3
     # A group's 6-bit scale: four bits in the first 8 bytes, two more in the last 4.
-    nibbles = _unpack(b["scales"][:, :8], 4).reshape(-1, 16)
-    pairs = _unpack(b["scales"][:, 8:], 2).reshape(-1, 16)
+    nibbles = unpack(b["scales"][:, :8], 4).reshape(-1, 16)
+    pairs = unpack(b["scales"][:, 8:], 2).reshape(-1, 16)
     scale = (nibbles | pairs << 4).astype(np.int8) - 32  # (n, 16), -32..31
-    return (_column(b["d"]) * _f32(scale))[..., None] * _f32(q)
+    return (column(b["d"]) * f32(scale))[..., None] * f32(q)
 
 
 def _q4_k(b: QuantBlocks) -> Floats:
-    q = _unpack(b["qs"], 4).reshape(-1, 8, 32)  # (n, groups, 32), 0..15
+    q = unpack(b["qs"], 4).reshape(-1, 8, 32)  # (n, groups, 32), 0..15
     scale, shift = _scales_and_shifts(b)
-    return scale * _f32(q) - shift
+    return scale * f32(q) - shift
 
 
 def _q5_k(b: QuantBlocks) -> Floats:
-    low = _unpack(b["qs"], 4).reshape(-1, 8, 32)  # (n, groups, 32)
-    high = _unpack(b["qh"], 1)  # (n, 8, 32): bit g of byte k is the fifth bit of weight 32g + k
+    low = unpack(b["qs"], 4).reshape(-1, 8, 32)  # (n, groups, 32)
+    high = unpack(b["qh"], 1)  # (n, 8, 32): bit g of byte k is the fifth bit of weight 32g + k
     scale, shift = _scales_and_shifts(b)
-    return scale * _f32(low | high << 4) - shift
+    return scale * f32(low | high << 4) - shift
 
 
 def _scales_and_shifts(b: QuantBlocks) -> tuple[Floats, Floats]:
@@ -142,17 +116,17 @@ def _scales_and_shifts(b: QuantBlocks) -> tuple[Floats, Floats]:
     scale = np.hstack([first & 63, third & 15 | first >> 6 << 4])  # (n, 8), 0..63
     shift = np.hstack([second & 63, third >> 4 | second >> 6 << 4])  # (n, 8), 0..63
     return (
-        (_column(b["d"]) * _f32(scale))[..., None],
-        (_column(b["dmin"]) * _f32(shift))[..., None],
+        (column(b["d"]) * f32(scale))[..., None],
+        (column(b["dmin"]) * f32(shift))[..., None],
     )
 
 
 def _q6_k(b: QuantBlocks) -> Floats:
-    low = _unpack(b["ql"], 4).reshape(-1, 16, 16)  # (n, groups, 16)
-    high = _unpack(b["qh"], 2).reshape(-1, 16, 16)  # (n, groups, 16)
+    low = unpack(b["ql"], 4).reshape(-1, 16, 16)  # (n, groups, 16)
+    high = unpack(b["qh"], 2).reshape(-1, 16, 16)  # (n, groups, 16)
     q = (low | high << 4).astype(np.int8) - 32  # -32..31
-    scale = _column(b["d"]) * _f32(b["scales"])  # (n, 16)
-    return scale[..., None] * _f32(q)
+    scale = column(b["d"]) * f32(b["scales"])  # (n, 16)
+    return scale[..., None] * f32(q)
 
 
 _DECODERS: dict[str, Callable[[QuantBlocks], Floats]] = {
@@ -169,4 +143,5 @@ _DECODERS: dict[str, Callable[[QuantBlocks], Floats]] = {
     "Q4_K": _q4_k,
     "Q5_K": _q5_k,
     "Q6_K": _q6_k,
+    **low_bit.DECODERS,
 }

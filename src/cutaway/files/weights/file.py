@@ -77,6 +77,22 @@ class ModelFile(ABC):
         info = self.info(name)
         return dequantize(FORMATS[info.format], self.raw(name)).reshape(info.shape)
 
+    def factors(self, name: str) -> NDArray[np.float32] | None:
+        """Return what products with a matrix, or with each of a stack, are multiplied by, if any.
+
+        NVFP4 has a scale of the whole tensor, which llama.cpp's converter writes as another
+        (`blk.0.ffn_up.scale` beside `blk.0.ffn_up.weight`).
+        """
+        scale = name.removesuffix(".weight") + ".scale"
+        return self.dequantize(scale) if scale != name and scale in self.tensors else None
+
+    def multiplied(self, name: str) -> NDArray[np.float32]:
+        """Return the numbers of a tensor, times its factors."""
+        numbers, factors = self.dequantize(name), self.factors(name)
+        if factors is not None:
+            numbers *= factors.reshape(-1, *[1] * (numbers.ndim - 1))
+        return numbers
+
     def info(self, name: str) -> TensorInfo:
         """Return a tensor's entry. Raises `InputError` for an unknown name."""
         if name not in self.tensors:

@@ -56,7 +56,30 @@ _ALL = (
     _format(
         "Q6_K", 14, 256, ("ql", "u1", (2, 64)), ("qh", "u1", (2, 32)), ("scales", "i1", 16), _D
     ),
-)
+    _format("IQ4_NL", 20, 32, _D, ("qs", "u1", 16)),
+    _format(
+        "IQ4_XS", 23, 256, _D, ("scales_h", "<u2"), ("scales_l", "u1", 4), ("qs", "u1", (8, 16))
+    ),
+    _format("MXFP4", 39, 32, ("e", "u1"), ("qs", "u1", 16)),
+    _format("NVFP4", 40, 64, ("scales", "u1", 4), ("qs", "u1", (4, 8))),
+    _format("IQ3_XXS", 18, 256, _D, ("qs", "u1", 64), ("signs", "<u4", 8)),
+    _format(
+        "IQ3_S", 21, 256, _D,
+        ("qs", "u1", 64), ("qh", "u1", 8), ("signs", "u1", 32), ("scales", "u1", 4),
+    ),
+    _format("IQ2_XXS", 16, 256, _D, ("qs", "<u4", (8, 2))),
+    _format("IQ2_XS", 17, 256, _D, ("qs", "<u2", 32), ("scales", "u1", 8)),
+    _format(
+        "IQ2_S", 22, 256, _D,
+        ("qs", "u1", 32), ("signs", "u1", 32), ("qh", "u1", 8), ("scales", "u1", 8),
+    ),
+    _format("IQ1_S", 19, 256, _D, ("qs", "u1", 32), ("qh", "<u2", 8)),
+    _format("IQ1_M", 29, 256, ("qs", "u1", 32), ("qh", "u1", 16), ("scales", "<u2", 4)),
+    _format("TQ1_0", 34, 256, ("qs", "u1", 48), ("qh", "u1", 4), _D),
+    _format("TQ2_0", 35, 256, ("qs", "u1", (2, 32)), _D),
+    _format("Q1_0", 41, 128, _D, ("qs", "u1", 16)),
+    _format("Q2_0", 42, 64, _D, ("qs", "u1", 16)),
+)  # fmt: skip
 
 FORMATS: dict[str, QuantFormat] = {format.name: format for format in _ALL}
 """Every format that cutaway reads, by name."""
@@ -66,13 +89,18 @@ FORMATS_BY_ID: dict[int, QuantFormat] = {format.type_id: format for format in _A
 
 # Only so that a refusal can use the word in the file's name.
 _UNREAD = {
-    9: "Q8_1", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 20: "IQ4_NL",
-    21: "IQ3_S", 22: "IQ2_S", 23: "IQ4_XS", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64",
-    29: "IQ1_M", 34: "TQ1_0", 35: "TQ2_0", 39: "MXFP4", 40: "NVFP4", 41: "Q1_0",
+    9: "Q8_1", 15: "Q8_K", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64",
+    31: "Q4_0_4_4", 32: "Q4_0_4_8", 33: "Q4_0_8_8", 36: "IQ4_NL_4_4",
 }  # fmt: skip
+_OF_ACTIVATIONS = (9, 15)  # what ggml multiplies matrices by
 
 
-def type_name(type_id: int) -> str:
-    """Return the name of a ggml type, read or not, for people: `IQ4_NL (type 20)`."""
-    known = {id: format.name for id, format in FORMATS_BY_ID.items()} | _UNREAD
-    return f"{known.get(type_id, 'an unknown format')} (type {type_id})"
+def unread(type_id: int) -> str:
+    """Say of a ggml type that is not in `FORMATS_BY_ID` what it is, and what to do.
+
+    The rest of a sentence: `IQ4_NL_4_4 (type 36), and cutaway reads F32, F16 …`.
+    """
+    name = f"{_UNREAD.get(type_id, 'an unknown format')} (type {type_id})"
+    if type_id in _OF_ACTIVATIONS:
+        return f"{name}, which is for activations while a model runs; get the model again"
+    return f"{name}, and cutaway reads {', '.join(FORMATS)}; get the model in one of these"

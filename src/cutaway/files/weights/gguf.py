@@ -17,7 +17,7 @@ from typing import Any
 
 from cutaway.files.weights.cursor import Cursor, quoted
 from cutaway.files.weights.file import ModelFile, TensorInfo
-from cutaway.files.weights.formats import FORMATS, FORMATS_BY_ID, type_name
+from cutaway.files.weights.formats import FORMATS_BY_ID, unread
 from cutaway.files.weights.mapped import MappedTensors, forget, map_file
 
 _MAGIC = b"GGUF"
@@ -149,10 +149,7 @@ def _read_tensor(cursor: Cursor, name: str, alignment: int) -> _Stored:
     type_id, offset = cursor.u32(), cursor.u64()
     format = FORMATS_BY_ID.get(type_id)
     if format is None:
-        cursor.fail(
-            f"{cursor.where} is stored as {type_name(type_id)}, and cutaway reads "
-            f"{', '.join(FORMATS)}; get the model in one of these"
-        )
+        cursor.fail(f"{cursor.where} is stored as {unread(type_id)}")
     if 0 in shape:
         cursor.fail(f"{cursor.where} has an empty dimension in its shape {shape}")
     if shape[-1] % format.quant_block_elements:

@@ -84,14 +84,17 @@ def _pack(
         format, raw = file.tensors[name].format, file.raw(name)
         row = raw.nbytes // prod(file.tensors[name].shape[:-1])  # bytes
         step = max(_AT_ONCE // row, 1) * _LANES  # rows
+        factors = file.factors(name)
         for part in parts:
             _, first, last = part
-            packed[part] = arena.reserve(format, *shapes[part])
+            rows, cols = shapes[part]
+            factor = 1.0 if factors is None else float(factors[first // rows % len(factors)])
+            packed[part] = arena.reserve(format, rows, cols, factor)
             for at in range(first, last, step):
-                rows = raw[at * row : min(at + step, last) * row]
-                arena.fill(pool, packed[part], rows, at - first)
+                piece = raw[at * row : min(at + step, last) * row]
+                arena.fill(pool, packed[part], piece, at - first)
                 file.release(name)  # or a large matrix would be in memory twice
-                on_progress(done := done + rows.nbytes)
+                on_progress(done := done + piece.nbytes)
     return packed
 
 
