@@ -1,4 +1,4 @@
-"""How many bits a weight takes in a file and in memory, format by format.
+"""How many bits a weight takes in a GGUF file and in memory, format by format.
 
     python bench/panel_sizes.py [--write docs/quantize.md]
 
@@ -7,7 +7,7 @@ is one JSON document.
 """
 
 from cutaway.base._native import packed_bytes
-from cutaway.files.weights import FORMATS
+from cutaway.files.weights import FORMATS_BY_ID
 from script import grid, parser_of, publish
 
 ROWS, COLS = 16, 1024  # whole panels, and whole quant blocks of every format
@@ -29,8 +29,11 @@ def bits() -> dict[str, tuple[float, float]]:
     """Of a weight in the file and in memory, by format."""
     count = ROWS * COLS
     return {
-        name: (8 * format.nbytes(count) / count, 8 * packed_bytes(name, ROWS, COLS) / count)
-        for name, format in FORMATS.items()
+        format.name: (
+            8 * format.nbytes(count) / count,
+            8 * packed_bytes(format.name, ROWS, COLS) / count,
+        )
+        for format in FORMATS_BY_ID.values()
     }
 
 

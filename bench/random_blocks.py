@@ -13,9 +13,9 @@ _ENOUGH = 2048  # blocks whose deviation stands for all
 
 
 def set_scales(name: str, raw: NDArray[np.uint8], **scales: Any) -> None:
-    """Set d, m and dmin, those that the format has, of all quant blocks, a half each.
+    """Set d, m and dmin, those that the format has, of all quant blocks, from halves.
 
-    raw: the bytes, in one dimension; scales that are no halves get the nearest power of two
+    raw: the bytes, in one dimension; scales of bytes get the nearest power of two
     """
     blocks = raw.view(FORMATS[name].layout)
     for field in scales.keys() & set(FORMATS[name].layout.names or ()):
@@ -38,6 +38,9 @@ def random_blocks(
     """Random codes, mean 0 and deviation about `scale`: (rows, bytes of a row)."""
     kind = FORMATS[name]
     raw = rng.integers(0, 256, (shape[0], kind.nbytes(shape[1])), np.uint8)
+    if name.startswith("FP8"):
+        codes = raw.reshape(-1).view(kind.layout)["qs"]
+        codes[codes & 127 == 127] = 0  # else NaN
     flat, some = raw.reshape(-1), raw.reshape(-1)[: _ENOUGH * kind.quant_block_bytes].copy()
     ratio = 0.0
     set_scales(name, some, d=1, m=0, dmin=0)

@@ -13,7 +13,9 @@
 // minima).
 // Everything is the file's own numbers in another order: nothing is rounded. Formats that name one of a few
 // patterns of codes are laid out as the codes.
-// F16, BF16 and F32 panels are k after k, 16 values each.
+// Where it is a float (the formats of quantised folders), 16 of them and 16 bytes, the codes that stand for 0, do.
+// F16, BF16 and F32 panels are k after k, 16 values each. FP8 panels too, of bytes, with 16 floats, the scales, before
+// every 32, 64 or 128 k; and NF4 panels, with 16 floats before every 64 k, and bytes of k (low) and k + 1 (high).
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
@@ -28,7 +30,10 @@ constexpr int kKvChunk = 256;  // tokens whose softmax is taken at once, in pref
 
 enum Format {
   Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, MXFP4, NVFP4, IQ3_XXS, IQ3_S,
-  IQ2_XXS, IQ2_XS, IQ2_S, IQ1_S, IQ1_M, TQ1_0, TQ2_0, Q1_0, Q2_0, F16, BF16, F32, kFormats
+  IQ2_XXS, IQ2_XS, IQ2_S, IQ1_S, IQ1_M, TQ1_0, TQ2_0, Q1_0, Q2_0, INT4_G32, INT4_G64, INT4_G128, INT8_G32, INT8_G64,
+  INT8_G128,
+  F16, BF16, F32, FP8_G32, FP8_G64, FP8_G128, NF4,  // these read activations as floats
+  kFormats
 };
 
 // What a code of a sub-block is multiplied by.
@@ -38,6 +43,7 @@ enum class Scale {
   kByte,    // a byte times that half; it is signed where there are no minima
   kE8M0,    // half of a power of two, of which a byte is the exponent (load_e8m0)
   kE4M3,    // half of a float of 7 bits (load_e4m3)
+  kGroup,   // the float of several quant blocks, which have a code that stands for 0 in common, too
 };
 
 struct Layout {
@@ -45,7 +51,7 @@ struct Layout {
   int sub;      // k that share a scale: 32 or 16
   int offset;   // a code stands for code - 2^offset; -1: for itself
   Scale scale;
-  bool minima;  // a minimum is added
+  bool minima;  // a minimum is added; of groups, a code that stands for 0 is subtracted from codes
   int blocks;   // quant blocks of one block of the file
   const int8_t* values = nullptr;  // a code is an index of these, which are multiplied as value + 2^offset
   float unit = 1;                  // a power of two, times which a shared half is taken
@@ -88,6 +94,21 @@ constexpr Layout kLayouts[] = {
     {2, 32, 0, Scale::kShared, false, 8},                   // TQ2_0
     {1, 32, 1, Scale::kShared, false, 4, kSign},            // Q1_0
     {2, 32, 0, Scale::kShared, false, 2},                   // Q2_0
+    {4, 32, -1, Scale::kGroup, true, 1},  // INT4_G32
+    {4, 32, -1, Scale::kGroup, true, 2},  // INT4_G64
+    {4, 32, -1, Scale::kGroup, true, 4},  // INT4_G128
+    {8, 32, 7, Scale::kGroup, true, 1},   // INT8_G32
+    {8, 32, 7, Scale::kGroup, true, 2},   // INT8_G64
+    {8, 32, 7, Scale::kGroup, true, 4},   // INT8_G128
+};
+
+constexpr int kFloatGroups[] = {32, 64, 128, 64};  // k that share a scale, from FP8_G32 on
+
+// What the codes of NF4 stand for.
+constexpr float kNF4[] = {
+    -1.0f, -0.6961928009986877f, -0.5250730514526367f, -0.39491748809814453f, -0.28444138169288635f,
+    -0.18477343022823334f, -0.09105003625154495f, 0.0f, 0.07958029955625534f, 0.16093020141124725f,
+    0.24611230194568634f, 0.33791524171829224f, 0.44070982933044434f, 0.5626170039176941f, 0.7229568362236023f, 1.0f,
 };
 
 // The first format that is laid out alike: kernels read panels, whatever file they come from.
@@ -99,14 +120,20 @@ constexpr Format kernel_of(Format f) {
 }
 
 constexpr bool is_float(Format f) { return f >= F16; }
-constexpr bool has_header(Layout l) { return l.scale == Scale::kByte || l.scale == Scale::kShared; }
+constexpr bool is_grouped_float(Format f) { return f >= FP8_G32; }
+constexpr bool has_header(Layout l) {
+  return l.scale == Scale::kByte || l.scale == Scale::kShared || l.scale == Scale::kGroup;
+}
 constexpr int code_bytes(Layout l) { return 64 * l.bits; }
 constexpr int scale_bytes(Layout l) {
+  if (l.scale == Scale::kGroup) return 0;
   const int one = l.scale == Scale::kShared ? 0 : l.scale == Scale::kHalf ? 32 : 16 * (32 / l.sub);
   return l.minima ? 2 * one : one;
 }
 constexpr int block_bytes(Layout l) { return code_bytes(l) + scale_bytes(l); }
-constexpr int header_bytes(Layout l) { return !has_header(l) ? 0 : l.minima ? 64 : 32; }
+constexpr int header_bytes(Layout l) {
+  return !has_header(l) ? 0 : l.scale == Scale::kGroup ? 80 : l.minima ? 64 : 32;
+}
 
 // The bits of what is multiplied: of a code, or of value + 2^offset.
 constexpr int wide_bits(Layout l) { return l.values ? l.offset + 1 : l.bits; }
@@ -124,6 +151,10 @@ constexpr Place place(int bits, int g) {
 }
 
 constexpr size_t panel_bytes(Format f, int cols) {
+  if (is_grouped_float(f)) {
+    const int group = kFloatGroups[f - FP8_G32];
+    return (size_t)cols / group * (64 + kLanes * group / (f == NF4 ? 2 : 1));
+  }
   if (is_float(f)) return (size_t)cols * kLanes * (f == F32 ? 4 : 2);
   const Layout l = kLayouts[f];
   const size_t blocks = cols / kQuant;

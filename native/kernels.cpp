@@ -6,6 +6,7 @@
 namespace cutaway::CUTAWAY_TIER {
 namespace {
 #include "linear.inc"
+#include "grouped_float.inc"
 #include "elementwise.inc"
 #include "attention.inc"
 #include "sample_kernels.inc"
@@ -15,7 +16,8 @@ namespace {
 template <Format f, int tile = 0> constexpr void fill(Kernels& k) {
   constexpr Format g = kernel_of(f);
   if constexpr (tile < kTiles) {
-    if constexpr (is_float(f)) k.tile[f][tile] = float_tile<f, kTileRows[tile]>;
+    if constexpr (is_grouped_float(f)) k.tile[f][tile] = grouped_float_tile<f, kTileRows[tile]>;
+    else if constexpr (is_float(f)) k.tile[f][tile] = float_tile<f, kTileRows[tile]>;
     else k.tile[f][tile] = quant_tile<g, kTileRows[tile]>;
     fill<f, tile + 1>(k);
   } else {

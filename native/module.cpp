@@ -209,6 +209,9 @@ void bind_plan(nb::module_& m) {
       .def("gather", [](Plan& p, Where in, Where out, int width) {
         p.add(std::make_unique<Gather>(view(in), view(out), width));
       }, "x"_a, "out"_a, "width"_a)
+      .def("reorder", [](Plan& p, bool logits, Where in, std::vector<int32_t> order, Where out) {
+        p.add(std::make_unique<Reorder>(rows_of(logits), view(in), std::move(order), view(out)));
+      }, "logits"_a, "x"_a, "order"_a, "out"_a, "Number i of a row becomes its number order[i].")
       .def("normalise", [](Plan& p, bool logits, Where in, int width, const std::optional<Norm>& norm,
                            const Places& out) {
         p.add(std::make_unique<Normalise>(rows_of(logits), view(in), width, norm.value_or(Norm{{}, {}, 0, 0}), out));

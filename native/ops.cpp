@@ -24,6 +24,15 @@ void Gather::run(Step& step, int thread) {
     memcpy(step.at(out_, i), step.at(in_, step.batch.logit_rows[i]), sizeof(float) * width_);
 }
 
+void Reorder::run(Step& step, int thread) {
+  const int rows = count(step, rows_);
+  for (int i = begin_of(rows, step, thread); i < begin_of(rows, step, thread + 1); i++) {
+    const float* x = step.at(in_, i);
+    float* y = step.at(out_, i);
+    for (size_t k = 0; k < order_.size(); k++) y[k] = x[order_[k]];
+  }
+}
+
 void Rotate::prepare(Step& step) {
   for (int i = 0; i < step.batch.rows; i++) angles_->reach(step.batch.positions[i]);
 }

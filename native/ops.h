@@ -46,6 +46,20 @@ class Gather : public Op {
   int width_;
 };
 
+// Number i of a row becomes its number order[i].
+class Reorder : public Op {
+ public:
+  Reorder(Rows rows, View in, std::vector<int32_t> order, View out)
+      : rows_(rows), in_(in), order_(std::move(order)), out_(out) {}
+  void run(Step& step, int thread) override;
+
+ private:
+  Rows rows_;
+  View in_;
+  std::vector<int32_t> order_;
+  View out_;
+};
+
 // No weight: no norm. A weight alone: RMS norm. A weight and a bias: layer norm. Each `group` of numbers is normed by
 // itself.
 struct Norm {

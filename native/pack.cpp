@@ -241,6 +241,19 @@ void read_q2(const uint8_t* p, int b, Row& row) {
   for (int g = 0; g < 8; g++) row.code[g] = spread_pairs(p[2 + 8 * b + g]);
 }
 
+// Two codes to a byte, the first in the low half, after a float and a byte.
+void read_int4(const uint8_t* p, int b, Row& row) {
+  for (int g = 0; g < 8; g++) {
+    uint32_t x = half_at(p + 5 + 16 * b + 2 * g);
+    x = (x | x << 8) & 0x00ff00ffu;
+    row.code[g] = (x | x << 4) & kNibbles;
+  }
+}
+
+void read_int8(const uint8_t* p, int b, Row& row) {
+  for (int g = 0; g < 8; g++) row.code[g] = word_at(p + 5 + 32 * b + 4 * g) ^ 0x80808080u;
+}
+
 // Quant block b of the file's block at p.
 template <Format f>
 void read_row(const uint8_t* p, int b, Row& row) {
@@ -260,6 +273,8 @@ void read_row(const uint8_t* p, int b, Row& row) {
   else if constexpr (f == Q2_K || f == Q3_K) read_k2_k3<f>(p, b, row);
   else if constexpr (f == Q4_K || f == Q5_K) read_k4_k5<f>(p, b, row);
   else if constexpr (f == Q6_K) read_k6(p, b, row);
+  else if constexpr (f == INT4_G32 || f == INT4_G64 || f == INT4_G128) read_int4(p, b, row);
+  else if constexpr (f == INT8_G32 || f == INT8_G64 || f == INT8_G128) read_int8(p, b, row);
   else read_q4_q5<f>(p, row);
 }
 
@@ -291,7 +306,7 @@ void write_lane(const Row& r, int lane, uint8_t* p) {
     if (l.minima) put_half(s + 32, lane, r.d_min);
     return;
   }
-  constexpr int subs = l.scale == Scale::kShared ? 0 : kQuant / l.sub;
+  constexpr int subs = scale_bytes(l) == 0 ? 0 : kQuant / l.sub;
   for (int i = 0; i < subs; i++) {
     s[16 * i + lane] = r.scale[i];
     if (l.minima) s[16 * (subs + i) + lane] = r.minimum[i];
@@ -311,7 +326,9 @@ void pack_panel(const uint8_t* source, int lanes, int cols, uint8_t* out) {
       for (int b = 0; b < l.blocks; b++, to += block_bytes(l)) {
         Row row{};
         read_row<f>(p, b, row);
-        if (has_header(l) && b == 0) {
+        if (l.scale == Scale::kGroup && b == 0) {
+          memcpy(out + 4 * lane, p, 4), out[64 + lane] = p[4];
+        } else if (has_header(l) && b == 0) {
           put_half(out, lane, row.d);
           if (l.minima) put_half(out + 32, lane, row.d_min);
         }
@@ -319,6 +336,21 @@ void pack_panel(const uint8_t* source, int lanes, int cols, uint8_t* out) {
       }
     }
     out += header_bytes(l) + l.blocks * block_bytes(l);
+  }
+}
+
+// One panel, of groups of so many bytes: a float and codes.
+template <int kGroup, int kBytes>
+void pack_float_group_panel(const uint8_t* source, int lanes, int cols, uint8_t* out) {
+  constexpr int codes = kBytes - 4;
+  const int count = cols / kGroup;
+  for (int g = 0; g < count; g++, source += kBytes) {
+    for (int lane = 0; lane < lanes; lane++) {
+      const uint8_t* p = source + (size_t)lane * count * kBytes;
+      memcpy(out + 4 * lane, p, 4);
+      for (int i = 0; i < codes; i++) out[64 + kLanes * i + lane] = p[4 + i];
+    }
+    out += 64 + kLanes * codes;
   }
 }
 
@@ -358,7 +390,7 @@ float code_value(const uint8_t* block, int lane, int k) {
 template <Format F>
 float scale_value(const uint8_t* p, float d) {
   constexpr Layout l = kLayouts[F];
-  if constexpr (l.scale == Scale::kShared) return d;
+  if constexpr (l.scale == Scale::kShared || l.scale == Scale::kGroup) return d;
   else if constexpr (l.scale == Scale::kE8M0) return e8m0_to_float(*p);
   else if constexpr (l.scale == Scale::kE4M3) return e4m3_to_float(*p);
   else return d * (l.minima ? (float)*p : (float)(int8_t)*p);
@@ -372,7 +404,8 @@ void decode_lane(const uint8_t* p, int lane, int cols, float* out) {
   for (int b = 0; b < cols / kQuant; b++, p += block_bytes(l), out += kQuant) {
     if (has_header(l) && b % l.blocks == 0) {
       d = half_to_float(half_at(p + 2 * lane)) * l.unit;
-      if (l.minima) d_min = half_to_float(half_at(p + 32 + 2 * lane));
+      if (l.scale == Scale::kGroup) memcpy(&d, p + 4 * lane, 4), d_min = (float)(int8_t)p[64 + lane];
+      else if (l.minima) d_min = half_to_float(half_at(p + 32 + 2 * lane));
       p += header_bytes(l);
     }
     const uint8_t* s = p + code_bytes(l);
@@ -383,12 +416,14 @@ void decode_lane(const uint8_t* p, int lane, int cols, float* out) {
         if (l.minima) minimum = half_to_float(half_at(s + 32 + 2 * lane));
       } else {
         scale = scale_value<F>(s + 16 * sub + lane, d);
-        if (l.minima) minimum = d_min * (float)s[16 * (subs + sub) + lane];
+        if (l.scale == Scale::kGroup) minimum = d_min;
+        else if (l.minima) minimum = d_min * (float)s[16 * (subs + sub) + lane];
       }
 #pragma GCC unroll 32
       for (int k = 0; k < l.sub; k++) {
-        const float value = scale * code_value<F>(p, lane, sub * l.sub + k);
-        out[sub * l.sub + k] = l.minima ? value + minimum : value;
+        const float code = code_value<F>(p, lane, sub * l.sub + k);
+        if (l.scale == Scale::kGroup) out[sub * l.sub + k] = scale * (code - minimum);
+        else out[sub * l.sub + k] = l.minima ? scale * code + minimum : scale * code;
       }
     }
   }
@@ -404,7 +439,25 @@ void decode_float_lane(const uint8_t* p, int lane, int cols, float* out) {
   }
 }
 
-// A format as GGUF has it, and how it gets into panels and out of them.
+float fp8_to_float(uint8_t b) {
+  if ((b & 127) == 127) return b & 128 ? -__builtin_nanf("") : __builtin_nanf("");
+  return 256 * half_to_float((uint16_t)((b & 128) << 8 | (b & 127) << 7));
+}
+
+template <Format F>
+void decode_float_group_lane(const uint8_t* p, int lane, int cols, float* out) {
+  constexpr int group = kFloatGroups[F - FP8_G32], bytes = F == NF4 ? group / 2 : group;
+  for (int begin = 0; begin < cols; begin += group, p += 64 + kLanes * bytes) {
+    float scale;
+    memcpy(&scale, p + 4 * lane, 4);
+    for (int k = 0; k < group; k++) {
+      const uint8_t code = p[64 + kLanes * (F == NF4 ? k / 2 : k) + lane];
+      *out++ = scale * (F == NF4 ? kNF4[code >> k % 2 * 4 & 15] : fp8_to_float(code));
+    }
+  }
+}
+
+// A format as GGUF has it, or as folders get it, and how it gets into panels and out of them.
 struct Kind {
   const char* name;
   int elements, bytes;  // of a quant block or super-block
@@ -413,7 +466,10 @@ struct Kind {
 };
 
 template <Format f, int kBytes> constexpr Kind kind(const char* name) {
-  if constexpr (is_float(f)) return {name, 1, kBytes, pack_float_panel<kBytes>, decode_float_lane<f>};
+  if constexpr (is_grouped_float(f)) {
+    constexpr int group = kFloatGroups[f - FP8_G32];
+    return {name, group, kBytes, pack_float_group_panel<group, kBytes>, decode_float_group_lane<f>};
+  } else if constexpr (is_float(f)) return {name, 1, kBytes, pack_float_panel<kBytes>, decode_float_lane<f>};
   else return {name, kQuant * kLayouts[f].blocks, kBytes, pack_panel<f, kBytes>, decode_lane<f>};
 }
 
@@ -425,7 +481,10 @@ constexpr Kind kKinds[] = {
     kind<IQ3_XXS, 98>("IQ3_XXS"), kind<IQ3_S, 110>("IQ3_S"), kind<IQ2_XXS, 66>("IQ2_XXS"), kind<IQ2_XS, 74>("IQ2_XS"),
     kind<IQ2_S, 82>("IQ2_S"), kind<IQ1_S, 50>("IQ1_S"), kind<IQ1_M, 56>("IQ1_M"), kind<TQ1_0, 54>("TQ1_0"),
     kind<TQ2_0, 66>("TQ2_0"), kind<Q1_0, 18>("Q1_0"), kind<Q2_0, 18>("Q2_0"),
+    kind<INT4_G32, 21>("INT4_G32"), kind<INT4_G64, 37>("INT4_G64"), kind<INT4_G128, 69>("INT4_G128"),
+    kind<INT8_G32, 37>("INT8_G32"), kind<INT8_G64, 69>("INT8_G64"), kind<INT8_G128, 133>("INT8_G128"),
     kind<F16, 2>("F16"),     kind<BF16, 2>("BF16"),  kind<F32, 4>("F32"),
+    kind<FP8_G32, 36>("FP8_G32"), kind<FP8_G64, 68>("FP8_G64"), kind<FP8_G128, 132>("FP8_G128"), kind<NF4, 36>("NF4"),
 };
 static_assert(std::size(kKinds) == kFormats);
 

@@ -82,6 +82,26 @@ INLINE F load_e4m3(const uint8_t* p) {
   return mul(v, set1(128.0f));
 }
 
+INLINE __m256 fp8_8(__m128i bytes) {
+  __m128i v = _mm_srai_epi16(_mm_slli_epi16(_mm_cvtepu8_epi16(bytes), 8), 1);
+  return _mm256_cvtph_ps(_mm_and_si128(v, _mm_set1_epi16((short)0xbf80)));
+}
+INLINE F load_fp8(const uint8_t* p) {  // divided by 256: as a half its exponent is so much less
+  __m128i v = _mm_loadu_si128((const __m128i*)p);
+  return {fp8_8(v), fp8_8(_mm_srli_si128(v, 8))};
+}
+template <int SHIFT> INLINE __m256 from_table_8(const float* table, __m128i bytes) {
+  __m256i v = _mm256_srli_epi32(_mm256_cvtepu8_epi32(bytes), SHIFT);
+  __m256 low = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table), v);
+  __m256 high = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table + 8), v);
+  return _mm256_blendv_ps(low, high, _mm256_castsi256_ps(_mm256_slli_epi32(v, 28)));
+}
+// Of a table of 16, by the 4 bits from SHIFT on of 16 bytes.
+template <int SHIFT> INLINE F from_table(const float* table, const uint8_t* p) {
+  __m128i v = _mm_loadu_si128((const __m128i*)p);
+  return {from_table_8<SHIFT>(table, v), from_table_8<SHIFT>(table, _mm_srli_si128(v, 8))};
+}
+
 INLINE void store_i8(int8_t* p, F v) {  // whole numbers, -128 … 127
   __m256i words = _mm256_packs_epi32(_mm256_cvtps_epi32(v.a), _mm256_cvtps_epi32(v.b));
   words = _mm256_permute4x64_epi64(words, 0xd8);

@@ -82,6 +82,18 @@ INLINE F load_e8m0(const uint8_t* p) {
 }
 INLINE F load_e4m3(const uint8_t* p) { F r; LANES r.v[i] = half_to_float((uint16_t)(p[i] << 7)) * 128.0f; return r; }
 
+INLINE F load_fp8(const uint8_t* p) {  // divided by 256: as a half its exponent is so much less
+  F r;
+  LANES r.v[i] = half_to_float((uint16_t)((p[i] & 128) << 8 | (p[i] & 127) << 7));
+  return r;
+}
+// Of a table of 16, by the 4 bits from SHIFT on of 16 bytes.
+template <int SHIFT> INLINE F from_table(const float* table, const uint8_t* p) {
+  F r;
+  LANES r.v[i] = table[p[i] >> SHIFT & 15];
+  return r;
+}
+
 INLINE void store_i8(int8_t* p, F v) { LANES p[i] = (int8_t)v.v[i]; }  // whole, -128 … 127
 
 INLINE I splat_i(int32_t x) { I r; LANES r.v[i] = x; return r; }

@@ -79,6 +79,23 @@ INLINE F load_e4m3(const uint8_t* p) {
   return mul(load_half(halves), set1(128.0f));
 }
 
+INLINE F load_fp8(const uint8_t* p) {  // divided by 256: as a half its exponent is so much less
+  F r;
+  for (int i = 0; i < 2; i++) {
+    const int16x8_t v = vshrq_n_s16(vreinterpretq_s16_u16(vshll_n_u8(vld1_u8(p + 8 * i), 8)), 1);
+    const uint16x8_t half = vandq_u16(vreinterpretq_u16_s16(v), vdupq_n_u16(0xbf80));
+    r.v[2 * i] = vcvt_f32_f16(vreinterpret_f16_u16(vget_low_u16(half)));
+    r.v[2 * i + 1] = vcvt_f32_f16(vreinterpret_f16_u16(vget_high_u16(half)));
+  }
+  return r;
+}
+// Of a table of 16, by the 4 bits from SHIFT on of 16 bytes.
+template <int SHIFT> INLINE F from_table(const float* table, const uint8_t* p) {
+  float wide[16];
+  for (int i = 0; i < 16; i++) wide[i] = table[p[i] >> SHIFT & 15];
+  return load(wide);
+}
+
 INLINE void store_i8(int8_t* p, F v) {  // whole numbers, -128 … 127
   float wide[16];
   store(wide, v);

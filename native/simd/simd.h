@@ -8,7 +8,7 @@
 //
 // A tier defines: kVectors, how many of F the registers hold | load store set1 | add sub mul div fma
 // fma_at (a factor in memory) max min select_lt sum16 max16 | load_half splat_half store_half load_bf16
-// load_i8 load_u8 load_e8m0 load_e4m3 store_i8 | splat_i shl_i to_float to_int pow2 | load_w field or_w lookup
+// load_i8 load_u8 load_e8m0 load_e4m3 load_fp8 from_table store_i8 | splat_i shl_i to_float to_int pow2 | load_w field or_w lookup
 // dot16 offset_full | dot16_rows, where it has something better than dot16 of each row
 #pragma once
 #include <stdint.h>
@@ -17,14 +17,7 @@
 #define INLINE static inline __attribute__((always_inline))
 #define INLINED __attribute__((always_inline))  // of a lambda
 #define PRAGMA(words) _Pragma(#words)
-// Before a loop whose numbers then stay in registers; Clang knows it too. The generic tier has no such registers, and would
-// take twice as long to compile.
-#if defined(CUTAWAY_AVX512) || defined(CUTAWAY_AVX2) || defined(CUTAWAY_AVXVNNI) || defined(CUTAWAY_NEON) || \
-    defined(CUTAWAY_I8MM)
-#define UNROLL(times) PRAGMA(GCC unroll times)
-#else
-#define UNROLL(times)
-#endif
+#define UNROLL(times) PRAGMA(GCC unroll times)  // before a loop; Clang knows it too
 
 #if defined(CUTAWAY_AVX512)
 #include "avx512.h"

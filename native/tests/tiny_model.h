@@ -31,7 +31,9 @@ constexpr Halves kHalves[] = {{18, 0, -1, 6},  {20, 0, 2, 6},   {22, 0, -1, 6}, 
                               {18, 0, -1, 2},  {136, 0, -1, 2}, {17, -1, -1, 0}, {36, -1, -1, 0},
                               {98, 0, -1, 4},  {110, 0, -1, 4}, {66, 0, -1, 3}, {74, 0, -1, 3}, {82, 0, -1, 3},
                               {50, 0, -1, 8},  {56, -1, -1, 8}, {54, 52, -1, 10}, {66, 64, -1, 10}, {18, 0, -1, 10},
-                              {18, 0, -1, 10}};
+                              {18, 0, -1, 10},
+                              {21, -1, -1, 0}, {37, -1, -1, 0}, {69, -1, -1, 0},    // whose scales are floats
+                              {37, -1, -1, 0}, {69, -1, -1, 0}, {133, -1, -1, 0}};
 static_assert(sizeof kHalves / sizeof *kHalves == F16);
 
 // A positive half: (1024 + fraction) · 2^(exponent - 25).
@@ -45,7 +47,20 @@ struct Matrix {
   Packed view;
 };
 
+// A positive float of about so many times 1/1024.
+inline void put_float(Random& random, int times, uint8_t* p) {
+  const float x = (1.5f + random.uniform()) * (float)times / 1024;
+  memcpy(p, &x, 4);
+}
+
+inline void random_grouped_floats(Random& random, Format f, std::vector<uint8_t>& source) {
+  const size_t bytes = 4 + kFloatGroups[f - FP8_G32] / (f == NF4 ? 2 : 1);
+  for (uint8_t& byte : source) byte = f != NF4 && (byte & 127) == 127 ? 0 : byte;  // else NaN
+  for (size_t i = 0; i < source.size(); i += bytes) put_float(random, f == NF4 ? 100 : 2, &source[i]);
+}
+
 inline void random_floats(Random& random, Format f, std::vector<uint8_t>& source) {
+  if (is_grouped_float(f)) return random_grouped_floats(random, f, source);
   const int size = f == F32 ? 4 : 2;
   for (size_t i = 0; i < source.size(); i += size) {
     const float x = random.uniform() / 8;
@@ -64,6 +79,10 @@ inline void random_scales(Random& random, Format f, uint8_t* block) {
   const uint16_t m = half(h.exponent + 2, random.next()) | (h.bytes > 34 ? 0 : 0x8000);
   if (h.d >= 0) memcpy(block + h.d, &d, 2);
   if (h.d_min >= 0) memcpy(block + h.d_min, &m, 2);
+  if (kLayouts[f].scale == Scale::kGroup) {
+    put_float(random, kLayouts[f].bits == 8 ? 1 : 12, block);
+    block[4] = (uint8_t)(kLayouts[f].bits == 8 ? d % 64 - 32 : d % 17);
+  }
   if (f == MXFP4) block[0] = 120 + d % 4;
   if (f == NVFP4)
     for (int i = 0; i < 4; i++) block[i] %= 32;

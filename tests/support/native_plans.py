@@ -13,8 +13,9 @@ from cutaway.files.weights import FORMATS
 from support.random_llama import random_matrix
 
 TIERS = tuple(_native.tiers().split(","))
-QUANTISED = tuple(name for name in FORMATS if name not in ("F32", "F16", "BF16"))
 FLOATS = ("F32", "F16", "BF16")
+GROUPED_FLOATS = tuple(name for name in FORMATS if name.startswith(("FP8", "NF4")))
+QUANTISED = tuple(name for name in FORMATS if name not in (*FLOATS, *GROUPED_FLOATS))
 NOWHERE = (-1, 0)
 NO_WEIGHT = np.empty(0, np.float32)
 
@@ -74,7 +75,7 @@ def linear_plan(tier, name, raw, rows, x, threads=1, finish="store", prefetch=""
 
 def quantised(plan, name, x, cols, width):
     """A buffer with x as quant blocks, where matrices of this format read those; else -1."""
-    if name in FLOATS:
+    if name not in QUANTISED:
         return -1
     act = plan.buffer(width, True)
     plan.normalise(False, x, cols, None, _native.Places(act=act))

@@ -126,6 +126,9 @@ class Plan:
 
     def gather(self, x: tuple[int, int], out: tuple[int, int], width: int) -> None: ...
 
+    def reorder(self, logits: bool, x: tuple[int, int], order: Sequence[int], out: tuple[int, int]) -> None:
+        """Number i of a row becomes its number order[i]."""
+
     def normalise(self, logits: bool, x: tuple[int, int], width: int, norm: Norm | None, out: Places) -> None:
         """norm None: to quant blocks alone."""
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cutaway import LLM
-from cutaway.files.weights import FORMATS, GGUFFile
+from cutaway.files.weights import FORMATS, FORMATS_BY_ID, GGUFFile
 from cutaway.lab.measure.verify import BatchMate, Sample, checks, differing_bits, instruction_set
 from support.native_plans import TIERS, batch_of, linear
 from support.random_llama import write_tiny_llama
@@ -29,7 +29,7 @@ def tiny(directory, name, **shape):
     return write_tiny_llama(directory / f"{name}.gguf", **shape)
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", [format.name for format in FORMATS_BY_ID.values()])
 def test_the_whole_matrix_of_a_small_model(name, tmp_path):
     """Rows per call, chunks, neighbours, blocks, threads and tiers; and the control differs."""
     path = tiny(tmp_path, name, layers=1)

@@ -14,7 +14,7 @@ FINITE = FINITE[np.isfinite(FINITE.view(np.float16))]
 
 def random_file_bytes(name, rows, cols):
     """Every bit random, but that the scales are finite, of any size, sign, zero or subnormal."""
-    rng = np.random.default_rng(FORMATS[name].type_id)
+    rng = np.random.default_rng(list(FORMATS).index(name))
     raw = rng.integers(0, 256, rows * FORMATS[name].nbytes(cols), np.uint8)
     blocks = rows * cols // FORMATS[name].quant_block_elements
     if name not in ("F32", "F16", "BF16", *BYTE_SCALES):

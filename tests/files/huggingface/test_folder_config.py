@@ -198,7 +198,7 @@ REFUSED = [
     ("mistral", {"sliding_window": 2**31}, "sliding_window is 2147483648; it must be a whole"),
     ("llama", {"rms_norm_eps": 0}, "rms_norm_eps is 0; it must be above 0"),
     ("llama", {"tie_word_embeddings": 1}, "tie_word_embeddings is 1; it must be true or false"),
-    ("llama", {"quantization_config": {"quant_method": "gptq"}}, "quantized .'gptq'."),
+    ("llama", {"quantization_config": {"quant_method": "hqq"}}, "quantised with 'hqq', and"),
     ("llama", {"rope_scaling": {"type": "xpos"}}, "rope_type is 'xpos'"),
     ("llama", {"rope_scaling": 7}, "rope_scaling is 7; it must be an object"),
     ("llama", {"rope_scaling": {"type": "linear"}}, "rope_parameters: factor is missing"),

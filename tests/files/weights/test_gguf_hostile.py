@@ -6,7 +6,7 @@ import tracemalloc
 import pytest
 
 from cutaway.errors import FormatError, InputError
-from cutaway.files.weights import FORMATS, GGUFFile
+from cutaway.files.weights import FORMATS_BY_ID, GGUFFile
 from support.gguf_bytes import (
     ARRAY,
     BOOL,
@@ -35,6 +35,7 @@ def deep(levels):
     return gguf([pair("k", ARRAY, payload)])
 
 
+IN_GGUF = [format.name for format in FORMATS_BY_ID.values()]
 CASES = {
     # the header
     "bad magic": (b"\x7fELF" + small()[4:], "this is not a GGUF file (it does not begin with"),
@@ -117,7 +118,7 @@ CASES = {
     "product that wraps to 0": (gguf([], [tensor("a", [HUGE, 2])], bytes(64)), "ends at byte"),
     "unread format": (
         gguf([], [tensor("a", [32], type_id=36)], bytes(64)),
-        "the tensor 'a' is stored as IQ4_NL_4_4 (type 36), and cutaway reads " + ", ".join(FORMATS),
+        "the tensor 'a' is stored as IQ4_NL_4_4 (type 36), and cutaway reads " + ", ".join(IN_GGUF),
     ),
     "activations": (
         gguf([], [tensor("a", [256], type_id=15)], bytes(512)),

@@ -27,7 +27,7 @@ SCALARS = {
 ARRAYS = {name: [value, type(value)(1), value] for name, value in SCALARS.items()}
 
 
-KNOWN = [name for name in FORMATS if name not in ("Q1_0", "Q2_0")]
+KNOWN = [f.name for f in FORMATS_BY_ID.values() if f.name not in ("Q1_0", "Q2_0")]
 """Formats that gguf-py 0.19 decodes."""
 
 

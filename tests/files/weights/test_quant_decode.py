@@ -4,9 +4,10 @@ import gguf
 import numpy as np
 import pytest
 
-from cutaway.files.weights import FORMATS, dequantize
+from cutaway.files.weights import FORMATS, FORMATS_BY_ID, dequantize
 from random_blocks import BYTE_SCALES, set_scales
 
+IN_GGUF = [format.name for format in FORMATS_BY_ID.values()]
 SPECIAL = np.array([0x7C00, 0xFC00, 0x7E00, 0x0000, 0x8000, 0x0001, 0x7BFF], np.uint16)
 """float16 inf, -inf, NaN, 0, -0, the smallest and the largest."""
 
@@ -50,7 +51,7 @@ BY_HAND = {"Q1_0": q1_0, "Q2_0": q2_0}
 
 
 @pytest.mark.parametrize("count", [1, 1025, 2500])
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", IN_GGUF)
 def test_random_bytes_decode_to_the_same_bits(name, count):
     format = FORMATS[name]
     raw = random_quant_blocks(format, count, finite_scales())
@@ -60,7 +61,7 @@ def test_random_bytes_decode_to_the_same_bits(name, count):
     assert_same_bits(ours, theirs)
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", IN_GGUF)
 def test_special_scales_decode_to_the_same_bits(name):
     format = FORMATS[name]
     raw = random_quant_blocks(format, 500, SPECIAL)

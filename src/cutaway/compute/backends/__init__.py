@@ -5,6 +5,8 @@ from importlib.util import find_spec
 from math import prod
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from cutaway.base.checks import shown
 from cutaway.compute.backends.base import (
     KV_BLOCK,
@@ -23,8 +25,9 @@ from cutaway.compute.backends.base import (
 )
 from cutaway.compute.backends.kv_formats import KV_FORMATS
 from cutaway.compute.model import Graph
-from cutaway.errors import InputError
+from cutaway.errors import FormatError, InputError
 from cutaway.files.weights import ModelFile, TensorInfo
+from cutaway.files.weights.cursor import quoted
 
 if TYPE_CHECKING:
     from cutaway.base.offload import Offload
@@ -111,6 +114,7 @@ def load(
             "cutaway was installed without its native part: the reference backend computes, "
             "which is about ten times slower"
         )
+    _check_orders(graph, file)
     if name == "cpu":
         from cutaway.compute.backends.cpu import CpuBackend
 
@@ -126,6 +130,17 @@ def load(
 
     weights = {tensor: file.multiplied(tensor) for tensor in file.tensors}
     return ReferenceBackend(graph, weights, kv_blocks, kv)
+
+
+def _check_orders(graph: Graph, file: ModelFile) -> None:
+    """FormatError where the order of a matrix's columns is none: memory is read by it."""
+    for name in graph.orders.values():
+        order = file.dequantize(name)
+        if not np.array_equal(np.sort(order), np.arange(len(order))):
+            raise FormatError(
+                f"the tensor {quoted(name)} must hold each number from 0 to {len(order) - 1} once; "
+                "get the model again"
+            )
 
 
 def _check_reference(threads: int | None, offload: "Offload | None") -> None:

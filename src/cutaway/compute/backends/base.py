@@ -293,6 +293,15 @@ def inspectable(backend: Backend) -> Inspectable:
     )
 
 
+def in_place(matrix: Logits, order: Logits | None) -> Logits:
+    """A matrix with column i in the place that order[i] says; None: as it is."""
+    if order is None:
+        return matrix
+    made = np.empty_like(matrix)
+    made[:, order.astype(np.intp)] = matrix
+    return made
+
+
 class HostSampling:
     """Sampling in this process, on the calling thread."""
 

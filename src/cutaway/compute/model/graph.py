@@ -99,6 +99,7 @@ class Graph:
 
         rows: only outputs first … last - 1, of a matrix that is several in one
         bias: whose it is, where it is not called as the matrix is
+        Where the file has an order (GPTQ's act-order), column i is for number order[i] of x.
         """
         out, inner = self.matrix(weight)
         if inner != x.width:
@@ -107,6 +108,9 @@ class Graph:
         if self.has(named := f"{bias or weight}.bias"):
             self._expect(named, (out,))
             weights["bias"] = named
+        if self.has(order := f"{weight}.order"):
+            self._expect(order, (inner,))
+            weights["order"] = order
         first, last = rows or (0, out)
         if not 0 <= first < last <= out:
             raise FormatError(f"tensor {weight}.weight has {out} rows, and not {first} to {last}")
@@ -237,6 +241,12 @@ class Graph:
         return len(self.body().ops) < len(self.ops)
 
     # -- the tensor table --------------------------------------------------------------------
+
+    @property
+    def orders(self) -> dict[str, str]:
+        """The orders of columns of linear layers' matrices, by the matrices' names."""
+        with_order = (op.weights for op in self.ops if "order" in op.weights)
+        return {weights["weight"]: weights["order"] for weights in with_order}
 
     def has(self, weight: str) -> bool:
         """Whether the file has a tensor of this full name."""

@@ -15,6 +15,7 @@ from cutaway.files.huggingface.diffusion import DIFFUSION, REFUSED, meant, with_
 from cutaway.files.huggingface.families import FAMILIES
 from cutaway.files.huggingface.family import Family
 from cutaway.files.huggingface.json_object import JsonObject
+from cutaway.files.huggingface.quantization import quantization_of
 from cutaway.files.huggingface.rope import rope_metadata
 
 CONFIG = "config.json"
@@ -26,6 +27,7 @@ class Config:
 
     metadata  with GGUF's keys
     tensors   that GGUF has and the folder's files have not: factors of rotary positions
+    quantization  how matrices are quantised; None where they are not
     tied      whether the output matrix is the embedding
     behind    the numbers of blocks behind the model's own, which guess tokens ahead
     sees_all  whether each token sees the whole text
@@ -36,12 +38,7 @@ class Config:
         found = JsonObject.read(folder / CONFIG)
         self.family = _family(found, tensors)
         self.settings = s = _text(found).meant(self.family.names, self.family.defaults)
-        if found.get("quantization_config") is not None:
-            method = found.part("quantization_config").get("quant_method")
-            raise FormatError(
-                f"{CONFIG}: the weights are quantized ({method!r:.40}), which cutaway reads only "
-                "from GGUF files; take the folder that is not quantized, or a .gguf file"
-            )
+        self.quantization = quantization_of(s, folder)
         self.heads = s.size("num_attention_heads", 1 << 16)
         self.kv_heads = self.heads
         if self.family.grouped and s.get("num_key_value_heads") is not None:

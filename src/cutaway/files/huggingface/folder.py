@@ -10,6 +10,7 @@ from types import MappingProxyType
 from cutaway.files.huggingface import sentences
 from cutaway.files.huggingface.config import CONFIG, Config
 from cutaway.files.huggingface.modulation import folded
+from cutaway.files.huggingface.quantization import OLD_CONFIGS, QuantisedShards
 from cutaway.files.huggingface.sentences import sentence_metadata
 from cutaway.files.huggingface.shards import INDEX, shard_paths
 from cutaway.files.huggingface.tensors import SourcedFile, tensor_sources
@@ -19,7 +20,8 @@ from cutaway.files.huggingface.unread import UNREAD, unread
 
 def parts(folder: Path) -> list[Path]:
     """The files of a folder that say what the model computes, by name."""
-    small = [path for path in (folder / CONFIG, folder / INDEX) if path.is_file()]
+    names = (CONFIG, INDEX, *OLD_CONFIGS)
+    small = [folder / name for name in names if (folder / name).is_file()]
     text = tokenizer_files(folder)
     return sorted([*small, *text, *sentences.files(folder), *shard_paths(folder)])
 
@@ -39,6 +41,8 @@ class HuggingFaceFolder(SourcedFile):
         shards = self._shards
         assert shards is not None
         config = Config(path, shards)
+        if config.quantization is not None:
+            self._shards = shards = QuantisedShards(shards, config.quantization)
         sources = tensor_sources(config, shards)
         sources = folded(sources, shards) if config.family.modulated else sources
         self.tensors = MappingProxyType(sources)

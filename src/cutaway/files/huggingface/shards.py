@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 
 from cutaway.errors import FormatError
 from cutaway.files.huggingface.json_object import JsonObject
-from cutaway.files.weights import TensorInfo
+from cutaway.files.weights import FORMATS, TensorInfo, dequantize
 from cutaway.files.weights.cursor import quoted
 from cutaway.files.weights.safetensors import SafetensorsFile
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 _ELEMENTS = {"F32": "<f4", "F16": "<u2", "BF16": "<u2"}  # 16-bit floats are moved, not read
+_INTEGERS = {"F8_E4M3": "u1", "F8_E8M0": "u1", "I64": "<i8", "I32": "<i4", "I8": "i1", "U8": "u1"}
 
 
 def shard_paths(folder: Path) -> list[Path]:
@@ -68,6 +69,26 @@ class Shards:
         aligned = raw if raw.ctypes.data % 4 == 0 else raw.copy()
         elements: NDArray[Any] = aligned.view(np.dtype(_ELEMENTS[info.format]))
         return elements.reshape(info.shape)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._where
+
+    def dtype(self, name: str) -> str:
+        """How a tensor is stored, as its file calls it."""
+        return self._where[name].stored(name)[0]
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """A tensor's shape, whatever its dtype."""
+        return self._where[name].stored(name)[1]
+
+    def part(self, name: str) -> NDArray[Any]:
+        """A part of a quantised matrix, in its shape: integers, bytes, or floats as float32."""
+        dtype, shape = self._where[name].stored(name)
+        data = self._where[name].part(name)
+        if dtype in _ELEMENTS:
+            return dequantize(FORMATS[dtype], data).reshape(shape)
+        numbers: NDArray[Any] = data.copy().view(np.dtype(_INTEGERS[dtype]))  # aligned
+        return numbers.reshape(shape)
 
     def release(self, name: str) -> None:
         """Tell the system that a tensor's bytes were read."""

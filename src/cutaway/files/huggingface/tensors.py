@@ -34,6 +34,7 @@ _ENDINGS = {
     "weight": "weight", "bias": "bias",
     "gamma": "weight", "beta": "bias",  # norms of old files
     "embedding": "weight",  # MDLM's
+    "order": "order",  # of a quantised matrix's columns
 }  # fmt: skip
 _EXPERT = re.compile(r"(.*experts\.)(\d{1,5})(\..+)")
 
@@ -136,6 +137,7 @@ def _tensor_source(
         fused = Fused.of(info, config.settings.size("hidden_size"), experts, FUSED[base])
         return TensorSource(name, info.format, fused.shape, (info.name,), fused)
     shape, format = info.shape, info.format
+    _check_quantised(name, info, rewrite)
     if len(shape) == 1:
         if rewrite is transposed:
             rewrite = as_it_is
@@ -157,6 +159,19 @@ def _tensor_source(
         raise FormatError(f"the experts of {name} differ in shape or format")
     names = tuple(one.name for one in infos)
     return TensorSource(name, format, (experts, *shape), names, rewrite)
+
+
+def _check_quantised(name: str, info: TensorInfo, rewrite: Rewrite) -> None:
+    if FORMATS[info.format].quant_block_elements > 1 and rewrite is transposed:
+        raise FormatError(
+            f"the tensor {quoted(info.name)} is quantised in a model that keeps its matrices "
+            "the other way round, which is not supported; take it as a .gguf file"
+        )
+    if name.endswith("_exps.order"):
+        raise FormatError(
+            f"{quoted(info.name.removesuffix('.order'))} has act-order (desc_act), which is not "
+            "supported for experts; take the model quantised without it, or a .gguf file"
+        )
 
 
 def _named(family: Family, shards: Shards, behind: range) -> Iterator[tuple[str, tuple[str, int]]]:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from cutaway.files.weights import low_bit
+from cutaway.files.weights import grouped, low_bit
 from cutaway.files.weights.fields import Bytes, Floats, QuantBlocks, column, f32, nibbles, unpack
 from cutaway.files.weights.formats import QuantFormat
 
@@ -144,4 +144,5 @@ _DECODERS: dict[str, Callable[[QuantBlocks], Floats]] = {
     "Q5_K": _q5_k,
     "Q6_K": _q6_k,
     **low_bit.DECODERS,
+    **grouped.DECODERS,
 }

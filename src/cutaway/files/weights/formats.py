@@ -17,7 +17,7 @@ class QuantFormat:
     """One storage format; `layout` is the C struct of a quant block, without padding."""
 
     name: str
-    type_id: int  # enum ggml_type, the number in the file
+    type_id: int | None  # enum ggml_type, the number in the file; None: in no GGUF file
     quant_block_elements: int  # weights in one quant block
     layout: np.dtype[Any]
 
@@ -31,7 +31,7 @@ class QuantFormat:
         return elements // self.quant_block_elements * self.quant_block_bytes
 
 
-def _format(name: str, type_id: int, elements: int, *fields: tuple[Any, ...]) -> QuantFormat:
+def _format(name: str, type_id: int | None, elements: int, *fields: tuple[Any, ...]) -> QuantFormat:
     return QuantFormat(name, type_id, elements, np.dtype(list(fields)))
 
 
@@ -81,11 +81,28 @@ _ALL = (
     _format("Q2_0", 42, 64, _D, ("qs", "u1", 16)),
 )  # fmt: skip
 
-FORMATS: dict[str, QuantFormat] = {format.name: format for format in _ALL}
+_FLOAT_SCALE = ("d", "<f4")
+_GROUPS = (32, 64, 128)
+# What quantised matrices of folders become, without loss: scales are float32, each for as many
+# weights as the longest of these groups that fits into the folder's. Weights 2i and 2i + 1 are the
+# halves of byte i; z is the code that stands for 0.
+_OF_FOLDERS = (
+    *(
+        _format(f"INT4_G{n}", None, n, _FLOAT_SCALE, ("z", "i1"), ("qs", "u1", n // 2))
+        for n in _GROUPS
+    ),
+    *(_format(f"INT8_G{n}", None, n, _FLOAT_SCALE, ("z", "i1"), ("qs", "i1", n)) for n in _GROUPS),
+    *(_format(f"FP8_G{n}", None, n, _FLOAT_SCALE, ("qs", "u1", n)) for n in _GROUPS),
+    _format("NF4", None, 64, _FLOAT_SCALE, ("qs", "u1", 32)),
+)
+
+FORMATS: dict[str, QuantFormat] = {format.name: format for format in (*_ALL, *_OF_FOLDERS)}
 """Every format that cutaway reads, by name."""
 
-FORMATS_BY_ID: dict[int, QuantFormat] = {format.type_id: format for format in _ALL}
-"""The same formats by ggml type id."""
+FORMATS_BY_ID: dict[int, QuantFormat] = {
+    format.type_id: format for format in _ALL if format.type_id is not None
+}
+"""Those of GGUF by ggml type id."""
 
 # Only so that a refusal can use the word in the file's name.
 _UNREAD = {
@@ -103,4 +120,5 @@ def unread(type_id: int) -> str:
     name = f"{_UNREAD.get(type_id, 'an unknown format')} (type {type_id})"
     if type_id in _OF_ACTIVATIONS:
         return f"{name}, which is for activations while a model runs; get the model again"
-    return f"{name}, and cutaway reads {', '.join(FORMATS)}; get the model in one of these"
+    read = ", ".join(format.name for format in FORMATS_BY_ID.values())
+    return f"{name}, and cutaway reads {read}; get the model in one of these"

@@ -11,7 +11,8 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from cutaway.base.whole_files import whole_file
-from cutaway.files.weights.cursor import ARRAY, NUMBERS, STRING
+from cutaway.errors import InputError
+from cutaway.files.weights.cursor import ARRAY, NUMBERS, STRING, quoted
 from cutaway.files.weights.file import ModelFile, TensorInfo
 from cutaway.files.weights.formats import FORMATS
 
@@ -57,10 +58,25 @@ def _table(tensors: Iterable[TensorInfo]) -> bytes:
     entries, offset = [], 0
     for info in tensors:
         shape = struct.pack(f"<I{len(info.shape)}Q", len(info.shape), *reversed(info.shape))
-        place = struct.pack("<IQ", FORMATS[info.format].type_id, offset)
+        place = struct.pack("<IQ", _type_id(info), offset)
         entries.append(_string(info.name) + shape + place)
         offset += info.nbytes + -info.nbytes % _ALIGNMENT
     return b"".join(entries)
+
+
+def _type_id(info: TensorInfo) -> int:
+    type_id = FORMATS[info.format].type_id
+    if info.name.endswith(".order"):
+        raise InputError(
+            f"{quoted(info.name.removesuffix('.order'))} has its columns in another order than its "
+            "input (act-order, desc_act), for which GGUF has no word: use the folder as it is"
+        )
+    if type_id is None:
+        raise InputError(
+            f"GGUF has no word for {info.format}, as which {quoted(info.name)} is stored: use the "
+            "folder as it is"
+        )
+    return type_id
 
 
 def _value(value: Any, type_id: int | None) -> tuple[int, bytes]:

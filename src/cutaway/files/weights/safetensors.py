@@ -8,7 +8,7 @@ Source: https://github.com/huggingface/safetensors, "Format".
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
@@ -17,10 +17,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NoReturn, TypeGuard
 
+import numpy as np
+from numpy.typing import NDArray
+
 from cutaway.errors import FormatError, InputError
 from cutaway.files.weights.cursor import quoted
 from cutaway.files.weights.file import TensorInfo
-from cutaway.files.weights.formats import FORMATS
 from cutaway.files.weights.mapped import MappedTensors, forget, map_file
 
 _LENGTH = 8  # bytes: how long the header is, a little-endian uint64
@@ -28,6 +30,9 @@ _LONGEST_HEADER = 100_000_000  # bytes, as the reference reader has it
 _METADATA = "__metadata__"
 _MAX_DIMS = 8
 _READ = ("F32", "F16", "BF16")  # named as in `FORMATS`
+_BYTES = {
+    "F32": 4, "F16": 2, "BF16": 2, "F8_E4M3": 1, "F8_E8M0": 1, "I64": 8, "I32": 4, "I8": 1, "U8": 1
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +51,8 @@ class SafetensorsFile(MappedTensors):
 
     Raises `InputError` if the file cannot be opened and `FormatError` if it is not a sound
     safetensors file. Tensors of dtypes other than F32, F16 and BF16 may be there, and are refused
-    only when they are asked for. Do not shorten a file in place while it is open.
+    only when they are asked for; integers and bytes can be had as parts of a quantised matrix
+    (``stored``, ``part``). Do not shorten a file in place while it is open.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -70,22 +76,40 @@ class SafetensorsFile(MappedTensors):
 
         An empty tensor and one without dimensions are refused, as a GGUF file has none.
         """
-        if name not in self._entries:
-            raise InputError(f"{self.path}: there is no tensor named {quoted(name)}")
-        entry = self._entries[name]
-        if entry.dtype not in _READ:
-            self._fail(
-                f"the tensor {quoted(name)} is stored as {quoted(entry.dtype)}, and cutaway reads "
-                f"{', '.join(_READ)}; get the model in one of these"
-            )
+        entry = self._named(name, _READ)
         if not entry.shape or 0 in entry.shape:
             shape = f"{entry.shape!s:.80}"
             self._fail(f"the tensor {quoted(name)} has the shape {shape}: it holds no rows")
         return TensorInfo(name, entry.dtype, entry.shape)
 
-    def _span(self, name: str) -> tuple[int, int]:
+    def raw(self, name: str) -> NDArray[np.uint8]:
+        """See `ModelFile`; a view, no copy. `FormatError` as ``info`` says."""
         self.info(name)
-        return self._entries[name].start, self._entries[name].end
+        return super().raw(name)
+
+    def stored(self, name: str) -> tuple[str, tuple[int, ...]]:
+        """A tensor's dtype as the file calls it, and its shape; `FormatError` for an unread one."""
+        entry = self._named(name, _BYTES)
+        return entry.dtype, entry.shape
+
+    def part(self, name: str) -> NDArray[np.uint8]:
+        """The bytes of a tensor of any dtype that ``stored`` reads; a view, no copy."""
+        return super().raw(name)
+
+    def _named(self, name: str, read: Collection[str]) -> _Entry:
+        if name not in self._entries:
+            raise InputError(f"{self.path}: there is no tensor named {quoted(name)}")
+        entry = self._entries[name]
+        if entry.dtype not in read:
+            self._fail(
+                f"the tensor {quoted(name)} is stored as {quoted(entry.dtype)}, and cutaway reads "
+                f"{', '.join(read)}; get the model in one of these"
+            )
+        return entry
+
+    def _span(self, name: str) -> tuple[int, int]:
+        entry = self._named(name, _BYTES)
+        return entry.start, entry.end
 
     # -- the header --------------------------------------------------------------------------
 
@@ -130,7 +154,7 @@ class SafetensorsFile(MappedTensors):
                 f"the tensor {quoted(name)} ends outside of the file or before it begins; "
                 "the file is truncated or damaged, download it again"
             )
-        if dtype in _READ and FORMATS[dtype].nbytes(prod(shape)) != end - begin:
+        if dtype in _BYTES and _BYTES[dtype] * prod(shape) != end - begin:
             self._fail(f"the tensor {quoted(name)} has other bytes than its shape needs")
         return _Entry(name, dtype, tuple(shape), start + begin, start + end)
 

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from cutaway import sampling
 from cutaway.base import _native
 from cutaway.base.resources import default_threads
-from cutaway.compute.backends.base import Batch, Bytes, Edit, KVLayout, Logits, kv_groups
+from cutaway.compute.backends.base import Batch, Bytes, Edit, KVLayout, Logits, in_place, kv_groups
+from cutaway.compute.backends.cpu.column_order import ordered
 from cutaway.compute.backends.cpu.compile import GraphCompiler, slice_of
 from cutaway.compute.backends.cpu.emit import Emitter
 from cutaway.compute.backends.cpu.low_rank import spelled_out
@@ -80,14 +81,15 @@ class CpuBackend:
         matrices, experts = pack_matrices(graph, file, self.pool, on_progress, offload)
         self._packed = PackedWeights(matrices, experts, read_vectors(graph, file))
         self._resident_budget = None if offload is None else offload.kept
-        self._graph, self._plan = graph, plan
-        self._emit(graph, plan)
+        self._orders = {k: self._packed.vectors[v] for k, v in graph.orders.items()}
+        self._graph, self._plan = ordered(graph, self._packed.vectors), plan
+        self._emit(self._graph, plan)
         self.kv = kv_layout(graph, kv)
 
     def adapted(self, graph: Graph, file: ModelFile) -> Self:
         """See ``Backend``; the adapter's matrices are in memory, wherever the model's are."""
         matrices = self._packed.matrices
-        graph, only = spelled_out(graph), Graph(graph.shapes)
+        graph, only = ordered(spelled_out(graph), self._packed.vectors), Graph(graph.shapes)
         only.ops = [
             op for op in graph.ops if op.kind == "linear" and slice_of(op, graph) not in matrices
         ]
@@ -186,13 +188,18 @@ class CpuBackend:
 
     def weight(self, name: str, first: int = 0, last: int | None = None) -> Array:
         """See ``Inspectable``."""
-        return self._weights.rows(name, first, last)
+        return in_place(self._weights.rows(name, first, last), self._orders.get(name))
 
     def as_read(self, name: str, x: Array) -> Array:
         """See ``Inspectable``: quantised matrices read activations of 8 bits."""
         from cutaway.compute.backends.cpu.stored import rounded
 
-        return x if self._weights.is_float(name) else rounded(x)
+        if self._weights.is_float(name):
+            return x
+        order = self._orders.get(name)
+        if order is None:
+            return rounded(x)
+        return in_place(rounded(x[:, order.astype(np.intp)]), order)
 
     def sample(self, logits: Logits, draws: Sequence[RowDraw]) -> list[Sampled | Exception]:
         """A token for each row of logits, the rows shared out to the threads."""

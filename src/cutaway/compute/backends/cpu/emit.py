@@ -70,6 +70,11 @@ class Emitter:
     def _logit_rows(self, op: Lowered) -> None:
         self.plan.gather(self.view(op.reads[0]), self.view(op.writes[0][0]), op.writes[0][1])
 
+    def _reorder(self, op: Lowered) -> None:
+        order = self.c.vectors[op.ops[0].weights["order"]].astype(np.int32)
+        x, out = self.view(op.reads[0]), self.view(op.writes[0][0])
+        self.plan.reorder(self._is_late(op), x, order.tolist(), out)
+
     def _norm(self, op: Lowered) -> None:
         norm = op.ops[0]
         weight = self.c.vectors[norm.weights["weight"]]

@@ -12,7 +12,15 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from cutaway.compute.backends.base import KV_BLOCK, Batch, Bytes, Edit, HostSampling, Logits
+from cutaway.compute.backends.base import (
+    KV_BLOCK,
+    Batch,
+    Bytes,
+    Edit,
+    HostSampling,
+    Logits,
+    in_place,
+)
 from cutaway.compute.backends.reference.kv import KVBlocks, kv_layout
 from cutaway.compute.backends.reference.ops import OPS, Run, blocks_of
 from cutaway.compute.model import Graph, Op
@@ -120,6 +128,8 @@ class ReferenceBackend(HostSampling):
     def weight(self, name: str, first: int = 0, last: int | None = None) -> Array:
         """See ``Inspectable``."""
         whole = self.weights[name]
+        if (order := self.graph.orders.get(name)) is not None:
+            return in_place(whole[first:last], self.weights[order])
         return (whole.reshape(-1, whole.shape[-1]) if whole.ndim > 1 else whole)[first:last]
 
     def as_read(self, name: str, x: Array) -> Array:  # noqa: ARG002

@@ -75,7 +75,8 @@ def layer_norm(op: Op, run: Run, x: Array) -> Array:
 def linear(op: Op, run: Run, x: Array) -> Array:
     """W x + b, of some of W's rows; with adapters, + s B A x of each."""
     rows = slice(*op.attrs["rows"])
-    y: Array = x @ run.weight(op)[rows].T  # (M, in) (in, out) -> (M, out)
+    read = x[:, run.weight(op, "order").astype(int)] if "order" in op.weights else x
+    y: Array = read @ run.weight(op)[rows].T  # (M, in) (in, out) -> (M, out)
     if "bias" in op.weights:
         y = y + run.weight(op, "bias")[rows]
     for lora in loras(op):

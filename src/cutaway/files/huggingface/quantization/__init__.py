@@ -1,0 +1,11 @@
+"""Quantised matrices of folders: AWQ, GPTQ, compressed-tensors, FP8 and bitsandbytes.
+
+Knows how each method packs a matrix into several tensors, and makes of them one in a format of
+`weights.formats`, exactly: codes, the codes that stand for 0, and scales are the file's own
+numbers.
+"""
+
+from cutaway.files.huggingface.quantization.method import OLD_CONFIGS, quantization_of
+from cutaway.files.huggingface.quantization.shards import QuantisedShards
+
+__all__ = ["OLD_CONFIGS", "QuantisedShards", "quantization_of"]

@@ -1,0 +1,130 @@
+"""Matrices whose weights share scales in groups along a row, in the formats of `weights.formats`.
+
+Knows which format fits a group. Does not know how a method packs its codes.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutaway.errors import FormatError
+from cutaway.files.huggingface.json_object import JsonObject
+from cutaway.files.weights import FORMATS
+from cutaway.files.weights.cursor import quoted
+
+Bytes = NDArray[np.uint8]
+Order = NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Grouped:
+    """A quantised matrix of several tensors.
+
+    name    transformers' name of the matrix, without ".weight"
+    parts   the names of its tensors
+    shape   rows and columns
+    format  of `FORMATS`
+    order   of each column as it is stored, its place in the input; None: the same
+    read    gives its codes as bytes, (rows, bytes); scales (rows, groups); the codes that stand for
+            0, likewise, None where codes are floats
+    group   weights of a row that share a scale
+    """
+
+    name: str
+    parts: tuple[str, ...]
+    shape: tuple[int, int]
+    format: str
+    group: int
+    read: Callable[[], tuple[Bytes, NDArray[Any], NDArray[Any] | None]]
+    order: Order | None = None
+
+    def rows(self) -> Bytes:
+        """Each row's quant blocks: (rows, bytes of a row)."""
+        codes, scales, zeros = self.read()
+        format, (rows, cols) = FORMATS[self.format], self.shape
+        count = cols // format.quant_block_elements
+        of_block = np.arange(count) * format.quant_block_elements // self.group
+        made = np.empty((rows, count), format.layout)
+        made["d"] = scales[:, of_block]
+        made["qs"] = codes.reshape(rows, count, -1)
+        if zeros is not None:
+            made["z"] = zeros[:, of_block]
+        return made.view(np.uint8).reshape(rows, -1)
+
+
+def format_of(kind: str, name: str, cols: int, group: int) -> str:
+    """The format of ``kind`` with the longest groups that divide the file's.
+
+    name: for messages. FormatError where none does.
+    """
+    for length in (128, 64, 32):
+        if cols % length == 0 and group % length == 0:
+            return f"{kind}_G{length}"
+    raise FormatError(
+        f"the tensor {quoted(name)} has groups of {group} in rows of {cols}, and cutaway reads "
+        "groups "
+        "and rows of whole multiples of 32: take the model with another group_size, or a .gguf file"
+    )
+
+
+Lengths = frozenset[int]
+"""Of groups, as a config says them; WHOLE_ROW for one, and none where it says nothing."""
+WHOLE_ROW = 0
+
+
+def lengths_of(said: JsonObject, *keys: str) -> Lengths:
+    """What a config says, under one of these keys; -1 is a whole row."""
+    for key in keys:
+        if (length := said.get(key)) is not None:
+            if type(length) is not int or (length < 1 and length != -1):
+                said.fail(key, "a whole number above 0, or -1 for whole rows")
+            return frozenset([max(length, WHOLE_ROW)])
+    return frozenset()
+
+
+def group_of(name: str, cols: int, groups: int, said: Lengths = frozenset()) -> int:
+    """The length of ``groups`` equal groups that a row of ``cols`` has.
+
+    said: what it may be. FormatError for another.
+    """
+    if cols % groups:
+        raise FormatError(
+            f"the tensor {quoted(name)} has scales for {groups} groups, into which rows of {cols} "
+            "cannot be divided; download the model again"
+        )
+    group = cols // groups
+    if said and group not in said and not (group == cols and WHOLE_ROW in said):
+        raise FormatError(
+            f"the tensor {quoted(name)} has a scale for each {group} weights of a row, and "
+            "config.json's "
+            f"group_size is {' or '.join(str(n or -1) for n in sorted(said))}; download the model "
+            "again"
+        )
+    return group
+
+
+def order_of(name: str, groups_of: NDArray[Any], groups: int) -> Order | None:
+    """The order of columns in which groups are whole; None where they are so already.
+
+    groups_of: the number of each column's group (g_idx). FormatError where a group is no such or
+    has more columns than another.
+    """
+    cols = len(groups_of)
+    group = group_of(name, cols, groups)
+    if groups_of.min() < 0 or groups_of.max() >= groups:
+        raise FormatError(
+            f"the tensor {quoted(name)} names groups from {groups_of.min()} to {groups_of.max()}, "
+            f"and there are scales for {groups}; download the model again"
+        )
+    sizes = np.bincount(groups_of, minlength=groups)
+    if (sizes != group).any():
+        odd = int(np.argmax(sizes != group))
+        raise FormatError(
+            f"the tensor {quoted(name)} puts {sizes[odd]} columns into group {odd}, and each of "
+            f"the {groups} groups must have {group}"
+        )
+    order = np.argsort(groups_of, kind="stable").astype(np.int32)
+    return None if np.array_equal(order, np.arange(cols)) else order

@@ -1,0 +1,183 @@
+"""Every method in every variant: the matrices of its definition, and the model that they are."""
+
+import os
+
+import numpy as np
+import pytest
+
+from cutaway import LLM
+from cutaway.compute.backends.cpu import tiers
+from cutaway.errors import FormatError, InputError
+from cutaway.files.huggingface import HuggingFaceFolder
+from cutaway.files.weights.gguf_writer import write_gguf
+from support.quantised_folders import (
+    IDS,
+    METHODS,
+    awq,
+    compressed,
+    fp8,
+    gptq,
+    quantise_folder,
+    write_folder,
+    write_twin,
+)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """By a method's name: the folder, and the one that has the same matrices in F32."""
+    folders = {}
+
+    def of(name):
+        if name not in folders:
+            path = tmp_path_factory.mktemp(name)
+            method = METHODS[name]
+            folders[name] = write_folder(path / "q", method), write_twin(path / "twin", method)
+        return folders[name]
+
+    return of
+
+
+def in_place(file, name):
+    """A matrix with its columns where its input's numbers are."""
+    matrix, order = file.dequantize(name), name.replace(".weight", ".order")
+    if order not in file.tensors:
+        return matrix
+    placed = np.empty_like(matrix)
+    placed[:, file.dequantize(order).astype(int)] = matrix
+    return placed
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_matrices_are_those_of_the_definition(made, name):
+    folder, twin = made(name)
+    with HuggingFaceFolder(folder) as ours, HuggingFaceFolder(twin) as plain:
+        formats = {info.format for info in ours.tensors.values()}
+        assert METHODS[name].format in formats
+        for tensor in plain.tensors:
+            assert np.array_equal(in_place(ours, tensor), plain.dequantize(tensor)), tensor
+        orders = {tensor for tensor in ours.tensors if tensor.endswith(".order")}
+        assert set(ours.tensors) - orders == set(plain.tensors)
+        assert len(orders) == (14 if "act-order" in name else 0)
+
+
+def test_reading_says_when_bytes_were_read(made):
+    """All parts of a matrix: release and close are those of the files."""
+    folder, _ = made("gptq-act-order")
+    file = HuggingFaceFolder(folder)
+    before = file.raw("blk.0.ffn_down.weight").copy()
+    for name in file.tensors:
+        file.release(name)
+    assert np.array_equal(file.raw("blk.0.ffn_down.weight"), before)
+    file.close()
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_reference_s_logits_are_the_twin_s(made, name):
+    folder, twin = made(name)
+    ours, plain = (LLM(path, backend="reference").logits(IDS) for path in (folder, twin))
+    if "act-order" in name:  # products are added up in another order
+        assert np.abs(ours - plain).max() < 1e-4
+    else:
+        assert np.array_equal(ours, plain)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_native_backend_is_close(made, name):
+    """Activations have 8 bits where weights are integers."""
+    folder, twin = made(name)
+    exact, ours = (LLM(p, backend=b).logits(IDS) for p, b in ((twin, "reference"), (folder, "cpu")))
+    error = np.sqrt(np.mean((ours - exact) ** 2) / np.mean(exact**2))
+    assert error < (0.004 if METHODS[name].floats else 0.12)
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if METHODS[name].floats])
+def test_float_codes_have_the_bits_of_their_numbers_in_f32(made, name):
+    folder, twin = made(name)
+    assert np.array_equal(LLM(folder).logits(IDS), LLM(twin).logits(IDS))
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_bits_are_the_same_over_threads_tiers_and_cuts(made, name, monkeypatch):
+    folder, _ = made(name)
+    llm = LLM(folder, threads=2)
+    expected = llm.logits(IDS)
+    assert np.array_equal(llm.logits(IDS, 50), expected[50:])
+    assert np.array_equal(LLM(folder, threads=3).logits(IDS), expected)
+    for tier in tiers():
+        monkeypatch.setitem(os.environ, "CUTAWAY_ISA", tier)
+        assert np.array_equal(LLM(folder, threads=1).logits(IDS), expected), tier
+
+
+OTHERS = {
+    ("qwen3_moe", "fp8"): fp8(32),
+    ("qwen3_moe", "awq"): awq(32),
+    ("phi3", "gptq"): gptq(group=32, symmetric=True),
+    ("qwen2", "int8"): compressed(bits=8, group=None, packed=False),
+    ("gemma3", "gptq"): gptq(group=32),
+}
+"""Experts, two matrices in one, biases, norms that are stored less 1."""
+
+
+@pytest.mark.parametrize(("family", "kind"), OTHERS)
+def test_other_families_are_their_twins(random_model, tmp_path, family, kind):
+    pytest.importorskip("torch", reason="needs torch: pip install '.[test-transformers]'")
+    source, _ = random_model(family)
+    method, folders = OTHERS[family, kind], []
+    for name in ("ours", "twin"):
+        folders.append(quantise_folder(source, tmp_path / name, method, twin=name == "twin"))
+    ours, twin = (LLM(path, backend="reference").logits(IDS) for path in folders)
+    assert np.array_equal(ours, twin)
+    error = np.sqrt(np.mean((LLM(folders[0]).logits(IDS) - twin) ** 2) / np.mean(twin**2))
+    assert error < (0.004 if method.floats else 0.2)
+
+
+def test_experts_with_act_order_are_refused(random_model, tmp_path):
+    pytest.importorskip("torch", reason="needs torch: pip install '.[test-transformers]'")
+    source, _ = random_model("qwen3_moe")
+    method = gptq(group=32, act_order=True)
+    path = quantise_folder(source, tmp_path / "moe", method, twin=False)
+    with pytest.raises(FormatError, match=r"experts.0.*' has act-order .desc_act., which is not"):
+        HuggingFaceFolder(path)
+
+
+def test_act_order_within_what_is_looked_into(made):
+    """Weights have their input's order; what matrices read is rounded in the other."""
+    folder, twin = made("gptq-act-order")
+    for backend in ("cpu", "reference"):
+        ours, plain = (LLM(path, backend=backend).model.backend for path in (folder, twin))
+        name = "blk.1.ffn_down.weight"
+        assert np.array_equal(ours.weight(name, 3, 9), plain.weight(name, 3, 9))
+        x = np.random.default_rng(0).normal(size=(2, 384)).astype(np.float32)
+        assert np.abs(ours.as_read(name, x) - x).max() < (0.03 if backend == "cpu" else 1e-9)
+
+
+def test_a_model_with_act_order_is_no_gguf_file(made, tmp_path):
+    for name in ("gptq-act-order", "awq"):
+        with (
+            HuggingFaceFolder(made(name)[0]) as file,
+            pytest.raises(InputError, match="no word for"),
+        ):
+            write_gguf(tmp_path / "x.gguf", file)
+
+
+class Disordered(HuggingFaceFolder):
+    """One column is for an input that is not there."""
+
+    def raw(self, name):
+        data = super().raw(name)
+        if name.endswith(".order"):
+            data = data.copy()
+            data[:4].view(np.float32)[0] = 1e6
+        return data
+
+
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+def test_an_order_that_is_none_is_refused(made, backend):
+    from cutaway.compute import backends, model
+
+    with Disordered(made("gptq-act-order")[0]) as file:
+        shapes = {name: info.shape for name, info in file.tensors.items()}
+        _, graph = model.build(file.metadata, shapes)
+        with pytest.raises(FormatError, match="order' must hold each number from 0 to 255 once"):
+            backends.load(backend, graph, file, kv_blocks=1, context=32)
