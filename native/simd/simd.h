@@ -17,7 +17,14 @@
 #define INLINE static inline __attribute__((always_inline))
 #define INLINED __attribute__((always_inline))  // of a lambda
 #define PRAGMA(words) _Pragma(#words)
-#define UNROLL(times) PRAGMA(GCC unroll times)  // before a loop; Clang knows it too
+// Before a loop whose numbers then stay in registers; Clang knows it too. The generic tier has no such registers, and would
+// take twice as long to compile.
+#if defined(CUTAWAY_AVX512) || defined(CUTAWAY_AVX2) || defined(CUTAWAY_AVXVNNI) || defined(CUTAWAY_NEON) || \
+    defined(CUTAWAY_I8MM)
+#define UNROLL(times) PRAGMA(GCC unroll times)
+#else
+#define UNROLL(times)
+#endif
 
 #if defined(CUTAWAY_AVX512)
 #include "avx512.h"
