@@ -160,7 +160,8 @@ int check_prefetch() {
   return wrong;
 }
 
-// Numbers of every size in each format that is written, on several threads; NaN must be found.
+// Numbers of every size in each format that is written, on several threads, without and with importance;
+// NaN must be found.
 int check_quantise() {
   constexpr int kCount = 256 * 41;
   std::vector<float> numbers(kCount);
@@ -171,17 +172,24 @@ int check_quantise() {
   }
   const auto* source = (const uint8_t*)numbers.data();
   int wrong = 0;
-  for (const Format f : {Q4_0, Q4_1, Q8_0, Q6_K, F16, BF16, F32}) {
-    std::vector<uint8_t> first(source_bytes(f, 1, kCount)), again = first;
+  std::vector<float> weights(numbers.rbegin(), numbers.rend());
+  for (float& weight : weights) weight = weight < 0 ? -weight : weight;
+  for (const char* name : {"Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL",
+                           "IQ4_XS", "MXFP4", "F16", "BF16", "F32"}) {
+    const QuantFormat& to = *quant_format(name);
+    std::vector<uint8_t> first(kCount / to.numbers * to.bytes), again = first;
     Pool one(1), three(3);
-    wrong += quantise(one, F32, source, kCount, f, first.data()) != -1;
-    wrong += quantise(three, F32, source, kCount, f, again.data()) != -1 || first != again;
-    uint64_t hash = 0xcbf29ce484222325u;
-    for (uint8_t byte : first) hash = (hash ^ byte) * 0x100000001b3u;
-    printf("quantised to %s %016llx\n", kNames[f], (unsigned long long)hash);
+    for (const float* of : {(const float*)nullptr, (const float*)weights.data()}) {
+      const int64_t columns = of ? kCount : 0;
+      wrong += quantise(one, F32, source, kCount, to, of, columns, first.data()) != -1;
+      wrong += quantise(three, F32, source, kCount, to, of, columns, again.data()) != -1 || first != again;
+      uint64_t hash = 0xcbf29ce484222325u;
+      for (uint8_t byte : first) hash = (hash ^ byte) * 0x100000001b3u;
+      printf("quantised to %s%s %016llx\n", name, of ? ", weighted," : "", (unsigned long long)hash);
+    }
     const float kept = numbers[9000];
     numbers[9000] = __builtin_nanf("");
-    const int64_t found = quantise(three, F32, source, kCount, f, again.data());
+    const int64_t found = quantise(three, F32, source, kCount, to, nullptr, 0, again.data());
     wrong += found < 9000 - 255 || found > 9000;
     numbers[9000] = kept;
   }

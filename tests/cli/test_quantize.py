@@ -16,10 +16,11 @@ from cutaway.base.progress import Bar
 from cutaway.cli.main import main
 from cutaway.errors import InputError
 from cutaway.files.weights import GGUFFile
+from cutaway.files.weights.importance import Entry, Importance
 from cutaway.trace import Trace
 from support.random_llama import write_tiny_llama
 
-FORMATS = ["q8_0", "q6_k", "q4_1", "q4_0"]
+FORMATS = ["q8_0", "q6_k", "q4_k_m", "q3_k_s", "q2_k", "q4_1", "q4_0"]
 
 
 @pytest.fixture(scope="module")
@@ -88,9 +89,9 @@ def test_the_asynchronous_face_takes_it_too(plain, written):
     assert asyncio.run(text()) == stored.fingerprint
 
 
-@pytest.mark.parametrize("quantize", ["q5_0", "Q8_0", "", True, 8])
+@pytest.mark.parametrize("quantize", ["q3_k", "Q8_0", "", True, 8])
 def test_other_formats_are_refused_before_anything_is_loaded(quantize):
-    with pytest.raises(InputError, match=r"quantize must be one of q8_0, q6_k, q4_1, q4_0, not"):
+    with pytest.raises(InputError, match=r"quantize must be one of q8_0, q6_k, .*q2_k, not"):
         LLM("no such model", quantize=quantize)
 
 
@@ -110,7 +111,7 @@ def test_the_option_of_generate_and_show(plain, written, cutaway, printed, refus
     assert loaded["formats"] == stored["formats"]
     assert loaded["memory"] == stored["memory"]
     assert refused("models", "--quantize", "q6_k")
-    assert refused("models", "show", plain, "--quantize", "q5_0")
+    assert refused("models", "show", plain, "--quantize", "q3_k")
 
 
 # -- the command -----------------------------------------------------------------------------------
@@ -120,11 +121,12 @@ def test_the_table(plain, tmp_path, printed):
     out = tmp_path / "out.gguf"
     lines = printed("quantize", plain, out, "--to", "q6_k").splitlines()
     assert lines[0].split() == ["BEFORE", "AFTER"]
-    assert lines[1].split()[:3] == ["F32", "21", "tensors,"] and " 7 tensors, " in lines[1]
+    assert lines[1].split()[:3] == ["F32", "21", "tensors,"] and " 5 tensors, " in lines[1]
     assert lines[2].split()[:4] == ["Q6_K", "-", "12", "tensors,"]
     assert lines[3].split()[:4] == ["Q8_0", "-", "2", "tensors,"]
-    assert lines[4].split()[0] == "file"
-    assert lines[-2] == str(out) and lines[-1].startswith("4 tensors are stored as F32 or Q8_0")
+    assert lines[4].split()[:4] == ["F16", "-", "2", "tensors,"]
+    assert lines[5].split()[0] == "file"
+    assert lines[-2] == str(out) and lines[-1].startswith("4 tensors are stored as F16 or Q8_0")
 
 
 def test_the_document(plain, tmp_path, printed):
@@ -135,8 +137,8 @@ def test_the_document(plain, tmp_path, printed):
     assert document["before"]["file_bytes"] == plain.stat().st_size
     assert document["after"]["file_bytes"] == out.stat().st_size
     counts = {name: stored["tensors"] for name, stored in document["after"]["formats"].items()}
-    assert counts == {"Q4_1": 12, "Q6_K": 2, "F32": 7}
-    unfit = {f"blk.{i}.attn_output.weight": "F32" for i in range(2)}  # rows of 48
+    assert counts == {"Q4_1": 13, "Q6_K": 1, "F32": 5, "F16": 2}
+    unfit = {f"blk.{i}.attn_output.weight": "F16" for i in range(2)}  # rows of 48
     assert document["unfit"] == unfit
 
 
@@ -201,25 +203,119 @@ def heard():
         signal.signal(number, signal.SIG_DFL)
 
 
-@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129)])
-def test_a_signal_leaves_nothing(plain, tmp_path, name, code):
-    program = (
-        "import os, signal, sys\n"
-        "from cutaway.files.weights.quantised import QuantisedFile\n"
-        "raw, seen = QuantisedFile.raw, []\n"
-        "def slow(self, name):\n"
-        "    seen.append(name)\n"
-        "    if len(seen) == 3: print([*os.listdir(sys.argv[2])], flush=True)\n"
-        f"    if len(seen) == 3: os.kill(os.getpid(), signal.{name})\n"
-        "    return raw(self, name)\n"
-        "QuantisedFile.raw = slow\n"
-        "from cutaway.cli.main import main\n"
-        "sys.exit(main(['quantize', sys.argv[1], sys.argv[2] + '/out.gguf', '--to', 'q8_0']))\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(plain), str(tmp_path)],
+SLOW = """
+import os, signal, sys
+from cutaway.cli.main import main
+from cutaway.files.weights.quantised import QuantisedFile
+
+number, at, *args = sys.argv[1:]
+raw, seen = QuantisedFile.raw, []
+
+def slow(self, name):
+    seen.append(name)
+    if len(seen) == int(at):
+        os.kill(os.getpid(), int(number))
+    return raw(self, name)
+
+QuantisedFile.raw = slow
+code = main(["quantize", *args])
+print(len(seen))
+sys.exit(code)
+"""
+
+
+def interrupted(plain, out, number, at, *args):
+    """A run that gets a signal before its at-th tensor."""
+    return subprocess.run(
+        [sys.executable, "-c", SLOW, str(int(number)), str(at), str(plain), str(out), *args],
         preexec_fn=heard,
         capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert done.returncode == code and ".part" in done.stdout
-    assert done.stderr == "" and list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129)])
+def test_what_a_signal_interrupts_goes_on(plain, written, tmp_path, name, code):
+    number, out = getattr(signal, name), tmp_path / "out.gguf"
+    args = ("--to", "q4_k_m")
+    done = interrupted(plain, out, number, 4, *args)
+    assert done.returncode == code and "the same command goes on" in done.stderr
+    assert "Traceback" not in done.stderr and not out.exists()
+    again = interrupted(plain, out, 0, 0, *args)
+    assert again.returncode == 0 and "going on after" in again.stderr
+    assert int(again.stdout.split()[-1]) == 21 - 3  # the others were there
+    assert out.read_bytes() == written["q4_k_m"].read_bytes()
+    assert list(tmp_path.iterdir()) == [out]
+
+
+def test_a_killed_run_goes_on_and_pieces_that_were_lost_are_written_again(plain, written, tmp_path):
+    out, args = tmp_path / "out.gguf", ("--to", "q4_k_m", "-q")
+    assert interrupted(plain, out, signal.SIGKILL, 9, *args).returncode == -signal.SIGKILL
+    [part] = (path for path in tmp_path.glob(".*.part") if path.stat().st_size > 10_000)
+    with part.open("r+b") as file:  # as a disk may be after a power failure
+        file.seek(-1000, 2)
+        file.write(bytes(1000))
+    again = interrupted(plain, out, 0, 0, *args)
+    assert again.returncode == 0 and 21 - 8 < int(again.stdout.split()[-1]) < 21
+    assert out.read_bytes() == written["q4_k_m"].read_bytes()
+    assert list(tmp_path.iterdir()) == [out]
+
+
+def test_only_the_same_is_gone_on_with(plain, tmp_path):
+    out = tmp_path / "out.gguf"
+    interrupted(plain, out, signal.SIGINT, 9, "--to", "q4_k_m")
+    other = interrupted(plain, out, 0, 0, "--to", "q4_k_s")
+    assert other.returncode == 0 and "going on" not in other.stderr
+    assert int(other.stdout.split()[-1]) == 21
+
+
+def test_before_anything_is_written_nothing_is_left(plain, tmp_path):
+    done = interrupted(plain, tmp_path / "out.gguf", signal.SIGINT, 1, "--to", "q8_0")
+    assert done.returncode == 130 and done.stderr == "" and list(tmp_path.iterdir()) == []
+
+
+# -- importance ------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def importance(plain):
+    """What an importance matrix of the model might say; two matrices are not in it."""
+    with GGUFFile(plain) as file:
+        rng, entries = np.random.default_rng(0), {}
+        for name, info in file.tensors.items():
+            if name.startswith("blk.") and len(info.shape) > 1:
+                sums = rng.random((1, info.shape[-1]), np.float32)
+                entries[name] = Entry(sums, np.array([3], np.float32))
+    path = plain.with_name("importance.gguf")
+    Importance(entries, ("a text",), 7, 512).write(path)
+    return path
+
+
+def test_an_importance_matrix_is_taken(plain, importance, written, tmp_path, printed):
+    out = tmp_path / "out.gguf"
+    args = ("quantize", plain, out, "--to", "q4_k_m", "--imatrix", importance)
+    lines = printed(*args).splitlines()
+    said = "without importance, since the matrix lacks them: token_embd.weight, output.weight"
+    assert lines[-1] == said
+    with GGUFFile(out) as file, GGUFFile(written["q4_k_m"]) as plainly:
+        assert file.metadata["quantize.imatrix.file"] == "importance.gguf"
+        assert file.metadata["quantize.imatrix.dataset"] == "a text"
+        for name in ("blk.0.attn_q.weight", "output.weight"):
+            same = np.array_equal(file.raw(name), plainly.raw(name))
+            assert same == (name == "output.weight")
+    document = json.loads(printed(*args, "--force", "--json"))
+    assert document["imatrix"] == str(importance)
+    assert document["without_importance"] == ["token_embd.weight", "output.weight"]
+
+
+def test_another_models_importance_is_refused(plain, importance, tmp_path, refused):
+    def refusal(model, weights):
+        out = tmp_path / "out.gguf"
+        return refused("quantize", model, out, "--to", "q4_k_m", "--imatrix", weights)
+
+    other = write_tiny_llama(tmp_path / "other.gguf", hidden=512)
+    assert "has 256 columns here and 512 in the model" in refusal(other, importance)
+    Importance({"none.weight": Entry(np.ones((1, 8), np.float32), np.ones(1, np.float32))}, (), 1,
+               512).write(strange := tmp_path / "strange.gguf")  # fmt: skip
+    assert "no entry is called as a tensor of the model" in refusal(plain, strange)
+    assert "this is no importance matrix" in refusal(plain, plain)
+    assert "there is no such file" in refusal(plain, tmp_path / "none.gguf")

@@ -30,7 +30,8 @@ class LLM(TextWriter):
     context   tokens of prompt and output together, 2 … the model's own; None takes the model's
     kv_tokens     tokens of all sequences together whose keys and values fit into memory, which
                   grows with those in use; None takes the context's, or 8192 where that is more
-    quantize  q8_0, q6_k, q4_1 or q4_0: matrices of a file in F32, F16 or BF16 as they are loaded
+    quantize  q8_0, q4_k_m or another of ``cutaway quantize``: matrices in F32, F16 or BF16 as they
+              are loaded
     kv        f16, or q8_0: keys and values in half the memory, and logits that differ a little
     offload_folder  a folder on a disk, for a model larger than memory: its weights are in a
               nameless file there, deleted with this process, and memory holds what it can

@@ -213,7 +213,7 @@ def tile_rate(pool: Pool, tier: str, weight: Packed) -> float: ...
 
 def instruction_rate(pool: Pool, tier: str) -> float: ...
 
-def quantise(pool: Pool, source_format: str, source: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], format: str, out: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')]) -> int:
+def quantise(pool: Pool, source_format: str, source: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], format: str, out: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], importance: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None) -> int:
     """
-    -1, or the first number of the first quant block that cannot be written.
+    -1, or the first number of the first quant block that cannot be written. importance: of each column.
     """

@@ -73,6 +73,10 @@ class Bar:
         if self._is_due():
             say("")
 
+    def leave_out(self, size: int) -> None:
+        """Take from the total what need not be done."""
+        self._total = max(self._total - size, 1)
+
     def update(self, done: int) -> None:
         """Report how much is done; it never goes back, and is redrawn 10 times a second."""
         self._done = min(max(done, self._done), self._total)

@@ -36,10 +36,9 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
     killed left, the next to write the file removes, once it is an hour old.
     """
     place = Path(os.path.realpath(path))
-    own = f".{crc32(os.fsencode(place.name)):08x}-"  # the name itself may be as long as one can be
-    part = place.with_name(f"{own}{os.urandom(8).hex()}.part")
+    part = part_of(place, os.urandom(8).hex())
     try:
-        _sweep(place.parent, own)
+        sweep(place)
         try:
             with part.open("xb") as out:
                 yield out
@@ -54,9 +53,20 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
         ) from error
 
 
-def _sweep(folder: Path, own: str) -> None:
-    """Remove parts of a file whose writers are gone."""
-    for part in folder.glob(f"{own}*.part"):
+def part_of(place: Path, key: str) -> Path:
+    """Where a part of a file is, beside it; key: tells it from other parts."""
+    return place.with_name(f"{_own(place)}{key}.part")
+
+
+def sweep(place: Path, keep: str = "no part") -> None:
+    """Remove parts of a file whose writers are gone; keep: how keys of those begin that stay."""
+    for part in place.parent.glob(f"{_own(place)}*.part"):
+        if part.name.startswith(_own(place) + keep):
+            continue
         with suppress(OSError):  # another was faster, or it is not ours to remove
             if time() - part.stat().st_mtime > _STALE_S:
                 part.unlink()
+
+
+def _own(place: Path) -> str:
+    return f".{crc32(os.fsencode(place.name)):08x}-"  # the name itself may be as long as one can be

@@ -26,7 +26,7 @@ _KV_TOKENS = (
     "default: --context, or 8192 if that is more"
 )
 QUANTIZE = (
-    "quantise F32, F16 or BF16 weights while loading: q8_0, q6_k, q4_1 or q4_0; 'cutaway quantize' "
+    "quantise F32, F16 or BF16 weights while loading: q8_0, q4_k_m, …; 'cutaway quantize' "
     "does it once, into a file"
 )
 KV = (

@@ -7,29 +7,38 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from cutaway.base.progress import Bar, megabytes
+from cutaway._version import __version__
+from cutaway.base.progress import Bar, megabytes, say
 from cutaway.cli.terminal import signals, streams
 from cutaway.errors import InputError
+from cutaway.files.weights.mixes import MIXES, PLAIN_MIXES
 
 if TYPE_CHECKING:
     from cutaway.compute.loading.info import Stored
     from cutaway.files.weights import ModelFile
+    from cutaway.files.weights.importance import Importance
     from cutaway.files.weights.quantised import QuantisedFile
 
-_QUANTISED = ("q8_0", "q6_k", "q4_1", "q4_0")
-_PLAIN = ("f16", "bf16", "f32")
 EPILOG = """
 examples:
   cutaway quantize model-f16.gguf model-q8_0.gguf --to q8_0
-  cutaway quantize model-bf16.gguf model-q4_1.gguf --to q4_1 --threads 4
+  cutaway quantize model-bf16.gguf model-q4_k_m.gguf --to q4_k_m --threads 4
+  cutaway imatrix -m model-bf16.gguf text.txt importance.gguf
+  cutaway quantize model-bf16.gguf model-q3_k_m.gguf --to q3_k_m --imatrix importance.gguf
   cutaway quantize smollm2 smollm2-f16.gguf --to f16      without quantisation
   cutaway generate -m model-bf16.gguf --quantize q8_0 "The sky is"    without a file
 
-formats, with the bits of a weight: q8_0 8.5, q6_k 6.6, q4_1 5, q4_0 4.5; f16 and bf16 16, f32 32.
-Matrices are quantised; norms, biases, routers and position embeddings are not. With q4_0 and q4_1
-the token embedding and the output matrix become q6_k; rows that q6_k cannot hold become q8_0.
+formats, with the bits of a weight:
+  q8_0 8.5 | q6_k 6.6 | q5_k_m q5_k_s 5.5, q5_1 6, q5_0 5.5 | q4_k_m q4_k_s 4.5, q4_1 5, q4_0 4.5
+  q3_k_l q3_k_m q3_k_s 3.4 | q2_k 2.6 | f16 and bf16 16, f32 32
+Matrices are quantised; norms, biases, routers and position embeddings are not. As in llama.cpp some
+matrices get more bits: the output matrix, and with _m and _l those of which most depends. Rows that
+256 does not divide get a format of 32.
+
+Interrupted, the same command goes on where it was.
 """
 _IN = "an alias, a .gguf file, or hf:org/repo[:file]; of F32, F16 or BF16 weights"
+_IMATRIX = "how much each column matters, from 'cutaway imatrix' or llama.cpp: fewer errors for it"
 _REQUANTIZE = "accept weights that are quantised already; the errors of both add up"
 
 
@@ -37,8 +46,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of ``cutaway quantize``."""
     parser.add_argument("input", metavar="IN", help=_IN)
     parser.add_argument("output", metavar="OUT", help="the .gguf file to write")
-    names = ", ".join((*_QUANTISED, *_PLAIN))
+    names = ", ".join((*MIXES, *PLAIN_MIXES))
     parser.add_argument("--to", required=True, metavar="FORMAT", help=names)
+    parser.add_argument("--imatrix", metavar="FILE", help=_IMATRIX)
     parser.add_argument("--threads", type=int, metavar="N", help="threads that quantise")
     parser.add_argument("--requantize", action="store_true", help=_REQUANTIZE)
     parser.add_argument("--force", action="store_true", help="replace OUT where it exists")
@@ -52,7 +62,6 @@ def run(args: Namespace) -> int:
     """Write the file, and say what became of the tensors on standard output."""
     from cutaway.compute.loading.open import open_model
     from cutaway.files import hub
-    from cutaway.files.weights.gguf_writer import write_gguf
     from cutaway.files.weights.quantised import QuantisedFile, refuse_quantised
 
     _check(args)
@@ -62,22 +71,69 @@ def run(args: Namespace) -> int:
         raise InputError(f"OUT is IN, {output}: name another file to write")
     started = perf_counter()
     with open_model(path) as file:
-        if args.to in _QUANTISED and not args.requantize:
+        if args.to in MIXES and not args.requantize:
             refuse_quantised(file, "give F32, F16 or BF16 weights, or add --requantize")
-        with QuantisedFile(file, args.to.upper(), threads=args.threads) as made:
-            total = sum(info.nbytes for info in made.tensors.values())
-            bar = Bar("quantising", total, show=not args.quiet, after=1)
-            with signals.leaving_nothing(), bar:
-                write_gguf(output, made, bar.update)
-            _tell(args, output, file, made, perf_counter() - started)
+        weights = _importance(args.imatrix)
+        with QuantisedFile(file, args.to, threads=args.threads, importance=weights) as made:
+            without = [] if weights is None else _without(weights, made)
+            _write(args, path, output, made)
+            _tell(args, file, made, without, perf_counter() - started)
     return 0
+
+
+def _importance(name: str | None) -> "Importance | None":
+    from cutaway.files.weights.importance import Importance
+
+    return None if name is None else Importance.read(Path(name).expanduser())
+
+
+def _without(weights: "Importance", made: "QuantisedFile") -> list[str]:
+    """The matrices that are quantised without importance."""
+    from cutaway.files.weights.mixes import is_matrix
+
+    return weights.check({n: info for n, info in made.tensors.items() if is_matrix(info)})
+
+
+def _write(args: Namespace, path: Path, output: Path, made: "QuantisedFile") -> None:
+    """Write the file, or go on with it."""
+    from cutaway.compute.loading.open import stamp, stat_model
+    from cutaway.files.weights.gguf_writer import write_resumable_gguf
+
+    total = sum(info.nbytes for info in made.tensors.values())
+    there, done = 0, 0
+    bar = Bar("quantising", total, show=not args.quiet, after=1)
+
+    def begin_after(size: int) -> None:
+        nonlocal there
+        there = size
+        bar.leave_out(size)
+        if not args.quiet:
+            say(f"going on after {megabytes(size)} of {megabytes(total)} that an earlier run wrote")
+
+    def update(size: int) -> None:
+        nonlocal done
+        done = size
+        bar.update(size)
+
+    read = [path] if args.imatrix is None else [path, Path(args.imatrix).expanduser()]
+    made_of = repr((__version__, [stamp(stat_model(each)) for each in read]))
+    try:
+        with signals.leaving_nothing(), bar:
+            write_resumable_gguf(output, made, made_of, update, begin_after)
+    except (KeyboardInterrupt, SystemExit):
+        if done + there and not args.quiet:
+            say(
+                f"{megabytes(done + there)} of {megabytes(total)} are written and kept: the same "
+                "command goes on from there"
+            )
+        raise
 
 
 def _check(args: Namespace) -> None:
     from cutaway.base.checks import check_int
     from cutaway.compute.backends import MAX_THREADS
 
-    if args.to not in (names := (*_QUANTISED, *_PLAIN)):
+    if args.to not in (names := (*MIXES, *PLAIN_MIXES)):
         raise InputError(f"--to must be one of {', '.join(names)}, not {args.to!r}")
     if args.threads is not None:
         check_int("--threads", args.threads, 1, MAX_THREADS)
@@ -97,24 +153,27 @@ def _output(name: str, *, force: bool) -> Path:
 
 
 def _tell(
-    args: Namespace, output: Path, before: "ModelFile", after: "QuantisedFile", seconds: float
-) -> None:
+    args: Namespace, before: "ModelFile", after: "QuantisedFile", without: list[str],
+    seconds: float,
+) -> None:  # fmt: skip
     from cutaway.compute.loading.info import by_format
     from cutaway.compute.loading.open import size_of
 
+    output = Path(args.output).expanduser()
     old, new = by_format(before.tensors.values()), by_format(after.tensors.values())
     if args.json:
         streams.print_json({
             "input": str(before.path), "output": str(output), "to": args.to,
             "before": _document(size_of(before.path), old),
             "after": _document(size_of(output), new),
+            "imatrix": args.imatrix, "without_importance": without,
             "unfit": {name: after.tensors[name].format for name in after.fallback_tensors},
             "seconds": seconds,
         })  # fmt: skip
     elif not args.quiet:
         sizes = (size_of(before.path), size_of(output))
         print("\n".join(_table(old, new, sizes)))
-        print("\n".join([f"\n{output}", *_unfit(after)]))
+        print("\n".join([f"\n{output}", *_unfit(after), *_unweighted(without)]))
 
 
 def _document(size: int, formats: Mapping[str, "Stored"]) -> dict[str, Any]:
@@ -146,3 +205,10 @@ def _unfit(after: "QuantisedFile") -> Iterator[str]:
     tensors, whose = ("1 tensor is", "its") if count == 1 else (f"{count} tensors are", "their")
     blocks = f"{whose} rows cannot be divided into the format's blocks"
     yield f"{tensors} stored as {' or '.join(names)}: {blocks}"
+
+
+def _unweighted(names: list[str]) -> Iterator[str]:
+    """That the importance matrix lacks some tensors."""
+    if names:
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        yield f"without importance, since the matrix lacks them: {', '.join(names[:3])}{more}"

@@ -1,4 +1,6 @@
-"""The native quantisers give the bytes of gguf-py, and of Q6_K's definition, on any threads."""
+"""The native quantisers give the bytes of ggml, of gguf-py, and of Q6_K's definition."""
+
+import json
 
 import gguf
 import numpy as np
@@ -10,18 +12,20 @@ from hypothesis.extra.numpy import arrays
 from cutaway.base import _native
 from cutaway.files.weights import FORMATS, dequantize
 from support.examples import few_or_many
+from support.ggml import COLUMNS, DIGESTS, QUANTISED, digests, importances, library, rows
+from support.ggml import quantise as by_ggml
 from support.quantise_by_hand import q6_k
 
-QUANTISED = ("Q8_0", "Q4_0", "Q4_1", "Q6_K")
+BY_GGUF = ("Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1")
 BLOCK = 256  # weights: whole quant blocks of every format
 MODERATE = st.floats(-8, 8, width=32).filter(lambda x: x == 0 or abs(x) > 1e-6)
 
 
-def quantise(numbers, to, threads=1, source="F32"):
+def quantise(numbers, to, threads=1, source="F32", importance=None):
     """(bytes, the first number that could not be written or -1)."""
-    raw = np.ascontiguousarray(numbers).view(np.uint8)
+    raw = np.ascontiguousarray(numbers).reshape(-1).view(np.uint8)
     out = np.full(FORMATS[to].nbytes(numbers.size), 0xAA, np.uint8)
-    return out, _native.quantise(_native.Pool(threads), source, raw, to, out)
+    return out, _native.quantise(_native.Pool(threads), source, raw, to, out, importance)
 
 
 def by_gguf(numbers, to):
@@ -38,7 +42,59 @@ def normal(count, seed=0):
     return (rng.normal(size=count) * scales).astype(np.float32)
 
 
-@pytest.mark.parametrize("to", [*QUANTISED, "F16", "BF16", "F32"])
+def written(numbers, to, importance):
+    out, bad = quantise(numbers, to, importance=importance)
+    assert bad == -1
+    return out
+
+
+def test_the_bytes_are_those_of_ggml():
+    """Which support/ggml.py noted, of llama-cpp-python 0.3.36."""
+    assert digests(written) == json.loads(DIGESTS.read_text())
+
+
+@pytest.mark.parametrize("to", QUANTISED)
+def test_the_bytes_are_those_of_ggml_as_it_is_here(to):
+    if (ggml := library()) is None:
+        pytest.skip("llama-cpp-python is not installed")
+    for name, numbers in rows().items():
+        for kind, weights in importances().items():
+            same = written(numbers, to, weights) == by_ggml(ggml, numbers, to, weights)
+            assert same.all(), (name, kind)
+
+
+@pytest.mark.parametrize("to", QUANTISED)
+def test_importance_takes_whole_rows_however_long_they_are(to):
+    """Formats of 32 ask for the mean square of the row, of which a thread takes pieces."""
+    long = np.tile(normal(COLUMNS), (3, 12))  # 9216 columns
+    weights = np.tile(importances()["spread"], 12)
+    whole = quantise(long, to, threads=3, importance=weights)[0]
+    one = [quantise(row, to, importance=weights)[0] for row in long]
+    assert np.array_equal(whole, np.concatenate(one))
+    halves = quantise(long.astype(np.float16), to, 2, "F16", weights)[0]
+    assert np.array_equal(
+        halves, quantise(long.astype(np.float16).astype(np.float32), to, importance=weights)[0]
+    )
+
+
+@pytest.mark.parametrize("to", QUANTISED)
+def test_importance_lessens_the_error_that_it_weighs(to):
+    numbers, weights = normal(64 * COLUMNS).reshape(64, COLUMNS), importances()["spread"]
+
+    def error(importance):
+        back = dequantize(FORMATS[to], quantise(numbers, to, importance=importance)[0])
+        return float((weights * (back.reshape(numbers.shape) - numbers) ** 2).sum())
+
+    assert error(weights) <= error(None) * (1 if to == "Q8_0" else 0.9)  # it has no use for them
+
+
+def test_importance_that_does_not_fit_is_refused():
+    for columns in (0, 40, 512):
+        with pytest.raises(ValueError, match="importance"):
+            quantise(normal(COLUMNS), "Q4_K", importance=np.ones(columns, np.float32))
+
+
+@pytest.mark.parametrize("to", [*BY_GGUF, "Q6_K", "F16", "BF16", "F32"])
 def test_the_bytes_are_those_of_the_definition(to):
     numbers = normal(64 * BLOCK if to == "Q6_K" else 2000 * BLOCK)
     out, bad = quantise(numbers, to, threads=2)
@@ -46,7 +102,7 @@ def test_the_bytes_are_those_of_the_definition(to):
     assert np.array_equal(out, oracle(numbers, to))
 
 
-@pytest.mark.parametrize("to", QUANTISED)
+@pytest.mark.parametrize("to", [*BY_GGUF, "Q6_K"])
 @few_or_many(30, 200, arrays(np.float32, BLOCK, elements=MODERATE, fill=st.nothing()))
 def test_so_are_those_of_odd_numbers(to, numbers):
     numbers += 0.0  # gguf-py tells -0 from 0 where all of a quant block is 0
@@ -105,7 +161,9 @@ def test_what_is_not_finite_is_found_where_it_is_first(to, wrong):
 
 @pytest.mark.parametrize("to, large", [
     ("F16", 7e4), ("BF16", 3.4e38), ("Q8_0", 1e7), ("Q8_0", 3e38), ("Q4_0", 6e5), ("Q4_1", 1e6),
-    ("Q4_1", -7e4), ("Q4_1", -3e38), ("Q6_K", 3e8), ("Q6_K", 3e38),
+    ("Q4_1", -7e4), ("Q4_1", -3e38), ("Q6_K", 3e8), ("Q6_K", 3e38), ("Q5_0", 2e6), ("Q5_1", -7e4),
+    ("Q2_K", 4e6), ("Q2_K", 3e38), ("Q3_K", 1e8), ("Q3_K", 3e38), ("Q4_K", -1e8), ("Q4_K", 1e20),
+    ("Q5_K", 3e8), ("Q5_K", 3e38),
 ])  # fmt: skip
 def test_so_is_what_the_format_cannot_hold(to, large):
     numbers = normal(4 * BLOCK)
@@ -113,6 +171,9 @@ def test_so_is_what_the_format_cannot_hold(to, large):
     numbers[BLOCK + 2] = -large / 2
     group = FORMATS[to].quant_block_elements
     assert quantise(numbers, to)[1] == (BLOCK + 1) // group * group
+    if to in QUANTISED:
+        weights = np.ones(BLOCK, np.float32)
+        assert quantise(numbers, to, importance=weights)[1] // BLOCK == 1
 
 
 @pytest.mark.parametrize("to", QUANTISED)
@@ -122,8 +183,12 @@ def test_numbers_of_any_size_come_back_near(to, scale, seed):
     numbers = (numbers * 2.0 ** min(scale, 13)).astype(np.float32)
     out, bad = quantise(numbers, to)
     back = dequantize(FORMATS[to], out)
-    step = {"Q8_0": 1 / 127, "Q4_0": 1 / 8, "Q4_1": 2 / 15, "Q6_K": 1 / 20}[to]
-    least = 2.0**-24 * {"Q8_0": 127, "Q4_0": 8, "Q4_1": 15, "Q6_K": 32 * 128}[to]
+    step, least = {
+        "Q8_0": (1 / 127, 127), "Q4_0": (1 / 8, 8), "Q4_1": (2 / 15, 15), "Q5_0": (1 / 16, 16),
+        "Q5_1": (2 / 31, 31), "Q2_K": (1, 15 * 4), "Q3_K": (1 / 2, 32 * 4),
+        "Q4_K": (1 / 4, 63 * 16), "Q5_K": (1 / 8, 63 * 32), "Q6_K": (1 / 20, 32 * 128),
+    }[to]  # fmt: skip
+    least *= 2.0**-24
     assert bad == -1
     assert np.abs(back - numbers).max() <= np.abs(numbers).max() * step + least
 
@@ -132,7 +197,7 @@ def test_other_formats_and_sizes_are_refused():
     pool, raw, out = _native.Pool(1), np.zeros(128, np.uint8), np.zeros(34, np.uint8)
     assert _native.quantise(pool, "F32", raw, "Q8_0", out) == -1
     for source, to, bytes_in, bytes_out in [
-        ("Q8_0", "Q8_0", 34, 34), ("F32", "Q5_0", 128, 22), ("F32", "Q8_0", 128, 33),
+        ("Q8_0", "Q8_0", 34, 34), ("F32", "IQ3_S", 1024, 110), ("F32", "Q8_0", 128, 33),
         ("F32", "Q8_0", 124, 34), ("F16", "Q8_0", 63, 34), ("F32", "Q6_K", 128, 210),
     ]:  # fmt: skip
         with pytest.raises(ValueError, match=r"format|quantised|numbers"):

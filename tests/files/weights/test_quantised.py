@@ -7,7 +7,11 @@ import pytest
 from cutaway.base import _native
 from cutaway.errors import FormatError, InputError
 from cutaway.files.weights import FORMATS, GGUFFile, dequantize, quantised
+from cutaway.files.weights.importance import Entry, Importance
+from cutaway.files.weights.mixes import MIXES, is_matrix
 from cutaway.files.weights.quantised import QuantisedFile, refuse_quantised
+from support.llama_quantize import quantise as by_llama_cpp
+from support.random_llama import write_tiny_llama
 
 SHAPES = {
     "token_embd.weight": (5, 256), "position_embd.weight": (4, 256), "output.weight": (5, 256),
@@ -51,23 +55,23 @@ def test_which_tensors_become_what(halves):
     kept = {"position_embd": "F32", "output_norm": "F32", "blk.0.attn_q.bias": "F32",
             "blk.0.attn_q_norm": "F32", "blk.0.ffn_gate_inp": "F32"}  # fmt: skip
     odd = {"blk.0.odd": "F16"}
-    with QuantisedFile(GGUFFile(halves), "Q8_0") as file:
+    with QuantisedFile(GGUFFile(halves), "q8_0") as file:
         assert formats(file) == kept | odd | dict.fromkeys(MATRICES, "Q8_0")
         assert file.fallback_tensors == ("blk.0.odd.weight",)
-    with QuantisedFile(GGUFFile(halves), "Q4_1") as file:
-        better = {"token_embd": "Q6_K", "output": "Q6_K"}
+    with QuantisedFile(GGUFFile(halves), "q4_1") as file:
+        better = {"output": "Q6_K"}
         assert formats(file) == kept | odd | dict.fromkeys(MATRICES, "Q4_1") | better
-    with QuantisedFile(GGUFFile(halves), "Q6_K") as file:
+    with QuantisedFile(GGUFFile(halves), "q6_k") as file:
         short = {"blk.0.ffn_down": "Q8_0"}
         assert formats(file) == kept | odd | dict.fromkeys(MATRICES, "Q6_K") | short
         assert file.fallback_tensors == ("blk.0.ffn_down.weight", "blk.0.odd.weight")
-    with QuantisedFile(GGUFFile(halves), "BF16") as file:
+    with QuantisedFile(GGUFFile(halves), "bf16") as file:
         assert formats(file) == kept | {"blk.0.odd": "BF16"} | dict.fromkeys(MATRICES, "BF16")
         assert file.fallback_tensors == ()
 
 
 def test_the_metadata_tells(halves):
-    file = QuantisedFile(GGUFFile(halves), "Q6_K")
+    file = QuantisedFile(GGUFFile(halves), "q6_k")
     assert file.metadata["general.architecture"] == "llama"
     assert file.metadata["general.file_type"] == 18
     assert file.metadata["general.quantization_version"] == 2
@@ -75,7 +79,7 @@ def test_the_metadata_tells(halves):
 
 
 @pytest.mark.parametrize("source", ["F32", "F16", "BF16", "Q8_0", "Q4_1"])
-@pytest.mark.parametrize("to", ["Q8_0", "Q6_K", "Q4_1", "Q4_0", "F16", "F32"])
+@pytest.mark.parametrize("to", ["q8_0", "q6_k", "q4_k_m", "q4_1", "q2_k", "f16", "f32"])
 def test_each_tensor_is_the_source_quantised(tmp_path, source, to):
     plain = GGUFFile(write(tmp_path / "model.gguf", source))
     file, pool = QuantisedFile(plain, to, threads=2), _native.Pool(1)
@@ -91,8 +95,58 @@ def test_each_tensor_is_the_source_quantised(tmp_path, source, to):
         assert np.array_equal(file.dequantize(name), expected)
 
 
+def test_some_tensors_may_be_given_a_format(halves):
+    file = QuantisedFile(GGUFFile(halves), "q8_0", formats={"blk.0.attn_q.weight": "Q3_K"})
+    assert {info.format for info in file.tensors.values()} == {"Q8_0", "Q3_K", "F32", "F16"}
+    plain = QuantisedFile(GGUFFile(halves), "q3_k_s")
+    assert np.array_equal(file.raw("blk.0.attn_q.weight"), plain.raw("blk.0.attn_q.weight"))
+
+
+def weights(shape, seed=1):
+    rng = np.random.default_rng(seed)
+    return Entry(rng.random(shape, np.float32), rng.integers(1, 9, shape[0]).astype(np.float32))
+
+
+@pytest.mark.parametrize("at_once", [256, 512, 1 << 22])
+def test_importance_is_of_each_matrix_and_each_expert(halves, monkeypatch, at_once):
+    monkeypatch.setattr(quantised, "_AT_ONCE", at_once)
+    of = {"blk.0.ffn_up_exps.weight": weights((4, 256)), "blk.0.attn_q.weight": weights((1, 256))}
+    source = GGUFFile(halves)
+    file = QuantisedFile(source, "q4_0", importance=Importance(of, (), 1, 512))
+    plain, pool = QuantisedFile(source, "q4_0"), _native.Pool(1)
+    for name, (sums, counts) in of.items():
+        matrices = source.dequantize(name).reshape(len(counts), -1)
+        made = np.empty((len(counts), FORMATS["Q4_0"].nbytes(matrices[0].size)), np.uint8)
+        for i, matrix in enumerate(matrices):
+            mean = sums[i] / counts[i]
+            assert _native.quantise(pool, "F32", matrix.view(np.uint8), "Q4_0", made[i], mean) == -1
+        assert np.array_equal(file.raw(name), made.reshape(-1))
+        assert not np.array_equal(file.raw(name), plain.raw(name))
+    assert np.array_equal(file.raw("blk.0.ffn_down.weight"), plain.raw("blk.0.ffn_down.weight"))
+    assert file.metadata["quantize.imatrix.entries_count"] == 2
+    assert file.metadata["quantize.imatrix.chunks_count"] == 1
+
+
+def test_a_whole_file_is_what_llama_cpp_writes(tmp_path):
+    pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
+    tiny = write_tiny_llama(tmp_path / "tiny.gguf", hidden=256, feed_forward=512, layers=9)
+    source, given = GGUFFile(tiny), {}
+    for name in source.tensors:
+        if name.startswith("blk.") and is_matrix(source.tensors[name]):
+            given[name] = weights((1, source.tensors[name].shape[-1]))
+    for mix in MIXES:
+        for of in (None, given):
+            plain = of and {name: sums[0] / counts[0] for name, (sums, counts) in of.items()}
+            by_llama_cpp(tiny, out := tmp_path / "theirs.gguf", mix, plain)
+            importance = of and Importance(of, (), 1, 512)
+            ours, theirs = QuantisedFile(source, mix, importance=importance), GGUFFile(out)
+            for name, info in theirs.tensors.items():
+                assert ours.tensors[name].format == info.format, (mix, name)
+                assert np.array_equal(ours.raw(name), theirs.raw(name)), (mix, name)
+
+
 def test_where_it_is_cut_changes_nothing(halves, monkeypatch):
-    whole = QuantisedFile(GGUFFile(halves), "Q4_0")
+    whole = QuantisedFile(GGUFFile(halves), "q4_0")
     expected = {name: whole.raw(name) for name in whole.tensors}
     monkeypatch.setattr(quantised, "_AT_ONCE", 2 * 256)
     for name, raw in expected.items():
@@ -101,7 +155,7 @@ def test_where_it_is_cut_changes_nothing(halves, monkeypatch):
 
 def test_a_row_longer_than_what_is_taken_at_once_is_cut(halves, monkeypatch):
     """Rows may hold more weights than an int32 counts."""
-    whole, sizes = QuantisedFile(GGUFFile(halves), "Q8_0"), []
+    whole, sizes = QuantisedFile(GGUFFile(halves), "q8_0"), []
     expected = {name: whole.raw(name) for name in whole.tensors}
 
     def counted(pool, format, data, *to):
@@ -121,7 +175,7 @@ def test_a_row_longer_than_what_is_taken_at_once_is_cut(halves, monkeypatch):
 def test_weights_that_are_not_finite_are_refused_by_name(tmp_path, name, wrong):
     numbers = np.zeros(SHAPES[name])
     numbers.flat[-1] = wrong
-    file = QuantisedFile(GGUFFile(write(tmp_path / "model.gguf", replaced={name: numbers})), "Q4_0")
+    file = QuantisedFile(GGUFFile(write(tmp_path / "model.gguf", replaced={name: numbers})), "q4_0")
     with pytest.raises(
         FormatError, match=f"model.gguf: the tensor '{name}' holds weights .* not fin"
     ):
@@ -135,8 +189,8 @@ def test_weights_that_are_too_large_are_refused_by_name(tmp_path):
     with pytest.raises(
         FormatError, match=rf"'{name}' holds weights up to 1e\+05, .* large for F16"
     ):
-        QuantisedFile(GGUFFile(path), "F16").raw(name)
-    assert np.allclose(QuantisedFile(GGUFFile(path), "Q8_0").dequantize(name), numbers, rtol=1e-3)
+        QuantisedFile(GGUFFile(path), "f16").raw(name)
+    assert np.allclose(QuantisedFile(GGUFFile(path), "q8_0").dequantize(name), numbers, rtol=1e-3)
 
 
 def test_a_second_time_is_refused_in_words(halves, tmp_path):
@@ -147,7 +201,7 @@ def test_a_second_time_is_refused_in_words(halves, tmp_path):
 
 
 def test_a_closed_file_and_an_unknown_name_are_refused(halves):
-    file = QuantisedFile(GGUFFile(halves), "Q8_0")
+    file = QuantisedFile(GGUFFile(halves), "q8_0")
     raw = file.raw("output.weight")
     with pytest.raises(InputError, match="no tensor named 'none'"):
         file.raw("none")

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 def open_as(path: Path, quantize: str | None, threads: int | None = None) -> ModelFile:
-    """A model's file; quantize: with its matrices in that format, one of QUANTIZE.
+    """A model's file; quantize: with its matrices in that format, one of MIXES.
 
     InputError for another format, or where they are quantised already.
     """
@@ -31,7 +31,7 @@ def open_as(path: Path, quantize: str | None, threads: int | None = None) -> Mod
     from cutaway.files.weights.quantised import QuantisedFile, refuse_quantised
 
     refuse_quantised(file, "leave quantize out")
-    return QuantisedFile(file, quantize.upper(), threads=threads)
+    return QuantisedFile(file, quantize, threads=threads)
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,12 @@ from cutaway.base.checks import check_choice, check_int, shown
 from cutaway.compute import backends
 from cutaway.compute.model.config import MAX_CONTEXT
 from cutaway.errors import InputError
+from cutaway.files.weights.mixes import MIXES
 
 if TYPE_CHECKING:
     from cutaway.compute.loading.adapter import AdapterFiles
 
 LEAST_KV_TOKENS = 8192
-QUANTIZE = ("q8_0", "q6_k", "q4_1", "q4_0")
 MOST_ADAPTERS, _LONGEST = 256, 200
 
 
@@ -27,7 +27,7 @@ class Setup:
     context   tokens of prompt and output together; None takes the model's own
     kv_tokens tokens of all sequences together whose keys and values fit into memory; None takes the
               context, but at least 8192
-    quantize  the format that matrices in F32, F16 or BF16 get while they are loaded, of QUANTIZE
+    quantize  the format that matrices in F32, F16 or BF16 get while they are loaded, of MIXES
     kv        how keys and values are stored, of backends.KV_FORMATS
     offload_folder  weights are kept in a file of this folder, of which memory is only a cache
     lora      an adapter of all texts, FILE or FILE:SCALE; with commas, the sum of several
@@ -102,4 +102,4 @@ class Setup:
 def check_quantize(quantize: str | None) -> None:
     """InputError for a format that matrices cannot be quantised to."""
     if quantize is not None:
-        check_choice("quantize", quantize, QUANTIZE)
+        check_choice("quantize", quantize, tuple(MIXES))

@@ -4,12 +4,15 @@ Knows how the header, metadata and the tensor table are written. Source: docs/gg
 """
 
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from hashlib import sha256
+from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
+from cutaway.base.resumable_files import resumable_file
 from cutaway.base.whole_files import whole_file
 from cutaway.errors import InputError
 from cutaway.files.weights.cursor import ARRAY, NUMBERS, STRING, quoted
@@ -31,27 +34,54 @@ def write_gguf(
     on_progress: called after each tensor with the bytes of tensors that are written
     """
     with whole_file(path) as out:
-        _write(out, file, on_progress)
+        for piece in _pieces(file, 0, on_progress):
+            for part in piece:
+                out.write(part)
 
 
-def _write(out: BinaryIO, file: ModelFile, on_progress: Callable[[int], None]) -> None:
-    pairs = {key: value for key, value in file.metadata.items() if key != "general.alignment"}
-    out.write(b"GGUF" + struct.pack("<IQQ", 3, len(file.tensors), len(pairs)))
-    for key, value in pairs.items():
-        type_id, data = _value(value, file.value_types.get(key))
-        out.write(_string(key) + _u32(type_id) + data)
-    out.write(_table(file.tensors.values()))
-    _pad(out)
+def write_resumable_gguf(
+    path: Path, file: ModelFile, made_of: str,
+    on_progress: Callable[[int], None] = lambda _done: None,
+    on_kept: Callable[[int], None] = lambda _size: None,
+) -> None:  # fmt: skip
+    """The same; what Ctrl-C or SystemExit interrupts is kept, and goes on the next time.
+
+    made_of: says what the tensors' bytes are made of; only a file of the same is gone on with
+    on_kept: called with the bytes of tensors that are there already, which on_progress leaves out
+    """
+    key = sha256(_head(file) + made_of.encode()).hexdigest()[:16]
+    with resumable_file(path, key) as out:
+        kept = max(out.kept - 1, 0)  # the first is the head
+        if kept:
+            on_kept(sum(info.nbytes for info in islice(file.tensors.values(), kept)))
+        for piece in islice(_pieces(file, kept, on_progress), int(out.kept > 0), None):
+            out.write(*piece)
+
+
+def _pieces(
+    file: ModelFile, kept: int, on_progress: Callable[[int], None]
+) -> Iterator[tuple[bytes | memoryview, ...]]:
+    """The head, and then each tensor but the first ``kept``."""
+    yield (_head(file),)
     done = 0
-    for name, info in file.tensors.items():
-        out.write(file.raw(name).data)
-        _pad(out)  # the last, too: there are readers that ask for whole paddings
+    for name, info in islice(file.tensors.items(), kept, None):
+        yield file.raw(name).data, _padding(info.nbytes)  # after the last, too: some ask for it
         file.release(name)
         on_progress(done := done + info.nbytes)
 
 
-def _pad(out: BinaryIO) -> None:
-    out.write(bytes(-out.tell() % _ALIGNMENT))
+def _head(file: ModelFile) -> bytes:
+    pairs = {key: value for key, value in file.metadata.items() if key != "general.alignment"}
+    parts = [b"GGUF" + struct.pack("<IQQ", 3, len(file.tensors), len(pairs))]
+    for key, value in pairs.items():
+        type_id, data = _value(value, file.value_types.get(key))
+        parts.append(_string(key) + _u32(type_id) + data)
+    head = b"".join((*parts, _table(file.tensors.values())))
+    return head + _padding(len(head))
+
+
+def _padding(size: int) -> bytes:
+    return bytes(-size % _ALIGNMENT)
 
 
 def _table(tensors: Iterable[TensorInfo]) -> bytes:

@@ -1,20 +1,14 @@
-"""A model's file with its matrices in another format, each quantised when it is read.
+"""A model's file with its matrices in other formats, each quantised when it is read.
 
-Knows which tensors are quantised, and to what. The rule is llama.cpp's, except that with 4 bits the
-embedding gets the output matrix's format, since it often is the output matrix too.
-
-* Matrices and stacks of them, by names that end in "weight", get the format that was asked for.
-* Norms, biases and all other vectors, an expert's router and embeddings of positions keep their
-  numbers: they are small, and much depends on them. As F32, since others read them only so.
-* token_embd and output get Q6_K where Q4_0 or Q4_1 was asked for: their errors reach every logit.
-* Rows that are not whole quant blocks of Q6_K get Q8_0; of Q8_0, Q4_0 or Q4_1, they keep theirs.
+Knows how a tensor's numbers become bytes; `mixes` knows which tensor becomes what. What is not
+quantised is F32 afterwards, as other programs read norms and biases only so.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from math import prod
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,42 +19,61 @@ from cutaway.files.weights.cursor import quoted
 from cutaway.files.weights.decode import dequantize
 from cutaway.files.weights.file import ModelFile, TensorInfo
 from cutaway.files.weights.formats import FORMATS
+from cutaway.files.weights.importance import Importance
+from cutaway.files.weights.mixes import MIXES, PLAIN_MIXES, fitting, formats_of, is_matrix
 
 if TYPE_CHECKING:
     from cutaway.base._native import Pool
 
+Floats = NDArray[np.float32]
+
 PLAIN = ("F32", "F16", "BF16")
-_FILE_TYPES = {"F32": 0, "F16": 1, "Q4_0": 2, "Q4_1": 3, "Q8_0": 7, "Q6_K": 18, "BF16": 32}
 _QUANTIZATION_VERSION = 2  # GGML_QNT_VERSION: what the quant blocks' bytes mean
-_SENSITIVE = ("_norm", "ffn_gate_inp", "position_embd", "token_types")
-_VOCABULARY = ("token_embd.weight", "output.weight")
 _AT_ONCE = 1 << 22  # weights: bounds the memory of decoding, and how long Ctrl-C waits
 
 
 class QuantisedFile(ModelFile):
-    """Another file's tensors, quantised to a chosen format; closing this closes the other.
+    """Another file's tensors, quantised to a mix of formats; closing this closes the other.
 
-    to       Q8_0, Q6_K, Q4_1, Q4_0, F16, BF16 or F32
-    threads  that quantise; None takes one for each processor that this process may use
+    to          one of `MIXES` or `PLAIN_MIXES`: "q4_k_m"
+    threads     that quantise; None takes one for each processor that this process may use
+    importance  how much each column of the matrices matters
+    formats     of some tensors, by name, whatever the mix says
     fallback_tensors  those whose rows do not fit into their format, and that got another
 
     ``raw`` quantises anew each time, in new memory, and raises FormatError where a weight is not
     finite, or too large for the format. InputError where the native extension was not built.
     """
 
-    def __init__(self, source: ModelFile, to: str, *, threads: int | None = None) -> None:
+    def __init__(
+        self, source: ModelFile, to: str,
+        *, threads: int | None = None, importance: Importance | None = None,
+        formats: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:  # fmt: skip
         self.path, self._source, self._threads = source.path, source, threads
-        wanted = {name: _wanted(info, to) for name, info in source.tensors.items()}
+        self._importance = importance
+        chosen = formats_of(
+            to, source.metadata, source.tensors, with_importance=importance is not None
+        )
+        wanted = {
+            name: formats.get(name) or chosen.get(name) or _unquantised(info)
+            for name, info in source.tensors.items()
+        }
         self.tensors: Mapping[str, TensorInfo] = MappingProxyType(
-            {name: _fitting(info, wanted[name]) for name, info in source.tensors.items()}
+            {
+                name: TensorInfo(name, fitting(wanted[name], info.shape[-1]), info.shape)
+                for name, info in source.tensors.items()
+            }
         )
         self.fallback_tensors = tuple(
             n for n, info in self.tensors.items() if info.format != wanted[n]
         )
-        changed = {
-            "general.file_type": _FILE_TYPES[to],
+        changed: dict[str, Any] = {
+            "general.file_type": ({**MIXES, **PLAIN_MIXES})[to].file_type,
             "general.quantization_version": _QUANTIZATION_VERSION,
         }
+        if importance is not None:
+            changed |= importance.said_of_it()
         self.metadata = MappingProxyType({**source.metadata, **changed})
         self.value_types = {k: t for k, t in source.value_types.items() if k not in changed}
 
@@ -70,13 +83,27 @@ class QuantisedFile(ModelFile):
         have = self._source.tensors[name]
         if have.format == want.format:
             return data
-        made, count = np.empty(want.nbytes, np.uint8), prod(want.shape)
-        for first in range(0, count, _AT_ONCE):
-            part = first, min(first + _AT_ONCE, count)  # rows are whole quant blocks: so is this
-            old, new = (slice(*map(FORMATS[f].nbytes, part)) for f in (have.format, want.format))
-            self._quantise(have, data[old], want, made[new])
+        made = np.empty(want.nbytes, np.uint8)
+        for first, last, weights in self._pieces(want):
+            old, new = (
+                slice(*map(FORMATS[f].nbytes, (first, last))) for f in (have.format, want.format)
+            )
+            self._quantise(have, data[old], want, made[new], weights)
         made.flags.writeable = False
         return made
+
+    def _pieces(self, want: TensorInfo) -> Iterator[tuple[int, int, Floats | None]]:
+        """What is quantised at once: the first weight, the end, and the columns' importance."""
+        count, columns = prod(want.shape), want.shape[-1]
+        weights = None if self._importance is None else self._importance.of(want)
+        if weights is None:
+            for first in range(0, count, _AT_ONCE):  # rows are whole quant blocks: so is this
+                yield first, min(first + _AT_ONCE, count), None
+            return
+        of_one, step = count // len(weights), max(_AT_ONCE // columns, 1) * columns
+        for i, of_columns in enumerate(weights):
+            for first in range(i * of_one, (i + 1) * of_one, step):
+                yield first, min(first + step, (i + 1) * of_one), of_columns
 
     def expect(self, name: str) -> None:
         """See `ModelFile`."""
@@ -102,15 +129,16 @@ class QuantisedFile(ModelFile):
         return Pool(self._threads or default_threads().count)
 
     def _quantise(
-        self, have: TensorInfo, data: NDArray[np.uint8], want: TensorInfo, out: NDArray[np.uint8]
-    ) -> None:
+        self, have: TensorInfo, data: NDArray[np.uint8], want: TensorInfo, out: NDArray[np.uint8],
+        weights: Floats | None,
+    ) -> None:  # fmt: skip
         """Quantise whole quant blocks of a tensor."""
         pool, format = self._pool, have.format
         from cutaway.base._native import quantise
 
         if format not in PLAIN:
             data, format = dequantize(FORMATS[format], data).view(np.uint8), "F32"
-        if quantise(pool, format, data, want.format, out) >= 0:
+        if quantise(pool, format, data, want.format, out, weights) >= 0:
             self._refuse(want, dequantize(FORMATS[format], data))
 
     def _refuse(self, want: TensorInfo, numbers: NDArray[np.float32]) -> None:
@@ -126,7 +154,7 @@ class QuantisedFile(ModelFile):
 
 def refuse_quantised(file: ModelFile, fix: str) -> None:
     """InputError where a file's matrices are quantised already; fix: what to do instead."""
-    found = {info.format for info in file.tensors.values() if _is_matrix(info)}
+    found = {info.format for info in file.tensors.values() if is_matrix(info)}
     if quantised := found.difference(PLAIN):
         raise InputError(
             f"quantize: {file.path} is quantised already ({', '.join(sorted(quantised))}), and a "
@@ -134,21 +162,5 @@ def refuse_quantised(file: ModelFile, fix: str) -> None:
         )
 
 
-def _is_matrix(info: TensorInfo) -> bool:
-    """Whether a tensor is quantised."""
-    whole = info.name.endswith("weight") and len(info.shape) > 1
-    return whole and not any(part in info.name for part in _SENSITIVE)
-
-
-def _wanted(info: TensorInfo, to: str) -> str:
-    if not _is_matrix(info):
-        return "F32" if info.format in PLAIN else info.format
-    return "Q6_K" if to in ("Q4_0", "Q4_1") and info.name in _VOCABULARY else to
-
-
-def _fitting(info: TensorInfo, wanted: str) -> TensorInfo:
-    """The tensor in the format that is wanted, or in the best that its rows fit into."""
-    for format in (wanted, *(["Q8_0"] if wanted == "Q6_K" else [])):
-        if info.shape[-1] % FORMATS[format].quant_block_elements == 0:
-            return TensorInfo(info.name, format, info.shape)
-    return TensorInfo(info.name, info.format, info.shape)
+def _unquantised(info: TensorInfo) -> str:
+    return "F32" if info.format in PLAIN else info.format
