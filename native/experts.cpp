@@ -151,9 +151,10 @@ void Experts::quantise(const Step& step, int thread) {
 
 void Experts::mix(const Step& step, int thread) const {
   for (int row = thread; row < count(step, args_.rows); row += step.pool.size()) {
-    float* y = step.at(args_.out, row);
+    float *y = step.at(args_.out, row), *inner = args_.inner.buffer < 0 ? nullptr : step.at(args_.inner, row);
     for (int rank = 0; rank < args_.used; rank++) {
       const int i = place_[row * args_.used + rank];
+      if (inner) memcpy(inner + (size_t)rank * inner_, &middle_[(size_t)i * inner_], sizeof(float) * inner_);
       const float* result = &result_[(size_t)i * hidden_];
       for (int k = 0; k < hidden_; k++)
         y[k] = rank ? y[k] + choices_[i].weight * result[k] : choices_[i].weight * result[k];

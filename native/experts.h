@@ -19,6 +19,7 @@ class Experts : public Op {
     int used;             // experts of a row
     bool norm_topk_prob;  // whether their weights are scaled to add up to 1
     View out;
+    View inner{-1, 0};  // where what each expert's down reads is left, by rank; nowhere without a buffer
   };
   Experts(Args args, std::vector<Expert> experts);
   void run(Step& step, int thread) override;

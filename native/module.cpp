@@ -137,11 +137,11 @@ void add_linear(Plan& plan, bool logits, const Places& in, const std::vector<Par
 using ExpertTuple = std::tuple<Packed*, Packed*, Packed*>;
 
 void add_experts(Plan& plan, bool logits, const Places& in, Where scores, int used, bool norm_topk_prob,
-                 const std::vector<ExpertTuple>& experts, Where out) {
+                 const std::vector<ExpertTuple>& experts, Where out, Where inner) {
   if (experts.empty()) throw std::invalid_argument("there are no experts");
   std::vector<Expert> list;
   for (const auto& [gate, up, down] : experts) list.push_back({*gate, *up, *down});
-  const Experts::Args args{rows_of(logits), in, view(scores), used, norm_topk_prob, view(out)};
+  const Experts::Args args{rows_of(logits), in, view(scores), used, norm_topk_prob, view(out), view(inner)};
   plan.add(std::make_unique<Experts>(args, std::move(list)), true);
 }
 
@@ -222,7 +222,8 @@ void bind_plan(nb::module_& m) {
             rows_of(logits), map_of(kind), view(a), view(b), number, width, view(out)}));
       }, "logits"_a, "kind"_a, "a"_a, "b"_a, "number"_a, "width"_a, "out"_a)
       .def("linear", &add_linear, "logits"_a, "x"_a, "parts"_a, "adds"_a = false, "gate"_a = nb::none())
-      .def("experts", &add_experts, "logits"_a, "x"_a, "scores"_a, "used"_a, "norm_topk_prob"_a, "experts"_a, "out"_a)
+      .def("experts", &add_experts, "logits"_a, "x"_a, "scores"_a, "used"_a, "norm_topk_prob"_a, "experts"_a, "out"_a,
+           "inner"_a = Where{-1, 0}, "inner: where to leave what each expert's down reads, by rank.")
       .def("attend", [](Plan& p, Where q, Where k, Where v, Where out, const AttendShape& shape, Rotation rotation) {
         const Attend::Views at{view(q), view(k), view(v), view(out)};
         p.add(std::make_unique<Attend>(p, at, shape, std::move(rotation)));

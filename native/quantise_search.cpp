@@ -173,7 +173,7 @@ float positive(const float* x, const float* weights, int count, int top, uint8_t
 // Each boundary is half way between two values, and exact; what lies on it belongs to the upper.
 Ints nearest_in_table(Floats x) {
   Ints index{};
-  for (int i = 1; i < 16; i++) index -= ~(x < 0.5f * (float)(kTable[i - 1] + kTable[i]));
+  for (int i = 1; i < 16; i++) index -= ~(x < 0.5f * (float)(kIQ4[i - 1] + kIQ4[i]));
   return index;
 }
 
@@ -186,7 +186,7 @@ Floats table_scale(const Floats (&x)[32], const Floats (&weights)[32]) {
     for (int i = 0; i < 32; i++) {
       const Ints index = nearest_in_table(factor * x[i]);
       Floats q;
-      for (int lane = 0; lane < kSide; lane++) q[lane] = kTable[index[lane]];
+      for (int lane = 0; lane < kSide; lane++) q[lane] = kIQ4[index[lane]];
       sum_qx += weights[i] * q * x[i], sum_q2 += weights[i] * q * q;
     }
     if (t == -8) sum = sum_q2 + sum_qx;

@@ -5,6 +5,7 @@
 // `make_qkx3_quants`, `make_qx_quants`, `make_q3_quants`, `make_qp_quants` and
 // `quantize_row_iq4_nl_impl` in `ggml-quants.c` of ggml.
 #pragma once
+#include "formats.h"
 #include "quantise_numbers.h"
 
 namespace cutaway {
@@ -68,8 +69,7 @@ Floats three_bits(const Floats (&x)[16], Ints (&codes)[16]);
 // Scales of count ≤ 16 numbers that are not negative, with codes up to top; 0 for nothing.
 float positive(const float* x, const float* weights, int count, int top, uint8_t* codes);
 
-// IQ4_NL's sixteen values, and the index of the nearest to each x.
-constexpr int8_t kTable[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+// The index of the nearest to each x of IQ4_NL's sixteen values.
 Ints nearest_in_table(Floats x);
 // weight ≈ scale · value of the table; 0 for nothing.
 Floats table_scale(const Floats (&x)[32], const Floats (&weights)[32]);

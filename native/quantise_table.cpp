@@ -79,9 +79,6 @@ bool iq4_xs(const float* x, Importance importance, uint8_t* out) {
   return true;
 }
 
-// MXFP4's sixteen values, twice as large as they are; a quant block's scale is half as large.
-constexpr float kFourBits[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
-
 // ⌊log2 x⌋ of the logarithm as a float: what lies next below 2^k can round up to k. Its distance, gap
 // units of 2^(k - 24), is then less than half a unit of the logarithm's last place, which for k in
 // (2^m, 2^(m + 1)] is 2^(m - 24). 1 / ln 2 = 1.4427.
@@ -97,13 +94,14 @@ bool mxfp4(const float* x, Importance, uint8_t* out) {
   const float most = largest(x, kGroup);
   // Below 2^-125 the reference leaves the exponent's range; here the smallest exponent stays.
   const int exponent = most > 0 ? std::max(floor_log2(most) + 125, 0) : 0;
+  // Half of 2^(exponent - 127), since the values are doubled.
   const float d = exponent < 2 ? float_of(0x00200000u << exponent) : float_of((uint32_t)(exponent - 1) << 23);
   uint8_t codes[kGroup];
   for (int i = 0; i < kGroup; i++) {
     int best = 0;
-    float least = magnitude(kFourBits[0] * d - x[i]);
+    float least = magnitude((float)kE2M1[0] * d - x[i]);
     for (int code = 1; code < 16; code++) {
-      const float off = magnitude(kFourBits[code] * d - x[i]);
+      const float off = magnitude((float)kE2M1[code] * d - x[i]);
       if (off < least) best = code, least = off;
     }
     codes[i] = (uint8_t)best;

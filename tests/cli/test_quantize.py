@@ -16,7 +16,7 @@ from cutaway.base.progress import Bar
 from cutaway.cli.main import main
 from cutaway.errors import InputError
 from cutaway.files.weights import GGUFFile
-from cutaway.files.weights.importance import Entry, Importance
+from cutaway.files.weights.importance import ColumnSums, Importance
 from cutaway.trace import Trace
 from support.random_llama import write_tiny_llama
 
@@ -284,7 +284,7 @@ def importance(plain):
         for name, info in file.tensors.items():
             if name.startswith("blk.") and len(info.shape) > 1:
                 sums = rng.random((1, info.shape[-1]), np.float32)
-                entries[name] = Entry(sums, np.array([3], np.float32))
+                entries[name] = ColumnSums(sums, np.array([3], np.float32))
     path = plain.with_name("importance.gguf")
     Importance(entries, ("a text",), 7, 512).write(path)
     return path
@@ -314,8 +314,8 @@ def test_another_models_importance_is_refused(plain, importance, tmp_path, refus
 
     other = write_tiny_llama(tmp_path / "other.gguf", hidden=512)
     assert "has 256 columns here and 512 in the model" in refusal(other, importance)
-    Importance({"none.weight": Entry(np.ones((1, 8), np.float32), np.ones(1, np.float32))}, (), 1,
-               512).write(strange := tmp_path / "strange.gguf")  # fmt: skip
+    ones = ColumnSums(np.ones((1, 8), np.float32), np.ones(1, np.float32))
+    Importance({"none.weight": ones}, (), 1, 512).write(strange := tmp_path / "strange.gguf")
     assert "no entry is called as a tensor of the model" in refusal(plain, strange)
     assert "this is no importance matrix" in refusal(plain, plain)
     assert "there is no such file" in refusal(plain, tmp_path / "none.gguf")

@@ -14,7 +14,8 @@ import numpy as np
 from cutaway.files.weights import FORMATS
 
 QUANTISED = (
-    "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K",
+    "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL",
+    "IQ4_XS", "MXFP4",
 )  # fmt: skip
 DIGESTS = Path(__file__).parents[1] / "data" / "quantised.json"
 COLUMNS = 768

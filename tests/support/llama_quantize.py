@@ -16,6 +16,7 @@ import numpy as np
 from cutaway.files.weights import GGUFFile, TensorInfo
 from cutaway.files.weights.mixes import MIXES
 
+THEIRS = [mix for mix in MIXES if mix != "mxfp4"]
 CHOSEN = Path(__file__).parents[1] / "data" / "mixes.json"
 
 
@@ -141,7 +142,7 @@ def chosen(by):
     return {
         name: {
             mix + ", importance" * given: in_short(by(mix, *model, with_importance=given))
-            for mix in MIXES for given in (False, True)
+            for mix in THEIRS for given in (False, True)
         }
         for name, model in models().items()
     }  # fmt: skip

@@ -21,11 +21,12 @@ def write_tiny_llama(
     extra_tensor: str | None = None, skip_tensor: str | None = None, architecture: str = "llama",
     metadata: Mapping[str, Any] | None = None, rows: int | None = None, format: str = "F32",
     formats: Mapping[str, str] | None = None, rope_factors: Sequence[float] | None = None,
-    vectors: Mapping[str, np.ndarray[Any, Any]] | None = None,
+    vectors: Mapping[str, np.ndarray[Any, Any]] | None = None, experts: int = 0,
 ) -> Path:  # fmt: skip
     """head_dim differs from hidden / heads, and heads from kv_heads, on purpose.
 
     metadata: keys to set, whatever they were (None removes one); rows: those of the embedding
+    experts: of each layer, in place of one MLP; two of them compute a token
     format: of every matrix; formats: of the matrices with these last names ("ffn_down", "output")
     vectors: more tensors, by their whole names
     """
@@ -44,6 +45,12 @@ def write_tiny_llama(
     output = {} if tied else {"output": (VOCAB, hidden)}
     shapes = {"token_embd": (rows or VOCAB, hidden), "output_norm": (hidden,), **output}
     layer = _layer(hidden, heads * head_dim, kv_heads * head_dim, feed_forward)
+    if experts:
+        writer.add_expert_count(experts)
+        writer.add_expert_used_count(2)
+        mlp = ("ffn_gate", "ffn_up", "ffn_down")
+        layer |= {"ffn_gate_inp": (experts, hidden)}
+        layer |= {f"{name}_exps": (experts, *layer.pop(name)) for name in mlp}
     shapes |= {f"blk.{i}.{name}": layer[name] for i in range(layers) for name in layer}
     if extra_tensor:
         shapes[extra_tensor] = (hidden,)

@@ -136,7 +136,8 @@ class Plan:
 
     def linear(self, logits: bool, x: Places, parts: Sequence[tuple[Packed, tuple[int, int], Sequence[float]]], adds: bool = False, gate: str | None = None) -> None: ...
 
-    def experts(self, logits: bool, x: Places, scores: tuple[int, int], used: int, norm_topk_prob: bool, experts: Sequence[tuple[Packed, Packed, Packed]], out: tuple[int, int]) -> None: ...
+    def experts(self, logits: bool, x: Places, scores: tuple[int, int], used: int, norm_topk_prob: bool, experts: Sequence[tuple[Packed, Packed, Packed]], out: tuple[int, int], inner: tuple[int, int] = (-1, 0)) -> None:
+        """inner: where to leave what each expert's down reads, by rank."""
 
     def attend(self, q: tuple[int, int], k: tuple[int, int], v: tuple[int, int], out: tuple[int, int], shape: AttendShape, rotation: Rotation) -> None: ...
 

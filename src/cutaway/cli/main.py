@@ -39,6 +39,7 @@ COMMANDS = {
     "bench": "measure speed beside the machine's limit",
     "verify": "check that logits are bit-identical in any batch",
     "quantize": "write a model with smaller weights",
+    "imatrix": "collect what quantising should keep exact",
     "models": "list the models and where they are stored",
     "pull": "fetch a model and check it",
 }
@@ -48,9 +49,10 @@ _OTHER_NAMES = {
     "benchmark": "bench", "complete": "generate", "completion": "generate", "convert": "quantize",
     "detokenize": "tokenize", "download": "pull", "embeddings": "embed", "encode": "tokenize",
     "eval": "perplexity", "evaluate": "perplexity", "fetch": "pull", "infer": "generate",
-    "infill": "fill", "info": "models show", "list": "models", "ls": "models", "ppl": "perplexity",
-    "prefix": "cache", "quantise": "quantize", "run": "generate", "score": "perplexity",
-    "server": "serve", "show": "models show", "tokenise": "tokenize", "web": "serve",
+    "importance": "imatrix", "infill": "fill", "info": "models show", "list": "models",
+    "ls": "models", "ppl": "perplexity", "prefix": "cache", "quantise": "quantize",
+    "run": "generate", "score": "perplexity", "server": "serve", "show": "models show",
+    "tokenise": "tokenize", "web": "serve",
     **{verb: f"trace {verb}" for verb in (
         "ablate", "branch", "diff", "export", "inside", "logits", "play", "price", "replay",
         "rescore", "why",

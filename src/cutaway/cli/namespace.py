@@ -102,3 +102,17 @@ def read_file(path: str, flag: str = "") -> str:
         raise InputError(f"{name} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise InputError(f"{name} is not UTF-8 text (byte {error.start})") from error
+
+
+def gguf_output(name: str, *, force: bool) -> Path:
+    """The .gguf file to write. InputError where it cannot be written, or is there."""
+    path = Path(name).expanduser()
+    if path.suffix.lower() != ".gguf":
+        raise InputError(f"OUT must be a name that ends in .gguf, not {name!r}")
+    if not path.parent.is_dir():
+        raise InputError(f"OUT: there is no folder {path.parent}; make it first")
+    if path.exists() and not path.is_file():
+        raise InputError(f"OUT: {path} is not a regular file; name a new one")
+    if path.exists() and not force:
+        raise InputError(f"OUT: {path} exists; name a new file, or add --force to replace it")
+    return path

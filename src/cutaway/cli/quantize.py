@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from cutaway._version import __version__
 from cutaway.base.progress import Bar, megabytes, say
+from cutaway.cli.namespace import gguf_output
 from cutaway.cli.terminal import signals, streams
 from cutaway.errors import InputError
 from cutaway.files.weights.mixes import MIXES, PLAIN_MIXES
@@ -30,7 +31,8 @@ examples:
 
 formats, with the bits of a weight:
   q8_0 8.5 | q6_k 6.6 | q5_k_m q5_k_s 5.5, q5_1 6, q5_0 5.5 | q4_k_m q4_k_s 4.5, q4_1 5, q4_0 4.5
-  q3_k_l q3_k_m q3_k_s 3.4 | q2_k 2.6 | f16 and bf16 16, f32 32
+  iq4_nl 4.5, iq4_xs 4.25, mxfp4 4.25, mxfp4_moe: experts alone | q3_k_l q3_k_m q3_k_s 3.4
+  q2_k 2.6 | f16 and bf16 16, f32 32
 Matrices are quantised; norms, biases, routers and position embeddings are not. As in llama.cpp some
 matrices get more bits: the output matrix, and with _m and _l those of which most depends. Rows that
 256 does not divide get a format of 32.
@@ -65,7 +67,7 @@ def run(args: Namespace) -> int:
     from cutaway.files.weights.quantised import QuantisedFile, refuse_quantised
 
     _check(args)
-    output = _output(args.output, force=args.force)
+    output = gguf_output(args.output, force=args.force)
     path = hub.resolve(args.input, progress=not args.quiet)
     if output.exists() and output.samefile(path):
         raise InputError(f"OUT is IN, {output}: name another file to write")
@@ -137,19 +139,6 @@ def _check(args: Namespace) -> None:
         raise InputError(f"--to must be one of {', '.join(names)}, not {args.to!r}")
     if args.threads is not None:
         check_int("--threads", args.threads, 1, MAX_THREADS)
-
-
-def _output(name: str, *, force: bool) -> Path:
-    path = Path(name).expanduser()
-    if path.suffix.lower() != ".gguf":
-        raise InputError(f"OUT must be a name that ends in .gguf, not {name!r}")
-    if not path.parent.is_dir():
-        raise InputError(f"OUT: there is no folder {path.parent}; make it first")
-    if path.exists() and not path.is_file():
-        raise InputError(f"OUT: {path} is not a regular file; name a new one")
-    if path.exists() and not force:
-        raise InputError(f"OUT: {path} exists; name a new file, or add --force to replace it")
-    return path
 
 
 def _tell(

@@ -9,13 +9,15 @@ from hypothesis import strategies as st
 
 from cutaway.errors import InputError
 from cutaway.files.weights import TensorInfo
-from cutaway.files.weights.importance import Entry, Importance
+from cutaway.files.weights.importance import ColumnSums, Importance
 from support.examples import few_or_many
 
 
 def entry(n, columns, seed=0):
     rng = np.random.default_rng(seed)
-    return Entry(rng.random((n, columns), np.float32), rng.integers(0, 9, n).astype(np.float32))
+    return ColumnSums(
+        rng.random((n, columns), np.float32), rng.integers(0, 9, n).astype(np.float32)
+    )
 
 
 @pytest.fixture
@@ -85,7 +87,7 @@ def test_the_older_form_is_read(tmp_path, chunks):
 
 def test_the_mean_of_what_no_row_came_to_is_one():
     sums, counts = np.array([[4, 8], [0, 0]], np.float32), np.array([4, 0], np.float32)
-    matrix = Importance({"a.weight": Entry(sums, counts)}, (), 1, 512)
+    matrix = Importance({"a.weight": ColumnSums(sums, counts)}, (), 1, 512)
     assert matrix.of(TensorInfo("a.weight", "F32", (2, 7, 2))).tolist() == [[1, 2], [1, 1]]
     assert matrix.of(TensorInfo("b.weight", "F32", (2, 7, 2))) is None
     with pytest.raises(InputError, match="has 4 columns here and 6 in the model"):

@@ -6,7 +6,7 @@ import pytest
 
 from cutaway.files.weights import FORMATS, TensorInfo
 from cutaway.files.weights.mixes import MIXES, PLAIN_MIXES, fitting, formats_of, is_matrix
-from support.llama_quantize import CHOSEN, chosen
+from support.llama_quantize import CHOSEN, chosen, models
 
 
 def ours(mix, metadata, tensors, *, with_importance):
@@ -36,6 +36,14 @@ def test_rows_are_whole_quant_blocks_of_what_they_get(columns):
         assert got == format or columns % FORMATS[format].quant_block_elements
 
 
+def test_mxfp4_is_for_all_matrices_but_the_output():
+    for metadata, tensors in models().values():
+        formats = formats_of("mxfp4", metadata, tensors)
+        others = {name for name, format in formats.items() if format != "MXFP4"}
+        last = "output.weight" if "output.weight" in tensors else "token_embd.weight"
+        assert others == {last} and formats[last] == "Q8_0"
+
+
 def test_vectors_are_no_matrices_whatever_they_are_called():
     for shape, is_one in [((7,), False), ((1, 7), False), ((2, 7), True), ((2, 1, 7), True)]:
         assert is_matrix(TensorInfo("blk.0.attn_q.weight", "F16", shape)) == is_one
@@ -45,5 +53,5 @@ def test_vectors_are_no_matrices_whatever_they_are_called():
 
 def test_every_mix_is_of_a_format():
     numbers = {mix.file_type for mix in (MIXES | PLAIN_MIXES).values()}
-    assert len(numbers) == len(MIXES) + len(PLAIN_MIXES)
+    assert len(numbers) == len(MIXES) + len(PLAIN_MIXES) - 1  # both of MXFP4 have one
     assert {mix.format for mix in MIXES.values()} <= FORMATS.keys()

@@ -7,9 +7,10 @@ import pytest
 from cutaway.base import _native
 from cutaway.errors import FormatError, InputError
 from cutaway.files.weights import FORMATS, GGUFFile, dequantize, quantised
-from cutaway.files.weights.importance import Entry, Importance
-from cutaway.files.weights.mixes import MIXES, is_matrix
+from cutaway.files.weights.importance import ColumnSums, Importance
+from cutaway.files.weights.mixes import is_matrix
 from cutaway.files.weights.quantised import QuantisedFile, refuse_quantised
+from support.llama_quantize import THEIRS
 from support.llama_quantize import quantise as by_llama_cpp
 from support.random_llama import write_tiny_llama
 
@@ -104,7 +105,9 @@ def test_some_tensors_may_be_given_a_format(halves):
 
 def weights(shape, seed=1):
     rng = np.random.default_rng(seed)
-    return Entry(rng.random(shape, np.float32), rng.integers(1, 9, shape[0]).astype(np.float32))
+    return ColumnSums(
+        rng.random(shape, np.float32), rng.integers(1, 9, shape[0]).astype(np.float32)
+    )
 
 
 @pytest.mark.parametrize("at_once", [256, 512, 1 << 22])
@@ -134,7 +137,7 @@ def test_a_whole_file_is_what_llama_cpp_writes(tmp_path):
     for name in source.tensors:
         if name.startswith("blk.") and is_matrix(source.tensors[name]):
             given[name] = weights((1, source.tensors[name].shape[-1]))
-    for mix in MIXES:
+    for mix in THEIRS:
         for of in (None, given):
             plain = of and {name: sums[0] / counts[0] for name, (sums, counts) in of.items()}
             by_llama_cpp(tiny, out := tmp_path / "theirs.gguf", mix, plain)

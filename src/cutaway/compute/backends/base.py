@@ -246,6 +246,9 @@ class Inspectable(Protocol):
     ) -> tuple[Logits, dict[str, NDArray[np.float32]]]:
         """``run``, and tensors of the graph by their names: (rows, width) each.
 
+        By the name of a mixture's output and ".inner", what the last matrix of each row's experts
+        reads, from the highest score to the lowest: (rows, used · inner).
+
         Without edits the logits have the bits of ``run``. An edit is made as soon as its tensor has
         been computed, in the order given. KeyError for a name that the graph lacks.
         """

@@ -29,7 +29,7 @@ _SUMS, _COUNTS = ".in_sum2", ".counts"
 _DATASETS, _CHUNKS, _CHUNK = "imatrix.datasets", "imatrix.chunk_count", "imatrix.chunk_size"
 
 
-class Entry(NamedTuple):
+class ColumnSums(NamedTuple):
     """One matrix's: sums of squares, (n, columns), and of how many rows, (n,); n experts, or 1."""
 
     sums: Floats
@@ -45,7 +45,7 @@ class Importance:
     path      the file it was read from
     """
 
-    entries: Mapping[str, Entry]
+    entries: Mapping[str, ColumnSums]
     datasets: tuple[str, ...]
     chunks: int
     chunk_size: int
@@ -117,7 +117,7 @@ class Importance:
         return said
 
 
-_Read = tuple[dict[str, Entry], tuple[str, ...], int, int]
+_Read = tuple[dict[str, ColumnSums], tuple[str, ...], int, int]
 
 
 def _read_gguf(file: GGUFFile) -> _Read:
@@ -135,7 +135,7 @@ def _read_gguf(file: GGUFFile) -> _Read:
     return entries, tuple(map(str, datasets)), numbers[0], numbers[1]
 
 
-def _entry(file: GGUFFile, name: str) -> Entry:
+def _entry(file: GGUFFile, name: str) -> ColumnSums:
     sums, counts = (file.tensors.get(name + end) for end in (_SUMS, _COUNTS))
     if sums is None or counts is None or {sums.format, counts.format} != {"F32"}:
         raise FormatError(f"{file.path}: the entry {quoted(name)} needs sums and counts in F32")
@@ -143,7 +143,7 @@ def _entry(file: GGUFFile, name: str) -> Entry:
     values = file.dequantize(sums.name).reshape(-1)
     if values.size % of.size:
         raise FormatError(f"{file.path}: the entry {quoted(name)} has sums and counts of two sizes")
-    return Entry(values.reshape(of.size, -1), np.rint(of))
+    return ColumnSums(values.reshape(of.size, -1), np.rint(of))
 
 
 def _read_dat(cursor: Cursor, size: int) -> _Read:
@@ -160,7 +160,7 @@ def _read_dat(cursor: Cursor, size: int) -> _Read:
         if columns < 1:
             cursor.fail(f"{cursor.where} is empty; collect it again")
         values = cursor.numbers(np.dtype("<f4"), columns).astype(np.float32)
-        entries[name] = Entry(values[None], np.array([max(chunks, 1)], np.float32))
+        entries[name] = ColumnSums(values[None], np.array([max(chunks, 1)], np.float32))
     if cursor.position == size:
         return entries, (), 0, 0
     cursor.where = "what it says of its text"

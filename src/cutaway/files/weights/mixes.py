@@ -35,11 +35,15 @@ MIXES: Mapping[str, Mix] = MappingProxyType({
     "q5_k_m": Mix("Q5_K", 17), "q5_k_s": Mix("Q5_K", 16), "q5_1": Mix("Q5_1", 9),
     "q5_0": Mix("Q5_0", 8),
     "q4_k_m": Mix("Q4_K", 15), "q4_k_s": Mix("Q4_K", 14), "q4_1": Mix("Q4_1", 3),
-    "q4_0": Mix("Q4_0", 2),
+    "q4_0": Mix("Q4_0", 2), "iq4_nl": Mix("IQ4_NL", 25), "iq4_xs": Mix("IQ4_XS", 30),
+    "mxfp4": Mix("MXFP4", 38), "mxfp4_moe": Mix("MXFP4", 38),
     "q3_k_l": Mix("Q3_K", 13), "q3_k_m": Mix("Q3_K", 12), "q3_k_s": Mix("Q3_K", 11),
     "q2_k": Mix("Q2_K", 10),
 })  # fmt: skip
-"""By the names that people know them by, from many bits to few."""
+"""By the names that people know them by, from many bits to few.
+
+In mxfp4_moe only experts are MXFP4, and the others Q8_0; llama.cpp has no mxfp4.
+"""
 
 # Their numbers stay as they are: they are small, and much depends on them.
 _KEPT = (
@@ -128,6 +132,9 @@ class _Chooser:
         name = info.name
         if name == "output.weight" or (self._is_tied and name in _TOKENS):
             return self._of_output(info)
+        if self._base == "MXFP4":
+            is_stack = len(info.shape) > 2 and info.shape[0] > 1
+            return "MXFP4" if is_stack or self._mix == "mxfp4" else "Q8_0"
         if _is_values(name):
             found = self._of_values()
             self._value += 1

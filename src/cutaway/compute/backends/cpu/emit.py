@@ -12,6 +12,7 @@ from cutaway.compute.model import Op
 from cutaway.compute.model.rope import GrowingRope
 from cutaway.errors import FormatError
 
+INNER = ".inner"  # see ``Inspectable.tap``
 View = tuple[int, int]  # buffer, column
 NOWHERE: View = (-1, 0)
 _UNROTATED = _native.Rotation([], False, 1.0)
@@ -23,12 +24,13 @@ class Emitter:
 
     def __init__(self, compiler: GraphCompiler, plan: _native.Plan, *, kept: bool = False) -> None:
         """kept: no buffer is shared, so that every tensor can be read after the run."""
-        self.c, self.plan = compiler, plan
+        self.c, self.plan, self._kept = compiler, plan, kept
         lowered = compiler.lower()
         output = compiler.ops[-1].out.name
         placement = Placement(lowered, output, kept=kept)
         self.buffers = [plan.buffer(*slot) for slot in placement.slots]
         self.where = placement.where
+        self.widths: dict[str, int] = {}  # of tensors that the graph does not have
         self.after: dict[str, int] = {}  # by tensor: the number of the plan's ops that make it
         for op in lowered:
             getattr(self, f"_{op.kind}")(op)
@@ -118,10 +120,20 @@ class Emitter:
         made = op.ops[0]
         x, scores = op.reads
         roles = (self.c.experts[made.weights[role]] for role in ("gate", "up", "down"))
+        experts, inner = list(zip(*roles, strict=True)), NOWHERE
+        if self._kept:
+            inner = self._inner(made, experts[0][1].rows)
         self.plan.experts(
             self._is_late(op), self._places([x]), self.view(scores), **made.attrs,
-            experts=list(zip(*roles, strict=True)), out=self.view(made.out.name),
+            experts=experts, out=self.view(made.out.name), inner=inner,
         )  # fmt: skip
+
+    def _inner(self, op: Op, width: int) -> View:
+        """A buffer for what the matrices "down" of an op's experts read."""
+        self.widths[name := op.out.name + INNER] = op.attrs["used"] * width
+        self.where[name] = len(self.buffers)
+        self.buffers.append(self.plan.buffer(self.widths[name], False))
+        return self.view(name)
 
     def _rotate(self, op: Lowered) -> None:
         rope = op.ops[0]

@@ -28,7 +28,7 @@ class Tap:
         """
         self._compiler, self._plan = compiler, plan
         self._emitter = Emitter(compiler, plan, kept=kept)
-        self._widths = {op.out.name: op.out.width for op in compiler.ops}
+        self._widths = {op.out.name: op.out.width for op in compiler.ops} | self._emitter.widths
 
     def run(self, batch: Batch, edits: Sequence[Edit] = ()) -> Logits:
         """See ``Inspectable``; valid until the next run."""

@@ -25,7 +25,8 @@ class Run(NamedTuple):
     weights  by tensor name, matrices as (out, in)
     batch    M rows
     kv       keys and values of earlier batches, and of this one as soon as they are computed
-    note     takes the name and the numbers of a tensor that is no op's result: attention's weights
+    note     takes the name and the numbers of a tensor that is no op's result: attention's weights,
+             what the last matrices of experts read
     """
 
     weights: Mapping[str, Array]
@@ -203,11 +204,12 @@ def experts(op: Op, run: Run, x: Array, scores: Array) -> Array:
     weights = np.take_along_axis(share, chosen, axis=-1)
     if op.attrs["norm_topk_prob"]:
         weights /= weights.sum(axis=-1, keepdims=True)
-    out = np.zeros_like(x)
+    out, inner = np.zeros_like(x), np.empty((*chosen.shape, gate.shape[1]), np.float32)
     for row, mine in enumerate(chosen):
-        for e, weight in zip(mine, weights[row], strict=True):
-            inner = _silu(gate[e] @ x[row]) * (up[e] @ x[row])
-            out[row] += weight * (down[e] @ inner)
+        for rank, (e, weight) in enumerate(zip(mine, weights[row], strict=True)):
+            inner[row, rank] = _silu(gate[e] @ x[row]) * (up[e] @ x[row])
+            out[row] += weight * (down[e] @ inner[row, rank])
+    run.note(f"{op.out.name}.inner", inner.reshape(len(x), -1))
     return out
 
 

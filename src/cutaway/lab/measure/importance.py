@@ -1,0 +1,139 @@
+"""How much each column of a model's matrices matters, from a text that the model reads.
+
+Knows what each matrix is multiplied by, and adds up its squares, token after token. A sum is of
+float32 in the order of the tokens, and what is added has the bits of every run, so that the result
+is equal for all threads, instruction sets and sizes of a batch. Does not know the file of it.
+
+What is read is what llama.cpp's `imatrix` reads: the text in chunks, each from an empty cache and
+begun with BOS where the model wants one, its last incomplete chunk left out; of each layer every
+matrix, of a mixture's experts those that a token goes through.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutaway.compute.backends import KV_BLOCK, Batch, inspectable
+from cutaway.compute.model import Graph, Op
+from cutaway.engine.limits import last_seen
+from cutaway.engine.scheduled import lay_rows
+from cutaway.errors import CutawayError, InputError
+from cutaway.files.weights.importance import ColumnSums, Importance
+
+if TYPE_CHECKING:
+    from cutaway.compute.loading.model import LoadedModel
+
+Floats = NDArray[np.float32]
+CHUNK = 512
+_ROWS = 64  # at once: every tensor of so many rows is kept
+_LAYERS, _OUTPUT = "blk.", "output.weight"
+
+
+def collect(
+    model: "LoadedModel", text: str, *,
+    dataset: str = "", chunk: int = CHUNK, chunks: int | None = None, with_output: bool = False,
+    progress: Callable[[int, int], None] = lambda _done, _total: None,
+) -> Importance:  # fmt: skip
+    """Let a model read a text, and note what its matrices are multiplied by.
+
+    model: with weights, and a context and a cache of a chunk at least; nobody else computes with it
+    dataset: the text's name; chunk: tokens of one; chunks: the most that are read
+    with_output: of the output matrix, too, where the model has one of its own
+    progress: called with how many tokens are done, of how many
+    InputError where the text fills no chunk; CutawayError where a number is not finite.
+    """
+    if with_output and not model.graph.has(_OUTPUT):
+        raise InputError("the model has no output matrix of its own: leave --process-output out")
+    ids = model.tokenizer.encode(text)
+    whole = len(ids) // chunk
+    if whole < 1:
+        raise InputError(
+            f"the text has {len(ids)} tokens, and a chunk {chunk}: give a longer text, or --chunk"
+        )
+    count = whole if chunks is None else min(whole, chunks)
+    sums = _Sums(model.graph, with_output=with_output)
+    for i in range(count):
+        part = ids[i * chunk : (i + 1) * chunk]
+        if model.tokenizer.add_bos and model.tokenizer.bos_id is not None:
+            part[0] = model.tokenizer.bos_id
+        for done in sums.read(model, part):
+            progress(i * chunk + done, count * chunk)
+    return Importance(sums.entries(), (dataset,) if dataset else (), count, chunk)
+
+
+class _Sums:
+    """The sums of squares of what each matrix of a graph is multiplied by."""
+
+    def __init__(self, graph: Graph, *, with_output: bool) -> None:
+        prefixes = (_LAYERS, _OUTPUT) if with_output else (_LAYERS,)
+        ops = [
+            op for op in graph.ops
+            if any(name.startswith(prefixes) for name in op.weights.values())
+        ]  # fmt: skip
+        self._readers: dict[str, dict[str, None]] = {}  # by tensor: the matrices that read it
+        for op in (op for op in ops if op.kind == "linear"):
+            self._readers.setdefault(op.inputs[0], {})[op.weights["weight"]] = None
+        self._mixtures = [op for op in ops if op.kind == "experts"]
+        self._counts: dict[str, NDArray[np.int64]] = {}
+        self._sums: dict[str, Floats] = {}
+        self._shapes = graph.shapes
+        self._needs_all_logits = with_output
+
+    def read(self, model: "LoadedModel", ids: Sequence[int]) -> Iterator[int]:
+        """Read one chunk, a piece at a time; how many tokens are done."""
+        attention = model.config.attention
+        blocks = list(range(-(-len(ids) // KV_BLOCK)))
+        start = 0
+        while start < len(ids):  # tokens that attend to each other must be in one batch
+            stop = last_seen(attention, min(start + _ROWS, len(ids)) - 1, len(ids)) + 1
+            tokens, positions, sequences, tables = lay_rows([(start, ids[start:stop], blocks)])
+            rows = np.arange(0 if self._needs_all_logits else stop - start - 1, stop - start)
+            seen = [last_seen(attention, p, len(ids)) for p in range(start, stop)]
+            limits = None if attention == "causal" else np.array(seen, np.int32)
+            self._add(model, Batch(
+                tokens, positions, sequences, tables, rows.astype(np.int32), limits
+            ))  # fmt: skip
+            yield (start := stop)
+
+    def _add(self, model: "LoadedModel", batch: Batch) -> None:
+        wanted = [*self._readers]
+        for op in self._mixtures:
+            wanted += [*op.inputs, f"{op.out.name}.inner"]
+        _, tensors = inspectable(model.backend).tap(batch, wanted)
+        for tensor, matrices in self._readers.items():
+            first, *others = matrices
+            self._add_rows(first, 0, 1, tensors[tensor])
+            for other in others:  # the same numbers
+                self._sums[other], self._counts[other] = self._sums[first], self._counts[first]
+        for op in self._mixtures:
+            x, scores = (tensors[name] for name in op.inputs)
+            self._add_mixture(op, x, scores, tensors[f"{op.out.name}.inner"])
+
+    def _add_mixture(self, op: Op, x: Floats, scores: Floats, inner: Floats) -> None:
+        """x (M, hidden), scores (M, experts), inner (M, used · inner)."""
+        used, count = op.attrs["used"], scores.shape[1]
+        chosen = np.argsort(-scores, axis=1, kind="stable")[:, :used]  # ties to the lowest
+        inner = inner.reshape(len(x), used, -1)
+        for expert in np.unique(chosen):
+            rows, ranks = np.nonzero(chosen == expert)
+            for role in ("gate", "up"):
+                self._add_rows(op.weights[role], expert, count, x[rows])
+            self._add_rows(op.weights["down"], expert, count, inner[rows, ranks])
+
+    def _add_rows(self, matrix: str, expert: int, experts: int, x: Floats) -> None:
+        """The squares of rows, (n, columns), one after another."""
+        sums = self._sums.setdefault(matrix, np.zeros((experts, x.shape[1]), np.float32))
+        counts = self._counts.setdefault(matrix, np.zeros(experts, np.int64))
+        # Along the first axis NumPy adds one row after another; only the last it may sum in pairs.
+        sums[expert] = np.add.reduce(np.concatenate([sums[expert, None], x * x]), axis=0)
+        counts[expert] += len(x)
+        if not np.isfinite(sums[expert]).all():
+            raise CutawayError(f"{matrix} is multiplied by numbers that are not finite")
+
+    def entries(self) -> dict[str, ColumnSums]:
+        return {
+            name: ColumnSums(sums, self._counts[name].astype(np.float32))
+            for name, sums in self._sums.items()
+        }  # fmt: skip
