@@ -1,12 +1,12 @@
-"""What keys and values as q8_0 cost and save, beside f16.
+"""What formats of keys and values cost and save, beside f16.
 
-    python bench/kv_formats.py [-m MODEL] [--text FILE] [--context 7000] [--repeats 5]
-        [--backend cpu]
+    python bench/kv_formats.py [-m MODEL] [--kv FORMAT …] [--text FILE] [--context 7000]
+        [--repeats 5] [--backend cpu]
 
-It prints the bytes of a token; over the text, the KL divergence of the next token's distribution
-from f16's in nats, mean and largest, and the share of positions with the same likeliest token; and
-the median milliseconds of a decode step after --context tokens, the formats in turns (A B A B). The
-last line is one JSON document.
+For each format, as --kv names it (q8_0, or q8_0,q4_0 of keys and of values), it prints the bytes of
+a token; over the text, the KL divergence of the next token's distribution from f16's in nats, mean
+and largest, and the share of positions with the same likeliest token; and the median milliseconds
+of a decode step after --context tokens, the formats in turns. The last line is one JSON document.
 
 The cpu backend rounds activations to 8 bits where weights are quantised, and any small change moves
 some of these, which adds to its divergence. --backend reference rounds keys and values only.
@@ -24,6 +24,7 @@ from script import log_softmax, parser_of, step_seconds
 
 TEXT = Path(__file__).resolve().parent.parent / "tests" / "data" / "river_bank.txt"
 NEW = 16  # decode steps of a turn
+KINDS = ("q8_0", "q5_1", "q4_0", "q8_0,q4_0")
 
 
 def divergence(one: LLM, other: LLM, text: str) -> dict[str, Any]:
@@ -45,33 +46,38 @@ def step_ms(llm: LLM, prompt: list[int]) -> float:
 
 def main() -> None:
     parser = parser_of(__doc__)
+    parser.add_argument("--kv", nargs="+", default=KINDS)
     parser.add_argument("--text", type=Path, default=TEXT)
     parser.add_argument("--context", type=int, default=7000)
     parser.add_argument("--backend", default="cpu")
     parser.add_argument("--repeats", type=int, default=5)
     args = parser.parse_args()
-    models = {kv: LLM(args.model, backend=args.backend, kv=kv) for kv in ("f16", "q8_0")}
-    apart = divergence(models["f16"], models["q8_0"], args.text.read_text(encoding="utf-8"))
+    kinds = [*dict.fromkeys(("f16", *args.kv))]
+    models = {kv: LLM(args.model, backend=args.backend, kv=kv) for kv in kinds}
+    text, plain = args.text.read_text(encoding="utf-8"), models["f16"]
+    apart = {kv: divergence(plain, llm, text) for kv, llm in models.items()}
     prompt = np.random.default_rng(0).integers(100, 30000, args.context).tolist()
-    for llm in models.values():
+    for llm in models.values() if args.repeats else ():
         step_ms(llm, prompt)  # reads the prompt
     times: dict[str, list[float]] = {kv: [] for kv in models}
     for _ in range(args.repeats):
         for kv, llm in models.items():
             times[kv].append(step_ms(llm, prompt))
-    ratio = median(a / b for a, b in zip(times["f16"], times["q8_0"], strict=True))
-    for kv, llm in models.items():
-        size = llm.backend.kv.bytes_per_token
-        print(f"{kv:5} {size:9,} bytes a token, {median(times[kv]):7.2f} ms a step")
-    print(
-        f"KL from f16 {apart['mean']:.2e} nats, at most {apart['largest']:.2e}; the same likeliest "
-        f"token at {apart['same_likeliest']:.2%} of {apart['positions']} positions; "
-        f"f16 takes {ratio:.2f} times the time of q8_0 after {args.context} tokens"
-    )
     sizes = {kv: llm.backend.kv.bytes_per_token for kv, llm in models.items()}
+    ratios = {
+        kv: median(b / a for a, b in zip(times["f16"], times[kv], strict=True))
+        for kv in (models if args.repeats else ())
+    }
+    for kv, found in apart.items():
+        time = f"{ratios[kv]:.2f} times the time of a step with f16" if args.repeats else ""
+        print(
+            f"{kv:10} {sizes[kv]:7,} bytes a token, KL from f16 {found['mean']:.2e} nats, at most "
+            f"{found['largest']:.2e}; the same likeliest token at {found['same_likeliest']:.1%} of "
+            f"{found['positions']} positions; {time}"
+        )
     print(json.dumps({
-        "benchmark": "kv_formats", "model": models["f16"].name, "bytes_per_token": sizes,
-        "kl": apart, "context": args.context, "step_ms": times, "ratio": ratio,
+        "benchmark": "kv_formats", "model": plain.name, "bytes_per_token": sizes,
+        "kl": apart, "context": args.context, "step_ms": times, "ratios": ratios,
     }))  # fmt: skip
 
 

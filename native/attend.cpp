@@ -8,29 +8,20 @@
 
 namespace cutaway {
 namespace {
-
 constexpr int kUsualRows = 6;  // where there are more: 24 sums of 16 numbers suit 32 registers
-constexpr int kMostDim = 1024;
-
-int stride_of(int head_dim) { return (head_dim + 15) / 16 * 16; }
-int scales_of(int head_dim) { return (head_dim + kQuant - 1) / kQuant; }
-
 }  // namespace
 
-size_t key_bytes(int kv_heads, int head_dim, bool codes) {
-  const size_t a_token = codes ? head_dim + scales_of(head_dim) * 2 : head_dim * 2;
-  return kv_heads * kKvBlock * a_token;
-}
-size_t value_bytes(int kv_heads, int head_dim, bool codes) { return key_bytes(kv_heads, stride_of(head_dim), codes); }
+size_t key_bytes(KvFormat f, int kv_heads, int head_dim) { return (size_t)kv_heads * key_head(f, head_dim).end; }
+size_t value_bytes(KvFormat f, int kv_heads, int head_dim) { return (size_t)kv_heads * value_head(f, head_dim).end; }
 
 Attend::Attend(Plan& plan, Views at, AttendShape s, Rotation rotation)
     : at_(at), shape_(s), back_(s.reach ? s.reach + 1 : s.window),
-      group_(s.heads / s.kv_heads), stride_(stride_of(s.head_dim)),
-      codes_(plan.kv_codes()), kv_(plan.kv(s.window)),
-      keys_(plan.claim_kv(key_bytes(s.kv_heads, s.head_dim, codes_), s.window)),
-      values_(plan.claim_kv(value_bytes(s.kv_heads, s.head_dim, codes_), s.window)),
+      group_(s.heads / s.kv_heads), stride_(padded(s.head_dim)),
+      formats_(plan.kv_formats()), kv_(plan.kv(s.window)),
+      keys_(plan.claim_kv(key_bytes(formats_.keys, s.kv_heads, s.head_dim), s.window)),
+      values_(plan.claim_kv(value_bytes(formats_.values, s.kv_heads, s.head_dim), s.window)),
       angles_(plan.angles(std::move(rotation))) {
-  if (s.heads % s.kv_heads || s.head_dim % 2 || s.head_dim > kMostDim ||
+  if (s.heads % s.kv_heads || s.head_dim % 2 || s.head_dim > kMostHeadDim ||
       (int)angles_->rotation().frequencies.size() > s.head_dim / 2)
     throw std::invalid_argument("attention: these heads are not supported");
 }
@@ -74,36 +65,21 @@ void Attend::prepare(Step& step) {
   if (split_) partials_.resize((size_t)items * chunks_ * partial());
 }
 
-// Everything of one row that belongs to one KV head: its query heads, its key, its value.
+// Everything of one row that belongs to one KV head: its query heads, its key, its value. Where a head's numbers
+// end within 16, the last is repeated, which changes no smallest and no largest of them.
 void Attend::store_row(Step& step, int row, int kv_head) {
   const Batch& b = step.batch;
-  const int position = b.positions[row], d = shape_.head_dim;
+  const int position = b.positions[row], d = shape_.head_dim, token = position % kKvBlock;
   for (int g = 0; g < group_; g++) angles_->rotate(step.at(at_.q, row) + (kv_head * group_ + g) * d, position);
   uint8_t* block = (uint8_t*)kv_.at(kv_.table(step, b.sequences[row])[position / kKvBlock]);
-  float wide[kMostDim] = {0};
+  float wide[kMostHeadDim];
   memcpy(wide, step.at(at_.k, row) + kv_head * d, sizeof(float) * d);
   angles_->rotate(wide, position);
-  store_key(step.k, wide, block + keys_ + kv_head * key_bytes(1, d, codes_), position % kKvBlock);
+  std::fill(wide + d, wide + stride_, wide[d - 1]);
+  store_key(step.k, formats_.keys, wide, d, block + keys_ + key_bytes(formats_.keys, kv_head, d), token);
   memcpy(wide, step.at(at_.v, row) + kv_head * d, sizeof(float) * d);
-  store_value(step.k, wide, block + values_ + kv_head * value_bytes(1, d, codes_), position % kKvBlock);
-}
-
-// One token of a head, into the head's part of a KV block; attention.inc says how it lies there.
-void Attend::store_key(const Kernels& k, const float* key, uint8_t* head, int token) const {
-  const int d = shape_.head_dim, scales = scales_of(d);
-  uint16_t half[kMostDim];
-  int8_t code[kMostDim];
-  auto* to = (uint16_t*)(codes_ ? head + d * kKvBlock : head) + token;
-  if (codes_) k.to_codes(key, stride_, code, half);
-  else k.to_half(key, stride_, half);
-  for (int i = 0; i < (codes_ ? scales : d); i++) to[i * kKvBlock] = half[i];
-  for (int i = 0; codes_ && i < d; i++) head[i * kKvBlock + token] = (uint8_t)code[i];
-}
-
-void Attend::store_value(const Kernels& k, const float* value, uint8_t* head, int token) const {
-  if (!codes_) return k.to_half(value, stride_, (uint16_t*)head + token * stride_);
-  auto* scales = (uint16_t*)(head + kKvBlock * stride_) + token * scales_of(stride_);
-  k.to_codes(value, stride_, (int8_t*)head + token * stride_, scales);
+  std::fill(wide + d, wide + stride_, wide[d - 1]);
+  store_value(step.k, formats_.values, wide, d, block + values_ + value_bytes(formats_.values, kv_head, d), token);
 }
 
 void Attend::run(Step& step, int thread) {
@@ -135,7 +111,7 @@ void Attend::run(Step& step, int thread) {
 void Attend::attend_tile(Step& step, const Tile& tile, int kv_head, int first, int last, float* run) const {
   const auto& segment = step.segments[tile.segment];
   const Batch& b = step.batch;
-  float q[kMostDim * kMostRows];
+  float q[kMostHeadDim * kMostRows];
   int32_t position[kMostRows], until[kMostRows];
   for (int r = 0; r < tile.rows; r++) {
     const int row = segment.first + (tile.first + r) / group_, g = (tile.first + r) % group_;
@@ -149,12 +125,12 @@ void Attend::attend_tile(Step& step, const Tile& tile, int kv_head, int first, i
     std::fill(run, run + kMostRows, -INFINITY);
     std::fill(run + kMostRows, run + partial(), 0.0f);
   }
-  float next[kMostRows * (kMostDim + 2)];
+  float next[kMostRows * (kMostHeadDim + 2)];
   const auto* kv = (const uint8_t*)kv_.at(0);
   AttendChunk c{q, position, until, tile.rows, shape_.head_dim, stride_, 0, 0, 0, tile.last,
-                kv_.table(step, segment.sequence), codes_,
-                kv + keys_ + kv_head * key_bytes(1, shape_.head_dim, codes_),
-                kv + values_ + kv_head * value_bytes(1, shape_.head_dim, codes_), kv_.bytes(),
+                kv_.table(step, segment.sequence), formats_.keys, formats_.values,
+                kv + keys_ + key_bytes(formats_.keys, kv_head, shape_.head_dim),
+                kv + values_ + value_bytes(formats_.values, kv_head, shape_.head_dim), kv_.bytes(),
                 shape_.scale, shape_.softcap, back_, nullptr, nullptr, nullptr};
   if (b.hidden_from) c.hidden_from = b.hidden_from + (size_t)segment.sequence * b.table_cols * kKvBlock;
   for (int chunk = first; chunk < last; chunk++) {

@@ -1,6 +1,6 @@
 // The functions of an instruction-set tier, in a table that is chosen once.
 #pragma once
-#include "formats.h"
+#include "kv_format.h"
 
 namespace cutaway {
 
@@ -49,7 +49,7 @@ struct AttendChunk {
   int start, first, end;    // the chunk's first token; the tokens to look at are [first, end), from a block's first on
   int last;                 // the last token that will be looked at, in this chunk or a later one
   const int32_t* blocks;    // the sequence's block table
-  bool codes;               // keys and values are codes and scales (attention.inc), else halves
+  KvFormat key_format, value_format;
   const uint8_t *keys, *values;  // of block 0, this layer and this head
   size_t block_step;             // bytes from one KV block to the next
   float scale, softcap;     // softcap 0: none
@@ -91,8 +91,8 @@ struct Kernels {
   // out may be a or b; b is null where the kind is unary.
   void (*map)(Map kind, const float* a, const float* b, float number, int n, float* out);
   void (*to_half)(const float* x, int n, uint16_t* out);  // n is a multiple of 16
-  // Codes, and a half for each 32 of them (the last may have 16); n is a multiple of 16.
-  void (*to_codes)(const float* x, int n, int8_t* codes, uint16_t* scales);
+  // Codes of a byte each, and a half or two for each 32 of them (the last may have 16); n is a multiple of 16.
+  void (*to_codes)(KvFormat f, const float* x, int n, uint8_t* codes, uint16_t* scales, uint16_t* minima);
   int attend_rows;  // the most of a chunk
   void (*attend)(const AttendChunk& chunk);
   // Fold a chunk's (peak, total, out) into the running one; both have n values.

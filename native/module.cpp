@@ -35,9 +35,16 @@ using Table = nb::ndarray<const int32_t, nb::ndim<2>, nb::c_contig, nb::device::
 using Where = std::tuple<int, int>;  // buffer, column
 
 View view(Where w) { return {std::get<0>(w), std::get<1>(w)}; }
-bool is_codes(const std::string& kv) {
-  if (kv != "f16" && kv != "q8_0") throw std::invalid_argument("keys and values are not stored as " + kv);
-  return kv == "q8_0";
+KvFormat kv_format(const std::string& name) {
+  constexpr const char* kNames[] = {"f16", "q8_0", "q5_1", "q4_0"};
+  const auto found = std::find(std::begin(kNames), std::end(kNames), name);
+  if (found == std::end(kNames)) throw std::invalid_argument("keys and values are not stored as " + name);
+  return (KvFormat)(found - std::begin(kNames));
+}
+KvFormats kv_formats(const std::string& kv) {  // "q8_0", or "q8_0,q4_0": of keys, of values
+  const size_t comma = kv.find(',');
+  const KvFormat keys = kv_format(kv.substr(0, comma));
+  return {keys, comma == kv.npos ? keys : kv_format(kv.substr(comma + 1))};
 }
 Rows rows_of(bool logits) { return logits ? Rows::kLogits : Rows::kAll; }
 
@@ -182,7 +189,7 @@ void bind_plan(nb::module_& m) {
       .def("__init__",
            [](Plan* self, std::shared_ptr<Pool> pool, const std::string& tier, int kv_blocks, int context,
               const std::string& prefetch, const std::string& kv) {
-             new (self) Plan(std::move(pool), choose_kernels(tier.c_str()), {kv_blocks, context, is_codes(kv), prefetch});
+             new (self) Plan(std::move(pool), choose_kernels(tier.c_str()), {kv_blocks, context, kv_formats(kv), prefetch});
            }, "pool"_a, "tier"_a, "kv_blocks"_a, "context"_a, "prefetch"_a = "", "kv"_a = "f16")
       .def("set_resident_budget", &Plan::set_resident_budget, "bytes"_a, "See plan.h; to be set before ops are added.")
       .def("beside", [](const Plan& p) { return new Plan(&p); }, nb::rv_policy::take_ownership,
@@ -274,7 +281,8 @@ NB_MODULE(_native, m) {
 
   m.attr("KV_BLOCK") = kKvBlock;
   m.def("kv_block_bytes", [](int kv_heads, int head_dim, const std::string& kv) {
-    return key_bytes(kv_heads, head_dim, is_codes(kv)) + value_bytes(kv_heads, head_dim, is_codes(kv));
+    const KvFormats f = kv_formats(kv);
+    return key_bytes(f.keys, kv_heads, head_dim) + value_bytes(f.values, kv_heads, head_dim);
   }, "kv_heads"_a, "head_dim"_a, "kv"_a = "f16", "Of one layer's keys and values, of KV_BLOCK tokens.");
 
   bind_arguments(m);

@@ -169,9 +169,9 @@ struct AttendShape {
   int reach = 0;         // tokens seen to each side of its own; 0: all
 };
 
-// Bytes of a KV block for the keys, and for the values, of one layer; codes: see AttendChunk.
-size_t key_bytes(int kv_heads, int head_dim, bool codes);
-size_t value_bytes(int kv_heads, int head_dim, bool codes);
+// Bytes of a KV block for the keys, and for the values, of one layer.
+size_t key_bytes(KvFormat f, int kv_heads, int head_dim);
+size_t value_bytes(KvFormat f, int kv_heads, int head_dim);
 
 // Rotate q and k, store k and v, attend.
 class Attend : public Op {
@@ -187,8 +187,6 @@ class Attend : public Op {
   int limit(const Batch& batch, int row) const;
   int last_seen(const Batch& batch, int first_row, int last_row) const;
   void store_row(Step& step, int row, int kv_head);
-  void store_key(const Kernels& k, const float* key, uint8_t* head, int token) const;
-  void store_value(const Kernels& k, const float* value, uint8_t* head, int token) const;
   void attend_tile(Step& step, const Tile& tile, int kv_head, int first_chunk, int last_chunk, float* run) const;
   void finish_row(Step& step, const Tile& tile, int kv_head, int r, const float* partials, int chunks, float* sum) const;
   void merge(const Kernels& k, float* peak, float* total, float* out, const float* next, int r) const;
@@ -199,7 +197,7 @@ class Attend : public Op {
   const AttendShape shape_;
   const int back_;            // tokens that a row sees up to its own; 0: all
   const int group_, stride_;  // query heads per KV head; numbers per V row
-  const bool codes_;
+  const KvFormats formats_;
   KvStore& kv_;
   const size_t keys_, values_;  // where in a KV block this layer's begin
   const std::shared_ptr<Angles> angles_;

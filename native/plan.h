@@ -134,7 +134,7 @@ class Plan {
  public:
   struct Options {
     int kv_blocks, context;
-    bool kv_codes = false;      // keys and values are codes and scales, else halves
+    KvFormats kv = {KvFormat::f16, KvFormat::f16};
     std::string prefetch = "";  // see PrefetchTrial
   };
   Plan(std::shared_ptr<Pool> pool, const Kernels* kernels, Options options)
@@ -151,7 +151,7 @@ class Plan {
   const std::shared_ptr<Pool> pool;
   const Kernels* const kernels;
   int context() const { return options_.context; }
-  bool kv_codes() const { return options_.kv_codes; }
+  KvFormats kv_formats() const { return options_.kv; }
   std::string prefetch() const { return prefetch_.describe(); }
   void set_vocab(int tokens) { vocab_ = tokens; }
   void set_output(View out) { output_ = out; }

@@ -62,6 +62,18 @@ INLINE F load_u8(const uint8_t* p) {
   return {_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(v)),
           _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_srli_si128(v, 8)))};
 }
+// Lane i has byte i's lower half, and lane i + 8 its upper; lane i has bit i of two bytes.
+INLINE F load_u4(const uint8_t* p) {
+  const __m128i v = _mm_loadl_epi64((const __m128i*)p), low = _mm_set1_epi8(15);
+  return {_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_and_si128(v, low))),
+          _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_and_si128(_mm_srli_epi16(v, 4), low)))};
+}
+INLINE __m256 bits_8(uint8_t byte) {
+  const __m256i each = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+  const __m256i set = _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32(byte), each), each);
+  return _mm256_and_ps(_mm256_castsi256_ps(set), _mm256_set1_ps(1));
+}
+INLINE F load_u1(const uint8_t* p) { return {bits_8(p[0]), bits_8(p[1])}; }
 INLINE F load_i8(const uint8_t* p) {
   __m128i v = _mm_loadu_si128((const __m128i*)p);
   return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(v)),

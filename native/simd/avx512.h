@@ -69,6 +69,17 @@ template <int SHIFT> INLINE F from_table(const float* table, const uint8_t* p) {
   __m512i v = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i*)p));
   return _mm512_permutexvar_ps(_mm512_srli_epi32(v, SHIFT), load(table));
 }
+// Lane i has byte i's lower half, and lane i + 8 its upper; lane i has bit i of two bytes.
+INLINE F load_u4(const uint8_t* p) {
+  const __m128i x = _mm_loadl_epi64((const __m128i*)p);
+  const __m128i codes = _mm_and_si128(_mm_unpacklo_epi64(x, _mm_srli_epi16(x, 4)), _mm_set1_epi8(15));
+  return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(codes));
+}
+INLINE F load_u1(const uint8_t* p) {
+  uint16_t bits;
+  memcpy(&bits, p, 2);
+  return _mm512_maskz_mov_ps(bits, _mm512_set1_ps(1));
+}
 
 INLINE void store_i8(int8_t* p, F v) {  // whole numbers, -128 … 127
   _mm_storeu_si128((__m128i*)p, _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(v)));

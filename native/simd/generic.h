@@ -74,6 +74,9 @@ INLINE F load_bf16(const uint16_t* p) {
   return r;
 }
 INLINE F load_u8(const uint8_t* p) { F r; LANES r.v[i] = p[i]; return r; }
+// Lane i has byte i's lower half, and lane i + 8 its upper; lane i has bit i of two bytes.
+INLINE F load_u4(const uint8_t* p) { F r; LANES r.v[i] = i < 8 ? p[i] & 15 : p[i - 8] >> 4; return r; }
+INLINE F load_u1(const uint8_t* p) { F r; LANES r.v[i] = p[i / 8] >> i % 8 & 1; return r; }
 INLINE F load_i8(const uint8_t* p) { F r; LANES r.v[i] = (int8_t)p[i]; return r; }
 INLINE F load_e8m0(const uint8_t* p) {
   F r;

@@ -56,6 +56,18 @@ INLINE F load_u8(const uint8_t* p) {
   for (int i = 0; i < 16; i++) wide[i] = p[i];
   return load(wide);
 }
+// Lane i has byte i's lower half, and lane i + 8 its upper; lane i has bit i of two bytes.
+INLINE F load_u4(const uint8_t* p) {
+  const uint8x8_t v = vld1_u8(p);
+  uint8_t codes[16];
+  vst1q_u8(codes, vcombine_u8(vand_u8(v, vdup_n_u8(15)), vshr_n_u8(v, 4)));
+  return load_u8(codes);
+}
+INLINE F load_u1(const uint8_t* p) {
+  float wide[16];
+  for (int i = 0; i < 16; i++) wide[i] = p[i / 8] >> i % 8 & 1;
+  return load(wide);
+}
 INLINE F load_i8(const uint8_t* p) {
   float wide[16];
   for (int i = 0; i < 16; i++) wide[i] = (int8_t)p[i];

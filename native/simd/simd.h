@@ -8,8 +8,8 @@
 //
 // A tier defines: kVectors, how many of F the registers hold | load store set1 | add sub mul div fma
 // fma_at (a factor in memory) max min select_lt sum16 max16 | load_half splat_half store_half load_bf16
-// load_i8 load_u8 load_e8m0 load_e4m3 load_fp8 from_table store_i8 | splat_i shl_i to_float to_int pow2 | load_w field or_w lookup
-// dot16 offset_full | dot16_rows, where it has something better than dot16 of each row
+// load_i8 load_u8 load_u4 load_u1 load_e8m0 load_e4m3 load_fp8 from_table store_i8 | splat_i shl_i to_float to_int pow2 | load_w
+// field or_w lookup dot16 offset_full | dot16_rows, where it has something better than dot16 of each row
 #pragma once
 #include <stdint.h>
 #include <string.h>

@@ -28,6 +28,9 @@ const char* const kNames[] = {"Q4_0",   "Q4_1",    "Q5_0",  "Q5_1",    "Q8_0",  
                               "F16",    "BF16",  "F32",  "FP8_G32", "FP8_G64", "FP8_G128", "NF4"};
 static_assert(std::size(kNames) == kFormats);
 
+const char* const kKvNames[] = {"f16", "q8_0", "q5_1", "q4_0"};
+constexpr KvFormats kHalves16 = {KvFormat::f16, KvFormat::f16};
+
 uint64_t hash_of(const std::vector<float>& logits) {  // FNV-1a over the bits
   uint64_t hash = 0xcbf29ce484222325u;
   for (float x : logits) {
@@ -67,14 +70,15 @@ int differing(const std::vector<float>& a, const std::vector<float>& b) {
 }
 
 // All ways for one format; returns how many of them differ from the first.
-int check_format(Format f, int tokens, bool other) {
-  const std::string name = std::string(other ? "other " : "") + kNames[f];
+int check_format(Format f, int tokens, bool other, KvFormats kv) {
+  const std::string of_kv = std::string(", keys ") + kKvNames[(int)kv.keys] + ", values " + kKvNames[(int)kv.values];
+  const std::string name = std::string(other ? "other " : "") + kNames[f] + (kv.keys == KvFormat::f16 ? "" : of_kv);
   std::vector<float> first;
   int wrong = 0;
   for (const std::string& tier : tier_names()) {
     for (int threads = 1; threads <= 3; threads++) {
       const int blocks = 2 * ((tokens + kKvBlock - 1) / kKvBlock);
-      TinyModel model(std::make_shared<Pool>(threads), choose_kernels(tier.c_str()), f, tokens, blocks, other);
+      TinyModel model(std::make_shared<Pool>(threads), choose_kernels(tier.c_str()), f, tokens, blocks, other, kv);
       const int rows = threads == 1 ? tokens : threads == 2 ? 7 : 1;
       const auto logits = forced(model, tokens, rows, threads == 2);
       if (first.empty()) first = logits;
@@ -203,7 +207,10 @@ int main(int argc, char** argv) {
   const int tokens = argc > 1 ? atoi(argv[1]) : 40;  // more than the rows that matrix units ask for
   int wrong = check_pool(1) + check_pool(2) + check_pool(3) + check_refusals() + check_quantise() + check_sampler() +
               check_prefetch();
-  for (int f = 0; f < kFormats; f++) wrong += check_format((Format)f, f == Q4_0 ? 7 * tokens : tokens, false);
-  for (const Format f : {Q8_0, Q4_K, F32}) wrong += check_format(f, tokens, true);
+  for (int f = 0; f < kFormats; f++) wrong += check_format((Format)f, f == Q4_0 ? 7 * tokens : tokens, false, kHalves16);
+  using enum KvFormat;
+  for (const Format f : {Q8_0, Q4_K, F32}) wrong += check_format(f, tokens, true, {q8_0, q8_0});
+  for (const KvFormats kv : {KvFormats{q5_1, q5_1}, {q4_0, q4_0}, {q8_0, q4_0}, {q4_0, f16}, {q5_1, q8_0}})
+    wrong += check_format(F32, 2 * tokens, kv.values == q4_0, kv);
   return wrong ? 1 : 0;
 }

@@ -1,6 +1,5 @@
 // Two small random models, built from a fixed generator: the same numbers on every machine. One is a
-// llama; the other has what others have: layer norms, learned positions, experts, ops of their own, keys
-// and values as codes.
+// llama; the other has what others have: layer norms, learned positions, experts, ops of their own.
 #pragma once
 #include <math.h>
 #include <string.h>
@@ -121,8 +120,8 @@ struct TinyModel {
   Random random;
 
   TinyModel(std::shared_ptr<Pool> pool, const Kernels* kernels, Format f, int context, int kv_blocks,
-            bool other = false)
-      : ones(1024, 1.0f), plan(std::make_unique<Plan>(pool, kernels, Plan::Options{kv_blocks, context, other})),
+            bool other = false, KvFormats kv = {KvFormat::f16, KvFormat::f16})
+      : ones(1024, 1.0f), plan(std::make_unique<Plan>(pool, kernels, Plan::Options{kv_blocks, context, kv})),
         format(f), random{(uint64_t)f + 1} {
     plan->set_vocab(s.vocab);
     if (other) build_other();

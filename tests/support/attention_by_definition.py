@@ -1,18 +1,21 @@
 """Attention as a textbook has it, in float64, and numbers to hold against it."""
 
+from functools import partial
+
 import numpy as np
 
-from cutaway.compute.backends.kv_formats import as_q8_0
+from cutaway.compute.backends.kv_formats import as_stored, keys_and_values
 from support.native_plans import TIERS, assert_same_bits, attention
 
 
-def as_halves(x):
-    return x.astype(np.float16)
+def storing(format):
+    """float32 -> the numbers that the cpu backend stores."""
+    return (lambda x: x.astype(np.float16)) if format == "f16" else partial(as_stored, format)
 
 
 def textbook(
     qkv, heads, kv_heads, head_dim, rope_dim=0, base=10000.0, softcap=0.0, window=0,
-    rotate_half=False, attention_factor=1.0, scale=None, limits=None, stored=as_halves,
+    rotate_half=False, attention_factor=1.0, scale=None, limits=None, kv="f16",
     hidden_from=None,
     reach=0,
 ):  # fmt: skip
@@ -35,7 +38,10 @@ def textbook(
     for a in (q, k):
         x, y = (a[..., part].copy() for part in pair)
         a[..., pair[0]], a[..., pair[1]] = x * cos - y * sin, x * sin + y * cos
-    k, v = (np.repeat(stored(a).astype(float), heads // kv_heads, 1) for a in (k, v))
+    k, v = (
+        np.repeat(storing(format)(a).astype(float), heads // kv_heads, 1)
+        for format, a in zip(keys_and_values(kv), (k, v), strict=True)
+    )
     scores = np.einsum("rhd,thd->hrt", q.astype(float), k) * (scale or d**-0.5)
     if softcap:
         scores = softcap * np.tanh(scores / softcap)
@@ -69,8 +75,7 @@ def check(
     """One sequence: the textbook's numbers on the first of the tiers, and its bits on all."""
     qkv = random_qkv(shape, length)
     more = {"limits": limits, "hidden_from": hidden_from}
-    stored = as_q8_0 if kv == "q8_0" else as_halves
-    expected = textbook(qkv[0], **shape, **more, stored=stored)
+    expected = textbook(qkv[0], **shape, **more, kv=kv)
     more = {key: None if each is None else each[None] for key, each in more.items()}
     options = {"tables": in_order(length), "cuts": cuts, "threads": threads, "kv": kv}
     found = [attention(tier, qkv, shape, **options, **more) for tier in tiers]

@@ -217,6 +217,9 @@ class MockBackend(HostSampling):
     def adapted(self, graph, file):
         raise NotImplementedError
 
+    def with_weights(self, file, names):
+        raise NotImplementedError
+
     def keys_values(self, layer, table, first, last):
         raise NotImplementedError
 

@@ -32,7 +32,8 @@ class LLM(TextWriter):
                   grows with those in use; None takes the context's, or 8192 where that is more
     quantize  q8_0, q4_k_m or another of ``cutaway quantize``: matrices in F32, F16 or BF16 as they
               are loaded
-    kv        f16, or q8_0: keys and values in half the memory, and logits that differ a little
+    kv        f16, or q8_0, q5_1 or q4_0: keys and values in less memory, and logits that differ a
+              little; "q8_0,q4_0": keys in one of these, values in the other
     offload_folder  a folder on a disk, for a model larger than memory: its weights are in a
               nameless file there, deleted with this process, and memory holds what it can
     lora      an adapter for all texts, FILE or FILE:SCALE: a GGUF file or a folder of PEFT;

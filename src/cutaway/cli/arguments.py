@@ -4,6 +4,7 @@ Knows argparse. An option that was not given is absent from the namespace, so th
 written down once, where it is used.
 """
 
+import re
 from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError
 from collections.abc import Container, Mapping
 from operator import methodcaller
@@ -30,8 +31,8 @@ QUANTIZE = (
     "does it once, into a file"
 )
 KV = (
-    "number format of the KV cache: f16 (default), or q8_0: about half the memory, and logits that "
-    "differ a little"
+    "number format of the KV cache: f16 (default), q8_0 (about half the memory), q5_1 or q4_0; or "
+    "KEYS,VALUES: q8_0,q4_0. Logits differ a little; 'cutaway doctor' measures it"
 )
 OFFLOAD = (
     "for a model larger than memory: keep its weights in a temporary file in DIR, deleted on exit; "
@@ -114,6 +115,17 @@ def add_loading_arguments(
     )  # fmt: skip
     group.add_argument("--kv-tokens", type=int, metavar="N", help=_KV_TOKENS)
     return group
+
+
+def size(text: str) -> int:
+    """Bytes of "8GB", or of "6GiB"."""
+    found, nbytes = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(I?)B?", text.strip().upper()), 0
+    if found:
+        base = 1024 if found[3] else 1000
+        nbytes = int(float(found[1]) * base ** " KMGT".index(found[2] or " "))
+    if not nbytes:
+        raise ArgumentTypeError(f"write a size as 8GB or 6GiB, not {text}")
+    return nbytes
 
 
 def add_number(

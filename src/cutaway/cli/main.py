@@ -40,6 +40,7 @@ COMMANDS = {
     "verify": "check that logits are bit-identical in any batch",
     "quantize": "write a model with smaller weights",
     "imatrix": "collect what quantising should keep exact",
+    "doctor": "measure what quantisation costs on your text",
     "models": "list the models and where they are stored",
     "pull": "fetch a model and check it",
 }
@@ -60,9 +61,7 @@ _OTHER_NAMES = {
 }  # fmt: skip
 """What people call a command -> what it is called here."""
 
-_EXAMPLES = """
-Begin with: cutaway generate "The sky is"      (fetches the default model, 93 MB, once)
-'cutaway COMMAND -h' explains a command; 'cutaway --version' prints the version.
+_EXAMPLES = """Begin with: cutaway generate "The sky is"  (93 MB, once); of each: COMMAND -h
 """
 
 

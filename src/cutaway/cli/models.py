@@ -23,7 +23,7 @@ A .gguf file in the folder 'models' of the cache is listed too; name it with -m.
 _SHOWN = "alias, .gguf file, folder or hf:org/repo[:file]; default smollm2"
 _CONTEXT = "with show: the memory for a context of N tokens; default: the model's"
 _QUANTIZE = "with show: sizes after --quantize FORMAT: q8_0, q4_k_m, …"
-_KV = "with show: the memory with --kv FORMAT, f16 or q8_0"
+_KV = "with show: the memory with --kv FORMAT"
 
 
 def add_arguments(parser: ArgumentParser) -> None:

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from cutaway.server.on_demand import OnDemandLLM
 
 _NAME = re.compile(r"[\w.:+-]+")
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(I?)B?")
 _ADAPTER = (
     "load an adapter that a request has by giving NAME as its model; X (default 1) multiplies what "
     "it adds; NAME=FILE:X,FILE:X adds several; repeat for more. It applies to the --model before "
@@ -51,7 +50,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         default=SUPPRESS, help=_ADAPTER,
     )  # fmt: skip
     several = parser.add_argument_group("memory: of several models", argument_default=SUPPRESS)
-    several.add_argument("--memory", type=_size, metavar="SIZE", help=_MEMORY)
+    several.add_argument("--memory", type=arguments.size, metavar="SIZE", help=_MEMORY)
     several.add_argument("--unload-after", type=float, metavar="S", help=_UNLOAD)
     cluster = parser.add_argument_group("replicas", argument_default=SUPPRESS)
     for flag, as_type, metavar, text in _CLUSTER:
@@ -193,17 +192,6 @@ def _unload_after(args: Namespace) -> float | None:
     if seconds is not None and not (seconds >= 0 and isfinite(seconds)):
         raise InputError(f"--unload-after must be seconds, 0 or more, not {seconds:g}")
     return seconds
-
-
-def _size(text: str) -> int:
-    """Bytes of "8GB", or of "6GiB"."""
-    size = 0
-    if found := _SIZE.fullmatch(text.strip().upper()):
-        base = 1024 if found[3] else 1000
-        size = int(float(found[1]) * base ** " KMGT".index(found[2] or " "))
-    if not size:
-        raise ArgumentTypeError(f"write a size as 8GB or 6GiB, not {text}")
-    return size
 
 
 def _adapter(text: str) -> tuple[str, str]:

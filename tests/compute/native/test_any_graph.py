@@ -12,7 +12,7 @@ from cutaway.base.offload import Offload
 from cutaway.base.resources import Memory
 from cutaway.compute.backends import KV_BLOCK, Batch
 from cutaway.compute.backends.cpu import CpuBackend
-from cutaway.compute.backends.kv_formats import KV_FORMATS, as_q8_0
+from cutaway.compute.backends.kv_formats import KV_FORMATS, as_stored, keys_and_values
 from cutaway.compute.backends.reference import ReferenceBackend
 from cutaway.compute.model.graph import Graph
 from cutaway.compute.model.rope import Rope
@@ -175,7 +175,7 @@ def test_weights_in_a_file_change_no_bit(tmp_path_factory, name, data):
 def test_what_is_stored_is_what_the_ops_gave_and_read(name, data):
     graph, file = wire(data.draw), FILES[name]
     weights = file.weights
-    kv = data.draw(st.sampled_from(KV_FORMATS))
+    kv = data.draw(st.sampled_from([*KV_FORMATS, "q8_0,q4_0", "q5_1,f16"]))
     native = CpuBackend(graph, file, kv_blocks=1, context=KV_BLOCK, threads=2, kv=kv)
     for ours in (native, ReferenceBackend(graph, weights, 1, kv)):
         logits, seen = ours.tap(BATCH, [op.out.name for op in graph.ops])
@@ -187,11 +187,12 @@ def test_what_is_stored_is_what_the_ops_gave_and_read(name, data):
                 if ours is native:
                     assert_same_bits(np.concatenate(alone), logits)
             elif op.kind == "attend":
-                for stored, made in zip(
-                    ours.keys_values(op.attrs["layer"], [0], 2, 11), op.inputs[1:], strict=True
+                found = ours.keys_values(op.attrs["layer"], [0], 2, 11)
+                for stored, made, format in zip(
+                    found, op.inputs[1:], keys_and_values(kv), strict=True
                 ):
                     heads = seen[made].reshape(TOKENS, 4, 16).transpose(1, 0, 2)[:, 2:11]
-                    exact = as_q8_0(heads) if kv == "q8_0" else heads
+                    exact = as_stored(format, heads)
                     ours_now = np.ascontiguousarray(stored)
                     assert_same_bits(ours_now, exact.astype(stored.dtype))
             elif op.kind == "linear":

@@ -20,7 +20,7 @@ def some_hidden(rng, length, share=0.3):
 
 
 @pytest.mark.parametrize("window", [0, 5, 280])
-@pytest.mark.parametrize("kv", ["f16", "q8_0"])
+@pytest.mark.parametrize("kv", ["f16", "q8_0", "q5_1,q4_0"])
 def test_by_the_definition_on_every_tier(window, kv):
     shape, length = SHAPE | {"window": window}, 600
     first = some_hidden(np.random.default_rng(window), length)

@@ -4,6 +4,7 @@ import errno
 import os
 import sys
 from hashlib import sha256
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,14 @@ def test_installed_parts_are_assembled_without_pip(world, site, capsys):
 def test_an_installed_package_of_another_size_is_passed_over(world, site):
     (site / "tiny_model" / "data" / "tiny.gguf").write_bytes(b"another version")
     assert hub.resolve("tiny") == world.model
+
+
+def test_a_package_installed_for_editing_has_its_model_in_the_checkout(world, site, monkeypatch):
+    found = ModuleSpec("tiny_model", None, is_package=True)
+    found.submodule_search_locations = [str(world.home / "tiny_model"), str(site / "tiny_model")]
+    monkeypatch.setattr(cache, "find_spec", lambda name: found)
+    assert hub.resolve("tiny") == site / "tiny_model" / "data" / "tiny.gguf"
+    assert world.pip_runs() == []
 
 
 def test_a_cached_file_of_the_wrong_size_is_replaced(world):

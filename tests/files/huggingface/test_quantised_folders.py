@@ -10,6 +10,7 @@ from cutaway.compute.backends.cpu import tiers
 from cutaway.errors import FormatError, InputError
 from cutaway.files.huggingface import HuggingFaceFolder
 from cutaway.files.weights.gguf_writer import write_gguf
+from support.adapters import random_lora, write_lora
 from support.quantised_folders import (
     IDS,
     METHODS,
@@ -150,6 +151,19 @@ def test_act_order_within_what_is_looked_into(made):
         assert np.array_equal(ours.weight(name, 3, 9), plain.weight(name, 3, 9))
         x = np.random.default_rng(0).normal(size=(2, 384)).astype(np.float32)
         assert np.abs(ours.as_read(name, x) - x).max() < (0.03 if backend == "cpu" else 1e-9)
+
+
+def test_an_adapter_reads_the_input_in_its_own_order(made, tmp_path):
+    shapes = {"blk.0.attn_q.weight": (256, 256), "blk.1.ffn_down.weight": (256, 384)}
+    adapter = write_lora(tmp_path / "lora.gguf", random_lora(shapes))
+    folder, twin = made("gptq-act-order")
+    ours, plain, without = (
+        LLM(path, backend="reference", lora=lora).logits(IDS)
+        for path, lora in ((folder, adapter), (twin, adapter), (twin, None))
+    )
+    assert np.abs(ours - plain).max() < 1e-4 < np.abs(plain - without).max()
+    native = LLM(folder, lora=adapter).logits(IDS)
+    assert np.sqrt(np.mean((native - plain) ** 2) / np.mean(plain**2)) < 0.12
 
 
 def test_a_model_with_act_order_is_no_gguf_file(made, tmp_path):

@@ -8,10 +8,9 @@ from cutaway.files.huggingface.quantization.method import METHODS
 from cutaway.files.huggingface.shards import Shards
 from cutaway.files.weights import FORMATS, dequantize
 
-torch = pytest.importorskip("torch", reason="needs torch: pip install '.[test-transformers]'")
-library = pytest.importorskip(
-    "safetensors.torch", reason="needs safetensors: pip install '.[test-transformers]'"
-)
+NEEDED = "needs what wrote it: pip install '.[test-transformers]'"
+torch = pytest.importorskip("torch", reason=NEEDED)
+library = pytest.importorskip("safetensors.torch", reason=NEEDED)
 
 ROWS, COLS = 96, 256
 
@@ -35,7 +34,7 @@ def read(tmp_path, parts, config):
 @pytest.mark.parametrize("double", [True, False])
 @pytest.mark.parametrize("block", [64, 128, 256])
 def test_bitsandbytes_nf4(tmp_path, weight, double, block):
-    bnb = pytest.importorskip("bitsandbytes.functional", reason="needs bitsandbytes")
+    bnb = pytest.importorskip("bitsandbytes.functional", reason=NEEDED)
     packed, state = bnb.quantize_4bit(
         weight, blocksize=block, compress_statistics=double, quant_type="nf4"
     )
@@ -46,7 +45,7 @@ def test_bitsandbytes_nf4(tmp_path, weight, double, block):
 
 
 def test_bitsandbytes_int8(tmp_path, weight):
-    bnb = pytest.importorskip("bitsandbytes.functional", reason="needs bitsandbytes")
+    bnb = pytest.importorskip("bitsandbytes.functional", reason=NEEDED)
     codes, scales, _ = bnb.int8_vectorwise_quant(weight.half())
     parts = {"weight": codes, "SCB": scales, "weight_format": torch.tensor(0, dtype=torch.uint8)}
     ours = read(tmp_path, parts, {"quant_method": "bitsandbytes", "load_in_8bit": True})
@@ -100,7 +99,7 @@ COMPRESSED = {
 @pytest.mark.parametrize("name", COMPRESSED)
 def test_compressed_tensors(tmp_path, weight, name):
     """Scales are float32 here, so that the library's own matrix is not rounded."""
-    pytest.importorskip("compressed_tensors", reason="needs compressed-tensors")
+    pytest.importorskip("compressed_tensors", reason=NEEDED)
     from compressed_tensors.compressors import BaseCompressor
     from compressed_tensors.quantization.utils import calculate_qparams
 

@@ -54,6 +54,20 @@ def test_other_dtypes_are_refused_only_when_asked_for(tmp_path):
     assert not file.raw("norm").flags.writeable
 
 
+def test_parts_of_quantised_matrices_are_read_as_their_dtype_says(tmp_path):
+    file = opened(tmp_path, small())
+    assert file.stored("ids") == ("I64", (1,))
+    assert file.part("ids").view("<i8")[0] == int.from_bytes(bytes(range(23, 31)), "little")
+    assert np.array_equal(file.part("norm"), file.raw("norm"))
+    header = {"a": {"dtype": "F64", "shape": [1], "data_offsets": [0, 8]}}
+    file = opened(tmp_path, safetensors(header, bytes(8)))
+    with pytest.raises(FormatError, match="'a' is stored as 'F64'"):
+        file.part("a")
+    header = {"a": {"dtype": "I8", "shape": [3], "data_offsets": [0, 8]}}
+    with pytest.raises(FormatError, match="'a' has other bytes than its shape needs"):
+        opened(tmp_path, safetensors(header, bytes(8)))
+
+
 ENTRIES = {
     "lacks a sound dtype": {"a": 5},
     "lacks a sound": {"a": {"dtype": "F32", "shape": [2]}},

@@ -55,6 +55,24 @@ def test_the_page_opens_with_a_recorded_run(open_page, tiny_server, recorded):
     assert page.step == 2
 
 
+@pytest.mark.parametrize("size", [(1400, 1000), (1000, 800), (390, 844)])
+def test_the_chosen_token_is_in_sight_among_the_candidates(open_page, tiny_server, size):
+    page = open_page(tiny_server.url, *size)
+    page.ended()
+    page.settle()
+    chosen = page.tab.locator("step-waterfall tr.chosen")
+    rows = page.tab.locator("step-waterfall tbody tr")
+    assert chosen.get_by_role("cell").nth(2).inner_text() == "104"  # its rank: it is the last row
+    for keys in ([], ["ArrowDown"] * 19):
+        page.press(*keys)
+        page.settle()
+        box = page.tab.get_by_role("region", name="Candidates").bounding_box()
+        selected = rows.nth(len(keys)).bounding_box()
+        row = chosen.bounding_box()
+        assert row["y"] + row["height"] <= box["y"] + box["height"]
+        assert box["y"] < selected["y"] <= row["y"] - selected["height"] + 1
+
+
 def test_a_model_that_did_not_record_it_says_so(open_page, tiny_server):
     page = open_page(tiny_server.url)
     page.ended()

@@ -23,7 +23,7 @@ from cutaway.compute.backends.base import (
     Logits,
     inspectable,
 )
-from cutaway.compute.backends.kv_formats import KV_FORMATS
+from cutaway.compute.backends.kv_formats import KV_FORMATS, check_kv
 from cutaway.compute.model import Graph
 from cutaway.errors import FormatError, InputError
 from cutaway.files.weights import ModelFile, TensorInfo
@@ -50,6 +50,7 @@ __all__ = [
     "KVGroup",
     "KVLayout",
     "Logits",
+    "check_kv",
     "default",
     "inspectable",
     "kv_layout",
@@ -66,7 +67,7 @@ def default() -> str:
 def kv_layout(graph: Graph, kv: str = "f16", name: str | None = None) -> KVLayout:
     """How a backend keeps the keys and values of a graph.
 
-    kv: of KV_FORMATS; name: of BACKENDS, None takes the default
+    kv: as ``check_kv`` gave it; name: of BACKENDS, None takes the default
     """
     if (name or default()) == "cpu":
         from cutaway.compute.backends import cpu
@@ -102,7 +103,7 @@ def load(
     """Prepare a graph and its weights for running. InputError for an unknown backend.
 
     name: None takes the default, and logs a warning where that is the slow one
-    kv: how keys and values are stored, of KV_FORMATS
+    kv: how keys and values are stored, as ``check_kv`` gave it
     beside: a backend of the same name that never runs at the same time, whose threads to use
     offload: keep the weights in a file
     on_progress: called with the bytes of weights that are ready

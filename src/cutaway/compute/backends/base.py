@@ -4,7 +4,7 @@ A backend computes the ops of a graph, keeps keys and values in KV blocks, and s
 it computed.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
@@ -72,7 +72,7 @@ class KVGroup(NamedTuple):
 
     layers           their numbers in the graph
     window           the most tokens that one of them sees, the row's own included; 0: all
-    format           of one number: "F16", "Q8_0" or "F32"
+    format           of one number: "F16", "F32", "Q8_0"; "Q8_0,Q4_0" of keys and of values
     bytes_per_token  of all these layers together
     """
 
@@ -80,6 +80,12 @@ class KVGroup(NamedTuple):
     window: int
     format: str
     bytes_per_token: int
+
+    @property
+    def format_in_words(self) -> str:
+        """ "F16", or "Q8_0 (keys) and Q4_0 (values)"."""
+        keys, _, values = self.format.partition(",")
+        return f"{keys} (keys) and {values} (values)" if values else keys
 
 
 class KVLayout(NamedTuple):
@@ -123,7 +129,7 @@ class KVLayout(NamedTuple):
     def __str__(self) -> str:
         """All of it in words."""
         groups = (
-            f"layers {_ranges(g.layers)} in {g.format}, {g.bytes_per_token} bytes a token"
+            f"layers {_ranges(g.layers)} in {g.format_in_words}, {g.bytes_per_token} bytes a token"
             + (f", of the last {g.window} tokens" if g.window else "")
             for g in self.groups
         )
@@ -180,6 +186,14 @@ class Backend(Protocol):
 
         graph: made by ``model.adapted``; file: has the adapter's tensors
         Both backends share weights, threads, keys and values, so only one may run at a time.
+        """
+        ...
+
+    def with_weights(self, file: ModelFile, names: Container[str]) -> Self:
+        """The same model with the weights of these names from another file of equal shapes.
+
+        Both backends share the other weights, threads, keys and values, so only one may run at a
+        time.
         """
         ...
 

@@ -1,36 +1,114 @@
-"""The formats in which keys and values are stored, and the definition of q8_0."""
+"""The formats in which keys and values are stored, and the definition of each.
+
+Knows numbers, codes and scales; not how a backend lays them out.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-KV_FORMATS = ("f16", "q8_0")
-"""What ``kv=`` takes. f16: the cpu backend stores halves, and the reference float32."""
-_PER_SCALE = 32
+from cutaway.base.checks import shown
+from cutaway.errors import InputError
+
+KV_FORMATS = ("f16", "q8_0", "q5_1", "q4_0")
+"""Of what ``kv=`` names. f16: the cpu backend stores halves, and the reference float32."""
+PER_SCALE = 32
 _MOST = np.float32(65504)  # of a half
 
+Floats = NDArray[np.float32]
 
-def q8_0(x: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np.float16]]:
-    """Numbers (…, head_dim) as codes of that shape and scales (…, ceil(head_dim / 32)).
 
-    Each 32 numbers, the last perhaps fewer, share a scale: the half next to max|x| / 127. A code is
-    x / scale to the nearest integer, ties to even, at most 127. What a half cannot hold counts as
-    the largest that it can.
+def check_kv(kv: Any) -> str:
+    """The name of ``kv``: of KV_FORMATS, or KEYS,VALUES of two that differ. InputError."""
+    formats = kv.split(",") if isinstance(kv, str) else []
+    if not 1 <= len(formats) <= 2 or not {*formats} <= {*KV_FORMATS}:
+        raise InputError(
+            f"kv must be one of {', '.join(KV_FORMATS)}, or two as KEYS,VALUES, not {shown(kv)}"
+        )
+    return ",".join(dict.fromkeys(formats))
+
+
+def keys_and_values(kv: str) -> tuple[str, str]:
+    """The formats of keys and of values that ``check_kv`` gave."""
+    keys, _, values = kv.partition(",")
+    return keys, values or keys
+
+
+class Coded(NamedTuple):
+    """Numbers (…, head_dim) as codes of that shape, and what goes with every 32 of them.
+
+    scales, minima: (…, ceil(head_dim / 32)); a number is code · scale + minimum, rounded once,
+    which changes nothing where the minimum is 0 or, in q4_0, -8 · scale
     """
-    dim = x.shape[-1]
-    padded = np.zeros((*x.shape[:-1], -(-dim // _PER_SCALE) * _PER_SCALE), np.float32)
-    padded[..., :dim] = np.where(x < _MOST, x, _MOST)  # NaN too
-    blocks = np.maximum(padded, -_MOST).reshape(*x.shape[:-1], -1, _PER_SCALE)
+
+    codes: NDArray[np.int8]
+    scales: NDArray[np.float16]
+    minima: NDArray[np.float32]
+
+    def numbers(self) -> Floats:
+        """What they stand for: every format's numbers are exact in float64."""
+        dim = self.codes.shape[-1]
+        scales, minima = (
+            np.repeat(each.astype(np.float64), PER_SCALE, axis=-1)[..., :dim]
+            for each in (self.scales, self.minima)
+        )
+        return (self.codes * scales + minima).astype(np.float32)
+
+
+def q8_0(x: Floats) -> Coded:
+    """A scale is the half next to max|x| / 127; a code is -127 … 127."""
+    blocks = _blocks(x)
     scales = (np.abs(blocks).max(-1) / np.float32(127)).astype(np.float16)
+    return Coded(_codes(x, blocks, scales, -127, 127), scales, np.zeros(scales.shape, np.float32))
+
+
+def q5_1(x: Floats) -> Coded:
+    """The minimum is the half next to the least; a scale that next to (most - least) / 31."""
+    blocks = _blocks(x)
+    least = blocks.min(-1) + np.float32(0)  # -0 is 0
+    scales = ((blocks.max(-1) - least) / np.float32(31)).astype(np.float16)
+    minima = least.astype(np.float16).astype(np.float32)
+    return Coded(_codes(x, blocks - minima[..., None], scales, 0, 31), scales, minima)
+
+
+def q4_0(x: Floats) -> Coded:
+    """A scale is the half next to a -8th of the number farthest from 0, the positive of two.
+
+    A code is 0 … 15, and stands for eight less.
+    """
+    blocks = _blocks(x)
+    most, least = blocks.max(-1), blocks.min(-1)
+    farthest = np.where(most >= -least, most, least)
+    scales = (np.float32(0) - farthest / np.float32(8)).astype(np.float16)
+    codes = _codes(x, blocks, scales, -8, 7) + np.int8(8)
+    return Coded(codes, scales, scales.astype(np.float32) * np.float32(-8))
+
+
+CODERS: dict[str, Callable[[Floats], Coded]] = {"q8_0": q8_0, "q5_1": q5_1, "q4_0": q4_0}
+"""By format; f16 has no codes."""
+
+
+def as_stored(format: str, x: Floats) -> Floats:
+    """The numbers that a format with codes stores for these; of f16, the numbers themselves."""
+    return x if format == "f16" else CODERS[format](x).numbers()
+
+
+def _blocks(x: Floats) -> Floats:
+    """(…, ceil(head_dim / 32), 32): as far as a half goes; the last number fills up the last 32."""
+    held = np.maximum(np.where(x < _MOST, x, _MOST), -_MOST)  # NaN is the largest
+    pad = [(0, 0)] * (x.ndim - 1) + [(0, -x.shape[-1] % PER_SCALE)]
+    return np.pad(held, pad, mode="edge").reshape(*x.shape[:-1], -1, PER_SCALE)
+
+
+def _codes(
+    x: Floats, blocks: Floats, scales: NDArray[np.float16], low: int, high: int
+) -> NDArray[np.int8]:
+    """The nearest whole multiples of the scales, ties to even; 0 where the scale is 0."""
     steps = scales.astype(np.float32)[..., None]
     with np.errstate(divide="ignore", invalid="ignore"):
-        exact = np.where(steps > 0, blocks / steps, np.float32(0))
-    codes = np.rint(np.clip(exact, -127, 127)).astype(np.int8)
-    return codes.reshape(padded.shape)[..., :dim], scales
-
-
-def as_q8_0(x: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The numbers that q8_0 stores for these: code · scale, exact in float32."""
-    codes, scales = q8_0(x)
-    steps = np.repeat(scales.astype(np.float32), _PER_SCALE, axis=-1)
-    value: NDArray[np.float32] = codes * steps[..., : x.shape[-1]]
-    return value
+        exact = np.where(steps != 0, blocks / steps, np.float32(0))
+    whole = np.rint(np.clip(exact, low, high)).astype(np.int8)
+    codes: NDArray[np.int8] = whole.reshape(*x.shape[:-1], -1)[..., : x.shape[-1]]
+    return codes

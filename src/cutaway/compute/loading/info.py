@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cutaway.base.checks import check_choice
 from cutaway.compute import backends
 from cutaway.compute.loading.open import model_name, size_of
 from cutaway.compute.loading.parts import Parts, open_as
@@ -76,7 +75,7 @@ class ModelInfo:
 
         quantize, kv: as it would be loaded; see ``LLM``
         """
-        check_choice("kv", kv, backends.KV_FORMATS)
+        kv = backends.check_kv(kv)
         with open_as(path, quantize) as file:
             parts = Parts.read(file)
             config, tokenizer = parts.config, parts.tokenizer

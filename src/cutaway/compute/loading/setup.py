@@ -28,7 +28,7 @@ class Setup:
     kv_tokens tokens of all sequences together whose keys and values fit into memory; None takes the
               context, but at least 8192
     quantize  the format that matrices in F32, F16 or BF16 get while they are loaded, of MIXES
-    kv        how keys and values are stored, of backends.KV_FORMATS
+    kv        how keys and values are stored, of backends.KV_FORMATS, or two of them, KEYS,VALUES
     offload_folder  weights are kept in a file of this folder, of which memory is only a cache
     lora      an adapter of all texts, FILE or FILE:SCALE; with commas, the sum of several
     adapters  adapters, written as lora is, by the names under which requests ask for them
@@ -57,7 +57,7 @@ class Setup:
         if self.backend is not None:
             check_choice("backend", self.backend, backends.BACKENDS)
         check_quantize(self.quantize)
-        check_choice("kv", self.kv, backends.KV_FORMATS)
+        object.__setattr__(self, "kv", backends.check_kv(self.kv))
         if self.offload_folder is not None:
             from cutaway.base.offload import check_folder  # few models are larger than memory
 

@@ -71,11 +71,15 @@ def is_installed(model: CatalogModel) -> bool:
 
 
 def installed_path(part: WheelFile) -> Path | None:
-    """Return where an installed package has, or would have, the part; it is not imported."""
+    """Return where an installed package has, or would have, the part; it is not imported.
+
+    A package that is installed for editing has several folders: its own, and the checkout's.
+    """
     spec = find_spec(part.module)
     if spec is None or not spec.submodule_search_locations:
         return None
-    return Path(spec.submodule_search_locations[0]).parent / part.member
+    places = [Path(place).parent / part.member for place in spec.submodule_search_locations]
+    return next((place for place in places if file_size(place) >= 0), places[0])
 
 
 def _installed_size(part: WheelFile) -> int:

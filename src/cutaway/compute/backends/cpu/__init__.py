@@ -8,7 +8,7 @@ are timed and the fastest way is kept.
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from copy import copy
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Self
@@ -64,7 +64,7 @@ class CpuBackend:
         """threads: None takes as many as ``default_threads`` says.
 
         pool: threads to use instead, of a backend that never runs at the same time
-        kv: how keys and values are stored, of KV_FORMATS
+        kv: how keys and values are stored, as ``check_kv`` gave it
         offload: where matrices are kept in a file, of which memory is only a cache
         """
         self.kv_blocks = kv_blocks
@@ -84,7 +84,7 @@ class CpuBackend:
         self._orders = {k: self._packed.vectors[v] for k, v in graph.orders.items()}
         self._graph, self._plan = ordered(graph, self._packed.vectors), plan
         self._emit(self._graph, plan)
-        self.kv = kv_layout(graph, kv)
+        self.kv, self._kv = kv_layout(graph, kv), kv
 
     def adapted(self, graph: Graph, file: ModelFile) -> Self:
         """See ``Backend``; the adapter's matrices are in memory, wherever the model's are."""
@@ -94,11 +94,23 @@ class CpuBackend:
             op for op in graph.ops if op.kind == "linear" and slice_of(op, graph) not in matrices
         ]
         added, _ = pack_matrices(only, file, self.pool)
+        return self._twin(graph, self._packed._replace(matrices=matrices | added))
+
+    def with_weights(self, file: ModelFile, names: Container[str]) -> Self:
+        """See ``Backend``; the other weights are in memory, wherever the model's are."""
+        packed, only = self._packed, Graph(self._graph.shapes)
+        only.ops = [op for op in self._graph.ops if any(n in names for n in op.weights.values())]
+        matrices, experts = pack_matrices(only, file, self.pool)
+        vectors = packed.vectors | read_vectors(only, file)
+        more = PackedWeights(packed.matrices | matrices, packed.experts | experts, vectors)
+        return self._twin(self._graph, more)
+
+    def _twin(self, graph: Graph, packed: PackedWeights) -> Self:
+        """A plan of its own on the same threads, keys and values."""
         made = copy(self)
         for name in [each for each in vars(made) if _is_cached(each)]:
             delattr(made, name)  # made again, from the new graph, when it is first wanted
-        made._graph, made._plan = graph, self._plan.beside()
-        made._packed = self._packed._replace(matrices=matrices | added)
+        made._graph, made._plan, made._packed = graph, self._plan.beside(), packed
         made._emit(graph, made._plan)
         return made
 
@@ -172,12 +184,12 @@ class CpuBackend:
     def _stored(self) -> "StoredKV":
         from cutaway.compute.backends.cpu.stored import StoredKV
 
-        return StoredKV(self._graph, self._plan, self.kv.groups[0].format)
+        return StoredKV(self._graph, self._plan, self._kv)
 
     def keys_values(
         self, layer: int, table: Sequence[int], first: int, last: int
     ) -> "tuple[Numbers, Numbers]":
-        """See ``Inspectable``: halves, or codes times their scales in float32; the keys rotated."""
+        """See ``Inspectable``: halves, or in float32 what codes stand for; the keys rotated."""
         return self._stored.read(layer, table, first, last)
 
     @cached_property

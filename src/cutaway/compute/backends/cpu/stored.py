@@ -1,6 +1,6 @@
 """Reads what the native code stores: keys and values of KV blocks, rows of packed matrices.
 
-Knows where a layer's numbers lie in a block's memory (native/attend.cpp, native/kv.h), and how
+Knows where a layer's numbers lie in a block's memory (native/kv_format.h, native/kv.h), and how
 activations are rounded (native/elementwise.inc).
 """
 
@@ -13,29 +13,29 @@ from numpy.typing import NDArray
 from cutaway.base import _native
 from cutaway.compute.backends.base import KV_BLOCK
 from cutaway.compute.backends.cpu.compile import Slice, Vector
+from cutaway.compute.backends.kv_formats import PER_SCALE, Coded, keys_and_values
 from cutaway.compute.model import Graph
 
 Numbers = NDArray[Any]
 
 _LANES = 16  # the numbers of a value are padded to a multiple of this
 _CLAIM = 64  # a layer's bytes in a block are padded to a multiple of this
-_QUANT = 32  # activations, or codes, that share a scale
+_QUANT = 32  # activations that share a scale
 _TINY = np.float32(1e-36)  # activations all smaller than this are rounded to 0
 
 
 class StoredKV:
-    """The place of each layer's keys and values in a KV block, and their format."""
+    """The place of each layer's keys and values in a KV block, and their formats."""
 
-    def __init__(self, graph: Graph, plan: _native.Plan, format: str) -> None:
-        """format: "F16", or "Q8_0": codes times scales."""
-        self._plan, self._codes = plan, format == "Q8_0"
+    def __init__(self, graph: Graph, plan: _native.Plan, kv: str) -> None:
+        """kv: as ``check_kv`` gave it."""
+        self._plan, self._formats = plan, keys_and_values(kv)
         self._layers: dict[int, tuple[bool, int, int, int]] = {}  # windowed, at, kv_heads, head_dim
         ends, self._has_whole = {False: 0, True: 0}, False
         for attrs in (op.attrs for op in graph.ops if op.kind == "attend"):
             windowed, (heads, dim) = attrs["window"] > 0, (attrs["kv_heads"], attrs["head_dim"])
             self._layers[attrs["layer"]] = windowed, ends[windowed], heads, dim
-            ends[windowed] += _claim(heads * self._head_bytes(dim))
-            ends[windowed] += _claim(heads * self._head_bytes(_stride(dim)))
+            ends[windowed] += sum(_claim(heads * one.bytes) for one in self._heads(dim))
             self._has_whole |= not windowed
 
     def read(
@@ -43,37 +43,20 @@ class StoredKV:
     ) -> tuple[Numbers, Numbers]:
         """See ``Inspectable.keys_values``."""
         windowed, at, heads, dim = self._layers[layer]
-        of_keys, of_values = heads * self._head_bytes(dim), heads * self._head_bytes(_stride(dim))
+        of_keys, of_values = self._heads(dim)
         begin, keys, values = first // KV_BLOCK, [], []
         for i in range(begin, -(-last // KV_BLOCK)):
             memory = self._block(table[i], windowed=windowed)[at:]
-            keys.append(self._keys(memory[:of_keys].reshape(heads, -1), dim))
-            memory = memory[_claim(of_keys) :]
-            values.append(self._values(memory[:of_values].reshape(heads, -1), dim))
+            keys.append(of_keys.read(memory, heads)[..., :dim])
+            memory = memory[_claim(heads * of_keys.bytes) :]
+            values.append(of_values.read(memory, heads)[..., :dim])
         part = slice(first - begin * KV_BLOCK, last - begin * KV_BLOCK)
         return _joined(keys)[:, part], _joined(values)[:, part]
 
-    def _head_bytes(self, dim: int) -> int:
-        return KV_BLOCK * (dim + 2 * -(-dim // _QUANT) if self._codes else 2 * dim)
-
-    def _keys(self, memory: NDArray[np.uint8], dim: int) -> Numbers:
-        """(heads, KV_BLOCK, dim); in memory the tokens of a dimension are neighbours."""
-        if not self._codes:
-            return memory.view(np.float16).reshape(-1, dim, KV_BLOCK).swapaxes(1, 2)
-        codes, scales = _halved(memory, dim * KV_BLOCK)
-        steps = np.repeat(scales.reshape(len(memory), -1, KV_BLOCK), _QUANT, axis=1)[:, :dim]
-        made: Numbers = (codes.reshape(-1, dim, KV_BLOCK) * steps).swapaxes(1, 2)
-        return made
-
-    def _values(self, memory: NDArray[np.uint8], dim: int) -> Numbers:
-        """(heads, KV_BLOCK, dim); in memory the dimensions of a token are neighbours."""
-        stride = _stride(dim)
-        if not self._codes:
-            return memory.view(np.float16).reshape(-1, KV_BLOCK, stride)[..., :dim]
-        codes, scales = _halved(memory, stride * KV_BLOCK)
-        steps = np.repeat(scales.reshape(len(memory), KV_BLOCK, -1), _QUANT, axis=2)[..., :dim]
-        made: Numbers = codes.reshape(-1, KV_BLOCK, stride)[..., :dim] * steps
-        return made
+    def _heads(self, dim: int) -> "tuple[_Head, _Head]":
+        keys, values = self._formats
+        key_dim = dim if keys in ("f16", "q8_0") else _stride(dim)
+        return _Head(keys, key_dim, is_key=True), _Head(values, _stride(dim), is_key=False)
 
     def _block(self, block_id: int, *, windowed: bool) -> NDArray[np.uint8]:
         pieces: list[NDArray[np.uint8]] = self._plan.block_memory(block_id, False)
@@ -84,10 +67,63 @@ class StoredKV:
         return pieces[-1]
 
 
-def _halved(memory: NDArray[np.uint8], codes: int) -> tuple[Numbers, Numbers]:
-    """Each head's codes, and the scales after them as float32."""
-    scales = np.ascontiguousarray(memory[:, codes:]).view(np.float16)
-    return memory[:, :codes].view(np.int8), scales.astype(np.float32)
+class _Head:
+    """A head's part of a KV block: codes, fifth bits, scales and minima, one after the other."""
+
+    def __init__(self, format: str, dim: int, *, is_key: bool) -> None:
+        self._format, self._dim, self._is_key = format, dim, is_key
+        numbers, halves = KV_BLOCK * dim, KV_BLOCK * -(-dim // PER_SCALE) * 2
+        self._sizes = {
+            "f16": (2 * numbers, 0, 0, 0),
+            "q8_0": (numbers, 0, halves, 0),
+            "q5_1": (numbers // 2, numbers // 8, halves, halves),
+            "q4_0": (numbers // 2, 0, halves, 0),
+        }[format]
+        self.bytes = sum(self._sizes)
+
+    def read(self, memory: NDArray[np.uint8], heads: int) -> Numbers:
+        """(heads, KV_BLOCK, dim), from what begins with all heads' bytes."""
+        each = memory[: heads * self.bytes].reshape(heads, self.bytes)
+        codes, fifth, scales, minima = np.split(each, np.cumsum(self._sizes)[:-1], axis=1)
+        if self._format == "f16":
+            return self._by_token(_as(np.float16, codes))
+        steps = self._by_token(_as(np.float16, scales))
+        if self._format == "q8_0":
+            whole = self._by_token(codes.view(np.int8))
+            return Coded(whole, steps, np.zeros(steps.shape, np.float32)).numbers()
+        whole = self._by_token(self._unpacked(codes, fifth))
+        if self._format == "q4_0":
+            return Coded(whole, steps, steps.astype(np.float32) * np.float32(-8)).numbers()
+        return Coded(whole, steps, self._by_token(_as(np.float16, minima))).numbers()
+
+    def _unpacked(self, codes: NDArray[np.uint8], fifth: NDArray[np.uint8]) -> Numbers:
+        """Codes of a byte each, in the order of the others."""
+        heads, sixteens = len(codes), self._dim // _LANES
+        if self._is_key:  # q, r, token; of the result q, h, r, token
+            bytes_ = codes.reshape(heads, sixteens, 4, 2, KV_BLOCK)
+            found = np.stack([bytes_ & 15, bytes_ >> 4], axis=3)
+            bits = fifth.reshape(heads, sixteens if fifth.size else 0, 2, KV_BLOCK)
+            above = [[bits >> (2 * q + h) & 1 for h in range(2)] for q in range(4)]
+            places = [2, 3, 0, 1, 4, 5]  # from q, h, heads, sixteens, r, token
+        else:  # token, sixteen, byte; of the result token, sixteen, half, byte
+            bytes_ = codes.reshape(heads, KV_BLOCK, sixteens, 8)
+            found = np.stack([bytes_ & 15, bytes_ >> 4], axis=3)
+            bits = fifth.reshape(heads, KV_BLOCK, sixteens if fifth.size else 0, 2)
+            above = [[bits[..., h] >> i & 1 for i in range(8)] for h in range(2)]
+            places = [2, 3, 4, 0, 1]  # from half, byte, heads, token, sixteens
+        if fifth.size:
+            found = found | np.array(above).transpose(places) << 4
+        return found.reshape(heads, -1).astype(np.int8)
+
+    def _by_token(self, numbers: Numbers) -> Numbers:
+        """(heads, KV_BLOCK, n), from keys, which are (heads, n, KV_BLOCK), or values."""
+        if self._is_key:
+            return numbers.reshape(len(numbers), -1, KV_BLOCK).swapaxes(1, 2)
+        return numbers.reshape(len(numbers), KV_BLOCK, -1)
+
+
+def _as(dtype: type[np.float16], memory: NDArray[np.uint8]) -> Numbers:
+    return np.ascontiguousarray(memory).view(dtype)
 
 
 def _joined(blocks: list[Numbers]) -> Numbers:

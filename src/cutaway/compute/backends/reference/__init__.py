@@ -4,7 +4,7 @@ Runs ops on weights decoded to float32. It is the oracle: it computes what the f
 approximate. Slow and hungry on purpose (4 bytes a weight).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from copy import copy
 from types import MappingProxyType
 from typing import Self
@@ -42,7 +42,7 @@ class ReferenceBackend(HostSampling):
     ) -> None:
         """weights: float32 by tensor name, matrices as (out, in).
 
-        kv: "q8_0" rounds keys and values as that format does; "f16" leaves them as they are
+        kv: formats with codes round keys and values as they do; "f16" leaves them as they are
         """
         self.graph, self.weights, self.kv_blocks = graph, weights, kv_blocks
         self.kv = kv_layout(graph)
@@ -56,6 +56,13 @@ class ReferenceBackend(HostSampling):
         made = copy(self)
         made.graph = graph
         made.weights = {**self.weights, **{name: file.dequantize(name) for name in file.tensors}}
+        return made
+
+    def with_weights(self, file: ModelFile, names: Container[str]) -> Self:
+        """See ``Backend``."""
+        made = copy(self)
+        of_names = {name: file.dequantize(name) for name in self.weights if name in names}
+        made.weights = {**self.weights, **of_names}
         return made
 
     def run(self, batch: Batch) -> Logits:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.compute.backends.base import KV_BLOCK, Bytes, KVLayout, kv_groups
-from cutaway.compute.backends.kv_formats import as_q8_0
+from cutaway.compute.backends.kv_formats import as_stored, keys_and_values
 from cutaway.compute.model import Graph, Op
 
 Array = NDArray[np.float32]
@@ -37,8 +37,8 @@ class KVBlocks:
     """The keys and values of all layers, by the ids of KV blocks."""
 
     def __init__(self, graph: Graph, count: int, kv: str) -> None:
-        """count: how many blocks there are; kv: "q8_0" rounds numbers as that format does."""
-        self._rounded = as_q8_0 if kv == "q8_0" else np.asarray
+        """count: how many blocks there are; kv: as ``check_kv`` gave it, codes round numbers."""
+        self._formats = keys_and_values(kv)
         attends = [op for op in graph.ops if op.kind == "attend"]
         layers = self._layers = {op.attrs["layer"]: _Layer.of(op, count) for op in attends}
         self._whole = [x for one in layers.values() if not one.has_window for x in one[:2]]
@@ -57,8 +57,9 @@ class KVBlocks:
         stored = self._layers[layer]
         places = self._places[blocks] if stored.has_window else blocks
         shape = (len(keys), *stored.keys.shape[2:])
-        stored.keys[places, at] = self._rounded(keys.reshape(shape))
-        stored.values[places, at] = self._rounded(values.reshape(shape))
+        of_keys, of_values = self._formats
+        stored.keys[places, at] = as_stored(of_keys, keys.reshape(shape))
+        stored.values[places, at] = as_stored(of_values, values.reshape(shape))
 
     def read(self, layer: int, table: Ints, positions: Ints) -> tuple[Array, Array]:
         """Keys and values (T, kv_heads, head_dim) of positions (T,) of one block table.

@@ -104,14 +104,14 @@ function dress(element, attributes) {
 /**
  * Scrolls a box until an element in it is visible; the page itself does not scroll.
  * @param {HTMLElement} box @param {HTMLElement} inside
- * @param {{head?: number, air?: number}} [room] in pixels: the height of a sticky header, and the distance
- *   to keep from the edge
+ * @param {{head?: number, foot?: number, air?: number}} [room] in pixels: the heights of a sticky header and of what
+ *   is stuck at the bottom, and the distance to keep from the edge
  */
-export function keepInSight(box, inside, { head = 0, air = 0 } = {}) {
+export function keepInSight(box, inside, { head = 0, foot = 0, air = 0 } = {}) {
   const [frame, own] = [box.getBoundingClientRect(), inside.getBoundingClientRect()];
-  const top = frame.top + head;
+  const [top, bottom] = [frame.top + head, frame.bottom - foot];
   if (own.top < top) box.scrollTop += own.top - top - air;
-  else if (own.bottom > frame.bottom) box.scrollTop += own.bottom - frame.bottom + air;
+  else if (own.bottom > bottom) box.scrollTop += own.bottom - bottom + air;
 }
 
 // -- elements that several parts use --------------------------------------------------------------

@@ -24,11 +24,11 @@ const TEXTS = ["token", "most attention", "head", "layer", "likeliest", "drawn",
 export const PLACES = [["no.", 2], ["position", 4.4, "of the token in the text, including the prompt"], ["token", 6.4],
   ["weight", 5.2, WEIGHT], ["attribution", 5.6, ATTRIBUTION]];
 /** @type {Columns} */
-export const HEADS = [["head", 5, "L: layer, H: head"], ["attribution", 5.6, ATTRIBUTION],
-  ["most attention", 8, "the position with the largest attention weight, and its token"], ["weight", 4, WEIGHT],
-  ["position 0", 5.2, "attention weight of the first token, where a head rests that needs nothing"],
-  ["previous", 4.4, "attention weight of the token before"],
-  ["induction", 4.8, "attention weight of the tokens that followed earlier places of the last token"],
+export const HEADS = [["head", 4.2, "L: layer, H: head"], ["attribution", 5, ATTRIBUTION],
+  ["most attention", 6.8, "the position with the largest attention weight, and its token"], ["weight", 3.7, WEIGHT],
+  ["position 0", 4.7, "attention weight of the first token, where a head rests that needs nothing"],
+  ["previous", 4.3, "attention weight of the token before"],
+  ["induction", 4.5, "attention weight of the tokens that followed earlier places of the last token"],
   ["entropy", 4, "of the attention weights: 0 all on one token, 1 the same on each"]];
 /** @type {Columns} */
 export const LENS = [["layer", 3.8], ["likeliest", 5.2, "the output head's likeliest token after this layer"], [BAR, 0],

@@ -55,7 +55,7 @@ class KeyHelp extends View {
           el("p", {}, "Above is the text, token by token. Click a token: below is the step that drew it."),
           table(WORDS.map(([word, what]) => [el("b", {}, word), what])), this.reference),
         el("section", {}, el("h2", {}, "Keys"), table(KEYS.map(([keys, what]) => [el("kbd", {}, keys), what])))),
-      button("Close", () => this.dialog.close(), { class: "primary" }));
+      button("Close", () => this.dialog.close(), { class: "primary", autofocus: "" }));
     replace(this, this.dialog);
     document.addEventListener("keydown", (event) => this.pressed(event));
   }

@@ -89,7 +89,7 @@ function figuresOf({ trace, surprise, entropy, moments, kv }, index) {
   return [
     `step ${index}`, visible(trace.nameOf(step.token_id)),
     `${surprise[index]?.toFixed(2)} bits`, `entropy ${entropy[index]?.toFixed(2)}`,
-    end ? `P(end) ${percent(end.probability)}: ${end.letter} ${outcomePhrase(end.outcome)}`
+    end ? `P(end) ${percent(end.probability)}: the end token ${outcomePhrase(end.outcome)}`
       : "no end token recorded",
     `KV ${memory(kv[index] ?? 0)}`, `ms ${ms.join(", ")}`,
   ];

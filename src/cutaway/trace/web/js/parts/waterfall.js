@@ -80,7 +80,8 @@ class StepWaterfall extends View {
       this.marked?.removeAttribute("aria-current");
       row.setAttribute("aria-current", "true");
       const box = /** @type {HTMLElement} */ (row.closest(".scrolling"));
-      keepInSight(box, row, { head: this.head.offsetHeight });
+      const pinned = row.classList.contains("chosen") ? 0 : row.offsetHeight; // the chosen row, above or below
+      keepInSight(box, row, { head: this.head.offsetHeight + pinned, foot: pinned });
       this.marked = row;
       this.name.textContent = showProbabilities(this.items, run.trace, step, candidate);
     }

@@ -1,0 +1,17 @@
+"""The doctor: what a quantisation, of weights or of keys and values, costs on a text of one's own.
+
+``Doctor`` reads a text with BASE once, and compares every position of it with a changed model: all
+of it, or one tensor at a time. ``Doctor.mix`` proposes formats that fit into a size.
+"""
+
+from cutaway.lab.measure.doctor.damage import Damage, Positions
+from cutaway.lab.measure.doctor.draws import Parted
+from cutaway.lab.measure.doctor.examination import Doctor, check_draws
+from cutaway.lab.measure.doctor.findings import Change, Diagnosis, TensorCost
+from cutaway.lab.measure.doctor.mix import Choice, Mix, propose
+from cutaway.lab.measure.doctor.picture import map_of_tensors
+
+__all__ = [
+    "Change", "Choice", "Damage", "Diagnosis", "Doctor", "Mix", "Parted", "Positions", "TensorCost",
+    "check_draws", "map_of_tensors", "propose",
+]  # fmt: skip
