@@ -108,7 +108,7 @@ def test_json_by_a_schema(ask):
 
 def test_what_a_model_cannot_be_asked_for_is_noted(ask):
     asked = {**ASK, "output_config": {"effort": "high"}}
-    asked["thinking"] = {"type": "enabled", "budget_tokens": 1024}
+    asked["thinking"] = {"type": "enabled", "budget_tokens": 20}
     thinking, effort = ask.whole(**asked)["cutaway"]["notes"]
     assert thinking == "thinking: this model's template has no tokens for it"
     assert effort.startswith("output_config.effort: ")

@@ -138,6 +138,10 @@ REFUSED = [
         "tools[0].input_schema must describe an object",
     ),
     ({"thinking": {"type": "on"}}, "thinking.type must be 'enabled', 'disabled'"),
+    (
+        {"thinking": {"type": "disabled", "budget_tokens": 5}},
+        "thinking.budget_tokens: without thoughts there is no budget",
+    ),
     ({"context_management": {"edits": [{"type": "clear_tool_uses_20250919"}]}}, "nothing is cut"),
     ({"mcp_servers": [{"name": "a"}]}, "mcp_servers: calls are not run here"),
     ({"service_tier": "priority"}, "service_tier: there is one tier"),
@@ -154,6 +158,13 @@ def test_what_cannot_be_is_refused_in_one_sentence(ask, wrong, said):
     fields = {k: v for k, v in ASK.items() if k == "messages"}
     if any(k in wrong for k in ("messages", "system", "tools", "tool_choice", "thinking")):
         assert ask.refused(path="/v1/messages/count_tokens", **{**fields, **wrong}) == sentence
+
+
+def test_a_budget_leaves_room_for_an_answer(ask):
+    """count_tokens, which has no max_tokens, takes any."""
+    thinking = {"type": "enabled", "budget_tokens": 4}
+    said = ask.refused(**{**ASK, "max_tokens": 4}, thinking=thinking)
+    assert said.startswith("thinking.budget_tokens must be less than max_tokens, 4,")
 
 
 def test_a_prompt_that_is_too_long_is_told_in_anthropics_words(ask):

@@ -244,6 +244,7 @@ def test_who_asks_for_the_page_gets_it_and_ollamas_clients_their_word(tiny):
         ("/api/chat", {"messages": ASK, "model": "other"}, "'other' is not here"),
         ("/api/chat", {"messages": [{"role": "user", "images": ["aa"]}]}, "images: only text"),
         ("/api/chat", {"messages": ASK, "think": True}, "think: "),
+        ("/api/chat", {"messages": ASK, "think": "none"}, "think must be true or false or 'low',"),
         ("/api/chat", {"messages": ASK, "options": {"mirostat": 1}}, "mirostat: "),
         ("/api/chat", {"messages": ASK, "options": {"repeat_last_n": 64}}, "repeat_last_n: "),
         ("/api/chat", {"messages": ASK, "options": {"temperature": -1}}, "temperature must be"),

@@ -122,7 +122,10 @@ def test_a_result_without_its_call_is_refused(create):
     import openai
 
     orphan = {"type": "function_call_output", "call_id": "x", "output": "rain"}
-    with pytest.raises(openai.BadRequestError, match="tool_call_id"):
+    with pytest.raises(
+        openai.BadRequestError,
+        match=r"input\[\d\].call_id must be the id of a call before it, not 'x'",
+    ):
         create([{"role": "user", "content": ASK}, orphan], tools=[WEATHER])
 
 

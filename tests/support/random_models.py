@@ -229,6 +229,12 @@ FAMILIES: Mapping[str, Row] = {
         },
         model_type="mistral", head_dim=32, sliding_window=None,
     ),
+    "ministral": _row("MinistralConfig", "llama", head_dim=32, sliding_window=WINDOW),
+    "iquestcoder": _row("IQuestCoderConfig", "llama", num_attention_heads=8, head_dim=32),
+    "helium": _row(
+        "HeliumConfig", "llama", num_attention_heads=8, head_dim=8, pad_token_id=0
+    ),
+    "jais2": _row("Jais2Config", "jais2", **_FOUR_HEADS, hidden_act="relu2"),
     "arcee": _row("ArceeConfig", "arcee", **_FOUR_HEADS, hidden_act="relu2"),
     "nemotron": _row(
         "NemotronConfig", "nemotron", **_FOUR_HEADS, hidden_act="relu2",

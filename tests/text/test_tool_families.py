@@ -1,13 +1,15 @@
 """Each published family: a call is written, read again, and its result is in the prompt."""
 
 import json
+import random
 
+import jsonschema
 import pytest
 
 from cutaway.text import ChatTemplate
 from cutaway.text.tools import Dialect, Tool, ToolChoice, grammar
 from support.chat_templates import FOLDER
-from support.tool_grammars import accepts
+from support.tool_grammars import accepts, walk
 from support.tool_texts import put_together, read
 
 FAMILIES = sorted(path.stem for path in (FOLDER / "families").glob("*.jinja"))
@@ -69,6 +71,23 @@ def test_the_grammar_lets_the_call_through(name: str) -> None:
     lark = grammar(form, [WEATHER], ToolChoice("required"))
     assert accepts(lark, list(text.encode()))
     assert put_together(read(form, [WEATHER], [text.encode()]))[0] == ""
+
+
+@families
+def test_walks_of_the_grammar_are_read_and_meet_the_schema(name: str) -> None:
+    _, form = family(name)
+    rng, ended = random.Random(name), 0
+    text = grammar(form, [WEATHER], ToolChoice("required"))
+    for _ in range(20):
+        tokens, whole = walk(text, rng)
+        content, calls = put_together(read(form, [WEATHER], [bytes(tokens)]))
+        assert content == ""
+        for called, _, said, complete in calls if whole else ():
+            ended += 1
+            assert called == WEATHER.name
+            assert complete
+            jsonschema.validate(json.loads(said), CITY)
+    assert ended
 
 
 @families

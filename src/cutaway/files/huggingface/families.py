@@ -210,6 +210,12 @@ FAMILIES: Mapping[str, Family] = {
     "exaone4": replace(_OLMO2, architecture="exaone4", own=keys.exaone4),
     "mistral3": _MISTRAL3,
     "ministral3": _MISTRAL3,
+    "ministral": replace(_LLAMA, own=keys.mistral, defaults={"num_key_value_heads": 8}),
+    "iquestcoder": replace(_LLAMA, defaults={"head_dim": 128, "num_key_value_heads": 8}),
+    "helium": Family(  # its rows of q and k are as GGUF has them
+        architecture="llama", outside=_OUTSIDE, layer=_LAYER,
+        defaults={"head_dim": 128, "rms_norm_eps": 1e-8, "rope_theta": 1e5},
+    ),
     "internlm3": replace(_LLAMA, defaults={"head_dim": 128, "num_key_value_heads": 2}),
     "qwen2_vl": _QWEN2_VL,
     "qwen2_5_vl": _QWEN2_VL,
@@ -269,6 +275,11 @@ FAMILIES: Mapping[str, Family] = {
         architecture="nemotron", outside=_OUTSIDE, layer=_LAYER, own=keys.relu2, layer_norm=True,
         partial_rope=True, names={"layer_norm_epsilon": "norm_eps"}, rewrites=_nemotron,
         defaults={"layer_norm_epsilon": 1e-5, "rotary_share": 0.5, "hidden_act": "relu2"},
+    ),
+    "jais2": Family(
+        architecture="jais2", outside=_OUTSIDE, layer=_LAYER, own=keys.relu2, layer_norm=True,
+        names={"layer_norm_epsilon": "layer_norm_eps"},
+        defaults={"layer_norm_epsilon": 1e-5, "hidden_act": "relu2"},
     ),
     "phi": Family(
         architecture="phi2", own=keys.phi, layer_norm=True, partial_rope=True,

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from cutaway.base.checks import shown
 from cutaway.errors import InputError
@@ -20,7 +20,7 @@ from cutaway.server.anthropic.blocks import (
     UserBlock,
 )
 from cutaway.server.anthropic.tools import WithMessagesTools
-from cutaway.server.body import Body, Unsupported, optional
+from cutaway.server.body import Body, Unsupported, optional, refused
 from cutaway.server.service import Service
 from cutaway.server.shared.conversing import Messages
 from cutaway.text.thinking_switch import NO_WISH, ThinkingWish
@@ -79,10 +79,20 @@ class MessagesThinking(Body):
     """Whether the model thinks before it answers; adaptive: as its template has it."""
 
     type: Literal["enabled", "disabled", "adaptive", "between_tools"]
-    budget_tokens: int | None = optional("tokens of the thought at most", ge=1)
+    budget_tokens: int | None = optional(
+        "tokens of the thought at most, fewer than max_tokens", ge=1
+    )
     unsupported: ClassVar[Unsupported] = {
         "display": (("summarized",), "thoughts are sent whole; leave it out")
     }
+
+    @model_validator(mode="after")
+    def _thinks(self) -> "MessagesThinking":
+        if self.type == "disabled" and self.budget_tokens is not None:
+            raise refused(
+                "{field}: without thoughts there is no budget; leave it out", "budget_tokens"
+            )
+        return self
 
 
 class MessagesConversation(WithMessagesTools):

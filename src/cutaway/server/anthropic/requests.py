@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field, model_validator
 
+from cutaway.errors import InputError
 from cutaway.server.anthropic.conversation import MessagesConversation
 from cutaway.server.body import Body, Stops, Unsupported, examples, optional
 from cutaway.server.service import Service
@@ -61,6 +62,12 @@ class MessagesRequest(TextFields, CountRequest):
     def keywords(self) -> dict[str, Any]:
         """The keywords that were given."""
         given = super().keywords() | {"n": 1, "max_tokens": self.max_tokens}
+        budget = self.thinking and self.thinking.budget_tokens
+        if budget and budget >= self.max_tokens:
+            raise InputError(
+                f"thinking.budget_tokens must be less than max_tokens, {self.max_tokens}, which is "
+                f"for thought and answer, not {budget}"
+            )
         if self.stop_sequences is not None:
             given["stop"] = self.stop_sequences
         schema = self.own_schema

@@ -111,7 +111,9 @@ def _sentence(errors: list[_Error], path: _Path, field: str, route: object) -> s
     kinds = dict.fromkeys(_KINDS.get(e["type"]) for e in errors)
     if None not in kinds:
         return f"{field} must be {' or '.join(map(str, kinds))}, not {given}"
-    return _reworded(next(e for e in errors if e["type"] not in _KINDS), field)
+    said = _reworded(next(e for e in errors if e["type"] not in _KINDS), field)
+    others = [kind for kind in kinds if kind and errors[-1]["type"] == "literal_error"]
+    return said.replace(" must be ", " ".join((" must be", *(f"{k} or" for k in others), "")), 1)
 
 
 def _reworded(error: _Error, field: str) -> str:

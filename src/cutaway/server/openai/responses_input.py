@@ -1,10 +1,12 @@
 """The input of ``/v1/responses``: a string or messages, earlier answers among them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
+from cutaway.base.checks import shown
+from cutaway.errors import InputError
 from cutaway.server.body import Body, Unsupported, optional, refused
 from cutaway.server.shared.messages import ONLY_TEXT, BaseMessage, only_types
 
@@ -160,6 +162,18 @@ Items = Annotated[
     Field(min_length=1),
     BeforeValidator(as_items, json_schema_input_type=str | list[Item]),
 ]
+
+
+def check_results(before: Sequence[Said], items: Sequence[Said]) -> None:
+    """InputError for a result of no call. before: what the items follow"""
+    called = set[str]()
+    for i, item in enumerate([*before, *items], -len(before)):
+        if isinstance(item, (EarlierFunctionCall, EarlierCustomCall)):
+            called.add(item.call_id)
+        elif isinstance(item, CallResult) and item.call_id not in called:
+            raise InputError(
+                f"input[{i}].call_id must be the id of a call before it, not {shown(item.call_id)}"
+            )
 
 
 def conversation(

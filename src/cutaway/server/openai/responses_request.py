@@ -9,7 +9,13 @@ from cutaway.errors import InputError
 from cutaway.sampling.observe import MAX_TOP
 from cutaway.server.body import Body, MetadataField, Unsupported, optional
 from cutaway.server.openai.kept_responses import KeptResponses
-from cutaway.server.openai.responses_input import Items, Said, conversation, is_cut
+from cutaway.server.openai.responses_input import (
+    Items,
+    Said,
+    check_results,
+    conversation,
+    is_cut,
+)
 from cutaway.server.service import Service
 from cutaway.server.shared.conversing import Messages
 from cutaway.server.shared.formats import (
@@ -103,6 +109,7 @@ class ResponsesRequest(_Responses, ThinkingFields, WithTools):  # type: ignore[m
 
     def conversation(self) -> Messages:
         """The input as chat templates take it, after what it follows."""
+        check_results(self._before, self.input)
         said = conversation(self.said_so_far)
         if self.instructions is not None:
             said.insert(0, {"role": "system", "content": self.instructions})

@@ -59,6 +59,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "gptneox": Architecture(gptneox, layer_norm=True, is_parallel=True, activations=_GELU),
     "starcoder2": Architecture(gptneox, layer_norm=True, activations=_TANH),
     "nemotron": Architecture(gptneox, layer_norm=True, activations={"relu2": "relu2"}),
+    "jais2": Architecture(gptneox, layer_norm=True, activations={"relu2": "relu2"}),
     "arcee": Architecture(arcee, interleaved_rope=True),
     "phi2": Architecture(phi2, layer_norm=True),
     "stablelm": Architecture(stablelm, layer_norm=True),
