@@ -22,7 +22,7 @@ def test_lines_with_a_record_are_not_repeated(bulk, tmp_path):
     texts = "".join(json.dumps(record) + "\n" for record in kept)
     (tmp_path / "out.jsonl").write_text(texts)
     code, second, said = bulk(None, "--max-tokens", "3")
-    assert code == 0 and "1 lines in" in said
+    assert code == 0 and "1 line in" in said
     assert said.startswith("3 of 4 lines have their record already\n")
     assert second[:3] == kept and second[3]["line"] == 2
     before = (tmp_path / "out.jsonl").stat()
@@ -176,5 +176,5 @@ def test_ctrl_c_keeps_what_is_written_and_says_how_to_resume(tiny, tmp_path):
         f"interrupted: {done} of 2000 lines are done in {tmp_path / 'out'}; run the"
         in said.decode()
     )
-    assert f"{done} lines in" in said.decode()
+    assert f"{done} line" in said.decode()
     assert b"Traceback" not in said and 0 < done < 2000

@@ -1,5 +1,6 @@
 """What a person sees while something takes long."""
 
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -9,9 +10,26 @@ _REDRAW_S = 0.1
 
 
 def say(text: str) -> None:
-    """Write one line to standard error, where it never mixes with generated text."""
+    """Write one line to standard error, where it never mixes with generated text.
+
+    A terminal's lines end between words.
+    """
+    if len(text) > (columns := _columns()):
+        from textwrap import fill  # not at every start
+
+        text = fill(
+            text, columns, break_long_words=False, break_on_hyphens=False, replace_whitespace=False
+        )
     with suppress(OSError):  # a log that is full is no reason to fail
         print(text, file=sys.stderr, flush=True)
+
+
+def _columns() -> int:
+    """Of the terminal that standard error is; where it is none, a line has no end."""
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns or sys.maxsize
+    except (OSError, ValueError, AttributeError):  # a file, a closed one, none
+        return sys.maxsize
 
 
 def megabytes(size: int) -> str:
@@ -94,15 +112,14 @@ class Bar:
         print(f"\r{self._line()}\x1b[K", end="", file=sys.stderr, flush=True)
 
     def _line(self) -> str:
-        from shutil import get_terminal_size  # not at every start
-
         share = self._done / self._total
         figures = self._figures(self._done, self._total, max(self._drawn - self._start, 1e-3))
-        room = get_terminal_size().columns - len(self._label) - len(figures) - 8
-        width = max(min(room, 40), 0)
+        columns = min(_columns(), 500)
+        label = self._label[: max(columns - len(figures) - 5, 0)]
+        width = max(min(columns - len(label) - len(figures) - 8, 40), 0)
         full = round(share * width)
         solid, dotted = ("━", "╌") if _is_unicode() else ("#", ".")
-        return f"  {self._label} {solid * full}{dotted * (width - full)} {figures}"
+        return f"  {label} {solid * full}{dotted * (width - full)} {figures}"
 
 
 def _is_unicode() -> bool:

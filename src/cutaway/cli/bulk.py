@@ -60,7 +60,8 @@ def _answer(args: Namespace, options: dict[str, Any], lines: Lines, records: Rec
                 bar.update(lines.done)
         seconds = perf_counter() - started
         if not args.quiet:
-            parts = [f"{lines.done - before} lines in {seconds:.1f} s",
+            done = lines.done - before
+            parts = [f"{done} {'line' if done == 1 else 'lines'} in {seconds:.1f} s",
                      f"{results.tokens / seconds:.1f} tokens/s"]  # fmt: skip
             say(totals.line(parts, args.price))
 

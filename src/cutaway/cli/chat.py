@@ -3,8 +3,6 @@
 import sys
 from argparse import ArgumentParser, Namespace
 from contextlib import AbstractContextManager, nullcontext, suppress
-from shutil import get_terminal_size
-from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from cutaway.base.progress import say
@@ -114,7 +112,7 @@ def _talk(
         with suppress(ImportError):  # not every Python has it
             import readline  # noqa: F401  line editing and history for input()
 
-        say(fill(f"{llm.name} · {_COMMANDS}", get_terminal_size().columns))
+        say(f"{llm.name} · {_COMMANDS}")
     conversation.resume()
     while (line := console.read_line("> ")) is not None:
         if not conversation.take(line.strip()):

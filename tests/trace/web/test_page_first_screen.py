@@ -128,6 +128,14 @@ def test_help_and_lessons_are_a_click_away(open_page, tiny_server):
     page.tab.get_by_role("tabpanel", name="Lesson").wait_for()
 
 
+def test_help_on_a_phone_begins_at_its_beginning(open_page, tiny_server):
+    page = open_page(tiny_server.url, 390, 844)
+    page.press("?")
+    dialog = page.tab.get_by_role("dialog", name="Help")
+    dialog.get_by_role("heading", name="How to read this page").wait_for()
+    assert dialog.evaluate("(one) => one.scrollTop") == 0
+
+
 @pytest.mark.model
 def test_the_recording_is_the_models_and_may_be_branched(page, smollm2_alone, recorded):
     head = recorded.head

@@ -19,8 +19,10 @@ export function chip(trace, step, inherited) {
   const name = trace.nameOf(step.token_id);
   const title = `step ${step.index}: ${percent(probability(step.logprob))}, `
     + `${surprise.toFixed(2)} bits, rank ${step.rank}, ${step.source}`;
+  const mark = inherited ? null : MARKS[step.source];
+  const lead = mark ? "0ch" : leadOf(name); // the mark stands before the spaces
   return el("span", { class: `token chip ${kindOf(trace, step.token_id)}`, title,
-    "data-mark": inherited ? null : MARKS[step.source], style: { "--surprise": surpriseColour(surprise), "--lead": leadOf(name) } },
+    "data-mark": mark, style: { "--surprise": surpriseColour(surprise), "--lead": lead } },
     name === "" ? visible(name) : inLines(name));
 }
 

@@ -19,20 +19,20 @@ import { el, figure, scrolling } from "./dom.js";
 const WEIGHT = "attention weight: how much of what is read comes from this position; all add up to 100%";
 export const ATTRIBUTION = "how far it moved the logit of the token above that of the other, in logits";
 const BAR = ""; // the heading of a column of bars
-const TEXTS = ["token", "most attention", "head", "layer", "likeliest", "drawn", "component", "part"]; // all others are figures
+const TEXTS = ["token", "attends to", "head", "layer", "likeliest", "drawn", "component", "part"]; // all others are figures
 /** @type {Columns} */
 export const PLACES = [["no.", 2], ["position", 4.4, "of the token in the text, including the prompt"], ["token", 6.4],
   ["weight", 5.2, WEIGHT], ["attribution", 5.6, ATTRIBUTION]];
 /** @type {Columns} */
-export const HEADS = [["head", 4.2, "L: layer, H: head"], ["attribution", 5, ATTRIBUTION],
-  ["most attention", 6.8, "the position with the largest attention weight, and its token"], ["weight", 3.7, WEIGHT],
+export const HEADS = [["head", 4.6, "L: layer, H: head"], ["attribution", 5, ATTRIBUTION],
+  ["attends to", 6.5, "the position with the largest attention weight, and its token"], ["weight", 3.7, WEIGHT],
   ["position 0", 4.7, "attention weight of the first token, where a head rests that needs nothing"],
   ["previous", 4.3, "attention weight of the token before"],
-  ["induction", 4.5, "attention weight of the tokens that followed earlier places of the last token"],
-  ["entropy", 4, "of the attention weights: 0 all on one token, 1 the same on each"]];
+  ["induction", 4.4, "attention weight of the tokens that followed earlier places of the last token"],
+  ["entropy", 3.9, "of the attention weights: 0 all on one token, 1 the same on each"]];
 /** @type {Columns} */
 export const LENS = [["layer", 3.8], ["likeliest", 5.2, "the output head's likeliest token after this layer"], [BAR, 0],
-  ["p", 3.8, "its probability"], [BAR, 0], ["rank", 3.8, "of the token that came; 1 is the likeliest"],
+  ["p", 3.5, "its probability"], [BAR, 0], ["rank", 3.7, "of the token that came; 1 is the likeliest"],
   ["drawn", 5.2, "what the sampling chain with the same luck would draw from these logits"]];
 /** @type {Columns} */
 export const COMPONENTS = [["component", 17, "attn: attention, mlp: feed-forward layer"], ["attribution", 5.6, ATTRIBUTION]];

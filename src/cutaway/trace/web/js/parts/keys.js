@@ -51,11 +51,11 @@ class KeyHelp extends View {
   build() {
     replace(this.dialog,
       el("div", { class: "help" },
-        el("section", {}, el("h2", {}, "How to read this page"),
+        el("section", {}, el("h2", { tabindex: -1, autofocus: "" }, "How to read this page"), // not the link, which may be far down
           el("p", {}, "Above is the text, token by token. Click a token: below is the step that drew it."),
           table(WORDS.map(([word, what]) => [el("b", {}, word), what])), this.reference),
         el("section", {}, el("h2", {}, "Keys"), table(KEYS.map(([keys, what]) => [el("kbd", {}, keys), what])))),
-      button("Close", () => this.dialog.close(), { class: "primary", autofocus: "" }));
+      button("Close", () => this.dialog.close(), { class: "primary" }));
     replace(this, this.dialog);
     document.addEventListener("keydown", (event) => this.pressed(event));
   }
