@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutaway import LLM
-from cutaway.lab.measure.doctor import Change, Damage, Doctor, Positions
+from cutaway.lab.measure.doctor import Damage, Doctor, ModelChange, Positions
 from script import check_page, grid, log_softmax, parser_of, publish
 
 HERE = Path(__file__).resolve().parent
@@ -74,7 +74,7 @@ def main() -> None:
     text = args.text.read_text(encoding="utf-8")
     with Doctor(args.base, text, tokens=args.tokens, window=args.tokens + 1) as doctor:
         [ids] = doctor.texts
-        ours = [doctor.diagnose(Change(quant=quant)).damage for quant in args.quants]
+        ours = [doctor.diagnose(ModelChange(quant=quant)).damage for quant in args.quants]
     with LLM(args.base, context=args.tokens + 1, progress=False) as llm:
         of_base = log_softmax(llm.logits([*ids]))
     theirs = llama_log_probs(args.peer_python, args.base, [*ids])

@@ -15,7 +15,7 @@ from cutaway.cli.terminal.streams import print_json
 from cutaway.errors import InputError
 
 if TYPE_CHECKING:
-    from cutaway.lab.measure.doctor import Change, Diagnosis, Doctor, TensorCost
+    from cutaway.lab.measure.doctor import Diagnosis, Doctor, ModelChange, TensorCost
 
 EPILOG = """
 examples:
@@ -140,7 +140,7 @@ def _figures(done: int, total: int, seconds: float) -> str:
 class _Plan:
     """What is asked: whole changes, the formats of single tensors, and the size of a mix."""
 
-    changes: "tuple[Change, ...]"
+    changes: "tuple[ModelChange, ...]"
     formats: tuple[str, ...]
     under: int | None
     output: Path | None
@@ -148,13 +148,13 @@ class _Plan:
     @classmethod
     def of(cls, args: Namespace) -> "_Plan":
         """InputError for arguments that do not go together."""
-        from cutaway.lab.measure.doctor import Change, check_draws
+        from cutaway.lab.measure.doctor import ModelChange, check_draws
 
         check_draws(args.draws, args.draw_tokens, args.window)
         formats = tuple(args.formats.split(",")) if args.formats else ()
-        changes = [Change(quantize=format) for format in formats]
-        changes += [Change(quant=args.quant)] if args.quant else []
-        changes += [Change(kv=kv) for kv in args.kv]
+        changes = [ModelChange(quantize=format) for format in formats]
+        changes += [ModelChange(quant=args.quant)] if args.quant else []
+        changes += [ModelChange(kv=kv) for kv in args.kv]
         if args.quant and formats:
             raise InputError("--formats are of BASE's own weights: leave QUANT or --formats out")
         if not changes:
@@ -177,7 +177,7 @@ def _examine(args: Namespace, plan: _Plan, doctor: "Doctor", bars: _Bars) -> dic
             print_lines(lines())
             sys.stdout.flush()
 
-    def diagnosed(change: "Change") -> "Diagnosis":
+    def diagnosed(change: "ModelChange") -> "Diagnosis":
         found = doctor.diagnose(
             change, draws=args.draws, draw_tokens=args.draw_tokens, temperature=args.temperature
         )
@@ -202,9 +202,9 @@ def _examine(args: Namespace, plan: _Plan, doctor: "Doctor", bars: _Bars) -> dic
         tell(lambda: doctor_tables.mix(mix, costs, doctor))
         doctor.write(mix, plan.output, args.quant, formats=plan.formats)
         document["mix"] = asdict(mix) | {"output": str(plan.output)}
-        from cutaway.lab.measure.doctor import Change
+        from cutaway.lab.measure.doctor import ModelChange
 
-        document["mix"] |= diagnosed(Change(quant=plan.output)).to_dict()
+        document["mix"] |= diagnosed(ModelChange(quant=plan.output)).to_dict()
     return document
 
 

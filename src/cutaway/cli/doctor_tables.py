@@ -9,7 +9,7 @@ from cutaway.base.progress import megabytes
 from cutaway.cli.terminal.drawing import Style, table
 
 if TYPE_CHECKING:
-    from cutaway.lab.measure.doctor import Diagnosis, Doctor, Mix, Parted, TensorCost
+    from cutaway.lab.measure.doctor import Diagnosis, Doctor, Parted, ProposedMix, TensorCost
     from cutaway.lab.rerun import Estimate
 
 _WORST, _BAR = 12, 16
@@ -94,7 +94,7 @@ def _kinds(
     ])  # fmt: skip
 
 
-def mix(made: "Mix", costs: "Sequence[TensorCost]", doctor: "Doctor") -> Iterator[str]:
+def mix(made: "ProposedMix", costs: "Sequence[TensorCost]", doctor: "Doctor") -> Iterator[str]:
     """What is proposed."""
     counts = Counter(made.formats.values())
     stay = len({cost.tensor for cost in costs}) - len(made.formats)

@@ -13,7 +13,7 @@ from cutaway.compute.loading.parts import open_as
 from cutaway.errors import InputError
 from cutaway.files.weights.gguf_writer import write_gguf
 from cutaway.files.weights.mixed import MixedFile
-from cutaway.lab.measure.doctor import Change, Choice, Damage, Doctor, Positions, propose
+from cutaway.lab.measure.doctor import Damage, Doctor, ModelChange, Positions, TensorChoice, propose
 from cutaway.lab.measure.doctor.damage import bootstrap
 from cutaway.lab.measure.doctor.draws import parted, prompts
 from cutaway.lab.measure.doctor.picture import map_of_tensors, place_of
@@ -74,7 +74,7 @@ def test_every_figure_is_its_definition(base, quant, backend, change):
     if "quant" in change:
         change = {"quant": quant}
     with Doctor(base, TEXT, backend=backend, **HOW) as doctor:
-        found = doctor.diagnose(Change(**change)).damage
+        found = doctor.diagnose(ModelChange(**change)).damage
     named = {key: value for key, value in change.items() if key != "quant"}
     how = {"backend": backend, "context": 64}
     one, other = LLM(base, **how), LLM(change.get("quant", base), **how, **named)
@@ -94,7 +94,7 @@ def test_every_figure_is_its_definition(base, quant, backend, change):
 
 def test_no_change_costs_nothing(base):
     with Doctor(base, TEXT, **HOW) as doctor:
-        found = doctor.diagnose(Change(quant=base), draws=4, draw_tokens=6)
+        found = doctor.diagnose(ModelChange(quant=base), draws=4, draw_tokens=6)
     assert found.damage.kl_most < 1e-12
     assert found.damage.flips.mean == 0
     assert found.damage.overlap.mean == found.damage.perplexity_ratio.mean == 1
@@ -233,7 +233,7 @@ MENUS = st.lists(
 @given(MENUS, st.integers(0, 400))
 def test_a_mix_fits_and_no_step_was_needless(menus, under):
     choices = [
-        Choice(f"t{t}", f"f{f}", nbytes, kl)
+        TensorChoice(f"t{t}", f"f{f}", nbytes, kl)
         for t, menu in enumerate(menus)
         for f, (nbytes, kl) in enumerate([(60, 0.0), *menu])
     ]
@@ -263,7 +263,7 @@ def test_a_mix_is_written_and_is_what_was_proposed(base, tmp_path):
         costs = [*doctor.tensors(formats=formats)]
         mix = doctor.mix(costs, doctor.nbytes // 5)
         doctor.write(mix, tmp_path / "mix.gguf", formats=formats)
-        found = doctor.diagnose(Change(quant=tmp_path / "mix.gguf"))
+        found = doctor.diagnose(ModelChange(quant=tmp_path / "mix.gguf"))
     assert found.nbytes == mix.nbytes <= doctor.nbytes // 5
     with open_model(tmp_path / "mix.gguf") as file:
         assert {n: file.info(n).format for n in mix.formats} == mix.formats
@@ -293,7 +293,7 @@ def test_prompts_are_spread_over_the_text():
 def test_drawn_pairs_are_what_each_model_writes(base):
     with Doctor(base, TEXT, **HOW) as doctor:
         found = doctor.diagnose(
-            Change(quantize="q4_0"), draws=6, draw_tokens=8, temperature=1.0
+            ModelChange(quantize="q4_0"), draws=6, draw_tokens=8, temperature=1.0
         ).drawn
         texts = doctor._texts
     assert found.texts == 6
@@ -313,7 +313,7 @@ def test_drawn_pairs_are_what_each_model_writes(base):
 def test_what_cannot_be_examined_is_refused(base, quant, tmp_path):
     with Doctor(quant, TEXT, **HOW) as doctor:
         with pytest.raises(InputError, match=r"cutaway quantize .* twin.gguf --to f16"):
-            doctor.diagnose(Change(quantize="q8_0"))
+            doctor.diagnose(ModelChange(quantize="q8_0"))
         with pytest.raises(InputError, match=r"cutaway quantize .* twin.gguf --to f16"):
             next(doctor.tensors(formats=["q8_0"]))
     with Doctor(base, TEXT, **HOW) as doctor:
@@ -325,8 +325,8 @@ def test_what_cannot_be_examined_is_refused(base, quant, tmp_path):
         with pytest.raises(InputError, match="QUANT is no file of the same model"):
             [*doctor.tensors(other)]
     with pytest.raises(InputError, match="formats must be one of"):
-        Change(quantize="q9")
+        ModelChange(quantize="q9")
     with pytest.raises(InputError, match="kv must be one of"):
-        Change(kv="q9")
+        ModelChange(kv="q9")
     with pytest.raises(InputError, match="no token that another predicts"):
         Doctor(base, "", **HOW)

@@ -13,7 +13,7 @@ _OF_FORMATS = ("general.file_type", "general.quantization_version")
 
 
 class MixedFile(ModelFile):
-    """The tensors of ``base``, but those named in ``instead``, which come from there.
+    """The tensors of ``base``, but those named in ``instead``, which come from there with factors.
 
     Metadata and order are those of ``base``; what says how the file is quantised, of the file that
     most bytes come from. Closing this closes none of them.
@@ -21,8 +21,15 @@ class MixedFile(ModelFile):
 
     def __init__(self, base: ModelFile, instead: Mapping[str, ModelFile]) -> None:
         self.path, self._base, self._instead = base.path, base, dict(instead)
+        scales = {_scale(name): file for name, file in instead.items()}
+        self._instead |= {name: file for name, file in scales.items() if name in file.tensors}
+        names = dict.fromkeys((*base.tensors, *self._instead))
         self.tensors: Mapping[str, TensorInfo] = MappingProxyType(
-            {name: self._file(name).info(name) for name in base.tensors}
+            {
+                name: self._file(name).info(name)
+                for name in names
+                if name not in scales or name in self._instead
+            }
         )
         most = self._most()
         said = {key: most.metadata[key] for key in _OF_FORMATS if key in most.metadata}
@@ -56,3 +63,8 @@ class MixedFile(ModelFile):
         for name, info in self.tensors.items():
             sizes[id(self._file(name))] += info.nbytes
         return files[max(sizes, key=sizes.__getitem__)]
+
+
+def _scale(name: str) -> str:
+    """The tensor of a matrix's factors; see ``ModelFile.factors``."""
+    return name.removesuffix(".weight") + ".scale"

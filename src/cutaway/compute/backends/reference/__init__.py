@@ -61,7 +61,7 @@ class ReferenceBackend(HostSampling):
     def with_weights(self, file: ModelFile, names: Container[str]) -> Self:
         """See ``Backend``."""
         made = copy(self)
-        of_names = {name: file.dequantize(name) for name in self.weights if name in names}
+        of_names = {name: file.multiplied(name) for name in self.weights if name in names}
         made.weights = {**self.weights, **of_names}
         return made
 

@@ -7,11 +7,21 @@ of it, or one tensor at a time. ``Doctor.mix`` proposes formats that fit into a 
 from cutaway.lab.measure.doctor.damage import Damage, Positions
 from cutaway.lab.measure.doctor.draws import Parted
 from cutaway.lab.measure.doctor.examination import Doctor, check_draws
-from cutaway.lab.measure.doctor.findings import Change, Diagnosis, TensorCost
-from cutaway.lab.measure.doctor.mix import Choice, Mix, propose
+from cutaway.lab.measure.doctor.findings import Diagnosis, ModelChange, TensorCost
+from cutaway.lab.measure.doctor.mix import ProposedMix, TensorChoice, propose
 from cutaway.lab.measure.doctor.picture import map_of_tensors
 
 __all__ = [
-    "Change", "Choice", "Damage", "Diagnosis", "Doctor", "Mix", "Parted", "Positions", "TensorCost",
-    "check_draws", "map_of_tensors", "propose",
+    "Damage",
+    "Diagnosis",
+    "Doctor",
+    "ModelChange",
+    "Parted",
+    "Positions",
+    "ProposedMix",
+    "TensorChoice",
+    "TensorCost",
+    "check_draws",
+    "map_of_tensors",
+    "propose",
 ]  # fmt: skip

@@ -27,9 +27,9 @@ from cutaway.files.weights.mixes import MIXES
 from cutaway.files.weights.quantised import refuse_quantised
 from cutaway.lab.measure.doctor.damage import Damage
 from cutaway.lab.measure.doctor.draws import Ids, Parted, draw, parted, prompt_length, prompts
-from cutaway.lab.measure.doctor.findings import Change, Diagnosis, ModelPath, TensorCost
-from cutaway.lab.measure.doctor.mix import Choice, Mix, check_under, propose
-from cutaway.lab.measure.doctor.reading import Reading, windows
+from cutaway.lab.measure.doctor.findings import Diagnosis, ModelChange, ModelPath, TensorCost
+from cutaway.lab.measure.doctor.mix import ProposedMix, TensorChoice, check_under, propose
+from cutaway.lab.measure.doctor.reading import BaseReading, windows
 from cutaway.lab.measure.doctor.record import Record
 from cutaway.lab.rerun.request import Progress, silent
 
@@ -73,7 +73,7 @@ class Doctor:
             self._texts = self._windows(text, tokens)
             told = self._told("reading with BASE", sum(len(ids) - 1 for ids in self._texts))
             vocab = self._llm.tokenizer.vocab_size
-            self._reading = Reading(self._llm.backend, self._texts, vocab, top, told)
+            self._reading = BaseReading(self._llm.backend, self._texts, vocab, top, told)
             opened.callback(self._reading.close)
             self.close = opened.pop_all().close
 
@@ -105,7 +105,12 @@ class Doctor:
         return sum(info.nbytes for info in self._file.tensors.values())
 
     def diagnose(
-        self, change: Change, *, draws: int = 0, draw_tokens: int = 48, temperature: float = 1.0
+        self,
+        change: ModelChange,
+        *,
+        draws: int = 0,
+        draw_tokens: int = 48,
+        temperature: float = 1.0,
     ) -> Diagnosis:
         """The damage of a whole change, and what becomes of ``draws`` texts drawn with one luck.
 
@@ -153,19 +158,24 @@ class Doctor:
                 sizes[name] = min(sizes[name], file.info(name).nbytes)
         check_under(sum(sizes.values()), under)
 
-    def mix(self, costs: Sequence[TensorCost], under: int) -> Mix:
+    def mix(self, costs: Sequence[TensorCost], under: int) -> ProposedMix:
         """Formats for the tensors that were measured, so that all tensors take at most ``under``.
 
         InputError where even the smallest do not fit.
         """
         menus = {cost.tensor: (cost.base_format, cost.base_nbytes) for cost in costs}
         fixed = self.nbytes - sum(nbytes for _, nbytes in menus.values())
-        kept = [Choice(name, format, nbytes, 0.0) for name, (format, nbytes) in menus.items()]
-        lower = [Choice(c.tensor, c.format, c.nbytes, c.damage.kl.mean) for c in costs]
+        kept = [TensorChoice(name, format, nbytes, 0.0) for name, (format, nbytes) in menus.items()]
+        lower = [TensorChoice(c.tensor, c.format, c.nbytes, c.damage.kl.mean) for c in costs]
         return propose([*kept, *lower], fixed, under)
 
     def write(
-        self, mix: Mix, path: Path, quant: ModelPath | None = None, *, formats: Sequence[str] = ()
+        self,
+        mix: ProposedMix,
+        path: Path,
+        quant: ModelPath | None = None,
+        *,
+        formats: Sequence[str] = (),
     ) -> None:
         """Write BASE with the formats of a mix into a GGUF file; quant, formats as for ``tensors``.
 
@@ -222,7 +232,7 @@ class Doctor:
         return Damage.of(self._reading.beside(backend, told), self._reading.top)
 
     def _pairs(
-        self, llm: LLM, change: Change, count: int, tokens: int, temperature: float
+        self, llm: LLM, change: ModelChange, count: int, tokens: int, temperature: float
     ) -> Parted:
         begins = prompts(self._texts, count, prompt_length(self.window))
         asked = count, tokens, temperature

@@ -16,7 +16,7 @@ ModelPath = str | PathLike[str]
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ModelChange:
     """What is changed of BASE: another file of its weights, a format of weights, or of its cache.
 
     quant     a file or name of the same model

@@ -12,7 +12,7 @@ from cutaway.errors import InputError
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class TensorChoice:
     """A tensor in a format: its bytes, and the mean KL in nats that it alone costs."""
 
     tensor: str
@@ -22,7 +22,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Mix:
+class ProposedMix:
     """Formats of tensors, and what they are expected to cost.
 
     formats  by tensor, of those that change
@@ -35,14 +35,14 @@ class Mix:
     kl: float
 
 
-def propose(choices: Iterable[Choice], fixed: int, under: int) -> Mix:
+def propose(choices: Iterable[TensorChoice], fixed: int, under: int) -> ProposedMix:
     """The mix of at most ``under`` bytes of tensors that greed finds.
 
     choices: of each tensor all its formats, that of BASE with a kl of 0
     fixed: bytes of the tensors that have no choice
     InputError where even the smallest formats do not fit.
     """
-    menus: dict[str, list[Choice]] = {}
+    menus: dict[str, list[TensorChoice]] = {}
     for choice in choices:
         menus.setdefault(choice.tensor, []).append(choice)
     chosen = {tensor: max(menu, key=lambda c: (c.nbytes, -c.kl)) for tensor, menu in menus.items()}
@@ -58,7 +58,7 @@ def propose(choices: Iterable[Choice], fixed: int, under: int) -> Mix:
     check_under(size, under)
     base = {tensor: menu[0].format for tensor, menu in menus.items()}
     formats = {t: c.format for t, c in chosen.items() if c.format != base[t]}
-    return Mix(formats, size, sum(choice.kl for choice in chosen.values()))
+    return ProposedMix(formats, size, sum(choice.kl for choice in chosen.values()))
 
 
 def check_under(smallest: int, under: int) -> None:
@@ -70,12 +70,12 @@ def check_under(smallest: int, under: int) -> None:
         )
 
 
-def _steps(menu: Sequence[Choice]) -> list[tuple[float, Choice]]:
+def _steps(menu: Sequence[TensorChoice]) -> list[tuple[float, TensorChoice]]:
     """(KL per byte saved, the smaller format), from the largest format on, each step dearer.
 
     What lies above the lower convex hull is never taken: a smaller format costs less there.
     """
-    hull: list[Choice] = []
+    hull: list[TensorChoice] = []
     for choice in sorted(menu, key=lambda c: (-c.nbytes, c.kl)):
         if hull and choice.nbytes == hull[-1].nbytes:
             continue
@@ -85,5 +85,5 @@ def _steps(menu: Sequence[Choice]) -> list[tuple[float, Choice]]:
     return [(_slope(a, b), b) for a, b in pairwise(hull)]
 
 
-def _slope(larger: Choice, smaller: Choice) -> float:
+def _slope(larger: TensorChoice, smaller: TensorChoice) -> float:
     return (smaller.kl - larger.kl) / (larger.nbytes - smaller.nbytes)

@@ -37,7 +37,7 @@ def windows(ids: Sequence[int], size: int, begin: int | None) -> list[Ids]:
     return [window for window in cut if len(window) > 1]
 
 
-class Reading:
+class BaseReading:
     """What BASE says at every position of the windows that has a next token."""
 
     def __init__(
