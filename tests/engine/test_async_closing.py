@@ -173,7 +173,8 @@ ENDS = {
 
 def begin():
     """How each of these programs finds the tests."""
-    return f"import sys; sys.path.append({str(Path(__file__).parents[1])!r})\n"
+    root = Path(__file__).parents[2]
+    return f"import sys; sys.path += {[str(root / 'tests'), str(root / 'bench')]!r}\n"
 
 
 FORK = """
