@@ -72,6 +72,7 @@ LAYERS = {
     "phi2": QKV | QKV_BIASES | PLAIN_MLP | {"attn_norm.weight": (N,), "attn_norm.bias": (N,)},
     "nemotron": PRE | NORM_BIASES | QKV | RELU2,
     "arcee": PRE | QKV | RELU2,
+    "jais2": PRE | NORM_BIASES | QKV | QKV_BIASES | PLAIN_MLP | {"attn_output.bias": (N,)},
     "stablelm": PRE | NORM_BIASES | QKV | QKV_BIASES | GATED,
     "olmo2": POST | QKV | GATED | {"attn_q_norm.weight": (Q,), "attn_k_norm.weight": (KV,)},
     "granite": PRE | QKV | GATED,
@@ -92,6 +93,7 @@ OUTSIDE = {
     "gptneox": {"output.weight": (VOCAB, N), "output_norm.bias": (N,)},
     "starcoder2": {"output_norm.bias": (N,)},
     "nemotron": {"output.weight": (VOCAB, N), "output_norm.bias": (N,)},
+    "jais2": {"output.weight": (VOCAB, N), "output_norm.bias": (N,)},
     "stablelm": {"output.weight": (VOCAB, N), "output_norm.bias": (N,)},
     "phi2": {"output.weight": (VOCAB, N), "output.bias": (VOCAB,), "output_norm.bias": (N,)},
     "modern-bert": {

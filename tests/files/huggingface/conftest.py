@@ -26,6 +26,7 @@ def peak_memory():
 @pytest.fixture(scope="session")
 def random_model(tmp_path_factory):
     """By name of any table: a model's folder, and transformers' logits as a function of ids."""
+    pytest.importorskip("torch", reason="needs torch: pip install '.[test-transformers]'")
     from support import diffusion_models, random_models
 
     made = {}
