@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from cutaway import InputError
-from cutaway.cli import serve, served_models
+from cutaway.cli import arguments, serve, served_models
 from support.random_llama import write_tiny_llama
 from support.server_processes import serve_arguments, server
 
@@ -57,13 +57,13 @@ def test_what_cannot_be(words, told):
      ("100", 100), ("2KiB", 2048)],
 )  # fmt: skip
 def test_a_size_is_read_as_people_write_it(text, size):
-    assert served_models._size(text) == size
+    assert arguments.size(text) == size
 
 
 @pytest.mark.parametrize("text", ["", "8X", "-1G", "0", "many"])
 def test_what_is_no_size_is_refused(text):
     with pytest.raises(Exception, match="write a size as 8GB or 6GiB"):
-        served_models._size(text)
+        arguments.size(text)
 
 
 def test_a_model_that_can_never_fit_is_refused_before_anything_is_loaded(path):
