@@ -123,6 +123,12 @@ def test_a_model_is_shown_to_people(printed, tmp_path):
     assert "ends with     </s> (2), from tokenizer.ggml.eos_token_id" in said
 
 
+def test_formats_with_long_names_stand_in_their_column(printed, tmp_path):
+    path = write_tiny_llama(tmp_path / "t.gguf", format="IQ4_NL", head_dim=32)
+    said = printed("models", "show", path)
+    assert "IQ4_NL 16 tensors, " in said and "F32    5 tensors, " in said
+
+
 def test_weights_that_are_more_than_the_free_memory(printed, tmp_path, monkeypatch):
     path = write_tiny_llama(tmp_path / "tiny.gguf")
     monkeypatch.setattr(model_card, "free_memory", lambda: Memory(9000, "its container"))

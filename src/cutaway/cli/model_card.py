@@ -54,9 +54,10 @@ def _rows(card: ModelInfo, context: int) -> Iterator[tuple[str, str]]:
         yield "experts", f"{c.experts} in each layer, {c.experts_used} of them for a token"
     yield "context", f"{c.context_length:,} tokens"
     yield "vocabulary", f"{card.vocab_size:,} tokens"
+    longest = max(5, *map(len, card.formats))
     for i, (name, stored) in enumerate(card.formats.items()):
         tensors = f"{stored.tensors} tensor{'s' * (stored.tensors != 1)}"
-        yield "" if i else "weights", f"{name:<5} {tensors}, {megabytes(stored.bytes)}"
+        yield "" if i else "weights", f"{name:<{longest}} {tensors}, {megabytes(stored.bytes)}"
     yield "memory", f"{megabytes(card.memory(context))} for {context:,} tokens of text"
     yield "", f"{megabytes(card.weight_bytes)} of weights"
     yield "", f"{megabytes(card.kv.bytes_stored(context))} of keys and values, {_each_token(card)}"

@@ -19,7 +19,7 @@ class TextBlock(Body):
     unsupported: ClassVar[Unsupported] = {"citations": (([],), ONLY_TEXT)}
 
 
-Texts = str | list[Annotated[TextBlock, only_types("text")]]
+Texts = str | Annotated[list[Annotated[TextBlock, only_types("text")]], Field(fail_fast=True)]
 
 
 class CallBlock(Body):

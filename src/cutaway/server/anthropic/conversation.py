@@ -35,14 +35,14 @@ class UserTurn(Body):
     """What a user says, and what calls gave."""
 
     role: Literal["user"]
-    content: str | Annotated[list[UserBlock], Field(min_length=1)]
+    content: str | Annotated[list[UserBlock], Field(min_length=1, fail_fast=True)]
 
 
 class AssistantTurn(Body):
     """An earlier answer."""
 
     role: Literal["assistant"]
-    content: str | list[AssistantBlock]
+    content: str | Annotated[list[AssistantBlock], Field(fail_fast=True)]
 
 
 class SystemTurn(Body):

@@ -41,11 +41,14 @@ class TextPart(Body):
     }
 
 
+Part = Annotated[TextPart, only_types(*_TEXT_TYPES)]
+
+
 class Message(BaseMessage):
     """A message. Developer messages are given to templates as system messages, which all know."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | list[Annotated[TextPart, only_types(*_TEXT_TYPES)]]
+    content: str | Annotated[list[Part], Field(fail_fast=True)]
     tool_calls: Tools | None = optional("of an assistant: the calls that it made")
     reasoning_content: str | None = optional(
         "of an assistant: its thoughts, if the template has a place for them"

@@ -55,7 +55,7 @@ class SaidMessage(BaseMessage):
 class InputMessage(SaidMessage):
     """A message of texts."""
 
-    content: str | list[Part]
+    content: str | Annotated[list[Part], Field(fail_fast=True)]
 
 
 class _Call(Body):
@@ -94,7 +94,7 @@ class CallResult(Body):
 
     type: Literal["function_call_output", "custom_tool_call_output"]
     call_id: str
-    output: str | list[Part]
+    output: str | Annotated[list[Part], Field(fail_fast=True)]
     id: str | None = optional("nothing is looked up by it")
     status: Status | None = optional("ignored")
 
@@ -159,7 +159,7 @@ Said = InputMessage | EarlierFunctionCall | EarlierCustomCall | CallResult | Ear
 Item = Annotated[Said, Field(discriminator="type")]
 Items = Annotated[
     list[Item],
-    Field(min_length=1),
+    Field(min_length=1, fail_fast=True),
     BeforeValidator(as_items, json_schema_input_type=str | list[Item]),
 ]
 

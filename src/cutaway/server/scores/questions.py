@@ -50,7 +50,7 @@ MessagePart = Annotated[
 class DecisionMessage(SaidMessage):
     """A message of texts and data."""
 
-    content: str | list[MessagePart]
+    content: str | Annotated[list[MessagePart], Field(fail_fast=True)]
 
 
 Item = Annotated[
@@ -60,7 +60,7 @@ Item = Annotated[
 
 
 class _Question(Body):
-    instructions: str | list[QuestionPart]
+    instructions: str | Annotated[list[QuestionPart], Field(fail_fast=True)]
     name: str | None = optional("is answered with its answer")
 
     def _said(self) -> str:
@@ -182,7 +182,7 @@ class DecisionsRequest(Body):
     model: str | None = optional("one of /v1/models; left out: the first")
     input: Annotated[
         list[Item],
-        Field(min_length=1),
+        Field(min_length=1, fail_fast=True),
         BeforeValidator(as_items, json_schema_input_type=str | list[Item]),
     ] = Field(description="a text, or messages and calls from the first to the last")
     questions: list[Question] = Field(
