@@ -1,13 +1,13 @@
 """Code on the pages fits: at most 80 columns, and on the site no block is cut at 1400 pixels."""
 
 import os
-import shutil
 import subprocess
 import sys
 from importlib.util import find_spec
 
 import pytest
 
+from support.browser import CHROMIUM, HOW_TO_HAVE_CHROMIUM
 from support.doc_pages import PAGES, ROOT, blocks
 
 COLUMNS = 80
@@ -37,8 +37,8 @@ def site(tmp_path):
     needed = ("sphinx", "furo", "myst_nb", "matplotlib", "sphinx_copybutton", "playwright")
     if missing := [name for name in needed if find_spec(name) is None]:
         pytest.skip(f"not installed, of the extras docs and test: {', '.join(missing)}")
-    if shutil.which("chromium") is None:
-        pytest.skip("there is no chromium")
+    if CHROMIUM is None:
+        pytest.skip(f"there is no Chromium here: {HOW_TO_HAVE_CHROMIUM}")
     build = [sys.executable, "-m", "sphinx", "-W", "-D", "nb_execution_mode=off"]
     subprocess.run(
         [*build, "-c", ROOT / "docs/site", "-d", tmp_path / "doctrees", ROOT / "docs", tmp_path],
@@ -56,7 +56,7 @@ def test_no_block_is_cut_and_no_page_scrolls_sideways(site):
     assert len(pages) > 30
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
-            executable_path=shutil.which("chromium"), args=["--no-sandbox"],
+            executable_path=CHROMIUM, args=["--no-sandbox"],
             ignore_default_args=["--hide-scrollbars"],  # a window's width is less by one
         )  # fmt: skip
         for width in (1920, 1600, 1400, 1366, 390):

@@ -1,12 +1,20 @@
 """The page in a browser: what tests do with it, and what it must not do."""
 
 import json
+import os
+import shutil
 from urllib.parse import urlsplit
 
 import pytest
 
 from cutaway.trace import Trace
 
+CHROMIUM = (
+    os.environ.get("CHROMIUM")
+    or shutil.which("chromium-headless-shell")  # has no windows, and takes two thirds of the time
+    or shutil.which("chromium")
+)
+HOW_TO_HAVE_CHROMIUM = "apt-get install chromium-headless-shell, or set CHROMIUM"
 DEADLINE_MS = 20_000
 PROMPT = "The capital of France is"
 GREEDY = {"temperature": 0, "max_tokens": 24}

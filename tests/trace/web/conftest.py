@@ -1,15 +1,10 @@
 """A real browser on a real server: Debian's Chromium, driven by Playwright."""
 
-import os
-import shutil
-
 import pytest
 
 from cutaway import LLM
-from support.browser import Page
+from support.browser import CHROMIUM, HOW_TO_HAVE_CHROMIUM, Page
 from support.served import serve
-
-CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium")
 
 
 @pytest.fixture(scope="module")
@@ -17,7 +12,7 @@ def chromium():
     """One browser for a module's tests; while Playwright runs, no other event loop can."""
     sync_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
     if CHROMIUM is None:
-        pytest.skip("there is no chromium here: apt-get install chromium, or set CHROMIUM")
+        pytest.skip(f"there is no Chromium here: {HOW_TO_HAVE_CHROMIUM}")
     with sync_api.sync_playwright() as playwright:
         options = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=options)
