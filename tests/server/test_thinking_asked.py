@@ -114,7 +114,7 @@ def ask(switched):
     """Posts to a server of the model with a switch."""
     with serve(switched, ServerSettings(names=["t"])) as served:
         yield lambda path, **fields: httpx.post(
-            served.url + path, json={"model": "t", **FORMS[path], **fields}, timeout=60
+            served.url + path, json={"model": "t", **FORMS.get(path, {}), **fields}, timeout=60
         )
 
 
@@ -123,6 +123,12 @@ def test_none_gives_no_thought_in_any_protocol(ask, path):
     usual, none = ask(path).json(), ask(path, **NONE[path]).json()
     assert thought_and_count(path, usual)[1] > 0
     assert thought_and_count(path, none) == ("", 0)
+
+
+def test_the_prompt_without_a_thought_is_shown(ask, switched):
+    shown = ask("/apply-template", messages=ASK, reasoning_effort="none").json()
+    asked = switched.chat_prompt(ASK, think=False)
+    assert "<s>" + shown["prompt"] == switched.detokenize(asked, special=True)
 
 
 @pytest.mark.parametrize("path", TWENTY)

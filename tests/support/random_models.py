@@ -235,6 +235,9 @@ FAMILIES: Mapping[str, Row] = {
         "HeliumConfig", "llama", num_attention_heads=8, head_dim=8, pad_token_id=0
     ),
     "jais2": _row("Jais2Config", "jais2", **_FOUR_HEADS, hidden_act="relu2"),
+    "apertus": _row(
+        "ApertusConfig", "apertus", head_dim=32, hidden_act="xielu", rope_parameters=_LLAMA3_ROPE
+    ),
     "arcee": _row("ArceeConfig", "arcee", **_FOUR_HEADS, hidden_act="relu2"),
     "nemotron": _row(
         "NemotronConfig", "nemotron", **_FOUR_HEADS, hidden_act="relu2",

@@ -72,6 +72,7 @@ LAYERS = {
     "phi2": QKV | QKV_BIASES | PLAIN_MLP | {"attn_norm.weight": (N,), "attn_norm.bias": (N,)},
     "nemotron": PRE | NORM_BIASES | QKV | RELU2,
     "arcee": PRE | QKV | RELU2,
+    "apertus": PRE | QKV | HEAD_NORMS | RELU2,
     "jais2": PRE | NORM_BIASES | QKV | QKV_BIASES | PLAIN_MLP | {"attn_output.bias": (N,)},
     "stablelm": PRE | NORM_BIASES | QKV | QKV_BIASES | GATED,
     "olmo2": POST | QKV | GATED | {"attn_q_norm.weight": (Q,), "attn_k_norm.weight": (KV,)},
@@ -134,6 +135,9 @@ def file_of(name):
         shapes |= {f"blk.{i}.{tensor}": shape for tensor, shape in layer.items()}
     if name == "modern-bert":  # what its first layer reads is normed already
         del shapes["blk.0.attn_norm.weight"]
+    if name == "apertus":
+        metadata |= dict.fromkeys(("xielu.alpha_p", "xielu.alpha_n", "xielu.beta"), 0.5)
+        metadata["xielu.eps"] = -1e-6
     return {"general.architecture": architecture} | metadata, shapes
 
 

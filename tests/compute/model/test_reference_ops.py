@@ -1,6 +1,6 @@
 """Each op of the reference backend against its definition in float64, written with loops."""
 
-from math import ceil, cos, erf, exp, floor, log, pi, sin, sqrt, tanh
+from math import ceil, cos, erf, exp, expm1, floor, log, pi, sin, sqrt, tanh
 
 import numpy as np
 import pytest
@@ -41,6 +41,7 @@ def gelu(x):
 ONE = {
     "gelu": (lambda g, x: g.gelu(x), gelu),
     "relu2": (lambda g, x: g.relu2(x), lambda v: max(v, 0.0) ** 2),
+    "elu_less_x": (lambda g, x: g.elu_less_x(x), lambda v: expm1(min(v, 0.0)) - min(v, 0.0)),
     "gelu_exact": (lambda g, x: g.gelu_exact(x), lambda v: v * (1 + erf(v / sqrt(2))) / 2),
     "scale": (lambda g, x: g.scale(x, 0.3), lambda v: v * 0.3),
     "softcap": (lambda g, x: g.softcap(x, 2.5), lambda v: 2.5 * tanh(v / 2.5)),

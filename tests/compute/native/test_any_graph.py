@@ -82,6 +82,7 @@ def wire(draw):
                 g.gelu,
                 g.gelu_exact,
                 g.relu2,
+                g.elu_less_x,
                 lambda x: g.scale(x, 0.7),
                 lambda x: g.softcap(x, 2.0),
             ]

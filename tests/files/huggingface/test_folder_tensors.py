@@ -60,6 +60,8 @@ def of_text(stored):
             name = name.replace(old, new)
         if re.match(r"(model\.)?(visual|vision_tower|multi_modal_projector)\.", name):
             continue
+        if ".mlp.act_fn." in name:  # metadata
+            continue
         if ".experts." in name and numbers.ndim == 3:
             yield from experts_apart(name, numbers)
             continue

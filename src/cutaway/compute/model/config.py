@@ -14,6 +14,7 @@ from cutaway.compute.model.graph import Graph, Tensor
 from cutaway.compute.model.metadata import MetadataReader
 from cutaway.compute.model.rope import Rope
 from cutaway.compute.model.rope_keys import growing, rope_of
+from cutaway.compute.model.xielu import Xielu, xielu_of
 from cutaway.errors import FormatError
 
 Attention = str | int
@@ -56,6 +57,7 @@ class ModelConfig:
     windows            tokens that a row of each layer attends to, its own included, or where
                        attention is bidirectional how many to each side; 0: all
     activation         of an MLP: "gelu", "gelu_tanh", "silu"; "" where it is the wiring's own
+    xielu              of an MLP with xIELU, its constants by layer; else empty
     attention_scale    of scores before the softmax
     *_softcap          largest score or logit, approached smoothly; 0: none
     *_scale            of the embedding and of what a layer adds; logits are divided by logit_scale
@@ -79,6 +81,7 @@ class ModelConfig:
     extends_context: bool
     windows: tuple[int, ...]
     activation: str
+    xielu: tuple[Xielu, ...]
     attention_scale: float
     attention_softcap: float
     logit_softcap: float
@@ -178,6 +181,7 @@ def config_from_gguf(
         extends_context=(context or longest) > (original or longest),
         windows=_windows(read, row, layers, attention),
         activation=_activation(read, row),
+        xielu=xielu_of(metadata, layers),
         attention_scale=read.or_zero("attention.scale") or scaled_by**-0.5,
         attention_softcap=read.or_zero("attn_logit_softcapping", row.attention_softcap),
         logit_softcap=read.or_zero("final_logit_softcapping", row.logit_softcap),

@@ -181,6 +181,10 @@ class Graph:
         """max(x, 0)² (So et al. 2021, arXiv 2109.08668): (M, n) -> (M, n)."""
         return self._add("relu2", x.width, x)
 
+    def elu_less_x(self, x: Tensor) -> Tensor:
+        """e^x - 1 - x below 0, else 0: what ELU adds to the identity there: (M, n) -> (M, n)."""
+        return self._add("elu_less_x", x.width, x)
+
     def experts(
         self, x: Tensor, scores: Tensor, prefix: str, *, used: int, norm_topk_prob: bool
     ) -> Tensor:

@@ -28,6 +28,7 @@ class Config:
     metadata  with GGUF's keys
     tensors   that GGUF has and the folder's files have not: factors of rotary positions
     quantization  how matrices are quantised; None where they are not
+    layers    of the model, without those behind
     tied      whether the output matrix is the embedding
     behind    the numbers of blocks behind the model's own, which guess tokens ahead
     sees_all  whether each token sees the whole text
@@ -43,7 +44,7 @@ class Config:
         self.kv_heads = self.heads
         if self.family.grouped and s.get("num_key_value_heads") is not None:
             self.kv_heads = s.size("num_key_value_heads", 1 << 16)
-        layers = s.size("num_hidden_layers", 1 << 16)
+        self.layers = layers = s.size("num_hidden_layers", 1 << 16)
         ahead = s.get("num_nextn_predict_layers")
         more = s.size("num_nextn_predict_layers", 1 << 16) if ahead else 0
         self.behind = range(layers, layers + more)
@@ -58,7 +59,7 @@ class Config:
         values: dict[str, Any] = {
             "context_length": self._context(),
             "embedding_length": hidden,
-            "block_count": s.size("num_hidden_layers", 1 << 16),
+            "block_count": self.layers,
             "feed_forward_length": self._feed_forward(hidden),
             "attention.head_count": self.heads,
             "attention.head_count_kv": self.kv_heads,

@@ -40,6 +40,7 @@ _GATE_UP = {"mlp.gate_up_proj": "ffn_up", "mlp.down_proj": "ffn_down"}
 _NORMS_BEHIND = (
     {k: v for k, v in _LAYER.items() if k != "input_layernorm"} | _QK_NORMS | _POST_NORMS
 )
+_XIELU = tuple(f".mlp.act_fn.{name}" for name in ("alpha_p", "alpha_n", "beta", "eps"))
 _PLAIN_MLP = {"mlp.fc1": "ffn_up", "mlp.fc2": "ffn_down"}
 # Of models that read pictures, for which the rest is a part.
 _TEXT = ("model.language_model.", "language_model.model.", "language_model.", "model.")
@@ -275,6 +276,17 @@ FAMILIES: Mapping[str, Family] = {
         architecture="nemotron", outside=_OUTSIDE, layer=_LAYER, own=keys.relu2, layer_norm=True,
         partial_rope=True, names={"layer_norm_epsilon": "norm_eps"}, rewrites=_nemotron,
         defaults={"layer_norm_epsilon": 1e-5, "rotary_share": 0.5, "hidden_act": "relu2"},
+    ),
+    "apertus": Family(
+        architecture="apertus", outside=_OUTSIDE, own=keys.apertus, skipped=_XIELU,
+        layer={
+            "attention_layernorm": "attn_norm", "feedforward_layernorm": "ffn_norm",
+            "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
+            "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
+            "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
+        } | _QK_NORMS,
+        scalars={f"model.layers.{{}}{name}": f"xielu.{name.rpartition('.')[2]}" for name in _XIELU},
+        defaults={"rms_norm_eps": 1e-5, "rope_theta": 12e6},
     ),
     "jais2": Family(
         architecture="jais2", outside=_OUTSIDE, layer=_LAYER, own=keys.relu2, layer_norm=True,

@@ -21,6 +21,8 @@ class Family:
                   GGUF's
     layer         tensors of each layer, likewise; "a+b" is two in one, which `rewrites` split
     experts       tensors of each expert of a layer, likewise; {} stands for the expert's number
+    scalars       tensors of one number in each layer, whole names with {} for the layer's number ->
+                  GGUF's key of all of them
     skipped       endings of tensors' names that are not read: masks, tables, copies, other heads
     first_position  which row of the matrix of positions is the first position's
     names         config.json's names of keys, where they differ from llama's
@@ -40,6 +42,7 @@ class Family:
     outside: Names
     layer: Names
     experts: Names = field(default_factory=dict)
+    scalars: Names = field(default_factory=dict)
     skipped: tuple[str, ...] = ("rotary_emb.inv_freq",)
     first_position: int = 0
     names: Names = field(default_factory=dict)

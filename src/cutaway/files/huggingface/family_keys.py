@@ -219,6 +219,12 @@ def starcoder2(config: JsonObject) -> dict[str, Any]:
     return _window(config)
 
 
+def apertus(config: JsonObject) -> dict[str, Any]:
+    """A plain MLP, whose activation has constants."""
+    config.must_be("hidden_act", "xielu")
+    return {}
+
+
 def relu2(config: JsonObject) -> dict[str, Any]:
     """A plain MLP."""
     config.must_be("hidden_act", "relu2")

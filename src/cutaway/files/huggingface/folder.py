@@ -11,6 +11,7 @@ from cutaway.files.huggingface import sentences
 from cutaway.files.huggingface.config import CONFIG, Config
 from cutaway.files.huggingface.modulation import folded
 from cutaway.files.huggingface.quantization import OLD_CONFIGS, QuantisedShards
+from cutaway.files.huggingface.scalars import scalars
 from cutaway.files.huggingface.sentences import sentence_metadata
 from cutaway.files.huggingface.shards import INDEX, shard_paths
 from cutaway.files.huggingface.tensors import SourcedFile, tensor_sources
@@ -52,6 +53,7 @@ class HuggingFaceFolder(SourcedFile):
             | tokenizer_metadata(self.path, config.settings, rows, sees_all=config.sees_all)
             | sentence_metadata(self.path, config.family.architecture)
             | self._token_types(config)
+            | scalars(config.family.scalars, shards, config.layers)
             | {UNREAD: unread(shards, config.behind)}
         )
 

@@ -21,14 +21,13 @@ from cutaway.server.models import service_of
 from cutaway.server.openai.chat import Message
 from cutaway.server.service import Service
 from cutaway.server.shared.messages import TurnFields
-from cutaway.server.shared.thinking import ThinkingFields
+from cutaway.server.shared.thinking import EffortFields
 from cutaway.server.shared.tools import WithTools
-from cutaway.text.thinking_switch import ThinkingWish
 
 router = APIRouter(route_class=StrictRoute, tags=["status"])
 
 
-class TemplateRequest(TurnFields, ThinkingFields, WithTools):
+class TemplateRequest(TurnFields, EffortFields, WithTools):
     """A conversation."""
 
     model_config = examples({"messages": [{"role": "user", "content": "Hello"}]})
@@ -40,10 +39,6 @@ class TemplateRequest(TurnFields, ThinkingFields, WithTools):
     @property
     def own_schema(self) -> None:
         """None: the text has no form."""
-
-    def wish(self, service: Service) -> ThinkingWish:  # noqa: ARG002 - others need it
-        """Variables, and a budget that some templates write."""
-        return self.asked(None, "")
 
 
 class SlotsAsked(ModelNamed):

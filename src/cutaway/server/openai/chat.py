@@ -20,10 +20,9 @@ from cutaway.server.shared.logprobs import Entry, chat_form
 from cutaway.server.shared.messages import ONLY_TEXT, BaseMessage, TurnFields, only_types
 from cutaway.server.shared.request_models import ONE_CACHE, Read, SampledFields
 from cutaway.server.shared.schemas import CompletionUsage
-from cutaway.server.shared.thinking import ThinkingFields
+from cutaway.server.shared.thinking import EffortFields
 from cutaway.server.shared.tools import Tools, WithTools, finish_reason, piece
 from cutaway.text.thinking import Thought
-from cutaway.text.thinking_switch import ThinkingWish
 from cutaway.text.tools import Arguments, CallEnd, CallStart, Content
 
 _NAMELESS = "name: ignored, since this model's template has no place for names"
@@ -84,7 +83,7 @@ class Message(BaseMessage):
         return said | {name: value for name, value in more.items() if value is not None}
 
 
-class ChatRequest(SampledFields, TurnFields, ThinkingFields, WithTools):
+class ChatRequest(SampledFields, TurnFields, EffortFields, WithTools):
     """A conversation to answer."""
 
     FACE, PROMPT, FILL = "chat", "messages", True
@@ -115,9 +114,6 @@ class ChatRequest(SampledFields, TurnFields, ThinkingFields, WithTools):
     top_logprobs: int | None = optional("and those of the likeliest tokens in its place, 0 to 1000")
     response_format: ChatFormat | None = optional(
         "text, any JSON object, or JSON that a schema describes"
-    )
-    reasoning_effort: str | None = optional(
-        "whether and how much the model thinks: none, or a level that its template knows"
     )
     _nameless: bool = False
     unsupported: ClassVar[Unsupported] = {
@@ -165,10 +161,6 @@ class ChatRequest(SampledFields, TurnFields, ThinkingFields, WithTools):
     def readings(self) -> list[str]:
         """Of names and thinking, too."""
         return [*super().readings, *self.settled, *([_NAMELESS] if self._nameless else [])]
-
-    def wish(self, service: Service) -> ThinkingWish:  # noqa: ARG002 - others need it
-        """What it says of thinking."""
-        return self.asked(self.reasoning_effort, "reasoning_effort")
 
     def conversation(self) -> Messages:
         """The messages as chat templates take them."""

@@ -5,6 +5,7 @@ from typing import Any
 from pydantic import Field, model_validator
 
 from cutaway.server.body import Body, optional, refused
+from cutaway.server.service import Service
 from cutaway.text.thinking_switch import ThinkingWish
 
 NOTHING: dict[str, Any] = {}
@@ -38,3 +39,15 @@ class ThinkingFields(Body):
             tokens = None if self.thinking_budget_tokens < 0 else self.thinking_budget_tokens
         names = (name, called, "chat_template_kwargs")
         return ThinkingWish(think, tokens, self.chat_template_kwargs, names)
+
+
+class EffortFields(ThinkingFields):
+    """The same beside OpenAI's own field."""
+
+    reasoning_effort: str | None = optional(
+        "whether and how much the model thinks: none, or a level that its template knows"
+    )
+
+    def wish(self, service: Service) -> ThinkingWish:  # noqa: ARG002 - others need it
+        """What it says of thinking."""
+        return self.asked(self.reasoning_effort, "reasoning_effort")

@@ -195,6 +195,13 @@ def relu2(_: Op, __: Run, x: Array) -> Array:
     return np.maximum(x, 0) ** 2
 
 
+def elu_less_x(_: Op, __: Run, x: Array) -> Array:
+    """e^x - 1 - x below 0, else 0."""
+    below = np.minimum(x, 0)
+    y: Array = np.expm1(below) - below
+    return y
+
+
 def experts(op: Op, run: Run, x: Array, scores: Array) -> Array:
     """The sum of a row's best experts, each an MLP, weighted by softmax of the scores."""
     gate, up, down = (run.weight(op, role) for role in ("gate", "up", "down"))
@@ -237,7 +244,8 @@ OPS: Mapping[str, Callable[..., Array]] = {
     op.__name__: op
     for op in (
         embed, embed_positions, embed_first, rms_norm, layer_norm, linear, rope, attend, silu_mul,
-        gelu_mul, gelu_exact_mul, gelu, gelu_exact, relu2, experts, add, scale, softcap, logit_rows,
+        gelu_mul, gelu_exact_mul, gelu, gelu_exact, relu2, elu_less_x, experts, add, scale,
+        softcap, logit_rows,
     )
 }  # fmt: skip
 

@@ -14,6 +14,7 @@ from cutaway.compute.model.architectures.gemma import gemma, gemma2, gemma3
 from cutaway.compute.model.architectures.glm import glm4
 from cutaway.compute.model.architectures.gpt import gpt2, gptneox, phi2, stablelm
 from cutaway.compute.model.architectures.llama import (
+    apertus,
     arcee,
     hunyuan,
     llama,
@@ -61,6 +62,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "nemotron": Architecture(gptneox, layer_norm=True, activations={"relu2": "relu2"}),
     "jais2": Architecture(gptneox, layer_norm=True, activations={"relu2": "relu2"}),
     "arcee": Architecture(arcee, interleaved_rope=True),
+    "apertus": Architecture(apertus),
     "phi2": Architecture(phi2, layer_norm=True),
     "stablelm": Architecture(stablelm, layer_norm=True),
     "olmo2": Architecture(olmo2, full_every=4, local_base=0),  # and 3, which has windows

@@ -1,5 +1,7 @@
 """Llama and those that are wired like it."""
 
+from collections.abc import Callable
+
 from cutaway.compute.model.architectures.parts import (
     attention,
     embedding,
@@ -12,17 +14,20 @@ from cutaway.compute.model.config import ModelConfig
 from cutaway.compute.model.graph import Graph, Tensor
 from cutaway.errors import FormatError
 
+Mlp = Callable[[Graph, ModelConfig, Tensor, int], Tensor]
+"""The MLP of a layer, of its normed input."""
+
 
 def llama(
     g: Graph, c: ModelConfig,
     *, norms: str = "", nope_interval: int = 0, second_norm: str = "ffn_norm",
-    is_gated: bool = True,
+    mlp: Mlp | None = None,
 ) -> Tensor:  # fmt: skip
     """Pre-norm decoder with rotary positions, grouped heads and a gated MLP or experts.
 
     Touvron et al. 2023, arXiv 2302.13971; with experts Jiang et al. 2024, arXiv 2401.04088.
     norms: see ``attention``; nope_interval: every so-many-th layer has no positions (NoPE);
-    second_norm: what files call the norm before the MLP; is_gated: else the MLP is plain, relu².
+    second_norm: what files call the norm before the MLP; mlp: None is gated, or experts.
     Returns the logits, (L, vocab).
     """
     x = embedding(g, c)  # (M, hidden)
@@ -33,13 +38,14 @@ def llama(
         x = g.add(x, g.scale(a, c.residual_scale))
 
         h = g.rms_norm(x, f"{p}{second_norm}", c.norm_eps)
-        m = _mlp(g, c, h, p) if is_gated else plain_mlp(g, h, p, g.relu2)
+        m = (mlp or _mlp)(g, c, h, layer)
         x = g.add(x, g.scale(m, c.residual_scale))  # (M, hidden)
 
     return head(g, c, g.rms_norm(g.logit_rows(x), "output_norm", c.norm_eps))
 
 
-def _mlp(g: Graph, c: ModelConfig, h: Tensor, p: str) -> Tensor:
+def _mlp(g: Graph, c: ModelConfig, h: Tensor, layer: int) -> Tensor:
+    p = f"blk.{layer}."
     return mixture(g, c, h, p) if c.experts else gated_mlp(g, h, p, g.silu_mul)
 
 
@@ -55,7 +61,19 @@ def smollm3(g: Graph, c: ModelConfig) -> Tensor:
 
 def arcee(g: Graph, c: ModelConfig) -> Tensor:
     """Llama with a plain MLP (Arcee 2025, AFM 4.5B)."""
-    return llama(g, c, is_gated=False)
+    return llama(g, c, mlp=lambda g, _, h, layer: plain_mlp(g, h, f"blk.{layer}.", g.relu2))
+
+
+def apertus(g: Graph, c: ModelConfig) -> Tensor:
+    """Qwen 3's attention, and a plain MLP with xIELU (Apertus 2025, arXiv 2509.14233)."""
+
+    if not c.xielu:
+        raise FormatError("the model file lacks the metadata key xielu.alpha_p")
+
+    def mlp(g: Graph, c: ModelConfig, h: Tensor, layer: int) -> Tensor:
+        return plain_mlp(g, h, f"blk.{layer}.", lambda x: c.xielu[layer].of(g, x))
+
+    return llama(g, c, norms="head", mlp=mlp)
 
 
 def hunyuan(g: Graph, c: ModelConfig) -> Tensor:
