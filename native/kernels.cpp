@@ -30,7 +30,7 @@ constexpr Kernels make() {
   Kernels k{};
   k.name = CUTAWAY_TIER_NAME, k.tiles_from = 32;
   fill<(Format)0>(k);
-  k.quantise = quantise, k.rms_norm = rms_norm, k.layer_norm = layer_norm, k.map = map;
+  k.quantise = quantise, k.rms_norm = rms_norm, k.layer_norm = layer_norm, k.map = map, k.conv = conv;
   k.to_half = to_half, k.to_codes = to_codes;
   k.attend_rows = kAttendRows, k.attend = attend, k.merge = merge, k.divide = divide;
   k.row_stats = row_stats, k.max_of = max_of, k.group_max = group_max, k.collect = collect;

@@ -90,6 +90,9 @@ struct Kernels {
   void (*layer_norm)(const float* x, const float* weight, const float* bias, float eps, int n, float* out);
   // out may be a or b; b is null where the kind is unary.
   void (*map)(Map kind, const float* a, const float* b, float number, int n, float* out);
+  // Each of n numbers summed over its taps, oldest first: rows[t][i] · weight[t · stride + i], from bias[i] on, or from 0
+  // where bias is null.
+  void (*conv)(const float* const* rows, const float* weight, size_t stride, const float* bias, int taps, int n, float* out);
   void (*to_half)(const float* x, int n, uint16_t* out);  // n is a multiple of 16
   // Codes of a byte each, and a half or two for each 32 of them (the last may have 16); n is a multiple of 16.
   void (*to_codes)(KvFormat f, const float* x, int n, uint8_t* codes, uint16_t* scales, uint16_t* minima);

@@ -71,15 +71,18 @@ using Given = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cp
 using Numbers = nb::ndarray<nb::numpy, float, nb::ndim<2>>;
 
 Numbers run(Plan& plan, Ints tokens, Ints positions, Ints sequences, Table tables, Ints logit_rows,
-            std::optional<Ints> limits, std::optional<Given> hidden_from, size_t first, std::optional<size_t> last) {
+            std::optional<Ints> limits, std::optional<Given> hidden_from, std::optional<Table> states, size_t first,
+            std::optional<size_t> last) {
   const size_t rows = tokens.size();
   if (positions.size() != rows || sequences.size() != rows || (limits && limits->size() != rows))
     throw std::invalid_argument("batch: tokens, positions, sequences and limits differ in length");
   if (hidden_from && (hidden_from->shape(0) != tables.shape(0) || hidden_from->shape(1) != tables.shape(1) * kKvBlock))
     throw std::invalid_argument("batch: hidden_from is not as large as the block tables");
+  if (states && states->shape(1) != 2) throw std::invalid_argument("batch: states are not rows and slots");
   const Batch batch{tokens.data(), positions.data(), sequences.data(), tables.data(), logit_rows.data(),
                     (int)rows, (int)tables.shape(0), (int)tables.shape(1), (int)logit_rows.size(),
-                    limits ? limits->data() : nullptr, hidden_from ? hidden_from->data() : nullptr};
+                    limits ? limits->data() : nullptr, hidden_from ? hidden_from->data() : nullptr,
+                    states ? states->data() : nullptr, states ? (int)states->shape(0) : 0};
   const float* logits = without_gil([&] { return plan.run(batch, first, last.value_or(plan.length())); });
   return {(void*)logits, {logit_rows.size(), (size_t)plan.output_width()}, nb::find(plan)};
 }
@@ -128,6 +131,12 @@ std::vector<nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>>> block_memory(Plan& pla
   for (const auto& [memory, bytes] : plan.block_memory(block, windows))
     pieces.push_back({memory, {bytes}, nb::find(plan)});
   return pieces;
+}
+
+std::optional<nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>>> state_memory(Plan& plan, int slot, bool find) {
+  uint8_t* memory = plan.state_memory(slot, find);
+  if (!memory) return {};
+  return nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>>(memory, {plan.states().bytes()}, nb::find(plan));
 }
 
 using PartTuple = std::tuple<Packed*, Where, std::vector<float>>;
@@ -188,9 +197,10 @@ void bind_plan(nb::module_& m) {
   nb::class_<Plan>(m, "Plan")
       .def("__init__",
            [](Plan* self, std::shared_ptr<Pool> pool, const std::string& tier, int kv_blocks, int context,
-              const std::string& prefetch, const std::string& kv) {
-             new (self) Plan(std::move(pool), choose_kernels(tier.c_str()), {kv_blocks, context, kv_formats(kv), prefetch});
-           }, "pool"_a, "tier"_a, "kv_blocks"_a, "context"_a, "prefetch"_a = "", "kv"_a = "f16")
+              const std::string& prefetch, const std::string& kv, int draft_states) {
+             new (self) Plan(std::move(pool), choose_kernels(tier.c_str()),
+                             {kv_blocks, context, draft_states, kv_formats(kv), prefetch});
+           }, "pool"_a, "tier"_a, "kv_blocks"_a, "context"_a, "prefetch"_a = "", "kv"_a = "f16", "draft_states"_a = 0)
       .def("set_resident_budget", &Plan::set_resident_budget, "bytes"_a, "See plan.h; to be set before ops are added.")
       .def("beside", [](const Plan& p) { return new Plan(&p); }, nb::rv_policy::take_ownership,
            "An empty plan on the same threads, tier, keys and values.")
@@ -238,16 +248,21 @@ void bind_plan(nb::module_& m) {
       .def("rotate", [](Plan& p, Where in, Where out, int heads, int head_dim, Rotation rotation) {
         p.add(std::make_unique<Rotate>(p, view(in), view(out), heads, head_dim, std::move(rotation)));
       }, "x"_a, "out"_a, "heads"_a, "head_dim"_a, "rotation"_a)
+      .def("conv", [](Plan& p, Where in, Where out, Floats weight, Floats bias, int width, int taps) {
+        p.add(std::make_unique<Conv>(p, view(in), view(out), ConvWeights{floats(weight), floats(bias), width, taps}));
+      }, "x"_a, "out"_a, "weight"_a, "bias"_a, "width"_a, "taps"_a)
       .def("read", &read_buffer, "buffer"_a, "rows"_a, "width"_a,
            "What the last run left in a buffer that nothing has written over since: (rows, width).")
       .def("write", &write_buffer, "buffer"_a, "rows"_a, "numbers"_a,
            "Write over rows of numbers between two pieces of a run.")
       .def("copy_blocks", &copy_pairs<&Plan::copy_blocks>, "sources"_a, "targets"_a)
       .def("copy_windows", &copy_pairs<&Plan::copy_windows>, "sources"_a, "targets"_a)
+      .def("copy_states", &copy_pairs<&Plan::copy_states>, "sources"_a, "targets"_a)
+      .def("state_memory", &state_memory, "slot"_a, "new"_a)
       .def("block_memory", &block_memory, "block"_a, "windows"_a)
       .def("run_on", &run_on, "numbers"_a)
       .def("run", &run, "tokens"_a, "positions"_a, "sequences"_a, "block_tables"_a, "logit_rows"_a,
-           "limits"_a = nb::none(), "hidden_from"_a = nb::none(), "first"_a = 0, "last"_a = nb::none(),
+           "limits"_a = nb::none(), "hidden_from"_a = nb::none(), "states"_a = nb::none(), "first"_a = 0, "last"_a = nb::none(),
            "Logits; with first and last, those ops alone, of a run that is made piece by piece.");
 }
 

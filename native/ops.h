@@ -208,4 +208,31 @@ class Attend : public Op {
   std::vector<float> partials_;
 };
 
+constexpr int kMostTaps = 16;
+
+// Of each number of a row one weight for each tap, the oldest token's first: (taps, width).
+struct ConvWeights {
+  std::vector<float> weight, bias;  // bias empty: none
+  int width, taps;
+};
+
+// Each number's weighted sum over the last tokens. The state is the inputs of all these tokens but the newest.
+class Conv : public Op {
+ public:
+  Conv(Plan& plan, View in, View out, ConvWeights weights);
+  void prepare(Step& step) override;
+  void run(Step& step, int thread) override;
+
+ private:
+  int before() const { return weights_.taps - 1; }
+  const float* input(const Step& step, int segment, int row) const;
+
+  const View in_, out_;
+  const ConvWeights weights_;
+  StateStore& states_;
+  const size_t at_;  // where in a state this layer's floats begin
+  std::vector<float> before_;     // of each sequence, (taps - 1, width)
+  std::vector<int> segment_of_;  // by row
+};
+
 }  // namespace cutaway

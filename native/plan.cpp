@@ -83,6 +83,12 @@ size_t Plan::claim_kv(size_t bytes, int window) {
   return at;
 }
 
+size_t Plan::claim_state(size_t floats) {
+  const size_t at = claimed_state_;
+  claimed_state_ = states_->claim(at, floats);
+  return at;
+}
+
 [[noreturn]] static void bad(const char* what) { throw std::invalid_argument(std::string("batch: ") + what); }
 
 void Plan::check(const Batch& b) const {
@@ -114,6 +120,22 @@ void Plan::check_limits(const Batch& b) const {
     for (int j = b.positions[i] / kKvBlock + 1; j <= limit / kKvBlock; j++)
       if (table[j] < 0 || table[j] >= options_.kv_blocks) bad("a block table names no KV block");
   }
+}
+
+void Plan::check_states(const Step& step) const {
+  std::vector<int> from, to;
+  int last = -1;
+  for (const auto& [row, slot] : step.stored) {
+    if (row <= last || row >= step.batch.rows) bad("rows whose states are stored are not in order");
+    if (slot < 0 || slot >= states_->slots()) bad("a state is stored in no slot");
+    last = row, to.push_back(slot);
+  }
+  std::sort(to.begin(), to.end());
+  if (std::adjacent_find(to.begin(), to.end()) != to.end()) bad("two states are stored in one slot");
+  for (const auto& segment : step.segments)
+    for (const auto& [row, slot] : step.stored)
+      if (slot == segment.from && (row < segment.first || row >= segment.first + segment.rows))
+        bad("a state is overwritten that another sequence goes on from");
 }
 
 void Plan::check_copies(const int32_t* sources, const int32_t* targets, size_t count) const {
@@ -150,6 +172,21 @@ void Plan::copy_windows(const int32_t* sources, const int32_t* targets, size_t c
   }
 }
 
+void Plan::copy_states(const int32_t* sources, const int32_t* targets, size_t count) {
+  for (size_t i = 0; i < count; i++)
+    if (sources[i] < 0 || sources[i] >= states_->slots() || targets[i] < -1 || targets[i] >= states_->slots())
+      throw std::invalid_argument("copy_states: a number names no slot");
+  for (size_t i = 0; i < count; i++)
+    if (targets[i] < 0) states_->release(sources[i]);
+    else states_->copy(sources[i], targets[i]);
+}
+
+uint8_t* Plan::state_memory(int slot, bool find) {
+  if (slot < 0 || slot >= states_->slots()) throw std::invalid_argument("state_memory: the number names no slot");
+  if (find && !states_->is_empty()) states_->take(slot);
+  return (uint8_t*)states_->at(slot);
+}
+
 std::vector<std::pair<uint8_t*, size_t>> Plan::block_memory(int block, bool windows) {
   if (block < 0 || block >= options_.kv_blocks) throw std::invalid_argument("block_memory: the id names no KV block");
   std::vector<std::pair<uint8_t*, size_t>> pieces;
@@ -170,12 +207,19 @@ void Plan::reserve(int rows, int logits) {
 }
 
 Step Plan::step_of(const Batch& batch, bool whole) {
-  segments_.clear();
+  segments_.clear(), stored_.clear();
+  const auto block = [&](int row, int position) {
+    return position < 0 ? -1 : batch.tables[(size_t)batch.sequences[row] * batch.table_cols + position / kKvBlock];
+  };
   for (int i = 0; batch.sequences && i < batch.rows; i++) {
-    if (i == 0 || batch.sequences[i] != batch.sequences[i - 1]) segments_.push_back({i, 0, batch.sequences[i]});
+    if (i == 0 || batch.sequences[i] != batch.sequences[i - 1])
+      segments_.push_back({i, 0, batch.sequences[i], block(i, batch.positions[i] - 1)});
     segments_.back().rows++;
   }
-  return {*kernels, *pool, batch, buffers_, segments_, {(float*)scratch_.data(), scratch_floats_},
+  for (int i = 0; i < batch.states; i++) stored_.push_back({batch.stored[2 * i], batch.stored[2 * i + 1]});
+  for (const auto& s : segments_)
+    if (const int last = s.first + s.rows - 1; !batch.stored) stored_.push_back({last, block(last, batch.positions[last])});
+  return {*kernels, *pool, batch, buffers_, segments_, stored_, {(float*)scratch_.data(), scratch_floats_},
           prefetch_.begin(batch.rows, batch.logits), whole};
 }
 
@@ -189,6 +233,8 @@ const float* Plan::run(const Batch& given, size_t first, size_t last) {
   Step step = step_of(batch, last - first == ops_.size());
   whole_->prepare(step);
   windowed_->prepare(step);
+  if (!states_->is_empty()) check_states(step);
+  states_->prepare(step);
   return execute(step, first, last);
 }
 

@@ -14,6 +14,7 @@
 #include "pack.h"
 #include "pool.h"
 #include "prefetch.h"
+#include "states.h"
 
 namespace cutaway {
 
@@ -23,6 +24,10 @@ struct Batch {
   const int32_t* limits = nullptr;  // of each row: the last position it sees; null: its own
   // (table_rows, table_cols · kKvBlock): for each position the first one whose row does not see it; null: all rows do
   const float* hidden_from = nullptr;
+  // (states, 2): rows in ascending order, and the slot in which the state after each is stored; null: that after a
+  // sequence's last row, in the slot of its KV block
+  const int32_t* stored = nullptr;
+  int states = 0;
 };
 
 // A buffer's columns: where an op reads or writes.
@@ -66,7 +71,8 @@ class Angles {
 
 // What the threads share while a step runs.
 struct Step {
-  struct Segment { int first, rows, sequence; };  // rows of one sequence
+  struct Segment { int first, rows, sequence, from; };  // rows of one sequence; the slot of the state before them, or -1
+  struct Stored { int row, slot; };                        // the state after a row
   struct Scratch { float* base; size_t floats; };  // the first thread's; floats of each thread
 
   const Kernels& k;
@@ -74,6 +80,7 @@ struct Step {
   Batch batch;
   std::span<const Buffer> buffers;
   std::span<const Segment> segments;
+  std::span<const Stored> stored;
   Scratch scratches;
   Ahead ahead;  // what is prefetched of the weights
   bool whole = true;  // all ops run in one call; else a later piece may have another number of threads
@@ -133,17 +140,18 @@ class Op {
 class Plan {
  public:
   struct Options {
-    int kv_blocks, context;
+    int kv_blocks, context, draft_states = 0;
     KvFormats kv = {KvFormat::f16, KvFormat::f16};
     std::string prefetch = "";  // see PrefetchTrial
   };
   Plan(std::shared_ptr<Pool> pool, const Kernels* kernels, Options options)
       : pool(std::move(pool)), kernels(kernels), options_(options), prefetch_(options.prefetch),
-        whole_(std::make_shared<KvStore>(options.kv_blocks)), windowed_(std::make_shared<KvStore>(options.kv_blocks)) {}
-  // Beside another plan: with its threads, tier, context, and keys and values, which its layers must claim again.
+        whole_(std::make_shared<KvStore>(options.kv_blocks)), windowed_(std::make_shared<KvStore>(options.kv_blocks)),
+        states_(std::make_shared<StateStore>(options.kv_blocks + options.draft_states)) {}
+  // Beside another plan: with its threads, tier, context, keys and values, and states, which its layers must claim again.
   explicit Plan(const Plan* other)
       : pool(other->pool), kernels(other->kernels), options_(other->options_), prefetch_("none"),
-        whole_(other->whole_), windowed_(other->windowed_) {}
+        whole_(other->whole_), windowed_(other->windowed_), states_(other->states_) {}
 
   Plan(const Plan&) = delete;
   Plan& operator=(const Plan&) = delete;
@@ -168,6 +176,9 @@ class Plan {
   KvStore& kv(int window) { return window ? *windowed_ : *whole_; }
   // Bytes of every KV block for a layer; returns where in a block they begin.
   size_t claim_kv(size_t bytes, int window);
+  // Floats of every state for a layer; returns where in a state they begin.
+  StateStore& states() { return *states_; }
+  size_t claim_state(size_t floats);
   // Shared by all layers with the same rotation.
   std::shared_ptr<Angles> angles(Rotation rotation);
   // streams: the op reads weights, which the op before it begins to prefetch.
@@ -181,6 +192,10 @@ class Plan {
   std::vector<std::pair<uint8_t*, size_t>> block_memory(int block, bool windows);
   // The same in the layers that see a window alone, in order; a source with the target -1 is freed.
   void copy_windows(const int32_t* sources, const int32_t* targets, size_t count);
+  // The same of states, by slot.
+  void copy_states(const int32_t* sources, const int32_t* targets, size_t count);
+  // A state's floats as bytes; null where the slot has none, unless it is to be given one (find).
+  uint8_t* state_memory(int slot, bool find);
   // Logits of the batch's logit rows; valid until the next run. Throws std::invalid_argument for a
   // batch whose numbers do not fit.
   const float* run(const Batch& batch) { return run(batch, 0, ops_.size()); }
@@ -200,6 +215,7 @@ class Plan {
   int width_of(View v) const { return buffers_.at(v.buffer).width; }
   void check(const Batch& batch) const;
   void check_limits(const Batch& batch) const;
+  void check_states(const Step& step) const;
   void check_copies(const int32_t* sources, const int32_t* targets, size_t count) const;
   void reserve(int rows, int logits);
   Step step_of(const Batch& batch, bool whole);
@@ -215,13 +231,16 @@ class Plan {
   Memory scratch_;
   size_t scratch_floats_ = 0;             // of each thread
   std::vector<Step::Segment> segments_;  // of the running step
+  std::vector<Step::Stored> stored_;
   std::vector<std::unique_ptr<Op>> ops_;
   std::vector<const Op*> upcoming_;  // by op: the one to prefetch for when it is done, or null
   std::vector<bool> streaming_;      // by op: whether its weights come from a file in every step
   std::vector<std::shared_ptr<Angles>> angles_;
   size_t last_stream_ = 0;
   std::shared_ptr<KvStore> whole_, windowed_;
+  std::shared_ptr<StateStore> states_;
   size_t claimed_[2] = {0, 0};  // bytes of a block, of each
+  size_t claimed_state_ = 0;    // floats
 };
 
 }  // namespace cutaway

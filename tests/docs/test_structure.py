@@ -48,8 +48,8 @@ def test_no_files_import_each_other_but_for_a_recursive_type():
     assert rooms.circles(files) == []
 
 
-def test_thirteen_things_have_a_grep():
-    assert len(GREPS) == 13
+def test_fourteen_things_have_a_grep():
+    assert len(GREPS) == 14
 
 
 @pytest.mark.parametrize(("thing", "words", "where"), GREPS)

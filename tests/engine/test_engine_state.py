@@ -25,14 +25,14 @@ class EngineMachine(RuleBasedStateMachine):
     @initialize(
         rows=st.integers(1, 7), block=st.integers(1, 5), texts=st.integers(1, 3),
         guess_rows=st.integers(0, 9), running=st.integers(1, 6), prefix_cache=st.booleans(),
-        window=st.sampled_from([0, 1, 3, 8, 20]),
+        window=st.sampled_from([0, 1, 3, 8, 20]), has_state=st.booleans(),
     )  # fmt: skip
-    def make(self, rows, block, texts, guess_rows, running, prefix_cache, window):
+    def make(self, rows, block, texts, guess_rows, running, prefix_cache, window, has_state):
         self.block = block
         self.engine = make_engine(
             narrow, context=CONTEXT, kv_blocks=texts * -(-CONTEXT // block), block=block,
             draft=often_wrong, rows=rows, max_draft_rows=guess_rows, max_num_seqs=running,
-            prefix_cache=prefix_cache, window=window,
+            prefix_cache=prefix_cache, window=window, has_state=has_state,
         )  # fmt: skip
         self.requests, self.sequences, self.steps, self.scored = [], [], [], []
 

@@ -16,6 +16,7 @@ from cutaway.engine import ConstraintParams, RunParams, Step, StopParams
 from cutaway.sampling import SamplingParams
 from cutaway.sampling.row_hash import START, chain_hash, row_hash
 from support.engine_mock import MockRequest
+from support.random_lfm2 import write_tiny_lfm2
 from support.random_llama import write_tiny_llama
 from support.ways import Alone, Trial, Way, new_draft, new_engine, open_llm, repeating
 
@@ -139,6 +140,31 @@ def test_no_way_of_writing_changes_a_text(trial, alone, thirds):
                 speculate in ("ngram", "jacobi", "draft")
             )
     assert sources >= {"grammar", "sampled"}
+
+
+@pytest.mark.parametrize(("threads", "rows", "thirds"), [(2, 33, (1,)), slow(3, 7, ALL)])
+def test_no_way_of_writing_changes_a_text_of_a_model_with_a_state(
+    tmp_path, drafts, threads, rows, thirds
+):
+    """Short convolutions in three of five layers; a draft model must have none."""
+    path = write_tiny_lfm2(tmp_path / "lfm2.gguf")
+    alone = Alone(new_engine(open_llm(path, 1, KV_BLOCKS)))
+    engine = new_engine(open_llm(path, threads, KV_BLOCKS), rows=rows)
+    trial = Trial(engine, drafts, PROMPT, NEIGHBOURS, STOPS)
+    happened = dict[str, Counter[str]]()
+    for way, (chain, params), grammar in product(WAYS, CHAINS.items(), GRAMMARS):
+        if way.speculate == "itself" or third(way, chain) not in thirds:
+            continue
+        trial.constraint = GRAMMARS[grammar]
+        trial.stops = replace(STOPS, ignore_eos=grammar == "any text")
+        counts = trial.write(way, params)
+        for request, wrote in trial.texts():
+            assert wrote == alone.write(request), (way, chain, grammar)
+        assert (counts["preempted"] > 0) == way.preempted, (way, chain, grammar)
+        happened.setdefault(way.speculate, Counter()).update(counts)
+    for speculate, counts in happened.items():
+        assert counts["evicted"] > 0
+        assert (0 < counts["accepted"] < counts["proposed"]) == (speculate != "off")
 
 
 # -- that there is something to see ------------------------------------------------------------

@@ -5,6 +5,7 @@ from collections.abc import Container, Iterable, Sequence
 from itertools import repeat
 
 from cutaway.engine.block_manager import ROOT, BlockManager
+from cutaway.engine.states import States
 from cutaway.engine.windows import Windows
 
 
@@ -50,6 +51,20 @@ def _check_windows(
     _insist(not wrong, f"the windows of KV blocks {wrong} have more readers, or fewer")
     strange = [i for i in windows._kept if i in readers or i not in published]
     _insist(not strange, f"the windows of KV blocks {strange} are kept for nobody")
+
+
+def check_states(states: States, read: Iterable[int], known: Container[int]) -> None:
+    """RuntimeError unless the books agree with ``read``, the block of each state that is held.
+
+    known: blocks that are published or held
+    """
+    counted, readers = Counter(read), states._readers
+    wrong = sorted(i for i in counted | readers if counted[i] != readers[i])
+    _insist(not wrong, f"the states of KV blocks {wrong} have more readers, or fewer")
+    lost = [i for i in (*states._whole, *readers) if i not in states._stored]
+    _insist(not lost, f"KV blocks {lost} have no state")
+    strange = [i for i in states._stored if i not in known]
+    _insist(not strange, f"KV blocks {strange} have a state of nobody's text")
 
 
 def _insist(right: bool, sentence: str) -> None:

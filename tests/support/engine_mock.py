@@ -28,7 +28,7 @@ from cutaway.engine import (
 from cutaway.engine.block_manager import BlockManager
 from cutaway.engine.interventions import BoundInterventions
 from cutaway.sampling import Observe, SamplingParams
-from support.block_integrity import check_blocks
+from support.block_integrity import check_blocks, check_states
 from support.mock_backend import END, GRAMMARS, VOCAB, MockBackend, Model, noise, token_bytes
 
 GREEDY = SamplingParams(temperature=0)
@@ -37,7 +37,8 @@ GREEDY = SamplingParams(temperature=0)
 def make_engine(
     model: Model = noise, *, context: int = 64, kv_blocks: int = 64, block: int = 32,
     pieces=token_bytes, draft: Model | None = None, window: int = 0,
-    attention: str | int = "causal", shift: bool = False, tells_places: bool = False, **policy,
+    attention: str | int = "causal", shift: bool = False, tells_places: bool = False,
+    has_state: bool = False, **policy,
 ) -> Engine:  # fmt: skip
     """policy: as for Policy; ``rows`` bounds every step, also where somebody decodes."""
     rows = policy.pop("rows", 512)
@@ -45,7 +46,7 @@ def make_engine(
         context_length=context, vocab_size=VOCAB, end_ids=frozenset({END}), attention=attention,
         shift=shift,
     )  # fmt: skip
-    backend = MockBackend(kv_blocks, model, block, window)
+    backend = MockBackend(kv_blocks, model, block, window, has_state=has_state)
     backend.most_rows = rows if attention == "causal" else rows + 64  # a whole text, beside others
     backend.tells_places = tells_places
     beside = policy.pop("max_prefill_rows_while_decoding", rows)
@@ -61,7 +62,10 @@ def check(engine: Engine) -> None:
     """The integrity of the blocks, whatever happened before."""
     running = engine.running
     check_blocks(engine.blocks, [s.blocks for s in running], [s.num_out_of_window for s in running])
-    assert not any(s.blocks for s in engine.waiting)
+    if states := engine.blocks.states:
+        read = [block for s in running for block in s.read_states.values()]
+        check_states(states, read, {*engine.blocks._nodes, *engine.blocks._refcounts})
+    assert not any(s.blocks or s.read_states for s in engine.waiting)
     if draft := engine.speculator.draft:
         copies = draft._copies.values()
         check_blocks(

@@ -12,7 +12,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from cutaway.compute.backends import HostSampling, KVGroup, KVLayout
+from cutaway.compute.backends import HostSampling, KVGroup, KVLayout, StateGroup
 from cutaway.text.grammar.compiler import GrammarCompiler
 
 END = 256
@@ -101,17 +101,22 @@ class MockBackend(HostSampling):
     With a window it keeps them twice, and reads the last ones of a row from where they can be let
     go of: whatever is read too late or from another block changes the logits, or fails.
     Where it tells places, the model is called with that of a row that sees what is behind it.
+    With states it reads what was before a sequence's rows from its state alone, a text of tokens.
     """
 
     name = tier = "mock"
     threads = 0
 
     def __init__(
-        self, kv_blocks: int, model: Model = noise, block: int = 32, window: int = 0
-    ) -> None:
+        self, kv_blocks: int, model: Model = noise, block: int = 32, window: int = 0,
+        *, has_state: bool = False,
+    ) -> None:  # fmt: skip
         self.kv_blocks, self.model, self.window = kv_blocks, model, window
         groups = [KVGroup((0,), 0, "tokens", 4), KVGroup((1,), window, "tokens", 4)]
-        self.block, self.kv = block, KVLayout(block, (*groups[: 2 if window else 1],))
+        state = StateGroup((2,), "tokens", 4) if has_state else None
+        self.block, self.kv = block, KVLayout(block, (*groups[: 2 if window else 1],), state)
+        self.states: dict[int, tuple[int, ...]] = {}  # by slot, until it is let go of
+        self.most_states = 0
         self.most_rows, self.tells_places = 512, False
         self.windows: dict[int, np.ndarray] = {}  # by block, until it is let go of
         self.most_windows = 0
@@ -133,6 +138,8 @@ class MockBackend(HostSampling):
             if self.window:
                 self.windows.setdefault(block, self._nothing())[place] = token
         self.most_windows = max(self.most_windows, len(self.windows))
+        if self.kv.state:
+            return self._hand_out(self._rows_with_state(batch, tokens))
         return self._hand_out([self._row(batch, r) for r in batch.logit_rows])
 
     def _row(self, batch, row) -> np.ndarray:
@@ -140,6 +147,43 @@ class MockBackend(HostSampling):
         if not self.tells_places or batch.limits is None or batch.limits[row] == position:
             return self.model(history)
         return self.model((*history, AT, position))
+
+    def _rows_with_state(self, batch, tokens) -> list[np.ndarray]:
+        """The wanted rows, in order; the states are stored once all is read."""
+        assert batch.states is not None
+        wanted, rows, after = {*batch.logit_rows.tolist()}, [], {}
+        history: tuple[int, ...] = ()
+        for row, token in enumerate(tokens.tolist()):
+            if row == 0 or batch.sequences[row] != batch.sequences[row - 1]:
+                history = self._begin(batch, row)
+            history = (*history, token)
+            assert len(history) == batch.positions[row] + 1, "this is the state of another place"
+            if row in wanted:
+                rows.append(self.model(history))
+            after[row] = history
+        slots = [slot for _, slot in batch.states.tolist()]
+        assert len({*slots}) == len(slots), "two states in one slot"
+        self.states |= {slot: after[row] for row, slot in batch.states.tolist()}
+        self.most_states = max(self.most_states, len(self.states))
+        return rows
+
+    def _begin(self, batch, row) -> tuple[int, ...]:
+        before = int(batch.positions[row]) - 1
+        if before < 0:
+            return ()
+        block, _ = self._slot(batch, row, before)
+        assert block in self.states, f"the state of block {block} was let go of"
+        return self.states[block]
+
+    def copy_states(self, pairs) -> None:
+        for source, target in pairs:
+            if target == -1:
+                self.states.pop(source, None)
+            else:
+                self.states[target] = self.states[source]
+
+    def state_memory(self, slot, *, new=False):
+        raise NotImplementedError
 
     def hidden(self, batch):
         """The first numbers of the rows' logits, exactly."""

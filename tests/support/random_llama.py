@@ -41,7 +41,7 @@ def write_tiny_llama(
     writer.add_value_length(head_dim)
     writer.add_rope_dimension_count(head_dim)
     writer.add_layer_norm_rms_eps(1e-5)
-    _add_tokens(writer)
+    add_tokens(writer)
     output = {} if tied else {"output": (VOCAB, hidden)}
     shapes = {"token_embd": (rows or VOCAB, hidden), "output_norm": (hidden,), **output}
     layer = _layer(hidden, heads * head_dim, kv_heads * head_dim, feed_forward)
@@ -55,12 +55,17 @@ def write_tiny_llama(
     if extra_tensor:
         shapes[extra_tensor] = (hidden,)
     shapes.pop(skip_tensor or "", None)
-    _add_tensors(writer, np.random.default_rng(seed), shapes, format, formats or {})
+    add_tensors(writer, np.random.default_rng(seed), shapes, format, formats or {})
     if rope_factors:
         writer.add_tensor("rope_freqs.weight", np.array(rope_factors, np.float32))
     for name, numbers in (vectors or {}).items():
         writer.add_tensor(name, numbers)
     _set(writer, metadata or {})
+    return written(writer, path)
+
+
+def written(writer: gguf.GGUFWriter, path: Path) -> Path:
+    """The file, with all that was added."""
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -68,7 +73,8 @@ def write_tiny_llama(
     return path
 
 
-def _add_tokens(writer: gguf.GGUFWriter) -> None:
+def add_tokens(writer: gguf.GGUFWriter) -> None:
+    """A tokenizer of VOCAB tokens."""
     writer.add_tokenizer_model("llama")
     writer.add_token_list(["<unk>", "<s>", "</s>", *WORDS])
     writer.add_token_scores([0.0] * 3 + [0.0] * 256 + [-1.0, -2.0, -3.0, -4.0, -5.0])
@@ -88,10 +94,11 @@ def _layer(hidden: int, queries: int, keys: int, feed_forward: int) -> dict[str,
     }  # fmt: skip
 
 
-def _add_tensors(
+def add_tensors(
     writer: gguf.GGUFWriter, rng: np.random.Generator, shapes: Mapping[str, tuple[int, ...]],
     format: str, formats: Mapping[str, str],
 ) -> None:  # fmt: skip
+    """Random tensors of these shapes, by their names without ".weight"."""
     for name, shape in shapes.items():
         kind = formats.get(name.split(".")[-1], format) if len(shape) == 2 else "F32"
         scale = 1.0 if len(shape) == 1 else 3.0 / np.sqrt(shape[-1])

@@ -243,11 +243,23 @@ FAMILIES: Mapping[str, Row] = {
         "NemotronConfig", "nemotron", **_FOUR_HEADS, hidden_act="relu2",
         **_theta(10000.0, partial_rotary_factor=0.5),
     ),
+    "lfm2": _row(
+        "Lfm2Config", "lfm2", **_FOUR_HEADS, tie_word_embeddings=True, num_hidden_layers=5,
+        layer_types=["conv", "conv", "full_attention", "conv", "full_attention"],
+        **_theta(3000.0),
+    ),
+    "lfm2-last": _row(
+        "Lfm2Config", "lfm2", **_FOUR_HEADS, tie_word_embeddings=True, conv_L_cache=5,
+        conv_bias=True, full_attn_idxs=[1], block_auto_adjust_ff_dim=False,
+    ),
     "stablelm": _row(
         "StableLmConfig", "stablelm", **_FOUR_HEADS, use_qkv_bias=True,
         **_theta(10000.0, partial_rotary_factor=0.25),
     ),
 }  # fmt: skip
+
+RECURRENT = [name for name, made in FAMILIES.items() if made.architecture in ("lfm2",)]
+"""Those in which layers have a state."""
 
 _BERT = _SIZES | _FOUR_HEADS | {"tie_word_embeddings": True, "num_hidden_layers": 3}
 

@@ -90,7 +90,7 @@ class AttendShape:
     def __init__(self, *, heads: int, kv_heads: int, head_dim: int, scale: float, softcap: float, window: int, reach: int) -> None: ...
 
 class Plan:
-    def __init__(self, pool: Pool, tier: str, kv_blocks: int, context: int, prefetch: str = '', kv: str = 'f16') -> None: ...
+    def __init__(self, pool: Pool, tier: str, kv_blocks: int, context: int, prefetch: str = '', kv: str = 'f16', draft_states: int = 0) -> None: ...
 
     def set_resident_budget(self, bytes: int) -> None:
         """See plan.h; to be set before ops are added."""
@@ -143,6 +143,8 @@ class Plan:
 
     def rotate(self, x: tuple[int, int], out: tuple[int, int], heads: int, head_dim: int, rotation: Rotation) -> None: ...
 
+    def conv(self, x: tuple[int, int], out: tuple[int, int], weight: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], width: int, taps: int) -> None: ...
+
     def read(self, buffer: tuple[int, int], rows: int, width: int) -> Annotated[NDArray[numpy.float32], dict(shape=(None, None))]:
         """
         What the last run left in a buffer that nothing has written over since: (rows, width).
@@ -155,11 +157,15 @@ class Plan:
 
     def copy_windows(self, sources: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], targets: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
 
+    def copy_states(self, sources: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], targets: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
+
+    def state_memory(self, slot: int, new: bool) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,))] | None: ...
+
     def block_memory(self, block: int, windows: bool) -> list[Annotated[NDArray[numpy.uint8], dict(shape=(None,))]]: ...
 
     def run_on(self, numbers: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)]) -> Annotated[NDArray[numpy.float32], dict(shape=(None, None))]: ...
 
-    def run(self, tokens: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], sequences: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], block_tables: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)], logit_rows: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], limits: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, hidden_from: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)] | None = None, first: int = 0, last: int | None = None) -> Annotated[NDArray[numpy.float32], dict(shape=(None, None))]:
+    def run(self, tokens: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], sequences: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], block_tables: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)], logit_rows: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], limits: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, hidden_from: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)] | None = None, states: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)] | None = None, first: int = 0, last: int | None = None) -> Annotated[NDArray[numpy.float32], dict(shape=(None, None))]:
         """
         Logits; with first and last, those ops alone, of a run that is made piece by piece.
         """
@@ -177,7 +183,9 @@ class Chain:
 class Drawn:
     @property
     def status(self) -> int:
-        """0: drawn, 1: not finite, 2: ask the twin, 3: the constraint left no token."""
+        """
+        0: drawn, 1: not finite, 2: ask the twin, 3: the constraint left no token.
+        """
 
     @property
     def token_id(self) -> int: ...

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from itertools import count as counting
 from typing import NamedTuple
 
+from cutaway.engine.states import States
 from cutaway.engine.windows import Windows
 
 Key = tuple[int, str, tuple[int, ...]]
@@ -36,6 +37,7 @@ class BlockManager:
     count      how many blocks there are
     block      tokens per block
     windows    where some layers see a window only: which blocks still have theirs
+    states     where some layers have a recurrent state: which blocks have one
     evictions  cached blocks that were taken for other texts
 
     An id list is one text's blocks, in the order of the text. A caller publishes whole blocks
@@ -45,8 +47,10 @@ class BlockManager:
     sliding window of every later row.
     """
 
-    def __init__(self, count: int, block: int, windows: Windows | None = None) -> None:
-        self.count, self.block, self.windows = count, block, windows
+    def __init__(
+        self, count: int, block: int, windows: Windows | None = None, states: States | None = None
+    ) -> None:
+        self.count, self.block, self.windows, self.states = count, block, windows, states
         self.evictions = 0
         self._free = list(range(count - 1, -1, -1))
         self._refcounts: Counter[int] = Counter()  # held ids only: none is at zero
@@ -117,13 +121,22 @@ class BlockManager:
     def match(self, tokens: Sequence[int], salt: Salt | None = None) -> list[int]:
         """The prefix cache: the longest chain of published blocks that these tokens begin with.
 
-        Each is held once more, with the windows that a row after the chain attends to. A caller
-        that needs the logits of the last token leaves that token out.
+        Each is held once more, with the windows that a row after the chain attends to; its last
+        block has a state. A caller that needs the logits of the last token leaves that token out.
         """
         ids = self._chain(tokens, salt)
-        if self.windows:
-            ids = ids[: self.windows.usable(ids)]
+        known = -1
+        while known != len(ids):  # until both find what they need
+            known = len(ids)
+            if self.windows:
+                ids = ids[: self.windows.usable(ids)]
+            if self.states:
+                ids = ids[: self.states.usable(ids)]
         return self._hold(ids, self.num_out_of_window(len(ids) * self.block))
+
+    def num_known(self, tokens: Sequence[int], salt: Salt | None = None) -> int:
+        """How many published blocks these tokens begin with, whatever else they lack."""
+        return len(self._chain(tokens, salt))
 
     def match_stored(
         self, tokens: Sequence[int], outside: int, salt: Salt | None = None
@@ -203,6 +216,8 @@ class BlockManager:
         if found != own:
             if self.windows:
                 self.windows.take_over(own, found)
+            if self.states:
+                self.states.take_over(own, found)
             self._retain_one(found)
             self._release_one(own)
         return found
@@ -220,11 +235,15 @@ class BlockManager:
             self._cached[block_id] = None
         else:
             self._free.append(block_id)
+            if self.states:
+                self.states.forget(block_id)
 
     def _drop_oldest(self) -> int:
         """Take the least recently used cached block out of the tree; its id, for the caller."""
         block_id, _ = self._cached.popitem(last=False)
         if self.windows:
             self.windows.forget(block_id)
+        if self.states:
+            self.states.forget(block_id)
         del self._index[self._nodes.pop(block_id).key]
         return block_id

@@ -47,10 +47,12 @@ class Decoder(Protocol):
     drafts  whether draft tokens may follow its rows while ``is_decoding`` is true
     hidden  whether it wants the final hidden states of its rows, which the head reads, instead of
             their logits
+    goes_back  whether it computes positions again, with other tokens
     """
 
     drafts: bool = False
     hidden: bool = False
+    goes_back: bool = False
 
     @property
     def banned_token_ids(self) -> tuple[int, ...]:

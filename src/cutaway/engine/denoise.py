@@ -42,6 +42,7 @@ class Denoise:
     suffix_ids: tuple[int, ...] = ()
 
     drafts = hidden = False
+    goes_back = True
 
     @property
     def banned_token_ids(self) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cutaway.compute.backends import Backend, Logits
+from cutaway.compute.backends import DRAFT_STATES, Backend, Logits
 from cutaway.engine.block_manager import BlockManager
 from cutaway.engine.decoders import Computed, Outcome
 from cutaway.engine.events import Event, FinishReason, Phases
@@ -21,6 +21,7 @@ from cutaway.engine.scheduler import Policy, Scheduler
 from cutaway.engine.sequence import Sequence
 from cutaway.engine.sequence_blocks import SequenceBlocks
 from cutaway.engine.speculation import Speculator
+from cutaway.engine.states import states_of
 from cutaway.engine.vocabulary import ConstraintVocabulary
 from cutaway.engine.windows import windows_of
 from cutaway.errors import InputError, QueueFullError
@@ -54,7 +55,8 @@ class Engine:
         self.limits, self.token_bytes = limits, token_bytes
         self.vocabulary, self.grammars = ConstraintVocabulary(limits, token_bytes), grammars
         windows = windows_of(backend.kv, backend.kv_blocks, limits.context_length, policy.max_rows)
-        self.blocks = BlockManager(backend.kv_blocks, backend.kv.block_tokens, windows)
+        states = states_of(backend.kv, backend.kv_blocks, DRAFT_STATES)
+        self.blocks = BlockManager(backend.kv_blocks, backend.kv.block_tokens, windows, states)
         self.speculator = Speculator()
         self._sequence_blocks = SequenceBlocks(self.blocks, prefix_cache=policy.prefix_cache)
         self.scheduler = Scheduler(self._sequence_blocks, policy, self.speculator)
@@ -102,14 +104,16 @@ class Engine:
         if self.early and self._events:
             self.early(self.take_events())
 
-    def move_windows(self) -> None:
-        """Copy and free the windows of KV blocks as decided, before memory is read or written."""
+    def settle_blocks(self) -> None:
+        """Copy and free windows and states as decided, before memory is read or written."""
         if self.blocks.windows:
             self.backend.copy_windows(self.blocks.windows.take_changes())
+        if self.blocks.states:
+            self.backend.copy_states(self.blocks.states.take_changes())
 
     def _copy_blocks(self) -> None:
-        """Copy each block that a fork will write into; copy and free windows."""
-        self.move_windows()
+        """Copy each block that a fork will write into; copy and free windows and states."""
+        self.settle_blocks()
         if self._sequence_blocks.copies:
             self.backend.copy_blocks(self._sequence_blocks.copies)
             self._sequence_blocks.copied()
@@ -141,8 +145,9 @@ class Engine:
         if sequence.error:
             self.fail(sequence, sequence.error)
             return
-        if sequence.rewound:  # forget what was computed for tokens that were taken back
-            sequence.rewound = False
+        is_over = sequence.finish_reason is not None
+        if sequence.rewound or (not is_over and self._sequence_blocks.has_lost_state(sequence)):
+            sequence.rewound = False  # forget what was computed for tokens that were taken back
             self.speculator.forget(sequence)
             self.scheduler.preempt(sequence)
             return
@@ -236,6 +241,8 @@ class Engine:
             raise InputError("ignore_eos: a text of a grammar ends where the grammar ends it")
         if request.run.speculate == "draft" and self.speculator.draft is None:
             raise InputError("speculate: no draft model is loaded; name one, draft:MODEL")
+        if self.backend.kv.state:
+            _check_with_state(request)
         if request.adapter not in self.backends:
             raise InputError("adapter: it is not loaded where the text is to be written")
         self._check_blocks(longest)
@@ -249,6 +256,20 @@ class Engine:
                 f"prompt and max_tokens need {wanted} KV blocks of {self.blocks.block} tokens; "
                 f"there are {self.blocks.count}: shorten the prompt or lower max_tokens"
             )
+
+
+def _check_with_state(request: Request) -> None:
+    """InputError for what a model with recurrent states cannot do."""
+    if request.decoder.goes_back:
+        raise InputError(
+            "denoise: layers of this model have a recurrent state, and it writes from left to "
+            "right only, with generate"
+        )
+    if request.interventions and request.interventions.knocked_out:
+        raise InputError(
+            "interventions: layers of this model have a recurrent state, from which no token can "
+            "be knocked out; leave tokens out of the text instead"
+        )
 
 
 def lap(started: float) -> tuple[float, float]:

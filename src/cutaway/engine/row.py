@@ -45,8 +45,8 @@ def read_row(
     """
     inside, last = inspectable(engine.backends[sequence.request.adapter]), len(sequence) - 1
     tokens = sequence.tokens(last, last + 1)
-    one = Scheduled(sequence, last, tokens, first_logit_row=0)
-    engine.move_windows()
+    one = Scheduled(sequence, last, tokens, first_logit_row=0, states=[])  # it may be read again
+    engine.settle_blocks()
     logits, tensors = inside.tap(batch_of([one]), names, edits_of(one))
     stored = {
         layer: inside.keys_values(layer, sequence.blocks, first, last + 1)

@@ -29,6 +29,7 @@ class Scheduled:
     limits           of each row, the last position that it attends to; None: its own
     drafted_by       where the draft tokens come from: "draft" (speculation), "grammar" (which
                      allows no other), "forced" (by the request), or its "replay"
+    states           (row, slot): the recurrent states that are stored; None: there are none
     masks            which tokens may follow the last pending token and each draft token; empty
                      without draft tokens
     """
@@ -42,6 +43,7 @@ class Scheduled:
     draft_token_ids: list[int] = field(default_factory=list)
     drafted_by: str = ""
     masks: "list[Mask | None]" = field(default_factory=list)
+    states: list[tuple[int, int]] | None = None
 
     def set_drafts(self, token_ids: list[int], drafted_by: str) -> None:
         """Add draft tokens after the pending ones, as far as the sequence's constraint allows."""
@@ -91,7 +93,7 @@ def batch_of(scheduled: list[Scheduled]) -> Batch:
     )
     wanted = [start + row for start, one in _placed(scheduled) for row in one.wanted]
     limits, hidden_from = _limits(scheduled, rows[1]), _hidden_from(scheduled, rows[3])
-    return Batch(*rows, np.array(wanted, np.int32), limits, hidden_from)
+    return Batch(*rows, np.array(wanted, np.int32), limits, hidden_from, _states(scheduled))
 
 
 def _placed(scheduled: list[Scheduled]) -> Iterable[tuple[int, Scheduled]]:
@@ -108,6 +110,15 @@ def _limits(scheduled: list[Scheduled], positions: Ints) -> Ints | None:
         if one.limits is not None:
             limits[start : start + one.num_rows] = one.limits
     return limits
+
+
+def _states(scheduled: list[Scheduled]) -> Ints | None:
+    if all(one.states is None for one in scheduled):
+        return None
+    stored = [
+        (start + row, slot) for start, one in _placed(scheduled) for row, slot in one.states or ()
+    ]
+    return np.array(stored, np.int32).reshape(-1, 2)
 
 
 def _hidden_from(scheduled: list[Scheduled], tables: Ints) -> Logits | None:

@@ -68,6 +68,7 @@ class Scheduler:
         # A sequence that was scheduled may have been preempted for an older one since.
         scheduled = [s for s in scheduled if s.sequence.blocks]
         self._blocks.trim_windows(self.running, scheduled)
+        self._blocks.place_states(scheduled)
         return sorted(scheduled, key=lambda s: s.sequence.key)
 
     def add(self, sequence: Sequence) -> None:

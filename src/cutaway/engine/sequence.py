@@ -48,6 +48,10 @@ class Sequence:
                        sliding windows of all rows to come
     stored             positions that the blocks store something of, rejected draft tokens
                        included; kept where layers have sliding windows
+    read_states        where layers have a recurrent state: the blocks with those after so many
+                       tokens that it may go on from
+    stored_states      the slots in which a step stores states, by the tokens before each
+    parted             tokens that it shares with another text, whose state it lacked
     num_cached_tokens  tokens of the prompt that were not computed for this sequence; None while
                        it has not left the queue
     prompt_scores      of the tokens that are scored, as far as computed, where the request has it:
@@ -72,6 +76,9 @@ class Sequence:
     published: int = 0
     num_out_of_window: int = 0
     stored: int = 0
+    read_states: dict[int, int] = field(default_factory=dict)
+    stored_states: dict[int, int] = field(default_factory=dict)
+    parted: int = 0
     prompt_scores: list[ReadRow] = field(default_factory=list)
     logits_emitted: int = 0
     pooled: NDArray[np.float64] | None = None

@@ -1,6 +1,7 @@
 """Which KV blocks a sequence has: shared ones (prefix sharing), and its own.
 
-The copies that a fork needs before it writes, and the sliding windows of the blocks, included.
+The copies that a fork needs before it writes, and the sliding windows and recurrent states of the
+blocks, included.
 """
 
 from collections.abc import Hashable
@@ -8,6 +9,7 @@ from collections.abc import Hashable
 from cutaway.engine.block_manager import BlockManager
 from cutaway.engine.scheduled import Scheduled
 from cutaway.engine.sequence import Sequence
+from cutaway.engine.sequence_states import SequenceStates
 
 
 class SequenceBlocks:
@@ -19,6 +21,7 @@ class SequenceBlocks:
 
     def __init__(self, blocks: BlockManager, *, prefix_cache: bool) -> None:
         self._blocks, self._prefix_cache = blocks, prefix_cache
+        self._states = SequenceStates(blocks.states, blocks.block) if blocks.states else None
         self.copies: list[tuple[int, int]] = []
 
     @property
@@ -57,6 +60,8 @@ class SequenceBlocks:
         sequence.num_computed_tokens = sequence.stored = computed
         sequence.num_out_of_window = outside
         sequence.published = len(held) if fork_of is None else min(fork_of.published, len(held))
+        if self._states:
+            self._states.begin(sequence, self._parted(sequence))
         return None
 
     def lacking(self, sequence: Sequence, positions: int) -> int:
@@ -70,6 +75,8 @@ class SequenceBlocks:
     def release(self, sequence: Sequence) -> None:
         """Take back all of its blocks."""
         self._drop_copies(sequence.blocks)
+        if self._states:
+            self._states.release(sequence)
         self._blocks.release(sequence.blocks, sequence.num_out_of_window)
         sequence.blocks, sequence.published, sequence.num_out_of_window = [], 0, 0
         sequence.num_computed_tokens = 0
@@ -89,6 +96,8 @@ class SequenceBlocks:
 
     def publish(self, sequence: Sequence) -> None:
         """Let others find what was computed for it; free windows that none of its rows will see."""
+        if self._states:
+            self._states.advance(sequence)
         if not sequence.request.run.kv_cache:
             return
         whole = sequence.num_computed_tokens // self._blocks.block
@@ -99,6 +108,8 @@ class SequenceBlocks:
                 sequence.blocks, text, sequence.published, sequence.request.salt
             )
             sequence.published = whole
+        if self._states:
+            self._states.follow(sequence)
         if self._blocks.windows:
             self._free_windows(sequence)
 
@@ -107,7 +118,12 @@ class SequenceBlocks:
         last, blocks = sequence.decoder.reusable(sequence), self._blocks
         if not sequence.request.run.kv_cache:
             return [], 0
-        if fork_of and last:
+        if fork_of and last and blocks.states:
+            shared = fork_of.blocks[: last // blocks.block]
+            shared = shared[: blocks.states.usable(shared)]
+            if shared and not blocks.windows:
+                return blocks.retain(shared), len(shared) * blocks.block
+        elif fork_of and last:
             shared = fork_of.blocks[: self.count_for(last)]
             outside = blocks.num_out_of_window(last)
             if not blocks.windows or blocks.windows.are_stored(shared[outside:]):
@@ -145,10 +161,11 @@ class SequenceBlocks:
     def _finds(self, sequence: Sequence) -> bool:
         """Whether it can use its next block where another computes that.
 
-        Not where layers have sliding windows: a look-up keeps the windows of what it finds, and
+        Not where layers have sliding windows or states: a look-up keeps those of what it finds, and
         there is room for few.
         """
-        if self._blocks.windows or not self._is_cached(sequence):
+        few = self._blocks.windows or self._blocks.states
+        if few or not self._is_cached(sequence):
             return False
         aligned = sequence.published * self._blocks.block == sequence.num_computed_tokens
         return aligned and sequence.decoder.shares(sequence)
@@ -157,6 +174,25 @@ class SequenceBlocks:
         """Whether it takes from the prefix cache and leaves its own blocks there."""
         run = sequence.request.run
         return self._prefix_cache and run.kv_cache and run.cache_prompt
+
+    # -- recurrent states --------------------------------------------------------------------
+
+    def place_states(self, scheduled: list[Scheduled]) -> None:
+        """Say where the next step stores states, and make room for them."""
+        if self._states and self._blocks.states:
+            self._states.place(scheduled)
+            self._blocks.states.trim()
+
+    def has_lost_state(self, sequence: Sequence) -> bool:
+        """Whether it cannot go on after its last step, and must be computed again."""
+        return self._states is not None and self._states.is_lost(sequence)
+
+    def _parted(self, sequence: Sequence) -> int:
+        """The tokens that the cache has more of than a state was found for."""
+        if not self._is_cached(sequence):
+            return 0
+        ids = sequence.tokens(0, sequence.decoder.reusable(sequence))
+        return self._blocks.num_known(ids, sequence.request.salt) * self._blocks.block
 
     # -- sliding windows ---------------------------------------------------------------------
 

@@ -244,6 +244,11 @@ def load_draft(name: str, target: LoadedModel, engine: Engine, *, progress: bool
                 f"speculate: {model_name(path)} has other tokens than the model it is to draft "
                 "for; a draft model must have the same"
             )
+        if parts.graph.has_state:
+            raise InputError(
+                f"speculate: layers of {model_name(path)} have a recurrent state, which a draft "
+                "model cannot have; name another, or speculate ngram"
+            )
         context = min(parts.config.context_length, target.context)
         try:
             backend = backends.load(

@@ -1,5 +1,6 @@
 """Each architecture takes the tensors of llama.cpp's converter, all of them and no other."""
 
+import numpy as np
 import pytest
 
 from cutaway import FormatError
@@ -78,6 +79,7 @@ LAYERS = {
     "olmo2": POST | QKV | GATED | {"attn_q_norm.weight": (Q,), "attn_k_norm.weight": (KV,)},
     "granite": PRE | QKV | GATED,
     "modern-bert": PRE | FUSED | GATE_AND_UP,
+    "lfm2": PRE | QKV | HEAD_NORMS | GATED,
     "llada": PRE | QKV | GATED,
     "llada-moe": PRE | QKV | HEAD_NORMS | EXPERTS,
     "dream": PRE | QKV | QKV_BIASES | GATED,
@@ -133,6 +135,13 @@ def file_of(name):
     for i in range(2):
         layer = LAYERS[name] | {"attn_output.weight": (N, Q)}
         shapes |= {f"blk.{i}.{tensor}": shape for tensor, shape in layer.items()}
+    if name == "lfm2":  # whose second layer is a convolution, and whose last norm has this name
+        metadata["lfm2.attention.head_count_kv"] = np.array([2, 0], np.int32)
+        shapes["token_embd_norm.weight"] = shapes.pop("output_norm.weight")
+        for tensor in (*QKV, *HEAD_NORMS, "attn_output.weight"):
+            del shapes[f"blk.1.{tensor}"]
+        conv = {"in_proj": (3 * N, N), "conv": (N, 3), "out_proj": (N, N)}
+        shapes |= {f"blk.1.shortconv.{part}.weight": shape for part, shape in conv.items()}
     if name == "modern-bert":  # what its first layer reads is normed already
         del shapes["blk.0.attn_norm.weight"]
     if name == "apertus":

@@ -48,6 +48,7 @@ ONE = {
 }
 TWO = {
     "add": (Graph.add, lambda a, b: a + b),
+    "mul": (Graph.mul, lambda a, b: a * b),
     "silu_mul": (Graph.silu_mul, lambda a, b: a / (1 + exp(-a)) * b),
     "gelu_mul": (Graph.gelu_mul, lambda a, b: gelu(a) * b),
     "gelu_exact_mul": (Graph.gelu_exact_mul, lambda a, b: a * (1 + erf(a / sqrt(2))) / 2 * b),
@@ -73,6 +74,19 @@ def test_what_changes_nothing_is_no_op():
     x = numbers(2, 4)
     for build in (lambda g, x: g.scale(x, 1.0), lambda g, x: g.softcap(x, 0.0)):
         np.testing.assert_array_equal(run(x, build), x)
+
+
+@pytest.mark.parametrize("taps", [2, 5])
+def test_a_convolution_sums_each_number_over_the_last_rows(taps):
+    x, weight, bias = numbers(7, 4), numbers(4, taps), numbers(4)
+    ours = run(x, lambda g, x: g.conv(x, "c", layer=0), {"c.weight": weight, "c.bias": bias})
+    for row in range(7):
+        for i in range(4):
+            seen = [(weight[i, t], row - taps + 1 + t) for t in range(taps)]
+            expected = bias[i] + sum(float(w) * float(x[at, i]) for w, at in seen if at >= 0)
+            np.testing.assert_allclose(ours[row, i], expected, **NEAR)
+    with pytest.raises(FormatError, match=r"c\.weight has weights of 1 tokens, not of 2 or more"):
+        run(x, lambda g, x: g.conv(x, "c", layer=0), {"c.weight": numbers(4, 1)})
 
 
 def test_positions_are_looked_up():

@@ -25,6 +25,7 @@ N, VOCAB, TOKENS = 64, 40, 12
 SHAPES = {
     **{f"{name}.weight": (N, N) for name in ("m0", "m1", "m2", "m3")}, "m3.bias": (N,),
     "x.weight": (VOCAB, N), "out.weight": (VOCAB, N), "p.weight": (TOKENS, N),
+    "c.weight": (N, 4), "c.bias": (N,),
     "n.weight": (N,), "n.bias": (N,), "head.weight": (16,), "scores.weight": (3, N),
     **{f"ffn_{role}_exps.weight": (3, N, N) for role in ("gate", "up", "down")},
     "m1.scale": (1,), "ffn_up_exps.scale": (3,), "ffn_down_exps.scale": (3,),  # factors
@@ -38,7 +39,7 @@ class HeldFile(ModelFile):
         rng = np.random.default_rng(3)
         self.path, self.tensors, self.bytes = Path("held"), {}, {}
         for tensor, shape in SHAPES.items():
-            kind = name if len(shape) > 1 else "F32"
+            kind = name if len(shape) > 1 and tensor != "c.weight" else "F32"
             rows = (int(np.prod(shape[:-1])), shape[-1])
             self.tensors[tensor] = TensorInfo(tensor, kind, shape)
             raw = random_matrix(rng, kind, rows, 1.0 if len(shape) == 1 else N**-0.5)
@@ -66,11 +67,15 @@ def wire(draw):
     made = [g.embed("x")]
     pick = lambda: draw(st.sampled_from(made[-4:]))  # noqa: E731
     for layer in range(draw(st.integers(1, 7))):
-        kind = draw(st.sampled_from(["linear", "add", "gate", "norm", "attend", "map", "experts"]))
+        kind = draw(
+            st.sampled_from(["linear", "two", "gate", "norm", "attend", "conv", "map", "experts"])
+        )
         if kind == "linear":
             made += [g.linear(pick(), f"m{draw(st.integers(0, 3))}")]
-        elif kind == "add":
-            made += [g.add(pick(), pick())]
+        elif kind == "two":
+            made += [draw(st.sampled_from([g.add, g.mul]))(pick(), pick())]
+        elif kind == "conv":
+            made += [g.conv(pick(), "c", layer=layer)]
         elif kind == "gate":
             gate = draw(st.sampled_from([g.silu_mul, g.gelu_mul, g.gelu_exact_mul]))
             made += [gate(g.linear(pick(), "m0"), g.linear(pick(), "m3"))]

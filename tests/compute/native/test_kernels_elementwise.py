@@ -27,6 +27,7 @@ def gelu_exact(x):
 
 MAPS = {
     "add": lambda a, b, _: a + b,
+    "mul": lambda a, b, _: a * b,
     "silu_mul": lambda a, b, _: a * sigmoid(a) * b,
     "gelu_mul": lambda a, b, _: gelu(a) * b,
     "gelu_exact_mul": lambda a, b, _: gelu_exact(a) * b,
@@ -37,7 +38,7 @@ MAPS = {
     "scale": lambda a, _, number: a * number,
     "softcap": lambda a, _, number: number * np.tanh(a / number),
 }
-TWO = ("add", *_native.GATES)
+TWO = ("add", "mul", *_native.GATES)
 
 
 def test_every_op_has_a_definition_and_a_method():
@@ -72,7 +73,7 @@ def test_every_kind(kind, n):
             assert_same_bits(run_map(tier, kind, a, b, 1.75, threads, in_place), first)
 
 
-@pytest.mark.parametrize("kind", sorted({*MAPS} - {"add", "relu2", "elu_less_x", "scale"}))
+@pytest.mark.parametrize("kind", sorted({*MAPS} - {"add", "mul", "relu2", "elu_less_x", "scale"}))
 def test_far_from_zero(kind):
     """Neither overflow nor NaN: the gates end in 0 and in the number itself."""
     a = np.float32([[-1e30, -3000, -90, -30, 0, 30, 90, 3000, 1e30]])

@@ -47,7 +47,7 @@ class Forgetful:
 
     def __init__(self, backend):
         self.backend, self.kv_blocks = backend, backend.kv_blocks
-        self.block_memory = backend.block_memory
+        self.block_memory, self.state_memory = backend.block_memory, backend.state_memory
 
     def run(self, batch):
         logits = self.backend.run(batch)

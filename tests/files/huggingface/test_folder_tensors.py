@@ -97,6 +97,8 @@ def stored_as_gguf(family, name, x, heads, kv_heads):
         return x[rows]
     if architecture.startswith(("gemma", "nemotron")) and name.endswith("norm.weight"):
         return x + np.float32(1)
+    if base == "conv":
+        return x.squeeze(1) if x.ndim == 3 else x
     if architecture == "gpt2" and x.ndim == 2 and base not in ("token_embd", "position_embd"):
         return x.T
     return x

@@ -7,6 +7,7 @@ import pytest
 
 from cutaway import LLM, CutawayError
 from cutaway.compute.model.anatomy import Anatomy
+from cutaway.errors import InputError
 from cutaway.lab.inside import inside
 from cutaway.lab.inside.logit_attribution import logit_attribution
 from cutaway.trace import Trace
@@ -16,8 +17,9 @@ pytest.importorskip("transformers", reason="needs transformers: pip install '.[t
 
 import torch
 
-from support.random_models import FAMILIES, VOCAB, WINDOW, context, save
+from support.random_models import FAMILIES, RECURRENT, VOCAB, WINDOW, context, save
 
+ATTENDING = [name for name in FAMILIES if name not in RECURRENT]
 IDS = np.random.default_rng(1).integers(3, VOCAB, 24).tolist()
 STEP = 5
 CPU = 5e-3  # keys and values are halves
@@ -49,7 +51,7 @@ def looked_into(path, name, way):
 
 
 @pytest.mark.parametrize(("way", "near"), [("reference", 1e-4), ("cpu", CPU)])
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", ATTENDING)
 def test_what_transformers_has(folders, name, way, near):
     path, model = folders(name)
     llm, look = looked_into(path, name, way)
@@ -70,7 +72,7 @@ def test_what_transformers_has(folders, name, way, near):
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", ATTENDING)
 def test_attributions_add_up_to_the_difference_of_two_logits(folders, name, way):
     path, _ = folders(name)
     llm, look = looked_into(path, name, way)
@@ -92,6 +94,12 @@ def test_attributions_add_up_to_the_difference_of_two_logits(folders, name, way)
             for layer, heads in enumerate(found.heads):
                 mine = heads.sum() + found.rounded[layer]
                 assert mine == pytest.approx(found.parts[f"L{layer}.attn"], abs=1e-3)
+
+
+@pytest.mark.parametrize("name", RECURRENT)
+def test_a_model_with_recurrent_states_is_refused(folders, name):
+    with pytest.raises(InputError, match="layers of this one have a recurrent state"):
+        looked_into(folders(name)[0], name, "cpu")
 
 
 @pytest.mark.parametrize("way", ["cpu", "rounded"])
@@ -118,7 +126,7 @@ def test_a_part_that_is_wrong_by_a_hundredth_is_found(folders, name, way):
 
 
 @pytest.mark.parametrize("way", ["cpu", "rounded"])
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", ATTENDING)
 def test_the_lens_ends_in_the_row_and_its_draw(folders, name, way):
     path, _ = folders(name)
     llm, look = looked_into(path, name, way)
@@ -175,7 +183,7 @@ def test_writes_are_as_long_as_what_was_written(folders, name):
             assert look.writes[i, h, t] == pytest.approx(np.linalg.norm(written), rel=1e-6)
 
 
-MIXTURES = [name for name in FAMILIES if "moe" in name or name == "mixtral"]
+MIXTURES = [name for name in ATTENDING if "moe" in name or name == "mixtral"]
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -9,7 +9,9 @@ import numpy as np
 
 from cutaway.base.checks import shown
 from cutaway.compute.backends.base import (
+    DRAFT_STATES,
     KV_BLOCK,
+    STATE_TOKENS,
     STEP_ROWS,
     Backend,
     Batch,
@@ -21,6 +23,7 @@ from cutaway.compute.backends.base import (
     KVGroup,
     KVLayout,
     Logits,
+    StateGroup,
     inspectable,
 )
 from cutaway.compute.backends.kv_formats import KV_FORMATS, check_kv
@@ -37,8 +40,10 @@ MAX_THREADS = 1023  # of the native pool
 
 __all__ = [
     "BACKENDS",
+    "DRAFT_STATES",
     "KV_BLOCK",
     "KV_FORMATS",
+    "STATE_TOKENS",
     "STEP_ROWS",
     "Backend",
     "Batch",
@@ -50,6 +55,7 @@ __all__ = [
     "KVGroup",
     "KVLayout",
     "Logits",
+    "StateGroup",
     "check_kv",
     "default",
     "inspectable",

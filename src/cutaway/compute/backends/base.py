@@ -1,10 +1,11 @@
 """What every backend takes and gives: a Batch of rows in, logits out, tokens from the logits.
 
-A backend computes the ops of a graph, keeps keys and values in KV blocks, and samples the rows that
-it computed.
+A backend computes the ops of a graph, keeps keys and values in KV blocks and recurrent states in
+slots, and samples the rows that it computed.
 """
 
 from collections.abc import Callable, Container, Sequence
+from math import prod
 from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
@@ -20,6 +21,11 @@ KV_BLOCK = 32
 """Tokens per KV block."""
 STEP_ROWS = 512
 """The most rows of a step, where nothing else is said: bounds a long prompt's activations."""
+DRAFT_STATES = 64
+"""How many states there is room for beside those of KV blocks: after draft tokens."""
+STATE_TOKENS = 512
+"""A long text's state is kept after every so many tokens."""
+_LEAST_STATES = 8
 
 Ints = NDArray[np.int32]
 Logits = NDArray[np.float32]
@@ -37,10 +43,17 @@ class Batch(NamedTuple):
     limits             (M,)    the last position that each row sees; None: its own (causal)
     hidden_from        (S, B * KV_BLOCK) float32: for each position, the first later one whose row
                                does not attend to it (infinity: none); None: knock_out hides nothing
+    states             (K, 2)  rows in ascending order, and the slot in which the recurrent state
+                               after each is stored; None: that after a sequence's last row, in the
+                               slot of its KV block
 
     A row's limit may lie before its position or after it, as far as keys and values are stored
     by earlier runs and by this batch; the caller vouches for that. Where a layer has a window,
     the first position that a row sees is ``position - window + 1``, whatever its limit.
+
+    A slot is named as a KV block is; ``DRAFT_STATES`` more come after those. A sequence goes on
+    from the state in the slot of the KV block that has the position before its first row, which
+    must be the state after that position; one that begins at 0 begins with zeros.
     """
 
     tokens: Ints
@@ -50,6 +63,7 @@ class Batch(NamedTuple):
     logit_rows: Ints
     limits: Ints | None = None
     hidden_from: NDArray[np.float32] | None = None
+    states: Ints | None = None
 
 
 class Edit(NamedTuple):
@@ -88,14 +102,29 @@ class KVGroup(NamedTuple):
         return f"{keys} (keys) and {values} (values)" if values else keys
 
 
-class KVLayout(NamedTuple):
-    """How a backend stores keys and values: blocks of ``block_tokens`` tokens, group by group.
+class StateGroup(NamedTuple):
+    """Layers that keep a recurrent state of a text, of one size whatever its length.
 
-    The layers that see the whole text are one group, those with a window another.
+    layers  their numbers in the graph
+    format  of one number: "F32"
+    nbytes  of the states of all these layers together
+    """
+
+    layers: tuple[int, ...]
+    format: str
+    nbytes: int
+
+
+class KVLayout(NamedTuple):
+    """What a backend keeps of a text: keys and values, and perhaps a recurrent state.
+
+    Keys and values are in blocks of ``block_tokens`` tokens, group by group: the layers that see
+    the whole text are one group, those with a window another.
     """
 
     block_tokens: int
     groups: tuple[KVGroup, ...]
+    state: StateGroup | None = None
 
     @property
     def bytes_per_token(self) -> int:
@@ -119,12 +148,27 @@ class KVLayout(NamedTuple):
         """
         return 2 * (-(-max(self.window, rows) // self.block_tokens) + 1)
 
+    def kept_states(self, tokens: int) -> int:
+        """How many states are kept for later texts where keys and values of so many tokens fit.
+
+        Two for each ``STATE_TOKENS``, but not more memory than keys and values take, and 8 at
+        least.
+        """
+        if self.state is None:
+            return 0
+        affordable = self.bytes_per_token * tokens // self.state.nbytes
+        return max(_LEAST_STATES, min(2 * tokens // STATE_TOKENS, affordable))
+
     def bytes_stored(self, tokens: int) -> int:
-        """The most bytes that a text of this many tokens takes, in whole blocks."""
+        """The most bytes that a text of this many tokens takes, in whole blocks.
+
+        With its own state, that at the last block's end, and those that are kept for later texts.
+        """
         blocks = -(-tokens // self.block_tokens)
         windows = min(blocks, self.window_blocks())
         each = (g.bytes_per_token * (windows if g.window else blocks) for g in self.groups)
-        return self.block_tokens * sum(each)
+        states = (2 + self.kept_states(tokens)) * self.state.nbytes if self.state else 0
+        return self.block_tokens * sum(each) + states
 
     def __str__(self) -> str:
         """All of it in words."""
@@ -133,7 +177,11 @@ class KVLayout(NamedTuple):
             + (f", of the last {g.window} tokens" if g.window else "")
             for g in self.groups
         )
-        return f"blocks of {self.block_tokens} tokens; {'; '.join(groups)}"
+        state = self.state and (
+            f"a state of layers {_ranges(self.state.layers)} in {self.state.format}, "
+            f"{self.state.nbytes} bytes"
+        )
+        return "; ".join(filter(None, (f"blocks of {self.block_tokens} tokens", *groups, state)))
 
 
 def _ranges(numbers: Sequence[int]) -> str:
@@ -159,6 +207,15 @@ def kv_groups(
             nbytes = sum(bytes_of(a["kv_heads"], a["head_dim"]) for a in mine)
             groups.append(KVGroup(layers, window, format, nbytes))
     return tuple(groups)
+
+
+def state_group(graph: Graph) -> StateGroup | None:
+    """Of the layers that keep a state in float32; None where none does."""
+    ops = [op.attrs for op in graph.ops if "state" in op.attrs]
+    if not ops:
+        return None
+    layers = tuple(dict.fromkeys(attrs["layer"] for attrs in ops))
+    return StateGroup(layers, "F32", sum(4 * prod(attrs["state"]) for attrs in ops))
 
 
 class Computer(NamedTuple):
@@ -204,7 +261,7 @@ class Backend(Protocol):
         runs and those of this batch. Nothing else is read, so a block's old content is harmless.
         The result may be reused by the next call: copy what you keep.
         ValueError where a limit is negative, outside the block table, or before the row's window,
-        or where a row sees a block that was freed.
+        or where a row sees a block that was freed, or a sequence goes on from a state that was.
         """
         ...
 
@@ -237,6 +294,21 @@ class Backend(Protocol):
 
         The target -1 frees the source: other blocks may take its memory, and it must be written
         again before a row sees it. ValueError where an id names no block.
+        """
+        ...
+
+    def copy_states(self, pairs: list[tuple[int, int]]) -> None:
+        """Copy states, pair after pair: (source, target) slots.
+
+        The target -1 frees the source's memory. Where the source has no state, the target has none
+        afterwards. ValueError where a number names no slot.
+        """
+        ...
+
+    def state_memory(self, slot: int, *, new: bool = False) -> Bytes | None:
+        """A state's memory, to be read or overwritten between two runs; None where there is none.
+
+        new: make room for one. ValueError where the number names no slot.
         """
         ...
 

@@ -15,7 +15,7 @@ from cutaway.errors import InputError
 class StreamPart:
     """One term of the residual stream: ``factor`` times an op's result.
 
-    name   "embedding", "positions", "L3.attn", "L3.mlp"
+    name   "embedding", "positions", "L3.attn", "L3.mlp", "L3.conv"
     layer  None for terms before the first layer
     path   the ops from this one back to the attention that it comes from, both included; empty for
            a term that comes from no attention
@@ -139,8 +139,19 @@ class Anatomy:
         numbered = re.match(r"blk\.(\d+)\.", op.out.name)
         if not numbered:
             raise InputError(f"this architecture cannot be looked into: it adds {op.out.name}")
-        layer = int(numbered[1])
-        return StreamPart(f"L{layer}.{'attn' if path else 'mlp'}", layer, op, factor, path)
+        layer, kind = int(numbered[1]), "attn" if path else self._state_behind(op) or "mlp"
+        return StreamPart(f"L{layer}.{kind}", layer, op, factor, path)
+
+    def _state_behind(self, op: Op) -> str:
+        """The kind of the op with a state that its layer has between it and the stream; or ""."""
+        open_ = [op]
+        while open_:
+            op = open_.pop()
+            if "state" in op.attrs:
+                return op.kind
+            if op.kind in ("linear", "mul", "scale"):
+                open_ += [self.maker[name] for name in op.inputs]
+        return ""
 
     def _path(self, op: Op) -> tuple[Op, ...]:
         """The ops back through norms, scales and one matrix to an attention; else empty."""

@@ -24,6 +24,7 @@ MAX_CONTEXT = 2**24
 """Tokens. No model has more, and its KV cache would not fit into any machine."""
 
 _MOST_LAYERS = 10_000
+_KV_HEADS = "attention.head_count_kv"
 
 # What would change the numbers in a way that no graph here has; the first value is the usual one.
 _MUST_BE: Mapping[str, tuple[float, ...]] = {
@@ -56,6 +57,7 @@ class ModelConfig:
     extends_context    whether texts may be longer than the model was first trained for
     windows            tokens that a row of each layer attends to, its own included, or where
                        attention is bidirectional how many to each side; 0: all
+    recurrent          whether each layer has a recurrent state instead of attention
     activation         of an MLP: "gelu", "gelu_tanh", "silu"; "" where it is the wiring's own
     xielu              of an MLP with xIELU, its constants by layer; else empty
     attention_scale    of scores before the softmax
@@ -80,6 +82,7 @@ class ModelConfig:
     rope_local: Rope
     extends_context: bool
     windows: tuple[int, ...]
+    recurrent: tuple[bool, ...]
     activation: str
     xielu: tuple[Xielu, ...]
     attention_scale: float
@@ -110,6 +113,7 @@ class Architecture:
     interleaved_rope     a rotated pair are neighbours, not a half of the rotated numbers apart
     is_causal, shift, is_parallel, norm_topk_prob, window, *_softcap  see ``ModelConfig``
     full_every           of this many layers one sees the whole text: the last, or the first
+    has_states           layers without kv heads keep a recurrent state instead
     activations          of an MLP: GGUF's name -> ``ModelConfig.activation``, the usual one first
     local_base           of the rope of layers that see a window; 0: the same as of the others
     multiplies_logits    files have the factor of logits, not the divisor
@@ -130,6 +134,7 @@ class Architecture:
     window: int = 0
     full_every: int = 0
     full_first: bool = False
+    has_states: bool = False
     attention_softcap: float = 0.0
     logit_softcap: float = 0.0
     activations: Mapping[str, str] = field(default_factory=dict)
@@ -153,7 +158,8 @@ def config_from_gguf(
     for key, values in {**_MUST_BE, **row.must_be}.items():
         read.must_be(key, *values)
     hidden, (layers, unrun) = read.size("embedding_length"), _layers(read)
-    heads, kv_heads, head_dim = _heads(read, hidden)
+    recurrent = _recurrent(read, row, layers)
+    heads, kv_heads, head_dim = _heads(read, hidden, recurrent)
     longest = read.size("context_length", most=MAX_CONTEXT)
     original = read.size_or_zero("rope.scaling.original_context_length")
     rope = rope_of(read, head_dim, interleaved=row.interleaved_rope)
@@ -161,6 +167,10 @@ def config_from_gguf(
     norm = "norm" if row.layer_norm else "norm_rms"
     experts = read.size_or_zero("expert_count")
     attention = _attention(read, row)
+    if any(recurrent) and attention != "causal":
+        raise FormatError(
+            f"{architecture}: layers with a recurrent state read no token after theirs"
+        )
     logit_scale = read.or_zero("logit_scale") or 1.0
     scaled_by = hidden / heads if layers == row.scaled_by_width_at else head_dim
     return ModelConfig(
@@ -180,6 +190,7 @@ def config_from_gguf(
         rope_local=Rope(dim=rope.dim, base=local_base, rotate_half=rope.rotate_half),
         extends_context=(context or longest) > (original or longest),
         windows=_windows(read, row, layers, attention),
+        recurrent=recurrent,
         activation=_activation(read, row),
         xielu=xielu_of(metadata, layers),
         attention_scale=read.or_zero("attention.scale") or scaled_by**-0.5,
@@ -215,10 +226,25 @@ def _attention(read: MetadataReader, row: Architecture) -> Attention:
     return "causal" if is_causal else "bidirectional"
 
 
-def _heads(read: MetadataReader, hidden: int) -> tuple[int, int, int]:
+def _recurrent(read: MetadataReader, row: Architecture, layers: int) -> tuple[bool, ...]:
+    """Of the layers, those with a recurrent state: files say 0 kv heads."""
+    found = read.value(_KV_HEADS)
+    if not row.has_states or not isinstance(found, np.ndarray):
+        return (False,) * layers
+    if found.shape != (layers,) or found.dtype.kind not in "iu":
+        raise FormatError(f"metadata key {read.prefix}.{_KV_HEADS} is not one number a layer")
+    return tuple(count == 0 for count in found.tolist())
+
+
+def _heads(read: MetadataReader, hidden: int, recurrent: tuple[bool, ...]) -> tuple[int, int, int]:
     """Query heads, key-value heads, and how many numbers each has."""
     heads = read.size("attention.head_count")
-    kv_heads = read.size("attention.head_count_kv", heads)
+    if any(recurrent):
+        others = np.array(read.value(_KV_HEADS))[~np.array(recurrent)]
+        if not len(others):
+            raise FormatError("a model without any attention is not supported")
+        read = MetadataReader({**read.metadata, f"{read.prefix}.{_KV_HEADS}": others}, read.prefix)
+    kv_heads = read.size(_KV_HEADS, heads)
     if heads % kv_heads:
         raise FormatError(f"{heads} heads cannot be shared evenly by {kv_heads} kv heads")
     head_dim = read.size("attention.key_length", max(hidden // heads, 1))

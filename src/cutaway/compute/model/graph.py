@@ -25,13 +25,21 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """One operation: its kind, the tensor it makes, its inputs, weights by role, and numbers."""
+    """One operation: its kind, the tensor it makes, its inputs, weights by role, and numbers.
+
+    Of ops that keep a recurrent state of each text, ``attrs["state"]`` is its shape.
+    """
 
     kind: str
     out: Tensor
     inputs: tuple[str, ...] = ()
     weights: Mapping[str, str] = field(default_factory=dict)
     attrs: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_by_row(self) -> bool:
+        """Whether a row of its result depends on the same row of its inputs alone."""
+        return self.kind != "attend" and "state" not in self.attrs
 
 
 class Graph:
@@ -157,6 +165,22 @@ class Graph:
         }  # fmt: skip
         return self._add("attend", q.width, q, k, v, attrs=attrs)
 
+    def conv(self, x: Tensor, weight: str, *, layer: int) -> Tensor:
+        """Each number's weighted sum over the last tokens, its own the last: (M, n) -> (M, n).
+
+        A depthwise causal convolution. The matrix has a row of weights for each number, oldest
+        token first. The state is the inputs of all these tokens but the newest.
+        """
+        named, inputs = f"{weight}.weight", {"weight": f"{weight}.weight"}
+        if (taps := self._shape(named, 2)[1]) < 2:
+            raise FormatError(f"tensor {named} has weights of {taps} tokens, not of 2 or more")
+        self._expect(named, (x.width, taps))
+        if self.has(bias := f"{weight}.bias"):
+            self._expect(bias, (x.width,))
+            inputs["bias"] = bias
+        attrs = {"layer": layer, "state": (taps - 1, x.width)}
+        return self._add("conv", x.width, x, name=weight, weights=inputs, attrs=attrs)
+
     def silu_mul(self, gate: Tensor, up: Tensor) -> Tensor:
         """silu(gate) · up (SwiGLU; Shazeer 2020, arXiv 2002.05202): (M, n) -> (M, n)."""
         return self._add("silu_mul", up.width, gate, up)
@@ -211,6 +235,12 @@ class Graph:
             raise FormatError(f"cannot add {a.name} ({a.width}) and {b.name} ({b.width})")
         return self._add("add", a.width, a, b)
 
+    def mul(self, a: Tensor, b: Tensor) -> Tensor:
+        """a · b, number by number: (M, n) -> (M, n)."""
+        if a.width != b.width:
+            raise FormatError(f"cannot multiply {a.name} ({a.width}) and {b.name} ({b.width})")
+        return self._add("mul", a.width, a, b)
+
     def scale(self, x: Tensor, factor: float) -> Tensor:
         """x · factor, and x itself where that changes nothing: (M, n) -> (M, n)."""
         return x if factor == 1 else self._add("scale", x.width, x, attrs={"factor": factor})
@@ -243,6 +273,11 @@ class Graph:
     def has_head(self) -> bool:
         """Whether it predicts tokens; else it ends with the rows that a head would read."""
         return len(self.body().ops) < len(self.ops)
+
+    @property
+    def has_state(self) -> bool:
+        """Whether layers keep a recurrent state of each text."""
+        return any("state" in op.attrs for op in self.ops)
 
     # -- the tensor table --------------------------------------------------------------------
 

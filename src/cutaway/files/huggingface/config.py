@@ -48,7 +48,7 @@ class Config:
         ahead = s.get("num_nextn_predict_layers")
         more = s.size("num_nextn_predict_layers", 1 << 16) if ahead else 0
         self.behind = range(layers, layers + more)
-        self.tied = s.flag("tie_word_embeddings")
+        self.tied = s.flag("tie_embedding", s.flag("tie_word_embeddings"))
         self.experts = 0
         self.metadata, self.tensors = self._read(folder)
         self.sees_all = self.metadata.get(f"{self.family.architecture}.attention.causal") is False
@@ -118,7 +118,7 @@ class Config:
         plain = self.family.architecture == "gpt2" or self.family.modulated
         if plain and s.get("intermediate_size") is None:
             return 4 * hidden
-        return s.size("intermediate_size")
+        return s.size("block_ff_dim" if s.get("block_ff_dim") is not None else "intermediate_size")
 
 
 def _family(config: JsonObject, tensors: Iterable[str]) -> Family:

@@ -17,6 +17,7 @@ from cutaway.files.huggingface.rewrites import (
     add_one,
     interleave_rope_rows,
     queries_keys_values,
+    squeezed,
     transposed,
 )
 
@@ -67,6 +68,10 @@ def _gemma(_heads: int, _kv_heads: int) -> Mapping[str, Rewrite]:
 
 def _nemotron(_heads: int, _kv_heads: int) -> Mapping[str, Rewrite]:
     return dict.fromkeys(("output_norm", "attn_norm", "ffn_norm"), add_one)
+
+
+def _lfm2(_heads: int, _kv_heads: int) -> Mapping[str, Rewrite]:
+    return {"conv": squeezed}
 
 
 def _gpt2(_heads: int, _kv_heads: int) -> Mapping[str, Rewrite]:
@@ -269,6 +274,25 @@ FAMILIES: Mapping[str, Family] = {
         defaults={
             "tie_word_embeddings": True, "layer_norm_epsilon": 1e-5, "num_key_value_heads": 2,
             "hidden_act": "gelu_pytorch_tanh",
+        },
+    ),
+    "lfm2": Family(
+        architecture="lfm2", own=keys.lfm2, rewrites=_lfm2,
+        outside={**_OUTSIDE, "embedding_norm": "token_embd_norm"},
+        layer={
+            "operator_norm": "attn_norm", "ffn_norm": "ffn_norm",
+            "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
+            "self_attn.v_proj": "attn_v", "self_attn.out_proj": "attn_output",
+            "self_attn.q_layernorm": "attn_q_norm", "self_attn.k_layernorm": "attn_k_norm",
+            "conv.in_proj": "shortconv.in_proj", "conv.conv": "shortconv.conv",
+            "conv.out_proj": "shortconv.out_proj",
+            "feed_forward.w1": "ffn_gate", "feed_forward.w3": "ffn_up",
+            "feed_forward.w2": "ffn_down",
+        },
+        names={"rms_norm_eps": "norm_eps"},
+        defaults={
+            "rms_norm_eps": 1e-5, "tie_word_embeddings": True, "rope_theta": 1e6,
+            "conv_L_cache": 3,
         },
     ),
     "arcee": replace(_LLAMA, architecture="arcee", own=keys.relu2),

@@ -245,6 +245,22 @@ def stablelm(config: JsonObject) -> dict[str, Any]:
     return plain(config)
 
 
+def lfm2(config: JsonObject) -> dict[str, Any]:
+    """Which layers attend; the others are short convolutions, to which GGUF gives no kv heads."""
+    layers, kv_heads = config.size("num_hidden_layers"), config.size("num_key_value_heads")
+    attend, kinds = config.get("full_attn_idxs"), config.get("layer_types")
+    if kinds is None:
+        attend = range(layers) if attend is None else attend
+        if not isinstance(attend, (list, range)) or not all(i in range(layers) for i in attend):
+            config.fail("full_attn_idxs", f"a list of layers, each from 0 to {layers - 1}")
+        kinds = [_FULL if i in attend else "conv" for i in range(layers)]
+    if not isinstance(kinds, list) or len(kinds) != layers or not {*kinds} <= {_FULL, "conv"}:
+        config.fail("layer_types", f'one of "{_FULL}" and "conv" for each of {layers} layers')
+    counts = np.array([kv_heads if kind == _FULL else 0 for kind in kinds], np.int32)
+    taps = config.size("conv_L_cache")
+    return {"attention.head_count_kv": counts, "shortconv.l_cache": taps}
+
+
 def phi3(config: JsonObject) -> dict[str, Any]:
     """A window, 0 for none as GGUF has it."""
     return plain(config) | {_WINDOW: 0} | _window(config)

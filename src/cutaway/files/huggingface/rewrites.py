@@ -66,6 +66,11 @@ class Half:
         return x[self.which * half : (self.which + 1) * half]
 
 
+def squeezed(x: Array) -> Array:
+    """A depthwise convolution's weights, (n, 1, taps), as a matrix."""
+    return x.reshape(len(x), -1)
+
+
 def add_one(x: Array) -> Array:
     """Gemma's files store the difference of a norm's weights from 1; x is float32."""
     return x + np.float32(1)

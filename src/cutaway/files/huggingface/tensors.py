@@ -22,6 +22,7 @@ from cutaway.files.huggingface.rewrites import (
     WithoutFirst,
     add_one,
     as_it_is,
+    squeezed,
     transposed,
 )
 from cutaway.files.huggingface.shards import Shards
@@ -63,7 +64,9 @@ class TensorSource(TensorInfo):
         stored = shards.info(source).format
         if stored == self.format:
             return elements
-        return dequantize(FORMATS[stored], elements.reshape(-1).view(np.uint8)).reshape(self.shape)
+        return dequantize(FORMATS[stored], elements.reshape(-1).view(np.uint8)).reshape(
+            elements.shape
+        )
 
 
 class SourcedFile(ModelFile):
@@ -144,6 +147,8 @@ def _tensor_source(
         format = "F32"  # as GGUF has vectors
     elif rewrite is transposed:
         shape = shape[::-1]
+    elif rewrite is squeezed and len(shape) == 3 and shape[1] == 1:
+        shape, format = (shape[0], shape[2]), "F32"  # as GGUF has it
     elif isinstance(rewrite, WithoutFirst):
         shape = (max(shape[0] - rewrite.count, 0), *shape[1:])
     elif isinstance(rewrite, Half):

@@ -228,6 +228,11 @@ def inside(llm: LLM, trace: Trace, step: int) -> Look:
     backend may compute other bits than another backend's run; ``is_as_run`` is False then.
     """
     check_text("the inside of a step", llm, trace)
+    if llm.graph.has_state:
+        raise InputError(
+            "the inside of a step is shown of models whose every layer attends, and layers of "
+            "this one have a recurrent state"
+        )
     step = check_int("step", step, 0, len(trace.steps) - 1)
     anatomy, ids = Anatomy(llm.graph), ids_before(trace, step)
     windows = {op.attrs["layer"]: op.attrs["window"] for op in anatomy.attends}

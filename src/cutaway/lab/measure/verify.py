@@ -231,17 +231,22 @@ def placements(text: Sample, backend: Backend) -> Iterator[tuple[str, Sample]]:
 
 
 def restored(text: Sample, backend: Backend, half: int) -> Logits:
-    """Logits from ``half`` on, after the keys and values before it were moved to other blocks."""
+    """Logits from ``half`` on, after what was kept of the tokens before it was moved elsewhere."""
     tokens, blocks, everywhere = text.tokens, len(text.blocks), range(backend.kv_blocks)
     Sample(tokens[:half], everywhere[:blocks], attention=text.attention).run(backend)
-    memory = [backend.block_memory(i) for i in everywhere[: half // KV_BLOCK]]
+    last = half // KV_BLOCK - 1
+    memory = [backend.block_memory(i) for i in everywhere[: last + 1]]
     saved = [[part.copy() for part in parts] for parts in memory]
+    state = backend.state_memory(everywhere[last])
+    state = None if state is None else state.copy()
     order = everywhere[::-1][:blocks]
     for used in (everywhere[:blocks], order):
         Sample(tokens[::-1][: len(used) * KV_BLOCK], used).run(backend)
     for block, parts in zip(order, saved, strict=False):
         for to, part in zip(backend.block_memory(block, windows=True), parts, strict=True):
             to[:] = part
+    if state is not None and (place := backend.state_memory(order[last], new=True)) is not None:
+        place[:] = state
     return replace(text, blocks=order).run(backend, start=half)
 
 

@@ -19,7 +19,17 @@ from numpy.typing import NDArray
 from cutaway import sampling
 from cutaway.base import _native
 from cutaway.base.resources import default_threads
-from cutaway.compute.backends.base import Batch, Bytes, Edit, KVLayout, Logits, in_place, kv_groups
+from cutaway.compute.backends.base import (
+    DRAFT_STATES,
+    Batch,
+    Bytes,
+    Edit,
+    KVLayout,
+    Logits,
+    in_place,
+    kv_groups,
+    state_group,
+)
 from cutaway.compute.backends.cpu.column_order import ordered
 from cutaway.compute.backends.cpu.compile import GraphCompiler, slice_of
 from cutaway.compute.backends.cpu.emit import Emitter
@@ -72,8 +82,9 @@ class CpuBackend:
         self.threads = self.pool.threads
         try:
             plan = _native.Plan(
-                self.pool, os.environ.get("CUTAWAY_ISA", ""), kv_blocks, context, _prefetch(), kv
-            )
+                self.pool, os.environ.get("CUTAWAY_ISA", ""), kv_blocks, context, _prefetch(), kv,
+                DRAFT_STATES,
+            )  # fmt: skip
         except ValueError as error:
             raise InputError(f"CUTAWAY_ISA: {error}") from None
         self.tier: str = plan.tier
@@ -231,6 +242,14 @@ class CpuBackend:
         """See ``Backend``."""
         return self._plan.block_memory(block_id, windows)
 
+    def copy_states(self, pairs: list[tuple[int, int]]) -> None:
+        """See ``Backend``."""
+        self._plan.copy_states(*_sources_and_targets(pairs))
+
+    def state_memory(self, slot: int, *, new: bool = False) -> Bytes | None:
+        """See ``Backend``."""
+        return self._plan.state_memory(slot, new)
+
     def copy_windows(self, pairs: list[tuple[int, int]]) -> None:
         """See ``Backend``."""
         self._plan.copy_windows(*_sources_and_targets(pairs))
@@ -259,7 +278,7 @@ def kv_layout(graph: Graph, kv: str = "f16") -> KVLayout:
     def nbytes(kv_heads: int, head_dim: int) -> int:
         return _native.kv_block_bytes(kv_heads, head_dim, kv) // _native.KV_BLOCK
 
-    return KVLayout(_native.KV_BLOCK, kv_groups(graph, kv.upper(), nbytes))
+    return KVLayout(_native.KV_BLOCK, kv_groups(graph, kv.upper(), nbytes), state_group(graph))
 
 
 @cache

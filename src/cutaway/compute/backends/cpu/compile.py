@@ -5,9 +5,9 @@ Knows which ops are fused:
 * a gate with its two linear layers, a residual add with its one; any other elementwise op is an op
   of its own;
 * rope with the attention that it feeds, quantising with the norm before it.
-What follows the last attention works row by row, so it is computed only for the rows whose logits
-are wanted. In a plan to be read or edited (``apart``) nothing is fused, and each result has its own
-floats. The bits are the same.
+What follows the last attention, or op with a state, works row by row, so it is computed only for
+the rows whose logits are wanted. In a plan to be read or edited (``apart``) nothing is fused, and
+each result has its own floats. The bits are the same.
 """
 
 from collections.abc import Mapping
@@ -62,12 +62,11 @@ def quantised(name: str) -> str:
 
 
 def hoist_logit_rows(ops: list[Op]) -> list[Op]:
-    """Choose the wanted rows right after the last attention instead of at the end. Same bits."""
-    kinds = [op.kind for op in ops]
-    if not {"attend", "logit_rows"} <= set(kinds):
+    """Choose the wanted rows right after the last op that reads others. Same bits."""
+    chosen = next((i for i, op in enumerate(ops) if op.kind == "logit_rows"), 0)
+    first = next((i + 1 for i in reversed(range(chosen)) if not ops[i].is_by_row), 0)
+    if not first:
         return ops
-    chosen = kinds.index("logit_rows")
-    first = chosen - kinds[chosen::-1].index("attend") + 1  # of the ops that work row by row
     made = {op.out.name: op.out for op in ops[:first]}
     needed = dict.fromkeys(n for op in ops[first:chosen] for n in op.inputs if n in made)
     rows = {name: Tensor(f"{name} rows", made[name].width) for name in needed}
@@ -135,7 +134,9 @@ class GraphCompiler:
     def _alone(self, op: Op) -> None:
         self._emit(op.kind, [op], [self.views.get(n, n) for n in op.inputs], [op.out])
 
-    _embed = _embed_positions = _embed_first = _given = _logit_rows = _attend = _reorder = _alone
+    _embed = _embed_positions = _embed_first = _given = _logit_rows = _attend = _conv = _reorder = (
+        _alone
+    )
 
     def _norm(self, op: Op) -> None:
         """To floats, to quant blocks or to both, as the ops after it read them."""

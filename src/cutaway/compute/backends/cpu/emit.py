@@ -148,6 +148,14 @@ class Emitter:
         frequencies, factor = rope.frequencies(own), rope.attention_factor
         return _native.Rotation(frequencies, rope.rotate_half, factor, *grows)
 
+    def _conv(self, op: Lowered) -> None:
+        conv = op.ops[0]
+        weight = self.c.vectors[conv.weights["weight"]].T  # (taps, width)
+        bias = self.c.vectors[conv.weights["bias"]] if "bias" in conv.weights else NOTHING
+        x, out = self.view(op.reads[0]), self.view(conv.out.name)
+        taps, width = weight.shape
+        self.plan.conv(x, out, np.ascontiguousarray(weight).ravel(), bias, width, taps)
+
     def _attend(self, op: Lowered) -> None:
         a = op.ops[0].attrs
         if a["head_dim"] % 2 or a["head_dim"] > _WIDEST_HEAD:

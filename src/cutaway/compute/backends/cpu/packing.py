@@ -120,10 +120,13 @@ def _read_by_row(op: Op, graph: Graph, sizes: dict[Slice, int]) -> int:
 
 
 def read_vectors(graph: Graph, file: ModelFile) -> dict[str, Vector]:
-    """The vectors that a graph reads, as numbers: norms, biases, divisors of frequencies."""
-    found = dict[str, Vector]()
+    """What a graph reads as numbers: norms, biases, divisors of frequencies, convolutions."""
+    found, convs = (
+        dict[str, Vector](),
+        {op.weights["weight"] for op in graph.ops if op.kind == "conv"},
+    )
     for name in dict.fromkeys(name for op in graph.ops for name in op.weights.values()):
-        if len(graph.shapes[name]) == 1:
+        if len(graph.shapes[name]) == 1 or name in convs:
             found[name] = file.dequantize(name)
             file.release(name)
     return found

@@ -23,6 +23,7 @@ from cutaway.compute.backends.base import (
 )
 from cutaway.compute.backends.reference.kv import KVBlocks, kv_layout
 from cutaway.compute.backends.reference.ops import OPS, Run, blocks_of
+from cutaway.compute.backends.reference.states import StateSlots
 from cutaway.compute.model import Graph, Op
 from cutaway.files.weights import ModelFile
 
@@ -46,7 +47,7 @@ class ReferenceBackend(HostSampling):
         """
         self.graph, self.weights, self.kv_blocks = graph, weights, kv_blocks
         self.kv = kv_layout(graph)
-        self._stored = KVBlocks(graph, kv_blocks, kv)
+        self._stored, self._states = KVBlocks(graph, kv_blocks, kv), StateSlots(graph, kv_blocks)
         self._wanted: frozenset[str] = frozenset()  # names of tensors to note
         self._noted: dict[str, Array] = {}
         self._edits: Sequence[Edit] = ()
@@ -104,7 +105,8 @@ class ReferenceBackend(HostSampling):
         """The last op's result. given: tensors that no op makes."""
         _check_limits(batch)
         self._stored.take(np.unique(blocks_of(batch)))
-        run, values = Run(self.weights, batch, self._stored, self._note), dict(given)
+        run = Run(self.weights, batch, self._stored, self._states, self._note)
+        values = dict(given)
         last_use = {name: op for op in ops for name in op.inputs}
         for op in ops:
             result = OPS[op.kind](op, run, *(values[name] for name in op.inputs))
@@ -150,6 +152,14 @@ class ReferenceBackend(HostSampling):
     def copy_windows(self, pairs: list[tuple[int, int]]) -> None:
         """See ``Backend``."""
         self._stored.copy_windows(pairs)
+
+    def copy_states(self, pairs: list[tuple[int, int]]) -> None:
+        """See ``Backend``."""
+        self._states.copy(pairs)
+
+    def state_memory(self, slot: int, *, new: bool = False) -> Bytes | None:
+        """See ``Backend``."""
+        return self._states.memory(slot, new=new)
 
     def block_memory(self, block_id: int, *, windows: bool = False) -> list[Bytes]:
         """See ``Backend``."""

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cutaway.compute.backends.base import KV_BLOCK, Bytes, KVLayout, kv_groups
+from cutaway.compute.backends.base import KV_BLOCK, Bytes, KVLayout, kv_groups, state_group
 from cutaway.compute.backends.kv_formats import as_stored, keys_and_values
 from cutaway.compute.model import Graph, Op
 
@@ -115,4 +115,5 @@ class KVBlocks:
 
 def kv_layout(graph: Graph) -> KVLayout:
     """All layers in float32."""
-    return KVLayout(KV_BLOCK, kv_groups(graph, "F32", lambda heads, dim: 2 * heads * dim * 4))
+    groups = kv_groups(graph, "F32", lambda heads, dim: 2 * heads * dim * 4)
+    return KVLayout(KV_BLOCK, groups, state_group(graph))

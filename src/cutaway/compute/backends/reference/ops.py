@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from cutaway.compute.backends.base import KV_BLOCK, Batch
 from cutaway.compute.backends.reference.kv import KVBlocks
+from cutaway.compute.backends.reference.states import StateSlots, wanted_states
 from cutaway.compute.model import Op
 from cutaway.compute.model.lora import loras
 from cutaway.compute.model.rope import GrowingRope, Rope
@@ -25,6 +26,7 @@ class Run(NamedTuple):
     weights  by tensor name, matrices as (out, in)
     batch    M rows
     kv       keys and values of earlier batches, and of this one as soon as they are computed
+    states   recurrent states, likewise
     note     takes the name and the numbers of a tensor that is no op's result: attention's weights,
              what the last matrices of experts read
     """
@@ -32,6 +34,7 @@ class Run(NamedTuple):
     weights: Mapping[str, Array]
     batch: Batch
     kv: KVBlocks
+    states: StateSlots
     note: Callable[[str, Array], None]
 
     def weight(self, op: Op, role: str = "weight") -> Array:
@@ -162,6 +165,19 @@ def _unseen(op: Op, batch: Batch, s: int, rows: NDArray[np.bool_]) -> NDArray[np
     return unseen
 
 
+def conv(op: Op, run: Run, x: Array) -> Array:
+    """The weighted sum of each number in the last rows of the text, its own row the last."""
+    weight, bias = run.weight(op).T, run.weight(op, "bias") if "bias" in op.weights else 0
+    taps, out = len(weight), np.empty_like(x)
+    for rows, before in run.states.begin(op, run.batch):
+        seen = np.concatenate([before, x[rows]])  # (taps - 1 + R, n)
+        for row, slot in wanted_states(run.batch, rows).items():
+            run.states.store(op, slot, seen[row + 1 : row + taps])
+        count = rows.stop - rows.start
+        out[rows] = bias + sum(w * seen[i : i + count] for i, w in enumerate(weight))
+    return out
+
+
 def silu_mul(_: Op, __: Run, gate: Array, up: Array) -> Array:
     """silu(gate) · up."""
     return _silu(gate) * up
@@ -225,6 +241,11 @@ def add(_: Op, __: Run, a: Array, b: Array) -> Array:
     return a + b
 
 
+def mul(_: Op, __: Run, a: Array, b: Array) -> Array:
+    """a · b."""
+    return a * b
+
+
 def scale(op: Op, _: Run, x: Array) -> Array:
     """factor · x."""
     return x * np.float32(op.attrs["factor"])
@@ -243,9 +264,9 @@ def logit_rows(_: Op, run: Run, x: Array) -> Array:
 OPS: Mapping[str, Callable[..., Array]] = {
     op.__name__: op
     for op in (
-        embed, embed_positions, embed_first, rms_norm, layer_norm, linear, rope, attend, silu_mul,
-        gelu_mul, gelu_exact_mul, gelu, gelu_exact, relu2, elu_less_x, experts, add, scale,
-        softcap, logit_rows,
+        embed, embed_positions, embed_first, rms_norm, layer_norm, linear, rope, attend, conv,
+        silu_mul, gelu_mul, gelu_exact_mul, gelu, gelu_exact, relu2, elu_less_x, experts, add, mul,
+        scale, softcap, logit_rows,
     )
 }  # fmt: skip
 

@@ -13,6 +13,7 @@ from cutaway.compute.model.architectures.cohere import cohere, cohere2
 from cutaway.compute.model.architectures.gemma import gemma, gemma2, gemma3
 from cutaway.compute.model.architectures.glm import glm4
 from cutaway.compute.model.architectures.gpt import gpt2, gptneox, phi2, stablelm
+from cutaway.compute.model.architectures.lfm2 import lfm2
 from cutaway.compute.model.architectures.llama import (
     apertus,
     arcee,
@@ -68,6 +69,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "olmo2": Architecture(olmo2, full_every=4, local_base=0),  # and 3, which has windows
     "exaone4": Architecture(exaone4, full_every=4),
     "glm4": Architecture(glm4, interleaved_rope=True),
+    "lfm2": Architecture(lfm2, has_states=True),  # and 2.5
     "command-r": Architecture(
         cohere, layer_norm=True, interleaved_rope=True, multiplies_logits=True
     ),
