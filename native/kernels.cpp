@@ -8,6 +8,7 @@ namespace {
 #include "linear.inc"
 #include "grouped_float.inc"
 #include "elementwise.inc"
+#include "delta.inc"
 #include "attention.inc"
 #include "sample_kernels.inc"
 #include "sample_luck.inc"
@@ -31,6 +32,7 @@ constexpr Kernels make() {
   k.name = CUTAWAY_TIER_NAME, k.tiles_from = 32;
   fill<(Format)0>(k);
   k.quantise = quantise, k.rms_norm = rms_norm, k.layer_norm = layer_norm, k.map = map, k.conv = conv;
+  k.unit = unit, k.keep_and_learn = keep_and_learn, k.delta = delta;
   k.to_half = to_half, k.to_codes = to_codes;
   k.attend_rows = kAttendRows, k.attend = attend, k.merge = merge, k.divide = divide;
   k.row_stats = row_stats, k.max_of = max_of, k.group_max = group_max, k.collect = collect;

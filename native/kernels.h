@@ -58,6 +58,14 @@ struct AttendChunk {
   const float* hidden_from = nullptr;  // as in Batch, of this sequence
 };
 
+// One token of one head of a gated delta net.
+struct DeltaToken {
+  const float *q, *k;  // (keys)
+  float keep, learn;   // what the state is multiplied by, and the change
+  int keys;
+  size_t stride;       // floats from one key's values in the state to the next's
+};
+
 // The ops that work number by number.
 enum class Map {
 #define OP(kind, form, expression) kind,
@@ -93,6 +101,10 @@ struct Kernels {
   // Each of n numbers summed over its taps, oldest first: rows[t][i] · weight[t · stride + i], from bias[i] on, or from 0
   // where bias is null.
   void (*conv)(const float* const* rows, const float* weight, size_t stride, const float* bias, int taps, int n, float* out);
+  void (*unit)(const float* x, float factor, int n, float* out);
+  void (*keep_and_learn)(const float* x, const float* dt, const float* a, const float* b, int n, float* keep, float* learn);
+  // state: of these columns, a multiple of 16, (keys, stride); v and out: (columns)
+  void (*delta)(const DeltaToken& token, float* state, int columns, const float* v, float* out);
   void (*to_half)(const float* x, int n, uint16_t* out);  // n is a multiple of 16
   // Codes of a byte each, and a half or two for each 32 of them (the last may have 16); n is a multiple of 16.
   void (*to_codes)(KvFormat f, const float* x, int n, uint8_t* codes, uint16_t* scales, uint16_t* minima);

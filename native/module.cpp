@@ -251,6 +251,12 @@ void bind_plan(nb::module_& m) {
       .def("conv", [](Plan& p, Where in, Where out, Floats weight, Floats bias, int width, int taps) {
         p.add(std::make_unique<Conv>(p, view(in), view(out), ConvWeights{floats(weight), floats(bias), width, taps}));
       }, "x"_a, "out"_a, "weight"_a, "bias"_a, "width"_a, "taps"_a)
+      .def("delta_net", [](Plan& p, Where qkv, Where a, Where b, Where out, std::tuple<int, int, int, int, bool> shape,
+                           Floats scale, Floats dt) {
+        const auto [k_heads, heads, keys, values, grouped] = shape;
+        p.add(std::make_unique<DeltaNet>(p, DeltaNet::Views{view(qkv), view(a), view(b), view(out)},
+                                         DeltaShape{k_heads, heads, keys, values, grouped}, floats(scale), floats(dt)));
+      }, "qkv"_a, "a"_a, "b"_a, "out"_a, "shape"_a, "scale"_a, "dt"_a)
       .def("read", &read_buffer, "buffer"_a, "rows"_a, "width"_a,
            "What the last run left in a buffer that nothing has written over since: (rows, width).")
       .def("write", &write_buffer, "buffer"_a, "rows"_a, "numbers"_a,

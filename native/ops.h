@@ -235,4 +235,34 @@ class Conv : public Op {
   std::vector<int> segment_of_;  // by row
 };
 
+struct DeltaShape {
+  int k_heads, heads;  // of queries and keys; of values
+  int keys, values;    // numbers of each
+  bool grouped;        // neighbours among the value heads share a key head; else it is value head mod k_heads
+};
+
+// A gated delta net (Yang et al. 2024, arXiv 2412.06464): the state of a head is a matrix (keys, values).
+class DeltaNet : public Op {
+ public:
+  struct Views { View qkv, a, b, out; };
+  DeltaNet(Plan& plan, Views at, DeltaShape shape, std::vector<float> a, std::vector<float> dt);
+  void prepare(Step& step) override;
+  void run(Step& step, int thread) override;
+  size_t scratch() const override { return (size_t)shape_.keys * kColumns; }
+
+ private:
+  static constexpr int kColumns = 64;  // values that a thread takes at a time: of 128 keys they stay in the first cache
+  int groups() const { return (shape_.values + kColumns - 1) / kColumns; }
+  void make_units(Step& step, int row, int k_head);
+  void compute(Step& step, const Step::Segment& segment, int head, int first, float* state);
+
+  const Views at_;
+  const DeltaShape shape_;
+  const std::vector<float> a_, dt_;
+  StateStore& states_;
+  const size_t state_;                      // where in a state this layer's floats begin
+  std::vector<float> units_, keep_, learn_;  // by row: queries and keys of length 1; of each head
+  WorkQueue queue_;
+};
+
 }  // namespace cutaway

@@ -18,6 +18,7 @@ from cutaway.sampling.row_hash import START, chain_hash, row_hash
 from support.engine_mock import MockRequest
 from support.random_lfm2 import write_tiny_lfm2
 from support.random_llama import write_tiny_llama
+from support.random_qwen35 import write_tiny_qwen35
 from support.ways import Alone, Trial, Way, new_draft, new_engine, open_llm, repeating
 
 SHAPE = {"heads": 4, "kv_heads": 2, "head_dim": 16, "hidden": 64, "feed_forward": 96}
@@ -142,12 +143,18 @@ def test_no_way_of_writing_changes_a_text(trial, alone, thirds):
     assert sources >= {"grammar", "sampled"}
 
 
-@pytest.mark.parametrize(("threads", "rows", "thirds"), [(2, 33, (1,)), slow(3, 7, ALL)])
+@pytest.mark.parametrize(
+    ("write", "threads", "rows", "thirds"),
+    [
+        (write_tiny_lfm2, 2, 33, (1,)), slow(write_tiny_lfm2, 3, 7, ALL),
+        (write_tiny_qwen35, 2, 7, (2,)), slow(write_tiny_qwen35, 3, 33, ALL),
+    ],
+)  # fmt: skip
 def test_no_way_of_writing_changes_a_text_of_a_model_with_a_state(
-    tmp_path, drafts, threads, rows, thirds
+    tmp_path, drafts, write, threads, rows, thirds
 ):
-    """Short convolutions in three of five layers; a draft model must have none."""
-    path = write_tiny_lfm2(tmp_path / "lfm2.gguf")
+    """Short convolutions, gated delta nets; a draft model must have no state."""
+    path = write(tmp_path / "tiny.gguf")
     alone = Alone(new_engine(open_llm(path, 1, KV_BLOCKS)))
     engine = new_engine(open_llm(path, threads, KV_BLOCKS), rows=rows)
     trial = Trial(engine, drafts, PROMPT, NEIGHBOURS, STOPS)

@@ -20,6 +20,7 @@ from support.engine_mock import MockRequest, check, make_engine, run_to_end, wri
 from support.mock_backend import narrow, noise
 from support.random_lfm2 import write_tiny_lfm2
 from support.random_llama import write_tiny_llama
+from support.random_qwen35 import write_tiny_qwen35
 from support.ways import new_engine, open_llm, repeating
 
 BLOCK = 4
@@ -177,9 +178,9 @@ def test_a_draft_model_with_a_state_is_refused(tmp_path):
 # -- a real model ------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def path(tmp_path_factory):
-    return write_tiny_lfm2(tmp_path_factory.mktemp("lfm2") / "tiny.gguf", context=1024)
+@pytest.fixture(scope="module", params=[write_tiny_lfm2, write_tiny_qwen35])
+def path(tmp_path_factory, request):
+    return request.param(tmp_path_factory.mktemp("states") / "tiny.gguf", context=1024)
 
 
 def test_verify_finds_every_bit_the_same(path):

@@ -71,6 +71,10 @@ def _reads_pictures(
     return Row(config, whole, architecture, "AutoModelForImageTextToText")
 
 
+_DELTA = {
+    "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 24,
+    "linear_value_head_dim": 16, "linear_conv_kernel_dim": 4,
+}  # fmt: skip
 _COHERE = {"tie_word_embeddings": True, "pad_token_id": 0, "logit_scale": 0.25}
 _LONG = [1.0 + 0.3 * i for i in range(6)]
 
@@ -252,13 +256,24 @@ FAMILIES: Mapping[str, Row] = {
         "Lfm2Config", "lfm2", **_FOUR_HEADS, tie_word_embeddings=True, conv_L_cache=5,
         conv_bias=True, full_attn_idxs=[1], block_auto_adjust_ff_dim=False,
     ),
+    "qwen3_5": _row(
+        "Qwen3_5TextConfig", "qwen35", head_dim=32, num_hidden_layers=5, **_DELTA,
+        layer_types=["linear_attention"] * 2 + ["full_attention", "linear_attention"] * 1
+        + ["full_attention"],
+        **_theta(3000.0, partial_rotary_factor=0.5),
+    ),
+    "qwen3_5-last": _row(
+        "Qwen3_5TextConfig", "qwen35", head_dim=32, num_hidden_layers=5, **_DELTA | {
+            "linear_num_key_heads": 4, "linear_value_head_dim": 80},
+        tie_word_embeddings=True,
+    ),
     "stablelm": _row(
         "StableLmConfig", "stablelm", **_FOUR_HEADS, use_qkv_bias=True,
         **_theta(10000.0, partial_rotary_factor=0.25),
     ),
 }  # fmt: skip
 
-RECURRENT = [name for name, made in FAMILIES.items() if made.architecture in ("lfm2",)]
+RECURRENT = [name for name, made in FAMILIES.items() if made.architecture in ("lfm2", "qwen35")]
 """Those in which layers have a state."""
 
 _BERT = _SIZES | _FOUR_HEADS | {"tie_word_embeddings": True, "num_hidden_layers": 3}
@@ -367,7 +382,7 @@ def _shake(model: Any, rng: np.random.Generator) -> None:
 
 def _about_zero(model: Any) -> bool:
     """Gemma's and Nemotron's norms are what is added to 1."""
-    return str(model.config.model_type).startswith(("gemma", "nemotron"))
+    return str(model.config.model_type).startswith(("gemma", "nemotron", "qwen3_5"))
 
 
 def logits(model: Any, ids: list[int]) -> np.ndarray[Any, Any]:

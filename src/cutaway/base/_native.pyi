@@ -145,6 +145,8 @@ class Plan:
 
     def conv(self, x: tuple[int, int], out: tuple[int, int], weight: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], width: int, taps: int) -> None: ...
 
+    def delta_net(self, qkv: tuple[int, int], a: tuple[int, int], b: tuple[int, int], out: tuple[int, int], shape: tuple[int, int, int, int, bool], scale: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], dt: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
+
     def read(self, buffer: tuple[int, int], rows: int, width: int) -> Annotated[NDArray[numpy.float32], dict(shape=(None, None))]:
         """
         What the last run left in a buffer that nothing has written over since: (rows, width).

@@ -80,6 +80,7 @@ LAYERS = {
     "granite": PRE | QKV | GATED,
     "modern-bert": PRE | FUSED | GATE_AND_UP,
     "lfm2": PRE | QKV | HEAD_NORMS | GATED,
+    "qwen35": PRE | QKV | HEAD_NORMS | GATED,
     "llada": PRE | QKV | GATED,
     "llada-moe": PRE | QKV | HEAD_NORMS | EXPERTS,
     "dream": PRE | QKV | QKV_BIASES | GATED,
@@ -113,7 +114,9 @@ OPTIONAL = ("output.weight", "rope_freqs.weight", "token_types.weight")
 
 def is_optional(tensor):
     """These, and biases other than those of norms."""
-    return tensor in OPTIONAL or (tensor.endswith(".bias") and "norm" not in tensor)
+    return tensor in OPTIONAL or (
+        "ssm_dt" not in tensor and tensor.endswith(".bias") and "norm" not in tensor
+    )
 
 
 def file_of(name):
@@ -142,6 +145,24 @@ def file_of(name):
             del shapes[f"blk.1.{tensor}"]
         conv = {"in_proj": (3 * N, N), "conv": (N, 3), "out_proj": (N, N)}
         shapes |= {f"blk.1.shortconv.{part}.weight": shape for part, shape in conv.items()}
+    if name == "qwen35":  # queries have gates; the second layer is a delta net of 2 and 4 heads
+        keys |= {
+            "full_attention_interval": 4, "attention.recurrent_layers": np.array([False, True]),
+            "ssm.group_count": 2, "ssm.time_step_rank": 4, "ssm.state_size": 8,
+            "ssm.inner_size": 4 * 16,
+        }  # fmt: skip
+        metadata |= {f"qwen35.{key}": value for key, value in keys.items()}
+        shapes["blk.0.attn_q.weight"] = (2 * Q, N)
+        for i in range(2):
+            shapes[f"blk.{i}.post_attention_norm.weight"] = shapes.pop(f"blk.{i}.ffn_norm.weight")
+        for tensor in (*QKV, *HEAD_NORMS, "attn_output.weight"):
+            del shapes[f"blk.1.{tensor}"]
+        net = {
+            "attn_qkv.weight": (96, N), "attn_gate.weight": (64, N), "ssm_conv1d.weight": (96, 4),
+            "ssm_alpha.weight": (4, N), "ssm_beta.weight": (4, N), "ssm_norm.weight": (16,),
+            "ssm_out.weight": (N, 64), "ssm_a": (4,), "ssm_dt.bias": (4,),
+        }  # fmt: skip
+        shapes |= {f"blk.1.{part}": shape for part, shape in net.items()}
     if name == "modern-bert":  # what its first layer reads is normed already
         del shapes["blk.0.attn_norm.weight"]
     if name == "apertus":

@@ -40,6 +40,7 @@ def gelu(x):
 
 ONE = {
     "gelu": (lambda g, x: g.gelu(x), gelu),
+    "silu": (lambda g, x: g.silu(x), lambda v: v / (1 + exp(-v))),
     "relu2": (lambda g, x: g.relu2(x), lambda v: max(v, 0.0) ** 2),
     "elu_less_x": (lambda g, x: g.elu_less_x(x), lambda v: expm1(min(v, 0.0)) - min(v, 0.0)),
     "gelu_exact": (lambda g, x: g.gelu_exact(x), lambda v: v * (1 + erf(v / sqrt(2))) / 2),
@@ -49,6 +50,7 @@ ONE = {
 TWO = {
     "add": (Graph.add, lambda a, b: a + b),
     "mul": (Graph.mul, lambda a, b: a * b),
+    "sigmoid_mul": (Graph.sigmoid_mul, lambda a, b: b / (1 + exp(-a))),
     "silu_mul": (Graph.silu_mul, lambda a, b: a / (1 + exp(-a)) * b),
     "gelu_mul": (Graph.gelu_mul, lambda a, b: gelu(a) * b),
     "gelu_exact_mul": (Graph.gelu_exact_mul, lambda a, b: a * (1 + erf(a / sqrt(2))) / 2 * b),
@@ -87,6 +89,44 @@ def test_a_convolution_sums_each_number_over_the_last_rows(taps):
             np.testing.assert_allclose(ours[row, i], expected, **NEAR)
     with pytest.raises(FormatError, match=r"c\.weight has weights of 1 tokens, not of 2 or more"):
         run(x, lambda g, x: g.conv(x, "c", layer=0), {"c.weight": numbers(4, 1)})
+
+
+def test_of_groups_that_lie_side_by_side_one_is_picked():
+    x = numbers(3, 12)
+    for which in range(2):
+        ours = run(x, lambda g, x, which=which: g.pick(x, 3, which, 2))
+        np.testing.assert_array_equal(ours, x.reshape(3, 2, 2, 3)[:, :, which].reshape(3, 6))
+    with pytest.raises(FormatError, match="no whole number of heads of 10"):
+        run(x, lambda g, x: g.pick(x, 5, 0, 2))
+
+
+@pytest.mark.parametrize("grouped", [True, False])
+def test_a_delta_net_turns_its_state_with_each_token(grouped):
+    """By the definition, number by number, in float64."""
+    k_heads, heads, keys, values = 2, 4, 3, 5
+    width = 2 * k_heads * keys + heads * values
+    x, weights = numbers(6, width), {"ssm_a": -abs(numbers(heads)), "ssm_dt.bias": numbers(heads)}
+    a, b = numbers(6, heads), numbers(6, heads)
+    shape = {"k_heads": k_heads, "heads": heads, "keys": keys, "values": values}
+    ours = run(
+        x, lambda g, x: g.delta_net(
+            x, g.embed("a"), g.embed("b"), "", layer=0, **shape, grouped=grouped
+        ),
+        weights | {"a.weight": a, "b.weight": b},
+    )  # fmt: skip
+    for head in range(heads):
+        k_head = head // 2 if grouped else head % 2
+        state = np.zeros((keys, values))
+        for t, row in enumerate(x.astype(float)):
+            q, k = row[: 2 * k_heads * keys].reshape(2, k_heads, keys)[:, k_head]
+            q, k = (each / np.sqrt(each @ each + 1e-6) for each in (q, k))
+            v = row[2 * k_heads * keys :].reshape(heads, values)[head]
+            dt = np.log1p(np.exp(float(a[t, head]) + float(weights["ssm_dt.bias"][head])))
+            state *= np.exp(float(weights["ssm_a"][head]) * dt)
+            state += np.outer(k, (v - k @ state) / (1 + np.exp(-float(b[t, head]))))
+            expected = q @ state / np.sqrt(keys)
+            found = ours[t].reshape(heads, values)[head]
+            np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_positions_are_looked_up():

@@ -48,6 +48,7 @@ def converted(architecture, stored):
 INTERLEAVED = ("llama", "arcee", "mistral3", "smollm3", "granite")
 TEXT = {
     "language_model.lm_head": "lm_head", "model.language_model.": "model.",
+    ".dt_bias": ".dt_proj.bias",  # Qwen 3.5's, as the converter calls it
     "language_model.model.": "model.", "shared_mlp.output_linear": "mlp.down_proj",
 }  # fmt: skip
 
@@ -97,11 +98,39 @@ def stored_as_gguf(family, name, x, heads, kv_heads):
         return x[rows]
     if architecture.startswith(("gemma", "nemotron")) and name.endswith("norm.weight"):
         return x + np.float32(1)
+    if architecture == "qwen35":
+        return of_qwen35(FAMILIES[family].values, name, base, x)
     if base == "conv":
         return x.squeeze(1) if x.ndim == 3 else x
     if architecture == "gpt2" and x.ndim == 2 and base not in ("token_embd", "position_embd"):
         return x.T
     return x
+
+
+def of_qwen35(values, name, base, x):
+    """Norms are stored less 1; value heads of a key head are apart; A is -e^A_log."""
+    k_heads, heads, keys, size = (
+        values[f"linear_{one}"] for one in (
+            "num_key_heads", "num_value_heads", "key_head_dim", "value_head_dim"
+        )
+    )  # fmt: skip
+    if base.endswith("norm") and base != "ssm_norm":
+        return x + np.float32(1)
+    skip = 2 * k_heads * keys if base in ("attn_qkv", "ssm_conv1d") else 0
+    if base not in ("attn_qkv", "ssm_conv1d", "attn_gate", "ssm_out"):
+        size = 1
+    each = heads // k_heads
+    order = [*range(skip), *(
+        skip + (k_head * each + i) * size + n
+        for i in range(each) for k_head in range(k_heads) for n in range(size)
+    )]  # fmt: skip
+    if base == "ssm_conv1d":
+        return x[:, 0][order]
+    if name.endswith(".ssm_a"):
+        return -np.exp(x)[order]
+    if base == "ssm_out":
+        return x[:, order]
+    return x[order] if base.startswith(("ssm_al", "ssm_be", "ssm_dt", "attn_qkv", "attn_ga")) else x
 
 
 def test_tensors_are_those_of_the_conversion(folder):

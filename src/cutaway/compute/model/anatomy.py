@@ -15,7 +15,7 @@ from cutaway.errors import InputError
 class StreamPart:
     """One term of the residual stream: ``factor`` times an op's result.
 
-    name   "embedding", "positions", "L3.attn", "L3.mlp", "L3.conv"
+    name   "embedding", "positions", "L3.attn", "L3.mlp", "L3.conv", "L3.delta_net"
     layer  None for terms before the first layer
     path   the ops from this one back to the attention that it comes from, both included; empty for
            a term that comes from no attention
@@ -139,19 +139,19 @@ class Anatomy:
         numbered = re.match(r"blk\.(\d+)\.", op.out.name)
         if not numbered:
             raise InputError(f"this architecture cannot be looked into: it adds {op.out.name}")
-        layer, kind = int(numbered[1]), "attn" if path else self._state_behind(op) or "mlp"
+        layer, kind = int(numbered[1]), "attn" if path else self._kind(op)
         return StreamPart(f"L{layer}.{kind}", layer, op, factor, path)
 
-    def _state_behind(self, op: Op) -> str:
-        """The kind of the op with a state that its layer has between it and the stream; or ""."""
+    def _kind(self, op: Op) -> str:
+        """What it comes from: "attn", the kind of an op with a state, or "mlp"."""
         open_ = [op]
         while open_:
             op = open_.pop()
-            if "state" in op.attrs:
-                return op.kind
-            if op.kind in ("linear", "mul", "scale"):
+            if not op.is_by_row:
+                return "attn" if op.kind == "attend" else op.kind
+            if op.kind in ("linear", "mul", "silu_mul", "sigmoid_mul", "rms_norm", "scale"):
                 open_ += [self.maker[name] for name in op.inputs]
-        return ""
+        return "mlp"
 
     def _path(self, op: Op) -> tuple[Op, ...]:
         """The ops back through norms, scales and one matrix to an attention; else empty."""

@@ -6,7 +6,7 @@ What an architecture takes for granted where its files do not say is a row of ``
 
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -42,6 +42,15 @@ _MUST_BE: Mapping[str, tuple[float, ...]] = {
 }
 
 
+class DeltaHeads(NamedTuple):
+    """The heads of a gated delta net: how many of keys and of values, and how wide each is."""
+
+    k_heads: int
+    heads: int
+    keys: int
+    values: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
     """The numbers that a graph is built from. Sizes are in elements, context in tokens.
@@ -58,6 +67,7 @@ class ModelConfig:
     windows            tokens that a row of each layer attends to, its own included, or where
                        attention is bidirectional how many to each side; 0: all
     recurrent          whether each layer has a recurrent state instead of attention
+    delta_heads        of recurrent layers that are gated delta nets; None where none is
     activation         of an MLP: "gelu", "gelu_tanh", "silu"; "" where it is the wiring's own
     xielu              of an MLP with xIELU, its constants by layer; else empty
     attention_scale    of scores before the softmax
@@ -83,6 +93,7 @@ class ModelConfig:
     extends_context: bool
     windows: tuple[int, ...]
     recurrent: tuple[bool, ...]
+    delta_heads: DeltaHeads | None
     activation: str
     xielu: tuple[Xielu, ...]
     attention_scale: float
@@ -114,6 +125,7 @@ class Architecture:
     is_causal, shift, is_parallel, norm_topk_prob, window, *_softcap  see ``ModelConfig``
     full_every           of this many layers one sees the whole text: the last, or the first
     has_states           layers without kv heads keep a recurrent state instead
+    attends_every        or all do but every so-many-th, unless files say another number
     activations          of an MLP: GGUF's name -> ``ModelConfig.activation``, the usual one first
     local_base           of the rope of layers that see a window; 0: the same as of the others
     multiplies_logits    files have the factor of logits, not the divisor
@@ -135,6 +147,7 @@ class Architecture:
     full_every: int = 0
     full_first: bool = False
     has_states: bool = False
+    attends_every: int = 0
     attention_softcap: float = 0.0
     logit_softcap: float = 0.0
     activations: Mapping[str, str] = field(default_factory=dict)
@@ -191,6 +204,7 @@ def config_from_gguf(
         extends_context=(context or longest) > (original or longest),
         windows=_windows(read, row, layers, attention),
         recurrent=recurrent,
+        delta_heads=_delta_heads(read) if row.attends_every else None,
         activation=_activation(read, row),
         xielu=xielu_of(metadata, layers),
         attention_scale=read.or_zero("attention.scale") or scaled_by**-0.5,
@@ -228,6 +242,12 @@ def _attention(read: MetadataReader, row: Architecture) -> Attention:
 
 def _recurrent(read: MetadataReader, row: Architecture, layers: int) -> tuple[bool, ...]:
     """Of the layers, those with a recurrent state: files say 0 kv heads."""
+    if row.attends_every:
+        every = read.size("full_attention_interval", row.attends_every)
+        flags = read.value("attention.recurrent_layers")
+        if isinstance(flags, np.ndarray) and flags.dtype == np.bool_ and len(flags) >= layers:
+            return tuple(flags[:layers].tolist())
+        return tuple((layer + 1) % every > 0 for layer in range(layers))
     found = read.value(_KV_HEADS)
     if not row.has_states or not isinstance(found, np.ndarray):
         return (False,) * layers
@@ -236,10 +256,17 @@ def _recurrent(read: MetadataReader, row: Architecture, layers: int) -> tuple[bo
     return tuple(count == 0 for count in found.tolist())
 
 
+def _delta_heads(read: MetadataReader) -> DeltaHeads:
+    k_heads, heads = read.size("ssm.group_count"), read.size("ssm.time_step_rank")
+    if (inner := read.size("ssm.inner_size")) % heads or heads % k_heads:
+        raise FormatError(f"{inner} values are no {heads} heads that share {k_heads} of keys")
+    return DeltaHeads(k_heads, heads, read.size("ssm.state_size"), inner // heads)
+
+
 def _heads(read: MetadataReader, hidden: int, recurrent: tuple[bool, ...]) -> tuple[int, int, int]:
     """Query heads, key-value heads, and how many numbers each has."""
     heads = read.size("attention.head_count")
-    if any(recurrent):
+    if any(recurrent) and isinstance(read.value(_KV_HEADS), np.ndarray):
         others = np.array(read.value(_KV_HEADS))[~np.array(recurrent)]
         if not len(others):
             raise FormatError("a model without any attention is not supported")

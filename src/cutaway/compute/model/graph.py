@@ -181,6 +181,47 @@ class Graph:
         attrs = {"layer": layer, "state": (taps - 1, x.width)}
         return self._add("conv", x.width, x, name=weight, weights=inputs, attrs=attrs)
 
+    def delta_net(
+        self, x: Tensor, a: Tensor, b: Tensor, prefix: str, *, layer: int, k_heads: int,
+        heads: int, keys: int, values: int, grouped: bool,
+    ) -> Tensor:  # fmt: skip
+        """A gated delta net (Yang et al. 2024, arXiv 2412.06464): -> (M, heads·values).
+
+        x     (M, 2·k_heads·keys + heads·values): queries, keys and values side by side
+        a, b  (M, heads): how much of its state a head forgets, and how much it learns
+        Each head's state is a matrix S (keys, values). A token multiplies it by
+        e^(ssm_a · softplus(a + ssm_dt)), adds k ⊗ (v - kᵀS) · sigmoid(b), and gives qᵀS; q and k
+        have length 1, and q is divided by √keys.
+        grouped: whether neighbours among the heads share a key head; else every k_heads-th do
+        """
+        weights = {"a": f"{prefix}ssm_a", "dt": f"{prefix}ssm_dt.bias"}
+        for name in weights.values():
+            self._expect(name, (heads,))
+        wanted = 2 * k_heads * keys + heads * values, heads, heads
+        if (x.width, a.width, b.width) != wanted or heads % k_heads:
+            raise FormatError(
+                f"{prefix}: {x.width}, {a.width} and {b.width} numbers do not make {k_heads} heads "
+                f"of {keys} for keys and {heads} of {values} for values"
+            )
+        attrs = {
+            "layer": layer, "state": (heads, keys, values), "k_heads": k_heads, "grouped": grouped,
+        }  # fmt: skip
+        return self._add("delta_net", heads * values, x, a, b, weights=weights, attrs=attrs)
+
+    def pick(self, x: Tensor, size: int, which: int, of: int) -> Tensor:
+        """Of each ``of`` groups of ``size`` numbers number ``which``: (M, n) -> (M, n / of)."""
+        self._expect_groups(x, size * of)
+        attrs = {"size": size, "which": which, "of": of}
+        return self._add("pick", x.width // of, x, attrs=attrs)
+
+    def silu(self, x: Tensor) -> Tensor:
+        """x · sigmoid(x): (M, n) -> (M, n)."""
+        return self._add("silu", x.width, x)
+
+    def sigmoid_mul(self, gate: Tensor, x: Tensor) -> Tensor:
+        """sigmoid(gate) · x: (M, n) -> (M, n)."""
+        return self._add("sigmoid_mul", x.width, gate, x)
+
     def silu_mul(self, gate: Tensor, up: Tensor) -> Tensor:
         """silu(gate) · up (SwiGLU; Shazeer 2020, arXiv 2002.05202): (M, n) -> (M, n)."""
         return self._add("silu_mul", up.width, gate, up)

@@ -11,13 +11,17 @@ from dataclasses import replace
 from cutaway.files.huggingface import family_keys as keys
 from cutaway.files.huggingface.encoders import ENCODERS
 from cutaway.files.huggingface.family import Family
+from cutaway.files.huggingface.json_object import JsonObject
 from cutaway.files.huggingface.rewrites import (
     Half,
     Rewrite,
+    Squeezed,
+    Tiled,
+    TiledColumns,
     add_one,
     interleave_rope_rows,
+    minus_exp,
     queries_keys_values,
-    squeezed,
     transposed,
 )
 
@@ -71,7 +75,23 @@ def _nemotron(_heads: int, _kv_heads: int) -> Mapping[str, Rewrite]:
 
 
 def _lfm2(_heads: int, _kv_heads: int) -> Mapping[str, Rewrite]:
-    return {"conv": squeezed}
+    return {"conv": Squeezed()}
+
+
+def _qwen35(config: JsonObject) -> Mapping[str, Rewrite]:
+    names = ("linear_num_key_heads", "linear_num_value_heads")
+    k_heads, heads = (config.size(name, 1 << 16) for name in names)
+    if heads % k_heads:
+        config.fail("linear_num_value_heads", f"a whole number of times the {k_heads} key heads")
+    keys, values = (config.size(f"linear_{kind}_head_dim", 1 << 16) for kind in ("key", "value"))
+    one, each = Tiled(k_heads, heads), Tiled(k_heads, heads, values)
+    mixed = Tiled(k_heads, heads, values, skip=2 * k_heads * keys)
+    norms = ("attn_norm", "post_attention_norm", "attn_q_norm", "attn_k_norm", "output_norm")
+    return {
+        **dict.fromkeys(norms, add_one), "ssm_a": lambda x: one(minus_exp(x)), "ssm_dt": one,
+        "ssm_alpha": one, "ssm_beta": one, "attn_qkv": mixed, "ssm_conv1d": Squeezed(mixed),
+        "attn_gate": each, "ssm_out": TiledColumns(each),
+    }  # fmt: skip
 
 
 def _gpt2(_heads: int, _kv_heads: int) -> Mapping[str, Rewrite]:
@@ -104,6 +124,23 @@ _QWEN2_VL = Family(
 _QWEN3_VL = replace(
     _QWEN2_VL, architecture="qwen3vl", layer=_LAYER | _QK_NORMS, defaults={"head_dim": 128}
 )
+_QWEN35 = Family(
+    architecture="qwen35", prefixes=_TEXT, outside=_OUTSIDE, own=keys.qwen35, partial_rope=True,
+    layer=_LAYER | _QK_NORMS | {
+        "post_attention_layernorm": "post_attention_norm",
+        "linear_attn.in_proj_qkv": "attn_qkv", "linear_attn.in_proj_z": "attn_gate",
+        "linear_attn.in_proj_a": "ssm_alpha", "linear_attn.in_proj_b": "ssm_beta",
+        "linear_attn.conv1d": "ssm_conv1d", "linear_attn.norm": "ssm_norm",
+        "linear_attn.out_proj": "ssm_out",
+    },
+    whole={"linear_attn.A_log": "ssm_a", "linear_attn.dt_bias": "ssm_dt.bias"},
+    rewrites_of=_qwen35,
+    defaults={
+        "head_dim": 256, "rms_norm_eps": 1e-6, "rotary_share": 0.25, "full_attention_interval": 4,
+        "linear_conv_kernel_dim": 4, "linear_key_head_dim": 128, "linear_value_head_dim": 128,
+        "linear_num_key_heads": 16, "linear_num_value_heads": 32,
+    },
+)  # fmt: skip
 _OLMO2 = Family(
     architecture="olmo2", outside=_OUTSIDE, layer=_NORMS_BEHIND, defaults={"rms_norm_eps": 1e-5}
 )
@@ -223,6 +260,8 @@ FAMILIES: Mapping[str, Family] = {
         defaults={"head_dim": 128, "rms_norm_eps": 1e-8, "rope_theta": 1e5},
     ),
     "internlm3": replace(_LLAMA, defaults={"head_dim": 128, "num_key_value_heads": 2}),
+    "qwen3_5": _QWEN35,
+    "qwen3_5_text": _QWEN35,
     "qwen2_vl": _QWEN2_VL,
     "qwen2_5_vl": _QWEN2_VL,
     "qwen3_vl": _QWEN3_VL,

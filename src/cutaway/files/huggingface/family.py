@@ -20,6 +20,7 @@ class Family:
     outside       tensors outside the layers: transformers' name without ".weight" or ".bias" ->
                   GGUF's
     layer         tensors of each layer, likewise; "a+b" is two in one, which `rewrites` split
+    whole         tensors of each layer by their whole names, of both
     experts       tensors of each expert of a layer, likewise; {} stands for the expert's number
     scalars       tensors of one number in each layer, whole names with {} for the layer's number ->
                   GGUF's key of all of them
@@ -27,6 +28,7 @@ class Family:
     first_position  which row of the matrix of positions is the first position's
     names         config.json's names of keys, where they differ from llama's
     defaults      transformers' values of keys that config.json lacks
+    rewrites      by GGUF's name of a tensor, from the heads; rewrites_of: from all of the config
     own           gives the family's own metadata, and refuses what GGUF cannot express
     grouped       whether heads may share keys and values; if not, config.json's number is ignored
     layer_norm    whether norms subtract the mean
@@ -41,6 +43,7 @@ class Family:
     prefixes: tuple[str, ...] = ("model.",)
     outside: Names
     layer: Names
+    whole: Names = field(default_factory=dict)
     experts: Names = field(default_factory=dict)
     scalars: Names = field(default_factory=dict)
     skipped: tuple[str, ...] = ("rotary_emb.inv_freq",)
@@ -49,6 +52,7 @@ class Family:
     defaults: Mapping[str, Any] = field(default_factory=dict)
     own: Callable[[JsonObject], dict[str, Any]] = keys.plain
     rewrites: Callable[[int, int], Mapping[str, Rewrite]] = lambda _heads, _kv_heads: {}
+    rewrites_of: Callable[[JsonObject], Mapping[str, Rewrite]] = lambda _config: {}
     grouped: bool = True
     layer_norm: bool = False
     rope: bool = True

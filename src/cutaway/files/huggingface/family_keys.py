@@ -261,6 +261,28 @@ def lfm2(config: JsonObject) -> dict[str, Any]:
     return {"attention.head_count_kv": counts, "shortconv.l_cache": taps}
 
 
+def qwen35(config: JsonObject) -> dict[str, Any]:
+    """Gated delta nets in all layers but every fourth, or as config.json lists them."""
+    layers = config.size("num_hidden_layers")
+    kinds = config.get("layer_types")
+    if kinds is None:
+        every = config.size("full_attention_interval")
+        kinds = ["linear_attention" if (i + 1) % every else _FULL for i in range(layers)]
+    known = {"linear_attention", _FULL}
+    if not isinstance(kinds, list) or len(kinds) != layers or not {*kinds} <= known:
+        config.fail("layer_types", f"one of {', '.join(sorted(known))} for each of {layers} layers")
+    config.must_be("attention_bias", False)
+    heads = config.size("linear_num_value_heads")
+    return plain(config) | {
+        "attention.recurrent_layers": np.array([kind != _FULL for kind in kinds]),
+        "ssm.conv_kernel": config.size("linear_conv_kernel_dim"),
+        "ssm.state_size": config.size("linear_key_head_dim"),
+        "ssm.group_count": config.size("linear_num_key_heads"),
+        "ssm.time_step_rank": heads,
+        "ssm.inner_size": heads * config.size("linear_value_head_dim"),
+    }
+
+
 def phi3(config: JsonObject) -> dict[str, Any]:
     """A window, 0 for none as GGUF has it."""
     return plain(config) | {_WINDOW: 0} | _window(config)

@@ -66,9 +66,51 @@ class Half:
         return x[self.which * half : (self.which + 1) * half]
 
 
-def squeezed(x: Array) -> Array:
-    """A depthwise convolution's weights, (n, 1, taps), as a matrix."""
-    return x.reshape(len(x), -1)
+@dataclass(frozen=True)
+class Squeezed:
+    """A depthwise convolution's weights, (n, 1, taps), as a matrix; then its rows rewritten."""
+
+    then: Rewrite = as_it_is
+
+    def __call__(self, x: Array) -> Array:
+        """(n, taps)."""
+        return self.then(x.reshape(len(x), -1))
+
+
+@dataclass(frozen=True)
+class Tiled:
+    """Value heads that share a key head are neighbours in transformers, and apart in GGUF.
+
+    There they are the first of each key head, then the second of each …
+    size: rows of a head, of those after the first ``skip``
+    """
+
+    k_heads: int
+    heads: int
+    size: int = 1
+    skip: int = 0
+
+    def __call__(self, x: Array) -> Array:
+        """The rows in GGUF's order."""
+        heads = x[self.skip :].reshape(self.k_heads, self.heads // self.k_heads, self.size, -1)
+        tiled = heads.swapaxes(0, 1).reshape(x[self.skip :].shape)
+        return np.concatenate([x[: self.skip], tiled]) if self.skip else tiled
+
+
+@dataclass(frozen=True)
+class TiledColumns:
+    """The same of a matrix's columns."""
+
+    rows: Tiled
+
+    def __call__(self, x: Array) -> Array:
+        """The columns in GGUF's order."""
+        return self.rows(x.T).T
+
+
+def minus_exp(x: Array) -> Array:
+    """Files of transformers store the logarithm of what GGUF stores, without the sign."""
+    return -np.exp(x)
 
 
 def add_one(x: Array) -> Array:

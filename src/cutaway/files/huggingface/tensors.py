@@ -19,10 +19,11 @@ from cutaway.files.huggingface.fused import FUSED, Fused
 from cutaway.files.huggingface.rewrites import (
     Half,
     Rewrite,
+    Squeezed,
+    TiledColumns,
     WithoutFirst,
     add_one,
     as_it_is,
-    squeezed,
     transposed,
 )
 from cutaway.files.huggingface.shards import Shards
@@ -105,7 +106,9 @@ def tensor_sources(config: Config, shards: Shards) -> dict[str, TensorSource]:
     `FormatError` for a tensor that is not the family's.
     """
     family = config.family
-    rewrites = family.rewrites(config.heads, config.kv_heads)
+    rewrites = {
+        **family.rewrites(config.heads, config.kv_heads), **family.rewrites_of(config.settings)
+    }  # fmt: skip
     sources: dict[str, dict[int, str]] = {}  # GGUF's name -> expert's number, or 0 -> the files'
     for name, (new, expert) in _named(family, shards, config.behind):
         if new == "output.weight" and config.tied:
@@ -147,7 +150,7 @@ def _tensor_source(
         format = "F32"  # as GGUF has vectors
     elif rewrite is transposed:
         shape = shape[::-1]
-    elif rewrite is squeezed and len(shape) == 3 and shape[1] == 1:
+    elif isinstance(rewrite, Squeezed) and len(shape) == 3 and shape[1] == 1:
         shape, format = (shape[0], shape[2]), "F32"  # as GGUF has it
     elif isinstance(rewrite, WithoutFirst):
         shape = (max(shape[0] - rewrite.count, 0), *shape[1:])
@@ -171,6 +174,11 @@ def _check_quantised(name: str, info: TensorInfo, rewrite: Rewrite) -> None:
         raise FormatError(
             f"the tensor {quoted(info.name)} is quantised in a model that keeps its matrices "
             "the other way round, which is not supported; take it as a .gguf file"
+        )
+    if FORMATS[info.format].quant_block_elements > 1 and isinstance(rewrite, TiledColumns):
+        raise FormatError(
+            f"the tensor {quoted(info.name)} is quantised in a model whose columns GGUF has in "
+            "another order, which is not supported; take it as a .gguf file"
         )
     if name.endswith("_exps.order"):
         raise FormatError(
@@ -202,6 +210,8 @@ def _apart(name: str) -> list[str]:
 
 def gguf_name(family: Family, name: str) -> tuple[str, int] | None:
     """GGUF's name, and an expert's number or 0; None if the family has no such tensor."""
+    if whole := _whole_name(family, name):
+        return whole, 0
     base, _, ending = name.rpartition(".")
     if ending in ("gate_up_proj", "down_proj"):  # of all experts of a layer
         base, ending = name, "weight"
@@ -220,6 +230,17 @@ def gguf_name(family: Family, name: str) -> tuple[str, int] | None:
     if new is None and (found := _EXPERT.fullmatch(inside)) is not None:
         new, expert = family.experts.get(f"{found[1]}{{}}{found[3]}"), int(found[2])
     return None if new is None else (f"blk.{int(layer[1])}.{new}.{ending}", expert)
+
+
+def _whole_name(family: Family, name: str) -> str | None:
+    """Of a layer's tensor that is named whole."""
+    for prefix in family.prefixes:
+        if name.startswith(prefix):
+            name = name.removeprefix(prefix)
+            break
+    layer = _LAYER.fullmatch(name)
+    new = family.whole.get(layer[2]) if layer else None
+    return f"blk.{int(layer[1])}.{new}" if layer and new else None
 
 
 def _check_output(config: Config, sources: Mapping[str, object]) -> None:

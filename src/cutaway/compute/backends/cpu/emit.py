@@ -16,6 +16,7 @@ INNER = ".inner"  # see ``Inspectable.tap``
 View = tuple[int, int]  # buffer, column
 NOWHERE: View = (-1, 0)
 _UNROTATED = _native.Rotation([], False, 1.0)
+_LANES = 16
 _WIDEST_HEAD = 1024  # attend.cpp keeps a head's numbers on the stack
 
 
@@ -155,6 +156,26 @@ class Emitter:
         x, out = self.view(op.reads[0]), self.view(conv.out.name)
         taps, width = weight.shape
         self.plan.conv(x, out, np.ascontiguousarray(weight).ravel(), bias, width, taps)
+
+    def _delta_net(self, op: Lowered) -> None:
+        net = op.ops[0]
+        (heads, keys, values), k_heads = net.attrs["state"], net.attrs["k_heads"]
+        if values % _LANES:
+            raise FormatError(
+                f"{net.out.name}: heads of {values} values are not supported here, only multiples "
+                f"of {_LANES}; the reference backend has no such limit"
+            )
+        x, a, b = (self.view(name) for name in op.reads)
+        scale, dt = (self.c.vectors[net.weights[role]] for role in ("a", "dt"))
+        shape = (k_heads, heads, keys, values, net.attrs["grouped"])
+        self.plan.delta_net(x, a, b, self.view(net.out.name), shape, scale, dt)
+
+    def _pick(self, op: Lowered) -> None:
+        made = op.ops[0]
+        size, which, of = (made.attrs[name] for name in ("size", "which", "of"))
+        order = np.arange(made.out.width * of, dtype=np.int32).reshape(-1, of, size)[:, which]
+        x, out = self.view(op.reads[0]), self.view(made.out.name)
+        self.plan.reorder(self._is_late(op), x, order.ravel().tolist(), out)
 
     def _attend(self, op: Lowered) -> None:
         a = op.ops[0].attrs

@@ -178,6 +178,53 @@ def conv(op: Op, run: Run, x: Array) -> Array:
     return out
 
 
+def delta_net(op: Op, run: Run, x: Array, a: Array, b: Array) -> Array:
+    """Each token turns each head's state S (keys, values), and reads it."""
+    (heads, n, values), k_heads = op.attrs["state"], op.attrs["k_heads"]
+    split, each = k_heads * n, np.arange(heads)
+    share = each // (heads // k_heads) if op.attrs["grouped"] else each % k_heads
+    parts = x[:, :split], x[:, split : 2 * split]
+    q, k = (_unit(part.reshape(len(x), k_heads, n))[:, share] for part in parts)
+    q, v = q / np.float32(sqrt(n)), x[:, 2 * split :].reshape(len(x), heads, values)
+    keep = np.exp(run.weight(op, "a") * np.logaddexp(0, a + run.weight(op, "dt"), dtype=np.float32))
+    learn, out = 1 / (1 + np.exp(-b)), np.empty((len(x), heads, values), np.float32)
+    for rows, before in run.states.begin(op, run.batch):
+        state, wanted = before, wanted_states(run.batch, rows)  # (heads, keys, values)
+        for i, row in enumerate(range(rows.start, rows.stop)):
+            state = state * keep[row, :, None, None]
+            change = learn[row, :, None] * (v[row] - np.einsum("hk,hkv->hv", k[row], state))
+            state = state + k[row, :, :, None] * change[:, None]
+            out[row] = np.einsum("hk,hkv->hv", q[row], state)
+            if i in wanted:
+                run.states.store(op, wanted[i], state)
+    return out.reshape(len(x), -1)
+
+
+def _unit(x: Array) -> Array:
+    """Of length 1."""
+    unit: Array = x / np.sqrt(np.sum(x * x, axis=-1, keepdims=True) + np.float32(1e-6))
+    return unit
+
+
+def pick(op: Op, _: Run, x: Array) -> Array:
+    """One of some groups of numbers that lie side by side."""
+    size = op.attrs["size"]
+    groups = x.reshape(len(x), x.shape[1] // size, size)  # M may be 0
+    return groups[:, op.attrs["which"] :: op.attrs["of"]].reshape(len(x), -1)
+
+
+def sigmoid_mul(_: Op, __: Run, gate: Array, x: Array) -> Array:
+    """sigmoid(gate) · x."""
+    with np.errstate(over="ignore"):  # as in _silu
+        y: Array = x / (1 + np.exp(-gate))
+    return y
+
+
+def silu(_: Op, __: Run, x: Array) -> Array:
+    """x · sigmoid(x)."""
+    return _silu(x)
+
+
 def silu_mul(_: Op, __: Run, gate: Array, up: Array) -> Array:
     """silu(gate) · up."""
     return _silu(gate) * up
@@ -265,8 +312,8 @@ OPS: Mapping[str, Callable[..., Array]] = {
     op.__name__: op
     for op in (
         embed, embed_positions, embed_first, rms_norm, layer_norm, linear, rope, attend, conv,
-        silu_mul, gelu_mul, gelu_exact_mul, gelu, gelu_exact, relu2, elu_less_x, experts, add, mul,
-        scale, softcap, logit_rows,
+        delta_net, pick, silu_mul, gelu_mul, gelu_exact_mul, sigmoid_mul, silu, gelu, gelu_exact,
+        relu2, elu_less_x, experts, add, mul, scale, softcap, logit_rows,
     )
 }  # fmt: skip
 

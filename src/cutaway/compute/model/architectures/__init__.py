@@ -25,6 +25,7 @@ from cutaway.compute.model.architectures.llama import (
     smollm3,
 )
 from cutaway.compute.model.architectures.olmo import exaone4, olmo2
+from cutaway.compute.model.architectures.qwen35 import qwen35
 from cutaway.compute.model.config import Architecture
 
 _GELU = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh"}
@@ -70,6 +71,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "exaone4": Architecture(exaone4, full_every=4),
     "glm4": Architecture(glm4, interleaved_rope=True),
     "lfm2": Architecture(lfm2, has_states=True),  # and 2.5
+    "qwen35": Architecture(qwen35, has_states=True, attends_every=4),  # and 3.6, dense
     "command-r": Architecture(
         cohere, layer_norm=True, interleaved_rope=True, multiplies_logits=True
     ),

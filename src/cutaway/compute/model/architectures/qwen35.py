@@ -1,0 +1,46 @@
+"""Qwen 3.5: gated delta nets in three of four layers, attention with a gate in the others."""
+
+from cutaway.compute.model.architectures.parts import embedding, gated_mlp, head
+from cutaway.compute.model.config import ModelConfig
+from cutaway.compute.model.graph import Graph, Tensor
+from cutaway.errors import FormatError
+
+
+def qwen35(g: Graph, c: ModelConfig) -> Tensor:
+    """Qwen team 2026; gated delta nets are Yang et al. 2024, arXiv 2412.06464."""
+    x = embedding(g, c)  # (M, hidden)
+    for layer, p in enumerate(g.layers(c.layers)):
+        h = g.rms_norm(x, f"{p}attn_norm", c.norm_eps)
+        mixed = _delta_net if c.recurrent[layer] else _gated_attention
+        x = g.add(x, mixed(g, c, h, layer))
+        h = g.rms_norm(x, f"{p}post_attention_norm", c.norm_eps)
+        x = g.add(x, gated_mlp(g, h, p, g.silu_mul))  # (M, hidden)
+    return head(g, c, g.rms_norm(g.logit_rows(x), "output_norm", c.norm_eps))
+
+
+def _gated_attention(g: Graph, c: ModelConfig, h: Tensor, layer: int) -> Tensor:
+    """Attention whose output is multiplied by a sigmoid, which one matrix gives with the query."""
+    p = f"blk.{layer}."
+    both = g.linear(h, f"{p}attn_q")  # (M, heads·2·head_dim)
+    q, gate = (g.pick(both, c.head_dim, which, 2) for which in range(2))
+    k, v = g.linear(h, f"{p}attn_k"), g.linear(h, f"{p}attn_v")
+    q = g.rms_norm(q, f"{p}attn_q_norm", c.norm_eps, group=c.head_dim)
+    k = g.rms_norm(k, f"{p}attn_k_norm", c.norm_eps, group=c.head_dim)
+    q, k = (g.rope(each, c.rope, head_dim=c.head_dim) for each in (q, k))
+    a = g.attend(
+        q, k, v, layer=layer, heads=c.heads, kv_heads=c.kv_heads, head_dim=c.head_dim,
+        scale=c.attention_scale,
+    )  # fmt: skip
+    return g.linear(g.sigmoid_mul(gate, a), f"{p}attn_output")
+
+
+def _delta_net(g: Graph, c: ModelConfig, h: Tensor, layer: int) -> Tensor:
+    """A short convolution of q, k and v, the net, a gated norm of each head: (M, hidden)."""
+    p, heads = f"blk.{layer}.", c.delta_heads
+    if heads is None:
+        raise FormatError("the model file does not say how many heads its delta nets have")
+    x = g.silu(g.conv(g.linear(h, f"{p}attn_qkv"), f"{p}ssm_conv1d", layer=layer))
+    a, b = g.linear(h, f"{p}ssm_alpha"), g.linear(h, f"{p}ssm_beta")
+    y = g.delta_net(x, a, b, p, layer=layer, **heads._asdict(), grouped=False)
+    y = g.rms_norm(y, f"{p}ssm_norm", c.norm_eps, group=heads.values)
+    return g.linear(g.silu_mul(g.linear(h, f"{p}attn_gate"), y), f"{p}ssm_out")
