@@ -121,7 +121,7 @@ struct TinyModel {
 
   TinyModel(std::shared_ptr<Pool> pool, const Kernels* kernels, Format f, int context, int kv_blocks,
             bool other = false, KvFormats kv = {KvFormat::f16, KvFormat::f16})
-      : ones(1024, 1.0f), plan(std::make_unique<Plan>(pool, kernels, Plan::Options{kv_blocks, context, kv})),
+      : ones(1024, 1.0f), plan(std::make_unique<Plan>(pool, kernels, Plan::Options{.kv_blocks = kv_blocks, .context = context, .kv = kv})),
         format(f), random{(uint64_t)f + 1} {
     plan->set_vocab(s.vocab);
     if (other) build_other();
