@@ -72,7 +72,7 @@ def _reads_pictures(
 
 
 _DELTA = {
-    "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 24,
+    "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 16,
     "linear_value_head_dim": 16, "linear_conv_kernel_dim": 4,
 }  # fmt: skip
 _COHERE = {"tie_word_embeddings": True, "pad_token_id": 0, "logit_scale": 0.25}
@@ -264,7 +264,8 @@ FAMILIES: Mapping[str, Row] = {
     ),
     "qwen3_5-last": _row(
         "Qwen3_5TextConfig", "qwen35", head_dim=32, num_hidden_layers=5, **_DELTA | {
-            "linear_num_key_heads": 4, "linear_value_head_dim": 80},
+            "linear_num_key_heads": 4, "linear_key_head_dim": 24,
+            "linear_value_head_dim": 80},
         tie_word_embeddings=True,
     ),
     "stablelm": _row(

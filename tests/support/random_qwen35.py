@@ -26,6 +26,7 @@ def write_tiny_qwen35(
     writer.add_key_length(head_dim)
     writer.add_value_length(head_dim)
     writer.add_rope_dimension_count(head_dim // 4)
+    writer.add_rope_dimension_sections([11, 11, 10, 0])  # as llama.cpp asks for
     writer.add_layer_norm_rms_eps(1e-6)
     writer.add_ssm_conv_kernel(taps)
     writer.add_ssm_state_size(KEYS)

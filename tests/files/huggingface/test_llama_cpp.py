@@ -14,10 +14,10 @@ from support.random_models import FAMILIES, IDS, logits, save
 pytestmark = pytest.mark.slow
 # llama-cpp-python 0.3.36 has no window for llama, phi3 and starcoder2, one for exaone4 only where
 # that has 64 layers, no scale of its own for gemma, normed weights of experts only, and chooses
-# longrope's factors by another length.
+# longrope's factors by another length. Its lfm2 has no biases, its qwen35 heads of one width.
 OTHERWISE = (
     "mistral-window", "starcoder2-window", "exaone4-window", "phi3-window", "phi3-longrope",
-    "gemma2", "gemma3", "qwen3_moe-unnormed",
+    "gemma2", "gemma3", "qwen3_moe-unnormed", "lfm2-last", "qwen3_5-last",
 )  # fmt: skip
 
 

@@ -60,7 +60,7 @@ class Config:
             "context_length": self._context(),
             "embedding_length": hidden,
             "block_count": self.layers,
-            "feed_forward_length": self._feed_forward(hidden),
+            "feed_forward_length": 0 if family.own_width else self._feed_forward(hidden),
             "attention.head_count": self.heads,
             "attention.head_count_kv": self.kv_heads,
             "attention.key_length": head,
@@ -118,7 +118,7 @@ class Config:
         plain = self.family.architecture == "gpt2" or self.family.modulated
         if plain and s.get("intermediate_size") is None:
             return 4 * hidden
-        return s.size("block_ff_dim" if s.get("block_ff_dim") is not None else "intermediate_size")
+        return s.size("intermediate_size")
 
 
 def _family(config: JsonObject, tensors: Iterable[str]) -> Family:

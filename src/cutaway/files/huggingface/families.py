@@ -328,10 +328,10 @@ FAMILIES: Mapping[str, Family] = {
             "feed_forward.w1": "ffn_gate", "feed_forward.w3": "ffn_up",
             "feed_forward.w2": "ffn_down",
         },
-        names={"rms_norm_eps": "norm_eps"},
+        names={"rms_norm_eps": "norm_eps"}, own_width=True,
         defaults={
             "rms_norm_eps": 1e-5, "tie_word_embeddings": True, "rope_theta": 1e6,
-            "conv_L_cache": 3,
+            "conv_L_cache": 3, "block_multiple_of": 256, "block_ffn_dim_multiplier": 1.0,
         },
     ),
     "arcee": replace(_LLAMA, architecture="arcee", own=keys.relu2),

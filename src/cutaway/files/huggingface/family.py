@@ -35,6 +35,7 @@ class Family:
     attention     "causal"; of a diffusion model "bidirectional", or "block-causal", with blocks of
                   config.json's block_size, and bidirectional where it has none
     shifts        whether rows of a diffusion model predict the next position
+    own_width     whether its own metadata has the MLP's width
     ntk_alpha     whether dynamic rope with an alpha is one with a larger base
     modulated     whether MDLM's modulation is folded into norms and matrices
     """
@@ -59,6 +60,7 @@ class Family:
     partial_rope: bool = False
     longrope: bool = False
     ntk_alpha: bool = False
+    own_width: bool = False
     attention: str = "causal"
     shifts: bool = False
     modulated: bool = False

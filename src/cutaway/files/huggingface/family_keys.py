@@ -100,11 +100,14 @@ def qwen_vl(config: JsonObject) -> dict[str, Any]:
 
     llama.cpp asks for the shares.
     """
-    shares = settings_of(config).get("mrope_section")
+    return qwen(config) | {"rope.dimension_sections": _sections(config, None)}
+
+
+def _sections(config: JsonObject, default: list[int] | None) -> Any:
+    shares = settings_of(config).get("mrope_section") or default
     if not isinstance(shares, list) or not all(type(n) is int for n in shares):
         config.fail("rope_parameters", "an object with an mrope_section, a list of three numbers")
-    sections = np.array([*shares, 0, 0, 0, 0][:4], np.int32)
-    return qwen(config) | {"rope.dimension_sections": sections}
+    return np.array([*shares, 0, 0, 0, 0][:4], np.int32)
 
 
 def qwen3_moe(config: JsonObject) -> dict[str, Any]:
@@ -257,8 +260,23 @@ def lfm2(config: JsonObject) -> dict[str, Any]:
     if not isinstance(kinds, list) or len(kinds) != layers or not {*kinds} <= {_FULL, "conv"}:
         config.fail("layer_types", f'one of "{_FULL}" and "conv" for each of {layers} layers')
     counts = np.array([kv_heads if kind == _FULL else 0 for kind in kinds], np.int32)
-    taps = config.size("conv_L_cache")
-    return {"attention.head_count_kv": counts, "shortconv.l_cache": taps}
+    return {
+        "attention.head_count_kv": counts, "shortconv.l_cache": config.size("conv_L_cache"),
+        "feed_forward_length": _lfm2_feed_forward(config),
+    }  # fmt: skip
+
+
+def _lfm2_feed_forward(config: JsonObject) -> int:
+    """The width of the MLP, which config.json says as that of one without a gate."""
+    name = "block_ff_dim" if config.get("block_ff_dim") is not None else "intermediate_size"
+    width = config.size(name)
+    if not config.flag("block_auto_adjust_ff_dim", True):
+        return width
+    width = int(2 * width / 3)
+    if config.get("block_ffn_dim_multiplier") is not None:
+        width = int(config.positive("block_ffn_dim_multiplier") * width)
+    multiple = config.size("block_multiple_of")
+    return -(-width // multiple) * multiple
 
 
 def qwen35(config: JsonObject) -> dict[str, Any]:
@@ -275,6 +293,7 @@ def qwen35(config: JsonObject) -> dict[str, Any]:
     heads = config.size("linear_num_value_heads")
     return plain(config) | {
         "attention.recurrent_layers": np.array([kind != _FULL for kind in kinds]),
+        "rope.dimension_sections": _sections(config, [11, 11, 10]),
         "ssm.conv_kernel": config.size("linear_conv_kernel_dim"),
         "ssm.state_size": config.size("linear_key_head_dim"),
         "ssm.group_count": config.size("linear_num_key_heads"),
