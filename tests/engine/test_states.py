@@ -80,6 +80,18 @@ def test_a_beginning_that_texts_share_is_kept_once_two_have_shown_where_they_par
     assert [cached(engine, system + end)[0] for end in ends] == [0, 0, 40, 40]
 
 
+@pytest.mark.parametrize("rows", [8, 30, 400])
+def test_of_texts_that_come_together_what_they_share_is_read_once(rows):
+    engine, system = engine_of(rows=rows), prompt_of(3, 40)
+    asked = [MockRequest(system + prompt_of(seed, 20), stops=LONG) for seed in (4, 5, 6)]
+    sequences = [request.add_to(engine) for request in asked]
+    events = run_to_end(engine)
+    read = sum(engine.backend.runs) - 3 * 39  # and 39 tokens of each text, written one by one
+    assert read == 40 + 3 * 20
+    alone = [request.finish(engine_of(rows=rows)).written for request in asked]
+    assert [written(sequence, events) for sequence in sequences] == alone
+
+
 def test_a_text_that_was_preempted_goes_on_where_it_was():
     engine = engine_of()
     sequence = MockRequest(prompt_of(8, 30), stops=LONG).add_to(engine)

@@ -117,6 +117,7 @@ class Scheduler:
 
     def _start(self, first: Sequence) -> None:
         """Move the first of the queue, which has its blocks, to those that run."""
+        self._blocks.note_partings(self.running, first)
         insort(self.running, self.waiting.pop(0), key=lambda s: s.key)
         if first.num_cached_tokens is None:
             first.num_cached_tokens = first.num_computed_tokens

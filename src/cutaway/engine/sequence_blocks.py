@@ -5,6 +5,7 @@ blocks, included.
 """
 
 from collections.abc import Hashable
+from itertools import takewhile
 
 from cutaway.engine.block_manager import BlockManager
 from cutaway.engine.scheduled import Scheduled
@@ -148,6 +149,8 @@ class SequenceBlocks:
         self._blocks.release(sequence.blocks[: len(found)])
         sequence.blocks[: len(found)] = found
         sequence.published, sequence.num_computed_tokens = len(found), len(found) * block
+        if self._states:
+            self._states.begin(sequence, sequence.parted)
 
     def next_block(self, sequence: Sequence) -> Hashable:
         """What identifies its next whole block; None where others cannot use that block."""
@@ -161,11 +164,10 @@ class SequenceBlocks:
     def _finds(self, sequence: Sequence) -> bool:
         """Whether it can use its next block where another computes that.
 
-        Not where layers have sliding windows or states: a look-up keeps those of what it finds, and
+        Not where layers have sliding windows: a look-up keeps the windows of what it finds, and
         there is room for few.
         """
-        few = self._blocks.windows or self._blocks.states
-        if few or not self._is_cached(sequence):
+        if self._blocks.windows or not self._is_cached(sequence):
             return False
         aligned = sequence.published * self._blocks.block == sequence.num_computed_tokens
         return aligned and sequence.decoder.shares(sequence)
@@ -186,6 +188,18 @@ class SequenceBlocks:
     def has_lost_state(self, sequence: Sequence) -> bool:
         """Whether it cannot go on after its last step, and must be computed again."""
         return self._states is not None and self._states.is_lost(sequence)
+
+    def note_partings(self, running: list[Sequence], new: Sequence) -> None:
+        """Have those that still read what a new text begins with keep a state where they part."""
+        if not self._states or not self._is_cached(new):
+            return
+        last = new.decoder.reusable(new)
+        ids, block = new.tokens(0, last), self._blocks.block
+        for one in running:
+            if one.num_computed_tokens < last and one.request.salt == new.request.salt:
+                pairs = zip(ids, one.tokens(0, last), strict=False)
+                alike = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+                one.parted = max(one.parted, alike // block * block)
 
     def _parted(self, sequence: Sequence) -> int:
         """The tokens that the cache has more of than a state was found for."""
