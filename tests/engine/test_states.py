@@ -1,5 +1,6 @@
 """What is kept of recurrent states: enough for what is usual, no more than is said."""
 
+import json
 from dataclasses import replace
 from itertools import product
 
@@ -8,6 +9,7 @@ import pytest
 pytest.importorskip("cutaway.base._native", reason="the native backend was not built")
 
 from cutaway import LLM
+from cutaway.cli.main import main
 from cutaway.compute.backends import KVGroup, KVLayout, StateGroup
 from cutaway.engine import RunParams, StopParams
 from cutaway.engine.canvas.rule import Rule
@@ -168,6 +170,17 @@ def test_the_budget_is_a_share_of_the_memory_of_keys_and_values():
     assert str(layout).endswith("; a state of layers 0-1 in F32, 1048576 bytes")
     large = layout._replace(state=StateGroup((0, 1), "F32", 20 << 20))
     assert large.kept_states(131072) == 25  # as much memory as keys and values
+
+
+def test_the_card_of_a_model_says_what_states_take(tmp_path, capsys):
+    path = write_tiny_qwen35(tmp_path / "tiny.gguf")
+    assert main(["models", "show", str(path)]) == 0
+    said = capsys.readouterr().out
+    assert "2 of 4 layers have a recurrent one" in said
+    assert "131.1 kB of keys and values, 512 bytes a token" in said
+    assert "209.9 kB of recurrent states, 21.0 kB each, 8 kept for later texts" in said
+    assert main(["models", "show", str(path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["state"]["nbytes"] == 20992
 
 
 # -- what cannot be --------------------------------------------------------------------------------

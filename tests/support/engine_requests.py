@@ -51,6 +51,8 @@ WAYS = {
     "a row at a time": ({}, {"rows": 1}),
     "few blocks": ({}, {"kv_blocks": 6}),
     "small blocks": ({}, {"kv_blocks": 40, "block": 4}),
+    "states": ({"speculate": "ngram"}, {"kv_blocks": 40, "block": 4, "has_state": True}),
+    "few states": ({"speculate": "jacobi"}, {"kv_blocks": 6, "has_state": True}),
     "windows": ({"speculate": "ngram"}, {"kv_blocks": 40, "block": 4, "window": 7}),
 }
 """How a constrained text may be computed: run parameters, and what the engine is made with."""

@@ -30,7 +30,10 @@ _UNREAD = {"pictures": "reads pictures", "tokens ahead": "guesses tokens ahead (
 
 
 def _document(card: ModelInfo, context: int) -> dict[str, object]:
-    fields = asdict(card) | {"path": str(card.path), "kv": [g._asdict() for g in card.kv.groups]}
+    fields: dict[str, object] = asdict(card)
+    fields |= {"path": str(card.path), "kv": [g._asdict() for g in card.kv.groups]}
+    if card.kv.state:
+        fields["state"] = card.kv.state._asdict()
     return fields | {"memory": {"context": context, "bytes": card.memory(context)}}
 
 
@@ -48,6 +51,8 @@ def _rows(card: ModelInfo, context: int) -> Iterator[tuple[str, str]]:
         seeing = sum(window > 0 for window in c.windows)
         which = "the last {:,} tokens" if c.is_causal else "{:,} tokens to each side"
         yield "windows", f"{seeing} of {c.layers} layers see {which.format(max(c.windows))}"
+    if any(c.recurrent):
+        yield "states", f"{sum(c.recurrent)} of {c.layers} layers have a recurrent one"
     if card.unread:
         yield "not run", " and ".join(f"what {_UNREAD[part]}" for part in card.unread)
     if c.experts:
@@ -60,7 +65,15 @@ def _rows(card: ModelInfo, context: int) -> Iterator[tuple[str, str]]:
         yield "" if i else "weights", f"{name:<{longest}} {tensors}, {megabytes(stored.bytes)}"
     yield "memory", f"{megabytes(card.memory(context))} for {context:,} tokens of text"
     yield "", f"{megabytes(card.weight_bytes)} of weights"
-    yield "", f"{megabytes(card.kv.bytes_stored(context))} of keys and values, {_each_token(card)}"
+    states = card.kv.state_bytes(context)
+    keys_values = card.kv.bytes_stored(context) - states
+    yield "", f"{megabytes(keys_values)} of keys and values, {_each_token(card)}"
+    if card.kv.state:
+        each, kept = megabytes(card.kv.state.nbytes), card.kv.kept_states(context)
+        yield (
+            "",
+            f"{megabytes(states)} of recurrent states, {each} each, {kept} kept for later texts",
+        )
     memory = free_memory()
     if memory is not None and card.weight_bytes > memory.free:
         yield "", f"{megabytes(memory.free)} of {memory.whose} are free: see --offload-folder"

@@ -167,8 +167,11 @@ class KVLayout(NamedTuple):
         blocks = -(-tokens // self.block_tokens)
         windows = min(blocks, self.window_blocks())
         each = (g.bytes_per_token * (windows if g.window else blocks) for g in self.groups)
-        states = (2 + self.kept_states(tokens)) * self.state.nbytes if self.state else 0
-        return self.block_tokens * sum(each) + states
+        return self.block_tokens * sum(each) + self.state_bytes(tokens)
+
+    def state_bytes(self, tokens: int) -> int:
+        """Of these, those of states."""
+        return (2 + self.kept_states(tokens)) * self.state.nbytes if self.state else 0
 
     def __str__(self) -> str:
         """All of it in words."""
