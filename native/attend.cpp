@@ -14,15 +14,15 @@ constexpr int kUsualRows = 6;  // where there are more: 24 sums of 16 numbers su
 size_t key_bytes(KvFormat f, int kv_heads, int head_dim) { return (size_t)kv_heads * key_head(f, head_dim).end; }
 size_t value_bytes(KvFormat f, int kv_heads, int head_dim) { return (size_t)kv_heads * value_head(f, head_dim).end; }
 
-Attend::Attend(Plan& plan, Views at, AttendShape s, Rotation rotation)
+Attend::Attend(Plan& plan, Views at, AttendShape s, Rotation rotation, std::vector<float> sinks)
     : at_(at), shape_(s), back_(s.reach ? s.reach + 1 : s.window),
       group_(s.heads / s.kv_heads), stride_(padded(s.head_dim)),
       formats_(plan.kv_formats()), kv_(plan.kv(s.window)),
       keys_(plan.claim_kv(key_bytes(formats_.keys, s.kv_heads, s.head_dim), s.window)),
       values_(plan.claim_kv(value_bytes(formats_.values, s.kv_heads, s.head_dim), s.window)),
-      angles_(plan.angles(std::move(rotation))) {
+      angles_(plan.angles(std::move(rotation))), sinks_(std::move(sinks)) {
   if (s.heads % s.kv_heads || s.head_dim % 2 || s.head_dim > kMostHeadDim ||
-      (int)angles_->rotation().frequencies.size() > s.head_dim / 2)
+      (int)angles_->rotation().frequencies.size() > s.head_dim / 2 || (!sinks_.empty() && (int)sinks_.size() != s.heads))
     throw std::invalid_argument("attention: these heads are not supported");
 }
 
@@ -145,7 +145,7 @@ void Attend::attend_tile(Step& step, const Tile& tile, int kv_head, int first, i
   }
 }
 
-// Fold a row's partial results in order, into `sum`, and divide.
+// Fold a row's partial results in order, into `sum`, then its head's sink, and divide.
 void Attend::finish_row(Step& step, const Tile& tile, int kv_head, int r, const float* partials, int chunks,
                         float* sum) const {
   const auto& segment = step.segments[tile.segment];
@@ -155,6 +155,10 @@ void Attend::finish_row(Step& step, const Tile& tile, int kv_head, int r, const 
   float peak = partials[r], total = partials[kMostRows + r];
   for (int chunk = 1; chunk < chunks; chunk++)
     merge(step.k, &peak, &total, sum, partials + (size_t)chunk * partial(), r);
+  if (!sinks_.empty()) {  // the last chunk of all, of one token without a value
+    alignas(64) static constexpr float kNothing[kMostHeadDim] = {}, kOne = 1;
+    step.k.merge(&peak, &total, sum, &sinks_[kv_head * group_ + g], &kOne, kNothing, stride_);
+  }
   step.k.divide(sum, total, shape_.head_dim, out);
 }
 

@@ -6,27 +6,38 @@
 #include <cmath>
 #include <numeric>
 #include <stdexcept>
+#include <utility>
 
 namespace cutaway {
 namespace {
 
-bool alike(const Packed& a, const Packed& b) { return a.rows == b.rows && a.cols == b.cols; }
+bool alike(const Biased& a, const Biased& b) {
+  const Packed &x = a.weight, &y = b.weight;
+  return x.rows == y.rows && x.cols == y.cols && is_float(x.format) == is_float(y.format) &&
+         (a.bias.empty() || (int)a.bias.size() == x.rows);
+}
 
 }  // namespace
 
 Experts::Experts(Args args, std::vector<Expert> experts)
-    : args_(args), experts_(std::move(experts)), hidden_(experts_[0].up.cols), inner_(experts_[0].up.rows),
-      float_in_(is_float(experts_[0].up.format)), float_down_(is_float(experts_[0].down.format)),
-      by_expert_(experts_.size()), order_(experts_.size()), exp_(experts_.size()) {
+    : args_(std::move(args)), experts_(std::move(experts)), hidden_(experts_[0].up.weight.cols),
+      inner_(experts_[0].up.weight.rows), float_in_(is_float(experts_[0].up.weight.format)),
+      float_down_(is_float(experts_[0].down.weight.format)), by_expert_(experts_.size()), order_(experts_.size()),
+      weight_(experts_.size()), wanted_(experts_.size()) {
   const Expert& e = experts_[0];
+  const Mixture& m = args_.mixture;
+  const int n = (int)experts_.size();
+  const bool gated = kMaps[(int)m.activation].form != Form::unary;
   for (const Expert& x : experts_)
-    if (!alike(x.gate, e.up) || !alike(x.up, e.up) || !alike(x.down, e.down) ||
-        is_float(x.gate.format) != float_in_ || is_float(x.up.format) != float_in_ ||
-        is_float(x.down.format) != float_down_)
+    if (x.gate.has_value() != gated || (gated && !alike(*x.gate, e.up)) || !alike(x.up, e.up) || !alike(x.down, e.down))
       throw std::invalid_argument("experts differ in shape, or in whether they are quantised");
-  if (e.down.cols != inner_ || e.down.rows != hidden_ || args.used < 1 || args.used > (int)experts_.size() ||
-      (float_in_ ? args.in.floats.buffer : args.in.act) < 0 || (!float_down_ && inner_ % kQuant))
+  if (e.down.weight.cols != inner_ || e.down.weight.rows != hidden_ || m.used < 1 || m.used > n ||
+      (float_in_ ? args_.in.floats.buffer : args_.in.act) < 0 || (!float_down_ && inner_ % kQuant))
     throw std::invalid_argument("experts do not fit their inputs");
+  if (m.groups < 1 || m.used_groups < 1 || m.used_groups > m.groups || n % m.groups ||
+      (m.groups > 1 && (n / m.groups < 2 || m.used > n / m.groups * m.used_groups)) ||
+      (!m.bias.empty() && (int)m.bias.size() != n))
+    throw std::invalid_argument("the choice does not fit the experts");
 }
 
 void Experts::run(Step& step, int thread) {
@@ -50,11 +61,11 @@ void Experts::route(Step& step) {
   for (auto& of_one : by_expert_) of_one.clear();
   for (int row = 0; row < rows; row++) choose(step, row);
   choices_.clear(), first_.clear();
-  place_.resize((size_t)rows * args_.used);
+  place_.resize((size_t)rows * args_.mixture.used);
   for (const auto& of_one : by_expert_) {
     first_.push_back((int)choices_.size());
     for (const Choice& choice : of_one) {
-      place_[choice.row * args_.used + choice.rank] = (int)choices_.size();
+      place_[choice.row * args_.mixture.used + choice.rank] = (int)choices_.size();
       choices_.push_back(choice);
     }
   }
@@ -66,29 +77,68 @@ void Experts::route(Step& step) {
   if (!float_down_) middle_act_.resize(items * (inner_ / kQuant));
   result_.resize(items * hidden_);
   const int n = (int)experts_.size(), threads = step.pool.size();
-  inward_.deal(n * experts_[0].up.panels(), threads);
-  outward_.deal(n * experts_[0].down.panels(), threads);
+  inward_.deal(n * experts_[0].up.weight.panels(), threads);
+  outward_.deal(n * experts_[0].down.weight.panels(), threads);
 }
 
-// The highest scores, ties to the lowest index, and the softmax of all scores at these. Where that is no
-// number, no weight is one: the row must end as not finite, and NaN has no place in an order.
+// Mixture.choose of mixture.py. Where the scores are no numbers, no weight is one: the row must end as not finite, and
+// NaN has no place in an order.
 void Experts::choose(const Step& step, int row) {
-  const int n = (int)experts_.size(), used = args_.used;
+  const Mixture& m = args_.mixture;
+  const int n = (int)experts_.size();
   const float* score = step.at(args_.scores, row);
   const float top = *std::max_element(score, score + n);
   if (!std::isfinite(top) || std::any_of(score, score + n, [](float x) { return std::isnan(x); })) {
-    for (int i = 0; i < used; i++) by_expert_[i].push_back({row, i, NAN});
+    for (int i = 0; i < m.used; i++) by_expert_[i].push_back({row, i, NAN});
     return;
   }
+  weigh(step, score, top);
   std::iota(order_.begin(), order_.end(), 0);
-  std::partial_sort(order_.begin(), order_.begin() + used, order_.end(), [&](int a, int b) {
-    return score[a] != score[b] ? score[a] > score[b] : a < b;
+  std::partial_sort(order_.begin(), order_.begin() + m.used, order_.end(), [&](int a, int b) {
+    return wanted_[a] != wanted_[b] ? wanted_[a] > wanted_[b] : a < b;
   });
-  step.k.exp_each(score, n, top, exp_.data());
-  double total = 0;
-  if (args_.norm_topk_prob) for (int i = 0; i < used; i++) total += exp_[order_[i]];
-  else for (int i = 0; i < n; i++) total += exp_[i];
-  for (int i = 0; i < used; i++) by_expert_[order_[i]].push_back({row, i, (float)(exp_[order_[i]] / total)});
+  double total = m.normed ? 0 : whole_;
+  if (m.normed) for (int i = 0; i < m.used; i++) total += weight_[order_[i]];
+  for (int i = 0; i < m.used; i++)
+    by_expert_[order_[i]].push_back({row, i, (float)(weight_[order_[i]] / total * m.scale)});
+}
+
+void Experts::weigh(const Step& step, const float* score, float top) {
+  const Mixture& m = args_.mixture;
+  const int n = (int)experts_.size();
+  whole_ = 1;
+  if (m.gating == Gating::softmax) {
+    step.k.exp_each(score, n, top, weight_.data());
+    if (!m.normed || !m.bias.empty() || m.groups > 1) whole_ = std::accumulate(weight_.begin(), weight_.end(), 0.0);
+  } else {
+    below_.resize(n);
+    for (int i = 0; i < n; i++) below_[i] = -std::abs(score[i]);
+    step.k.exp_each(below_.data(), n, 0, weight_.data());
+    for (int i = 0; i < n; i++) weight_[i] = (score[i] < 0 ? weight_[i] : 1) / (1 + weight_[i]);
+  }
+  for (int i = 0; i < n; i++)
+    wanted_[i] = !m.bias.empty() ? weight_[i] / whole_ + m.bias[i] : m.groups > 1 ? weight_[i] : score[i];
+  if (m.groups > 1) keep_groups();
+}
+
+// Those of the groups whose two most wanted experts have the largest sums, ties to the lowest index; of others none is
+// wanted.
+void Experts::keep_groups() {
+  const Mixture& m = args_.mixture;
+  const int each = (int)experts_.size() / m.groups;
+  std::vector<double> best(m.groups);
+  std::vector<int> order(m.groups);
+  for (int g = 0; g < m.groups; g++) {
+    double first = -INFINITY, second = -INFINITY;
+    for (int i = g * each; i < (g + 1) * each; i++)
+      if (wanted_[i] > first) second = std::exchange(first, wanted_[i]);
+      else second = std::max(second, wanted_[i]);
+    best[g] = first + second;
+  }
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return best[a] > best[b]; });
+  for (int i = m.used_groups; i < m.groups; i++)
+    std::fill_n(wanted_.begin() + order[i] * each, each, -INFINITY);
 }
 
 // An item's quant blocks: the items of one expert are cut into tiles for themselves.
@@ -110,7 +160,8 @@ void Experts::gather(const Step& step, int thread) {
 // inward: gate and up, to `middle`; else down, to `result`.
 void Experts::multiply(Step& step, int thread, bool inward) {
   alignas(64) float out[kTileRows[0] * kLanes], up[kTileRows[0] * kLanes];
-  const int panels = (inward ? experts_[0].up : experts_[0].down).panels();
+  const int panels = (inward ? experts_[0].up : experts_[0].down).weight.panels();
+  const Mixture& m = args_.mixture;
   const int width = inward ? inner_ : hidden_;
   float* to = inward ? middle_.data() : result_.data();
   for (int item, end; (inward ? inward_ : outward_).take(thread, 1, &item, &end);) {
@@ -120,11 +171,13 @@ void Experts::multiply(Step& step, int thread, bool inward) {
     for (int i = first_[item / panels]; i < last;) {
       const int tile = tile_of(last - i);
       const Ahead ahead = i == first_[item / panels] ? step.ahead : Ahead::kNone;
-      tiles(step, inward ? e.gate : e.down, panel, i, inward, tile, ahead, out);
-      if (inward) {
+      if (inward && e.gate) {
+        tiles(step, *e.gate, panel, i, inward, tile, ahead, out);
         tiles(step, e.up, panel, i, inward, tile, ahead, up);
-        step.k.map(Map::silu_mul, out, up, 0, kTileRows[tile] * kLanes, out);
+      } else {
+        tiles(step, inward ? e.up : e.down, panel, i, inward, tile, ahead, out);
       }
+      if (inward) step.k.map(m.activation, out, e.gate ? up : nullptr, m.limit, kTileRows[tile] * kLanes, out);
       for (int r = 0; r < kTileRows[tile]; r++, i++)
         memcpy(to + (size_t)i * width + panel * kLanes, out + r * kLanes, sizeof(float) * lanes);
     }
@@ -132,16 +185,24 @@ void Experts::multiply(Step& step, int thread, bool inward) {
 }
 
 // One panel times the items from `first` on, as many as the tile has.
-void Experts::tiles(const Step& step, const Packed& w, int panel, int first, bool inward, int tile,
+void Experts::tiles(const Step& step, const Biased& matrix, int panel, int first, bool inward, int tile,
                     Ahead ahead, float* out) const {
+  const Packed& w = matrix.weight;
   const bool floats = is_float(w.format);
   const size_t stride = floats ? w.cols : w.cols / kQuant;
   const float* x = inward ? x_.data() : middle_.data();
   const ActBlock* act = inward ? x_act_.data() : middle_act_.data();
   const void* from = floats ? (const void*)(x + first * stride) : act + first * stride;
   step.k.tile[w.format][tile](w.data + panel * w.panel, (int)stride, from, stride, ahead, out);
+  const int rows = kTileRows[tile];
   if (w.factor != 1)
-    for (int i = 0; i < kTileRows[tile] * kLanes; i++) out[i] *= w.factor;
+    for (int i = 0; i < rows * kLanes; i++) out[i] *= w.factor;
+  if (inward && args_.mixture.weighs_input)  // a product is linear in what is read
+    for (int i = 0; i < rows * kLanes; i++) out[i] *= choices_[first + i / kLanes].weight;
+  if (matrix.bias.empty()) return;
+  const int lanes = std::min(kLanes, w.rows - panel * kLanes);
+  for (int r = 0; r < rows; r++)
+    for (int i = 0; i < lanes; i++) out[r * kLanes + i] += matrix.bias[panel * kLanes + i];
 }
 
 void Experts::quantise(const Step& step, int thread) {
@@ -152,12 +213,11 @@ void Experts::quantise(const Step& step, int thread) {
 void Experts::mix(const Step& step, int thread) const {
   for (int row = thread; row < count(step, args_.rows); row += step.pool.size()) {
     float *y = step.at(args_.out, row), *inner = args_.inner.buffer < 0 ? nullptr : step.at(args_.inner, row);
-    for (int rank = 0; rank < args_.used; rank++) {
-      const int i = place_[row * args_.used + rank];
+    for (int rank = 0; rank < args_.mixture.used; rank++) {
+      const int i = place_[row * args_.mixture.used + rank];
       if (inner) memcpy(inner + (size_t)rank * inner_, &middle_[(size_t)i * inner_], sizeof(float) * inner_);
-      const float* result = &result_[(size_t)i * hidden_];
-      for (int k = 0; k < hidden_; k++)
-        y[k] = rank ? y[k] + choices_[i].weight * result[k] : choices_[i].weight * result[k];
+      const float *result = &result_[(size_t)i * hidden_], weight = args_.mixture.weighs_input ? 1 : choices_[i].weight;
+      for (int k = 0; k < hidden_; k++) y[k] = rank ? y[k] + weight * result[k] : weight * result[k];
     }
   }
 }

@@ -4,8 +4,29 @@
 
 namespace cutaway {
 
+// As compute/model/mixture.py has it.
+enum class Gating { softmax, sigmoid };
+struct Mixture {
+  int used;  // experts of a row
+  Gating gating;
+  bool normed;  // whether their weights are made to add up to 1
+  float scale;
+  int groups, used_groups;
+  Map activation;  // of gate and up, or of up alone
+  float limit;     // its number
+  bool weighs_input;
+  std::vector<float> bias;  // of the choice; empty: none
+};
+
+// A matrix and what is added to its products, if anything.
+struct Biased {
+  Packed weight;
+  std::vector<float> bias = {};
+};
+
 struct Expert {
-  Packed gate, up, down;
+  std::optional<Biased> gate;
+  Biased up, down;
 };
 
 // Rows are sorted by expert, so that each of an expert's panels is read once for all its rows. A row's results
@@ -16,8 +37,7 @@ class Experts : public Op {
     Rows rows;
     Places in;  // quantised weights read quant blocks, float weights floats
     View scores;
-    int used;             // experts of a row
-    bool norm_topk_prob;  // whether their weights are scaled to add up to 1
+    Mixture mixture;
     View out;
     View inner{-1, 0};  // where what each expert's down reads is left, by rank; nowhere without a buffer
   };
@@ -29,9 +49,11 @@ class Experts : public Op {
 
   void route(Step& step);
   void choose(const Step& step, int row);
+  void weigh(const Step& step, const float* score, float top);
+  void keep_groups();
   void gather(const Step& step, int thread);
   void multiply(Step& step, int thread, bool inward);
-  void tiles(const Step& step, const Packed& w, int panel, int first, bool inward, int tile, Ahead ahead,
+  void tiles(const Step& step, const Biased& matrix, int panel, int first, bool inward, int tile, Ahead ahead,
              float* out) const;
   void quantise(const Step& step, int thread);
   void mix(const Step& step, int thread) const;
@@ -42,10 +64,13 @@ class Experts : public Op {
   const int hidden_, inner_;
   const bool float_in_, float_down_;
 
-  // Of the thread that chooses: each expert's rows, the order of the scores, and their exponentials.
+  // Of the thread that chooses: each expert's rows, their order, and of a row's scores the weights, how much each is
+  // wanted, and the sum of all weights.
   std::vector<std::vector<Choice>> by_expert_;
   std::vector<int> order_;
-  std::vector<double> exp_;
+  std::vector<double> weight_, wanted_;
+  std::vector<float> below_;
+  double whole_ = 1;
 
   // One item per choice, sorted by expert.
   std::vector<Choice> choices_;

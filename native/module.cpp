@@ -1,6 +1,7 @@
 // The Python face of the kernels: numbers and arrays in, arrays out, the GIL released while it works.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/array.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
@@ -151,14 +152,28 @@ void add_linear(Plan& plan, bool logits, const Places& in, const std::vector<Par
 }
 
 using ExpertTuple = std::tuple<Packed*, Packed*, Packed*>;
+using Biases = std::vector<std::vector<float>>;  // by expert; empty: none
 
-void add_experts(Plan& plan, bool logits, const Places& in, Where scores, int used, bool norm_topk_prob,
-                 const std::vector<ExpertTuple>& experts, Where out, Where inner) {
+void add_experts(Plan& plan, bool logits, const Places& in, Where scores, const Mixture& mixture,
+                 const std::vector<ExpertTuple>& experts, Where out, Where inner, const std::array<Biases, 3>& biases) {
   if (experts.empty()) throw std::invalid_argument("there are no experts");
+  const auto biased = [&](const Packed& weight, int role, size_t i) {
+    return Biased{weight, biases[role].empty() ? std::vector<float>() : biases[role].at(i)};
+  };
   std::vector<Expert> list;
-  for (const auto& [gate, up, down] : experts) list.push_back({*gate, *up, *down});
-  const Experts::Args args{rows_of(logits), in, view(scores), used, norm_topk_prob, view(out), view(inner)};
-  plan.add(std::make_unique<Experts>(args, std::move(list)), true);
+  for (const auto& [gate, up, down] : experts) {
+    Expert e{{}, biased(*up, 1, list.size()), biased(*down, 2, list.size())};
+    if (gate) e.gate = biased(*gate, 0, list.size());
+    list.push_back(std::move(e));
+  }
+  Experts::Args args{rows_of(logits), in, view(scores), mixture, view(out), view(inner)};
+  plan.add(std::make_unique<Experts>(std::move(args), std::move(list)), true);
+}
+
+Gating gating_of(const std::string& name) {
+  if (name == "softmax") return Gating::softmax;
+  if (name == "sigmoid") return Gating::sigmoid;
+  throw std::invalid_argument("no gating is called " + name);
 }
 
 void add_embed(Plan& plan, const Packed& table, Where out, Embed::By by) {
@@ -188,6 +203,13 @@ void bind_arguments(nb::module_& m) {
       .def("__eq__", [](const Rotation& a, nb::object b) {
         return nb::isinstance<Rotation>(b) && a == nb::cast<const Rotation&>(b);
       });
+  nb::class_<Mixture>(m, "ExpertsShape", "How experts are chosen and weighed; see compute/model/mixture.py.")
+      .def("__init__", [](Mixture* self, int used, const std::string& gating, bool normed, float scale, int groups,
+                          int used_groups, const std::string& activation, float limit, bool weighs_input, Floats bias) {
+        new (self) Mixture{used, gating_of(gating), normed, scale, groups, used_groups, map_of(activation), limit,
+                           weighs_input, floats(bias)};
+      }, nb::kw_only(), "used"_a, "gating"_a, "normed"_a, "scale"_a, "groups"_a, "used_groups"_a, "activation"_a,
+         "limit"_a, "weighs_input"_a, "bias"_a);
   nb::class_<AttendShape>(m, "AttendShape", "The sizes of an attention; see ops.h.")
       .def(nb::init<int, int, int, float, float, int, int>(), nb::kw_only(), "heads"_a, "kv_heads"_a, "head_dim"_a,
            "scale"_a, "softcap"_a, "window"_a, "reach"_a);
@@ -234,17 +256,20 @@ void bind_plan(nb::module_& m) {
         p.add(std::make_unique<Normalise>(rows_of(logits), view(in), width, norm.value_or(Norm{{}, {}, 0, 0}), out));
       }, "logits"_a, "x"_a, "width"_a, "norm"_a.none(), "out"_a, "norm None: to quant blocks alone.")
       .def("map", [](Plan& p, bool logits, const std::string& kind, Where a, Where b, float number, int width,
-                     Where out) {
+                     Where out, bool spread) {
         p.add(std::make_unique<Elementwise>(Elementwise::Args{
-            rows_of(logits), map_of(kind), view(a), view(b), number, width, view(out)}));
-      }, "logits"_a, "kind"_a, "a"_a, "b"_a, "number"_a, "width"_a, "out"_a)
+            rows_of(logits), map_of(kind), view(a), view(b), number, width, view(out), spread}));
+      }, "logits"_a, "kind"_a, "a"_a, "b"_a, "number"_a, "width"_a, "out"_a, "spread"_a = false,
+         "spread: a has one number for all of a row.")
       .def("linear", &add_linear, "logits"_a, "x"_a, "parts"_a, "adds"_a = false, "gate"_a = nb::none())
-      .def("experts", &add_experts, "logits"_a, "x"_a, "scores"_a, "used"_a, "norm_topk_prob"_a, "experts"_a, "out"_a,
-           "inner"_a = Where{-1, 0}, "inner: where to leave what each expert's down reads, by rank.")
-      .def("attend", [](Plan& p, Where q, Where k, Where v, Where out, const AttendShape& shape, Rotation rotation) {
+      .def("experts", &add_experts, "logits"_a, "x"_a, "scores"_a, "mixture"_a, "experts"_a, "out"_a,
+           "inner"_a = Where{-1, 0}, "biases"_a = std::array<Biases, 3>{},
+           "inner: where to leave what each expert's down reads, by rank; biases: of gate, up and down.")
+      .def("attend", [](Plan& p, Where q, Where k, Where v, Where out, const AttendShape& shape, Rotation rotation,
+                        std::vector<float> sinks) {
         const Attend::Views at{view(q), view(k), view(v), view(out)};
-        p.add(std::make_unique<Attend>(p, at, shape, std::move(rotation)));
-      }, "q"_a, "k"_a, "v"_a, "out"_a, "shape"_a, "rotation"_a)
+        p.add(std::make_unique<Attend>(p, at, shape, std::move(rotation), std::move(sinks)));
+      }, "q"_a, "k"_a, "v"_a, "out"_a, "shape"_a, "rotation"_a, "sinks"_a = std::vector<float>())
       .def("rotate", [](Plan& p, Where in, Where out, int heads, int head_dim, Rotation rotation) {
         p.add(std::make_unique<Rotate>(p, view(in), view(out), heads, head_dim, std::move(rotation)));
       }, "x"_a, "out"_a, "heads"_a, "head_dim"_a, "rotation"_a)

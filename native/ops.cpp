@@ -87,12 +87,15 @@ void Normalise::run(Step& step, int thread) {
 // Few rows: deal parts of them, so that the threads share a row of logits.
 void Elementwise::run(Step& step, int thread) {
   constexpr int part = 1024;
-  const auto& [of, kind, a, b, number, width, out] = args_;
+  const auto& [of, kind, a, b, number, width, out, spread] = args_;
+  float one[part];
   const int rows = count(step, of), per_row = (width + part - 1) / part;
   for (int i = begin_of(rows * per_row, step, thread); i < begin_of(rows * per_row, step, thread + 1); i++) {
     const int row = i / per_row, at = i % per_row * part;
     const float* second = b.buffer < 0 ? nullptr : step.at(b, row) + at;
-    step.k.map(kind, step.at(a, row) + at, second, number, std::min(part, width - at), step.at(out, row) + at);
+    const int n = std::min(part, width - at);
+    if (spread) std::fill_n(one, n, *step.at(a, row));
+    step.k.map(kind, spread ? one : step.at(a, row) + at, second, number, n, step.at(out, row) + at);
   }
 }
 

@@ -109,6 +109,7 @@ class Elementwise : public Op {
     float number;
     int width;
     View out;
+    bool spread = false;  // a has one number, for all of a row
   };
   explicit Elementwise(Args args) : args_(args) {}
   void run(Step& step, int thread) override;
@@ -177,7 +178,8 @@ size_t value_bytes(KvFormat f, int kv_heads, int head_dim);
 class Attend : public Op {
  public:
   struct Views { View q, k, v, out; };
-  Attend(Plan& plan, Views at, AttendShape shape, Rotation rotation);
+  // sinks: of each query head, a score that has a share of the weights and no value; empty: none
+  Attend(Plan& plan, Views at, AttendShape shape, Rotation rotation, std::vector<float> sinks = {});
   void prepare(Step& step) override;
   void run(Step& step, int thread) override;
   size_t scratch() const override { return partial() + stride_; }
@@ -201,6 +203,7 @@ class Attend : public Op {
   KvStore& kv_;
   const size_t keys_, values_;  // where in a KV block this layer's begin
   const std::shared_ptr<Angles> angles_;
+  const std::vector<float> sinks_;
   std::vector<Tile> tiles_;
   WorkQueue queue_;
   bool split_ = false;  // chunks of one tile are items of their own

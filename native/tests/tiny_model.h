@@ -206,15 +206,19 @@ struct TinyModel {
     std::vector<double> half = frequencies(s.head_dim);
     half.resize(half.size() / 2);  // half of each head is rotated
     const AttendShape shape{s.heads, s.kv_heads, s.head_dim, 0.2f, 0, 7};
-    plan->add(std::make_unique<Attend>(*plan, Attend::Views{q, k, v, mixed}, shape, Rotation{half, true, 1.2f}));
+    plan->add(std::make_unique<Attend>(*plan, Attend::Views{q, k, v, mixed}, shape, Rotation{half, true, 1.2f},
+                                       std::vector<float>(s.heads, 0.5f)));
     quantise(mixed, n, act);
     linear(Rows::kAll, mixed, act, {.adds = true}, {{matrix(n, n), x, {}}});
     layer_norm(Rows::kAll, x, n / 4);
     linear(Rows::kAll, normed, act, {},
            {{matrix(experts, n), scores, {}}, {matrix(n, n), up, {}}});
     std::vector<Expert> all;
-    for (int i = 0; i < experts; i++) all.push_back({matrix(n, n), matrix(n, n), matrix(n, n)});
-    plan->add(std::make_unique<Experts>(Experts::Args{Rows::kAll, {normed, act}, scores, 2, true, mixed}, all));
+    for (int i = 0; i < experts; i++)
+      all.push_back({Biased{matrix(n, n)}, {matrix(n, n), std::vector<float>(n, 0.1f)}, {matrix(n, n)}});
+    const Mixture mixture{2, Gating::sigmoid, true, 1.5f, 1, 1, Map::clamped_swiglu, 7, false,
+                          std::vector<float>(experts, 0.2f)};
+    plan->add(std::make_unique<Experts>(Experts::Args{Rows::kAll, {normed, act}, scores, mixture, mixed}, all));
     map(Rows::kAll, Map::gelu, up, {-1, 0}, 0, n);
     map(Rows::kAll, Map::gelu_mul, mixed, up, 0, n);
     map(Rows::kAll, Map::gelu_exact_mul, mixed, up, 0, n);

@@ -17,9 +17,11 @@ def textbook(
     qkv, heads, kv_heads, head_dim, rope_dim=0, base=10000.0, softcap=0.0, window=0,
     rotate_half=False, attention_factor=1.0, scale=None, limits=None, kv="f16",
     hidden_from=None,
-    reach=0,
+    reach=0, sinks=None,
 ):  # fmt: skip
     """One sequence, qkv (T, width), in float64; keys and values as they are stored.
+
+    sinks (heads,): a score more for each head, whose token has no value
 
     hidden_from (T,): for each position the first later one whose row does not attend to it
     """
@@ -53,8 +55,12 @@ def textbook(
         scores[:, abs(places - places[:, None]) > reach] = -np.inf
     if hidden_from is not None:
         scores[:, np.asarray(hidden_from) <= places[:, None]] = -np.inf
+    if sinks is not None:
+        beside = np.broadcast_to(np.asarray(sinks)[:, None, None], (*scores.shape[:2], 1))
+        scores = np.concatenate([scores, beside], axis=-1)
     weights = np.exp(scores - scores.max(-1, keepdims=True))
     weights /= weights.sum(-1, keepdims=True)
+    weights = weights[..., :length]
     return np.einsum("hrt,thd->rhd", weights, v).reshape(length, -1)
 
 

@@ -132,6 +132,7 @@ def add_attend(plan, source, out, shape):
         (source, 0), (source, heads * d), (source, (heads + kv_heads) * d), (out, 0),
         _native.AttendShape(**{key: more.get(key, value) for key, value in sizes.items()}),
         _native.Rotation(frequencies, more["rotate_half"], more["attention_factor"]),
+        more.get("sinks", []),
     )  # fmt: skip
 
 

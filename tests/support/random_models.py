@@ -75,6 +75,10 @@ _DELTA = {
     "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 16,
     "linear_value_head_dim": 16, "linear_conv_kernel_dim": 4,
 }  # fmt: skip
+_SIGMOID_ROUTER = {
+    "n_routed_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 32,
+    "n_shared_experts": 2, "first_k_dense_replace": 1, "routed_scaling_factor": 1.7,
+}  # fmt: skip
 _COHERE = {"tie_word_embeddings": True, "pad_token_id": 0, "logit_scale": 0.25}
 _LONG = [1.0 + 0.3 * i for i in range(6)]
 
@@ -113,6 +117,51 @@ FAMILIES: Mapping[str, Row] = {
     ),
     "mixtral": _row(
         "MixtralConfig", "llama", **_FOUR_HEADS, num_local_experts=3, num_experts_per_tok=2
+    ),
+    "qwen2_moe": _row(
+        "Qwen2MoeConfig", "qwen2moe", **_FOUR_HEADS, num_experts=5, num_experts_per_tok=2,
+        moe_intermediate_size=32, shared_expert_intermediate_size=96, norm_topk_prob=False,
+    ),
+    "olmoe": _row(
+        "OlmoeConfig", "olmoe", **_FOUR_HEADS, num_experts=5, num_experts_per_tok=2,
+    ),
+    "granitemoe": _row(
+        "GraniteMoeConfig", "granitemoe", **_FOUR_HEADS, **_GRANITE, num_local_experts=5,
+    ),
+    "granitemoeshared": _row(  # two experts' rows are as many as its columns
+        "GraniteMoeSharedConfig", "granitemoe", **_FOUR_HEADS, **_GRANITE, num_local_experts=5,
+        intermediate_size=32, shared_intermediate_size=96,
+    ),
+    "ernie4_5_moe": _row(
+        "Ernie4_5_MoeConfig", "ernie4_5-moe", **_FOUR_HEADS, moe_num_experts=6, moe_k=2,
+        moe_intermediate_size=32, moe_layer_start_index=2,
+    ),
+    "glm4_moe": _row(
+        "Glm4MoeConfig", "glm4moe", head_dim=32, **_SIGMOID_ROUTER, n_group=4, topk_group=2,
+        attention_bias=True, num_nextn_predict_layers=0,
+        **_theta(900.0, partial_rotary_factor=0.5),
+    ),
+    "glm4_moe-normed-heads": _row(
+        "Glm4MoeConfig", "glm4moe", head_dim=32, **_SIGMOID_ROUTER, use_qk_norm=True,
+        norm_topk_prob=False, num_nextn_predict_layers=0,
+        **_theta(900.0, partial_rotary_factor=0.5),
+    ),
+    "dots1": _row(
+        "Dots1Config", "dots1", head_dim=32, **_SIGMOID_ROUTER | {"n_routed_experts": 5},
+        norm_topk_prob=True,
+    ),
+    "gpt_oss": _row(  # all sides of its experts are equal, as in the published one
+        "GptOssConfig", "gpt-oss", head_dim=32, intermediate_size=64, num_local_experts=5,
+        num_experts_per_tok=2, sliding_window=WINDOW,
+        rope_parameters={
+            "rope_type": "yarn", "rope_theta": 900.0, "factor": 4.0, "beta_fast": 32.0,
+            "beta_slow": 1.0, "truncate": False, "original_max_position_embeddings": 64,
+        },
+    ),
+    "hunyuan_moe": _row(
+        "HunYuanMoEV1Config", "hunyuan-moe", head_dim=32, pad_token_id=0, num_experts=5,
+        moe_topk=2,
+        rope_parameters={"rope_type": "dynamic", "rope_theta": 900.0, "factor": 1.0, "alpha": 50.0},
     ),
     "gemma2": _row(
         "Gemma2Config", "gemma2", **_FOUR_HEADS, **_GEMMA, attn_logit_softcapping=2.0,
@@ -256,6 +305,11 @@ FAMILIES: Mapping[str, Row] = {
         "Lfm2Config", "lfm2", **_FOUR_HEADS, tie_word_embeddings=True, conv_L_cache=5,
         conv_bias=True, full_attn_idxs=[1], block_auto_adjust_ff_dim=False,
     ),
+    "lfm2_moe": _row(
+        "Lfm2MoeConfig", "lfm2moe", **_FOUR_HEADS, tie_word_embeddings=True, num_dense_layers=1,
+        layer_types=["conv", "full_attention", "conv", "full_attention"], num_experts=5,
+        num_experts_per_tok=2, moe_intermediate_size=32, routed_scaling_factor=1.5,
+    ),
     "qwen3_5": _row(
         "Qwen3_5TextConfig", "qwen35", head_dim=32, num_hidden_layers=5, **_DELTA,
         layer_types=["linear_attention"] * 2 + ["full_attention", "linear_attention"] * 1
@@ -274,7 +328,9 @@ FAMILIES: Mapping[str, Row] = {
     ),
 }  # fmt: skip
 
-RECURRENT = [name for name, made in FAMILIES.items() if made.architecture in ("lfm2", "qwen35")]
+RECURRENT = [
+    name for name, made in FAMILIES.items() if made.architecture in ("lfm2", "lfm2moe", "qwen35")
+]
 """Those in which layers have a state."""
 
 _BERT = _SIZES | _FOUR_HEADS | {"tie_word_embeddings": True, "num_hidden_layers": 3}

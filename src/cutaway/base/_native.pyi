@@ -84,6 +84,11 @@ class Rotation:
 
     def __eq__(self, arg: object, /) -> bool: ...
 
+class ExpertsShape:
+    """How experts are chosen and weighed; see compute/model/mixture.py."""
+
+    def __init__(self, *, used: int, gating: str, normed: bool, scale: float, groups: int, used_groups: int, activation: str, limit: float, weighs_input: bool, bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
+
 class AttendShape:
     """The sizes of an attention; see ops.h."""
 
@@ -132,14 +137,15 @@ class Plan:
     def normalise(self, logits: bool, x: tuple[int, int], width: int, norm: Norm | None, out: Places) -> None:
         """norm None: to quant blocks alone."""
 
-    def map(self, logits: bool, kind: str, a: tuple[int, int], b: tuple[int, int], number: float, width: int, out: tuple[int, int]) -> None: ...
+    def map(self, logits: bool, kind: str, a: tuple[int, int], b: tuple[int, int], number: float, width: int, out: tuple[int, int], spread: bool = False) -> None:
+        """spread: a has one number for all of a row."""
 
     def linear(self, logits: bool, x: Places, parts: Sequence[tuple[Packed, tuple[int, int], Sequence[float]]], adds: bool = False, gate: str | None = None) -> None: ...
 
-    def experts(self, logits: bool, x: Places, scores: tuple[int, int], used: int, norm_topk_prob: bool, experts: Sequence[tuple[Packed, Packed, Packed]], out: tuple[int, int], inner: tuple[int, int] = (-1, 0)) -> None:
-        """inner: where to leave what each expert's down reads, by rank."""
+    def experts(self, logits: bool, x: Places, scores: tuple[int, int], mixture: ExpertsShape, experts: Sequence[tuple[Packed, Packed, Packed]], out: tuple[int, int], inner: tuple[int, int] = (-1, 0), biases: Sequence[Sequence[Sequence[float]]] = [[], [], []]) -> None:
+        """inner: where to leave what each expert's down reads, by rank; biases: of gate, up and down."""
 
-    def attend(self, q: tuple[int, int], k: tuple[int, int], v: tuple[int, int], out: tuple[int, int], shape: AttendShape, rotation: Rotation) -> None: ...
+    def attend(self, q: tuple[int, int], k: tuple[int, int], v: tuple[int, int], out: tuple[int, int], shape: AttendShape, rotation: Rotation, sinks: Sequence[float] = []) -> None: ...
 
     def rotate(self, x: tuple[int, int], out: tuple[int, int], heads: int, head_dim: int, rotation: Rotation) -> None: ...
 

@@ -23,6 +23,11 @@ EXPERTS = {
     "ffn_gate_inp.weight": (4, N), "ffn_gate_exps.weight": (4, FF, N),
     "ffn_up_exps.weight": (4, FF, N), "ffn_down_exps.weight": (4, N, FF),
 }  # fmt: skip
+SHARED = {
+    "ffn_gate_shexp.weight": (FF, N), "ffn_up_shexp.weight": (FF, N),
+    "ffn_down_shexp.weight": (N, FF),
+}  # fmt: skip
+CHOOSING = {"exp_probs_b.bias": (4,)}
 FUSED = {"attn_qkv.weight": (Q + 2 * KV, N)}
 PLAIN_MLP = {
     "ffn_up.weight": (FF, N), "ffn_up.bias": (FF,),
@@ -46,6 +51,20 @@ LAYERS = {
     "qwen2": PRE | QKV | QKV_BIASES | GATED,
     "qwen3": PRE | QKV | HEAD_NORMS | GATED,
     "qwen3moe": PRE | QKV | HEAD_NORMS | EXPERTS,
+    "qwen2moe": PRE | QKV | QKV_BIASES | EXPERTS | SHARED | {"ffn_gate_inp_shexp.weight": (N,)},
+    "olmoe": PRE | QKV | EXPERTS | {"attn_q_norm.weight": (Q,), "attn_k_norm.weight": (KV,)},
+    "granitemoe": PRE | QKV | EXPERTS | SHARED,
+    "ernie4_5-moe": PRE | QKV | EXPERTS | SHARED | CHOOSING,
+    "glm4moe": QKV | QKV_BIASES | HEAD_NORMS | EXPERTS | SHARED | CHOOSING | {
+        "attn_norm.weight": (N,), "post_attention_norm.weight": (N,),
+    },
+    "dots1": PRE | QKV | HEAD_NORMS | EXPERTS | SHARED | CHOOSING,
+    "gpt-oss": QKV | QKV_BIASES | EXPERTS | {
+        "attn_norm.weight": (N,), "post_attention_norm.weight": (N,), "attn_sinks.weight": (4,),
+        "attn_output.bias": (N,), "ffn_gate_inp.bias": (4,), "ffn_gate_exps.bias": (4, FF),
+        "ffn_up_exps.bias": (4, FF), "ffn_down_exps.bias": (4, N),
+    },
+    "hunyuan-moe": PRE | QKV | HEAD_NORMS | EXPERTS | SHARED,
     "gemma2": PRE | POST | QKV | GATED,
     "gemma3": PRE | POST | QKV | HEAD_NORMS | GATED,
     "phi3": PRE | FUSED | GATE_AND_UP,
@@ -80,6 +99,7 @@ LAYERS = {
     "granite": PRE | QKV | GATED,
     "modern-bert": PRE | FUSED | GATE_AND_UP,
     "lfm2": PRE | QKV | HEAD_NORMS | GATED,
+    "lfm2moe": PRE | QKV | HEAD_NORMS | EXPERTS | CHOOSING,
     "qwen35": PRE | QKV | HEAD_NORMS | GATED,
     "llada": PRE | QKV | GATED,
     "llada-moe": PRE | QKV | HEAD_NORMS | EXPERTS,
@@ -138,8 +158,11 @@ def file_of(name):
     for i in range(2):
         layer = LAYERS[name] | {"attn_output.weight": (N, Q)}
         shapes |= {f"blk.{i}.{tensor}": shape for tensor, shape in layer.items()}
-    if name == "lfm2":  # whose second layer is a convolution, and whose last norm has this name
-        metadata["lfm2.attention.head_count_kv"] = np.array([2, 0], np.int32)
+    if name in (
+        "lfm2",
+        "lfm2moe",
+    ):  # whose second layer is a convolution, and whose last norm has this name
+        metadata[f"{name}.attention.head_count_kv"] = np.array([2, 0], np.int32)
         shapes["token_embd_norm.weight"] = shapes.pop("output_norm.weight")
         for tensor in (*QKV, *HEAD_NORMS, "attn_output.weight"):
             del shapes[f"blk.1.{tensor}"]

@@ -8,6 +8,7 @@ import pytest
 from cutaway.compute.backends.base import KV_BLOCK, Batch
 from cutaway.compute.backends.reference import ReferenceBackend
 from cutaway.compute.model.graph import Graph
+from cutaway.compute.model.mixture import Mixture
 from cutaway.compute.model.rope import Rope, Yarn
 from cutaway.errors import FormatError
 
@@ -50,9 +51,15 @@ ONE = {
 TWO = {
     "add": (Graph.add, lambda a, b: a + b),
     "mul": (Graph.mul, lambda a, b: a * b),
-    "sigmoid_mul": (Graph.sigmoid_mul, lambda a, b: b / (1 + exp(-a))),
     "silu_mul": (Graph.silu_mul, lambda a, b: a / (1 + exp(-a)) * b),
     "gelu_mul": (Graph.gelu_mul, lambda a, b: gelu(a) * b),
+    "clamped_swiglu": (
+        lambda g, a, b: g.clamped_swiglu(a, b, 0.75),
+        lambda a, b: (
+            min(a, 0.75) / (1 + exp(-1.702 * min(a, 0.75))) * (max(min(b, 0.75), -0.75) + 1)
+        ),
+    ),
+    "sigmoid_mul": (Graph.sigmoid_mul, lambda a, b: b / (1 + exp(-a))),
     "gelu_exact_mul": (Graph.gelu_exact_mul, lambda a, b: a * (1 + erf(a / sqrt(2))) / 2 * b),
 }
 
@@ -270,24 +277,68 @@ def test_a_limit_before_the_window_is_refused():
         run(numbers(4, 2), attend, limits=np.array([0, 1, 2, 1], np.int32))
 
 
-@pytest.mark.parametrize(("used", "norm_topk_prob"), [(1, True), (2, True), (2, False), (5, False)])
-def test_experts(used, norm_topk_prob):
+@pytest.mark.parametrize(
+    "mixture",
+    [
+        Mixture(used=1), Mixture(used=2), Mixture(used=2, normed=False),
+        Mixture(used=3, gating="sigmoid", scale=1.5),
+        Mixture(used=2, activation="clamped_swiglu", limit=0.75),
+        Mixture(used=2, weighs_input=True),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("biased", [False, True])
+def test_experts(mixture, biased):
     count, n, inner = 5, 6, 4
     x, scores = numbers(ROWS, n), numbers(ROWS, count)
     scores[0] = 1.0  # ties go to the lowest index
-    gate, up, down = numbers(count, inner, n), numbers(count, inner, n), numbers(count, n, inner)
-    held = {"ffn_gate_exps.weight": gate, "ffn_up_exps.weight": up, "ffn_down_exps.weight": down}
-    ours = run(
-        x,
-        lambda g, x: g.experts(x, g.embed("s"), "", used=used, norm_topk_prob=norm_topk_prob),
-        held | {"s.weight": scores},
-    )
-    for row, v, score in zip(ours, x.astype(float), scores.astype(float), strict=True):
-        weights = [exp(s) / sum(exp(other) for other in score) for s in score]
-        chosen = sorted(range(count), key=lambda e, score=score: (-score[e], e))[:used]
-        total = sum(weights[e] for e in chosen) if norm_topk_prob else 1
+    sizes = {"gate": (inner, n), "up": (inner, n), "down": (n, inner)}
+    w = {role: numbers(count, *shape) for role, shape in sizes.items()}
+    add = {role: numbers(count, shape[0]) * biased for role, shape in sizes.items()}
+    choosing = numbers(count)
+    held = {f"ffn_{role}_exps.weight": each for role, each in w.items()}
+    if biased:
+        held |= {f"ffn_{role}_exps.bias": each for role, each in add.items()}
+        held["exp_probs_b.bias"] = choosing
+    ours = run(x, lambda g, x: g.experts(x, g.embed("s"), "", mixture), held | {"s.weight": scores})
+    chosen = mixture.choose(scores, choosing if biased else None)
+    for row, v, ids, weights in zip(ours, x.astype(float), *chosen, strict=True):
         expected = np.zeros(n)
-        for e in chosen:
-            inside = [a / (1 + exp(-a)) * b for a, b in zip(gate[e] @ v, up[e] @ v, strict=True)]
-            expected += weights[e] / total * (down[e] @ np.array(inside))
+        for e, weight in zip(ids, weights, strict=True):
+            before, after = (weight, 1) if mixture.weighs_input else (1, weight)
+            gate, up = (w[role][e] @ (before * v) + add[role][e] for role in ("gate", "up"))
+            inside = [a / (1 + exp(-a)) * b for a, b in zip(gate, up, strict=True)]
+            if mixture.limit:
+                gate, up = np.minimum(gate, 0.75), np.clip(up, -0.75, 0.75) + 1
+                inside = [a / (1 + exp(-1.702 * a)) * b for a, b in zip(gate, up, strict=True)]
+            expected += after * (w["down"][e] @ np.array(inside) + add["down"][e])
         np.testing.assert_allclose(row, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_plain_experts():
+    """relu², without a gate."""
+    x, scores, up, down = numbers(ROWS, 6), numbers(ROWS, 3), numbers(3, 4, 6), numbers(3, 6, 4)
+    held = {"ffn_up_exps.weight": up, "ffn_down_exps.weight": down, "s.weight": scores}
+    mixture = Mixture(used=1, activation="relu2")
+    ours = run(x, lambda g, x: g.experts(x, g.embed("s"), "", mixture), held)
+    for row, v, e in zip(ours, x, scores.argmax(axis=1), strict=True):
+        expected = down[e] @ np.maximum(up[e] @ v, 0) ** 2
+        np.testing.assert_allclose(row, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_sinks():
+    """A score beside those of the tokens, with a share and no value."""
+    q, k, v, sinks = numbers(ROWS, 4), numbers(ROWS, 2), numbers(ROWS, 2), numbers(2)
+    ours = run(
+        q,
+        lambda g, x: g.attend(
+            x, g.embed("k"), g.embed("v"), layer=0, heads=2, kv_heads=1, head_dim=2, scale=1.0,
+            sinks="s",
+        ),
+        {"k.weight": k, "v.weight": v, "s.weight": sinks},
+    )  # fmt: skip
+    for t in range(ROWS):
+        for h in range(2):
+            share = [exp(float(q[t, 2 * h : 2 * h + 2] @ k[s])) for s in range(t + 1)]
+            whole = sum(share) + exp(sinks[h])
+            expected = sum(w / whole * v[s] for s, w in enumerate(share))
+            np.testing.assert_allclose(ours[t, 2 * h : 2 * h + 2], expected, **NEAR)

@@ -15,6 +15,7 @@ from cutaway.compute.backends.cpu import CpuBackend
 from cutaway.compute.backends.kv_formats import KV_FORMATS, as_stored, keys_and_values
 from cutaway.compute.backends.reference import ReferenceBackend
 from cutaway.compute.model.graph import Graph
+from cutaway.compute.model.mixture import Mixture
 from cutaway.compute.model.rope import Rope
 from cutaway.errors import FormatError
 from cutaway.files.weights.file import ModelFile, TensorInfo
@@ -28,6 +29,8 @@ SHAPES = {
     "c.weight": (N, 4), "c.bias": (N,),
     "n.weight": (N,), "n.bias": (N,), "head.weight": (16,), "scores.weight": (3, N),
     **{f"ffn_{role}_exps.weight": (3, N, N) for role in ("gate", "up", "down")},
+    "one.weight": (1, N), "exp_probs_b.bias": (3,), "ffn_gate_exps.bias": (3, N),
+    "ffn_up_exps.bias": (3, N), "ffn_down_exps.bias": (3, N),
     "m1.scale": (1,), "ffn_up_exps.scale": (3,), "ffn_down_exps.scale": (3,),  # factors
 }  # fmt: skip
 
@@ -39,7 +42,8 @@ class HeldFile(ModelFile):
         rng = np.random.default_rng(3)
         self.path, self.tensors, self.bytes = Path("held"), {}, {}
         for tensor, shape in SHAPES.items():
-            kind = name if len(shape) > 1 and tensor != "c.weight" else "F32"
+            is_matrix = len(shape) > 1 and tensor.endswith("weight") and tensor != "c.weight"
+            kind = name if is_matrix else "F32"
             rows = (int(np.prod(shape[:-1])), shape[-1])
             self.tensors[tensor] = TensorInfo(tensor, kind, shape)
             raw = random_matrix(rng, kind, rows, 1.0 if len(shape) == 1 else N**-0.5)
@@ -56,6 +60,11 @@ class HeldFile(ModelFile):
         pass
 
 
+MIXTURES = (
+    Mixture(used=2), Mixture(used=1, gating="sigmoid", normed=False, scale=1.3),
+    Mixture(used=2, activation="clamped_swiglu", limit=0.5),
+    Mixture(used=1, activation="relu2"), Mixture(used=2, gating="sigmoid", weighs_input=True),
+)  # fmt: skip
 FILES = {name: HeldFile(name) for name in ("F32", "Q8_0", "NVFP4")}
 _AT = np.arange(TOKENS, dtype=np.int32)
 BATCH = Batch(_AT * 7 % VOCAB, _AT, 0 * _AT, np.zeros((1, 1), np.int32), _AT[::5])
@@ -84,6 +93,8 @@ def wire(draw):
             made += [draw(st.sampled_from(norms))(pick(), "n", 1e-2)]
         elif kind == "map":
             maps = [
+                lambda x: g.sigmoid_mul(g.linear(x, "one"), x),
+                lambda x: g.clamped_swiglu(x, pick(), 0.5),
                 g.gelu,
                 g.gelu_exact,
                 g.relu2,
@@ -94,7 +105,7 @@ def wire(draw):
             made += [draw(st.sampled_from(maps))(pick())]
         elif kind == "experts":
             x = pick()
-            made += [g.experts(x, g.linear(x, "scores"), "", used=2, norm_topk_prob=True)]
+            made += [g.experts(x, g.linear(x, "scores"), "", draw(st.sampled_from(MIXTURES)))]
         else:
             x, rope = pick(), Rope(dim=16, base=50.0, rotate_half=draw(st.booleans()))
             q, k, v = (g.linear(x, f"m{i}") for i in range(3))
@@ -204,7 +215,8 @@ def test_what_is_stored_is_what_the_ops_gave_and_read(name, data):
             elif op.kind == "linear":
                 matrix = op.weights["weight"]
                 assert_same_bits(ours.weight(matrix), weights[matrix])
-                assert_same_bits(ours.weight(matrix, 2, 9), weights[matrix][2:9])
+                first, last = (0, 1) if len(weights[matrix]) == 1 else (2, 9)
+                assert_same_bits(ours.weight(matrix, first, last), weights[matrix][first:last])
                 x, y = (seen[n].astype(float) for n in (op.inputs[0], op.out.name))
                 read = ours.as_read(matrix, seen[op.inputs[0]]).astype(float)
                 made = read @ weights[matrix].T.astype(float)

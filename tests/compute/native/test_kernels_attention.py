@@ -59,14 +59,33 @@ def test_soft_caps(softcap):
     check(shape | {"window": 40}, 100)
 
 
+SINKS = [-3.0, 0.0, 1.5, 60.0, -200.0, 2.5]
+
+
+@pytest.mark.parametrize("window", [0, 40])
+def test_sinks(window):
+    """From scores that take nearly all of the weight to those that take none."""
+    shape = {"heads": 6, "kv_heads": 2, "head_dim": 16, "rope_dim": 16, "window": window}
+    check(shape | {"sinks": SINKS}, 300)
+    without = shape | {"sinks": [-1e30] * 6}
+    qkv, tables = random_qkv(shape, 300), in_order(300)
+    for cuts in ((300,), (299, 1)):
+        assert_same_bits(
+            attention(BEST, qkv, without, tables=tables, cuts=cuts),
+            attention(BEST, qkv, shape, tables=tables, cuts=cuts),
+        )
+
+
 CUTS = [(1,), (2,), (3,), (7,), (8,), (33,), (257,), (600,), (255, 2, 1, 300), (31, 1, 32, 256)]
 
 
+@pytest.mark.parametrize("sinks", [[], SINKS])
 @pytest.mark.parametrize("window", [0, 40, 280])
 @pytest.mark.parametrize("threads", [1, 3])
-def test_cuts_and_threads_change_no_bit(threads, window):
+def test_cuts_and_threads_change_no_bit(threads, window, sinks):
     """Few rows with a long history split over chunks; many rows do not: the bits are the same."""
     shape = {"heads": 6, "kv_heads": 2, "head_dim": 8, "rope_dim": 8, "window": window}
+    shape |= {"sinks": sinks}
     qkv, tables = random_qkv(shape, 560), in_order(560)
     whole = attention(BEST, qkv, shape, tables=tables, cuts=(560,))
     for cuts in CUTS:

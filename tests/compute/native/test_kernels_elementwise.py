@@ -31,6 +31,11 @@ MAPS = {
     "silu_mul": lambda a, b, _: a * sigmoid(a) * b,
     "gelu_mul": lambda a, b, _: gelu(a) * b,
     "gelu_exact_mul": lambda a, b, _: gelu_exact(a) * b,
+    "clamped_swiglu": lambda a, b, limit: (
+        np.minimum(a, limit)
+        * sigmoid(1.702 * np.minimum(a, limit))
+        * (np.clip(b, -limit, limit) + 1)
+    ),
     "sigmoid_mul": lambda a, b, _: sigmoid(a) * b,
     "silu": lambda a, _, __: a * sigmoid(a),
     "gelu": lambda a, _, __: gelu(a),
@@ -40,7 +45,7 @@ MAPS = {
     "scale": lambda a, _, number: a * number,
     "softcap": lambda a, _, number: number * np.tanh(a / number),
 }
-TWO = ("add", "mul", "sigmoid_mul", *_native.GATES)
+TWO = ("add", "mul", "clamped_swiglu", "sigmoid_mul", *_native.GATES)
 
 
 def test_every_op_has_a_definition_and_a_method():
@@ -83,8 +88,24 @@ def test_far_from_zero(kind):
     """Neither overflow nor NaN: the gates end in 0 and in the number itself."""
     a = np.float32([[-1e30, -3000, -90, -30, 0, 30, 90, 3000, 1e30]])
     ours = run_map(TIERS[0], kind, a, np.ones_like(a), 30.0)[0]
-    expected = 30 * np.tanh(a[0] / 30) if kind == "softcap" else np.maximum(a[0], 0)
+    expected = {
+        "softcap": 30 * np.tanh(a[0] / 30),
+        "sigmoid_mul": np.where(a[0] == 0, 0.5, a[0] > 0),  # of ones
+        "clamped_swiglu": 2 * np.clip(a[0], 0, 30),
+    }.get(kind, np.maximum(a[0], 0))
     np.testing.assert_allclose(ours, expected, rtol=1e-6, atol=1e-4)
+
+
+@pytest.mark.parametrize("n", [1, 37, 2500])
+def test_one_number_for_all_of_a_row(n):
+    rng = np.random.default_rng(n)
+    gate, x = (rng.normal(size=(3, wide)).astype(np.float32) for wide in (1, n))
+    for tier in TIERS:
+        plan, source, out = fed(np.hstack([gate, x]), tier, 2, width=n)
+        plan.map(False, "sigmoid_mul", (source, 0), (source, 1), 0.0, n, (out, 0), spread=True)
+        ours = run_apart(plan, 3)
+        wide = np.repeat(gate, n, axis=1)
+        assert_same_bits(ours, run_map(tier, "sigmoid_mul", wide, x, 0.0))
 
 
 def run_norm(tier, x, weight, bias, eps, group, threads=1):

@@ -40,13 +40,19 @@ def test_a_text_longer_than_the_first_training_s(random_model):
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("name", MODELS)
 def test_the_native_backend_is_close(random_model, name, format):
-    """Keys and values have 11 bits there; activations 8 where weights are quantised."""
+    """Keys and values have 11 bits there; activations 8 where weights are quantised.
+
+    Of most rows: one whose scores of experts are nearly equal may go to others.
+    """
     (path, _), ids = random_model(name), IDS[:40] if name in FAMILIES else IDS
-    exact, ours = (
-        LLM(path, backend=backend, context=context(name), quantize=format).logits(ids)
+    models = [
+        LLM(path, backend=backend, context=context(name), quantize=format)
         for backend in ("reference", "cpu")
-    )
-    error = np.sqrt(np.mean((ours - exact) ** 2) / np.mean(exact**2))
+    ]
+    exact, ours = (llm.logits(ids) for llm in models)
+    is_mixture = any(op.kind == "experts" for op in models[0].graph.ops)
+    errors = np.mean((ours - exact) ** 2, axis=1) / np.mean(exact**2)
+    error = np.sqrt((np.median if is_mixture else np.mean)(errors))
     assert error < (0.004 if format is None else 0.12)
 
 

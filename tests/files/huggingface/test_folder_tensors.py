@@ -39,22 +39,29 @@ def converted(architecture, stored):
         merged = re.sub(r"experts\.\d+\.", "experts.", name)
         if "block_sparse_moe.experts" in name:  # what the converter calls mixtral's
             merged = merged.replace("model.", "").replace("block_sparse_moe", "feed_forward")
+        if "feed_forward.experts" in name:
+            merged = merged.replace("model.", "")
         new = names.get_name(merged, (".weight", ".bias"))
         assert new is not None, name
         found.setdefault(new, {})[int(expert[1]) if expert else 0] = numbers
     return {new: [numbers[i] for i in sorted(numbers)] for new, numbers in found.items()}
 
 
-INTERLEAVED = ("llama", "arcee", "mistral3", "smollm3", "granite")
+INTERLEAVED = ("llama", "arcee", "mistral3", "smollm3", "granite", "granitemoe")
 TEXT = {
     "language_model.lm_head": "lm_head", "model.language_model.": "model.",
     ".dt_bias": ".dt_proj.bias",  # Qwen 3.5's, as the converter calls it
     "language_model.model.": "model.", "shared_mlp.output_linear": "mlp.down_proj",
+    "e_score_correction_bias": "e_score_correction.bias", ".expert_bias": ".expert_bias.bias",
+    ".sinks": ".sinks.weight",
+    "block_sparse_moe.input_linear.weight": "mlp.experts.gate_up_proj",
+    "block_sparse_moe.output_linear.weight": "mlp.experts.down_proj",
 }  # fmt: skip
 
 
 def of_text(stored):
     """Without what reads pictures, by the names of models without that; two matrices apart."""
+    is_mixture = any("block_sparse_moe.input" in name for name in stored)
     for stored_name, numbers in stored.items():
         name = stored_name
         for old, new in TEXT.items():
@@ -63,14 +70,34 @@ def of_text(stored):
             continue
         if ".mlp.act_fn." in name:  # metadata
             continue
+        if is_mixture:  # granite's
+            name = name.replace("mlp.down_proj", "mlp.shared_experts.down_proj")
+        if name.endswith("gate_up_proj_bias"):
+            for i, part in enumerate(("gate", "up")):
+                yield name.replace("gate_up_proj_bias", f"{part}_proj.bias"), numbers[:, i::2]
+            continue
+        name = name.replace("down_proj_bias", "down_proj.bias")
+        if "e_score" in name:
+            yield name, numbers.reshape(-1)
+            continue
         if ".experts." in name and numbers.ndim == 3:
-            yield from experts_apart(name, numbers)
+            yield from experts_apart(
+                name, turned(numbers, name) if f"{name}_bias" in stored else numbers
+            )
             continue
         if "shared_mlp.input_linear" not in name:
             yield name, numbers
             continue
         for half, part in zip(("gate", "up"), np.split(numbers, 2), strict=True):
-            yield name.replace("shared_mlp.input_linear", f"mlp.{half}_proj"), part
+            place = "mlp.shared_experts" if is_mixture else "mlp"
+            yield name.replace("shared_mlp.input_linear", f"{place}.{half}_proj"), part
+
+
+def turned(numbers, name):
+    """gpt-oss's experts are the other way round, and an output of gate and one of up take turns."""
+    numbers = numbers.swapaxes(1, 2)
+    turns = [*range(0, numbers.shape[1], 2), *range(1, numbers.shape[1], 2)]
+    return numbers[:, turns] if "gate_up" in name else numbers
 
 
 def experts_apart(name, numbers):

@@ -66,7 +66,7 @@ def opened(path):
 
 
 REFUSED_METHODS = ("hqq", "eetq", "aqlm", "spqr", "vptq", "quark", "quanto", "torchao", "bitnet",
-                   "higgs", "fp_quant", "auto-round", "mxfp4", "sinq", "")  # fmt: skip
+                   "higgs", "fp_quant", "auto-round", "sinq", "")  # fmt: skip
 
 
 @pytest.mark.parametrize("method", REFUSED_METHODS)

@@ -53,6 +53,10 @@ def build(
     graph = Graph(_run(shapes, config))
     ARCHITECTURES[config.architecture].build(graph, config)
     graph.check_all_used()
+    if config.experts and not any(op.kind == "experts" for op in graph.ops):
+        raise FormatError(
+            f"{config.architecture}.expert_count is {config.experts}, and no layer has experts"
+        )
     _check_ends(config, graph)
     return config, graph
 

@@ -15,7 +15,8 @@ from cutaway.errors import InputError
 class StreamPart:
     """One term of the residual stream: ``factor`` times an op's result.
 
-    name   "embedding", "positions", "L3.attn", "L3.mlp", "L3.conv", "L3.delta_net"
+    name   "embedding", "positions", "L3.attn", "L3.mlp", "L3.conv", "L3.delta_net"; "L3.shared" is
+           what all rows go through beside the experts of "L3.mlp"
     layer  None for terms before the first layer
     path   the ops from this one back to the attention that it comes from, both included; empty for
            a term that comes from no attention
@@ -140,6 +141,8 @@ class Anatomy:
         if not numbered:
             raise InputError(f"this architecture cannot be looked into: it adds {op.out.name}")
         layer, kind = int(numbered[1]), "attn" if path else self._kind(op)
+        if kind == "mlp" and self._is_beside_experts(op, layer):
+            kind = "shared"
         return StreamPart(f"L{layer}.{kind}", layer, op, factor, path)
 
     def _kind(self, op: Op) -> str:
@@ -152,6 +155,10 @@ class Anatomy:
             if op.kind in ("linear", "mul", "silu_mul", "sigmoid_mul", "rms_norm", "scale"):
                 open_ += [self.maker[name] for name in op.inputs]
         return "mlp"
+
+    def _is_beside_experts(self, op: Op, layer: int) -> bool:
+        others = (o for o in self.graph.ops if o.kind == "experts" and o is not op)
+        return any(o.out.name.startswith(f"blk.{layer}.") for o in others)
 
     def _path(self, op: Op) -> tuple[Op, ...]:
         """The ops back through norms, scales and one matrix to an attention; else empty."""

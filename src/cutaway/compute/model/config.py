@@ -12,6 +12,8 @@ import numpy as np
 
 from cutaway.compute.model.graph import Graph, Tensor
 from cutaway.compute.model.metadata import MetadataReader
+from cutaway.compute.model.mixture import Mixture
+from cutaway.compute.model.mixture_keys import mixture_of
 from cutaway.compute.model.rope import Rope
 from cutaway.compute.model.rope_keys import growing, rope_of
 from cutaway.compute.model.xielu import Xielu, xielu_of
@@ -25,6 +27,7 @@ MAX_CONTEXT = 2**24
 
 _MOST_LAYERS = 10_000
 _KV_HEADS = "attention.head_count_kv"
+_MIXTURE = Mixture(used=1)  # as most are: a softmax, normed
 
 # What would change the numbers in a way that no graph here has; the first value is the usual one.
 _MUST_BE: Mapping[str, tuple[float, ...]] = {
@@ -32,13 +35,12 @@ _MUST_BE: Mapping[str, tuple[float, ...]] = {
     "attention.max_alibi_bias": (0,),
     "attention.output_scale": (0, 1),
     "attention.temperature_length": (0,),
-    "expert_gating_func": (1, 0),  # softmax, by default
-    "expert_group_count": (0, 1),
-    "expert_weights_scale": (1, 0),
     "rope.scaling.alpha": (0,),
     "rope.scaling.yarn_attn_factor": (1,),
     "rope.scaling.yarn_ext_factor": (1,),
     "router_logit_softcapping": (0,),
+    "swiglu_clamp_exp": (0,),
+    "swiglu_clamp_shexp": (0,),
 }
 
 
@@ -73,7 +75,8 @@ class ModelConfig:
     attention_scale    of scores before the softmax
     *_softcap          largest score or logit, approached smoothly; 0: none
     *_scale            of the embedding and of what a layer adds; logits are divided by logit_scale
-    experts            of a layer, 0 where it has one MLP; experts_used of them compute a token
+    experts            of a layer that has some; 0 where none has
+    mixture            how they are chosen; None where there are none
     """
 
     architecture: str
@@ -105,8 +108,12 @@ class ModelConfig:
     norm_eps: float
     is_parallel: bool  # attention and MLP of a layer read the same input
     experts: int
-    experts_used: int
-    norm_topk_prob: bool  # the weights of a token's experts add up to 1
+    mixture: Mixture | None
+
+    @property
+    def experts_used(self) -> int:
+        """How many experts of a layer compute a token."""
+        return self.mixture.used if self.mixture else 0
 
     @property
     def is_causal(self) -> bool:
@@ -122,7 +129,9 @@ class Architecture:
     layer_norm           norms subtract the mean; files name their epsilon differently
     learned_positions    vectors that are added to the tokens', not rotations
     interleaved_rope     a rotated pair are neighbours, not a half of the rotated numbers apart
-    is_causal, shift, is_parallel, norm_topk_prob, window, *_softcap  see ``ModelConfig``
+    yarn_truncates       see ``Yarn``
+    is_causal, shift, is_parallel, window, *_softcap  see ``ModelConfig``
+    mixture              what files do not say of it: how many experts are used, they do
     full_every           of this many layers one sees the whole text: the last, or the first
     has_states           layers without kv heads keep a recurrent state instead
     attends_every        or all do but every so-many-th, unless files say another number
@@ -139,10 +148,11 @@ class Architecture:
     layer_norm: bool = False
     learned_positions: bool = False
     interleaved_rope: bool = False
+    yarn_truncates: bool = True
     is_causal: bool = True
     shift: bool = False
     is_parallel: bool = False
-    norm_topk_prob: bool = True
+    mixture: Mixture = _MIXTURE
     window: int = 0
     full_every: int = 0
     full_first: bool = False
@@ -175,7 +185,9 @@ def config_from_gguf(
     heads, kv_heads, head_dim = _heads(read, hidden, recurrent)
     longest = read.size("context_length", most=MAX_CONTEXT)
     original = read.size_or_zero("rope.scaling.original_context_length")
-    rope = rope_of(read, head_dim, interleaved=row.interleaved_rope)
+    rope = rope_of(
+        read, head_dim, interleaved=row.interleaved_rope, yarn_truncates=row.yarn_truncates
+    )
     local_base = read.number("rope.freq_base_swa", row.local_base or rope.base)
     norm = "norm" if row.layer_norm else "norm_rms"
     experts = read.size_or_zero("expert_count")
@@ -216,8 +228,7 @@ def config_from_gguf(
         norm_eps=read.number(f"attention.layer_{norm}_epsilon"),
         is_parallel=read.flag("use_parallel_residual", row.is_parallel),
         experts=experts,
-        experts_used=read.size("expert_used_count", most=experts) if experts else 0,
-        norm_topk_prob=read.flag("expert_weights_norm", row.norm_topk_prob),
+        mixture=mixture_of(read, row.mixture, experts) if experts else None,
     )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from cutaway.compute.model.mixture import Mixture
 from cutaway.compute.model.rope import Rope
 from cutaway.errors import FormatError
 
@@ -143,7 +144,7 @@ class Graph:
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor,
         *, layer: int, heads: int, kv_heads: int, head_dim: int,
-        scale: float, softcap: float = 0.0, window: int = 0, reach: int = 0,
+        scale: float, softcap: float = 0.0, window: int = 0, reach: int = 0, sinks: str = "",
     ) -> Tensor:  # fmt: skip
         """Store k and v in the cache, then softmax(scale · q kᵀ) v of what each row may see.
 
@@ -152,6 +153,8 @@ class Graph:
         softcap: scores s become softcap · tanh(s / softcap) (Gemma 2, arXiv 2408.00118); 0: as is
         window: how many tokens are seen, itself included (Mistral, arXiv 2310.06825); 0: all
         reach: how many to each side are seen (ModernBERT, arXiv 2412.13663); 0: all
+        sinks: a tensor of a score for each head, which has a share of its weights and no value
+               (gpt-oss, arXiv 2508.10925); "": none
         """
         wanted = (heads * head_dim, kv_heads * head_dim, kv_heads * head_dim)
         if (q.width, k.width, v.width) != wanted:
@@ -163,7 +166,11 @@ class Graph:
             "layer": layer, "heads": heads, "kv_heads": kv_heads, "head_dim": head_dim,
             "scale": scale, "softcap": softcap, "window": window, "reach": reach,
         }  # fmt: skip
-        return self._add("attend", q.width, q, k, v, attrs=attrs)
+        weights = {}
+        if sinks:
+            weights["sinks"] = f"{sinks}.weight"
+            self._expect(weights["sinks"], (heads,))
+        return self._add("attend", q.width, q, k, v, weights=weights, attrs=attrs)
 
     def conv(self, x: Tensor, weight: str, *, layer: int) -> Tensor:
         """Each number's weighted sum over the last tokens, its own the last: (M, n) -> (M, n).
@@ -218,10 +225,6 @@ class Graph:
         """x · sigmoid(x): (M, n) -> (M, n)."""
         return self._add("silu", x.width, x)
 
-    def sigmoid_mul(self, gate: Tensor, x: Tensor) -> Tensor:
-        """sigmoid(gate) · x: (M, n) -> (M, n)."""
-        return self._add("sigmoid_mul", x.width, gate, x)
-
     def silu_mul(self, gate: Tensor, up: Tensor) -> Tensor:
         """silu(gate) · up (SwiGLU; Shazeer 2020, arXiv 2002.05202): (M, n) -> (M, n)."""
         return self._add("silu_mul", up.width, gate, up)
@@ -250,24 +253,42 @@ class Graph:
         """e^x - 1 - x below 0, else 0: what ELU adds to the identity there: (M, n) -> (M, n)."""
         return self._add("elu_less_x", x.width, x)
 
-    def experts(
-        self, x: Tensor, scores: Tensor, prefix: str, *, used: int, norm_topk_prob: bool
-    ) -> Tensor:
-        """A mixture of gated MLPs (Shazeer et al. 2017, arXiv 1701.06538): (M, n) -> (M, n).
+    def clamped_swiglu(self, gate: Tensor, up: Tensor, limit: float) -> Tensor:
+        """gate · sigmoid(1.702 gate) · (up + 1), both within a limit (gpt-oss, arXiv 2508.10925).
 
-        Each row goes through the experts of its ``used`` highest scores, ties to the lowest index,
-        and takes their outputs by weight: the softmax of all scores (M, experts), made to add up
-        to 1 where they norm_topk_prob.
+        (M, n) -> (M, n); gate is at most the limit, up between minus it and it.
         """
-        weights = {role: f"{prefix}ffn_{role}_exps.weight" for role in ("gate", "up", "down")}
+        return self._add("clamped_swiglu", up.width, gate, up, attrs={"limit": limit})
+
+    def sigmoid_mul(self, gate: Tensor, x: Tensor) -> Tensor:
+        """sigmoid(gate) · x, gate (M, n), or (M, 1) for all of a row: (M, n) -> (M, n)."""
+        if gate.width not in (1, x.width):
+            raise FormatError(f"{gate.name} ({gate.width}) is no gate of {x.name} ({x.width})")
+        return self._add("sigmoid_mul", x.width, gate, x)
+
+    def experts(self, x: Tensor, scores: Tensor, prefix: str, mixture: Mixture) -> Tensor:
+        """A mixture of MLPs (Shazeer et al. 2017, arXiv 1701.06538): (M, n) -> (M, n).
+
+        Each row goes through the experts that its scores (M, experts) choose, and takes their
+        outputs by weight. Biases, of the choice and of the experts' matrices, are those that the
+        file has.
+        """
+        roles = ("up", "down") if mixture.activation == "relu2" else ("gate", "up", "down")
+        weights = {role: f"{prefix}ffn_{role}_exps.weight" for role in roles}
         count, inner, _ = self._shape(weights["up"], 3)
         if count != scores.width:
             raise FormatError(f"{prefix}: {count} experts, and scores for {scores.width}")
-        for role, shape in (("gate", (inner, x.width)), ("up", (inner, x.width)),
-                            ("down", (x.width, inner))):  # fmt: skip
+        for role in roles:
+            shape = (x.width, inner) if role == "down" else (inner, x.width)
             self._expect(weights[role], (count, *shape))
             self._allow_factors(f"{prefix}ffn_{role}_exps", count)
-        attrs = {"used": used, "norm_topk_prob": norm_topk_prob}
+            if self.has(bias := f"{prefix}ffn_{role}_exps.bias"):
+                self._expect(bias, (count, shape[0]))
+                weights[f"{role}_bias"] = bias
+        if self.has(bias := f"{prefix}exp_probs_b.bias"):
+            self._expect(bias, (count,))
+            weights["choosing_bias"] = bias
+        attrs = {"mixture": mixture}
         return self._add("experts", x.width, x, scores, weights=weights, attrs=attrs)
 
     def add(self, a: Tensor, b: Tensor) -> Tensor:
@@ -333,8 +354,11 @@ class Graph:
         return weight in self.shapes
 
     def matrix(self, weight: str) -> tuple[int, int]:
-        """How many outputs and inputs a matrix has."""
-        out, inner = self._shape(f"{weight}.weight", 2)
+        """How many outputs and inputs a matrix has; of one output, files may have a vector."""
+        name = f"{weight}.weight"
+        if len(shape := self.shapes.get(name, ())) == 1:
+            return 1, shape[0]
+        out, inner = self._shape(name, 2)
         return out, inner
 
     @property
@@ -377,8 +401,8 @@ class Graph:
         for name, first, last in parts:
             rows[name] += last - first
         for name, count in rows.items():
-            if count != self.shapes[name][0]:
-                raise FormatError(f"tensor {name} has {self.shapes[name][0]} rows, not {count}")
+            if count != (has := self.matrix(name.removesuffix(".weight"))[0]):
+                raise FormatError(f"tensor {name} has {has} rows, not {count}")
 
     def _shape(self, weight: str, rank: int) -> tuple[int, ...]:
         if weight not in self.shapes:

@@ -19,12 +19,14 @@ class Yarn:
     original_context  tokens that the model was first trained for
     fast, slow        a pair that rotates at least, or at most, so often within that many tokens is
                       fast, or slow
+    truncates         whether the ramp begins and ends at a pair, not in between (gpt-oss)
     """
 
     factor: float
     original_context: int
     fast: float = 32.0
     slow: float = 1.0
+    truncates: bool = True
 
     @property
     def attention_factor(self) -> float:
@@ -38,7 +40,9 @@ class Yarn:
             len(frequencies) * log(self.original_context / (rotations * 2 * pi)) / log(base)
             for rotations in (self.fast, self.slow)
         )
-        first, end = max(floor(low), 0), min(ceil(high), last)
+        if self.truncates:
+            low, high = floor(low), ceil(high)
+        first, end = max(low, 0), min(high, last)
         width = max(end - first, 0.001)
         ramps = [min(max((i - first) / width, 0.0), 1.0) for i in range(len(frequencies))]
         pairs = zip(frequencies, ramps, strict=True)

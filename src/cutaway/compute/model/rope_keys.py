@@ -9,10 +9,12 @@ from cutaway.errors import FormatError
 _ROPE_TYPES = ("none", "linear", "yarn", "longrope")
 
 
-def rope_of(read: MetadataReader, head_dim: int, *, interleaved: bool) -> Rope:
+def rope_of(
+    read: MetadataReader, head_dim: int, *, interleaved: bool, yarn_truncates: bool = True
+) -> Rope:
     """FormatError for a scaling that is not supported, or numbers that do not fit the head.
 
-    interleaved: whether a rotated pair are neighbours
+    interleaved: whether a rotated pair are neighbours; yarn_truncates: see ``Yarn``
     """
     dim = read.size("rope.dimension_count", head_dim)
     if dim > head_dim or dim % 2:
@@ -23,7 +25,7 @@ def rope_of(read: MetadataReader, head_dim: int, *, interleaved: bool) -> Rope:
             f"rope scaling {kind!r:.40} is not supported ({read.prefix}.rope.scaling.type); "
             f"supported: {', '.join(_ROPE_TYPES)}, and llama 3's"
         )
-    yarn = _yarn(read) if kind == "yarn" else None
+    yarn = _yarn(read, truncates=yarn_truncates) if kind == "yarn" else None
     own = read.number("rope.scaling.attn_factor", 1.0)
     return Rope(
         dim=dim,
@@ -67,10 +69,11 @@ def _linear_factor(read: MetadataReader) -> float:
     return 1.0
 
 
-def _yarn(read: MetadataReader) -> Yarn:
+def _yarn(read: MetadataReader, *, truncates: bool) -> Yarn:
     return Yarn(
         factor=read.number("rope.scaling.factor"),
         original_context=read.size("rope.scaling.original_context_length"),
         fast=read.number("rope.scaling.yarn_beta_fast", 32.0),
         slow=read.number("rope.scaling.yarn_beta_slow", 1.0),
+        truncates=truncates,
     )

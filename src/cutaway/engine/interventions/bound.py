@@ -165,6 +165,8 @@ def find(anatomy: Anatomy, where: str) -> tuple[str, int, int]:
         if head >= heads:
             raise InputError(f"intervention: there is no {where}: the heads are 0 to {heads - 1}")
         return op.out.name, head * dim, (head + 1) * dim
+    elif where not in anatomy.added:
+        raise InputError(f"intervention: there is no {where}: no MLP lies beside experts there")
     else:
         name = anatomy.added[where]
     return name, 0, anatomy.maker[name].out.width

@@ -74,7 +74,8 @@ class Config:
         if family.rope:
             rope, tensors = rope_metadata(
                 s, head, partial=family.partial_rope, longrope=family.longrope,
-                ntk_alpha=family.ntk_alpha, layer_type="full_attention",
+                ntk_alpha=family.ntk_alpha, yarn_truncates=family.yarn_truncates,
+                layer_type="full_attention",
             )  # fmt: skip
             values |= rope
         values |= family.own(s)

@@ -9,9 +9,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from cutaway.files.huggingface import family_keys as keys
+from cutaway.files.huggingface import mixture_keys
 from cutaway.files.huggingface.encoders import ENCODERS
 from cutaway.files.huggingface.family import Family
 from cutaway.files.huggingface.json_object import JsonObject
+from cutaway.files.huggingface.mixtures import MIXTURES
 from cutaway.files.huggingface.rewrites import (
     Half,
     Rewrite,
@@ -160,6 +162,26 @@ _COHERE = Family(
     names={"layer_norm_epsilon": "layer_norm_eps"},
     defaults={"tie_word_embeddings": True, "layer_norm_epsilon": 1e-5, "logit_scale": 0.0625},
 )
+
+_LFM2 = Family(
+    architecture="lfm2", own=keys.lfm2, rewrites=_lfm2,
+    outside={**_OUTSIDE, "embedding_norm": "token_embd_norm"},
+    layer={
+        "operator_norm": "attn_norm", "ffn_norm": "ffn_norm",
+        "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
+        "self_attn.v_proj": "attn_v", "self_attn.out_proj": "attn_output",
+        "self_attn.q_layernorm": "attn_q_norm", "self_attn.k_layernorm": "attn_k_norm",
+        "conv.in_proj": "shortconv.in_proj", "conv.conv": "shortconv.conv",
+        "conv.out_proj": "shortconv.out_proj",
+        "feed_forward.w1": "ffn_gate", "feed_forward.w3": "ffn_up",
+        "feed_forward.w2": "ffn_down",
+    },
+    names={"rms_norm_eps": "norm_eps"}, own_width=True,
+    defaults={
+        "rms_norm_eps": 1e-5, "tie_word_embeddings": True, "rope_theta": 1e6,
+        "conv_L_cache": 3, "block_multiple_of": 256, "block_ffn_dim_multiplier": 1.0,
+    },
+)  # fmt: skip
 
 FAMILIES: Mapping[str, Family] = {
     "llama": _LLAMA,
@@ -315,23 +337,21 @@ FAMILIES: Mapping[str, Family] = {
             "hidden_act": "gelu_pytorch_tanh",
         },
     ),
-    "lfm2": Family(
-        architecture="lfm2", own=keys.lfm2, rewrites=_lfm2,
-        outside={**_OUTSIDE, "embedding_norm": "token_embd_norm"},
+    "lfm2": _LFM2,
+    "lfm2_moe": replace(
+        _LFM2, architecture="lfm2moe", own=mixture_keys.lfm2_moe,
         layer={
-            "operator_norm": "attn_norm", "ffn_norm": "ffn_norm",
-            "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
-            "self_attn.v_proj": "attn_v", "self_attn.out_proj": "attn_output",
-            "self_attn.q_layernorm": "attn_q_norm", "self_attn.k_layernorm": "attn_k_norm",
-            "conv.in_proj": "shortconv.in_proj", "conv.conv": "shortconv.conv",
-            "conv.out_proj": "shortconv.out_proj",
-            "feed_forward.w1": "ffn_gate", "feed_forward.w3": "ffn_up",
-            "feed_forward.w2": "ffn_down",
+            **_LFM2.layer,
+            "feed_forward.gate": "ffn_gate_inp", "feed_forward.expert_bias": "exp_probs_b",
         },
-        names={"rms_norm_eps": "norm_eps"}, own_width=True,
+        experts={
+            "feed_forward.experts.{}.w1": "ffn_gate_exps",
+            "feed_forward.experts.{}.w3": "ffn_up_exps",
+            "feed_forward.experts.{}.w2": "ffn_down_exps",
+        },
         defaults={
-            "rms_norm_eps": 1e-5, "tie_word_embeddings": True, "rope_theta": 1e6,
-            "conv_L_cache": 3, "block_multiple_of": 256, "block_ffn_dim_multiplier": 1.0,
+            **_LFM2.defaults, "num_dense_layers": 2, "num_experts": 32, "num_experts_per_tok": 4,
+            "routed_scaling_factor": 1.0,
         },
     ),
     "arcee": replace(_LLAMA, architecture="arcee", own=keys.relu2),
@@ -368,6 +388,7 @@ FAMILIES: Mapping[str, Family] = {
         layer_norm=True, partial_rope=True, names={"layer_norm_epsilon": "layer_norm_eps"},
         defaults={"layer_norm_epsilon": 1e-5, "rotary_share": 0.25},
     ),
+    **MIXTURES,
     **ENCODERS,
 }  # fmt: skip
 """By config.json's model_type."""

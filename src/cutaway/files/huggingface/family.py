@@ -24,6 +24,9 @@ class Family:
     experts       tensors of each expert of a layer, likewise; {} stands for the expert's number
     scalars       tensors of one number in each layer, whole names with {} for the layer's number ->
                   GGUF's key of all of them
+    experts_turned  whether the tensors that hold all experts of a layer are (experts, inputs,
+                  outputs), not (experts, outputs, inputs); None where the shapes say it
+    experts_alternate  whether an output of gate and one of up take turns in these
     skipped       endings of tensors' names that are not read: masks, tables, copies, other heads
     first_position  which row of the matrix of positions is the first position's
     names         config.json's names of keys, where they differ from llama's
@@ -37,6 +40,7 @@ class Family:
     shifts        whether rows of a diffusion model predict the next position
     own_width     whether its own metadata has the MLP's width
     ntk_alpha     whether dynamic rope with an alpha is one with a larger base
+    yarn_truncates  whether yarn's ramp begins and ends at a pair, not in between
     modulated     whether MDLM's modulation is folded into norms and matrices
     """
 
@@ -47,6 +51,8 @@ class Family:
     whole: Names = field(default_factory=dict)
     experts: Names = field(default_factory=dict)
     scalars: Names = field(default_factory=dict)
+    experts_turned: bool | None = None
+    experts_alternate: bool = False
     skipped: tuple[str, ...] = ("rotary_emb.inv_freq",)
     first_position: int = 0
     names: Names = field(default_factory=dict)
@@ -61,6 +67,7 @@ class Family:
     longrope: bool = False
     ntk_alpha: bool = False
     own_width: bool = False
+    yarn_truncates: bool = True
     attention: str = "causal"
     shifts: bool = False
     modulated: bool = False

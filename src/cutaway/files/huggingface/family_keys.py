@@ -13,7 +13,7 @@ import numpy as np
 from cutaway.files.huggingface.json_object import JsonObject
 from cutaway.files.huggingface.rope import settings_of
 
-_FULL, _SLIDING = "full_attention", "sliding_attention"
+FULL, SLIDING = "full_attention", "sliding_attention"
 _WINDOW = "attention.sliding_window"
 _GELU = ("gelu", "gelu_new", "gelu_pytorch_tanh")  # the first by the normal distribution, else tanh
 
@@ -26,7 +26,7 @@ def plain(config: JsonObject) -> dict[str, Any]:
 
 def mistral(config: JsonObject) -> dict[str, Any]:
     """A window, of all layers."""
-    _check_layers(config, lambda _: _FULL if config.get("sliding_window") is None else _SLIDING)
+    check_layers(config, lambda _: FULL if config.get("sliding_window") is None else SLIDING)
     return plain(config) | _window(config)
 
 
@@ -80,7 +80,7 @@ def granite(config: JsonObject) -> dict[str, Any]:
 def granite_dense(config: JsonObject) -> dict[str, Any]:
     """Granite 4 without experts and without layers of another kind than attention."""
     for key in ("layer_types", "layers_block_type"):
-        if {*(config.get(key) or ())} - {"attention", _FULL}:
+        if {*(config.get(key) or ())} - {"attention", FULL}:
             config.refuse(key, "only layers of attention are")
     if config.get("layer_types") is None and config.get("layers_block_type") is None:
         config.fail("layer_types", "a list of attention, one for each layer")
@@ -139,7 +139,7 @@ def gemma(config: JsonObject) -> dict[str, Any]:
 
 def gemma2(config: JsonObject) -> dict[str, Any]:
     """A window in every other layer, the first included, and caps on scores and logits."""
-    _check_layers(config, lambda layer: _FULL if layer % 2 else _SLIDING)
+    check_layers(config, lambda layer: FULL if layer % 2 else SLIDING)
     caps = {
         "attn_logit_softcapping": config.positive("attn_logit_softcapping"),
         "final_logit_softcapping": config.positive("final_logit_softcapping"),
@@ -151,7 +151,7 @@ def gemma3(config: JsonObject) -> dict[str, Any]:
     """A window in five of six layers, which rotate by another base."""
     for name in ("sliding_window_pattern", "_sliding_window_pattern"):
         config.must_be(name, 6)
-    _check_layers(config, lambda layer: _SLIDING if (layer + 1) % 6 else _FULL)
+    check_layers(config, lambda layer: SLIDING if (layer + 1) % 6 else FULL)
     if config.get("attn_logit_softcapping") is not None:
         config.refuse("attn_logit_softcapping", "only null is")
     metadata = _gemma(config) | {"rope.freq_base_swa": _local_base(config, "rope_local_base_freq")}
@@ -162,10 +162,10 @@ def gemma3(config: JsonObject) -> dict[str, Any]:
 
 def _local_base(config: JsonObject, old_name: str) -> float:
     """Of the layers with a window; transformers 4 has it beside the scaling of the others."""
-    if config.part("rope_parameters").get(_SLIDING) is None:
+    if config.part("rope_parameters").get(SLIDING) is None:
         local = config.meant({"rope_theta": old_name}, {"rope_theta": 1e4})
         return local.positive("rope_theta")
-    rope = settings_of(config, _SLIDING)
+    rope = settings_of(config, SLIDING)
     rope.must_be("rope_type", "default")
     return rope.positive("rope_theta")
 
@@ -179,8 +179,8 @@ def _gemma(config: JsonObject) -> dict[str, Any]:
 def olmo3(config: JsonObject) -> dict[str, Any]:
     """A window in three of four layers, whose rope is never scaled."""
     metadata = _flagged_windows(config)
-    rope = settings_of(config, _SLIDING)
-    if isinstance(config.part("rope_parameters").get(_SLIDING), dict):
+    rope = settings_of(config, SLIDING)
+    if isinstance(config.part("rope_parameters").get(SLIDING), dict):
         rope.must_be("rope_type", "default")
         metadata["rope.freq_base_swa"] = rope.positive("rope_theta")
     return plain(config) | metadata
@@ -197,9 +197,9 @@ def exaone4(config: JsonObject) -> dict[str, Any]:
 def _flagged_windows(config: JsonObject) -> dict[str, Any]:
     """A flag for each layer; unless config.json says otherwise, every fourth sees all."""
     layers = config.size("num_hidden_layers")
-    kinds = config.get("layer_types") or [_FULL if i % 4 == 3 else _SLIDING for i in range(layers)]
+    kinds = config.get("layer_types") or [FULL if i % 4 == 3 else SLIDING for i in range(layers)]
     _check_kinds(config, kinds, layers)
-    flags = np.array([kind == _SLIDING for kind in kinds])
+    flags = np.array([kind == SLIDING for kind in kinds])
     return _window(config) | {"attention.sliding_window_pattern": flags}
 
 
@@ -212,7 +212,7 @@ def cohere(config: JsonObject) -> dict[str, Any]:
 def cohere2(config: JsonObject) -> dict[str, Any]:
     """A window in three of four layers, which alone are rotated."""
     config.must_be("sliding_window_pattern", 4)
-    _check_layers(config, lambda layer: _SLIDING if (layer + 1) % 4 else _FULL)
+    check_layers(config, lambda layer: SLIDING if (layer + 1) % 4 else FULL)
     return cohere(config) | _window(config)
 
 
@@ -256,10 +256,10 @@ def lfm2(config: JsonObject) -> dict[str, Any]:
         attend = range(layers) if attend is None else attend
         if not isinstance(attend, (list, range)) or not all(i in range(layers) for i in attend):
             config.fail("full_attn_idxs", f"a list of layers, each from 0 to {layers - 1}")
-        kinds = [_FULL if i in attend else "conv" for i in range(layers)]
-    if not isinstance(kinds, list) or len(kinds) != layers or not {*kinds} <= {_FULL, "conv"}:
-        config.fail("layer_types", f'one of "{_FULL}" and "conv" for each of {layers} layers')
-    counts = np.array([kv_heads if kind == _FULL else 0 for kind in kinds], np.int32)
+        kinds = [FULL if i in attend else "conv" for i in range(layers)]
+    if not isinstance(kinds, list) or len(kinds) != layers or not {*kinds} <= {FULL, "conv"}:
+        config.fail("layer_types", f'one of "{FULL}" and "conv" for each of {layers} layers')
+    counts = np.array([kv_heads if kind == FULL else 0 for kind in kinds], np.int32)
     return {
         "attention.head_count_kv": counts, "shortconv.l_cache": config.size("conv_L_cache"),
         "feed_forward_length": _lfm2_feed_forward(config),
@@ -285,14 +285,14 @@ def qwen35(config: JsonObject) -> dict[str, Any]:
     kinds = config.get("layer_types")
     if kinds is None:
         every = config.size("full_attention_interval")
-        kinds = ["linear_attention" if (i + 1) % every else _FULL for i in range(layers)]
-    known = {"linear_attention", _FULL}
+        kinds = ["linear_attention" if (i + 1) % every else FULL for i in range(layers)]
+    known = {"linear_attention", FULL}
     if not isinstance(kinds, list) or len(kinds) != layers or not {*kinds} <= known:
         config.fail("layer_types", f"one of {', '.join(sorted(known))} for each of {layers} layers")
     config.must_be("attention_bias", False)
     heads = config.size("linear_num_value_heads")
     return plain(config) | {
-        "attention.recurrent_layers": np.array([kind != _FULL for kind in kinds]),
+        "attention.recurrent_layers": np.array([kind != FULL for kind in kinds]),
         "rope.dimension_sections": _sections(config, [11, 11, 10]),
         "ssm.conv_kernel": config.size("linear_conv_kernel_dim"),
         "ssm.state_size": config.size("linear_key_head_dim"),
@@ -349,17 +349,17 @@ def modern_bert(config: JsonObject) -> dict[str, Any]:
 def _pattern(config: JsonObject) -> Any:
     """n, where the first of every n layers attends to all; else a flag for each layer."""
     every, layers = config.size("global_attn_every_n_layers"), config.size("num_hidden_layers")
-    usual = [_SLIDING if layer % every else _FULL for layer in range(layers)]
+    usual = [SLIDING if layer % every else FULL for layer in range(layers)]
     kinds = config.get("layer_types")
     if kinds is None or kinds == usual:
         return every
     _check_kinds(config, kinds, layers)
-    return np.array([kind == _SLIDING for kind in kinds])
+    return np.array([kind == SLIDING for kind in kinds])
 
 
 def _check_kinds(config: JsonObject, kinds: Any, layers: int) -> None:
-    if not isinstance(kinds, list) or len(kinds) != layers or {*kinds} - {_SLIDING, _FULL}:
-        config.refuse("layer_types", f"only {_SLIDING} and {_FULL}, one for each layer, are")
+    if not isinstance(kinds, list) or len(kinds) != layers or {*kinds} - {SLIDING, FULL}:
+        config.refuse("layer_types", f"only {SLIDING} and {FULL}, one for each layer, are")
 
 
 def llada(config: JsonObject) -> dict[str, Any]:
@@ -414,7 +414,7 @@ def _window(config: JsonObject) -> dict[str, Any]:
     return {} if window is None else {_WINDOW: config.size("sliding_window")}
 
 
-def _check_layers(config: JsonObject, kind: Callable[[int], str]) -> None:
+def check_layers(config: JsonObject, kind: Callable[[int], str]) -> None:
     """Refuse layers of other kinds than the family's own."""
     listed = config.get("layer_types")
     if listed is not None and listed != [kind(i) for i in range(config.size("num_hidden_layers"))]:

@@ -9,8 +9,9 @@ from cutaway.errors import FormatError
 from cutaway.files.weights import TensorInfo
 from cutaway.files.weights.cursor import quoted
 
-FUSED = {"ffn_gate_exps": slice(0, 1), "ffn_up_exps": slice(1, 2), "ffn_down_exps": slice(None)}
-"""GGUF's name -> which half of the rows it is, where gate and up are one; all of them for down."""
+_PART = {"ffn_gate_exps": 0, "ffn_up_exps": 1, "ffn_down_exps": None}
+FUSED = frozenset(_PART)
+"""GGUF's names; in files, gate and up are one."""
 
 
 @dataclass(frozen=True)
@@ -21,26 +22,48 @@ class Fused:
     rows: which of the outputs
     """
 
-    shape: tuple[int, int, int]
+    shape: tuple[int, ...]
     is_turned: bool
     rows: slice
 
     @classmethod
-    def of(cls, info: TensorInfo, hidden: int, experts: int, part: slice) -> "Fused":
-        """part: of FUSED. FormatError where the tensor does not fit, or would fit both ways."""
-        is_down = part == slice(None)
-        count, *sides = info.shape
-        if count != experts or sides.count(hidden) != 1:
+    def of(
+        cls, name: str, info: TensorInfo, hidden: int, experts: int,
+        *, is_turned: bool | None, alternate: bool,
+    ) -> "Fused":  # fmt: skip
+        """name: of FUSED; is_turned: None where the shape says it; alternate: gate and up do.
+
+        FormatError where the tensor does not fit, or would fit both ways.
+        """
+        part, (count, *sides) = _PART[name], info.shape
+        if is_turned is None:
+            fits = sides.count(hidden) == 1
+            is_turned = sides[0 if part is None else 1] != hidden
+        else:
+            fits = sides[1 if is_turned == (part is None) else 0] == hidden
+        if count != experts or not fits:
             raise FormatError(
                 f"the tensor {quoted(info.name)} is {info.shape}, which is not {experts} experts "
                 f"with one side of {hidden}"
             )
-        is_turned = sides[0 if is_down else 1] != hidden
         outputs, inputs = reversed(sides) if is_turned else sides
-        half = outputs // 2
-        rows = part if is_down else slice((part.start or 0) * half, part.stop * half)
-        return cls((experts, outputs if is_down else half, inputs), is_turned, rows)
+        rows = _rows(part, outputs, alternate=alternate)
+        return cls((experts, outputs if part is None else outputs // 2, inputs), is_turned, rows)
+
+    @classmethod
+    def bias(cls, name: str, info: TensorInfo, *, alternate: bool) -> "Fused":
+        """What is added to the outputs of each expert: (experts, outputs). name: of FUSED."""
+        part, (experts, outputs) = _PART[name], info.shape
+        rows = _rows(part, outputs, alternate=alternate)
+        return cls((experts, outputs if part is None else outputs // 2), False, rows)
 
     def __call__(self, x: NDArray[Any]) -> NDArray[Any]:
-        """(experts, outputs, inputs)."""
+        """(experts, outputs, inputs), or (experts, outputs)."""
         return (x.swapaxes(1, 2) if self.is_turned else x)[:, self.rows]
+
+
+def _rows(part: int | None, outputs: int, *, alternate: bool) -> slice:
+    if part is None:
+        return slice(None)
+    half = outputs // 2
+    return slice(part, None, 2) if alternate else slice(part * half, (part + 1) * half)

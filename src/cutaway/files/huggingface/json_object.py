@@ -42,6 +42,19 @@ class JsonObject:
         found = {k: v for k, v in self._values.items() if v is not None}
         return JsonObject({**other._values, **found}, self.file)
 
+    def alike(self, *keys: str) -> "JsonObject":
+        """The same values, with one in place of a list whose elements are all equal.
+
+        FormatError for a list of different ones.
+        """
+        values = dict(self._values)
+        for key in (self._names.get(key, key) for key in keys):
+            if isinstance(found := values.get(key), list) and found:
+                if any(one != found[0] for one in found):
+                    self.refuse(key, "only the same for all layers is")
+                values[key] = found[0]
+        return JsonObject(values, self.file, self._names, self._defaults)
+
     @property
     def values(self) -> Mapping[str, Any]:
         """All values, by the file's own names."""

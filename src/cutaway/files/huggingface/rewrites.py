@@ -25,6 +25,11 @@ def as_it_is(x: Array) -> Array:
     return x
 
 
+def flat(x: Array) -> Array:
+    """All elements in one row."""
+    return x.reshape(-1)
+
+
 def transposed(x: Array) -> Array:
     """GPT-2's Conv1D keeps (in, out) where a linear layer has (out, in)."""
     return x.T

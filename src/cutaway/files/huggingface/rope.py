@@ -38,12 +38,13 @@ def rope_metadata(
     partial: bool,
     longrope: bool,
     ntk_alpha: bool = False,
+    yarn_truncates: bool = True,
     layer_type: str | None = None,
 ) -> tuple[dict[str, Any], FloatTensors]:
     """(metadata without the architecture's prefix, tensors).
 
     partial: whether the family can rotate a part of each head; longrope, ntk_alpha: whether it
-    knows that kind
+    knows that kind; yarn_truncates: whether its yarn does
     """
     rope = settings_of(config, layer_type)
     share = config.get("partial_rotary_factor") or config.get("rotary_share") or 1.0
@@ -65,7 +66,7 @@ def rope_metadata(
     elif kind == "linear":
         metadata |= {"rope.scaling.type": kind, "rope.scaling.factor": rope.positive("factor")}
     elif kind == "yarn":
-        metadata |= _yarn(config, rope)
+        metadata |= _yarn(config, rope, truncates=yarn_truncates)
     elif kind == "llama3":
         tensors = {"rope_freqs.weight": _llama3(config, rope, dims)}
     elif kind in ("dynamic", "ntk_alpha") and ntk_alpha and rope.get("alpha"):
@@ -77,8 +78,8 @@ def rope_metadata(
     return metadata, tensors
 
 
-def _yarn(config: JsonObject, rope: JsonObject) -> dict[str, Any]:
-    rope.must_be("truncate", True)
+def _yarn(config: JsonObject, rope: JsonObject, *, truncates: bool) -> dict[str, Any]:
+    rope.must_be("truncate", truncates)
     factor = rope.positive("factor")
     metadata: dict[str, Any] = {
         "rope.scaling.type": "yarn",

@@ -6,6 +6,7 @@ Knows names and rewrites; a tensor is made when it is asked for.
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from cutaway.files.huggingface.rewrites import (
     WithoutFirst,
     add_one,
     as_it_is,
+    flat,
     transposed,
 )
 from cutaway.files.huggingface.shards import Shards
@@ -37,6 +39,11 @@ _ENDINGS = {
     "gamma": "weight", "beta": "bias",  # norms of old files
     "embedding": "weight",  # MDLM's
     "order": "order",  # of a quantised matrix's columns
+}  # fmt: skip
+_WHOLE = {  # names that end in themselves
+    "gate_up_proj": "weight", "down_proj": "weight",  # of all experts of a layer
+    "gate_up_proj_bias": "bias", "down_proj_bias": "bias",
+    "e_score_correction_bias": "bias", "expert_bias": "bias", "sinks": "weight",
 }  # fmt: skip
 _EXPERT = re.compile(r"(.*experts\.)(\d{1,5})(\..+)")
 
@@ -135,29 +142,21 @@ def _tensor_source(
 ) -> TensorSource:
     experts = config.experts
     base = name.removesuffix(".weight").removesuffix(".bias").split(".")[-1]
-    rewrite = rewrites.get(base, as_it_is)
-    if rewrite is add_one and name.endswith(".bias"):
+    is_bias = name.endswith(".bias")
+    rewrite = flat if base == "exp_probs_b" else rewrites.get(base, as_it_is)
+    if rewrite is add_one and is_bias:
         rewrite = as_it_is
     info = shards.info(next(iter(found.values())))
-    if base in FUSED and len(info.shape) == 3:
-        fused = Fused.of(info, config.settings.size("hidden_size"), experts, FUSED[base])
-        return TensorSource(name, info.format, fused.shape, (info.name,), fused)
-    shape, format = info.shape, info.format
+    if base in FUSED and len(found) == 1 and len(info.shape) == (2 if is_bias else 3):
+        return _fused(name, base, info, config)
     _check_quantised(name, info, rewrite)
-    if len(shape) == 1:
-        if rewrite is transposed:
-            rewrite = as_it_is
-        format = "F32"  # as GGUF has vectors
-    elif rewrite is transposed:
-        shape = shape[::-1]
-    elif isinstance(rewrite, Squeezed) and len(shape) == 3 and shape[1] == 1:
-        shape, format = (shape[0], shape[2]), "F32"  # as GGUF has it
-    elif isinstance(rewrite, WithoutFirst):
-        shape = (max(shape[0] - rewrite.count, 0), *shape[1:])
-    elif isinstance(rewrite, Half):
-        shape = (shape[0] // 2, *shape[1:])
+    if len(info.shape) == 1 and rewrite is transposed:
+        rewrite = as_it_is
+    shape = _rewritten(info.shape, rewrite)
     if len(shape) > 2:
         raise FormatError(f"the tensor {quoted(info.name)} has {len(shape)} dimensions, not 1 or 2")
+    # As GGUF has vectors, and the weights of convolutions.
+    format = "F32" if len(shape) == 1 or isinstance(rewrite, Squeezed) else info.format
     if not base.endswith("_exps"):
         return TensorSource(name, format, shape, (info.name,), rewrite)
     if len(found) != experts or max(found) >= experts:
@@ -167,6 +166,33 @@ def _tensor_source(
         raise FormatError(f"the experts of {name} differ in shape or format")
     names = tuple(one.name for one in infos)
     return TensorSource(name, format, (experts, *shape), names, rewrite)
+
+
+def _rewritten(shape: tuple[int, ...], rewrite: Rewrite) -> tuple[int, ...]:
+    """A tensor's shape after its rewrite."""
+    if rewrite is flat:
+        return (prod(shape),)
+    if rewrite is transposed:
+        return shape[::-1]
+    if isinstance(rewrite, Squeezed) and len(shape) == 3 and shape[1] == 1:
+        return shape[0], shape[2]
+    if isinstance(rewrite, WithoutFirst):
+        return (max(shape[0] - rewrite.count, 0), *shape[1:])
+    return (shape[0] // 2, *shape[1:]) if isinstance(rewrite, Half) else shape
+
+
+def _fused(name: str, base: str, info: TensorInfo, config: Config) -> TensorSource:
+    """Of a tensor that holds all experts of a layer."""
+    family, alternate = config.family, config.family.experts_alternate
+    if name.endswith(".bias"):
+        fused = Fused.bias(base, info, alternate=alternate)
+        return TensorSource(name, "F32", fused.shape, (info.name,), fused)
+    is_quantised = FORMATS[info.format].quant_block_elements > 1  # whose rows are whole
+    fused = Fused.of(
+        base, info, config.settings.size("hidden_size"), config.experts,
+        is_turned=False if is_quantised else family.experts_turned, alternate=alternate,
+    )  # fmt: skip
+    return TensorSource(name, info.format, fused.shape, (info.name,), fused)
 
 
 def _check_quantised(name: str, info: TensorInfo, rewrite: Rewrite) -> None:
@@ -213,8 +239,9 @@ def gguf_name(family: Family, name: str) -> tuple[str, int] | None:
     if whole := _whole_name(family, name):
         return whole, 0
     base, _, ending = name.rpartition(".")
-    if ending in ("gate_up_proj", "down_proj"):  # of all experts of a layer
-        base, ending = name, "weight"
+    if ending in _WHOLE:
+        is_matrix_s = ending.endswith("_proj_bias")
+        base, ending = name.removesuffix("_bias") if is_matrix_s else name, _WHOLE[ending]
     if (ending := _ENDINGS.get(ending, "")) == "":
         return None
     for prefix in family.prefixes:

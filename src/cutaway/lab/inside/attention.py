@@ -20,10 +20,12 @@ def weights(
     keys: NDArray[Any],
     attrs: Mapping[str, Any],
     unseen: NDArray[np.bool_] | None = None,
+    sinks: NDArray[Any] | None = None,
 ) -> Floats:
     """Of each head over the positions whose keys are given: (heads, n), each row adds up to 1.
 
     query (heads · head_dim,), keys (kv_heads, n, head_dim), unseen (n,): the positions knocked out
+    sinks (heads,): a score more for each head, whose weight is missing from the sum
     """
     q = query.astype(np.float64).reshape(attrs["kv_heads"], -1, attrs["head_dim"])
     scores = attrs["scale"] * (q @ keys.astype(np.float64).transpose(0, 2, 1))  # (kv, group, n)
@@ -31,8 +33,12 @@ def weights(
         scores = cap * np.tanh(scores / cap)
     if unseen is not None:
         scores[..., unseen] = -np.inf
-    each = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    each /= each.sum(axis=-1, keepdims=True)
+    beside = np.full((*scores.shape[:2], 1), -np.inf)
+    if sinks is not None:
+        beside = sinks.astype(np.float64).reshape(beside.shape)
+    top = np.maximum(scores.max(axis=-1, keepdims=True), beside)
+    each = np.exp(scores - top)
+    each /= each.sum(axis=-1, keepdims=True) + np.exp(beside - top)
     flat: Floats = each.reshape(attrs["heads"], -1)
     return flat
 

@@ -156,7 +156,7 @@ class Decomposition:
         """Attributions of experts; CutawayError where they do not add up to the part."""
         x, scores = (self.tensors[name] for name in part.op.inputs)
         found, size, slack, op = {}, 0.0, 0.0, self._of_op(here, part)
-        for expert, share in zip(*mixture.chosen(scores, part.op), strict=True):
+        for expert, share in zip(*mixture.chosen(self.backend, scores, part.op), strict=True):
             one = mixture.given(self.backend, part.op, x, int(expert), float(share))
             found[int(expert)] = float(op.along @ one.added)
             size += float(np.abs(op.along * one.added).sum())

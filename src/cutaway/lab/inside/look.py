@@ -112,7 +112,9 @@ class Look:
         for op in self._anatomy.attends:
             query, layer = row.tensors[op.inputs[0]], op.attrs["layer"]
             seen = None if unseen is None else unseen[len(unseen) - row.keys[layer].shape[1] :]
-            weight = attention.weights(query, row.keys[layer], op.attrs, seen)
+            named = op.weights.get("sinks")
+            sinks = None if named is None else inspectable(self._llm.backend).weight(named)
+            weight = attention.weights(query, row.keys[layer], op.attrs, seen, sinks)
             mixed = attention.mixed(weight, row.values[layer]).ravel()
             if made := interventions.get(op.out.name):
                 mixed = made.factor * mixed + made.added
@@ -209,7 +211,9 @@ class Look:
     def experts(self) -> Mapping[int, tuple[NDArray[np.int64], Floats]]:
         """By layer of a mixture: experts that computed the row, best first, and their shares."""
         return {
-            part.layer: mixture.chosen(self._row.tensors[part.op.inputs[1]], part.op)
+            part.layer: mixture.chosen(
+                inspectable(self._llm.backend), self._row.tensors[part.op.inputs[1]], part.op
+            )
             for part in self._anatomy.parts
             if part.op.kind == "experts" and part.layer is not None
         }

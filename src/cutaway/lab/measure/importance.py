@@ -101,7 +101,8 @@ class _Sums:
         wanted = [*self._readers]
         for op in self._mixtures:
             wanted += [*op.inputs, f"{op.out.name}.inner"]
-        _, tensors = inspectable(model.backend).tap(batch, wanted)
+        backend = inspectable(model.backend)
+        _, tensors = backend.tap(batch, wanted)
         for tensor, matrices in self._readers.items():
             first, *others = matrices
             self._add_rows(first, 0, 1, tensors[tensor])
@@ -109,16 +110,18 @@ class _Sums:
                 self._sums[other], self._counts[other] = self._sums[first], self._counts[first]
         for op in self._mixtures:
             x, scores = (tensors[name] for name in op.inputs)
-            self._add_mixture(op, x, scores, tensors[f"{op.out.name}.inner"])
+            named = op.weights.get("choosing_bias")
+            bias = None if named is None else backend.weight(named)
+            chosen, _ = op.attrs["mixture"].choose(scores, bias)
+            self._add_mixture(op, x, chosen, tensors[f"{op.out.name}.inner"])
 
-    def _add_mixture(self, op: Op, x: Floats, scores: Floats, inner: Floats) -> None:
-        """x (M, hidden), scores (M, experts), inner (M, used · inner)."""
-        used, count = op.attrs["used"], scores.shape[1]
-        chosen = np.argsort(-scores, axis=1, kind="stable")[:, :used]  # ties to the lowest
-        inner = inner.reshape(len(x), used, -1)
+    def _add_mixture(self, op: Op, x: Floats, chosen: NDArray[np.int64], inner: Floats) -> None:
+        """x (M, hidden), chosen (M, used), inner (M, used · inner)."""
+        count = self._shapes[op.weights["up"]][0]
+        inner = inner.reshape(*chosen.shape, -1)
         for expert in np.unique(chosen):
             rows, ranks = np.nonzero(chosen == expert)
-            for role in ("gate", "up"):
+            for role in (role for role in ("gate", "up") if role in op.weights):
                 self._add_rows(op.weights[role], expert, count, x[rows])
             self._add_rows(op.weights["down"], expert, count, inner[rows, ranks])
 

@@ -147,10 +147,14 @@ class GraphCompiler:
             self.lowered[-1].writes = [*floats, self._quantised(op.out)]
 
     def _elementwise(self, op: Op) -> None:
-        """Written over the first input, unless another op reads it."""
-        x = op.inputs[0]
+        """Written over the first input, unless another op reads it; never over a narrower one."""
+        x = op.inputs[-1 if self.is_spread(op) else 0]
         place = x if not self.apart and self._is_free(x, op) else None
         self._emit("elementwise", [op], list(op.inputs), [op.out], in_place=place)
+
+    def is_spread(self, op: Op) -> bool:
+        """Whether an elementwise op's first input has one number, for all of a row."""
+        return self.maker[op.inputs[0]].out.width != op.out.width
 
     _rms_norm = _layer_norm = _norm
 

@@ -1,6 +1,7 @@
 """From lowered ops to calls of a native plan, bound to buffers and packed weights."""
 
 from collections.abc import Iterable
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -100,8 +101,8 @@ class Emitter:
         made = op.ops[0]
         a, b = [*(self.view(name) for name in op.reads), NOWHERE][:2]
         number = next(iter(made.attrs.values()), 0.0)  # an op has one at most
-        out = self.view(made.out.name)
-        self.plan.map(self._is_late(op), made.kind, a, b, number, made.out.width, out)
+        out, spread = self.view(made.out.name), self.c.is_spread(made)
+        self.plan.map(self._is_late(op), made.kind, a, b, number, made.out.width, out, spread)
 
     def _linear(self, op: Lowered) -> None:
         parts = [self._part(o, o.out.name) for o in op.ops]
@@ -118,20 +119,30 @@ class Emitter:
         self.plan.linear(self._is_late(op), x, parts, adds=True)
 
     def _experts(self, op: Lowered) -> None:
-        made = op.ops[0]
+        made, where = op.ops[0], NOWHERE
         x, scores = op.reads
-        roles = (self.c.experts[made.weights[role]] for role in ("gate", "up", "down"))
-        experts, inner = list(zip(*roles, strict=True)), NOWHERE
+        roles = [self._of_experts(made, role) for role in ("gate", "up", "down")]
+        experts = list(zip(*(matrices for matrices, _ in roles), strict=True))
         if self._kept:
-            inner = self._inner(made, experts[0][1].rows)
+            where = self._inner(made, experts[0][1].rows)
+        bias = self.c.vectors.get(made.weights.get("choosing_bias", ""), NOTHING)
+        shape = _native.ExpertsShape(**asdict(made.attrs["mixture"]), bias=bias)
         self.plan.experts(
-            self._is_late(op), self._places([x]), self.view(scores), **made.attrs,
-            experts=experts, out=self.view(made.out.name), inner=inner,
+            self._is_late(op), self._places([x]), self.view(scores), shape, experts,
+            self.view(made.out.name), where, [biases for _, biases in roles],
         )  # fmt: skip
+
+    def _of_experts(self, op: Op, role: str) -> tuple[list[Any], list[list[float]]]:
+        """Each expert's matrix in a role, None where it has none, and each one's bias."""
+        if role not in op.weights:
+            return [None] * len(self.c.experts[op.weights["up"]]), []
+        bias = op.weights.get(f"{role}_bias")
+        biases = [] if bias is None else self.c.vectors[bias].tolist()
+        return list(self.c.experts[op.weights[role]]), biases
 
     def _inner(self, op: Op, width: int) -> View:
         """A buffer for what the matrices "down" of an op's experts read."""
-        self.widths[name := op.out.name + INNER] = op.attrs["used"] * width
+        self.widths[name := op.out.name + INNER] = op.attrs["mixture"].used * width
         self.where[name] = len(self.buffers)
         self.buffers.append(self.plan.buffer(self.widths[name], False))
         return self.view(name)
@@ -192,4 +203,5 @@ class Emitter:
             raise FormatError(f"{op.writes[0][0]}: q and k must be rotated alike")
         q, k, v = (self.view(name) for name in op.reads)
         shape = _native.AttendShape(**{name: a[name] for name in a if name != "layer"})
-        self.plan.attend(q, k, v, self.view(op.writes[0][0]), shape, of_q)
+        sinks = self.c.vectors.get(op.ops[0].weights.get("sinks", ""), NOTHING)
+        self.plan.attend(q, k, v, self.view(op.writes[0][0]), shape, of_q, sinks.tolist())

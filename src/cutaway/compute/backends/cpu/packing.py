@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from cutaway.base import _native
 from cutaway.compute.backends.cpu.compile import ExpertMatrices, Slice, Vector, slice_of
 from cutaway.compute.model import Graph, Op
+from cutaway.compute.model.mixture import Mixture
 from cutaway.files.weights import ModelFile, TensorInfo
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def pack_matrices(
 
     The second result has the matrices of experts, of which there may be thousands, by tensor.
     """
-    experts = {name for op in graph.ops if op.kind == "experts" for name in op.weights.values()}
+    experts = {name for op in graph.ops if op.kind == "experts" for name in _of_experts(op)}
     shapes = _shapes(graph)
     sizes = {p: _native.packed_bytes(file.tensors[p[0]].format, *shapes[p]) for p in shapes}
     size, most = sum(sizes.values()), sum(_read_by_row(op, graph, sizes) for op in graph.ops)
@@ -101,7 +102,7 @@ def _pack(
 def _parts(op: Op, graph: Graph) -> list[Slice]:
     """The rows of matrices that an op reads."""
     if op.kind == "experts":
-        shapes = {name: graph.shapes[name] for name in op.weights.values()}
+        shapes = {name: graph.shapes[name] for name in _of_experts(op)}
         return [
             (name, i * rows, (i + 1) * rows)
             for name, (count, rows, _) in shapes.items()
@@ -110,23 +111,39 @@ def _parts(op: Op, graph: Graph) -> list[Slice]:
     return [slice_of(op, graph)] if op.kind in _MATRIX_OPS else []
 
 
+def _of_experts(op: Op) -> list[str]:
+    """The tensors that hold the matrices of an op's experts."""
+    return [op.weights[role] for role in ("gate", "up", "down") if role in op.weights]
+
+
 def _read_by_row(op: Op, graph: Graph, sizes: dict[Slice, int]) -> int:
     """Bytes of an op's matrices that one row multiplies by."""
     if op.kind not in ("linear", "experts"):
         return 0
     parts = _parts(op, graph)
     nbytes = sum(sizes[part] for part in parts)
-    return nbytes if op.kind == "linear" else nbytes * op.attrs["used"] // (len(parts) // 3)
+    if op.kind == "linear":
+        return nbytes
+    mixture: Mixture = op.attrs["mixture"]
+    return nbytes * mixture.used // graph.shapes[op.weights["up"]][0]
 
 
 def read_vectors(graph: Graph, file: ModelFile) -> dict[str, Vector]:
-    """What a graph reads as numbers: norms, biases, divisors of frequencies, convolutions."""
-    found, convs = (
-        dict[str, Vector](),
-        {op.weights["weight"] for op in graph.ops if op.kind == "conv"},
-    )
-    for name in dict.fromkeys(name for op in graph.ops for name in op.weights.values()):
-        if len(graph.shapes[name]) == 1 or name in convs:
-            found[name] = file.dequantize(name)
-            file.release(name)
+    """What a graph reads as numbers: norms, biases, divisors of frequencies, convolutions.
+
+    Biases of experts are a row for each.
+    """
+    found = dict[str, Vector]()
+    for name in dict.fromkeys(name for op in graph.ops for name in _vectors(op, graph)):
+        found[name] = file.dequantize(name)
+        file.release(name)
     return found
+
+
+def _vectors(op: Op, graph: Graph) -> list[str]:
+    return [
+        name for role, name in op.weights.items()
+        if role.endswith("bias")
+        or (role, op.kind) == ("weight", "conv")
+        or (len(graph.shapes[name]) == 1 and (role, op.kind) != ("weight", "linear"))
+    ]  # fmt: skip

@@ -5,7 +5,7 @@ An op is a function of its ``Op``, the ``Run`` and its inputs, (M, width) each; 
 
 from collections.abc import Callable, Mapping
 from math import erf, pi, sqrt
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from cutaway.compute.backends.base import KV_BLOCK, Batch
 from cutaway.compute.backends.reference.kv import KVBlocks
 from cutaway.compute.backends.reference.states import StateSlots, wanted_states
-from cutaway.compute.model import Op
+from cutaway.compute.model import Op, Tensor
 from cutaway.compute.model.lora import loras
+from cutaway.compute.model.mixture import Mixture
 from cutaway.compute.model.rope import GrowingRope, Rope
 
 Array = NDArray[np.float32]
@@ -80,7 +81,8 @@ def linear(op: Op, run: Run, x: Array) -> Array:
     """W x + b, of some of W's rows; with adapters, + s B A x of each."""
     rows = slice(*op.attrs["rows"])
     read = x[:, run.weight(op, "order").astype(int)] if "order" in op.weights else x
-    y: Array = read @ run.weight(op)[rows].T  # (M, in) (in, out) -> (M, out)
+    matrix = np.atleast_2d(run.weight(op))
+    y: Array = read @ matrix[rows].T  # (M, in) (in, out) -> (M, out)
     if "bias" in op.weights:
         y = y + run.weight(op, "bias")[rows]
     for lora in loras(op):
@@ -127,24 +129,31 @@ def attend(op: Op, run: Run, q: Array, k: Array, v: Array) -> Array:
         first = max(0, batch.positions[rows].min() - window + 1) if window else 0
         read = np.maximum(np.arange(unseen.shape[1]), first)  # before that nothing may be stored
         keys, values = run.kv.read(layer, table, read)  # (T, kv_heads, head_dim)
-        weights = _weights(op, q[rows], keys, unseen)
+        sinks = run.weight(op, "sinks") if "sinks" in op.weights else None
+        weights = _weights(op, q[rows], keys, unseen, sinks)
         run.note(f"{op.out.name}.weights", weights)
         mixed = np.einsum("hgrt,thd->rhgd", weights, values, optimize=True)
         out[rows] = mixed.reshape(len(mixed), -1)
     return out
 
 
-def _weights(op: Op, q: Array, k: Array, unseen: NDArray[np.bool_]) -> Array:
-    """Softmax of q (R, heads · d) times k (T, kv_heads, d): (kv_heads, group, R, T)."""
+def _weights(op: Op, q: Array, k: Array, unseen: NDArray[np.bool_], sinks: Array | None) -> Array:
+    """Softmax of q (R, heads · d) times k (T, kv_heads, d): (kv_heads, group, R, T).
+
+    sinks (heads,): one more score of each head, whose weight is left out
+    """
     kv_heads, d = op.attrs["kv_heads"], op.attrs["head_dim"]
     groups = q.reshape(len(q), kv_heads, -1, d)  # (R, kv_heads, group, d)
     scores = np.einsum("rhgd,thd->hgrt", groups, k, optimize=True) * np.float32(op.attrs["scale"])
     if op.attrs["softcap"]:
         scores = _softcapped(scores, op.attrs["softcap"])
     scores[..., unseen] = -np.inf
+    if sinks is not None:
+        beside = np.broadcast_to(sinks.reshape(*scores.shape[:2], 1, 1), (*scores.shape[:3], 1))
+        scores = np.concatenate([scores, beside], axis=-1)
     weights: Array = np.exp(scores - scores.max(axis=-1, keepdims=True))
     weights /= weights.sum(axis=-1, keepdims=True)
-    return weights
+    return weights if sinks is None else weights[..., :-1]
 
 
 def _unseen(op: Op, batch: Batch, s: int, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -213,13 +222,6 @@ def pick(op: Op, _: Run, x: Array) -> Array:
     return groups[:, op.attrs["which"] :: op.attrs["of"]].reshape(len(x), -1)
 
 
-def sigmoid_mul(_: Op, __: Run, gate: Array, x: Array) -> Array:
-    """sigmoid(gate) · x."""
-    with np.errstate(over="ignore"):  # as in _silu
-        y: Array = x / (1 + np.exp(-gate))
-    return y
-
-
 def silu(_: Op, __: Run, x: Array) -> Array:
     """x · sigmoid(x)."""
     return _silu(x)
@@ -253,6 +255,18 @@ def gelu_exact(_: Op, __: Run, x: Array) -> Array:
     return x * normal
 
 
+def clamped_swiglu(op: Op, _: Run, gate: Array, up: Array) -> Array:
+    """gate · sigmoid(1.702 gate) · (up + 1), both within a limit."""
+    limit = np.float32(op.attrs["limit"])
+    gate, up = np.minimum(gate, limit), np.clip(up, -limit, limit)
+    return _times_sigmoid(gate, np.float32(1.702) * gate) * (up + 1)
+
+
+def sigmoid_mul(_: Op, __: Run, gate: Array, x: Array) -> Array:
+    """sigmoid(gate) · x."""
+    return _times_sigmoid(x, gate)
+
+
 def relu2(_: Op, __: Run, x: Array) -> Array:
     """Squared where it is above 0, else 0."""
     return np.maximum(x, 0) ** 2
@@ -266,21 +280,34 @@ def elu_less_x(_: Op, __: Run, x: Array) -> Array:
 
 
 def experts(op: Op, run: Run, x: Array, scores: Array) -> Array:
-    """The sum of a row's best experts, each an MLP, weighted by softmax of the scores."""
-    gate, up, down = (run.weight(op, role) for role in ("gate", "up", "down"))
-    share = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    share /= share.sum(axis=-1, keepdims=True)  # (M, experts)
-    chosen = np.argsort(-scores, axis=-1, kind="stable")[:, : op.attrs["used"]]  # (M, used)
-    weights = np.take_along_axis(share, chosen, axis=-1)
-    if op.attrs["norm_topk_prob"]:
-        weights /= weights.sum(axis=-1, keepdims=True)
-    out, inner = np.zeros_like(x), np.empty((*chosen.shape, gate.shape[1]), np.float32)
-    for row, mine in enumerate(chosen):
-        for rank, (e, weight) in enumerate(zip(mine, weights[row], strict=True)):
-            inner[row, rank] = _silu(gate[e] @ x[row]) * (up[e] @ x[row])
-            out[row] += weight * (down[e] @ inner[row, rank])
+    """The sum of the MLPs that a row's scores choose, each times its weight."""
+    mixture: Mixture = op.attrs["mixture"]
+    bias = run.weight(op, "choosing_bias") if "choosing_bias" in op.weights else None
+    chosen, weights = mixture.choose(scores, bias)  # (M, used)
+    before, after = weights.astype(np.float32), np.ones(weights.shape, np.float32)
+    if not mixture.weighs_input:
+        before, after = after, before
+    out, roles = np.zeros_like(x), [role for role in ("gate", "up") if role in op.weights]
+    inner = np.empty((*chosen.shape, run.weight(op, "up").shape[1]), np.float32)
+    for row, rank in np.ndindex(chosen.shape):
+        e = int(chosen[row, rank])
+        read = (_of_expert(op, run, role, e, before[row, rank] * x[row]) for role in roles)
+        inner[row, rank] = activated(mixture, *read)
+        out[row] += after[row, rank] * _of_expert(op, run, "down", e, inner[row, rank])
     run.note(f"{op.out.name}.inner", inner.reshape(len(x), -1))
     return out
+
+
+def activated(mixture: Mixture, *read: NDArray[Any]) -> NDArray[Any]:
+    """What an expert's last matrix reads, of what its first ones give: gate and up, or up alone."""
+    kind = Op(mixture.activation, Tensor("", read[0].shape[-1]), attrs={"limit": mixture.limit})
+    y: NDArray[Any] = OPS[mixture.activation](kind, None, *read)
+    return y
+
+
+def _of_expert(op: Op, run: Run, role: str, expert: int, x: Array) -> Array:
+    y: Array = run.weight(op, role)[expert] @ x
+    return y + run.weight(op, f"{role}_bias")[expert] if f"{role}_bias" in op.weights else y
 
 
 def add(_: Op, __: Run, a: Array, b: Array) -> Array:
@@ -312,8 +339,8 @@ OPS: Mapping[str, Callable[..., Array]] = {
     op.__name__: op
     for op in (
         embed, embed_positions, embed_first, rms_norm, layer_norm, linear, rope, attend, conv,
-        delta_net, pick, silu_mul, gelu_mul, gelu_exact_mul, sigmoid_mul, silu, gelu, gelu_exact,
-        relu2, elu_less_x, experts, add, mul, scale, softcap, logit_rows,
+        delta_net, pick, silu_mul, gelu_mul, gelu_exact_mul, clamped_swiglu, sigmoid_mul, silu,
+        gelu, gelu_exact, relu2, elu_less_x, experts, add, mul, scale, softcap, logit_rows,
     )
 }  # fmt: skip
 
@@ -327,9 +354,13 @@ _erf = np.frompyfunc(erf, 1, 1)  # NumPy has none
 
 
 def _silu(x: Array) -> Array:
-    # For x below -88 exp overflows to infinity, and x / infinity is the right 0.
+    return _times_sigmoid(x, x)
+
+
+def _times_sigmoid(x: Array, a: Array) -> Array:
+    # For a below -88 exp overflows to infinity, and x / infinity is the right 0.
     with np.errstate(over="ignore"):
-        y: Array = x / (1 + np.exp(-x))
+        y: Array = x / (1 + np.exp(-a))
     return y
 
 

@@ -17,9 +17,13 @@ from cutaway.compute.model.architectures.lfm2 import lfm2
 from cutaway.compute.model.architectures.llama import (
     apertus,
     arcee,
+    glm4_moe,
+    gpt_oss,
     hunyuan,
     llama,
     minicpm,
+    olmoe,
+    qwen2_moe,
     qwen3,
     seed_oss,
     smollm3,
@@ -27,7 +31,10 @@ from cutaway.compute.model.architectures.llama import (
 from cutaway.compute.model.architectures.olmo import exaone4, olmo2
 from cutaway.compute.model.architectures.qwen35 import qwen35
 from cutaway.compute.model.config import Architecture
+from cutaway.compute.model.mixture import Mixture
 
+_UNNORMED = Mixture(used=1, normed=False)
+_SIGMOID = Mixture(used=1, gating="sigmoid", normed=False)
 _GELU = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh"}
 _TANH = {"gelu_pytorch_tanh": "gelu_tanh"}
 
@@ -46,6 +53,18 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "qwen2": Architecture(llama),  # and 2.5: it has biases
     "qwen3": Architecture(qwen3),
     "qwen3moe": Architecture(qwen3),
+    # mixtures; experts that all rows share are where the file has them
+    "qwen2moe": Architecture(qwen2_moe, mixture=_UNNORMED),
+    "olmoe": Architecture(olmoe, mixture=_UNNORMED),
+    "granitemoe": Architecture(llama, interleaved_rope=True),  # as granite
+    "ernie4_5-moe": Architecture(llama, interleaved_rope=True),
+    "glm4moe": Architecture(glm4_moe, mixture=_SIGMOID),
+    "dots1": Architecture(qwen3, mixture=_SIGMOID),
+    "hunyuan-moe": Architecture(hunyuan),
+    "gpt-oss": Architecture(
+        gpt_oss, window=128, full_every=2, yarn_truncates=False,
+        mixture=Mixture(used=1, activation="clamped_swiglu", limit=7.0),
+    ),
     # those that read pictures, for text alone, in which their three positions are one
     "qwen2vl": Architecture(llama),
     "qwen3vl": Architecture(qwen3),
@@ -71,6 +90,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "exaone4": Architecture(exaone4, full_every=4),
     "glm4": Architecture(glm4, interleaved_rope=True),
     "lfm2": Architecture(lfm2, has_states=True),  # and 2.5
+    "lfm2moe": Architecture(lfm2, has_states=True, mixture=Mixture(used=1, gating="sigmoid")),
     "qwen35": Architecture(qwen35, has_states=True, attends_every=4),  # and 3.6, dense
     "command-r": Architecture(
         cohere, layer_norm=True, interleaved_rope=True, multiplies_logits=True
@@ -84,7 +104,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     ),
     # and 1.5: diffusion models
     "llada": Architecture(llama, interleaved_rope=True, is_causal=False),
-    "llada-moe": Architecture(qwen3, is_causal=False, norm_topk_prob=False),
+    "llada-moe": Architecture(qwen3, is_causal=False, mixture=_UNNORMED),
     "dream": Architecture(llama, is_causal=False, shift=True),  # and diffucoder
     "rnd1": Architecture(qwen3, is_causal=False, shift=True),
     # and roberta, distilbert

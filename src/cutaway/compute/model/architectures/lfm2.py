@@ -1,6 +1,6 @@
 """LFM2: in most layers a short convolution between two gates, attention in the others."""
 
-from cutaway.compute.model.architectures.parts import attention, embedding, gated_mlp, head
+from cutaway.compute.model.architectures.parts import attention, embedding, feed_forward, head
 from cutaway.compute.model.config import ModelConfig
 from cutaway.compute.model.graph import Graph, Tensor
 
@@ -16,7 +16,8 @@ def lfm2(g: Graph, c: ModelConfig) -> Tensor:
             a = attention(g, c, h, layer, c.rope, norms="head")
         x = g.add(x, a)
         h = g.rms_norm(x, f"{p}ffn_norm", c.norm_eps)
-        x = g.add(x, gated_mlp(g, h, p, g.silu_mul))  # (M, hidden)
+        for m in feed_forward(g, c, h, layer):
+            x = g.add(x, m)  # (M, hidden)
     return head(g, c, g.rms_norm(g.logit_rows(x), "token_embd_norm", c.norm_eps))
 
 

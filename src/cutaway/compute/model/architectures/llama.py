@@ -1,57 +1,76 @@
 """Llama and those that are wired like it."""
 
 from collections.abc import Callable
+from functools import partial
 
 from cutaway.compute.model.architectures.parts import (
     attention,
     embedding,
-    gated_mlp,
+    feed_forward,
     head,
-    mixture,
     plain_mlp,
 )
 from cutaway.compute.model.config import ModelConfig
 from cutaway.compute.model.graph import Graph, Tensor
 from cutaway.errors import FormatError
 
-Mlp = Callable[[Graph, ModelConfig, Tensor, int], Tensor]
-"""The MLP of a layer, of its normed input."""
+Mlp = Callable[[Graph, ModelConfig, Tensor, int], list[Tensor]]
+"""What the MLP of a layer, or its experts, add to the stream, of its normed input."""
 
 
 def llama(
     g: Graph, c: ModelConfig,
     *, norms: str = "", nope_interval: int = 0, second_norm: str = "ffn_norm",
-    mlp: Mlp | None = None,
+    mlp: Mlp = feed_forward, has_sinks: bool = False,
 ) -> Tensor:  # fmt: skip
     """Pre-norm decoder with rotary positions, grouped heads and a gated MLP or experts.
 
     Touvron et al. 2023, arXiv 2302.13971; with experts Jiang et al. 2024, arXiv 2401.04088.
     norms: see ``attention``; nope_interval: every so-many-th layer has no positions (NoPE);
-    second_norm: what files call the norm before the MLP; mlp: None is gated, or experts.
+    second_norm: what files call the norm before the MLP; mlp: gated, or experts;
+    has_sinks: whether each head has a score beside those of the tokens.
     Returns the logits, (L, vocab).
     """
     x = embedding(g, c)  # (M, hidden)
     for layer, p in enumerate(g.layers(c.layers)):
         is_rotated = not nope_interval or (layer + 1) % nope_interval
         h = g.rms_norm(x, f"{p}attn_norm", c.norm_eps)
-        a = attention(g, c, h, layer, c.rope if is_rotated else None, norms=norms)
+        rope = c.rope if is_rotated else None
+        a = attention(g, c, h, layer, rope, norms=norms, has_sinks=has_sinks)
         x = g.add(x, g.scale(a, c.residual_scale))
 
         h = g.rms_norm(x, f"{p}{second_norm}", c.norm_eps)
-        m = (mlp or _mlp)(g, c, h, layer)
-        x = g.add(x, g.scale(m, c.residual_scale))  # (M, hidden)
+        for m in mlp(g, c, h, layer):
+            x = g.add(x, g.scale(m, c.residual_scale))  # (M, hidden)
 
     return head(g, c, g.rms_norm(g.logit_rows(x), "output_norm", c.norm_eps))
-
-
-def _mlp(g: Graph, c: ModelConfig, h: Tensor, layer: int) -> Tensor:
-    p = f"blk.{layer}."
-    return mixture(g, c, h, p) if c.experts else gated_mlp(g, h, p, g.silu_mul)
 
 
 def qwen3(g: Graph, c: ModelConfig) -> Tensor:
     """Llama with a norm of each head's query and key (Yang et al. 2025, arXiv 2505.09388)."""
     return llama(g, c, norms="head")
+
+
+def qwen2_moe(g: Graph, c: ModelConfig) -> Tensor:
+    """Llama with experts, and one that each row has a share of (arXiv 2407.10671)."""
+    return llama(g, c, mlp=partial(feed_forward, shared_gate=True))
+
+
+def olmoe(g: Graph, c: ModelConfig) -> Tensor:
+    """Llama with one norm of all queries and one of all keys (OLMoE, arXiv 2409.02060)."""
+    return llama(g, c, norms="all")
+
+
+def glm4_moe(g: Graph, c: ModelConfig) -> Tensor:
+    """GLM 4.5 and 4.6 (arXiv 2508.06471); not all sizes norm heads, nor is GGUF's second norm
+    called as elsewhere."""
+    norms = "head" if g.has("blk.0.attn_q_norm.weight") else ""
+    return llama(g, c, norms=norms, second_norm="post_attention_norm")
+
+
+def gpt_oss(g: Graph, c: ModelConfig) -> Tensor:
+    """Llama with experts, windows and sinks (arXiv 2508.10925)."""
+    return llama(g, c, second_norm="post_attention_norm", has_sinks=True)
 
 
 def smollm3(g: Graph, c: ModelConfig) -> Tensor:
@@ -61,7 +80,7 @@ def smollm3(g: Graph, c: ModelConfig) -> Tensor:
 
 def arcee(g: Graph, c: ModelConfig) -> Tensor:
     """Llama with a plain MLP (Arcee 2025, AFM 4.5B)."""
-    return llama(g, c, mlp=lambda g, _, h, layer: plain_mlp(g, h, f"blk.{layer}.", g.relu2))
+    return llama(g, c, mlp=lambda g, _, h, layer: [plain_mlp(g, h, f"blk.{layer}.", g.relu2)])
 
 
 def apertus(g: Graph, c: ModelConfig) -> Tensor:
@@ -70,8 +89,8 @@ def apertus(g: Graph, c: ModelConfig) -> Tensor:
     if not c.xielu:
         raise FormatError("the model file lacks the metadata key xielu.alpha_p")
 
-    def mlp(g: Graph, c: ModelConfig, h: Tensor, layer: int) -> Tensor:
-        return plain_mlp(g, h, f"blk.{layer}.", lambda x: c.xielu[layer].of(g, x))
+    def mlp(g: Graph, c: ModelConfig, h: Tensor, layer: int) -> list[Tensor]:
+        return [plain_mlp(g, h, f"blk.{layer}.", lambda x: c.xielu[layer].of(g, x))]
 
     return llama(g, c, norms="head", mlp=mlp)
 

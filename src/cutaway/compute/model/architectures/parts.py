@@ -22,12 +22,14 @@ def embedding(g: Graph, c: ModelConfig) -> Tensor:
 
 
 def attention(
-    g: Graph, c: ModelConfig, h: Tensor, layer: int, rope: Rope | None, *, norms: str = ""
-) -> Tensor:
+    g: Graph, c: ModelConfig, h: Tensor, layer: int, rope: Rope | None,
+    *, norms: str = "", has_sinks: bool = False,
+) -> Tensor:  # fmt: skip
     """Attention with its four matrices: (M, hidden) -> (M, hidden).
 
     norms: "head" where each head of q and k is normed for itself, "all" where they are together,
            "rotated head" where that is done after they are rotated
+    has_sinks: whether each head has a score beside those of the tokens: `Graph.attend`
     """
     p = f"blk.{layer}."
     q, k, v = _queries_keys_values(g, c, h, p)
@@ -42,10 +44,11 @@ def attention(
     if norms == "rotated head":
         q = _normed(g, q, c, f"{p}attn_q_norm", norms)
         k = _normed(g, k, c, f"{p}attn_k_norm", norms)
-    seen = {"window" if c.is_causal else "reach": c.windows[layer]}
+    window, reach = (c.windows[layer], 0) if c.is_causal else (0, c.windows[layer])
     a = g.attend(
         q, k, v, layer=layer, heads=c.heads, kv_heads=c.kv_heads, head_dim=c.head_dim,
-        scale=c.attention_scale, softcap=c.attention_softcap, **seen,
+        scale=c.attention_scale, softcap=c.attention_softcap, window=window, reach=reach,
+        sinks=f"{p}attn_sinks" if has_sinks else "",
     )  # fmt: skip
     return g.linear(a, f"{p}attn_output")
 
@@ -79,26 +82,51 @@ def _rope_factors(g: Graph, c: ModelConfig) -> str | None:
     return taken
 
 
-def gated_mlp(g: Graph, h: Tensor, p: str, gate: Gate) -> Tensor:
-    """down(gate(first, second)), these two in one matrix or in two: (M, n) -> (M, n)."""
-    (both, _), (_, inner) = g.matrix(f"{p}ffn_up"), g.matrix(f"{p}ffn_down")
+def gated_mlp(g: Graph, h: Tensor, p: str, gate: Gate, *, of: str = "") -> Tensor:
+    """down(gate(first, second)), these two in one matrix or in two: (M, n) -> (M, n).
+
+    of: what the names of its tensors end with
+    """
+    (both, _), (_, inner) = g.matrix(f"{p}ffn_up{of}"), g.matrix(f"{p}ffn_down{of}")
     if both == 2 * inner:
-        first = g.linear(h, f"{p}ffn_up", (0, inner))
-        second = g.linear(h, f"{p}ffn_up", (inner, both))
+        first = g.linear(h, f"{p}ffn_up{of}", (0, inner))
+        second = g.linear(h, f"{p}ffn_up{of}", (inner, both))
     else:
-        first, second = g.linear(h, f"{p}ffn_gate"), g.linear(h, f"{p}ffn_up")
-    return g.linear(gate(first, second), f"{p}ffn_down")
+        first, second = g.linear(h, f"{p}ffn_gate{of}"), g.linear(h, f"{p}ffn_up{of}")
+    return g.linear(gate(first, second), f"{p}ffn_down{of}")
 
 
-def mixture(g: Graph, c: ModelConfig, h: Tensor, p: str) -> Tensor:
+def feed_forward(
+    g: Graph, c: ModelConfig, h: Tensor, layer: int, *, shared_gate: bool = False
+) -> list[Tensor]:
+    """What a layer adds to the stream, (M, n) each: its MLP's result, or, where the file has
+    experts, those of the experts and of the MLP that all rows share.
+
+    shared_gate: whether each row has its own share of the latter
+    """
+    p = f"blk.{layer}."
+    if not g.has(f"{p}ffn_gate_inp.weight"):
+        return [gated_mlp(g, h, p, g.silu_mul)]
+    chosen = experts(g, c, h, p)
+    if not g.has(f"{p}ffn_up_shexp.weight"):
+        return [chosen]
+    shared = gated_mlp(g, h, p, g.silu_mul, of="_shexp")
+    if shared_gate:
+        shared = g.sigmoid_mul(g.linear(h, f"{p}ffn_gate_inp_shexp"), shared)
+    return [chosen, shared]
+
+
+def experts(g: Graph, c: ModelConfig, h: Tensor, p: str) -> Tensor:
     """The layer's experts, chosen by a small linear layer: (M, n) -> (M, n)."""
     if g.has(f"{p}ffn_up.0.weight"):
         raise FormatError(
             f"{p}ffn_up.0.weight: files with a tensor for each expert, as they were written until "
             "April 2024, are not supported; convert the model again"
         )
+    if c.mixture is None:
+        raise FormatError(f"{p}ffn_gate_inp.weight chooses experts, and expert_count says none")
     scores = g.linear(h, f"{p}ffn_gate_inp")  # (M, experts)
-    return g.experts(h, scores, p, used=c.experts_used, norm_topk_prob=c.norm_topk_prob)
+    return g.experts(h, scores, p, c.mixture)
 
 
 def plain_mlp(g: Graph, h: Tensor, p: str, act: Callable[[Tensor], Tensor]) -> Tensor:

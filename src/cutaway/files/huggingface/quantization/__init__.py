@@ -1,4 +1,5 @@
-"""Quantised matrices of folders: AWQ, GPTQ, compressed-tensors, FP8 and bitsandbytes.
+"""Quantised matrices of folders: AWQ, GPTQ, compressed-tensors, FP8, bitsandbytes and
+gpt-oss' MXFP4.
 
 Knows how each method packs a matrix into several tensors, and makes of them one in a format of
 `weights.formats`, exactly: codes, the codes that stand for 0, and scales are the file's own

@@ -25,7 +25,7 @@ class Grouped:
 
     name    transformers' name of the matrix, without ".weight"
     parts   the names of its tensors
-    shape   rows and columns
+    shape   rows and columns; of experts, how many there are before these
     format  of `FORMATS`
     order   of each column as it is stored, its place in the input; None: the same
     read    gives its codes as bytes, (rows, bytes); scales (rows, groups); the codes that stand for
@@ -35,7 +35,7 @@ class Grouped:
 
     name: str
     parts: tuple[str, ...]
-    shape: tuple[int, int]
+    shape: tuple[int, ...]
     format: str
     group: int
     read: Callable[[], tuple[Bytes, NDArray[Any], NDArray[Any] | None]]

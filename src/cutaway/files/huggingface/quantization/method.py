@@ -15,6 +15,7 @@ from cutaway.files.huggingface.quantization.compressed_tensors import Compressed
 from cutaway.files.huggingface.quantization.fp8 import Fp8
 from cutaway.files.huggingface.quantization.gptq import Gptq
 from cutaway.files.huggingface.quantization.grouped import Grouped
+from cutaway.files.huggingface.quantization.mxfp4 import Mxfp4
 from cutaway.files.huggingface.shards import Shards
 
 OLD_CONFIGS = {"quantize_config.json": "gptq", "quant_config.json": "awq"}
@@ -38,6 +39,7 @@ METHODS: Mapping[str, Callable[[JsonObject], Method]] = {
     "fbgemm_fp8": Fp8.read,
     "modelopt": Fp8.read,
     "bitsandbytes": BitsAndBytes.read,
+    "mxfp4": Mxfp4.read,
 }
 """By config.json's quant_method."""
 

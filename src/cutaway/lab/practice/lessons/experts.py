@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from cutaway.compute.model.mixture import Mixture
 from cutaway.errors import InputError
 from cutaway.lab.practice.answers import SHARE, Numbers
 from cutaway.lab.practice.exercises import Exercise
@@ -24,13 +25,19 @@ def lesson(scene: Scene) -> list[Exercise]:
             "a mixture with -m"
         )
     op = ops[len(ops) // 2]
+    mixture: Mixture = op.attrs["mixture"]
+    if mixture.gating != "softmax" or mixture.scale != 1 or "choosing_bias" in op.weights:
+        raise InputError(
+            f"topic experts: the shares in {scene.llm.name} are no plain softmax of the scores, "
+            "which this lesson is about: name another mixture with -m"
+        )
     layer = [*scene.look.experts][len(ops) // 2]
     ids, shares = scene.look.experts[layer]
     scores = scene.look.tensor(op.inputs[1]).astype(np.float64)
     attributions = scene.attribution.experts[layer]
     weights = np.exp(scores - scores.max())
-    whole = weights[ids].sum() if op.attrs["norm_topk_prob"] else weights.sum()
-    among = "of these" if op.attrs["norm_topk_prob"] else f"of all {len(scores)} experts"
+    whole = weights[ids].sum() if mixture.normed else weights.sum()
+    among = "of these" if mixture.normed else f"of all {len(scores)} experts"
     asked = ids[:_ASKED].tolist()
     return [
         Exercise(

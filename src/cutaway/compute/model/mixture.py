@@ -1,0 +1,84 @@
+"""Mixture: which experts compute a row, by how much each counts, and what kind of MLP each is.
+
+Knows the definition of the choice, in NumPy. Does not know where scores come from.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+GATINGS = ("softmax", "sigmoid")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mixture:
+    """How a layer's experts are chosen by their scores, and weighed.
+
+    used          experts of a row
+    gating        a score's weight: "softmax", its share of all scores; "sigmoid", by itself
+    normed        the weights of a row's experts are made to add up to 1. With "softmax" these are
+                  the shares of the chosen scores alone: a softmax after the choice
+    scale         by which the weights are multiplied in the end
+    groups        of experts that lie together. Above 1, a row has experts from `used_groups` of
+                  them, those whose two highest weights have the largest sum (DeepSeek-V3, arXiv
+                  2412.19437)
+    activation    of an expert: "silu_mul", "gelu_mul", "clamped_swiglu", which are of a gate and
+                  an up; "relu2", of up alone
+    limit         the number of "clamped_swiglu"
+    weighs_input  a weight multiplies what its expert reads, not what it writes (Llama 4)
+    """
+
+    used: int
+    gating: str = "softmax"
+    normed: bool = True
+    scale: float = 1.0
+    groups: int = 1
+    used_groups: int = 1
+    activation: str = "silu_mul"
+    limit: float = 0.0
+    weighs_input: bool = False
+
+    def choose(
+        self, scores: NDArray[Any], bias: NDArray[Any] | None = None
+    ) -> tuple[NDArray[np.int64], Floats]:
+        """Each row's experts, the best first, and their weights: scores (M, n) -> 2 · (M, used).
+
+        bias (n,): added to the weights for the choice alone (Wang et al. 2024, arXiv 2408.15664).
+        Ties go to the lowest index. In float64.
+        """
+        scores = scores.astype(np.float64)
+        weights = _softmax(scores) if self.gating == "softmax" else _sigmoid(scores)
+        wanted = scores if bias is None else weights + bias.astype(np.float64)
+        if self.groups > 1:
+            wanted = self._within_groups(weights if bias is None else wanted)
+        ids = np.argsort(-wanted, axis=-1, kind="stable")[:, : self.used]
+        chosen = np.take_along_axis(weights, ids, axis=-1)
+        if self.normed:
+            chosen /= chosen.sum(axis=-1, keepdims=True)
+        return ids, chosen * self.scale
+
+    def _within_groups(self, wanted: Floats) -> Floats:
+        """Minus infinity for the experts of other groups than the best."""
+        grouped = wanted.reshape(len(wanted), self.groups, -1)
+        best = np.sort(grouped, axis=-1)[..., -2:].sum(axis=-1)  # (M, groups)
+        order = np.argsort(-best, axis=-1, kind="stable")
+        left_out = order[:, self.used_groups :]
+        kept = grouped.copy()
+        np.put_along_axis(kept, left_out[..., None], -np.inf, axis=1)
+        return kept.reshape(wanted.shape)
+
+
+def _softmax(scores: Floats) -> Floats:
+    share: Floats = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    share /= share.sum(axis=-1, keepdims=True)
+    return share
+
+
+def _sigmoid(scores: Floats) -> Floats:
+    e = np.exp(-np.abs(scores))
+    weights: Floats = np.where(scores < 0, e, 1.0) / (1 + e)
+    return weights

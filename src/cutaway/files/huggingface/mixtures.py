@@ -1,0 +1,122 @@
+"""The families of mixtures: what each has beside the family whose attention it has.
+
+As `families`, of which this is a part. Knows no files.
+"""
+
+from collections.abc import Mapping
+
+from cutaway.files.huggingface import mixture_keys as keys
+from cutaway.files.huggingface.family import Family
+from cutaway.files.huggingface.rewrites import Half, Rewrite, interleave_rope_rows
+
+_OUTSIDE = {"embed_tokens": "token_embd", "norm": "output_norm", "lm_head": "output"}
+_ATTENTION = {
+    "input_layernorm": "attn_norm",
+    "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output", "post_attention_layernorm": "ffn_norm",
+}  # fmt: skip
+_HEAD_NORMS = {"self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm"}
+_ROUTER = {"mlp.gate": "ffn_gate_inp"}
+_MLP = {"gate_proj": "gate", "up_proj": "up", "down_proj": "down"}
+_DENSE = {f"mlp.{old}": f"ffn_{new}" for old, new in _MLP.items()}
+_EXPERTS = {f"mlp.experts.{{}}.{old}": f"ffn_{new}_exps" for old, new in _MLP.items()}
+
+
+def _shared(name: str) -> dict[str, str]:
+    """What all rows go through."""
+    return {f"mlp.{name}.{old}": f"ffn_{new}_shexp" for old, new in _MLP.items()}
+
+
+def _granite(heads: int, kv_heads: int) -> Mapping[str, Rewrite]:
+    return {
+        "attn_q": interleave_rope_rows(heads), "attn_k": interleave_rope_rows(kv_heads),
+        "ffn_gate_shexp": Half(0), "ffn_up_shexp": Half(1),
+    }  # fmt: skip
+
+
+_GRANITE_MOE = Family(
+    architecture="granitemoe", outside=_OUTSIDE, own=keys.granite_moe, rewrites=_granite,
+    layer=_ATTENTION | {
+        "block_sparse_moe.router.layer": "ffn_gate_inp",
+        "block_sparse_moe.input_linear": "ffn_gate_exps+ffn_up_exps",
+        "block_sparse_moe.output_linear": "ffn_down_exps",
+        "shared_mlp.input_linear": "ffn_gate_shexp+ffn_up_shexp",
+        "shared_mlp.output_linear": "ffn_down_shexp",
+    },
+    experts_turned=False,
+)  # fmt: skip
+_CHOOSING = {"mlp.gate.e_score_correction_bias": "exp_probs_b"}
+
+MIXTURES: Mapping[str, Family] = {
+    "qwen2_moe": Family(
+        architecture="qwen2moe", outside=_OUTSIDE, own=keys.qwen2_moe, experts=_EXPERTS,
+        layer=_ATTENTION | _ROUTER | _shared("shared_expert") | {
+            "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
+        },
+        defaults={"num_experts": 60, "num_experts_per_tok": 4},
+    ),
+    "olmoe": Family(
+        architecture="olmoe", outside=_OUTSIDE, own=keys.olmoe, experts=_EXPERTS,
+        layer=_ATTENTION | _HEAD_NORMS | _ROUTER,
+        defaults={"num_experts": 64, "num_experts_per_tok": 8, "rms_norm_eps": 1e-5},
+    ),
+    "granitemoe": _GRANITE_MOE,
+    "granitemoeshared": _GRANITE_MOE,
+    "ernie4_5_moe": Family(
+        architecture="ernie4_5-moe", outside=_OUTSIDE, own=keys.ernie4_5_moe, experts=_EXPERTS,
+        layer=_ATTENTION | _DENSE | _ROUTER | _shared("shared_experts") | {
+            "mlp.moe_statics.e_score_correction_bias": "exp_probs_b",
+        },
+        names={"num_experts": "moe_num_experts", "num_experts_per_tok": "moe_k"},
+        defaults={
+            "tie_word_embeddings": True, "rms_norm_eps": 1e-5, "rope_theta": 5e5,
+            "moe_layer_interval": 1, "moe_layer_start_index": 1, "moe_num_shared_experts": 2,
+        },
+    ),
+    "glm4_moe": Family(
+        architecture="glm4moe", outside=_OUTSIDE, own=keys.sigmoid_router, experts=_EXPERTS,
+        layer={
+            **_ATTENTION, **_HEAD_NORMS, **_DENSE, **_ROUTER, **_shared("shared_experts"),
+            **_CHOOSING, "post_attention_layernorm": "post_attention_norm",
+        },
+        partial_rope=True,
+        defaults={
+            "rotary_share": 0.5, "rms_norm_eps": 1e-5, "norm_topk_prob": True,
+            "first_k_dense_replace": 1, "routed_scaling_factor": 1.0, "n_shared_experts": 1,
+        },
+    ),
+    "dots1": Family(
+        architecture="dots1", outside=_OUTSIDE, own=keys.dots1, experts=_EXPERTS,
+        layer={
+            **_ATTENTION, **_HEAD_NORMS, **_DENSE, **_ROUTER, **_shared("shared_experts"),
+            **_CHOOSING,
+        },
+        defaults={
+            "first_k_dense_replace": 0, "routed_scaling_factor": 1.0, "sliding_window": 4096,
+            "max_window_layers": 62,
+        },
+    ),
+    "gpt_oss": Family(
+        architecture="gpt-oss", outside=_OUTSIDE, own=keys.gpt_oss,
+        layer={
+            **_ATTENTION, "post_attention_layernorm": "post_attention_norm",
+            "self_attn.sinks": "attn_sinks", "mlp.router": "ffn_gate_inp",
+            "mlp.experts.gate_up_proj": "ffn_gate_exps+ffn_up_exps",
+            "mlp.experts.down_proj": "ffn_down_exps",
+        },
+        experts_turned=True, experts_alternate=True, yarn_truncates=False,
+        defaults={
+            "head_dim": 64, "num_key_value_heads": 8, "rms_norm_eps": 1e-5, "rope_theta": 150000.0,
+            "sliding_window": 128, "num_experts_per_tok": 4,
+        },
+    ),
+    "hunyuan_v1_moe": Family(
+        architecture="hunyuan-moe", outside=_OUTSIDE, own=keys.hunyuan_moe, experts=_EXPERTS,
+        layer=_ATTENTION | _shared("shared_mlp") | {
+            "self_attn.query_layernorm": "attn_q_norm", "self_attn.key_layernorm": "attn_k_norm",
+            "mlp.gate.wg": "ffn_gate_inp",
+        },
+        ntk_alpha=True, defaults={"rms_norm_eps": 1e-5, "moe_topk": 1},
+    ),
+}  # fmt: skip
+"""By config.json's model_type."""
