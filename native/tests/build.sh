@@ -47,7 +47,7 @@ case $($cxx -dumpmachine) in
   *) platform="platform/posix platform/linux" ;;
 esac
 # shellcheck disable=SC2086
-for name in tests/bits tests/sampler plan kv kv_format ops attend experts arena pack memory quantise quantise_small quantise_k \
+for name in tests/bits tests/sampler plan kv kv_format ops attend states recurrent experts arena pack memory quantise quantise_small quantise_k \
     quantise_table quantise_search pool dispatch prefetch matrix_units \
     sampler sampler_candidates sampler_draw sampler_observe sampler_stages sampler_top_p $platform; do
   # shellcheck disable=SC2086
