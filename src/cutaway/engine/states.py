@@ -23,9 +23,8 @@ class States:
         self.most, self.drafts = most, drafts
         self._stored: set[int] = set()
         self._readers: Counter[int] = Counter()  # none is at zero
-        self._whole: OrderedDict[int, None] = (
-            OrderedDict()
-        )  # of all the block; longest unused first
+        # Those that are of all the block, longest unused first.
+        self._whole: OrderedDict[int, None] = OrderedDict()
         self._changes: list[tuple[int, int]] = []
 
     @property

@@ -11,7 +11,7 @@ from dataclasses import replace
 from cutaway.files.huggingface import family_keys as keys
 from cutaway.files.huggingface import mixture_keys
 from cutaway.files.huggingface.encoders import ENCODERS
-from cutaway.files.huggingface.family import Family
+from cutaway.files.huggingface.family import ATTENTION, OUTSIDE, Family
 from cutaway.files.huggingface.json_object import JsonObject
 from cutaway.files.huggingface.mixtures import MIXTURES
 from cutaway.files.huggingface.rewrites import (
@@ -27,14 +27,8 @@ from cutaway.files.huggingface.rewrites import (
     transposed,
 )
 
-_OUTSIDE = {"embed_tokens": "token_embd", "norm": "output_norm", "lm_head": "output"}
-_ATTENTION = {
-    "input_layernorm": "attn_norm",
-    "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output", "post_attention_layernorm": "ffn_norm",
-}  # fmt: skip
 _MLP = {"mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down"}
-_LAYER = _ATTENTION | _MLP
+_LAYER = ATTENTION | _MLP
 _QK_NORMS = {"self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm"}
 _POST_NORMS = {
     "post_attention_layernorm": "post_attention_norm",
@@ -105,10 +99,10 @@ def _gpt_neox(heads: int, _kv_heads: int) -> Mapping[str, Rewrite]:
 
 
 # Llama and what descends from it: GGUF stores the rows of q and k interleaved.
-_LLAMA = Family(architecture="llama", outside=_OUTSIDE, layer=_LAYER, rewrites=_interleaved)
+_LLAMA = Family(architecture="llama", outside=OUTSIDE, layer=_LAYER, rewrites=_interleaved)
 _GEMMA3 = Family(
     architecture="gemma3",
-    prefixes=_TEXT, outside=_OUTSIDE, layer=_GEMMA_LAYER | _QK_NORMS,
+    prefixes=_TEXT, outside=OUTSIDE, layer=_GEMMA_LAYER | _QK_NORMS,
     own=keys.gemma3, rewrites=_gemma,
     defaults=_GEMMA_DEFAULTS | {"rope_theta": 1e6, "max_position_embeddings": 131072},
 )  # fmt: skip
@@ -121,13 +115,13 @@ _MISTRAL3 = replace(
     defaults={"num_key_value_heads": 8, "head_dim": 128},
 )
 _QWEN2_VL = Family(
-    architecture="qwen2vl", prefixes=_TEXT, outside=_OUTSIDE, layer=_LAYER, own=keys.qwen_vl
+    architecture="qwen2vl", prefixes=_TEXT, outside=OUTSIDE, layer=_LAYER, own=keys.qwen_vl
 )
 _QWEN3_VL = replace(
     _QWEN2_VL, architecture="qwen3vl", layer=_LAYER | _QK_NORMS, defaults={"head_dim": 128}
 )
 _QWEN35 = Family(
-    architecture="qwen35", prefixes=_TEXT, outside=_OUTSIDE, own=keys.qwen35, partial_rope=True,
+    architecture="qwen35", prefixes=_TEXT, outside=OUTSIDE, own=keys.qwen35, partial_rope=True,
     layer=_LAYER | _QK_NORMS | {
         "post_attention_layernorm": "post_attention_norm",
         "linear_attn.in_proj_qkv": "attn_qkv", "linear_attn.in_proj_z": "attn_gate",
@@ -144,18 +138,18 @@ _QWEN35 = Family(
     },
 )  # fmt: skip
 _OLMO2 = Family(
-    architecture="olmo2", outside=_OUTSIDE, layer=_NORMS_BEHIND, defaults={"rms_norm_eps": 1e-5}
+    architecture="olmo2", outside=OUTSIDE, layer=_NORMS_BEHIND, defaults={"rms_norm_eps": 1e-5}
 )
 _GLM = Family(
     architecture="chatglm",
-    outside=_OUTSIDE,
-    layer=_ATTENTION | _GATE_UP,
+    outside=OUTSIDE,
+    layer=ATTENTION | _GATE_UP,
     partial_rope=True,
     defaults={"head_dim": 128, "rotary_share": 0.5, "rms_norm_eps": 1.5625e-7},
 )
 _COHERE = Family(
     architecture="command-r",
-    outside=_OUTSIDE,
+    outside=OUTSIDE,
     layer=_LAYER,
     own=keys.cohere,
     layer_norm=True,
@@ -165,7 +159,7 @@ _COHERE = Family(
 
 _LFM2 = Family(
     architecture="lfm2", own=keys.lfm2, rewrites=_lfm2,
-    outside={**_OUTSIDE, "embedding_norm": "token_embd_norm"},
+    outside={**OUTSIDE, "embedding_norm": "token_embd_norm"},
     layer={
         "operator_norm": "attn_norm", "ffn_norm": "ffn_norm",
         "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
@@ -188,7 +182,7 @@ FAMILIES: Mapping[str, Family] = {
     "mistral": replace(
         _LLAMA, own=keys.mistral, defaults={"num_key_value_heads": 8}),
     "mixtral": replace(
-        _LLAMA, layer=_ATTENTION | {"block_sparse_moe.gate": "ffn_gate_inp"},
+        _LLAMA, layer=ATTENTION | {"block_sparse_moe.gate": "ffn_gate_inp"},
         experts={
             "block_sparse_moe.experts.{}.w1": "ffn_gate_exps",
             "block_sparse_moe.experts.{}.w2": "ffn_down_exps",
@@ -202,14 +196,14 @@ FAMILIES: Mapping[str, Family] = {
         defaults={"tie_word_embeddings": True, "rope_theta": 2e6},
     ),
     "granite": replace(_LLAMA, architecture="granite", own=keys.granite),
-    "qwen2": Family(architecture="qwen2", outside=_OUTSIDE, layer=_LAYER, own=keys.qwen),
+    "qwen2": Family(architecture="qwen2", outside=OUTSIDE, layer=_LAYER, own=keys.qwen),
     "qwen3": Family(
-        architecture="qwen3", outside=_OUTSIDE, layer=_LAYER | _QK_NORMS, own=keys.qwen,
+        architecture="qwen3", outside=OUTSIDE, layer=_LAYER | _QK_NORMS, own=keys.qwen,
         defaults={"head_dim": 128},
     ),
     "qwen3_moe": Family(
-        architecture="qwen3moe", outside=_OUTSIDE,
-        layer=_ATTENTION | _QK_NORMS | {"mlp.gate": "ffn_gate_inp"},
+        architecture="qwen3moe", outside=OUTSIDE,
+        layer=ATTENTION | _QK_NORMS | {"mlp.gate": "ffn_gate_inp"},
         experts={
             "mlp.experts.{}.gate_proj": "ffn_gate_exps",
             "mlp.experts.{}.up_proj": "ffn_up_exps",
@@ -218,13 +212,13 @@ FAMILIES: Mapping[str, Family] = {
         own=keys.qwen3_moe, defaults={"num_experts_per_tok": 8},
     ),
     "gemma2": Family(
-        architecture="gemma2", outside=_OUTSIDE, layer=_GEMMA_LAYER, own=keys.gemma2,
+        architecture="gemma2", outside=OUTSIDE, layer=_GEMMA_LAYER, own=keys.gemma2,
         rewrites=_gemma, defaults=_GEMMA_DEFAULTS,
     ),
     "gemma3_text": _GEMMA3,
     "gemma3": _GEMMA3,
     "phi3": Family(
-        architecture="phi3", outside=_OUTSIDE,
+        architecture="phi3", outside=OUTSIDE,
         layer={
             "input_layernorm": "attn_norm", "self_attn.qkv_proj": "attn_qkv",
             "self_attn.o_proj": "attn_output", "post_attention_layernorm": "ffn_norm",
@@ -278,7 +272,7 @@ FAMILIES: Mapping[str, Family] = {
     "ministral": replace(_LLAMA, own=keys.mistral, defaults={"num_key_value_heads": 8}),
     "iquestcoder": replace(_LLAMA, defaults={"head_dim": 128, "num_key_value_heads": 8}),
     "helium": Family(  # its rows of q and k are as GGUF has them
-        architecture="llama", outside=_OUTSIDE, layer=_LAYER,
+        architecture="llama", outside=OUTSIDE, layer=_LAYER,
         defaults={"head_dim": 128, "rms_norm_eps": 1e-8, "rope_theta": 1e5},
     ),
     "internlm3": replace(_LLAMA, defaults={"head_dim": 128, "num_key_value_heads": 2}),
@@ -289,34 +283,34 @@ FAMILIES: Mapping[str, Family] = {
     "qwen3_vl": _QWEN3_VL,
     "qwen3_vl_moe": replace(
         _QWEN3_VL, architecture="qwen3vlmoe", own=keys.qwen3_vl_moe,
-        layer=_ATTENTION | _QK_NORMS | {
+        layer=ATTENTION | _QK_NORMS | {
             "mlp.gate": "ffn_gate_inp", "mlp.experts.gate_up_proj": "ffn_gate_exps+ffn_up_exps",
             "mlp.experts.down_proj": "ffn_down_exps",
         },
         defaults={"head_dim": 128, "num_experts_per_tok": 8, "norm_topk_prob": True},
     ),
     "gemma": Family(
-        architecture="gemma", outside=_OUTSIDE, layer=_LAYER, own=keys.gemma, rewrites=_gemma,
+        architecture="gemma", outside=OUTSIDE, layer=_LAYER, own=keys.gemma, rewrites=_gemma,
         defaults={"tie_word_embeddings": True, "head_dim": 256, "rms_norm_eps": 1e-6},
     ),
     "ernie4_5": Family(
-        architecture="ernie4_5", outside=_OUTSIDE, layer=_LAYER,
+        architecture="ernie4_5", outside=OUTSIDE, layer=_LAYER,
         defaults={"tie_word_embeddings": True, "head_dim": 128, "rms_norm_eps": 1e-5,
                   "rope_theta": 5e5},
     ),
     "hunyuan_v1_dense": Family(
-        architecture="hunyuan-dense", outside=_OUTSIDE, ntk_alpha=True,
+        architecture="hunyuan-dense", outside=OUTSIDE, ntk_alpha=True,
         layer=_LAYER | {
             "self_attn.query_layernorm": "attn_q_norm", "self_attn.key_layernorm": "attn_k_norm",
         },
     ),
     "seed_oss": Family(
-        architecture="seed_oss", outside=_OUTSIDE, defaults={"head_dim": 128},
+        architecture="seed_oss", outside=OUTSIDE, defaults={"head_dim": 128},
         layer=_LAYER | {"post_attention_layernorm": "post_attention_norm"},
     ),
     "granitemoehybrid": replace(
         _LLAMA, architecture="granite", own=keys.granite_dense,
-        layer=_ATTENTION | {
+        layer=ATTENTION | {
             "shared_mlp.input_linear": "ffn_gate+ffn_up",
             "shared_mlp.output_linear": "ffn_down",
         },
@@ -329,8 +323,8 @@ FAMILIES: Mapping[str, Family] = {
     "cohere2": replace(_COHERE, architecture="cohere2", own=keys.cohere2, defaults={
         **_COHERE.defaults, "sliding_window": 4096}),
     "starcoder2": Family(
-        architecture="starcoder2", outside=_OUTSIDE, own=keys.starcoder2, layer_norm=True,
-        layer=_ATTENTION | {"mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down"},
+        architecture="starcoder2", outside=OUTSIDE, own=keys.starcoder2, layer_norm=True,
+        layer=ATTENTION | {"mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down"},
         names={"layer_norm_epsilon": "norm_epsilon"},
         defaults={
             "tie_word_embeddings": True, "layer_norm_epsilon": 1e-5, "num_key_value_heads": 2,
@@ -356,12 +350,12 @@ FAMILIES: Mapping[str, Family] = {
     ),
     "arcee": replace(_LLAMA, architecture="arcee", own=keys.relu2),
     "nemotron": Family(
-        architecture="nemotron", outside=_OUTSIDE, layer=_LAYER, own=keys.relu2, layer_norm=True,
+        architecture="nemotron", outside=OUTSIDE, layer=_LAYER, own=keys.relu2, layer_norm=True,
         partial_rope=True, names={"layer_norm_epsilon": "norm_eps"}, rewrites=_nemotron,
         defaults={"layer_norm_epsilon": 1e-5, "rotary_share": 0.5, "hidden_act": "relu2"},
     ),
     "apertus": Family(
-        architecture="apertus", outside=_OUTSIDE, own=keys.apertus, skipped=_XIELU,
+        architecture="apertus", outside=OUTSIDE, own=keys.apertus, skipped=_XIELU,
         layer={
             "attention_layernorm": "attn_norm", "feedforward_layernorm": "ffn_norm",
             "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
@@ -372,19 +366,19 @@ FAMILIES: Mapping[str, Family] = {
         defaults={"rms_norm_eps": 1e-5, "rope_theta": 12e6},
     ),
     "jais2": Family(
-        architecture="jais2", outside=_OUTSIDE, layer=_LAYER, own=keys.relu2, layer_norm=True,
+        architecture="jais2", outside=OUTSIDE, layer=_LAYER, own=keys.relu2, layer_norm=True,
         names={"layer_norm_epsilon": "layer_norm_eps"},
         defaults={"layer_norm_epsilon": 1e-5, "hidden_act": "relu2"},
     ),
     "phi": Family(
         architecture="phi2", own=keys.phi, layer_norm=True, partial_rope=True,
-        outside={**_OUTSIDE, "final_layernorm": "output_norm"},
-        layer=_ATTENTION | _PLAIN_MLP | {"self_attn.dense": "attn_output"},
+        outside={**OUTSIDE, "final_layernorm": "output_norm"},
+        layer=ATTENTION | _PLAIN_MLP | {"self_attn.dense": "attn_output"},
         names={"layer_norm_epsilon": "layer_norm_eps"},
         defaults={"layer_norm_epsilon": 1e-5, "rotary_share": 0.5, "hidden_act": "gelu_new"},
     ),
     "stablelm": Family(
-        architecture="stablelm", outside=_OUTSIDE, layer=_LAYER, own=keys.stablelm,
+        architecture="stablelm", outside=OUTSIDE, layer=_LAYER, own=keys.stablelm,
         layer_norm=True, partial_rope=True, names={"layer_norm_epsilon": "layer_norm_eps"},
         defaults={"layer_norm_epsilon": 1e-5, "rotary_share": 0.25},
     ),

@@ -1,4 +1,7 @@
-"""Family: what is particular to the folders of one kind of model. Knows no family."""
+"""Family: what is particular to the folders of one kind of model, and the names that many share.
+
+Knows no family.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -9,6 +12,15 @@ from cutaway.files.huggingface.json_object import JsonObject
 from cutaway.files.huggingface.rewrites import Rewrite
 
 Names = Mapping[str, str]
+
+OUTSIDE = {"embed_tokens": "token_embd", "norm": "output_norm", "lm_head": "output"}
+"""Outside the layers, as llama and most others have it."""
+ATTENTION = {
+    "input_layernorm": "attn_norm",
+    "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output", "post_attention_layernorm": "ffn_norm",
+}  # fmt: skip
+"""Of each layer, its norms included."""
 
 
 @dataclass(frozen=True, kw_only=True)

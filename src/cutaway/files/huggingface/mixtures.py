@@ -6,15 +6,9 @@ As `families`, of which this is a part. Knows no files.
 from collections.abc import Mapping
 
 from cutaway.files.huggingface import mixture_keys as keys
-from cutaway.files.huggingface.family import Family
+from cutaway.files.huggingface.family import ATTENTION, OUTSIDE, Family
 from cutaway.files.huggingface.rewrites import Half, Rewrite, interleave_rope_rows
 
-_OUTSIDE = {"embed_tokens": "token_embd", "norm": "output_norm", "lm_head": "output"}
-_ATTENTION = {
-    "input_layernorm": "attn_norm",
-    "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output", "post_attention_layernorm": "ffn_norm",
-}  # fmt: skip
 _HEAD_NORMS = {"self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm"}
 _ROUTER = {"mlp.gate": "ffn_gate_inp"}
 _MLP = {"gate_proj": "gate", "up_proj": "up", "down_proj": "down"}
@@ -35,8 +29,8 @@ def _granite(heads: int, kv_heads: int) -> Mapping[str, Rewrite]:
 
 
 _GRANITE_MOE = Family(
-    architecture="granitemoe", outside=_OUTSIDE, own=keys.granite_moe, rewrites=_granite,
-    layer=_ATTENTION | {
+    architecture="granitemoe", outside=OUTSIDE, own=keys.granite_moe, rewrites=_granite,
+    layer=ATTENTION | {
         "block_sparse_moe.router.layer": "ffn_gate_inp",
         "block_sparse_moe.input_linear": "ffn_gate_exps+ffn_up_exps",
         "block_sparse_moe.output_linear": "ffn_down_exps",
@@ -49,22 +43,22 @@ _CHOOSING = {"mlp.gate.e_score_correction_bias": "exp_probs_b"}
 
 MIXTURES: Mapping[str, Family] = {
     "qwen2_moe": Family(
-        architecture="qwen2moe", outside=_OUTSIDE, own=keys.qwen2_moe, experts=_EXPERTS,
-        layer=_ATTENTION | _ROUTER | _shared("shared_expert") | {
+        architecture="qwen2moe", outside=OUTSIDE, own=keys.qwen2_moe, experts=_EXPERTS,
+        layer=ATTENTION | _ROUTER | _shared("shared_expert") | {
             "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
         },
         defaults={"num_experts": 60, "num_experts_per_tok": 4},
     ),
     "olmoe": Family(
-        architecture="olmoe", outside=_OUTSIDE, own=keys.olmoe, experts=_EXPERTS,
-        layer=_ATTENTION | _HEAD_NORMS | _ROUTER,
+        architecture="olmoe", outside=OUTSIDE, own=keys.olmoe, experts=_EXPERTS,
+        layer=ATTENTION | _HEAD_NORMS | _ROUTER,
         defaults={"num_experts": 64, "num_experts_per_tok": 8, "rms_norm_eps": 1e-5},
     ),
     "granitemoe": _GRANITE_MOE,
     "granitemoeshared": _GRANITE_MOE,
     "ernie4_5_moe": Family(
-        architecture="ernie4_5-moe", outside=_OUTSIDE, own=keys.ernie4_5_moe, experts=_EXPERTS,
-        layer=_ATTENTION | _DENSE | _ROUTER | _shared("shared_experts") | {
+        architecture="ernie4_5-moe", outside=OUTSIDE, own=keys.ernie4_5_moe, experts=_EXPERTS,
+        layer=ATTENTION | _DENSE | _ROUTER | _shared("shared_experts") | {
             "mlp.moe_statics.e_score_correction_bias": "exp_probs_b",
         },
         names={"num_experts": "moe_num_experts", "num_experts_per_tok": "moe_k"},
@@ -74,9 +68,9 @@ MIXTURES: Mapping[str, Family] = {
         },
     ),
     "glm4_moe": Family(
-        architecture="glm4moe", outside=_OUTSIDE, own=keys.sigmoid_router, experts=_EXPERTS,
+        architecture="glm4moe", outside=OUTSIDE, own=keys.sigmoid_router, experts=_EXPERTS,
         layer={
-            **_ATTENTION, **_HEAD_NORMS, **_DENSE, **_ROUTER, **_shared("shared_experts"),
+            **ATTENTION, **_HEAD_NORMS, **_DENSE, **_ROUTER, **_shared("shared_experts"),
             **_CHOOSING, "post_attention_layernorm": "post_attention_norm",
         },
         partial_rope=True,
@@ -86,9 +80,9 @@ MIXTURES: Mapping[str, Family] = {
         },
     ),
     "dots1": Family(
-        architecture="dots1", outside=_OUTSIDE, own=keys.dots1, experts=_EXPERTS,
+        architecture="dots1", outside=OUTSIDE, own=keys.dots1, experts=_EXPERTS,
         layer={
-            **_ATTENTION, **_HEAD_NORMS, **_DENSE, **_ROUTER, **_shared("shared_experts"),
+            **ATTENTION, **_HEAD_NORMS, **_DENSE, **_ROUTER, **_shared("shared_experts"),
             **_CHOOSING,
         },
         defaults={
@@ -97,9 +91,9 @@ MIXTURES: Mapping[str, Family] = {
         },
     ),
     "gpt_oss": Family(
-        architecture="gpt-oss", outside=_OUTSIDE, own=keys.gpt_oss,
+        architecture="gpt-oss", outside=OUTSIDE, own=keys.gpt_oss,
         layer={
-            **_ATTENTION, "post_attention_layernorm": "post_attention_norm",
+            **ATTENTION, "post_attention_layernorm": "post_attention_norm",
             "self_attn.sinks": "attn_sinks", "mlp.router": "ffn_gate_inp",
             "mlp.experts.gate_up_proj": "ffn_gate_exps+ffn_up_exps",
             "mlp.experts.down_proj": "ffn_down_exps",
@@ -111,8 +105,8 @@ MIXTURES: Mapping[str, Family] = {
         },
     ),
     "hunyuan_v1_moe": Family(
-        architecture="hunyuan-moe", outside=_OUTSIDE, own=keys.hunyuan_moe, experts=_EXPERTS,
-        layer=_ATTENTION | _shared("shared_mlp") | {
+        architecture="hunyuan-moe", outside=OUTSIDE, own=keys.hunyuan_moe, experts=_EXPERTS,
+        layer=ATTENTION | _shared("shared_mlp") | {
             "self_attn.query_layernorm": "attn_q_norm", "self_attn.key_layernorm": "attn_k_norm",
             "mlp.gate.wg": "ffn_gate_inp",
         },
