@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.errors import FormatError
+from cutaway.files.weights.apart import apart
 from cutaway.files.weights.cursor import quoted
 from cutaway.files.weights.file import ModelFile, TensorInfo
 from cutaway.files.weights.gguf import GGUFFile
@@ -30,7 +31,7 @@ def open_gguf(paths: Sequence[Path]) -> ModelFile:
                 f"(from 0) is {no!r:.20} and its split.count {count!r:.20}: give it its own name "
                 "back (NAME-00001-of-00003.gguf), or download all parts again"
             )
-    return files[0] if len(files) == 1 else SplitGGUF(files)
+    return apart(files[0] if len(files) == 1 else SplitGGUF(files))
 
 
 class SplitGGUF(ModelFile):
