@@ -75,6 +75,12 @@ _DELTA = {
     "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 16,
     "linear_value_head_dim": 16, "linear_conv_kernel_dim": 4,
 }  # fmt: skip
+_SHARED_EXPERT = {
+    "num_experts": 5,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 32,
+    "shared_expert_intermediate_size": 96,
+}
 _SIGMOID_ROUTER = {
     "n_routed_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 32,
     "n_shared_experts": 2, "first_k_dense_replace": 1, "routed_scaling_factor": 1.7,
@@ -322,6 +328,16 @@ FAMILIES: Mapping[str, Row] = {
             "linear_value_head_dim": 80},
         tie_word_embeddings=True,
     ),
+    "qwen3_5_moe": _row(
+        "Qwen3_5MoeTextConfig", "qwen35moe", head_dim=32, **_DELTA, **_SHARED_EXPERT,
+        layer_types=["linear_attention", "full_attention"] * 2,
+        **_theta(3000.0, partial_rotary_factor=0.5),
+    ),
+    "qwen3_next": _row(
+        "Qwen3NextConfig", "qwen3next", head_dim=32, **_DELTA, **_SHARED_EXPERT,
+        layer_types=["linear_attention", "full_attention"] * 2,
+        **_theta(3000.0, partial_rotary_factor=0.5),
+    ),
     "stablelm": _row(
         "StableLmConfig", "stablelm", **_FOUR_HEADS, use_qkv_bias=True,
         **_theta(10000.0, partial_rotary_factor=0.25),
@@ -329,7 +345,11 @@ FAMILIES: Mapping[str, Row] = {
 }  # fmt: skip
 
 RECURRENT = [
-    name for name, made in FAMILIES.items() if made.architecture in ("lfm2", "lfm2moe", "qwen35")
+    name
+    for name, made in FAMILIES.items()
+    if made.architecture.startswith(
+        ("lfm2", "qwen35", "qwen3next", "granitehybrid", "nemotron_h", "falcon-h1")
+    )
 ]
 """Those in which layers have a state."""
 
@@ -439,7 +459,7 @@ def _shake(model: Any, rng: np.random.Generator) -> None:
 
 def _about_zero(model: Any) -> bool:
     """Gemma's and Nemotron's norms are what is added to 1."""
-    return str(model.config.model_type).startswith(("gemma", "nemotron", "qwen3_5"))
+    return str(model.config.model_type).startswith(("gemma", "nemotron", "qwen3_5", "qwen3_next"))
 
 
 def logits(model: Any, ids: list[int]) -> np.ndarray[Any, Any]:

@@ -15,7 +15,16 @@ pytest.importorskip("torch", reason="needs torch: pip install '.[test-transforme
 pytest.importorskip("transformers", reason="needs transformers: pip install '.[test-transformers]'")
 
 from support.diffusion_models import DIFFUSION
-from support.random_models import ENCODERS, FAMILIES, IDS, context, logits, save
+from support.random_models import (
+    ENCODERS,
+    FAMILIES,
+    IDS,
+    RECURRENT,
+    VOCAB,
+    context,
+    logits,
+    save,
+)
 
 FORMATS = (None, "q8_0")
 MODELS = [*FAMILIES, *ENCODERS, *DIFFUSION]
@@ -35,6 +44,18 @@ def test_a_text_longer_than_the_first_training_s(random_model):
     """Longer than 64 tokens, where other factors stretch the positions."""
     path, theirs = random_model("phi3-longrope")
     assert np.abs(LLM(path, backend="reference").logits(IDS) - theirs(IDS)).max() < 1e-3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RECURRENT)
+def test_a_state_is_that_of_transformers_after_200_tokens(random_model, name):
+    """The native backend has halves of 11 bits for keys and values, so its mean error counts."""
+    path, theirs = random_model(name)
+    ids = np.random.default_rng(1).integers(6, VOCAB, 200).tolist()
+    exact = theirs(ids)
+    assert np.abs(LLM(path, backend="reference").logits(ids) - exact).max() < 1e-3
+    errors = LLM(path).logits(ids)[100:] - exact[100:]
+    assert np.sqrt(np.mean(errors**2)) < 1e-3
 
 
 @pytest.mark.parametrize("format", FORMATS)

@@ -41,12 +41,18 @@ def converted(architecture, stored):
             merged = merged.replace("model.", "").replace("block_sparse_moe", "feed_forward")
         if "feed_forward.experts" in name:
             merged = merged.replace("model.", "")
+        if "in_proj_qkvz" in name:  # one matrix for two of GGUF's
+            for one in ("qkv", "gate"):
+                layer = re.search(r"layers\.(\d+)", name)[1]
+                found[f"blk.{layer}.attn_{one}.weight"] = {0: numbers}
+            continue
         new = names.get_name(merged, (".weight", ".bias"))
         assert new is not None, name
         found.setdefault(new, {})[int(expert[1]) if expert else 0] = numbers
     return {new: [numbers[i] for i in sorted(numbers)] for new, numbers in found.items()}
 
 
+DELTA_SIZES = ("num_key_heads", "num_value_heads", "key_head_dim", "value_head_dim")
 INTERLEAVED = ("llama", "arcee", "mistral3", "smollm3", "granite", "granitemoe")
 TEXT = {
     "language_model.lm_head": "lm_head", "model.language_model.": "model.",
@@ -125,7 +131,9 @@ def stored_as_gguf(family, name, x, heads, kv_heads):
         return x[rows]
     if architecture.startswith(("gemma", "nemotron")) and name.endswith("norm.weight"):
         return x + np.float32(1)
-    if architecture == "qwen35":
+    if architecture == "qwen3next":
+        return of_qwen3_next(FAMILIES[family].values, name, base, x)
+    if architecture in ("qwen35", "qwen35moe"):
         return of_qwen35(FAMILIES[family].values, name, base, x)
     if base == "conv":
         return x.squeeze(1) if x.ndim == 3 else x
@@ -134,13 +142,27 @@ def stored_as_gguf(family, name, x, heads, kv_heads):
     return x
 
 
+def of_qwen3_next(values, name, base, x):
+    """Norms are stored less 1; q, k, v and the gates of a key head are side by side."""
+    k_heads, heads, keys, size = (values[f"linear_{one}"] for one in DELTA_SIZES)
+    if base.endswith("norm") and base != "ssm_norm":
+        return x + np.float32(1)
+    if name.endswith(".ssm_a"):
+        return -np.exp(x)
+    if base == "ssm_conv1d":
+        return x[:, 0]
+    if base not in ("attn_qkv", "attn_gate"):
+        return x
+    several = heads // k_heads * size
+    groups = np.split(x, k_heads)
+    apart = [np.split(group, np.cumsum([keys, keys, several])) for group in groups]
+    parts = [np.concatenate(part) for part in zip(*apart, strict=True)]
+    return parts[3] if base == "attn_gate" else np.concatenate(parts[:3])
+
+
 def of_qwen35(values, name, base, x):
     """Norms are stored less 1; value heads of a key head are apart; A is -e^A_log."""
-    k_heads, heads, keys, size = (
-        values[f"linear_{one}"] for one in (
-            "num_key_heads", "num_value_heads", "key_head_dim", "value_head_dim"
-        )
-    )  # fmt: skip
+    k_heads, heads, keys, size = (values[f"linear_{one}"] for one in DELTA_SIZES)
     if base.endswith("norm") and base != "ssm_norm":
         return x + np.float32(1)
     skip = 2 * k_heads * keys if base in ("attn_qkv", "ssm_conv1d") else 0

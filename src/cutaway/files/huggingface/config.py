@@ -44,7 +44,7 @@ class Config:
         self.kv_heads = self.heads
         if self.family.grouped and s.get("num_key_value_heads") is not None:
             self.kv_heads = s.size("num_key_value_heads", 1 << 16)
-        self.layers = layers = s.size("num_hidden_layers", 1 << 16)
+        self.layers = layers = _layers(s)
         ahead = s.get("num_nextn_predict_layers")
         more = s.size("num_nextn_predict_layers", 1 << 16) if ahead else 0
         self.behind = range(layers, layers + more)
@@ -120,6 +120,13 @@ class Config:
         if plain and s.get("intermediate_size") is None:
             return 4 * hidden
         return s.size("intermediate_size")
+
+
+def _layers(config: JsonObject) -> int:
+    kinds = config.get("layers_block_type")
+    if config.get("num_hidden_layers") is None and isinstance(kinds, list):
+        return len(kinds)
+    return config.size("num_hidden_layers", 1 << 16)
 
 
 def _family(config: JsonObject, tensors: Iterable[str]) -> Family:

@@ -9,20 +9,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from cutaway.files.huggingface import family_keys as keys
-from cutaway.files.huggingface import mixture_keys
 from cutaway.files.huggingface.encoders import ENCODERS
-from cutaway.files.huggingface.family import ATTENTION, OUTSIDE, Family
-from cutaway.files.huggingface.json_object import JsonObject
+from cutaway.files.huggingface.family import ATTENTION, OUTSIDE, TEXT, Family
+from cutaway.files.huggingface.mamba import MAMBA
 from cutaway.files.huggingface.mixtures import MIXTURES
+from cutaway.files.huggingface.recurrent import RECURRENT
 from cutaway.files.huggingface.rewrites import (
-    Half,
     Rewrite,
-    Squeezed,
-    Tiled,
-    TiledColumns,
     add_one,
     interleave_rope_rows,
-    minus_exp,
     queries_keys_values,
     transposed,
 )
@@ -43,8 +38,6 @@ _NORMS_BEHIND = (
 )
 _XIELU = tuple(f".mlp.act_fn.{name}" for name in ("alpha_p", "alpha_n", "beta", "eps"))
 _PLAIN_MLP = {"mlp.fc1": "ffn_up", "mlp.fc2": "ffn_down"}
-# Of models that read pictures, for which the rest is a part.
-_TEXT = ("model.language_model.", "language_model.model.", "language_model.", "model.")
 _GEMMA_LAYER = _LAYER | _POST_NORMS | {"pre_feedforward_layernorm": "ffn_norm"}
 _GEMMA_DEFAULTS = {
     "tie_word_embeddings": True, "head_dim": 256, "num_attention_heads": 8,
@@ -57,10 +50,6 @@ def _interleaved(heads: int, kv_heads: int) -> Mapping[str, Rewrite]:
     return {"attn_q": interleave_rope_rows(heads), "attn_k": interleave_rope_rows(kv_heads)}
 
 
-def _halves(heads: int, kv_heads: int) -> Mapping[str, Rewrite]:
-    return {**_interleaved(heads, kv_heads), "ffn_gate": Half(0), "ffn_up": Half(1)}
-
-
 def _gemma(_heads: int, _kv_heads: int) -> Mapping[str, Rewrite]:
     norms = [name for name in (_GEMMA_LAYER | _QK_NORMS).values() if name.endswith("norm")]
     return dict.fromkeys(["output_norm", *norms], add_one)
@@ -68,26 +57,6 @@ def _gemma(_heads: int, _kv_heads: int) -> Mapping[str, Rewrite]:
 
 def _nemotron(_heads: int, _kv_heads: int) -> Mapping[str, Rewrite]:
     return dict.fromkeys(("output_norm", "attn_norm", "ffn_norm"), add_one)
-
-
-def _lfm2(_heads: int, _kv_heads: int) -> Mapping[str, Rewrite]:
-    return {"conv": Squeezed()}
-
-
-def _qwen35(config: JsonObject) -> Mapping[str, Rewrite]:
-    names = ("linear_num_key_heads", "linear_num_value_heads")
-    k_heads, heads = (config.size(name, 1 << 16) for name in names)
-    if heads % k_heads:
-        config.fail("linear_num_value_heads", f"a whole number of times the {k_heads} key heads")
-    keys, values = (config.size(f"linear_{kind}_head_dim", 1 << 16) for kind in ("key", "value"))
-    one, each = Tiled(k_heads, heads), Tiled(k_heads, heads, values)
-    mixed = Tiled(k_heads, heads, values, skip=2 * k_heads * keys)
-    norms = ("attn_norm", "post_attention_norm", "attn_q_norm", "attn_k_norm", "output_norm")
-    return {
-        **dict.fromkeys(norms, add_one), "ssm_a": lambda x: one(minus_exp(x)), "ssm_dt": one,
-        "ssm_alpha": one, "ssm_beta": one, "attn_qkv": mixed, "ssm_conv1d": Squeezed(mixed),
-        "attn_gate": each, "ssm_out": TiledColumns(each),
-    }  # fmt: skip
 
 
 def _gpt2(_heads: int, _kv_heads: int) -> Mapping[str, Rewrite]:
@@ -102,7 +71,7 @@ def _gpt_neox(heads: int, _kv_heads: int) -> Mapping[str, Rewrite]:
 _LLAMA = Family(architecture="llama", outside=OUTSIDE, layer=_LAYER, rewrites=_interleaved)
 _GEMMA3 = Family(
     architecture="gemma3",
-    prefixes=_TEXT, outside=OUTSIDE, layer=_GEMMA_LAYER | _QK_NORMS,
+    prefixes=TEXT, outside=OUTSIDE, layer=_GEMMA_LAYER | _QK_NORMS,
     own=keys.gemma3, rewrites=_gemma,
     defaults=_GEMMA_DEFAULTS | {"rope_theta": 1e6, "max_position_embeddings": 131072},
 )  # fmt: skip
@@ -110,33 +79,16 @@ _GEMMA3 = Family(
 _MISTRAL3 = replace(
     _LLAMA,
     architecture="mistral3",
-    prefixes=_TEXT,
+    prefixes=TEXT,
     own=keys.mistral3,
     defaults={"num_key_value_heads": 8, "head_dim": 128},
 )
 _QWEN2_VL = Family(
-    architecture="qwen2vl", prefixes=_TEXT, outside=OUTSIDE, layer=_LAYER, own=keys.qwen_vl
+    architecture="qwen2vl", prefixes=TEXT, outside=OUTSIDE, layer=_LAYER, own=keys.qwen_vl
 )
 _QWEN3_VL = replace(
     _QWEN2_VL, architecture="qwen3vl", layer=_LAYER | _QK_NORMS, defaults={"head_dim": 128}
 )
-_QWEN35 = Family(
-    architecture="qwen35", prefixes=_TEXT, outside=OUTSIDE, own=keys.qwen35, partial_rope=True,
-    layer=_LAYER | _QK_NORMS | {
-        "post_attention_layernorm": "post_attention_norm",
-        "linear_attn.in_proj_qkv": "attn_qkv", "linear_attn.in_proj_z": "attn_gate",
-        "linear_attn.in_proj_a": "ssm_alpha", "linear_attn.in_proj_b": "ssm_beta",
-        "linear_attn.conv1d": "ssm_conv1d", "linear_attn.norm": "ssm_norm",
-        "linear_attn.out_proj": "ssm_out",
-    },
-    whole={"linear_attn.A_log": "ssm_a", "linear_attn.dt_bias": "ssm_dt.bias"},
-    rewrites_of=_qwen35,
-    defaults={
-        "head_dim": 256, "rms_norm_eps": 1e-6, "rotary_share": 0.25, "full_attention_interval": 4,
-        "linear_conv_kernel_dim": 4, "linear_key_head_dim": 128, "linear_value_head_dim": 128,
-        "linear_num_key_heads": 16, "linear_num_value_heads": 32,
-    },
-)  # fmt: skip
 _OLMO2 = Family(
     architecture="olmo2", outside=OUTSIDE, layer=_NORMS_BEHIND, defaults={"rms_norm_eps": 1e-5}
 )
@@ -156,26 +108,6 @@ _COHERE = Family(
     names={"layer_norm_epsilon": "layer_norm_eps"},
     defaults={"tie_word_embeddings": True, "layer_norm_epsilon": 1e-5, "logit_scale": 0.0625},
 )
-
-_LFM2 = Family(
-    architecture="lfm2", own=keys.lfm2, rewrites=_lfm2,
-    outside={**OUTSIDE, "embedding_norm": "token_embd_norm"},
-    layer={
-        "operator_norm": "attn_norm", "ffn_norm": "ffn_norm",
-        "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
-        "self_attn.v_proj": "attn_v", "self_attn.out_proj": "attn_output",
-        "self_attn.q_layernorm": "attn_q_norm", "self_attn.k_layernorm": "attn_k_norm",
-        "conv.in_proj": "shortconv.in_proj", "conv.conv": "shortconv.conv",
-        "conv.out_proj": "shortconv.out_proj",
-        "feed_forward.w1": "ffn_gate", "feed_forward.w3": "ffn_up",
-        "feed_forward.w2": "ffn_down",
-    },
-    names={"rms_norm_eps": "norm_eps"}, own_width=True,
-    defaults={
-        "rms_norm_eps": 1e-5, "tie_word_embeddings": True, "rope_theta": 1e6,
-        "conv_L_cache": 3, "block_multiple_of": 256, "block_ffn_dim_multiplier": 1.0,
-    },
-)  # fmt: skip
 
 FAMILIES: Mapping[str, Family] = {
     "llama": _LLAMA,
@@ -276,8 +208,6 @@ FAMILIES: Mapping[str, Family] = {
         defaults={"head_dim": 128, "rms_norm_eps": 1e-8, "rope_theta": 1e5},
     ),
     "internlm3": replace(_LLAMA, defaults={"head_dim": 128, "num_key_value_heads": 2}),
-    "qwen3_5": _QWEN35,
-    "qwen3_5_text": _QWEN35,
     "qwen2_vl": _QWEN2_VL,
     "qwen2_5_vl": _QWEN2_VL,
     "qwen3_vl": _QWEN3_VL,
@@ -308,15 +238,6 @@ FAMILIES: Mapping[str, Family] = {
         architecture="seed_oss", outside=OUTSIDE, defaults={"head_dim": 128},
         layer=_LAYER | {"post_attention_layernorm": "post_attention_norm"},
     ),
-    "granitemoehybrid": replace(
-        _LLAMA, architecture="granite", own=keys.granite_dense,
-        layer=ATTENTION | {
-            "shared_mlp.input_linear": "ffn_gate+ffn_up",
-            "shared_mlp.output_linear": "ffn_down",
-        },
-        rewrites=_halves,
-        names={"intermediate_size": "shared_intermediate_size"},
-    ),
     "glm": _GLM,
     "glm4": replace(_GLM, architecture="glm4", layer={**_GLM.layer, **_SANDWICH}),
     "cohere": _COHERE,
@@ -329,23 +250,6 @@ FAMILIES: Mapping[str, Family] = {
         defaults={
             "tie_word_embeddings": True, "layer_norm_epsilon": 1e-5, "num_key_value_heads": 2,
             "hidden_act": "gelu_pytorch_tanh",
-        },
-    ),
-    "lfm2": _LFM2,
-    "lfm2_moe": replace(
-        _LFM2, architecture="lfm2moe", own=mixture_keys.lfm2_moe,
-        layer={
-            **_LFM2.layer,
-            "feed_forward.gate": "ffn_gate_inp", "feed_forward.expert_bias": "exp_probs_b",
-        },
-        experts={
-            "feed_forward.experts.{}.w1": "ffn_gate_exps",
-            "feed_forward.experts.{}.w3": "ffn_up_exps",
-            "feed_forward.experts.{}.w2": "ffn_down_exps",
-        },
-        defaults={
-            **_LFM2.defaults, "num_dense_layers": 2, "num_experts": 32, "num_experts_per_tok": 4,
-            "routed_scaling_factor": 1.0,
         },
     ),
     "arcee": replace(_LLAMA, architecture="arcee", own=keys.relu2),
@@ -383,6 +287,8 @@ FAMILIES: Mapping[str, Family] = {
         defaults={"layer_norm_epsilon": 1e-5, "rotary_share": 0.25},
     ),
     **MIXTURES,
+    **RECURRENT,
+    **MAMBA,
     **ENCODERS,
 }  # fmt: skip
 """By config.json's model_type."""

@@ -21,6 +21,8 @@ ATTENTION = {
     "self_attn.o_proj": "attn_output", "post_attention_layernorm": "ffn_norm",
 }  # fmt: skip
 """Of each layer, its norms included."""
+TEXT = ("model.language_model.", "language_model.model.", "language_model.", "model.")
+"""Prefixes of models that read pictures, for which the rest is a part."""
 
 
 @dataclass(frozen=True, kw_only=True)

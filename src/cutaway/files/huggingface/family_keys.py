@@ -77,18 +77,6 @@ def granite(config: JsonObject) -> dict[str, Any]:
     return plain(config) | dict.fromkeys(names.values(), 1.0) | given
 
 
-def granite_dense(config: JsonObject) -> dict[str, Any]:
-    """Granite 4 without experts and without layers of another kind than attention."""
-    for key in ("layer_types", "layers_block_type"):
-        if {*(config.get(key) or ())} - {"attention", FULL}:
-            config.refuse(key, "only layers of attention are")
-    if config.get("layer_types") is None and config.get("layers_block_type") is None:
-        config.fail("layer_types", "a list of attention, one for each layer")
-    config.must_be("num_local_experts", 0)
-    config.must_be("position_embedding_type", "rope")
-    return granite(config)
-
-
 def qwen(config: JsonObject) -> dict[str, Any]:
     """No window: which layers would have one cannot be said."""
     config.must_be("use_sliding_window", False)
@@ -100,10 +88,11 @@ def qwen_vl(config: JsonObject) -> dict[str, Any]:
 
     llama.cpp asks for the shares.
     """
-    return qwen(config) | {"rope.dimension_sections": _sections(config, None)}
+    return qwen(config) | {"rope.dimension_sections": sections(config, None)}
 
 
-def _sections(config: JsonObject, default: list[int] | None) -> Any:
+def sections(config: JsonObject, default: list[int] | None) -> Any:
+    """How three positions share a head, as GGUF has it; default: where config.json does not say."""
     shares = settings_of(config).get("mrope_section") or default
     if not isinstance(shares, list) or not all(type(n) is int for n in shares):
         config.fail("rope_parameters", "an object with an mrope_section, a list of three numbers")
@@ -246,60 +235,6 @@ def stablelm(config: JsonObject) -> dict[str, Any]:
     config.must_be("use_parallel_residual", False)
     config.must_be("qk_layernorm", False)
     return plain(config)
-
-
-def lfm2(config: JsonObject) -> dict[str, Any]:
-    """Which layers attend; the others are short convolutions, to which GGUF gives no kv heads."""
-    layers, kv_heads = config.size("num_hidden_layers"), config.size("num_key_value_heads")
-    attend, kinds = config.get("full_attn_idxs"), config.get("layer_types")
-    if kinds is None:
-        attend = range(layers) if attend is None else attend
-        if not isinstance(attend, (list, range)) or not all(i in range(layers) for i in attend):
-            config.fail("full_attn_idxs", f"a list of layers, each from 0 to {layers - 1}")
-        kinds = [FULL if i in attend else "conv" for i in range(layers)]
-    if not isinstance(kinds, list) or len(kinds) != layers or not {*kinds} <= {FULL, "conv"}:
-        config.fail("layer_types", f'one of "{FULL}" and "conv" for each of {layers} layers')
-    counts = np.array([kv_heads if kind == FULL else 0 for kind in kinds], np.int32)
-    return {
-        "attention.head_count_kv": counts, "shortconv.l_cache": config.size("conv_L_cache"),
-        "feed_forward_length": _lfm2_feed_forward(config),
-    }  # fmt: skip
-
-
-def _lfm2_feed_forward(config: JsonObject) -> int:
-    """The width of the MLP, which config.json says as that of one without a gate."""
-    name = "block_ff_dim" if config.get("block_ff_dim") is not None else "intermediate_size"
-    width = config.size(name)
-    if not config.flag("block_auto_adjust_ff_dim", True):
-        return width
-    width = int(2 * width / 3)
-    if config.get("block_ffn_dim_multiplier") is not None:
-        width = int(config.positive("block_ffn_dim_multiplier") * width)
-    multiple = config.size("block_multiple_of")
-    return -(-width // multiple) * multiple
-
-
-def qwen35(config: JsonObject) -> dict[str, Any]:
-    """Gated delta nets in all layers but every fourth, or as config.json lists them."""
-    layers = config.size("num_hidden_layers")
-    kinds = config.get("layer_types")
-    if kinds is None:
-        every = config.size("full_attention_interval")
-        kinds = ["linear_attention" if (i + 1) % every else FULL for i in range(layers)]
-    known = {"linear_attention", FULL}
-    if not isinstance(kinds, list) or len(kinds) != layers or not {*kinds} <= known:
-        config.fail("layer_types", f"one of {', '.join(sorted(known))} for each of {layers} layers")
-    config.must_be("attention_bias", False)
-    heads = config.size("linear_num_value_heads")
-    return plain(config) | {
-        "attention.recurrent_layers": np.array([kind != FULL for kind in kinds]),
-        "rope.dimension_sections": _sections(config, [11, 11, 10]),
-        "ssm.conv_kernel": config.size("linear_conv_kernel_dim"),
-        "ssm.state_size": config.size("linear_key_head_dim"),
-        "ssm.group_count": config.size("linear_num_key_heads"),
-        "ssm.time_step_rank": heads,
-        "ssm.inner_size": heads * config.size("linear_value_head_dim"),
-    }
 
 
 def phi3(config: JsonObject) -> dict[str, Any]:

@@ -8,11 +8,11 @@ from typing import Any
 from cutaway.files.huggingface import family_keys as keys
 from cutaway.files.huggingface.json_object import JsonObject
 
-_SIGMOID = 2  # GGUF's numbers of gatings
+SIGMOID = 2  # GGUF's numbers of gatings
 
 
-def _experts(config: JsonObject, count: str) -> dict[str, Any]:
-    """count: the key of how many there are."""
+def experts(config: JsonObject, count: str) -> dict[str, Any]:
+    """How many there are, and of a row. count: the key of how many there are."""
     return {
         "expert_count": config.size(count),
         "expert_used_count": config.size("num_experts_per_tok"),
@@ -29,14 +29,14 @@ def olmoe(config: JsonObject) -> dict[str, Any]:
     """Experts in every layer."""
     if config.get("clip_qkv") is not None:
         config.refuse("clip_qkv", "only null is")
-    return keys.plain(config) | _experts(config, "num_experts") | {
+    return keys.plain(config) | experts(config, "num_experts") | {
         "expert_weights_norm": config.flag("norm_topk_prob"),
     }  # fmt: skip
 
 
 def granite_moe(config: JsonObject) -> dict[str, Any]:
     """Experts in every layer, perhaps beside an MLP that all rows share."""
-    metadata = keys.granite(config) | _experts(config, "num_local_experts")
+    metadata = keys.granite(config) | experts(config, "num_local_experts")
     if config.get("shared_intermediate_size"):
         metadata["expert_shared_feed_forward_length"] = config.size("shared_intermediate_size")
     return metadata
@@ -47,7 +47,7 @@ def ernie4_5_moe(config: JsonObject) -> dict[str, Any]:
     width, layers = config.size("moe_intermediate_size"), config.size("num_hidden_layers")
     config.must_be("moe_layer_end_index", -1, layers - 1)
     shared = config.get("moe_num_shared_experts") or 0
-    metadata = keys.plain(config) | _experts(config, "num_experts") | {
+    metadata = keys.plain(config) | experts(config, "num_experts") | {
         "expert_feed_forward_length": width,
         "expert_shared_count": shared,
         "interleave_moe_layer_step": config.size("moe_layer_interval"),
@@ -57,19 +57,21 @@ def ernie4_5_moe(config: JsonObject) -> dict[str, Any]:
 
 
 def sigmoid_router(config: JsonObject) -> dict[str, Any]:
-    """As DeepSeek-V3's: weights by sigmoid, chosen with biases from the best groups, scaled.
-
-    The first layers have no experts.
-    """
-    metadata = keys.plain(config) | _experts(config, "n_routed_experts") | {
+    """As DeepSeek-V3's; the first layers have no experts."""
+    return keys.plain(config) | sigmoid_routing(config) | {
         "expert_feed_forward_length": config.size("moe_intermediate_size"),
-        "expert_shared_count": config.get("n_shared_experts") or 0,
-        "expert_gating_func": _SIGMOID,
-        "expert_weights_norm": config.flag("norm_topk_prob"),
-        "expert_weights_scale": config.positive("routed_scaling_factor"),
         "leading_dense_block_count": config.id("first_k_dense_replace"),
     }  # fmt: skip
-    return metadata | _groups(config)
+
+
+def sigmoid_routing(config: JsonObject) -> dict[str, Any]:
+    """Weights by sigmoid, chosen with biases from the best groups, scaled."""
+    return experts(config, "n_routed_experts") | _groups(config) | {
+        "expert_shared_count": config.get("n_shared_experts") or 0,
+        "expert_gating_func": SIGMOID,
+        "expert_weights_norm": config.flag("norm_topk_prob"),
+        "expert_weights_scale": config.positive("routed_scaling_factor"),
+    }  # fmt: skip
 
 
 def _groups(config: JsonObject) -> dict[str, Any]:
@@ -95,21 +97,9 @@ def gpt_oss(config: JsonObject) -> dict[str, Any]:
     keys.check_layers(config, lambda layer: keys.FULL if layer % 2 else keys.SLIDING)
     config.must_be("swiglu_limit", 7.0)
     config.must_be("swiglu_alpha", 1.702)
-    return keys.plain(config) | _experts(config, "num_local_experts") | {
+    return keys.plain(config) | experts(config, "num_local_experts") | {
         "attention.sliding_window": config.size("sliding_window"),
         "expert_feed_forward_length": config.size("intermediate_size"),
-    }  # fmt: skip
-
-
-def lfm2_moe(config: JsonObject) -> dict[str, Any]:
-    """Weights by sigmoid, chosen with biases; the first layers have no experts."""
-    return keys.lfm2(config) | _experts(config, "num_experts") | {
-        "feed_forward_length": config.size("intermediate_size"),
-        "expert_feed_forward_length": config.size("moe_intermediate_size"),
-        "expert_gating_func": _SIGMOID,
-        "expert_weights_norm": config.flag("norm_topk_prob", True),
-        "expert_weights_scale": config.positive("routed_scaling_factor"),
-        "leading_dense_block_count": config.id("num_dense_layers"),
     }  # fmt: skip
 
 
@@ -123,7 +113,7 @@ def hunyuan_moe(config: JsonObject) -> dict[str, Any]:
     if one.get("moe_intermediate_size") is not None:
         one.must_be("moe_intermediate_size", width)
     one.must_be("num_shared_expert", 1)
-    return keys.plain(config) | _experts(one, "num_experts") | {
+    return keys.plain(config) | experts(one, "num_experts") | {
         "expert_feed_forward_length": width,
         "expert_shared_count": 1,
         "expert_shared_feed_forward_length": width,

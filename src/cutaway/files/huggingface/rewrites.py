@@ -18,6 +18,7 @@ from cutaway.errors import FormatError
 
 Array = NDArray[Any]
 Rewrite = Callable[[Array], Array]
+Shape = tuple[int, ...]
 
 
 def as_it_is(x: Array) -> Array:
@@ -35,12 +36,22 @@ def transposed(x: Array) -> Array:
     return x.T
 
 
-def interleave_rope_rows(heads: int) -> Rewrite:
+def interleave_rope_rows(heads: int, rotated: int | None = None) -> Rewrite:
     """Rows of queries or keys, so that the two of a rotated pair are neighbours.
 
     transformers rotates row i of a head with row i + half; GGUF's llama with row i + 1.
+    rotated: rows of each head that are; None: all
     """
-    return lambda x: _parts(x, heads, 2).swapaxes(1, 2).reshape(x.shape)
+    if rotated is None:
+        return lambda x: _parts(x, heads, 2).swapaxes(1, 2).reshape(x.shape)
+
+    def rewrite(x: Array) -> Array:
+        each = _parts(x, heads, 1)[:, 0]  # (heads, rows, ...)
+        first = each[:, :rotated].reshape(heads, 2, rotated // 2, *x.shape[1:]).swapaxes(1, 2)
+        first = first.reshape(heads, rotated, *x.shape[1:])
+        return np.concatenate([first, each[:, rotated:]], axis=1).reshape(x.shape)
+
+    return rewrite
 
 
 def queries_keys_values(heads: int) -> Rewrite:
@@ -54,6 +65,10 @@ class WithoutFirst:
 
     count: int
 
+    def shape(self, shape: Shape) -> Shape:
+        """Of the result."""
+        return (max(shape[0] - self.count, 0), *shape[1:])
+
     def __call__(self, x: Array) -> Array:
         """The rows that are left."""
         return x[self.count :]
@@ -64,6 +79,10 @@ class Half:
     """The first half of a matrix's rows, 0, or the second, 1."""
 
     which: int
+
+    def shape(self, shape: Shape) -> Shape:
+        """Of the result."""
+        return (shape[0] // 2, *shape[1:])
 
     def __call__(self, x: Array) -> Array:
         """The rows of that half."""
@@ -76,6 +95,10 @@ class Squeezed:
     """A depthwise convolution's weights, (n, 1, taps), as a matrix; then its rows rewritten."""
 
     then: Rewrite = as_it_is
+
+    def shape(self, shape: Shape) -> Shape:
+        """Of the result; a bias stays a vector."""
+        return (shape[0], shape[2]) if len(shape) == 3 and shape[1] == 1 else shape
 
     def __call__(self, x: Array) -> Array:
         """(n, taps)."""
@@ -100,6 +123,47 @@ class Tiled:
         heads = x[self.skip :].reshape(self.k_heads, self.heads // self.k_heads, self.size, -1)
         tiled = heads.swapaxes(0, 1).reshape(x[self.skip :].shape)
         return np.concatenate([x[: self.skip], tiled]) if self.skip else tiled
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Rows come in groups, each of parts of these sizes: some parts, of all groups together."""
+
+    sizes: tuple[int, ...]
+    wanted: tuple[int, ...]
+
+    def shape(self, shape: Shape) -> Shape:
+        """Of the result."""
+        each = sum(self.sizes[i] for i in self.wanted)
+        return (shape[0] // sum(self.sizes) * each, *shape[1:])
+
+    def __call__(self, x: Array) -> Array:
+        """The first part of every group, then the second …"""
+        if len(x) % sum(self.sizes):
+            raise FormatError(f"a tensor of {len(x)} rows is no whole number of heads")
+        groups = x.reshape(-1, sum(self.sizes), *x.shape[1:])
+        ends = np.cumsum(self.sizes)
+        parts = (groups[:, ends[i] - self.sizes[i] : ends[i]] for i in self.wanted)
+        return np.concatenate([part.reshape(-1, *x.shape[1:]) for part in parts])
+
+
+@dataclass(frozen=True)
+class Grouped:
+    """A vector as a matrix of so many rows, or of as many as it has numbers; then rewritten."""
+
+    groups: int | None = None
+    then: Rewrite = as_it_is
+
+    def shape(self, shape: Shape) -> Shape:
+        """Of the result."""
+        groups = self.groups or shape[0]
+        if len(shape) != 1 or shape[0] % groups:
+            raise FormatError(f"a tensor of the shape {shape} does not hold {groups} groups")
+        return groups, shape[0] // groups
+
+    def __call__(self, x: Array) -> Array:
+        """(groups, numbers of each)."""
+        return self.then(x).reshape(self.shape(x.shape))
 
 
 @dataclass(frozen=True)

@@ -18,11 +18,9 @@ from cutaway.files.huggingface.config import Config
 from cutaway.files.huggingface.family import Family
 from cutaway.files.huggingface.fused import FUSED, Fused
 from cutaway.files.huggingface.rewrites import (
-    Half,
     Rewrite,
     Squeezed,
     TiledColumns,
-    WithoutFirst,
     add_one,
     as_it_is,
     flat,
@@ -155,8 +153,9 @@ def _tensor_source(
     shape = _rewritten(info.shape, rewrite)
     if len(shape) > 2:
         raise FormatError(f"the tensor {quoted(info.name)} has {len(shape)} dimensions, not 1 or 2")
-    # As GGUF has vectors, and the weights of convolutions.
-    format = "F32" if len(shape) == 1 or isinstance(rewrite, Squeezed) else info.format
+    # As GGUF has vectors, whatever their shape, and the weights of convolutions.
+    is_vector = len(info.shape) == 1 or len(shape) == 1 or isinstance(rewrite, Squeezed)
+    format = "F32" if is_vector else info.format
     if not base.endswith("_exps"):
         return TensorSource(name, format, shape, (info.name,), rewrite)
     if len(found) != experts or max(found) >= experts:
@@ -174,11 +173,8 @@ def _rewritten(shape: tuple[int, ...], rewrite: Rewrite) -> tuple[int, ...]:
         return (prod(shape),)
     if rewrite is transposed:
         return shape[::-1]
-    if isinstance(rewrite, Squeezed) and len(shape) == 3 and shape[1] == 1:
-        return shape[0], shape[2]
-    if isinstance(rewrite, WithoutFirst):
-        return (max(shape[0] - rewrite.count, 0), *shape[1:])
-    return (shape[0] // 2, *shape[1:]) if isinstance(rewrite, Half) else shape
+    found: tuple[int, ...] = rewrite.shape(shape) if hasattr(rewrite, "shape") else shape
+    return found
 
 
 def _fused(name: str, base: str, info: TensorInfo, config: Config) -> TensorSource:

@@ -7,6 +7,7 @@ lists it.
 """
 
 from collections.abc import Mapping
+from functools import partial
 
 from cutaway.compute.model.architectures.bert import bert, modern_bert
 from cutaway.compute.model.architectures.cohere import cohere, cohere2
@@ -91,7 +92,9 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "glm4": Architecture(glm4, interleaved_rope=True),
     "lfm2": Architecture(lfm2, has_states=True),  # and 2.5
     "lfm2moe": Architecture(lfm2, has_states=True, mixture=Mixture(used=1, gating="sigmoid")),
-    "qwen35": Architecture(qwen35, has_states=True, attends_every=4),  # and 3.6, dense
+    "qwen35": Architecture(qwen35, has_states=True, attends_every=4),  # and 3.6
+    "qwen35moe": Architecture(qwen35, has_states=True, attends_every=4),
+    "qwen3next": Architecture(partial(qwen35, grouped=True), has_states=True, attends_every=4),
     "command-r": Architecture(
         cohere, layer_norm=True, interleaved_rope=True, multiplies_logits=True
     ),

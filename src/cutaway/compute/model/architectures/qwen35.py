@@ -1,20 +1,27 @@
-"""Qwen 3.5: gated delta nets in three of four layers, attention with a gate in the others."""
+"""Qwen 3.5 and Qwen3-Next: gated delta nets in three of four layers, attention with a gate in the
+others, an MLP or experts."""
 
-from cutaway.compute.model.architectures.parts import embedding, gated_mlp, head
+from cutaway.compute.model.architectures.parts import embedding, feed_forward, head
 from cutaway.compute.model.config import ModelConfig
 from cutaway.compute.model.graph import Graph, Tensor
 from cutaway.errors import FormatError
 
 
-def qwen35(g: Graph, c: ModelConfig) -> Tensor:
-    """Qwen team 2026; gated delta nets are Yang et al. 2024, arXiv 2412.06464."""
+def qwen35(g: Graph, c: ModelConfig, *, grouped: bool = False) -> Tensor:
+    """Qwen team 2025 and 2026; gated delta nets are Yang et al. 2024, arXiv 2412.06464.
+
+    grouped: whether files have the value heads that share a key head side by side
+    """
     x = embedding(g, c)  # (M, hidden)
     for layer, p in enumerate(g.layers(c.layers)):
         h = g.rms_norm(x, f"{p}attn_norm", c.norm_eps)
-        mixed = _delta_net if c.recurrent[layer] else _gated_attention
-        x = g.add(x, mixed(g, c, h, layer))
+        if c.recurrent[layer]:
+            x = g.add(x, _delta_net(g, c, h, layer, grouped=grouped))
+        else:
+            x = g.add(x, _gated_attention(g, c, h, layer))
         h = g.rms_norm(x, f"{p}post_attention_norm", c.norm_eps)
-        x = g.add(x, gated_mlp(g, h, p, g.silu_mul))  # (M, hidden)
+        for m in feed_forward(g, c, h, layer, shared_gate=True):
+            x = g.add(x, m)  # (M, hidden)
     return head(g, c, g.rms_norm(g.logit_rows(x), "output_norm", c.norm_eps))
 
 
@@ -34,13 +41,17 @@ def _gated_attention(g: Graph, c: ModelConfig, h: Tensor, layer: int) -> Tensor:
     return g.linear(g.sigmoid_mul(gate, a), f"{p}attn_output")
 
 
-def _delta_net(g: Graph, c: ModelConfig, h: Tensor, layer: int) -> Tensor:
+def _delta_net(g: Graph, c: ModelConfig, h: Tensor, layer: int, *, grouped: bool) -> Tensor:
     """A short convolution of q, k and v, the net, a gated norm of each head: (M, hidden)."""
     p, heads = f"blk.{layer}.", c.delta_heads
     if heads is None:
         raise FormatError("the model file does not say how many heads its delta nets have")
     x = g.silu(g.conv(g.linear(h, f"{p}attn_qkv"), f"{p}ssm_conv1d", layer=layer))
-    a, b = g.linear(h, f"{p}ssm_alpha"), g.linear(h, f"{p}ssm_beta")
-    y = g.delta_net(x, a, b, p, layer=layer, **heads._asdict(), grouped=False)
+    if g.has(f"{p}ssm_ba.weight"):  # of each key head's heads side by side
+        both, each = g.linear(h, f"{p}ssm_ba"), heads.heads // heads.k_heads
+        b, a = (g.pick(both, each, which, 2) for which in range(2))
+    else:
+        a, b = g.linear(h, f"{p}ssm_alpha"), g.linear(h, f"{p}ssm_beta")
+    y = g.delta_net(x, a, b, p, layer=layer, **heads._asdict(), grouped=grouped)
     y = g.rms_norm(y, f"{p}ssm_norm", c.norm_eps, group=heads.values)
     return g.linear(g.silu_mul(g.linear(h, f"{p}attn_gate"), y), f"{p}ssm_out")
