@@ -27,6 +27,7 @@ SHARED = {
     "ffn_gate_shexp.weight": (FF, N), "ffn_up_shexp.weight": (FF, N),
     "ffn_down_shexp.weight": (N, FF),
 }  # fmt: skip
+SHARED_GATE = {"ffn_gate_inp_shexp.weight": (N,)}
 CHOOSING = {"exp_probs_b.bias": (4,)}
 FUSED = {"attn_qkv.weight": (Q + 2 * KV, N)}
 PLAIN_MLP = {
@@ -51,7 +52,7 @@ LAYERS = {
     "qwen2": PRE | QKV | QKV_BIASES | GATED,
     "qwen3": PRE | QKV | HEAD_NORMS | GATED,
     "qwen3moe": PRE | QKV | HEAD_NORMS | EXPERTS,
-    "qwen2moe": PRE | QKV | QKV_BIASES | EXPERTS | SHARED | {"ffn_gate_inp_shexp.weight": (N,)},
+    "qwen2moe": PRE | QKV | QKV_BIASES | EXPERTS | SHARED | SHARED_GATE,
     "olmoe": PRE | QKV | EXPERTS | {"attn_q_norm.weight": (Q,), "attn_k_norm.weight": (KV,)},
     "granitemoe": PRE | QKV | EXPERTS | SHARED,
     "ernie4_5-moe": PRE | QKV | EXPERTS | SHARED | CHOOSING,
@@ -101,6 +102,8 @@ LAYERS = {
     "lfm2": PRE | QKV | HEAD_NORMS | GATED,
     "lfm2moe": PRE | QKV | HEAD_NORMS | EXPERTS | CHOOSING,
     "qwen35": PRE | QKV | HEAD_NORMS | GATED,
+    "qwen35moe": PRE | QKV | HEAD_NORMS | EXPERTS | SHARED | SHARED_GATE,
+    "qwen3next": PRE | QKV | HEAD_NORMS | EXPERTS | SHARED | SHARED_GATE,
     "llada": PRE | QKV | GATED,
     "llada-moe": PRE | QKV | HEAD_NORMS | EXPERTS,
     "dream": PRE | QKV | QKV_BIASES | GATED,
@@ -139,6 +142,39 @@ def is_optional(tensor):
     )
 
 
+CONV = {"shortconv.in_proj.weight": (3 * N, N), "shortconv.conv.weight": (N, 3),
+        "shortconv.out_proj.weight": (N, N)}  # fmt: skip
+DELTA_NET = {
+    "attn_qkv.weight": (96, N), "attn_gate.weight": (64, N), "ssm_conv1d.weight": (96, 4),
+    "ssm_norm.weight": (16,), "ssm_out.weight": (N, 64), "ssm_a": (4,), "ssm_dt.bias": (4,),
+}  # fmt: skip
+APART = {"ssm_alpha.weight": (4, N), "ssm_beta.weight": (4, N)}
+STATES = {
+    "lfm2": CONV, "lfm2moe": CONV, "qwen35": DELTA_NET | APART, "qwen35moe": DELTA_NET | APART,
+    "qwen3next": DELTA_NET | {"ssm_ba.weight": (8, N)},
+}  # fmt: skip
+"""What the second layer has instead of attention."""
+SIZES_OF_STATES = {  # 2 heads of 8 for keys, 4 of 16 for values
+    "ssm.group_count": 2, "ssm.time_step_rank": 4, "ssm.state_size": 8, "ssm.inner_size": 4 * 16,
+}  # fmt: skip
+
+
+def make_recurrent(name, metadata, shapes):
+    """The second layer."""
+    for tensor in (*QKV, *HEAD_NORMS, "attn_output.weight"):
+        shapes.pop(f"blk.1.{tensor}", None)
+    shapes |= {f"blk.1.{tensor}": shape for tensor, shape in STATES[name].items()}
+    if STATES[name] is CONV:
+        shapes["token_embd_norm.weight"] = shapes.pop("output_norm.weight")
+    if "ssm_a" in STATES[name] and name.startswith("qwen"):  # queries have gates
+        metadata[f"{name}.attention.recurrent_layers"] = np.array([False, True])
+        shapes["blk.0.attn_q.weight"] = (2 * Q, N)
+        for i in range(2):
+            shapes[f"blk.{i}.post_attention_norm.weight"] = shapes.pop(f"blk.{i}.ffn_norm.weight")
+    else:
+        metadata[f"{name}.attention.head_count_kv"] = np.array([2, 0], np.int32)
+
+
 def file_of(name):
     """(metadata, the tensor table) of a model of two layers."""
     architecture = {"mixtral": "llama"}.get(name, name)
@@ -158,34 +194,9 @@ def file_of(name):
     for i in range(2):
         layer = LAYERS[name] | {"attn_output.weight": (N, Q)}
         shapes |= {f"blk.{i}.{tensor}": shape for tensor, shape in layer.items()}
-    if name in (
-        "lfm2",
-        "lfm2moe",
-    ):  # whose second layer is a convolution, and whose last norm has this name
-        metadata[f"{name}.attention.head_count_kv"] = np.array([2, 0], np.int32)
-        shapes["token_embd_norm.weight"] = shapes.pop("output_norm.weight")
-        for tensor in (*QKV, *HEAD_NORMS, "attn_output.weight"):
-            del shapes[f"blk.1.{tensor}"]
-        conv = {"in_proj": (3 * N, N), "conv": (N, 3), "out_proj": (N, N)}
-        shapes |= {f"blk.1.shortconv.{part}.weight": shape for part, shape in conv.items()}
-    if name == "qwen35":  # queries have gates; the second layer is a delta net of 2 and 4 heads
-        keys |= {
-            "full_attention_interval": 4, "attention.recurrent_layers": np.array([False, True]),
-            "ssm.group_count": 2, "ssm.time_step_rank": 4, "ssm.state_size": 8,
-            "ssm.inner_size": 4 * 16,
-        }  # fmt: skip
-        metadata |= {f"qwen35.{key}": value for key, value in keys.items()}
-        shapes["blk.0.attn_q.weight"] = (2 * Q, N)
-        for i in range(2):
-            shapes[f"blk.{i}.post_attention_norm.weight"] = shapes.pop(f"blk.{i}.ffn_norm.weight")
-        for tensor in (*QKV, *HEAD_NORMS, "attn_output.weight"):
-            del shapes[f"blk.1.{tensor}"]
-        net = {
-            "attn_qkv.weight": (96, N), "attn_gate.weight": (64, N), "ssm_conv1d.weight": (96, 4),
-            "ssm_alpha.weight": (4, N), "ssm_beta.weight": (4, N), "ssm_norm.weight": (16,),
-            "ssm_out.weight": (N, 64), "ssm_a": (4,), "ssm_dt.bias": (4,),
-        }  # fmt: skip
-        shapes |= {f"blk.1.{part}": shape for part, shape in net.items()}
+    if name in STATES:
+        metadata |= {f"{name}.{key}": value for key, value in SIZES_OF_STATES.items()}
+        make_recurrent(name, metadata, shapes)
     if name == "modern-bert":  # what its first layer reads is normed already
         del shapes["blk.0.attn_norm.weight"]
     if name == "apertus":

@@ -291,7 +291,7 @@ def test_each_architecture_has_its_own_epsilon():
     }  # fmt: skip
     for name in ARCHITECTURES:
         eps = 1e-5 if ARCHITECTURES[name].layer_norm else 1e-6
-        assert sizes(name, **states if name == "qwen35" else {}).norm_eps == eps
+        assert sizes(name, **states if ARCHITECTURES[name].attends_every else {}).norm_eps == eps
 
 
 def test_neox_is_parallel_unless_it_says_otherwise():
