@@ -42,7 +42,7 @@ class ByteLevelBPE:
         self._splitter = _splitter(pre)
         self._remember = lru_cache(maxsize=16384)(self._merge)
 
-    def words(self, text: str) -> list[tuple[int, ...]]:
+    def words(self, text: str, *, begins: bool = False) -> list[tuple[int, ...]]:  # noqa: ARG002
         """Ids of ordinary text, word by word; InputError for a byte that has no token."""
         # Some vocabularies lack bytes (SmolLM2: 0x04, 0xF1, ...); the library would drop them.
         if lost := self._missing.intersection(text.encode()):

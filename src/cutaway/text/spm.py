@@ -49,12 +49,15 @@ class SentencePieceBPE:
         self._byte_id = {_byte(text): i for text, i in vocabulary.table(Kind.BYTE).items()}
         self._remember = lru_cache(maxsize=16384)(self._merge)
 
-    def words(self, text: str) -> list[tuple[int, ...]]:
+    def words(self, text: str, *, begins: bool = False) -> list[tuple[int, ...]]:
         """Ids of ordinary text, word by word where that cuts no token.
 
         A literal U+2581 reads as a space, as in every SentencePiece.
+        begins: whether a space is put in front, where there is to be one
         """
         escaped = text.replace(" ", SPACE)
+        if begins and not (self.prefix_once and escaped.startswith(SPACE)):
+            escaped = SPACE + escaped
         words = _WORD.findall(escaped) if self._cuts_are_safe else [escaped]
         return [
             self._remember(word) if len(word) <= LONGEST_REMEMBERED else self._merge(word)

@@ -29,7 +29,6 @@ from cutaway.text.vocabulary import (
 from cutaway.text.vocabulary import ids as token_ids
 
 _PREFIX = "tokenizer.ggml."
-_SPACES = " \u2581"  # both read as a space
 # What Unicode calls white space, which is less than what Python strips.
 _WHITE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
     map(chr, range(0x2000, 0x200B))
@@ -94,6 +93,9 @@ class Tokenizer:
         if bos is None and wants_bos:
             bos = begin  # llama.cpp's conversion of BERT has no other word for it
         adds_sep = flag(metadata, _PREFIX + "add_sep_token", wants_sep)
+        if kind == "t5" and not adds_sep:  # which ends each text by its end token
+            sep = special_id(metadata, _PREFIX + "eos_token_id", size)
+            adds_sep = flag(metadata, _PREFIX + "add_eos_token", True)
         return cls(
             vocabulary,
             pieces,
@@ -163,7 +165,7 @@ class Tokenizer:
             if isinstance(part, int):
                 yield [part]
             elif rest := part.lstrip(_WHITE) if eaten else part:
-                yield from self._pieces.words(self._begun(rest) if fresh else rest)
+                yield from self._pieces.words(rest, begins=fresh)
             fresh = self._begins_again and isinstance(part, int)
             eaten = part in self._rstrip_token_ids
 
@@ -255,11 +257,6 @@ class Tokenizer:
     def _begins_again(self) -> bool:
         """Whether what follows a special token gets a space in front, too."""
         return self._pieces.space_prefix and not self._pieces.prefix_once
-
-    def _begun(self, text: str) -> str:
-        """``text`` with a space in front, where there is to be one."""
-        has_one = self._pieces.prefix_once and text[0] in _SPACES
-        return text if has_one else " " + text
 
     def _unmarked(self, parts: Iterable[str | int], mark: str) -> Iterator[str | int]:
         """Take the mark out of what is text, which is then read as any text is."""

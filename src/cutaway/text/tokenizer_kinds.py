@@ -37,8 +37,11 @@ class TokenizerKind(Protocol):
     def drops_text(self) -> bool:
         """Whether characters of a text may be in no token."""
 
-    def words(self, text: str) -> Sequence[Sequence[int]]:
-        """Ids of each word of a text without special tokens."""
+    def words(self, text: str, *, begins: bool = False) -> Sequence[Sequence[int]]:
+        """Ids of each word of a text without special tokens.
+
+        begins: whether it gets a space in front, where the kind puts one
+        """
 
     def to_bytes(self, token_id: int) -> bytes:
         """What a token that is not special adds to the text."""
@@ -80,7 +83,13 @@ def _wordpiece(vocabulary: Vocabulary, metadata: Mapping[str, Any]) -> Made:
     return WordPiece(vocabulary, metadata, unknown), True, True
 
 
+def _unigram(vocabulary: Vocabulary, metadata: Mapping[str, Any]) -> Made:
+    from cutaway.text.unigram import Unigram
+
+    return Unigram(vocabulary, metadata), False, False
+
+
 KINDS: Mapping[str, Callable[[Vocabulary, Mapping[str, Any]], Made]] = {
-    "gpt2": _byte_level, "llama": _sentencepiece, "bert": _wordpiece,
+    "gpt2": _byte_level, "llama": _sentencepiece, "bert": _wordpiece, "t5": _unigram,
 }  # fmt: skip
 """By ``tokenizer.ggml.model``."""

@@ -46,7 +46,7 @@ class WordPiece:
         self._library.normalizer = normalizers.BertNormalizer(**done)
         self._library.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
 
-    def words(self, text: str) -> list[list[int]]:
+    def words(self, text: str, *, begins: bool = False) -> list[list[int]]:  # noqa: ARG002
         """Ids of ordinary text, word by word."""
         found = self._library.encode(text, add_special_tokens=False)
         each = groupby(zip(found.ids, found.word_ids, strict=True), key=lambda one: one[1])

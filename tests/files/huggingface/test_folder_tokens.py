@@ -171,7 +171,7 @@ def changed(kind, path, value):
 FOUND_LATE = {"id": 1, "content": "<s>", "normalized": True, "special": False}
 SPACED = {"id": 9999, "content": "a b", "special": False, "normalized": True}
 REFUSED = [
-    ("smollm", ("model", "type"), "Unigram", "model: type is 'Unigram', which is not supported"),
+    ("smollm", ("model", "type"), "Magic", "model: type is 'Magic', which is not supported"),
     ("smollm", ("model", "dropout"), 0.1, "dropout is 0.1"),
     ("smollm", ("model", "continuing_subword_prefix"), "##", "continuing_subword_prefix is '##'"),
     ("smollm", ("model", "ignore_merges"), True, "keeps whole words, as no supported family does"),

@@ -19,6 +19,7 @@ from cutaway.files.huggingface.splitting import (
     space_prefix,
     wordpiece,
 )
+from cutaway.files.huggingface.unigram import scored_pieces, unigram
 from cutaway.files.huggingface.word_lists import FILES as LISTS
 from cutaway.files.huggingface.word_lists import tokenizer_of_lists
 from cutaway.text import chat
@@ -60,12 +61,14 @@ def tokenizer_metadata(
             "save it again, which writes one"
         )
     model = tokenizer.part("model")
-    words = model.text("type") == "WordPiece"
-    merges = [] if words else _merges(model)
+    words, scored = (model.text("type") == name for name in ("WordPiece", "Unigram"))
+    merges = [] if words or scored else _merges(model)
     pieces = not words and not is_byte_level(tokenizer)
     tokens, kinds = _vocabulary(tokenizer, model, rows, pieces=pieces)
     if words:
         metadata = wordpiece(tokenizer, model)
+    elif scored:
+        metadata = unigram(tokenizer, model, rows)
     else:
         metadata = _sentencepiece(tokenizer, model) if pieces else _byte_level(tokenizer)
         metadata[f"{_PREFIX}merges"] = merges
@@ -75,7 +78,7 @@ def tokenizer_metadata(
     ]
     metadata[f"{_PREFIX}token_type"] = np.array(kinds, np.int32)
     where = Sources(tokenizer, own, config, JsonObject.read(folder / GENERATION), tokens)
-    return metadata | special_metadata(where, sees_all=sees_all) | _template(folder, own)
+    return special_metadata(where, sees_all=sees_all) | metadata | _template(folder, own)
 
 
 def _byte_level(tokenizer: JsonObject) -> dict[str, Any]:
@@ -135,7 +138,10 @@ def _vocabulary(
 ) -> tuple[list[str], list[int]]:
     """Texts and kinds by id, one of each row; rows without a text are unused, as in llama.cpp."""
     tokens, kinds = [f"[PAD{i}]" for i in range(rows)], [int(Kind.UNUSED)] * rows
+    scored = model.text("type") == "Unigram"
     known = model.get("vocab")
+    if scored:
+        known = {text: i for i, (text, _) in enumerate(scored_pieces(model))}
     if not isinstance(known, dict) or not known:
         model.fail("vocab", "an object of tokens")
     for text, token_id in known.items():
@@ -159,10 +165,12 @@ def _vocabulary(
         if token_id < rows:  # Gemma 3 names a token for pictures that its text models have not
             tokens[token_id] = text
             kinds[token_id] = Kind.CONTROL if one.flag("special") else Kind.USER_DEFINED
-    unknown = known.get(model.text("unk_token"))
+    unknown = model.get("unk_id") if scored else known.get(model.text("unk_token"))
+    if scored and (type(unknown) is not int or not 0 <= unknown < len(known)):
+        model.fail("unk_id", f"the id of a piece, 0 to {len(known) - 1}")
     if unknown is not None and (pieces or model.text("type") == "WordPiece"):
         kinds[unknown] = Kind.UNKNOWN
-    _check(tokenizer, tokens, kinds, pieces)
+    _check(tokenizer, tokens, kinds, bytes_needed=pieces and not scored)
     return tokens, kinds
 
 
@@ -171,8 +179,10 @@ def _kind(text: str, pieces: bool) -> int:
     return Kind.BYTE if byte else Kind.NORMAL
 
 
-def _check(tokenizer: JsonObject, tokens: list[str], kinds: list[int], pieces: bool) -> None:
-    if pieces and kinds.count(Kind.BYTE) < 256:
+def _check(
+    tokenizer: JsonObject, tokens: list[str], kinds: list[int], *, bytes_needed: bool
+) -> None:
+    if bytes_needed and kinds.count(Kind.BYTE) < 256:
         raise FormatError(f"{tokenizer.file}: byte_fallback needs a token for each of 256 bytes")
     try:
         "".join(tokens).encode()
