@@ -9,6 +9,7 @@ namespace {
 #include "grouped_float.inc"
 #include "elementwise.inc"
 #include "delta.inc"
+#include "mamba.inc"
 #include "attention.inc"
 #include "sample_kernels.inc"
 #include "sample_luck.inc"
@@ -33,6 +34,7 @@ constexpr Kernels make() {
   fill<(Format)0>(k);
   k.quantise = quantise, k.rms_norm = rms_norm, k.layer_norm = layer_norm, k.map = map, k.conv = conv;
   k.unit = unit, k.keep_and_learn = keep_and_learn, k.delta = delta;
+  k.keep_and_step = keep_and_step, k.mamba = mamba;
   k.to_half = to_half, k.to_codes = to_codes;
   k.attend_rows = kAttendRows, k.attend = attend, k.merge = merge, k.divide = divide;
   k.row_stats = row_stats, k.max_of = max_of, k.group_max = group_max, k.collect = collect;

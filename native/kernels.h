@@ -66,6 +66,13 @@ struct DeltaToken {
   size_t stride;       // floats from one key's values in the state to the next's
 };
 
+// One token of one head of Mamba 2.
+struct MambaToken {
+  const float *q, *k;      // (keys)
+  float keep, step, skip;  // what the state is multiplied by, what the value is, and what is added of it to the output
+  int keys, stride;
+};
+
 // The ops that work number by number.
 enum class Map {
 #define OP(kind, form, expression) kind,
@@ -105,6 +112,8 @@ struct Kernels {
   void (*keep_and_learn)(const float* x, const float* dt, const float* a, const float* b, int n, float* keep, float* learn);
   // state: of these columns, a multiple of 16, (keys, stride); v and out: (columns)
   void (*delta)(const DeltaToken& token, float* state, int columns, const float* v, float* out);
+  void (*keep_and_step)(const float* x, const float* dt, const float* a, int n, float* keep, float* step);
+  void (*mamba)(const MambaToken& token, float* state, int columns, const float* v, float* out);  // as delta
   void (*to_half)(const float* x, int n, uint16_t* out);  // n is a multiple of 16
   // Codes of a byte each, and a half or two for each 32 of them (the last may have 16); n is a multiple of 16.
   void (*to_codes)(KvFormat f, const float* x, int n, uint8_t* codes, uint16_t* scales, uint16_t* minima);

@@ -282,6 +282,13 @@ void bind_plan(nb::module_& m) {
         p.add(std::make_unique<DeltaNet>(p, DeltaNet::Views{view(qkv), view(a), view(b), view(out)},
                                          DeltaShape{k_heads, heads, keys, values, grouped}, floats(scale), floats(dt)));
       }, "qkv"_a, "a"_a, "b"_a, "out"_a, "shape"_a, "scale"_a, "dt"_a)
+      .def("mamba2", [](Plan& p, Where vkq, Where dt, Where out, std::tuple<int, int, int, int> shape, Floats scale,
+                        Floats dt_bias, Floats skip) {
+        const auto [groups, heads, keys, values] = shape;
+        p.add(std::make_unique<Mamba>(p, Mamba::Views{view(vkq), view(dt), view(out)},
+                                      Mamba::Shape{groups, heads, keys, values},
+                                      Mamba::Weights{floats(scale), floats(dt_bias), floats(skip)}));
+      }, "vkq"_a, "dt"_a, "out"_a, "shape"_a, "scale"_a, "dt_bias"_a, "skip"_a)
       .def("read", &read_buffer, "buffer"_a, "rows"_a, "width"_a,
            "What the last run left in a buffer that nothing has written over since: (rows, width).")
       .def("write", &write_buffer, "buffer"_a, "rows"_a, "numbers"_a,

@@ -47,8 +47,8 @@ void Rotate::run(Step& step, int thread) {
 Normalise::Normalise(Rows rows, View in, int width, Norm norm, Places out)
     : rows_(rows), in_(in), width_(width), norm_(std::move(norm)), out_(out) {
   const int group = norm_.group;
-  if (!norm_.weight.empty() && (group <= 0 || width % group || (int)norm_.weight.size() != group))
-    throw std::invalid_argument("a norm has one weight for each number of a group");
+  if (!norm_.weight.empty() && (group <= 0 || width % group || ((int)norm_.weight.size() != group && (int)norm_.weight.size() != width)))
+    throw std::invalid_argument("a norm has one weight for each number of a group, or of a row");
   if (!norm_.bias.empty() && norm_.bias.size() != norm_.weight.size())
     throw std::invalid_argument("a norm has as many biases as weights");
 }
@@ -59,9 +59,10 @@ bool Normalise::is_shared(const Step& step) const {
 
 void Normalise::normalise(const Step& step, const float* x, float* y) const {
   const float *weight = norm_.weight.data(), *bias = norm_.bias.data();
+  const int apart = (int)norm_.weight.size() == width_ ? 1 : 0;  // whether each group has its own weights
   for (int i = 0; i < width_; i += norm_.group)
-    if (norm_.bias.empty()) step.k.rms_norm(x + i, weight, norm_.eps, norm_.group, y + i);
-    else step.k.layer_norm(x + i, weight, bias, norm_.eps, norm_.group, y + i);
+    if (norm_.bias.empty()) step.k.rms_norm(x + i, weight + i * apart, norm_.eps, norm_.group, y + i);
+    else step.k.layer_norm(x + i, weight + i * apart, bias + i * apart, norm_.eps, norm_.group, y + i);
 }
 
 void Normalise::run(Step& step, int thread) {

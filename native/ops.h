@@ -61,7 +61,7 @@ class Reorder : public Op {
 };
 
 // No weight: no norm. A weight alone: RMS norm. A weight and a bias: layer norm. Each `group` of numbers is normed by
-// itself.
+// itself; all have the same weights, or each its own.
 struct Norm {
   std::vector<float> weight, bias;
   float eps;
@@ -238,34 +238,76 @@ class Conv : public Op {
   std::vector<int> segment_of_;  // by row
 };
 
+// Ops whose state is a matrix (keys, values) a head, changed by one token after the other: threads take columns of it.
+class HeadStates : public Op {
+ public:
+  HeadStates(Plan& plan, int heads, int keys, int values);
+  void prepare(Step& step) override;
+  void run(Step& step, int thread) override;
+  size_t scratch() const override { return (size_t)keys_ * kColumns; }
+
+ protected:
+  static constexpr int kColumns = 64;  // values that a thread takes at a time: of 128 keys they stay in the first cache
+  // Some columns of a head, from `first` on.
+  struct Columns { int head, first, count; };
+  // What all columns need of the rows, of which this thread has a share.
+  virtual void begin(Step& step, int thread) = 0;
+  // One row. state: (keys, kColumns)
+  virtual void change(Step& step, int row, const Columns& columns, float* state) = 0;
+
+  const int heads_, keys_, values_;
+
+ private:
+  int groups() const { return (values_ + kColumns - 1) / kColumns; }
+  void compute(Step& step, const Step::Segment& segment, const Columns& columns, float* state);
+
+  StateStore& states_;
+  const size_t state_;  // where in a state this layer's floats begin
+  WorkQueue queue_;
+};
+
 struct DeltaShape {
   int k_heads, heads;  // of queries and keys; of values
   int keys, values;    // numbers of each
   bool grouped;        // neighbours among the value heads share a key head; else it is value head mod k_heads
 };
 
-// A gated delta net (Yang et al. 2024, arXiv 2412.06464): the state of a head is a matrix (keys, values).
-class DeltaNet : public Op {
+// A gated delta net (Yang et al. 2024, arXiv 2412.06464).
+class DeltaNet : public HeadStates {
  public:
   struct Views { View qkv, a, b, out; };
   DeltaNet(Plan& plan, Views at, DeltaShape shape, std::vector<float> a, std::vector<float> dt);
   void prepare(Step& step) override;
-  void run(Step& step, int thread) override;
-  size_t scratch() const override { return (size_t)shape_.keys * kColumns; }
 
  private:
-  static constexpr int kColumns = 64;  // values that a thread takes at a time: of 128 keys they stay in the first cache
-  int groups() const { return (shape_.values + kColumns - 1) / kColumns; }
+  void begin(Step& step, int thread) override;
+  void change(Step& step, int row, const Columns& columns, float* state) override;
   void make_units(Step& step, int row, int k_head);
-  void compute(Step& step, const Step::Segment& segment, int head, int first, float* state);
 
   const Views at_;
   const DeltaShape shape_;
   const std::vector<float> a_, dt_;
-  StateStore& states_;
-  const size_t state_;                      // where in a state this layer's floats begin
   std::vector<float> units_, keep_, learn_;  // by row: queries and keys of length 1; of each head
-  WorkQueue queue_;
+};
+
+// The heads of Mamba 2 (Dao & Gu 2024, arXiv 2405.21060); neighbours among them share a key and a query.
+class Mamba : public HeadStates {
+ public:
+  struct Views { View vkq, dt, out; };
+  struct Shape { int groups, heads, keys, values; };
+  // Of each head: a, what is added to its step, what of a value goes to the output.
+  struct Weights { std::vector<float> a, dt, skip; };
+  Mamba(Plan& plan, Views at, Shape shape, Weights weights);
+  void prepare(Step& step) override;
+
+ private:
+  void begin(Step& step, int thread) override;
+  void change(Step& step, int row, const Columns& columns, float* state) override;
+
+  const Views at_;
+  const Shape shape_;
+  const Weights weights_;
+  std::vector<float> keep_, step_;  // of each row and head
 };
 
 }  // namespace cutaway

@@ -57,63 +57,113 @@ void Conv::run(Step& step, int thread) {
   }
 }
 
+HeadStates::HeadStates(Plan& plan, int heads, int keys, int values)
+    : heads_(heads), keys_(keys), values_(values), states_(plan.states()),
+      state_(plan.claim_state((size_t)heads * keys * values)) {
+  if (heads <= 0 || keys <= 0 || values <= 0 || values % 16)
+    throw std::invalid_argument("states of these heads are not supported");
+}
+
+void HeadStates::prepare(Step& step) {
+  queue_.deal((int)step.segments.size() * heads_ * groups(), step.pool.size());
+}
+
+void HeadStates::run(Step& step, int thread) {
+  begin(step, thread);
+  step.pool.barrier();
+  for (int item, end; queue_.take(thread, 1, &item, &end);) {
+    const int first = item % groups() * kColumns;
+    compute(step, step.segments[item / groups() / heads_],
+            {item / groups() % heads_, first, std::min(kColumns, values_ - first)}, step.scratch(thread));
+  }
+}
+
+// Some columns over all rows of a sequence; state: where they are kept meanwhile.
+void HeadStates::compute(Step& step, const Step::Segment& segment, const Columns& columns, float* state) {
+  const size_t at = state_ + (size_t)columns.head * keys_ * values_ + columns.first;
+  const float* before = segment.from < 0 ? nullptr : states_.at(segment.from) + at;
+  for (int i = 0; i < keys_; i++)
+    if (before) memcpy(state + i * kColumns, before + (size_t)i * values_, sizeof(float) * columns.count);
+    else std::fill_n(state + i * kColumns, columns.count, 0.0f);
+  auto stored = std::lower_bound(step.stored.begin(), step.stored.end(), segment.first,
+                                 [](const Step::Stored& s, int row) { return s.row < row; });
+  for (int row = segment.first; row < segment.first + segment.rows; row++) {
+    change(step, row, columns, state);
+    for (; stored != step.stored.end() && stored->row == row; stored++)
+      for (int i = 0; i < keys_; i++)
+        memcpy(states_.at(stored->slot) + at + (size_t)i * values_, state + i * kColumns, sizeof(float) * columns.count);
+  }
+}
+
 DeltaNet::DeltaNet(Plan& plan, Views at, DeltaShape shape, std::vector<float> a, std::vector<float> dt)
-    : at_(at), shape_(shape), a_(std::move(a)), dt_(std::move(dt)), states_(plan.states()),
-      state_(plan.claim_state((size_t)shape.heads * shape.keys * shape.values)) {
-  if (shape.heads % shape.k_heads || shape.values % 16 || (int)a_.size() != shape.heads || dt_.size() != a_.size())
+    : HeadStates(plan, shape.heads, shape.keys, shape.values), at_(at), shape_(shape), a_(std::move(a)), dt_(std::move(dt)) {
+  if (shape.heads % shape.k_heads || (int)a_.size() != shape.heads || dt_.size() != a_.size())
     throw std::invalid_argument("a delta net: these heads are not supported");
 }
 
 void DeltaNet::prepare(Step& step) {
-  units_.resize((size_t)step.batch.rows * 2 * shape_.k_heads * shape_.keys);
-  keep_.resize((size_t)step.batch.rows * shape_.heads);
+  HeadStates::prepare(step);
+  units_.resize((size_t)step.batch.rows * 2 * shape_.k_heads * keys_);
+  keep_.resize((size_t)step.batch.rows * heads_);
   learn_.resize(keep_.size());
-  queue_.deal((int)step.segments.size() * shape_.heads * groups(), step.pool.size());
 }
 
 // A query and a key of length 1, the query divided by the root of how many numbers it has.
 void DeltaNet::make_units(Step& step, int row, int k_head) {
-  const int n = shape_.keys, all = shape_.k_heads * n;
+  const int n = keys_, all = shape_.k_heads * n;
   const float* x = step.at(at_.qkv, row) + k_head * n;
   float* unit = units_.data() + (size_t)row * 2 * all + k_head * n;
   step.k.unit(x, 1 / sqrtf((float)n), n, unit);
   step.k.unit(x + all, 1, n, unit + all);
 }
 
-void DeltaNet::run(Step& step, int thread) {
-  const int threads = step.pool.size(), heads = shape_.heads;
-  for (int i = thread; i < step.batch.rows * shape_.k_heads; i += threads) make_units(step, i / shape_.k_heads, i % shape_.k_heads);
+void DeltaNet::begin(Step& step, int thread) {
+  const int threads = step.pool.size(), k_heads = shape_.k_heads;
+  for (int i = thread; i < step.batch.rows * k_heads; i += threads) make_units(step, i / k_heads, i % k_heads);
   for (int row = thread; row < step.batch.rows; row += threads)
-    step.k.keep_and_learn(step.at(at_.a, row), dt_.data(), a_.data(), step.at(at_.b, row), heads,
-                          keep_.data() + (size_t)row * heads, learn_.data() + (size_t)row * heads);
-  step.pool.barrier();
-  for (int item, end; queue_.take(thread, 1, &item, &end);)
-    compute(step, step.segments[item / groups() / heads], item / groups() % heads, item % groups() * kColumns,
-            step.scratch(thread));
+    step.k.keep_and_learn(step.at(at_.a, row), dt_.data(), a_.data(), step.at(at_.b, row), heads_,
+                          keep_.data() + (size_t)row * heads_, learn_.data() + (size_t)row * heads_);
 }
 
-// Some value columns of a head, from `first` on, over all rows of a sequence; state: where they are kept meanwhile.
-void DeltaNet::compute(Step& step, const Step::Segment& segment, int head, int first, float* state) {
-  const auto& [k_heads, heads, keys, values, grouped] = shape_;
-  const int columns = std::min(kColumns, values - first), all = k_heads * keys;
-  const size_t at = state_ + (size_t)head * keys * values + first;
-  const float* before = segment.from < 0 ? nullptr : states_.at(segment.from) + at;
-  for (int i = 0; i < keys; i++)
-    if (before) memcpy(state + i * kColumns, before + (size_t)i * values, sizeof(float) * columns);
-    else std::fill_n(state + i * kColumns, columns, 0.0f);
-  auto stored = std::lower_bound(step.stored.begin(), step.stored.end(), segment.first,
-                                 [](const Step::Stored& s, int row) { return s.row < row; });
-  const int k_head = grouped ? head / (heads / k_heads) : head % k_heads;
-  for (int row = segment.first; row < segment.first + segment.rows; row++) {
-    const float* unit = units_.data() + (size_t)row * 2 * all + k_head * keys;
-    const size_t gate = (size_t)row * heads + head;
-    const DeltaToken token{unit, unit + all, keep_[gate], learn_[gate], keys, kColumns};
-    step.k.delta(token, state, columns, step.at(at_.qkv, row) + 2 * all + head * values + first,
-                 step.at(at_.out, row) + head * values + first);
-    for (; stored != step.stored.end() && stored->row == row; stored++)
-      for (int i = 0; i < keys; i++)
-        memcpy(states_.at(stored->slot) + at + (size_t)i * values, state + i * kColumns, sizeof(float) * columns);
-  }
+void DeltaNet::change(Step& step, int row, const Columns& columns, float* state) {
+  const auto [head, first, count] = columns;
+  const int all = shape_.k_heads * keys_;
+  const int k_head = shape_.grouped ? head / (heads_ / shape_.k_heads) : head % shape_.k_heads;
+  const float* unit = units_.data() + (size_t)row * 2 * all + k_head * keys_;
+  const size_t gate = (size_t)row * heads_ + head;
+  const DeltaToken token{unit, unit + all, keep_[gate], learn_[gate], keys_, kColumns};
+  const int at = head * values_ + first;
+  step.k.delta(token, state, count, step.at(at_.qkv, row) + 2 * all + at, step.at(at_.out, row) + at);
+}
+
+Mamba::Mamba(Plan& plan, Views at, Shape shape, Weights weights)
+    : HeadStates(plan, shape.heads, shape.keys, shape.values), at_(at), shape_(shape), weights_(std::move(weights)) {
+  const size_t heads = (size_t)shape.heads;
+  if (shape.groups <= 0 || shape.heads % shape.groups || weights_.a.size() != heads || weights_.dt.size() != heads ||
+      weights_.skip.size() != heads)
+    throw std::invalid_argument("Mamba 2: these heads are not supported");
+}
+
+void Mamba::prepare(Step& step) {
+  HeadStates::prepare(step);
+  keep_.resize((size_t)step.batch.rows * heads_);
+  step_.resize(keep_.size());
+}
+
+void Mamba::begin(Step& step, int thread) {
+  for (int row = thread; row < step.batch.rows; row += step.pool.size())
+    step.k.keep_and_step(step.at(at_.dt, row), weights_.dt.data(), weights_.a.data(), heads_,
+                         keep_.data() + (size_t)row * heads_, step_.data() + (size_t)row * heads_);
+}
+
+void Mamba::change(Step& step, int row, const Columns& columns, float* state) {
+  const auto [head, first, count] = columns;
+  const float* v = step.at(at_.vkq, row);
+  const float* k = v + heads_ * values_ + head / (heads_ / shape_.groups) * keys_;
+  const size_t i = (size_t)row * heads_ + head;
+  const MambaToken token{k + shape_.groups * keys_, k, keep_[i], step_[i], weights_.skip[head], keys_, kColumns};
+  const int at = head * values_ + first;
+  step.k.mamba(token, state, count, v + at, step.at(at_.out, row) + at);
 }
 
 }  // namespace cutaway

@@ -16,6 +16,7 @@ from cutaway.engine import ConstraintParams, RunParams, Step, StopParams
 from cutaway.sampling import SamplingParams
 from cutaway.sampling.row_hash import START, chain_hash, row_hash
 from support.engine_mock import MockRequest
+from support.random_granite_hybrid import write_tiny_granite_hybrid
 from support.random_lfm2 import write_tiny_lfm2
 from support.random_llama import write_tiny_llama
 from support.random_qwen35 import write_tiny_qwen35
@@ -148,12 +149,13 @@ def test_no_way_of_writing_changes_a_text(trial, alone, thirds):
     [
         (write_tiny_lfm2, 2, 33, (1,)), slow(write_tiny_lfm2, 3, 7, ALL),
         (write_tiny_qwen35, 2, 7, (2,)), slow(write_tiny_qwen35, 3, 33, ALL),
+        slow(write_tiny_granite_hybrid, 3, 7, ALL),
     ],
 )  # fmt: skip
 def test_no_way_of_writing_changes_a_text_of_a_model_with_a_state(
     tmp_path, drafts, write, threads, rows, thirds
 ):
-    """Short convolutions, gated delta nets; a draft model must have no state."""
+    """Short convolutions, gated delta nets, Mamba 2; a draft model must have no state."""
     path = write(tmp_path / "tiny.gguf")
     alone = Alone(new_engine(open_llm(path, 1, KV_BLOCKS)))
     engine = new_engine(open_llm(path, threads, KV_BLOCKS), rows=rows)

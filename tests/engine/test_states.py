@@ -20,6 +20,7 @@ from cutaway.sampling import SamplingParams
 from support.engine_definition import write_by_definition
 from support.engine_mock import MockRequest, check, make_engine, run_to_end, written
 from support.mock_backend import narrow, noise
+from support.random_granite_hybrid import write_tiny_granite_hybrid
 from support.random_lfm2 import write_tiny_lfm2
 from support.random_llama import write_tiny_llama
 from support.random_qwen35 import write_tiny_qwen35
@@ -203,7 +204,9 @@ def test_a_draft_model_with_a_state_is_refused(tmp_path):
 # -- a real model ------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module", params=[write_tiny_lfm2, write_tiny_qwen35])
+@pytest.fixture(
+    scope="module", params=[write_tiny_lfm2, write_tiny_qwen35, write_tiny_granite_hybrid]
+)
 def path(tmp_path_factory, request):
     return request.param(tmp_path_factory.mktemp("states") / "tiny.gguf", context=1024)
 

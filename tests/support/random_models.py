@@ -75,6 +75,14 @@ _DELTA = {
     "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 16,
     "linear_value_head_dim": 16, "linear_conv_kernel_dim": 4,
 }  # fmt: skip
+_MAMBA = {
+    "mamba_n_heads": 4, "mamba_d_head": 32, "mamba_n_groups": 2, "mamba_d_state": 24,
+    "mamba_d_conv": 4, "mamba_expand": 2,
+}  # fmt: skip
+_NEMOTRON_H = {
+    "head_dim": 32, "mamba_num_heads": 6, "mamba_head_dim": 16, "n_groups": 2,
+    "ssm_state_size": 24, "num_hidden_layers": None, "pad_token_id": 0,
+}  # fmt: skip
 _SHARED_EXPERT = {
     "num_experts": 5,
     "num_experts_per_tok": 2,
@@ -338,6 +346,29 @@ FAMILIES: Mapping[str, Row] = {
         layer_types=["linear_attention", "full_attention"] * 2,
         **_theta(3000.0, partial_rotary_factor=0.5),
     ),
+    "granite4-h": _row(
+        "GraniteMoeHybridConfig", "granitehybrid", **_FOUR_HEADS, **_GRANITE, **_MAMBA,
+        num_local_experts=0, shared_intermediate_size=96,
+        layer_types=["linear_attention", "full_attention"] * 2,
+    ),
+    "granite4-h-moe": _row(
+        "GraniteMoeHybridConfig", "granitehybrid", **_FOUR_HEADS, **_GRANITE, **_MAMBA,
+        num_local_experts=5, intermediate_size=32, shared_intermediate_size=96,
+        layer_types=["linear_attention", "full_attention"] * 2,
+    ),
+    "bamba": _row(
+        "BambaConfig", "granitehybrid", **_FOUR_HEADS, **_MAMBA, attn_layer_indices=[1, 3],
+    ),
+    "nemotron_h": _row(
+        "NemotronHConfig", "nemotron_h", **_NEMOTRON_H,
+        layers_block_type=["linear_attention", "mlp", "full_attention", "linear_attention", "mlp"],
+    ),
+    "nemotron_h_moe": _row(
+        "NemotronHConfig", "nemotron_h_moe", **_NEMOTRON_H, n_routed_experts=8, n_group=4,
+        topk_group=2, num_experts_per_tok=3, routed_scaling_factor=1.7, moe_intermediate_size=32,
+        moe_shared_expert_intermediate_size=96,
+        layers_block_type=["linear_attention", "moe", "full_attention", "moe"],
+    ),
     "stablelm": _row(
         "StableLmConfig", "stablelm", **_FOUR_HEADS, use_qkv_bias=True,
         **_theta(10000.0, partial_rotary_factor=0.25),
@@ -459,7 +490,8 @@ def _shake(model: Any, rng: np.random.Generator) -> None:
 
 def _about_zero(model: Any) -> bool:
     """Gemma's and Nemotron's norms are what is added to 1."""
-    return str(model.config.model_type).startswith(("gemma", "nemotron", "qwen3_5", "qwen3_next"))
+    name = str(model.config.model_type)
+    return name != "nemotron_h" and name.startswith(("gemma", "nemotron", "qwen3_5", "qwen3_next"))
 
 
 def logits(model: Any, ids: list[int]) -> np.ndarray[Any, Any]:

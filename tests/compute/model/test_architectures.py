@@ -29,6 +29,10 @@ SHARED = {
 }  # fmt: skip
 SHARED_GATE = {"ffn_gate_inp_shexp.weight": (N,)}
 CHOOSING = {"exp_probs_b.bias": (4,)}
+RELU2_EXPERTS = CHOOSING | {
+    name: shape for name, shape in (EXPERTS | SHARED).items() if "gate_exps" not in name
+    and "gate_shexp" not in name
+}  # fmt: skip
 FUSED = {"attn_qkv.weight": (Q + 2 * KV, N)}
 PLAIN_MLP = {
     "ffn_up.weight": (FF, N), "ffn_up.bias": (FF,),
@@ -104,6 +108,10 @@ LAYERS = {
     "qwen35": PRE | QKV | HEAD_NORMS | GATED,
     "qwen35moe": PRE | QKV | HEAD_NORMS | EXPERTS | SHARED | SHARED_GATE,
     "qwen3next": PRE | QKV | HEAD_NORMS | EXPERTS | SHARED | SHARED_GATE,
+    "granitehybrid": PRE | QKV | GATED,
+    "falcon-h1": PRE | QKV | GATED,
+    "nemotron_h": {"attn_norm.weight": (N,)} | QKV,
+    "nemotron_h_moe": {"attn_norm.weight": (N,)} | QKV | RELU2_EXPERTS,
     "llada": PRE | QKV | GATED,
     "llada-moe": PRE | QKV | HEAD_NORMS | EXPERTS,
     "dream": PRE | QKV | QKV_BIASES | GATED,
@@ -148,10 +156,16 @@ DELTA_NET = {
     "attn_qkv.weight": (96, N), "attn_gate.weight": (64, N), "ssm_conv1d.weight": (96, 4),
     "ssm_norm.weight": (16,), "ssm_out.weight": (N, 64), "ssm_a": (4,), "ssm_dt.bias": (4,),
 }  # fmt: skip
+MAMBA = {
+    "ssm_in.weight": (164, N), "ssm_conv1d.weight": (96, 4), "ssm_conv1d.bias": (96,),
+    "ssm_a": (4, 1), "ssm_d": (4, 1), "ssm_dt.bias": (4,), "ssm_norm.weight": (2, 32),
+    "ssm_out.weight": (N, 64),
+}  # fmt: skip
 APART = {"ssm_alpha.weight": (4, N), "ssm_beta.weight": (4, N)}
 STATES = {
     "lfm2": CONV, "lfm2moe": CONV, "qwen35": DELTA_NET | APART, "qwen35moe": DELTA_NET | APART,
     "qwen3next": DELTA_NET | {"ssm_ba.weight": (8, N)},
+    **dict.fromkeys(("granitehybrid", "falcon-h1", "nemotron_h", "nemotron_h_moe"), MAMBA),
 }  # fmt: skip
 """What the second layer has instead of attention."""
 SIZES_OF_STATES = {  # 2 heads of 8 for keys, 4 of 16 for values
@@ -160,19 +174,32 @@ SIZES_OF_STATES = {  # 2 heads of 8 for keys, 4 of 16 for values
 
 
 def make_recurrent(name, metadata, shapes):
-    """The second layer."""
+    """The second layer, or, where one is not one thing alone, both."""
+    states = STATES[name].items()
+    if name == "falcon-h1":
+        shapes |= {f"blk.{i}.{tensor}": shape for i in range(2) for tensor, shape in states}
+        return
     for tensor in (*QKV, *HEAD_NORMS, "attn_output.weight"):
         shapes.pop(f"blk.1.{tensor}", None)
-    shapes |= {f"blk.1.{tensor}": shape for tensor, shape in STATES[name].items()}
+    shapes |= {f"blk.1.{tensor}": shape for tensor, shape in states}
     if STATES[name] is CONV:
         shapes["token_embd_norm.weight"] = shapes.pop("output_norm.weight")
-    if "ssm_a" in STATES[name] and name.startswith("qwen"):  # queries have gates
+    if name.startswith("qwen"):  # queries have gates
         metadata[f"{name}.attention.recurrent_layers"] = np.array([False, True])
         shapes["blk.0.attn_q.weight"] = (2 * Q, N)
         for i in range(2):
             shapes[f"blk.{i}.post_attention_norm.weight"] = shapes.pop(f"blk.{i}.ffn_norm.weight")
-    else:
-        metadata[f"{name}.attention.head_count_kv"] = np.array([2, 0], np.int32)
+        return
+    metadata[f"{name}.attention.head_count_kv"] = np.array([2, 0], np.int32)
+    if name.startswith("nemotron_h"):  # a third layer is an MLP, or experts
+        metadata[f"{name}.block_count"] = 3
+        metadata[f"{name}.attention.head_count_kv"] = np.array([2, 0, 0], np.int32)
+        metadata[f"{name}.feed_forward_length"] = np.array([0, 0, FF], np.int32)
+        mlp = RELU2_EXPERTS if name == "nemotron_h_moe" else RELU2
+        for i, tensor in ((i, tensor) for i in range(2) for tensor in mlp):
+            shapes.pop(f"blk.{i}.{tensor}", None)
+        layer = {"attn_norm.weight": (N,)} | mlp
+        shapes |= {f"blk.2.{tensor}": shape for tensor, shape in layer.items()}
 
 
 def file_of(name):

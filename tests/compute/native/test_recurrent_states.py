@@ -13,6 +13,7 @@ from cutaway.compute.backends.reference import ReferenceBackend
 from cutaway.compute.loading.open import open_model
 from cutaway.compute.model import build
 from support.native_plans import TIERS, assert_same_bits, fed, int32, run_text, spans
+from support.random_granite_hybrid import write_tiny_granite_hybrid
 from support.random_lfm2 import write_tiny_lfm2
 from support.random_llama import VOCAB
 from support.random_qwen35 import write_tiny_qwen35
@@ -26,19 +27,10 @@ TOKENS = np.random.default_rng(7).integers(3, VOCAB, 100).tolist()
 
 def convolved(tier, x, weight, bias, *, cuts, threads=1):
     """x (sequences, T, n) through a convolution of weight (n, taps), some rows of each a call."""
-    count, length, n = x.shape
+    count, _, n = x.shape
     plan, source, out = fed(x.reshape(-1, n), tier, threads, kv_blocks=count, context=32)
     plan.conv((source, 0), (out, 0), np.ascontiguousarray(weight.T).ravel(), bias, *weight.shape)
-    result = np.empty_like(x)
-    for start, stop in spans(length, cuts):
-        part = np.arange(start, stop)
-        tokens = int32([s * length + part for s in range(count)]).ravel()
-        which = np.repeat(np.arange(count, dtype=np.int32), stop - start)
-        every = np.arange(len(tokens), dtype=np.int32)
-        tables = np.arange(count, dtype=np.int32)[:, None]
-        found = plan.run(tokens, int32(np.tile(part, count)), which, tables, every)
-        result[:, start:stop] = found.reshape(count, stop - start, n)
-    return result
+    return stepped(plan.run, n, x, cuts)
 
 
 @settings(max_examples=30, deadline=None)
@@ -61,27 +53,33 @@ def test_a_convolution_is_its_definition_with_the_same_bits_in_every_way(data):
         assert_same_bits(run(tier, cuts=cuts, threads=3), first)
 
 
-# -- one delta net ---------------------------------------------------------------------------------
-
-
-def turned(tier, x, shape, scale, dt, *, cuts, threads=1):
-    """x (sequences, T, n) through a delta net, some rows of each a call; a and b come last."""
-    count, length, n = x.shape
-    _, heads, _, values, _ = shape
-    options = {"kv_blocks": count, "context": 32, "width": heads * values}
-    plan, source, out = fed(x.reshape(-1, n), tier, threads, **options)
-    a, b = (source, n - 2 * heads), (source, n - heads)
-    plan.delta_net((source, 0), a, b, (out, 0), shape, scale, dt)
-    result = np.empty((count, length, heads * values), np.float32)
+def stepped(run, out, x, cuts):
+    """x (sequences, T, n) through a plan, some rows of each a call: (sequences, T, out)."""
+    count, length, _ = x.shape
+    result = np.empty((count, length, out), np.float32)
+    tables = np.arange(count, dtype=np.int32)[:, None]
     for start, stop in spans(length, cuts):
         part = np.arange(start, stop)
         tokens = int32([s * length + part for s in range(count)]).ravel()
         which = np.repeat(np.arange(count, dtype=np.int32), stop - start)
         every = np.arange(len(tokens), dtype=np.int32)
-        tables = np.arange(count, dtype=np.int32)[:, None]
-        found = plan.run(tokens, int32(np.tile(part, count)), which, tables, every)
-        result[:, start:stop] = found.reshape(count, stop - start, -1)
+        found = run(tokens, int32(np.tile(part, count)), which, tables, every)
+        result[:, start:stop] = found.reshape(count, stop - start, out)
     return result
+
+
+# -- one delta net ---------------------------------------------------------------------------------
+
+
+def turned(tier, x, shape, scale, dt, *, cuts, threads=1):
+    """x (sequences, T, n) through a delta net, some rows of each a call; a and b come last."""
+    count, _, n = x.shape
+    _, heads, _, values, _ = shape
+    options = {"kv_blocks": count, "context": 32, "width": heads * values}
+    plan, source, out = fed(x.reshape(-1, n), tier, threads, **options)
+    a, b = (source, n - 2 * heads), (source, n - heads)
+    plan.delta_net((source, 0), a, b, (out, 0), shape, scale, dt)
+    return stepped(plan.run, heads * values, x, cuts)
 
 
 def turned_by_definition(x, shape, scale, dt):
@@ -124,12 +122,64 @@ def test_a_delta_net_is_its_definition_with_the_same_bits_in_every_way(data):
         assert_same_bits(run(tier, cuts=cuts, threads=3), first)
 
 
+# -- Mamba 2 ---------------------------------------------------------------------------------------
+
+
+def scanned(tier, x, shape, weights, *, cuts, threads=1):
+    """x (sequences, T, n) through heads of Mamba 2, some rows of each a call; dt comes last."""
+    count, _, n = x.shape
+    _, heads, _, values = shape
+    options = {"kv_blocks": count, "context": 32, "width": heads * values}
+    plan, source, out = fed(x.reshape(-1, n), tier, threads, **options)
+    plan.mamba2((source, 0), (source, n - heads), (out, 0), shape, *weights)
+    return stepped(plan.run, heads * values, x, cuts)
+
+
+def scanned_by_definition(x, shape, a, bias, skip):
+    """One sequence (T, n), in float64."""
+    groups, heads, keys, values = shape
+    of, state, out = np.arange(heads) // (heads // groups), np.zeros((heads, keys, values)), []
+    for row in x.astype(float):
+        v = row[: heads * values].reshape(heads, values)
+        k, q = row[heads * values : -heads].reshape(2, groups, keys)[:, of]
+        step = np.logaddexp(0, row[-heads:] + bias)
+        state *= np.exp(a * step)[:, None, None]
+        state += k[:, :, None] * (v * step[:, None])[:, None]
+        out.append(np.einsum("hk,hkv->hv", q, state) + skip[:, None] * v)
+    return np.array(out).reshape(len(x), -1)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.data())
+def test_mamba_2_is_its_definition_with_the_same_bits_in_every_way(data):
+    groups, each = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 3))
+    keys, values = data.draw(st.sampled_from([1, 16, 24, 70])), data.draw(st.sampled_from([16, 80]))
+    shape, heads = (groups, groups * each, keys, values), groups * each
+    count, length = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 20))
+    rng = np.random.default_rng(data.draw(st.integers(0, 99)))
+    width = heads * values + 2 * groups * keys + heads
+    x = rng.normal(size=(count, length, width)).astype(np.float32)
+    x[..., -heads:] *= data.draw(st.sampled_from([1, 40]))  # steps of all sizes
+    a = -np.exp(rng.normal(size=heads)).astype(np.float32)
+    weights = a, *rng.normal(size=(2, heads)).astype(np.float32)
+    run = partial(scanned, x=x, shape=shape, weights=weights)
+    first = run(TIERS[0], cuts=(length,))
+    expected = np.array([scanned_by_definition(each, shape, *weights) for each in x])
+    np.testing.assert_allclose(first, expected, rtol=1e-4, atol=2e-5 * abs(expected).max())
+    cuts = data.draw(st.lists(st.integers(1, 9), min_size=1, max_size=4))
+    for tier in TIERS:
+        assert_same_bits(run(tier, cuts=cuts, threads=3), first)
+
+
 # -- the states of a model -------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module", params=[write_tiny_lfm2, write_tiny_qwen35])
+@pytest.fixture(
+    scope="module", params=[write_tiny_lfm2, write_tiny_qwen35, write_tiny_granite_hybrid]
+)
 def path(tmp_path_factory, request):
-    return request.param(tmp_path_factory.mktemp("states") / "tiny.gguf")
+    name = request.param.__name__.removeprefix("write_tiny_")
+    return request.param(tmp_path_factory.mktemp("states") / f"{name}.gguf")
 
 
 @pytest.fixture(params=["cpu", "reference"])
@@ -158,15 +208,15 @@ def same(backend, ours, theirs):
         np.testing.assert_allclose(ours, theirs, atol=1e-3)
 
 
-def test_what_is_kept_of_a_text(backend):
-    """Layers keep the last two of 64 inputs; or the last three of 192, and four matrices."""
+def test_what_is_kept_of_a_text(backend, path):
+    """Layers keep the last two of 64 inputs; or the last three, and four matrices."""
     kept = {
-        5: ((0, 2, 4), "F32", 3 * 2 * 64 * 4),
-        4: ((0, 2), "F32", 2 * (3 * 192 + 4 * 16 * 32) * 4),
+        "lfm2": ((0, 2, 4), "F32", 3 * 2 * 64 * 4),
+        "qwen35": ((0, 2), "F32", 2 * (3 * 192 + 4 * 16 * 32) * 4),
+        "granite_hybrid": ((0, 2), "F32", 2 * (3 * 224 + 4 * 24 * 32) * 4),
     }
-    attend = backend.kv.groups[0].layers
-    assert attend == (1, 3)
-    assert backend.kv.state == kept[len(attend) + len(backend.kv.state.layers)]
+    assert backend.kv.groups[0].layers == (1, 3)
+    assert backend.kv.state == kept[path.stem]
 
 
 def test_a_text_goes_on_from_the_state_after_any_of_its_rows(backend):

@@ -41,6 +41,8 @@ def converted(architecture, stored):
             merged = merged.replace("model.", "").replace("block_sparse_moe", "feed_forward")
         if "feed_forward.experts" in name:
             merged = merged.replace("model.", "")
+        if "mixer.experts" in name:
+            merged = merged.replace("backbone", "model").replace("mixer", "mlp")
         if "in_proj_qkvz" in name:  # one matrix for two of GGUF's
             for one in ("qkv", "gate"):
                 layer = re.search(r"layers\.(\d+)", name)[1]
@@ -129,6 +131,8 @@ def stored_as_gguf(family, name, x, heads, kv_heads):
         rows = [h * 3 * size + part * size + i
                 for part in range(3) for h in range(heads) for i in range(size)]  # fmt: skip
         return x[rows]
+    if architecture in ("granitehybrid", "nemotron_h", "nemotron_h_moe"):
+        return of_mamba(family, name, x, heads, np.max(kv_heads))
     if architecture.startswith(("gemma", "nemotron")) and name.endswith("norm.weight"):
         return x + np.float32(1)
     if architecture == "qwen3next":
@@ -140,6 +144,24 @@ def stored_as_gguf(family, name, x, heads, kv_heads):
     if architecture == "gpt2" and x.ndim == 2 and base not in ("token_embd", "position_embd"):
         return x.T
     return x
+
+
+def of_mamba(family, name, x, heads, kv_heads):
+    """A row for each head, and for each group of a norm; A is -e^A_log."""
+    base = name.removesuffix(".weight").split(".")[-1]
+    if base in ("ssm_a", "ssm_d"):
+        return (x if base == "ssm_d" else -np.exp(x))[:, None]
+    if base == "ssm_norm":
+        return x.reshape(2, -1)
+    if base == "ssm_conv1d" and x.ndim == 3:
+        return x[:, 0]
+    if base not in ("attn_q", "attn_k") or family.startswith("nemotron"):
+        return x
+    count = heads if base == "attn_q" else kv_heads
+    size = len(x) // count
+    half = size // 4 if family == "bamba" else size // 2  # of the rows that are rotated
+    one = [i + part * half for i in range(half) for part in (0, 1)] + [*range(2 * half, size)]
+    return x[[head * size + i for head in range(count) for i in one]]
 
 
 def of_qwen3_next(values, name, base, x):

@@ -6,7 +6,7 @@ What an architecture takes for granted where its files do not say is a row of ``
 
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from cutaway.compute.model.mixture import Mixture
 from cutaway.compute.model.mixture_keys import mixture_of
 from cutaway.compute.model.rope import Rope
 from cutaway.compute.model.rope_keys import growing, rope_of
+from cutaway.compute.model.state_keys import StateHeads, heads_of, recurrent_layers, state_heads
 from cutaway.compute.model.xielu import Xielu, xielu_of
 from cutaway.errors import FormatError
 
@@ -26,7 +27,6 @@ MAX_CONTEXT = 2**24
 """Tokens. No model has more, and its KV cache would not fit into any machine."""
 
 _MOST_LAYERS = 10_000
-_KV_HEADS = "attention.head_count_kv"
 _MIXTURE = Mixture(used=1)  # as most are: a softmax, normed
 
 # What would change the numbers in a way that no graph here has; the first value is the usual one.
@@ -42,15 +42,6 @@ _MUST_BE: Mapping[str, tuple[float, ...]] = {
     "swiglu_clamp_exp": (0,),
     "swiglu_clamp_shexp": (0,),
 }
-
-
-class DeltaHeads(NamedTuple):
-    """The heads of a gated delta net: how many of keys and of values, and how wide each is."""
-
-    k_heads: int
-    heads: int
-    keys: int
-    values: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +60,8 @@ class ModelConfig:
     windows            tokens that a row of each layer attends to, its own included, or where
                        attention is bidirectional how many to each side; 0: all
     recurrent          whether each layer has a recurrent state instead of attention
-    delta_heads        of recurrent layers that are gated delta nets; None where none is
+    state_heads        of layers that are gated delta nets or Mamba 2; None where none is
+    is_rotated         whether attention has rotary positions
     activation         of an MLP: "gelu", "gelu_tanh", "silu"; "" where it is the wiring's own
     xielu              of an MLP with xIELU, its constants by layer; else empty
     attention_scale    of scores before the softmax
@@ -96,7 +88,8 @@ class ModelConfig:
     extends_context: bool
     windows: tuple[int, ...]
     recurrent: tuple[bool, ...]
-    delta_heads: DeltaHeads | None
+    state_heads: StateHeads | None
+    is_rotated: bool
     activation: str
     xielu: tuple[Xielu, ...]
     attention_scale: float
@@ -133,7 +126,7 @@ class Architecture:
     is_causal, shift, is_parallel, window, *_softcap  see ``ModelConfig``
     mixture              what files do not say of it: how many experts are used, they do
     full_every           of this many layers one sees the whole text: the last, or the first
-    has_states           layers without kv heads keep a recurrent state instead
+    has_states           layers without kv heads keep a recurrent state instead, or all do
     attends_every        or all do but every so-many-th, unless files say another number
     activations          of an MLP: GGUF's name -> ``ModelConfig.activation``, the usual one first
     local_base           of the rope of layers that see a window; 0: the same as of the others
@@ -181,8 +174,10 @@ def config_from_gguf(
     for key, values in {**_MUST_BE, **row.must_be}.items():
         read.must_be(key, *values)
     hidden, (layers, unrun) = read.size("embedding_length"), _layers(read)
-    recurrent = _recurrent(read, row, layers)
-    heads, kv_heads, head_dim = _heads(read, hidden, recurrent)
+    recurrent = recurrent_layers(
+        read, layers, has_states=row.has_states, attends_every=row.attends_every
+    )
+    heads, kv_heads, head_dim = heads_of(read, hidden, has_states=row.has_states)
     longest = read.size("context_length", most=MAX_CONTEXT)
     original = read.size_or_zero("rope.scaling.original_context_length")
     rope = rope_of(
@@ -216,7 +211,8 @@ def config_from_gguf(
         extends_context=(context or longest) > (original or longest),
         windows=_windows(read, row, layers, attention),
         recurrent=recurrent,
-        delta_heads=_delta_heads(read) if row.attends_every else None,
+        state_heads=state_heads(read),
+        is_rotated=read.flag("rope.scaling.finetuned", True),
         activation=_activation(read, row),
         xielu=xielu_of(metadata, layers),
         attention_scale=read.or_zero("attention.scale") or scaled_by**-0.5,
@@ -249,46 +245,6 @@ def _attention(read: MetadataReader, row: Architecture) -> Attention:
         return own.size("block_size")
     is_causal = read.flag("attention.causal", row.is_causal)
     return "causal" if is_causal else "bidirectional"
-
-
-def _recurrent(read: MetadataReader, row: Architecture, layers: int) -> tuple[bool, ...]:
-    """Of the layers, those with a recurrent state: files say 0 kv heads."""
-    if row.attends_every:
-        every = read.size("full_attention_interval", row.attends_every)
-        flags = read.value("attention.recurrent_layers")
-        if isinstance(flags, np.ndarray) and flags.dtype == np.bool_ and len(flags) >= layers:
-            return tuple(flags[:layers].tolist())
-        return tuple((layer + 1) % every > 0 for layer in range(layers))
-    found = read.value(_KV_HEADS)
-    if not row.has_states or not isinstance(found, np.ndarray):
-        return (False,) * layers
-    if found.shape != (layers,) or found.dtype.kind not in "iu":
-        raise FormatError(f"metadata key {read.prefix}.{_KV_HEADS} is not one number a layer")
-    return tuple(count == 0 for count in found.tolist())
-
-
-def _delta_heads(read: MetadataReader) -> DeltaHeads:
-    k_heads, heads = read.size("ssm.group_count"), read.size("ssm.time_step_rank")
-    if (inner := read.size("ssm.inner_size")) % heads or heads % k_heads:
-        raise FormatError(f"{inner} values are no {heads} heads that share {k_heads} of keys")
-    return DeltaHeads(k_heads, heads, read.size("ssm.state_size"), inner // heads)
-
-
-def _heads(read: MetadataReader, hidden: int, recurrent: tuple[bool, ...]) -> tuple[int, int, int]:
-    """Query heads, key-value heads, and how many numbers each has."""
-    heads = read.size("attention.head_count")
-    if any(recurrent) and isinstance(read.value(_KV_HEADS), np.ndarray):
-        others = np.array(read.value(_KV_HEADS))[~np.array(recurrent)]
-        if not len(others):
-            raise FormatError("a model without any attention is not supported")
-        read = MetadataReader({**read.metadata, f"{read.prefix}.{_KV_HEADS}": others}, read.prefix)
-    kv_heads = read.size(_KV_HEADS, heads)
-    if heads % kv_heads:
-        raise FormatError(f"{heads} heads cannot be shared evenly by {kv_heads} kv heads")
-    head_dim = read.size("attention.key_length", max(hidden // heads, 1))
-    if read.size("attention.value_length", head_dim) != head_dim:
-        raise FormatError("values whose head size differs from the keys' are not supported")
-    return heads, kv_heads, head_dim
 
 
 def _windows(

@@ -15,6 +15,7 @@ from cutaway.files.huggingface.diffusion import DIFFUSION, REFUSED, meant, with_
 from cutaway.files.huggingface.families import FAMILIES
 from cutaway.files.huggingface.family import Family
 from cutaway.files.huggingface.json_object import JsonObject
+from cutaway.files.huggingface.mamba import meant as of_mamba
 from cutaway.files.huggingface.quantization import quantization_of
 from cutaway.files.huggingface.rope import rope_metadata
 
@@ -132,7 +133,7 @@ def _layers(config: JsonObject) -> int:
 def _family(config: JsonObject, tensors: Iterable[str]) -> Family:
     if not config:
         raise FormatError(f"{config.file} is missing or empty: the folder holds no model")
-    name = meant(config.text("model_type"), config, tensors)
+    name = of_mamba(meant(config.text("model_type"), config, tensors), config)
     families = {**FAMILIES, **DIFFUSION}
     if name is None or name not in families:
         said = "is missing" if name is None else f"{name!r:.40} is not supported"

@@ -129,5 +129,21 @@ _NEMOTRON_H_MOE = replace(
     experts_turned=False,
 )  # fmt: skip
 
-MAMBA: Mapping[str, Family] = {"granitemoehybrid": _GRANITE_DENSE}
-"""By config.json's model_type."""
+MAMBA: Mapping[str, Family] = {
+    "granitemoehybrid": _GRANITE_DENSE,
+    "granitehybrid": _GRANITE_HYBRID,
+    "granitehybrid_moe": _GRANITE_HYBRID_MOE,
+    "bamba": _BAMBA,
+    "nemotron_h": _NEMOTRON_H,
+    "nemotron_h_moe": _NEMOTRON_H_MOE,
+}
+"""By config.json's model_type, or as ``meant`` says."""
+
+
+def meant(name: str | None, config: JsonObject) -> str | None:
+    """What a model is to be called where its layers say more than its model_type."""
+    if name == "nemotron_h" and "moe" in keys.kinds_of(config):
+        return "nemotron_h_moe"
+    if name == "granitemoehybrid" and {*keys.kinds_of(config)} - {keys.FULL}:
+        return "granitehybrid_moe" if config.get("num_local_experts") else "granitehybrid"
+    return name

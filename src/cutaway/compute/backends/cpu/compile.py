@@ -135,7 +135,7 @@ class GraphCompiler:
         self._emit(op.kind, [op], [self.views.get(n, n) for n in op.inputs], [op.out])
 
     _embed = _embed_positions = _embed_first = _given = _logit_rows = _alone
-    _attend = _conv = _delta_net = _pick = _reorder = _alone
+    _attend = _conv = _delta_net = _mamba2 = _pick = _reorder = _alone
 
     def _norm(self, op: Op) -> None:
         """To floats, to quant blocks or to both, as the ops after it read them."""

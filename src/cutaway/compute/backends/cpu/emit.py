@@ -81,7 +81,7 @@ class Emitter:
 
     def _norm(self, op: Lowered) -> None:
         norm = op.ops[0]
-        weight = self.c.vectors[norm.weights["weight"]]
+        weight = self.c.vectors[norm.weights["weight"]].ravel()
         bias = NOTHING
         if norm.kind == "layer_norm":  # a native norm is one by its having a bias
             named = norm.weights.get("bias")
@@ -172,14 +172,21 @@ class Emitter:
         net = op.ops[0]
         (heads, keys, values), k_heads = net.attrs["state"], net.attrs["k_heads"]
         if values % _LANES:
-            raise FormatError(
-                f"{net.out.name}: heads of {values} values are not supported here, only multiples "
-                f"of {_LANES}; the reference backend has no such limit"
-            )
+            raise _odd_heads(net, values)
         x, a, b = (self.view(name) for name in op.reads)
         scale, dt = (self.c.vectors[net.weights[role]] for role in ("a", "dt"))
         shape = (k_heads, heads, keys, values, net.attrs["grouped"])
         self.plan.delta_net(x, a, b, self.view(net.out.name), shape, scale, dt)
+
+    def _mamba2(self, op: Lowered) -> None:
+        made = op.ops[0]
+        (heads, keys, values), k_heads = made.attrs["state"], made.attrs["k_heads"]
+        if values % _LANES:
+            raise _odd_heads(made, values)
+        x, dt = (self.view(name) for name in op.reads)
+        a, bias, skip = (self.c.vectors[made.weights[role]].ravel() for role in ("a", "dt", "d"))
+        shape = (k_heads, heads, keys, values)
+        self.plan.mamba2(x, dt, self.view(made.out.name), shape, a, bias, skip)
 
     def _pick(self, op: Lowered) -> None:
         made = op.ops[0]
@@ -205,3 +212,10 @@ class Emitter:
         shape = _native.AttendShape(**{name: a[name] for name in a if name != "layer"})
         sinks = self.c.vectors.get(op.ops[0].weights.get("sinks", ""), NOTHING)
         self.plan.attend(q, k, v, self.view(op.writes[0][0]), shape, of_q, sinks.tolist())
+
+
+def _odd_heads(op: Op, values: int) -> FormatError:
+    return FormatError(
+        f"{op.out.name}: heads of {values} values are not supported here, only multiples of "
+        f"{_LANES}; the reference backend has no such limit"
+    )

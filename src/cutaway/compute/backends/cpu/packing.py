@@ -144,6 +144,6 @@ def _vectors(op: Op, graph: Graph) -> list[str]:
     return [
         name for role, name in op.weights.items()
         if role.endswith("bias")
-        or (role, op.kind) == ("weight", "conv")
+        or op.kind in ("conv", "mamba2", "rms_norm")
         or (len(graph.shapes[name]) == 1 and (role, op.kind) != ("weight", "linear"))
     ]  # fmt: skip

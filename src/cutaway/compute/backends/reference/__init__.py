@@ -22,7 +22,8 @@ from cutaway.compute.backends.base import (
     in_place,
 )
 from cutaway.compute.backends.reference.kv import KVBlocks, kv_layout
-from cutaway.compute.backends.reference.ops import OPS, Run, blocks_of
+from cutaway.compute.backends.reference.ops import OPS, blocks_of
+from cutaway.compute.backends.reference.run import Run
 from cutaway.compute.backends.reference.states import StateSlots
 from cutaway.compute.model import Graph, Op
 from cutaway.files.weights import ModelFile

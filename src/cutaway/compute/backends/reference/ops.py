@@ -5,42 +5,18 @@ An op is a function of its ``Op``, the ``Run`` and its inputs, (M, width) each; 
 
 from collections.abc import Callable, Mapping
 from math import erf, pi, sqrt
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.compute.backends.base import KV_BLOCK, Batch
-from cutaway.compute.backends.reference.kv import KVBlocks
-from cutaway.compute.backends.reference.states import StateSlots, wanted_states
+from cutaway.compute.backends.reference.recurrent import conv, delta_net, mamba2
+from cutaway.compute.backends.reference.run import Array, Run
 from cutaway.compute.model import Op, Tensor
 from cutaway.compute.model.lora import loras
 from cutaway.compute.model.mixture import Mixture
 from cutaway.compute.model.rope import GrowingRope, Rope
-
-Array = NDArray[np.float32]
-
-
-class Run(NamedTuple):
-    """What ops read beside their inputs.
-
-    weights  by tensor name, matrices as (out, in)
-    batch    M rows
-    kv       keys and values of earlier batches, and of this one as soon as they are computed
-    states   recurrent states, likewise
-    note     takes the name and the numbers of a tensor that is no op's result: attention's weights,
-             what the last matrices of experts read
-    """
-
-    weights: Mapping[str, Array]
-    batch: Batch
-    kv: KVBlocks
-    states: StateSlots
-    note: Callable[[str, Array], None]
-
-    def weight(self, op: Op, role: str = "weight") -> Array:
-        """The tensor that an op has in a role."""
-        return self.weights[op.weights[role]]
 
 
 def embed(op: Op, run: Run) -> Array:
@@ -174,47 +150,6 @@ def _unseen(op: Op, batch: Batch, s: int, rows: NDArray[np.bool_]) -> NDArray[np
     return unseen
 
 
-def conv(op: Op, run: Run, x: Array) -> Array:
-    """The weighted sum of each number in the last rows of the text, its own row the last."""
-    weight, bias = run.weight(op).T, run.weight(op, "bias") if "bias" in op.weights else 0
-    taps, out = len(weight), np.empty_like(x)
-    for rows, before in run.states.begin(op, run.batch):
-        seen = np.concatenate([before, x[rows]])  # (taps - 1 + R, n)
-        for row, slot in wanted_states(run.batch, rows).items():
-            run.states.store(op, slot, seen[row + 1 : row + taps])
-        count = rows.stop - rows.start
-        out[rows] = bias + sum(w * seen[i : i + count] for i, w in enumerate(weight))
-    return out
-
-
-def delta_net(op: Op, run: Run, x: Array, a: Array, b: Array) -> Array:
-    """Each token turns each head's state S (keys, values), and reads it."""
-    (heads, n, values), k_heads = op.attrs["state"], op.attrs["k_heads"]
-    split, each = k_heads * n, np.arange(heads)
-    share = each // (heads // k_heads) if op.attrs["grouped"] else each % k_heads
-    parts = x[:, :split], x[:, split : 2 * split]
-    q, k = (_unit(part.reshape(len(x), k_heads, n))[:, share] for part in parts)
-    q, v = q / np.float32(sqrt(n)), x[:, 2 * split :].reshape(len(x), heads, values)
-    keep = np.exp(run.weight(op, "a") * np.logaddexp(0, a + run.weight(op, "dt"), dtype=np.float32))
-    learn, out = 1 / (1 + np.exp(-b)), np.empty((len(x), heads, values), np.float32)
-    for rows, before in run.states.begin(op, run.batch):
-        state, wanted = before, wanted_states(run.batch, rows)  # (heads, keys, values)
-        for i, row in enumerate(range(rows.start, rows.stop)):
-            state = state * keep[row, :, None, None]
-            change = learn[row, :, None] * (v[row] - np.einsum("hk,hkv->hv", k[row], state))
-            state = state + k[row, :, :, None] * change[:, None]
-            out[row] = np.einsum("hk,hkv->hv", q[row], state)
-            if i in wanted:
-                run.states.store(op, wanted[i], state)
-    return out.reshape(len(x), -1)
-
-
-def _unit(x: Array) -> Array:
-    """Of length 1."""
-    unit: Array = x / np.sqrt(np.sum(x * x, axis=-1, keepdims=True) + np.float32(1e-6))
-    return unit
-
-
 def pick(op: Op, _: Run, x: Array) -> Array:
     """One of some groups of numbers that lie side by side."""
     size = op.attrs["size"]
@@ -339,8 +274,8 @@ OPS: Mapping[str, Callable[..., Array]] = {
     op.__name__: op
     for op in (
         embed, embed_positions, embed_first, rms_norm, layer_norm, linear, rope, attend, conv,
-        delta_net, pick, silu_mul, gelu_mul, gelu_exact_mul, clamped_swiglu, sigmoid_mul, silu,
-        gelu, gelu_exact, relu2, elu_less_x, experts, add, mul, scale, softcap, logit_rows,
+        delta_net, mamba2, pick, silu_mul, gelu_mul, gelu_exact_mul, clamped_swiglu, sigmoid_mul,
+        silu, gelu, gelu_exact, relu2, elu_less_x, experts, add, mul, scale, softcap, logit_rows,
     )
 }  # fmt: skip
 

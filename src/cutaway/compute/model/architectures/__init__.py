@@ -29,6 +29,7 @@ from cutaway.compute.model.architectures.llama import (
     seed_oss,
     smollm3,
 )
+from cutaway.compute.model.architectures.mamba import falcon_h1, granite_hybrid, nemotron_h
 from cutaway.compute.model.architectures.olmo import exaone4, olmo2
 from cutaway.compute.model.architectures.qwen35 import qwen35
 from cutaway.compute.model.config import Architecture
@@ -95,6 +96,12 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "qwen35": Architecture(qwen35, has_states=True, attends_every=4),  # and 3.6
     "qwen35moe": Architecture(qwen35, has_states=True, attends_every=4),
     "qwen3next": Architecture(partial(qwen35, grouped=True), has_states=True, attends_every=4),
+    "granitehybrid": Architecture(granite_hybrid, interleaved_rope=True, has_states=True),
+    "falcon-h1": Architecture(falcon_h1, has_states=True),
+    "nemotron_h": Architecture(nemotron_h, has_states=True),  # and Nemotron Nano 2
+    "nemotron_h_moe": Architecture(  # Nemotron 3 Nano
+        nemotron_h, has_states=True, mixture=Mixture(used=1, gating="sigmoid", activation="relu2")
+    ),
     "command-r": Architecture(
         cohere, layer_norm=True, interleaved_rope=True, multiplies_logits=True
     ),

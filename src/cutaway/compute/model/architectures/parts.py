@@ -129,9 +129,11 @@ def experts(g: Graph, c: ModelConfig, h: Tensor, p: str) -> Tensor:
     return g.experts(h, scores, p, c.mixture)
 
 
-def plain_mlp(g: Graph, h: Tensor, p: str, act: Callable[[Tensor], Tensor]) -> Tensor:
-    """down(act(up(h))): (M, n) -> (M, n)."""
-    return g.linear(act(g.linear(h, f"{p}ffn_up")), f"{p}ffn_down")
+def plain_mlp(
+    g: Graph, h: Tensor, p: str, act: Callable[[Tensor], Tensor], *, of: str = ""
+) -> Tensor:
+    """down(act(up(h))): (M, n) -> (M, n). of: see ``gated_mlp``."""
+    return g.linear(act(g.linear(h, f"{p}ffn_up{of}")), f"{p}ffn_down{of}")
 
 
 def head(g: Graph, c: ModelConfig, x: Tensor) -> Tensor:

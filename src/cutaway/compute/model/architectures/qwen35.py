@@ -43,7 +43,7 @@ def _gated_attention(g: Graph, c: ModelConfig, h: Tensor, layer: int) -> Tensor:
 
 def _delta_net(g: Graph, c: ModelConfig, h: Tensor, layer: int, *, grouped: bool) -> Tensor:
     """A short convolution of q, k and v, the net, a gated norm of each head: (M, hidden)."""
-    p, heads = f"blk.{layer}.", c.delta_heads
+    p, heads = f"blk.{layer}.", c.state_heads
     if heads is None:
         raise FormatError("the model file does not say how many heads its delta nets have")
     x = g.silu(g.conv(g.linear(h, f"{p}attn_qkv"), f"{p}ssm_conv1d", layer=layer))

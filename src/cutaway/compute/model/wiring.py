@@ -1,0 +1,156 @@
+"""Wiring: the ops made so far, and the tensor table of the file, which they are checked against.
+
+Knows names, widths and shapes; not what an op computes.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from cutaway.errors import FormatError
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A symbolic activation, (M, width), named after the op that makes it."""
+
+    name: str
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One operation: its kind, the tensor it makes, its inputs, weights by role, and numbers.
+
+    Of ops that keep a recurrent state of each text, ``attrs["state"]`` is its shape.
+    """
+
+    kind: str
+    out: Tensor
+    inputs: tuple[str, ...] = ()
+    weights: Mapping[str, str] = field(default_factory=dict)
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_by_row(self) -> bool:
+        """Whether a row of its result depends on the same row of its inputs alone."""
+        return self.kind != "attend" and "state" not in self.attrs
+
+
+class Wiring:
+    """Collects ops. ``shapes`` is the file's tensor table: name -> (rows, cols) or (size,)."""
+
+    def __init__(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        self.shapes = shapes
+        self.ops: list[Op] = []
+        self._names: set[str] = set()
+        self._allowed_unused: set[str] = set()
+        self._scope = ""
+
+    def layers(self, count: int) -> Iterator[str]:
+        """Yield each layer's prefix, ``blk.0.`` …; ops made in the loop are named after it."""
+        for i in range(count):
+            self._scope = f"blk.{i}."
+            yield self._scope
+        self._scope = ""
+
+    # -- the tensor table --------------------------------------------------------------------
+
+    @property
+    def orders(self) -> dict[str, str]:
+        """The orders of columns of linear layers' matrices, by the matrices' names."""
+        with_order = (op.weights for op in self.ops if "order" in op.weights)
+        return {weights["weight"]: weights["order"] for weights in with_order}
+
+    def has(self, weight: str) -> bool:
+        """Whether the file has a tensor of this full name."""
+        return weight in self.shapes
+
+    def matrix(self, weight: str) -> tuple[int, int]:
+        """How many outputs and inputs a matrix has; of one output, files may have a vector."""
+        name = f"{weight}.weight"
+        if len(shape := self.shapes.get(name, ())) == 1:
+            return 1, shape[0]
+        out, inner = self._shape(name, 2)
+        return out, inner
+
+    @property
+    def mlp_width(self) -> int:
+        """Width of the inner layer of the first layer's MLP, or of one of its experts."""
+        found = (f"blk.0.ffn_down{several}.weight" for several in ("", "_exps"))
+        return next(self.shapes[name][-1] for name in found if name in self.shapes)
+
+    def allow_unused(self, weight: str) -> None:
+        """Let a tensor be unused: the architecture knows it and chose another."""
+        self._allowed_unused.add(weight)
+
+    def _allow_factors(self, weight: str, count: int) -> None:
+        """Let a file have factors of a matrix, or of each of `count`: `ModelFile.factors`.
+
+        Its input_scale is for those that round activations to 4 bits, as nobody does here.
+        """
+        for name in (f"{weight}.scale", f"{weight}.input_scale"):
+            if self.has(name):
+                self._expect(name, (count,))
+                self._allowed_unused.add(name)
+
+    def check_all_used(self) -> None:
+        """Raise FormatError if the file holds a tensor, or rows of one, that no op reads.
+
+        What is left over means that the model is not what the architecture takes it for
+        (an extra norm, a rope table), and that its text would be quietly wrong.
+        """
+        used = {name for op in self.ops for name in op.weights.values()} | self._allowed_unused
+        unused = [name for name in self.shapes if name not in used]
+        if unused:
+            raise FormatError(
+                f"tensor {unused[0]} (and {len(unused) - 1} more) has no place in this "
+                "architecture; this variant of the model is not supported"
+            )
+        parts = {
+            (op.weights["weight"], *op.attrs["rows"]) for op in self.ops if op.kind == "linear"
+        }
+        rows: Counter[str] = Counter()
+        for name, first, last in parts:
+            rows[name] += last - first
+        for name, count in rows.items():
+            if count != (has := self.matrix(name.removesuffix(".weight"))[0]):
+                raise FormatError(f"tensor {name} has {has} rows, not {count}")
+
+    def _shape(self, weight: str, rank: int) -> tuple[int, ...]:
+        if weight not in self.shapes:
+            raise FormatError(f"the model file lacks the tensor {weight}")
+        shape = self.shapes[weight]
+        if len(shape) != rank:
+            raise FormatError(f"tensor {weight} has {len(shape)} dimensions, not {rank}")
+        return shape
+
+    def _expect(self, weight: str, shape: tuple[int, ...]) -> None:
+        if self._shape(weight, len(shape)) != shape:
+            raise FormatError(f"tensor {weight} has shape {self.shapes[weight]}, not {shape}")
+
+    def _expect_groups(self, x: Tensor, size: int) -> None:
+        if x.width % size:
+            raise FormatError(
+                f"{x.name} is {x.width} wide, which is no whole number of heads of {size}"
+            )
+
+    def _add(
+        self,
+        kind: str,
+        width: int,
+        *inputs: Tensor,
+        name: str | None = None,
+        weights: Mapping[str, str] | None = None,
+        attrs: Mapping[str, Any] | None = None,
+    ) -> Tensor:
+        base = name or f"{self._scope}{kind}"
+        unique, n = base, 2
+        while unique in self._names:  # the second rope of a layer is blk.0.rope.2
+            unique, n = f"{base}.{n}", n + 1
+        self._names.add(unique)
+        out = Tensor(unique, width)
+        names = tuple(t.name for t in inputs)
+        self.ops.append(Op(kind, out, names, weights or {}, attrs or {}))
+        return out
