@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from cutaway import LLM
+from cutaway.lab.evidence.signing import PrivateKey
 from cutaway.server.ablate import AblateRequest
 from cutaway.server.anthropic.blocks import TextBlock
 from cutaway.server.anthropic.requests import CountRequest, MessagesRequest
@@ -44,7 +45,11 @@ def served(tmp_path_factory):
     folder = tmp_path_factory.mktemp("batches")
     _write_what_the_examples_name(folder)
     adapter_of(path, folder / "poet.gguf")
-    settings = ServerSettings(api_key=KEY, allow_hosts=(), batches=folder, allow_adapters=True)
+    PrivateKey.create(folder / "key.pem")
+    signed = {"receipts": folder / "log", "receipt_key": folder / "key.pem"}
+    settings = ServerSettings(
+        api_key=KEY, allow_hosts=(), batches=folder, allow_adapters=True, **signed
+    )
     with pytest.MonkeyPatch.context() as patch, serve(llm, settings) as served:
         patch.chdir(folder)
         _make_what_the_examples_name(served.url)

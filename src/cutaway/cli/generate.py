@@ -4,7 +4,7 @@ from argparse import ArgumentParser, Namespace
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from cutaway.cli import arguments, console, namespace, sample_output
+from cutaway.cli import arguments, console, namespace, receipts, sample_output
 from cutaway.errors import InputError
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ examples:
   cutaway generate - --speculate ngram < notes.txt
   cutaway generate "The sky is" --trace run.jsonl --track " blue"
   cutaway generate "The sky is" --seed 7 --intervention "L25.H2 x 0"
+  cutaway generate "The sky is" --receipt me.pem
   cutaway generate -m 70b.gguf --offload-folder /data --kv-tokens 4096 "The sky is"
   cutaway generate --prefix book.prefix " Who is the murderer?"
   cutaway generate --input prompts.jsonl --output answers.jsonl --seed 7
@@ -72,6 +73,10 @@ def add_arguments(parser: ArgumentParser) -> None:
     arguments.add_groups(parser, *arguments.REQUEST)
     arguments.add_interventions(parser)
     arguments.add_groups(parser, "trace")
+    parser.add_argument(
+        "--receipt", metavar="KEY", help="sign a receipt with this key, for others to check, and "
+        "write it into this folder (cutaway receipt -h)",
+    )  # fmt: skip
     arguments.add_output_arguments(parser, samples=True)
 
 
@@ -91,6 +96,8 @@ def run(args: Namespace) -> int:
         )
     if hasattr(args, "trace"):
         raise InputError("--trace records one prompt: leave out --input and --output, or --trace")
+    if args.receipt is not None:
+        raise InputError("--receipt is of one prompt: leave out --input and --output, or --receipt")
     from cutaway.cli import bulk
 
     return bulk.run(args, namespace.request_options(args))
@@ -103,6 +110,7 @@ def _one(args: Namespace) -> int:
     options = namespace.request_options(args)
     if not args.json and {"logprobs", "prompt_logprobs"} & options.keys():
         raise InputError("--logprobs and --prompt-logprobs are printed as JSON: add --json")
+    sign = receipts.signer(args.receipt, options)
     llm = console.load(args)
     if args.prefix is not None:
         prompt = _restored(args, llm) + prompt
@@ -116,7 +124,10 @@ def _one(args: Namespace) -> int:
             done = [_aligned(args, streams)]
         else:
             done = [_written(args, streams, place) for place in range(len(streams))]
-    return sample_output.finish(args, streams, done, constraint_estimate(done))
+    code = sample_output.finish(args, streams, done, constraint_estimate(done))
+    if sign:
+        sign(streams)
+    return code
 
 
 def _restored(args: Namespace, llm: "LLM") -> str:

@@ -37,6 +37,7 @@ COMMANDS = {
     "repair": "measure whether a rule takes mistakes back",
     "practice": "do a sampling step by hand",
     "bench": "measure speed beside the machine's limit",
+    "receipt": "sign a run, and check what others signed",
     "verify": "check that logits are bit-identical in any batch",
     "quantize": "write a model with smaller weights",
     "imatrix": "collect what quantising should keep exact",
@@ -45,6 +46,9 @@ COMMANDS = {
     "pull": "fetch a model and check it",
 }
 """Name -> help; its module is cutaway.cli.NAME."""
+
+_RARE = "snowball", "exposure", "compare", "repair", "practice", "imatrix", "doctor", "receipt"
+"""Commands that ``cutaway -h`` only names."""
 
 _OTHER_NAMES = {
     "benchmark": "bench", "complete": "generate", "completion": "generate", "convert": "quantize",
@@ -108,7 +112,14 @@ def _dispatch(argv: list[str]) -> int:
             f"to continue a text: cutaway generate {shlex.quote(text)}; 'cutaway -h' lists commands"
         )
         return run_command(
-            parser, "command", COMMANDS, _EXAMPLES, argv, otherwise=otherwise, names=_OTHER_NAMES
+            parser,
+            "command",
+            COMMANDS,
+            _EXAMPLES,
+            argv,
+            otherwise=otherwise,
+            names=_OTHER_NAMES,
+            rare=_RARE,
         )
     except SystemExit as leaving:  # argparse: --help and --version are 0, bad usage is 2
         return leaving.code if isinstance(leaving.code, int) else 2

@@ -3,8 +3,9 @@
 import re
 import sys
 from argparse import SUPPRESS, ArgumentParser, Namespace
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from importlib import import_module
+from textwrap import wrap
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NoReturn
 
@@ -76,6 +77,7 @@ class Parser(ArgumentParser):
 def run_command(
     parser: Parser, kind: str, commands: Mapping[str, str], examples: str, argv: list[str],
     *, otherwise: str = "", names: Mapping[str, str] = MappingProxyType({}),
+    rare: Collection[str] = (),
 ) -> int:  # fmt: skip
     """Run the command that the arguments begin with; its exit code.
 
@@ -87,9 +89,10 @@ def run_command(
                they are more than fit a screen; where it has verbs, only ``run(argv) -> int``
     otherwise  what to say of a name that is like none of them
     names      other names of theirs, which an error corrects
+    rare       those that -h only names; --help says what each does
     """
     if not argv or argv[0].startswith("-"):
-        listing = "\n".join(f"  {name:<10} {help}" for name, help in commands.items())
+        listing = _listing(commands, () if "--help" in argv else rare)
         parser.usage = f"{parser.prog} {kind.upper()} ..."
         parser.epilog = f"{kind}s:\n{listing}\n{examples}"
         parser.parse(argv)  # exits for --help
@@ -110,6 +113,14 @@ def run_command(
         given = own.parse(rest)
     code: int = module.run(given)
     return code
+
+
+def _listing(commands: Mapping[str, str], rare: Collection[str]) -> str:
+    lines = [f"  {name:<10} {help}" for name, help in commands.items() if name not in rare]
+    if rare:
+        also = f"also: {', '.join(rare)}; --help says what each does"
+        lines += wrap(also, 80, initial_indent="  ", subsequent_indent="  ")
+    return "\n".join(lines)
 
 
 def unknown(what: str, name: str, known: Iterable[str], otherwise: str = "") -> str:

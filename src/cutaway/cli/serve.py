@@ -46,6 +46,10 @@ _BATCHES = (
     "keep files and batches (/v1/files, /v1/batches) in this folder; a server that is started "
     "again continues what the last one has not finished"
 )
+_RECEIPTS = (
+    "append a signed receipt of each answer to the log in this folder (/v1/receipts/ID), with "
+    "--receipt-key; cutaway receipt -h says what it proves"
+)
 _ALLOW_INTERVENTIONS = (
     'let requests change activations for their own texts: "interventions": ["L25.H2 x 0"]'
 )
@@ -78,6 +82,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     for flag, metavar, text in _NAMES:
         group.add_argument(flag, action="append", default=[], metavar=metavar, help=text)
     group.add_argument("--batches", metavar="FOLDER", help=_BATCHES)
+    group.add_argument("--receipts", metavar="FOLDER", help=_RECEIPTS)
+    group.add_argument("--receipt-key", metavar="FILE", help="the key that signs receipts")
     group.add_argument("--allow-interventions", action="store_true", help=_ALLOW_INTERVENTIONS)
     group.add_argument(  # the earlier name
         "--allow-changes", dest="allow_interventions", action="store_true", help=SUPPRESS
@@ -158,6 +164,8 @@ def _settings(args: Namespace) -> "ServerSettings":
         allow_hosts=[*known, *args.allow_host] if local or args.allow_host else None,
         cors=args.cors,
         batches=args.batches,
+        receipts=args.receipts,
+        receipt_key=args.receipt_key,
         log_prompts=args.log_prompts,
         allow_interventions=args.allow_interventions,
         allow_adapters=args.allow_adapters,

@@ -251,6 +251,12 @@ class Generation:
 
     # -- its trace -------------------------------------------------------------------------------
 
+    def head(self) -> "Head":
+        """The head of its trace: the request and the model."""
+        from cutaway.requests.recording import head_of
+
+        return head_of(self.prepared, self.chain, self._model)
+
     def record(
         self,
         into: "str | PathLike[str] | Begin",
@@ -264,13 +270,13 @@ class Generation:
         prompt: the prompt's text, where it was given as ids; parent: the run this is a branch of
         InputError where the file cannot be written, or the steps are not observed: see ``Observe``.
         """
-        from cutaway.requests.recording import head_of, token_of
+        from cutaway.requests.recording import token_of
         from cutaway.trace import TraceWriter
 
         if not self.prepared.request.observe.stages or self.steps or self.ended:
             raise InputError("trace: ask for candidates, and record before the first step")
         begin = into if callable(into) else partial(TraceWriter, into)
-        head = head_of(self.prepared, self.chain, self._model)
+        head = self.head()
         head = replace(head, prompt=head.prompt if prompt is None else prompt, parent=parent)
         self._trace = begin(head, partial(token_of, self._model))
 

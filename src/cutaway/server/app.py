@@ -23,6 +23,7 @@ from cutaway.server import (
     inside,
     page,
     practice,
+    receipts,
     status,
     tokens,
 )  # fmt: skip
@@ -49,6 +50,7 @@ from cutaway.server.ollama import schemas as ollama_schemas
 from cutaway.server.on_demand import OnDemandLLM
 from cutaway.server.openai import response_schemas
 from cutaway.server.openai.kept_responses import KeptResponses
+from cutaway.server.receipts import Receipts
 from cutaway.server.scores import decisions, rerank, score
 from cutaway.server.scores import schemas as score_schemas
 from cutaway.server.service import Service
@@ -59,6 +61,7 @@ ROUTERS = (
     inside.router, ablate.router, tokens.router, status.router, ollama_models.router,
     ollama_embeddings.router, page.router, practice.router,
     properties.router, loading.router, adapters.router, files.router, batches.router,
+    receipts.router,
 )  # fmt: skip
 
 SCHEMAS = (
@@ -82,6 +85,8 @@ def create_app(
             for service in models.services:
                 await stack.enter_async_context(service.llm)
                 await asyncio.to_thread(_prepare, service)
+            if app.state.receipts:
+                stack.callback(app.state.receipts.close)
             if app.state.batches:  # last, so that it ends first
                 await stack.enter_async_context(app.state.batches)
             yield
@@ -98,6 +103,7 @@ def create_app(
     app.state.responses = KeptResponses(settings.keep_responses)
     app.state.settings = settings
     app.state.batches = _batches(app, settings)
+    app.state.receipts = _receipts(settings)
     refusals.install(app, retry_after=lambda: models.retry_after)
     app.add_middleware(
         Guard, open_paths=(*OPEN_PATHS, "/static/"), api_key=settings.api_key,
@@ -120,6 +126,12 @@ def _batches(app: FastAPI, settings: ServerSettings) -> BatchRunner | None:
         BatchFolder(Path(settings.batches).expanduser()),
         lambda path, id, body: ask(app, path, id, body, key=settings.api_key),
     )
+
+
+def _receipts(settings: ServerSettings) -> Receipts | None:
+    if settings.receipts is None or settings.receipt_key is None:
+        return None
+    return Receipts(Path(settings.receipts).expanduser(), settings.receipt_key)
 
 
 def _prepare(service: Service) -> None:

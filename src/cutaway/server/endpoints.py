@@ -171,6 +171,8 @@ async def _answer(
 
     job = await cancel_on_disconnect(request.receive, _named(body, start()))
     begun()
+    if kept := request.app.state.receipts:
+        job.closed = partial(kept.keep, request.state.request_id)
     events = make(service, body, job, request.state.request_id)
     if body.stream:
         return EventStream(job, events, service.keep_alive)

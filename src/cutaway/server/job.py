@@ -1,6 +1,6 @@
 """A job: the texts of one request, read by one reader, and what is counted of them."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
@@ -46,6 +46,7 @@ class TextJob:
     running  the jobs that have not ended, this one among them
     traces   of each text, where they were asked for
     given    the keywords that the client gave
+    closed   called with the texts once they have ended
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class TextJob:
         self.texts: list[Generation] = texts.each
         self.traces, self.asked = traces, self.texts[0].watch.start
         self._metrics, self._reader, self._access = metrics, texts, access
+        self.closed: Callable[[list[Generation]], object] = lambda _: None
         self._closed, self._running = False, running
         running.add(self)
 
@@ -114,6 +116,7 @@ class TextJob:
         self._access.load_s = self.load_s
         if self.route:
             self._metrics.resumed(self.route.resumed, self.route.replayed)
+        self.closed(self.texts)
 
     def __enter__(self) -> "TextJob":
         return self

@@ -1,5 +1,6 @@
 """Drawing from other logits with a step's own chain, constraint and luck."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from cutaway.api.llm import LLM
@@ -10,7 +11,7 @@ from cutaway.errors import InputError
 from cutaway.lab.rerun.request import settings_of
 from cutaway.requests.prepared import prepare
 from cutaway.sampling import RowDraw, sample
-from cutaway.trace import Trace
+from cutaway.trace import Head, Trace
 
 
 @dataclass(frozen=True)
@@ -26,9 +27,15 @@ class Redraw:
         That is so where the run had processors, a check took tokens back, or the drawn token is
         unknown.
         """
-        draw = None if step.sampled_id < 0 else _draw(llm, trace, step)
-        again = None if draw is None else cls(draw)
+        written = trace.output_token_ids[: step.index]
+        again = None if step.sampled_id < 0 else cls.at(llm, trace.head, written)
         return again if again and again.tokens(own[None]) == [step.sampled_id] else None
+
+    @classmethod
+    def at(cls, llm: LLM, head: Head, written: Iterable[int]) -> "Redraw | None":
+        """Of the step after these tokens; None where the run had processors."""
+        draw = _draw(llm, head, list(written))
+        return None if draw is None else cls(draw)
 
     def tokens(self, rows: Logits) -> list[int]:
         """The token that each row gives; -1 where it is an error."""
@@ -36,16 +43,15 @@ class Redraw:
         return [-1 if isinstance(one, Exception) else one.token_id for one in drawn]
 
 
-def _draw(llm: LLM, trace: Trace, step: Step) -> RowDraw | None:
+def _draw(llm: LLM, head: Head, written: list[int]) -> RowDraw | None:
     try:
-        settings = settings_of(trace.head) | {"forced": ()}
+        settings = settings_of(head) | {"forced": ()}
     except InputError:  # the run had functions, which a trace cannot record
         return None
-    prompt, written = list(trace.head.prompt_token_ids), trace.output_token_ids[: step.index]
-    prepared = prepare(llm, prompt, llm.parse_options(settings))
+    prepared = prepare(llm, list(head.prompt_token_ids), llm.parse_options(settings))
     longest = llm.model.context
     sequence = Sequence(0, prepared.request, llm.engine.vocabulary, longest)
-    sequence.write(list(written))
+    sequence.write(written)
     if sequence.error:
         return None
     [draw] = sequence.decoder.draws(Scheduled(sequence, len(sequence), [], 0))

@@ -26,6 +26,8 @@ class ServerSettings:
     read_timeout   seconds for a request's body to arrive
     write_timeout  seconds for the client to read one message
     batches        a folder for files and batches; None: there are none
+    receipts       a folder for a signed receipt of each answer; None: there are none
+    receipt_key    the file of the key that signs them
     log_prompts    whether the log shows prompts
     allow_interventions  whether requests may change activations, for their own texts
     allow_adapters  whether requests may load adapters from the server's disk, and unload them
@@ -43,6 +45,8 @@ class ServerSettings:
     read_timeout: float = 30.0
     write_timeout: float = 60.0
     batches: str | PathLike[str] | None = None
+    receipts: str | PathLike[str] | None = None
+    receipt_key: str | PathLike[str] | None = None
     log_prompts: bool = False
     allow_interventions: bool = False
     allow_adapters: bool = False
@@ -54,6 +58,8 @@ class ServerSettings:
             seconds = getattr(self, name)
             if not (isinstance(seconds, (int, float)) and isfinite(seconds) and seconds > 0):
                 raise InputError(f"{name} must be a number of seconds above 0, not {seconds!r}")
+        if (self.receipts is None) != (self.receipt_key is None):
+            raise InputError("receipts and receipt_key belong together: give both")
         check_key(self.api_key)
         for field in ("names", "allow_hosts"):
             if not all(name.strip() for name in getattr(self, field) or ()):

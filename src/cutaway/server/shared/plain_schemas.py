@@ -1,6 +1,6 @@
 """The JSON of tokens, the server's state, and errors; see ``schemas``."""
 
-from typing import Annotated, Literal, NotRequired
+from typing import Annotated, Any, Literal, NotRequired
 
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
@@ -158,3 +158,38 @@ class Ready(TypedDict):
     """The server takes requests."""
 
     status: Literal["ready"]
+
+
+# -- receipts ----------------------------------------------------------------------------------
+
+
+class ReceiptsHead(TypedDict):
+    """The root of all receipts so far, signed."""
+
+    size: Annotated[int, doc("receipts")]
+    root: Annotated[str, doc("of the Merkle tree over their roots, in hex")]
+    public_key: Annotated[str, doc("an Ed25519 key, in hex")]
+    signature: str
+
+
+class ReceiptProof(TypedDict):
+    """That the log has a receipt."""
+
+    index: int
+    path: Annotated[list[str], doc("hashes that lead to the head's root, from the leaf upwards")]
+    head: ReceiptsHead
+
+
+class ProvenReceipt(TypedDict):
+    """A receipt, as 'cutaway receipt verify' reads it."""
+
+    receipt: Annotated[dict[str, Any], doc("docs/receipts.md")]
+    log: ReceiptProof
+
+
+class AnswerReceipts(TypedDict):
+    """The receipts of an answer, one a text."""
+
+    object: Literal["receipts"]
+    id: str
+    data: list[ProvenReceipt]
