@@ -16,11 +16,15 @@ size_t value_bytes(KvFormat f, int kv_heads, int head_dim) { return (size_t)kv_h
 
 Attend::Attend(Plan& plan, Views at, AttendShape s, Rotation rotation, std::vector<float> sinks)
     : at_(at), shape_(s), back_(s.reach ? s.reach + 1 : s.window),
-      group_(s.heads / s.kv_heads), stride_(padded(s.head_dim)),
+      group_(s.heads / s.kv_heads), width_(s.value_dim ? s.value_dim : s.head_dim), stride_(padded(width_)),
       formats_(plan.kv_formats()), kv_(plan.kv(s.window)),
-      keys_(plan.claim_kv(key_bytes(formats_.keys, s.kv_heads, s.head_dim), s.window)),
-      values_(plan.claim_kv(value_bytes(formats_.values, s.kv_heads, s.head_dim), s.window)),
+      place_(s.reads >= 0 ? plan.kv_of(s.reads)
+                          : plan.claim_kv(s.layer, key_bytes(formats_.keys, s.kv_heads, s.head_dim),
+                                          s.value_dim ? 0 : value_bytes(formats_.values, s.kv_heads, s.head_dim),
+                                          s.window)),
       angles_(plan.angles(std::move(rotation))), sinks_(std::move(sinks)) {
+  if (s.value_first % 16 || s.value_dim % 16 || s.value_first < 0 || s.value_first + s.value_dim > s.head_dim)
+    throw std::invalid_argument("attention: values are whole 16 numbers of the keys");
   if (s.heads % s.kv_heads || s.head_dim % 2 || s.head_dim > kMostHeadDim ||
       (int)angles_->rotation().frequencies.size() > s.head_dim / 2 || (!sinks_.empty() && (int)sinks_.size() != s.heads))
     throw std::invalid_argument("attention: these heads are not supported");
@@ -31,11 +35,17 @@ int Attend::limit(const Batch& b, int row) const {
   return shape_.reach ? std::min(b.limits[row], b.positions[row] + shape_.reach) : b.limits[row];
 }
 
+// The first position that the row at one sees; 0 or below: all.
+int Attend::first_seen(int position) const {
+  if (shape_.chunked) return position / shape_.window * shape_.window;
+  return back_ ? position - back_ + 1 : 0;
+}
+
 // The largest limit of some rows. A limit before the window would leave a row nothing to see.
 int Attend::last_seen(const Batch& b, int first_row, int last_row) const {
   int last = -1;
   for (int i = first_row; i <= last_row; i++) {
-    if (back_ && b.limits[i] <= b.positions[i] - back_)
+    if (b.limits[i] < first_seen(b.positions[i]))
       throw std::invalid_argument("batch: a limit lies before its row's window");
     last = std::max(last, limit(b, i));
   }
@@ -71,15 +81,17 @@ void Attend::store_row(Step& step, int row, int kv_head) {
   const Batch& b = step.batch;
   const int position = b.positions[row], d = shape_.head_dim, token = position % kKvBlock;
   for (int g = 0; g < group_; g++) angles_->rotate(step.at(at_.q, row) + (kv_head * group_ + g) * d, position);
+  if (shape_.reads >= 0) return;
   uint8_t* block = (uint8_t*)kv_.at(kv_.table(step, b.sequences[row])[position / kKvBlock]);
   float wide[kMostHeadDim];
   memcpy(wide, step.at(at_.k, row) + kv_head * d, sizeof(float) * d);
   angles_->rotate(wide, position);
-  std::fill(wide + d, wide + stride_, wide[d - 1]);
-  store_key(step.k, formats_.keys, wide, d, block + keys_ + key_bytes(formats_.keys, kv_head, d), token);
+  std::fill(wide + d, wide + padded(d), wide[d - 1]);
+  store_key(step.k, formats_.keys, wide, d, block + place_.keys + key_bytes(formats_.keys, kv_head, d), token);
+  if (shape_.value_dim) return;
   memcpy(wide, step.at(at_.v, row) + kv_head * d, sizeof(float) * d);
   std::fill(wide + d, wide + stride_, wide[d - 1]);
-  store_value(step.k, formats_.values, wide, d, block + values_ + value_bytes(formats_.values, kv_head, d), token);
+  store_value(step.k, formats_.values, wide, d, block + place_.values + value_bytes(formats_.values, kv_head, d), token);
 }
 
 void Attend::run(Step& step, int thread) {
@@ -112,14 +124,14 @@ void Attend::attend_tile(Step& step, const Tile& tile, int kv_head, int first, i
   const auto& segment = step.segments[tile.segment];
   const Batch& b = step.batch;
   float q[kMostHeadDim * kMostRows];
-  int32_t position[kMostRows], until[kMostRows];
+  int32_t position[kMostRows], from[kMostRows], until[kMostRows];
   for (int r = 0; r < tile.rows; r++) {
     const int row = segment.first + (tile.first + r) / group_, g = (tile.first + r) % group_;
-    const float* from = step.at(at_.q, row) + (kv_head * group_ + g) * shape_.head_dim;
-    for (int d = 0; d < shape_.head_dim; d++) q[d * tile.rows + r] = from[d];
-    position[r] = b.positions[row], until[r] = limit(b, row);
+    const float* query = step.at(at_.q, row) + (kv_head * group_ + g) * shape_.head_dim;
+    for (int d = 0; d < shape_.head_dim; d++) q[d * tile.rows + r] = query[d];
+    position[r] = b.positions[row], from[r] = first_seen(position[r]), until[r] = limit(b, row);
   }
-  const int seen = back_ ? std::max(0, position[0] - back_ + 1) / kKvBlock * kKvBlock : 0;
+  const int seen = std::max(0, from[0]) / kKvBlock * kKvBlock;
   first = std::max(first, seen / kKvChunk), last = std::min(last, tile.last / kKvChunk + 1);
   if (first >= last) {
     std::fill(run, run + kMostRows, -INFINITY);
@@ -127,11 +139,12 @@ void Attend::attend_tile(Step& step, const Tile& tile, int kv_head, int first, i
   }
   float next[kMostRows * (kMostHeadDim + 2)];
   const auto* kv = (const uint8_t*)kv_.at(0);
-  AttendChunk c{q, position, until, tile.rows, shape_.head_dim, stride_, 0, 0, 0, tile.last,
+  AttendChunk c{q, position, from, until, tile.rows, shape_.head_dim, stride_, 0, 0, 0, tile.last,
                 kv_.table(step, segment.sequence), formats_.keys, formats_.values,
-                kv + keys_ + key_bytes(formats_.keys, kv_head, shape_.head_dim),
-                kv + values_ + value_bytes(formats_.values, kv_head, shape_.head_dim), kv_.bytes(),
-                shape_.scale, shape_.softcap, back_, nullptr, nullptr, nullptr};
+                kv + place_.keys + key_bytes(formats_.keys, kv_head, shape_.head_dim),
+                shape_.value_dim ? nullptr : kv + place_.values + value_bytes(formats_.values, kv_head, shape_.head_dim),
+                shape_.value_first, shape_.value_dim, kv_.bytes(),
+                shape_.scale, shape_.softcap, nullptr, nullptr, nullptr};
   if (b.hidden_from) c.hidden_from = b.hidden_from + (size_t)segment.sequence * b.table_cols * kKvBlock;
   for (int chunk = first; chunk < last; chunk++) {
     float* to = chunk == first ? run : next;
@@ -150,7 +163,7 @@ void Attend::finish_row(Step& step, const Tile& tile, int kv_head, int r, const 
                         float* sum) const {
   const auto& segment = step.segments[tile.segment];
   const int row = segment.first + (tile.first + r) / group_, g = (tile.first + r) % group_;
-  float* out = step.at(at_.out, row) + (kv_head * group_ + g) * shape_.head_dim;
+  float* out = step.at(at_.out, row) + (kv_head * group_ + g) * width_;
   std::copy_n(partials + 2 * kMostRows + r * stride_, stride_, sum);
   float peak = partials[r], total = partials[kMostRows + r];
   for (int chunk = 1; chunk < chunks; chunk++)
@@ -159,7 +172,7 @@ void Attend::finish_row(Step& step, const Tile& tile, int kv_head, int r, const 
     alignas(64) static constexpr float kNothing[kMostHeadDim] = {}, kOne = 1;
     step.k.merge(&peak, &total, sum, &sinks_[kv_head * group_ + g], &kOne, kNothing, stride_);
   }
-  step.k.divide(sum, total, shape_.head_dim, out);
+  step.k.divide(sum, total, width_, out);
 }
 
 // Fold row r of a partial result into another's.

@@ -92,6 +92,7 @@ void Experts::choose(const Step& step, int row) {
     for (int i = 0; i < m.used; i++) by_expert_[i].push_back({row, i, NAN});
     return;
   }
+  if (m.gating == Gating::sparsemixer) return mix_sparsely(step, row, score);
   weigh(step, score, top);
   std::iota(order_.begin(), order_.end(), 0);
   std::partial_sort(order_.begin(), order_.begin() + m.used, order_.end(), [&](int a, int b) {
@@ -101,6 +102,24 @@ void Experts::choose(const Step& step, int row) {
   if (m.normed) for (int i = 0; i < m.used; i++) total += weight_[order_[i]];
   for (int i = 0; i < m.used; i++)
     by_expert_[order_[i]].push_back({row, i, (float)(weight_[order_[i]] / total * m.scale)});
+}
+
+// Each is the best of those that are left; its weight is its share among those of them that score nearly as much.
+void Experts::mix_sparsely(const Step& step, int row, const float* score) {
+  const Mixture& m = args_.mixture;
+  const int n = (int)experts_.size();
+  std::vector<float> left(score, score + n);
+  for (int rank = 0; rank < m.used; rank++) {
+    const int chosen = (int)(std::max_element(left.begin(), left.end()) - left.begin());
+    const double best = left[chosen];
+    step.k.exp_each(left.data(), n, left[chosen], weight_.data());
+    double total = 0;
+    for (int i = 0; i < n; i++)
+      if (std::isfinite(left[i]) && !((best - left[i]) / std::max(std::abs((double)left[i]), best) > m.tolerance))
+        total += weight_[i];
+    by_expert_[chosen].push_back({row, rank, (float)(weight_[chosen] / total * m.scale)});
+    left[chosen] = -INFINITY;
+  }
 }
 
 void Experts::weigh(const Step& step, const float* score, float top) {
@@ -121,7 +140,7 @@ void Experts::weigh(const Step& step, const float* score, float top) {
   if (m.groups > 1) keep_groups();
 }
 
-// Those of the groups whose two most wanted experts have the largest sums, ties to the lowest index; of others none is
+// Those of the groups whose two most wanted experts, or most wanted one, have the largest sums, ties to the lowest index; of others none is
 // wanted.
 void Experts::keep_groups() {
   const Mixture& m = args_.mixture;
@@ -133,7 +152,7 @@ void Experts::keep_groups() {
     for (int i = g * each; i < (g + 1) * each; i++)
       if (wanted_[i] > first) second = std::exchange(first, wanted_[i]);
       else second = std::max(second, wanted_[i]);
-    best[g] = first + second;
+    best[g] = m.best_of_group > 1 ? first + second : first;
   }
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return best[a] > best[b]; });

@@ -5,16 +5,17 @@
 namespace cutaway {
 
 // As compute/model/mixture.py has it.
-enum class Gating { softmax, sigmoid };
+enum class Gating { softmax, sigmoid, sparsemixer };
 struct Mixture {
   int used;  // experts of a row
   Gating gating;
   bool normed;  // whether their weights are made to add up to 1
   float scale;
-  int groups, used_groups;
+  int groups, used_groups, best_of_group;
   Map activation;  // of gate and up, or of up alone
   float limit;     // its number
   bool weighs_input;
+  double tolerance;  // of sparsemixer
   std::vector<float> bias;  // of the choice; empty: none
 };
 
@@ -49,6 +50,7 @@ class Experts : public Op {
 
   void route(Step& step);
   void choose(const Step& step, int row);
+  void mix_sparsely(const Step& step, int row, const float* score);
   void weigh(const Step& step, const float* score, float top);
   void keep_groups();
   void gather(const Step& step, int thread);

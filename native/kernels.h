@@ -43,17 +43,17 @@ enum class Ahead { kNone, kNear, kFar };
 // Query rows of one KV head over one chunk of its history.
 struct AttendChunk {
   const float* q;           // (head_dim, rows): the same number of all query rows side by side
-  const int32_t *position, *limit;  // of each query row; it sees 0 … limit
+  const int32_t *position, *from, *limit;  // of each query row; it sees from … limit
   int rows;                 // 1 … Kernels::attend_rows
   int head_dim, head_stride;  // V rows are head_stride numbers apart, a multiple of 16
   int start, first, end;    // the chunk's first token; the tokens to look at are [first, end), from a block's first on
   int last;                 // the last token that will be looked at, in this chunk or a later one
   const int32_t* blocks;    // the sequence's block table
   KvFormat key_format, value_format;
-  const uint8_t *keys, *values;  // of block 0, this layer and this head
+  const uint8_t *keys, *values;  // of block 0, this layer and this head; no values: numbers of the keys
+  int value_first, value_dim;    // which, both multiples of 16
   size_t block_step;             // bytes from one KV block to the next
   float scale, softcap;     // softcap 0: none
-  int window;               // position - window + 1 is the first seen; 0: all are
   float *peak, *total, *out;  // (rows), (rows), (rows, head_stride)
   const float* hidden_from = nullptr;  // as in Batch, of this sequence
 };

@@ -140,12 +140,12 @@ std::optional<nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>>> state_memory(Plan& p
   return nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>>(memory, {plan.states().bytes()}, nb::find(plan));
 }
 
-using PartTuple = std::tuple<Packed*, Where, std::vector<float>>;
+using PartTuple = std::tuple<Packed*, Where, std::vector<float>, int>;
 
 void add_linear(Plan& plan, bool logits, const Places& in, const std::vector<PartTuple>& parts, bool adds,
                 std::optional<std::string> gate) {
   std::vector<Linear::Part> list;
-  for (const auto& [weight, out, bias] : parts) list.push_back({*weight, view(out), bias});
+  for (const auto& [weight, out, bias, column] : parts) list.push_back({*weight, view(out), bias, column});
   Linear::Finish finish{adds};
   if (gate) finish.gate = map_of(*gate);
   plan.add(std::make_unique<Linear>(rows_of(logits), in, finish, std::move(list)), true);
@@ -173,6 +173,7 @@ void add_experts(Plan& plan, bool logits, const Places& in, Where scores, const 
 Gating gating_of(const std::string& name) {
   if (name == "softmax") return Gating::softmax;
   if (name == "sigmoid") return Gating::sigmoid;
+  if (name == "sparsemixer") return Gating::sparsemixer;
   throw std::invalid_argument("no gating is called " + name);
 }
 
@@ -198,21 +199,23 @@ void bind_arguments(nb::module_& m) {
         new (self) Norm{floats(weight), floats(bias), eps, group};
       }, "weight"_a, "bias"_a, "eps"_a, "group"_a);
   nb::class_<Rotation>(m, "Rotation", "How pairs of a head's numbers are rotated; see plan.h.")
-      .def(nb::init<std::vector<double>, bool, float, double, int>(), "frequencies"_a, "rotate_half"_a, "attention_factor"_a,
-           "growth"_a = 0, "period"_a = 1)
+      .def(nb::init<std::vector<double>, bool, float, double, int, int>(), "frequencies"_a, "rotate_half"_a, "attention_factor"_a,
+           "growth"_a = 0, "period"_a = 1, "offset"_a = 0)
       .def("__eq__", [](const Rotation& a, nb::object b) {
         return nb::isinstance<Rotation>(b) && a == nb::cast<const Rotation&>(b);
       });
   nb::class_<Mixture>(m, "ExpertsShape", "How experts are chosen and weighed; see compute/model/mixture.py.")
       .def("__init__", [](Mixture* self, int used, const std::string& gating, bool normed, float scale, int groups,
-                          int used_groups, const std::string& activation, float limit, bool weighs_input, Floats bias) {
-        new (self) Mixture{used, gating_of(gating), normed, scale, groups, used_groups, map_of(activation), limit,
-                           weighs_input, floats(bias)};
-      }, nb::kw_only(), "used"_a, "gating"_a, "normed"_a, "scale"_a, "groups"_a, "used_groups"_a, "activation"_a,
-         "limit"_a, "weighs_input"_a, "bias"_a);
+                          int used_groups, int best_of_group, const std::string& activation, float limit, bool weighs_input, double tolerance,
+                          Floats bias) {
+        new (self) Mixture{used, gating_of(gating), normed, scale, groups, used_groups, best_of_group, map_of(activation), limit,
+                           weighs_input, tolerance, floats(bias)};
+      }, nb::kw_only(), "used"_a, "gating"_a, "normed"_a, "scale"_a, "groups"_a, "used_groups"_a, "best_of_group"_a, "activation"_a,
+         "limit"_a, "weighs_input"_a, "tolerance"_a, "bias"_a);
   nb::class_<AttendShape>(m, "AttendShape", "The sizes of an attention; see ops.h.")
-      .def(nb::init<int, int, int, float, float, int, int>(), nb::kw_only(), "heads"_a, "kv_heads"_a, "head_dim"_a,
-           "scale"_a, "softcap"_a, "window"_a, "reach"_a);
+      .def(nb::init<int, int, int, float, float, int, int, bool, int, int, int, int>(), nb::kw_only(), "heads"_a,
+           "kv_heads"_a, "head_dim"_a, "scale"_a, "softcap"_a, "window"_a, "reach"_a, "chunked"_a = false, "layer"_a = 0,
+           "reads"_a = -1, "value_first"_a = 0, "value_dim"_a = 0);
 }
 
 void bind_plan(nb::module_& m) {
@@ -251,6 +254,10 @@ void bind_plan(nb::module_& m) {
       .def("reorder", [](Plan& p, bool logits, Where in, std::vector<int32_t> order, Where out) {
         p.add(std::make_unique<Reorder>(rows_of(logits), view(in), std::move(order), view(out)));
       }, "logits"_a, "x"_a, "order"_a, "out"_a, "Number i of a row becomes its number order[i].")
+      .def("join", [](Plan& p, bool logits, std::tuple<Where, int> a, std::tuple<Where, int> b, int groups, Where out) {
+        const auto part = [](const auto& from) { return Join::Part{view(std::get<0>(from)), std::get<1>(from)}; };
+        p.add(std::make_unique<Join>(rows_of(logits), part(a), part(b), groups, view(out)));
+      }, "logits"_a, "a"_a, "b"_a, "groups"_a, "out"_a, "a, b: where, and how many numbers of a group.")
       .def("normalise", [](Plan& p, bool logits, Where in, int width, const std::optional<Norm>& norm,
                            const Places& out) {
         p.add(std::make_unique<Normalise>(rows_of(logits), view(in), width, norm.value_or(Norm{{}, {}, 0, 0}), out));
@@ -333,10 +340,11 @@ NB_MODULE(_native, m) {
   m.def("patterns", &patterns, "name"_a, "What IQ1, IQ2_XXS … IQ3_S name by a number: digits of 2 or 3 bits.");
 
   m.attr("KV_BLOCK") = kKvBlock;
-  m.def("kv_block_bytes", [](int kv_heads, int head_dim, const std::string& kv) {
+  m.def("kv_block_bytes", [](int kv_heads, int head_dim, const std::string& kv, bool values) {
     const KvFormats f = kv_formats(kv);
-    return key_bytes(f.keys, kv_heads, head_dim) + value_bytes(f.values, kv_heads, head_dim);
-  }, "kv_heads"_a, "head_dim"_a, "kv"_a = "f16", "Of one layer's keys and values, of KV_BLOCK tokens.");
+    return key_bytes(f.keys, kv_heads, head_dim) + (values ? value_bytes(f.values, kv_heads, head_dim) : 0);
+  }, "kv_heads"_a, "head_dim"_a, "kv"_a = "f16", "values"_a = true,
+        "Of one layer's keys and values, or keys alone, of KV_BLOCK tokens.");
 
   bind_arguments(m);
   bind_plan(m);

@@ -33,6 +33,18 @@ void Reorder::run(Step& step, int thread) {
   }
 }
 
+void Join::run(Step& step, int thread) {
+  const int rows = count(step, rows_);
+  for (int i = begin_of(rows, step, thread); i < begin_of(rows, step, thread + 1); i++) {
+    float* y = step.at(out_, i);
+    for (int g = 0; g < groups_; g++)
+      for (const Part& part : {a_, b_}) {
+        memcpy(y, step.at(part.from, i) + (size_t)g * part.size, sizeof(float) * part.size);
+        y += part.size;
+      }
+  }
+}
+
 void Rotate::prepare(Step& step) {
   for (int i = 0; i < step.batch.rows; i++) angles_->reach(step.batch.positions[i]);
 }
@@ -111,6 +123,9 @@ Linear::Linear(Rows rows, Places in, Finish finish, std::vector<Part> parts)
   for (const auto& part : parts_) {
     if (is_float(part.weight.format) ? in_.floats.buffer < 0 : in_.act < 0)
       throw std::invalid_argument("a linear op lacks the kind of input that its weights read");
+    if (part.column < 0 || (!is_float(part.weight.format) && part.column % kQuant))
+      throw std::invalid_argument("a matrix reads whole quant blocks");
+    begins_.push_back(panels_);
     panels_ += part.weight.panels();
   }
   if (finish_.gate) {
@@ -161,10 +176,10 @@ void Linear::drop_pages() const {
 }
 
 const Linear::Part& Linear::part_of(int& panel) const {
-  const Part* part = parts_.data();
-  if (!finish_.gate)
-    while (panel >= part->weight.panels()) panel -= part++->weight.panels();
-  return *part;
+  if (finish_.gate) return parts_[0];
+  const size_t i = std::upper_bound(begins_.begin(), begins_.end(), panel) - begins_.begin() - 1;
+  panel -= begins_[i];
+  return parts_[i];
 }
 
 // Panels [first, last) of rows [begin, end).
@@ -202,12 +217,16 @@ void Linear::compute(Step& step, int thread, const Part& part, int panel, int ro
   const uint8_t* p = w.data + panel * w.panel;
   const int n = floats ? w.cols : w.cols / kQuant, tile = tile_of(rows), all = count(step, rows_);
   const size_t stride = floats ? step.width(in_.floats.buffer) : 0;
+  const auto acts = [&](int at) {
+    const ActRow x = step.act(in_.act, at, thread, all);
+    return x.first + (size_t)(part.column / kQuant) * x.apart;
+  };
   if (is_many(step, part, rows)) {
     const size_t apart = step.width(in_.act) / kQuant * kTileRows[0];
-    step.k.tiles[w.format](p, n, {step.act(in_.act, row, thread, all).first, apart, rows / kTileRows[0]}, ahead, out);
+    step.k.tiles[w.format](p, n, {acts(row), apart, rows / kTileRows[0]}, ahead, out);
   } else {
     for (int r = 0; r < rows; r += kTileRows[tile], ahead = Ahead::kNone) {
-      const void* x = floats ? (const void*)step.at(in_.floats, row + r) : step.act(in_.act, row + r, thread, all).first;
+      const void* x = floats ? (const void*)(step.at(in_.floats, row + r) + part.column) : acts(row + r);
       step.k.tile[w.format][tile](p, n, x, stride, ahead, out + r * kLanes);
     }
   }

@@ -46,6 +46,20 @@ class Gather : public Op {
   int width_;
 };
 
+// Of each of some groups the numbers of a row of a, then those of a row of b.
+class Join : public Op {
+ public:
+  struct Part { View from; int size; };  // numbers of a group
+  Join(Rows rows, Part a, Part b, int groups, View out) : rows_(rows), a_(a), b_(b), groups_(groups), out_(out) {}
+  void run(Step& step, int thread) override;
+
+ private:
+  Rows rows_;
+  Part a_, b_;
+  int groups_;
+  View out_;
+};
+
 // Number i of a row becomes its number order[i].
 class Reorder : public Op {
  public:
@@ -128,6 +142,7 @@ class Linear : public Op {
     Packed weight;
     View out;
     std::vector<float> bias;  // empty: none
+    int column = 0;           // the first number that it reads of a row; where these are quantised, of a quant block
   };
   // What becomes of the products: stored, added to what is there already, or, of two parts, put through a gate.
   struct Finish {
@@ -157,6 +172,7 @@ class Linear : public Op {
   Places in_;
   Finish finish_;
   std::vector<Part> parts_;
+  std::vector<int> begins_;  // the first panel of each part
   WorkQueue queue_;
   int panels_ = 0;
   bool streaming_ = false;
@@ -168,6 +184,10 @@ struct AttendShape {
   float scale, softcap;  // softcap 0: none
   int window;            // tokens seen up to its own; 0: all
   int reach = 0;         // tokens seen to each side of its own; 0: all
+  bool chunked = false;  // no token is seen that is not in the same window-th of the text
+  int layer = 0;
+  int reads = -1;        // the layer whose keys and values it reads, storing none; -1: its own
+  int value_first = 0, value_dim = 0;  // values are these numbers of the keys, and none are stored; 0: they are not
 };
 
 // Bytes of a KV block for the keys, and for the values, of one layer.
@@ -187,6 +207,7 @@ class Attend : public Op {
  private:
   struct Tile { int segment, first, rows, last; };  // query rows (row · group + head), largest limit
   int limit(const Batch& batch, int row) const;
+  int first_seen(int position) const;
   int last_seen(const Batch& batch, int first_row, int last_row) const;
   void store_row(Step& step, int row, int kv_head);
   void attend_tile(Step& step, const Tile& tile, int kv_head, int first_chunk, int last_chunk, float* run) const;
@@ -198,10 +219,10 @@ class Attend : public Op {
   const Views at_;
   const AttendShape shape_;
   const int back_;            // tokens that a row sees up to its own; 0: all
-  const int group_, stride_;  // query heads per KV head; numbers per V row
+  const int group_, width_, stride_;  // query heads per KV head; numbers of a value, and of a V row
   const KvFormats formats_;
   KvStore& kv_;
-  const size_t keys_, values_;  // where in a KV block this layer's begin
+  const KvPlace place_;
   const std::shared_ptr<Angles> angles_;
   const std::vector<float> sinks_;
   std::vector<Tile> tiles_;

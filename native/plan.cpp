@@ -39,7 +39,7 @@ std::shared_ptr<Angles> Plan::angles(Rotation rotation) {
 
 void Angles::reach(int position) {
   for (; reached_ <= position; reached_++) {
-    const double grown = 1 + rotation_.growth * log1p(reached_ / rotation_.period);
+    const double grown = 1 + rotation_.growth * log1p((reached_ + rotation_.offset) / rotation_.period);
     for (const double frequency : rotation_.frequencies) {
       const double angle = reached_ * frequency;
       table_.push_back((float)(grown * rotation_.attention_factor * cos(angle)));
@@ -76,11 +76,17 @@ bool WorkQueue::take(int thread, int grain, int* first, int* last) {
   return false;
 }
 
-size_t Plan::claim_kv(size_t bytes, int window) {
+KvPlace Plan::claim_kv(int layer, size_t keys, size_t values, int window) {
   size_t& claimed = claimed_[window > 0];
-  const size_t at = claimed;
-  claimed = kv(window).claim(at, bytes, window);
-  return at;
+  const size_t first = claimed, second = kv(window).claim(first, keys, window);
+  claimed = values ? kv(window).claim(second, values, window) : second;
+  return kv_places_[layer] = {first, second};
+}
+
+KvPlace Plan::kv_of(int layer) const {
+  const auto found = kv_places_.find(layer);
+  if (found == kv_places_.end()) throw std::invalid_argument("attention: that layer stores no keys and values");
+  return found->second;
 }
 
 size_t Plan::claim_state(size_t floats) {

@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include <atomic>
+#include <map>
 #include <memory>
 #include <span>
 #include <vector>
@@ -45,13 +46,16 @@ struct Buffer {
   ActBlock* acts() const { return (ActBlock*)memory.data(); }
 };
 
+// Where in a KV block a layer's keys and values begin.
+struct KvPlace { size_t keys, values; };
+
 // How pairs of a head's numbers are rotated (rotary positions).
 struct Rotation {
   std::vector<double> frequencies;  // of each pair: radians a position
   bool rotate_half;                 // pair i is (i, i + pairs), else (2i, 2i + 1)
   float attention_factor;           // by which the rotated numbers are multiplied
-  double growth = 0;                // they are also multiplied by 1 + growth · log(1 + ⌊position / period⌋)
-  int period = 1;
+  double growth = 0;                // they are also multiplied by 1 + growth · log(1 + ⌊(position + offset) / period⌋)
+  int period = 1, offset = 0;
   bool operator==(const Rotation&) const = default;
 };
 
@@ -174,8 +178,10 @@ class Plan {
   int add_buffer(int width, bool quantised);
   // The store of the layers with a window, or (0) of those that see the whole text.
   KvStore& kv(int window) { return window ? *windowed_ : *whole_; }
-  // Bytes of every KV block for a layer; returns where in a block they begin.
-  size_t claim_kv(size_t bytes, int window);
+  // Bytes of every KV block for a layer's keys and values; returns where in a block they begin.
+  KvPlace claim_kv(int layer, size_t keys, size_t values, int window);
+  // The same of a layer that claimed some. Throws std::invalid_argument where none has.
+  KvPlace kv_of(int layer) const;
   // Floats of every state for a layer; returns where in a state they begin.
   StateStore& states() { return *states_; }
   size_t claim_state(size_t floats);
@@ -241,6 +247,7 @@ class Plan {
   std::shared_ptr<StateStore> states_;
   size_t claimed_[2] = {0, 0};  // bytes of a block, of each
   size_t claimed_state_ = 0;    // floats
+  std::map<int, KvPlace> kv_places_;  // by layer
 };
 
 }  // namespace cutaway

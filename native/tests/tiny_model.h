@@ -216,7 +216,7 @@ struct TinyModel {
     std::vector<Expert> all;
     for (int i = 0; i < experts; i++)
       all.push_back({Biased{matrix(n, n)}, {matrix(n, n), std::vector<float>(n, 0.1f)}, {matrix(n, n)}});
-    const Mixture mixture{2, Gating::sigmoid, true, 1.5f, 1, 1, Map::clamped_swiglu, 7, false,
+    const Mixture mixture{2, Gating::sigmoid, true, 1.5f, 1, 1, 2, Map::clamped_swiglu, 7, false, 0,
                           std::vector<float>(experts, 0.2f)};
     plan->add(std::make_unique<Experts>(Experts::Args{Rows::kAll, {normed, act}, scores, mixture, mixed}, all));
     map(Rows::kAll, Map::gelu, up, {-1, 0}, 0, n);

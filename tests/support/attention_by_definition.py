@@ -16,13 +16,12 @@ def storing(format):
 def textbook(
     qkv, heads, kv_heads, head_dim, rope_dim=0, base=10000.0, softcap=0.0, window=0,
     rotate_half=False, attention_factor=1.0, scale=None, limits=None, kv="f16",
-    hidden_from=None,
-    reach=0, sinks=None,
+    hidden_from=None, reach=0, sinks=None, chunked=False, value_first=0, value_dim=0,
 ):  # fmt: skip
     """One sequence, qkv (T, width), in float64; keys and values as they are stored.
 
     sinks (heads,): a score more for each head, whose token has no value
-
+    value_dim: values are so many numbers of the keys, from value_first on; 0: they are not
     hidden_from (T,): for each position the first later one whose row does not attend to it
     """
     length, d = len(qkv), head_dim
@@ -44,12 +43,16 @@ def textbook(
         np.repeat(storing(format)(a).astype(float), heads // kv_heads, 1)
         for format, a in zip(keys_and_values(kv), (k, v), strict=True)
     )
+    if value_dim:
+        v = k[..., value_first : value_first + value_dim]
     scores = np.einsum("rhd,thd->hrt", q.astype(float), k) * (scale or d**-0.5)
     if softcap:
         scores = softcap * np.tanh(scores / softcap)
     places = np.arange(length)
     limits = places if limits is None else np.asarray(limits)
     before = places <= places[:, None] - window if window else False
+    if chunked:
+        before = places < places[:, None] // window * window
     scores[:, (places > limits[:, None]) | before] = -np.inf
     if reach:
         scores[:, abs(places - places[:, None]) > reach] = -np.inf

@@ -68,7 +68,7 @@ def linear_plan(tier, name, raw, rows, x, threads=1, finish="store", prefetch=""
     act = quantised(plan, name, (source, 0), cols, cols + 64)  # buffers are shared: the widest
     gate = None if finish == "store" else finish
     no_bias: list[float] = []
-    parts = [(pack(name, raw, rows, cols, threads), (out, 0), no_bias)] * (2 if gate else 1)
+    parts = [(pack(name, raw, rows, cols, threads), (out, 0), no_bias, 0)] * (2 if gate else 1)
     plan.linear(False, _native.Places((source, 0), act), parts, gate=gate)
     return plan
 
@@ -100,7 +100,7 @@ def attention(
     """
     count, length, width = qkv.shape
     options = {"kv_blocks": int(np.max(tables)) + 1, "context": length, "kv": kv}
-    n = shape["heads"] * shape["head_dim"]
+    n = shape["heads"] * (shape.get("value_dim") or shape["head_dim"])
     plan, source, out = fed(qkv.reshape(-1, width), tier, threads, width=n, **options)
     add_attend(plan, source, out, shape)
     result, hidden = np.empty((count, length, n), np.float32), None
@@ -127,6 +127,7 @@ def add_attend(plan, source, out, shape):
     heads, kv_heads, d, dim = (more[key] for key in ("heads", "kv_heads", "head_dim", "rope_dim"))
     sizes = {"scale": d**-0.5, "softcap": 0.0, "window": 0, "reach": 0, "heads": heads}
     sizes |= {"kv_heads": kv_heads, "head_dim": d}
+    sizes |= {"chunked": False, "value_first": 0, "value_dim": 0}
     frequencies = Rope(dim=dim, base=10000.0).frequencies() if dim else []
     plan.attend(
         (source, 0), (source, heads * d), (source, (heads + kv_heads) * d), (out, 0),

@@ -93,6 +93,10 @@ _SIGMOID_ROUTER = {
     "n_routed_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 32,
     "n_shared_experts": 2, "first_k_dense_replace": 1, "routed_scaling_factor": 1.7,
 }  # fmt: skip
+_LATENT = {
+    "kv_lora_rank": 32, "qk_rope_head_dim": 16, "qk_nope_head_dim": 32, "v_head_dim": 64,
+    "num_key_value_heads": 6,  # as many as there are others
+}  # fmt: skip
 _COHERE = {"tie_word_embeddings": True, "pad_token_id": 0, "logit_scale": 0.25}
 _LONG = [1.0 + 0.3 * i for i in range(6)]
 
@@ -171,6 +175,57 @@ FAMILIES: Mapping[str, Row] = {
             "rope_type": "yarn", "rope_theta": 900.0, "factor": 4.0, "beta_fast": 32.0,
             "beta_slow": 1.0, "truncate": False, "original_max_position_embeddings": 64,
         },
+    ),
+    "phimoe": _row(
+        "PhimoeConfig", "phimoe", **_FOUR_HEADS, num_local_experts=5, attention_bias=True,
+        lm_head_bias=True, original_max_position_embeddings=64,
+        rope_parameters={
+            "rope_type": "longrope", "rope_theta": 10000.0, "long_mscale": 1.2,
+            "short_mscale": 1.2, "original_max_position_embeddings": 64,
+            "long_factor": [1.0 + 0.3 * i for i in range(8)],
+            "short_factor": [1.0 + 0.1 * i for i in range(8)],
+        },
+    ),
+    "afmoe": _row(
+        "AfmoeConfig", "afmoe", head_dim=32, num_experts=5, num_experts_per_tok=2,
+        moe_intermediate_size=32, num_shared_experts=2, num_dense_layers=1, route_scale=1.7,
+        sliding_window=WINDOW, mup_enabled=True,
+    ),
+    "llama4": _row(  # in GGUF's way: every fourth layer has no positions
+        "Llama4TextConfig", "llama4", head_dim=32, num_hidden_layers=5, num_local_experts=5,
+        num_experts_per_tok=2, intermediate_size=32, intermediate_size_mlp=96, floor_scale=16,
+        interleave_moe_layer_step=2, attention_chunk_size=WINDOW, attn_scale=0.3,
+        rope_parameters=_LLAMA3_ROPE,
+    ),
+    "deepseek_v2": _row(  # as V2-Lite: queries by one matrix
+        "DeepseekV2Config", "deepseek2", **_LATENT | _FOUR_HEADS | {"num_key_value_heads": 4},
+        q_lora_rank=None, n_routed_experts=5, num_experts_per_tok=2, moe_intermediate_size=32,
+        n_shared_experts=2, first_k_dense_replace=1,
+        rope_parameters={
+            "rope_type": "yarn", "rope_theta": 900.0, "factor": 4.0, "beta_fast": 32.0,
+            "beta_slow": 1.0, "mscale": 0.707, "mscale_all_dim": 0.707,
+            "original_max_position_embeddings": 64,
+        },
+    ),
+    "deepseek_v2-groups": _row(
+        "DeepseekV2Config", "deepseek2", **_LATENT | _FOUR_HEADS | {"num_key_value_heads": 4},
+        q_lora_rank=32, n_routed_experts=8, num_experts_per_tok=2, moe_intermediate_size=32,
+        n_shared_experts=1, n_group=4, topk_group=2, topk_method="group_limited_greedy",
+        routed_scaling_factor=1.7,
+    ),
+    "deepseek_v3": _row(
+        "DeepseekV3Config", "deepseek2", **_LATENT, **_SIGMOID_ROUTER, q_lora_rank=32, n_group=4,
+        topk_group=2, num_nextn_predict_layers=0,
+        rope_parameters={
+            "rope_type": "yarn", "rope_theta": 900.0, "factor": 4.0, "beta_fast": 32.0,
+            "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0,
+            "original_max_position_embeddings": 64,
+        },
+    ),
+    "glm4_moe_lite": _row(
+        "Glm4MoeLiteConfig", "deepseek2", **_LATENT,
+        **{k: v for k, v in _SIGMOID_ROUTER.items() if k != "first_k_dense_replace"},
+        q_lora_rank=32, mlp_layer_types=["dense", "dense", "sparse", "sparse"],
     ),
     "hunyuan_moe": _row(
         "HunYuanMoEV1Config", "hunyuan-moe", head_dim=32, pad_token_id=0, num_experts=5,
@@ -438,7 +493,7 @@ def context(name: str) -> int | None:
 
     Texts that may be no longer than what a model was first trained for take its short factors.
     """
-    return 64 if name == "phi3-longrope" else None
+    return 64 if name in ("phi3-longrope", "phimoe") else None
 
 
 def save(

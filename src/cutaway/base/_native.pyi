@@ -58,8 +58,8 @@ def patterns(name: str) -> list[int]:
 
 KV_BLOCK: int = 32
 
-def kv_block_bytes(kv_heads: int, head_dim: int, kv: str = 'f16') -> int:
-    """Of one layer's keys and values, of KV_BLOCK tokens."""
+def kv_block_bytes(kv_heads: int, head_dim: int, kv: str = 'f16', values: bool = True) -> int:
+    """Of one layer's keys and values, or keys alone, of KV_BLOCK tokens."""
 
 ELEMENTWISE: tuple = ...
 
@@ -80,19 +80,19 @@ class Norm:
 class Rotation:
     """How pairs of a head's numbers are rotated; see plan.h."""
 
-    def __init__(self, frequencies: Sequence[float], rotate_half: bool, attention_factor: float, growth: float = 0, period: int = 1) -> None: ...
+    def __init__(self, frequencies: Sequence[float], rotate_half: bool, attention_factor: float, growth: float = 0, period: int = 1, offset: int = 0) -> None: ...
 
     def __eq__(self, arg: object, /) -> bool: ...
 
 class ExpertsShape:
     """How experts are chosen and weighed; see compute/model/mixture.py."""
 
-    def __init__(self, *, used: int, gating: str, normed: bool, scale: float, groups: int, used_groups: int, activation: str, limit: float, weighs_input: bool, bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
+    def __init__(self, *, used: int, gating: str, normed: bool, scale: float, groups: int, used_groups: int, best_of_group: int, activation: str, limit: float, weighs_input: bool, tolerance: float, bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
 
 class AttendShape:
     """The sizes of an attention; see ops.h."""
 
-    def __init__(self, *, heads: int, kv_heads: int, head_dim: int, scale: float, softcap: float, window: int, reach: int) -> None: ...
+    def __init__(self, *, heads: int, kv_heads: int, head_dim: int, scale: float, softcap: float, window: int, reach: int, chunked: bool = False, layer: int = 0, reads: int = -1, value_first: int = 0, value_dim: int = 0) -> None: ...
 
 class Plan:
     def __init__(self, pool: Pool, tier: str, kv_blocks: int, context: int, prefetch: str = '', kv: str = 'f16', draft_states: int = 0) -> None: ...
@@ -131,6 +131,9 @@ class Plan:
 
     def gather(self, x: tuple[int, int], out: tuple[int, int], width: int) -> None: ...
 
+    def join(self, logits: bool, a: tuple[tuple[int, int], int], b: tuple[tuple[int, int], int], groups: int, out: tuple[int, int]) -> None:
+        """a, b: where, and how many numbers of a group."""
+
     def reorder(self, logits: bool, x: tuple[int, int], order: Sequence[int], out: tuple[int, int]) -> None:
         """Number i of a row becomes its number order[i]."""
 
@@ -140,7 +143,7 @@ class Plan:
     def map(self, logits: bool, kind: str, a: tuple[int, int], b: tuple[int, int], number: float, width: int, out: tuple[int, int], spread: bool = False) -> None:
         """spread: a has one number for all of a row."""
 
-    def linear(self, logits: bool, x: Places, parts: Sequence[tuple[Packed, tuple[int, int], Sequence[float]]], adds: bool = False, gate: str | None = None) -> None: ...
+    def linear(self, logits: bool, x: Places, parts: Sequence[tuple[Packed, tuple[int, int], Sequence[float], int]], adds: bool = False, gate: str | None = None) -> None: ...
 
     def experts(self, logits: bool, x: Places, scores: tuple[int, int], mixture: ExpertsShape, experts: Sequence[tuple[Packed, Packed, Packed]], out: tuple[int, int], inner: tuple[int, int] = (-1, 0), biases: Sequence[Sequence[Sequence[float]]] = [[], [], []]) -> None:
         """inner: where to leave what each expert's down reads, by rank; biases: of gate, up and down."""

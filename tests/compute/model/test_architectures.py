@@ -70,6 +70,18 @@ LAYERS = {
         "ffn_up_exps.bias": (4, FF), "ffn_down_exps.bias": (4, N),
     },
     "hunyuan-moe": PRE | QKV | HEAD_NORMS | EXPERTS | SHARED,
+    "phimoe": PRE | NORM_BIASES | QKV | QKV_BIASES | EXPERTS | {"attn_output.bias": (N,)},
+    "afmoe": PRE | POST | QKV | HEAD_NORMS | EXPERTS | SHARED | CHOOSING | {
+        "attn_gate.weight": (Q, N),
+    },
+    "deepseek2": PRE | EXPERTS | SHARED | CHOOSING | {  # 4 heads of 6 and 2, a latent of 16
+        "attn_q_a.weight": (10, N), "attn_q_a_norm.weight": (10,), "attn_q_b.weight": (Q, 10),
+        "attn_kv_a_mqa.weight": (16 + 2, N), "attn_kv_a_norm.weight": (16,),
+        "attn_k_b.weight": (4, 16, 6), "attn_v_b.weight": (4, HEAD, 16),
+    },
+    "bailingmoe": PRE | QKV | EXPERTS | SHARED,
+    "bailingmoe2": PRE | FUSED | HEAD_NORMS | EXPERTS | SHARED | CHOOSING,
+    "llama4": PRE | QKV | EXPERTS | SHARED,
     "gemma2": PRE | POST | QKV | GATED,
     "gemma3": PRE | POST | QKV | HEAD_NORMS | GATED,
     "phi3": PRE | FUSED | GATE_AND_UP,
@@ -124,6 +136,9 @@ LAYERS = {
 OUTSIDE = {
     "llama": {"output.weight": (VOCAB, N), "rope_freqs.weight": HALF},
     "phi3": {"output.weight": (VOCAB, N)} | FACTORS,
+    "phimoe": {
+        "output.weight": (VOCAB, N), "output.bias": (VOCAB,), "output_norm.bias": (N,),
+    },
     "gpt2": {"position_embd.weight": (CONTEXT, N), "output_norm.bias": (N,)},
     "gptneox": {"output.weight": (VOCAB, N), "output_norm.bias": (N,)},
     "starcoder2": {"output_norm.bias": (N,)},
@@ -216,6 +231,12 @@ def file_of(name):
         keys |= {"expert_count": 4, "expert_used_count": 2}
     metadata = {f"{architecture}.{key}": value for key, value in keys.items()}
     shapes = {"token_embd.weight": (VOCAB, N), "output_norm.weight": (N,)} | OUTSIDE.get(name, {})
+    if name == "deepseek2":
+        keys = {
+            "attention.key_length_mla": HEAD, "attention.value_length_mla": HEAD,
+            "attention.kv_lora_rank": 16, "rope.dimension_count": 2, "attention.head_count_kv": 1,
+        }  # fmt: skip
+        metadata |= {f"deepseek2.{key}": value for key, value in keys.items()}
     if name == "bert":
         del shapes["output_norm.weight"]
     for i in range(2):

@@ -289,9 +289,12 @@ def test_each_architecture_has_its_own_epsilon():
         "ssm__group_count": 2, "ssm__time_step_rank": 4, "ssm__state_size": 8,
         "ssm__inner_size": 64, "ssm__conv_kernel": 4,
     }  # fmt: skip
+    latent = {"attention__kv_lora_rank": 16, "rope__dimension_count": 2}
     for name in ARCHITECTURES:
         eps = 1e-5 if ARCHITECTURES[name].layer_norm else 1e-6
-        assert sizes(name, **states if ARCHITECTURES[name].attends_every else {}).norm_eps == eps
+        own = states if ARCHITECTURES[name].attends_every else {}
+        own = latent if ARCHITECTURES[name].has_latent else own
+        assert sizes(name, **own).norm_eps == eps
 
 
 def test_neox_is_parallel_unless_it_says_otherwise():

@@ -46,6 +46,22 @@ def test_every_way_to_choose(gating, normed, biased, groups, used_groups):
         np.testing.assert_allclose(weights[row], [*expected.values()], rtol=1e-12)
 
 
+@pytest.mark.parametrize("tolerance", [0.02, 0.4])
+def test_sparsemixer_shares_each_choice_among_those_that_score_nearly_as_much(tolerance):
+    mixture = Mixture(used=3, gating="sparsemixer", normed=False, tolerance=tolerance)
+    ids, weights = mixture.choose(SCORES)
+    for row, scores in enumerate(SCORES.tolist()):
+        left = dict(enumerate(scores))
+        for rank in range(3):
+            best = max(left, key=lambda e: (left[e], -e))
+            near = [
+                s for s in left.values() if left[best] - s <= tolerance * max(abs(s), left[best])
+            ]
+            assert ids[row, rank] == best
+            expected = exp(left.pop(best)) / sum(map(exp, near))
+            np.testing.assert_allclose(weights[row, rank], expected, rtol=1e-12)
+
+
 def test_a_softmax_after_the_choice_is_one_of_all_normed():
     ids, weights = Mixture(used=4).choose(SCORES)
     chosen = np.exp(np.take_along_axis(SCORES, ids, axis=1))

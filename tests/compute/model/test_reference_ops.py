@@ -100,11 +100,50 @@ def test_a_convolution_sums_each_number_over_the_last_rows(taps):
 
 def test_of_groups_that_lie_side_by_side_one_is_picked():
     x = numbers(3, 12)
-    for which in range(2):
-        ours = run(x, lambda g, x, which=which: g.pick(x, 3, which, 2))
-        np.testing.assert_array_equal(ours, x.reshape(3, 2, 2, 3)[:, :, which].reshape(3, 6))
+    for first, last in ((0, 4), (4, 6)):
+        ours = run(x, lambda g, x, first=first, last=last: g.pick(x, 6, first, last))
+        expected = x.reshape(3, 2, 6)[:, :, first:last].reshape(3, -1)
+        np.testing.assert_array_equal(ours, expected)
     with pytest.raises(FormatError, match="no whole number of heads of 10"):
-        run(x, lambda g, x: g.pick(x, 5, 0, 2))
+        run(x, lambda g, x: g.pick(x, 10, 0, 5))
+    with pytest.raises(FormatError, match="groups of 6, and not 2 to 7"):
+        run(x, lambda g, x: g.pick(x, 6, 2, 7))
+
+
+def test_groups_of_two_are_joined_and_each_head_has_a_matrix():
+    a, b, weight = numbers(3, 6), numbers(3, 4), numbers(2, 3, 5)
+    ours = run(a, lambda g, x: g.join(x, g.embed("b"), 2), {"b.weight": b})
+    joined = np.concatenate([a.reshape(3, 2, 3), b.reshape(3, 2, 2)], axis=2).reshape(3, 10)
+    np.testing.assert_array_equal(ours, joined)
+    with pytest.raises(FormatError, match=r"b is 4 wide, which is no 3 groups"):
+        run(a, lambda g, x: g.join(x, g.embed("b"), 3), {"b.weight": b})
+    ours = run(joined, lambda g, x: g.heads_linear(x, "w"), {"w.weight": weight})
+    expected = [[w @ x for w, x in zip(weight, row.reshape(2, 5), strict=True)] for row in joined]
+    np.testing.assert_allclose(ours, np.reshape(expected, (3, 6)), **NEAR)
+    with pytest.raises(FormatError, match="takes 2 heads of 5 inputs; 6 come in"):
+        run(a, lambda g, x: g.heads_linear(x, "w"), {"w.weight": weight})
+
+
+def test_a_latent_is_key_and_value_and_a_layer_reads_another_s():
+    q, k, v = numbers(5, 2 * 6), numbers(5, 6), numbers(5, 6)
+    held = {"k.weight": k, "v.weight": v}
+
+    def latent(g, x):
+        g.attend_latent(x, g.embed("k"), layer=0, heads=2, first=2, scale=0.5)
+
+    def plain(g, x, again=False):
+        k, v = g.embed("k"), g.embed("v")
+        shape = {"heads": 2, "kv_heads": 1, "head_dim": 6, "scale": 0.5}
+        g.attend(x, k, v, layer=0, **shape)
+        if again:
+            g.attend_again(x, layer=1, reads=0, heads=2, scale=0.5)
+
+    whole = run(q, plain, held | {"v.weight": k}).reshape(5, 2, 6)
+    np.testing.assert_allclose(run(q, latent, held).reshape(5, 2, 4), whole[..., 2:], **NEAR)
+    again = run(q, lambda g, x: plain(g, x, again=True), held)
+    np.testing.assert_array_equal(again, run(q, plain, held))
+    with pytest.raises(FormatError, match="layer 3 reads the keys and values of 2, which has none"):
+        run(q, lambda g, x: g.attend_again(x, layer=3, reads=2, heads=2, scale=1.0))
 
 
 @pytest.mark.parametrize("grouped", [True, False])

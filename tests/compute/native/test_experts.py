@@ -122,6 +122,8 @@ BIAS = np.float32([0.0, 0.3, -0.2, 0.5, -0.4, 0.1])
         Mixture(used=2, gating="sigmoid", groups=3, used_groups=1),
         Mixture(used=3, groups=3, used_groups=2, normed=False),
         Mixture(used=1, gating="sigmoid", normed=False, weighs_input=True),
+        Mixture(used=2, gating="sparsemixer", normed=False, tolerance=0.5),
+        Mixture(used=3, gating="sparsemixer", normed=False, tolerance=0.02, scale=1.5),
     ],
 )
 def test_every_way_to_choose_and_to_weigh(mixture, bias):
@@ -185,7 +187,7 @@ def test_ties_go_to_the_lowest_index():
     )
 
 
-@pytest.mark.parametrize("gating", ["softmax", "sigmoid"])
+@pytest.mark.parametrize("gating", ["softmax", "sigmoid", "sparsemixer"])
 @pytest.mark.parametrize("bad", [[np.nan], [np.nan] * COUNT, [np.inf], [np.inf, np.nan, -np.inf]])
 def test_scores_that_are_no_numbers_spoil_their_own_row_alone(bad, gating):
     raw, _ = random_experts("Q8_0")

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cutaway.base import _native
 from support.attention_by_definition import check, in_order, random_qkv
 from support.native_plans import TIERS, assert_same_bits, attention
 
@@ -38,6 +39,25 @@ def test_sliding_windows(window):
     shape = {"heads": 2, "kv_heads": 1, "head_dim": 8, "rope_dim": 8, "window": window}
     check(shape, 600, tiers=[BEST])
     check(shape, 70)
+
+
+@pytest.mark.parametrize("window", [1, 31, 64, 300])
+def test_chunks_of_a_text(window):
+    shape = {"heads": 4, "kv_heads": 2, "head_dim": 32, "window": window, "chunked": True}
+    check(shape, 330, cuts=(130, 1, 500))
+
+
+@pytest.mark.parametrize("kv", ["f16", "q8_0", "q5_1,f16", "q4_0"])
+@pytest.mark.parametrize(("heads", "dim", "first"), [(1, 32, 16), (5, 48, 16), (16, 96, 32)])
+def test_values_that_are_numbers_of_the_keys(heads, dim, first, kv):
+    """Latent attention: one key for all heads, and nothing else is stored."""
+    shape = {"heads": heads, "kv_heads": 1, "head_dim": dim, "rope_dim": first}
+    shape |= {"value_first": first, "value_dim": dim - first}
+    for cuts, threads in (((512,), 1), ((270, 1, 7, 500), 3)):
+        check(shape, 300, kv=kv, cuts=cuts, threads=threads)
+    qkv, stored = random_qkv(shape, 40), []
+    attention(TIERS[0], qkv, shape, tables=in_order(40), cuts=(40,), kv=kv, stored=stored)
+    assert stored[0].nbytes == -(-_native.kv_block_bytes(1, dim, kv, False) // 64) * 64
 
 
 @pytest.mark.parametrize("tier", TIERS)

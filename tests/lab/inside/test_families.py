@@ -20,6 +20,9 @@ import torch
 from support.random_models import FAMILIES, RECURRENT, VOCAB, WINDOW, context, save
 
 ATTENDING = [name for name in FAMILIES if name not in RECURRENT]
+OTHERWISE = [n for n in ATTENDING if FAMILIES[n].architecture in ("afmoe", "deepseek2")]
+"""Those between whose heads and matrices there is a gate, or one matrix more."""
+PLAIN = [name for name in ATTENDING if name not in OTHERWISE]
 IDS = np.random.default_rng(1).integers(3, VOCAB, 24).tolist()
 STEP = 5
 CPU = 5e-3  # keys and values are halves
@@ -71,8 +74,16 @@ def test_what_transformers_has(folders, name, way, near):
     assert np.abs(normed - last).max() < near * max(np.abs(last).max(), 1)
 
 
+@pytest.mark.parametrize("name", OTHERWISE)
+def test_what_a_head_adds_through_a_gate_or_a_latent_is_refused(folders, name):
+    _, look = looked_into(folders(name)[0], name, "cpu")
+    for ask in (look.logit_attribution, lambda: look.writes):
+        with pytest.raises(InputError, match="has a gate, or reads latents"):
+            ask()
+
+
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("name", ATTENDING)
+@pytest.mark.parametrize("name", PLAIN)
 def test_attributions_add_up_to_the_difference_of_two_logits(folders, name, way):
     path, _ = folders(name)
     llm, look = looked_into(path, name, way)
@@ -183,7 +194,7 @@ def test_writes_are_as_long_as_what_was_written(folders, name):
             assert look.writes[i, h, t] == pytest.approx(np.linalg.norm(written), rel=1e-6)
 
 
-MIXTURES = [name for name in ATTENDING if "moe" in name or name == "mixtral"]
+MIXTURES = [name for name in PLAIN if "moe" in name or name in ("mixtral", "llama4")]
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -197,8 +208,8 @@ def test_attributions_of_experts_add_up_to_that_of_their_layer(folders, name, wa
         part = found.parts[f"L{layer}.mlp"]
         assert sum(each.values()) == pytest.approx(part, rel=1e-3, abs=1e-3)
     for part in seen.anatomy.parts:
-        if part.op.kind != "experts":
-            continue
+        if part.op.kind != "experts" or part.op.attrs["mixture"].gating == "sparsemixer":
+            continue  # whose share may stay the same
         scores, first = part.op.inputs[1], look.experts[part.layer][0][0]
         other = seen.tensors[scores].copy()
         other[first] += 0.1  # as if its share had been larger

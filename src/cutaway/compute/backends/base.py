@@ -199,15 +199,21 @@ def _ranges(numbers: Sequence[int]) -> str:
 
 
 def kv_groups(
-    graph: Graph, format: str, bytes_of: Callable[[int, int], int]
+    graph: Graph, format: str, bytes_of: Callable[[int, int, int], int]
 ) -> tuple[KVGroup, ...]:
-    """A graph's groups. bytes_of: (kv_heads, head_dim) -> bytes of a token in one layer."""
-    attends = [op.attrs for op in graph.ops if op.kind == "attend"]
+    """A graph's groups.
+
+    bytes_of: (kv_heads, head_dim, 2; or 1 where keys alone are stored) -> bytes of a token in one
+    layer
+    """
+    attends = [op.attrs for op in graph.stores]
     groups = []
     for mine in ([a for a in attends if not a["window"]], [a for a in attends if a["window"]]):
         if mine:
             layers, window = tuple(a["layer"] for a in mine), max(a["window"] for a in mine)
-            nbytes = sum(bytes_of(a["kv_heads"], a["head_dim"]) for a in mine)
+            nbytes = sum(
+                bytes_of(a["kv_heads"], a["head_dim"], 1 if "values_from" in a else 2) for a in mine
+            )
             groups.append(KVGroup(layers, window, format, nbytes))
     return tuple(groups)
 

@@ -10,6 +10,9 @@ from functools import cached_property
 from cutaway.compute.model.graph import Graph, Op
 from cutaway.errors import InputError
 
+_BY_ROW = ("linear", "heads_linear", "mul", "silu_mul", "sigmoid_mul", "rms_norm", "scale")
+"""What may come between an attention, or an op with a state, and what is added to the stream."""
+
 
 @dataclass(frozen=True)
 class StreamPart:
@@ -86,6 +89,14 @@ class Anatomy:
                 found.append(self._part(op, factor))
         return tuple(sorted(found, key=lambda part: self._place[part.op.out.name]))
 
+    def check_paths(self) -> None:
+        """InputError unless each attention reaches the stream by one matrix and norms alone."""
+        if sum(bool(part.path) for part in self.parts) < len(self.attends):
+            raise InputError(
+                "what a head adds is told of models whose attention has one matrix behind it; "
+                "this one's has a gate, or reads latents: its weights and the lens can be shown"
+            )
+
     @cached_property
     def added(self) -> dict[str, str]:
         """By part: the tensor that is added to the stream, its factor included."""
@@ -152,7 +163,7 @@ class Anatomy:
             op = open_.pop()
             if not op.is_by_row:
                 return "attn" if op.kind == "attend" else op.kind
-            if op.kind in ("linear", "mul", "silu_mul", "sigmoid_mul", "rms_norm", "scale"):
+            if op.kind in _BY_ROW:
                 open_ += [self.maker[name] for name in op.inputs]
         return "mlp"
 

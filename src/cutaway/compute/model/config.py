@@ -1,40 +1,35 @@
 """ModelConfig: the sizes and constants of one model, read from its file's metadata.
 
 Knows the metadata keys that the architectures share, and refuses, by name, what is not supported.
-What an architecture takes for granted where its files do not say is a row of ``ARCHITECTURES``.
+What an architecture takes for granted where its files do not say is a row of ``ARCHITECTURES``;
+what each layer has is read by ``layer_keys``.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import KW_ONLY, dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from cutaway.compute.model.graph import Graph, Tensor
+from cutaway.compute.model.architecture import Architecture
+from cutaway.compute.model.layer_keys import Attention, Latent, latent_of, windows_of
 from cutaway.compute.model.metadata import MetadataReader
 from cutaway.compute.model.mixture import Mixture
 from cutaway.compute.model.mixture_keys import mixture_of
 from cutaway.compute.model.rope import Rope
-from cutaway.compute.model.rope_keys import growing, rope_of
+from cutaway.compute.model.rope_keys import growing, latent_sharpness, rope_of
 from cutaway.compute.model.state_keys import StateHeads, heads_of, recurrent_layers, state_heads
 from cutaway.compute.model.xielu import Xielu, xielu_of
 from cutaway.errors import FormatError
-
-Attention = str | int
-"""See ``ModelConfig``."""
 
 MAX_CONTEXT = 2**24
 """Tokens. No model has more, and its KV cache would not fit into any machine."""
 
 _MOST_LAYERS = 10_000
-_MIXTURE = Mixture(used=1)  # as most are: a softmax, normed
 
 # What would change the numbers in a way that no graph here has; the first value is the usual one.
 _MUST_BE: Mapping[str, tuple[float, ...]] = {
     "attention.clamp_kqv": (0,),
     "attention.max_alibi_bias": (0,),
     "attention.output_scale": (0, 1),
-    "attention.temperature_length": (0,),
     "rope.scaling.alpha": (0,),
     "rope.scaling.yarn_attn_factor": (1,),
     "rope.scaling.yarn_ext_factor": (1,),
@@ -62,8 +57,10 @@ class ModelConfig:
     recurrent          whether each layer has a recurrent state instead of attention
     state_heads        of layers that are gated delta nets or Mamba 2; None where none is
     is_rotated         whether attention has rotary positions
+    latent             what is stored of a token in place of keys and values; None where these are
     activation         of an MLP: "gelu", "gelu_tanh", "silu"; "" where it is the wiring's own
     xielu              of an MLP with xIELU, its constants by layer; else empty
+    temperature_*      of queries in layers without positions: see ``GrowingRope``; 0: they stay
     attention_scale    of scores before the softmax
     *_softcap          largest score or logit, approached smoothly; 0: none
     *_scale            of the embedding and of what a layer adds; logits are divided by logit_scale
@@ -90,8 +87,11 @@ class ModelConfig:
     recurrent: tuple[bool, ...]
     state_heads: StateHeads | None
     is_rotated: bool
+    latent: Latent | None
     activation: str
     xielu: tuple[Xielu, ...]
+    temperature_growth: float
+    temperature_period: int
     attention_scale: float
     attention_softcap: float
     logit_softcap: float
@@ -114,52 +114,6 @@ class ModelConfig:
         return self.attention == "causal"
 
 
-@dataclass(frozen=True, slots=True)
-class Architecture:
-    """How an architecture is wired, and what its files leave unsaid, as llama.cpp has it.
-
-    build                adds its ops to a graph; returns the logits, or the rows of a head
-    layer_norm           norms subtract the mean; files name their epsilon differently
-    learned_positions    vectors that are added to the tokens', not rotations
-    interleaved_rope     a rotated pair are neighbours, not a half of the rotated numbers apart
-    yarn_truncates       see ``Yarn``
-    is_causal, shift, is_parallel, window, *_softcap  see ``ModelConfig``
-    mixture              what files do not say of it: how many experts are used, they do
-    full_every           of this many layers one sees the whole text: the last, or the first
-    has_states           layers without kv heads keep a recurrent state instead, or all do
-    attends_every        or all do but every so-many-th, unless files say another number
-    activations          of an MLP: GGUF's name -> ``ModelConfig.activation``, the usual one first
-    local_base           of the rope of layers that see a window; 0: the same as of the others
-    multiplies_logits    files have the factor of logits, not the divisor
-    scaled_by_width_at   layers of the one model of the family that scales attention's scores by
-                         hidden / heads, not by the heads' own width
-    must_be              keys of which other values would be another graph; the first is the usual
-    """
-
-    build: Callable[[Graph, "ModelConfig"], Tensor]
-    _: KW_ONLY
-    layer_norm: bool = False
-    learned_positions: bool = False
-    interleaved_rope: bool = False
-    yarn_truncates: bool = True
-    is_causal: bool = True
-    shift: bool = False
-    is_parallel: bool = False
-    mixture: Mixture = _MIXTURE
-    window: int = 0
-    full_every: int = 0
-    full_first: bool = False
-    has_states: bool = False
-    attends_every: int = 0
-    attention_softcap: float = 0.0
-    logit_softcap: float = 0.0
-    activations: Mapping[str, str] = field(default_factory=dict)
-    local_base: float = 10000.0
-    multiplies_logits: bool = False
-    scaled_by_width_at: int = 0
-    must_be: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-
-
 def config_from_gguf(
     metadata: Mapping[str, Any], row: Architecture, context: int | None = None
 ) -> ModelConfig:
@@ -171,18 +125,25 @@ def config_from_gguf(
     """
     architecture: str = metadata["general.architecture"]
     read = MetadataReader(metadata, architecture)
+    growth, period = _temperature(read, row)
     for key, values in {**_MUST_BE, **row.must_be}.items():
         read.must_be(key, *values)
     hidden, (layers, unrun) = read.size("embedding_length"), _layers(read)
     recurrent = recurrent_layers(
         read, layers, has_states=row.has_states, attends_every=row.attends_every
     )
-    heads, kv_heads, head_dim = heads_of(read, hidden, has_states=row.has_states)
+    latent = latent_of(read) if row.has_latent else None
+    heads, kv_heads, head_dim = (
+        (read.size("attention.head_count"), 1, latent.rank + latent.rotated)
+        if latent
+        else heads_of(read, hidden, has_states=row.has_states)
+    )
     longest = read.size("context_length", most=MAX_CONTEXT)
     original = read.size_or_zero("rope.scaling.original_context_length")
     rope = rope_of(
-        read, head_dim, interleaved=row.interleaved_rope, yarn_truncates=row.yarn_truncates
-    )
+        read, head_dim, interleaved=row.interleaved_rope, yarn_truncates=row.yarn_truncates,
+        sharpens=latent is None,
+    )  # fmt: skip
     local_base = read.number("rope.freq_base_swa", row.local_base or rope.base)
     norm = "norm" if row.layer_norm else "norm_rms"
     experts = read.size_or_zero("expert_count")
@@ -193,6 +154,9 @@ def config_from_gguf(
         )
     logit_scale = read.or_zero("logit_scale") or 1.0
     scaled_by = hidden / heads if layers == row.scaled_by_width_at else head_dim
+    usual_scale = scaled_by**-0.5
+    if latent:
+        usual_scale = (latent.keys + latent.rotated) ** -0.5 * latent_sharpness(read, rope) ** 2
     return ModelConfig(
         architecture=architecture,
         context_length=longest,
@@ -206,16 +170,19 @@ def config_from_gguf(
         head_dim=head_dim,
         learned_positions=row.learned_positions,
         rope=rope,
-        rope_queries=growing(read, rope, original),
+        rope_queries=rope if period else growing(read, rope, original),
         rope_local=Rope(dim=rope.dim, base=local_base, rotate_half=rope.rotate_half),
         extends_context=(context or longest) > (original or longest),
-        windows=_windows(read, row, layers, attention),
+        windows=windows_of(read, row, layers, attention),
         recurrent=recurrent,
         state_heads=state_heads(read),
         is_rotated=read.flag("rope.scaling.finetuned", True),
+        latent=latent,
         activation=_activation(read, row),
         xielu=xielu_of(metadata, layers),
-        attention_scale=read.or_zero("attention.scale") or scaled_by**-0.5,
+        temperature_growth=growth,
+        temperature_period=period,
+        attention_scale=read.or_zero("attention.scale") or usual_scale,
         attention_softcap=read.or_zero("attn_logit_softcapping", row.attention_softcap),
         logit_softcap=read.or_zero("final_logit_softcapping", row.logit_softcap),
         embedding_scale=read.or_zero("embedding_scale") or 1.0,
@@ -247,25 +214,14 @@ def _attention(read: MetadataReader, row: Architecture) -> Attention:
     return "causal" if is_causal else "bidirectional"
 
 
-def _windows(
-    read: MetadataReader, row: Architecture, layers: int, attention: Attention
-) -> tuple[int, ...]:
-    window = read.size_or_zero("attention.sliding_window", row.window)
-    if window and isinstance(attention, int):
-        raise FormatError(f"windows are not supported where tokens see blocks of {attention}")
-    if window == 1 and attention == "bidirectional":
-        raise FormatError(f"{read.prefix}.attention.sliding_window is 1, which holds no neighbour")
-    if attention == "bidirectional":  # files say the whole window, both sides together
-        window //= 2
-    key = "attention.sliding_window_pattern"
-    pattern = read.value(key)
-    if isinstance(pattern, np.ndarray) and pattern.dtype == np.bool_:
-        if pattern.shape != (layers,):
-            raise FormatError(f"metadata key {read.prefix}.{key} is not one flag a layer")
-        return tuple(window if slides else 0 for slides in pattern.tolist())
-    every = read.size_or_zero(key, row.full_every)
-    first = 0 if row.full_first else every - 1
-    return tuple(0 if every and i % every == first else window for i in range(layers))
+def _temperature(read: MetadataReader, row: Architecture) -> tuple[float, int]:
+    """How much the queries of layers without positions grow, and after how many tokens."""
+    growth, period = row.temperature
+    if not period:
+        read.must_be("attention.temperature_length", 0)
+        return 0.0, 0
+    growth = read.or_zero("attention.temperature_scale", growth)
+    return growth, read.size_or_zero("attention.temperature_length", period) if growth else 0
 
 
 def _activation(read: MetadataReader, row: Architecture) -> str:

@@ -7,6 +7,7 @@ which weights an op needs, and checks them against the file's tensor table.
 """
 
 from cutaway.compute.model.mixture import Mixture
+from cutaway.compute.model.number_ops import NumberOps
 from cutaway.compute.model.rope import Rope
 from cutaway.compute.model.state_ops import StateOps
 from cutaway.compute.model.wiring import Op, Tensor
@@ -15,10 +16,8 @@ from cutaway.errors import FormatError
 __all__ = ["Graph", "Op", "Tensor"]
 
 
-class Graph(StateOps):
-    """Collects ops. ``shapes`` is the file's tensor table: name -> (rows, cols) or (size,)."""
-
-    # -- the ops -----------------------------------------------------------------------------
+class Graph(StateOps, NumberOps):
+    """Collects ops: those of `StateOps` and `NumberOps`, and all others."""
 
     def embed(self, weight: str) -> Tensor:
         """Rows of the embedding matrix for the batch's tokens: -> (M, hidden)."""
@@ -41,18 +40,18 @@ class Graph(StateOps):
     def rms_norm(self, x: Tensor, weight: str, eps: float, *, group: int | None = None) -> Tensor:
         """x / sqrt(mean(x²) + eps) · w (Zhang & Sennrich 2019, arXiv 1910.07467): (M, n) -> (M, n).
 
+        weight: "" where the norm has none
         group: numbers that share a mean, such as a head's. All groups have the same weights, or,
                where the file has a matrix, each has a row of it
         """
         group = group or x.width
+        weights = {"weight": f"{weight}.weight"} if weight else {}
         self._expect_groups(x, group)
-        apart = (x.width // group, group)
-        has_rows = self.shapes.get(f"{weight}.weight") == apart
-        self._expect(f"{weight}.weight", apart if has_rows else (group,))
-        return self._add(
-            "rms_norm", x.width, x, name=weight,
-            weights={"weight": f"{weight}.weight"}, attrs={"eps": eps, "group": group},
-        )  # fmt: skip
+        for name in weights.values():
+            apart = x.width // group, group
+            self._expect(name, apart if self.shapes.get(name) == apart else (group,))
+        attrs = {"eps": eps, "group": group}
+        return self._add("rms_norm", x.width, x, name=weight, weights=weights, attrs=attrs)
 
     def layer_norm(self, x: Tensor, weight: str, eps: float, *, bias: bool = True) -> Tensor:
         """(x - mean) / sqrt(variance + eps) · w (+ b) (Ba et al. 2016, arXiv 1607.06450)."""
@@ -88,6 +87,17 @@ class Graph(StateOps):
         attrs = {"rows": (first, last)}
         return self._add("linear", last - first, x, name=weight, weights=weights, attrs=attrs)
 
+    def heads_linear(self, x: Tensor, weight: str) -> Tensor:
+        """Each head's numbers times a matrix of its own: (M, heads·in) -> (M, heads·out)."""
+        named = f"{weight}.weight"
+        heads, out, inner = self._shape(named, 3)
+        if x.width != heads * inner:
+            raise FormatError(
+                f"tensor {named} takes {heads} heads of {inner} inputs; {x.width} come in"
+            )
+        self._allow_factors(weight, heads)
+        return self._add("heads_linear", heads * out, x, name=weight, weights={"weight": named})
+
     def rope(self, x: Tensor, rope: Rope, *, head_dim: int, factors: str | None = None) -> Tensor:
         """Rotate pairs of each head's numbers by position · frequency: (M, n) -> (M, n).
 
@@ -105,7 +115,8 @@ class Graph(StateOps):
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor,
         *, layer: int, heads: int, kv_heads: int, head_dim: int,
-        scale: float, softcap: float = 0.0, window: int = 0, reach: int = 0, sinks: str = "",
+        scale: float, softcap: float = 0.0, window: int = 0, reach: int = 0, chunked: bool = False,
+        sinks: str = "",
     ) -> Tensor:  # fmt: skip
         """Store k and v in the cache, then softmax(scale · q kᵀ) v of what each row may see.
 
@@ -114,6 +125,7 @@ class Graph(StateOps):
         softcap: scores s become softcap · tanh(s / softcap) (Gemma 2, arXiv 2408.00118); 0: as is
         window: how many tokens are seen, itself included (Mistral, arXiv 2310.06825); 0: all
         reach: how many to each side are seen (ModernBERT, arXiv 2412.13663); 0: all
+        chunked: the text is cut into windows, and no token sees one of another (Llama 4)
         sinks: a tensor of a score for each head, which has a share of its weights and no value
                (gpt-oss, arXiv 2508.10925); "": none
         """
@@ -126,6 +138,7 @@ class Graph(StateOps):
         attrs = {
             "layer": layer, "heads": heads, "kv_heads": kv_heads, "head_dim": head_dim,
             "scale": scale, "softcap": softcap, "window": window, "reach": reach,
+            "chunked": chunked,
         }  # fmt: skip
         weights = {}
         if sinks:
@@ -133,56 +146,56 @@ class Graph(StateOps):
             self._expect(weights["sinks"], (heads,))
         return self._add("attend", q.width, q, k, v, weights=weights, attrs=attrs)
 
-    def pick(self, x: Tensor, size: int, which: int, of: int) -> Tensor:
-        """Of each ``of`` groups of ``size`` numbers number ``which``: (M, n) -> (M, n / of)."""
-        self._expect_groups(x, size * of)
-        attrs = {"size": size, "which": which, "of": of}
-        return self._add("pick", x.width // of, x, attrs=attrs)
+    def attend_again(
+        self, q: Tensor, *, layer: int, reads: int, heads: int, scale: float
+    ) -> Tensor:
+        """``attend`` to keys and values that an earlier layer stored (Gemma 3n): none of its own.
 
-    def silu(self, x: Tensor) -> Tensor:
-        """x · sigmoid(x): (M, n) -> (M, n)."""
-        return self._add("silu", x.width, x)
-
-    def silu_mul(self, gate: Tensor, up: Tensor) -> Tensor:
-        """silu(gate) · up (SwiGLU; Shazeer 2020, arXiv 2002.05202): (M, n) -> (M, n)."""
-        return self._add("silu_mul", up.width, gate, up)
-
-    def gelu_mul(self, gate: Tensor, up: Tensor) -> Tensor:
-        """gelu(gate) · up, gelu by tanh (GeGLU; Shazeer 2020): (M, n) -> (M, n)."""
-        return self._add("gelu_mul", up.width, gate, up)
-
-    def gelu_exact_mul(self, gate: Tensor, up: Tensor) -> Tensor:
-        """gelu(gate) · up, gelu by the normal distribution: (M, n) -> (M, n)."""
-        return self._add("gelu_exact_mul", up.width, gate, up)
-
-    def gelu(self, x: Tensor) -> Tensor:
-        """x · Φ(x), Φ approached by tanh (Hendrycks & Gimpel 2016, arXiv 1606.08415)."""
-        return self._add("gelu", x.width, x)
-
-    def gelu_exact(self, x: Tensor) -> Tensor:
-        """x · Φ(x), Φ the normal distribution's: (M, n) -> (M, n)."""
-        return self._add("gelu_exact", x.width, x)
-
-    def relu2(self, x: Tensor) -> Tensor:
-        """max(x, 0)² (So et al. 2021, arXiv 2109.08668): (M, n) -> (M, n)."""
-        return self._add("relu2", x.width, x)
-
-    def elu_less_x(self, x: Tensor) -> Tensor:
-        """e^x - 1 - x below 0, else 0: what ELU adds to the identity there: (M, n) -> (M, n)."""
-        return self._add("elu_less_x", x.width, x)
-
-    def clamped_swiglu(self, gate: Tensor, up: Tensor, limit: float) -> Tensor:
-        """gate · sigmoid(1.702 gate) · (up + 1), both within a limit (gpt-oss, arXiv 2508.10925).
-
-        (M, n) -> (M, n); gate is at most the limit, up between minus it and it.
+        What that layer sees, this one does. reads: that layer's number
         """
-        return self._add("clamped_swiglu", up.width, gate, up, attrs={"limit": limit})
+        stored = [op.attrs for op in self.ops if op.kind == "attend" and op.attrs["layer"] == reads]
+        if not stored or "reads" in stored[0]:
+            raise FormatError(f"layer {layer} reads the keys and values of {reads}, which has none")
+        attrs = {**stored[0], "layer": layer, "reads": reads, "heads": heads, "scale": scale}
+        if q.width != heads * attrs["head_dim"] or heads % attrs["kv_heads"]:
+            raise FormatError(
+                f"layer {layer}: q is {q.width} wide, and layer {reads} has {attrs['kv_heads']} kv "
+                f"heads of {attrs['head_dim']}"
+            )
+        return self._add("attend", q.width, q, attrs=attrs)
 
-    def sigmoid_mul(self, gate: Tensor, x: Tensor) -> Tensor:
-        """sigmoid(gate) · x, gate (M, n), or (M, 1) for all of a row: (M, n) -> (M, n)."""
-        if gate.width not in (1, x.width):
-            raise FormatError(f"{gate.name} ({gate.width}) is no gate of {x.name} ({x.width})")
-        return self._add("sigmoid_mul", x.width, gate, x)
+    def attend_latent(
+        self, q: Tensor, k: Tensor, *, layer: int, heads: int, first: int, scale: float
+    ) -> Tensor:
+        """``attend`` where all heads share one key, and values are numbers of it from first on.
+
+        q (M, heads·n), k (M, n) -> (M, heads·(n - first)). Keys alone are stored: the latent
+        attention of DeepSeek-V2 (arXiv 2405.04434), with what makes heads of it absorbed.
+        """
+        if q.width != heads * k.width or not 0 <= first < k.width:
+            raise FormatError(
+                f"layer {layer}: q is {q.width} wide, which is not {heads} heads of {k.width}"
+            )
+        attrs = {
+            "layer": layer, "heads": heads, "kv_heads": 1, "head_dim": k.width, "scale": scale,
+            "softcap": 0.0, "window": 0, "reach": 0, "chunked": False, "values_from": first,
+        }  # fmt: skip
+        return self._add("attend", heads * (k.width - first), q, k, attrs=attrs)
+
+    def pick(self, x: Tensor, group: int, first: int, last: int) -> Tensor:
+        """Numbers first … last - 1 of each group: (M, n) -> (M, n / group · (last - first))."""
+        self._expect_groups(x, group)
+        if not 0 <= first < last <= group:
+            raise FormatError(f"{x.name} has groups of {group}, and not {first} to {last} of them")
+        attrs = {"group": group, "first": first, "last": last}
+        return self._add("pick", x.width // group * (last - first), x, attrs=attrs)
+
+    def join(self, a: Tensor, b: Tensor, groups: int) -> Tensor:
+        """Of each group the numbers of a, then those of b: (M, n) and (M, m) -> (M, n + m)."""
+        for x in (a, b):
+            if x.width % groups:
+                raise FormatError(f"{x.name} is {x.width} wide, which is no {groups} groups")
+        return self._add("join", a.width + b.width, a, b, attrs={"groups": groups})
 
     def experts(self, x: Tensor, scores: Tensor, prefix: str, mixture: Mixture) -> Tensor:
         """A mixture of MLPs (Shazeer et al. 2017, arXiv 1701.06538): (M, n) -> (M, n).
@@ -209,26 +222,6 @@ class Graph(StateOps):
         attrs = {"mixture": mixture}
         return self._add("experts", x.width, x, scores, weights=weights, attrs=attrs)
 
-    def add(self, a: Tensor, b: Tensor) -> Tensor:
-        """a + b, the residual stream: (M, n) -> (M, n)."""
-        if a.width != b.width:
-            raise FormatError(f"cannot add {a.name} ({a.width}) and {b.name} ({b.width})")
-        return self._add("add", a.width, a, b)
-
-    def mul(self, a: Tensor, b: Tensor) -> Tensor:
-        """a · b, number by number: (M, n) -> (M, n)."""
-        if a.width != b.width:
-            raise FormatError(f"cannot multiply {a.name} ({a.width}) and {b.name} ({b.width})")
-        return self._add("mul", a.width, a, b)
-
-    def scale(self, x: Tensor, factor: float) -> Tensor:
-        """x · factor, and x itself where that changes nothing: (M, n) -> (M, n)."""
-        return x if factor == 1 else self._add("scale", x.width, x, attrs={"factor": factor})
-
-    def softcap(self, x: Tensor, cap: float) -> Tensor:
-        """cap · tanh(x / cap), and x itself where cap is 0: (M, n) -> (M, n)."""
-        return self._add("softcap", x.width, x, attrs={"cap": cap}) if cap else x
-
     def logit_rows(self, x: Tensor) -> Tensor:
         """Only the rows whose logits the batch asks for: (M, n) -> (L, n)."""
         return self._add("logit_rows", x.width, x)
@@ -253,6 +246,11 @@ class Graph(StateOps):
     def has_head(self) -> bool:
         """Whether it predicts tokens; else it ends with the rows that a head would read."""
         return len(self.body().ops) < len(self.ops)
+
+    @property
+    def stores(self) -> list[Op]:
+        """The attentions that store keys, or keys and values."""
+        return [op for op in self.ops if op.kind == "attend" and "reads" not in op.attrs]
 
     @property
     def has_state(self) -> bool:

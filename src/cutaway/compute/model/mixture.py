@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-GATINGS = ("softmax", "sigmoid")
+GATINGS = ("softmax", "sigmoid", "sparsemixer")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,17 +19,22 @@ class Mixture:
     """How a layer's experts are chosen by their scores, and weighed.
 
     used          experts of a row
-    gating        a score's weight: "softmax", its share of all scores; "sigmoid", by itself
+    gating        a score's weight: "softmax", its share of all scores; "sigmoid", by itself;
+                  "sparsemixer" (arXiv 2409.12136), the share that each expert chosen has among
+                  those not chosen before it that score nearly as much
     normed        the weights of a row's experts are made to add up to 1. With "softmax" these are
                   the shares of the chosen scores alone: a softmax after the choice
     scale         by which the weights are multiplied in the end
     groups        of experts that lie together. Above 1, a row has experts from `used_groups` of
                   them, those whose two highest weights have the largest sum (DeepSeek-V3, arXiv
                   2412.19437)
+    best_of_group how many weights these are: 2, or 1 (DeepSeek-V2, arXiv 2405.04434)
     activation    of an expert: "silu_mul", "gelu_mul", "clamped_swiglu", which are of a gate and
                   an up; "relu2", of up alone
     limit         the number of "clamped_swiglu"
     weighs_input  a weight multiplies what its expert reads, not what it writes (Llama 4)
+    tolerance     of "sparsemixer": the largest difference from the best score, by that score or
+                  the lower one, whichever is larger
     """
 
     used: int
@@ -38,9 +43,11 @@ class Mixture:
     scale: float = 1.0
     groups: int = 1
     used_groups: int = 1
+    best_of_group: int = 2
     activation: str = "silu_mul"
     limit: float = 0.0
     weighs_input: bool = False
+    tolerance: float = 0.0
 
     def choose(
         self, scores: NDArray[Any], bias: NDArray[Any] | None = None
@@ -51,6 +58,8 @@ class Mixture:
         Ties go to the lowest index. In float64.
         """
         scores = scores.astype(np.float64)
+        if self.gating == "sparsemixer":
+            return self._one_by_one(scores)
         weights = _softmax(scores) if self.gating == "softmax" else _sigmoid(scores)
         wanted = scores if bias is None else weights + bias.astype(np.float64)
         if self.groups > 1:
@@ -61,10 +70,25 @@ class Mixture:
             chosen /= chosen.sum(axis=-1, keepdims=True)
         return ids, chosen * self.scale
 
+    def _one_by_one(self, scores: Floats) -> tuple[NDArray[np.int64], Floats]:
+        """Each the best of those that are left."""
+        left, rows = scores.copy(), np.arange(len(scores))
+        ids = np.empty((len(scores), self.used), np.int64)
+        weights = np.empty(ids.shape)
+        for rank in range(self.used):
+            chosen = ids[:, rank] = left.argmax(axis=-1)
+            best = left[rows, chosen][:, None]
+            with np.errstate(divide="ignore", invalid="ignore"):
+                is_far = (best - left) / np.maximum(abs(left), best) > self.tolerance
+            left_out = is_far | np.isneginf(left)
+            weights[:, rank] = 1 / np.exp(np.where(left_out, -np.inf, left - best)).sum(axis=-1)
+            left[rows, chosen] = -np.inf
+        return ids, weights * self.scale
+
     def _within_groups(self, wanted: Floats) -> Floats:
         """Minus infinity for the experts of other groups than the best."""
         grouped = wanted.reshape(len(wanted), self.groups, -1)
-        best = np.sort(grouped, axis=-1)[..., -2:].sum(axis=-1)  # (M, groups)
+        best = np.sort(grouped, axis=-1)[..., -self.best_of_group :].sum(axis=-1)  # (M, groups)
         order = np.argsort(-best, axis=-1, kind="stable")
         left_out = order[:, self.used_groups :]
         kept = grouped.copy()

@@ -32,10 +32,12 @@ def mixture_of(read: MetadataReader, usual: Mixture, experts: int) -> Mixture:
             f"{used} of {experts} experts cannot be chosen from {used_groups} of {groups} groups "
             f"({read.prefix}.expert_group_count)"
         )
+    kind = _GATINGS.get(gating, usual.gating)
     return replace(
         usual,
         used=used,
-        gating=_GATINGS.get(gating, usual.gating),
+        gating=kind,
+        best_of_group=usual.best_of_group if kind == usual.gating else 2,
         normed=gating == _OF_CHOSEN or read.flag("expert_weights_norm", usual.normed),
         scale=read.or_zero("expert_weights_scale") or usual.scale,
         groups=groups,

@@ -87,8 +87,15 @@ class Rope:
 class GrowingRope(Rope):
     """Of queries that grow with their positions, as Llama 4's do (Ministral 3).
 
-    What is rotated is multiplied by 1 + growth · log(1 + ⌊position / period⌋), too.
+    What is rotated is multiplied by 1 + growth · log(1 + ⌊(position + offset) / period⌋), too.
+    turns: whether anything is rotated; else that is all (Llama 4)
     """
 
     growth: float
     period: int
+    offset: int = 0
+    turns: bool = True
+
+    def frequencies(self, factors: Sequence[float] | None = None) -> list[float]:
+        """See ``Rope``."""
+        return Rope.frequencies(self, factors) if self.turns else [0.0] * (self.dim // 2)

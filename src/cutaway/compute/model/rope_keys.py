@@ -10,11 +10,13 @@ _ROPE_TYPES = ("none", "linear", "yarn", "longrope")
 
 
 def rope_of(
-    read: MetadataReader, head_dim: int, *, interleaved: bool, yarn_truncates: bool = True
-) -> Rope:
+    read: MetadataReader, head_dim: int, *, interleaved: bool, yarn_truncates: bool = True,
+    sharpens: bool = True,
+) -> Rope:  # fmt: skip
     """FormatError for a scaling that is not supported, or numbers that do not fit the head.
 
-    interleaved: whether a rotated pair are neighbours; yarn_truncates: see ``Yarn``
+    interleaved: whether a rotated pair are neighbours; yarn_truncates: see ``Yarn``;
+    sharpens: whether what is rotated grows under yarn; else scores do: ``latent_sharpness``
     """
     dim = read.size("rope.dimension_count", head_dim)
     if dim > head_dim or dim % 2:
@@ -33,7 +35,7 @@ def rope_of(
         rotate_half=not interleaved,
         linear_factor=_linear_factor(read) if kind in ("linear", "longrope") else 1.0,
         yarn=yarn,
-        attention_factor=own * (_sharpness(read, yarn) if yarn else 1.0),
+        attention_factor=own * (_sharpness(read, yarn) if yarn and sharpens else 1.0),
     )
 
 
@@ -52,6 +54,12 @@ def growing(read: MetadataReader, rope: Rope, original: int) -> Rope:
         )
     fields = {name: getattr(rope, name) for name in rope.__dataclass_fields__}
     return GrowingRope(**fields, growth=growth, period=original)
+
+
+def latent_sharpness(read: MetadataReader, rope: Rope) -> float:
+    """By whose square scores grow under yarn; files have the weight of the logarithm itself."""
+    weight = read.or_zero("rope.scaling.yarn_log_multiplier")
+    return 1 + weight * log(rope.yarn.factor) if rope.yarn and rope.yarn.factor > 1 else 1.0
 
 
 def _sharpness(read: MetadataReader, yarn: Yarn) -> float:

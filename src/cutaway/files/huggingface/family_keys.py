@@ -167,7 +167,7 @@ def _gemma(config: JsonObject) -> dict[str, Any]:
 
 def olmo3(config: JsonObject) -> dict[str, Any]:
     """A window in three of four layers, whose rope is never scaled."""
-    metadata = _flagged_windows(config)
+    metadata = flagged_windows(config)
     rope = settings_of(config, SLIDING)
     if isinstance(config.part("rope_parameters").get(SLIDING), dict):
         rope.must_be("rope_type", "default")
@@ -180,10 +180,10 @@ def exaone4(config: JsonObject) -> dict[str, Any]:
     if config.get("sliding_window") is None:
         return plain(config)
     config.must_be("sliding_window_pattern", 4, "LLLG")
-    return plain(config) | _flagged_windows(config)
+    return plain(config) | flagged_windows(config)
 
 
-def _flagged_windows(config: JsonObject) -> dict[str, Any]:
+def flagged_windows(config: JsonObject) -> dict[str, Any]:
     """A flag for each layer; unless config.json says otherwise, every fourth sees all."""
     layers = config.size("num_hidden_layers")
     kinds = config.get("layer_types") or [FULL if i % 4 == 3 else SLIDING for i in range(layers)]

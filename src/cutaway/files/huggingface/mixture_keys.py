@@ -5,10 +5,13 @@ As `family_keys`: each function takes a config and gives metadata without the ar
 
 from typing import Any
 
+import numpy as np
+
 from cutaway.files.huggingface import family_keys as keys
 from cutaway.files.huggingface.json_object import JsonObject
+from cutaway.files.huggingface.rope import settings_of
 
-SIGMOID = 2  # GGUF's numbers of gatings
+SOFTMAX, SIGMOID = 1, 2  # GGUF's numbers of gatings
 
 
 def experts(config: JsonObject, count: str) -> dict[str, Any]:
@@ -74,6 +77,61 @@ def sigmoid_routing(config: JsonObject) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def deepseek_v3(config: JsonObject) -> dict[str, Any]:
+    """A latent in place of keys and values, and the same router."""
+    config.must_be("rope_interleave", True)
+    config.must_be("topk_method", "noaux_tc")
+    config.must_be("scoring_func", "sigmoid")
+    config.must_be("moe_layer_freq", 1)
+    return sigmoid_router(config) | _latent(config)
+
+
+def deepseek_v2(config: JsonObject) -> dict[str, Any]:
+    """Weights by softmax, never normed; groups by their best expert."""
+    config.must_be("scoring_func", "softmax")
+    config.must_be("moe_layer_freq", 1)
+    config.must_be("topk_method", "greedy", "group_limited_greedy")
+    config.must_be("norm_topk_prob", False)
+    metadata = sigmoid_router(config) | {"expert_gating_func": SOFTMAX}
+    if config.get("topk_method") != "group_limited_greedy":
+        metadata = {k: v for k, v in metadata.items() if not k.startswith("expert_group_")}
+    return metadata | _latent(config)
+
+
+def glm4_moe_lite(config: JsonObject) -> dict[str, Any]:
+    """GLM 4.7 Flash."""
+    kinds = config.get("mlp_layer_types")
+    if isinstance(kinds, list):
+        dense = sum(kind == "dense" for kind in kinds)
+        config.must_be("mlp_layer_types", ["dense"] * dense + ["sparse"] * (len(kinds) - dense))
+        config = config.meant({}, {"first_k_dense_replace": dense})
+    return deepseek_v3(config)
+
+
+def _latent(config: JsonObject) -> dict[str, Any]:
+    """As if all heads shared one key, of which the latent is the value."""
+    rank, rotated = config.size("kv_lora_rank"), config.size("qk_rope_head_dim")
+    rope = settings_of(config)
+    metadata: dict[str, Any] = {
+        "attention.head_count_kv": 1,
+        "attention.kv_lora_rank": rank,
+        "attention.key_length": rank + rotated,
+        "attention.value_length": rank,
+        "attention.key_length_mla": config.size("qk_nope_head_dim") + rotated,
+        "attention.value_length_mla": config.size("v_head_dim"),
+    }
+    if config.get("q_lora_rank") is not None:
+        metadata["attention.q_lora_rank"] = config.size("q_lora_rank")
+    if rope.get("rope_type") == "yarn":
+        weight = rope.positive("mscale_all_dim")
+        rope.must_be("mscale", weight)
+        metadata |= {
+            "rope.scaling.attn_factor": 1.0,
+            "rope.scaling.yarn_log_multiplier": float(np.float32(0.1 * weight)),
+        }
+    return metadata
+
+
 def _groups(config: JsonObject) -> dict[str, Any]:
     if (config.get("n_group") or 1) == 1:
         return {}
@@ -100,6 +158,55 @@ def gpt_oss(config: JsonObject) -> dict[str, Any]:
     return keys.plain(config) | experts(config, "num_local_experts") | {
         "attention.sliding_window": config.size("sliding_window"),
         "expert_feed_forward_length": config.size("intermediate_size"),
+    }  # fmt: skip
+
+
+def phimoe(config: JsonObject) -> dict[str, Any]:
+    """Experts in every layer, chosen by sparsemixer, of which GGUF does not say the tolerance."""
+    config.must_be("router_jitter_noise", 0.01)
+    return keys.mixtral(config) | {"expert_feed_forward_length": config.size("intermediate_size")}
+
+
+def afmoe(config: JsonObject) -> dict[str, Any]:
+    """Windows in three of four layers; weights by sigmoid, normed, chosen with biases; a scale."""
+    config.must_be("global_attn_every_n_layers", 4)
+    for name, value in (("mup_enabled", True), ("route_norm", True), ("score_func", "sigmoid")):
+        config.must_be(name, value)
+    for name in ("n_group", "num_expert_groups"):
+        config.must_be(name, 1)
+    return keys.flagged_windows(config) | keys.plain(config) | experts(config, "num_experts") | {
+        "expert_feed_forward_length": config.size("moe_intermediate_size"),
+        "expert_shared_count": config.size("num_shared_experts"),
+        "expert_gating_func": SIGMOID,
+        "expert_weights_norm": True,
+        "expert_weights_scale": config.positive("route_scale"),
+        "leading_dense_block_count": config.id("num_dense_layers"),
+    }  # fmt: skip
+
+
+def llama4(config: JsonObject) -> dict[str, Any]:
+    """Chunks in the layers that are rotated; the queries of the others grow."""
+    layers, count = config.size("num_hidden_layers"), config.size("num_local_experts")
+    every = config.get("no_rope_layer_interval") or 4
+    turned = config.get("no_rope_layers") or [int((i + 1) % every > 0) for i in range(layers)]
+    has_chunks = config.values.get("attention_chunk_size", 0) is not None
+    if not isinstance(turned, list) or len(turned) < layers or not (has_chunks or all(turned)):
+        config.refuse("no_rope_layers", "only layers that see all of a text have no positions")
+    kinds = [f"{'chunked' if has_chunks and one else 'full'}_attention" for one in turned[:layers]]
+    config.must_be("layer_types", kinds)
+    config.must_be("use_qk_norm", count != 128)  # as GGUF has it
+    step = config.size("interleave_moe_layer_step")
+    config.must_be("moe_layers", [*range(step - 1, layers, step)])
+    grows = config.get("attn_temperature_tuning")
+    growth = config.number("attn_scale") if grows in (None, True) else 0.0
+    return keys.plain(config) | experts(config, "num_local_experts") | {
+        "feed_forward_length": config.size("intermediate_size_mlp"),
+        "expert_feed_forward_length": config.size("intermediate_size"),
+        "interleave_moe_layer_step": step,
+        "attention.sliding_window": config.size("attention_chunk_size") if has_chunks else 0,
+        "attention.sliding_window_pattern": np.array(["chunked" in kind for kind in kinds]),
+        "attention.temperature_length": config.size("floor_scale"),
+        "attention.temperature_scale": growth,
     }  # fmt: skip
 
 

@@ -4,10 +4,12 @@ As `families`, of which this is a part. Knows no files.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from cutaway.files.huggingface import mixture_keys as keys
-from cutaway.files.huggingface.family import ATTENTION, OUTSIDE, Family
-from cutaway.files.huggingface.rewrites import Half, Rewrite, interleave_rope_rows
+from cutaway.files.huggingface.family import ATTENTION, OUTSIDE, TEXT, Family
+from cutaway.files.huggingface.json_object import JsonObject
+from cutaway.files.huggingface.rewrites import Half, OfHeads, Rewrite, interleave_rope_rows
 
 _HEAD_NORMS = {"self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm"}
 _ROUTER = {"mlp.gate": "ffn_gate_inp"}
@@ -39,7 +41,49 @@ _GRANITE_MOE = Family(
     },
     experts_turned=False,
 )  # fmt: skip
+_LLAMA4 = Family(
+    architecture="llama4", prefixes=TEXT, outside=OUTSIDE, own=keys.llama4, own_width=True,
+    layer=ATTENTION | {
+        **{f"feed_forward.{old}": f"ffn_{new}" for old, new in _MLP.items()},
+        **{f"feed_forward.shared_expert.{old}": f"ffn_{new}_shexp" for old, new in _MLP.items()},
+        "feed_forward.router": "ffn_gate_inp",
+        "feed_forward.experts.gate_up_proj": "ffn_gate_exps+ffn_up_exps",
+        "feed_forward.experts.down_proj": "ffn_down_exps",
+    },
+    experts_turned=True,
+    defaults={
+        "head_dim": 128, "num_key_value_heads": 8, "rms_norm_eps": 1e-5, "rope_theta": 5e5,
+        "num_experts_per_tok": 1, "floor_scale": 8192, "attn_scale": 0.1,
+        "interleave_moe_layer_step": 1,
+    },
+)  # fmt: skip
 _CHOOSING = {"mlp.gate.e_score_correction_bias": "exp_probs_b"}
+
+
+def _latent(config: JsonObject) -> Mapping[str, Rewrite]:
+    heads = config.size("num_attention_heads")
+    keys, values = (config.size(f"{one}_head_dim") for one in ("qk_nope", "v"))
+    return {
+        "attn_k_b": OfHeads(heads, 0, keys, turned=True),
+        "attn_v_b": OfHeads(heads, keys, keys + values),
+    }
+
+
+_DEEPSEEK = Family(
+    architecture="deepseek2", outside=OUTSIDE, experts=_EXPERTS, own=keys.deepseek_v3,
+    layer=ATTENTION | _DENSE | _ROUTER | _shared("shared_experts") | _CHOOSING | {
+        "self_attn.q_a_proj": "attn_q_a", "self_attn.q_a_layernorm": "attn_q_a_norm",
+        "self_attn.q_b_proj": "attn_q_b", "self_attn.kv_a_proj_with_mqa": "attn_kv_a_mqa",
+        "self_attn.kv_a_layernorm": "attn_kv_a_norm", "self_attn.kv_b_proj": "attn_k_b+attn_v_b",
+    },
+    names={"head_dim": "qk_rope_head_dim"}, rewrites_of=_latent,
+    defaults={
+        "rms_norm_eps": 1e-6, "kv_lora_rank": 512, "q_lora_rank": 1536, "qk_rope_head_dim": 64,
+        "v_head_dim": 128, "qk_nope_head_dim": 128, "routed_scaling_factor": 2.5,
+        "norm_topk_prob": True, "first_k_dense_replace": 3, "n_routed_experts": 256,
+        "num_experts_per_tok": 8, "n_shared_experts": 1,
+    },
+)  # fmt: skip
 
 MIXTURES: Mapping[str, Family] = {
     "qwen2_moe": Family(
@@ -102,6 +146,43 @@ MIXTURES: Mapping[str, Family] = {
         defaults={
             "head_dim": 64, "num_key_value_heads": 8, "rms_norm_eps": 1e-5, "rope_theta": 150000.0,
             "sliding_window": 128, "num_experts_per_tok": 4,
+        },
+    ),
+    "phimoe": Family(
+        architecture="phimoe", outside=OUTSIDE, own=keys.phimoe, longrope=True,
+        layer=ATTENTION | {"block_sparse_moe.gate": "ffn_gate_inp"},
+        experts={
+            "block_sparse_moe.experts.{}.w1": "ffn_gate_exps",
+            "block_sparse_moe.experts.{}.w2": "ffn_down_exps",
+            "block_sparse_moe.experts.{}.w3": "ffn_up_exps",
+        },
+        defaults={"num_experts_per_tok": 2, "rms_norm_eps": 1e-5, "rope_theta": 1e6},
+    ),
+    "afmoe": Family(
+        architecture="afmoe", outside=OUTSIDE, own=keys.afmoe, experts=_EXPERTS,
+        layer=ATTENTION | _HEAD_NORMS | _DENSE | _shared("shared_experts") | {
+            "post_attention_layernorm": "post_attention_norm",
+            "pre_mlp_layernorm": "ffn_norm", "post_mlp_layernorm": "post_ffw_norm",
+            "self_attn.gate_proj": "attn_gate",
+            "mlp.router.gate": "ffn_gate_inp", "mlp.expert_bias": "exp_probs_b",
+        },
+        defaults={"head_dim": 128, "rms_norm_eps": 1e-5, "mup_enabled": False, "route_scale": 1.0},
+    ),
+    "llama4": _LLAMA4,
+    "llama4_text": _LLAMA4,
+    "deepseek_v3": _DEEPSEEK,
+    "kimi_k2": _DEEPSEEK,
+    "deepseek_v2": replace(
+        _DEEPSEEK, own=keys.deepseek_v2, defaults={
+            **_DEEPSEEK.defaults, "routed_scaling_factor": 1.0, "norm_topk_prob": False,
+            "first_k_dense_replace": 0, "n_routed_experts": 64, "n_shared_experts": 2,
+        },
+    ),
+    "glm4_moe_lite": replace(
+        _DEEPSEEK, own=keys.glm4_moe_lite, defaults={
+            **_DEEPSEEK.defaults, "rms_norm_eps": 1e-5, "q_lora_rank": 768, "v_head_dim": 256,
+            "qk_nope_head_dim": 192, "routed_scaling_factor": 1.8, "n_routed_experts": 64,
+            "num_experts_per_tok": 4, "first_k_dense_replace": 1,
         },
     ),
     "hunyuan_v1_moe": Family(

@@ -91,6 +91,29 @@ class Half:
 
 
 @dataclass(frozen=True)
+class OfHeads:
+    """Rows first … last - 1 of each head as matrices of their own: (heads, rows, columns).
+
+    turned: (heads, columns, rows)
+    """
+
+    heads: int
+    first: int
+    last: int
+    turned: bool = False
+
+    def shape(self, columns: int) -> tuple[int, ...]:
+        """Of the result."""
+        rows = self.last - self.first
+        return (self.heads, *((columns, rows) if self.turned else (rows, columns)))
+
+    def __call__(self, x: Array) -> Array:
+        """The matrices."""
+        found = _parts(x, self.heads, 1)[:, 0, self.first : self.last]
+        return found.swapaxes(1, 2) if self.turned else found
+
+
+@dataclass(frozen=True)
 class Squeezed:
     """A depthwise convolution's weights, (n, 1, taps), as a matrix; then its rows rewritten."""
 

@@ -133,7 +133,10 @@ def _longrope(
         if len(factors) != dims // 2:
             rope.fail(f"{length}_factor", f"a list of {dims // 2} numbers")
         tensors[f"rope_factors_{length}.weight"] = factors
-    if rope.get("attention_factor") is not None:
+    if rope.get("long_mscale") is not None:  # Phi 3.5 MoE
+        attention = rope.positive("long_mscale")
+        rope.must_be("short_mscale", attention)
+    elif rope.get("attention_factor") is not None:
         attention = rope.positive("attention_factor")
     else:
         named = rope.get("factor") is not None

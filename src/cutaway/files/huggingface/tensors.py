@@ -18,6 +18,7 @@ from cutaway.files.huggingface.config import Config
 from cutaway.files.huggingface.family import Family
 from cutaway.files.huggingface.fused import FUSED, Fused
 from cutaway.files.huggingface.rewrites import (
+    OfHeads,
     Rewrite,
     Squeezed,
     TiledColumns,
@@ -151,6 +152,8 @@ def _tensor_source(
     if len(info.shape) == 1 and rewrite is transposed:
         rewrite = as_it_is
     shape = _rewritten(info.shape, rewrite)
+    if isinstance(rewrite, OfHeads) and len(info.shape) == 2:
+        return _of_heads(name, info, rewrite)
     if len(shape) > 2:
         raise FormatError(f"the tensor {quoted(info.name)} has {len(shape)} dimensions, not 1 or 2")
     # As GGUF has vectors, whatever their shape, and the weights of convolutions.
@@ -165,6 +168,13 @@ def _tensor_source(
         raise FormatError(f"the experts of {name} differ in shape or format")
     names = tuple(one.name for one in infos)
     return TensorSource(name, format, (experts, *shape), names, rewrite)
+
+
+def _of_heads(name: str, info: TensorInfo, rewrite: OfHeads) -> TensorSource:
+    """Of a matrix of all heads; a quantised one keeps its format unless it is turned."""
+    is_quantised = FORMATS[info.format].quant_block_elements > 1
+    format = "F32" if is_quantised and rewrite.turned else info.format
+    return TensorSource(name, format, rewrite.shape(info.shape[1]), (info.name,), rewrite)
 
 
 def _rewritten(shape: tuple[int, ...], rewrite: Rewrite) -> tuple[int, ...]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,7 +85,9 @@ class Look:
         """The norm of what each head wrote to the stream from each position.
 
         (layers, heads, positions). It has no sign, and norms do not add up.
+        InputError as of ``logit_attribution``.
         """
+        self._anatomy.check_paths()
         of = {part.path[-1].attrs["layer"]: part for part in self._anatomy.parts if part.path}
         row, found = self._row, self._decomposition
         return found.side_by_side(
@@ -156,8 +159,10 @@ class Look:
         """Direct logit attribution of the token that came over a rival; None: the likeliest other.
 
         rival: its id, or its text. This is no effect of an ablation: later layers may erase what a
-        part added. CutawayError where the sums are not those of the run.
+        part added. CutawayError where the sums are not those of the run, InputError for a model
+        whose attention has a gate or reads latents.
         """
+        self._anatomy.check_paths()
         chosen = self.step.token_id
         if rival is None:
             others = self._row.logits.copy()
@@ -224,6 +229,12 @@ def ids_before(trace: Trace, step: int) -> list[int]:
     return [*trace.head.prompt_token_ids, *trace.output_token_ids[:step]]
 
 
+def _first_seen(attrs: Mapping[str, Any], length: int) -> int:
+    """The first position that an attention reads for the last row of a text."""
+    window = attrs["window"] or length
+    return (length - 1) // window * window if attrs["chunked"] else max(length - window, 0)
+
+
 def inside(llm: LLM, trace: Trace, step: int) -> Look:
     """Compute a step of a trace again, with all its tensors.
 
@@ -239,8 +250,7 @@ def inside(llm: LLM, trace: Trace, step: int) -> Look:
         )
     step = check_int("step", step, 0, len(trace.steps) - 1)
     anatomy, ids = Anatomy(llm.graph), ids_before(trace, step)
-    windows = {op.attrs["layer"]: op.attrs["window"] for op in anatomy.attends}
-    firsts = {layer: max(len(ids) - (w or len(ids)), 0) for layer, w in windows.items()}
+    firsts = {op.attrs["layer"]: _first_seen(op.attrs, len(ids)) for op in anatomy.attends}
     row = llm.row(ids, [op.out.name for op in llm.graph.ops], firsts, bound(llm, trace.head))
     look = Look(llm, trace, step, row, anatomy)
     if not look.is_as_run:

@@ -275,8 +275,8 @@ def _prefetch() -> str:
 def kv_layout(graph: Graph, kv: str = "f16") -> KVLayout:
     """How the keys and values of a graph's layers are kept, without its weights."""
 
-    def nbytes(kv_heads: int, head_dim: int) -> int:
-        return _native.kv_block_bytes(kv_heads, head_dim, kv) // _native.KV_BLOCK
+    def nbytes(kv_heads: int, head_dim: int, count: int) -> int:
+        return _native.kv_block_bytes(kv_heads, head_dim, kv, count > 1) // _native.KV_BLOCK
 
     return KVLayout(_native.KV_BLOCK, kv_groups(graph, kv.upper(), nbytes), state_group(graph))
 

@@ -135,7 +135,7 @@ class GraphCompiler:
         self._emit(op.kind, [op], [self.views.get(n, n) for n in op.inputs], [op.out])
 
     _embed = _embed_positions = _embed_first = _given = _logit_rows = _alone
-    _attend = _conv = _delta_net = _mamba2 = _pick = _reorder = _alone
+    _attend = _conv = _delta_net = _mamba2 = _pick = _join = _reorder = _alone
 
     def _norm(self, op: Op) -> None:
         """To floats, to quant blocks or to both, as the ops after it read them."""
@@ -235,7 +235,15 @@ class GraphCompiler:
         """Whether an op reads the numbers of x themselves."""
         if op.kind == "experts" and x == op.inputs[0]:
             return bool(self.experts[op.weights["up"]][0].is_float)
+        if op.kind == "heads_linear":
+            return bool(self.experts[op.weights["weight"]][0].is_float)
         return op.kind != "linear" or self._is_float(op)
+
+    def _heads_linear(self, op: Op) -> None:
+        [x] = op.inputs
+        if not (floats := self._wants_floats(op, x)):
+            self._quantise(x)
+        self._emit("heads_linear", [op], [x if floats else quantised(x)], [op.out])
 
     def _experts(self, op: Op) -> None:
         x, scores = op.inputs

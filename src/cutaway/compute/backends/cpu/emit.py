@@ -53,10 +53,10 @@ class Emitter:
                 floats = self.view(name)
         return _native.Places(floats, act)
 
-    def _part(self, op: Op, out: str) -> tuple[Any, View, list[float]]:
+    def _part(self, op: Op, out: str) -> tuple[Any, View, list[float], int]:
         part = slice_of(op, self.c.graph)
         bias = self.c.vectors[op.weights["bias"]] if "bias" in op.weights else NOTHING
-        return self.c.weights[part], self.view(out), bias[slice(*part[1:])].tolist()
+        return self.c.weights[part], self.view(out), bias[slice(*part[1:])].tolist(), 0
 
     def _is_late(self, op: Lowered) -> bool:
         return op.writes[0][0].removesuffix(INT8) in self.c.after_rows
@@ -81,12 +81,13 @@ class Emitter:
 
     def _norm(self, op: Lowered) -> None:
         norm = op.ops[0]
-        weight = self.c.vectors[norm.weights["weight"]].ravel()
+        group = norm.attrs.get("group", norm.out.width)
+        named = norm.weights.get("weight")
+        weight = np.ones(group, np.float32) if named is None else self.c.vectors[named].ravel()
         bias = NOTHING
         if norm.kind == "layer_norm":  # a native norm is one by its having a bias
             named = norm.weights.get("bias")
             bias = np.zeros_like(weight) if named is None else self.c.vectors[named]
-        group = norm.attrs.get("group", norm.out.width)
         self._normalise(op, _native.Norm(weight, bias, norm.attrs["eps"], group))
 
     def _quantise(self, op: Lowered) -> None:
@@ -156,7 +157,7 @@ class Emitter:
         """How an op's result is rotated."""
         rope, factors = op.attrs["rope"], op.weights.get("factors")
         own = None if factors is None else self.c.vectors[factors].tolist()
-        grows = (rope.growth, rope.period) if isinstance(rope, GrowingRope) else ()
+        grows = (rope.growth, rope.period, rope.offset) if isinstance(rope, GrowingRope) else ()
         frequencies, factor = rope.frequencies(own), rope.attention_factor
         return _native.Rotation(frequencies, rope.rotate_half, factor, *grows)
 
@@ -190,10 +191,27 @@ class Emitter:
 
     def _pick(self, op: Lowered) -> None:
         made = op.ops[0]
-        size, which, of = (made.attrs[name] for name in ("size", "which", "of"))
-        order = np.arange(made.out.width * of, dtype=np.int32).reshape(-1, of, size)[:, which]
+        group, first, last = (made.attrs[name] for name in ("group", "first", "last"))
+        width = made.out.width // (last - first) * group
+        order = np.arange(width, dtype=np.int32).reshape(-1, group)[:, first:last]
         x, out = self.view(op.reads[0]), self.view(made.out.name)
         self.plan.reorder(self._is_late(op), x, order.ravel().tolist(), out)
+
+    def _join(self, op: Lowered) -> None:
+        made = op.ops[0]
+        groups, inputs = made.attrs["groups"], [self.c.maker[name].out for name in made.inputs]
+        a, b = ((self.view(x.name), x.width // groups) for x in inputs)
+        self.plan.join(self._is_late(op), a, b, groups, self.view(made.out.name))
+
+    def _heads_linear(self, op: Lowered) -> None:
+        made = op.ops[0]
+        matrices = self.c.experts[made.weights["weight"]]
+        buffer, column = self.view(made.out.name)
+        parts = [
+            (one, (buffer, column + i * one.rows), NOTHING.tolist(), i * one.cols)
+            for i, one in enumerate(matrices)
+        ]
+        self.plan.linear(self._is_late(op), self._places(op.reads), parts)
 
     def _attend(self, op: Lowered) -> None:
         a = op.ops[0].attrs
@@ -202,14 +220,17 @@ class Emitter:
                 f"heads of {a['head_dim']} are not supported here, only even ones up to "
                 f"{_WIDEST_HEAD}; the reference backend has no such limit"
             )
-        of_q, of_k = (  # those that are no views were rotated before, if at all
+        of_q, *of_k = (  # those that are no views were rotated before, if at all
             self._rotation(self.c.maker[name]) if name in self.c.views else _UNROTATED
             for name in op.ops[0].inputs[:2]
         )
-        if of_q != of_k:
+        if any(of_q != other for other in of_k):
             raise FormatError(f"{op.writes[0][0]}: q and k must be rotated alike")
-        q, k, v = (self.view(name) for name in op.reads)
-        shape = _native.AttendShape(**{name: a[name] for name in a if name != "layer"})
+        q, k, v = [*(self.view(name) for name in op.reads), NOWHERE, NOWHERE][:3]
+        sizes = {name: a[name] for name in a if name != "values_from"}
+        if (first := a.get("values_from")) is not None:
+            sizes |= {"value_first": first, "value_dim": a["head_dim"] - first}
+        shape = _native.AttendShape(**sizes)
         sinks = self.c.vectors.get(op.ops[0].weights.get("sinks", ""), NOTHING)
         self.plan.attend(q, k, v, self.view(op.writes[0][0]), shape, of_q, sinks.tolist())
 

@@ -48,7 +48,7 @@ def pack_matrices(
 
     The second result has the matrices of experts, of which there may be thousands, by tensor.
     """
-    experts = {name for op in graph.ops if op.kind == "experts" for name in _of_experts(op)}
+    experts = {name for op in graph.ops for name in _of_experts(op)}
     shapes = _shapes(graph)
     sizes = {p: _native.packed_bytes(file.tensors[p[0]].format, *shapes[p]) for p in shapes}
     size, most = sum(sizes.values()), sum(_read_by_row(op, graph, sizes) for op in graph.ops)
@@ -101,8 +101,7 @@ def _pack(
 
 def _parts(op: Op, graph: Graph) -> list[Slice]:
     """The rows of matrices that an op reads."""
-    if op.kind == "experts":
-        shapes = {name: graph.shapes[name] for name in _of_experts(op)}
+    if shapes := {name: graph.shapes[name] for name in _of_experts(op)}:
         return [
             (name, i * rows, (i + 1) * rows)
             for name, (count, rows, _) in shapes.items()
@@ -112,17 +111,18 @@ def _parts(op: Op, graph: Graph) -> list[Slice]:
 
 
 def _of_experts(op: Op) -> list[str]:
-    """The tensors that hold the matrices of an op's experts."""
-    return [op.weights[role] for role in ("gate", "up", "down") if role in op.weights]
+    """The tensors that hold the matrices of an op's experts, or of its heads."""
+    roles = {"experts": ("gate", "up", "down"), "heads_linear": ("weight",)}.get(op.kind, ())
+    return [op.weights[role] for role in roles if role in op.weights]
 
 
 def _read_by_row(op: Op, graph: Graph, sizes: dict[Slice, int]) -> int:
     """Bytes of an op's matrices that one row multiplies by."""
-    if op.kind not in ("linear", "experts"):
+    if op.kind not in ("linear", "experts", "heads_linear"):
         return 0
     parts = _parts(op, graph)
     nbytes = sum(sizes[part] for part in parts)
-    if op.kind == "linear":
+    if op.kind != "experts":
         return nbytes
     mixture: Mixture = op.attrs["mixture"]
     return nbytes * mixture.used // graph.shapes[op.weights["up"]][0]

@@ -5,7 +5,7 @@ activations are rounded (native/elementwise.inc).
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,30 +24,51 @@ _QUANT = 32  # activations that share a scale
 _TINY = np.float32(1e-36)  # activations all smaller than this are rounded to 0
 
 
+class _Place(NamedTuple):
+    """Of a layer: whether it is apart, where in a block its bytes begin, its heads, their width.
+
+    values_from: where values begin in a key; None where they are stored beside it
+    """
+
+    windowed: bool
+    at: int
+    kv_heads: int
+    head_dim: int
+    values_from: int | None
+
+
 class StoredKV:
     """The place of each layer's keys and values in a KV block, and their formats."""
 
     def __init__(self, graph: Graph, plan: _native.Plan, kv: str) -> None:
         """kv: as ``check_kv`` gave it."""
         self._plan, self._formats = plan, keys_and_values(kv)
-        self._layers: dict[int, tuple[bool, int, int, int]] = {}  # windowed, at, kv_heads, head_dim
+        self._layers: dict[int, _Place] = {}
         ends, self._has_whole = {False: 0, True: 0}, False
-        for attrs in (op.attrs for op in graph.ops if op.kind == "attend"):
+        for attrs in (op.attrs for op in graph.stores):
             windowed, (heads, dim) = attrs["window"] > 0, (attrs["kv_heads"], attrs["head_dim"])
-            self._layers[attrs["layer"]] = windowed, ends[windowed], heads, dim
-            ends[windowed] += sum(_claim(heads * one.bytes) for one in self._heads(dim))
+            first = attrs.get("values_from")
+            self._layers[attrs["layer"]] = _Place(windowed, ends[windowed], heads, dim, first)
+            parts = self._heads(dim) if first is None else self._heads(dim)[:1]
+            ends[windowed] += sum(_claim(heads * one.bytes) for one in parts)
             self._has_whole |= not windowed
+        for op in graph.ops:
+            if op.kind == "attend" and "reads" in op.attrs:
+                self._layers[op.attrs["layer"]] = self._layers[op.attrs["reads"]]
 
     def read(
         self, layer: int, table: Sequence[int], first: int, last: int
     ) -> tuple[Numbers, Numbers]:
         """See ``Inspectable.keys_values``."""
-        windowed, at, heads, dim = self._layers[layer]
+        windowed, at, heads, dim, values_from = self._layers[layer]
         of_keys, of_values = self._heads(dim)
         begin, keys, values = first // KV_BLOCK, [], []
         for i in range(begin, -(-last // KV_BLOCK)):
             memory = self._block(table[i], windowed=windowed)[at:]
             keys.append(of_keys.read(memory, heads)[..., :dim])
+            if values_from is not None:
+                values.append(keys[-1][..., values_from:])
+                continue
             memory = memory[_claim(heads * of_keys.bytes) :]
             values.append(of_values.read(memory, heads)[..., :dim])
         part = slice(first - begin * KV_BLOCK, last - begin * KV_BLOCK)

@@ -19,18 +19,25 @@ Ints = NDArray[np.integer[Any]]
 
 
 class _Layer(NamedTuple):
-    """Keys and values of one layer, (blocks, KV_BLOCK, kv_heads, head_dim) each."""
+    """Keys and values of one layer, (blocks, KV_BLOCK, kv_heads, head_dim) each.
+
+    stored: of both, or of keys alone, of which values are numbers
+    """
 
     keys: Array
     values: Array
+    stored: tuple[Array, ...]
     has_window: bool
 
     @classmethod
     def of(cls, op: Op, count: int) -> "_Layer":
         # np.empty takes address space only; pages come when a block is first written.
         shape = (count, KV_BLOCK, op.attrs["kv_heads"], op.attrs["head_dim"])
-        keys, values = np.empty(shape, np.float32), np.empty(shape, np.float32)
-        return cls(keys, values, op.attrs["window"] > 0)
+        keys, has_window = np.empty(shape, np.float32), op.attrs["window"] > 0
+        if (first := op.attrs.get("values_from")) is not None:
+            return cls(keys, keys[..., first:], (keys,), has_window)
+        values = np.empty(shape, np.float32)
+        return cls(keys, values, (keys, values), has_window)
 
 
 class KVBlocks:
@@ -39,10 +46,12 @@ class KVBlocks:
     def __init__(self, graph: Graph, count: int, kv: str) -> None:
         """count: how many blocks there are; kv: as ``check_kv`` gave it, codes round numbers."""
         self._formats = keys_and_values(kv)
-        attends = [op for op in graph.ops if op.kind == "attend"]
-        layers = self._layers = {op.attrs["layer"]: _Layer.of(op, count) for op in attends}
-        self._whole = [x for one in layers.values() if not one.has_window for x in one[:2]]
-        self._windowed = [x for one in layers.values() if one.has_window for x in one[:2]]
+        layers = self._layers = {op.attrs["layer"]: _Layer.of(op, count) for op in graph.stores}
+        self._whole = [x for one in layers.values() if not one.has_window for x in one.stored]
+        self._windowed = [x for one in layers.values() if one.has_window for x in one.stored]
+        for op in graph.ops:
+            if op.kind == "attend" and "reads" in op.attrs:
+                layers[op.attrs["layer"]] = layers[op.attrs["reads"]]
         self._places = np.full(count, -1, np.int32)  # of a block in _windowed; -1: it has none
         self._free = [*reversed(range(count))]
 
@@ -52,14 +61,13 @@ class KVBlocks:
             if self._places[block] < 0:
                 self._places[block] = self._free.pop()
 
-    def write(self, layer: int, blocks: Ints, at: Ints, keys: Array, values: Array) -> None:
-        """Store keys and values (M, kv_heads · head_dim): in blocks (M,), at (M,) in each."""
-        stored = self._layers[layer]
-        places = self._places[blocks] if stored.has_window else blocks
-        shape = (len(keys), *stored.keys.shape[2:])
-        of_keys, of_values = self._formats
-        stored.keys[places, at] = as_stored(of_keys, keys.reshape(shape))
-        stored.values[places, at] = as_stored(of_values, values.reshape(shape))
+    def write(self, layer: int, blocks: Ints, at: Ints, *keys_values: Array) -> None:
+        """Store keys, and values, (M, kv_heads · head_dim): in blocks (M,), at (M,) in each."""
+        one = self._layers[layer]
+        places = self._places[blocks] if one.has_window else blocks
+        for stored, format, numbers in zip(one.stored, self._formats, keys_values, strict=False):
+            shape = (len(numbers), *stored.shape[2:])
+            stored[places, at] = as_stored(format, numbers.reshape(shape))
 
     def read(self, layer: int, table: Ints, positions: Ints) -> tuple[Array, Array]:
         """Keys and values (T, kv_heads, head_dim) of positions (T,) of one block table.
@@ -115,5 +123,5 @@ class KVBlocks:
 
 def kv_layout(graph: Graph) -> KVLayout:
     """All layers in float32."""
-    groups = kv_groups(graph, "F32", lambda heads, dim: 2 * heads * dim * 4)
+    groups = kv_groups(graph, "F32", lambda heads, dim, count: count * heads * dim * 4)
     return KVLayout(KV_BLOCK, groups, state_group(graph))

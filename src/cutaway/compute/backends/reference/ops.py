@@ -40,7 +40,7 @@ def rms_norm(op: Op, run: Run, x: Array) -> Array:
     groups = x.reshape(len(x), x.shape[1] // group, group)  # M may be 0
     mean_square = np.mean(groups * groups, axis=-1, keepdims=True)  # (M, groups, 1)
     normed = groups / np.sqrt(mean_square + np.float32(op.attrs["eps"]))
-    weighted: Array = normed * run.weight(op)
+    weighted: Array = normed * run.weight(op) if op.weights else normed
     return weighted.reshape(x.shape)
 
 
@@ -67,6 +67,14 @@ def linear(op: Op, run: Run, x: Array) -> Array:
     return y
 
 
+def heads_linear(op: Op, run: Run, x: Array) -> Array:
+    """Each head's numbers times its own matrix."""
+    matrices = run.weight(op)  # (heads, out, in)
+    heads, _, inner = matrices.shape
+    y: Array = np.einsum("mhi,hoi->mho", x.reshape(len(x), heads, inner), matrices)
+    return y.reshape(len(x), op.out.width)
+
+
 def rope(op: Op, run: Run, x: Array) -> Array:
     """Pairs of each head's numbers, turned by angles that grow with the position."""
     by, factors = op.attrs["rope"], op.weights.get("factors")
@@ -90,19 +98,25 @@ def _grown(rope: Rope, positions: NDArray[np.int32]) -> NDArray[np.float64]:
     """By how much rotated numbers grow at each position, (M,)."""
     if not isinstance(rope, GrowingRope):
         return np.ones(len(positions))
-    grown: NDArray[np.float64] = 1 + rope.growth * np.log1p(positions // rope.period)
+    periods = (positions + rope.offset) // rope.period
+    grown: NDArray[np.float64] = 1 + rope.growth * np.log1p(periods)
     return grown
 
 
-def attend(op: Op, run: Run, q: Array, k: Array, v: Array) -> Array:
-    """Each row's mean of the values that it sees, weighted by softmax(q · k · scale)."""
-    batch, layer, window = run.batch, op.attrs["layer"], op.attrs["window"]
-    run.kv.write(layer, blocks_of(batch), batch.positions % KV_BLOCK, k, v)
-    out = np.empty_like(q)
+def attend(op: Op, run: Run, q: Array, *kv: Array) -> Array:
+    """Each row's mean of the values that it sees, weighted by softmax(q · k · scale).
+
+    kv: keys and values; keys alone where values are numbers of them; none where those that
+    another layer stored are read
+    """
+    batch, layer = run.batch, op.attrs["layer"]
+    if kv:
+        run.kv.write(layer, blocks_of(batch), batch.positions % KV_BLOCK, *kv)
+    out = np.empty((len(q), op.out.width), np.float32)
     for s, table in enumerate(batch.block_tables):
         rows = batch.sequences == s
         unseen = _unseen(op, batch, s, rows)
-        first = max(0, batch.positions[rows].min() - window + 1) if window else 0
+        first = int(np.argmin(unseen.all(axis=0)))
         read = np.maximum(np.arange(unseen.shape[1]), first)  # before that nothing may be stored
         keys, values = run.kv.read(layer, table, read)  # (T, kv_heads, head_dim)
         sinks = run.weight(op, "sinks") if "sinks" in op.weights else None
@@ -134,12 +148,14 @@ def _weights(op: Op, q: Array, k: Array, unseen: NDArray[np.bool_], sinks: Array
 
 def _unseen(op: Op, batch: Batch, s: int, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Which positions the rows of sequence s do not see, (R, T)."""
-    window, reach = op.attrs["window"], op.attrs["reach"]
+    window, reach, chunked = (op.attrs[name] for name in ("window", "reach", "chunked"))
     positions = batch.positions[rows]
     limits = positions if batch.limits is None else batch.limits[rows]
     history = np.arange(limits.max() + 1)  # (T,)
     unseen = history > limits[:, None]
-    if window:
+    if chunked:
+        unseen |= history < positions[:, None] // window * window
+    elif window:
         unseen |= history <= positions[:, None] - window
     if reach:
         unseen |= abs(history - positions[:, None]) > reach
@@ -151,10 +167,17 @@ def _unseen(op: Op, batch: Batch, s: int, rows: NDArray[np.bool_]) -> NDArray[np
 
 
 def pick(op: Op, _: Run, x: Array) -> Array:
-    """One of some groups of numbers that lie side by side."""
-    size = op.attrs["size"]
+    """Some numbers of each group of those that lie side by side."""
+    size = op.attrs["group"]
     groups = x.reshape(len(x), x.shape[1] // size, size)  # M may be 0
-    return groups[:, op.attrs["which"] :: op.attrs["of"]].reshape(len(x), -1)
+    return groups[..., op.attrs["first"] : op.attrs["last"]].reshape(len(x), op.out.width)
+
+
+def join(op: Op, _: Run, a: Array, b: Array) -> Array:
+    """The numbers of each group of a, then those of b."""
+    n = op.attrs["groups"]
+    parts = [x.reshape(len(x), n, x.shape[1] // n) for x in (a, b)]
+    return np.concatenate(parts, axis=-1).reshape(len(a), op.out.width)
 
 
 def silu(_: Op, __: Run, x: Array) -> Array:
@@ -273,9 +296,10 @@ def logit_rows(_: Op, run: Run, x: Array) -> Array:
 OPS: Mapping[str, Callable[..., Array]] = {
     op.__name__: op
     for op in (
-        embed, embed_positions, embed_first, rms_norm, layer_norm, linear, rope, attend, conv,
-        delta_net, mamba2, pick, silu_mul, gelu_mul, gelu_exact_mul, clamped_swiglu, sigmoid_mul,
-        silu, gelu, gelu_exact, relu2, elu_less_x, experts, add, mul, scale, softcap, logit_rows,
+        embed, embed_positions, embed_first, rms_norm, layer_norm, linear, heads_linear, rope,
+        attend, conv, delta_net, mamba2, pick, join, silu_mul, gelu_mul, gelu_exact_mul,
+        clamped_swiglu, sigmoid_mul, silu, gelu, gelu_exact, relu2, elu_less_x, experts, add, mul,
+        scale, softcap, logit_rows,
     )
 }  # fmt: skip
 

@@ -9,8 +9,10 @@ lists it.
 from collections.abc import Mapping
 from functools import partial
 
+from cutaway.compute.model.architecture import Architecture
 from cutaway.compute.model.architectures.bert import bert, modern_bert
 from cutaway.compute.model.architectures.cohere import cohere, cohere2
+from cutaway.compute.model.architectures.deepseek import deepseek2
 from cutaway.compute.model.architectures.gemma import gemma, gemma2, gemma3
 from cutaway.compute.model.architectures.glm import glm4
 from cutaway.compute.model.architectures.gpt import gpt2, gptneox, phi2, stablelm
@@ -30,9 +32,9 @@ from cutaway.compute.model.architectures.llama import (
     smollm3,
 )
 from cutaway.compute.model.architectures.mamba import falcon_h1, granite_hybrid, nemotron_h
+from cutaway.compute.model.architectures.mixtures import afmoe, llama4, phimoe
 from cutaway.compute.model.architectures.olmo import exaone4, olmo2
 from cutaway.compute.model.architectures.qwen35 import qwen35
-from cutaway.compute.model.config import Architecture
 from cutaway.compute.model.mixture import Mixture
 
 _UNNORMED = Mixture(used=1, normed=False)
@@ -66,6 +68,20 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "gpt-oss": Architecture(
         gpt_oss, window=128, full_every=2, yarn_truncates=False,
         mixture=Mixture(used=1, activation="clamped_swiglu", limit=7.0),
+    ),
+    "phimoe": Architecture(
+        phimoe, mixture=Mixture(used=1, gating="sparsemixer", normed=False, tolerance=0.02)
+    ),
+    "afmoe": Architecture(afmoe, full_every=4, mixture=_SIGMOID),
+    "deepseek2": Architecture(  # V2, V3, R1, Kimi K2, GLM 4.7 Flash
+        deepseek2, interleaved_rope=True, has_latent=True,
+        mixture=Mixture(used=1, normed=False, best_of_group=1),
+    ),
+    "bailingmoe": Architecture(llama, interleaved_rope=True, mixture=_UNNORMED),  # Ling 1
+    "bailingmoe2": Architecture(qwen3, mixture=_SIGMOID),  # Ling and Ring 2
+    "llama4": Architecture(
+        llama4, interleaved_rope=True, window=8192, full_every=4, temperature=(0.1, 8192),
+        mixture=Mixture(used=1, gating="sigmoid", normed=False, weighs_input=True),
     ),
     # those that read pictures, for text alone, in which their three positions are one
     "qwen2vl": Architecture(llama),

@@ -23,13 +23,16 @@ def embedding(g: Graph, c: ModelConfig) -> Tensor:
 
 def attention(
     g: Graph, c: ModelConfig, h: Tensor, layer: int, rope: Rope | None,
-    *, norms: str = "", has_sinks: bool = False,
+    *, norms: str = "", has_sinks: bool = False, has_gate: bool = False, chunked: bool = False,
+    grown: Rope | None = None,
 ) -> Tensor:  # fmt: skip
     """Attention with its four matrices: (M, hidden) -> (M, hidden).
 
     norms: "head" where each head of q and k is normed for itself, "all" where they are together,
-           "rotated head" where that is done after they are rotated
+           "rotated head" where that is done after they are rotated, or "rotated head, unweighted"
     has_sinks: whether each head has a score beside those of the tokens: `Graph.attend`
+    has_gate: whether a sigmoid of one more matrix multiplies what the last one reads
+    chunked: see `Graph.attend`; grown: what queries are multiplied by by their positions
     """
     p = f"blk.{layer}."
     q, k, v = _queries_keys_values(g, c, h, p)
@@ -41,6 +44,10 @@ def attention(
         of_q = c.rope_queries if rope is c.rope else rope
         q = g.rope(q, of_q, head_dim=c.head_dim, factors=factors)  # (M, heads·head_dim)
         k = g.rope(k, rope, head_dim=c.head_dim, factors=factors)  # (M, kv_heads·head_dim)
+    if grown is not None:
+        q = g.rope(q, grown, head_dim=c.head_dim)
+    if norms == "rotated head, unweighted":
+        q, k = (g.rms_norm(x, "", c.norm_eps, group=c.head_dim) for x in (q, k))
     if norms == "rotated head":
         q = _normed(g, q, c, f"{p}attn_q_norm", norms)
         k = _normed(g, k, c, f"{p}attn_k_norm", norms)
@@ -48,8 +55,10 @@ def attention(
     a = g.attend(
         q, k, v, layer=layer, heads=c.heads, kv_heads=c.kv_heads, head_dim=c.head_dim,
         scale=c.attention_scale, softcap=c.attention_softcap, window=window, reach=reach,
-        sinks=f"{p}attn_sinks" if has_sinks else "",
+        chunked=chunked and window > 0, sinks=f"{p}attn_sinks" if has_sinks else "",
     )  # fmt: skip
+    if has_gate:
+        a = g.sigmoid_mul(g.linear(h, f"{p}attn_gate"), a)
     return g.linear(a, f"{p}attn_output")
 
 

@@ -29,7 +29,8 @@ def _gated_attention(g: Graph, c: ModelConfig, h: Tensor, layer: int) -> Tensor:
     """Attention whose output is multiplied by a sigmoid, which one matrix gives with the query."""
     p = f"blk.{layer}."
     both = g.linear(h, f"{p}attn_q")  # (M, heads·2·head_dim)
-    q, gate = (g.pick(both, c.head_dim, which, 2) for which in range(2))
+    n = c.head_dim
+    q, gate = g.pick(both, 2 * n, 0, n), g.pick(both, 2 * n, n, 2 * n)
     k, v = g.linear(h, f"{p}attn_k"), g.linear(h, f"{p}attn_v")
     q = g.rms_norm(q, f"{p}attn_q_norm", c.norm_eps, group=c.head_dim)
     k = g.rms_norm(k, f"{p}attn_k_norm", c.norm_eps, group=c.head_dim)
@@ -49,7 +50,7 @@ def _delta_net(g: Graph, c: ModelConfig, h: Tensor, layer: int, *, grouped: bool
     x = g.silu(g.conv(g.linear(h, f"{p}attn_qkv"), f"{p}ssm_conv1d", layer=layer))
     if g.has(f"{p}ssm_ba.weight"):  # of each key head's heads side by side
         both, each = g.linear(h, f"{p}ssm_ba"), heads.heads // heads.k_heads
-        b, a = (g.pick(both, each, which, 2) for which in range(2))
+        b, a = g.pick(both, 2 * each, 0, each), g.pick(both, 2 * each, each, 2 * each)
     else:
         a, b = g.linear(h, f"{p}ssm_alpha"), g.linear(h, f"{p}ssm_beta")
     y = g.delta_net(x, a, b, p, layer=layer, **heads._asdict(), grouped=grouped)
