@@ -248,6 +248,13 @@ void bind_plan(nb::module_& m) {
       .def("embed_first", [](Plan& p, const Packed& table, Where out) {
         add_embed(p, table, out, Embed::By::kFirst);
       }, "table"_a, "out"_a)
+      .def("embed_stored", [](Plan& p, const std::string& format, Bytes table, int cols, Where out) {
+        const Format f = format_of(format);
+        if (table.size() / source_bytes(f, 1, cols) < (size_t)p.vocab())
+          throw std::invalid_argument("fewer rows than tokens");
+        p.add(std::make_unique<EmbedStored>(EmbedStored::Table{f, table.data(), cols}, view(out)));
+      }, "format"_a, "table"_a, "cols"_a, "out"_a, nb::keep_alive<1, 3>(),
+         "By token, of a matrix as the file has it, whose bytes are read when they are wanted; after embed.")
       .def("gather", [](Plan& p, Where in, Where out, int width) {
         p.add(std::make_unique<Gather>(view(in), view(out), width));
       }, "x"_a, "out"_a, "width"_a)

@@ -19,6 +19,11 @@ void Embed::run(Step& step, int thread) {
     table_.decode_row(by ? by[i] : 0, step.at(out_, i));
 }
 
+void EmbedStored::run(Step& step, int thread) {
+  for (int i = begin_of(step.batch.rows, step, thread); i < begin_of(step.batch.rows, step, thread + 1); i++)
+    decode_stored_row(table_.format, table_.rows + step.batch.tokens[i] * row_bytes_, table_.cols, step.at(out_, i));
+}
+
 void Gather::run(Step& step, int thread) {
   for (int i = thread; i < step.batch.logits; i += step.pool.size())
     memcpy(step.at(out_, i), step.at(in_, step.batch.logit_rows[i]), sizeof(float) * width_);

@@ -35,6 +35,19 @@ class Embed : public Op {
   By by_;
 };
 
+// The same by token, of a matrix as the file has it: of a row its bytes alone are read, where the file is mapped.
+class EmbedStored : public Op {
+ public:
+  struct Table { Format format; const uint8_t* rows; int cols; };
+  EmbedStored(Table table, View out) : table_(table), out_(out), row_bytes_(source_bytes(table.format, 1, table.cols)) {}
+  void run(Step& step, int thread) override;
+
+ private:
+  const Table table_;
+  const View out_;
+  const size_t row_bytes_;
+};
+
 // Copy the rows that want logits to the front.
 class Gather : public Op {
  public:

@@ -534,6 +534,13 @@ void pack_rows(Pool& pool, const Packed& packed, const uint8_t* source, int firs
   });
 }
 
+void decode_stored_row(Format f, const uint8_t* row, int cols, float* out) {
+  static thread_local std::vector<uint8_t> panel;
+  panel.resize(panel_bytes(f, cols));
+  kKinds[f].pack_panel(row, 1, cols, panel.data());
+  kKinds[f].decode_lane(panel.data(), 0, cols, out);
+}
+
 void Packed::decode_row(int row, float* out) const {
   kKinds[format].decode_lane(data + (row / kLanes) * panel, row % kLanes, cols, out);
   if (factor != 1)

@@ -31,6 +31,8 @@ size_t source_bytes(Format format, int rows, int cols);
 size_t packed_bytes(Format format, int rows, int cols);
 // The patterns of codes of IQ1, IQ2_XXS, IQ2_XS, IQ2_S, IQ3_XXS or IQ3_S (grids.h); throws std::invalid_argument.
 std::vector<uint16_t> patterns(const std::string& name);
+// One row as the file has it, as floats: those of decode_row.
+void decode_stored_row(Format format, const uint8_t* row, int cols, float* out);
 // Lay rows first … first + rows - 1 of a matrix into its panels; first is a panel's.
 void pack_rows(Pool& pool, const Packed& packed, const uint8_t* source, int first, int rows, uint8_t* out);
 

@@ -166,6 +166,7 @@ class Plan {
   KvFormats kv_formats() const { return options_.kv; }
   std::string prefetch() const { return prefetch_.describe(); }
   void set_vocab(int tokens) { vocab_ = tokens; }
+  int vocab() const { return vocab_; }
   void set_output(View out) { output_ = out; }
   void set_input(View in) { input_ = in; }
   int output_width() const { return width_of(output_); }

@@ -57,6 +57,12 @@ _GEMMA = {
     "head_dim": 32, "query_pre_attn_scalar": 24, "sliding_window": WINDOW,
     "tie_word_embeddings": True,
 }  # fmt: skip
+_GEMMA4 = {
+    "head_dim": 32, "global_head_dim": 64, "sliding_window": WINDOW, "num_hidden_layers": 7,
+    "tie_word_embeddings": True,
+    "layer_types": [f"{k}_attention" for k in ("sliding", "full", "sliding", "sliding", "full",
+                                               "sliding", "full")],
+}  # fmt: skip
 _QWEN_VISION = {
     "depth": 1, "hidden_size": 32, "intermediate_size": 32, "num_heads": 2, "out_hidden_size": 64,
 }  # fmt: skip
@@ -242,6 +248,16 @@ FAMILIES: Mapping[str, Row] = {
             "full_attention": {"rope_type": "linear", "rope_theta": 5000.0, "factor": 8.0},
             "sliding_attention": {"rope_type": "default", "rope_theta": 300.0},
         },
+    ),
+    "gemma4": _row(  # as E2B: embeddings of layers, and layers that read others' keys
+        "Gemma4TextConfig", "gemma4", **_FOUR_HEADS, **_GEMMA4, num_kv_shared_layers=3,
+        use_double_wide_mlp=True, hidden_size_per_layer_input=32, final_logit_softcapping=3.0,
+        vocab_size_per_layer_input=VOCAB,
+    ),
+    "gemma4-moe": _row(  # as 26B-A4B: values are keys where all of a text is seen
+        "Gemma4TextConfig", "gemma4", **_FOUR_HEADS, **_GEMMA4, attention_k_eq_v=True,
+        num_global_key_value_heads=1, enable_moe_block=True, num_experts=5, top_k_experts=2,
+        moe_intermediate_size=32, hidden_size_per_layer_input=0,
     ),
     "phi3": _row("Phi3Config", "phi3", **_FOUR_HEADS, sliding_window=None, pad_token_id=0),
     "phi3-window": _row(
@@ -541,12 +557,19 @@ def _shake(model: Any, rng: np.random.Generator) -> None:
             drawn = drawn * 1.5 / np.sqrt(64)
         with torch.no_grad():
             weight.copy_(torch.from_numpy(drawn))
+    for name, numbers in model.named_buffers():
+        if name.endswith(("layer_scalar", "e_score_correction_bias")):
+            centre = 1.0 if name.endswith("scalar") else 0.0
+            drawn = centre + 0.2 * rng.normal(size=tuple(numbers.shape))
+            numbers.copy_(torch.from_numpy(drawn))
 
 
 def _about_zero(model: Any) -> bool:
     """Gemma's and Nemotron's norms are what is added to 1."""
     name = str(model.config.model_type)
-    return name != "nemotron_h" and name.startswith(("gemma", "nemotron", "qwen3_5", "qwen3_next"))
+    if name in ("nemotron_h", "gemma4_text"):
+        return False
+    return name.startswith(("gemma", "nemotron", "qwen3_5", "qwen3_next"))
 
 
 def logits(model: Any, ids: list[int]) -> np.ndarray[Any, Any]:

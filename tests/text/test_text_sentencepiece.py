@@ -60,6 +60,17 @@ def test_higher_scores_merge_first() -> None:
     assert names(Tokenizer.from_gguf(sentencepiece(swapped)), "hello") == [" h", "e", "ll", "o"]
 
 
+def test_gemma_4_merges_by_its_merges_whatever_the_scores() -> None:
+    metadata = sentencepiece(HELLO) | {
+        "tokenizer.ggml.model": "gemma4", "tokenizer.ggml.merges": ["l l", "h e", "he ll", "▁ h"],
+    }  # fmt: skip
+    tokenizer = Tokenizer.from_gguf(metadata)
+    assert names(tokenizer, "hello") == ["hell", "o"]  # and no space in front
+    assert names(tokenizer, " he") == [" ", "he"]
+    with pytest.raises(FormatError, match="scores is missing"):
+        Tokenizer.from_gguf({k: v for k, v in metadata.items() if "merges" not in k})
+
+
 def test_ties_go_to_the_left() -> None:
     tokenizer = Tokenizer.from_gguf(
         sentencepiece([("aa", 0.0), ("a", 0.0)], add_space_prefix=False)

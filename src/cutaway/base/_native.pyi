@@ -129,13 +129,18 @@ class Plan:
 
     def embed_first(self, table: Packed, out: tuple[int, int]) -> None: ...
 
-    def gather(self, x: tuple[int, int], out: tuple[int, int], width: int) -> None: ...
+    def embed_stored(self, format: str, table: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], cols: int, out: tuple[int, int]) -> None:
+        """
+        By token, of a matrix as the file has it, whose bytes are read when they are wanted; after embed.
+        """
 
-    def join(self, logits: bool, a: tuple[tuple[int, int], int], b: tuple[tuple[int, int], int], groups: int, out: tuple[int, int]) -> None:
-        """a, b: where, and how many numbers of a group."""
+    def gather(self, x: tuple[int, int], out: tuple[int, int], width: int) -> None: ...
 
     def reorder(self, logits: bool, x: tuple[int, int], order: Sequence[int], out: tuple[int, int]) -> None:
         """Number i of a row becomes its number order[i]."""
+
+    def join(self, logits: bool, a: tuple[tuple[int, int], int], b: tuple[tuple[int, int], int], groups: int, out: tuple[int, int]) -> None:
+        """a, b: where, and how many numbers of a group."""
 
     def normalise(self, logits: bool, x: tuple[int, int], width: int, norm: Norm | None, out: Places) -> None:
         """norm None: to quant blocks alone."""
@@ -146,7 +151,9 @@ class Plan:
     def linear(self, logits: bool, x: Places, parts: Sequence[tuple[Packed, tuple[int, int], Sequence[float], int]], adds: bool = False, gate: str | None = None) -> None: ...
 
     def experts(self, logits: bool, x: Places, scores: tuple[int, int], mixture: ExpertsShape, experts: Sequence[tuple[Packed, Packed, Packed]], out: tuple[int, int], inner: tuple[int, int] = (-1, 0), biases: Sequence[Sequence[Sequence[float]]] = [[], [], []]) -> None:
-        """inner: where to leave what each expert's down reads, by rank; biases: of gate, up and down."""
+        """
+        inner: where to leave what each expert's down reads, by rank; biases: of gate, up and down.
+        """
 
     def attend(self, q: tuple[int, int], k: tuple[int, int], v: tuple[int, int], out: tuple[int, int], shape: AttendShape, rotation: Rotation, sinks: Sequence[float] = []) -> None: ...
 
@@ -155,6 +162,8 @@ class Plan:
     def conv(self, x: tuple[int, int], out: tuple[int, int], weight: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], width: int, taps: int) -> None: ...
 
     def delta_net(self, qkv: tuple[int, int], a: tuple[int, int], b: tuple[int, int], out: tuple[int, int], shape: tuple[int, int, int, int, bool], scale: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], dt: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
+
+    def mamba2(self, vkq: tuple[int, int], dt: tuple[int, int], out: tuple[int, int], shape: tuple[int, int, int, int], scale: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], dt_bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], skip: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
 
     def read(self, buffer: tuple[int, int], rows: int, width: int) -> Annotated[NDArray[numpy.float32], dict(shape=(None, None))]:
         """

@@ -26,7 +26,10 @@ def run(args: Namespace) -> int:
     return 0
 
 
-_UNREAD = {"pictures": "reads pictures", "tokens ahead": "guesses tokens ahead (MTP)"}
+_UNREAD = {
+    "pictures": "reads pictures", "sound": "hears sound",
+    "tokens ahead": "guesses tokens ahead (MTP)",
+}  # fmt: skip
 
 
 def _document(card: ModelInfo, context: int) -> dict[str, object]:
@@ -65,6 +68,8 @@ def _rows(card: ModelInfo, context: int) -> Iterator[tuple[str, str]]:
         yield "" if i else "weights", f"{name:<{longest}} {tensors}, {megabytes(stored.bytes)}"
     yield "memory", f"{megabytes(card.memory(context))} for {context:,} tokens of text"
     yield "", f"{megabytes(card.weight_bytes)} of weights"
+    if card.left_bytes:
+        yield "", f"{megabytes(card.left_bytes)} more are embeddings that stay in the file"
     states = card.kv.state_bytes(context)
     keys_values = card.kv.bytes_stored(context) - states
     yield "", f"{megabytes(keys_values)} of keys and values, {_each_token(card)}"

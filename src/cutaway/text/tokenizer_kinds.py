@@ -59,17 +59,30 @@ def _byte_level(vocabulary: Vocabulary, metadata: Mapping[str, Any]) -> Made:
 
 
 def _sentencepiece(vocabulary: Vocabulary, metadata: Mapping[str, Any]) -> Made:
+    size = len(vocabulary.tokens)
+    scores = numbers(metadata, _PREFIX + "scores", size)
+    return _pieces(vocabulary, metadata, None if scores is None else scores.tolist(), space=True)
+
+
+def _merged_pieces(vocabulary: Vocabulary, metadata: Mapping[str, Any]) -> Made:
+    """Gemma 4's: merges say what is merged, whatever scores there are."""
+    return _pieces(vocabulary, metadata, None, space=False)
+
+
+def _pieces(
+    vocabulary: Vocabulary, metadata: Mapping[str, Any], scores: list[float] | None, *, space: bool
+) -> Made:
+    """space: whether one is put in front of a text, where the file does not say."""
     from cutaway.text.spm import SentencePieceBPE
 
     size = len(vocabulary.tokens)
-    scores = numbers(metadata, _PREFIX + "scores", size)
     if scores is None and MERGES not in metadata:
         raise FormatError(f"{_PREFIX}scores is missing: convert the model again")
     pieces = SentencePieceBPE(
         vocabulary,
-        [] if scores is None else scores.tolist(),
+        scores or [],
         strings(metadata, MERGES) if scores is None else None,
-        space_prefix=flag(metadata, _PREFIX + "add_space_prefix", True),
+        space_prefix=flag(metadata, _PREFIX + "add_space_prefix", space),
         prefix_once=metadata.get(SPACE_PREFIX) == "first",
         unknown_id=special_id(metadata, _PREFIX + "unknown_token_id", size),
     )
@@ -90,6 +103,7 @@ def _unigram(vocabulary: Vocabulary, metadata: Mapping[str, Any]) -> Made:
 
 
 KINDS: Mapping[str, Callable[[Vocabulary, Mapping[str, Any]], Made]] = {
-    "gpt2": _byte_level, "llama": _sentencepiece, "bert": _wordpiece, "t5": _unigram,
+    "gpt2": _byte_level, "llama": _sentencepiece, "gemma4": _merged_pieces, "bert": _wordpiece,
+    "t5": _unigram,
 }  # fmt: skip
 """By ``tokenizer.ggml.model``."""

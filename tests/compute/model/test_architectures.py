@@ -84,6 +84,12 @@ LAYERS = {
     "llama4": PRE | QKV | EXPERTS | SHARED,
     "gemma2": PRE | POST | QKV | GATED,
     "gemma3": PRE | POST | QKV | HEAD_NORMS | GATED,
+    "gemma4": PRE | POST | HEAD_NORMS | GATED | EXPERTS | {  # values are keys
+        "attn_q.weight": (Q, N), "attn_k.weight": (KV, N), "layer_output_scale.weight": (1,),
+        "inp_gate.weight": (6, N), "proj.weight": (N, 6), "post_norm.weight": (N,),
+        "ffn_gate_inp.scale": (N,), "pre_ffw_norm_2.weight": (N,), "post_ffw_norm_1.weight": (N,),
+        "post_ffw_norm_2.weight": (N,),
+    },
     "phi3": PRE | FUSED | GATE_AND_UP,
     "gpt2": PRE | FUSED | BIASES | PLAIN_MLP,
     "gptneox": PRE | FUSED | BIASES | PLAIN_MLP,
@@ -135,6 +141,10 @@ LAYERS = {
 }  # fmt: skip
 OUTSIDE = {
     "llama": {"output.weight": (VOCAB, N), "rope_freqs.weight": HALF},
+    "gemma4": {
+        "per_layer_token_embd.weight": (VOCAB, 12), "per_layer_model_proj.weight": (12, N),
+        "per_layer_proj_norm.weight": (6,), "rope_freqs.weight": HALF,
+    },
     "phi3": {"output.weight": (VOCAB, N)} | FACTORS,
     "phimoe": {
         "output.weight": (VOCAB, N), "output.bias": (VOCAB,), "output_norm.bias": (N,),
@@ -160,8 +170,10 @@ OPTIONAL = ("output.weight", "rope_freqs.weight", "token_types.weight")
 
 def is_optional(tensor):
     """These, and biases other than those of norms."""
-    return tensor in OPTIONAL or (
-        "ssm_dt" not in tensor and tensor.endswith(".bias") and "norm" not in tensor
+    return (
+        tensor in OPTIONAL
+        or "layer_output_scale" in tensor
+        or ("ssm_dt" not in tensor and tensor.endswith(".bias") and "norm" not in tensor)
     )
 
 

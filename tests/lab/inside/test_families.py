@@ -19,7 +19,8 @@ import torch
 
 from support.random_models import FAMILIES, RECURRENT, VOCAB, WINDOW, context, save
 
-ATTENDING = [name for name in FAMILIES if name not in RECURRENT]
+SCALED = [name for name in FAMILIES if FAMILIES[name].architecture == "gemma4"]
+ATTENDING = [name for name in FAMILIES if name not in (*RECURRENT, *SCALED)]
 OTHERWISE = [n for n in ATTENDING if FAMILIES[n].architecture in ("afmoe", "deepseek2")]
 """Those between whose heads and matrices there is a gate, or one matrix more."""
 PLAIN = [name for name in ATTENDING if name not in OTHERWISE]
@@ -72,6 +73,12 @@ def test_what_transformers_has(folders, name, way, near):
     assert len(stream) == len(before) + 1
     normed = look.tensor(Anatomy(llm.graph).norm.out.name)  # as transformers has the last
     assert np.abs(normed - last).max() < near * max(np.abs(last).max(), 1)
+
+
+@pytest.mark.parametrize("name", SCALED)
+def test_a_model_whose_layers_multiply_their_stream_is_refused(folders, name):
+    with pytest.raises(InputError, match="each layer multiplies all of its stream"):
+        looked_into(folders(name)[0], name, "cpu")[1].logit_attribution()
 
 
 @pytest.mark.parametrize("name", OTHERWISE)

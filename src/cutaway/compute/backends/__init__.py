@@ -93,6 +93,15 @@ def weight_bytes(graph: Graph, tensors: Mapping[str, TensorInfo], name: str | No
     return sum(4 * prod(info.shape) for info in tensors.values())
 
 
+def stored_bytes(graph: Graph, tensors: Mapping[str, TensorInfo], name: str | None = None) -> int:
+    """Bytes of tensors that a backend reads from the file, and keeps no copy of."""
+    if (name or default()) == "cpu":
+        from cutaway.compute.backends import cpu
+
+        return cpu.stored_bytes(graph, tensors)
+    return 0
+
+
 def load(
     name: str | None,
     graph: Graph,

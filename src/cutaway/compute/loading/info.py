@@ -14,7 +14,7 @@ from cutaway.text import Tokenizer
 from cutaway.text.chat import FIELD, ORIGIN
 from cutaway.text.vocabulary import BEGIN_ORIGIN
 
-_UNREAD = ("pictures", "tokens ahead")
+_UNREAD = ("pictures", "sound", "tokens ahead")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +58,7 @@ class ModelInfo:
     vocab_size: int
     parameters: int
     formats: Mapping[str, Stored]
+    left_bytes: int
     kv_bytes: int
     kv: backends.KVLayout
     template: str | None
@@ -90,6 +91,7 @@ class ModelInfo:
                 vocab_size=tokenizer.vocab_size,
                 parameters=parts.parameters,
                 formats=by_format(file.tensors.values()),
+                left_bytes=backends.stored_bytes(parts.graph, file.tensors),
                 kv_bytes=layout.bytes_per_token,
                 kv=layout,
                 template=template,
@@ -109,8 +111,8 @@ class ModelInfo:
 
     @property
     def weight_bytes(self) -> int:
-        """Of all tensors; packing them for the processor adds nothing."""
-        return sum(stored.bytes for stored in self.formats.values())
+        """Of all tensors that are loaded; packing them for the processor adds nothing."""
+        return sum(stored.bytes for stored in self.formats.values()) - self.left_bytes
 
     def memory(self, context: int) -> int:
         """Bytes of weights, keys and values for a text of this many tokens."""

@@ -145,6 +145,7 @@ class LoadedModel:
         on_progress: Callable[[int], object] = lambda _done: None,
     ) -> None:  # fmt: skip
         setup, size = self._setup, sum(info.nbytes for info in file.tensors.values())
+        size -= backends.stored_bytes(graph, file.tensors, setup.backend)
         offload = self._offload(graph, self.kv_tokens)
         if offload is None:
             self._check_fits(size)

@@ -148,6 +148,10 @@ class Anatomy:
             name = "embedding" if op.kind == "embed" else "positions"
             return StreamPart(name, None, op, factor, ())
         path = self._path(op)
+        if op.kind == "scale_by":
+            raise InputError(
+                "this architecture cannot be looked into: each layer multiplies all of its stream"
+            )
         numbered = re.match(r"blk\.(\d+)\.", op.out.name)
         if not numbered:
             raise InputError(f"this architecture cannot be looked into: it adds {op.out.name}")

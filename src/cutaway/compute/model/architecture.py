@@ -25,12 +25,14 @@ class Architecture:
     is_causal, shift, is_parallel, window, *_softcap  see ``ModelConfig``
     mixture              what files do not say of it: how many experts are used, they do
     full_every           of this many layers one sees the whole text: the last, or the first
+    has_own_heads        layers differ in their heads: ``OwnHeads``
     has_latent           what is stored of a token is a latent: ``Latent``
     has_states           layers without kv heads keep a recurrent state instead, or all do
     attends_every        or all do but every so-many-th, unless files say another number
     activations          of an MLP: GGUF's name -> ``ModelConfig.activation``, the usual one first
     local_base           of the rope of layers that see a window; 0: the same as of the others
     multiplies_logits    files have the factor of logits, not the divisor
+    attention_scale      of scores; 0: by the heads' width
     scaled_by_width_at   layers of the one model of the family that scales attention's scores by
                          hidden / heads, not by the heads' own width
     temperature          of layers without positions: how much queries grow, after how many tokens
@@ -50,6 +52,7 @@ class Architecture:
     window: int = 0
     full_every: int = 0
     full_first: bool = False
+    has_own_heads: bool = False
     has_latent: bool = False
     has_states: bool = False
     attends_every: int = 0
@@ -58,6 +61,7 @@ class Architecture:
     activations: Mapping[str, str] = field(default_factory=dict)
     local_base: float = 10000.0
     multiplies_logits: bool = False
+    attention_scale: float = 0.0
     scaled_by_width_at: int = 0
     temperature: tuple[float, int] = (0.0, 0)
     must_be: Mapping[str, tuple[float, ...]] = field(default_factory=dict)

@@ -10,7 +10,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from cutaway.compute.model.architecture import Architecture
-from cutaway.compute.model.layer_keys import Attention, Latent, latent_of, windows_of
+from cutaway.compute.model.layer_keys import (
+    Attention,
+    Latent,
+    OwnHeads,
+    latent_of,
+    own_heads_of,
+    windows_of,
+)
 from cutaway.compute.model.metadata import MetadataReader
 from cutaway.compute.model.mixture import Mixture
 from cutaway.compute.model.mixture_keys import mixture_of
@@ -57,6 +64,7 @@ class ModelConfig:
     recurrent          whether each layer has a recurrent state instead of attention
     state_heads        of layers that are gated delta nets or Mamba 2; None where none is
     is_rotated         whether attention has rotary positions
+    own_heads          of each layer where layers differ, and head_dim is the largest; else empty
     latent             what is stored of a token in place of keys and values; None where these are
     activation         of an MLP: "gelu", "gelu_tanh", "silu"; "" where it is the wiring's own
     xielu              of an MLP with xIELU, its constants by layer; else empty
@@ -87,6 +95,7 @@ class ModelConfig:
     recurrent: tuple[bool, ...]
     state_heads: StateHeads | None
     is_rotated: bool
+    own_heads: tuple[OwnHeads, ...]
     latent: Latent | None
     activation: str
     xielu: tuple[Xielu, ...]
@@ -133,11 +142,16 @@ def config_from_gguf(
         read, layers, has_states=row.has_states, attends_every=row.attends_every
     )
     latent = latent_of(read) if row.has_latent else None
-    heads, kv_heads, head_dim = (
-        (read.size("attention.head_count"), 1, latent.rank + latent.rotated)
-        if latent
-        else heads_of(read, hidden, has_states=row.has_states)
-    )
+    attention = _attention(read, row)
+    windows = windows_of(read, row, layers, attention)
+    own_heads = own_heads_of(read, windows) if row.has_own_heads else ()
+    heads = read.size("attention.head_count")
+    if latent:
+        kv_heads, head_dim = 1, latent.rank + latent.rotated
+    elif own_heads:
+        kv_heads, head_dim = own_heads[-1].kv_heads, max(one.head_dim for one in own_heads)
+    else:
+        heads, kv_heads, head_dim = heads_of(read, hidden, has_states=row.has_states)
     longest = read.size("context_length", most=MAX_CONTEXT)
     original = read.size_or_zero("rope.scaling.original_context_length")
     rope = rope_of(
@@ -147,14 +161,13 @@ def config_from_gguf(
     local_base = read.number("rope.freq_base_swa", row.local_base or rope.base)
     norm = "norm" if row.layer_norm else "norm_rms"
     experts = read.size_or_zero("expert_count")
-    attention = _attention(read, row)
     if any(recurrent) and attention != "causal":
         raise FormatError(
             f"{architecture}: layers with a recurrent state read no token after theirs"
         )
     logit_scale = read.or_zero("logit_scale") or 1.0
     scaled_by = hidden / heads if layers == row.scaled_by_width_at else head_dim
-    usual_scale = scaled_by**-0.5
+    usual_scale = row.attention_scale or scaled_by**-0.5
     if latent:
         usual_scale = (latent.keys + latent.rotated) ** -0.5 * latent_sharpness(read, rope) ** 2
     return ModelConfig(
@@ -171,12 +184,17 @@ def config_from_gguf(
         learned_positions=row.learned_positions,
         rope=rope,
         rope_queries=rope if period else growing(read, rope, original),
-        rope_local=Rope(dim=rope.dim, base=local_base, rotate_half=rope.rotate_half),
+        rope_local=Rope(
+            dim=read.size("rope.dimension_count_swa", rope.dim),
+            base=local_base,
+            rotate_half=rope.rotate_half,
+        ),
         extends_context=(context or longest) > (original or longest),
-        windows=windows_of(read, row, layers, attention),
+        windows=windows,
         recurrent=recurrent,
         state_heads=state_heads(read),
         is_rotated=read.flag("rope.scaling.finetuned", True),
+        own_heads=own_heads,
         latent=latent,
         activation=_activation(read, row),
         xielu=xielu_of(metadata, layers),

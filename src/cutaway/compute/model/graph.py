@@ -23,6 +23,10 @@ class Graph(StateOps, NumberOps):
         """Rows of the embedding matrix for the batch's tokens: -> (M, hidden)."""
         return self._look_up("embed", weight)
 
+    def embed_stored(self, weight: str) -> Tensor:
+        """The same of a matrix so large that it stays in the file: its rows are read by token."""
+        return self._look_up("embed_stored", weight)
+
     def embed_positions(self, weight: str, context: int) -> Tensor:
         """Rows of a matrix for the batch's positions, 0 … context - 1: -> (M, hidden)."""
         if (rows := self.matrix(weight)[0]) < context:
@@ -37,15 +41,24 @@ class Graph(StateOps, NumberOps):
         weights = {"weight": f"{weight}.weight"}
         return self._add(kind, self.matrix(weight)[1], name=weight, weights=weights)
 
-    def rms_norm(self, x: Tensor, weight: str, eps: float, *, group: int | None = None) -> Tensor:
+    def rms_norm(
+        self,
+        x: Tensor,
+        weight: str,
+        eps: float,
+        *,
+        group: int | None = None,
+        ending: str = "weight",
+    ) -> Tensor:
         """x / sqrt(mean(x²) + eps) · w (Zhang & Sennrich 2019, arXiv 1910.07467): (M, n) -> (M, n).
 
         weight: "" where the norm has none
         group: numbers that share a mean, such as a head's. All groups have the same weights, or,
                where the file has a matrix, each has a row of it
+        ending: of the name of its weights
         """
         group = group or x.width
-        weights = {"weight": f"{weight}.weight"} if weight else {}
+        weights = {"weight": f"{weight}.{ending}"} if weight else {}
         self._expect_groups(x, group)
         for name in weights.values():
             apart = x.width // group, group

@@ -3,6 +3,7 @@
 Knows GGUF's keys of these.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +14,43 @@ from cutaway.errors import FormatError
 
 Attention = str | int
 """See ``ModelConfig``."""
+
+
+class OwnHeads(NamedTuple):
+    """The key-value heads of one layer, where layers differ, and of which layer they are read.
+
+    reads  a layer's number: its own, or an earlier one's, whose keys and values it reads again
+    """
+
+    kv_heads: int
+    head_dim: int
+    reads: int
+
+
+def own_heads_of(read: MetadataReader, windows: Sequence[int]) -> tuple[OwnHeads, ...]:
+    """Of each layer; the last ones, as many as a key says, read those of the last of their kind."""
+    layers, heads = len(windows), read.size("attention.head_count")
+    found = read.value("attention.head_count_kv", heads)
+    counts = found.tolist() if isinstance(found, np.ndarray) else [found] * layers
+    width = max(read.size("embedding_length") // heads, 1)
+    for ending in ("", "_swa"):
+        key = read.size(f"attention.key_length{ending}", width)
+        if read.size(f"attention.value_length{ending}", key) != key:
+            raise FormatError("values whose head size differs from the keys' are not supported")
+    dims = [read.size(f"attention.key_length{'_swa' if w else ''}", width) for w in windows]
+    if len(counts) != layers or any(type(n) is not int or n < 1 or heads % n for n in counts):
+        raise FormatError(
+            f"metadata key {read.prefix}.attention.head_count_kv must say for each of {layers} "
+            f"layers how many kv heads share {heads} heads evenly"
+        )
+    first = layers - read.size_or_zero("attention.shared_kv_layers")
+    last = {bool(windows[i]): i for i in range(first)}
+    if any(bool(window) not in last for window in windows[max(first, 0) :]):
+        raise FormatError(
+            f"{read.prefix}.attention.shared_kv_layers leaves no layer whose keys could be read"
+        )
+    reads = [i if i < first else last[bool(windows[i])] for i in range(layers)]
+    return tuple(OwnHeads(counts[i], dims[i], reads[i]) for i in range(layers))
 
 
 class Latent(NamedTuple):

@@ -68,6 +68,12 @@ class NumberOps(Wiring):
         """x · factor, and x itself where that changes nothing: (M, n) -> (M, n)."""
         return x if factor == 1 else self._add("scale", x.width, x, attrs={"factor": factor})
 
+    def scale_by(self, x: Tensor, weight: str) -> Tensor:
+        """x · the one number of a tensor: (M, n) -> (M, n)."""
+        named = f"{weight}.weight"
+        self._expect(named, (1,))
+        return self._add("scale_by", x.width, x, name=weight, weights={"factor": named})
+
     def softcap(self, x: Tensor, cap: float) -> Tensor:
         """cap · tanh(x / cap), and x itself where cap is 0: (M, n) -> (M, n)."""
         return self._add("softcap", x.width, x, attrs={"cap": cap}) if cap else x

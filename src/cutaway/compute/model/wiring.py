@@ -10,6 +10,9 @@ from typing import Any
 
 from cutaway.errors import FormatError
 
+ROUTER = "ffn_gate_inp"
+"""What the names of matrices end with that give experts their scores."""
+
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
@@ -88,8 +91,11 @@ class Wiring:
     def _allow_factors(self, weight: str, count: int) -> None:
         """Let a file have factors of a matrix, or of each of `count`: `ModelFile.factors`.
 
-        Its input_scale is for those that round activations to 4 bits, as nobody does here.
+        Its input_scale is for those that round activations to 4 bits, as nobody does here. A
+        router's scale is something else: Gemma 4's input is multiplied by it.
         """
+        if weight.endswith(ROUTER):
+            return
         for name in (f"{weight}.scale", f"{weight}.input_scale"):
             if self.has(name):
                 self._expect(name, (count,))

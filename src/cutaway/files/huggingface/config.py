@@ -76,7 +76,7 @@ class Config:
             rope, tensors = rope_metadata(
                 s, head, partial=family.partial_rope, longrope=family.longrope,
                 ntk_alpha=family.ntk_alpha, yarn_truncates=family.yarn_truncates,
-                layer_type="full_attention",
+                layer_type="full_attention", proportional=family.proportional_rope,
             )  # fmt: skip
             values |= rope
         values |= family.own(s)
@@ -108,6 +108,8 @@ class Config:
 
     def _head_dim(self) -> int:
         s = self.settings
+        if self.family.head_dim is not None:
+            return self.family.head_dim(s)
         if s.get("head_dim") is not None:
             return s.size("head_dim", _WIDEST_HEAD)
         hidden = s.size("hidden_size")

@@ -11,6 +11,7 @@ from dataclasses import replace
 from cutaway.files.huggingface import family_keys as keys
 from cutaway.files.huggingface.encoders import ENCODERS
 from cutaway.files.huggingface.family import ATTENTION, OUTSIDE, TEXT, Family
+from cutaway.files.huggingface.gemma4 import GEMMA4
 from cutaway.files.huggingface.mamba import MAMBA
 from cutaway.files.huggingface.mixtures import MIXTURES
 from cutaway.files.huggingface.recurrent import RECURRENT
@@ -147,6 +148,10 @@ FAMILIES: Mapping[str, Family] = {
         architecture="gemma2", outside=OUTSIDE, layer=_GEMMA_LAYER, own=keys.gemma2,
         rewrites=_gemma, defaults=_GEMMA_DEFAULTS,
     ),
+    "gemma4": GEMMA4,
+    "gemma4_text": GEMMA4,
+    "gemma4_unified": GEMMA4,
+    "gemma4_unified_text": GEMMA4,
     "gemma3_text": _GEMMA3,
     "gemma3": _GEMMA3,
     "phi3": Family(

@@ -52,7 +52,9 @@ class Family:
     attention     "causal"; of a diffusion model "bidirectional", or "block-causal", with blocks of
                   config.json's block_size, and bidirectional where it has none
     shifts        whether rows of a diffusion model predict the next position
+    head_dim      gives the width of heads, where config.json does not say it under that name
     own_width     whether its own metadata has the MLP's width
+    proportional_rope  whether the pairs of a head that are not rotated lie behind those that are
     ntk_alpha     whether dynamic rope with an alpha is one with a larger base
     yarn_truncates  whether yarn's ramp begins and ends at a pair, not in between
     modulated     whether MDLM's modulation is folded into norms and matrices
@@ -79,7 +81,9 @@ class Family:
     rope: bool = True
     partial_rope: bool = False
     longrope: bool = False
+    proportional_rope: bool = False
     ntk_alpha: bool = False
+    head_dim: Callable[[JsonObject], int] | None = None
     own_width: bool = False
     yarn_truncates: bool = True
     attention: str = "causal"

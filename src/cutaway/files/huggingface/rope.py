@@ -40,9 +40,11 @@ def rope_metadata(
     ntk_alpha: bool = False,
     yarn_truncates: bool = True,
     layer_type: str | None = None,
+    proportional: bool = False,
 ) -> tuple[dict[str, Any], FloatTensors]:
     """(metadata without the architecture's prefix, tensors).
 
+    proportional: whether the frequencies of a part of each head are those of the whole
     partial: whether the family can rotate a part of each head; longrope, ntk_alpha: whether it
     knows that kind; yarn_truncates: whether its yarn does
     """
@@ -53,6 +55,10 @@ def rope_metadata(
     if (share := rope.positive("partial_rotary_factor")) > 1:
         rope.fail("partial_rotary_factor", "a share of each head, up to 1")
     dims = int(head_dim * share)
+    if proportional and rope.text(_KIND) == "proportional":
+        rope.must_be("factor", 1.0)
+        metadata = {"rope.freq_base": rope.positive("rope_theta"), "rope.dimension_count": head_dim}
+        return metadata, {"rope_freqs.weight": _proportional(head_dim, dims)}
     if dims != head_dim and not partial:
         rope.refuse("partial_rotary_factor", "this family rotates whole heads")
     metadata: dict[str, Any] = {
@@ -107,6 +113,11 @@ def _yarn_attention(rope: JsonObject, factor: float) -> float | None:
 
 def _mscale(factor: float, weight: float) -> float:
     return 0.1 * weight * log(factor) + 1 if factor > 1 else 1.0
+
+
+def _proportional(head_dim: int, dims: int) -> NDArray[np.float32]:
+    """Divisors of frequencies, (head_dim / 2,): 1, then one that leaves no rotation."""
+    return np.where(np.arange(head_dim // 2) < dims // 2, 1.0, 1e30).astype(np.float32)
 
 
 def _llama3(config: JsonObject, rope: JsonObject, dims: int) -> NDArray[np.float32]:

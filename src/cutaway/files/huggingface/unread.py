@@ -9,9 +9,12 @@ from collections.abc import Iterable
 UNREAD = "cutaway.unread"
 """The metadata key of what was read past."""
 
-PICTURES, AHEAD = "pictures", "tokens ahead"
+PICTURES, SOUND, AHEAD = "pictures", "sound", "tokens ahead"
 _LAYER = re.compile(r"\blayers\.(\d{1,5})\.")
-_PICTURES = re.compile(r"(model\.)?(visual|vision_tower|vision_model|multi_modal_projector)\.")
+_PICTURES = re.compile(
+    r"(model\.)?(visual|vision_tower|vision_model|multi_modal_projector|embed_vision)\."
+)
+_SOUND = re.compile(r"(model\.)?(audio_tower|embed_audio)\.")
 _AHEAD = re.compile(r"(model\.)?(mtp|mtp_layers)\.")
 
 
@@ -22,6 +25,8 @@ def unread_part(name: str, behind: range) -> str:
     """
     if _PICTURES.match(name):
         return PICTURES
+    if _SOUND.match(name):
+        return SOUND
     layer = _LAYER.search(name)
     return AHEAD if _AHEAD.match(name) or (layer and int(layer[1]) in behind) else ""
 

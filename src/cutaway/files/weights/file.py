@@ -81,8 +81,10 @@ class ModelFile(ABC):
         """Return what products with a matrix, or with each of a stack, are multiplied by, if any.
 
         NVFP4 has a scale of the whole tensor, which llama.cpp's converter writes as another
-        (`blk.0.ffn_up.scale` beside `blk.0.ffn_up.weight`).
+        (`blk.0.ffn_up.scale` beside `blk.0.ffn_up.weight`). Gemma 4's `ffn_gate_inp.scale` is none.
         """
+        if name.endswith("ffn_gate_inp.weight"):
+            return None
         scale = name.removesuffix(".weight") + ".scale"
         return self.dequantize(scale) if scale != name and scale in self.tensors else None
 

@@ -37,7 +37,9 @@ from cutaway.compute.backends.cpu.low_rank import spelled_out
 from cutaway.compute.backends.cpu.packing import (
     PackedWeights,
     pack_matrices,
+    read_stored,
     read_vectors,
+    stored_bytes,
     weight_bytes,
 )
 from cutaway.compute.model import Graph
@@ -90,7 +92,9 @@ class CpuBackend:
         self.tier: str = plan.tier
         _report_refusal()
         matrices, experts = pack_matrices(graph, file, self.pool, on_progress, offload)
-        self._packed = PackedWeights(matrices, experts, read_vectors(graph, file))
+        self._packed = PackedWeights(
+            matrices, experts, read_vectors(graph, file), read_stored(graph, file)
+        )
         self._resident_budget = None if offload is None else offload.kept
         self._orders = {k: self._packed.vectors[v] for k, v in graph.orders.items()}
         self._graph, self._plan = ordered(graph, self._packed.vectors), plan
@@ -113,7 +117,8 @@ class CpuBackend:
         only.ops = [op for op in self._graph.ops if any(n in names for n in op.weights.values())]
         matrices, experts = pack_matrices(only, file, self.pool)
         vectors = packed.vectors | read_vectors(only, file)
-        more = PackedWeights(packed.matrices | matrices, packed.experts | experts, vectors)
+        stored = packed.stored | read_stored(only, file)
+        more = PackedWeights(packed.matrices | matrices, packed.experts | experts, vectors, stored)
         return self._twin(self._graph, more)
 
     def _twin(self, graph: Graph, packed: PackedWeights) -> Self:
@@ -295,4 +300,4 @@ def tiers() -> tuple[str, ...]:
     return tuple(_native.tiers().split(","))
 
 
-__all__ = ["CpuBackend", "kv_layout", "tiers", "weight_bytes"]
+__all__ = ["CpuBackend", "kv_layout", "stored_bytes", "tiers", "weight_bytes"]

@@ -27,6 +27,8 @@ NOTHING: Vector = np.empty(0, np.float32)
 
 Slice = tuple[str, int, int]
 """Rows of a matrix: its name, the first row, and the one after the last."""
+Stored = tuple[str, NDArray[np.uint8]]
+"""A matrix as the file has it: its format and its bytes."""
 ExpertMatrices = list[Any]
 """The packed matrices of a layer's experts, in one role."""
 
@@ -91,16 +93,18 @@ class GraphCompiler:
         weights: Mapping[Slice, Any],
         experts: Mapping[str, ExpertMatrices],
         vectors: Mapping[str, Vector],
+        stored: Mapping[str, Stored],
         *,
         apart: bool = False,
     ) -> None:
         """weights: packed matrices; experts: those of each tensor; vectors: norms and biases.
 
+        stored: what stays in the file
         apart: fuse nothing, so that each tensor can be read or edited after its op
         """
         self.apart = apart
         self.ops, self.graph = graph.ops if apart else hoist_logit_rows(graph.ops), graph
-        self.weights, self.experts, self.vectors = weights, experts, vectors
+        self.weights, self.experts, self.vectors, self.stored = weights, experts, vectors, stored
         self.consumers: dict[str, list[Op]] = {}
         for op in self.ops:
             for name in op.inputs:
@@ -134,7 +138,7 @@ class GraphCompiler:
     def _alone(self, op: Op) -> None:
         self._emit(op.kind, [op], [self.views.get(n, n) for n in op.inputs], [op.out])
 
-    _embed = _embed_positions = _embed_first = _given = _logit_rows = _alone
+    _embed = _embed_stored = _embed_positions = _embed_first = _given = _logit_rows = _alone
     _attend = _conv = _delta_net = _mamba2 = _pick = _join = _reorder = _alone
 
     def _norm(self, op: Op) -> None:
@@ -157,6 +161,7 @@ class GraphCompiler:
         return self.maker[op.inputs[0]].out.width != op.out.width
 
     _rms_norm = _layer_norm = _norm
+    _scale_by = _elementwise
 
     def _rope(self, op: Op) -> None:
         x = op.inputs[0]

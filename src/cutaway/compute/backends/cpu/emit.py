@@ -68,6 +68,11 @@ class Emitter:
 
     _embed_positions = _embed_first = _embed
 
+    def _embed_stored(self, op: Lowered) -> None:
+        made = op.ops[0]
+        format, table = self.c.stored[made.weights["weight"]]
+        self.plan.embed_stored(format, table, made.out.width, self.view(made.out.name))
+
     def _given(self, op: Lowered) -> None:
         self.plan.given(self.view(op.writes[0][0]))
 
@@ -101,9 +106,11 @@ class Emitter:
     def _elementwise(self, op: Lowered) -> None:
         made = op.ops[0]
         a, b = [*(self.view(name) for name in op.reads), NOWHERE][:2]
-        number = next(iter(made.attrs.values()), 0.0)  # an op has one at most
+        number, kind = next(iter(made.attrs.values()), 0.0), made.kind  # an op has one at most
+        if kind == "scale_by":
+            number, kind = float(self.c.vectors[made.weights["factor"]][0]), "scale"
         out, spread = self.view(made.out.name), self.c.is_spread(made)
-        self.plan.map(self._is_late(op), made.kind, a, b, number, made.out.width, out, spread)
+        self.plan.map(self._is_late(op), kind, a, b, number, made.out.width, out, spread)
 
     def _linear(self, op: Lowered) -> None:
         parts = [self._part(o, o.out.name) for o in op.ops]

@@ -10,7 +10,13 @@ from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
 from cutaway.base import _native
-from cutaway.compute.backends.cpu.compile import ExpertMatrices, Slice, Vector, slice_of
+from cutaway.compute.backends.cpu.compile import (
+    ExpertMatrices,
+    Slice,
+    Stored,
+    Vector,
+    slice_of,
+)
 from cutaway.compute.model import Graph, Op
 from cutaway.compute.model.mixture import Mixture
 from cutaway.files.weights import ModelFile, TensorInfo
@@ -30,11 +36,13 @@ class PackedWeights(NamedTuple):
     matrices  by the rows that an op reads
     experts   all matrices of a tensor of experts, by its name
     vectors   as numbers, by name
+    stored    what stays in the file, whose bytes are read as they are wanted
     """
 
     matrices: dict[Slice, _native.Packed]
     experts: dict[str, ExpertMatrices]
     vectors: dict[str, Vector]
+    stored: dict[str, Stored]
 
 
 def pack_matrices(
@@ -55,6 +63,18 @@ def pack_matrices(
     with offload.open(size, most) if offload else nullcontext() as disk:
         packed = _pack(_native.Arena(size, disk), shapes, file, pool, on_progress)
     return packed, {name: [packed[p] for p in shapes if p[0] == name] for name in experts}
+
+
+def read_stored(graph: Graph, file: ModelFile) -> dict[str, Stored]:
+    """The matrices that are read by token from the file, which may be closed."""
+    names = [op.weights["weight"] for op in graph.ops if op.kind == "embed_stored"]
+    return {name: (file.info(name).format, file.raw(name)) for name in names}
+
+
+def stored_bytes(graph: Graph, tensors: Mapping[str, TensorInfo]) -> int:
+    """Bytes of these matrices, which need no memory."""
+    names = {op.weights["weight"] for op in graph.ops if op.kind == "embed_stored"}
+    return sum(tensors[name].nbytes for name in names)
 
 
 def weight_bytes(graph: Graph, tensors: Mapping[str, TensorInfo]) -> int:

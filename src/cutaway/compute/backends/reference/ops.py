@@ -24,6 +24,11 @@ def embed(op: Op, run: Run) -> Array:
     return run.weight(op)[run.batch.tokens]
 
 
+def embed_stored(op: Op, run: Run) -> Array:
+    """The rows of the tokens."""
+    return embed(op, run)
+
+
 def embed_positions(op: Op, run: Run) -> Array:
     """The rows of the positions."""
     return run.weight(op)[run.batch.positions]
@@ -283,6 +288,11 @@ def scale(op: Op, _: Run, x: Array) -> Array:
     return x * np.float32(op.attrs["factor"])
 
 
+def scale_by(op: Op, run: Run, x: Array) -> Array:
+    """x times the one number of a tensor."""
+    return x * run.weight(op, "factor")
+
+
 def softcap(op: Op, _: Run, x: Array) -> Array:
     """cap · tanh(x / cap)."""
     return _softcapped(x, op.attrs["cap"])
@@ -296,10 +306,10 @@ def logit_rows(_: Op, run: Run, x: Array) -> Array:
 OPS: Mapping[str, Callable[..., Array]] = {
     op.__name__: op
     for op in (
-        embed, embed_positions, embed_first, rms_norm, layer_norm, linear, heads_linear, rope,
-        attend, conv, delta_net, mamba2, pick, join, silu_mul, gelu_mul, gelu_exact_mul,
-        clamped_swiglu, sigmoid_mul, silu, gelu, gelu_exact, relu2, elu_less_x, experts, add, mul,
-        scale, softcap, logit_rows,
+        embed, embed_stored, embed_positions, embed_first, rms_norm, layer_norm, linear,
+        heads_linear, rope, attend, conv, delta_net, mamba2, pick, join, silu_mul, gelu_mul,
+        gelu_exact_mul, clamped_swiglu, sigmoid_mul, silu, gelu, gelu_exact, relu2, elu_less_x,
+        experts, add, mul, scale, scale_by, softcap, logit_rows,
     )
 }  # fmt: skip
 

@@ -14,6 +14,7 @@ from cutaway.compute.model.architectures.bert import bert, modern_bert
 from cutaway.compute.model.architectures.cohere import cohere, cohere2
 from cutaway.compute.model.architectures.deepseek import deepseek2
 from cutaway.compute.model.architectures.gemma import gemma, gemma2, gemma3
+from cutaway.compute.model.architectures.gemma4 import gemma4
 from cutaway.compute.model.architectures.glm import glm4
 from cutaway.compute.model.architectures.gpt import gpt2, gptneox, phi2, stablelm
 from cutaway.compute.model.architectures.lfm2 import lfm2
@@ -93,6 +94,10 @@ ARCHITECTURES: Mapping[str, Architecture] = {
         scaled_by_width_at=46,
     ),
     "gemma3": Architecture(gemma3, full_every=6, scaled_by_width_at=62),
+    "gemma4": Architecture(
+        gemma4, has_own_heads=True, attention_scale=1.0,
+        mixture=Mixture(used=1, activation="gelu_mul"),
+    ),
     "phi3": Architecture(llama),  # and 4: its matrices are fused
     "gpt2": Architecture(gpt2, layer_norm=True, learned_positions=True),
     # and pythia

@@ -1,0 +1,117 @@
+"""Gemma 4 as folders have it: names, and the sizes in which its layers differ."""
+
+from typing import Any
+
+import numpy as np
+
+from cutaway.files.huggingface.family import ATTENTION, OUTSIDE, TEXT, Family
+from cutaway.files.huggingface.family_keys import FULL, SLIDING
+from cutaway.files.huggingface.json_object import JsonObject
+from cutaway.files.huggingface.rope import settings_of
+
+_MLP = {"mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down"}
+
+
+def _metadata(config: JsonObject) -> dict[str, Any]:
+    """Windows, heads of each kind of layer, layers that read others' keys, wider MLPs, experts."""
+    config.must_be("hidden_activation", "gelu_pytorch_tanh")
+    config.must_be("use_bidirectional_attention", "vision")
+    layers, width = config.size("num_hidden_layers"), config.size("intermediate_size")
+    slides = np.array([kind == SLIDING for kind in _kinds(config, layers)])
+    again = config.id("num_kv_shared_layers")
+    wide = width * 2 if config.flag("use_double_wide_mlp") else width
+    kv_heads, full = config.size("num_key_value_heads"), _of_full(config, "num_key_value_heads")
+    head, rope = config.size("head_dim"), settings_of(config, SLIDING)
+    rope.must_be("rope_type", "default")
+    metadata: dict[str, Any] = {
+        "attention.sliding_window": config.size("sliding_window"),
+        "attention.sliding_window_pattern": slides,
+        "attention.head_count_kv": np.where(slides, kv_heads, full).astype(np.int32),
+        "attention.key_length_swa": head,
+        "attention.value_length_swa": head,
+        "attention.shared_kv_layers": again,
+        "embedding_length_per_layer_input": config.get("hidden_size_per_layer_input") or 0,
+        "feed_forward_length": np.where(np.arange(layers) < layers - again, width, wide).astype(
+            np.int32
+        ),
+        "rope.freq_base_swa": rope.positive("rope_theta") if rope.get("rope_theta") else 1e4,
+        "rope.dimension_count_swa": head,
+    }
+    if config.get("final_logit_softcapping") is not None:
+        metadata["final_logit_softcapping"] = config.positive("final_logit_softcapping")
+    if config.flag("enable_moe_block"):
+        metadata |= {
+            "expert_count": config.size("num_experts"),
+            "expert_used_count": config.size("top_k_experts"),
+            "expert_feed_forward_length": config.size("moe_intermediate_size"),
+        }
+    return metadata
+
+
+def _kinds(config: JsonObject, layers: int) -> list[str]:
+    kinds = config.get("layer_types") or [
+        FULL if (i + 1) % 6 == 0 or i == layers - 1 else SLIDING for i in range(layers)
+    ]
+    if not isinstance(kinds, list) or len(kinds) != layers or {*kinds} - {SLIDING, FULL}:
+        config.refuse("layer_types", f"only {SLIDING} and {FULL}, one for each layer, are")
+    return kinds
+
+
+def _of_full(config: JsonObject, key: str) -> int:
+    """A size of the layers that see all of a text, by the old names or the new ones."""
+    each = config.part("per_layer_config")
+    if each:
+        full = [str(i) for i, k in enumerate(_kinds(config, len(config.get("layer_types") or [])))
+                if k == FULL]  # fmt: skip
+        found = {
+            each.part(i).get(
+                key,
+            )
+            or config.get(key)
+            for i in full
+        }
+        if {*each.values} != {*full} or len(found) != 1:
+            config.refuse("per_layer_config", "only layers of one kind that are all alike are")
+        return each.part(full[0]).size(key) if each.part(full[0]).get(key) else config.size(key)
+    if key == "head_dim":
+        return config.size("global_head_dim")
+    shares = config.flag("attention_k_eq_v") and config.get("num_global_key_value_heads")
+    return config.size("num_global_key_value_heads" if shares else key)
+
+
+def _head_dim(config: JsonObject) -> int:
+    return _of_full(config, "head_dim")
+
+
+GEMMA4 = Family(
+    architecture="gemma4", prefixes=TEXT, own=_metadata, own_width=True, head_dim=_head_dim,
+    proportional_rope=True,
+    outside=OUTSIDE | {
+        "embed_tokens_per_layer": "per_layer_token_embd",
+        "per_layer_model_projection": "per_layer_model_proj",
+        "per_layer_projection_norm": "per_layer_proj_norm",
+    },
+    layer={
+        **ATTENTION, **_MLP,
+        "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
+        "post_attention_layernorm": "post_attention_norm",
+        "pre_feedforward_layernorm": "ffn_norm", "post_feedforward_layernorm": "post_ffw_norm",
+        "post_feedforward_layernorm_1": "post_ffw_norm_1",
+        "post_feedforward_layernorm_2": "post_ffw_norm_2",
+        "pre_feedforward_layernorm_2": "pre_ffw_norm_2",
+        "per_layer_input_gate": "inp_gate", "per_layer_projection": "proj",
+        "post_per_layer_input_norm": "post_norm", "router.proj": "ffn_gate_inp",
+        "experts.gate_up_proj": "ffn_gate_exps+ffn_up_exps", "experts.down_proj": "ffn_down_exps",
+    },
+    whole={
+        "layer_scalar": "layer_output_scale.weight", "router.scale": "ffn_gate_inp.scale",
+        "router.per_expert_scale": "ffn_down_exps.scale",
+    },
+    experts_turned=False,
+    defaults={
+        "tie_word_embeddings": True, "rms_norm_eps": 1e-6, "head_dim": 256, "global_head_dim": 512,
+        "num_key_value_heads": 4, "num_attention_heads": 8, "num_kv_shared_layers": 0,
+        "rope_theta": 1e6, "rotary_share": 0.25, "max_position_embeddings": 131072,
+        "sliding_window": 512,
+    },
+)  # fmt: skip
