@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from cutaway.compute.model.architectures import ARCHITECTURES
-from cutaway.compute.model.config import ModelConfig, config_from_gguf
+from cutaway.compute.model.config import ModelConfig
+from cutaway.compute.model.config_keys import config_from_gguf
 from cutaway.compute.model.graph import Graph, Op, Tensor
 from cutaway.compute.model.lora import adapted
 from cutaway.compute.model.pooling import POOLINGS, Pooling, pooling_from_gguf

@@ -2,13 +2,10 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from typing import TYPE_CHECKING
 
+from cutaway.compute.model.config import ModelConfig
 from cutaway.compute.model.graph import Graph, Tensor
 from cutaway.compute.model.mixture import Mixture
-
-if TYPE_CHECKING:
-    from cutaway.compute.model.config import ModelConfig
 
 _MIXTURE = Mixture(used=1)  # as most are: a softmax, normed
 
@@ -39,7 +36,7 @@ class Architecture:
     must_be              keys of which other values would be another graph; the first is the usual
     """
 
-    build: Callable[[Graph, "ModelConfig"], Tensor]
+    build: Callable[[Graph, ModelConfig], Tensor]
     _: KW_ONLY
     layer_norm: bool = False
     learned_positions: bool = False

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cutaway.compute.model.architecture import Architecture
 from cutaway.compute.model.metadata import MetadataReader
 from cutaway.errors import FormatError
 
@@ -79,10 +78,14 @@ def latent_of(read: MetadataReader) -> Latent:
 
 
 def windows_of(
-    read: MetadataReader, row: Architecture, layers: int, attention: Attention
-) -> tuple[int, ...]:
-    """How many tokens each layer sees: ``ModelConfig.windows``."""
-    window = read.size_or_zero("attention.sliding_window", row.window)
+    read: MetadataReader, layers: int, attention: Attention,
+    *, usual: int, full_every: int, full_first: bool,
+) -> tuple[int, ...]:  # fmt: skip
+    """How many tokens each layer sees: ``ModelConfig.windows``.
+
+    usual, full_every, full_first: ``window`` … of ``Architecture``
+    """
+    window = read.size_or_zero("attention.sliding_window", usual)
     if window and isinstance(attention, int):
         raise FormatError(f"windows are not supported where tokens see blocks of {attention}")
     if window == 1 and attention == "bidirectional":
@@ -95,6 +98,6 @@ def windows_of(
         if pattern.shape != (layers,):
             raise FormatError(f"metadata key {read.prefix}.{key} is not one flag a layer")
         return tuple(window if slides else 0 for slides in pattern.tolist())
-    every = read.size_or_zero(key, row.full_every)
-    first = 0 if row.full_first else every - 1
+    every = read.size_or_zero(key, full_every)
+    first = 0 if full_first else every - 1
     return tuple(0 if every and i % every == first else window for i in range(layers))

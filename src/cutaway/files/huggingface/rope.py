@@ -57,8 +57,9 @@ def rope_metadata(
     dims = int(head_dim * share)
     if proportional and rope.text(_KIND) == "proportional":
         rope.must_be("factor", 1.0)
-        metadata = {"rope.freq_base": rope.positive("rope_theta"), "rope.dimension_count": head_dim}
-        return metadata, {"rope_freqs.weight": _proportional(head_dim, dims)}
+        tensors = {"rope_freqs.weight": _proportional(head_dim, dims)}
+        base = rope.positive("rope_theta")
+        return {"rope.freq_base": base, "rope.dimension_count": head_dim}, tensors
     if dims != head_dim and not partial:
         rope.refuse("partial_rotary_factor", "this family rotates whole heads")
     metadata: dict[str, Any] = {
