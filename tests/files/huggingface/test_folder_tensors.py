@@ -39,7 +39,7 @@ def converted(architecture, stored):
         merged = re.sub(r"experts\.\d+\.", "experts.", name)
         if "block_sparse_moe.experts" in name:  # what the converter calls mixtral's
             merged = merged.replace("model.", "").replace("block_sparse_moe", "feed_forward")
-        if "feed_forward.experts" in name:
+        if "feed_forward.experts" in name and "_proj" not in name:  # not llama 4's
             merged = merged.replace("model.", "")
         if "mixer.experts" in name:
             merged = merged.replace("backbone", "model").replace("mixer", "mlp")
@@ -48,7 +48,7 @@ def converted(architecture, stored):
                 layer = re.search(r"layers\.(\d+)", name)[1]
                 found[f"blk.{layer}.attn_{one}.weight"] = {0: numbers}
             continue
-        new = names.get_name(merged, (".weight", ".bias"))
+        new = name if name.startswith("blk.") else names.get_name(merged, (".weight", ".bias"))
         assert new is not None, name
         found.setdefault(new, {})[int(expert[1]) if expert else 0] = numbers
     return {new: [numbers[i] for i in sorted(numbers)] for new, numbers in found.items()}
@@ -88,6 +88,17 @@ def of_text(stored):
         if "e_score" in name:
             yield name, numbers.reshape(-1)
             continue
+        if found := OF_GEMMA4.get(re.sub(r".*layers\.\d+\.", "", name)):
+            yield from gemma4_s(re.search(r"layers\.(\d+)", name)[1], found, numbers)
+            continue
+        if name.endswith("kv_b_proj.weight"):  # of each head 32 rows for keys, 64 for values
+            each = numbers.reshape(-1, 96, numbers.shape[1])
+            yield name.replace("kv_b", "k_b"), each[:, :32].swapaxes(1, 2)
+            yield name.replace("kv_b", "v_b"), each[:, 32:]
+            continue
+        if "feed_forward.experts" in name and numbers.ndim == 3:  # llama 4's
+            yield from experts_apart(name, numbers.swapaxes(1, 2))
+            continue
         if ".experts." in name and numbers.ndim == 3:
             yield from experts_apart(
                 name, turned(numbers, name) if f"{name}_bias" in stored else numbers
@@ -99,6 +110,20 @@ def of_text(stored):
         for half, part in zip(("gate", "up"), np.split(numbers, 2), strict=True):
             place = "mlp.shared_experts" if is_mixture else "mlp"
             yield name.replace("shared_mlp.input_linear", f"{place}.{half}_proj"), part
+
+
+OF_GEMMA4 = {
+    "layer_scalar": ["layer_output_scale.weight"], "router.scale": ["ffn_gate_inp.scale"],
+    "router.per_expert_scale": ["ffn_down_exps.scale"],
+    "experts.gate_up_proj": ["ffn_gate_exps.weight", "ffn_up_exps.weight"],
+    "experts.down_proj": ["ffn_down_exps.weight"],
+}  # fmt: skip
+
+
+def gemma4_s(layer, names, numbers):
+    """By GGUF's names, since the table lacks some of them."""
+    parts = np.split(numbers, len(names), axis=1 if len(names) > 1 else 0)
+    yield from ((f"blk.{layer}.{new}", part) for new, part in zip(names, parts, strict=True))
 
 
 def turned(numbers, name):
@@ -133,7 +158,8 @@ def stored_as_gguf(family, name, x, heads, kv_heads):
         return x[rows]
     if architecture in ("granitehybrid", "nemotron_h", "nemotron_h_moe"):
         return of_mamba(family, name, x, heads, np.max(kv_heads))
-    if architecture.startswith(("gemma", "nemotron")) and name.endswith("norm.weight"):
+    adds_one = architecture.startswith(("gemma", "nemotron")) and architecture != "gemma4"
+    if adds_one and name.endswith("norm.weight"):
         return x + np.float32(1)
     if architecture == "qwen3next":
         return of_qwen3_next(FAMILIES[family].values, name, base, x)
@@ -213,7 +239,7 @@ def test_tensors_are_those_of_the_conversion(folder):
     kv_heads = ours.metadata[f"{row.architecture}.attention.head_count_kv"]
     for new, numbers in wanted.items():
         made = [stored_as_gguf(name, new, x, heads, kv_heads) for x in numbers]
-        expected = np.stack(made) if new.endswith("_exps.weight") else made[0]
+        expected = np.stack(made) if len(made) > 1 else made[0]
         info = ours.tensors[new]
         assert (info.name, info.format, info.shape) == (new, "F32", expected.shape)
         assert np.array_equal(ours.dequantize(new), expected), new
