@@ -37,6 +37,7 @@ COMMANDS = {
     "repair": "measure whether a rule takes mistakes back",
     "practice": "do a sampling step by hand",
     "bench": "measure speed beside the machine's limit",
+    "oracle": "hold another engine's answers against the model",
     "receipt": "sign a run, and check what others signed",
     "verify": "check that logits are bit-identical in any batch",
     "quantize": "write a model with smaller weights",
@@ -47,7 +48,10 @@ COMMANDS = {
 }
 """Name -> help; its module is cutaway.cli.NAME."""
 
-_RARE = "snowball", "exposure", "compare", "repair", "practice", "imatrix", "doctor", "receipt"
+_RARE = (
+    "snowball", "exposure", "compare", "repair", "practice", "imatrix", "doctor", "oracle",
+    "receipt",
+)  # fmt: skip
 """Commands that ``cutaway -h`` only names."""
 
 _OTHER_NAMES = {

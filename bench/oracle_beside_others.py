@@ -1,0 +1,132 @@
+"""Whether the oracle finds what is wrong with other engines' answers: each right, and wrong thrice.
+
+    python bench/oracle_beside_others.py F16.gguf Q4_0.gguf --peer-python PYTHON
+        [--tokens 64] [--keep FOLDER] [--write docs/oracle.md]
+
+The two files are one model. transformers (float32 and bfloat16) and llama-cpp-python's server (in
+PYTHON) write two answers, right and in three ways that are not what is said of them: at another
+temperature, with a token changed afterwards, and by the Q4_0 weights. --keep has what they told.
+The table goes between <!-- oracle-others:begin --> and <!-- oracle-others:end -->.
+"""
+
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+
+from cutaway import LLM
+from cutaway.errors import CutawayError
+from cutaway.lab.evidence.asking import Server
+from cutaway.lab.evidence.oracle import Oracle, Told, oracle, read_told, write_told
+from cutaway.lab.evidence.oracle.in_process import ask_transformers
+from cutaway.lab.evidence.oracle.remote import ask
+from script import check_page, grid, parser_of, publish
+
+SAID, WRONG = 0.8, 1.2
+"""The temperature that is said, and the other one."""
+PROMPTS = ("Tell me of the sea.", "Why is the sky blue?")
+CASES = ("right", "temperature", "token", "quantisation")
+
+
+@contextmanager
+def llama_server(python: str, path: Path) -> Iterator[Server]:
+    """llama-cpp-python's server, until the block ends."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as free:
+        port = free.getsockname()[1]
+    words = ["--model", str(path), "--n_ctx", "512", "--logits_all", "true", "--port", str(port)]
+    command = [python, "-m", "llama_cpp.server", *words]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as child:
+        server = Server(f"http://127.0.0.1:{port}")
+        try:
+            for _ in range(240):
+                try:
+                    server.get("/v1/models")
+                    break
+                except CutawayError:
+                    time.sleep(0.5)
+            yield server
+        finally:
+            child.terminate()
+
+
+def written(engine: str, path: Path, llm: LLM, temperature: float, args: object) -> list[Told]:
+    """Two answers of an engine."""
+    ids = [llm.chat_ids([{"role": "user", "content": text}]) for text in PROMPTS]
+    tokens, python = args.tokens, args.peer_python  # type: ignore[attr-defined]
+    if engine == "llama.cpp":
+        with llama_server(python, path) as server:
+            return ask(server, llm, ids, max_tokens=tokens, temperature=temperature, top_p=1.0,
+                       top_k=0, min_p=0.0)  # fmt: skip
+    return ask_transformers(
+        path, ids, dtype=engine, max_tokens=tokens, temperature=temperature, top_p=0.9
+    )
+
+
+def case(engine: str, name: str, llm: LLM, args: object) -> list[Told]:
+    """What an engine told, kept in a file."""
+    made = "right" if name == "token" else name
+    keep: Path = args.keep  # type: ignore[attr-defined]
+    file = keep / f"{engine}-{made}.jsonl"
+    if not file.exists():
+        path = args.quant if name == "quantisation" else args.base  # type: ignore[attr-defined]
+        write_told(file, written(engine, path, llm, WRONG if made == "temperature" else SAID, args))
+    tokens = args.tokens  # type: ignore[attr-defined]
+    told = [
+        replace(t, token_ids=t.token_ids[:tokens], logprobs=t.logprobs[:tokens])
+        for t in read_told(file, llm)
+    ]
+    if name == "token":
+        ids = told[0].token_ids
+        told[0] = replace(told[0], token_ids=(*ids[:20], ids[21], *ids[21:]))
+    return told
+
+
+def row(engine: str, name: str, found: Oracle) -> list[str]:
+    best = found.fit.distance(found.told)
+    said = "; ".join(f.what for f in found.findings).replace("|", "\\|") or "–"
+    return [
+        engine, name, ", ".join(found.verdict), said, found.told, f"{best.mean_abs:.4f}",
+        f"{found.after:.4f}", f"{found.importance_error:.3g}",
+    ]  # fmt: skip
+
+
+def main() -> None:
+    parser = parser_of(__doc__, model=False, write="docs/oracle.md")
+    parser.add_argument("base", type=Path)
+    parser.add_argument("quant", type=Path)
+    parser.add_argument("--tokens", type=int, default=64)
+    parser.add_argument("--keep", type=Path, default=Path("told"))
+    parser.add_argument("--peer-python", default=sys.executable)
+    args = parser.parse_args()
+    check_page(args.write, "oracle-others")
+    args.keep.mkdir(exist_ok=True)
+    rows = []
+    others = {q: partial(LLM, args.base, quantize=q, progress=False) for q in ("q8_0", "q4_0")}
+    with LLM(args.base, progress=False) as llm:
+        for engine in ("float32", "bfloat16", "llama.cpp"):
+            for name in CASES:
+                told = case(engine, name, llm, args)
+                top_p = 1.0 if engine == "llama.cpp" else 0.9
+                found = oracle(
+                    llm, told, others=others if name == "quantisation" else None,
+                    temperature=SAID, top_p=top_p,
+                )  # fmt: skip
+                label = engine if engine == "llama.cpp" else f"transformers, {engine}"
+                rows.append(row(label, name, found))
+                print(rows[-1], flush=True)
+    head = ["engine", "wrong", "verdict", "found", "told", "mean |Δ| as said", "left",
+            "importance error"]  # fmt: skip
+    versions = {name: version(name) for name in ("torch", "transformers")}
+    found_all = {"versions": versions, "rows": [dict(zip(head, r, strict=True)) for r in rows]}
+    head[5] = "mean \\|Δ\\| as said"
+    publish(grid(head, rows), found_all, args.write, "oracle-others")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+"""What another engine told of its answers: token ids and log-probabilities, one answer a line."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cutaway.base import strict_json
+from cutaway.base.checks import check_ids, shown
+from cutaway.errors import InputError
+
+if TYPE_CHECKING:
+    from cutaway.requests.base import BaseLLM
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """An answer of another engine.
+
+    prompt_token_ids  what it read, or what this model makes of the prompt
+    token_ids         what it wrote
+    logprobs          natural, of each of these, as it told them; None where it told none
+    messages          of the conversation, where the prompt was one
+    """
+
+    prompt_token_ids: tuple[int, ...]
+    token_ids: tuple[int, ...]
+    logprobs: tuple[float | None, ...]
+    messages: tuple[Mapping[str, Any], ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """A line of the file that ``read_told`` reads."""
+        ids = {"prompt_token_ids": [*self.prompt_token_ids], "token_ids": [*self.token_ids]}
+        messages = {"messages": [*map(dict, self.messages)]} if self.messages else {}
+        return {**messages, **ids, "logprobs": [*self.logprobs]}
+
+
+def read_told(path: str | Path, llm: "BaseLLM") -> list[Told]:
+    """The answers in a file, a JSON object a line; InputError names the line and the field.
+
+    ``token_ids`` and ``logprobs`` must be there. The prompt is ``prompt_token_ids``, ``messages``
+    or ``prompt`` (a text); where ids are missing, this model's tokenizer and template make them.
+    """
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from error
+    lines = [(n, line) for n, line in enumerate(data.splitlines(), 1) if line.strip()]
+    if not lines:
+        raise InputError(f"{path} has no answers: write one a line")
+    return [_told(strict_json.parse(line, w), w, llm) for n, line in lines for w in _name(path, n)]
+
+
+def _name(path: str | Path, number: int) -> Iterator[str]:
+    yield f"{path}: line {number}"
+
+
+_FIELDS = ("prompt_token_ids", "messages", "prompt", "token_ids", "logprobs")
+
+
+def _told(line: Any, what: str, llm: "BaseLLM") -> Told:
+    if not isinstance(line, dict):
+        raise InputError(f"{what} must be an object with {', '.join(_FIELDS)}, not {shown(line)}")
+    for name in ("token_ids", "logprobs"):
+        if not isinstance(line.get(name), list) or not line[name]:
+            raise InputError(f"{what}: {name} must be a list that is not empty")
+    ids = checked_ids(f"{what}: token_ids", line["token_ids"], llm)
+    logprobs = tuple(_logprob(f"{what}: logprobs[{i}]", p) for i, p in enumerate(line["logprobs"]))
+    if len(ids) != len(logprobs):
+        raise InputError(f"{what}: {len(ids)} token_ids and {len(logprobs)} logprobs: give as many")
+    messages = line.get("messages") or ()
+    return Told(_prompt(line, what, llm), ids, logprobs, tuple(messages))
+
+
+def _prompt(line: dict[str, Any], what: str, llm: "BaseLLM") -> tuple[int, ...]:
+    if (ids := line.get("prompt_token_ids")) is not None:
+        return checked_ids(f"{what}: prompt_token_ids", ids, llm)
+    if messages := line.get("messages"):
+        try:
+            return tuple(llm.chat_ids(messages))
+        except InputError as error:
+            raise InputError(f"{what}: {error}") from None
+    if isinstance(text := line.get("prompt"), str):
+        return tuple(llm.tokenize(text))
+    raise InputError(f"{what} has no prompt: give prompt_token_ids, messages or prompt")
+
+
+def checked_ids(name: str, ids: Any, llm: "BaseLLM") -> tuple[int, ...]:
+    """Ids of this model's vocabulary; InputError otherwise."""
+    found = tuple(check_ids(name, ids))
+    size = llm.tokenizer.vocab_size
+    if wrong := [i for i in found if not 0 <= i < size]:
+        raise InputError(
+            f"{name}: {wrong[0]} is no token of {llm.name}, which has {size}: use the same model"
+        )
+    return found
+
+
+def _logprob(name: str, value: Any) -> float | None:
+    if value is None:
+        return None
+    number = float(value) if isinstance(value, int | float) else float("nan")
+    if isinstance(value, bool) or not isfinite(number) or number > 1e-3:  # 0 as others round it
+        raise InputError(f"{name} must be a natural logarithm of at most 0, or null, not {value!r}")
+    return number
+
+
+def write_told(path: str | Path, answers: list[Told]) -> None:
+    """Write answers as ``read_told`` reads them; InputError where the file cannot be written."""
+    try:
+        text = "".join(json.dumps(each.to_dict()) + "\n" for each in answers)
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror}") from error
