@@ -28,6 +28,7 @@ const char* const kNames[] = {"Q4_0",   "Q4_1",    "Q5_0",  "Q5_1",    "Q8_0",  
                               "F16",    "BF16",  "F32",  "FP8_G32", "FP8_G64", "FP8_G128", "NF4"};
 static_assert(std::size(kNames) == kFormats);
 
+const char* const kWirings[] = {"", "other ", "recurrent "};
 const char* const kKvNames[] = {"f16", "q8_0", "q5_1", "q4_0"};
 constexpr KvFormats kHalves16 = {KvFormat::f16, KvFormat::f16};
 
@@ -81,16 +82,16 @@ std::vector<Way> ways(int tokens, bool is_whole) {
 }
 
 // All ways for one format; returns how many of them differ from the first.
-int check_format(Format f, int tokens, bool other, KvFormats kv) {
+int check_format(Format f, int tokens, Wiring wiring, KvFormats kv) {
   const std::string of_kv = std::string(", keys ") + kKvNames[(int)kv.keys] + ", values " + kKvNames[(int)kv.values];
-  const std::string name = std::string(other ? "other " : "") + kNames[f] + (kv.keys == KvFormat::f16 ? "" : of_kv);
+  const std::string name = std::string(kWirings[(int)wiring]) + kNames[f] + (kv.keys == KvFormat::f16 ? "" : of_kv);
   std::vector<float> first;
   int wrong = 0;
   for (const std::string& tier : tier_names()) {
     const bool has_tiles = tier.starts_with("amx");
     for (const Way& way : ways(tokens, first.empty() || has_tiles)) {
       const int blocks = 2 * ((tokens + kKvBlock - 1) / kKvBlock);
-      TinyModel model(std::make_shared<Pool>(way.threads), choose_kernels(tier.c_str()), f, tokens, blocks, other, kv);
+      TinyModel model(std::make_shared<Pool>(way.threads), choose_kernels(tier.c_str()), f, tokens, blocks, wiring, kv);
       const auto logits = forced(model, way.tokens, way.rows, way.threads == 2);
       if (first.empty()) first = logits;
       if (const int count = differing(first, logits)) {
@@ -219,10 +220,11 @@ int main(int argc, char** argv) {
   const int tokens = argc > 1 ? atoi(argv[1]) : 40;  // more than the rows that matrix units ask for
   int wrong = check_pool(1) + check_pool(2) + check_pool(3) + check_refusals() + check_quantise() + check_sampler() +
               check_prefetch();
-  for (int f = 0; f < kFormats; f++) wrong += check_format((Format)f, f == Q4_0 ? 7 * tokens : tokens, false, kHalves16);
+  for (int f = 0; f < kFormats; f++) wrong += check_format((Format)f, f == Q4_0 ? 7 * tokens : tokens, Wiring::kLlama, kHalves16);
   using enum KvFormat;
-  for (const Format f : {Q8_0, Q4_K, F32}) wrong += check_format(f, tokens, true, {q8_0, q8_0});
+  for (const Format f : {Q8_0, Q4_K, F32}) wrong += check_format(f, tokens, Wiring::kOther, {q8_0, q8_0});
   for (const KvFormats kv : {KvFormats{q5_1, q5_1}, {q4_0, q4_0}, {q8_0, q4_0}, {q4_0, f16}, {q5_1, q8_0}})
-    wrong += check_format(F32, 2 * tokens, kv.values == q4_0, kv);
+    wrong += check_format(F32, 2 * tokens, kv.values == q4_0 ? Wiring::kOther : Wiring::kLlama, kv);
+  for (const Format f : {Q8_0, F32}) wrong += check_format(f, tokens, Wiring::kRecurrent, kHalves16);
   return wrong ? 1 : 0;
 }

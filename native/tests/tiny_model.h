@@ -1,5 +1,6 @@
-// Two small random models, built from a fixed generator: the same numbers on every machine. One is a
-// llama; the other has what others have: layer norms, learned positions, experts, ops of their own.
+// Three small random models, built from a fixed generator: the same numbers on every machine. One is a
+// llama; the other has what others have: layer norms, learned positions, experts, ops of their own; in the third
+// layers have states.
 #pragma once
 #include <math.h>
 #include <string.h>
@@ -110,6 +111,8 @@ struct Shape {
   int vocab = 50, hidden = 256, heads = 8, kv_heads = 2, head_dim = 32, feed_forward = 256, layers = 2;
 };
 
+enum class Wiring { kLlama, kOther, kRecurrent };
+
 // Owns what a plan refers to.
 struct TinyModel {
   std::vector<std::unique_ptr<Matrix>> matrices;
@@ -120,12 +123,12 @@ struct TinyModel {
   Random random;
 
   TinyModel(std::shared_ptr<Pool> pool, const Kernels* kernels, Format f, int context, int kv_blocks,
-            bool other = false, KvFormats kv = {KvFormat::f16, KvFormat::f16})
+            Wiring wiring = Wiring::kLlama, KvFormats kv = {KvFormat::f16, KvFormat::f16})
       : ones(1024, 1.0f), plan(std::make_unique<Plan>(pool, kernels, Plan::Options{.kv_blocks = kv_blocks, .context = context, .kv = kv})),
         format(f), random{(uint64_t)f + 1} {
     plan->set_vocab(s.vocab);
-    if (other) build_other();
-    else build();
+    if (wiring == Wiring::kOther) build_other();
+    else build(wiring == Wiring::kRecurrent);
   }
 
   Packed matrix(int rows, int cols) {
@@ -149,7 +152,29 @@ struct TinyModel {
       plan->add(std::make_unique<Normalise>(Rows::kAll, in, width, Norm{{}, {}, 0, width}, Places{.act = act}));
   }
 
-  void build() {
+  // An op with a state instead of attention: a convolution, then a delta net or Mamba 2 of 8 heads of 32 values.
+  void add_states(View normed, View x, int act, bool is_delta) {
+    const int n = s.hidden, k_heads = 2, keys = 24, heads = 8, mixed = n + 2 * k_heads * keys;
+    const View in{plan->add_buffer(mixed + 2 * heads, false), 0}, out{plan->add_buffer(mixed, false), 0};
+    const View y{plan->add_buffer(n, false), 0}, gates{in.buffer, mixed};
+    linear(Rows::kAll, normed, act, {}, {{matrix(mixed, n), in, {}}, {matrix(2 * heads, n), gates, {}}});
+    std::vector<float> taps(mixed * 4), of_heads(heads);
+    for (float& weight : taps) weight = random.uniform();
+    for (float& weight : of_heads) weight = random.uniform() - 1;
+    plan->add(std::make_unique<Conv>(*plan, in, out, ConvWeights{taps, std::vector<float>(mixed, 0.1f), mixed, 4}));
+    plan->add(std::make_unique<Elementwise>(Elementwise::Args{Rows::kAll, Map::silu, out, {-1, 0}, 0, mixed, out}));
+    if (is_delta)
+      plan->add(std::make_unique<DeltaNet>(*plan, DeltaNet::Views{out, gates, {gates.buffer, gates.column + heads}, y},
+                                           DeltaShape{k_heads, heads, keys, n / heads, true}, of_heads, of_heads));
+    else
+      plan->add(std::make_unique<Mamba>(*plan, Mamba::Views{out, gates, y}, Mamba::Shape{k_heads, heads, keys, n / heads},
+                                        Mamba::Weights{of_heads, of_heads, of_heads}));
+    const Norm norm{std::vector<float>(ones.begin(), ones.begin() + n), {}, 1e-5f, n / 2};  // each group its own
+    plan->add(std::make_unique<Normalise>(Rows::kAll, y, n, norm, is_float(format) ? Places{y} : Places{.act = act}));
+    linear(Rows::kAll, y, act, {.adds = true}, {{matrix(n, n), x, {}}});
+  }
+
+  void build(bool has_states) {
     const int q = s.heads * s.head_dim, kv = s.kv_heads * s.head_dim;
     const View x{plan->add_buffer(s.hidden, false), 0}, normed{plan->add_buffer(s.hidden, false), 0};
     const View heads{plan->add_buffer(q + 2 * kv, false), 0}, mixed{plan->add_buffer(q, false), 0};
@@ -159,6 +184,10 @@ struct TinyModel {
     for (int layer = 0; layer < s.layers; layer++) {
       const View k{heads.buffer, q}, v{heads.buffer, q + kv};
       norm(Rows::kAll, x, normed, act);
+      if (has_states) {
+        add_states(normed, x, act, layer == 0);
+        norm(Rows::kAll, x, normed, act);
+      }
       linear(Rows::kAll, normed, act, {},
              {{matrix(q, s.hidden), heads, {}}, {matrix(kv, s.hidden), k, {}}, {matrix(kv, s.hidden), v, {}}});
       plan->add(std::make_unique<Attend>(*plan, Attend::Views{heads, k, v, mixed},

@@ -11,6 +11,9 @@ from cutaway import AsyncLLM
 from cutaway.engine import Ended
 from cutaway.errors import CutawayError
 from cutaway.requests.prepared import prepare
+from support.random_granite_hybrid import write_tiny_granite_hybrid
+from support.random_lfm2 import write_tiny_lfm2
+from support.random_qwen35 import write_tiny_qwen35
 from support.replicas import Killable, Models, cluster
 from support.resumed import LONG, PROMPT, told, write
 
@@ -75,6 +78,18 @@ async def test_kills_do_happen_and_are_counted(models, expected, kills):
         assert [*why] == [f"{job.replica} is the first" for job in replicas.jobs]
         assert len({*why}) == len(kills) + 1
         assert replayed == sum(max(kills[: i + 1]) for i in range(len(kills)))
+
+
+@pytest.mark.parametrize(
+    "write_model", [write_tiny_lfm2, write_tiny_qwen35, write_tiny_granite_hybrid]
+)
+async def test_a_text_with_a_recurrent_state_goes_on_elsewhere(write_model, tmp_path):
+    models = Models(write_model(tmp_path / "tiny.gguf"))
+    async with AsyncLLM(models.take(1)[0]) as alone:
+        expected = await write(alone, LONG)
+    async with cluster(models, 1, kills=[7, 3]) as (front, replicas):
+        assert await write(front, LONG) == expected
+        assert len(replicas.jobs) == 3
 
 
 async def test_texts_that_have_ended_are_not_written_again(models):

@@ -138,6 +138,16 @@ def test_blocks_in_the_layers_with_a_window_are_those_that_take_memory():
     assert held == len(engine.backend.windows) < len(engine.running[0].blocks)
 
 
+def test_recurrent_states_are_those_that_take_memory():
+    assert ("cutaway_recurrent_states",) not in read(make_metrics())
+    metrics = make_metrics(kv_blocks=16, block=4, has_state=True)
+    engine = metrics.engine
+    add(engine, [1, 2, 3, 4, 5] * 4, GREEDY, StopParams(max_tokens=9, ignore_eos=True))
+    for _ in range(7):
+        engine.step()
+    assert read(metrics)["cutaway_recurrent_states",] == len(engine.backend.states) > 1
+
+
 def test_preemptions_are_those_of_the_scheduler():
     metrics = make_metrics(kv_blocks=6, block=4, max_num_seqs=3)
     engine = metrics.engine
@@ -151,7 +161,7 @@ def test_preemptions_are_those_of_the_scheduler():
 
 def test_what_a_scrape_sees_in_the_middle_of_a_move_is_no_negative_number():
     class Moving:
-        count, free, windows = 4, 6, None
+        count, free, windows, states = 4, 6, None, None
 
     metrics = make_metrics()
     metrics.engine.blocks = Moving()

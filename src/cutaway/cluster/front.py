@@ -80,6 +80,7 @@ class ClusterLLM(AsyncModel):
         """All replicas together."""
         each = self.replicas.values()
         windows = [one.window_blocks for one in each if one.window_blocks is not None]
+        states = [one.states for one in each if one.states is not None]
         return EngineState(
             running=sum(one.running for one in each),
             most_running=sum(one.most_running for one in each),
@@ -88,6 +89,7 @@ class ClusterLLM(AsyncModel):
             kv_blocks=sum(one.kv_blocks for one in each),
             kv_held=sum(one.kv_held for one in each),
             window_blocks=sum(windows) if windows else None,
+            states=sum(states) if states else None,
         )
 
     @property

@@ -16,6 +16,7 @@ class EngineState:
     kv_blocks     all of the engine
     kv_held       of these, by running sequences; the others are free or the prefix cache's
     window_blocks KV blocks that take memory in the layers that see a window; None without such
+    states        recurrent states in memory, those of KV blocks; None where no layer has one
     """
 
     running: int
@@ -25,6 +26,7 @@ class EngineState:
     kv_blocks: int
     kv_held: int
     window_blocks: int | None
+    states: int | None
 
     @classmethod
     def of(cls, engine: Engine) -> "EngineState":
@@ -37,4 +39,5 @@ class EngineState:
             preemptions=engine.scheduler.preemptions, kv_blocks=blocks.count,
             kv_held=blocks.count - free,
             window_blocks=blocks.windows.held if blocks.windows else None,
+            states=blocks.states.held if blocks.states else None,
         )  # fmt: skip

@@ -27,8 +27,9 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _NOTHING = EngineState(
-    running=0, most_running=0, waiting=0, preemptions=0, kv_blocks=0, kv_held=0, window_blocks=None
-)
+    running=0, most_running=0, waiting=0, preemptions=0, kv_blocks=0, kv_held=0, window_blocks=None,
+    states=None,
+)  # fmt: skip
 
 
 class _Running(NamedTuple):

@@ -88,6 +88,13 @@ def _blocks(state: EngineState) -> Iterator[Metric]:
             "windows of running sequences, and those that the prefix cache keeps.",
             state.window_blocks,
         )
+    if state.states is not None:
+        yield _gauge(
+            "recurrent_states",
+            "Recurrent states in memory: those of running sequences, and those that the prefix "
+            "cache keeps.",
+            state.states,
+        )
 
 
 def _gauge(name: str, help: str, value: float) -> GaugeMetricFamily:
