@@ -23,7 +23,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -38,6 +37,7 @@ from cutaway.files.weights.gguf_writer import write_gguf
 from peers.client import environment
 from random_blocks import random_blocks
 from script import parser_of, words
+from shapes import SHAPES, Shape, sizes_of, tensors_of
 
 LOW_BIT = (
     "iq4_nl", "iq4_xs", "mxfp4", "nvfp4", "iq3_xxs", "iq3_s", "iq2_xxs", "iq2_xs", "iq2_s",
@@ -49,37 +49,6 @@ _NORMAL = 1  # a token's type
 _WORD = re.compile("Ġ[a-z]+")
 
 
-@dataclass(frozen=True)
-class Shape:
-    """The sizes of a model. tied: the embedding is the output matrix too."""
-
-    architecture: str
-    hidden: int
-    layers: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    ffn: int
-    vocab: int
-    tied: bool = True
-    rope_base: float = 500_000.0
-    context: int = 131_072
-    epsilon: float = 1e-5
-
-
-_QWEN: Any = {"rope_base": 1_000_000.0, "context": 40_960, "epsilon": 1e-6}
-SHAPES = {
-    "llama-1b": Shape("llama", 2048, 16, 32, 8, 64, 8192, 128_256),  # Llama 3.2
-    "llama-3b": Shape("llama", 3072, 28, 24, 8, 128, 8192, 128_256),
-    "llama-8b": Shape("llama", 4096, 32, 32, 8, 128, 14_336, 128_256, tied=False),  # Llama 3.1
-    "qwen3-0.6b": Shape("qwen3", 1024, 28, 16, 8, 128, 3072, 151_936, **_QWEN),
-    "qwen3-1.7b": Shape("qwen3", 2048, 28, 16, 8, 128, 6144, 151_936, **_QWEN),
-    "qwen3-8b": Shape("qwen3", 4096, 36, 32, 8, 128, 12_288, 151_936, **_QWEN, tied=False),
-    "qwen2-1.5b": Shape("qwen2", 1536, 28, 12, 2, 128, 8960, 151_936, **_QWEN),  # Qwen2.5
-    "qwen2-7b": Shape("qwen2", 3584, 28, 28, 4, 128, 18_944, 152_064, **_QWEN, tied=False),
-}
-
-
 class RandomModel(ModelFile):
     """A model that nobody trained: each tensor is drawn when its bytes are asked for."""
 
@@ -88,19 +57,26 @@ class RandomModel(ModelFile):
     ) -> None:
         self.path, self.shape = Path(name), shape
         self.metadata = MappingProxyType(
-            dict(_sizes(shape, name)) | dict(vocabulary(tokenizer, shape.vocab))
+            dict(sizes_of(shape, name)) | dict(vocabulary(tokenizer, shape.vocab))
         )
         self.value_types = tokenizer.value_types
-        self.tensors = MappingProxyType({info.name: info for info in _tensors(shape, format)})
+        self.tensors = MappingProxyType({info.name: info for info in tensors_of(shape, format)})
 
     def raw(self, name: str) -> NDArray[np.uint8]:
         """See `ModelFile`: the same bytes for the same name."""
         info = self.info(name)
-        if "norm" in name:
-            return np.ones(info.shape, np.float32).view(np.uint8)
+        if "norm" in name or name.endswith("ssm_d"):
+            return np.ones(info.shape, np.float32).reshape(-1).view(np.uint8)
         rng = np.random.Generator(np.random.SFC64(crc32(name.encode())))
         if info.format not in ("F16", "F32"):
             return random_blocks(rng, info.format, info.shape, self._scale(info)).reshape(-1)
+        if name.endswith("ssm_a"):  # of what a head keeps of its state, some little, some much
+            return (
+                -np.exp(rng.uniform(-4, 2, info.shape))
+                .astype(np.float32)
+                .reshape(-1)
+                .view(np.uint8)
+            )
         drawn = np.empty(info.shape, np.float16 if info.format == "F16" else np.float32)
         scale = np.float32(self._scale(info))
         for rows in np.array_split(drawn.reshape(-1), max(1, drawn.size >> 22)):
@@ -117,57 +93,6 @@ class RandomModel(ModelFile):
         heads = "output.weight", "token_embd.weight"[: None if self.shape.tied else 0]
         spread = SPREAD if info.name in heads else 1.0
         return 0.1 if len(info.shape) == 1 else spread * info.shape[-1] ** -0.5
-
-
-def _sizes(shape: Shape, name: str) -> Iterator[tuple[str, Any]]:
-    """The metadata that says how large the model is."""
-    yield "general.architecture", shape.architecture
-    yield "general.name", f"{name}, random weights"
-    yield "general.quantization_version", 2
-    for key, value in (
-        ("block_count", shape.layers),
-        ("context_length", shape.context),
-        ("embedding_length", shape.hidden),
-        ("feed_forward_length", shape.ffn),
-        ("attention.head_count", shape.heads),
-        ("attention.head_count_kv", shape.kv_heads),
-        ("attention.key_length", shape.head_dim),
-        ("attention.value_length", shape.head_dim),
-        ("attention.layer_norm_rms_epsilon", shape.epsilon),
-        ("rope.freq_base", shape.rope_base),
-        ("rope.dimension_count", shape.head_dim),
-        ("vocab_size", shape.vocab),
-    ):
-        yield f"{shape.architecture}.{key}", value
-
-
-def _tensors(shape: Shape, format: str) -> Iterator[TensorInfo]:
-    """In the order in which a model is run, as converters write them."""
-    vocabulary = "F16" if format == "F16" else "Q6_K"
-    hidden, ffn = shape.hidden, shape.ffn
-    queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
-    yield TensorInfo("token_embd.weight", vocabulary, (shape.vocab, hidden))
-    for layer in range(shape.layers):
-        for name, *sizes in (
-            ("attn_norm", hidden),
-            ("attn_q", queries, hidden),
-            ("attn_k", keys, hidden),
-            ("attn_v", keys, hidden),
-            ("attn_output", hidden, queries),
-            ("ffn_norm", hidden),
-            ("ffn_gate", ffn, hidden),
-            ("ffn_up", ffn, hidden),
-            ("ffn_down", hidden, ffn),
-        ):
-            kind = "F32" if len(sizes) == 1 else format
-            yield TensorInfo(f"blk.{layer}.{name}.weight", kind, tuple(sizes))
-            if shape.architecture == "qwen2" and name in ("attn_q", "attn_k", "attn_v"):
-                yield TensorInfo(f"blk.{layer}.{name}.bias", "F32", (sizes[0],))
-            if shape.architecture == "qwen3" and name in ("attn_q", "attn_k"):
-                yield TensorInfo(f"blk.{layer}.{name}_norm.weight", "F32", (shape.head_dim,))
-    yield TensorInfo("output_norm.weight", "F32", (hidden,))
-    if not shape.tied:
-        yield TensorInfo("output.weight", vocabulary, (shape.vocab, hidden))
 
 
 def vocabulary(file: GGUFFile, size: int) -> Iterator[tuple[str, Any]]:

@@ -15,14 +15,19 @@ from cutaway.text import Tokenizer
 from make_model import LOW_BIT, SHAPES, RandomModel
 
 SMALL = {"hidden": 64, "layers": 2, "heads": 4, "kv_heads": 2, "head_dim": 32, "ffn": 96}
+STATES = {
+    "lfm2-1.2b": {"attends": (1,)},
+    "qwen3.5-0.8b": {"layers": 4, "attends": (3,), "state": (16, 2, 4, 64)},
+    "granite4-h-1b": {"attends": (1,), "state": (16, 2, 4, 64)},
+}
 TEXTS = "The sky is blue, isn't it?\n\n  Why 12,345 of the words", "the of and to naïve 你好"
 
 pytestmark = pytest.mark.model
 
 
-@pytest.mark.parametrize("name", ["llama-1b", "llama-8b", "qwen2-1.5b", "qwen3-0.6b"])
+@pytest.mark.parametrize("name", ["llama-1b", "llama-8b", "qwen2-1.5b", "qwen3-0.6b", *STATES])
 def test_a_shape_is_written_and_runs(name, smollm2_path, tmp_path):
-    shape = replace(SHAPES[name], **SMALL, vocab=50_000)
+    shape = replace(SHAPES[name], **SMALL | STATES.get(name, {}), vocab=50_000)
     with GGUFFile(smollm2_path) as donor:
         model = RandomModel(shape, name, donor)
         write_gguf(tmp_path / "m.gguf", model)
@@ -59,7 +64,8 @@ def test_the_sizes_are_those_of_the_published_models(smollm2_path):
     assert billions == {
         "llama-1b": 1.24, "llama-3b": 3.21, "llama-8b": 8.03,
         "qwen3-0.6b": 0.6, "qwen3-1.7b": 1.72, "qwen3-8b": 8.19,
-        "qwen2-1.5b": 1.54, "qwen2-7b": 7.62,
+        "qwen2-1.5b": 1.54, "qwen2-7b": 7.62, "lfm2-1.2b": 1.17, "qwen3.5-0.8b": 0.75,
+        "qwen3.5-4b": 4.21, "granite4-h-1b": 1.46,
     }  # fmt: skip
 
 
