@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.base.checks import check_ids, check_int
-from cutaway.compute.backends import Logits, inspectable
+from cutaway.compute.backends import STEP_ROWS, Logits, inspectable
 from cutaway.engine import Row, Score, ScoreBidirectional
+from cutaway.errors import InputError
 from cutaway.requests.base import Message
 from cutaway.requests.prefill import prefill
 from cutaway.requests.prompts import Prompt
@@ -84,6 +85,29 @@ class TextReader(SyncLLM):
 
         ids = check_ids("token_ids", token_ids)
         return row(self.with_adapter(adapter), ids, names, firsts, interventions)
+
+    def tensors(
+        self,
+        token_ids: Sequence[int],
+        names: Sequence[str],
+        interventions: "BoundInterventions | None" = None,
+        *,
+        adapter: str = "",
+    ) -> Mapping[str, NDArray[np.float32]]:
+        """Tensors of ``graph`` for all tokens of a text, (tokens, width) each.
+
+        They are computed in one batch, whose activations are all in memory meanwhile: InputError
+        for more than 512 tokens.
+        """
+        from cutaway.methods.pinned import text_tensors
+
+        ids = check_ids("token_ids", token_ids)
+        if len(ids) > STEP_ROWS:
+            raise InputError(
+                f"the text has {len(ids)} tokens; tensors of all of them are read of {STEP_ROWS} "
+                "at most"
+            )
+        return text_tensors(self.with_adapter(adapter), ids, names, interventions)
 
     def last_rows(
         self,

@@ -58,3 +58,18 @@ def read_row(
         {layer: keys for layer, (keys, _) in stored.items()},
         {layer: values for layer, (_, values) in stored.items()},
     )
+
+
+def read_text(
+    engine: Engine, sequence: EngineSequence, names: Sequence[str]
+) -> Mapping[str, Floats]:
+    """Tensors of all rows of a sequence that is ready, (tokens, width), between two steps.
+
+    All are computed again in one batch, over the keys and values that are there: the same bits.
+    """
+    inside = inspectable(engine.backends[sequence.request.adapter])
+    total = len(sequence)
+    one = Scheduled(sequence, 0, sequence.tokens(0, total), first_logit_row=total - 1, states=[])
+    engine.settle_blocks()
+    _, tensors = inside.tap(batch_of([one]), names, edits_of(one))
+    return tensors

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from cutaway.compute.backends import Logits
 from cutaway.engine import PinPrefix, Row, RunParams, Score
 from cutaway.engine import Sequence as EngineSequence
-from cutaway.engine.row import is_ready, read_row
+from cutaway.engine.row import Floats, is_ready, read_row, read_text
 from cutaway.errors import CutawayError
 from cutaway.requests.owner import EndListener
 from cutaway.requests.prefill import each_ended
@@ -34,6 +34,23 @@ def row(
         def read() -> Row | None:  # None: other texts have taken its memory since
             ready = is_ready(sequence)
             return read_row(llm.engine, sequence, names, firsts) if ready else None
+
+        while (found := llm.owner.call(read)) is None:
+            wait()
+        return found
+
+
+def text_tensors(
+    llm: SyncLLM,
+    token_ids: Sequence[int],
+    names: Sequence[str],
+    interventions: "BoundInterventions | None" = None,
+) -> Mapping[str, Floats]:
+    """See ``LLM.tensors``."""
+    with pinned(llm, token_ids, interventions=interventions) as (sequence, wait):
+
+        def read() -> Mapping[str, Floats] | None:
+            return read_text(llm.engine, sequence, names) if is_ready(sequence) else None
 
         while (found := llm.owner.call(read)) is None:
             wait()

@@ -75,6 +75,18 @@ class Anatomy:
         return tuple(sorted(found, key=lambda op: int(op.attrs["layer"])))
 
     @cached_property
+    def heads(self) -> dict[int, tuple[Op, int]]:
+        """By layer: the op whose result has that of each head side by side, and a head's width.
+
+        Of a layer that attends it is attention; of others a delta net or Mamba 2, if they have one.
+        """
+        found = {}
+        for op in self.graph.ops:
+            if op.kind in ("delta_net", "mamba2"):
+                found[op.attrs["layer"]] = op, op.attrs["state"][2]
+        return found | {op.attrs["layer"]: (op, op.attrs["head_dim"]) for op in self.attends}
+
+    @cached_property
     def parts(self) -> tuple[StreamPart, ...]:
         """The terms whose sum the stream is, in the order of the graph."""
         found, open_ = [], [(self.chosen.inputs[0], 1.0)]

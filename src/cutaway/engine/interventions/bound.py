@@ -154,19 +154,20 @@ def bind(
 def find(anatomy: Anatomy, where: str) -> tuple[str, int, int]:
     """The tensor of a place, and its columns there; InputError where the model has none."""
     layer, part = check_place(where)
-    if layer >= len(anatomy.attends):
-        last = len(anatomy.attends) - 1
+    if layer > (last := len(anatomy.stream) - 2):
         raise InputError(f"intervention: there is no {where}: the layers are 0 to {last}")
     if not part:
         name = anatomy.stream[layer + 1]
     elif part[0] == "H":
-        op, head = anatomy.attends[layer], int(part[1:])
-        heads, dim = op.attrs["heads"], op.attrs["head_dim"]
-        if head >= heads:
+        if layer not in anatomy.heads:
+            raise InputError(f"intervention: there is no {where}: that layer has no heads")
+        (op, dim), head = anatomy.heads[layer], int(part[1:])
+        if head >= (heads := op.out.width // dim):
             raise InputError(f"intervention: there is no {where}: the heads are 0 to {heads - 1}")
         return op.out.name, head * dim, (head + 1) * dim
     elif where not in anatomy.added:
-        raise InputError(f"intervention: there is no {where}: no MLP lies beside experts there")
+        here = [name for name in anatomy.added if name.startswith(f"L{layer}.")]
+        raise InputError(f"intervention: there is no {where}: layer {layer} has {', '.join(here)}")
     else:
         name = anatomy.added[where]
     return name, 0, anatomy.maker[name].out.width

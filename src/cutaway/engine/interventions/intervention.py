@@ -21,9 +21,9 @@ from cutaway.engine.interventions.spans import LAST, Spans, check_spans, spans_t
 from cutaway.errors import InputError
 
 KINDS = ("scale", "add", "patch", "knock_out")
-_PLACE = re.compile(
-    r"L(0|[1-9][0-9]{0,4})(?:\.(attn|mlp|shared|H(?:0|[1-9][0-9]{0,4})))?", re.ASCII
-)
+_PARTS = "attn|mlp|shared|conv|delta_net|mamba2"
+_NUMBER = "(?:0|[1-9][0-9]{0,4})"
+_PLACE = re.compile(rf"L({_NUMBER})(?:\.({_PARTS}|H{_NUMBER}))?", re.ASCII)
 
 _EARLIER = re.compile(r"^(\s*)blind\b")
 
@@ -47,8 +47,9 @@ class Intervention:
     """A change of the activations at one place, or positions that are not attended to.
 
     where      "L9", the stream after layer 9; "L9.attn" or "L9.mlp", what these add to it
-               ("L9.shared" of a mixture: what the MLP beside its experts adds);
-               "L9.H3", what a head gives before its output matrix. Empty for knock_out
+               ("L9.shared" of a mixture: what the MLP beside its experts adds; "L9.conv",
+               "L9.delta_net" and "L9.mamba2" of layers with a recurrent state); "L9.H3", what a
+               head gives before its output matrix. Empty for knock_out
     number     the factor, or the strength
     vector     float32 in little-endian order, of add and patch
     positions  of the rows that it changes, or those that are not attended to; None: all
