@@ -4,7 +4,7 @@
 
 writes FOLDER/SHAPE-FORMAT.gguf for each format, quantised by llama.cpp's own quantiser, which
 PYTHON must have (llama-cpp-python); f16 needs none and is deleted again where it is not asked for.
-The low-bit formats (iq4_xs, mxfp4, iq2_xxs, tq2_0, q1_0 …) are drawn as they are, without a
+The low-bit formats (iq4_xs, mxfp4, iq2_xxs, tq2_0 …) and q4_k are drawn as they are, without a
 quantiser: random codes under ordinary scales in every matrix but the vocabulary's, which are Q6_K.
 Two tensors at most are in memory at a time.
 
@@ -41,7 +41,7 @@ from shapes import SHAPES, Shape, sizes_of, tensors_of
 
 LOW_BIT = (
     "iq4_nl", "iq4_xs", "mxfp4", "nvfp4", "iq3_xxs", "iq3_s", "iq2_xxs", "iq2_xs", "iq2_s",
-    "iq1_s", "iq1_m", "tq1_0", "tq2_0", "q1_0", "q2_0",
+    "iq1_s", "iq1_m", "tq1_0", "tq2_0", "q1_0", "q2_0", "q4_k",
 )  # fmt: skip
 SPREAD = 4.0  # standard deviation of the logits
 QUANTISER = Path(__file__).resolve().parent / "peers" / "llama_quantize.py"

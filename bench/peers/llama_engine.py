@@ -4,6 +4,7 @@ Flash attention on, all threads for prompts too, and a context no larger than th
 one costs it time. Tokens are chosen by argmax outside the library, as cheaply as can be.
 """
 
+from ctypes import c_uint8
 from importlib import import_module
 from time import perf_counter
 from typing import Any
@@ -29,7 +30,7 @@ class Engine:
         self.vocab = self.lib.llama_vocab_n_tokens(self.lib.llama_model_get_vocab(self.model))
         self.batch = self.lib.llama_batch_init(_ROWS, 0, 1)
         self.contexts: dict[tuple[int, int], Any] = {}
-        self.prompts: set[tuple[int, int]] = set()
+        self.prompts: dict[tuple[int, int], list[Any]] = {}  # each sequence's state after it
         self.rng = np.random.default_rng(0)
         self.info: dict[str, Any] = {"version": self.lib.__version__}
 
@@ -59,14 +60,24 @@ class Engine:
     def _with_prompts(self, context: int, batch: int) -> Any:
         """A context in which that many prompts were read, and nothing after them."""
         handle = self._context(context + _STEPS, batch)
-        for sequence in range(batch):
-            if (context, batch) in self.prompts:
-                memory = self.lib.llama_get_memory(handle)
-                self.lib.llama_memory_seq_rm(memory, sequence, context, -1)
-            else:
+        if (context, batch) not in self.prompts:
+            for sequence in range(batch):
                 self._read(handle, context, sequence)
-        self.prompts.add((context, batch))
+            self.prompts[context, batch] = [self._saved(handle, i) for i in range(batch)]
+            return handle
+        memory = self.lib.llama_get_memory(handle)
+        for sequence, saved in enumerate(self.prompts[context, batch]):
+            if not self.lib.llama_memory_seq_rm(memory, sequence, context, -1):  # has a state
+                self.lib.llama_memory_seq_rm(memory, sequence, -1, -1)
+                self.lib.llama_state_seq_set_data(handle, saved, len(saved), sequence)
         return handle
+
+    def _saved(self, handle: Any, sequence: int) -> Any:
+        """The bytes of a sequence; a recurrent state cannot be cut back to a prompt."""
+        size = self.lib.llama_state_seq_get_size(handle, sequence)
+        saved = (c_uint8 * size)()
+        self.lib.llama_state_seq_get_data(handle, saved, size, sequence)
+        return saved
 
     def _context(self, tokens: int, batch: int) -> Any:
         """A context for so many sequences of so many tokens."""
