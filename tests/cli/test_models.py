@@ -11,6 +11,7 @@ from cutaway.base.resources import Memory
 from cutaway.cli import model_card
 from cutaway.cli.main import main
 from cutaway.compute.loading.info import ModelInfo
+from cutaway.compute.model import config_of
 from cutaway.files.hub import catalog
 from cutaway.files.hub.catalog import CatalogModel, WheelFile
 from support.random_llama import write_tiny_llama
@@ -121,6 +122,27 @@ def test_a_model_is_shown_to_people(printed, tmp_path):
     assert "no template: completion only" in said
     assert ModelInfo.read(path).template_origin is None
     assert "ends with     </s> (2), from tokenizer.ggml.eos_token_id" in said
+
+
+def test_what_heads_attend_to_is_said():
+    sizes = {
+        "context_length": 64, "embedding_length": 64, "attention.head_count": 4, "block_count": 3,
+        "attention.layer_norm_rms_epsilon": 1e-6, "attention.kv_lora_rank": 32,
+        "rope.dimension_count": 16, "attention.key_length": 64, "attention.value_length": 64,
+        "attention.key_length_swa": 32, "attention.head_count_kv": 2,
+        "attention.shared_kv_layers": 1, "attention.sliding_window": 8,
+        "attention.sliding_window_pattern": 2,
+    }  # fmt: skip
+    said = {
+        name: model_card._heads(config_of(
+            {"general.architecture": name} | {f"{name}.{k}": v for k, v in sizes.items()}
+        ))
+        for name in ("deepseek2", "gemma4")
+    }  # fmt: skip
+    assert said == {
+        "deepseek2": "4 heads on a latent of 32 numbers and 16 with positions, which all share",
+        "gemma4": "4 heads, 32 and 64 wide; 1 layer reads the keys and values of earlier ones",
+    }
 
 
 def test_formats_with_long_names_stand_in_their_column(printed, tmp_path):

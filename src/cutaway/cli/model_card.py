@@ -46,7 +46,7 @@ def _rows(card: ModelInfo, context: int) -> Iterator[tuple[str, str]]:
     yield "file", f"{card.path} ({megabytes(card.file_bytes)})"
     yield "architecture", f"{c.architecture}, {card.parameters / 1e6:,.0f} million parameters"
     yield "layers", f"{c.layers} of width {c.hidden:,}"
-    yield "attention", f"{c.heads} heads on {c.kv_heads} of keys and values, {c.head_dim} wide"
+    yield "attention", _heads(c)
     if not c.is_causal:
         yield "", _attention(c)
     yield "positions", _positions(c)
@@ -96,6 +96,20 @@ def _each_token(card: ModelInfo) -> str:
     stays = sum(group.bytes_per_token for group in card.kv.groups if not group.window)
     later = "" if stays == card.kv_bytes else f", {stays:,} once it is past the windows"
     return f"{card.kv_bytes:,} bytes a token{later}"
+
+
+def _heads(c: ModelConfig) -> str:
+    """What queries attend to."""
+    if c.latent:
+        stored = f"a latent of {c.latent.rank} numbers and {c.latent.rotated} with positions"
+        return f"{c.heads} heads on {stored}, which all share"
+    if c.own_heads:
+        widths = " and ".join(map(str, sorted({one.head_dim for one in c.own_heads})))
+        again = sum(one.reads != layer for layer, one in enumerate(c.own_heads))
+        read = "layer reads" if again == 1 else "layers read"
+        others = f"; {again} {read} the keys and values of earlier ones" if again else ""
+        return f"{c.heads} heads, {widths} wide{others}"
+    return f"{c.heads} heads on {c.kv_heads} of keys and values, {c.head_dim} wide"
 
 
 def _attention(c: ModelConfig) -> str:
