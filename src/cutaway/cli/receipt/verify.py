@@ -9,7 +9,7 @@ from cutaway.cli.terminal.drawing import print_report
 from cutaway.errors import FormatError, InputError
 
 if TYPE_CHECKING:
-    from cutaway.lab.evidence.checked import Checked
+    from cutaway.lab.evidence.checked import ReceiptCheck
     from cutaway.lab.evidence.receipt import Receipt
 
 EPILOG = """
@@ -80,7 +80,7 @@ def _check_signer(args: Namespace, receipt: "Receipt", head: dict[str, Any] | No
             raise FormatError(f"{signer[:16]}… signed, and not the trusted key {trusted[:16]}…")
 
 
-def _computed(args: Namespace, receipt: "Receipt") -> "Checked":
+def _computed(args: Namespace, receipt: "Receipt") -> "ReceiptCheck":
     if args.steps is not None and not 1 <= args.steps <= len(receipt.steps):
         raise InputError(f"--steps must be 1 to {len(receipt.steps)}, the steps of the receipt")
     llm = console.load(args)
@@ -93,7 +93,7 @@ def _computed(args: Namespace, receipt: "Receipt") -> "Checked":
 
 
 def _report(
-    args: Namespace, receipt: "Receipt", head: dict[str, Any] | None, checked: "Checked | None"
+    args: Namespace, receipt: "Receipt", head: dict[str, Any] | None, checked: "ReceiptCheck | None"
 ) -> list[str]:
     of = "the trusted key" if args.trust else "whose key, only you can know"
     lines = [f"signed by {receipt.public_key[:16]}… ({of}); contents as signed"]

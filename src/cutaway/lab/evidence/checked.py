@@ -40,7 +40,7 @@ class ReceiptMismatch:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class ReceiptCheck:
     """The result of a check against the model.
 
     steps     how many were computed again
@@ -67,7 +67,7 @@ class Checked:
         return {"same": self.same, **asdict(self), "miss_of_one": self.miss()}
 
 
-def check_all(llm: LLM, receipt: Receipt, *, progress: Progress = silent) -> Checked:
+def check_all(llm: LLM, receipt: Receipt, *, progress: Progress = silent) -> ReceiptCheck:
     """Compute every step again: its logits' hash, what the luck draws, then the text and its end.
 
     InputError where the weights, the tokenizer, the backend, the chain or the grammar are not those
@@ -82,17 +82,17 @@ def check_all(llm: LLM, receipt: Receipt, *, progress: Progress = silent) -> Che
             progress("computing again", n + 1, len(ids))
             now = next(stream, None)
             if found := _differs(n, recorded, now):
-                return Checked(n + 1, len(ids), found)
+                return ReceiptCheck(n + 1, len(ids), found)
         left = next(stream, None)
         text, ended = stream.text, stream.ended
     if ids and left is not None:
-        return Checked(len(ids), len(ids), ReceiptMismatch(None, "the end", len(ids), "goes on"))
-    return Checked(len(ids), len(ids), _end_differs(receipt.end, receipt.text, text, ended))
+        return ReceiptCheck(len(ids), len(ids), ReceiptMismatch(None, "the end", len(ids), "goes on"))
+    return ReceiptCheck(len(ids), len(ids), _end_differs(receipt.end, receipt.text, text, ended))
 
 
 def check_some(
     llm: LLM, receipt: Receipt, count: int, seed: int, *, progress: Progress = silent
-) -> Checked:
+) -> ReceiptCheck:
     """Compute ``count`` steps again, which ``seed`` draws: the hash of their logits, and the draw.
 
     The text between them is read, but its logits are not computed. The seed must not be one that
@@ -111,15 +111,15 @@ def check_some(
         recorded = receipt.steps[n]
         if (now := f"{row_hash(row):016x}") != recorded.logits_hash:
             found = ReceiptMismatch(n, "logits_hash", recorded.logits_hash, now)
-            return Checked(done, len(ids), found)
+            return ReceiptCheck(done, len(ids), found)
         redraw = Redraw.at(llm, head, ids[:n])
         if redraw is None:
             raise InputError("--steps: these draws follow from more than their tokens; check all")
         [drawn] = redraw.tokens(row[None])
         if drawn != recorded.sampled_id:
             found = ReceiptMismatch(n, "sampled_id", recorded.sampled_id, drawn)
-            return Checked(done, len(ids), found)
-    return Checked(count, len(ids), None)
+            return ReceiptCheck(done, len(ids), found)
+    return ReceiptCheck(count, len(ids), None)
 
 
 def _check_settings(llm: LLM, receipt: Receipt) -> None:
