@@ -38,6 +38,8 @@ COMMANDS = {
     "practice": "do a sampling step by hand",
     "bench": "measure speed beside the machine's limit",
     "oracle": "hold another engine's answers against the model",
+    "ab": "compare two ways to answer, with the same luck",
+    "audit": "find out whether a text was drawn by a seed's luck",
     "receipt": "sign a run, and check what others signed",
     "verify": "check that logits are bit-identical in any batch",
     "quantize": "write a model with smaller weights",
@@ -49,8 +51,8 @@ COMMANDS = {
 """Name -> help; its module is cutaway.cli.NAME."""
 
 _RARE = (
-    "snowball", "exposure", "compare", "repair", "practice", "imatrix", "doctor", "oracle",
-    "receipt",
+    "snowball", "exposure", "compare", "repair", "practice", "imatrix", "doctor", "oracle", "ab",
+    "audit", "receipt",
 )  # fmt: skip
 """Commands that ``cutaway -h`` only names."""
 

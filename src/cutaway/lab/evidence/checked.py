@@ -86,7 +86,8 @@ def check_all(llm: LLM, receipt: Receipt, *, progress: Progress = silent) -> Rec
         left = next(stream, None)
         text, ended = stream.text, stream.ended
     if ids and left is not None:
-        return ReceiptCheck(len(ids), len(ids), ReceiptMismatch(None, "the end", len(ids), "goes on"))
+        found = ReceiptMismatch(None, "the end", len(ids), "the text goes on")
+        return ReceiptCheck(len(ids), len(ids), found)
     return ReceiptCheck(len(ids), len(ids), _end_differs(receipt.end, receipt.text, text, ended))
 
 

@@ -1,0 +1,35 @@
+"""Drawing by our luck in transformers: a logits processor.
+
+Knows that a processor is called with the ids so far and the next scores, as tensors of torch.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cutaway.sampling.luck import gumbel
+
+if TYPE_CHECKING:
+    import torch
+
+
+class SeededLuck:
+    """Adds each token's noise to its score, so that the largest is the one that the luck draws.
+
+    seeds: one for all texts of a batch, or one each. To be the last of the processors, behind those
+    of temperature and truncation, with ``do_sample=False``. Positions are counted from the first id
+    of a row: texts of a batch must have prompts of one length.
+    """
+
+    def __init__(self, seeds: int | Sequence[int]) -> None:
+        self.seeds = seeds
+
+    def __call__(self, input_ids: "torch.Tensor", scores: "torch.Tensor") -> "torch.Tensor":
+        """float64 (texts, vocab) of ids (texts, length) and scores (texts, vocab)."""
+        texts, vocab = scores.shape
+        seeds = [self.seeds] * texts if isinstance(self.seeds, int) else self.seeds
+        ids, position = np.arange(vocab), input_ids.shape[1]
+        noise = np.stack([gumbel(seed, position, ids) for seed in seeds])
+        wide = scores.double()
+        return wide + wide.new_tensor(noise)
