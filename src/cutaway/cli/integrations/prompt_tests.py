@@ -1,0 +1,115 @@
+"""A plugin of pytest for tests of prompts: fixtures ``llm`` and ``ask``.
+
+Knows pytest's hooks, where answers are cached and where fingerprints are kept; what is asserted of
+an answer belongs to ``answers``. pytest imports it by its entry point at each start: nothing heavy
+is imported before a test asks.
+"""
+
+import json
+import pickle
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from cutaway.api.llm import LLM
+    from cutaway.cli.integrations.answers import Answer
+
+DEFAULTS = {"temperature": 0.0, "seed": 0, "max_tokens": 64, "candidates": 200}
+"""What ``ask`` adds where a test says nothing: the likeliest text, and figures of its steps."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Which model, and whether fingerprints are written anew."""
+    group = parser.getgroup("cutaway", "tests of prompts")
+    about = "a model for the fixture llm, as of cutaway generate -m"
+    group.addoption("--cutaway-model", metavar="NAME|PATH", help=about)
+    group.addoption(
+        "--update-fingerprints", action="store_true",
+        help="keep the fingerprints of this run, instead of comparing with those kept",
+    )  # fmt: skip
+    parser.addini("cutaway_model", about, default="smollm2")
+
+
+@pytest.fixture(scope="session")
+def llm(request: pytest.FixtureRequest) -> "Iterator[LLM]":
+    """The model, opened once a session. Override it for a model of one's own."""
+    from cutaway.api.llm import LLM
+
+    config = request.config
+    with LLM(config.getoption("cutaway_model") or config.getini("cutaway_model")) as opened:
+        yield opened
+
+
+@pytest.fixture
+def ask(request: pytest.FixtureRequest, llm: "LLM") -> "Ask":
+    """Asks the model; see ``Ask``."""
+    return Ask(llm, request.node, request.config)
+
+
+class Ask:
+    """``ask(prompt, **options)``, or ``ask(messages=[…])`` in the model's chat template.
+
+    The answer is the greedy one unless the options draw. It is cached by the weights, the prompt
+    and the options, since nothing else can change its bits.
+    """
+
+    def __init__(self, llm: "LLM", node: pytest.Item, config: pytest.Config) -> None:
+        self._llm, self._count = llm, 0
+        self._kept = Kept(Path(str(node.path)).with_suffix(".fingerprints.json"), node.name)
+        self._update = bool(config.getoption("update_fingerprints"))
+        self._cache = config.cache.mkdir("cutaway") if getattr(config, "cache", None) else None
+
+    def __call__(self, prompt: Any = None, *, messages: Any = None, **options: Any) -> "Answer":
+        """An answer to assert things of. InputError where an option is wrong."""
+        from cutaway.cli.integrations.answers import Answer
+
+        given = DEFAULTS | options
+        self._count += 1
+        write = self._llm.generate if messages is None else self._llm.chat
+        asked = prompt if messages is None else messages
+        completion = self._completion(write, asked, given)
+        prompt = list(completion.prompt_token_ids)
+        return Answer(self._llm, prompt, completion, given, self._fingerprint)
+
+    def _completion(self, write: Any, asked: Any, options: dict[str, Any]) -> Any:
+        from cutaway._version import ARITHMETIC
+
+        identity = self._llm.model.identity
+        asking = (write.__name__, asked, sorted(options.items()))
+        key = (identity.weights, identity.tokenizer, ARITHMETIC, self._llm.name, asking)
+        name = sha256(repr(key).encode()).hexdigest()
+        file = self._cache / name if self._cache else None
+        if file and file.exists():
+            return pickle.loads(file.read_bytes())
+        done = write(asked, **options)
+        if file:
+            file.write_bytes(pickle.dumps(done))
+        return done
+
+    def _fingerprint(self, answer: "Answer") -> None:
+        self._kept.check(self._count, answer, update=self._update)
+
+
+class Kept:
+    """The fingerprints of a file of tests, beside it: {"test": [{"fingerprint", "tokens"}]}."""
+
+    def __init__(self, path: Path, test: str) -> None:
+        self._path, self._test = path, test
+
+    def check(self, number: int, answer: "Answer", *, update: bool) -> None:
+        """Compare the ``number``-th answer of the test with what is kept, or keep it."""
+        own = {"fingerprint": answer.fingerprint, "tokens": list(answer.completion.token_ids)}
+        every = json.loads(self._path.read_text()) if self._path.exists() else {}
+        of_test = every.setdefault(self._test, {})
+        was = of_test.get(str(number))
+        if update:
+            of_test[str(number)] = own
+            self._path.write_text(json.dumps(every, indent=1, sort_keys=True) + "\n")
+        elif was is None:
+            pytest.fail("no fingerprint is kept: run pytest --update-fingerprints once", False)
+        elif was != own:
+            pytest.fail(answer.parted_from(was["tokens"], was["fingerprint"]), pytrace=False)

@@ -1,0 +1,151 @@
+"""The plugin of pytest: what it asserts, what a red test says, fingerprints and the cache."""
+
+import json
+import re
+from pathlib import Path
+from shutil import copytree
+
+import pytest
+
+pytest_plugins = ["pytester"]
+MODEL = "--cutaway-model"  # with "=", or pytest takes its value for a folder of tests
+
+
+@pytest.fixture
+def suite(pytester, tiny_path):
+    """Runs tests of prompts with the tiny model, in a folder of their own."""
+
+    def run(source, *flags):
+        pytester.makepyfile(source)
+        return pytester.runpytest_inprocess(
+            "-p", "cutaway.cli.integrations.prompt_tests", "-q", f"{MODEL}={tiny_path}", *flags
+        )
+
+    return run
+
+
+def said(result):
+    return [line[4:] for line in result.outlines if line.startswith("E   ")]
+
+
+GREEN = """
+import pytest
+
+SCHEMA = {"type": "object", "properties": {"a": {"type": "integer", "maximum": 9}},
+          "required": ["a"], "additionalProperties": False}
+
+def test_text(ask):
+    answer = ask("ab", max_tokens=4, ignore_eos=True)
+    assert answer.contains(answer.text[:2]).lacks("§").equals(answer.text) is answer
+    answer.matches(".").margin(0.0).certain(99.0).probable("a", 0.0)
+
+def test_drawn(ask):
+    ask("ab", max_tokens=4, temperature=1.0, seed=3, ignore_eos=True).margin(0.0)
+
+def test_json(ask):
+    ask("ab", json_schema=SCHEMA, max_tokens=60).has_json(SCHEMA)
+
+def test_two(ask):
+    one, two = ask("ab", max_tokens=3), ask("ab", max_tokens=3)
+    assert one.fingerprint == two.fingerprint
+"""
+
+
+def test_what_holds_is_green(suite):
+    suite(GREEN).assert_outcomes(passed=4)
+
+
+@pytest.mark.parametrize(
+    ("assertion", "sentence"),
+    [
+        ("contains('zq')", r"the text has no 'zq'; nearest at token \d+: .* lost to .* by \d"),
+        ("equals('zq')", r"the text is not 'zq'; nearest at token \d+"),
+        ("lacks(answer.text[0])", r"the text has .*, from token 0: .* came before .* by \d"),
+        ("matches('^§')", r"nothing that matches '\^§'; its least certain token is \d+"),
+        ("margin(99)", r"a margin of \d\.\d+, below 99, at token \d+: .* came before"),
+        ("certain(0)", r"a mean entropy of \d.* nats, above 0; most at token \d"),
+        ("probable('zz', 1.0)", r"P\('zz'\) is \d.*, below 1.0: its least likely token is 'z"),
+        ("has_json({})", "the text is no JSON"),
+        ("calls('find', x=1)", r"does not call find\({'x': 1}\); its calls: none"),
+    ],
+)
+def test_a_red_test_says_what_was_nearest(suite, assertion, sentence):
+    source = f"""
+    def test_it(ask):
+        answer = ask("ab", max_tokens=5, ignore_eos=True, candidates=400)
+        answer.{assertion}
+    """
+    result = suite(source)
+    result.assert_outcomes(failed=1)
+    assert re.search(sentence, " ".join(said(result))), said(result)
+
+
+def test_what_would_draw_it_does(suite, tmp_path):
+    """The logit_bias that a red test names makes its text begin as asked."""
+    source = """
+    import re
+    import pytest
+
+    def test_it(ask):
+        asked = {"max_tokens": 1, "ignore_eos": True, "temperature": %s, "seed": 5,
+                 "top_p": 1.0, "candidates": 400}
+        with pytest.raises(AssertionError) as red:
+            ask("ab", **asked).contains("zq")
+        token, bias = re.search(r"logit_bias={(\\d+): ([\\d.]+)}", str(red.value)).groups()
+        ask("ab", **asked, logit_bias={int(token): float(bias)}).contains("z")
+    """
+    for temperature in (0.0, 1.0):
+        suite(source % temperature).assert_outcomes(passed=1)
+
+
+SAME = """
+def test_it(ask):
+    ask("ab", max_tokens=%d, ignore_eos=True).same_bits()
+"""
+
+
+def test_fingerprints_are_kept_compared_and_updated(suite, pytester):
+    first = suite(SAME % 3)
+    first.assert_outcomes(failed=1)
+    first.stdout.fnmatch_lines(["*no fingerprint is kept: run pytest --update-fingerprints once*"])
+    suite(SAME % 3, "--update-fingerprints").assert_outcomes(passed=1)
+    suite(SAME % 3).assert_outcomes(passed=1)
+    other = suite(SAME % 4)
+    other.assert_outcomes(failed=1)
+    other.stdout.fnmatch_lines(["*has 4 tokens, and 3 were kept; they agree so far*"])
+    [kept] = pytester.path.glob("*.fingerprints.json")
+    wrong = json.loads(kept.read_text())
+    wrong["test_it"]["1"]["tokens"][1] += 1
+    kept.write_text(json.dumps(wrong))
+    changed = suite(SAME % 3)
+    changed.stdout.fnmatch_lines(["*token 1 was *: * came before *"])
+
+
+def test_answers_are_cached_by_what_makes_their_bits(suite, pytester):
+    counting = """
+    def test_it(ask, llm, monkeypatch):
+        calls = []
+        was = type(llm).generate
+        def generate(self, *args, **options):
+            calls.append(args)
+            return was(self, *args, **options)
+        monkeypatch.setattr(type(llm), "generate", generate)
+        texts = [ask("ab", max_tokens=3).text, ask("ab", max_tokens=3).text]
+        ask("ab", max_tokens=3, seed=1)
+        assert texts[0] == texts[1]
+        assert len(calls) == %d
+    """
+    suite(counting % 2).assert_outcomes(passed=1)
+    suite(counting % 0).assert_outcomes(passed=1)
+    suite(counting % 2, "-p", "no:cacheprovider").assert_outcomes(failed=1)  # none: three calls
+
+
+def test_the_example_has_one_red_test(pytester, smollm2_path):
+    """That of the docs: 20 tests, of which one is red on purpose."""
+    folder = Path(__file__).parents[2] / "docs" / "prompt_tests"
+    copytree(folder, pytester.path, dirs_exist_ok=True)
+    plugin = ["-p", "cutaway.cli.integrations.prompt_tests", f"{MODEL}={smollm2_path}"]
+    result = pytester.runpytest_inprocess(*plugin, "-q")
+    result.assert_outcomes(passed=19, failed=1)
+    told = " ".join((folder.parent / "prompt-tests.md").read_text().replace("\n> ", " ").split())
+    assert said(result)[0].strip() in told
