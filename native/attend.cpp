@@ -14,7 +14,7 @@ constexpr int kUsualRows = 6;  // where there are more: 24 sums of 16 numbers su
 size_t key_bytes(KvFormat f, int kv_heads, int head_dim) { return (size_t)kv_heads * key_head(f, head_dim).end; }
 size_t value_bytes(KvFormat f, int kv_heads, int head_dim) { return (size_t)kv_heads * value_head(f, head_dim).end; }
 
-Attend::Attend(Plan& plan, Views at, AttendShape s, Rotation rotation, std::vector<float> sinks)
+Attend::Attend(Plan& plan, Views at, AttendShape s, Rotation rotation, std::vector<float> sinks, std::vector<float> bias)
     : at_(at), shape_(s), back_(s.reach ? s.reach + 1 : s.window),
       group_(s.heads / s.kv_heads), width_(s.value_dim ? s.value_dim : s.head_dim), stride_(padded(width_)),
       formats_(plan.kv_formats()), kv_(plan.kv(s.window)),
@@ -22,7 +22,10 @@ Attend::Attend(Plan& plan, Views at, AttendShape s, Rotation rotation, std::vect
                           : plan.claim_kv(s.layer, key_bytes(formats_.keys, s.kv_heads, s.head_dim),
                                           s.value_dim ? 0 : value_bytes(formats_.values, s.kv_heads, s.head_dim),
                                           s.window)),
-      angles_(plan.angles(std::move(rotation))), sinks_(std::move(sinks)) {
+      angles_(plan.angles(std::move(rotation))), sinks_(std::move(sinks)), bias_(std::move(bias)),
+      biases_((int)bias_.size() / s.heads) {
+  if (!bias_.empty() && (bias_.size() % s.heads || biases_ < 2 * (plan.context() + kKvBlock) - 1))
+    throw std::invalid_argument("attention: a bias for each distance of the context is needed");
   if (s.value_first % 16 || s.value_dim % 16 || s.value_first < 0 || s.value_first + s.value_dim > s.head_dim)
     throw std::invalid_argument("attention: values are whole 16 numbers of the keys");
   if (s.heads % s.kv_heads || s.head_dim % 2 || s.head_dim > kMostHeadDim ||
@@ -138,6 +141,9 @@ void Attend::attend_tile(Step& step, const Tile& tile, int kv_head, int first, i
     std::fill(run + kMostRows, run + partial(), 0.0f);
   }
   float next[kMostRows * (kMostHeadDim + 2)];
+  const float* bias[kMostRows];
+  for (int r = 0; !bias_.empty() && r < tile.rows; r++)
+    bias[r] = bias_.data() + (size_t)(kv_head * group_ + (tile.first + r) % group_) * biases_ + biases_ / 2 - position[r];
   const auto* kv = (const uint8_t*)kv_.at(0);
   AttendChunk c{q, position, from, until, tile.rows, shape_.head_dim, stride_, 0, 0, 0, tile.last,
                 kv_.table(step, segment.sequence), formats_.keys, formats_.values,
@@ -145,6 +151,7 @@ void Attend::attend_tile(Step& step, const Tile& tile, int kv_head, int first, i
                 shape_.value_dim ? nullptr : kv + place_.values + value_bytes(formats_.values, kv_head, shape_.head_dim),
                 shape_.value_first, shape_.value_dim, kv_.bytes(),
                 shape_.scale, shape_.softcap, nullptr, nullptr, nullptr};
+  if (!bias_.empty()) c.bias = bias;
   if (b.hidden_from) c.hidden_from = b.hidden_from + (size_t)segment.sequence * b.table_cols * kKvBlock;
   for (int chunk = first; chunk < last; chunk++) {
     float* to = chunk == first ? run : next;

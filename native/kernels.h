@@ -56,6 +56,7 @@ struct AttendChunk {
   float scale, softcap;     // softcap 0: none
   float *peak, *total, *out;  // (rows), (rows), (rows, head_stride)
   const float* hidden_from = nullptr;  // as in Batch, of this sequence
+  const float* const* bias = nullptr;  // of each query row, by token: what is added to its scores; null: nothing
 };
 
 // One token of one head of a gated delta net.

@@ -72,18 +72,20 @@ using Given = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cp
 using Numbers = nb::ndarray<nb::numpy, float, nb::ndim<2>>;
 
 Numbers run(Plan& plan, Ints tokens, Ints positions, Ints sequences, Table tables, Ints logit_rows,
-            std::optional<Ints> limits, std::optional<Given> hidden_from, std::optional<Table> states, size_t first,
-            std::optional<size_t> last) {
+            std::optional<Ints> limits, std::optional<Given> hidden_from, std::optional<Table> states,
+            std::optional<Ints> types, size_t first, std::optional<size_t> last) {
   const size_t rows = tokens.size();
-  if (positions.size() != rows || sequences.size() != rows || (limits && limits->size() != rows))
-    throw std::invalid_argument("batch: tokens, positions, sequences and limits differ in length");
+  if (positions.size() != rows || sequences.size() != rows || (limits && limits->size() != rows) ||
+      (types && types->size() != rows))
+    throw std::invalid_argument("batch: tokens, positions, sequences, limits and types differ in length");
   if (hidden_from && (hidden_from->shape(0) != tables.shape(0) || hidden_from->shape(1) != tables.shape(1) * kKvBlock))
     throw std::invalid_argument("batch: hidden_from is not as large as the block tables");
   if (states && states->shape(1) != 2) throw std::invalid_argument("batch: states are not rows and slots");
   const Batch batch{tokens.data(), positions.data(), sequences.data(), tables.data(), logit_rows.data(),
                     (int)rows, (int)tables.shape(0), (int)tables.shape(1), (int)logit_rows.size(),
                     limits ? limits->data() : nullptr, hidden_from ? hidden_from->data() : nullptr,
-                    states ? states->data() : nullptr, states ? (int)states->shape(0) : 0};
+                    states ? states->data() : nullptr, states ? (int)states->shape(0) : 0,
+                    types ? types->data() : nullptr};
   const float* logits = without_gil([&] { return plan.run(batch, first, last.value_or(plan.length())); });
   return {(void*)logits, {logit_rows.size(), (size_t)plan.output_width()}, nb::find(plan)};
 }
@@ -235,6 +237,7 @@ void bind_plan(nb::module_& m) {
                    "How many KV blocks have a place in the layers that see a window.")
       .def_prop_ro("length", &Plan::length, "How many ops there are.")
       .def("buffer", &Plan::add_buffer, "width"_a, "quantised"_a)
+      .def_prop_ro("context", &Plan::context)
       .def("output", [](Plan& p, Where out) { p.set_output(view(out)); }, "out"_a)
       .def("given", [](Plan& p, Where in) { p.set_input(view(in)); }, "x"_a)
       .def("embed", [](Plan& p, const Packed& table, Where out) {
@@ -245,8 +248,9 @@ void bind_plan(nb::module_& m) {
         if (table.rows < p.context()) throw std::invalid_argument("fewer positions than the context");
         add_embed(p, table, out, Embed::By::kPosition);
       }, "table"_a, "out"_a)
-      .def("embed_first", [](Plan& p, const Packed& table, Where out) {
-        add_embed(p, table, out, Embed::By::kFirst);
+      .def("embed_types", [](Plan& p, const Packed& table, Where out) {
+        p.set_types(table.rows);
+        add_embed(p, table, out, Embed::By::kType);
       }, "table"_a, "out"_a)
       .def("embed_stored", [](Plan& p, const std::string& format, Bytes table, int cols, Where out) {
         const Format f = format_of(format);
@@ -280,10 +284,10 @@ void bind_plan(nb::module_& m) {
            "inner"_a = Where{-1, 0}, "biases"_a = std::array<Biases, 3>{},
            "inner: where to leave what each expert's down reads, by rank; biases: of gate, up and down.")
       .def("attend", [](Plan& p, Where q, Where k, Where v, Where out, const AttendShape& shape, Rotation rotation,
-                        std::vector<float> sinks) {
+                        std::vector<float> sinks, Floats bias) {
         const Attend::Views at{view(q), view(k), view(v), view(out)};
-        p.add(std::make_unique<Attend>(p, at, shape, std::move(rotation), std::move(sinks)));
-      }, "q"_a, "k"_a, "v"_a, "out"_a, "shape"_a, "rotation"_a, "sinks"_a = std::vector<float>())
+        p.add(std::make_unique<Attend>(p, at, shape, std::move(rotation), std::move(sinks), floats(bias)));
+      }, "q"_a, "k"_a, "v"_a, "out"_a, "shape"_a, "rotation"_a, "sinks"_a, "bias"_a)
       .def("rotate", [](Plan& p, Where in, Where out, int heads, int head_dim, Rotation rotation) {
         p.add(std::make_unique<Rotate>(p, view(in), view(out), heads, head_dim, std::move(rotation)));
       }, "x"_a, "out"_a, "heads"_a, "head_dim"_a, "rotation"_a)
@@ -314,7 +318,8 @@ void bind_plan(nb::module_& m) {
       .def("block_memory", &block_memory, "block"_a, "windows"_a)
       .def("run_on", &run_on, "numbers"_a)
       .def("run", &run, "tokens"_a, "positions"_a, "sequences"_a, "block_tables"_a, "logit_rows"_a,
-           "limits"_a = nb::none(), "hidden_from"_a = nb::none(), "states"_a = nb::none(), "first"_a = 0, "last"_a = nb::none(),
+           "limits"_a = nb::none(), "hidden_from"_a = nb::none(), "states"_a = nb::none(), "types"_a = nb::none(),
+           "first"_a = 0, "last"_a = nb::none(),
            "Logits; with first and last, those ops alone, of a run that is made piece by piece.");
 }
 

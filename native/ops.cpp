@@ -14,7 +14,8 @@ int begin_of(int n, const Step& step, int thread) { return (int)((int64_t)n * th
 }  // namespace
 
 void Embed::run(Step& step, int thread) {
-  const int32_t* by = by_ == By::kToken ? step.batch.tokens : by_ == By::kPosition ? step.batch.positions : nullptr;
+  const Batch& b = step.batch;
+  const int32_t* by = by_ == By::kToken ? b.tokens : by_ == By::kPosition ? b.positions : b.types;
   for (int i = begin_of(step.batch.rows, step, thread); i < begin_of(step.batch.rows, step, thread + 1); i++)
     table_.decode_row(by ? by[i] : 0, step.at(out_, i));
 }

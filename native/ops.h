@@ -25,7 +25,7 @@ inline void copy(ActRow from, int blocks, ActRow to) {
 // For each row of the batch the row of a matrix that its token, or its position, names; or always the first.
 class Embed : public Op {
  public:
-  enum class By { kToken, kPosition, kFirst };
+  enum class By { kToken, kPosition, kType };
   Embed(Packed table, View out, By by) : table_(std::move(table)), out_(out), by_(by) {}
   void run(Step& step, int thread) override;
 
@@ -212,7 +212,9 @@ class Attend : public Op {
  public:
   struct Views { View q, k, v, out; };
   // sinks: of each query head, a score that has a share of the weights and no value; empty: none
-  Attend(Plan& plan, Views at, AttendShape shape, Rotation rotation, std::vector<float> sinks = {});
+  // bias: of each query head what is added to scores by distance, from -(n / 2) to n / 2; empty: nothing
+  Attend(Plan& plan, Views at, AttendShape shape, Rotation rotation, std::vector<float> sinks = {},
+         std::vector<float> bias = {});
   void prepare(Step& step) override;
   void run(Step& step, int thread) override;
   size_t scratch() const override { return partial() + stride_; }
@@ -237,7 +239,8 @@ class Attend : public Op {
   KvStore& kv_;
   const KvPlace place_;
   const std::shared_ptr<Angles> angles_;
-  const std::vector<float> sinks_;
+  const std::vector<float> sinks_, bias_;
+  const int biases_;  // numbers of a head
   std::vector<Tile> tiles_;
   WorkQueue queue_;
   bool split_ = false;  // chunks of one tile are items of their own

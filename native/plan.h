@@ -29,6 +29,7 @@ struct Batch {
   // sequence's last row, in the slot of its KV block
   const int32_t* stored = nullptr;
   int states = 0;
+  const int32_t* types = nullptr;  // of each row: which of two texts its token is in, as BERT has it; null: the first
 };
 
 // A buffer's columns: where an op reads or writes.
@@ -167,6 +168,7 @@ class Plan {
   std::string prefetch() const { return prefetch_.describe(); }
   void set_vocab(int tokens) { vocab_ = tokens; }
   int vocab() const { return vocab_; }
+  void set_types(int types) { types_ = types; }
   void set_output(View out) { output_ = out; }
   void set_input(View in) { input_ = in; }
   int output_width() const { return width_of(output_); }
@@ -231,7 +233,7 @@ class Plan {
 
   const Options options_;
   PrefetchTrial prefetch_;
-  int vocab_ = 0;
+  int vocab_ = 0, types_ = 1;
   size_t resident_budget_ = SIZE_MAX;
   View output_{0, 0}, input_{-1, 0};
   std::vector<Buffer> buffers_;

@@ -133,7 +133,7 @@ def add_attend(plan, source, out, shape):
         (source, 0), (source, heads * d), (source, (heads + kv_heads) * d), (out, 0),
         _native.AttendShape(**{key: more.get(key, value) for key, value in sizes.items()}),
         _native.Rotation(frequencies, more["rotate_half"], more["attention_factor"]),
-        more.get("sinks", []),
+        more.get("sinks", []), more.get("bias", np.empty(0, np.float32)),
     )  # fmt: skip
 
 

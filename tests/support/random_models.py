@@ -496,7 +496,65 @@ ENCODERS: Mapping[str, Row] = {
 """Those with a head that predicts masked tokens."""
 
 
-ROWS = {**FAMILIES, **ENCODERS}
+_BODY = _BERT | {"pad_token_id": 1, "num_labels": 1}
+_FROM_TWO = {"max_position_embeddings": 258, "type_vocab_size": 1}  # RoBERTa's first rows
+
+
+def _body(config: str, architecture: str, **values: Any) -> Row:
+    return Row(config, _BODY | values, architecture, "AutoModel")
+
+
+BODIES: Mapping[str, Row] = {
+    "xlm-roberta": _body("XLMRobertaConfig", "bert", **_FROM_TWO),
+    "electra": _body("ElectraConfig", "bert", embedding_size=32),
+    "albert": _body("AlbertConfig", "bert", embedding_size=32),
+    "mpnet": _body("MPNetConfig", "mpnet", max_position_embeddings=258),
+    "nomic_bert": _body("NomicBertConfig", "nomic-bert"),
+    "gte": _body("GteConfig", "gte"),
+    "jina_v3": _body("JinaEmbeddingsV3Config", "jina-bert-v3"),
+    "eurobert": _body(
+        "EuroBertConfig", "eurobert", num_key_value_heads=2, mask_token_id=4,
+        tie_word_embeddings=False,
+    ),
+    "gemma_embedding": _body(
+        "Gemma3TextConfig", "gemma-embedding", num_hidden_layers=7, **_GEMMA,
+        use_bidirectional_attention=True,
+    ),
+}  # fmt: skip
+"""Encoders without a head."""
+
+_MODERN_PAIR = _MODERN | {"num_labels": 1, "num_hidden_layers": 2}
+RANKERS: Mapping[str, Row] = {
+    name: made._replace(kind="AutoModelForSequenceClassification")
+    for name, made in {
+        "rank-bert": _body("BertConfig", "bert"),
+        "rank-distilbert": Row(
+            "DistilBertConfig", {**ENCODERS["distilbert"].values, "num_labels": 1}, "bert"
+        ),
+        **{
+            f"rank-{name}": BODIES[name]
+            for name in (
+                "xlm-roberta",
+                "electra",
+                "albert",
+                "mpnet",
+                "nomic_bert",
+                "gte",
+                "jina_v3",
+            )
+        },
+        "rank-modernbert": Row(
+            "ModernBertConfig", _MODERN_PAIR | {"classifier_pooling": "mean"}, "modern-bert"
+        ),
+        "rank-modernbert-cls": Row(
+            "ModernBertConfig", _MODERN_PAIR | {"classifier_pooling": "cls"}, "modern-bert"
+        ),
+    }.items()
+}
+"""Those with a head that scores pairs of texts."""
+
+
+ROWS = {**FAMILIES, **ENCODERS, **BODIES, **RANKERS}
 
 
 def row(name: str) -> Row:

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from cutaway.methods.filling import Filled
     from cutaway.methods.filling.bidirectional import TextPositions
     from cutaway.methods.filling.likelihood import PseudoLikelihood
+    from cutaway.methods.nearness import Nearness
     from cutaway.methods.prefix import Prefix
+    from cutaway.methods.reranking import Reranking
     from cutaway.methods.scoring import Likelihood, Pair, Progress
 
 
@@ -231,14 +233,18 @@ class TextReader(SyncLLM):
         normalize: bool | None = None,
         dimensions: int | None = None,
         *,
+        prompt: str | None = None,
         truncate: bool = False,
         adapter: str = "",
     ) -> "Embeddings":
         """A vector of each text: the last layer's rows, pooled into one.
 
         texts: a text or token ids, or a list of either
-        pooling: "mean", "cls" (the first row) or "last"; None takes that of the model's files, else
-        "mean" for a bidirectional model and "last" for a causal one
+        pooling: "mean", "cls" (the first row), "last" or "weighted" (the mean by 1, 2, 3 …); None
+        takes that of the model's files, else "mean" for a bidirectional model and "last" for a
+        causal one
+        prompt: the name of one that the model's files have, put in front of each text ("query",
+        "document"); "" for none, None for the files' own default
         normalize: to length 1; None takes that of the files, else True
         dimensions: keep only the first numbers
         truncate: cut a text that is too long for the model, which otherwise is an InputError
@@ -247,9 +253,53 @@ class TextReader(SyncLLM):
         from cutaway.methods.embedding import embedding
 
         asked = embedding(
-            self, texts, pooling, normalize, dimensions, truncate=truncate, adapter=adapter
-        )
+            self, texts, pooling, normalize, dimensions, prompt=prompt, truncate=truncate,
+            adapter=adapter,
+        )  # fmt: skip
         return prefill(self.owner, asked)
+
+    def rerank(
+        self,
+        query: str,
+        documents: Sequence[str],
+        *,
+        top: int | None = None,
+        method: str | None = None,
+        instruction: str | None = None,
+        truncate: bool = False,
+        adapter: str = "",
+    ) -> "Reranking":
+        """Documents in the order of their relevance for a query.
+
+        A model with a head that scores pairs of texts (a cross-encoder) uses it; one that writes is
+        asked for yes or no, in the words that Qwen3-Reranker was trained on; one that makes vectors
+        compares them.
+
+        top: only so many; None: all
+        method: "head", "answers" or "cosine"; None: the first of these that the model has
+        instruction: what makes a document relevant, for one that writes
+        truncate: cut documents that are too long for the model, which otherwise is an InputError
+        adapter: the name of a loaded adapter, as for generate
+        """
+        from cutaway.methods.reranking import reranking
+
+        asked = reranking(
+            self, query, documents, top=top, method=method, instruction=instruction,
+            truncate=truncate, adapter=adapter,
+        )  # fmt: skip
+        return prefill(self.owner, asked)
+
+    def near(
+        self, first: str, second: str, *, words: bool = True, prompt: str | None = None
+    ) -> "Nearness":
+        """Why two texts are near: the share of each pair of tokens in the cosine, exactly.
+
+        words: also what the cosine is without each word; prompt: as for embed
+        InputError where the model's vectors are no mean.
+        """
+        from cutaway.methods.nearness import nearness
+
+        return prefill(self.owner, nearness(self, first, second, words=words, prompt=prompt))
 
     def head(self, hidden: NDArray[np.float32], *, adapter: str = "") -> Logits:
         """The logits (R, vocab) of rows (R, hidden), as if they were the last layer's output."""

@@ -119,6 +119,9 @@ class Plan:
 
     def buffer(self, width: int, quantised: bool) -> int: ...
 
+    @property
+    def context(self) -> int: ...
+
     def output(self, out: tuple[int, int]) -> None: ...
 
     def given(self, x: tuple[int, int]) -> None: ...
@@ -127,7 +130,7 @@ class Plan:
 
     def embed_positions(self, table: Packed, out: tuple[int, int]) -> None: ...
 
-    def embed_first(self, table: Packed, out: tuple[int, int]) -> None: ...
+    def embed_types(self, table: Packed, out: tuple[int, int]) -> None: ...
 
     def embed_stored(self, format: str, table: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], cols: int, out: tuple[int, int]) -> None:
         """
@@ -155,7 +158,7 @@ class Plan:
         inner: where to leave what each expert's down reads, by rank; biases: of gate, up and down.
         """
 
-    def attend(self, q: tuple[int, int], k: tuple[int, int], v: tuple[int, int], out: tuple[int, int], shape: AttendShape, rotation: Rotation, sinks: Sequence[float] = []) -> None: ...
+    def attend(self, q: tuple[int, int], k: tuple[int, int], v: tuple[int, int], out: tuple[int, int], shape: AttendShape, rotation: Rotation, sinks: Sequence[float], bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
 
     def rotate(self, x: tuple[int, int], out: tuple[int, int], heads: int, head_dim: int, rotation: Rotation) -> None: ...
 
@@ -185,7 +188,7 @@ class Plan:
 
     def run_on(self, numbers: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)]) -> Annotated[NDArray[numpy.float32], dict(shape=(None, None))]: ...
 
-    def run(self, tokens: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], sequences: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], block_tables: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)], logit_rows: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], limits: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, hidden_from: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)] | None = None, states: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)] | None = None, first: int = 0, last: int | None = None) -> Annotated[NDArray[numpy.float32], dict(shape=(None, None))]:
+    def run(self, tokens: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], sequences: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], block_tables: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)], logit_rows: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], limits: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, hidden_from: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)] | None = None, states: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)] | None = None, types: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, first: int = 0, last: int | None = None) -> Annotated[NDArray[numpy.float32], dict(shape=(None, None))]:
         """
         Logits; with first and last, those ops alone, of a run that is made piece by piece.
         """

@@ -1,8 +1,10 @@
 """``cutaway embed``: vectors of texts, or which of them are alike."""
 
 from argparse import SUPPRESS, ArgumentParser, BooleanOptionalAction, Namespace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cutaway.base.progress import Bar
 from cutaway.cli import arguments, console, namespace
 from cutaway.cli.terminal.drawing import clip, print_report, table
 from cutaway.errors import InputError
@@ -10,16 +12,18 @@ from cutaway.errors import InputError
 if TYPE_CHECKING:
     from cutaway.methods.embedding import Embeddings
 
-COMMON = "-m --file --pooling --dimensions --normalize --json"
+COMMON = "-m --file --out --prompt --pooling --dimensions --json"
 EPILOG = """
 examples:
   cutaway embed -m minilm "Paris is in France." "Berlin is in Germany." "I like ice cream."
   cutaway embed -m minilm --file sentences.txt --json > vectors.json
+  cutaway embed -m minilm docs/*.md --out index.npz
   cutaway embed --pooling mean "the river bank" "a bank of the river"
 
 Any model makes vectors: the mean of the last layer's rows if it sees the whole text (minilm), the
 last row if it writes, unless the model's files say otherwise. --pooling overrides both; the output
-says what was used.
+says what was used. With --out the arguments are files, whose paragraphs become an index for
+cutaway search; what was interrupted goes on.
 """
 _MATRIX = 12  # texts of which each is shown with each
 _CELLS = 44  # of a text
@@ -28,11 +32,19 @@ _CELLS = 44  # of a text
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of ``cutaway embed``."""
     parser.add_argument(
-        "texts", nargs="*", metavar="TEXT", help="none: each line of standard input is one"
-    )
+        "texts", nargs="*", metavar="TEXT",
+        help="none: each line of standard input is one; with --out: files",
+    )  # fmt: skip
+    parser.add_argument("--out", metavar="PATH", help="write an index (.npz) of files' paragraphs")
+    parser.add_argument(
+        "--prompt", metavar="NAME",
+        help="one of the model's files, in front of each text (query, document); default: theirs",
+    )  # fmt: skip
     parser.add_argument("--file", metavar="PATH", help="each line of this file is a text")
     parser.add_argument(
-        "--pooling", metavar="HOW", help="mean, cls (the first row) or last; default: see below"
+        "--pooling",
+        metavar="HOW",
+        help="mean, cls (the first row), last or weighted; default: see below",
     )
     parser.add_argument(
         "--normalize", action=BooleanOptionalAction, default=SUPPRESS,
@@ -49,15 +61,43 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Print how alike the texts are, or their vectors."""
+    if args.out:
+        return _index(args)
     texts = _texts(args)
     llm = console.load(args)
     found = llm.embed(
         texts, args.pooling, getattr(args, "normalize", None), args.dimensions,
-        truncate=args.truncate,
+        prompt=args.prompt, truncate=args.truncate,
     )  # fmt: skip
     print_report(
         args, lambda: {"model": llm.name, **found.to_dict()}, lambda: _report(texts, found)
     )
+    return 0
+
+
+def _index(args: Namespace) -> int:
+    """Write an index of files."""
+    from cutaway.methods.index import Index, passages
+
+    refused = ("file", "pooling", "prompt", "json")
+    if named := [name for name in refused if getattr(args, name)]:
+        raise InputError(f"--{named[0]}: an index is made as the model's files say; leave it out")
+    if not args.texts:
+        raise InputError("--out: name the files whose paragraphs are to be indexed")
+    texts = [one for name in args.texts for one in passages(Path(name))]
+    if not texts:
+        raise InputError("--out: the files hold no text")
+    llm, out = console.load(args), Path(args.out)
+    part = out.with_name(f"{out.name}.part")
+    with Bar(f"embedding {len(texts)} passages", len(texts), show=not args.quiet) as bar:
+        made = Index.build(
+            llm, texts, model=getattr(args, "model", None) or llm.name, part=part,
+            dimensions=args.dimensions, progress=bar.update,
+        )  # fmt: skip
+    made.save(out)
+    part.unlink(missing_ok=True)
+    width = made.vectors.shape[1]
+    print(f"{out}: {len(texts)} passages of {len(args.texts)} files, {width} numbers each")
     return 0
 
 

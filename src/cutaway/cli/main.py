@@ -26,6 +26,9 @@ COMMANDS = {
     "denoise": "reveal a text cell by cell, in any order",
     "revise": "write a draft and try its worst tokens again",
     "embed": "make vectors of texts, or compare texts",
+    "rerank": "order documents by their relevance",
+    "search": "find the passages of an index that are nearest",
+    "near": "show why two texts are near",
     "serve": "serve OpenAI's API and the page over HTTP",
     "perplexity": "measure the perplexity of a text",
     "tokenize": "show a text's tokens",
@@ -52,7 +55,7 @@ COMMANDS = {
 
 _RARE = (
     "snowball", "exposure", "compare", "repair", "practice", "imatrix", "doctor", "oracle", "ab",
-    "audit", "receipt",
+    "audit", "receipt", "near",
 )  # fmt: skip
 """Commands that ``cutaway -h`` only names."""
 

@@ -29,12 +29,14 @@ class Computed(NamedTuple):
     logits  of the wanted rows, (rows, vocab), or final hidden states; valid until the next run
     drawn   the outcome of each draw
     read    ``Backend.read``
+    finish  ``Backend.finish``
     """
 
     logits: Logits
     drawn: list[Outcome]
     read: Callable[[Logits, Items[int], int], list[ReadRow | Exception]]
     phases: Phases
+    finish: Callable[[Logits], Logits] = lambda rows: rows
 
 
 class Decoder(Protocol):

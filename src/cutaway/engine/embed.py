@@ -1,4 +1,4 @@
-"""The embedding of a text: its final hidden states pooled, added in the order of the tokens.
+"""The vector of a text: its final hidden states pooled, added in the order of the tokens.
 
 The sum is in float64, row after row, so that it is the same however the text is cut into steps.
 """
@@ -23,12 +23,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Embed(PrefillOnly):
-    """Pools the final hidden states of a text: their "mean", the first ("cls") or the "last".
+    """Pools the final hidden states of a text.
 
     Where attention is not causal the text is read in one step.
+
+    pooling      "mean", the first ("cls"), the "last", the mean "weighted" by 1, 2, 3 … or
+                 "rows", which keeps all of them
+    first        the first row that is pooled
+    second_from  position from which on tokens are in the second of two texts; 0: all are in one
+    finishes     whether the model's layers after pooling compute on the result
     """
 
     pooling: str
+    first: int = 0
+    second_from: int = 0
+    finishes: bool = True
 
     hidden = True
 
@@ -45,7 +54,9 @@ class Embed(PrefillOnly):
         """The next rows; where attention is not causal all rows, or none without room for all."""
         wanted, start = self._wanted(sequence), sequence.num_computed_tokens
         if _reads_whole(sequence):
-            return in_one_step(sequence, room, wanted)
+            whole = in_one_step(sequence, room, wanted)
+            whole.second_from = self.second_from
+            return whole
         tokens = sequence.tokens(start, start + room)
         rows = range(max(wanted.start - start, 0), min(wanted.stop - start, len(tokens)))
         return Scheduled(sequence, start, tokens, len(tokens), [*rows])
@@ -54,30 +65,59 @@ class Embed(PrefillOnly):
         """The vector comes with the last row."""
         sequence = scheduled.sequence
         if rows := len(computed.logits):
-            sequence.pooled = added_up(sequence.pooled, computed.logits)
-            sequence.logits_emitted = self._wanted(sequence).start + rows
+            first = self._wanted(sequence).start
+            sequence.pooled = self._pooled(sequence.pooled, computed.logits, first)
+            sequence.logits_emitted = first + rows
         read = scheduled.start + len(scheduled.token_ids)
         if not _reads_whole(sequence):
             sequence.num_computed_tokens = read
         if read < len(sequence) or sequence.pooled is None:
             return []
-        count = len(sequence) if self.pooling == "mean" else 1
-        vector: NDArray[np.float64] = sequence.pooled / count
+        vector = self._finished(sequence.pooled / self._weight(len(sequence)), computed)
         if not np.isfinite(vector).all():
             sequence.error = CutawayError("the model's numbers for this text are not finite")
             return []
         sequence.finish_reason = FinishReason.SCORED
         return [Embedded(sequence.id, vector)]
 
+    def _pooled(
+        self, before: NDArray[np.float64] | None, rows: NDArray[np.float32], first: int
+    ) -> NDArray[np.float64]:
+        """With the rows (n, width) from position ``first`` on."""
+        if self.pooling == "rows":
+            each = rows.astype(np.float64)
+            return each if before is None else np.concatenate([before, each])
+        if self.pooling == "weighted":
+            weights = np.arange(first + 1, first + 1 + len(rows), dtype=np.float64)
+            return added_up(before, rows * weights[:, None])
+        return added_up(before, rows)
+
+    def _weight(self, length: int) -> int:
+        """What the sum of a text's rows is divided by."""
+        if self.pooling == "weighted":
+            return sum(range(self.first + 1, length + 1))
+        return length - self.first if self.pooling == "mean" else 1
+
+    def _finished(self, vector: NDArray[np.float64], computed: Computed) -> NDArray[np.float64]:
+        if not self.finishes:
+            return vector
+        rows = np.atleast_2d(vector).astype(np.float32)
+        after = computed.finish(rows)
+        if after is rows:
+            return vector
+        return after.astype(np.float64) if vector.ndim > 1 else after[0].astype(np.float64)
+
     def _wanted(self, sequence: "Sequence") -> range:
         """The positions that are still to be pooled."""
         length = len(sequence)
-        spans = {"mean": (0, length), "cls": (0, 1), "last": (length - 1, length)}
-        first, last = spans[self.pooling]
+        spans = {"cls": (0, 1), "last": (length - 1, length)}
+        first, last = spans.get(self.pooling, (self.first, length))
         return range(max(first, sequence.logits_emitted), last)
 
 
-def added_up(before: NDArray[np.float64] | None, rows: NDArray[np.float32]) -> NDArray[np.float64]:
+def added_up(
+    before: NDArray[np.float64] | None, rows: NDArray[np.float32] | NDArray[np.float64]
+) -> NDArray[np.float64]:
     """The rows (n, width) added to the sum so far, one after the other."""
     first = [] if before is None else [before[None]]
     total: NDArray[np.float64] = np.add.reduce(

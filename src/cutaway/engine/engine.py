@@ -139,7 +139,8 @@ class Engine:
         sequence = scheduled.sequence
         if sequence.finish_reason:  # aborted while the step ran
             return
-        computed = Computed(logits, drawn, self.backend.read, self.phases)
+        finish = self.backends[sequence.request.adapter].finish
+        computed = Computed(logits, drawn, self.backend.read, self.phases, finish)
         before = len(sequence.output_token_ids)
         self._events += sequence.decoder.commit(scheduled, computed)
         if sequence.error:

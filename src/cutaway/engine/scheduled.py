@@ -29,6 +29,7 @@ class Scheduled:
     limits           of each row, the last position that it attends to; None: its own
     drafted_by       where the draft tokens come from: "draft" (speculation), "grammar" (which
                      allows no other), "forced" (by the request), or its "replay"
+    second_from      position from which on tokens are in the second of two texts; 0: all are in one
     states           (row, slot): the recurrent states that are stored; None: there are none
     masks            which tokens may follow the last pending token and each draft token; empty
                      without draft tokens
@@ -44,6 +45,7 @@ class Scheduled:
     drafted_by: str = ""
     masks: "list[Mask | None]" = field(default_factory=list)
     states: list[tuple[int, int]] | None = None
+    second_from: int = 0
 
     def set_drafts(self, token_ids: list[int], drafted_by: str) -> None:
         """Add draft tokens after the pending ones, as far as the sequence's constraint allows."""
@@ -93,7 +95,10 @@ def batch_of(scheduled: list[Scheduled]) -> Batch:
     )
     wanted = [start + row for start, one in _placed(scheduled) for row in one.wanted]
     limits, hidden_from = _limits(scheduled, rows[1]), _hidden_from(scheduled, rows[3])
-    return Batch(*rows, np.array(wanted, np.int32), limits, hidden_from, _states(scheduled))
+    return Batch(
+        *rows, np.array(wanted, np.int32), limits, hidden_from, _states(scheduled),
+        _types(scheduled, rows[1]),
+    )  # fmt: skip
 
 
 def _placed(scheduled: list[Scheduled]) -> Iterable[tuple[int, Scheduled]]:
@@ -110,6 +115,17 @@ def _limits(scheduled: list[Scheduled], positions: Ints) -> Ints | None:
         if one.limits is not None:
             limits[start : start + one.num_rows] = one.limits
     return limits
+
+
+def _types(scheduled: list[Scheduled], positions: Ints) -> Ints | None:
+    if not any(one.second_from for one in scheduled):
+        return None
+    types = np.zeros_like(positions)
+    for start, one in _placed(scheduled):
+        if one.second_from:
+            mine = slice(start, start + one.num_rows)
+            types[mine] = positions[mine] >= one.second_from
+    return types
 
 
 def _states(scheduled: list[Scheduled]) -> Ints | None:

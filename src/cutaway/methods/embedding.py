@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cutaway.base.checks import check_bool, check_choice, check_int
+from cutaway.base.checks import check_bool, check_choice, check_int, shown
 from cutaway.compute.model import POOLINGS
 from cutaway.engine import Embed, Embedded, Event, Request
 from cutaway.errors import InputError, TooLongError
@@ -31,10 +31,11 @@ class Embeddings:
 
     vectors     float32 (texts, dimensions)
     tokens      number of tokens of each text, after truncation
-    pooling     how the rows of a text became one: "mean", "cls" (the first) or "last"
+    pooling     how the rows of a text became one: "mean", "cls" (the first), "last" or "weighted"
     normalized  whether each vector has length 1
     says        where ``pooling`` and ``normalized`` come from: "files", "default" or "asked"
     truncated   indices of the texts that were cut
+    prompt      the name of the prompt that was put in front of each text; "" for none
     """
 
     vectors: Array
@@ -43,6 +44,7 @@ class Embeddings:
     normalized: bool
     says: tuple[str, str]
     truncated: tuple[int, ...] = ()
+    prompt: str = ""
 
     def similarities(self) -> NDArray[np.float64]:
         """The cosine of each pair: (texts, texts)."""
@@ -58,6 +60,7 @@ class Embeddings:
             "dimensions": self.vectors.shape[1], "pooling": self.pooling,
             "pooling_from": self.says[0], "normalized": self.normalized,
             "normalized_from": self.says[1], "truncated": [*self.truncated],
+            "prompt": self.prompt,
         }  # fmt: skip
 
     def to_dict(self) -> dict[str, Any]:
@@ -66,10 +69,10 @@ class Embeddings:
 
 
 @lru_cache
-def _parts(pooling: str) -> dict[str, Any]:
+def request_parts(decoder: Embed) -> dict[str, Any]:
     """The fields of a request, checked once for all texts."""
     sampling = SamplingParams(temperature=0, seed=0)
-    template = Request(prompt_token_ids=(), decoder=Embed(pooling), sampling=sampling)
+    template = Request(prompt_token_ids=(), decoder=decoder, sampling=sampling)
     return {field.name: getattr(template, field.name) for field in fields(template)}
 
 
@@ -97,6 +100,7 @@ def embedding(
     normalize: bool | None = None,
     dimensions: int | None = None,
     *,
+    prompt: str | None = None,
     truncate: bool = False,
     adapter: str = "",
 ) -> PrefillTask[VectorReader, Embeddings]:
@@ -109,20 +113,20 @@ def embedding(
     silent = "default" if said.normalize is None else "files"
     normalize_from = silent if normalize is None else "asked"
     normalized = said.normalize is not False if normalize is None else normalize
-    width = llm.config.hidden
+    finishes = said.kind != "rank"
+    width = said.dimensions if finishes else llm.config.hidden
     size = check_int("dimensions", width if dimensions is None else dimensions, 1, width)
-    prompts, _ = one_or_many(texts)
-    if not prompts or prompts == [[]]:
-        raise InputError("texts is empty: give one text or more")
-    truncated: list[int] = []
-    each = [_ids(llm, i, text, truncated if truncate else None) for i, text in enumerate(prompts)]
-    parts = {**_parts(kind), "adapter": own_adapter}
+    reader = FramedTexts(llm, prompt, truncate=truncate)
+    each, truncated = reader.read_all(texts)
+    decoder = Embed(kind, first=0 if said.whole else reader.prompt_length, finishes=finishes)
+    parts = {**request_parts(decoder), "adapter": own_adapter}
 
     def found(readers: Sequence[VectorReader]) -> Embeddings:
         vectors = [reader.vector()[:size] for reader in readers]
         made = np.array([_unit(v) if normalized else v for v in vectors], np.float32)
         says = kind_from, normalize_from
-        return Embeddings(made, tuple(map(len, each)), kind, normalized, says, tuple(truncated))
+        lengths = tuple(map(len, each))
+        return Embeddings(made, lengths, kind, normalized, says, truncated, reader.name)
 
     requests = (Request(**{**parts, "prompt_token_ids": ids}) for ids in each)
     return PrefillTask(requests, VectorReader, found)
@@ -143,6 +147,11 @@ def _pooling(llm: "BaseLLM", asked: str | None) -> tuple[str, str]:
                 "pooling: the first token of this model sees nothing else; take mean or last"
             )
         return asked, "asked"
+    if said.kind == "rank":
+        raise InputError(
+            "the model has a head that scores pairs of texts, for rerank: name pooling to have "
+            "vectors of its body"
+        )
     if said.refused:
         raise InputError(
             f"the model's files ask for {said.refused}, which is not supported: name pooling "
@@ -151,28 +160,68 @@ def _pooling(llm: "BaseLLM", asked: str | None) -> tuple[str, str]:
     return (said.kind, "files") if said.kind else ("mean" if sees_more else "last", "default")
 
 
-def _ids(llm: "BaseLLM", index: int, text: Any, truncated: list[int] | None) -> tuple[int, ...]:
-    """A text's tokens. truncated: to which the index of a text that is cut is added; None: cut
-    none.
+class FramedTexts:
+    """Texts as token ids, with what the model's files put around each.
+
+    name: of the prompt in front of them; "" for none
     """
-    text = check_prompt(text, f"texts[{index}]")
-    limits = limits_of(llm.model)
-    if isinstance(text, str):
-        ids = llm.tokenize(text)
-    else:
-        ids = [*text]
-        limits.check_ids(f"texts[{index}]", ids)
-    if not ids:
-        raise InputError(f"texts[{index}] has no tokens: give one that is not empty")
-    most = min(llm.model.pooling.max_tokens or limits.context_length, limits.context_length)
-    if len(ids) <= most:
-        return tuple(ids)
-    if truncated is None:
-        raise TooLongError(
-            f"texts[{index}] has {len(ids)} tokens, and the model reads {most}: shorten it; "
-            "where texts are embedded, truncate cuts it"
-        )
-    truncated.append(index)
-    framed = isinstance(text, str) and llm.tokenizer.sep_id is not None
-    after = ids[-1:] if framed else []
-    return (*ids[: most - len(after)], *after)
+
+    def __init__(self, llm: "BaseLLM", prompt: str | None = None, *, truncate: bool) -> None:
+        """prompt: its name; None takes the files' own. InputError for one that they lack."""
+        self._llm, self._limits, self._truncate = llm, limits_of(llm.model), truncate
+        self._said = said = llm.model.pooling
+        self.name = said.default if prompt is None else prompt
+        if self.name and self.name not in said.prompts:
+            known = ", ".join(map(repr, said.prompts)) or "none"
+            raise InputError(f"prompt: the model's files have none named {shown(prompt)}: {known}")
+        self._prompt = said.prompts.get(self.name, "")
+        most, longest = said.max_tokens, self._limits.context_length
+        self.most = min(most or longest, longest)
+
+    @property
+    def prompt_length(self) -> int:
+        """How many tokens the prompt takes, with those that begin every text."""
+        if not self._prompt:
+            return 0
+        ids = self._llm.tokenize(self._prompt)
+        return len(ids) - (self._llm.tokenizer.sep_id is not None)
+
+    def read_all(self, texts: Any) -> tuple[list[tuple[int, ...]], tuple[int, ...]]:
+        """The tokens of each, and the indices of those that were cut."""
+        prompts, _ = one_or_many(texts)
+        if not prompts or prompts == [[]]:
+            raise InputError("texts is empty: give one text or more")
+        each = [self.read(text, f"texts[{i}]") for i, text in enumerate(prompts)]
+        cut = tuple(i for i, (_, is_cut) in enumerate(each) if is_cut)
+        return [ids for ids, _ in each], cut
+
+    def read(self, text: Any, name: str) -> tuple[tuple[int, ...], bool]:
+        """One text's tokens, and whether it was cut. TooLongError naming it where it may not be."""
+        text = check_prompt(text, name)
+        if isinstance(text, str):
+            ids, after = self._with_end(self._llm.tokenize(self._prompt + self._lower(text)))
+        else:
+            ids, after = [*text], []
+            self._limits.check_ids(name, ids)
+        if not ids:
+            raise InputError(f"{name} has no tokens: give one that is not empty")
+        if len(ids) <= self.most:
+            return tuple(ids), False
+        if not self._truncate:
+            raise TooLongError(
+                f"{name} has {len(ids)} tokens, and the model reads {self.most}: shorten it; "
+                "where texts are embedded, truncate cuts it"
+            )
+        return (*ids[: self.most - len(after)], *after), True
+
+    def _lower(self, text: str) -> str:
+        return text.lower() if self._said.lower else text
+
+    def _with_end(self, ids: list[int]) -> tuple[list[int], list[int]]:
+        """With the end token that the files want behind a text; and what stays if it is cut."""
+        if self._llm.tokenizer.sep_id is not None:
+            return ids, ids[-1:]
+        end = self._said.end_id
+        if end is None:
+            return ids, []
+        return (ids if ids[-1:] == [end] else [*ids, end]), [end]

@@ -32,11 +32,14 @@ class EmbeddingsRequest(Body):
     encoding_format: Literal["float", "base64"] | None = optional("default float")
     dimensions: int | None = optional("how many numbers of each vector, from its first")
     user: str | None = optional("is in the log")
-    pooling: Literal["mean", "cls", "last"] | None = optional(
+    pooling: Literal["mean", "cls", "last", "weighted"] | None = optional(
         "ours: how rows become one vector; left out: as the model's files say"
     )
     normalize: bool | None = optional(
         "ours: to length 1; left out: as the model's files say, or true"
+    )
+    prompt: str | None = optional(
+        "ours: the name of one of the model's files, in front of each text (query, document)"
     )
     truncate: bool = Field(False, description="ours: cut texts that are too long")
 
@@ -46,7 +49,8 @@ async def embeddings(body: EmbeddingsRequest, request: Request) -> Response:
     """A vector of each text, computed together with whatever else runs."""
     found = await embed_texts(
         request, body.model, body.input, "input", body.user, pooling=body.pooling,
-        normalize=body.normalize, dimensions=body.dimensions, truncate=body.truncate,
+        normalize=body.normalize, dimensions=body.dimensions, prompt=body.prompt,
+        truncate=body.truncate,
     )  # fmt: skip
     name = service_of(request, body.model).names.named(body.model)
     data = await asyncio.to_thread(_document, found, name, body.encoding_format)

@@ -19,6 +19,7 @@ from cutaway.text.special_tokens import SpecialTokens
 from cutaway.text.tokenizer_kinds import KINDS, TokenizerKind
 from cutaway.text.vocabulary import (
     LSTRIP_TOKEN_IDS,
+    PAIR_SEPARATORS,
     RSTRIP_TOKEN_IDS,
     Kind,
     Vocabulary,
@@ -43,6 +44,7 @@ class Tokenizer:
     bos_id:     the begin-of-sequence token, or None
     add_bos:    whether the model wants BOS in front of every text
     sep_id:     the token that the model wants after every text (BERT's [SEP]), or None
+    pair_separators: how many of these stand between two texts that are read as one
     mask_id:    the token in the place of one that is to be filled in, or None
     fim:     the tokens that lay out a text with a gap, or None
     end_ids:    id -> origin, for every id that ends a generation
@@ -59,6 +61,7 @@ class Tokenizer:
         add_bos: bool,
         end_ids: Mapping[int, str],
         sep_id: int | None = None,
+        pair_separators: int = 1,
         mask_id: int | None = None,
         fim: FimTokens | None = None,
         rstrip_token_ids: Iterable[int] = (),
@@ -71,6 +74,7 @@ class Tokenizer:
         self.add_bos = add_bos and bos_id is not None
         self.end_ids: Mapping[int, str] = MappingProxyType(dict(end_ids))
         self.sep_id, self.mask_id, self.fim = sep_id, mask_id, fim
+        self.pair_separators = pair_separators
         self._rstrip_token_ids = frozenset(rstrip_token_ids)
         self._lstrip_token_ids = frozenset(lstrip_token_ids)
 
@@ -103,6 +107,9 @@ class Tokenizer:
             add_bos=flag(metadata, _PREFIX + "add_bos_token", wants_bos),
             end_ids=vocabulary.end_ids(metadata),
             sep_id=sep if adds_sep else None,
+            pair_separators=2
+            if metadata.get(PAIR_SEPARATORS, 2 if kind == "t5" else 1) == 2
+            else 1,
             mask_id=mask,
             fim=FimTokens.find(vocabulary, metadata),
             rstrip_token_ids=token_ids(metadata, RSTRIP_TOKEN_IDS, size),

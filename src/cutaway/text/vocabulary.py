@@ -24,6 +24,7 @@ END_FIELDS = tuple(f"tokenizer.ggml.{name}_token_id" for name in ("eos", "eot", 
 END_IDS, END_ORIGINS = "cutaway.end_token_ids", "cutaway.end_token_origins"
 BEGIN_ORIGIN = "cutaway.begin_token_origin"
 SPACE_PREFIX, RSTRIP_TOKEN_IDS = "cutaway.space_prefix", "cutaway.space_eating_token_ids"
+PAIR_SEPARATORS = "cutaway.pair_separators"  # tokens between two texts that are read as one
 LSTRIP_TOKEN_IDS = "cutaway.space_before_eating_token_ids"
 
 # Control tokens that end a turn in the models that have them, whether or not the

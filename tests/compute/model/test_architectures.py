@@ -49,6 +49,11 @@ MASKED_HEAD = {
 HALF = (HEAD // 2,)
 FACTORS = {"rope_factors_long.weight": HALF, "rope_factors_short.weight": HALF}
 
+POST_BERT = dict.fromkeys(
+    ("attn_output.bias", "attn_output_norm.weight", "attn_output_norm.bias",
+     "layer_output_norm.weight", "layer_output_norm.bias"), (N,),
+)  # fmt: skip
+
 LAYERS = {
     "llama": PRE | QKV | GATED,
     "mixtral": PRE | QKV | EXPERTS,
@@ -134,10 +139,17 @@ LAYERS = {
     "llada-moe": PRE | QKV | HEAD_NORMS | EXPERTS,
     "dream": PRE | QKV | QKV_BIASES | GATED,
     "rnd1": PRE | QKV | HEAD_NORMS | EXPERTS,
-    "bert": QKV | QKV_BIASES | PLAIN_MLP | dict.fromkeys(
-        ("attn_output.bias", "attn_output_norm.weight", "attn_output_norm.bias",
-         "layer_output_norm.weight", "layer_output_norm.bias"), (N,),
-    ),
+    "bert": QKV | QKV_BIASES | PLAIN_MLP | POST_BERT,
+    "mpnet": QKV | QKV_BIASES | PLAIN_MLP | POST_BERT,
+    "jina-bert-v2": QKV | QKV_BIASES | GATE_AND_UP | POST_BERT,
+    "jina-bert-v3": FUSED | PLAIN_MLP | POST_BERT,
+    "nomic-bert": FUSED | GATED | POST_BERT,
+    "gte": FUSED | GATED | POST_BERT,
+    "eurobert": PRE | QKV | GATED,
+    "gemma-embedding": PRE | POST | QKV | HEAD_NORMS | GATED,
+}  # fmt: skip
+BERT_BODY = {
+    "token_types.weight": (2, N), "token_embd_norm.weight": (N,), "token_embd_norm.bias": (N,),
 }  # fmt: skip
 OUTSIDE = {
     "llama": {"output.weight": (VOCAB, N), "rope_freqs.weight": HALF},
@@ -160,10 +172,12 @@ OUTSIDE = {
         "token_embd_norm.weight": (N,), "cls.weight": (N, N), "cls.norm.weight": (N,),
         "output.bias": (VOCAB,),
     },
-    "bert": MASKED_HEAD | {
-        "token_types.weight": (2, N), "position_embd.weight": (CONTEXT, N),
-        "token_embd_norm.weight": (N,), "token_embd_norm.bias": (N,),
+    "bert": MASKED_HEAD | BERT_BODY | {"position_embd.weight": (CONTEXT, N)},
+    "mpnet": BERT_BODY | {
+        "position_embd.weight": (CONTEXT, N), "position_bias.weight": (32, 4),
     },
+    **dict.fromkeys(("jina-bert-v2", "jina-bert-v3", "nomic-bert", "gte"), BERT_BODY),
+    "eurobert": {"output.weight": (VOCAB, N)},
 }  # fmt: skip
 OPTIONAL = ("output.weight", "rope_freqs.weight", "token_types.weight")
 
@@ -249,7 +263,7 @@ def file_of(name):
             "attention.kv_lora_rank": 16, "rope.dimension_count": 2, "attention.head_count_kv": 1,
         }  # fmt: skip
         metadata |= {f"deepseek2.{key}": value for key, value in keys.items()}
-    if name == "bert":
+    if POST_BERT.items() <= LAYERS[name].items():
         del shapes["output_norm.weight"]
     for i in range(2):
         layer = LAYERS[name] | {"attn_output.weight": (N, Q)}
@@ -269,9 +283,7 @@ def test_no_architecture_is_forgotten():
     assert set(LAYERS) - {"mixtral"} == set(ARCHITECTURES)
 
 
-@pytest.mark.parametrize(
-    "name", ["nomic-bert", "neo-bert", "jina-bert-v2", "eurobert", "t5encoder"]
-)
+@pytest.mark.parametrize("name", ["neo-bert", "nomic-bert-moe", "t5encoder"])
 def test_encoders_that_are_wired_otherwise_are_refused_by_name(name):
     with pytest.raises(
         FormatError, match=rf"^architecture '{name}' is not supported; supported: ll"

@@ -42,6 +42,7 @@ def gelu(x):
 ONE = {
     "gelu": (lambda g, x: g.gelu(x), gelu),
     "silu": (lambda g, x: g.silu(x), lambda v: v / (1 + exp(-v))),
+    "relu": (lambda g, x: g.relu(x), lambda v: max(v, 0.0)),
     "relu2": (lambda g, x: g.relu2(x), lambda v: max(v, 0.0) ** 2),
     "elu_less_x": (lambda g, x: g.elu_less_x(x), lambda v: expm1(min(v, 0.0)) - min(v, 0.0)),
     "gelu_exact": (lambda g, x: g.gelu_exact(x), lambda v: v * (1 + erf(v / sqrt(2))) / 2),

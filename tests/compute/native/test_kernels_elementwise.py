@@ -39,6 +39,7 @@ MAPS = {
     "sigmoid_mul": lambda a, b, _: sigmoid(a) * b,
     "silu": lambda a, _, __: a * sigmoid(a),
     "gelu": lambda a, _, __: gelu(a),
+    "relu": lambda a, _, __: np.maximum(a, 0),
     "relu2": lambda a, _, __: np.maximum(a, 0) ** 2,
     "elu_less_x": lambda a, _, __: np.expm1(np.minimum(a, 0)) - np.minimum(a, 0),
     "gelu_exact": lambda a, _, __: gelu_exact(a),

@@ -17,7 +17,7 @@ pytest.importorskip("transformers", reason="needs transformers: pip install '.[t
 
 import torch
 
-from support.random_models import ENCODERS, FAMILIES, IDS, save
+from support.random_models import BODIES, ENCODERS, FAMILIES, IDS, save
 from support.tiny_tokenizers import wordpiece
 
 DECODERS = ("llama", "qwen3", "gemma3", "gpt2")
@@ -57,6 +57,27 @@ def test_an_encoder_s_vectors_are_those_of_transformers(bodies, name, pooling):
     assert np.abs(unit - found / np.linalg.norm(found.astype(np.float64))).max() < 1e-6
 
 
+def cosine(a, b):
+    a, b = a.astype(np.float64), b.astype(np.float64)
+    return a @ b / np.sqrt((a @ a) * (b @ b))
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_a_body_s_vectors_are_those_of_transformers(bodies, name):
+    path, rows = bodies(name)
+    found = LLM(path, backend="reference").embed(IDS, "mean", normalize=False).vectors[0]
+    assert np.abs(found - rows.mean(axis=0)).max() < 1e-4
+    assert cosine(found, rows.mean(axis=0)) > 1 - 1e-9
+    assert cosine(LLM(path).embed(IDS, "mean").vectors[0], rows.mean(axis=0)) > 1 - 1e-5
+
+
+def test_the_weighted_mean(bodies):
+    path, rows = bodies("mpnet")
+    weights = np.arange(1, len(rows) + 1)[:, None]
+    found = LLM(path, backend="reference").embed(IDS, "weighted", normalize=False).vectors[0]
+    assert np.abs(found - (rows * weights).sum(axis=0) / weights.sum()).max() < 1e-4
+
+
 @pytest.mark.parametrize("pooling", ["mean", "last"])
 @pytest.mark.parametrize("name", DECODERS)
 def test_a_decoder_s_vectors_are_those_of_transformers(bodies, name, pooling):
@@ -78,7 +99,7 @@ def test_what_the_head_reads_has_the_bits_that_a_look_finds(tmp_path, name):
 
 
 @pytest.mark.parametrize("quantize", [None, "q8_0"])
-@pytest.mark.parametrize("name", [*ENCODERS, *DECODERS])
+@pytest.mark.parametrize("name", [*ENCODERS, *DECODERS, "mpnet", "gemma_embedding"])
 def test_bits_are_the_same_over_company_threads_tiers_and_files(
     bodies, name, quantize, monkeypatch, tmp_path
 ):
@@ -124,7 +145,7 @@ def sentences(path, modules=MODULES, pooling=None, own=None, prompts=None):
     kinds = [{"path": f"{i}_{kind}" if i else "", "type": f"a.b.{kind}"}
              for i, kind in enumerate(modules)]  # fmt: skip
     (path / "modules.json").write_text(json.dumps(kinds))
-    (path / "1_Pooling").mkdir()
+    (path / "1_Pooling").mkdir(exist_ok=True)
     (path / "1_Pooling" / "config.json").write_text(json.dumps(pooling or {}))
     (path / "sentence_bert_config.json").write_text(json.dumps(own or {}))
     (path / "config_sentence_transformers.json").write_text(json.dumps(prompts or {}))
@@ -173,11 +194,8 @@ def test_where_no_file_says_how(folder, tiny_path):
     ("given", "what"),
     [
         ({"pooling": {"pooling_mode_max_tokens": True}}, "pooling by mean and max"),
-        ({"pooling": {"pooling_mode": "weightedmean"}}, "pooling by weightedmean"),
-        ({"pooling": {"include_prompt": False}}, "pooling by the rows behind a prompt"),
-        ({"modules": (*MODULES[:2], "Dense")}, "the module Dense"),
-        ({"own": {"do_lower_case": True}}, "do_lower_case"),
-        ({"prompts": {"default_prompt_name": "query"}}, "a prompt in front of each text"),
+        ({"pooling": {"pooling_mode": "mean_sqrt_len"}}, "pooling by mean_sqrt_len"),
+        ({"modules": (*MODULES[:2], "LSTM")}, "the module LSTM"),
     ],
 )
 def test_what_is_not_supported_is_said_when_vectors_are_wanted(folder, given, what):
@@ -185,6 +203,91 @@ def test_what_is_not_supported_is_said_when_vectors_are_wanted(folder, given, wh
     with pytest.raises(InputError, match=f"ask for {what}.*, which is not supported: name pooling"):
         llm.embed("a")
     assert llm.embed("a", "mean").says[0] == "asked"
+
+
+PROMPTS = {"prompts": {"query": "the query: ", "document": ""}}
+
+
+def test_prompts_by_name(folder):
+    llm = LLM(sentences(folder, prompts=PROMPTS | {"default_prompt_name": "query"}))
+    asked, plain = llm.embed("a b"), llm.embed("a b", prompt="")
+    assert (asked.prompt, plain.prompt) == ("query", "")
+    assert np.array_equal(asked.vectors, llm.embed("the query: a b", prompt="document").vectors)
+    assert not np.array_equal(asked.vectors, plain.vectors)
+    with pytest.raises(InputError, match=r"prompt: .* none named 'other': 'query', 'document'"):
+        llm.embed("a", prompt="other")
+
+
+def test_a_prompt_s_own_rows_may_be_left_out(folder):
+    llm = LLM(sentences(folder, pooling={"include_prompt": False}, prompts=PROMPTS))
+    found = llm.embed("a b", prompt="query", normalize=False)
+    rows = rows_of(llm, "the query: a b")
+    before = len(llm.tokenize("the query: ")) - 1  # without the last [SEP]
+    assert found.tokens == (len(rows),)
+    assert np.abs(found.vectors[0] - rows[before:].mean(axis=0)).max() < 1e-5
+
+
+def rows_of(llm, text):
+    """The last layer's rows of a text."""
+    from cutaway.engine import Embed, Request
+
+    request = Request(prompt_token_ids=tuple(llm.tokenize(text)), decoder=Embed("rows"))
+    llm.engine.add(request)
+    events = []
+    while not llm.engine.is_idle:
+        events += llm.engine.step()
+    return next(e.vector for e in events if type(e).__name__ == "Embedded")
+
+
+def test_lower_case(folder):
+    llm = LLM(sentences(folder, own={"do_lower_case": True}))
+    assert np.array_equal(llm.embed("A B").vectors, llm.embed("a b").vectors)
+
+
+def dense(path, number, out, width, activation="linear.Identity", bias=True):
+    """A dense layer's folder, as sentence-transformers writes it; its matrix and bias."""
+    from safetensors.numpy import save_file
+
+    rng = np.random.default_rng(number)
+    matrix = rng.normal(size=(out, width)).astype(np.float32) / 8
+    held = {"linear.weight": matrix} | ({"linear.bias": matrix[:, 0].copy()} if bias else {})
+    at = path / f"{number}_Dense"
+    at.mkdir()
+    save_file(held, at / "model.safetensors")
+    config = {"activation_function": f"torch.nn.modules.{activation}"}
+    (at / "config.json").write_text(json.dumps(config))
+    return matrix, held.get("linear.bias", np.zeros(out, np.float32))
+
+
+def test_dense_layers_after_pooling(folder):
+    """As EmbeddingGemma and LaBSE have them; the same in one file, for any threads and company."""
+    plain = LLM(folder, backend="reference").embed(["a b", "the quick"], "mean", normalize=False)
+    sentences(folder, (*MODULES[:2], "Dense", "Dense", "Normalize"))
+    first, last = dense(folder, 2, 96, 64, bias=False), dense(folder, 3, 32, 96, "activation.Tanh")
+    expected = np.tanh((plain.vectors @ first[0].T + first[1]) @ last[0].T + last[1])
+    found = LLM(folder, backend="reference").embed(["a b", "the quick"], normalize=False)
+    assert np.abs(found.vectors - expected).max() < 1e-5
+    with LLM(folder, threads=1) as llm:
+        native = llm.embed(["a b", "the quick"])
+        assert native.vectors.shape == (2, 32)
+        assert np.array_equal(llm.embed("the quick").vectors[0], native.vectors[1])
+        with pytest.raises(InputError, match="dimensions must be between 1 and 32, not 33"):
+            llm.embed("a", dimensions=33)
+    for i in range(2):
+        assert cosine(native.vectors[i], expected[i]) > 1 - 1e-5
+    with open_model(folder) as model:
+        write_gguf(folder / "one.gguf", model)
+    with LLM(folder / "one.gguf", threads=2) as llm:
+        assert np.array_equal(llm.embed(["a b", "the quick"]).vectors, native.vectors)
+
+
+def test_a_dense_layer_that_cannot_be_read_is_refused(folder):
+    sentences(folder, (*MODULES[:2], "Dense"))
+    with pytest.raises(FormatError, match=r"2_Dense: the folder has no model\.safetensors"):
+        LLM(folder)
+    dense(folder, 2, 96, 64, "activation.Mish")
+    with pytest.raises(FormatError, match=r"activation_function is .*Mish"):
+        LLM(folder)
 
 
 @pytest.mark.parametrize("text", ["{}x", "{}", "[1]", '[{"path": "../x", "type": "a.Pooling"}]'])

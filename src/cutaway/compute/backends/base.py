@@ -46,6 +46,8 @@ class Batch(NamedTuple):
     states             (K, 2)  rows in ascending order, and the slot in which the recurrent state
                                after each is stored; None: that after a sequence's last row, in the
                                slot of its KV block
+    types              (M,)    which of two texts a row's token is in, 0 or 1, where the model has a
+                               vector for each (BERT); None: all are in the first
 
     A row's limit may lie before its position or after it, as far as keys and values are stored
     by earlier runs and by this batch; the caller vouches for that. Where a layer has a window,
@@ -64,6 +66,7 @@ class Batch(NamedTuple):
     limits: Ints | None = None
     hidden_from: NDArray[np.float32] | None = None
     states: Ints | None = None
+    types: Ints | None = None
 
 
 class Edit(NamedTuple):
@@ -278,6 +281,13 @@ class Backend(Protocol):
         """As ``run`` but without the head: what it would read, (L, hidden).
 
         The result may be reused by the next ``hidden``.
+        """
+        ...
+
+    def finish(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
+        """What the graph has after pooling, of pooled rows (R, width): (R, n); else x itself.
+
+        Each row is computed as if it were alone. The result may be reused by the next call.
         """
         ...
 

@@ -117,7 +117,7 @@ class LoadedModel:
         if own := self._adapters.get(""):
             self.graph, self.adapter = own.graph, own.sha256
         self.template = ChatTemplate.from_gguf(file.metadata, self.tokenizer)
-        self.pooling = model.pooling_from_gguf(file.metadata)
+        self.pooling = model.pooling_from_gguf(file.metadata, self.graph)
 
     def load(
         self, on_progress: Callable[[int], object] = lambda _done: None, *, show: bool = False

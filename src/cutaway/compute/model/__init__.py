@@ -8,7 +8,7 @@ from cutaway.compute.model.config import ModelConfig
 from cutaway.compute.model.config_keys import config_from_gguf
 from cutaway.compute.model.graph import Graph, Op, Tensor
 from cutaway.compute.model.lora import adapted
-from cutaway.compute.model.pooling import POOLINGS, Pooling, pooling_from_gguf
+from cutaway.compute.model.pooling import POOLINGS, Pooling, finish, pooling_from_gguf
 from cutaway.errors import FormatError
 
 __all__ = [
@@ -53,6 +53,7 @@ def build(
     config = config_of(metadata, context)
     graph = Graph(_run(shapes, config))
     ARCHITECTURES[config.architecture].build(graph, config)
+    finish(graph, metadata)
     graph.check_all_used()
     if config.experts and not any(op.kind == "experts" for op in graph.ops):
         raise FormatError(
@@ -71,7 +72,7 @@ def _run(shapes: Mapping[str, tuple[int, ...]], c: ModelConfig) -> Mapping[str, 
 def _check_ends(config: ModelConfig, graph: Graph) -> None:
     embedding = graph.ops[0].weights["weight"]
     vocab, hidden = graph.shapes[embedding]
-    if hidden != config.hidden:
+    if hidden != config.hidden and not graph.has("embd_proj.weight"):
         raise FormatError(
             f"tensor {embedding} is {hidden} wide and the metadata says {config.hidden}"
         )

@@ -6,6 +6,9 @@ open: prefill, decode and verification are the same list with another M. Knows n
 which weights an op needs, and checks them against the file's tensor table.
 """
 
+from typing import Any
+
+from cutaway.compute.model.distance import Buckets, DistanceBias
 from cutaway.compute.model.mixture import Mixture
 from cutaway.compute.model.number_ops import NumberOps
 from cutaway.compute.model.rope import Rope
@@ -33,9 +36,9 @@ class Graph(StateOps, NumberOps):
             raise FormatError(f"tensor {weight}.weight has {rows} rows for {context} positions")
         return self._look_up("embed_positions", weight)
 
-    def embed_first(self, weight: str) -> Tensor:
-        """The first row of a matrix, for every row of the batch: -> (M, hidden)."""
-        return self._look_up("embed_first", weight)
+    def embed_types(self, weight: str) -> Tensor:
+        """Rows of a matrix for the types of the batch's tokens, as BERT has it: -> (M, hidden)."""
+        return self._look_up("embed_types", weight)
 
     def _look_up(self, kind: str, weight: str) -> Tensor:
         weights = {"weight": f"{weight}.weight"}
@@ -129,7 +132,7 @@ class Graph(StateOps, NumberOps):
         self, q: Tensor, k: Tensor, v: Tensor,
         *, layer: int, heads: int, kv_heads: int, head_dim: int,
         scale: float, softcap: float = 0.0, window: int = 0, reach: int = 0, chunked: bool = False,
-        sinks: str = "",
+        sinks: str = "", distance: DistanceBias | None = None,
     ) -> Tensor:  # fmt: skip
         """Store k and v in the cache, then softmax(scale · q kᵀ) v of what each row may see.
 
@@ -141,6 +144,8 @@ class Graph(StateOps, NumberOps):
         chunked: the text is cut into windows, and no token sees one of another (Llama 4)
         sinks: a tensor of a score for each head, which has a share of its weights and no value
                (gpt-oss, arXiv 2508.10925); "": none
+        distance: what is added to scores by how far a token is; where it is learned, the file's
+               position_bias has the numbers, (buckets, heads)
         """
         wanted = (heads * head_dim, kv_heads * head_dim, kv_heads * head_dim)
         if (q.width, k.width, v.width) != wanted:
@@ -148,7 +153,7 @@ class Graph(StateOps, NumberOps):
                 f"layer {layer}: q, k, v are {q.width}, {k.width}, {v.width} wide, which is not "
                 f"{heads} heads of {head_dim} sharing {kv_heads} kv heads"
             )
-        attrs = {
+        attrs: dict[str, Any] = {
             "layer": layer, "heads": heads, "kv_heads": kv_heads, "head_dim": head_dim,
             "scale": scale, "softcap": softcap, "window": window, "reach": reach,
             "chunked": chunked,
@@ -157,6 +162,11 @@ class Graph(StateOps, NumberOps):
         if sinks:
             weights["sinks"] = f"{sinks}.weight"
             self._expect(weights["sinks"], (heads,))
+        if distance is not None:
+            attrs["distance"] = distance
+        if isinstance(distance, Buckets):
+            weights["distance"] = "position_bias.weight"
+            self._expect(weights["distance"], (self.matrix("position_bias")[0], heads))
         return self._add("attend", q.width, q, k, v, weights=weights, attrs=attrs)
 
     def attend_again(
@@ -239,6 +249,27 @@ class Graph(StateOps, NumberOps):
         """Only the rows whose logits the batch asks for: (M, n) -> (L, n)."""
         return self._add("logit_rows", x.width, x)
 
+    def pooled(self, x: Tensor) -> Tensor:
+        """A text's rows as one: what follows reads that, each text by itself: (L, n) -> (L, n).
+
+        Whoever runs the graph pools; it is no op.
+        """
+        return self._add("pooled", x.width, x)
+
+    def cut_head(self) -> Tensor:
+        """Leave out the ops after the body; what the head would read."""
+        self.ops = self.body().ops
+        return self.ops[-1].out
+
+    def after_pooling(self) -> "Graph | None":
+        """The ops on pooled rows, which are given; None where there are none."""
+        at = next((i for i, op in enumerate(self.ops) if op.kind == "pooled"), None)
+        if at is None:
+            return None
+        rest = Graph(self.shapes)
+        rest.ops = [Op("given", self.ops[at].out), *self.ops[at + 1 :]]
+        return rest
+
     def after_rows(self) -> "Graph":
         """The ops after the choice of rows, on numbers that are given in its place."""
         chosen = next(i for i, op in enumerate(self.ops) if op.kind == "logit_rows")
@@ -249,6 +280,10 @@ class Graph(StateOps, NumberOps):
     def body(self) -> "Graph":
         """The ops up to the rows that the head reads; all of them where there is no head."""
         kinds = [op.kind for op in self.ops]
+        if "pooled" in kinds:
+            body = Graph(self.shapes)
+            body.ops = self.ops[: kinds.index("pooled")]
+            return body
         chosen = kinds.index("logit_rows")
         after = kinds[chosen:]
         body = Graph(self.shapes)
@@ -258,7 +293,7 @@ class Graph(StateOps, NumberOps):
     @property
     def has_head(self) -> bool:
         """Whether it predicts tokens; else it ends with the rows that a head would read."""
-        return len(self.body().ops) < len(self.ops)
+        return self.after_pooling() is None and len(self.body().ops) < len(self.ops)
 
     @property
     def stores(self) -> list[Op]:

@@ -31,6 +31,10 @@ class NumberOps(Wiring):
         """x · Φ(x), Φ the normal distribution's: (M, n) -> (M, n)."""
         return self._add("gelu_exact", x.width, x)
 
+    def relu(self, x: Tensor) -> Tensor:
+        """max(x, 0): (M, n) -> (M, n)."""
+        return self._add("relu", x.width, x)
+
     def relu2(self, x: Tensor) -> Tensor:
         """max(x, 0)² (So et al. 2021, arXiv 2109.08668): (M, n) -> (M, n)."""
         return self._add("relu2", x.width, x)

@@ -1,40 +1,127 @@
-"""What a model's file says of vectors of texts: how the rows of a text become one vector."""
+"""What a model's file says of vectors and scores of texts: how a text's rows become one, and what
+is computed of that: dense layers of sentence-transformers, or a head that scores (a reranker's)."""
 
+import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from cutaway.compute.model.graph import Graph
 from cutaway.compute.model.metadata import MetadataReader
+from cutaway.errors import FormatError
 
-POOLINGS = ("mean", "cls", "last")
-_TYPES = ("", *POOLINGS)  # by GGUF's pooling_type; the next is rank
+POOLINGS = ("mean", "cls", "last", "weighted")
+_TYPES = ("", "mean", "cls", "last", "rank")  # by GGUF's pooling_type
+OWN, RANK = "cutaway.embedding", "cutaway.rank"
+ACTIVATIONS = ("identity", "tanh", "gelu", "relu")
+"""Of dense layers and heads."""
+_HEAD = "cls.output.weight"  # as GGUF calls the last matrix of a head that scores
+_DENSE = ("dense_2", "dense_3")  # as GGUF calls those of EmbeddingGemma
 
 
 class Pooling(NamedTuple):
     """How vectors are made; None where the file does not say.
 
-    kind        of POOLINGS
+    kind        of POOLINGS, or "rank": the file has a head that scores texts, and no vectors
     normalize   whether vectors are scaled to length 1
     max_tokens  the most tokens of a text that the model was made for
     refused     a further step that is not supported; "" for none
+    prompts     what is put in front of a text, by name ("query", "document")
+    default     the prompt's name where none is asked for; "" for none
+    whole       whether a prompt's own tokens are pooled, too
+    lower       whether texts become lower case
+    end_id      the token that follows each text, where its tokenizer says so
+    rank        of a head that scores: the pooling of what it reads
+    dimensions  of vectors
     """
 
     kind: str | None = None
     normalize: bool | None = None
     max_tokens: int | None = None
     refused: str = ""
+    prompts: Mapping[str, str] = {}
+    default: str = ""
+    whole: bool = True
+    lower: bool = False
+    end_id: int | None = None
+    rank: str = ""
+    dimensions: int = 0
 
 
-def pooling_from_gguf(metadata: Mapping[str, Any]) -> Pooling:
+def pooling_from_gguf(metadata: Mapping[str, Any], graph: Graph) -> Pooling:
     """Read from metadata; FormatError naming the key that is absurd."""
-    number = MetadataReader(metadata, str(metadata["general.architecture"])).size_or_zero(
-        "pooling_type"
-    )
-    own = MetadataReader(metadata, "cutaway.embedding")
+    architecture = MetadataReader(metadata, str(metadata["general.architecture"]))
+    number, own = architecture.size_or_zero("pooling_type"), MetadataReader(metadata, OWN)
     normalize = None if own.value("normalize") is None else own.flag("normalize", True)
     refused, known = str(own.value("refused", "")), number < len(_TYPES)
+    kind = str(own.value("pooling", "")) or (_TYPES[number] if known else "")
+    is_rank, after = _HEAD in graph.shapes, graph.after_pooling()
+    prompts = _json(own, "prompts", {})
     return Pooling(
-        (_TYPES[number] or None) if known else None,
+        "rank" if is_rank else (kind or None),
         normalize,
         own.size_or_zero("max_tokens") or None,
         refused or ("" if known else f"pooling_type {number}"),
+        {str(name): str(text) for name, text in prompts.items()},
+        str(own.value("default_prompt", "")),
+        own.flag("include_prompt", True),
+        own.flag("lower", False),
+        _end_id(metadata),
+        (str(own.value("rank_pooling", "")) or "cls") if is_rank else "",
+        (after or graph.body()).ops[-1].out.width,
     )
+
+
+def _end_id(metadata: Mapping[str, Any]) -> int | None:
+    """What a folder says, else the end token of a file whose tokenizer adds one."""
+    tokenizer = MetadataReader(metadata, "tokenizer.ggml")
+    own = MetadataReader(metadata, OWN).value("end_token_id")
+    if own is None and tokenizer.value("add_eos_token") is True:
+        own = tokenizer.value("eos_token_id")
+    return int(own) if isinstance(own, int) and own >= 0 else None
+
+
+def finish(g: Graph, metadata: Mapping[str, Any]) -> None:
+    """Add to a graph what the file has for pooled rows, in the place of a head that predicts."""
+    if g.has(_HEAD):
+        own = MetadataReader(metadata, RANK)
+        x = g.pooled(g.cut_head())
+        if g.has("cls.weight"):
+            x = _activated(g, g.linear(x, "cls"), str(own.value("activation", "tanh")))
+        if g.has("cls.norm.weight"):
+            x = g.layer_norm(
+                x, "cls.norm", own.number("norm_epsilon", 1e-5), bias=g.has("cls.norm.bias")
+            )
+        g.linear(x, "cls.output")
+        return
+    layers = _json(MetadataReader(metadata, OWN), "dense", [[name, "identity"] for name in _DENSE])
+    if not (layers and g.has(f"{layers[0][0]}.weight")):
+        return
+    x = g.pooled(g.cut_head())
+    for name, activation in layers:
+        x = _activated(g, g.linear(x, name), activation)
+
+
+def _activated(g: Graph, x: Any, name: str) -> Any:
+    if name not in ACTIVATIONS:
+        raise FormatError(
+            f"a layer after pooling has the activation {name!r:.40}, which is not supported; "
+            f"supported: {', '.join(ACTIVATIONS)}"
+        )
+    if name == "tanh":
+        return g.softcap(x, 1.0)
+    return x if name == "identity" else getattr(g, {"gelu": "gelu_exact"}.get(name, name))(x)
+
+
+def _json(read: MetadataReader, key: str, default: Any) -> Any:
+    """A key that holds JSON of the default's kind."""
+    said = read.value(key)
+    try:
+        found = default if said is None else json.loads(said)
+    except (TypeError, ValueError, RecursionError):
+        found = None
+    if type(found) is not type(default) or (
+        isinstance(found, list)
+        and not all(isinstance(one, list) and len(one) == 2 for one in found)
+    ):
+        raise FormatError(f"metadata key {read.prefix}.{key} is damaged: convert the model again")
+    return found

@@ -4,6 +4,7 @@ Knows the sizes that every family has.
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from cutaway.errors import FormatError
 from cutaway.files.huggingface.diffusion import DIFFUSION, REFUSED, meant, with_mask
+from cutaway.files.huggingface.encoders import NOMIC_NAMES
 from cutaway.files.huggingface.families import FAMILIES
 from cutaway.files.huggingface.family import Family
 from cutaway.files.huggingface.json_object import JsonObject
@@ -81,11 +83,28 @@ class Config:
             values |= rope
         values |= family.own(s)
         self.experts = values.get("expert_count", 0)
-        besides = self._attention(values)
+        besides = self._attention(values) | self._rank(values)
         metadata = {f"{family.architecture}.{key}": value for key, value in values.items()}
         metadata["general.architecture"] = family.architecture
         metadata["general.name"] = folder.resolve().name
         return metadata | besides, tensors
+
+    def _rank(self, values: dict[str, Any]) -> dict[str, Any]:
+        """Of a head that scores texts, beside GGUF's keys."""
+        s, family = self.settings, self.family
+        if not family.is_rank:
+            return {}
+        values["pooling_type"] = 4
+        pooling = s.text("classifier_pooling") or "cls"
+        if pooling not in ("cls", "mean"):
+            s.refuse("classifier_pooling", "cls and mean are")
+        besides: dict[str, Any] = {
+            "cutaway.rank.activation": family.rank_activation,
+            "cutaway.embedding.rank_pooling": pooling,
+        }
+        if family.layer_norm:
+            besides["cutaway.rank.norm_epsilon"] = s.positive("layer_norm_epsilon")
+        return besides
 
     def _attention(self, values: dict[str, Any]) -> dict[str, Any]:
         """A diffusion model's attention, as GGUF has it and beside that."""
@@ -137,11 +156,32 @@ def _family(config: JsonObject, tensors: Iterable[str]) -> Family:
         raise FormatError(f"{config.file} is missing or empty: the folder holds no model")
     name = of_mamba(meant(config.text("model_type"), config, tensors), config)
     families = {**FAMILIES, **DIFFUSION}
+    if name == "bert" and config.get("position_embedding_type") == "alibi":
+        name = "jina_bert"
+    if config.get("use_bidirectional_attention") and name in ("gemma3", "gemma3_text"):
+        name = "gemma_embedding"
     if name is None or name not in families:
         said = "is missing" if name is None else f"{name!r:.40} is not supported"
         said = f"{name!r}: {REFUSED[name]} is not supported" if name in REFUSED else said
         raise FormatError(f"{config.file}: model_type {said}; supported: {', '.join(families)}")
-    return with_mask(name, families[name], config)
+    family = with_mask(name, families[name], config)
+    if name == "nomic_bert" and config.get("n_embd") is not None:
+        family = replace(family, names=NOMIC_NAMES)
+    return with_rank(family, tensors)
+
+
+def with_rank(family: Family, tensors: Iterable[str]) -> Family:
+    """With a head that scores texts, where the folder has one."""
+    last = next((name for name, new in family.rank.items() if new == "cls.output"), None)
+    if last is None or not any(name.endswith(f"{last}.weight") for name in tensors):
+        return family
+    first = tuple(f"{name}.{end}" for name in family.rank for end in ("weight", "bias"))
+    heads = ("cls", "cls.norm", "output")
+    body = {name: new for name, new in family.outside.items() if new not in heads}
+    return replace(
+        family, outside={**body, **family.rank}, is_rank=True,
+        skipped=tuple(end for end in family.skipped if not end.endswith(first)),
+    )  # fmt: skip
 
 
 def _text(config: JsonObject) -> JsonObject:

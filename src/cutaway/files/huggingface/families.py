@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from cutaway.files.huggingface import family_keys as keys
+from cutaway.files.huggingface.encoder_keys import gemma_embedding
 from cutaway.files.huggingface.encoders import ENCODERS
 from cutaway.files.huggingface.family import ATTENTION, OUTSIDE, TEXT, Family
 from cutaway.files.huggingface.gemma4 import GEMMA4
@@ -154,6 +155,9 @@ FAMILIES: Mapping[str, Family] = {
     "gemma4_unified_text": GEMMA4,
     "gemma3_text": _GEMMA3,
     "gemma3": _GEMMA3,
+    "gemma_embedding": replace(
+        _GEMMA3, architecture="gemma-embedding", own=gemma_embedding
+    ),
     "phi3": Family(
         architecture="phi3", outside=OUTSIDE,
         layer={

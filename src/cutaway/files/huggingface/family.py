@@ -57,6 +57,10 @@ class Family:
     proportional_rope  whether the pairs of a head that are not rotated lie behind those that are
     ntk_alpha     whether dynamic rope with an alpha is one with a larger base
     yarn_truncates  whether yarn's ramp begins and ends at a pair, not in between
+    rank          tensors outside the layers of a head that scores texts, likewise, in the place of
+                  one that predicts tokens; rank_activation: its own;
+                  is_rank: whether a folder has one
+    shared        whether all layers are one, named as layer 0
     modulated     whether MDLM's modulation is folded into norms and matrices
     """
 
@@ -88,4 +92,8 @@ class Family:
     yarn_truncates: bool = True
     attention: str = "causal"
     shifts: bool = False
+    rank: Names = field(default_factory=dict)
+    rank_activation: str = "tanh"
+    is_rank: bool = False
+    shared: bool = False
     modulated: bool = False

@@ -15,7 +15,7 @@ from cutaway.files.huggingface.rope import settings_of
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 _WINDOW = "attention.sliding_window"
-_GELU = ("gelu", "gelu_new", "gelu_pytorch_tanh")  # the first by the normal distribution, else tanh
+GELU = ("gelu", "gelu_new", "gelu_pytorch_tanh")  # the first by the normal distribution, else tanh
 
 
 def plain(config: JsonObject) -> dict[str, Any]:
@@ -128,6 +128,7 @@ def gemma(config: JsonObject) -> dict[str, Any]:
 
 def gemma2(config: JsonObject) -> dict[str, Any]:
     """A window in every other layer, the first included, and caps on scores and logits."""
+    config.must_be("use_bidirectional_attention", False)
     check_layers(config, lambda layer: FULL if layer % 2 else SLIDING)
     caps = {
         "attn_logit_softcapping": config.positive("attn_logit_softcapping"),
@@ -143,13 +144,13 @@ def gemma3(config: JsonObject) -> dict[str, Any]:
     check_layers(config, lambda layer: SLIDING if (layer + 1) % 6 else FULL)
     if config.get("attn_logit_softcapping") is not None:
         config.refuse("attn_logit_softcapping", "only null is")
-    metadata = _gemma(config) | {"rope.freq_base_swa": _local_base(config, "rope_local_base_freq")}
+    metadata = _gemma(config) | {"rope.freq_base_swa": local_base(config, "rope_local_base_freq")}
     if config.get("final_logit_softcapping") is not None:
         metadata["final_logit_softcapping"] = config.positive("final_logit_softcapping")
     return metadata
 
 
-def _local_base(config: JsonObject, old_name: str) -> float:
+def local_base(config: JsonObject, old_name: str) -> float:
     """Of the layers with a window; transformers 4 has it beside the scaling of the others."""
     if config.part("rope_parameters").get(SLIDING) is None:
         local = config.meant({"rope_theta": old_name}, {"rope_theta": 1e4})
@@ -161,7 +162,6 @@ def _local_base(config: JsonObject, old_name: str) -> float:
 
 def _gemma(config: JsonObject) -> dict[str, Any]:
     config.must_be("hidden_activation", "gelu_pytorch_tanh")
-    config.must_be("use_bidirectional_attention", False)
     return _window(config) | {"attention.scale": config.positive("query_pre_attn_scalar") ** -0.5}
 
 
@@ -251,37 +251,7 @@ def gpt2(config: JsonObject) -> dict[str, Any]:
     return {}
 
 
-def bert(config: JsonObject) -> dict[str, Any]:
-    """An encoder: each token sees all."""
-    config.must_be("hidden_act", *_GELU)
-    config.must_be("position_embedding_type", "absolute")
-    config.must_be("tie_word_embeddings", True)
-    config.must_be("is_decoder", False)
-    config.must_be("add_cross_attention", False)
-    return {"attention.causal": False, "hidden_activation": config.text("hidden_act")}
-
-
-def roberta(config: JsonObject) -> dict[str, Any]:
-    """As BERT; positions begin after the padding token's id, and the head has one activation."""
-    config.must_be("hidden_act", "gelu")
-    config.must_be("pad_token_id", 1)
-    return bert(config)
-
-
-def modern_bert(config: JsonObject) -> dict[str, Any]:
-    """An encoder: one layer in n attends to all, the others to a window on both sides."""
-    config.must_be("hidden_act", *_GELU, "silu")
-    config.must_be("classifier_activation", "gelu")  # of the head
-    return {
-        "attention.causal": False,
-        "attention.sliding_window": config.size("local_attention"),
-        "attention.sliding_window_pattern": _pattern(config),
-        "hidden_activation": config.text("hidden_act"),
-        "rope.freq_base_swa": _local_base(config, "local_rope_theta"),
-    }
-
-
-def _pattern(config: JsonObject) -> Any:
+def pattern(config: JsonObject) -> Any:
     """n, where the first of every n layers attends to all; else a flag for each layer."""
     every, layers = config.size("global_attn_every_n_layers"), config.size("num_hidden_layers")
     usual = [SLIDING if layer % every else FULL for layer in range(layers)]

@@ -12,9 +12,9 @@ from cutaway.files.huggingface.config import CONFIG, Config
 from cutaway.files.huggingface.modulation import folded
 from cutaway.files.huggingface.quantization import OLD_CONFIGS, QuantisedShards
 from cutaway.files.huggingface.scalars import scalars
-from cutaway.files.huggingface.sentences import sentence_metadata
+from cutaway.files.huggingface.sentences import dense_tensors, sentence_metadata
 from cutaway.files.huggingface.shards import INDEX, shard_paths
-from cutaway.files.huggingface.tensors import SourcedFile, tensor_sources
+from cutaway.files.huggingface.tensors import SourcedFile, TensorSource, tensor_sources
 from cutaway.files.huggingface.tokens import tokenizer_files, tokenizer_metadata
 from cutaway.files.huggingface.unread import UNREAD, unread
 
@@ -46,6 +46,8 @@ class HuggingFaceFolder(SourcedFile):
             self._shards = shards = QuantisedShards(shards, config.quantization)
         sources = tensor_sources(config, shards)
         sources = folded(sources, shards) if config.family.modulated else sources
+        for name, values in dense_tensors(path).items():
+            sources[name] = TensorSource(name, "F32", values.shape, (), values=values)
         self.tensors = MappingProxyType(sources)
         rows = sources["token_embd.weight"].shape[0]
         self.metadata = MappingProxyType(

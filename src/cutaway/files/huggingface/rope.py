@@ -79,6 +79,11 @@ def rope_metadata(
     elif kind in ("dynamic", "ntk_alpha") and ntk_alpha and rope.get("alpha"):
         larger = rope.positive("rope_theta") * rope.positive("alpha") ** (dims / (dims - 2))
         metadata["rope.freq_base"] = float(np.float32(larger))  # as a file will hold it
+    elif kind == "ntk":  # GTE's: a larger base, and all frequencies lower
+        factor = rope.positive("factor")
+        metadata["rope.freq_base"] = rope.positive("rope_theta") * factor
+        lower = {"type": "linear", "factor": factor ** (2 / dims)}
+        metadata |= {f"rope.scaling.{key}": value for key, value in lower.items()}
     elif kind not in ("default", "dynamic", "mrope"):
         # Dynamic is the plain one in texts of at most max_position_embeddings, mrope in text.
         rope.refuse(_KIND, "default, dynamic, linear, yarn, llama3 are")

@@ -5,22 +5,29 @@ listed in the metadata, so that the model can still be loaded for other uses.
 """
 
 import json
+from contextlib import closing
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from cutaway.errors import FormatError
 from cutaway.files.huggingface.json_object import JsonObject
+from cutaway.files.huggingface.shards import Shards
 
 MODULES, PROMPTS = "modules.json", "config_sentence_transformers.json"
 TRANSFORMER = "sentence_bert_config.json"
 _PREFIX = "cutaway.embedding."
 _KINDS = {"mean": 1, "cls": 2, "last": 3}  # as GGUF numbers them
+_OWN_KINDS = {"weightedmean": "weighted"}  # of which GGUF knows nothing
 _MODES = {
     "pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls",
     "pooling_mode_lasttoken": "last", "pooling_mode_max_tokens": "max",
     "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len",
     "pooling_mode_weightedmean_tokens": "weightedmean",
 }  # fmt: skip
+_WEIGHTS = "model.safetensors"  # of a dense layer
 
 
 def files(folder: Path) -> list[Path]:
@@ -28,7 +35,11 @@ def files(folder: Path) -> list[Path]:
     pooling = [
         folder / path / "config.json" for kind, path in _modules(folder) if kind == "Pooling"
     ]
-    each = [folder / name for name in (MODULES, PROMPTS, TRANSFORMER)] + pooling
+    dense = [
+        folder / path / name for kind, path in _modules(folder) if kind == "Dense"
+        for name in ("config.json", _WEIGHTS)
+    ]  # fmt: skip
+    each = [folder / name for name in (MODULES, PROMPTS, TRANSFORMER)] + pooling + dense
     return [path for path in each if path.is_file()]
 
 
@@ -38,36 +49,79 @@ def sentence_metadata(folder: Path, architecture: str) -> dict[str, Any]:
     if not modules:
         return {}
     metadata: dict[str, Any] = {f"{_PREFIX}normalize": False}
-    refused = []
+    refused, dense = [], list[list[str]]()
     for kind, path in modules:
-        if kind == "Pooling":
-            name = _pooling(JsonObject.read(folder / path / "config.json"))
-            if name in _KINDS:
-                metadata[f"{architecture}.pooling_type"] = _KINDS[name]
-            else:
-                refused.append(f"pooling by {name}")
+        own = JsonObject.read(folder / path / "config.json") if str(path) != "." else None
+        if kind == "Pooling" and own is not None:
+            more, why = _pooling_metadata(own, architecture)
+            metadata |= more
+            refused += why
+        elif kind == "Dense" and own is not None:
+            dense.append([f"dense_{len(dense) + 2}", _activation(own)])
         elif kind == "Normalize":
             metadata[f"{_PREFIX}normalize"] = True
         elif kind != "Transformer":
             refused.append(f"the module {kind}")
+    if dense:
+        metadata[f"{_PREFIX}dense"] = json.dumps(dense)
     own = JsonObject.read(folder / TRANSFORMER)
     if own.get("max_seq_length") is not None:
         metadata[f"{_PREFIX}max_tokens"] = own.size("max_seq_length")
-    if own.flag("do_lower_case"):
-        refused.append("do_lower_case")
-    if JsonObject.read(folder / PROMPTS).get("default_prompt_name") is not None:
-        refused.append("a prompt in front of each text (default_prompt_name)")
+    metadata[f"{_PREFIX}lower"] = own.flag("do_lower_case")
+    said = JsonObject.read(folder / PROMPTS)
+    prompts = said.part("prompts").values
+    if not all(isinstance(text, str) for text in prompts.values()):
+        said.fail("prompts", "an object of texts")
+    metadata[f"{_PREFIX}prompts"] = json.dumps(dict(prompts))
+    if (default := said.text("default_prompt_name")) is not None:
+        metadata[f"{_PREFIX}default_prompt"] = default
     return metadata | ({f"{_PREFIX}refused": ", ".join(refused)} if refused else {})
+
+
+def _pooling_metadata(config: JsonObject, architecture: str) -> tuple[dict[str, Any], list[str]]:
+    """How rows become one, and what is not supported of that."""
+    name = _pooling(config)
+    metadata: dict[str, Any] = {f"{_PREFIX}include_prompt": config.flag("include_prompt", True)}
+    if name in _KINDS:
+        return metadata | {f"{architecture}.pooling_type": _KINDS[name]}, []
+    if name in _OWN_KINDS:
+        return metadata | {f"{_PREFIX}pooling": _OWN_KINDS[name]}, []
+    return metadata, [f"pooling by {name}"]
 
 
 def _pooling(config: JsonObject) -> str:
     """By the names of old files and of new ones; the mean is what both take for granted."""
-    if not config.flag("include_prompt", True):
-        return "the rows behind a prompt"
     if (mode := config.text("pooling_mode")) is not None:
         return {"lasttoken": "last"}.get(mode, mode)
     on = [name for key, name in _MODES.items() if config.flag(key, name == "mean")]
     return " and ".join(on) or "nothing"
+
+
+def _activation(config: JsonObject) -> str:
+    """Of a dense layer: torch's class, as ``model.pooling`` calls it."""
+    name = (config.text("activation_function") or "torch.nn.modules.activation.Tanh").split(".")[-1]
+    known = {"Identity": "identity", "Tanh": "tanh", "GELU": "gelu", "ReLU": "relu"}
+    if name not in known:
+        config.refuse("activation_function", f"{', '.join(known)} are")
+    return known[name]
+
+
+def dense_tensors(folder: Path) -> dict[str, NDArray[np.float32]]:
+    """The matrices and biases of dense layers after pooling, by GGUF's names."""
+    found: dict[str, NDArray[np.float32]] = {}
+    paths = [folder / path for kind, path in _modules(folder) if kind == "Dense"]
+    for i, path in enumerate(paths):
+        if not (path / _WEIGHTS).is_file():
+            raise FormatError(
+                f"{path}: the folder has no {_WEIGHTS}; save the model as safetensors"
+            )
+        with closing(Shards([path / _WEIGHTS])) as file:
+            for name in file:
+                end = name.removeprefix("linear.")
+                if end not in ("weight", "bias"):
+                    raise FormatError(f"{path / _WEIGHTS}: the tensor {name!r:.40} has no place")
+                found[f"dense_{i + 2}.{end}"] = np.asarray(file.part(name), np.float32).copy()
+    return found
 
 
 def _modules(folder: Path) -> list[tuple[str, PurePosixPath]]:

@@ -16,6 +16,7 @@ from cutaway.text.vocabulary import (
     END_IDS,
     END_ORIGINS,
     LSTRIP_TOKEN_IDS,
+    PAIR_SEPARATORS,
     RSTRIP_TOKEN_IDS,
 )
 
@@ -66,13 +67,20 @@ def added_tokens(tokenizer: JsonObject) -> Iterator[JsonObject]:
         yield token
 
 
-def special_metadata(where: Sources, *, sees_all: bool = False) -> dict[str, Any]:
+def special_metadata(
+    where: Sources, *, sees_all: bool = False, embeds: bool = False
+) -> dict[str, Any]:
     """The ids of special tokens, whether texts begin with one, and where ends are said.
 
     sees_all: whether a token may end every text, since the model continues none
+    embeds: whether the folder is of a model of vectors: one that writes has its end token behind
+    the texts of which vectors are made, and no prompts
     The first end is the tokenizer's own: chat templates mean that one by `eos_token`.
     """
-    first, last = _frame(where)
+    first, last = _frame(where, embeds=embeds)
+    end = None
+    if embeds and not sees_all:
+        last, end = None, last
     if last is not None and not sees_all:
         raise FormatError(
             f"{where.tokenizer.file}: post_processor puts a token behind a text, so that a prompt "
@@ -97,8 +105,11 @@ def special_metadata(where: Sources, *, sees_all: bool = False) -> dict[str, Any
     adds = where.own.flag("add_bos_token") if explicit else first is not None
     metadata[f"{_PREFIX}add_bos_token"] = adds and begin is not None
     metadata[f"{_PREFIX}add_sep_token"] = last is not None
+    metadata[PAIR_SEPARATORS] = _pair_separators(where)
     if begin is not None:
         metadata[BEGIN_ORIGIN] = begins[begin]
+    if end is not None:
+        metadata["cutaway.embedding.end_token_id"] = end
     metadata[END_IDS] = np.array(list(ends), np.int64)
     metadata[END_ORIGINS] = list(ends.values())
     for name, key in (("rstrip", RSTRIP_TOKEN_IDS), ("lstrip", LSTRIP_TOKEN_IDS)):
@@ -140,10 +151,12 @@ def _ends(where: Sources) -> dict[int, str]:
     return ends
 
 
-def _frame(where: Sources) -> tuple[int | None, int | None]:
+def _frame(where: Sources, *, embeds: bool) -> tuple[int | None, int | None]:
     """The tokens that the post-processor puts before and after every text, None for none."""
     found: tuple[int | None, int | None] = None, None
-    if where.own.flag("add_eos_token"):
+    if where.own.flag("add_eos_token") and embeds:
+        found = None, where.named("eos_token")
+    elif where.own.flag("add_eos_token"):
         where.own.refuse("add_eos_token", "a prompt would be ended before it is answered")
     for step in _steps(where.tokenizer.get("post_processor")):
         kind = step.get("type")
@@ -154,6 +167,19 @@ def _frame(where: Sources) -> tuple[int | None, int | None]:
         elif kind != "ByteLevel":  # which moves offsets alone
             where.tokenizer.refuse("post_processor", "only TemplateProcessing and ByteLevel are")
     return found
+
+
+def _pair_separators(where: Sources) -> int:
+    """How many tokens the post-processor puts between two texts; RoBERTa's has two."""
+    count = 1
+    for step in _steps(where.tokenizer.get("post_processor")):
+        if step.get("type") == "RobertaProcessing":
+            count = 2
+        elif isinstance(pair := step.get("pair"), list):
+            kinds = [name for one in pair if isinstance(one, dict) for name in one]
+            texts = [i for i, kind in enumerate(kinds) if kind == "Sequence"]
+            count = texts[1] - texts[0] - 1 if len(texts) == 2 else count
+    return max(count, 1)
 
 
 def _of_pair(where: Sources, step: dict[str, Any], key: str) -> int:
@@ -170,6 +196,7 @@ def _of_template(where: Sources, step: dict[str, Any]) -> tuple[int | None, int 
     around = {
         ("Sequence",): (None, None), ("SpecialToken", "Sequence"): (0, None),
         ("SpecialToken", "Sequence", "SpecialToken"): (0, 2),
+        ("Sequence", "SpecialToken"): (None, 1),
     }.get(tuple(names))  # fmt: skip
     if around is None:
         raise FormatError(

@@ -32,7 +32,10 @@ from cutaway.files.huggingface.unread import unread_part
 from cutaway.files.weights import FORMATS, ModelFile, TensorInfo, dequantize
 from cutaway.files.weights.cursor import quoted
 
-_LAYER = re.compile(r"(?:layers|blocks|h|(?:encoder|transformer)\.layer)\.(\d{1,5})\.(.+)")
+_LAYER = re.compile(
+    r"(?:layers|blocks|h|(?:encoder|transformer)\.layer|albert_layer_groups\.0\.albert_layers)"
+    r"\.(\d{1,5})\.(.+)"
+)
 _ENDINGS = {
     "weight": "weight", "bias": "bias",
     "gamma": "weight", "beta": "bias",  # norms of old files
@@ -44,6 +47,7 @@ _WHOLE = {  # names that end in themselves
     "gate_up_proj_bias": "bias", "down_proj_bias": "bias",
     "e_score_correction_bias": "bias", "expert_bias": "bias", "sinks": "weight",
 }  # fmt: skip
+_BODIES = ("eurobert", "gemma-embedding")  # which may have no output matrix
 _EXPERT = re.compile(r"(.*experts\.)(\d{1,5})(\..+)")
 
 
@@ -116,7 +120,7 @@ def tensor_sources(config: Config, shards: Shards) -> dict[str, TensorSource]:
         **family.rewrites(config.heads, config.kv_heads), **family.rewrites_of(config.settings)
     }  # fmt: skip
     sources: dict[str, dict[int, str]] = {}  # GGUF's name -> expert's number, or 0 -> the files'
-    for name, (new, expert) in _named(family, shards, config.behind):
+    for name, (new, expert) in _named(family, shards, config.behind, config.layers):
         if new == "output.weight" and config.tied:
             continue  # a copy of the embedding
         if expert in sources.setdefault(new, {}):
@@ -219,7 +223,9 @@ def _check_quantised(name: str, info: TensorInfo, rewrite: Rewrite) -> None:
         )
 
 
-def _named(family: Family, shards: Shards, behind: range) -> Iterator[tuple[str, tuple[str, int]]]:
+def _named(
+    family: Family, shards: Shards, behind: range, layers: int
+) -> Iterator[tuple[str, tuple[str, int]]]:
     for name in shards:
         if name.endswith(family.skipped) or unread_part(name, behind):
             continue
@@ -231,6 +237,8 @@ def _named(family: Family, shards: Shards, behind: range) -> Iterator[tuple[str,
             )
         for one in _apart(new[0]):
             yield name, (one, new[1])
+            for layer in range(1, layers if family.shared and one.startswith("blk.0.") else 1):
+                yield name, (one.replace("blk.0.", f"blk.{layer}.", 1), new[1])
 
 
 def _apart(name: str) -> list[str]:
@@ -279,7 +287,9 @@ def _whole_name(family: Family, name: str) -> str | None:
 def _check_output(config: Config, sources: Mapping[str, object]) -> None:
     if "token_embd.weight" not in sources:
         raise FormatError("the files hold no embedding of tokens: the folder holds no model")
-    is_body = "cls" in config.family.outside.values() and "cls.weight" not in sources
+    outside = config.family.outside.values()
+    is_body = "cls.weight" not in sources and ("cls" in outside or "token_types" in outside)
+    is_body |= config.family.is_rank or config.family.architecture in _BODIES
     if not config.tied and "output.weight" not in sources and not is_body:
         raise FormatError(
             f"{config.settings.file}: tie_word_embeddings is false, and the files hold no output "

@@ -12,6 +12,7 @@ import numpy as np
 
 from cutaway.errors import FormatError
 from cutaway.files.huggingface.json_object import JsonObject
+from cutaway.files.huggingface.sentences import MODULES
 from cutaway.files.huggingface.specials import Sources, added_tokens, special_metadata
 from cutaway.files.huggingface.splitting import (
     byte_level_family,
@@ -78,7 +79,12 @@ def tokenizer_metadata(
     ]
     metadata[f"{_PREFIX}token_type"] = np.array(kinds, np.int32)
     where = Sources(tokenizer, own, config, JsonObject.read(folder / GENERATION), tokens)
-    return special_metadata(where, sees_all=sees_all) | metadata | _template(folder, own)
+    embeds = (folder / MODULES).is_file()
+    return (
+        special_metadata(where, sees_all=sees_all, embeds=embeds)
+        | metadata
+        | _template(folder, own)
+    )
 
 
 def _byte_level(tokenizer: JsonObject) -> dict[str, Any]:

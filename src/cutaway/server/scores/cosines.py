@@ -40,9 +40,10 @@ async def cosines(
 
 def refuse_asked(method: str, **fields: bool) -> None:
     """InputError naming the first given field that a comparison of vectors does not have."""
-    for field in (field for field, given in fields.items() if given and method == "cosine"):
+    what = {"cosine": "a cosine", "head": "a head that scores"}.get(method)
+    for field in (field for field, given in fields.items() if given and what):
         why = "is of no tokens" if field == "trace" else "is asked nothing"
-        raise InputError(f"{field}: a cosine {why}; leave it out")
+        raise InputError(f"{field}: {what} {why}; leave it out")
 
 
 def _dot(a: Sequence[float], b: Sequence[float]) -> float:

@@ -10,18 +10,21 @@ from starlette.responses import JSONResponse, Response
 
 from cutaway.api.async_model import AsyncModel
 from cutaway.errors import InputError
+from cutaway.methods.reranking import Reranking, reranking
+from cutaway.methods.reranking import method_of as ranks_by
 from cutaway.methods.scoring import Cut, Cutter
+from cutaway.requests.prefill import PrefillTask
 from cutaway.server.body import Body, Unsupported, examples, optional
 from cutaway.server.document import TEXT, replies
 from cutaway.server.http.strict_json import StrictRoute
 from cutaway.server.models import service_of
+from cutaway.server.prefill import prefill_texts
 from cutaway.server.scores.cosines import cosines, refuse_asked
 from cutaway.server.scores.likelihoods import (
     PromptAnswers,
     check_amount,
     lead_of,
     likelihoods,
-    method_of,
 )
 from cutaway.server.scores.schemas import HowRanked, Ranked, Ranking
 from cutaway.server.service import Service
@@ -77,10 +80,9 @@ class RerankRequest(Body):
     top_n: int = Field(0, ge=0, description="only the first so many; 0: all")
     return_documents: bool = Field(True, description="each result has its document")
     user: str | None = optional("is in the log")
-    method: Literal["answers", "cosine"] | None = optional(
-        "ours: the probability of the first of two answers, or the cosine of vectors; "
-        "left out: the former, but the latter of a model that is made for vectors or does not "
-        "write"
+    method: Literal["head", "answers", "cosine"] | None = optional(
+        "ours: the model's head that scores pairs of texts, the probability of the first of two "
+        "answers, or the cosine of vectors; left out: the first of these that the model has"
     )
     instruction: str = Field(_INSTRUCTION, description="ours: what makes a document relevant")
     wording: Wording = Field(
@@ -121,11 +123,16 @@ async def rerank(body: RerankRequest, request: Request) -> Response:
     """Documents, the most relevant for a query first."""
     service = service_of(request, body.model)
     name, length = service.names.named(body.model), body.check()
-    method = body.method or method_of(service.llm)
+    method = body.method or ranks_by(service.llm)
+    if (method == "head") != (ranks_by(service.llm) == "head"):
+        raise InputError(f"method: {method} is not what this model has: {ranks_by(service.llm)}")
     given = {field: field in body.model_fields_set for field in ("instruction", "wording")}
     refuse_asked(method, **given, trace=body.trace)
     how: HowRanked = {"method": "cosine"}
-    if method == "cosine":
+    if method == "head":
+        how = {"method": "head"}
+        results, usage = await _by_head(body, request, length)
+    elif method == "cosine":
         results, usage = await _by_vectors(body, request)
     else:
         results, usage = await _by_answers(body, request, length)
@@ -181,6 +188,20 @@ def _asking(body: RerankRequest, llm: AsyncModel) -> Callable[[int, str], Prompt
         return PromptAnswers.read(cutter, prompt, answers, f"documents[{i}]", lead=lead)
 
     return ask
+
+
+async def _by_head(
+    body: RerankRequest, request: Request, length: int
+) -> tuple[list[Ranked], TokensRead]:
+    def ask(service: Service) -> PrefillTask[Any, Reranking]:
+        return reranking(service.llm, body.query, body.texts)
+
+    said = {"query": body.query, "documents": body.texts}
+    found, _ = await prefill_texts(
+        request, body.model, ask, said=said, length=length, user=body.user
+    )
+    results = [_result(body, one.index, one.relevance) for one in found.results]
+    return results, {"prompt_tokens": found.tokens, "total_tokens": found.tokens}
 
 
 async def _by_vectors(body: RerankRequest, request: Request) -> tuple[list[Ranked], TokensRead]:

@@ -97,9 +97,7 @@ class Ranked(TypedDict):
     """A document and how relevant it is."""
 
     index: int
-    relevance_score: Annotated[
-        float, doc("the cosine with the query, or the probability of the first answer")
-    ]
+    relevance_score: Annotated[float, doc("by the method: from 0 to 1, or a cosine with the query")]
     document: NotRequired[RankedDocument]
     cutaway: NotRequired[Answered]
 
@@ -116,10 +114,10 @@ class HowRanked(TypedDict):
     """Ours: how the order came about."""
 
     method: Annotated[
-        Literal["answers", "cosine"],
+        Literal["head", "answers", "cosine"],
         doc(
-            "answers: the probability of the first of two answers, of both; cosine: "
-            "of the vectors of query and document"
+            "head: 1 / (1 + e^-score) of the model's own head; answers: the probability of the "
+            "first of two answers, of both; cosine: of the vectors of query and document"
         ),
     ]
     wording: NotRequired[WordingSaid]

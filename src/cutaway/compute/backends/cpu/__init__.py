@@ -97,7 +97,9 @@ class CpuBackend:
         )
         self._resident_budget = None if offload is None else offload.kept
         self._orders = {k: self._packed.vectors[v] for k, v in graph.orders.items()}
-        self._graph, self._plan = ordered(graph, self._packed.vectors), plan
+        self._after = graph.after_pooling()
+        self._graph = ordered(graph.body() if self._after else graph, self._packed.vectors)
+        self._plan = plan
         self._emit(self._graph, plan)
         self.kv, self._kv = kv_layout(graph, kv), kv
 
@@ -154,6 +156,18 @@ class CpuBackend:
     def hidden(self, batch: Batch) -> Array:
         """See ``Backend``."""
         return self._body.run(*batch)
+
+    @cached_property
+    def _finish(self) -> _native.Plan:
+        """The plan of what follows pooling."""
+        assert self._after is not None
+        return self._beside(self._after)
+
+    def finish(self, x: Array) -> Array:
+        """See ``Backend``."""
+        if self._after is None:
+            return x
+        return self._finish.run_on(np.ascontiguousarray(x, np.float32))
 
     @cached_property
     def _tap(self) -> "Tap":

@@ -138,7 +138,7 @@ class GraphCompiler:
     def _alone(self, op: Op) -> None:
         self._emit(op.kind, [op], [self.views.get(n, n) for n in op.inputs], [op.out])
 
-    _embed = _embed_stored = _embed_positions = _embed_first = _given = _logit_rows = _alone
+    _embed = _embed_stored = _embed_positions = _embed_types = _given = _logit_rows = _alone
     _attend = _conv = _delta_net = _mamba2 = _pick = _join = _reorder = _alone
 
     def _norm(self, op: Op) -> None:

@@ -5,6 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cutaway.base import _native
 from cutaway.compute.backends.cpu.compile import INT8, NOTHING, GraphCompiler, Lowered, slice_of
@@ -66,7 +67,7 @@ class Emitter:
         table, out = self.c.weights[slice_of(made, self.c.graph)], self.view(op.writes[0][0])
         getattr(self.plan, made.kind)(table, out)
 
-    _embed_positions = _embed_first = _embed
+    _embed_positions = _embed_types = _embed
 
     def _embed_stored(self, op: Lowered) -> None:
         made = op.ops[0]
@@ -234,12 +235,22 @@ class Emitter:
         if any(of_q != other for other in of_k):
             raise FormatError(f"{op.writes[0][0]}: q and k must be rotated alike")
         q, k, v = [*(self.view(name) for name in op.reads), NOWHERE, NOWHERE][:3]
-        sizes = {name: a[name] for name in a if name != "values_from"}
+        sizes = {name: a[name] for name in a if name not in ("values_from", "distance")}
         if (first := a.get("values_from")) is not None:
             sizes |= {"value_first": first, "value_dim": a["head_dim"] - first}
         shape = _native.AttendShape(**sizes)
         sinks = self.c.vectors.get(op.ops[0].weights.get("sinks", ""), NOTHING)
-        self.plan.attend(q, k, v, self.view(op.writes[0][0]), shape, of_q, sinks.tolist())
+        bias, out = self._distance_bias(op.ops[0]), self.view(op.writes[0][0])
+        self.plan.attend(q, k, v, out, shape, of_q, sinks.tolist(), bias)
+
+    def _distance_bias(self, op: Op) -> NDArray[np.float32]:
+        """Of each head, for every distance that a text of the context has in whole KV blocks."""
+        if "distance" not in op.attrs:
+            return NOTHING
+        reach = self.plan.context + _native.KV_BLOCK - 1
+        weight = self.c.vectors.get(op.weights.get("distance", ""))
+        table: NDArray[np.float32] = op.attrs["distance"].table(reach, op.attrs["heads"], weight)
+        return table.ravel()
 
 
 def _odd_heads(op: Op, values: int) -> FormatError:

@@ -24,7 +24,7 @@ from cutaway.files.weights import ModelFile, TensorInfo
 if TYPE_CHECKING:
     from cutaway.base.offload import Offload
 
-_MATRIX_OPS = ("embed", "embed_positions", "embed_first", "linear")
+_MATRIX_OPS = ("embed", "embed_positions", "embed_types", "linear")
 _AT_ONCE = 1 << 18  # bytes of a matrix for each row of a panel, packed in one piece
 _LANES = 16  # rows of a panel
 _AHEAD = 32 << 20  # bytes of the file that are read ahead of the packing
@@ -164,6 +164,7 @@ def _vectors(op: Op, graph: Graph) -> list[str]:
     return [
         name for role, name in op.weights.items()
         if role.endswith("bias")
+        or role == "distance"
         or op.kind in ("conv", "mamba2", "rms_norm")
         or (len(graph.shapes[name]) == 1 and (role, op.kind) != ("weight", "linear"))
     ]  # fmt: skip

@@ -71,6 +71,11 @@ class ReferenceBackend(HostSampling):
         """Logits of the wanted rows, (L, vocab)."""
         return self._run(self.graph.ops, batch)
 
+    def finish(self, x: Array) -> Array:
+        """See ``Backend``."""
+        after = self.graph.after_pooling()
+        return x if after is None else self._run_on(x, after)
+
     def hidden(self, batch: Batch) -> Array:
         """See ``Backend``."""
         return self._run(self.graph.body().ops, batch)
@@ -95,7 +100,11 @@ class ReferenceBackend(HostSampling):
 
     def head(self, x: Array) -> Logits:
         """See ``Inspectable``."""
-        chosen, *ops = self.graph.after_rows().ops
+        return self._run_on(x, self.graph.after_rows())
+
+    def _run_on(self, x: Array, graph: Graph) -> Array:
+        """Ops on rows that are given, row by row."""
+        chosen, *ops = graph.ops
         none = np.empty(0, np.int32)
         empty = Batch(none, none, none, np.empty((0, 0), np.int32), none)
         return np.concatenate([self._run(ops, empty, {chosen.out.name: row[None]}) for row in x])

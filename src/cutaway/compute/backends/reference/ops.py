@@ -34,9 +34,10 @@ def embed_positions(op: Op, run: Run) -> Array:
     return run.weight(op)[run.batch.positions]
 
 
-def embed_first(op: Op, run: Run) -> Array:
-    """The first row, for each token."""
-    return run.weight(op)[np.zeros_like(run.batch.tokens)]
+def embed_types(op: Op, run: Run) -> Array:
+    """The rows of the tokens' types; without any the first."""
+    types = run.batch.types
+    return run.weight(op)[np.zeros_like(run.batch.tokens) if types is None else types]
 
 
 def rms_norm(op: Op, run: Run, x: Array) -> Array:
@@ -125,23 +126,42 @@ def attend(op: Op, run: Run, q: Array, *kv: Array) -> Array:
         read = np.maximum(np.arange(unseen.shape[1]), first)  # before that nothing may be stored
         keys, values = run.kv.read(layer, table, read)  # (T, kv_heads, head_dim)
         sinks = run.weight(op, "sinks") if "sinks" in op.weights else None
-        weights = _weights(op, q[rows], keys, unseen, sinks)
+        bias = _distance_bias(op, run, batch.positions[rows], unseen.shape[1])
+        weights = _weights(op, q[rows], keys, unseen, sinks=sinks, bias=bias)
         run.note(f"{op.out.name}.weights", weights)
         mixed = np.einsum("hgrt,thd->rhgd", weights, values, optimize=True)
         out[rows] = mixed.reshape(len(mixed), -1)
     return out
 
 
-def _weights(op: Op, q: Array, k: Array, unseen: NDArray[np.bool_], sinks: Array | None) -> Array:
+def _distance_bias(op: Op, run: Run, positions: NDArray[np.int32], history: int) -> Array | None:
+    """What is added to scores, (kv_heads, group, R, T); None for nothing."""
+    if "distance" not in op.attrs:
+        return None
+    distances = np.arange(history) - positions[:, None]  # (R, T)
+    reach, heads = int(abs(distances).max()), op.attrs["heads"]
+    weight = run.weight(op, "distance") if "distance" in op.weights else None
+    table = op.attrs["distance"].table(reach, heads, weight)
+    bias: Array = table[:, distances + reach]
+    return bias.reshape(op.attrs["kv_heads"], -1, *distances.shape)
+
+
+def _weights(
+    op: Op, q: Array, k: Array, unseen: NDArray[np.bool_],
+    *, sinks: Array | None, bias: Array | None,
+) -> Array:  # fmt: skip
     """Softmax of q (R, heads · d) times k (T, kv_heads, d): (kv_heads, group, R, T).
 
     sinks (heads,): one more score of each head, whose weight is left out
+    bias: what is added to the scores
     """
     kv_heads, d = op.attrs["kv_heads"], op.attrs["head_dim"]
     groups = q.reshape(len(q), kv_heads, -1, d)  # (R, kv_heads, group, d)
     scores = np.einsum("rhgd,thd->hgrt", groups, k, optimize=True) * np.float32(op.attrs["scale"])
     if op.attrs["softcap"]:
         scores = _softcapped(scores, op.attrs["softcap"])
+    if bias is not None:
+        scores = scores + bias
     scores[..., unseen] = -np.inf
     if sinks is not None:
         beside = np.broadcast_to(sinks.reshape(*scores.shape[:2], 1, 1), (*scores.shape[:3], 1))
@@ -230,6 +250,11 @@ def sigmoid_mul(_: Op, __: Run, gate: Array, x: Array) -> Array:
     return _times_sigmoid(x, gate)
 
 
+def relu(_: Op, __: Run, x: Array) -> Array:
+    """Where it is above 0, else 0."""
+    return np.maximum(x, 0)
+
+
 def relu2(_: Op, __: Run, x: Array) -> Array:
     """Squared where it is above 0, else 0."""
     return np.maximum(x, 0) ** 2
@@ -306,10 +331,10 @@ def logit_rows(_: Op, run: Run, x: Array) -> Array:
 OPS: Mapping[str, Callable[..., Array]] = {
     op.__name__: op
     for op in (
-        embed, embed_stored, embed_positions, embed_first, rms_norm, layer_norm, linear,
+        embed, embed_stored, embed_positions, embed_types, rms_norm, layer_norm, linear,
         heads_linear, rope, attend, conv, delta_net, mamba2, pick, join, silu_mul, gelu_mul,
-        gelu_exact_mul, clamped_swiglu, sigmoid_mul, silu, gelu, gelu_exact, relu2, elu_less_x,
-        experts, add, mul, scale, scale_by, softcap, logit_rows,
+        gelu_exact_mul, clamped_swiglu, sigmoid_mul, silu, gelu, gelu_exact, relu, relu2,
+        elu_less_x, experts, add, mul, scale, scale_by, softcap, logit_rows,
     )
 }  # fmt: skip
 

@@ -10,10 +10,16 @@ from collections.abc import Mapping
 from functools import partial
 
 from cutaway.compute.model.architecture import Architecture
-from cutaway.compute.model.architectures.bert import bert, modern_bert
+from cutaway.compute.model.architectures.bert import (
+    bert,
+    gated_bert,
+    jina_bert_v2,
+    modern_bert,
+    mpnet,
+)
 from cutaway.compute.model.architectures.cohere import cohere, cohere2
 from cutaway.compute.model.architectures.deepseek import deepseek2
-from cutaway.compute.model.architectures.gemma import gemma, gemma2, gemma3
+from cutaway.compute.model.architectures.gemma import gemma, gemma2, gemma3, gemma_embedding
 from cutaway.compute.model.architectures.gemma4 import gemma4
 from cutaway.compute.model.architectures.glm import glm4
 from cutaway.compute.model.architectures.gpt import gpt2, gptneox, phi2, stablelm
@@ -21,6 +27,7 @@ from cutaway.compute.model.architectures.lfm2 import lfm2
 from cutaway.compute.model.architectures.llama import (
     apertus,
     arcee,
+    eurobert,
     glm4_moe,
     gpt_oss,
     hunyuan,
@@ -98,6 +105,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
         gemma4, has_own_heads=True, attention_scale=1.0,
         mixture=Mixture(used=1, activation="gelu_mul"),
     ),
+    "gemma-embedding": Architecture(gemma_embedding, full_every=6, is_causal=False),
     "phi3": Architecture(llama),  # and 4: its matrices are fused
     "gpt2": Architecture(gpt2, layer_norm=True, learned_positions=True),
     # and pythia
@@ -142,6 +150,19 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "bert": Architecture(
         bert, layer_norm=True, learned_positions=True, is_causal=False, activations=_GELU
     ),
+    "mpnet": Architecture(
+        mpnet, layer_norm=True, learned_positions=True, is_causal=False, activations=_GELU
+    ),
+    "jina-bert-v2": Architecture(
+        jina_bert_v2, layer_norm=True, is_causal=False, activations=_GELU,
+        must_be={"attention.max_alibi_bias": (8,)},
+    ),
+    "jina-bert-v3": Architecture(bert, layer_norm=True, is_causal=False, activations=_GELU),
+    "nomic-bert": Architecture(
+        gated_bert, layer_norm=True, is_causal=False, activations={"silu": "silu"}
+    ),
+    "gte": Architecture(gated_bert, layer_norm=True, is_causal=False, activations=_GELU),
+    "eurobert": Architecture(eurobert, is_causal=False),
     "modern-bert": Architecture(
         modern_bert, layer_norm=True, is_causal=False, full_every=3, full_first=True,
         activations=_GELU | {"silu": "silu"},

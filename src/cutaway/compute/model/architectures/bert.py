@@ -11,31 +11,66 @@ from cutaway.compute.model.architectures.parts import (
     plain_mlp,
 )
 from cutaway.compute.model.config import ModelConfig
+from cutaway.compute.model.distance import Alibi, Buckets, DistanceBias
 from cutaway.compute.model.graph import Graph, Tensor
 
 _GATED = {"gelu": Graph.gelu_exact_mul, "gelu_tanh": Graph.gelu_mul, "silu": Graph.silu_mul}
 
 
-def bert(g: Graph, c: ModelConfig) -> Tensor:
+def bert(
+    g: Graph, c: ModelConfig, *, gated: bool = False, distance: DistanceBias | None = None
+) -> Tensor:
     """Devlin et al. 2018, arXiv 1810.04805, with the head that predicts masked tokens, if any.
 
     A norm follows each addition. RoBERTa (arXiv 1907.11692) differs in its positions' first row,
-    which a file's reader leaves out, DistilBERT (arXiv 1910.01108) in having no token types.
+    which a file's reader leaves out, DistilBERT (arXiv 1910.01108) in having no token types,
+    ELECTRA (arXiv 2003.10555) and ALBERT (arXiv 1909.11942) in narrower embeddings. Those with
+    rotary positions (nomic, GTE, jina v3) have no others.
+    gated: whether MLPs are; distance: what attention adds to scores by how far a token is
     Returns the logits, (L, vocab), or without a head the rows that it would read, (L, hidden).
     """
-    act = partial(PLAIN[c.activation], g)
-    x = embedding(g, c)  # (M, hidden)
+    x = embedding(g, c)  # (M, hidden), or narrower
     if g.has("token_types.weight"):
-        x = g.add(x, g.embed_first("token_types"))  # one text is all of the first type
-    x = g.add(x, g.embed_positions("position_embd", c.context_length))
+        x = g.add(x, g.embed_types("token_types"))
+    if c.learned_positions:
+        x = g.add(x, g.embed_positions("position_embd", c.context_length))
     x = g.layer_norm(x, "token_embd_norm", c.norm_eps)
+    if g.has("embd_proj.weight"):
+        x = g.linear(x, "embd_proj")
+    rope = None if c.learned_positions or distance else c.rope
     for layer, p in enumerate(g.layers(c.layers)):
-        x = g.add(x, attention(g, c, x, layer, rope=None))
+        x = g.add(x, attention(g, c, x, layer, rope, distance=distance))
         x = g.layer_norm(x, f"{p}attn_output_norm", c.norm_eps)
-        x = g.add(x, plain_mlp(g, x, p, act))
+        x = g.add(x, _mlp(g, c, x, p, gated=gated))
         x = g.layer_norm(x, f"{p}layer_output_norm", c.norm_eps)  # (M, hidden)
 
-    return _masked_head(g, c, g.logit_rows(x), act)
+    x = g.logit_rows(x)
+    return x if g.has("cls.output.weight") else _masked_head(g, c, x, partial(_plain(c), g))
+
+
+def mpnet(g: Graph, c: ModelConfig) -> Tensor:
+    """Song et al. 2020, arXiv 2004.09297: BERT with learned biases by distance."""
+    return bert(g, c, distance=Buckets())
+
+
+def jina_bert_v2(g: Graph, c: ModelConfig) -> Tensor:
+    """Günther et al. 2023, arXiv 2310.19923: BERT with ALiBi and gated MLPs."""
+    return bert(g, c, gated=True, distance=Alibi())
+
+
+def gated_bert(g: Graph, c: ModelConfig) -> Tensor:
+    """BERT with rotary positions and gated MLPs: nomic (arXiv 2402.01613), GTE (2407.19669)."""
+    return bert(g, c, gated=True)
+
+
+def _plain(c: ModelConfig) -> Callable[[Graph, Tensor], Tensor]:
+    return PLAIN.get(c.activation, Graph.gelu_exact)
+
+
+def _mlp(g: Graph, c: ModelConfig, x: Tensor, p: str, *, gated: bool) -> Tensor:
+    if gated:
+        return gated_mlp(g, x, p, partial(_GATED[c.activation], g))
+    return plain_mlp(g, x, p, partial(_plain(c), g))
 
 
 def modern_bert(g: Graph, c: ModelConfig) -> Tensor:
@@ -52,7 +87,8 @@ def modern_bert(g: Graph, c: ModelConfig) -> Tensor:
         x = g.add(x, attention(g, c, h, layer, rope))
         x = g.add(x, gated_mlp(g, _norm(g, c, x, f"{p}ffn_norm"), p, gate))
 
-    return _masked_head(g, c, _norm(g, c, g.logit_rows(x), "output_norm"), g.gelu_exact)
+    x = _norm(g, c, g.logit_rows(x), "output_norm")
+    return x if g.has("cls.output.weight") else _masked_head(g, c, x, g.gelu_exact)
 
 
 def _norm(g: Graph, c: ModelConfig, x: Tensor, name: str) -> Tensor:

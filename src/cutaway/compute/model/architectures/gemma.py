@@ -42,3 +42,9 @@ def gemma2(g: Graph, c: ModelConfig, *, norms: str = "") -> Tensor:
 def gemma3(g: Graph, c: ModelConfig) -> Tensor:
     """With a norm of each head's query and key (Gemma Team 2025, arXiv 2503.19786)."""
     return gemma2(g, c, norms="head")
+
+
+def gemma_embedding(g: Graph, c: ModelConfig) -> Tensor:
+    """Gemma 3 whose tokens see to both sides, without a head (arXiv 2509.20354)."""
+    gemma3(g, c)
+    return g.cut_head()

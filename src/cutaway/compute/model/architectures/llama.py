@@ -105,6 +105,13 @@ def seed_oss(g: Graph, c: ModelConfig) -> Tensor:
     return llama(g, c, second_norm="post_attention_norm")
 
 
+def eurobert(g: Graph, c: ModelConfig) -> Tensor:
+    """Llama whose tokens see the whole text (Boizard et al. 2025, arXiv 2503.05500); without the
+    head that predicts masked tokens, the rows that it would read."""
+    logits = llama(g, c)
+    return logits if g.has("output.weight") else g.cut_head()
+
+
 def minicpm(g: Graph, c: ModelConfig) -> Tensor:
     """Llama with scales (Hu et al. 2024, arXiv 2404.06395), which early files do not hold."""
     if c.embedding_scale == 1:

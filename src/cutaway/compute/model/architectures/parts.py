@@ -7,12 +7,18 @@ of the config that is neutral elsewhere, or by the tensors of the file (one matr
 from collections.abc import Callable
 
 from cutaway.compute.model.config import ModelConfig
+from cutaway.compute.model.distance import DistanceBias
 from cutaway.compute.model.graph import Graph, Tensor
 from cutaway.compute.model.rope import Rope
 from cutaway.errors import FormatError
 
 Gate = Callable[[Tensor, Tensor], Tensor]
-PLAIN = {"gelu": Graph.gelu_exact, "gelu_tanh": Graph.gelu, "relu2": Graph.relu2}
+PLAIN = {
+    "gelu": Graph.gelu_exact,
+    "gelu_tanh": Graph.gelu,
+    "relu2": Graph.relu2,
+    "relu": Graph.relu,
+}
 """By ``ModelConfig.activation``, where nothing is gated."""
 
 
@@ -24,7 +30,7 @@ def embedding(g: Graph, c: ModelConfig) -> Tensor:
 def attention(
     g: Graph, c: ModelConfig, h: Tensor, layer: int, rope: Rope | None,
     *, norms: str = "", has_sinks: bool = False, has_gate: bool = False, chunked: bool = False,
-    grown: Rope | None = None,
+    grown: Rope | None = None, distance: DistanceBias | None = None,
 ) -> Tensor:  # fmt: skip
     """Attention with its four matrices: (M, hidden) -> (M, hidden).
 
@@ -33,6 +39,7 @@ def attention(
     has_sinks: whether each head has a score beside those of the tokens: `Graph.attend`
     has_gate: whether a sigmoid of one more matrix multiplies what the last one reads
     chunked: see `Graph.attend`; grown: what queries are multiplied by by their positions
+    distance: what is added to scores by how far a token is
     """
     p = f"blk.{layer}."
     q, k, v = _queries_keys_values(g, c, h, p)
@@ -56,6 +63,7 @@ def attention(
         q, k, v, layer=layer, heads=c.heads, kv_heads=c.kv_heads, head_dim=c.head_dim,
         scale=c.attention_scale, softcap=c.attention_softcap, window=window, reach=reach,
         chunked=chunked and window > 0, sinks=f"{p}attn_sinks" if has_sinks else "",
+        distance=distance,
     )  # fmt: skip
     if has_gate:
         a = g.sigmoid_mul(g.linear(h, f"{p}attn_gate"), a)

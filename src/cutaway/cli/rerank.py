@@ -1,0 +1,90 @@
+"""``cutaway rerank``: documents in the order of their relevance for a query."""
+
+from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING
+
+from cutaway.cli import arguments, console, namespace
+from cutaway.cli.terminal.drawing import clip, print_report, table
+from cutaway.errors import InputError
+
+if TYPE_CHECKING:
+    from cutaway.methods.reranking import Reranking
+
+COMMON = "-m --file --top --method --instruction --json"
+EPILOG = """
+examples:
+  cutaway rerank -m ./bge-reranker-base "Where is Paris?" "Paris is in France." "I like ice cream."
+  cutaway rerank -m minilm --file lines.txt --top 5 "the capital of France"
+  cutaway rerank "Where is Paris?" "Paris is in France." "I like ice cream."
+
+A model with a head that scores pairs of texts (a cross-encoder) uses it; one that writes is asked
+for yes or no, as Qwen3-Reranker was trained; one that makes vectors compares them.
+"""
+_CELLS = 60  # of a document
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of ``cutaway rerank``."""
+    parser.add_argument("query", metavar="QUERY", help="what is looked for; - reads it from stdin")
+    parser.add_argument("documents", nargs="*", metavar="DOCUMENT", help="the texts to be ordered")
+    parser.add_argument("--file", metavar="PATH", help="each line of this file is a document")
+    parser.add_argument("--top", type=int, metavar="N", help="only the N most relevant")
+    parser.add_argument(
+        "--method", metavar="HOW", help="head, answers or cosine; default: what the model has"
+    )
+    parser.add_argument(
+        "--instruction", metavar="TEXT", help="what makes a document relevant, for answers"
+    )
+    parser.add_argument(
+        "--truncate", action="store_true", help="cut documents that are too long for the model"
+    )
+    arguments.add_loading_arguments(parser)
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser.add_argument("-q", "--quiet", action="store_true", help="no progress while loading")
+
+
+def run(args: Namespace) -> int:
+    """Print the documents, the most relevant first."""
+    documents, query = _documents(args), namespace.read_text(args.query)
+    llm = console.load(args)
+    found = llm.rerank(
+        query, documents, top=args.top, method=args.method, instruction=args.instruction,
+        truncate=args.truncate,
+    )  # fmt: skip
+    print_report(
+        args,
+        lambda: {
+            "model": llm.name, **found.to_dict(),
+            "documents": [documents[one.index] for one in found.results],
+        },
+        lambda: report(documents, found),
+    )  # fmt: skip
+    return 0
+
+
+def _documents(args: Namespace) -> list[str]:
+    if args.documents and args.file:
+        raise InputError("--file: documents are given already; leave out one of the two")
+    if args.documents:
+        return [*args.documents]
+    if not args.file:
+        raise InputError("there is no document: give one or more, each in quotes, or --file PATH")
+    lines = namespace.read_file(args.file, "--file").splitlines()
+    if not (documents := [line for line in lines if line.strip()]):
+        raise InputError(f"--file: {args.file} has no line of text")
+    return documents
+
+
+def report(documents: list[str], found: "Reranking") -> list[str]:
+    """The documents in their order."""
+    said = {
+        "head": "the model's head, as 1 / (1 + e^-score)", "cosine": "the cosine of vectors",
+        "answers": 'the probability of "yes"',
+    }  # fmt: skip
+    rows = [
+        (f"{one.relevance:9.4f}", str(one.index + 1), clip(repr(documents[one.index]), _CELLS))
+        for one in found.results
+    ]
+    cut = f"; cut: {', '.join(str(i + 1) for i in found.cut)}" if found.cut else ""
+    told = f"relevance: {said[found.method]}; {found.tokens} tokens read{cut}"
+    return [*table([("relevance", "", "document"), *rows]), "", told]

@@ -1,0 +1,90 @@
+"""Metadata of each family of encoders beyond the sizes that all have; see `family_keys`."""
+
+from typing import Any
+
+from cutaway.files.huggingface.family_keys import GELU, gemma3, local_base, pattern, plain
+from cutaway.files.huggingface.json_object import JsonObject
+
+
+def bert(config: JsonObject) -> dict[str, Any]:
+    """An encoder: each token sees all."""
+    config.must_be("hidden_act", *GELU)
+    config.must_be("position_embedding_type", "absolute")
+    config.must_be("tie_word_embeddings", True)
+    config.must_be("is_decoder", False)
+    config.must_be("add_cross_attention", False)
+    return {"attention.causal": False, "hidden_activation": config.text("hidden_act")}
+
+
+def albert(config: JsonObject) -> dict[str, Any]:
+    """As BERT; all layers are one, which is the only one of its group."""
+    config.must_be("num_hidden_groups", 1)
+    config.must_be("inner_group_num", 1)
+    return bert(config)
+
+
+def jina_bert(config: JsonObject) -> dict[str, Any]:
+    """jina v2: no positions, but a bias by distance."""
+    config.must_be("feed_forward_type", "geglu")
+    config.must_be("emb_pooler", "mean")
+    return {"attention.causal": False, "attention.max_alibi_bias": 8.0}
+
+
+def mpnet(config: JsonObject) -> dict[str, Any]:
+    """As RoBERTa, with learned biases by distance; 32 buckets up to 128 tokens."""
+    config.must_be("relative_attention_num_buckets", 32)
+    return roberta(config.meant({}, {"pad_token_id": 1, "hidden_act": "gelu"}))
+
+
+def nomic_bert(config: JsonObject) -> dict[str, Any]:
+    """nomic v1 and v1.5: no positions but rotary ones, and gated MLPs."""
+    config.must_be("hidden_act", "silu", "swiglu")
+    config.must_be("prenorm", False)
+    config.must_be("use_rms_norm", False)
+    config.must_be("rotary_emb_interleaved", False)
+    config.must_be("num_experts", 0)
+    return {"attention.causal": False}
+
+
+def gte(config: JsonObject) -> dict[str, Any]:
+    """GTE of 2024: rotary positions and gated MLPs."""
+    config.must_be("hidden_act", "gelu")
+    config.must_be("position_embedding_type", "rope")
+    config.must_be("layer_norm_type", "layer_norm")
+    return {"attention.causal": False, "hidden_activation": "gelu"}
+
+
+def jina_bert_v3(config: JsonObject) -> dict[str, Any]:
+    """As RoBERTa, with rotary positions."""
+    config.must_be("hidden_act", "gelu")
+    return {"attention.causal": False, "hidden_activation": "gelu"}
+
+
+def eurobert(config: JsonObject) -> dict[str, Any]:
+    """Llama, in which each token sees the whole text."""
+    return plain(config) | {"attention.causal": False}
+
+
+def roberta(config: JsonObject) -> dict[str, Any]:
+    """As BERT; positions begin after the padding token's id, and the head has one activation."""
+    config.must_be("hidden_act", "gelu")
+    config.must_be("pad_token_id", 1)
+    return bert(config)
+
+
+def modern_bert(config: JsonObject) -> dict[str, Any]:
+    """An encoder: one layer in n attends to all, the others to a window on both sides."""
+    config.must_be("hidden_act", *GELU, "silu")
+    config.must_be("classifier_activation", "gelu")  # of the head
+    return {
+        "attention.causal": False,
+        "attention.sliding_window": config.size("local_attention"),
+        "attention.sliding_window_pattern": pattern(config),
+        "hidden_activation": config.text("hidden_act"),
+        "rope.freq_base_swa": local_base(config, "local_rope_theta"),
+    }
+
+
+def gemma_embedding(config: JsonObject) -> dict[str, Any]:
+    """Gemma 3, in which each token sees all, or a window to both sides."""
+    return gemma3(config) | {"attention.causal": False}

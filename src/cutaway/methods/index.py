@@ -1,0 +1,244 @@
+"""An index of texts: their vectors in one file, made in parts that go on where they were stopped,
+and searched exactly.
+
+Knows nothing of commands. A search compares with every vector: a million of 384 numbers take about
+0.2 s. The best are computed again in a fixed order, so that the order of results is the same on
+every machine.
+"""
+
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from math import fsum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from zipfile import BadZipFile
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutaway.errors import FormatError, InputError
+
+if TYPE_CHECKING:
+    from cutaway.api.llm import LLM
+
+_AT_ONCE = 256  # texts whose vectors are written together
+_MORE = 64  # candidates that are computed again beside those wanted
+_ARRAYS = ("vectors", "texts", "ends", "files", "lines", "about")
+
+
+@dataclass(frozen=True)
+class Passage:
+    """A text of an index. file, line: where it was read, "" and 0 for nowhere."""
+
+    text: str
+    file: str = ""
+    line: int = 0
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A passage that was found. cosine: of its vector and the query's."""
+
+    passage: Passage
+    cosine: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        return {**asdict(self.passage), "cosine": self.cosine}
+
+
+def passages(path: Path, *, most: int = 1200) -> Iterator[Passage]:
+    """The paragraphs of a file; longer ones than ``most`` characters are parted between lines, or
+    words. InputError for a file that cannot be read as text."""
+    try:
+        lines = path.read_text("utf-8").splitlines()
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is no UTF-8 text: {error.reason}") from error
+    part: list[str] = []
+    first = 1
+    for number, line in enumerate([*lines, ""], 1):
+        if part and (not line.strip() or sum(map(len, part)) + len(line) > most):
+            yield from _pieces("\n".join(part), str(path), first, most)
+            part = []
+        if line.strip():
+            first = first if part else number
+            part.append(line)
+
+
+def _pieces(text: str, file: str, line: int, most: int) -> Iterator[Passage]:
+    while len(text) > most:
+        cut = text.rfind(" ", most // 2, most)
+        cut = most if cut < 0 else cut
+        yield Passage(text[:cut], file, line)
+        text = text[cut:].lstrip()
+    if text.strip():
+        yield Passage(text, file, line)
+
+
+@dataclass(frozen=True)
+class Index:
+    """Vectors of passages, and how they were made.
+
+    vectors  float32 (passages, dimensions), of length 1
+    about    the model's name and fingerprint, the pooling
+    """
+
+    passages: tuple[Passage, ...]
+    vectors: NDArray[np.float32]
+    about: dict[str, Any]
+
+    @classmethod
+    def build(
+        cls,
+        llm: "LLM",
+        texts: Sequence[Passage],
+        *,
+        model: str = "",
+        part: Path | None = None,
+        dimensions: int | None = None,
+        progress: Callable[[int], object] = lambda _done: None,
+    ) -> "Index":
+        """Embed passages, in the order given.
+
+        model: how a search finds the model again; part: a file that is written as vectors come,
+        and from which the same work goes on; progress: called with how many are done
+        """
+        if not texts:
+            raise InputError("there is no text to be indexed")
+        about = _about(llm, model, dimensions)
+        done = _Part.open(part, texts, about) if part else None
+        rows = [done.vectors] if done is not None and len(done.vectors) else []
+        count = sum(map(len, rows))
+        progress(count)
+        for first in range(count, len(texts), _AT_ONCE):
+            some = [one.text for one in texts[first : first + _AT_ONCE]]
+            found = llm.embed(
+                some, normalize=True, dimensions=dimensions, prompt=about["document_prompt"],
+                truncate=True,
+            )  # fmt: skip
+            rows.append(found.vectors)
+            if done is not None:
+                done.add(found.vectors)
+            progress(first + len(some))
+        return cls(tuple(texts), np.concatenate(rows), about)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write one .npz file. InputError where it cannot be written."""
+        texts = [one.text.encode() for one in self.passages]
+        arrays = {
+            "vectors": self.vectors,
+            "texts": np.frombuffer(b"".join(texts), np.uint8),
+            "ends": np.cumsum([len(text) for text in texts], dtype=np.int64),
+            "files": np.frombuffer(
+                json.dumps([one.file for one in self.passages]).encode(), np.uint8
+            ),
+            "lines": np.array([one.line for one in self.passages], np.int64),
+            "about": np.frombuffer(json.dumps(self.about).encode(), np.uint8),
+        }
+        made = Path(f"{path}.new")
+        try:
+            with made.open("wb") as out:
+                np.savez(out, **arrays)  # type: ignore[arg-type]
+            made.replace(path)
+        except OSError as error:
+            raise InputError(f"{path} cannot be written: {error.strerror}") from error
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> "Index":
+        """Read a file. FormatError where it is no index."""
+        try:
+            with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as held:
+                arrays = {name: held[name] for name in _ARRAYS}
+            ends = arrays["ends"].tolist()
+            data = arrays["texts"].tobytes()
+            files = json.loads(arrays["files"].tobytes())
+            about = json.loads(arrays["about"].tobytes())
+            texts = [data[a:b].decode() for a, b in zip([0, *ends], ends, strict=False)]
+            each = zip(texts, files, arrays["lines"].tolist(), strict=True)
+            found = cls(tuple(Passage(*one) for one in each), arrays["vectors"], about)
+        except FileNotFoundError as error:
+            raise InputError(f"{path}: there is no such file") from error
+        except (OSError, ValueError, KeyError, TypeError, EOFError, BadZipFile) as error:
+            raise FormatError(f"{path} is no index of cutaway: {error}") from error
+        shape = found.vectors.shape
+        if found.vectors.dtype != np.float32 or shape[:1] != (len(found.passages),):
+            raise FormatError(f"{path} is damaged: {shape} vectors of {len(found.passages)} texts")
+        return found
+
+    def check(self, llm: "LLM") -> None:
+        """InputError for a model with other weights than those that made the vectors."""
+        if llm.model.identity.weights != self.about["weights"]:
+            raise InputError(
+                f"the index was made by {self.about['model']}, and {llm.name} has other weights: "
+                "name that model with -m, or make the index again"
+            )
+
+    def search(self, llm: "LLM", query: str, top: int = 10) -> list[Hit]:
+        """The passages nearest to a query, the nearest first; of equals the first in the index."""
+        asked = llm.embed(
+            query, normalize=True, dimensions=self.about["dimensions"],
+            prompt=self.about["query_prompt"], truncate=True,
+        )  # fmt: skip
+        return self.nearest(asked.vectors[0], top)
+
+    def nearest(self, vector: NDArray[np.float32], top: int) -> list[Hit]:
+        """Those nearest to a vector of length 1."""
+        rough = self.vectors @ vector
+        count = min(len(rough), top + _MORE)
+        candidates = np.sort(np.argpartition(-rough, count - 1)[:count])
+        exact = vector.astype(np.float64)
+        cosines = [fsum((self.vectors[i].astype(np.float64) * exact).tolist()) for i in candidates]
+        order = sorted(range(count), key=lambda j: -cosines[j])[:top]
+        return [Hit(self.passages[candidates[j]], cosines[j]) for j in order]
+
+
+def _about(llm: "LLM", model: str, dimensions: int | None) -> dict[str, Any]:
+    said = llm.model.pooling
+    return {
+        "model": model or llm.name, "weights": llm.model.identity.weights,
+        "arithmetic": llm.model.arithmetic, "dimensions": dimensions,
+        "query_prompt": "query" if "query" in said.prompts else None,
+        "document_prompt": next(
+            (name for name in ("document", "passage") if name in said.prompts), None
+        ),
+    }  # fmt: skip
+
+
+class _Part:
+    """Vectors that are written as they come: a line that says of what, then float32 rows."""
+
+    def __init__(self, path: Path, vectors: NDArray[np.float32], head: bytes) -> None:
+        self.path, self.vectors, self._head = path, vectors, head
+
+    @classmethod
+    def open(cls, path: Path, texts: Sequence[Passage], about: dict[str, Any]) -> "_Part":
+        """Those that an earlier run of the same work has left."""
+        hashed = sha256(json.dumps([about, [one.text for one in texts]]).encode()).hexdigest()
+        head, vectors = f"{hashed}\n".encode(), np.empty((0, 0), np.float32)
+        data = path.read_bytes() if path.is_file() else b""
+        begun, _, rest = data.partition(b"\n")
+        width, _, body = rest.partition(b"\n")
+        if begun + b"\n" == head and width.isdigit() and int(width):
+            size = int(width)
+            rows = len(body) // (4 * size)
+            vectors = np.frombuffer(body[: rows * 4 * size], "<f4").reshape(rows, size)
+            with path.open("r+b") as out:  # what was cut in the middle of a row
+                out.truncate(len(head) + len(width) + 1 + rows * 4 * size)
+        else:
+            path.unlink(missing_ok=True)
+        return cls(path, vectors.astype(np.float32), head)
+
+    def add(self, rows: NDArray[np.float32]) -> None:
+        """Write the next rows."""
+        try:
+            with self.path.open("ab") as out:
+                if out.tell() == 0:
+                    out.write(self._head + f"{rows.shape[1]}\n".encode())
+                out.write(rows.astype("<f4").tobytes())
+        except OSError as error:
+            raise InputError(f"{self.path} cannot be written: {error.strerror}") from error

@@ -1,0 +1,274 @@
+"""How relevant documents are for a query: by a head that reads both (a cross-encoder), by what a
+model that writes would answer (yes or no), or by vectors.
+
+Knows how two texts become one for a head, and what Qwen3-Reranker was trained to be asked.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from math import exp, fsum
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutaway.base.checks import check_bool, check_int, shown
+from cutaway.engine import Embed, Request
+from cutaway.errors import InputError, TooLongError
+from cutaway.methods.embedding import (
+    Embeddings,
+    FramedTexts,
+    VectorReader,
+    embedding,
+    request_parts,
+)
+from cutaway.methods.scoring import Cut, Cutter, Likelihood, scoring
+from cutaway.requests.prefill import PrefillTask
+
+if TYPE_CHECKING:
+    from cutaway.requests.base import BaseLLM
+
+INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
+SYSTEM = (
+    "Judge whether the Document meets the requirements based on the Query and the Instruct "
+    'provided. Note that the answer can only be "yes" or "no".'
+)
+USER = "<Instruct>: {instruction}\n<Query>: {query}\n<Document>: {document}"
+ANSWERS = ("yes", "no")
+
+
+@dataclass(frozen=True)
+class Relevance:
+    """A document among others.
+
+    index      of the document as it was given
+    relevance  from 0 to 1: 1 / (1 + e^-score), the probability of "yes", or the cosine
+    score      what a head gave; else the relevance
+    """
+
+    index: int
+    relevance: float
+    score: float
+
+
+@dataclass(frozen=True)
+class Reranking:
+    """Documents, the most relevant first.
+
+    method  "head", "answers" (yes or no) or "cosine" (of vectors)
+    tokens  read in all
+    cut     indices of the documents that were cut
+    """
+
+    results: tuple[Relevance, ...]
+    method: str
+    tokens: int
+    cut: tuple[int, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        results = [asdict(one) for one in self.results]
+        return {
+            "results": results, "method": self.method, "tokens": self.tokens, "cut": [*self.cut],
+        }  # fmt: skip
+
+
+def method_of(llm: "BaseLLM") -> str:
+    """What a model can say of a query and a document."""
+    said = llm.model.pooling
+    if said.kind == "rank":
+        return "head"
+    writes = llm.config.is_causal and llm.model.graph.has_head
+    return "answers" if writes and said.kind is None else "cosine"
+
+
+def reranking(
+    llm: "BaseLLM",
+    query: str,
+    documents: Sequence[str],
+    *,
+    top: int | None = None,
+    method: str | None = None,
+    instruction: str | None = None,
+    truncate: bool = False,
+    adapter: str = "",
+) -> "PrefillTask[Any, Reranking]":
+    """See ``LLM.rerank``. InputError naming the argument."""
+    check_bool("truncate", truncate)
+    texts = _texts(query, documents)
+    most = None if top is None else check_int("top", top, 1)
+    own = method_of(llm)
+    asked = own if method is None else method
+    known = ("head",) if own == "head" else ("answers", "cosine") if own == "answers" else (own,)
+    if asked not in known:
+        raise InputError(f"method: {shown(asked)} is not what this model has: {', '.join(known)}")
+    if instruction is not None and asked != "answers":
+        raise InputError(f"instruction: a model that ranks by {asked} is asked nothing")
+    if asked == "head":
+        return _by_head(llm, texts, most, truncate, adapter)
+    if asked == "cosine":
+        return _by_vectors(llm, texts, most, truncate, adapter)
+    return _by_answers(llm, texts, most, instruction or INSTRUCTION, adapter)
+
+
+def _texts(query: Any, documents: Any) -> list[str]:
+    """The query and the documents."""
+    if isinstance(documents, str) or not isinstance(documents, Sequence) or not documents:
+        raise InputError(f"documents must be a list of texts, not {shown(documents)}")
+    for name, text in (
+        ("query", query),
+        *((f"documents[{i}]", t) for i, t in enumerate(documents)),
+    ):
+        if not isinstance(text, str):
+            raise InputError(f"{name} must be a string, not {shown(text)}")
+    return [query, *documents]
+
+
+def _sorted(
+    scores: Iterable[float], most: int | None, relevance: Callable[[float], float] = float
+) -> tuple[Relevance, ...]:
+    each = [Relevance(i, relevance(score), score) for i, score in enumerate(scores)]
+    return tuple(sorted(each, key=lambda one: -one.score)[:most])
+
+
+# -- a head ------------------------------------------------------------------------------------
+
+
+def _by_head(
+    llm: "BaseLLM", texts: list[str], most: int | None, truncate: bool, adapter: str
+) -> PrefillTask[VectorReader, Reranking]:
+    adapter_hash, pair = llm.adapter_hash(adapter), PairReader(llm, truncate=truncate)
+    each = [pair.read(texts[0], text, f"documents[{i}]") for i, text in enumerate(texts[1:])]
+
+    def requests() -> Iterable[Request]:
+        for one in each:
+            decoder = Embed(llm.model.pooling.rank, second_from=one.second_from)
+            parts = {**request_parts(decoder), "adapter": adapter_hash}
+            yield Request(**{**parts, "prompt_token_ids": one.ids})
+
+    def found(readers: Sequence[VectorReader]) -> Reranking:
+        scores = [_score(reader.vector()) for reader in readers]
+        tokens = sum(len(one.ids) for one in each)
+        cut = tuple(i for i, one in enumerate(each) if one.is_cut)
+        return Reranking(_sorted(scores, most, logistic), "head", tokens, cut)
+
+    return PrefillTask(requests(), VectorReader, found)
+
+
+def _score(head: NDArray[np.float64]) -> float:
+    """One number, or of two classes the difference: yes and no, as files of Qwen3-Reranker say."""
+    if len(head) == 1:
+        return float(head[0])
+    if len(head) == 2:
+        return float(head[0] - head[1])
+    raise InputError(f"the model's head tells {len(head)} classes apart: it ranks no documents")
+
+
+def logistic(score: float) -> float:
+    """From 0 to 1."""
+    if score < 0:
+        return exp(score) / (1 + exp(score))
+    return 1 / (1 + exp(-score))
+
+
+@dataclass(frozen=True)
+class JoinedPair:
+    """Two texts as one. second_from: the position at which the second begins, as types say it."""
+
+    ids: tuple[int, ...]
+    second_from: int
+    is_cut: bool
+
+
+class PairReader:
+    """Two texts as one, with the tokens that the model's tokenizer puts around and between them."""
+
+    def __init__(self, llm: "BaseLLM", *, truncate: bool) -> None:
+        self._llm, self._truncate = llm, truncate
+        self._most = FramedTexts(llm, "", truncate=truncate).most
+        self._types = llm.model.graph.shapes.get("token_types.weight", (1,))[0]
+
+    def read(self, first: str, second: str, name: str) -> JoinedPair:
+        """TooLongError naming the second where the two have no room, and may not be cut."""
+        tokenizer = self._llm.tokenizer
+        begun = tokenizer.encode(first)
+        bare = tokenizer.encode(second, add_bos=False)
+        if tokenizer.sep_id is None:
+            ids = [*begun, *bare]
+            after: list[int] = []
+        else:
+            between = [tokenizer.sep_id] * (tokenizer.pair_separators - 1)
+            begun, after = [*begun, *between], [tokenizer.sep_id]
+            ids = [*begun, *bare, *after]
+        second_from = len(begun) if self._types > 1 else 0
+        if len(ids) <= self._most:
+            return JoinedPair(tuple(ids), second_from, False)
+        room = self._most - len(begun) - len(after)
+        if not self._truncate or room < 1:
+            raise TooLongError(
+                f"{name} and the query have {len(ids)} tokens together, and the model reads "
+                f"{self._most}: shorten one; truncate cuts the document"
+            )
+        return JoinedPair((*begun, *bare[:room], *after), second_from, True)
+
+
+# -- vectors -----------------------------------------------------------------------------------
+
+
+def _by_vectors(
+    llm: "BaseLLM", texts: list[str], most: int | None, truncate: bool, adapter: str
+) -> PrefillTask[VectorReader, Reranking]:
+    prompts = llm.model.pooling.prompts
+    names = ["query" if "query" in prompts else None, "document" if "document" in prompts else None]
+    parts = [
+        embedding(llm, some, normalize=True, prompt=name, truncate=truncate, adapter=adapter)
+        for some, name in zip((texts[:1], texts[1:]), names, strict=True)
+    ]
+
+    def found(readers: Sequence[VectorReader]) -> Reranking:
+        query, others = (
+            part.found(some) for part, some in zip(parts, (readers[:1], readers[1:]), strict=True)
+        )
+        scores = cosines(query, others)
+        tokens = sum(query.tokens) + sum(others.tokens)
+        return Reranking(_sorted(scores, most), "cosine", tokens, others.truncated)
+
+    requests = [request for part in parts for request in part.requests]
+    return PrefillTask(requests, VectorReader, found)
+
+
+def cosines(one: Embeddings, others: Embeddings) -> list[float]:
+    """Of a vector with each other, all of length 1; summed in no order that a machine chooses."""
+    return [
+        fsum((one.vectors[0].astype(np.float64) * other.astype(np.float64)).tolist())
+        for other in others.vectors
+    ]
+
+
+# -- answers -----------------------------------------------------------------------------------
+
+
+def _by_answers(
+    llm: "BaseLLM", texts: list[str], most: int | None, instruction: str, adapter: str
+) -> "PrefillTask[Any, Reranking]":
+    cutter = Cutter(llm, adapter=adapter)
+    cuts: list[Cut] = []
+    for i, document in enumerate(texts[1:]):
+        user = USER.format(instruction=instruction, query=texts[0], document=document)
+        messages = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": user}]
+        prompt = llm.chat_ids(messages, enable_thinking=False)
+        cuts += [cutter.pair(prompt, answer, f"documents[{i}]") for answer in ANSWERS]
+    asked = scoring(cuts, cutter.adapter)
+
+    def found(readers: Sequence[Any]) -> Reranking:
+        each = asked.found(readers)
+        pairs = list(zip(each[::2], each[1::2], strict=True))
+        scores = [logistic(_sum(yes) - _sum(no)) for yes, no in pairs]
+        tokens = sum(len(yes.prompt_token_ids) for yes, _ in pairs)
+        return Reranking(_sorted(scores, most), "answers", tokens)
+
+    return PrefillTask(asked.requests, asked.reader, found)
+
+
+def _sum(one: Likelihood) -> float:
+    return sum(one.logprobs)

@@ -1,0 +1,125 @@
+"""``cutaway embed --out``, ``search``, ``rerank`` and ``near`` on a model of vectors."""
+
+import json
+
+import numpy as np
+import pytest
+
+from cutaway import LLM
+from cutaway.errors import FormatError, InputError
+from cutaway.methods.index import Index, Passage, passages
+
+TEXTS = ["ab", "ba a", "b b b", "aab"]
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Two files of paragraphs."""
+    (tmp_path / "one.txt").write_text("ab\n\nba a\n")
+    (tmp_path / "two.txt").write_text("\n\nb b b\n\naab")
+    return tmp_path
+
+
+@pytest.fixture
+def index(printed, files, tiny_path):
+    out = files / "i.npz"
+    names = files / "one.txt", files / "two.txt"
+    said = printed("embed", "-q", "-m", tiny_path, *names, "--out", out)
+    assert said == f"{out}: 4 passages of 2 files, 32 numbers each\n"
+    assert not (files / "i.npz.part").exists()
+    return out
+
+
+def test_an_index_has_the_vectors_of_python_and_where_texts_stand(index, files, tiny_path):
+    found = Index.open(index)
+    with LLM(tiny_path) as llm:
+        assert np.array_equal(found.vectors, llm.embed(TEXTS, normalize=True).vectors)
+    places = [(one.text, one.file.rpartition("/")[2], one.line) for one in found.passages]
+    assert [one[1:] for one in places] == [
+        ("one.txt", 1), ("one.txt", 3), ("two.txt", 3), ("two.txt", 5),
+    ]  # fmt: skip
+    assert [one[0] for one in places] == TEXTS
+
+
+def test_a_search_is_the_cosines_in_order(printed, index, tiny_path):
+    said = json.loads(printed("search", "-q", index, "aab", "--top", "3", "--json"))
+    with LLM(tiny_path) as llm:
+        vectors = llm.embed(["aab", *TEXTS], normalize=True).vectors.astype(float)
+    cosines = vectors[1:] @ vectors[0]
+    order = np.argsort(-cosines)[:3]
+    assert [one["text"] for one in said["results"]] == [TEXTS[i] for i in order]
+    assert [one["cosine"] for one in said["results"]] == pytest.approx(cosines[order].tolist())
+    shown = printed("search", "-q", index, "aab", "--top", "1", "--rerank", tiny_path)
+    assert shown.splitlines()[0].split() == ["relevance", "cosine", "where", "passage"]
+    assert "of 4 passages, by " in shown
+
+
+def test_what_was_stopped_goes_on_and_other_work_begins_anew(tiny_path, tmp_path, monkeypatch):
+    monkeypatch.setattr("cutaway.methods.index._AT_ONCE", 2)
+    texts, part = [Passage(text) for text in TEXTS], tmp_path / "part"
+    asked = []
+    with LLM(tiny_path) as llm:
+        whole = Index.build(llm, texts)
+
+        def stop(done):
+            if done == 2:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            Index.build(llm, texts, part=part, progress=stop)
+        with part.open("ab") as out:  # cut in the middle of a row
+            out.write(b"xyz")
+        found = Index.build(llm, texts, part=part, progress=asked.append)
+        assert asked == [2, 4]
+        assert np.array_equal(found.vectors, whole.vectors)
+        other = [*texts[:3], Passage("bb")]
+        asked.clear()
+        Index.build(llm, other, part=part, progress=asked.append)
+        assert asked == [0, 2, 4]
+
+
+def test_paragraphs_that_are_long_are_parted(tmp_path):
+    (tmp_path / "x").write_text("aa bb\ncc dd\n\nee " + "f" * 9)
+    found = [(one.text, one.line) for one in passages(tmp_path / "x", most=8)]
+    assert found == [("aa bb", 1), ("cc dd", 2), ("ee fffff", 4), ("ffff", 4)]
+
+
+@pytest.mark.parametrize(
+    ("args", "sentence"),
+    [
+        (["embed", "--out", "i.npz"], "--out: name the files whose paragraphs are to be indexed"),
+        (["embed", "no-such", "--out", "i.npz"], "no-such cannot be read: No such file"),
+        (["embed", "a", "--out", "i.npz", "--json"], "--json: an index is made as the model's"),
+        (["search", "no-such", "a"], "no-such: there is no such file"),
+        (["search", "no-such", "a", "--top", "0"], "--top must be 1 or more, not 0"),
+        (["rerank", "a"], "there is no document: give one or more"),
+        (["near", "a", "b"], "are no mean of its tokens' rows (pooling: last)"),
+    ],
+)
+def test_what_cannot_be_is_one_sentence(refused, tiny_path, args, sentence):
+    assert sentence in refused(*args, "-q", "-m", tiny_path)
+
+
+def test_a_file_that_is_no_index_or_of_another_model_is_refused(index, tmp_path):
+    (tmp_path / "x.npz").write_bytes(b"PK\3\4 no")
+    with pytest.raises(FormatError, match="is no index of cutaway"):
+        Index.open(tmp_path / "x.npz")
+    np.savez(tmp_path / "y.npz", vectors=np.zeros(3))
+    with pytest.raises(FormatError, match="is no index of cutaway"):
+        Index.open(tmp_path / "y.npz")
+    found = Index.open(index)
+    found.about["weights"] = "0"
+    with LLM(found.about["model"]) as llm, pytest.raises(InputError, match="has other weights"):
+        found.check(llm)
+
+
+def test_documents_are_ordered(printed, tiny_path):
+    said = json.loads(
+        printed("rerank", "-q", "-m", tiny_path, "ab", *TEXTS, "--json", "--top", "2")
+    )
+    with LLM(tiny_path) as llm:
+        expected = llm.rerank("ab", TEXTS, top=2)
+    assert said["results"] == expected.to_dict()["results"]
+    assert said["documents"] == [TEXTS[one.index] for one in expected.results]
+    shown = printed("rerank", "-q", "-m", tiny_path, "ab", *TEXTS)
+    assert 'relevance: the probability of "yes"' in shown

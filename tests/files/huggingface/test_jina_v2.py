@@ -1,0 +1,117 @@
+"""jina v2 (ALiBi to both sides, gated MLPs), held against formulas in float64.
+
+transformers has only the publisher's own code for it; they are of that code and arXiv 2310.19923.
+"""
+
+import json
+import os
+from math import erf
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from cutaway import LLM
+from cutaway.compute.backends.cpu import tiers
+from cutaway.compute.loading.open import open_model
+from cutaway.files.weights.gguf_writer import write_gguf
+from support import tiny_tokenizers
+
+HIDDEN, INNER, HEADS, LAYERS, EPS, VOCAB = 96, 64, 6, 2, 1e-12, 384
+IDS = np.random.default_rng(5).integers(6, VOCAB, 300).tolist()  # more than a chunk of attention
+
+
+def shapes():
+    found = {
+        "embeddings.word_embeddings.weight": (VOCAB, HIDDEN),
+        "embeddings.token_type_embeddings.weight": (2, HIDDEN),
+    }
+    norms = ["embeddings.LayerNorm"]
+    for i in range(LAYERS):
+        p = f"encoder.layer.{i}."
+        for name in ("self.query", "self.key", "self.value", "output.dense"):
+            found |= {f"{p}attention.{name}.weight": (HIDDEN, HIDDEN)}
+            found |= {f"{p}attention.{name}.bias": (HIDDEN,)}
+        found[f"{p}mlp.gated_layers.weight"] = (2 * INNER, HIDDEN)
+        found |= {f"{p}mlp.wo.weight": (HIDDEN, INNER), f"{p}mlp.wo.bias": (HIDDEN,)}
+        norms += [f"{p}attention.output.LayerNorm", f"{p}mlp.layernorm"]
+    return found | {f"{one}.{end}": (HIDDEN,) for one in norms for end in ("weight", "bias")}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    path, rng = tmp_path_factory.mktemp("jina"), np.random.default_rng(0)
+    weights = {
+        name: (rng.normal(size=shape) * 0.2 + ("orm.weight" in name)).astype(np.float32)
+        for name, shape in shapes().items()
+    }
+    save_file(weights, path / "model.safetensors")
+    config = {
+        "model_type": "bert", "position_embedding_type": "alibi", "hidden_size": HIDDEN,
+        "intermediate_size": INNER, "num_attention_heads": HEADS, "num_hidden_layers": LAYERS,
+        "max_position_embeddings": 512, "vocab_size": VOCAB, "layer_norm_eps": EPS,
+        "feed_forward_type": "geglu", "emb_pooler": "mean", "hidden_act": "gelu",
+    }  # fmt: skip
+    (path / "config.json").write_text(json.dumps(config))
+    tiny_tokenizers.save(tiny_tokenizers.byte_level(), path)
+    return path, weights
+
+
+def slopes(heads):
+    """As the publisher's code finds them: powers of two, and every second of twice as many."""
+    power = 2 ** int(np.log2(heads))
+    own = [(2 ** (-8 / power)) ** (i + 1) for i in range(power)]
+    return own if power == heads else own + slopes(2 * power)[0::2][: heads - power]
+
+
+def by_formula(w, ids):
+    def norm(x, name):
+        centred = x - x.mean(axis=-1, keepdims=True)
+        scaled = centred / np.sqrt((centred**2).mean(axis=-1, keepdims=True) + EPS)
+        return scaled * w[f"{name}.weight"] + w[f"{name}.bias"]
+
+    def linear(x, name):
+        return x @ w[f"{name}.weight"].T.astype(float) + w.get(f"{name}.bias", 0)
+
+    gelu = np.vectorize(lambda v: v * (1 + erf(v / np.sqrt(2))) / 2)
+    x = w["embeddings.word_embeddings.weight"][ids].astype(float)
+    x = norm(x + w["embeddings.token_type_embeddings.weight"][0], "embeddings.LayerNorm")
+    n, size = len(ids), HIDDEN // HEADS
+    distance = abs(np.arange(n)[:, None] - np.arange(n))
+    for i in range(LAYERS):
+        p = f"encoder.layer.{i}."
+        q, k, v = (
+            linear(x, f"{p}attention.self.{name}").reshape(n, HEADS, size).swapaxes(0, 1)
+            for name in ("query", "key", "value")
+        )
+        scores = q @ k.swapaxes(1, 2) / np.sqrt(size)
+        scores -= np.array(slopes(HEADS))[:, None, None] * distance
+        weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        weights /= weights.sum(axis=-1, keepdims=True)
+        mixed = (weights @ v).swapaxes(0, 1).reshape(n, HIDDEN)
+        x = norm(linear(mixed, f"{p}attention.output.dense") + x, f"{p}attention.output.LayerNorm")
+        both = linear(x, f"{p}mlp.gated_layers")
+        inner = gelu(both[:, :INNER]) * both[:, INNER:]
+        x = norm(linear(inner, f"{p}mlp.wo") + x, f"{p}mlp.layernorm")
+    return x.mean(axis=0)
+
+
+def test_vectors_are_those_of_the_formulas(made):
+    path, weights = made
+    expected = by_formula(weights, IDS)
+    found = LLM(path, backend="reference").embed(IDS, normalize=False).vectors[0]
+    assert np.abs(found - expected).max() < 1e-4
+    native = LLM(path).embed(IDS, normalize=False).vectors[0].astype(float)
+    assert native @ expected / np.linalg.norm(native) / np.linalg.norm(expected) > 1 - 1e-5
+
+
+def test_bits_are_the_same_over_company_threads_tiers_and_files(made, monkeypatch, tmp_path):
+    path, texts = made[0], [IDS, IDS[:7], IDS[3:50]]
+    with LLM(path, threads=2) as llm:
+        expected = np.concatenate([llm.embed([text]).vectors for text in texts])
+    with open_model(path) as folder:
+        write_gguf(tmp_path / "one.gguf", folder)
+    for tier in tiers():
+        monkeypatch.setitem(os.environ, "CUTAWAY_ISA", tier)
+        with LLM(tmp_path / "one.gguf", threads=1) as llm:
+            assert np.array_equal(llm.embed(texts).vectors, expected), tier
