@@ -1,13 +1,18 @@
 """The arithmetic of the limit, against a count by hand."""
 
+from itertools import combinations, product
+from math import prod
+
 import pytest
 
 pytest.importorskip("cutaway.base._native", reason="the native backend was not built")
 
 from cutaway.compute import model
 from cutaway.compute.backends import KVGroup, KVLayout
+from cutaway.compute.loading.info import ModelInfo
 from cutaway.files.weights import GGUFFile
 from cutaway.lab.measure.limits import Costs, costs_of
+from support.random_llama import write_tiny_llama
 
 
 def costs_and_tensors(path):
@@ -69,3 +74,29 @@ def test_the_slower_of_reading_and_computing_is_the_limit():
     assert costs.decode_limit(64, 8, bandwidth=1e12, ops=4800) == pytest.approx(1)
     assert costs.prefill_limit(100, bandwidth=1e12, ops=400_800) == pytest.approx(100)
     assert costs.prefill_limit(100, bandwidth=2200, ops=1e12) == pytest.approx(100)
+
+
+def test_of_experts_a_step_reads_those_that_its_rows_choose():
+    """With rows that choose independently: brute force over all choices of 2 of 4 experts."""
+    costs = Costs(1000, 200, 4000, 800, layout((0, 10)), expert_bytes=400, expert_share=0.5)
+    pairs = list(combinations(range(4), 2))
+    for rows in (1, 2, 3):
+        read = [len({e for pair in chosen for e in pair}) for chosen in product(pairs, repeat=rows)]
+        assert costs.weight_bytes(rows) == round(1200 + 100 * sum(read) / len(read))
+    assert costs.weight_bytes(1000) == 1600
+
+
+def test_a_mixture_s_figures_equal_a_count_by_hand(tmp_path):
+    path = write_tiny_llama(tmp_path / "mixture.gguf", experts=5)
+    costs, tensors = costs_and_tensors(path)
+    experts = [t for name, t in tensors.items() if "_exps" in name]
+    every = sum(4 * t.shape[0] * (-(-t.shape[1] // 16) * 16) * t.shape[2] for t in experts)
+    assert costs.expert_bytes == every
+    card = ModelInfo.read(path)
+    share = card.config.experts_used / card.config.experts
+    assert costs.expert_share == pytest.approx(share)
+    numbers = sum(prod(t.shape) for t in experts)
+    assert card.active_parameters == card.parameters - round((1 - share) * numbers)
+    read = [t for n, t in tensors.items() if len(t.shape) == 2 and n != "token_embd.weight"]
+    bytes_read = sum(t.nbytes for t in read) + share * sum(t.nbytes for t in experts)
+    assert card.active_bytes == round(bytes_read)

@@ -60,6 +60,8 @@ def _rows(card: ModelInfo, context: int) -> Iterator[tuple[str, str]]:
         yield "not run", " and ".join(f"what {_UNREAD[part]}" for part in card.unread)
     if c.experts:
         yield "experts", f"{c.experts} in each layer, {c.experts_used} of them for a token"
+        yield "", f"{card.active_parameters / 1e6:,.0f} million parameters for a token"
+        yield "", f"{megabytes(card.active_bytes)} of weights read for a token"
     yield "context", f"{c.context_length:,} tokens"
     yield "vocabulary", f"{card.vocab_size:,} tokens"
     longest = max(5, *map(len, card.formats))

@@ -1,14 +1,16 @@
 """Describes a model from its file: sizes, formats, special tokens, and the keys that name them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any
 
 from cutaway.compute import backends
 from cutaway.compute.loading.open import model_name, size_of
 from cutaway.compute.loading.parts import Parts, open_as
-from cutaway.compute.model import ModelConfig
+from cutaway.compute.model import Graph, ModelConfig
+from cutaway.compute.model.mixture import expert_shares
 from cutaway.files.weights import TensorInfo
 from cutaway.text import Tokenizer
 from cutaway.text.chat import FIELD, ORIGIN
@@ -39,6 +41,8 @@ class ModelInfo:
     """A model as its file describes it.
 
     parameters  numbers in all tensors
+    active_parameters  those that a token's row meets: of a layer's experts, the chosen ones
+    active_bytes  of weights that a step with one row reads, as the file has them
     formats     by name, the one with the most bytes first
     kv_bytes    of keys and values, for each token
     kv          how keys and values are stored
@@ -57,6 +61,8 @@ class ModelInfo:
     config: ModelConfig
     vocab_size: int
     parameters: int
+    active_parameters: int
+    active_bytes: int
     formats: Mapping[str, Stored]
     left_bytes: int
     kv_bytes: int
@@ -90,6 +96,8 @@ class ModelInfo:
                 config=config,
                 vocab_size=tokenizer.vocab_size,
                 parameters=parts.parameters,
+                active_parameters=parts.parameters - _idle(parts.graph, file.tensors, _numbers),
+                active_bytes=_read(parts.graph, file.tensors),
                 formats=by_format(file.tensors.values()),
                 left_bytes=backends.stored_bytes(parts.graph, file.tensors),
                 kv_bytes=layout.bytes_per_token,
@@ -124,6 +132,30 @@ def _unread(metadata: Mapping[str, Any], config: ModelConfig) -> tuple[str, ...]
     known = found if isinstance(found, list) else []
     ahead = ["tokens ahead"] if config.unrun_layers else []
     return tuple(sorted({*filter(_UNREAD.__contains__, known), *ahead}))
+
+
+def _shares(graph: Graph, tensors: Mapping[str, TensorInfo]) -> dict[str, float]:
+    return expert_shares(graph, {name: tensor.shape for name, tensor in tensors.items()})
+
+
+def _numbers(tensor: TensorInfo) -> int:
+    return prod(tensor.shape)
+
+
+def _idle(
+    graph: Graph, tensors: Mapping[str, TensorInfo], size: Callable[[TensorInfo], int]
+) -> int:
+    """The size of the experts that one row does not choose."""
+    shares = _shares(graph, tensors)
+    return round(sum((1 - share) * size(tensors[name]) for name, share in shares.items()))
+
+
+def _read(graph: Graph, tensors: Mapping[str, TensorInfo]) -> int:
+    """Of matrices: norms and the embedding's row are left out."""
+    matrices = {op.weights["weight"] for op in graph.ops if op.kind == "linear"}
+    matrices |= _shares(graph, tensors).keys()
+    every = sum(tensors[name].nbytes for name in matrices)
+    return every - _idle(graph, tensors, lambda tensor: tensor.nbytes)
 
 
 def by_format(tensors: Iterable[TensorInfo]) -> dict[str, Stored]:

@@ -3,11 +3,15 @@
 Knows the definition of the choice, in NumPy. Does not know where scores come from.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from cutaway.compute.model.graph import Graph
 
 Floats = NDArray[np.float64]
 
@@ -106,3 +110,13 @@ def _sigmoid(scores: Floats) -> Floats:
     e = np.exp(-np.abs(scores))
     weights: Floats = np.where(scores < 0, e, 1.0) / (1 + e)
     return weights
+
+
+def expert_shares(graph: "Graph", shapes: Mapping[str, Sequence[int]]) -> dict[str, float]:
+    """Tensor of experts -> the share of them that one row chooses. shapes: of the file's tensors"""
+    shares = {}
+    for op in graph.ops:
+        for role in op.weights.keys() & {"gate", "up", "down"} if op.kind == "experts" else ():
+            name = op.weights[role]
+            shares[name] = op.attrs["mixture"].used / shapes[name][0]
+    return shares
