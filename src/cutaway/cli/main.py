@@ -43,6 +43,7 @@ COMMANDS = {
     "oracle": "hold another engine's answers against the model",
     "ab": "compare two ways to answer, with the same luck",
     "audit": "find out whether a text was drawn by a seed's luck",
+    "conform": "compare a server's answers that should be equal",
     "receipt": "sign a run, and check what others signed",
     "verify": "check that logits are bit-identical in any batch",
     "quantize": "write a model with smaller weights",
@@ -55,7 +56,7 @@ COMMANDS = {
 
 _RARE = (
     "snowball", "exposure", "compare", "repair", "practice", "imatrix", "doctor", "oracle", "ab",
-    "audit", "receipt", "near",
+    "audit", "conform", "receipt", "near",
 )  # fmt: skip
 """Commands that ``cutaway -h`` only names."""
 
