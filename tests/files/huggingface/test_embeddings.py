@@ -17,7 +17,7 @@ pytest.importorskip("transformers", reason="needs transformers: pip install '.[t
 
 import torch
 
-from support.random_models import BODIES, ENCODERS, FAMILIES, IDS, save
+from support.random_models import BODIES, ENCODERS, FAMILIES, IDS, edit, save
 from support.tiny_tokenizers import wordpiece
 
 DECODERS = ("llama", "qwen3", "gemma3", "gpt2")
@@ -331,3 +331,19 @@ def test_a_file_as_llama_cpp_converts_it_has_the_same_vectors(folder):
         assert np.array_equal(found.vectors, expected.vectors)
         assert (found.pooling, found.says) == ("cls", ("files", "default"))
         assert metadata["tokenizer.ggml.token_type_count"] == 2
+
+
+def test_a_model_that_writes_has_its_end_token_behind_texts_where_its_tokenizer_says_so(tmp_path):
+    """As Qwen3-Embedding and e5-mistral have it, and not behind prompts."""
+    save("qwen3", tmp_path)
+    sentences(tmp_path, pooling={"pooling_mode": "lasttoken"})
+    edit(tmp_path / "tokenizer_config.json", add_eos_token=True, eos_token="</s>")
+    llm = LLM(tmp_path)
+    ids = llm.tokenize("a b")
+    found = llm.embed("a b")
+    assert (found.tokens, found.pooling) == ((len(ids) + 1,), "last")
+    end = next(iter(llm.tokenizer.end_ids))
+    assert ids[-1] != end
+    assert np.array_equal(found.vectors, llm.embed([[*ids, end]]).vectors)
+    cut = llm.embed("a b " * 200, truncate=True)
+    assert cut.tokens == (256,)
