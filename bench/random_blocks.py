@@ -1,5 +1,6 @@
 """Bytes of quantised matrices: random codes under scales of our choice, in any format."""
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -35,9 +36,12 @@ def set_scales(name: str, raw: NDArray[np.uint8], **scales: Any) -> None:
 def random_blocks(
     rng: np.random.Generator, name: str, shape: tuple[int, ...], scale: float
 ) -> NDArray[np.uint8]:
-    """Random codes, mean 0 and deviation about `scale`: (rows, bytes of a row)."""
-    kind = FORMATS[name]
-    raw = rng.integers(0, 256, (shape[0], kind.nbytes(shape[1])), np.uint8)
+    """Random codes, mean 0 and deviation about `scale`: (rows, bytes of a row).
+
+    shape: (rows, columns), or of several matrices of one shape (matrices, rows, columns)
+    """
+    kind, rows = FORMATS[name], prod(shape[:-1])
+    raw = rng.integers(0, 256, (rows, kind.nbytes(shape[-1])), np.uint8)
     if name.startswith("FP8"):
         codes = raw.reshape(-1).view(kind.layout)["qs"]
         codes[codes & 127 == 127] = 0  # else NaN

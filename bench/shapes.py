@@ -19,6 +19,7 @@ class Shape:
     tied     the embedding is the output matrix too
     attends  the layers that do; None: all
     state    of the others: numbers of a key, heads of keys, heads of values, values of all of them
+    experts  of each layer, and how many of them compute a token; ffn is the width of one
     """
 
     architecture: str
@@ -35,6 +36,7 @@ class Shape:
     epsilon: float = 1e-5
     attends: tuple[int, ...] | None = None
     state: tuple[int, ...] = ()
+    experts: tuple[int, int] = (0, 0)
 
     @property
     def attending(self) -> tuple[int, ...]:
@@ -53,6 +55,46 @@ SHAPES = {
     "qwen3-8b": Shape("qwen3", 4096, 36, 32, 8, 128, 12_288, 151_936, **_QWEN, tied=False),
     "qwen2-1.5b": Shape("qwen2", 1536, 28, 12, 2, 128, 8960, 151_936, **_QWEN),  # Qwen2.5
     "qwen2-7b": Shape("qwen2", 3584, 28, 28, 4, 128, 18_944, 152_064, **_QWEN, tied=False),
+    "olmoe-7b": Shape(  # 1B of them for a token
+        "olmoe",
+        2048,
+        16,
+        16,
+        16,
+        128,
+        1024,
+        50_304,
+        tied=False,
+        rope_base=10_000.0,
+        context=4096,
+        experts=(64, 8),
+    ),
+    "granite-3b": Shape(  # Granite 3.1 3B-A800M
+        "granitemoe",
+        1536,
+        32,
+        24,
+        8,
+        64,
+        512,
+        49_155,
+        rope_base=10_000_000.0,
+        epsilon=1e-6,
+        experts=(40, 8),
+    ),
+    "qwen3-30b": Shape(  # 3B of them for a token
+        "qwen3moe",
+        2048,
+        48,
+        32,
+        4,
+        128,
+        768,
+        151_936,
+        **_QWEN,
+        tied=False,
+        experts=(128, 8),
+    ),
     "lfm2-1.2b": Shape(
         "lfm2",
         2048,
@@ -117,11 +159,19 @@ _OWN: dict[str, tuple[tuple[str, Any], ...]] = {
         ("full_attention_interval", 4),
         ("rope.dimension_sections", np.array([11, 11, 10, 0], np.int32)),
     ),
+    "granitemoe": (
+        ("attention.scale", 0.015625), ("embedding_scale", 12.0), ("residual_scale", 0.22),
+        ("logit_scale", 6.0),
+    ),
     "granitehybrid": (
         ("rope.scaling.finetuned", False), ("attention.scale", 0.0078125),
         ("embedding_scale", 1.0), ("residual_scale", 0.22), ("logit_scale", 1.0),
     ),
 }  # fmt: skip
+
+
+_KEPT = ("conv1d", "conv", "norm", "ssm_a", "ssm_d", "gate_inp")
+"""Ends of the names of tensors that stay in F32."""
 
 
 def _kv_heads(shape: Shape) -> Any:
@@ -142,7 +192,10 @@ def _attention(shape: Shape) -> Iterator[Sized]:
     yield "attn_output", hidden, queries
     if shape.architecture == "qwen2":
         yield from (("attn_q.bias", queries), ("attn_k.bias", keys), ("attn_v.bias", keys))
-    if shape.architecture in ("qwen3", "qwen35", "lfm2"):
+    if shape.architecture == "olmoe":  # of all heads together
+        yield "attn_q_norm", queries
+        yield "attn_k_norm", keys
+    if shape.architecture in ("qwen3", "qwen3moe", "qwen35", "lfm2"):
         yield "attn_q_norm", shape.head_dim
         yield "attn_k_norm", shape.head_dim
 
@@ -178,9 +231,21 @@ def _state(shape: Shape) -> Iterator[Sized]:
 
 def _mlp(shape: Shape) -> Iterator[Sized]:
     yield "post_attention_norm" if shape.architecture == "qwen35" else "ffn_norm", shape.hidden
-    yield "ffn_gate", shape.ffn, shape.hidden
-    yield "ffn_up", shape.ffn, shape.hidden
-    yield "ffn_down", shape.hidden, shape.ffn
+    count, _ = shape.experts
+    end, each = ("_exps", (count,)) if count else ("", ())
+    if count:
+        yield "ffn_gate_inp", count, shape.hidden
+    yield f"ffn_gate{end}", *each, shape.ffn, shape.hidden
+    yield f"ffn_up{end}", *each, shape.ffn, shape.hidden
+    yield f"ffn_down{end}", *each, shape.hidden, shape.ffn
+
+
+def _experts(shape: Shape) -> Iterator[tuple[str, int]]:
+    count, used = shape.experts
+    if count:
+        yield "expert_count", count
+        yield "expert_used_count", used
+        yield "expert_feed_forward_length", shape.ffn
 
 
 def sizes_of(shape: Shape, name: str) -> Iterator[tuple[str, Any]]:
@@ -202,6 +267,7 @@ def sizes_of(shape: Shape, name: str) -> Iterator[tuple[str, Any]]:
         ("rope.dimension_count", shape.head_dim // (4 if shape.architecture == "qwen35" else 1)),
         ("vocab_size", shape.vocab),
         *_OWN.get(shape.architecture, ()),
+        *_experts(shape),
         *(zip(_STATES, (4, *shape.state), strict=True) if shape.state else ()),
     ):
         yield f"{shape.architecture}.{key}", value
@@ -216,7 +282,7 @@ def tensors_of(shape: Shape, format: str) -> Iterator[TensorInfo]:
         attends = layer in shape.attending
         for name, *sizes in (*(_attention if attends else _state)(shape), *_mlp(shape)):
             whole = name if name.endswith((".bias", "ssm_a", "ssm_d")) else f"{name}.weight"
-            kept = len(sizes) == 1 or name.endswith(("conv1d", "conv", "norm", "ssm_a", "ssm_d"))
+            kept = len(sizes) == 1 or name.endswith(_KEPT)
             yield TensorInfo(f"blk.{layer}.{whole}", "F32" if kept else format, tuple(sizes))
     norm = "token_embd_norm" if shape.architecture == "lfm2" else "output_norm"
     yield TensorInfo(f"{norm}.weight", "F32", (hidden,))
