@@ -280,10 +280,11 @@ def tensors_of(shape: Shape, format: str) -> Iterator[TensorInfo]:
     yield TensorInfo("token_embd.weight", vocabulary, (shape.vocab, hidden))
     for layer in range(shape.layers):
         attends = layer in shape.attending
-        for name, *sizes in (*(_attention if attends else _state)(shape), *_mlp(shape)):
+        for named, *sized in (*(_attention if attends else _state)(shape), *_mlp(shape)):
+            name, sizes = str(named), tuple(map(int, sized))
             whole = name if name.endswith((".bias", "ssm_a", "ssm_d")) else f"{name}.weight"
             kept = len(sizes) == 1 or name.endswith(_KEPT)
-            yield TensorInfo(f"blk.{layer}.{whole}", "F32" if kept else format, tuple(sizes))
+            yield TensorInfo(f"blk.{layer}.{whole}", "F32" if kept else format, sizes)
     norm = "token_embd_norm" if shape.architecture == "lfm2" else "output_norm"
     yield TensorInfo(f"{norm}.weight", "F32", (hidden,))
     if not shape.tied:

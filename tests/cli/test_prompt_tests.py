@@ -11,6 +11,12 @@ pytest_plugins = ["pytester"]
 MODEL = "--cutaway-model"  # with "=", or pytest takes its value for a folder of tests
 
 
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch):
+    """The plugin is named; where cutaway is installed, its entry point would name it twice."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+
+
 @pytest.fixture
 def suite(pytester, tiny_path):
     """Runs tests of prompts with the tiny model, in a folder of their own."""

@@ -65,7 +65,7 @@ def _mamba(hidden: int, taps: int) -> dict[str, tuple[int, ...]]:
 
 def _add_vectors(writer: gguf.GGUFWriter, rng: np.random.Generator, prefix: str) -> None:
     mixed = HEADS * VALUES + 2 * GROUPS * KEYS
-    drawn = {
+    drawn: dict[str, int | tuple[int, int]] = {
         "ssm_a": (HEADS, 1),
         "ssm_d": (HEADS, 1),
         "ssm_dt.bias": HEADS,

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 __tracebackhide__ = True  # pytest shows the test, not how it is asserted here
 
 
-class Answer:
+class TestedAnswer:
     """A text, with assertions that return the answer, so that one can follow another."""
 
     def __init__(
         self, llm: "LLM", prompt: Any, completion: "Completion", options: Mapping[str, Any],
-        fingerprint: "Callable[[Answer], None]",
+        fingerprint: "Callable[[TestedAnswer], None]",
     ) -> None:  # fmt: skip
         self.llm, self.prompt, self.completion, self.options = llm, prompt, completion, options
         self._check_fingerprint = fingerprint
@@ -50,26 +50,26 @@ class Answer:
 
     # -- assertions ----------------------------------------------------------------------------
 
-    def contains(self, wanted: str) -> "Answer":
+    def contains(self, wanted: str) -> "TestedAnswer":
         """The text has this in it."""
         if wanted not in self.text:
             self._red(f"has no {wanted!r}", wanted)
         return self
 
-    def lacks(self, unwanted: str) -> "Answer":
+    def lacks(self, unwanted: str) -> "TestedAnswer":
         """The text does not have this in it."""
         if unwanted in self.text:
             step = self._at(self.text.index(unwanted))
             self._fail(f"has {unwanted!r}, from token {step.index}: {self._runner_up(step)}")
         return self
 
-    def equals(self, wanted: str) -> "Answer":
+    def equals(self, wanted: str) -> "TestedAnswer":
         """The text is this, but for white space around it."""
         if self.text.strip() != wanted.strip():
             self._red(f"is not {wanted!r}", wanted)
         return self
 
-    def matches(self, pattern: str) -> "Answer":
+    def matches(self, pattern: str) -> "TestedAnswer":
         """The regular expression is found in the text."""
         if not re.search(pattern, self.text):
             step, _ = self._closest()
@@ -79,7 +79,7 @@ class Answer:
             )
         return self
 
-    def has_json(self, schema: Mapping[str, Any]) -> "Answer":
+    def has_json(self, schema: Mapping[str, Any]) -> "TestedAnswer":
         """The text is JSON that the schema accepts, by the engine's own grammar."""
         try:
             json.loads(self.text)
@@ -91,14 +91,14 @@ class Answer:
             self._fail(f"does not match the schema at {at}")
         return self
 
-    def calls(self, name: str, **arguments: Any) -> "Answer":
+    def calls(self, name: str, **arguments: Any) -> "TestedAnswer":
         """One of its tool calls has this name and at least these arguments."""
         made = [(call.name, call.values()) for call in self.completion.tool_calls]
         if not any(c == name and arguments.items() <= given.items() for c, given in made):
             self._fail(f"does not call {name}({arguments}); its calls: {made or 'none'}")
         return self
 
-    def probable(self, answer: str, at_least: float) -> "Answer":
+    def probable(self, answer: str, at_least: float) -> "TestedAnswer":
         """P(answer | prompt) under the model itself, whatever the text is."""
         [found] = self.llm.score(self.prompt, [answer])
         if (p := exp(found.total)) < at_least:
@@ -110,7 +110,7 @@ class Answer:
             )  # fmt: skip
         return self
 
-    def margin(self, at_least: float) -> "Answer":
+    def margin(self, at_least: float) -> "TestedAnswer":
         """No token would be another if a logit changed by less than this."""
         step, margin = self._closest()
         if margin < at_least:
@@ -118,7 +118,7 @@ class Answer:
             self._fail(f"has a margin of {margin:.3f}, below {at_least}, at {at}")
         return self
 
-    def certain(self, at_most: float) -> "Answer":
+    def certain(self, at_most: float) -> "TestedAnswer":
         """The mean entropy before its tokens is at most so many nats."""
         if self.entropy > at_most:
             step = max(self.completion.steps, key=_entropy)
@@ -128,7 +128,7 @@ class Answer:
             )
         return self
 
-    def same_bits(self) -> "Answer":
+    def same_bits(self) -> "TestedAnswer":
         """Its fingerprint is the one that is kept beside the test."""
         self._check_fingerprint(self)
         return self

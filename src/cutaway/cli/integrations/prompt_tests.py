@@ -16,7 +16,7 @@ import pytest
 
 if TYPE_CHECKING:
     from cutaway.api.llm import LLM
-    from cutaway.cli.integrations.answers import Answer
+    from cutaway.cli.integrations.answers import TestedAnswer
 
 DEFAULTS = {"temperature": 0.0, "seed": 0, "max_tokens": 64, "candidates": 200}
 """What ``ask`` adds where a test says nothing: the likeliest text, and figures of its steps."""
@@ -63,9 +63,11 @@ class Ask:
         self._update = bool(config.getoption("update_fingerprints"))
         self._cache = config.cache.mkdir("cutaway") if getattr(config, "cache", None) else None
 
-    def __call__(self, prompt: Any = None, *, messages: Any = None, **options: Any) -> "Answer":
+    def __call__(
+        self, prompt: Any = None, *, messages: Any = None, **options: Any
+    ) -> "TestedAnswer":
         """An answer to assert things of. InputError where an option is wrong."""
-        from cutaway.cli.integrations.answers import Answer
+        from cutaway.cli.integrations.answers import TestedAnswer
 
         given = DEFAULTS | options
         self._count += 1
@@ -73,7 +75,7 @@ class Ask:
         asked = prompt if messages is None else messages
         completion = self._completion(write, asked, given)
         prompt = list(completion.prompt_token_ids)
-        return Answer(self._llm, prompt, completion, given, self._fingerprint)
+        return TestedAnswer(self._llm, prompt, completion, given, self._fingerprint)
 
     def _completion(self, write: Any, asked: Any, options: dict[str, Any]) -> Any:
         from cutaway._version import ARITHMETIC
@@ -90,7 +92,7 @@ class Ask:
             file.write_bytes(pickle.dumps(done))
         return done
 
-    def _fingerprint(self, answer: "Answer") -> None:
+    def _fingerprint(self, answer: "TestedAnswer") -> None:
         self._kept.check(self._count, answer, update=self._update)
 
 
@@ -100,7 +102,7 @@ class Kept:
     def __init__(self, path: Path, test: str) -> None:
         self._path, self._test = path, test
 
-    def check(self, number: int, answer: "Answer", *, update: bool) -> None:
+    def check(self, number: int, answer: "TestedAnswer", *, update: bool) -> None:
         """Compare the ``number``-th answer of the test with what is kept, or keep it."""
         own = {"fingerprint": answer.fingerprint, "tokens": list(answer.completion.token_ids)}
         every = json.loads(self._path.read_text()) if self._path.exists() else {}

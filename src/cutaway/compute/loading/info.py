@@ -135,7 +135,7 @@ def _unread(metadata: Mapping[str, Any], config: ModelConfig) -> tuple[str, ...]
 
 
 def _shares(graph: Graph, tensors: Mapping[str, TensorInfo]) -> dict[str, float]:
-    return expert_shares(graph, {name: tensor.shape for name, tensor in tensors.items()})
+    return expert_shares(graph.ops, {name: tensor.shape for name, tensor in tensors.items()})
 
 
 def _numbers(tensor: TensorInfo) -> int:

@@ -3,7 +3,7 @@
 Knows the definition of the choice, in NumPy. Does not know where scores come from.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from cutaway.compute.model.graph import Graph
+    from cutaway.compute.model.wiring import Op
 
 Floats = NDArray[np.float64]
 
@@ -112,10 +112,10 @@ def _sigmoid(scores: Floats) -> Floats:
     return weights
 
 
-def expert_shares(graph: "Graph", shapes: Mapping[str, Sequence[int]]) -> dict[str, float]:
+def expert_shares(ops: Iterable["Op"], shapes: Mapping[str, Sequence[int]]) -> dict[str, float]:
     """Tensor of experts -> the share of them that one row chooses. shapes: of the file's tensors"""
     shares = {}
-    for op in graph.ops:
+    for op in ops:
         for role in op.weights.keys() & {"gate", "up", "down"} if op.kind == "experts" else ():
             name = op.weights[role]
             shares[name] = op.attrs["mixture"].used / shapes[name][0]

@@ -10,7 +10,7 @@ from cutaway.files.huggingface import recurrent_keys as keys
 from cutaway.files.huggingface.family import ATTENTION, OUTSIDE, Family
 from cutaway.files.huggingface.json_object import JsonObject
 from cutaway.files.huggingface.rewrites import (
-    Grouped,
+    GroupedVector,
     Half,
     Rewrite,
     Squeezed,
@@ -34,8 +34,8 @@ def _mamba(config: JsonObject) -> dict[str, Rewrite]:
     """GGUF has a row for each head, and for each group of a norm."""
     groups = config.size("mamba_n_groups", 1 << 16)
     return {
-        "ssm_a": Grouped(then=minus_exp), "ssm_d": Grouped(), "ssm_norm": Grouped(groups),
-        "ssm_conv1d": Squeezed(),
+        "ssm_a": GroupedVector(then=minus_exp), "ssm_d": GroupedVector(),
+        "ssm_norm": GroupedVector(groups), "ssm_conv1d": Squeezed(),
     }  # fmt: skip
 
 

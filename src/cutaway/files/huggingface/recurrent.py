@@ -10,8 +10,8 @@ from cutaway.files.huggingface import recurrent_keys as keys
 from cutaway.files.huggingface.family import ATTENTION, OUTSIDE, TEXT, Family
 from cutaway.files.huggingface.json_object import JsonObject
 from cutaway.files.huggingface.rewrites import (
-    Parts,
     Rewrite,
+    RowParts,
     Squeezed,
     Tiled,
     TiledColumns,
@@ -102,7 +102,7 @@ def _qwen3_next(config: JsonObject) -> Mapping[str, Rewrite]:
     sizes = (keys, keys, heads // k_heads * values, heads // k_heads * values)
     return {
         **dict.fromkeys(_NORMS, add_one), "ssm_a": minus_exp, "ssm_conv1d": Squeezed(),
-        "attn_qkv": Parts(sizes, (0, 1, 2)), "attn_gate": Parts(sizes, (3,)),
+        "attn_qkv": RowParts(sizes, (0, 1, 2)), "attn_gate": RowParts(sizes, (3,)),
     }  # fmt: skip
 
 

@@ -149,7 +149,7 @@ class Tiled:
 
 
 @dataclass(frozen=True)
-class Parts:
+class RowParts:
     """Rows come in groups, each of parts of these sizes: some parts, of all groups together."""
 
     sizes: tuple[int, ...]
@@ -171,7 +171,7 @@ class Parts:
 
 
 @dataclass(frozen=True)
-class Grouped:
+class GroupedVector:
     """A vector as a matrix of so many rows, or of as many as it has numbers; then rewritten."""
 
     groups: int | None = None

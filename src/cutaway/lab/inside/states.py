@@ -45,7 +45,7 @@ class StateWeights:
     token_ids: list[int]
     weights: Mapping[int, Floats]
     values: Mapping[int, Floats]
-    row_hash: str
+    row_hash: int
     is_as_run: bool
 
     def proof(self) -> str:

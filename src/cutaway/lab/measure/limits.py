@@ -71,7 +71,7 @@ def costs_of(graph: Graph, tensors: Mapping[str, TensorInfo], kv: str = "f16") -
     cut = next(i for i, op in enumerate(graph.ops) if op.kind == "logit_rows")
     layers = [tensors[op.weights["weight"]] for op in graph.ops[:cut] if op.kind == "linear"]
     head = [tensors[op.weights["weight"]] for op in graph.ops[cut:] if op.kind == "linear"]
-    shares = expert_shares(graph, {name: tensor.shape for name, tensor in tensors.items()})
+    shares = expert_shares(graph.ops, {name: tensor.shape for name, tensor in tensors.items()})
     experts = [(tensors[name], share) for name, share in shares.items()]
     every = sum(_packed(tensor) for tensor, _ in experts)
     chosen = sum(share * _packed(tensor) for tensor, share in experts)

@@ -13,7 +13,7 @@ Numbers = tuple[float | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ServerAnswer:
     """A text, and the log-probability of each of its tokens; None where none were told."""
 
     text: str
@@ -73,17 +73,17 @@ class Client:
         """The prompt after a number that nobody gave before: no cache has its beginning."""
         return f"{next(self._numbers)}. {prompt}"
 
-    def ask(self, prompt: str, settings: Mapping[str, Any]) -> Answer:
+    def ask(self, prompt: str, settings: Mapping[str, Any]) -> ServerAnswer:
         """One answer, whole."""
         return self.each(prompt, settings)[0]
 
-    def each(self, prompt: str, settings: Mapping[str, Any]) -> list[Answer]:
+    def each(self, prompt: str, settings: Mapping[str, Any]) -> list[ServerAnswer]:
         """Every choice, whole."""
         answer = self.server.post(self.path, self.body(prompt, settings))
         choices = sorted(answer["choices"], key=lambda choice: choice.get("index", 0))
         return [_answer([choice], "message") for choice in choices]
 
-    def stream(self, prompt: str, settings: Mapping[str, Any]) -> Answer:
+    def stream(self, prompt: str, settings: Mapping[str, Any]) -> ServerAnswer:
         """One answer, streamed."""
         body = {**self.body(prompt, settings), "stream": True}
         pieces = list[dict[str, Any]]()
@@ -94,7 +94,7 @@ class Client:
         return _answer(pieces, "delta")
 
 
-def _answer(pieces: Iterable[Mapping[str, Any]], name: str) -> Answer:
+def _answer(pieces: Iterable[Mapping[str, Any]], name: str) -> ServerAnswer:
     """Of choices: a whole one, or the pieces of one."""
     text, numbers, told = "", list[float | None](), False
     for piece in pieces:
@@ -105,4 +105,4 @@ def _answer(pieces: Iterable[Mapping[str, Any]], name: str) -> Answer:
             numbers += logprobs.get("token_logprobs") or [
                 token["logprob"] for token in logprobs.get("content") or ()
             ]
-    return Answer(text, tuple(numbers) if told and numbers else None)
+    return ServerAnswer(text, tuple(numbers) if told and numbers else None)

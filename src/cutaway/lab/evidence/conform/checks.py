@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
-from cutaway.lab.evidence.conform.answers import Answer, Client
+from cutaway.lab.evidence.conform.answers import Client, ServerAnswer
 
 _COMPANY = (
     "Once upon a time", "The price of bread rose in the winter of that year, and", "2, 3, 5, 7,",
@@ -43,8 +43,8 @@ class Pair:
     check: str
     case: Case
     differs: str
-    first: Answer
-    second: Answer
+    first: ServerAnswer
+    second: ServerAnswer
 
     @property
     def same_text(self) -> bool:
@@ -73,7 +73,7 @@ class Pair:
         }  # fmt: skip
 
 
-Found = Iterator[tuple[str, Answer, Answer]]
+Found = Iterator[tuple[str, ServerAnswer, ServerAnswer]]
 Check = Callable[[Client, Case], Found]
 
 
@@ -130,7 +130,7 @@ def _speculation(client: Client, case: Case) -> Found:
     yield "without, and with drafts from n-grams", plain, spoken
 
 
-def _at_once(client: Client, asked: Sequence[tuple[str, Mapping[str, Any]]]) -> list[Answer]:
+def _at_once(client: Client, asked: Sequence[tuple[str, Mapping[str, Any]]]) -> list[ServerAnswer]:
     with ThreadPoolExecutor(len(asked)) as pool:
         return [*pool.map(lambda each: client.ask(*each), asked)]
 

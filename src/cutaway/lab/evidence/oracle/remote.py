@@ -11,7 +11,7 @@ from typing import Any
 from cutaway.errors import CutawayError, InputError
 from cutaway.lab.evidence.asking import RefusedError, Server
 from cutaway.lab.evidence.oracle.told import Told, checked_ids
-from cutaway.lab.evidence.oracle.vocabulary import Vocabulary
+from cutaway.lab.evidence.oracle.vocabulary import TokenWords
 from cutaway.requests.base import BaseLLM
 
 Ids = Sequence[int]
@@ -50,7 +50,7 @@ def ask(
     """
     if others := [name for name in settings if name not in _NUMBERS]:
         raise InputError(f"{others[0]} is not sent to a server: {', '.join(_NUMBERS)} are")
-    kind, words = kind_of(server), Vocabulary(llm)
+    kind, words = kind_of(server), TokenWords(llm)
     common = {"max_tokens": max_tokens, "seed": seed, **settings}
     name = {"model": model or server.model()}
     told = []
@@ -64,7 +64,7 @@ def ask(
 
 def ask_echo(server: Server, llm: BaseLLM, ids: Ids, model: str = "") -> Told:
     """Let the server say how likely given tokens are, the first excepted (echo)."""
-    name, words = {"model": model or server.model()}, Vocabulary(llm)
+    name, words = {"model": model or server.model()}, TokenWords(llm)
     kind, (first, *rest) = kind_of(server), ids
     if kind == "sglang":
         asked = {"input_ids": [*ids], "return_logprob": True, "logprob_start_len": 0}
@@ -85,7 +85,7 @@ def ask_echo(server: Server, llm: BaseLLM, ids: Ids, model: str = "") -> Told:
     return _told(words, (first,), rest, logs[1 : len(ids)])
 
 
-def _vllm(server: Server, words: Vocabulary, ids: Ids, body: Answer) -> Told:
+def _vllm(server: Server, words: TokenWords, ids: Ids, body: Answer) -> Told:
     asked = {**body, "prompt": [*ids], "logprobs": 1, "return_token_ids": True}
     choice = server.post("/v1/completions", asked)["choices"][0]
     if not choice.get("token_ids"):  # before 0.10.2
@@ -93,7 +93,7 @@ def _vllm(server: Server, words: Vocabulary, ids: Ids, body: Answer) -> Told:
     return _told(words, ids, choice["token_ids"], choice["logprobs"]["token_logprobs"])
 
 
-def _sglang(server: Server, words: Vocabulary, ids: Ids, body: Answer) -> Told:
+def _sglang(server: Server, words: TokenWords, ids: Ids, body: Answer) -> Told:
     params = {k: v for k, v in body.items() if k in _NUMBERS}
     params |= {"max_new_tokens": body["max_tokens"], "sampling_seed": body["seed"]}
     asked = {"input_ids": [*ids], "sampling_params": params, "return_logprob": True}
@@ -101,7 +101,7 @@ def _sglang(server: Server, words: Vocabulary, ids: Ids, body: Answer) -> Told:
     return _told(words, ids, [t[1] for t in told], [t[0] for t in told])
 
 
-def _llama_server(server: Server, words: Vocabulary, ids: Ids, body: Answer) -> Told:
+def _llama_server(server: Server, words: TokenWords, ids: Ids, body: Answer) -> Told:
     params = {
         k: v for k, v in body.items() if k in ("temperature", "top_p", "top_k", "min_p", "seed")
     }
@@ -111,7 +111,7 @@ def _llama_server(server: Server, words: Vocabulary, ids: Ids, body: Answer) -> 
     return _told(words, ids, [t["id"] for t in told], [t["logprob"] for t in told])
 
 
-def _ollama(server: Server, words: Vocabulary, ids: Ids, body: Answer) -> Told:
+def _ollama(server: Server, words: TokenWords, ids: Ids, body: Answer) -> Told:
     options = {
         k: v for k, v in body.items() if k in ("temperature", "top_p", "top_k", "min_p", "seed")
     }
@@ -122,7 +122,7 @@ def _ollama(server: Server, words: Vocabulary, ids: Ids, body: Answer) -> Told:
     return _by_bytes(words, ids, found.get("logprobs") or [])
 
 
-def _openai(server: Server, words: Vocabulary, ids: Ids, body: Answer) -> Told:
+def _openai(server: Server, words: TokenWords, ids: Ids, body: Answer) -> Told:
     asked = {**body, "logprobs": 1}
     try:
         choice = server.post("/v1/completions", {**asked, "prompt": [*ids]})["choices"][0]
@@ -136,7 +136,7 @@ def _openai(server: Server, words: Vocabulary, ids: Ids, body: Answer) -> Told:
     return _told(words, ids, found, logprobs.get("token_logprobs") or [])
 
 
-def _chat(server: Server, words: Vocabulary, messages: Any, body: Answer, kind: str) -> Told:
+def _chat(server: Server, words: TokenWords, messages: Any, body: Answer, kind: str) -> Told:
     asked = {**body, "messages": messages, "logprobs": True, "top_logprobs": 1}
     asked |= {"return_token_ids": True} if kind == "vllm" else {}
     answer = server.post("/v1/chat/completions", asked)
@@ -150,18 +150,18 @@ def _chat(server: Server, words: Vocabulary, messages: Any, body: Answer, kind: 
     )
 
 
-def _by_bytes(words: Vocabulary, ids: Ids, told: Sequence[Answer]) -> Told:
+def _by_bytes(words: TokenWords, ids: Ids, told: Sequence[Answer]) -> Told:
     """Tokens with their bytes or texts, and perhaps ids."""
     found = [t["id"] if "id" in t else words.id_of(_bytes(words, t)) for t in told]
     return _told(words, ids, found, [t["logprob"] for t in told])
 
 
-def _bytes(words: Vocabulary, token: Answer) -> bytes:
+def _bytes(words: TokenWords, token: Answer) -> bytes:
     return bytes(token["bytes"]) if token.get("bytes") else words.named(token["token"])
 
 
 def _told(
-    words: Vocabulary, prompt: Ids, ids: Sequence[int], logprobs: Sequence[float | None]
+    words: TokenWords, prompt: Ids, ids: Sequence[int], logprobs: Sequence[float | None]
 ) -> Told:
     if not ids or len(ids) != len(logprobs):
         raise InputError("the server told no log-probabilities of its tokens: ask another endpoint")
@@ -170,7 +170,7 @@ def _told(
     )
 
 
-_FORMS: Mapping[str, Callable[[Server, Vocabulary, Ids, Answer], Told]] = {
+_FORMS: Mapping[str, Callable[[Server, TokenWords, Ids, Answer], Told]] = {
     "vllm": _vllm, "sglang": _sglang, "llama-server": _llama_server, "ollama": _ollama,
     "cutaway": _openai, "openai": _openai,
 }  # fmt: skip

@@ -11,7 +11,7 @@ _BYTE = re.compile(r"<0x[0-9A-F]{2}>")  # what no text is cut into that has a to
 _ESCAPED = re.compile(r"bytes:((?:\\x[0-9a-fA-F]{2})+)")
 
 
-class Vocabulary:
+class TokenWords:
     """Token ids by bytes; of tokens with the same bytes the lowest, and ordinary ones first."""
 
     def __init__(self, llm: BaseLLM) -> None:
