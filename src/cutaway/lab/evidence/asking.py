@@ -17,7 +17,7 @@ _SILENT_S = 600
 class RefusedError(CutawayError):
     """The server answered with an error status: it said no, and is there."""
 
-    def __init__(self, text: str, status: int) -> None:
+    def __init__(self, text: str, status: int = 0) -> None:
         super().__init__(text)
         self.status = status
 

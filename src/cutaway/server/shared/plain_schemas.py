@@ -61,7 +61,7 @@ class EmbeddingList(TypedDict):
     model: str
     usage: TokensRead
     dimensions: Annotated[int, doc("ours, as are the next")]
-    pooling: Literal["mean", "cls", "last"]
+    pooling: Literal["mean", "cls", "last", "weighted"]
     pooling_from: Literal["files", "default", "asked"]
     normalized: Annotated[bool, doc("whether each vector has length 1")]
     normalized_from: Literal["files", "default", "asked"]
