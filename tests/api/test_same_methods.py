@@ -12,6 +12,7 @@ ONLY_LLM = {
     "last_rows": "as row",
     "logits_at": "as row",
     "head": "as row",
+    "tensors": "as row",
     "generate_each": "tasks of generate: the loop has them in one batch",
     "streams": "submit",
     "answers": "generate, once its options are parsed",

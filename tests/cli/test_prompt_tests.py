@@ -13,7 +13,7 @@ MODEL = "--cutaway-model"  # with "=", or pytest takes its value for a folder of
 
 @pytest.fixture(autouse=True)
 def _alone(monkeypatch):
-    """The plugin is named; where cutaway is installed, its entry point would name it twice."""
+    """Without plugins of others, which are installed where this runs."""
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
 
 

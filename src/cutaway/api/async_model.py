@@ -16,6 +16,8 @@ from cutaway.engine import EngineState, Step
 from cutaway.errors import CutawayError, InputError
 from cutaway.methods.embedding import embedding
 from cutaway.methods.importance import answers
+from cutaway.methods.nearness import nearness
+from cutaway.methods.reranking import reranking
 from cutaway.methods.scoring import likelihood, scores, scores_of_each
 from cutaway.requests.base import Message, common_options, read_messages
 from cutaway.requests.generation import Generation
@@ -183,6 +185,8 @@ class AsyncModel(Forwarding):
     # -- reading -----------------------------------------------------------------------------
 
     embed = asking(LLM.embed, embedding)
+    rerank = asking(LLM.rerank, reranking)
+    near = asking(LLM.near, nearness)
     score = asking(LLM.score, scores)
     likelihood = asking(LLM.likelihood, likelihood)
     logits = blocking(LLM.logits)

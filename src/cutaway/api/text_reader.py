@@ -290,16 +290,23 @@ class TextReader(SyncLLM):
         return prefill(self.owner, asked)
 
     def near(
-        self, first: str, second: str, *, words: bool = True, prompt: str | None = None
+        self,
+        first: str,
+        second: str,
+        *,
+        words: bool = True,
+        prompt: str | None = None,
+        adapter: str = "",
     ) -> "Nearness":
         """Why two texts are near: the share of each pair of tokens in the cosine, exactly.
 
-        words: also what the cosine is without each word; prompt: as for embed
+        words: also what the cosine is without each word; prompt, adapter: as for embed
         InputError where the model's vectors are no mean.
         """
         from cutaway.methods.nearness import nearness
 
-        return prefill(self.owner, nearness(self, first, second, words=words, prompt=prompt))
+        asked = nearness(self, first, second, words=words, prompt=prompt, adapter=adapter)
+        return prefill(self.owner, asked)
 
     def head(self, hidden: NDArray[np.float32], *, adapter: str = "") -> Logits:
         """The logits (R, vocab) of rows (R, hidden), as if they were the last layer's output."""

@@ -70,10 +70,16 @@ class Nearness:
 
 
 def nearness(
-    llm: "BaseLLM", first: str, second: str, *, words: bool = True, prompt: str | None = None
+    llm: "BaseLLM",
+    first: str,
+    second: str,
+    *,
+    words: bool = True,
+    prompt: str | None = None,
+    adapter: str = "",
 ) -> PrefillTask[VectorReader, Nearness]:
     """See ``LLM.near``. InputError where the model does not pool by the mean."""
-    said = llm.model.pooling
+    own_adapter, said = llm.adapter_hash(adapter), llm.model.pooling
     kind = said.kind or ("last" if llm.config.is_causal else "mean")
     if kind != "mean" or not said.whole or llm.model.graph.after_pooling() is not None:
         raise InputError(
@@ -113,7 +119,7 @@ def nearness(
 
     parts = [request_parts(decoder) for decoder in decoders]
     requests = (
-        Request(**{**part, "prompt_token_ids": ids})
+        Request(**{**part, "prompt_token_ids": ids, "adapter": own_adapter})
         for part, ids in zip(parts, [*each, *fewer], strict=True)
     )
     return PrefillTask(requests, VectorReader, found)

@@ -1,8 +1,8 @@
 """A plugin of pytest for tests of prompts: fixtures ``llm`` and ``ask``.
 
 Knows pytest's hooks, where answers are cached and where fingerprints are kept; what is asserted of
-an answer belongs to ``answers``. pytest imports it by its entry point at each start: nothing heavy
-is imported before a test asks.
+an answer belongs to ``answers``. A test suite names it in ``pytest_plugins``: for an entry point
+pytest would rewrite every module of cutaway, in every suite.
 """
 
 import json

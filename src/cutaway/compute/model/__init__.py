@@ -29,8 +29,10 @@ def config_of(metadata: Mapping[str, Any], context: int | None = None) -> ModelC
     """Read the sizes; context and FormatError as in ``build``."""
     name = metadata.get("general.architecture")
     if not isinstance(name, str) or name not in ARCHITECTURES:
-        known = ", ".join(ARCHITECTURES)
-        raise FormatError(f"architecture {name!r:.40} is not supported; supported: {known}")
+        raise FormatError(
+            f"architecture {name!r:.40} is not supported; docs/models.md lists the "
+            f"{len(ARCHITECTURES)} that are"
+        )
     return config_from_gguf(metadata, ARCHITECTURES[name], context)
 
 

@@ -66,6 +66,7 @@ class EmbeddingList(TypedDict):
     normalized: Annotated[bool, doc("whether each vector has length 1")]
     normalized_from: Literal["files", "default", "asked"]
     truncated: Annotated[list[int], doc("which texts were cut")]
+    prompt: Annotated[str, doc("the name of what is put in front of each text; empty: nothing")]
 
 
 # -- filling in --------------------------------------------------------------------------------
