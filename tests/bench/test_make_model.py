@@ -65,7 +65,8 @@ def test_the_sizes_are_those_of_the_published_models(smollm2_path):
         "llama-1b": 1.24, "llama-3b": 3.21, "llama-8b": 8.03,
         "qwen3-0.6b": 0.6, "qwen3-1.7b": 1.72, "qwen3-8b": 8.19,
         "qwen2-1.5b": 1.54, "qwen2-7b": 7.62,
-        "olmoe-7b": 6.92, "granite-3b": 3.3, "qwen3-30b": 30.53, "lfm2-1.2b": 1.17, "qwen3.5-0.8b": 0.75,
+        "olmoe-7b": 6.92, "granite-3b": 3.3, "qwen3-30b": 30.53,
+        "lfm2-1.2b": 1.17, "qwen3.5-0.8b": 0.75,
         "qwen3.5-4b": 4.21, "granite4-h-1b": 1.46,
     }  # fmt: skip
 
