@@ -9,13 +9,16 @@ from math import erf
 
 import numpy as np
 import pytest
-from safetensors.numpy import save_file
 
 from cutaway import LLM
 from cutaway.compute.backends.cpu import tiers
 from cutaway.compute.loading.open import open_model
 from cutaway.files.weights.gguf_writer import write_gguf
 from support import tiny_tokenizers
+
+save_file = pytest.importorskip(
+    "safetensors.numpy", reason="needs safetensors: pip install '.[test-transformers]'"
+).save_file
 
 HIDDEN, INNER, HEADS, LAYERS, EPS, VOCAB = 96, 64, 6, 2, 1e-12, 384
 IDS = np.random.default_rng(5).integers(6, VOCAB, 300).tolist()  # more than a chunk of attention
