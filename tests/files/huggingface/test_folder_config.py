@@ -221,7 +221,6 @@ REFUSED = [
     ("gemma3_text", GEMMA | {"sliding_window_pattern": 2}, "sliding_window_pattern is 2"),
     ("gemma3_text", GEMMA | {"layer_types": [*SLIDING[:3], "full_attention"]}, "layer_types is"),
     ("gemma3_text", GEMMA | {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping is 50.0"),
-    ("gemma3_text", GEMMA | {"use_bidirectional_attention": True}, "use_bidirectional_attention"),
     ("gemma3_text", GEMMA | {"hidden_activation": "gelu"}, "hidden_activation is 'gelu'"),
     ("phi3", {"rope_scaling": {"type": "longrope", "long_factor": [1]}}, "a list of 8 numbers"),
     ("phi3", {"rope_scaling": {"type": "longrope", "long_factor": [10**400]}}, "a list of numbers"),

@@ -189,7 +189,7 @@ REFUSED = [
     ("smollm", ("added_tokens", 0, "id"), 9, "'<unk>' has another id in vocab"),
     ("smollm", ("post_processor",), {"type": "OtherProcessing"}, "only TemplateProcessing and"),
     ("smollm", ("post_processor",), {"type": "BertProcessing"}, "names None, no token"),
-    ("llama", ("post_processor", "single"), [{"Sequence": {}}, {"SpecialToken": {}}], "more than"),
+    ("llama", ("post_processor", "single"), [{"Sequence": {}}, {"SpecialToken": {}}], "names None"),
     ("llama", ("post_processor", "single", 0, "SpecialToken", "id"), "<x>", "names '<x>', no tok"),
     ("llama", ("model", "byte_fallback"), False, "neither ByteLevel nor byte_fallback"),
     ("llama", ("added_tokens", 1), FOUND_LATE, "normalized is True.*'<s>' must be found"),
