@@ -219,7 +219,7 @@ def test_attributions_of_experts_add_up_to_that_of_their_layer(folders, name, wa
             continue  # whose share may stay the same
         scores, first = part.op.inputs[1], look.experts[part.layer][0][0]
         other = seen.tensors[scores].copy()
-        other[first] += 0.1  # as if its share had been larger
+        other[first] -= 4.0  # as if its share had been smaller, or it had not been chosen
         with pytest.raises(CutawayError, match="the experts of"):
             logit_attribution(
                 replace(seen, tensors={**seen.tensors, scores: other}), (found.token, 9)

@@ -4,6 +4,7 @@ Knows names, widths and shapes; not what an op computes.
 """
 
 from collections import Counter
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -80,9 +81,11 @@ class Wiring:
 
     @property
     def mlp_width(self) -> int:
-        """Width of the inner layer of the first layer's MLP, or of one of its experts."""
-        found = (f"blk.0.ffn_down{several}.weight" for several in ("", "_exps"))
-        return next(self.shapes[name][-1] for name in found if name in self.shapes)
+        """Width of the inner layer of the first MLP, or of one of its experts; 0 without any."""
+        down = re.compile(r"blk\.(\d+)\.ffn_down(_exps)?\.weight")
+        every = ((down.fullmatch(name), shape[-1]) for name, shape in self.shapes.items())
+        found = [(int(named[1]), named[2] or "", width) for named, width in every if named]
+        return min(found)[2] if found else 0
 
     def allow_unused(self, weight: str) -> None:
         """Let a tensor be unused: the architecture knows it and chose another."""
