@@ -3,8 +3,8 @@
 Knows names, widths and shapes; not what an op computes.
 """
 
-from collections import Counter
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
