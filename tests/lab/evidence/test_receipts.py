@@ -177,6 +177,16 @@ def test_drawn_steps_and_what_they_miss(llm, receipt):
     assert check_all(llm, receipt).miss() == 0
 
 
+def test_a_run_that_was_ended_before_its_first_token_has_a_receipt(llm, key):
+    stream = llm.stream("abc", max_tokens=5, seed=5)
+    stream.close()
+    receipt = Receipt.of(stream.head(), stream.steps, end_of(stream.ended), key)
+    assert receipt.steps == ()
+    done = check_all(llm, receipt)
+    assert done.same
+    assert done.miss() == 0
+
+
 def test_another_model_is_refused(receipt, tmp_path):
     other = LLM(write_tiny_llama(tmp_path / "other.gguf", seed=1), progress=False)
     for check in (check_all, lambda *both: check_some(*both, 1, 0)):

@@ -74,7 +74,11 @@ def check_all(llm: LLM, receipt: Receipt, *, progress: Progress = silent) -> Rec
     on record, or the context is too small.
     """
     ids = receipt.token_ids
-    options = settings_of(receipt.head) | {"forced": ids, "max_tokens": max(1, len(ids))}
+    if not ids:
+        _check_settings(llm, receipt)
+        found = ReceiptMismatch(None, "text", receipt.text, "") if receipt.text else None
+        return ReceiptCheck(0, 0, found)
+    options = settings_of(receipt.head) | {"forced": ids, "max_tokens": len(ids)}
     options |= _as_long(receipt)
     with llm.stream(list(receipt.head.prompt_token_ids), **options) as stream:
         refuse_others(disagreements(receipt.head, llm, stream), receipt.head.model)
@@ -85,7 +89,7 @@ def check_all(llm: LLM, receipt: Receipt, *, progress: Progress = silent) -> Rec
                 return ReceiptCheck(n + 1, len(ids), found)
         left = next(stream, None)
         text, ended = stream.text, stream.ended
-    if ids and left is not None:
+    if left is not None:
         found = ReceiptMismatch(None, "the end", len(ids), "the text goes on")
         return ReceiptCheck(len(ids), len(ids), found)
     return ReceiptCheck(len(ids), len(ids), _end_differs(receipt.end, receipt.text, text, ended))
@@ -136,7 +140,7 @@ def drawn_steps(of: int, count: int, seed: int) -> list[int]:
 
 
 def _as_long(receipt: Receipt) -> dict[str, Any]:
-    """The limit on record where the text ended at it; else one token more than it has."""
+    """The limit on record where the end follows from the tokens, so that the text ends by itself."""
     limit = receipt.head.params.get("max_tokens")
     return {"max_tokens": limit} if receipt.end.reason in _FOLLOWS and limit else {}
 
