@@ -140,7 +140,7 @@ def drawn_steps(of: int, count: int, seed: int) -> list[int]:
 
 
 def _as_long(receipt: Receipt) -> dict[str, Any]:
-    """The limit on record where the end follows from the tokens, so that the text ends by itself."""
+    """The limit on record where the end follows from the tokens: the text then ends by itself."""
     limit = receipt.head.params.get("max_tokens")
     return {"max_tokens": limit} if receipt.end.reason in _FOLLOWS and limit else {}
 
