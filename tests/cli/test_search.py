@@ -8,6 +8,7 @@ import pytest
 from cutaway import LLM
 from cutaway.errors import FormatError, InputError
 from cutaway.methods.index import Index, Passage, passages
+from support.random_llama import write_tiny_late
 
 TEXTS = ["ab", "ba a", "b b b", "aab"]
 
@@ -52,6 +53,41 @@ def test_a_search_is_the_cosines_in_order(printed, index, tiny_path):
     shown = printed("search", "-q", index, "aab", "--top", "1", "--rerank", tiny_path)
     assert shown.splitlines()[0].split() == ["relevance", "cosine", "where", "passage"]
     assert "of 4 passages, by " in shown
+
+
+def test_late_interaction_ranks_what_was_found(printed, index, files):
+    late = write_tiny_late(files / "late.gguf")
+    said = json.loads(printed("search", "-q", index, "aab", "--rerank", late, "--json"))
+    with LLM(late) as llm:
+        expected = llm.rerank("aab", TEXTS, truncate=True)
+        query = llm.embed_tokens(["ab", "b"], "query", 3)
+    assert [one["text"] for one in said["results"]] == [
+        TEXTS[one.index] for one in expected.results
+    ]
+    assert [one["relevance"] for one in said["results"]] == [
+        one.relevance for one in expected.results
+    ]
+    asked = ("embed", "-q", "-m", late, "ab", "b", "--prompt", "query", "--dimensions", "3")
+    found = json.loads(printed(*asked, "--json"))
+    assert found["vectors"] == [one.tolist() for one in query.vectors]
+    assert found["kind"] == "query"
+    shown = printed(*asked).splitlines()
+    assert shown[1].split() == ["'ab'", "10", "10", "×", "3"]
+    assert shown[-1].startswith("a vector for each token, read as query")
+
+
+@pytest.mark.parametrize(
+    ("args", "sentence"),
+    [
+        (["ab", "--prompt", "text"], "--prompt must be one of query, document, not 'text'"),
+        (["ab", "--no-normalize"], "--normalize: vectors of tokens always have length 1"),
+        (["one.txt", "--out", "late.npz"], "--out: an index has one vector a text"),
+    ],
+)
+def test_what_late_interaction_refuses(refused, files, args, sentence, monkeypatch):
+    monkeypatch.chdir(files)
+    write_tiny_late(files / "late.gguf")
+    assert sentence in refused("embed", "-q", "-m", "late.gguf", *args)
 
 
 def test_what_was_stopped_goes_on_and_other_work_begins_anew(tiny_path, tmp_path, monkeypatch):

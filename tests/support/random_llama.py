@@ -8,6 +8,7 @@ import gguf
 import numpy as np
 
 from cutaway.files.weights import FORMATS
+from cutaway.text.late_interaction import LateInteraction
 from random_blocks import random_blocks
 
 WORDS = [f"<0x{b:02X}>" for b in range(256)] + ["▁", "a", "b", "ab", "▁a"]
@@ -62,6 +63,28 @@ def write_tiny_llama(
         writer.add_tensor(name, numbers)
     _set(writer, metadata or {})
     return written(writer, path)
+
+
+def write_tiny_late(path: Path) -> Path:
+    """Late interaction: 8 numbers for each token but "a"; queries are marked by "b"."""
+    late = LateInteraction(
+        query_id=WORDS.index("b") + 3, document_id=WORDS.index("ab") + 3, query_length=10,
+        document_length=20, filled_to=10, filler=2, fillers_are_seen=True,
+        skipped=(WORDS.index("a") + 3,),
+    )  # fmt: skip
+    matrix = np.random.default_rng(3).normal(size=(8, 32)).astype(np.float32)
+    return write_tiny_llama(
+        path, tied=True, metadata=late.to_metadata(), vectors={"dense_2.weight": matrix}
+    )
+
+
+def write_tiny_ranker(path: Path) -> Path:
+    """A head that scores what the last token's row tells of two texts."""
+    matrix = np.random.default_rng(4).normal(size=(1, 32)).astype(np.float32)
+    return write_tiny_llama(
+        path, tied=True, metadata={"cutaway.embedding.rank_pooling": "last"},
+        vectors={"cls.output.weight": matrix},
+    )  # fmt: skip
 
 
 def written(writer: gguf.GGUFWriter, path: Path) -> Path:

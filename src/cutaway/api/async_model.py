@@ -16,6 +16,7 @@ from cutaway.engine import EngineState, Step
 from cutaway.errors import CutawayError, InputError
 from cutaway.methods.embedding import embedding
 from cutaway.methods.importance import answers
+from cutaway.methods.late_interaction import token_vectors
 from cutaway.methods.nearness import nearness
 from cutaway.methods.reranking import reranking
 from cutaway.methods.scoring import likelihood, scores, scores_of_each
@@ -185,6 +186,7 @@ class AsyncModel(Forwarding):
     # -- reading -----------------------------------------------------------------------------
 
     embed = asking(LLM.embed, embedding)
+    embed_tokens = asking(LLM.embed_tokens, token_vectors)
     rerank = asking(LLM.rerank, reranking)
     near = asking(LLM.near, nearness)
     score = asking(LLM.score, scores)

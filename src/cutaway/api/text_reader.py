@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from cutaway.methods.filling import Filled
     from cutaway.methods.filling.bidirectional import TextPositions
     from cutaway.methods.filling.likelihood import PseudoLikelihood
+    from cutaway.methods.late_interaction import TokenVectors
     from cutaway.methods.nearness import Nearness
     from cutaway.methods.prefix import Prefix
     from cutaway.methods.reranking import Reranking
@@ -258,6 +259,30 @@ class TextReader(SyncLLM):
         )  # fmt: skip
         return prefill(self.owner, asked)
 
+    def embed_tokens(
+        self,
+        texts: Any,
+        kind: str = "document",
+        dimensions: int | None = None,
+        *,
+        truncate: bool = False,
+        adapter: str = "",
+    ) -> "TokenVectors":
+        """A vector of each token of each text, of a model for late interaction (ColBERT).
+
+        texts: a text or token ids, or a list of either
+        kind: "document", or "query", which some models fill up with mask tokens
+        dimensions: keep only the first numbers, before each vector is scaled to length 1
+        truncate: cut a text that is too long for the model, which otherwise is an InputError
+        adapter: the name of a loaded adapter, as for generate
+        ``query.maxsim(documents)`` has the scores. InputError where the model has one vector a
+        text.
+        """
+        from cutaway.methods.late_interaction import token_vectors
+
+        asked = token_vectors(self, texts, kind, dimensions, truncate=truncate, adapter=adapter)
+        return prefill(self.owner, asked)
+
     def rerank(
         self,
         query: str,
@@ -273,10 +298,10 @@ class TextReader(SyncLLM):
 
         A model with a head that scores pairs of texts (a cross-encoder) uses it; one that writes is
         asked for yes or no, in the words that Qwen3-Reranker was trained on; one that makes vectors
-        compares them.
+        compares them, one for late interaction those of tokens.
 
         top: only so many; None: all
-        method: "head", "answers" or "cosine"; None: the first of these that the model has
+        method: "head", "maxsim", "answers" or "cosine"; None: the first of these that the model has
         instruction: what makes a document relevant, for one that writes
         truncate: cut documents that are too long for the model, which otherwise is an InputError
         adapter: the name of a loaded adapter, as for generate

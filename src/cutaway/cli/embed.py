@@ -2,7 +2,7 @@
 
 from argparse import SUPPRESS, ArgumentParser, BooleanOptionalAction, Namespace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cutaway.base.progress import Bar
 from cutaway.cli import arguments, console, namespace
@@ -23,7 +23,8 @@ examples:
 Any model makes vectors: the mean of the last layer's rows if it sees the whole text (minilm), the
 last row if it writes, unless the model's files say otherwise. --pooling overrides both; the output
 says what was used. With --out the arguments are files, whose paragraphs become an index for
-cutaway search; what was interrupted goes on.
+cutaway search; what was interrupted goes on. A model for late interaction (ColBERT) makes a vector
+for each token; --prompt query reads texts as queries.
 """
 _MATRIX = 12  # texts of which each is shown with each
 _CELLS = 44  # of a text
@@ -65,6 +66,8 @@ def run(args: Namespace) -> int:
         return _index(args)
     texts = _texts(args)
     llm = console.load(args)
+    if llm.model.pooling.late and args.pooling is None:
+        return _of_tokens(args, llm, texts)
     found = llm.embed(
         texts, args.pooling, getattr(args, "normalize", None), args.dimensions,
         prompt=args.prompt, truncate=args.truncate,
@@ -72,6 +75,29 @@ def run(args: Namespace) -> int:
     print_report(
         args, lambda: {"model": llm.name, **found.to_dict()}, lambda: _report(texts, found)
     )
+    return 0
+
+
+def _of_tokens(args: Namespace, llm: Any, texts: list[str]) -> int:
+    """Print matrices of a model for late interaction, or how large they are."""
+    from cutaway.methods.late_interaction import KINDS
+
+    if hasattr(args, "normalize"):
+        raise InputError("--normalize: vectors of tokens always have length 1; leave it out")
+    kind = args.prompt or "document"
+    if kind not in KINDS:
+        raise InputError(f"--prompt must be one of {', '.join(KINDS)}, not {kind!r}")
+    found = llm.embed_tokens(texts, kind, args.dimensions, truncate=args.truncate)
+
+    def report() -> list[str]:
+        rows = [
+            (clip(repr(text), _CELLS), str(count), f"{len(one)} × {one.shape[1]}")
+            for text, count, one in zip(texts, found.tokens, found.vectors, strict=True)
+        ]
+        told = f"a vector for each token, read as {kind}; cutaway rerank compares them"
+        return [*table([("text", "tokens", "vectors"), *rows]), "", told]
+
+    print_report(args, lambda: {"model": llm.name, **found.to_dict()}, report)
     return 0
 
 
@@ -88,6 +114,11 @@ def _index(args: Namespace) -> int:
     if not texts:
         raise InputError("--out: the files hold no text")
     llm, out = console.load(args), Path(args.out)
+    if llm.model.pooling.late:
+        raise InputError(
+            "--out: an index has one vector a text, and this model makes one for each token: "
+            "make the index with another model, and name this one with cutaway search --rerank"
+        )
     part = out.with_name(f"{out.name}.part")
     with Bar(f"embedding {len(texts)} passages", len(texts), show=not args.quiet) as bar:
         made = Index.build(

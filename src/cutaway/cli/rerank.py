@@ -18,7 +18,8 @@ examples:
   cutaway rerank "Where is Paris?" "Paris is in France." "I like ice cream."
 
 A model with a head that scores pairs of texts (a cross-encoder) uses it; one that writes is asked
-for yes or no, as Qwen3-Reranker was trained; one that makes vectors compares them.
+for yes or no, as Qwen3-Reranker was trained; one that makes vectors compares them, of texts or of
+each of their tokens (ColBERT).
 """
 _CELLS = 60  # of a document
 
@@ -30,7 +31,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--file", metavar="PATH", help="each line of this file is a document")
     parser.add_argument("--top", type=int, metavar="N", help="only the N most relevant")
     parser.add_argument(
-        "--method", metavar="HOW", help="head, answers or cosine; default: what the model has"
+        "--method",
+        metavar="HOW",
+        help="head, maxsim, answers or cosine; default: what the model has",
     )
     parser.add_argument(
         "--instruction", metavar="TEXT", help="what makes a document relevant, for answers"
@@ -80,6 +83,7 @@ def report(documents: list[str], found: "Reranking") -> list[str]:
     said = {
         "head": "the model's head, as 1 / (1 + e^-score)", "cosine": "the cosine of vectors",
         "answers": 'the probability of "yes"',
+        "maxsim": "the mean cosine of the query's tokens with the nearest of the document",
     }  # fmt: skip
     rows = [
         (f"{one.relevance:9.4f}", str(one.index + 1), clip(repr(documents[one.index]), _CELLS))

@@ -32,14 +32,20 @@ class Embed(PrefillOnly):
     first        the first row that is pooled
     second_from  position from which on tokens are in the second of two texts; 0: all are in one
     finishes     whether the model's layers after pooling compute on the result
+    seen         tokens attend to none from this position on; 0: to all
     """
 
     pooling: str
     first: int = 0
     second_from: int = 0
     finishes: bool = True
+    seen: int = 0
 
     hidden = True
+
+    def shares(self, sequence: "Sequence") -> bool:  # noqa: ARG002
+        """Not where some tokens are not attended to, as other texts do."""
+        return not self.seen
 
     def longest(self, request: "Request", limits: "Limits") -> int:
         """The text, as far as it can be read."""
@@ -54,12 +60,14 @@ class Embed(PrefillOnly):
         """The next rows; where attention is not causal all rows, or none without room for all."""
         wanted, start = self._wanted(sequence), sequence.num_computed_tokens
         if _reads_whole(sequence):
-            whole = in_one_step(sequence, room, wanted)
+            whole = in_one_step(sequence, room, wanted, self.seen)
             whole.second_from = self.second_from
             return whole
         tokens = sequence.tokens(start, start + room)
         rows = range(max(wanted.start - start, 0), min(wanted.stop - start, len(tokens)))
-        return Scheduled(sequence, start, tokens, len(tokens), [*rows])
+        places = range(start, start + len(tokens))
+        limits = [min(place, self.seen - 1) for place in places] if self.seen else None
+        return Scheduled(sequence, start, tokens, len(tokens), [*rows], limits)
 
     def commit(self, scheduled: Scheduled, computed: Computed) -> list[Event]:
         """The vector comes with the last row."""

@@ -27,13 +27,16 @@ class PrefillOnly(Decoder):
         return len(request.prompt_token_ids)
 
 
-def in_one_step(sequence: "Sequence", room: int, wanted: Iterable[int]) -> Scheduled:
-    """All rows of a text whose attention is not causal; no rows where there is no room for all."""
+def in_one_step(sequence: "Sequence", room: int, wanted: Iterable[int], seen: int = 0) -> Scheduled:
+    """All rows of a text whose attention is not causal; no rows where there is no room for all.
+
+    seen: none attends to a position from this one on; 0: all do
+    """
     length = len(sequence)
     if length > room:
         return Scheduled(sequence, 0, [], first_logit_row=0)
     attention = sequence.vocabulary.limits.attention
-    limits = [last_seen(attention, position, length) for position in range(length)]
+    limits = [last_seen(attention, position, seen or length) for position in range(length)]
     return Scheduled(sequence, 0, sequence.tokens(0, length), length, [*wanted], limits)
 
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from cutaway.base.checks import check_bool, check_choice, check_int, shown
 from cutaway.compute.model import POOLINGS
+from cutaway.compute.model.pooling import TOKENS
 from cutaway.engine import Embed, Embedded, Event, Request
 from cutaway.errors import InputError, TooLongError
 from cutaway.requests.base import limits_of
@@ -113,7 +114,7 @@ def embedding(
     silent = "default" if said.normalize is None else "files"
     normalize_from = silent if normalize is None else "asked"
     normalized = said.normalize is not False if normalize is None else normalize
-    finishes = said.kind != "rank"
+    finishes = said.kind not in ("rank", TOKENS)
     width = said.dimensions if finishes else llm.config.hidden
     size = check_int("dimensions", width if dimensions is None else dimensions, 1, width)
     reader = FramedTexts(llm, prompt, truncate=truncate)
@@ -152,6 +153,11 @@ def _pooling(llm: "BaseLLM", asked: str | None) -> tuple[str, str]:
             "the model has a head that scores pairs of texts, for rerank: name pooling to have "
             "vectors of its body"
         )
+    if said.kind == TOKENS:
+        raise InputError(
+            "the model makes a vector for each token, for late interaction: ask for embed_tokens "
+            "or rerank, or name pooling to have one vector of its body"
+        )
     if said.refused:
         raise InputError(
             f"the model's files ask for {said.refused}, which is not supported: name pooling "
@@ -164,6 +170,7 @@ class FramedTexts:
     """Texts as token ids, with what the model's files put around each.
 
     name: of the prompt in front of them; "" for none
+    most: how many tokens of a text are read; longest: what the model itself can read
     """
 
     def __init__(self, llm: "BaseLLM", prompt: str | None = None, *, truncate: bool) -> None:
@@ -175,8 +182,8 @@ class FramedTexts:
             known = ", ".join(map(repr, said.prompts)) or "none"
             raise InputError(f"prompt: the model's files have none named {shown(prompt)}: {known}")
         self._prompt = said.prompts.get(self.name, "")
-        most, longest = said.max_tokens, self._limits.context_length
-        self.most = min(most or longest, longest)
+        self.longest = self._limits.context_length
+        self.most = min(said.max_tokens or self.longest, self.longest)
 
     @property
     def prompt_length(self) -> int:
@@ -186,12 +193,14 @@ class FramedTexts:
         ids = self._llm.tokenize(self._prompt)
         return len(ids) - (self._llm.tokenizer.sep_id is not None)
 
-    def read_all(self, texts: Any) -> tuple[list[tuple[int, ...]], tuple[int, ...]]:
-        """The tokens of each, and the indices of those that were cut."""
+    def read_all(
+        self, texts: Any, name: str = "texts[{i}]"
+    ) -> tuple[list[tuple[int, ...]], tuple[int, ...]]:
+        """The tokens of each, and the indices of those that were cut. name: of each, in errors."""
         prompts, _ = one_or_many(texts)
         if not prompts or prompts == [[]]:
             raise InputError("texts is empty: give one text or more")
-        each = [self.read(text, f"texts[{i}]") for i, text in enumerate(prompts)]
+        each = [self.read(text, name.format(i=i)) for i, text in enumerate(prompts)]
         cut = tuple(i for i, (_, is_cut) in enumerate(each) if is_cut)
         return [ids for ids, _ in each], cut
 

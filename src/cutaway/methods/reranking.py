@@ -1,5 +1,5 @@
 """How relevant documents are for a query: by a head that reads both (a cross-encoder), by what a
-model that writes would answer (yes or no), or by vectors.
+model that writes would answer (yes or no), or by vectors, of texts or of tokens.
 
 Knows how two texts become one for a head, and what Qwen3-Reranker was trained to be asked.
 """
@@ -7,12 +7,13 @@ Knows how two texts become one for a head, and what Qwen3-Reranker was trained t
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from math import exp, fsum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.base.checks import check_bool, check_int, shown
+from cutaway.compute.model.pooling import TOKENS
 from cutaway.engine import Embed, Request
 from cutaway.errors import InputError, TooLongError
 from cutaway.methods.embedding import (
@@ -22,6 +23,7 @@ from cutaway.methods.embedding import (
     embedding,
     request_parts,
 )
+from cutaway.methods.late_interaction import token_vectors
 from cutaway.methods.scoring import Cut, Cutter, Likelihood, scoring
 from cutaway.requests.prefill import PrefillTask
 
@@ -35,6 +37,7 @@ SYSTEM = (
 )
 USER = "<Instruct>: {instruction}\n<Query>: {query}\n<Document>: {document}"
 ANSWERS = ("yes", "no")
+Method = Literal["head", "maxsim", "answers", "cosine"]
 
 
 @dataclass(frozen=True)
@@ -42,8 +45,9 @@ class Relevance:
     """A document among others.
 
     index      of the document as it was given
-    relevance  from 0 to 1: 1 / (1 + e^-score), the probability of "yes", or the cosine
-    score      what a head gave; else the relevance
+    relevance  up to 1: 1 / (1 + e^-score), the probability of "yes", the cosine, or the mean of
+               the cosines of each of the query's tokens with the document's nearest
+    score      what a head gave, or the sum of those; else the relevance
     """
 
     index: int
@@ -55,7 +59,7 @@ class Relevance:
 class Reranking:
     """Documents, the most relevant first.
 
-    method  "head", "answers" (yes or no) or "cosine" (of vectors)
+    method  "head", "answers" (yes or no), "maxsim" (of tokens' vectors) or "cosine"
     tokens  read in all
     cut     indices of the documents that were cut
     """
@@ -73,11 +77,13 @@ class Reranking:
         }  # fmt: skip
 
 
-def method_of(llm: "BaseLLM") -> str:
+def method_of(llm: "BaseLLM") -> Method:
     """What a model can say of a query and a document."""
     said = llm.model.pooling
     if said.kind == "rank":
         return "head"
+    if said.kind == TOKENS:
+        return "maxsim"
     writes = llm.config.is_causal and llm.model.graph.has_head
     return "answers" if writes and said.kind is None else "cosine"
 
@@ -106,6 +112,8 @@ def reranking(
         raise InputError(f"instruction: a model that ranks by {asked} is asked nothing")
     if asked == "head":
         return _by_head(llm, texts, most, truncate, adapter)
+    if asked == "maxsim":
+        return _by_tokens(llm, texts, most, truncate, adapter)
     if asked == "cosine":
         return _by_vectors(llm, texts, most, truncate, adapter)
     return _by_answers(llm, texts, most, instruction or INSTRUCTION, adapter)
@@ -235,6 +243,27 @@ def _by_vectors(
 
     requests = [request for part in parts for request in part.requests]
     return PrefillTask(requests, VectorReader, found)
+
+
+def _by_tokens(
+    llm: "BaseLLM", texts: list[str], most: int | None, truncate: bool, adapter: str
+) -> PrefillTask[VectorReader, Reranking]:
+    asked, others = (
+        token_vectors(llm, some, kind, truncate=truncate, adapter=adapter, name=name)
+        for some, kind, name in (
+            (texts[:1], "query", "query"),
+            (texts[1:], "document", "documents[{i}]"),
+        )
+    )
+
+    def found(readers: Sequence[VectorReader]) -> Reranking:
+        query, documents = asked.found(readers[:1]), others.found(readers[1:])
+        scores, count = query.maxsim(documents)[0].tolist(), len(query.vectors[0])
+        tokens = sum(query.tokens) + sum(documents.tokens)
+        ordered = _sorted(scores, most, lambda score: score / count)
+        return Reranking(ordered, "maxsim", tokens, documents.truncated)
+
+    return PrefillTask([*asked.requests, *others.requests], VectorReader, found)
 
 
 def cosines(one: Embeddings, others: Embeddings) -> list[float]:

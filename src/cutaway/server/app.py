@@ -21,6 +21,7 @@ from cutaway.server import (
     endpoints,
     fill,
     inside,
+    multi_vector,
     page,
     practice,
     receipts,
@@ -57,7 +58,8 @@ from cutaway.server.service import Service
 from cutaway.server.shared import chat_schemas, inside_schemas, plain_schemas, schemas
 
 ROUTERS = (
-    endpoints.router, embeddings.router, score.router, rerank.router, decisions.router, fill.router,
+    endpoints.router, embeddings.router, multi_vector.router, score.router, rerank.router,
+    decisions.router, fill.router,
     inside.router, ablate.router, tokens.router, status.router, ollama_models.router,
     ollama_embeddings.router, page.router, practice.router,
     properties.router, loading.router, adapters.router, files.router, batches.router,

@@ -8,12 +8,17 @@ from typing import Any, NamedTuple
 from cutaway.compute.model.graph import Graph
 from cutaway.compute.model.metadata import MetadataReader
 from cutaway.errors import FormatError
+from cutaway.text.late_interaction import LateInteraction, late_interaction
 
 POOLINGS = ("mean", "cls", "last", "weighted")
+TOKENS = "tokens"
+"""Of late interaction: each token has a vector."""
 _TYPES = ("", "mean", "cls", "last", "rank")  # by GGUF's pooling_type
 OWN, RANK = "cutaway.embedding", "cutaway.rank"
 ACTIVATIONS = ("identity", "tanh", "gelu", "relu")
 """Of dense layers and heads."""
+PLUS_INPUT = "+input"
+"""Behind a dense layer's activation: what it reads is added, through a matrix if there is one."""
 _HEAD = "cls.output.weight"  # as GGUF calls the last matrix of a head that scores
 _DENSE = ("dense_2", "dense_3")  # as GGUF calls those of EmbeddingGemma
 
@@ -21,7 +26,8 @@ _DENSE = ("dense_2", "dense_3")  # as GGUF calls those of EmbeddingGemma
 class Pooling(NamedTuple):
     """How vectors are made; None where the file does not say.
 
-    kind        of POOLINGS, or "rank": the file has a head that scores texts, and no vectors
+    kind        of POOLINGS; "tokens", a vector for each; or "rank": the file has a head that scores
+                texts, and no vectors
     normalize   whether vectors are scaled to length 1
     max_tokens  the most tokens of a text that the model was made for
     refused     a further step that is not supported; "" for none
@@ -32,6 +38,7 @@ class Pooling(NamedTuple):
     end_id      the token that follows each text, where its tokenizer says so
     rank        of a head that scores: the pooling of what it reads
     dimensions  of vectors
+    late        how texts are read whose tokens have a vector each; None: texts have one
     """
 
     kind: str | None = None
@@ -45,6 +52,7 @@ class Pooling(NamedTuple):
     end_id: int | None = None
     rank: str = ""
     dimensions: int = 0
+    late: LateInteraction | None = None
 
 
 def pooling_from_gguf(metadata: Mapping[str, Any], graph: Graph) -> Pooling:
@@ -56,8 +64,9 @@ def pooling_from_gguf(metadata: Mapping[str, Any], graph: Graph) -> Pooling:
     kind = str(own.value("pooling", "")) or (_TYPES[number] if known else "")
     is_rank, after = _HEAD in graph.shapes, graph.after_pooling()
     prompts = _json(own, "prompts", {})
+    late = late_interaction(metadata, graph.shapes["token_embd.weight"][0])
     return Pooling(
-        "rank" if is_rank else (kind or None),
+        "rank" if is_rank else TOKENS if late else (kind or None),
         normalize,
         own.size_or_zero("max_tokens") or None,
         refused or ("" if known else f"pooling_type {number}"),
@@ -68,6 +77,7 @@ def pooling_from_gguf(metadata: Mapping[str, Any], graph: Graph) -> Pooling:
         _end_id(metadata),
         (str(own.value("rank_pooling", "")) or "cls") if is_rank else "",
         (after or graph.body()).ops[-1].out.width,
+        late,
     )
 
 
@@ -93,12 +103,17 @@ def finish(g: Graph, metadata: Mapping[str, Any]) -> None:
             )
         g.linear(x, "cls.output")
         return
-    layers = _json(MetadataReader(metadata, OWN), "dense", [[name, "identity"] for name in _DENSE])
+    held = [[name, "identity"] for name in _DENSE if g.has(f"{name}.weight")]
+    layers = _json(MetadataReader(metadata, OWN), "dense", held)
     if not (layers and g.has(f"{layers[0][0]}.weight")):
         return
     x = g.pooled(g.cut_head())
     for name, activation in layers:
-        x = _activated(g, g.linear(x, name), activation)
+        before, kind = x, activation.removesuffix(PLUS_INPUT)
+        x = _activated(g, g.linear(x, name), kind)
+        if kind != activation:
+            beside = f"{name}.residual"
+            x = g.add(x, g.linear(before, beside) if g.has(f"{beside}.weight") else before)
 
 
 def _activated(g: Graph, x: Any, name: str) -> Any:

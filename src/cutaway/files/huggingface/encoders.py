@@ -16,6 +16,7 @@ _BERT_BODY = {
     "embeddings.word_embeddings": "token_embd",
     "embeddings.token_type_embeddings": "token_types",
     "embeddings.position_embeddings": "position_embd", "embeddings.LayerNorm": "token_embd_norm",
+    "linear": "dense_2",  # ColBERT's own folders
 }  # fmt: skip
 _BERT_HEAD = {
     "cls.predictions.transform.dense": "cls", "cls.predictions.transform.LayerNorm": "cls.norm",

@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 from cutaway.files.huggingface import sentences
 from cutaway.files.huggingface.config import CONFIG, Config
+from cutaway.files.huggingface.late_interaction import ARTIFACT, late_metadata
 from cutaway.files.huggingface.modulation import folded
 from cutaway.files.huggingface.quantization import OLD_CONFIGS, QuantisedShards
 from cutaway.files.huggingface.scalars import scalars
@@ -21,7 +22,7 @@ from cutaway.files.huggingface.unread import UNREAD, unread
 
 def parts(folder: Path) -> list[Path]:
     """The files of a folder that say what the model computes, by name."""
-    names = (CONFIG, INDEX, *OLD_CONFIGS)
+    names = (CONFIG, INDEX, ARTIFACT, *OLD_CONFIGS)
     small = [folder / name for name in names if (folder / name).is_file()]
     text = tokenizer_files(folder)
     return sorted([*small, *text, *sentences.files(folder), *shard_paths(folder)])
@@ -50,10 +51,12 @@ class HuggingFaceFolder(SourcedFile):
             sources[name] = TensorSource(name, "F32", values.shape, (), values=values)
         self.tensors = MappingProxyType(sources)
         rows = sources["token_embd.weight"].shape[0]
+        text = tokenizer_metadata(self.path, config.settings, rows, sees_all=config.sees_all)
         self.metadata = MappingProxyType(
             config.metadata
-            | tokenizer_metadata(self.path, config.settings, rows, sees_all=config.sees_all)
+            | text
             | sentence_metadata(self.path, config.family.architecture)
+            | late_metadata(self.path, config.settings, text)
             | self._token_types(config)
             | scalars(config.family.scalars, shards, config.layers)
             | {UNREAD: unread(shards, config.behind)}

@@ -27,16 +27,15 @@ _MODES = {
     "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len",
     "pooling_mode_weightedmean_tokens": "weightedmean",
 }  # fmt: skip
+_PLUS_INPUT = "+input"  # as `compute/model/pooling.py` reads it
 _WEIGHTS = "model.safetensors"  # of a dense layer
 
 
 def files(folder: Path) -> list[Path]:
     """The files that exist and describe vectors."""
-    pooling = [
-        folder / path / "config.json" for kind, path in _modules(folder) if kind == "Pooling"
-    ]
+    pooling = [folder / path / "config.json" for kind, path in modules(folder) if kind == "Pooling"]
     dense = [
-        folder / path / name for kind, path in _modules(folder) if kind == "Dense"
+        folder / path / name for kind, path in modules(folder) if kind == "Dense"
         for name in ("config.json", _WEIGHTS)
     ]  # fmt: skip
     each = [folder / name for name in (MODULES, PROMPTS, TRANSFORMER)] + pooling + dense
@@ -45,12 +44,12 @@ def files(folder: Path) -> list[Path]:
 
 def sentence_metadata(folder: Path, architecture: str) -> dict[str, Any]:
     """GGUF's keys, and those that it has no words for; none where the folder says nothing."""
-    modules = _modules(folder)
-    if not modules:
+    listed = modules(folder)
+    if not listed:
         return {}
     metadata: dict[str, Any] = {f"{_PREFIX}normalize": False}
     refused, dense = [], list[list[str]]()
-    for kind, path in modules:
+    for kind, path in listed:
         own = JsonObject.read(folder / path / "config.json") if str(path) != "." else None
         if kind == "Pooling" and own is not None:
             more, why = _pooling_metadata(own, architecture)
@@ -60,7 +59,7 @@ def sentence_metadata(folder: Path, architecture: str) -> dict[str, Any]:
             dense.append([f"dense_{len(dense) + 2}", _activation(own)])
         elif kind == "Normalize":
             metadata[f"{_PREFIX}normalize"] = True
-        elif kind != "Transformer":
+        elif kind not in ("Transformer", "MultiVectorMask"):
             refused.append(f"the module {kind}")
     if dense:
         metadata[f"{_PREFIX}dense"] = json.dumps(dense)
@@ -103,13 +102,13 @@ def _activation(config: JsonObject) -> str:
     known = {"Identity": "identity", "Tanh": "tanh", "GELU": "gelu", "ReLU": "relu"}
     if name not in known:
         config.refuse("activation_function", f"{', '.join(known)} are")
-    return known[name]
+    return known[name] + (_PLUS_INPUT if config.flag("use_residual") else "")
 
 
 def dense_tensors(folder: Path) -> dict[str, NDArray[np.float32]]:
     """The matrices and biases of dense layers after pooling, by GGUF's names."""
     found: dict[str, NDArray[np.float32]] = {}
-    paths = [folder / path for kind, path in _modules(folder) if kind == "Dense"]
+    paths = [folder / path for kind, path in modules(folder) if kind == "Dense"]
     for i, path in enumerate(paths):
         if not (path / _WEIGHTS).is_file():
             raise FormatError(
@@ -118,14 +117,14 @@ def dense_tensors(folder: Path) -> dict[str, NDArray[np.float32]]:
         with closing(Shards([path / _WEIGHTS])) as file:
             for name in file:
                 end = name.removeprefix("linear.")
-                if end not in ("weight", "bias"):
+                if end not in ("weight", "bias", "residual.weight"):
                     raise FormatError(f"{path / _WEIGHTS}: the tensor {name!r:.40} has no place")
                 found[f"dense_{i + 2}.{end}"] = np.asarray(file.part(name), np.float32).copy()
     return found
 
 
-def _modules(folder: Path) -> list[tuple[str, PurePosixPath]]:
-    """(kind, folder) of each, in order."""
+def modules(folder: Path) -> list[tuple[str, PurePosixPath]]:
+    """(kind, folder) of each module, in order; none without modules.json."""
     path = folder / MODULES
     try:
         listed = json.loads(path.read_bytes()) if path.is_file() else []

@@ -40,7 +40,8 @@ async def cosines(
 
 def refuse_asked(method: str, **fields: bool) -> None:
     """InputError naming the first given field that a comparison of vectors does not have."""
-    what = {"cosine": "a cosine", "head": "a head that scores"}.get(method)
+    known = {"cosine": "a cosine", "head": "a head that scores", "maxsim": "late interaction"}
+    what = known.get(method)
     for field in (field for field, given in fields.items() if given and what):
         why = "is of no tokens" if field == "trace" else "is asked nothing"
         raise InputError(f"{field}: {what} {why}; leave it out")

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from fastapi import APIRouter, Request
 from pydantic import Field
@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse, Response
 
 from cutaway.api.async_model import AsyncModel
 from cutaway.errors import InputError
-from cutaway.methods.reranking import Reranking, reranking
+from cutaway.methods.reranking import Method, Reranking, reranking
 from cutaway.methods.reranking import method_of as ranks_by
 from cutaway.methods.scoring import Cut, Cutter
 from cutaway.requests.prefill import PrefillTask
@@ -39,6 +39,7 @@ _SYSTEM = (
 )
 _USER = "<Instruct>: {instruction}\n<Query>: {query}\n<Document>: {document}"
 _CUT = "no document is cut here; leave it out"
+_BY_MODEL = ("head", "maxsim")  # of models that have no other way
 _PLACES = re.compile(r"\{(instruction|query|document)\}")
 
 
@@ -80,9 +81,10 @@ class RerankRequest(Body):
     top_n: int = Field(0, ge=0, description="only the first so many; 0: all")
     return_documents: bool = Field(True, description="each result has its document")
     user: str | None = optional("is in the log")
-    method: Literal["head", "answers", "cosine"] | None = optional(
-        "ours: the model's head that scores pairs of texts, the probability of the first of two "
-        "answers, or the cosine of vectors; left out: the first of these that the model has"
+    method: Method | None = optional(
+        "ours: the model's head that scores pairs of texts, the vectors of tokens (late "
+        "interaction), the probability of the first of two answers, or the cosine of vectors; left "
+        "out: the first of these that the model has"
     )
     instruction: str = Field(_INSTRUCTION, description="ours: what makes a document relevant")
     wording: Wording = Field(
@@ -123,15 +125,15 @@ async def rerank(body: RerankRequest, request: Request) -> Response:
     """Documents, the most relevant for a query first."""
     service = service_of(request, body.model)
     name, length = service.names.named(body.model), body.check()
-    method = body.method or ranks_by(service.llm)
-    if (method == "head") != (ranks_by(service.llm) == "head"):
-        raise InputError(f"method: {method} is not what this model has: {ranks_by(service.llm)}")
+    own = ranks_by(service.llm)
+    method: Method = body.method or own
+    if method != own and (method in _BY_MODEL or own in _BY_MODEL):
+        raise InputError(f"method: {method} is not what this model has: {own}")
     given = {field: field in body.model_fields_set for field in ("instruction", "wording")}
     refuse_asked(method, **given, trace=body.trace)
-    how: HowRanked = {"method": "cosine"}
-    if method == "head":
-        how = {"method": "head"}
-        results, usage = await _by_head(body, request, length)
+    how: HowRanked = {"method": method}
+    if method in _BY_MODEL:
+        results, usage = await _by_model(body, request, length)
     elif method == "cosine":
         results, usage = await _by_vectors(body, request)
     else:
@@ -190,7 +192,7 @@ def _asking(body: RerankRequest, llm: AsyncModel) -> Callable[[int, str], Prompt
     return ask
 
 
-async def _by_head(
+async def _by_model(
     body: RerankRequest, request: Request, length: int
 ) -> tuple[list[Ranked], TokensRead]:
     def ask(service: Service) -> PrefillTask[Any, Reranking]:

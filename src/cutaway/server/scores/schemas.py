@@ -114,10 +114,11 @@ class HowRanked(TypedDict):
     """Ours: how the order came about."""
 
     method: Annotated[
-        Literal["head", "answers", "cosine"],
+        Literal["head", "maxsim", "answers", "cosine"],
         doc(
-            "head: 1 / (1 + e^-score) of the model's own head; answers: the probability of the "
-            "first of two answers, of both; cosine: of the vectors of query and document"
+            "head: 1 / (1 + e^-score) of the model's own head; maxsim: the mean, over the query's "
+            "tokens, of the cosine with the document's nearest token; answers: the probability of "
+            "the first of two answers, of both; cosine: of the vectors of query and document"
         ),
     ]
     wording: NotRequired[WordingSaid]

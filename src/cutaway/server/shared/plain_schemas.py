@@ -69,6 +69,25 @@ class EmbeddingList(TypedDict):
     prompt: Annotated[str, doc("the name of what is put in front of each text; empty: nothing")]
 
 
+class TokenMatrix(TypedDict):
+    """Of one text."""
+
+    object: Literal["embeddings"]
+    index: int
+    embeddings: Annotated[list[list[float]], doc("a vector of length 1 for each token")]
+    token_ids: Annotated[list[int], doc("ours: of the rows")]
+
+
+class MultiVectorList(TypedDict):
+    """A vector of each token of each text."""
+
+    object: Literal["list"]
+    data: list[TokenMatrix]
+    model: str
+    usage: TokensRead
+    truncated: Annotated[list[int], doc("ours: which texts were cut")]
+
+
 # -- filling in --------------------------------------------------------------------------------
 
 

@@ -1,0 +1,186 @@
+"""Late interaction (ColBERT): a vector for each token of a text, and MaxSim, which compares them.
+
+The score of a query and a document is the sum, over the query's tokens, of the largest dot product
+with a token of the document (Khattab and Zaharia, 2020). Products are added in one order, so that
+scores are equal on every machine.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import fsum
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutaway.base.checks import check_bool, check_choice, check_int
+from cutaway.engine import Embed, Request
+from cutaway.errors import InputError
+from cutaway.methods.embedding import FramedTexts, VectorReader, request_parts
+from cutaway.requests.prefill import PrefillTask
+from cutaway.text.late_interaction import LateInteraction
+
+if TYPE_CHECKING:
+    from cutaway.requests.base import BaseLLM
+
+Array = NDArray[np.float32]
+KINDS = ("query", "document")
+_AT_ONCE = 1 << 22  # products that are held
+
+
+@dataclass(frozen=True)
+class TokenVectors:
+    """Vectors of tokens, a matrix for each text.
+
+    vectors    of each text float32 (its tokens that have one, dimensions)
+    token_ids  of each row
+    tokens     how many were read of each text
+    kind       "query" or "document"
+    truncated  indices of the texts that were cut
+    """
+
+    vectors: tuple[Array, ...]
+    token_ids: tuple[tuple[int, ...], ...]
+    tokens: tuple[int, ...]
+    kind: str
+    truncated: tuple[int, ...] = ()
+
+    def maxsim(self, documents: "TokenVectors") -> NDArray[np.float64]:
+        """The score of each of these, as queries, with each document: (queries, documents).
+
+        A document all of whose tokens are left out has the score 0.
+        """
+        return np.array(
+            [
+                [
+                    fsum(_products(query, one).max(axis=1).tolist()) if len(one) else 0.0
+                    for one in documents.vectors
+                ]
+                for query in self.vectors
+            ]
+        )
+
+    def nearest(self, query: int, documents: "TokenVectors", document: int) -> list[int]:
+        """Of each row of a query, the row of a document that is nearest; none of no rows."""
+        if not len(documents.vectors[document]):
+            return []
+        found: list[int] = (
+            _products(self.vectors[query], documents.vectors[document]).argmax(axis=1).tolist()
+        )
+        return found
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        return {
+            "kind": self.kind, "dimensions": self.vectors[0].shape[1], "tokens": [*self.tokens],
+            "truncated": [*self.truncated], "token_ids": [[*one] for one in self.token_ids],
+            "vectors": [one.tolist() for one in self.vectors],
+        }  # fmt: skip
+
+
+def token_vectors(
+    llm: "BaseLLM",
+    texts: Any,
+    kind: str = "document",
+    dimensions: int | None = None,
+    *,
+    truncate: bool = False,
+    adapter: str = "",
+    name: str = "texts[{i}]",
+) -> PrefillTask[VectorReader, TokenVectors]:
+    """See ``LLM.embed_tokens``. name: of each text, in errors. InputError naming the argument."""
+    check_choice("kind", kind, KINDS)
+    check_bool("truncate", truncate)
+    late, own_adapter = llm.model.pooling.late, llm.adapter_hash(adapter)
+    if late is None:
+        raise InputError(
+            "the model was not made for late interaction (ColBERT): its texts have one vector, "
+            "which embed makes"
+        )
+    width = llm.model.pooling.dimensions
+    size = check_int("dimensions", width if dimensions is None else dimensions, 1, width)
+    reader = _Reader(llm, late, kind, truncate=truncate)
+    each, truncated = reader.read_all(texts, name)
+    made = [reader.filled(ids) for ids in each]
+    seen = [0 if late.fillers_are_seen or len(a) == len(b) else len(a)
+            for a, b in zip(each, made, strict=True)]  # fmt: skip
+    for i, many in enumerate(seen):
+        if many:
+            _check_unseen(llm, len(made[i]) - many, name.format(i=i))
+
+    def found(readers: Sequence[VectorReader]) -> TokenVectors:
+        kept = [reader.kept(ids) for ids in made]
+        vectors = tuple(
+            _units(one.vector()[rows, :size]) for one, rows in zip(readers, kept, strict=True)
+        )
+        token_ids = tuple(tuple(ids[i] for i in rows) for ids, rows in zip(made, kept, strict=True))
+        return TokenVectors(vectors, token_ids, tuple(map(len, made)), kind, truncated)
+
+    parts = {many: request_parts(Embed("rows", seen=many)) for many in {*seen}}
+    requests = (
+        Request(**{**parts[many], "prompt_token_ids": ids, "adapter": own_adapter})
+        for ids, many in zip(made, seen, strict=True)
+    )
+    return PrefillTask(requests, VectorReader, found)
+
+
+def _check_unseen(llm: "BaseLLM", fillers: int, name: str) -> None:
+    """InputError where tokens that no other attends to change what others compute."""
+    graph = llm.model.graph
+    if graph.has_state:
+        raise InputError(
+            f"{name}: the model's files fill queries with tokens that are not attended to, which "
+            "is not supported for layers with a recurrent state"
+        )
+    spans = [op.attrs["reach"] or op.attrs["window"] - 1 for op in graph.stores]
+    if any(0 < span < fillers for span in spans):
+        raise InputError(
+            f"{name}: the query is filled with {fillers} tokens, and a layer's window reaches "
+            f"{min(span for span in spans if span > 0)}: ask with more words"
+        )
+
+
+class _Reader(FramedTexts):
+    """Texts as token ids, with what makes them queries or documents."""
+
+    def __init__(self, llm: "BaseLLM", late: LateInteraction, kind: str, *, truncate: bool) -> None:
+        super().__init__(llm, kind if kind in llm.model.pooling.prompts else "", truncate=truncate)
+        is_query = kind == "query"
+        length = late.query_length if is_query else late.document_length
+        self._marker = late.query_id if is_query else late.document_id
+        self._room = min(length, self.longest)
+        self.most = self._room - (self._marker is not None)
+        self._filled_to = min(late.filled_to, self.longest) if is_query else 0
+        self._filler = late.filler
+        self._skipped = frozenset(() if is_query else late.skipped)
+
+    def read(self, text: Any, name: str) -> tuple[tuple[int, ...], bool]:
+        """See ``FramedTexts``; the marker stands behind the first token."""
+        ids, is_cut = super().read(text, name)
+        return ids if self._marker is None else (ids[0], self._marker, *ids[1:]), is_cut
+
+    def filled(self, ids: tuple[int, ...]) -> tuple[int, ...]:
+        """With the tokens that fill a query."""
+        return ids + (self._filler,) * (self._filled_to - len(ids))
+
+    def kept(self, ids: tuple[int, ...]) -> list[int]:
+        """The rows that have a vector."""
+        return [i for i, token in enumerate(ids) if token not in self._skipped]
+
+
+def _units(rows: NDArray[np.float64]) -> Array:
+    """Each row of length 1; squares are added in the order of the columns."""
+    columns = np.ascontiguousarray(rows.T)
+    lengths = np.sqrt(np.add.reduce(columns * columns, axis=0))
+    return (rows / np.where(lengths > 0, lengths, 1)[:, None]).astype(np.float32)
+
+
+def _products(query: Array, document: Array) -> NDArray[np.float64]:
+    """The dot products, (query rows, document rows), added column by column."""
+    a, b = query.astype(np.float64), document.astype(np.float64)
+    step = max(1, _AT_ONCE // (len(a) * a.shape[1]))
+    parts = [
+        np.add.reduce(a.T[:, :, None] * b[i : i + step].T[:, None, :], axis=0)
+        for i in range(0, len(b), step)
+    ]
+    return np.concatenate(parts, axis=1)
