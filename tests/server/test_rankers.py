@@ -5,6 +5,7 @@ import re
 import httpx
 import numpy as np
 import pytest
+from jsonschema import Draft202012Validator
 
 from cutaway import LLM
 from support.random_llama import write_tiny_late, write_tiny_ranker
@@ -61,6 +62,9 @@ def test_matrices_are_python_s(asked, kind):
         assert "was not made for late interaction" in answer.json()["error"]["message"]
         return
     expected, found = alone.embed_tokens(DOCUMENTS, kind), answer.json()
+    document = client.get("/openapi.json").json()
+    told = {"$ref": "#/components/schemas/MultiVectorList", "components": document["components"]}
+    Draft202012Validator(told).validate(found)
     for one, vectors, ids in zip(found["data"], expected.vectors, expected.token_ids, strict=True):
         assert np.array_equal(np.array(one["embeddings"], np.float32), vectors)
         assert one["token_ids"] == [*ids]
