@@ -7,6 +7,12 @@ from shutil import copytree
 
 import pytest
 
+from cutaway import LLM
+from cutaway.cli.integrations.served import ServedModel
+from cutaway.errors import InputError
+from support.pretended import pretended
+from support.served import serve
+
 pytest_plugins = ["pytester"]
 MODEL = "--cutaway-model"  # with "=", or pytest takes its value for a folder of tests
 
@@ -144,6 +150,51 @@ def test_answers_are_cached_by_what_makes_their_bits(suite, pytester):
     suite(counting % 2).assert_outcomes(passed=1)
     suite(counting % 0).assert_outcomes(passed=1)
     suite(counting % 2, "-p", "no:cacheprovider").assert_outcomes(failed=1)  # none: three calls
+
+
+CALLS = """
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {
+    "type": "object", "properties": {}, "additionalProperties": False}}}
+
+def test_calls(ask, llm):
+    blanks = llm.score([5], [" \\n\\t\\r"])[0].token_ids
+    answer = ask(messages=[{"role": "user", "content": "hi"}], tools=[TOOL],
+                 tool_choice="required", logit_bias={i: -40.0 for i in blanks}, max_tokens=100)
+    answer.calls("f").same_bits()
+
+def test_red(ask):
+    ask("ab", max_tokens=5, ignore_eos=True, candidates=400).contains("zq")
+
+def test_parted(ask):
+    ask("ab", max_tokens=3, ignore_eos=True).same_bits()
+"""
+
+
+def test_a_server_s_answers_are_tested_as_those_of_this_process(suite, pytester, tiny_path):
+    """The same sentences and fingerprints; what cannot be sent is said."""
+    suite(CALLS, "--update-fingerprints")
+    here = said(suite(CALLS))
+    with serve(LLM(tiny_path, threads=1, progress=False)) as served:
+        url = f"--cutaway-url={served.url}", f"{MODEL}="
+        suite(GREEN, *url).assert_outcomes(passed=4)
+        there = suite(CALLS, *url)
+        there.assert_outcomes(passed=2, failed=1)
+        assert said(there) == here
+        [kept] = pytester.path.glob("*.fingerprints.json")
+        wrong = json.loads(kept.read_text())
+        wrong["test_parted"]["1"]["tokens"][1] = 5
+        kept.write_text(json.dumps(wrong))
+        suite(CALLS, *url).stdout.fnmatch_lines(["*token 1 was *: * came before *"])
+        refused = suite('def test_it(ask):\n    ask("a", stop={1, 2})', *url)
+        refused.stdout.fnmatch_lines(["*InputError: a server is asked in JSON: *set*"])
+
+
+def test_another_server_tells_no_trace():
+    with (
+        pretended({"/v1/models": {"data": [{"id": "m"}]}}) as (server, _),
+        pytest.raises(InputError, match="is no server of cutaway, and tells no trace"),
+    ):
+        ServedModel(server.url)
 
 
 def test_the_example_has_one_red_test(pytester, smollm2_path):

@@ -17,6 +17,7 @@ EPILOG = """
 examples:
   cutaway conform http://localhost:8000
   cutaway conform http://localhost:8080 --size 8 --markdown table.md --junit conform.xml
+  cutaway conform http://localhost:8000 --prompt "$(cat long.txt)"
   cutaway conform http://localhost:8000 --against http://localhost:8001
 
 Any server with OpenAI's completions or chats is asked pairs of requests whose answers should be
@@ -33,6 +34,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("url", metavar="URL", help="a server with OpenAI's protocol")
     parser.add_argument("--against", metavar="URL", help="another server of the same model")
     parser.add_argument("--server-model", metavar="NAME", default="", help="the model's name there")
+    parser.add_argument("--prompt", metavar="TEXT", help="what is asked; default: two sentences")
     arguments.add_number(parser, "--max-tokens", 24, "tokens of an answer")
     arguments.add_number(parser, "--size", 4, "requests at once, and samples of one")
     parser.add_argument("--markdown", metavar="FILE", help="write the table as Markdown")
@@ -44,7 +46,7 @@ def run(args: Namespace) -> int:
     """Ask, compare, print; 1 where a pair differs."""
     from cutaway.base.checks import check_int
     from cutaway.lab.evidence.asking import Server
-    from cutaway.lab.evidence.conform import Client, conform
+    from cutaway.lab.evidence.conform import PROMPT, Client, conform
 
     size = check_int("--size", args.size, 2, 64)
     max_tokens = check_int("--max-tokens", args.max_tokens, 1, 4096)
@@ -52,7 +54,10 @@ def run(args: Namespace) -> int:
     client = Client(Server(args.url, key), args.server_model)
     other = Client(Server(args.against, key)) if args.against else None
     with console.progress(show=not args.quiet, after=1) as progress:
-        found = conform(client, max_tokens=max_tokens, size=size, other=other, progress=progress)
+        found = conform(
+            client, prompt=args.prompt or PROMPT, max_tokens=max_tokens, size=size, other=other,
+            progress=progress,
+        )  # fmt: skip
     _write(args.markdown, found.markdown() + "\n")
     _write(args.junit, found.junit())
     print_report(args, found.to_dict, lambda: _report(found))

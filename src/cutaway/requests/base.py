@@ -150,20 +150,25 @@ class BaseLLM:
         constraint: one of json_schema (with json_compact), regex, grammar and choice, as for
         generate. Nothing is computed by the model. Raises InputError for a bad constraint.
         """
-        given: Mapping[str, Any] = constraint
-        if unknown := given.keys() - {*KINDS, "json_compact"}:
-            raise InputError(f"{min(unknown)} is no constraint of a whole text")
-        if (grammar := ConstraintParams(**given).source) is None:
-            raise InputError("accepts needs one of json_schema, regex, grammar and choice")
-        from cutaway.text.grammar.acceptance import accepts
-
-        return accepts(text, grammar)
+        return accepted(text, **constraint)
 
     def check_length(self, text: str) -> None:
         """TooLongError for a prompt that is certainly too long: tokenizing megabytes is slow."""
         least, limits = self.tokenizer.min_tokens(text), limits_of(self.model)
         if least > limits.longest_prompt:
             raise limits.too_long(f"at least {least}")
+
+
+def accepted(text: str, **constraint: "Unpack[GrammarOptions]") -> "Accepted":
+    """As ``BaseLLM.accepts``, which needs no model."""
+    given: Mapping[str, Any] = constraint
+    if unknown := given.keys() - {*KINDS, "json_compact"}:
+        raise InputError(f"{min(unknown)} is no constraint of a whole text")
+    if (grammar := ConstraintParams(**given).source) is None:
+        raise InputError("accepts needs one of json_schema, regex, grammar and choice")
+    from cutaway.text.grammar.acceptance import accepts
+
+    return accepts(text, grammar)
 
 
 def _breakers(given: Mapping[str, Any], tokenizer: Tokenizer) -> Any:

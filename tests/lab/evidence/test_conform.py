@@ -17,8 +17,11 @@ SMALL = {"max_tokens": 4, "size": 4, "prompt": "ab ba abba ab ba a b ab"}
 
 
 @contextmanager
-def unequal(fault, *, chat=False):
-    """A server whose answers depend on what they should not: fault is "" or a check's name."""
+def unequal(fault, *, chat=False, lax=False):
+    """A server whose answers depend on what they should not: fault is "" or a check's name.
+
+    lax: it reads neither speculate nor n, and says nothing of that
+    """
     lock, seen = Lock(), {}
 
     class Handler(BaseHTTPRequestHandler):
@@ -27,7 +30,7 @@ def unequal(fault, *, chat=False):
 
         def do_POST(self):
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            if "speculate" in body or (chat != ("messages" in body)):
+            if ("speculate" in body and not lax) or (chat != ("messages" in body)):
                 self._send({"error": {"message": "no such field"}}, 400)
                 return
             prompt = body.get("prompt") or body["messages"][0]["content"]
@@ -55,7 +58,7 @@ def unequal(fault, *, chat=False):
                 self._bytes(data + b"\n\ndata: [DONE]\n\n")
                 return
             self._send({"choices": [
-                {"index": i, **say, "logprobs": told} for i in range(body.get("n", 1))
+                {"index": i, **say, "logprobs": told} for i in range(1 if lax else body.get("n", 1))
             ]})  # fmt: skip
 
         def _send(self, document, status=200):
@@ -100,6 +103,15 @@ def test_the_check_that_fails_is_the_one_that_is_wrong(fault, chat):
     assert pair.case.settings["max_tokens"] == 1
     if fault == "n":
         assert pair.case.size == 2
+
+
+def test_what_a_server_does_not_read_is_not_said_to_be_equal():
+    with unequal("", lax=True) as url:
+        found = conform(Client(Server(url)), **SMALL)
+    assert found.passed
+    assert found.refused["speculation", "seeded"] == "it does not read the field 'speculate'"
+    assert found.refused["n", "greedy"] == "it was asked for n=4 samples and wrote 1"
+    assert not {"speculation", "n"} & {pair.check for _, pair in found.pairs}
 
 
 def test_what_changes_when_it_is_asked_again():

@@ -1,9 +1,6 @@
 """Each server is asked in its own form; our own server's figures are the model's, to the bit."""
 
 import json
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 
 import pytest
 
@@ -12,42 +9,12 @@ from cutaway.errors import CutawayError, InputError
 from cutaway.lab.evidence.asking import Server
 from cutaway.lab.evidence.oracle import oracle
 from cutaway.lab.evidence.oracle.remote import ask, ask_echo, kind_of
+from support.pretended import pretended
 from support.served import serve
 
 PROMPT = [1, 260, 261]
 AB = [260, 261]  # "a" and "b"
 TOLD = [-0.5, -1.25]
-
-
-@contextmanager
-def pretended(answers):
-    """A server with these answers by path, or functions of the body; it keeps what it was asked."""
-    asked = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self):
-            self._send(answers.get(self.path))
-
-        def do_POST(self):
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            asked.append((self.path, body))
-            self._send(answers.get(self.path))
-
-        def _send(self, answer):
-            data = json.dumps(answer if answer is not None else {"error": "no such path"}).encode()
-            self.send_response(200 if answer is not None else 404)
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-
-        def log_message(self, *_):
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        yield Server(f"http://127.0.0.1:{server.server_port}/v1"), asked
-        server.shutdown()
-
 
 MODELS = {"/v1/models": {"data": [{"id": "m"}]}}
 LEGACY = {"tokens": ["a", "bytes:\\x62"], "token_logprobs": TOLD}

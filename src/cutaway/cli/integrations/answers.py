@@ -14,6 +14,7 @@ from cutaway.errors import InputError
 
 if TYPE_CHECKING:
     from cutaway.api.llm import LLM
+    from cutaway.cli.integrations.served import ServedAnswer, ServedModel
     from cutaway.engine import Step
     from cutaway.requests.completion import Completion
     from cutaway.sampling import Candidate
@@ -26,7 +27,8 @@ class TestedAnswer:
     """A text, with assertions that return the answer, so that one can follow another."""
 
     def __init__(
-        self, llm: "LLM", prompt: Any, completion: "Completion", options: Mapping[str, Any],
+        self, llm: "LLM | ServedModel", prompt: Any, completion: "Completion | ServedAnswer",
+        options: Mapping[str, Any],
         fingerprint: "Callable[[TestedAnswer], None]",
     ) -> None:  # fmt: skip
         self.llm, self.prompt, self.completion, self.options = llm, prompt, completion, options
@@ -162,8 +164,8 @@ class TestedAnswer:
         firsts = set()
         for form in (wanted, f" {wanted.lstrip()}"):
             try:
-                firsts.add(self.llm.tokenizer.encode(form, goes_on=True)[0])
-            except (InputError, IndexError):
+                firsts.add(self.llm.score(self.prompt, [form])[0].token_ids[0])
+            except InputError:
                 continue
         found = [
             (_gap(step, one), step, one)

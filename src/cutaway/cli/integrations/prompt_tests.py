@@ -1,11 +1,12 @@
 """A plugin of pytest for tests of prompts: fixtures ``llm`` and ``ask``.
 
 Knows pytest's hooks, where answers are cached and where fingerprints are kept; what is asserted of
-an answer belongs to ``answers``. A test suite names it in ``pytest_plugins``: for an entry point
-pytest would rewrite every module of cutaway, in every suite.
+an answer belongs to ``answers``, and how a server is asked to ``served``. A test suite names it in
+``pytest_plugins``: for an entry point pytest would rewrite every module of cutaway, in every suite.
 """
 
 import json
+import os
 import pickle
 from collections.abc import Iterator
 from hashlib import sha256
@@ -17,6 +18,7 @@ import pytest
 if TYPE_CHECKING:
     from cutaway.api.llm import LLM
     from cutaway.cli.integrations.answers import TestedAnswer
+    from cutaway.cli.integrations.served import ServedModel
 
 DEFAULTS = {"temperature": 0.0, "seed": 0, "max_tokens": 64, "candidates": 200}
 """What ``ask`` adds where a test says nothing: the likeliest text, and figures of its steps."""
@@ -27,25 +29,37 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("cutaway", "tests of prompts")
     about = "a model for the fixture llm, as of cutaway generate -m"
     group.addoption("--cutaway-model", metavar="NAME|PATH", help=about)
+    served = "a cutaway server whose model it is, instead of one in this process"
+    group.addoption("--cutaway-url", metavar="URL", help=f"{served}; its key: CUTAWAY_API_KEY")
     group.addoption(
         "--update-fingerprints", action="store_true",
         help="keep the fingerprints of this run, instead of comparing with those kept",
     )  # fmt: skip
-    parser.addini("cutaway_model", about, default="smollm2")
+    parser.addini("cutaway_model", about, default="")
+    parser.addini("cutaway_url", served, default="")
 
 
 @pytest.fixture(scope="session")
-def llm(request: pytest.FixtureRequest) -> "Iterator[LLM]":
+def llm(request: pytest.FixtureRequest) -> "Iterator[LLM | ServedModel]":
     """The model, opened once a session. Override it for a model of one's own."""
+    config = request.config
+    name, url = (
+        config.getoption(option) or config.getini(option)
+        for option in ("cutaway_model", "cutaway_url")
+    )
+    if url:
+        from cutaway.cli.integrations.served import ServedModel
+
+        yield ServedModel(url, os.environ.get("CUTAWAY_API_KEY", ""), name)
+        return
     from cutaway.api.llm import LLM
 
-    config = request.config
-    with LLM(config.getoption("cutaway_model") or config.getini("cutaway_model")) as opened:
+    with LLM(name or "smollm2") as opened:
         yield opened
 
 
 @pytest.fixture
-def ask(request: pytest.FixtureRequest, llm: "LLM") -> "Ask":
+def ask(request: pytest.FixtureRequest, llm: "LLM | ServedModel") -> "Ask":
     """Asks the model; see ``Ask``."""
     return Ask(llm, request.node, request.config)
 
@@ -57,7 +71,7 @@ class Ask:
     and the options, since nothing else can change its bits.
     """
 
-    def __init__(self, llm: "LLM", node: pytest.Item, config: pytest.Config) -> None:
+    def __init__(self, llm: "LLM | ServedModel", node: pytest.Item, config: pytest.Config) -> None:
         self._llm, self._count = llm, 0
         self._kept = Kept(Path(str(node.path)).with_suffix(".fingerprints.json"), node.name)
         self._update = bool(config.getoption("update_fingerprints"))
@@ -78,12 +92,8 @@ class Ask:
         return TestedAnswer(self._llm, prompt, completion, given, self._fingerprint)
 
     def _completion(self, write: Any, asked: Any, options: dict[str, Any]) -> Any:
-        from cutaway._version import ARITHMETIC
-
-        identity = self._llm.model.identity
         asking = (write.__name__, asked, sorted(options.items()))
-        key = (identity.weights, identity.tokenizer, ARITHMETIC, self._llm.name, asking)
-        name = sha256(repr(key).encode()).hexdigest()
+        name = sha256(repr((*_identity(self._llm), asking)).encode()).hexdigest()
         file = self._cache / name if self._cache else None
         if file and file.exists():
             return pickle.loads(file.read_bytes())
@@ -94,6 +104,17 @@ class Ask:
 
     def _fingerprint(self, answer: "TestedAnswer") -> None:
         self._kept.check(self._count, answer, update=self._update)
+
+
+def _identity(llm: "LLM | ServedModel") -> tuple[object, ...]:
+    """What an answer depends on beside the request."""
+    from cutaway._version import ARITHMETIC
+    from cutaway.cli.integrations.served import ServedModel
+
+    if isinstance(llm, ServedModel):
+        return llm.identity
+    found = llm.model.identity
+    return found.weights, found.tokenizer, ARITHMETIC, llm.name
 
 
 class Kept:

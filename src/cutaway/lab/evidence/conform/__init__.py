@@ -2,6 +2,8 @@
 
 from cutaway.lab.evidence.conform.answers import Client, ServerAnswer
 from cutaway.lab.evidence.conform.checks import CHECKS, Case, Pair
-from cutaway.lab.evidence.conform.conformance import Conformance, conform
+from cutaway.lab.evidence.conform.conformance import PROMPT, Conformance, conform
 
-__all__ = ["CHECKS", "Case", "Client", "Conformance", "Pair", "ServerAnswer", "conform"]
+__all__ = [
+    "CHECKS", "PROMPT", "Case", "Client", "Conformance", "Pair", "ServerAnswer", "conform",
+]  # fmt: skip

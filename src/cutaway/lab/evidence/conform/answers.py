@@ -69,6 +69,15 @@ class Client:
         """Where it is sent."""
         return "/v1/chat/completions" if self._chat else "/v1/completions"
 
+    def ignores(self, field: str) -> bool:
+        """Whether it takes a value that nothing can mean: then it does not read the field."""
+        settings = {"temperature": 0, "max_tokens": 1, field: "no such value"}
+        try:
+            self.ask("One two", settings)
+        except RefusedError:
+            return False
+        return True
+
     def fresh(self, prompt: str) -> str:
         """The prompt after a number that nobody gave before: no cache has its beginning."""
         return f"{next(self._numbers)}. {prompt}"

@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
+from cutaway.lab.evidence.asking import RefusedError
 from cutaway.lab.evidence.conform.answers import Client, ServerAnswer
 
 _COMPANY = (
@@ -115,16 +116,20 @@ def _streaming(client: Client, case: Case) -> Found:
 
 def _samples(client: Client, case: Case) -> Found:
     """Greedy samples of one request are all the same text."""
+    if case.settings.get("temperature") != 0:
+        return
     alone = client.ask(case.prompt, case.settings)
-    if case.settings.get("temperature") == 0:
-        for number, answer in enumerate(
-            client.each(case.prompt, {**case.settings, "n": case.size})
-        ):
-            yield f"n=1, and sample {number + 1} of n={case.size}", alone, answer
+    samples = client.each(case.prompt, {**case.settings, "n": case.size})
+    if len(samples) != case.size:
+        raise RefusedError(f"it was asked for n={case.size} samples and wrote {len(samples)}")
+    for number, answer in enumerate(samples):
+        yield f"n=1, and sample {number + 1} of n={case.size}", alone, answer
 
 
 def _speculation(client: Client, case: Case) -> Found:
     """By request, as cutaway has it; of other servers --against compares two that run."""
+    if client.ignores("speculate"):
+        raise RefusedError("it does not read the field 'speculate'")
     plain = client.ask(case.prompt, case.settings)
     spoken = client.ask(case.prompt, {**case.settings, "speculate": "ngram"})
     yield "without, and with drafts from n-grams", plain, spoken

@@ -1,0 +1,38 @@
+"""A server that answers what a test says, and keeps what it was asked."""
+
+import json
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+
+from cutaway.lab.evidence.asking import Server
+
+
+@contextmanager
+def pretended(answers):
+    """A server with these answers by path, or functions of the body; it keeps what it was asked."""
+    asked = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self._send(answers.get(self.path))
+
+        def do_POST(self):
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            asked.append((self.path, body))
+            self._send(answers.get(self.path))
+
+        def _send(self, answer):
+            data = json.dumps(answer if answer is not None else {"error": "no such path"}).encode()
+            self.send_response(200 if answer is not None else 404)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield Server(f"http://127.0.0.1:{server.server_port}/v1"), asked
+        server.shutdown()
