@@ -43,6 +43,7 @@ Experts::Experts(Args args, std::vector<Expert> experts)
 void Experts::run(Step& step, int thread) {
   if (thread == 0) route(step);
   step.pool.barrier();
+  prefetch_panel(inward_.begin(thread), true, kFirstLines);
   gather(step, thread);
   step.pool.barrier();
   multiply(step, thread, true);
@@ -60,11 +61,13 @@ void Experts::route(Step& step) {
   const int rows = count(step, args_.rows);
   for (auto& of_one : by_expert_) of_one.clear();
   for (int row = 0; row < rows; row++) choose(step, row);
-  choices_.clear(), first_.clear();
+  choices_.clear(), first_.clear(), chosen_.clear();
   place_.resize((size_t)rows * args_.mixture.used);
-  for (const auto& of_one : by_expert_) {
+  for (size_t i = 0; i < by_expert_.size(); i++) {
+    if (by_expert_[i].empty()) continue;
+    chosen_.push_back((int)i);
     first_.push_back((int)choices_.size());
-    for (const Choice& choice : of_one) {
+    for (const Choice& choice : by_expert_[i]) {
       place_[choice.row * args_.mixture.used + choice.rank] = (int)choices_.size();
       choices_.push_back(choice);
     }
@@ -76,7 +79,7 @@ void Experts::route(Step& step) {
   middle_.resize(items * inner_);
   if (!float_down_) middle_act_.resize(items * (inner_ / kQuant));
   result_.resize(items * hidden_);
-  const int n = (int)experts_.size(), threads = step.pool.size();
+  const int n = (int)chosen_.size(), threads = step.pool.size();
   inward_.deal(n * experts_[0].up.weight.panels(), threads);
   outward_.deal(n * experts_[0].down.weight.panels(), threads);
 }
@@ -176,44 +179,71 @@ void Experts::gather(const Step& step, int thread) {
   }
 }
 
+// The first lines of a panel, counted through all chosen experts: else what reads it would wait for them.
+void Experts::prefetch_panel(int item, bool inward, int lines) const {
+  const int panels = (inward ? experts_[0].up : experts_[0].down).weight.panels();
+  if (item >= (int)chosen_.size() * panels) return;
+  const Expert& e = experts_[chosen_[item / panels]];
+  const auto ask = [&](const Packed& w) {
+    const uint8_t* p = w.data + item % panels * w.panel;
+    for (int i = 0; i < lines; i++) __builtin_prefetch(p + 64 * i, 0, 2);
+  };
+  ask((inward ? e.up : e.down).weight);
+  if (inward && e.gate) ask(e.gate->weight);
+}
+
 // inward: gate and up, to `middle`; else down, to `result`.
 void Experts::multiply(Step& step, int thread, bool inward) {
-  alignas(64) float out[kTileRows[0] * kLanes], up[kTileRows[0] * kLanes];
+  WorkQueue& queue = inward ? inward_ : outward_;
   const int panels = (inward ? experts_[0].up : experts_[0].down).weight.panels();
-  const Mixture& m = args_.mixture;
-  const int width = inward ? inner_ : hidden_;
-  float* to = inward ? middle_.data() : result_.data();
-  for (int item, end; (inward ? inward_ : outward_).take(thread, 1, &item, &end);) {
-    const Expert& e = experts_[item / panels];
-    const int panel = item % panels, last = first_[item / panels + 1];
-    const int lanes = std::min(kLanes, width - panel * kLanes);
-    for (int i = first_[item / panels]; i < last;) {
-      const int tile = tile_of(last - i);
-      const Ahead ahead = i == first_[item / panels] ? step.ahead : Ahead::kNone;
-      if (inward && e.gate) {
-        tiles(step, *e.gate, panel, i, inward, tile, ahead, out);
-        tiles(step, e.up, panel, i, inward, tile, ahead, up);
-      } else {
-        tiles(step, inward ? e.up : e.down, panel, i, inward, tile, ahead, out);
-      }
-      if (inward) step.k.map(m.activation, out, e.gate ? up : nullptr, m.limit, kTileRows[tile] * kLanes, out);
-      for (int r = 0; r < kTileRows[tile]; r++, i++)
-        memcpy(to + (size_t)i * width + panel * kLanes, out + r * kLanes, sizeof(float) * lanes);
+  const int all = (int)chosen_.size() * panels, grain = std::clamp(all / (step.pool.size() * 16), 1, kGrain);
+  for (int item, end; queue.take(thread, grain, &item, &end);)
+    for (; item < end; item++) {
+      if ((item + 1) % panels == 0) prefetch_panel(item + 1, inward, kNextLines);
+      multiply_panel(step, item / panels, item % panels, inward);
     }
+  if (inward) prefetch_panel(outward_.begin(thread), false, kFirstLines);
+}
+
+// One panel of a chosen expert times all its rows.
+void Experts::multiply_panel(const Step& step, int chosen, int panel, bool inward) {
+  alignas(64) float out[kStretch * kLanes], up[kStretch * kLanes];
+  const Expert& e = experts_[chosen_[chosen]];
+  const Mixture& m = args_.mixture;
+  const int width = inward ? inner_ : hidden_, lanes = std::min(kLanes, width - panel * kLanes);
+  float* to = inward ? middle_.data() : result_.data();
+  Ahead ahead = step.ahead;  // for the first rows: then the panel is in the cache
+  for (int i = first_[chosen], end = first_[chosen + 1]; i < end; ahead = Ahead::kNone) {
+    const int most = kTileRows[tile_of(end - i)];
+    const int rows = end - i >= step.k.tiles_from ? std::min(end - i, kStretch) / most * most : most;
+    const bool gated = inward && e.gate;
+    for (int r = 0; r < rows; r++)  // what will be written: of many rows it is in no near cache
+      __builtin_prefetch(to + (size_t)(i + r) * width + panel * kLanes, 1);
+    multiply_rows(step, gated ? *e.gate : inward ? e.up : e.down, panel, i, rows, inward, ahead, out);
+    if (gated) multiply_rows(step, e.up, panel, i, rows, inward, ahead, up);
+    if (inward) step.k.map(m.activation, out, gated ? up : nullptr, m.limit, rows * kLanes, out);
+    for (int r = 0; r < rows; r++, i++)
+      memcpy(to + (size_t)i * width + panel * kLanes, out + r * kLanes, sizeof(float) * lanes);
   }
 }
 
-// One panel times the items from `first` on, as many as the tile has.
-void Experts::tiles(const Step& step, const Biased& matrix, int panel, int first, bool inward, int tile,
-                    Ahead ahead, float* out) const {
+// One panel times the items from `first` on: those of a tile, or of several of 16 rows.
+void Experts::multiply_rows(const Step& step, const Biased& matrix, int panel, int first, int rows, bool inward,
+                            Ahead ahead, float* out) const {
   const Packed& w = matrix.weight;
+  const uint8_t* p = w.data + panel * w.panel;
   const bool floats = is_float(w.format);
   const size_t stride = floats ? w.cols : w.cols / kQuant;
-  const float* x = inward ? x_.data() : middle_.data();
-  const ActBlock* act = inward ? x_act_.data() : middle_act_.data();
-  const void* from = floats ? (const void*)(x + first * stride) : act + first * stride;
-  step.k.tile[w.format][tile](w.data + panel * w.panel, (int)stride, from, stride, ahead, out);
-  const int rows = kTileRows[tile];
+  const float* x = (inward ? x_.data() : middle_.data()) + first * stride;
+  const ActBlock* act = (inward ? x_act_.data() : middle_act_.data()) + first * stride;
+  const int tile = tile_of(rows);
+  if (rows >= step.k.tiles_from && step.k.tiles[w.format])
+    step.k.tiles[w.format](p, (int)stride, {act, stride * kTileRows[0], rows / kTileRows[0]}, ahead, out);
+  else
+    for (int r = 0; r < rows; r += kTileRows[tile], ahead = Ahead::kNone) {
+      const void* from = floats ? (const void*)(x + r * stride) : act + r * stride;
+      step.k.tile[w.format][tile](p, (int)stride, from, stride, ahead, out + r * kLanes);
+    }
   if (w.factor != 1)
     for (int i = 0; i < rows * kLanes; i++) out[i] *= w.factor;
   if (inward && args_.mixture.weighs_input)  // a product is linear in what is read
@@ -229,14 +259,18 @@ void Experts::quantise(const Step& step, int thread) {
     step.k.quantise(&middle_[(size_t)i * inner_], inner_, act(middle_act_, inner_ / kQuant, i));
 }
 
+// By columns, so that all threads have work with one row, too.
 void Experts::mix(const Step& step, int thread) const {
-  for (int row = thread; row < count(step, args_.rows); row += step.pool.size()) {
+  const int threads = step.pool.size(), used = args_.mixture.used;
+  const int first = hidden_ * thread / threads, last = hidden_ * (thread + 1) / threads;
+  for (int row = 0; row < count(step, args_.rows); row++) {
     float *y = step.at(args_.out, row), *inner = args_.inner.buffer < 0 ? nullptr : step.at(args_.inner, row);
-    for (int rank = 0; rank < args_.mixture.used; rank++) {
-      const int i = place_[row * args_.mixture.used + rank];
-      if (inner) memcpy(inner + (size_t)rank * inner_, &middle_[(size_t)i * inner_], sizeof(float) * inner_);
+    for (int rank = 0; rank < used; rank++) {
+      const int i = place_[row * used + rank];
+      if (inner && row % threads == thread)
+        memcpy(inner + (size_t)rank * inner_, &middle_[(size_t)i * inner_], sizeof(float) * inner_);
       const float *result = &result_[(size_t)i * hidden_], weight = args_.mixture.weighs_input ? 1 : choices_[i].weight;
-      for (int k = 0; k < hidden_; k++) y[k] = rank ? y[k] + weight * result[k] : weight * result[k];
+      for (int k = first; k < last; k++) y[k] = rank ? y[k] + weight * result[k] : weight * result[k];
     }
   }
 }

@@ -46,6 +46,10 @@ class Experts : public Op {
   void run(Step& step, int thread) override;
 
  private:
+  static constexpr int kStretch = 128;     // rows that stay in the cache for a panel
+  static constexpr int kGrain = 8;          // panels that a thread takes at once, at most
+  static constexpr int kFirstLines = 256;  // of a matrix's panel, while the threads meet
+  static constexpr int kNextLines = 128;    // of the next expert's, while this one's last is multiplied
   struct Choice { int row, rank; float weight; };  // the rank-th expert of a row
 
   void route(Step& step);
@@ -54,9 +58,11 @@ class Experts : public Op {
   void weigh(const Step& step, const float* score, float top);
   void keep_groups();
   void gather(const Step& step, int thread);
+  void prefetch_panel(int item, bool inward, int lines) const;
   void multiply(Step& step, int thread, bool inward);
-  void tiles(const Step& step, const Biased& matrix, int panel, int first, bool inward, int tile, Ahead ahead,
-             float* out) const;
+  void multiply_panel(const Step& step, int chosen, int panel, bool inward);
+  void multiply_rows(const Step& step, const Biased& matrix, int panel, int first, int rows, bool inward, Ahead ahead,
+                     float* out) const;
   void quantise(const Step& step, int thread);
   void mix(const Step& step, int thread) const;
   ActRow act(std::vector<ActBlock>& rows, int blocks, int item) const;
@@ -76,7 +82,8 @@ class Experts : public Op {
 
   // One item per choice, sorted by expert.
   std::vector<Choice> choices_;
-  std::vector<int> first_;  // of each expert, and the end
+  std::vector<int> chosen_;  // the experts that have items
+  std::vector<int> first_;   // of each of these, and the end
   std::vector<int> place_;  // by row · used + rank: which item
   std::vector<float> x_, middle_, result_;
   std::vector<ActBlock> x_act_, middle_act_;

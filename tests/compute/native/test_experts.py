@@ -165,13 +165,16 @@ def test_a_choice_that_does_not_fit_is_refused():
         run(TIERS[0], "F32", raw, *inputs(2), Mixture(used=1), bias=np.zeros(5, np.float32))
 
 
-def test_a_row_has_the_same_bits_in_any_company():
-    raw, _ = random_experts("Q8_0")
-    x, scores = inputs(30)
+@pytest.mark.parametrize("count", [30, 450])  # of 450 rows each expert multiplies whole tiles, too
+@pytest.mark.parametrize("name", ["F32", "Q8_0", "IQ4_NL"])
+def test_a_row_has_the_same_bits_in_any_company(name, count):
+    raw, _ = random_experts(name)
+    x, scores = inputs(count)
     for mixture in (Mixture(used=2), Mixture(used=2, gating="sigmoid", weighs_input=True)):
-        together = run(TIERS[0], "Q8_0", raw, x, scores, mixture, threads=2)
+        together = run(TIERS[0], name, raw, x, scores, mixture, threads=2)
+        assert_same_bits(run("amx-plain", name, raw, x, scores, mixture), together)
         for rows in ([3], [3, 7], list(range(3, 20))):
-            apart = run(TIERS[0], "Q8_0", raw, x[rows], scores[rows], mixture, threads=2)
+            apart = run(TIERS[0], name, raw, x[rows], scores[rows], mixture, threads=2)
             assert_same_bits(apart, together[rows])
 
 
