@@ -17,6 +17,11 @@ bool alike(const Biased& a, const Biased& b) {
          (a.bias.empty() || (int)a.bias.size() == x.rows);
 }
 
+template <class Do> void each_matrix(const Expert& expert, Do act) {
+  if (expert.gate) act(expert.gate->weight);
+  act(expert.up.weight), act(expert.down.weight);
+}
+
 }  // namespace
 
 Experts::Experts(Args args, std::vector<Expert> experts)
@@ -54,6 +59,7 @@ void Experts::run(Step& step, int thread) {
   }
   multiply(step, thread, false);
   step.pool.barrier();
+  if (thread == 0 && kept_) drop();
   mix(step, thread);
 }
 
@@ -82,6 +88,30 @@ void Experts::route(Step& step) {
   const int n = (int)chosen_.size(), threads = step.pool.size();
   inward_.deal(n * experts_[0].up.weight.panels(), threads);
   outward_.deal(n * experts_[0].down.weight.panels(), threads);
+  if (kept_) expect();
+}
+
+void Experts::keep_share(double share) {
+  const int n = (int)experts_.size();
+  if (share < 1) kept_.emplace(n, (int)(n * share));
+}
+
+// All that this step will read of the file, at once: the disk is busy from here on.
+void Experts::expect() {
+  dropped_.clear();
+  for (size_t i = 0; i < chosen_.size(); i++) {
+    if (!kept_->is_kept(chosen_[i]))
+      each_matrix(experts_[chosen_[i]], [](const Packed& w) { w.owner->expect_pages(w.data, w.bytes()); });
+    const int dropped = kept_->choose(chosen_[i], first_[i + 1] - first_[i]);
+    if (dropped >= 0) dropped_.push_back(dropped);
+  }
+  kept_->age();
+}
+
+void Experts::drop() const {
+  for (const int i : dropped_)
+    if (!kept_->is_kept(i))  // it may have come back for another
+      each_matrix(experts_[i], [](const Packed& w) { w.owner->drop_exactly(w.data, w.bytes()); });
 }
 
 // Mixture.choose of mixture.py. Where the scores are no numbers, no weight is one: the row must end as not finite, and

@@ -44,6 +44,8 @@ class Experts : public Op {
   };
   Experts(Args args, std::vector<Expert> experts);
   void run(Step& step, int thread) override;
+  void keep_share(double share) override;
+  const KeptExperts* kept() const override { return kept_ ? &*kept_ : nullptr; }
 
  private:
   static constexpr int kStretch = 128;     // rows that stay in the cache for a panel
@@ -53,6 +55,8 @@ class Experts : public Op {
   struct Choice { int row, rank; float weight; };  // the rank-th expert of a row
 
   void route(Step& step);
+  void expect();
+  void drop() const;
   void choose(const Step& step, int row);
   void mix_sparsely(const Step& step, int row, const float* score);
   void weigh(const Step& step, const float* score, float top);
@@ -88,6 +92,8 @@ class Experts : public Op {
   std::vector<float> x_, middle_, result_;
   std::vector<ActBlock> x_act_, middle_act_;
   WorkQueue inward_, outward_;
+  std::optional<KeptExperts> kept_;  // where experts are in a file, and not all of them stay in memory
+  std::vector<int> dropped_;         // after this step
 };
 
 }  // namespace cutaway

@@ -40,5 +40,11 @@ void Memory::drop_pages(const uint8_t* first, size_t bytes) const {
   const size_t at = first - data_;
   platform::drop_pages(file_, data_, at > piece ? at - piece : 0, std::min(at + bytes, size_));
 }
+void Memory::drop_exactly(const uint8_t* first, size_t bytes) const {
+  if (is_file()) platform::drop_pages(file_, data_, first - data_, std::min<size_t>(first - data_ + bytes, size_));
+}
+void Memory::expect_pages(const uint8_t* first, size_t bytes) const {
+  if (is_file()) platform::expect_pages(data_, first - data_, std::min<size_t>(first - data_ + bytes, size_));
+}
 
 }  // namespace cutaway

@@ -23,6 +23,9 @@ class Memory {
   int write(size_t at, const uint8_t* from, size_t bytes) const;
   // Give back the memory in which the system keeps this part of the file, and perhaps some before it.
   void drop_pages(const uint8_t* first, size_t bytes) const;
+  // The same of this part alone, of which a few pages may stay. And begin to read it, without waiting.
+  void drop_exactly(const uint8_t* first, size_t bytes) const;
+  void expect_pages(const uint8_t* first, size_t bytes) const;
 
  private:
   uint8_t* data_ = nullptr;

@@ -228,7 +228,13 @@ void bind_plan(nb::module_& m) {
              new (self) Plan(std::move(pool), choose_kernels(tier.c_str()),
                              {kv_blocks, context, draft_states, kv_formats(kv), prefetch});
            }, "pool"_a, "tier"_a, "kv_blocks"_a, "context"_a, "prefetch"_a = "", "kv"_a = "f16", "draft_states"_a = 0)
-      .def("set_resident_budget", &Plan::set_resident_budget, "bytes"_a, "See plan.h; to be set before ops are added.")
+      .def("set_resident_budget", &Plan::set_resident_budget, "bytes"_a, "experts"_a = 1.0,
+           "See plan.h; to be set before ops are added.")
+      .def_prop_ro("kept_experts", [](const Plan& p) {
+        std::vector<std::tuple<std::vector<int64_t>, int64_t, int64_t>> found;
+        for (const KeptExperts* each : p.kept_experts()) found.emplace_back(each->chosen(), each->found(), each->read());
+        return found;
+      }, "Of each op whose experts are not all kept: how often each was chosen; how many were in memory, how many not.")
       .def("beside", [](const Plan& p) { return new Plan(&p); }, nb::rv_policy::take_ownership,
            "An empty plan on the same threads, tier, keys and values.")
       .def_prop_ro("prefetch", &Plan::prefetch)

@@ -24,11 +24,19 @@ void Plan::add(std::unique_ptr<Op> op, bool streams) {
   streaming_.push_back(op->weight_bytes() > resident_budget_);
   resident_budget_ -= std::min(resident_budget_, op->weight_bytes());
   if (streaming_.back()) op->set_streaming();
+  op->keep_share(experts_share_);
   scratch_floats_ = std::max(scratch_floats_, (op->scratch() + 15) / 16 * 16);
   ops_.push_back(std::move(op));
   if (!streams) return;
   upcoming_[last_stream_] = ops_.back().get();  // where the stream before it ends
   last_stream_ = ops_.size() - 1;
+}
+
+std::vector<const KeptExperts*> Plan::kept_experts() const {
+  std::vector<const KeptExperts*> found;
+  for (const auto& op : ops_)
+    if (op->kept()) found.push_back(op->kept());
+  return found;
 }
 
 std::shared_ptr<Angles> Plan::angles(Rotation rotation) {

@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "kept_experts.h"
 #include "kernels.h"
 #include "kv.h"
 #include "pack.h"
@@ -140,6 +141,9 @@ class Op {
   // threads, which is what a system reads ahead of; and give back the memory that they take once they were used.
   virtual void set_streaming() {}
   virtual void drop_pages() const {}
+  // Of experts in a file: this share of them can stay in memory.
+  virtual void keep_share(double) {}
+  virtual const KeptExperts* kept() const { return nullptr; }
 };
 
 class Plan {
@@ -176,7 +180,10 @@ class Plan {
   // Bytes of weights in a file that stay in memory: of the ops that are added next, until one does not fit. Those
   // after it drop their pages after each use. Else the system would drop what was not used for longest, and that is
   // what the next step wants first: it would read the whole file each time.
-  void set_resident_budget(size_t bytes) { resident_budget_ = bytes; }
+  // experts: the share of them that can stay in memory beside it
+  void set_resident_budget(size_t bytes, double experts) { resident_budget_ = bytes, experts_share_ = experts; }
+  // Of each op with experts of which not all stay in memory.
+  std::vector<const KeptExperts*> kept_experts() const;
 
   int add_buffer(int width, bool quantised);
   // The store of the layers with a window, or (0) of those that see the whole text.
@@ -235,6 +242,7 @@ class Plan {
   PrefetchTrial prefetch_;
   int vocab_ = 0, types_ = 1;
   size_t resident_budget_ = SIZE_MAX;
+  double experts_share_ = 1;
   View output_{0, 0}, input_{-1, 0};
   std::vector<Buffer> buffers_;
   Memory scratch_;

@@ -56,6 +56,10 @@ int write(int file, size_t at, const uint8_t* from, size_t bytes) {
   return 0;
 }
 
+void expect_pages(uint8_t* mapped, size_t first, size_t end) {
+  const size_t from = first / page() * page();
+  madvise(mapped + from, end - from, MADV_WILLNEED);
+}
 void drop_pages(int file, uint8_t* mapped, size_t first, size_t end) {
   const size_t from = first / page() * page(), to = whole_pages(end);
   madvise(mapped + from, to - from, MADV_DONTNEED);  // what is mapped cannot be given back

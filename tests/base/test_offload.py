@@ -15,7 +15,7 @@ pytest.importorskip("cutaway.base._native", reason="the native backend was not b
 
 from cutaway import LLM, InputError
 from cutaway.base import offload, resources
-from cutaway.base.offload import Offload
+from cutaway.base.offload import Offload, Reads
 from cutaway.base.resources import Memory, file_system
 from cutaway.compute.loading.model import LoadedModel
 from cutaway.compute.loading.setup import Setup
@@ -84,6 +84,35 @@ def test_a_prompt_whose_rows_are_dealt_has_them_too(path, folder, monkeypatch, k
     assert logits(offload_folder=folder) == logits()
 
 
+@pytest.mark.parametrize("share", [0, 0.3, 1])
+def test_experts_that_are_chosen_often_stay_and_change_no_bit(tmp_path, folder, monkeypatch, share):
+    path = write(tmp_path / "m.gguf", "Q4_0", experts=8)
+    monkeypatch.setattr(Reads, "kept_share", lambda *_: share)
+    assert written(path, offload_folder=folder) == written(path)
+    with LLM(path, offload_folder=folder, progress=False) as llm:
+        llm.generate(PROMPTS, max_tokens=12, seed=5, temperature=1, ignore_eos=True)
+        record = llm.backend.kept_experts
+    assert len(record) == (0 if share == 1 else 2)
+    for i, (chosen, found, read) in enumerate(record):
+        rows = sum(map(len, PROMPTS)) + 3 * 11  # the last token of each is not computed
+        assert sum(chosen) == 2 * rows if i == 0 else sum(chosen) <= 2 * rows
+        assert (found > 0) == (share > 0)
+        assert read > 0
+
+
+def test_the_experts_that_are_kept_are_those_chosen_most_often(tmp_path, folder, monkeypatch):
+    path = write(tmp_path / "m.gguf", "Q4_0", experts=8)
+    monkeypatch.setattr(Reads, "kept_share", lambda *_: 0.5)  # four of eight
+    with LLM(path, offload_folder=folder, progress=False) as llm:
+        before = [0, 0]
+        for _ in range(3):  # the same tokens, the same few experts: found, once they are kept
+            llm.logits([5])
+            chosen, found, read = llm.backend.kept_experts[0]
+            before.append(read)
+        assert before[-1] == before[-2] == sum(count > 0 for count in chosen) == 2
+        assert found == 4
+
+
 # -- memory --------------------------------------------------------------------------------------
 
 
@@ -148,7 +177,7 @@ def test_one_line_says_beforehand_what_will_happen(path, folder, capsys, monkeyp
     assert told(path, folder, capsys) == (
         f"tiny: 1 MB of weights go into a file in {folder}: 1 MB of its container are free, of "
         "which 32.8 kB are for keys and values (kv_tokens) and 842.2 kB for weights; each token "
-        "reads up to 489.5 kB from the file, in about 0.49 s\n"
+        "reads up to 489.5 kB from the file, and the disk allows about 2 tokens a second\n"
     )
     assert told(path, folder, capsys, progress=False) == ""
     free = Memory(1 << 40, "this machine")
@@ -159,13 +188,21 @@ def test_one_line_says_beforehand_what_will_happen(path, folder, capsys, monkeyp
 
 def test_how_fast_the_disk_reads_is_measured(path, folder, capsys, monkeypatch):
     monkeypatch.setattr(offload, "free_memory", lambda swap: Memory(9, "this machine"))
-    assert " s\n" in told(path, folder, capsys)
+    assert told(path, folder, capsys).endswith(" tokens a second\n")
 
 
-def test_of_experts_a_step_reads_a_part(folder):
+def test_of_experts_a_step_reads_a_part(folder, monkeypatch):
+    monkeypatch.setattr(offload, "_read_speed", lambda *_: 1e4)
     said = []
-    with Offload(folder, 0, said.append, Memory(9, "this machine")).open(5000, 2000):
-        assert "each token reads up to 2.0 kB from the file" in said[0]
+    reads = Reads(size=5000, always=800, experts=4000, chosen=500)
+    for kept, share, left in (0, 0, 1300), (600, 0, 900), (3000, 0.5, 250), (9000, 1, 0):
+        assert (reads.kept_share(kept), reads.from_file(kept)) == (share, left)
+    keep(monkeypatch, 3000)
+    with Offload(folder, 0, said.append, Memory(9, "this machine")).open(reads):
+        assert said[0].endswith(
+            "each token reads about 0.2 kB from the file, and the disk allows about 40 tokens a "
+            "second, more where it is often the same experts"
+        )
 
 
 def test_a_model_that_does_not_fit_runs_so_and_the_refusal_says_it(path, folder, monkeypatch):

@@ -97,8 +97,14 @@ class AttendShape:
 class Plan:
     def __init__(self, pool: Pool, tier: str, kv_blocks: int, context: int, prefetch: str = '', kv: str = 'f16', draft_states: int = 0) -> None: ...
 
-    def set_resident_budget(self, bytes: int) -> None:
+    def set_resident_budget(self, bytes: int, experts: float = 1.0) -> None:
         """See plan.h; to be set before ops are added."""
+
+    @property
+    def kept_experts(self) -> list[tuple[list[int], int, int]]:
+        """
+        Of each op whose experts are not all kept: how often each was chosen; how many were in memory, how many not.
+        """
 
     def beside(self) -> Plan:
         """An empty plan on the same threads, tier, keys and values."""

@@ -47,6 +47,33 @@ def check_folder(folder: object) -> Path:
 
 
 @dataclass(frozen=True)
+class Reads:
+    """Bytes of a model's weights, and which of them computing a token reads.
+
+    size     all
+    always   those that every token reads
+    experts  all experts of a mixture
+    chosen   those of them that one token chooses
+    """
+
+    size: int
+    always: int
+    experts: int = 0
+    chosen: int = 0
+
+    def kept_share(self, kept: int) -> float:
+        """The share of the experts that memory can keep beside the rest."""
+        if not self.experts:
+            return 1.0
+        return min(max(kept - (self.size - self.experts), 0) / self.experts, 1.0)
+
+    def from_file(self, kept: int) -> int:
+        """What is read of the file where a token chooses any expert as likely as another."""
+        rest = min(max(self.size - self.experts - kept, 0), self.always)
+        return rest + round(self.chosen * (1 - self.kept_share(kept)))
+
+
+@dataclass(frozen=True)
 class Offload:
     """A folder for a model's weights, and the memory that there is for them.
 
@@ -68,19 +95,19 @@ class Offload:
         return max(self.memory.free - self.memory.free // _SPARE - self.reserved, 0)
 
     @contextmanager
-    def open(self, nbytes: int, most: int) -> Iterator[int]:
-        """A new file of this size, to be written in the block; on leaving, all is on the disk.
+    def open(self, reads: Reads) -> Iterator[int]:
+        """A new file for these weights, to be written in the block; on leaving, all is on the disk.
 
         It has no name, so that no other program sees it, and it is gone with the last descriptor
         and mapping, however this process ends. InputError where it cannot be written.
-        most: bytes of it that one token reads
         """
+        nbytes = reads.size
         try:
             with TemporaryFile(dir=self.folder, buffering=0) as file:
                 if nbytes > disk_usage(self.folder).free:
                     raise InputError(self._full(nbytes))
                 system.reserve(file.fileno(), nbytes)  # or others may take the room
-                self.tell(self._plan(nbytes, most, file.fileno()))
+                self.tell(self._plan(reads, file.fileno()))
                 yield file.fileno()
                 os.fsync(file.fileno())  # or an error would be lost
         except OSError as error:
@@ -98,19 +125,22 @@ class Offload:
             "folder"
         )
 
-    def _plan(self, nbytes: int, most: int, file: int) -> str:
+    def _plan(self, reads: Reads, file: int) -> str:
+        nbytes = reads.size
         said = f"{megabytes(nbytes)} of weights go into a file in {self.folder}"
-        passing = nbytes - self.kept
-        if passing <= 0 or self.memory is None:
+        kept = self.kept
+        if nbytes <= kept or self.memory is None:
             return f"{said} and stay in memory, too, while no other program needs it"
         free, whose = self.memory
-        passing = min(passing, most)
-        seconds = passing / _read_speed(file, nbytes)
+        passing = reads.from_file(kept)
+        rate = _read_speed(file, nbytes) / max(passing, 1)
         return (
             f"{said}: {megabytes(free)} of {whose} are free, of which "
             f"{megabytes(self.reserved)} are for keys and values (kv_tokens) and "
-            f"{megabytes(self.kept)} for weights; each token reads up to "
-            f"{megabytes(passing)} from the file, in about {seconds:.2g} s"
+            f"{megabytes(kept)} for weights; each token reads "
+            f"{'about' if reads.experts else 'up to'} {megabytes(passing)} from the file, "
+            f"and the disk allows about {rate:.2g} tokens a second"
+            + (", more where it is often the same experts" if reads.experts else "")
         )
 
 

@@ -39,6 +39,7 @@ from cutaway.compute.backends.cpu.packing import (
     pack_matrices,
     read_stored,
     read_vectors,
+    reads_of,
     stored_bytes,
     weight_bytes,
 )
@@ -96,6 +97,9 @@ class CpuBackend:
             matrices, experts, read_vectors(graph, file), read_stored(graph, file)
         )
         self._resident_budget = None if offload is None else offload.kept
+        self._experts_share = (
+            1.0 if offload is None else reads_of(graph, file.tensors).kept_share(offload.kept)
+        )
         self._orders = {k: self._packed.vectors[v] for k, v in graph.orders.items()}
         self._after = graph.after_pooling()
         self._graph = ordered(graph.body() if self._after else graph, self._packed.vectors)
@@ -135,8 +139,17 @@ class CpuBackend:
     def _emit(self, graph: Graph, plan: _native.Plan) -> None:
         """Into an empty plan that reads all weights."""
         if self._resident_budget is not None:
-            plan.set_resident_budget(self._resident_budget)
+            plan.set_resident_budget(self._resident_budget, self._experts_share)
         Emitter(GraphCompiler(graph, *self._packed), plan)
+
+    @property
+    def kept_experts(self) -> list[tuple[list[int], int, int]]:
+        """Of each layer of whose experts the folder of ``offload_folder`` has some alone.
+
+        How many rows chose each of late (older ones count less); how many that a step wanted were
+        in memory, and how many were read.
+        """
+        return self._plan.kept_experts
 
     @property
     def prefetch(self) -> str:

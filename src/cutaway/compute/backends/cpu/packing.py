@@ -22,7 +22,7 @@ from cutaway.compute.model.mixture import Mixture
 from cutaway.files.weights import ModelFile, TensorInfo
 
 if TYPE_CHECKING:
-    from cutaway.base.offload import Offload
+    from cutaway.base.offload import Offload, Reads
 
 _MATRIX_OPS = ("embed", "embed_positions", "embed_types", "linear")
 _AT_ONCE = 1 << 18  # bytes of a matrix for each row of a panel, packed in one piece
@@ -59,8 +59,8 @@ def pack_matrices(
     experts = {name for op in graph.ops for name in _of_experts(op)}
     shapes = _shapes(graph)
     sizes = {p: _native.packed_bytes(file.tensors[p[0]].format, *shapes[p]) for p in shapes}
-    size, most = sum(sizes.values()), sum(_read_by_row(op, graph, sizes) for op in graph.ops)
-    with offload.open(size, most) if offload else nullcontext() as disk:
+    size = sum(sizes.values())
+    with offload.open(reads_of(graph, file.tensors)) if offload else nullcontext() as disk:
         packed = _pack(_native.Arena(size, disk), shapes, file, pool, on_progress)
     return packed, {name: [packed[p] for p in shapes if p[0] == name] for name in experts}
 
@@ -136,16 +136,25 @@ def _of_experts(op: Op) -> list[str]:
     return [op.weights[role] for role in roles if role in op.weights]
 
 
-def _read_by_row(op: Op, graph: Graph, sizes: dict[Slice, int]) -> int:
-    """Bytes of an op's matrices that one row multiplies by."""
-    if op.kind not in ("linear", "experts", "heads_linear"):
-        return 0
-    parts = _parts(op, graph)
-    nbytes = sum(sizes[part] for part in parts)
-    if op.kind != "experts":
-        return nbytes
-    mixture: Mixture = op.attrs["mixture"]
-    return nbytes * mixture.used // graph.shapes[op.weights["up"]][0]
+def reads_of(graph: Graph, tensors: Mapping[str, TensorInfo]) -> "Reads":
+    """Bytes of matrices that a row multiplies by."""
+    from cutaway.base.offload import Reads  # few models are larger than memory
+
+    shapes, always, experts, chosen = _shapes(graph), 0, 0, 0.0
+    for op in graph.ops:
+        if op.kind not in ("linear", "experts", "heads_linear"):
+            continue
+        size = sum(
+            _native.packed_bytes(tensors[part[0]].format, *shapes[part])
+            for part in _parts(op, graph)
+        )
+        if op.kind != "experts":
+            always += size
+            continue
+        mixture: Mixture = op.attrs["mixture"]
+        experts += size
+        chosen += size * mixture.used / graph.shapes[op.weights["up"]][0]
+    return Reads(weight_bytes(graph, tensors), always, experts, int(chosen))
 
 
 def read_vectors(graph: Graph, file: ModelFile) -> dict[str, Vector]:
