@@ -11,6 +11,8 @@ from types import SimpleNamespace
 import pytest
 
 from cutaway import LLM, InputError
+from cutaway.cli.main import main
+from cutaway.cli.question_files import read_questions
 from support.page_sections import blocks
 
 lm_eval = pytest.importorskip("lm_eval", reason="pip install 'cutaway[lm-eval]', to try lm-eval")
@@ -289,3 +291,26 @@ def test_by_a_server_and_its_tokens(url, llm):
     [(empty, _)] = lm.loglikelihood([ask("", "Paris")])
     [own] = llm.score([lm.prefix_token_id], [llm.tokenize("Paris")])
     assert empty == pytest.approx(own.total, rel=1e-12)
+
+
+def test_two_ways_answer_a_task_with_common_luck(tiny_path, capsys):
+    """Its stop strings and metric; one that does not write is refused."""
+    words = ["--b", "temperature=0.9", "-m", str(tiny_path), "--samples", "2", "--limit", "3", "-q"]
+    assert main(["ab", "lm-eval:written.yaml", *words, "--json"]) == 0
+    done = json.loads(capsys.readouterr().out)
+    texts = [text for one in done["answers"] for text in one["texts"]]
+    assert len(texts) == 12
+    assert not any(stop in text for text in texts for stop in ("\n", "."))
+    assert main(["ab", "lm-eval:capitals.yaml", *words]) == 2
+    assert "multiple_choice writes nothing" in capsys.readouterr().err
+    assert main(["ab", "lm-eval:none.yaml", *words]) == 2
+    assert "is not one task that can be read" in capsys.readouterr().err
+
+
+def test_a_task_s_question_is_right_by_its_own_metric():
+    [question] = read_questions("lm-eval:written.yaml", 1)
+    wanted = json.loads((DATA / "capitals.jsonl").read_text().splitlines()[0])
+    right = wanted["choices"][wanted["answer"]]
+    assert question.prompt == wanted["question"]
+    assert question.options == {"stop": ["\n", "."], "max_tokens": 12}
+    assert [question.score(f" {right} "), question.score("another")] == [1, 0]

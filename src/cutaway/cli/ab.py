@@ -3,28 +3,31 @@
 import json
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections import Counter
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cutaway.cli import arguments, console, namespace
+from cutaway.cli.question_files import read_questions
 from cutaway.cli.terminal.drawing import print_report, table
 from cutaway.errors import InputError
 
 if TYPE_CHECKING:
-    from cutaway.lab.measure.paired import Paired, Question
+    from cutaway.lab.measure.paired import Paired
 
-COMMON = "-m --b --samples --prompt --max-tokens --temperature --seed --json"
+COMMON = "-m --b --samples --limit --prompt --max-tokens --temperature --seed --json"
 EPILOG = """
 examples:
   cutaway ab questions.jsonl --b temperature=0.3 --max-tokens 24
   cutaway ab questions.jsonl -m model-q8_0.gguf --b model=model-q4_0.gguf
   cutaway ab questions.jsonl --prompt "Q: {prompt} A:" --b "prompt=Question: {prompt} Answer:"
   cutaway ab promptfooconfig.yaml --b top_p=0.5 --samples 8
+  cutaway ab lm-eval:gsm8k --b quantize=q4_0 --limit 50
 
 The flags say what A is, and each --b what is other in B: model, quantize, kv, prompt, or an option
 of the API. FILE has one JSON object a line: "prompt", and what the answer must hold: "contains",
 "icontains", "equals" or "regex". A file of promptfoo with "tests" is read, too: its vars fill the
-first of its prompts, and assertions of those four kinds count; others are refused.
+first of its prompts, and assertions of those four kinds count; others are refused. Of a task of
+lm-eval that writes (generate_until), by name or as a YAML file, the few-shot prompts, stop strings,
+filters and first metric are taken.
 
 Each question is answered with the same seeds both ways. Two ways that differ little then draw
 mostly the same texts, so that fewer samples tell them apart: SAVED says how many times as many
@@ -35,7 +38,8 @@ _LOADING = ("model", "quantize", "kv")
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of ``cutaway ab``."""
-    parser.add_argument("file", metavar="FILE", help="the questions")
+    parser.add_argument("file", metavar="FILE|lm-eval:TASK", help="the questions")
+    parser.add_argument("--limit", type=int, metavar="N", help="only the first N questions")
     parser.add_argument("--b", type=_change, action="append", default=[], metavar="NAME=VALUE",
                         help="what is other in B; repeat for more")  # fmt: skip
     parser.add_argument("--samples", type=int, default=4, metavar="N",
@@ -52,7 +56,7 @@ def run(args: Namespace) -> int:
     options, changes = namespace.request_options(args), dict(args.b)
     if not changes:
         raise InputError("--b: say what is other in B, as --b temperature=0.3")
-    seed, questions = options.pop("seed", 0), _questions(args.file)
+    seed, questions = options.pop("seed", 0), read_questions(args.file, args.limit)
     own = {name: value for name, value in changes.items() if name not in (*_LOADING, "prompt")}
     from cutaway.requests.options import parse_options
 
@@ -95,78 +99,3 @@ def _change(text: str) -> tuple[str, Any]:
         return name.replace("-", "_"), json.loads(value)
     except ValueError:
         return name.replace("-", "_"), value
-
-
-def _questions(path: str) -> "list[Question]":
-    try:
-        data = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: the questions cannot be read: {error}") from error
-    if path.endswith((".yaml", ".yml")):
-        return _of_promptfoo(path, _yaml(path, data))
-    lines = [line for line in data.splitlines() if line.strip()]
-    try:
-        whole = json.loads(data)
-    except ValueError:
-        whole = None
-    if isinstance(whole, dict) and "tests" in whole:
-        return _of_promptfoo(path, whole)
-    return [_of_line(f"{path}, line {n}", line) for n, line in enumerate(lines, 1)]
-
-
-def _of_line(where: str, line: str) -> "Question":
-    from cutaway.lab.measure.paired import RULES
-
-    try:
-        given = json.loads(line)
-    except ValueError:
-        raise InputError(f"{where}: this is no JSON") from None
-    if not (isinstance(given, dict) and isinstance(given.get("prompt"), str)):
-        raise InputError(f"{where}: it must be an object with a prompt")
-    return _question(where, given["prompt"], [(r, given[r]) for r in RULES if r in given])
-
-
-def _question(where: str, prompt: str, expect: list[tuple[Any, Any]]) -> "Question":
-    import re
-
-    from cutaway.lab.measure.paired import RULES, Question
-
-    if not expect:
-        raise InputError(f"{where}: say what the answer must hold: {', '.join(RULES)}")
-    for rule, value in expect:
-        if rule not in RULES or not isinstance(value, str):
-            raise InputError(f"{where}: an assertion is one of {', '.join(RULES)}, with a text")
-        try:
-            re.compile(value if rule == "regex" else "")
-        except re.error as error:
-            raise InputError(f"{where}: regex: {error}") from None
-    return Question(prompt, tuple(expect))
-
-
-def _of_promptfoo(path: str, given: Any) -> "list[Question]":
-    tests, prompts = (given.get(name) for name in ("tests", "prompts"))
-    if not (isinstance(tests, list) and isinstance(prompts, list) and prompts):
-        raise InputError(f"{path}: a file of promptfoo has lists of prompts and of tests")
-    found = []
-    for n, test in enumerate(tests, 1):
-        prompt = str(prompts[0])
-        for name, value in (test.get("vars") or {}).items():
-            prompt = prompt.replace("{{" + name + "}}", str(value))
-            prompt = prompt.replace("{{ " + name + " }}", str(value))
-        expect = [(one.get("type"), one.get("value")) for one in test.get("assert") or ()]
-        found.append(_question(f"{path}, test {n}", prompt, expect))
-    return found
-
-
-def _yaml(path: str, data: str) -> Any:
-    try:
-        import yaml
-    except ImportError:
-        raise InputError(f"{path}: YAML needs PyYAML: pip install pyyaml, or give JSON") from None
-    try:
-        found = yaml.safe_load(data)
-    except yaml.YAMLError as error:
-        raise InputError(f"{path}: this is no YAML: {error}") from None
-    if not isinstance(found, dict):
-        raise InputError(f"{path}: a file of promptfoo has lists of prompts and of tests")
-    return found

@@ -1,6 +1,7 @@
 """Two ways with common luck: what is the same, where texts part, and what it saves."""
 
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -116,3 +117,20 @@ def test_the_command_reads_lines_and_files_of_promptfoo(tiny_path, tmp_path, cap
 def test_one_sentence_for_bad_questions(tiny_path, tmp_path, capsys, name, text, more, what):
     assert asked(tiny_path, tmp_path, name, text, *more) == 2
     assert what in capsys.readouterr().err
+
+
+def test_a_question_s_own_stops_hold_where_the_ways_have_none(llm):
+    judged = Question("ab", (), judge=len, options={"max_tokens": 2})
+    free = {name: value for name, value in SETTINGS.items() if name != "max_tokens"}
+    a, b = Way(llm, "{prompt}", free), Way(llm, "{prompt}", SETTINGS)
+    done = compare_ways([judged], a, b, samples=2, seed=3)
+    assert all(one.scores == (len(one.texts[0]), len(one.texts[1])) for one in done.answers)
+    assert all(len(one.texts[0].encode()) < len(one.texts[1].encode()) for one in done.answers)
+
+
+def test_lm_eval_that_is_not_there(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "lm_eval.tasks", None)
+    assert main(["ab", "lm-eval:gsm8k", "--b", "top_p=0.5"]) == 2
+    assert "pip install 'cutaway[lm-eval]'" in capsys.readouterr().err
+    assert main(["ab", "lm-eval:gsm8k", "--b", "top_p=0.5", "--limit", "0"]) == 2
+    assert "--limit must be 1 or more, not 0" in capsys.readouterr().err

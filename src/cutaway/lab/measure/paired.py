@@ -7,7 +7,7 @@ independent samples (common random numbers; Glasserman and Yao 1992): fewer samp
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
@@ -31,13 +31,21 @@ RULES = tuple(_RULES)
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A prompt, and what its answer must hold to be right: (rule, value), each of them."""
+    """A prompt, and what its answer must hold to be right: (rule, value), each of them.
+
+    judge    scores a text instead, with 1 where it is right
+    options  of generate, for this question, where a way has none: where its answer stops
+    """
 
     prompt: str
     expect: tuple[tuple[str, str], ...]
+    judge: Callable[[str], float] | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     def score(self, text: str) -> float:
         """1 where the answer is right, else 0."""
+        if self.judge is not None:
+            return self.judge(text)
         return float(all(_RULES[rule](text, value) for rule, value in self.expect))
 
 
@@ -143,9 +151,12 @@ def _answered(
 ) -> list[list[Completion]]:
     """Of each question, one text a seed: the given one, and those derived from it."""
     pairs = zip(questions, seeds, strict=True)
-    each = ((way.prompt(question), {"seed": seed}) for question, seed in pairs)
+    each = (
+        (way.prompt(question), {**question.options, **way.options, "seed": seed})
+        for question, seed in pairs
+    )
     found: dict[int, list[Completion]] = {}
-    for index, result in way.llm.generate_each(each, n=samples, **way.options):
+    for index, result in way.llm.generate_each(each, n=samples):
         if isinstance(result, CutawayError):
             raise result
         assert isinstance(result, list)  # samples are two or more
