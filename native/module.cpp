@@ -73,19 +73,22 @@ using Numbers = nb::ndarray<nb::numpy, float, nb::ndim<2>>;
 
 Numbers run(Plan& plan, Ints tokens, Ints positions, Ints sequences, Table tables, Ints logit_rows,
             std::optional<Ints> limits, std::optional<Given> hidden_from, std::optional<Table> states,
-            std::optional<Ints> types, size_t first, std::optional<size_t> last) {
+            std::optional<Ints> types, std::optional<Given> given, size_t first, std::optional<size_t> last) {
   const size_t rows = tokens.size();
   if (positions.size() != rows || sequences.size() != rows || (limits && limits->size() != rows) ||
       (types && types->size() != rows))
     throw std::invalid_argument("batch: tokens, positions, sequences, limits and types differ in length");
   if (hidden_from && (hidden_from->shape(0) != tables.shape(0) || hidden_from->shape(1) != tables.shape(1) * kKvBlock))
     throw std::invalid_argument("batch: hidden_from is not as large as the block tables");
+  const int wanted = plan.input_width();
+  if (given ? given->shape(0) != rows || (int)given->shape(1) != wanted : wanted > 0)
+    throw std::invalid_argument("batch: given has not as many rows, or numbers in each, as the plan takes");
   if (states && states->shape(1) != 2) throw std::invalid_argument("batch: states are not rows and slots");
   const Batch batch{tokens.data(), positions.data(), sequences.data(), tables.data(), logit_rows.data(),
                     (int)rows, (int)tables.shape(0), (int)tables.shape(1), (int)logit_rows.size(),
                     limits ? limits->data() : nullptr, hidden_from ? hidden_from->data() : nullptr,
                     states ? states->data() : nullptr, states ? (int)states->shape(0) : 0,
-                    types ? types->data() : nullptr};
+                    types ? types->data() : nullptr, given ? given->data() : nullptr};
   const float* logits = without_gil([&] { return plan.run(batch, first, last.value_or(plan.length())); });
   return {(void*)logits, {logit_rows.size(), (size_t)plan.output_width()}, nb::find(plan)};
 }
@@ -325,7 +328,7 @@ void bind_plan(nb::module_& m) {
       .def("run_on", &run_on, "numbers"_a)
       .def("run", &run, "tokens"_a, "positions"_a, "sequences"_a, "block_tables"_a, "logit_rows"_a,
            "limits"_a = nb::none(), "hidden_from"_a = nb::none(), "states"_a = nb::none(), "types"_a = nb::none(),
-           "first"_a = 0, "last"_a = nb::none(),
+           "given"_a = nb::none(), "first"_a = 0, "last"_a = nb::none(),
            "Logits; with first and last, those ops alone, of a run that is made piece by piece.");
 }
 

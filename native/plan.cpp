@@ -250,7 +250,12 @@ const float* Plan::run(const Batch& given, size_t first, size_t last) {
   windowed_->prepare(step);
   if (!states_->is_empty()) check_states(step);
   states_->prepare(step);
+  if (input_.buffer >= 0 && first == 0) take(step, batch.given);
   return execute(step, first, last);
+}
+
+void Plan::take(const Step& step, const float* numbers) const {
+  if (step.batch.rows) memcpy(step.at(input_, 0), numbers, sizeof(float) * step.batch.rows * width_of(input_));
 }
 
 const float* Plan::run_on(const float* numbers, int rows) {
@@ -260,7 +265,7 @@ const float* Plan::run_on(const float* numbers, int rows) {
   Batch batch{};
   batch.rows = batch.logits = rows;
   Step step = step_of(batch, true);
-  if (rows) memcpy(step.at(input_, 0), numbers, sizeof(float) * rows * width_of(input_));
+  take(step, numbers);
   return execute(step, 0, ops_.size());
 }
 

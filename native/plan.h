@@ -31,6 +31,7 @@ struct Batch {
   const int32_t* stored = nullptr;
   int states = 0;
   const int32_t* types = nullptr;  // of each row: which of two texts its token is in, as BERT has it; null: the first
+  const float* given = nullptr;    // (rows, input width): what the plan's input has, where it takes one
 };
 
 // A buffer's columns: where an op reads or writes.
@@ -235,6 +236,7 @@ class Plan {
   void check_copies(const int32_t* sources, const int32_t* targets, size_t count) const;
   void reserve(int rows, int logits);
   Step step_of(const Batch& batch, bool whole);
+  void take(const Step& step, const float* numbers) const;  // as the input
   const float* execute(Step& step, size_t first, size_t last);
   void check_numbers(View at, int rows, int width) const;
 

@@ -66,7 +66,7 @@ def check(engine: Engine) -> None:
         read = [block for s in running for block in s.read_states.values()]
         check_states(states, read, {*engine.blocks._nodes, *engine.blocks._refcounts})
     assert not any(s.blocks or s.read_states for s in engine.waiting)
-    if draft := engine.speculator.draft:
+    if isinstance(draft := engine.speculator.draft, DraftModel):
         copies = draft._copies.values()
         check_blocks(
             draft.blocks,

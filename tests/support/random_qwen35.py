@@ -1,25 +1,33 @@
 """Writes a small random Qwen 3.5 as a GGUF file: gated delta nets in most layers."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import gguf
 import numpy as np
 
 from support.random_llama import VOCAB, add_tensors, add_tokens, written
 
+_NORMS = ("enorm", "hnorm", "shared_head_norm")
 K_HEADS, HEADS, KEYS, VALUES = 2, 4, 16, 32
 
 
 def write_tiny_qwen35(
     path: Path, *, layers: int = 4, every: int = 2, heads: int = 4, kv_heads: int = 2,
     head_dim: int = 32, hidden: int = 64, feed_forward: int = 96, taps: int = 4,
-    context: int = 256, seed: int = 0, format: str = "Q8_0",
+    context: int = 256, seed: int = 0, format: str = "Q8_0", draft_head: bool = False,
+    made: Mapping[str, np.ndarray[Any, Any]] | None = None,
 ) -> Path:  # fmt: skip
-    """every: of so many layers the last attends; format: of every matrix but the convolutions'."""
+    """every: of so many layers the last attends; format: of every matrix but the convolutions'.
+
+    draft_head: whether one more layer guesses tokens ahead
+    made: matrices by their names without ".weight", in place of random ones
+    """
     writer = gguf.GGUFWriter(path, "qwen35")
     writer.add_context_length(context)
     writer.add_embedding_length(hidden)
-    writer.add_block_count(layers)
+    writer.add_block_count(layers + draft_head)
     writer.add_feed_forward_length(feed_forward)
     writer.add_head_count(heads)
     writer.add_head_count_kv(kv_heads)
@@ -37,13 +45,14 @@ def write_tiny_qwen35(
     add_tokens(writer)
     rng, shapes = np.random.default_rng(seed), dict[str, tuple[int, ...]]()
     shapes |= {"token_embd": (VOCAB, hidden), "output_norm": (hidden,)}
-    for i in range(layers):
-        mixed = (
-            _attention(hidden, heads, kv_heads, head_dim)
-            if (i + 1) % every == 0
-            else _net(hidden, taps)
-        )
-        if (i + 1) % every:
+    if draft_head:
+        writer.add_uint32("qwen35.nextn_predict_layers", 1)
+        own = {"eh_proj": (hidden, 2 * hidden), **dict.fromkeys(_NORMS, (hidden,))}
+        shapes |= {f"blk.{layers}.nextn.{name}": shape for name, shape in own.items()}
+    for i in range(layers + draft_head):
+        has_net = i < layers and (i + 1) % every > 0
+        mixed = _net(hidden, taps) if has_net else _attention(hidden, heads, kv_heads, head_dim)
+        if has_net:
             forget = -np.exp(rng.normal(size=HEADS)).astype(np.float32)
             writer.add_tensor(f"blk.{i}.ssm_a", forget)
             writer.add_tensor(f"blk.{i}.ssm_dt.bias", rng.normal(size=HEADS).astype(np.float32))
@@ -53,6 +62,9 @@ def write_tiny_qwen35(
             "ffn_down": (hidden, feed_forward),
         }  # fmt: skip
         shapes |= {f"blk.{i}.{name}": shape for name, shape in layer.items()}
+    for name, numbers in (made or {}).items():
+        shapes.pop(name, None)
+        writer.add_tensor(f"{name}.weight", numbers.astype(np.float32))
     add_tensors(writer, rng, shapes, format, {"ssm_conv1d": "F32"})
     return written(writer, path)
 

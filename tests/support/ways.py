@@ -205,7 +205,7 @@ def check_all_free(engine: Engine) -> None:
     check(engine)
     assert engine.blocks.free == engine.blocks.count
     assert not engine.speculator._states
-    if draft := engine.speculator.draft:
+    if isinstance(draft := engine.speculator.draft, DraftModel):
         assert draft.blocks.free == draft.blocks.count
 
 

@@ -9,7 +9,8 @@ from cutaway.api.guest import Guests
 from cutaway.api.llm import LLM
 from cutaway.compute.loading.model import LoadedModel
 from cutaway.engine import AsyncEngine, EngineState, Inboxes, Request
-from cutaway.requests.base import ModelName, common_options, load_draft, make_engine
+from cutaway.requests.base import ModelName, common_options, make_engine
+from cutaway.requests.drafting import load_draft
 
 if TYPE_CHECKING:
     from typing import Unpack

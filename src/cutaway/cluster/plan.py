@@ -21,7 +21,7 @@ class Plan:
     """Replicas of one model.
 
     model     keywords of ``LLM``, all of which each replica gets
-    draft     the value of ``speculate``, where it names a draft model: each replica loads it
+    draft     the value of ``speculate``, where it names what each replica must load to draft
     fewest, most  how many replicas; between the two Ray follows the load
     cores     of each replica, for it alone
 
@@ -65,7 +65,7 @@ class Plan:
                 "model": _found_anywhere(model.get("model", DEFAULT_MODEL)),
                 **_adapters(model),
             },
-            draft=draft and f"draft:{_found_anywhere(draft)}",
+            draft=draft and _draft_found_anywhere(draft),
             fewest=fewest, most=most, cores=cores,
         )  # fmt: skip
 
@@ -91,6 +91,12 @@ def _found_anywhere(name: str) -> str:
     """A model's name, or its absolute path, so that it is found from any working directory."""
     path = Path(name).expanduser()
     return str(path.resolve()) if path.exists() else name
+
+
+def _draft_found_anywhere(draft: str) -> str:
+    """draft:MODEL with such a name; mtp as it is."""
+    kind, colon, name = draft.partition(":")
+    return f"{kind}:{_found_anywhere(name)}" if colon else draft
 
 
 def _adapters(model: Mapping[str, Any]) -> dict[str, Any]:

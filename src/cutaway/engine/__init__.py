@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from cutaway.engine.constraints import ConstraintParams
     from cutaway.engine.decoders import Autoregressive, Decoder
     from cutaway.engine.denoise import Denoise
+    from cutaway.engine.draft_head import DraftHead
     from cutaway.engine.draft_model import DraftModel
     from cutaway.engine.embed import Embed
     from cutaway.engine.engine import Engine
@@ -45,6 +46,7 @@ _MODULES = {
     "constraints": "ConstraintParams",
     "decoders": "Autoregressive Decoder",
     "denoise": "Denoise",
+    "draft_head": "DraftHead",
     "draft_model": "DraftModel",
     "embed": "Embed",
     "engine": "Engine",

@@ -85,7 +85,7 @@ class Engine:
         total, started = lap(started)
         phases.draft = self.scheduler.draft_s
         phases.schedule = total - phases.draft
-        rows, logits = compute(self.backends, scheduled)  # of each sequence; all in one piece
+        rows, logits = compute(self.backends, scheduled, self.speculator)  # of each; all together
         phases.run, started = lap(started)
         drawn = self._sample(scheduled, rows, logits)
         phases.sample, _ = lap(started)
@@ -116,6 +116,7 @@ class Engine:
         self.settle_blocks()
         if self._sequence_blocks.copies:
             self.backend.copy_blocks(self._sequence_blocks.copies)
+            self.speculator.copy_blocks(self._sequence_blocks.copies)
             self._sequence_blocks.copied()
 
     def _sample(
@@ -240,8 +241,8 @@ class Engine:
             self.limits.check_ids(name, ids)
         if request.constraint.source and request.stopping.ignore_eos:
             raise InputError("ignore_eos: a text of a grammar ends where the grammar ends it")
-        if request.run.speculate == "draft" and self.speculator.draft is None:
-            raise InputError("speculate: no draft model is loaded; name one, draft:MODEL")
+        if lacking := self.speculator.lacks(request.run.speculate):
+            raise InputError(lacking)
         if self.backend.kv.state:
             _check_with_state(request)
         if request.adapter not in self.backends:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 randbits = SystemRandom().getrandbits  # as `secrets` has it, which loads a cryptographic library
 
-SPECULATE = ("off", "ngram", "jacobi", "draft")
+SPECULATE = ("off", "ngram", "jacobi", "draft", "mtp")
 _PRIORITIES = 2**31
 
 
@@ -30,7 +30,8 @@ class RunParams:
     cache_prompt  False takes nothing from the prefix cache and leaves nothing there
     priority   lower goes first, in the queue and when KV blocks run out
     speculate  draft tokens: "off", "ngram" (from the sequence itself), "jacobi" (what the
-               model drew in earlier steps) or "draft" (a small model)
+               model drew in earlier steps), "draft" (a small model) or "mtp" (the model's own
+               draft head)
     forced     the output begins with these token ids, whatever would be drawn; stops hold
     replay     the output is known to begin with these token ids, since the same request wrote them
                before: each is drawn again, many in a step, and the first that differs ends the

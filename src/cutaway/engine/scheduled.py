@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from collections.abc import Sequence as Items
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -148,21 +148,36 @@ def _hidden_from(scheduled: list[Scheduled], tables: Ints) -> Logits | None:
     return hidden_from
 
 
+class HiddenReader(Protocol):
+    """Who wants hidden states of rows: what drafts."""
+
+    def reads_hidden(self, scheduled: Scheduled) -> bool:
+        """Whether those of all these rows are wanted."""
+        ...
+
+    def observe(self, scheduled: Items[Scheduled], hidden: Items[Logits | None]) -> None:
+        """These rows are computed; hidden: (rows, hidden) of each, where wanted."""
+        ...
+
+
 def compute(
-    backends: Mapping[str, Backend], scheduled: list[Scheduled]
+    backends: Mapping[str, Backend], scheduled: list[Scheduled], reader: HiddenReader
 ) -> tuple[list[Logits], Logits]:
     """The wanted rows of each sequence; and all logits in one array where one run computed them.
 
     backends: by adapter
-    A run is of one adapter and of one kind: plain rows, rows with interventions, or rows whose
-    final hidden states are wanted instead of logits.
+    reader: says of which rows hidden states are wanted beside logits, and takes them
+    A run is of one adapter and of one kind: plain rows, those with hidden states, rows with
+    interventions, or rows whose final hidden states are wanted instead of logits.
     """
     runs: dict[tuple[str, str], list[Scheduled]] = {}
     for one in scheduled:
-        runs.setdefault((one.sequence.request.adapter, _kind(one)), []).append(one)
+        kind = _kind(one)
+        kind = "whole" if kind == "plain" and reader.reads_hidden(one) else kind
+        runs.setdefault((one.sequence.request.adapter, kind), []).append(one)
     found: dict[int, Logits] = {}
     for (adapter, kind), mine in runs.items():
-        rows = _run(backends[adapter], kind, mine)
+        rows = _run(backends[adapter], kind, mine, reader)
         if len(runs) == 1:
             return _split(mine, rows), _NOTHING if kind == "hidden" else rows
         each = _split(mine, rows.copy())  # the next run may write into the same memory
@@ -176,8 +191,14 @@ def _kind(one: Scheduled) -> str:
     return "edited" if edits_of(one) else "plain"
 
 
-def _run(backend: Backend, kind: str, scheduled: list[Scheduled]) -> Logits:
+def _run(backend: Backend, kind: str, scheduled: list[Scheduled], reader: HiddenReader) -> Logits:
     batch = batch_of(scheduled)
+    if kind == "whole":
+        logits, hidden = backend.run_whole(batch)
+        ends = accumulate((one.num_rows for one in scheduled), initial=0)
+        reader.observe(scheduled, [hidden[start:end] for start, end in pairwise(ends)])
+        return logits
+    reader.observe(scheduled, [None] * len(scheduled))
     if kind == "hidden":
         return backend.hidden(batch)
     if kind == "plain":

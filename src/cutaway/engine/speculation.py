@@ -4,16 +4,26 @@ A draft never changes the output: the model draws its own token at every positio
 the draft token is the same has a step been saved (Daliri, Musco & Suresh 2024, arXiv 2408.07978).
 """
 
+from collections.abc import Sequence as Items
 from dataclasses import dataclass, field
 
+import numpy as np
+from numpy.typing import NDArray
+
 from cutaway.engine.decoders import Outcome
+from cutaway.engine.draft_head import DraftHead
 from cutaway.engine.draft_length import FROM_JACOBI, FROM_MODEL, FROM_NGRAM, DraftLength
 from cutaway.engine.draft_model import DraftModel
 from cutaway.engine.events import Speculation
 from cutaway.engine.jacobi import CONTEXT, JacobiDrafts
 from cutaway.engine.ngram import SuffixAutomaton
+from cutaway.engine.scheduled import Scheduled
 from cutaway.engine.sequence import Sequence
 
+_LACKS = {
+    "draft": "speculate: no draft model is loaded; name one, draft:MODEL",
+    "mtp": "speculate: the model's draft head is not loaded; give mtp where the model is loaded",
+}
 ROW_COST = 0.1
 """What one more row adds to a step, in steps of one row."""
 
@@ -29,12 +39,12 @@ class DraftState:
 
 
 class Speculator:
-    """Drafts for decoding sequences: by n-grams, Jacobi decoding or a draft model.
+    """Drafts for decoding sequences: by n-grams, Jacobi decoding, a draft model or a draft head.
 
     draft  may be set at any time
     """
 
-    def __init__(self, draft: DraftModel | None = None) -> None:
+    def __init__(self, draft: DraftModel | DraftHead | None = None) -> None:
         self.draft = draft
         self._states: dict[int, DraftState] = {}  # by sequence id
 
@@ -47,6 +57,30 @@ class Speculator:
         return [
             next(drafted) if _by_model(s) else self._from_itself(s, n) for s, n in draft_requests
         ]
+
+    def lacks(self, speculate: str) -> str:
+        """What must be loaded first, in a sentence; "" where nothing is."""
+        loaded = self.draft.kind if self.draft else ""
+        if speculate not in _LACKS or speculate == loaded:
+            return ""
+        return _LACKS[speculate]
+
+    def reads_hidden(self, scheduled: Scheduled) -> bool:
+        """Whether the hidden states of all these rows are wanted."""
+        wants = scheduled.sequence.request.run.speculate == DraftHead.kind
+        return wants and isinstance(self.draft, DraftHead)
+
+    def observe(
+        self, scheduled: Items[Scheduled], hidden: Items[NDArray[np.float32] | None]
+    ) -> None:
+        """The model has computed these rows; hidden: what its head read of each, where wanted."""
+        if isinstance(self.draft, DraftHead):
+            self.draft.observe(scheduled, hidden)
+
+    def copy_blocks(self, pairs: list[tuple[int, int]]) -> None:
+        """The model's KV blocks are copied: (source, target) ids."""
+        if isinstance(self.draft, DraftHead):
+            self.draft.copy_blocks(pairs)
 
     def learn(
         self, sequence: Sequence, drafts: list[int], drawn: list[Outcome], accepted: int
@@ -91,7 +125,7 @@ class Speculator:
 
 
 def _by_model(sequence: Sequence) -> bool:
-    return sequence.request.run.speculate == "draft"
+    return sequence.request.run.speculate in _LACKS
 
 
 def _ids(drawn: list[Outcome]) -> list[int]:

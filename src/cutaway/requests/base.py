@@ -7,15 +7,11 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from cutaway.base.checks import check_ids, shown
-from cutaway.compute import backends
 from cutaway.compute.backends import Backend
 from cutaway.compute.loading.model import LoadedModel
-from cutaway.compute.loading.open import model_name, open_model
-from cutaway.compute.loading.parts import Parts
 from cutaway.compute.model import Graph, ModelConfig
-from cutaway.engine import ConstraintParams, DraftModel, Engine, Limits, Policy
+from cutaway.engine import ConstraintParams, Engine, Limits, Policy
 from cutaway.errors import InputError
-from cutaway.files import hub
 from cutaway.requests.options import Options, parse_options
 from cutaway.requests.prompts import Prompt, check_prompt
 from cutaway.text import ChatTemplate, Tokenizer
@@ -232,40 +228,6 @@ def make_engine(model: LoadedModel, policy: Policy | None = None) -> Engine:
         model.backend, limits_of(model), token_bytes, lambda: model.grammars, policy,
         adapters=adapters,
     )  # fmt: skip
-
-
-def load_draft(name: str, target: LoadedModel, engine: Engine, *, progress: bool) -> None:
-    """Load a draft model, which computes on the threads of ``target``.
-
-    InputError while texts run, where the vocabularies differ or memory is full.
-    """
-    if not engine.is_idle:
-        raise InputError("speculate: another draft model cannot be loaded while texts run")
-    path = hub.resolve(name, progress=progress)
-    with open_model(path) as file:
-        parts = Parts.read(file, target.context)
-        if not parts.tokenizer.has_tokens_of(target.tokenizer):
-            raise InputError(
-                f"speculate: {model_name(path)} has other tokens than the model it is to draft "
-                "for; a draft model must have the same"
-            )
-        if parts.graph.has_state:
-            raise InputError(
-                f"speculate: layers of {model_name(path)} have a recurrent state, which a draft "
-                "model cannot have; name another, or speculate ngram"
-            )
-        context = min(parts.config.context_length, target.context)
-        try:
-            backend = backends.load(
-                target.backend.name, parts.graph, file, kv_blocks=target.backend.kv_blocks,
-                context=context, beside=target.backend,
-            )  # fmt: skip
-        except MemoryError as error:
-            raise InputError(
-                f"speculate: {path.name} does not fit into memory beside the model: lower context"
-            ) from error
-    share = parts.nbytes / target.parts.nbytes
-    engine.speculator.draft = DraftModel(backend, context, share, name)
 
 
 ModelName = str | PathLike[str]

@@ -232,9 +232,11 @@ _ROWS = {
     ),
     "speculate": Keyword(
         "text", "off", "speculative decoding: ngram drafts from the text itself, jacobi from what "
-        "the model drew ahead, draft:MODEL with a small model of the same vocabulary; same text",
-        Flag("model", "HOW"), Fields(_EVERY, more="draft: by the server's draft model"),
-        choices=("off", "ngram", "jacobi", "draft"),
+        "the model drew ahead, draft:MODEL with a small model of the same vocabulary, mtp with the "
+        "model's own draft head; same text",
+        Flag("model", "HOW"),
+        Fields(_EVERY, more="draft and mtp: as the server was started"),
+        choices=("off", "ngram", "jacobi", "draft", "mtp"),
     ),
     "forced": Keyword(
         "ids", (), "token ids that the output begins with, whatever would be drawn",

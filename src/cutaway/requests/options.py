@@ -40,7 +40,6 @@ _OBSERVED = ("ledger", "logprobs", "prompt_logprobs", "candidates", "track")
 _OWN = ("n", "align", "special", "suffix", "trace", "interventions", "denoise", "adapter")
 OPTIONS = tuple(KEYWORDS)
 """Every keyword of a request."""
-_DRAFT = "draft:"
 _CANDIDATES = 20
 """Candidates that a trace keeps of every step by default."""
 
@@ -50,7 +49,7 @@ class Options:
     """One request's settings, checked; its prompt comes later. ``KEYWORDS`` says what each does.
 
     trace    the file, of several texts that of the first: see ``trace.write.numbered``
-    draft    the draft model, where speculate was "draft:MODEL"
+    draft    what must be loaded to draft: "draft:MODEL" or "mtp"; None: nothing
     sources  where each setting came from: "given", "default", "common" (set for all requests), or
              "chosen" for a seed
     """
@@ -145,7 +144,7 @@ class Options:
         }
         values |= {name: getattr(self, name) for name in _OBSERVED}
         if self.draft is not None:
-            values["speculate"] = _DRAFT + self.draft
+            values["speculate"] = self.draft
         values["seed"] = seed
         if (check := values["check"]) is not None:
             from cutaway.text.grammar.checks import check_named
@@ -288,13 +287,15 @@ def _observed(given: Mapping[str, Any], *, traced: bool) -> dict[str, Any]:
 
 
 def _draft_apart(given: Mapping[str, Any]) -> tuple[Mapping[str, Any], str | None]:
-    """Take MODEL out of speculate="draft:MODEL"."""
+    """Take "draft:MODEL" out of speculate, or "mtp"."""
     speculate = given.get("speculate")
     if not isinstance(speculate, str):
         return given, None
+    if speculate == "mtp":
+        return given, speculate
     kind, _, model = speculate.partition(":")
     if kind != "draft":
         return given, None
     if not model:
         raise InputError("speculate: name the draft model, draft:MODEL")
-    return {**given, "speculate": "draft"}, model
+    return {**given, "speculate": "draft"}, speculate

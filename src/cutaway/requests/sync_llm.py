@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from cutaway.compute.loading.model import LoadedModel
 from cutaway.engine import Engine, Request
 from cutaway.errors import InputError
-from cutaway.requests.base import BaseLLM, load_draft
+from cutaway.requests.base import BaseLLM
+from cutaway.requests.drafting import load_draft
 from cutaway.requests.options import Options
 from cutaway.requests.owner import EngineOwner
 from cutaway.requests.prepared import prepare
@@ -76,13 +77,13 @@ class SyncLLM(BaseLLM):
         return self.add(prompt, parsed)[0]
 
     def load_draft(self, name: str) -> None:
-        """Load a draft model, unless it is loaded already; errors as of ``base.load_draft``."""
+        """Load what drafts, draft:MODEL or mtp, unless it is loaded. Errors as of `load_draft`."""
         if self.draft != name:
             self.owner.call(partial(self._load_draft, name))
 
     @property
     def draft(self) -> str:
-        """The loaded draft model; "" for none."""
+        """What is loaded to draft, draft:MODEL or mtp; "" for nothing."""
         loaded = self.engine.speculator.draft
         return loaded.name if loaded else ""
 

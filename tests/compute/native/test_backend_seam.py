@@ -80,7 +80,7 @@ def test_a_tier_that_this_machine_lacks_is_refused(ragged_path, monkeypatch):
 
 
 def test_a_draft_model_shares_the_threads_of_its_target(ragged_path, llm):
-    llm.load_draft(str(ragged_path))
+    llm.load_draft(f"draft:{ragged_path}")
     assert llm.engine.speculator.draft.backend.pool is llm.backend.pool
 
 

@@ -60,7 +60,7 @@ def traces(paths, tmp_path_factory):
     folder, made = tmp_path_factory.mktemp("traces"), Made()
     for name, path in paths.items():
         llm = LLM(path, threads=2, kv=KV.get(name, "f16"))
-        llm.load_draft(str(paths["F32"]))
+        llm.load_draft(f"draft:{paths['F32']}")
         others = [llm.stream(PROMPT[:n] + [9] * n, **OPTIONS) for n in (3, 40)]
         for way, more in WAYS.items():
             drafts = {"speculate": f"draft:{paths['F32']}"} if way == "drafted" else {}

@@ -18,7 +18,7 @@ def llm(smollm2_path):
 
 def test_twenty_steps_are_the_rows_on_record(llm, smollm2_path, tmp_path):
     """Of a run with a draft model and a neighbour, which this model's prefix cache never saw."""
-    llm.load_draft(str(smollm2_path))
+    llm.load_draft(f"draft:{smollm2_path}")
     with llm.stream("Another text", seed=1, max_tokens=80, ignore_eos=True):
         llm.generate(
             PROMPT, seed=7, max_tokens=60, ignore_eos=True, speculate=f"draft:{smollm2_path}",

@@ -33,7 +33,7 @@ Bytes = NDArray[np.uint8]
 
 
 class Batch(NamedTuple):
-    """The rows of one step. All arrays are int32.
+    """The rows of one step. All arrays are int32, but for two.
 
     tokens, positions  (M,)    the token of each row and its absolute position
     sequences          (M,)    which row of ``block_tables`` holds the row's history; rows of
@@ -48,6 +48,8 @@ class Batch(NamedTuple):
                                slot of its KV block
     types              (M,)    which of two texts a row's token is in, 0 or 1, where the model has a
                                vector for each (BERT); None: all are in the first
+    given              (M, width) float32: what a graph reads of each row beside its token, where it
+                               begins with that (``Graph.given``); None elsewhere
 
     A row's limit may lie before its position or after it, as far as keys and values are stored
     by earlier runs and by this batch; the caller vouches for that. Where a layer has a window,
@@ -67,6 +69,7 @@ class Batch(NamedTuple):
     hidden_from: NDArray[np.float32] | None = None
     states: Ints | None = None
     types: Ints | None = None
+    given: NDArray[np.float32] | None = None
 
 
 class Edit(NamedTuple):
@@ -266,6 +269,14 @@ class Backend(Protocol):
         """
         ...
 
+    def beside(self, graph: Graph, file: ModelFile) -> Self:
+        """Another graph over the same KV blocks, such as a head that drafts for this model.
+
+        It shares threads and the weights that both graphs read. Its keys and values are its own, in
+        blocks of the same names. Only one of both may run at a time.
+        """
+        ...
+
     def run(self, batch: Batch) -> Logits:
         """Compute the rows, store their keys and values, return logits (L, vocab).
 
@@ -281,6 +292,13 @@ class Backend(Protocol):
         """As ``run`` but without the head: what it would read, (L, hidden).
 
         The result may be reused by the next ``hidden``.
+        """
+        ...
+
+    def run_whole(self, batch: Batch) -> tuple[Logits, NDArray[np.float32]]:
+        """``run``, and what the head reads of all rows, (M, hidden).
+
+        The logits have the bits of ``run``, and may be reused by the next ``run_whole``.
         """
         ...
 

@@ -9,7 +9,7 @@ from typing import Any
 from cutaway.compute import backends
 from cutaway.compute.loading.open import model_name, size_of
 from cutaway.compute.loading.parts import Parts, open_as
-from cutaway.compute.model import Graph, ModelConfig
+from cutaway.compute.model import Graph, ModelConfig, has_draft_head
 from cutaway.compute.model.mixture import expert_shares
 from cutaway.files.weights import TensorInfo
 from cutaway.text import Tokenizer
@@ -130,7 +130,7 @@ class ModelInfo:
 def _unread(metadata: Mapping[str, Any], config: ModelConfig) -> tuple[str, ...]:
     found = metadata.get("cutaway.unread")
     known = found if isinstance(found, list) else []
-    ahead = ["tokens ahead"] if config.unrun_layers else []
+    ahead = ["tokens ahead"] if config.unrun_layers and not has_draft_head(config) else []
     return tuple(sorted({*filter(_UNREAD.__contains__, known), *ahead}))
 
 

@@ -70,7 +70,7 @@ class LoadedModel:
         self._adapters: dict[str, Adapter] = {}  # that of all texts has no name
         self._adapted: dict[str, Backend] = {}  # what computes with each, by its hash
         self.elsewhere = Computer(setup.backend or backends.default(), "elsewhere", 0)
-        with self._opened() as file:
+        with self.opened() as file:
             self._read(file)
         self.load_s = perf_counter() - started
 
@@ -87,7 +87,7 @@ class LoadedModel:
         return cls(path, setup or Setup(), progress=progress, weights=weights)
 
     @contextmanager
-    def _opened(self) -> Iterator[ModelFile]:
+    def opened(self) -> Iterator[ModelFile]:
         """The model's file. InputError where memory runs out before it is closed."""
         with open_as(self.path, self._setup.quantize, self._setup.threads) as file:
             try:
@@ -135,7 +135,7 @@ class LoadedModel:
             raise InputError(f"{self.path} cannot be read: {error.strerror}") from error
         if stamp(now) != stamp(self._stat):
             raise InputError(f"{self.path} has changed since it was opened: open the model again")
-        with self._opened() as file:
+        with self.opened() as file:
             self._load(self.parts.graph, file, show=show, on_progress=on_progress)
         self.elsewhere = self.computer
         self.load_s = perf_counter() - started

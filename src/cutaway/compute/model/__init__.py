@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cutaway.compute.model.architectures import ARCHITECTURES
+from cutaway.compute.model.architectures.draft_head import draft_head
 from cutaway.compute.model.config import ModelConfig
 from cutaway.compute.model.config_keys import config_from_gguf
 from cutaway.compute.model.graph import Graph, Op, Tensor
@@ -20,7 +21,9 @@ __all__ = [
     "Tensor",
     "adapted",
     "build",
+    "build_draft_head",
     "config_of",
+    "has_draft_head",
     "pooling_from_gguf",
 ]
 
@@ -63,6 +66,35 @@ def build(
         )
     _check_ends(config, graph)
     return config, graph
+
+
+def has_draft_head(config: ModelConfig) -> bool:
+    """Whether a block behind the model's own guesses tokens ahead, in a way that is known here."""
+    return config.unrun_layers > 0 and ARCHITECTURES[config.architecture].layer is not None
+
+
+def build_draft_head(
+    metadata: Mapping[str, Any],
+    shapes: Mapping[str, tuple[int, ...]],
+    context: int | None = None,
+) -> Graph:
+    """The ops of the block behind the model's own that guesses tokens ahead; as ``build``.
+
+    FormatError where the file has none, or it is of a kind that is not supported.
+    """
+    config = config_of(metadata, context)
+    layer = ARCHITECTURES[config.architecture].layer
+    if layer is None or not has_draft_head(config):
+        raise FormatError("the model has no draft head (multi-token prediction)")
+    mine = f"blk.{config.layers}."
+    outside = {name: shape for name, shape in shapes.items() if not name.startswith("blk.")}
+    own = {name: shape for name, shape in shapes.items() if name.startswith(mine)}
+    graph = Graph(outside | own)
+    for name in outside:
+        graph.allow_unused(name)
+    draft_head(graph, config, layer)
+    graph.check_all_used()
+    return graph
 
 
 def _run(shapes: Mapping[str, tuple[int, ...]], c: ModelConfig) -> Mapping[str, tuple[int, ...]]:

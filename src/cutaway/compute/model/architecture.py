@@ -33,6 +33,7 @@ class Architecture:
     scaled_by_width_at   layers of the one model of the family that scales attention's scores by
                          hidden / heads, not by the heads' own width
     temperature          of layers without positions: how much queries grow, after how many tokens
+    layer                adds one layer by its number, of those whose files may have a draft head
     must_be              keys of which other values would be another graph; the first is the usual
     """
 
@@ -61,4 +62,5 @@ class Architecture:
     attention_scale: float = 0.0
     scaled_by_width_at: int = 0
     temperature: tuple[float, int] = (0.0, 0)
+    layer: Callable[[Graph, ModelConfig, Tensor, int], Tensor] | None = None
     must_be: Mapping[str, tuple[float, ...]] = field(default_factory=dict)

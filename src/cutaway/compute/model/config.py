@@ -22,7 +22,7 @@ class ModelConfig:
     shift              whether a row predicts the next position, where attention is not causal
     learned_positions  whether positions are vectors that are added, not rotations
     rope, rope_local   of the layers that see the whole text, and of those that see a window
-    unrun_layers       blocks after these that guess tokens ahead (MTP); they are read past
+    unrun_layers       blocks after these that guess tokens ahead (MTP): a draft head at most
     rope_queries       of the queries of layers that see the whole text
     extends_context    whether texts may be longer than the model was first trained for
     windows            tokens that a row of each layer attends to, its own included, or where

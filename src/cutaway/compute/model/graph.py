@@ -8,6 +8,7 @@ which weights an op needs, and checks them against the file's tensor table.
 
 from typing import Any
 
+from cutaway.compute.model.cuts import Cuts
 from cutaway.compute.model.distance import Buckets, DistanceBias
 from cutaway.compute.model.mixture import Mixture
 from cutaway.compute.model.number_ops import NumberOps
@@ -19,8 +20,12 @@ from cutaway.errors import FormatError
 __all__ = ["Graph", "Op", "Tensor"]
 
 
-class Graph(StateOps, NumberOps):
-    """Collects ops: those of `StateOps` and `NumberOps`, and all others."""
+class Graph(StateOps, NumberOps, Cuts):
+    """Collects ops: those of `StateOps` and `NumberOps`, and all others; `Cuts` has its parts."""
+
+    def given(self, width: int) -> Tensor:
+        """Numbers that a batch has of each row beside its token: -> (M, width). The first op."""
+        return self._add("given", width)
 
     def embed(self, weight: str) -> Tensor:
         """Rows of the embedding matrix for the batch's tokens: -> (M, hidden)."""
@@ -255,52 +260,3 @@ class Graph(StateOps, NumberOps):
         Whoever runs the graph pools; it is no op.
         """
         return self._add("pooled", x.width, x)
-
-    def cut_head(self) -> Tensor:
-        """Leave out the ops after the body; what the head would read."""
-        self.ops = self.body().ops
-        return self.ops[-1].out
-
-    def after_pooling(self) -> "Graph | None":
-        """The ops on pooled rows, which are given; None where there are none."""
-        at = next((i for i, op in enumerate(self.ops) if op.kind == "pooled"), None)
-        if at is None:
-            return None
-        rest = Graph(self.shapes)
-        rest.ops = [Op("given", self.ops[at].out), *self.ops[at + 1 :]]
-        return rest
-
-    def after_rows(self) -> "Graph":
-        """The ops after the choice of rows, on numbers that are given in its place."""
-        chosen = next(i for i, op in enumerate(self.ops) if op.kind == "logit_rows")
-        rest = Graph(self.shapes)
-        rest.ops = [Op("given", self.ops[chosen].out), *self.ops[chosen + 1 :]]
-        return rest
-
-    def body(self) -> "Graph":
-        """The ops up to the rows that the head reads; all of them where there is no head."""
-        kinds = [op.kind for op in self.ops]
-        if "pooled" in kinds:
-            body = Graph(self.shapes)
-            body.ops = self.ops[: kinds.index("pooled")]
-            return body
-        chosen = kinds.index("logit_rows")
-        after = kinds[chosen:]
-        body = Graph(self.shapes)
-        body.ops = self.ops[: chosen + after.index("linear") if "linear" in after else None]
-        return body
-
-    @property
-    def has_head(self) -> bool:
-        """Whether it predicts tokens; else it ends with the rows that a head would read."""
-        return self.after_pooling() is None and len(self.body().ops) < len(self.ops)
-
-    @property
-    def stores(self) -> list[Op]:
-        """The attentions that store keys, or keys and values."""
-        return [op for op in self.ops if op.kind == "attend" and "reads" not in op.attrs]
-
-    @property
-    def has_state(self) -> bool:
-        """Whether layers keep a recurrent state of each text."""
-        return any("state" in op.attrs for op in self.ops)

@@ -52,9 +52,9 @@ class Wiring:
         self._allowed_unused: set[str] = set()
         self._scope = ""
 
-    def layers(self, count: int) -> Iterator[str]:
+    def layers(self, count: int, first: int = 0) -> Iterator[str]:
         """Yield each layer's prefix, ``blk.0.`` …; ops made in the loop are named after it."""
-        for i in range(count):
+        for i in range(first, first + count):
             self._scope = f"blk.{i}."
             yield self._scope
         self._scope = ""

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from cutaway.errors import FormatError
 from cutaway.files.huggingface.diffusion import DIFFUSION, REFUSED, meant, with_mask
+from cutaway.files.huggingface.draft_head import has_draft_head
 from cutaway.files.huggingface.encoders import NOMIC_NAMES
 from cutaway.files.huggingface.families import FAMILIES
 from cutaway.files.huggingface.family import Family
@@ -33,7 +34,8 @@ class Config:
     quantization  how matrices are quantised; None where they are not
     layers    of the model, without those behind
     tied      whether the output matrix is the embedding
-    behind    the numbers of blocks behind the model's own, which guess tokens ahead
+    draft_layers  how many layers behind the model's own draft for it: 1 or 0
+    behind    the numbers of further blocks behind, which guess more tokens ahead
     sees_all  whether each token sees the whole text
     """
 
@@ -50,7 +52,9 @@ class Config:
         self.layers = layers = _layers(s)
         ahead = s.get("num_nextn_predict_layers")
         more = s.size("num_nextn_predict_layers", 1 << 16) if ahead else 0
-        self.behind = range(layers, layers + more)
+        drafts = "eh_proj" in self.family.layer and has_draft_head(tensors, layers)
+        self.draft_layers = 1 if drafts else 0
+        self.behind = range(layers + self.draft_layers, layers + more)
         self.tied = s.flag("tie_embedding", s.flag("tie_word_embeddings"))
         self.experts = 0
         self.metadata, self.tensors = self._read(folder)
@@ -62,7 +66,7 @@ class Config:
         values: dict[str, Any] = {
             "context_length": self._context(),
             "embedding_length": hidden,
-            "block_count": self.layers,
+            "block_count": self.layers + self.draft_layers,
             "feed_forward_length": 0 if family.own_width else self._feed_forward(hidden),
             "attention.head_count": self.heads,
             "attention.head_count_kv": self.kv_heads,
@@ -82,6 +86,8 @@ class Config:
             )  # fmt: skip
             values |= rope
         values |= family.own(s)
+        if self.draft_layers:
+            values["nextn_predict_layers"] = self.draft_layers
         self.experts = values.get("expert_count", 0)
         besides = self._attention(values) | self._rank(values)
         metadata = {f"{family.architecture}.{key}": value for key, value in values.items()}

@@ -4,12 +4,14 @@ Knows which files of a folder are the model.
 """
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from types import MappingProxyType
 
 from cutaway.files.huggingface import sentences
 from cutaway.files.huggingface.config import CONFIG, Config
 from cutaway.files.huggingface.late_interaction import ARTIFACT, late_metadata
+from cutaway.files.huggingface.draft_head import as_layer
 from cutaway.files.huggingface.modulation import folded
 from cutaway.files.huggingface.quantization import OLD_CONFIGS, QuantisedShards
 from cutaway.files.huggingface.scalars import scalars
@@ -59,8 +61,13 @@ class HuggingFaceFolder(SourcedFile):
             | late_metadata(self.path, config.settings, text)
             | self._token_types(config)
             | scalars(config.family.scalars, shards, config.layers)
-            | {UNREAD: unread(shards, config.behind)}
+            | {UNREAD: self._unread(config, shards)}
         )
+
+    def _unread(self, config: Config, names: Iterable[str]) -> list[str]:
+        if config.draft_layers:
+            names = (as_layer(name, config.layers) for name in names)
+        return unread(names, config.behind)
 
     def _token_types(self, config: Config) -> dict[str, int]:
         """The number of token types, which llama.cpp requires of BERT."""

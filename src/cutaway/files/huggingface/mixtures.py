@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from cutaway.files.huggingface import mixture_keys as keys
+from cutaway.files.huggingface.draft_head import NEXTN
 from cutaway.files.huggingface.family import ATTENTION, OUTSIDE, TEXT, Family
 from cutaway.files.huggingface.json_object import JsonObject
 from cutaway.files.huggingface.rewrites import Half, OfHeads, Rewrite, interleave_rope_rows
@@ -71,7 +72,7 @@ def _latent(config: JsonObject) -> Mapping[str, Rewrite]:
 
 _DEEPSEEK = Family(
     architecture="deepseek2", outside=OUTSIDE, experts=_EXPERTS, own=keys.deepseek_v3,
-    layer=ATTENTION | _DENSE | _ROUTER | _shared("shared_experts") | _CHOOSING | {
+    layer=ATTENTION | _DENSE | _ROUTER | _shared("shared_experts") | _CHOOSING | NEXTN | {
         "self_attn.q_a_proj": "attn_q_a", "self_attn.q_a_layernorm": "attn_q_a_norm",
         "self_attn.q_b_proj": "attn_q_b", "self_attn.kv_a_proj_with_mqa": "attn_kv_a_mqa",
         "self_attn.kv_a_layernorm": "attn_kv_a_norm", "self_attn.kv_b_proj": "attn_k_b+attn_v_b",
@@ -115,7 +116,7 @@ MIXTURES: Mapping[str, Family] = {
         architecture="glm4moe", outside=OUTSIDE, own=keys.sigmoid_router, experts=_EXPERTS,
         layer={
             **ATTENTION, **_HEAD_NORMS, **_DENSE, **_ROUTER, **_shared("shared_experts"),
-            **_CHOOSING, "post_attention_layernorm": "post_attention_norm",
+            **_CHOOSING, **NEXTN, "post_attention_layernorm": "post_attention_norm",
         },
         partial_rope=True,
         defaults={

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from cutaway.files.huggingface import recurrent_keys as keys
+from cutaway.files.huggingface.draft_head import NEXTN, NEXTN_NORMS
 from cutaway.files.huggingface.family import ATTENTION, OUTSIDE, TEXT, Family
 from cutaway.files.huggingface.json_object import JsonObject
 from cutaway.files.huggingface.rewrites import (
@@ -82,7 +83,9 @@ def _delta_sizes(config: JsonObject) -> tuple[int, int, int, int]:
     return k_heads, heads, keys, values
 
 
-_NORMS = ("attn_norm", "post_attention_norm", "attn_q_norm", "attn_k_norm", "output_norm")
+_NORMS = (
+    "attn_norm", "post_attention_norm", "attn_q_norm", "attn_k_norm", "output_norm", *NEXTN_NORMS,
+)  # fmt: skip
 
 
 def _qwen35(config: JsonObject) -> Mapping[str, Rewrite]:
@@ -106,7 +109,7 @@ def _qwen3_next(config: JsonObject) -> Mapping[str, Rewrite]:
     }  # fmt: skip
 
 
-_GATED_ATTENTION = ATTENTION | {
+_GATED_ATTENTION = ATTENTION | NEXTN | {
     "post_attention_layernorm": "post_attention_norm",
     "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
 }  # fmt: skip

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from cutaway.errors import FormatError, InputError
 from cutaway.files.huggingface.config import Config
+from cutaway.files.huggingface.draft_head import as_layer
 from cutaway.files.huggingface.family import Family
 from cutaway.files.huggingface.fused import FUSED, Fused
 from cutaway.files.huggingface.rewrites import (
@@ -120,7 +121,7 @@ def tensor_sources(config: Config, shards: Shards) -> dict[str, TensorSource]:
         **family.rewrites(config.heads, config.kv_heads), **family.rewrites_of(config.settings)
     }  # fmt: skip
     sources: dict[str, dict[int, str]] = {}  # GGUF's name -> expert's number, or 0 -> the files'
-    for name, (new, expert) in _named(family, shards, config.behind, config.layers):
+    for name, (new, expert) in _named(config, shards):
         if new == "output.weight" and config.tied:
             continue  # a copy of the embedding
         if expert in sources.setdefault(new, {}):
@@ -223,13 +224,13 @@ def _check_quantised(name: str, info: TensorInfo, rewrite: Rewrite) -> None:
         )
 
 
-def _named(
-    family: Family, shards: Shards, behind: range, layers: int
-) -> Iterator[tuple[str, tuple[str, int]]]:
+def _named(config: Config, shards: Shards) -> Iterator[tuple[str, tuple[str, int]]]:
+    family, layers = config.family, config.layers
     for name in shards:
-        if name.endswith(family.skipped) or unread_part(name, behind):
+        meant = as_layer(name, layers) if config.draft_layers else name
+        if name.endswith(family.skipped) or unread_part(meant, config.behind):
             continue
-        new = gguf_name(family, name)
+        new = gguf_name(family, meant)
         if new is None:
             raise FormatError(
                 f"the tensor {quoted(name)} has no place in this family of models; "

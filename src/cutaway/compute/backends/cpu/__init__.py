@@ -52,6 +52,7 @@ if TYPE_CHECKING:  # not before somebody looks
     from cutaway.base.offload import Offload
     from cutaway.compute.backends.cpu.stored import Numbers, StoredKV, Weights
     from cutaway.compute.backends.cpu.tap import Tap
+    from cutaway.compute.backends.cpu.whole import WholeRun
 
 Array = NDArray[np.float32]
 
@@ -80,16 +81,10 @@ class CpuBackend:
         kv: how keys and values are stored, as ``check_kv`` gave it
         offload: where matrices are kept in a file, of which memory is only a cache
         """
-        self.kv_blocks = kv_blocks
+        self.kv_blocks, self._context = kv_blocks, context
         self.pool = pool or _native.Pool(threads or default_threads().count)
         self.threads = self.pool.threads
-        try:
-            plan = _native.Plan(
-                self.pool, os.environ.get("CUTAWAY_ISA", ""), kv_blocks, context, _prefetch(), kv,
-                DRAFT_STATES,
-            )  # fmt: skip
-        except ValueError as error:
-            raise InputError(f"CUTAWAY_ISA: {error}") from None
+        plan = self._new_plan(kv)
         self.tier: str = plan.tier
         _report_refusal()
         matrices, experts = pack_matrices(graph, file, self.pool, on_progress, offload)
@@ -107,6 +102,24 @@ class CpuBackend:
         self._emit(self._graph, plan)
         self.kv, self._kv = kv_layout(graph, kv), kv
 
+    def _new_plan(self, kv: str) -> _native.Plan:
+        """An empty one, with KV blocks of its own."""
+        tier, prefetch = os.environ.get("CUTAWAY_ISA", ""), _prefetch()
+        try:
+            return _native.Plan(
+                self.pool, tier, self.kv_blocks, self._context, prefetch, kv, DRAFT_STATES
+            )
+        except ValueError as error:
+            raise InputError(f"CUTAWAY_ISA: {error}") from None
+
+    def beside(self, graph: Graph, file: ModelFile) -> Self:
+        """See ``Backend``; the other graph's own matrices are in memory."""
+        known = {name for op in self._graph.ops for name in op.weights.values()}
+        packed = self._with(graph, file, lambda name: name not in known)
+        made = self._twin(ordered(graph, packed.vectors), packed, self._new_plan(self._kv))
+        made.kv = kv_layout(graph, self._kv)
+        return made
+
     def adapted(self, graph: Graph, file: ModelFile) -> Self:
         """See ``Backend``; the adapter's matrices are in memory, wherever the model's are."""
         matrices = self._packed.matrices
@@ -119,20 +132,23 @@ class CpuBackend:
 
     def with_weights(self, file: ModelFile, names: Container[str]) -> Self:
         """See ``Backend``; the other weights are in memory, wherever the model's are."""
-        packed, only = self._packed, Graph(self._graph.shapes)
-        only.ops = [op for op in self._graph.ops if any(n in names for n in op.weights.values())]
+        return self._twin(self._graph, self._with(self._graph, file, lambda name: name in names))
+
+    def _with(self, graph: Graph, file: ModelFile, wanted: Callable[[str], bool]) -> PackedWeights:
+        """The weights, and beside them or in their place those of wanted names."""
+        packed, only = self._packed, Graph(graph.shapes)
+        only.ops = [op for op in graph.ops if any(map(wanted, op.weights.values()))]
         matrices, experts = pack_matrices(only, file, self.pool)
         vectors = packed.vectors | read_vectors(only, file)
         stored = packed.stored | read_stored(only, file)
-        more = PackedWeights(packed.matrices | matrices, packed.experts | experts, vectors, stored)
-        return self._twin(self._graph, more)
+        return PackedWeights(packed.matrices | matrices, packed.experts | experts, vectors, stored)
 
-    def _twin(self, graph: Graph, packed: PackedWeights) -> Self:
-        """A plan of its own on the same threads, keys and values."""
+    def _twin(self, graph: Graph, packed: PackedWeights, plan: _native.Plan | None = None) -> Self:
+        """A plan on the same threads, and the same keys and values unless it has its own."""
         made = copy(self)
         for name in [each for each in vars(made) if _is_cached(each)]:
             delattr(made, name)  # made again, from the new graph, when it is first wanted
-        made._graph, made._plan, made._packed = graph, self._plan.beside(), packed
+        made._graph, made._plan, made._packed = graph, plan or self._plan.beside(), packed
         made._emit(graph, made._plan)
         return made
 
@@ -169,6 +185,16 @@ class CpuBackend:
     def hidden(self, batch: Batch) -> Array:
         """See ``Backend``."""
         return self._body.run(*batch)
+
+    @cached_property
+    def _whole(self) -> "WholeRun":
+        from cutaway.compute.backends.cpu.whole import WholeRun
+
+        return WholeRun(self._graph, self._packed, self._plan.beside())
+
+    def run_whole(self, batch: Batch) -> tuple[Logits, Array]:
+        """See ``Backend``."""
+        return self._whole.run(batch)
 
     @cached_property
     def _finish(self) -> _native.Plan:

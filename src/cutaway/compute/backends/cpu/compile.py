@@ -96,14 +96,17 @@ class GraphCompiler:
         stored: Mapping[str, Stored],
         *,
         apart: bool = False,
+        hoist: bool = True,
     ) -> None:
         """weights: packed matrices; experts: those of each tensor; vectors: norms and biases.
 
         stored: what stays in the file
         apart: fuse nothing, so that each tensor can be read or edited after its op
+        hoist: choose the rows whose logits are wanted as early as can be
         """
         self.apart = apart
-        self.ops, self.graph = graph.ops if apart else hoist_logit_rows(graph.ops), graph
+        is_hoisted = hoist and not apart
+        self.ops, self.graph = hoist_logit_rows(graph.ops) if is_hoisted else graph.ops, graph
         self.weights, self.experts, self.vectors, self.stored = weights, experts, vectors, stored
         self.consumers: dict[str, list[Op]] = {}
         for op in self.ops:

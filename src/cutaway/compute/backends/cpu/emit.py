@@ -25,12 +25,17 @@ _WIDEST_HEAD = 1024  # attend.cpp keeps a head's numbers on the stack
 class Emitter:
     """Writes lowered ops into a native plan."""
 
-    def __init__(self, compiler: GraphCompiler, plan: _native.Plan, *, kept: bool = False) -> None:
-        """kept: no buffer is shared, so that every tensor can be read after the run."""
+    def __init__(
+        self, compiler: GraphCompiler, plan: _native.Plan, *, kept: bool = False, also: str = ""
+    ) -> None:
+        """kept: no buffer is shared, so that every tensor can be read after the run.
+
+        also: one tensor that can be read then
+        """
         self.c, self.plan, self._kept = compiler, plan, kept
         lowered = compiler.lower()
         output = compiler.ops[-1].out.name
-        placement = Placement(lowered, output, kept=kept)
+        placement = Placement(lowered, output, kept=kept, also=also)
         self.buffers = [plan.buffer(*slot) for slot in placement.slots]
         self.where = placement.where
         self.widths: dict[str, int] = {}  # of tensors that the graph does not have

@@ -14,7 +14,10 @@ class Placement:
     slots  of each slot: its width, and whether it holds quant blocks
     """
 
-    def __init__(self, lowered: list[Lowered], output: str, *, kept: bool = False) -> None:
+    def __init__(
+        self, lowered: list[Lowered], output: str, *, kept: bool = False, also: str = ""
+    ) -> None:
+        """kept: no buffer is reused; also: a tensor whose buffer is not, so that it can be read."""
         self.where: dict[str, int] = {}
         self.slots: list[tuple[int, bool]] = []
         met = _meetings(lowered)
@@ -24,16 +27,18 @@ class Placement:
             ends.setdefault(i, []).append(name)
         taken_over = {op.in_place for op in lowered}
         outputs = _in_the_place_of(output, lowered)
+        held = {also, *(op.writes[0][0] for op in lowered if op.kind == "given")}  # as wide as told
         free: list[int] = []
         for i, op in enumerate(lowered):
             for name, width, is_quantised in op.writes:
                 if op.in_place is not None:
                     self.where[name] = self.where[op.in_place]
-                elif name in outputs or (kept and not is_quantised):
+                elif name in outputs or name in held or (kept and not is_quantised):
                     self.where[name] = self._new(width, is_quantised)  # rows lie side by side
                 else:
                     self.where[name] = self._reuse(free, width, is_quantised)
-            free += [self.where[n] for n in ends.get(i, ()) if n not in taken_over]
+            over = (n for n in ends.get(i, ()) if n not in taken_over and n not in held)
+            free += [self.where[n] for n in over]
 
     def _new(self, width: int, is_quantised: bool) -> int:
         self.slots.append((width, is_quantised))

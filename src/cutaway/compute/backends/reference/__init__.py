@@ -47,7 +47,7 @@ class ReferenceBackend(HostSampling):
         kv: formats with codes round keys and values as they do; "f16" leaves them as they are
         """
         self.graph, self.weights, self.kv_blocks = graph, weights, kv_blocks
-        self.kv = kv_layout(graph)
+        self.kv, self._format = kv_layout(graph), kv
         self._stored, self._states = KVBlocks(graph, kv_blocks, kv), StateSlots(graph, kv_blocks)
         self._wanted: frozenset[str] = frozenset()  # names of tensors to note
         self._noted: dict[str, Array] = {}
@@ -67,6 +67,12 @@ class ReferenceBackend(HostSampling):
         made.weights = {**self.weights, **of_names}
         return made
 
+    def beside(self, graph: Graph, file: ModelFile) -> Self:
+        """See ``Backend``."""
+        names = {name for op in graph.ops for name in op.weights.values()} - self.weights.keys()
+        weights = {**self.weights, **{name: file.multiplied(name) for name in names}}
+        return type(self)(graph, weights, self.kv_blocks, self._format)
+
     def run(self, batch: Batch) -> Logits:
         """Logits of the wanted rows, (L, vocab)."""
         return self._run(self.graph.ops, batch)
@@ -79,6 +85,15 @@ class ReferenceBackend(HostSampling):
     def hidden(self, batch: Batch) -> Array:
         """See ``Backend``."""
         return self._run(self.graph.body().ops, batch)
+
+    def run_whole(self, batch: Batch) -> tuple[Logits, Array]:
+        """See ``Backend``."""
+        graph, read = self.graph.choosing_last()
+        self._wanted, self._noted = frozenset({read.name}), {}
+        try:
+            return self._run(graph.ops, batch), self._noted[read.name]
+        finally:
+            self._wanted = frozenset()
 
     def run_edited(self, batch: Batch, edits: Sequence[Edit]) -> Logits:
         """See ``Inspectable``."""
@@ -117,6 +132,8 @@ class ReferenceBackend(HostSampling):
         self._stored.take(np.unique(blocks_of(batch)))
         run = Run(self.weights, batch, self._stored, self._states, self._note)
         values = dict(given)
+        if ops[0].kind == "given" and batch.given is not None:
+            values[ops[0].out.name], ops = batch.given, ops[1:]
         last_use = {name: op for op in ops for name in op.inputs}
         for op in ops:
             result = OPS[op.kind](op, run, *(values[name] for name in op.inputs))

@@ -18,7 +18,7 @@ from cutaway.compute.model.architectures.bert import (
     mpnet,
 )
 from cutaway.compute.model.architectures.cohere import cohere, cohere2
-from cutaway.compute.model.architectures.deepseek import deepseek2
+from cutaway.compute.model.architectures.deepseek import deepseek2, deepseek2_layer
 from cutaway.compute.model.architectures.gemma import gemma, gemma2, gemma3, gemma_embedding
 from cutaway.compute.model.architectures.gemma4 import gemma4
 from cutaway.compute.model.architectures.glm import glm4
@@ -29,6 +29,7 @@ from cutaway.compute.model.architectures.llama import (
     arcee,
     eurobert,
     glm4_moe,
+    glm4_moe_layer,
     gpt_oss,
     hunyuan,
     llama,
@@ -42,7 +43,7 @@ from cutaway.compute.model.architectures.llama import (
 from cutaway.compute.model.architectures.mamba import falcon_h1, granite_hybrid, nemotron_h
 from cutaway.compute.model.architectures.mixtures import afmoe, llama4, phimoe
 from cutaway.compute.model.architectures.olmo import exaone4, olmo2
-from cutaway.compute.model.architectures.qwen35 import qwen35
+from cutaway.compute.model.architectures.qwen35 import qwen35, qwen35_layer
 from cutaway.compute.model.mixture import Mixture
 
 _UNNORMED = Mixture(used=1, normed=False)
@@ -70,7 +71,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "olmoe": Architecture(olmoe, mixture=_UNNORMED),
     "granitemoe": Architecture(llama, interleaved_rope=True),  # as granite
     "ernie4_5-moe": Architecture(llama, interleaved_rope=True),
-    "glm4moe": Architecture(glm4_moe, mixture=_SIGMOID),
+    "glm4moe": Architecture(glm4_moe, mixture=_SIGMOID, layer=glm4_moe_layer),
     "dots1": Architecture(qwen3, mixture=_SIGMOID),
     "hunyuan-moe": Architecture(hunyuan),
     "gpt-oss": Architecture(
@@ -82,7 +83,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     ),
     "afmoe": Architecture(afmoe, full_every=4, mixture=_SIGMOID),
     "deepseek2": Architecture(  # V2, V3, R1, Kimi K2, GLM 4.7 Flash
-        deepseek2, interleaved_rope=True, has_latent=True,
+        deepseek2, interleaved_rope=True, has_latent=True, layer=deepseek2_layer,
         mixture=Mixture(used=1, normed=False, best_of_group=1),
     ),
     "bailingmoe": Architecture(llama, interleaved_rope=True, mixture=_UNNORMED),  # Ling 1
@@ -122,9 +123,13 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "glm4": Architecture(glm4, interleaved_rope=True),
     "lfm2": Architecture(lfm2, has_states=True),  # and 2.5
     "lfm2moe": Architecture(lfm2, has_states=True, mixture=Mixture(used=1, gating="sigmoid")),
-    "qwen35": Architecture(qwen35, has_states=True, attends_every=4),  # and 3.6
-    "qwen35moe": Architecture(qwen35, has_states=True, attends_every=4),
-    "qwen3next": Architecture(partial(qwen35, grouped=True), has_states=True, attends_every=4),
+    "qwen35": Architecture(  # and 3.6
+        qwen35, has_states=True, attends_every=4, layer=qwen35_layer
+    ),
+    "qwen35moe": Architecture(qwen35, has_states=True, attends_every=4, layer=qwen35_layer),
+    "qwen3next": Architecture(
+        partial(qwen35, grouped=True), has_states=True, attends_every=4, layer=qwen35_layer
+    ),
     "granitehybrid": Architecture(granite_hybrid, interleaved_rope=True, has_states=True),
     "falcon-h1": Architecture(falcon_h1, has_states=True),
     "nemotron_h": Architecture(nemotron_h, has_states=True),  # and Nemotron Nano 2

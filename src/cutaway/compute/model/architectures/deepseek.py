@@ -11,14 +11,20 @@ _EPS = 1e-6  # of the norms within attention, whatever the others' is
 def deepseek2(g: Graph, c: ModelConfig) -> Tensor:
     """Llama with latent attention, and experts behind the first layers. Returns the logits."""
     x = embedding(g, c)  # (M, hidden)
-    for layer, p in enumerate(g.layers(c.layers)):
-        h = g.rms_norm(x, f"{p}attn_norm", c.norm_eps)
-        x = g.add(x, _latent_attention(g, c, h, layer))
-        h = g.rms_norm(x, f"{p}ffn_norm", c.norm_eps)
-        for m in feed_forward(g, c, h, layer):
-            x = g.add(x, m)
-
+    for layer, _ in enumerate(g.layers(c.layers)):
+        x = deepseek2_layer(g, c, x, layer)
     return head(g, c, g.rms_norm(g.logit_rows(x), "output_norm", c.norm_eps))
+
+
+def deepseek2_layer(g: Graph, c: ModelConfig, x: Tensor, layer: int) -> Tensor:
+    """One of them: (M, hidden) -> (M, hidden)."""
+    p = f"blk.{layer}."
+    h = g.rms_norm(x, f"{p}attn_norm", c.norm_eps)
+    x = g.add(x, _latent_attention(g, c, h, layer))
+    h = g.rms_norm(x, f"{p}ffn_norm", c.norm_eps)
+    for m in feed_forward(g, c, h, layer):
+        x = g.add(x, m)
+    return x
 
 
 def _latent_attention(g: Graph, c: ModelConfig, h: Tensor, layer: int) -> Tensor:

@@ -12,8 +12,10 @@ from cutaway.compute.model.architectures.parts import (
 )
 from cutaway.compute.model.config import ModelConfig
 from cutaway.compute.model.graph import Graph, Tensor
+from cutaway.compute.model.rope import Rope
 from cutaway.errors import FormatError
 
+_SECOND_NORM = "post_attention_norm"  # as some files call the one before the MLP
 Mlp = Callable[[Graph, ModelConfig, Tensor, int], list[Tensor]]
 """What the MLP of a layer, or its experts, add to the stream, of its normed input."""
 
@@ -32,18 +34,29 @@ def llama(
     Returns the logits, (L, vocab).
     """
     x = embedding(g, c)  # (M, hidden)
-    for layer, p in enumerate(g.layers(c.layers)):
+    for layer, _ in enumerate(g.layers(c.layers)):
         is_rotated = not nope_interval or (layer + 1) % nope_interval
-        h = g.rms_norm(x, f"{p}attn_norm", c.norm_eps)
-        rope = c.rope if is_rotated else None
-        a = attention(g, c, h, layer, rope, norms=norms, has_sinks=has_sinks)
-        x = g.add(x, g.scale(a, c.residual_scale))
-
-        h = g.rms_norm(x, f"{p}{second_norm}", c.norm_eps)
-        for m in mlp(g, c, h, layer):
-            x = g.add(x, g.scale(m, c.residual_scale))  # (M, hidden)
-
+        x = _layer(
+            g, c, x, layer, c.rope if is_rotated else None,
+            norms=norms, second_norm=second_norm, mlp=mlp, has_sinks=has_sinks,
+        )  # fmt: skip
     return head(g, c, g.rms_norm(g.logit_rows(x), "output_norm", c.norm_eps))
+
+
+def _layer(
+    g: Graph, c: ModelConfig, x: Tensor, layer: int, rope: Rope | None,
+    *, norms: str, second_norm: str, mlp: Mlp, has_sinks: bool,
+) -> Tensor:  # fmt: skip
+    """(M, hidden) -> (M, hidden)."""
+    p = f"blk.{layer}."
+    h = g.rms_norm(x, f"{p}attn_norm", c.norm_eps)
+    a = attention(g, c, h, layer, rope, norms=norms, has_sinks=has_sinks)
+    x = g.add(x, g.scale(a, c.residual_scale))
+
+    h = g.rms_norm(x, f"{p}{second_norm}", c.norm_eps)
+    for m in mlp(g, c, h, layer):
+        x = g.add(x, g.scale(m, c.residual_scale))
+    return x
 
 
 def qwen3(g: Graph, c: ModelConfig) -> Tensor:
@@ -65,12 +78,21 @@ def glm4_moe(g: Graph, c: ModelConfig) -> Tensor:
     """GLM 4.5 and 4.6 (arXiv 2508.06471); not all sizes norm heads, nor is GGUF's second norm
     called as elsewhere."""
     norms = "head" if g.has("blk.0.attn_q_norm.weight") else ""
-    return llama(g, c, norms=norms, second_norm="post_attention_norm")
+    return llama(g, c, norms=norms, second_norm=_SECOND_NORM)
+
+
+def glm4_moe_layer(g: Graph, c: ModelConfig, x: Tensor, layer: int) -> Tensor:
+    """One of them."""
+    norms = "head" if g.has(f"blk.{layer}.attn_q_norm.weight") else ""
+    return _layer(
+        g, c, x, layer, c.rope, norms=norms, second_norm=_SECOND_NORM, mlp=feed_forward,
+        has_sinks=False,
+    )  # fmt: skip
 
 
 def gpt_oss(g: Graph, c: ModelConfig) -> Tensor:
     """Llama with experts, windows and sinks (arXiv 2508.10925)."""
-    return llama(g, c, second_norm="post_attention_norm", has_sinks=True)
+    return llama(g, c, second_norm=_SECOND_NORM, has_sinks=True)
 
 
 def smollm3(g: Graph, c: ModelConfig) -> Tensor:
@@ -102,7 +124,7 @@ def hunyuan(g: Graph, c: ModelConfig) -> Tensor:
 
 def seed_oss(g: Graph, c: ModelConfig) -> Tensor:
     """Llama, with biases; GGUF calls the norm before the MLP after what comes before it."""
-    return llama(g, c, second_norm="post_attention_norm")
+    return llama(g, c, second_norm=_SECOND_NORM)
 
 
 def eurobert(g: Graph, c: ModelConfig) -> Tensor:

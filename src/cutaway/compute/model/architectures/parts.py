@@ -22,9 +22,9 @@ PLAIN = {
 """By ``ModelConfig.activation``, where nothing is gated."""
 
 
-def embedding(g: Graph, c: ModelConfig) -> Tensor:
+def embedding(g: Graph, c: ModelConfig, weight: str = "token_embd") -> Tensor:
     """The tokens' rows: -> (M, hidden)."""
-    return g.scale(g.embed("token_embd"), c.embedding_scale)
+    return g.scale(g.embed(weight), c.embedding_scale)
 
 
 def attention(
@@ -153,8 +153,11 @@ def plain_mlp(
     return g.linear(act(g.linear(h, f"{p}ffn_up{of}")), f"{p}ffn_down{of}")
 
 
-def head(g: Graph, c: ModelConfig, x: Tensor) -> Tensor:
-    """From the last norm's result to the logits: (L, n) -> (L, vocab)."""
-    weight = "output" if g.has("output.weight") else "token_embd"
+def head(g: Graph, c: ModelConfig, x: Tensor, own: str = "") -> Tensor:
+    """From the last norm's result to the logits: (L, n) -> (L, vocab).
+
+    own: another matrix than the model's
+    """
+    weight = own or ("output" if g.has("output.weight") else "token_embd")
     logits = g.linear(x, weight, bias="output")
     return g.softcap(g.scale(logits, 1 / c.logit_scale), c.logit_softcap)

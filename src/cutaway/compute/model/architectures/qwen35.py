@@ -13,16 +13,25 @@ def qwen35(g: Graph, c: ModelConfig, *, grouped: bool = False) -> Tensor:
     grouped: whether files have the value heads that share a key head side by side
     """
     x = embedding(g, c)  # (M, hidden)
-    for layer, p in enumerate(g.layers(c.layers)):
-        h = g.rms_norm(x, f"{p}attn_norm", c.norm_eps)
-        if c.recurrent[layer]:
-            x = g.add(x, _delta_net(g, c, h, layer, grouped=grouped))
-        else:
-            x = g.add(x, _gated_attention(g, c, h, layer))
-        h = g.rms_norm(x, f"{p}post_attention_norm", c.norm_eps)
-        for m in feed_forward(g, c, h, layer, shared_gate=True):
-            x = g.add(x, m)  # (M, hidden)
+    for layer, _ in enumerate(g.layers(c.layers)):
+        x = qwen35_layer(g, c, x, layer, grouped=grouped)
     return head(g, c, g.rms_norm(g.logit_rows(x), "output_norm", c.norm_eps))
+
+
+def qwen35_layer(
+    g: Graph, c: ModelConfig, x: Tensor, layer: int, *, grouped: bool = False
+) -> Tensor:
+    """One of them: (M, hidden) -> (M, hidden)."""
+    p = f"blk.{layer}."
+    h = g.rms_norm(x, f"{p}attn_norm", c.norm_eps)
+    if c.recurrent[layer]:
+        x = g.add(x, _delta_net(g, c, h, layer, grouped=grouped))
+    else:
+        x = g.add(x, _gated_attention(g, c, h, layer))
+    h = g.rms_norm(x, f"{p}post_attention_norm", c.norm_eps)
+    for m in feed_forward(g, c, h, layer, shared_gate=True):
+        x = g.add(x, m)
+    return x
 
 
 def _gated_attention(g: Graph, c: ModelConfig, h: Tensor, layer: int) -> Tensor:
