@@ -85,6 +85,12 @@ _MAMBA = {
     "mamba_n_heads": 4, "mamba_d_head": 32, "mamba_n_groups": 2, "mamba_d_state": 24,
     "mamba_d_conv": 4, "mamba_expand": 2,
 }  # fmt: skip
+_FALCON_H1 = {
+    **_MAMBA, "mamba_d_ssm": 128, "embedding_multiplier": 3.0, "lm_head_multiplier": 0.3,
+    "mlp_multipliers": [0.7, 0.4], "ssm_multipliers": [0.6, 1.7, 0.9, 1.2, 0.5],
+    "key_multiplier": 0.6, "attention_in_multiplier": 1.4, "attention_out_multiplier": 0.8,
+    "ssm_in_multiplier": 1.2, "ssm_out_multiplier": 0.4,
+}  # fmt: skip
 _NEMOTRON_H = {
     "head_dim": 32, "mamba_num_heads": 6, "mamba_head_dim": 16, "n_groups": 2,
     "ssm_state_size": 24, "num_hidden_layers": None, "pad_token_id": 0,
@@ -430,6 +436,15 @@ FAMILIES: Mapping[str, Row] = {
     "bamba": _row(
         "BambaConfig", "granitehybrid", **_FOUR_HEADS, **_MAMBA, attn_layer_indices=[1, 3],
     ),
+    "mamba2": _row(
+        "Mamba2Config", "mamba2", num_heads=4, head_dim=32, n_groups=1, state_size=24,
+        conv_kernel=4, expand=2, pad_token_id=0, tie_word_embeddings=True,
+    ),
+    "falcon_h1": _row(
+        "FalconH1Config", "falcon-h1", head_dim=32, **_FALCON_H1, mamba_rms_norm=True,
+        mamba_norm_before_gate=False,
+    ),
+    "falcon_h1-unnormed": _row("FalconH1Config", "falcon-h1", head_dim=32, **_FALCON_H1),
     "nemotron_h": _row(
         "NemotronHConfig", "nemotron_h", **_NEMOTRON_H,
         layers_block_type=["linear_attention", "mlp", "full_attention", "linear_attention", "mlp"],
@@ -450,7 +465,7 @@ RECURRENT = [
     name
     for name, made in FAMILIES.items()
     if made.architecture.startswith(
-        ("lfm2", "qwen35", "qwen3next", "granitehybrid", "nemotron_h", "falcon-h1")
+        ("lfm2", "qwen35", "qwen3next", "granitehybrid", "nemotron_h", "falcon-h1", "mamba2")
     )
 ]
 """Those in which layers have a state."""

@@ -214,7 +214,7 @@ class AsyncModel(Forwarding):
         options = self.parse_options(given, self.options, traced=traced)
         if options.draft not in (None, self._loaded_draft):
             raise InputError(
-                "speculate: this draft model is not loaded; name it where the model is"
+                "speculate: that draft model or head is not loaded; name it where the model is"
             )
         return options
 

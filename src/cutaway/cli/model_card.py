@@ -111,6 +111,8 @@ def _heads(c: ModelConfig) -> str:
         read = "layer reads" if again == 1 else "layers read"
         others = f"; {again} {read} the keys and values of earlier ones" if again else ""
         return f"{c.heads} heads, {widths} wide{others}"
+    if not c.heads:
+        return "none"
     return f"{c.heads} heads on {c.kv_heads} of keys and values, {c.head_dim} wide"
 
 

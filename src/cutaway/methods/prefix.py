@@ -218,7 +218,7 @@ def _salt(model: "LoadedModel") -> tuple[int, str] | None:
 def _blocks_at_once(model: "LoadedModel") -> int:
     """Blocks that are moved between two steps."""
     kv = model.backend.kv
-    return max(_AT_ONCE // (kv.bytes_per_token * kv.block_tokens), 1)
+    return max(_AT_ONCE // max(kv.bytes_per_token * kv.block_tokens, 1), 1)
 
 
 def _bar(label: str, head: PrefixHeader, *, show: bool) -> Bar:

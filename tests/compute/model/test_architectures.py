@@ -131,6 +131,7 @@ LAYERS = {
     "qwen35": PRE | QKV | HEAD_NORMS | GATED,
     "qwen35moe": PRE | QKV | HEAD_NORMS | EXPERTS | SHARED | SHARED_GATE,
     "qwen3next": PRE | QKV | HEAD_NORMS | EXPERTS | SHARED | SHARED_GATE,
+    "mamba2": {"attn_norm.weight": (N,)},
     "granitehybrid": PRE | QKV | GATED,
     "falcon-h1": PRE | QKV | GATED,
     "nemotron_h": {"attn_norm.weight": (N,)} | QKV,
@@ -206,7 +207,8 @@ APART = {"ssm_alpha.weight": (4, N), "ssm_beta.weight": (4, N)}
 STATES = {
     "lfm2": CONV, "lfm2moe": CONV, "qwen35": DELTA_NET | APART, "qwen35moe": DELTA_NET | APART,
     "qwen3next": DELTA_NET | {"ssm_ba.weight": (8, N)},
-    **dict.fromkeys(("granitehybrid", "falcon-h1", "nemotron_h", "nemotron_h_moe"), MAMBA),
+    **dict.fromkeys(("granitehybrid", "falcon-h1", "mamba2"), MAMBA),
+    **dict.fromkeys(("nemotron_h", "nemotron_h_moe"), MAMBA),
 }  # fmt: skip
 """What the second layer has instead of attention."""
 SIZES_OF_STATES = {  # 2 heads of 8 for keys, 4 of 16 for values
@@ -217,8 +219,13 @@ SIZES_OF_STATES = {  # 2 heads of 8 for keys, 4 of 16 for values
 def make_recurrent(name, metadata, shapes):
     """The second layer, or, where one is not one thing alone, both."""
     states = STATES[name].items()
-    if name == "falcon-h1":
+    if name in ("falcon-h1", "mamba2"):
         shapes |= {f"blk.{i}.{tensor}": shape for i in range(2) for tensor, shape in states}
+    if name == "mamba2":
+        metadata["mamba2.attention.head_count"] = 0
+        for i in range(2):
+            del shapes[f"blk.{i}.attn_output.weight"]
+    if name in ("falcon-h1", "mamba2"):
         return
     for tensor in (*QKV, *HEAD_NORMS, "attn_output.weight"):
         shapes.pop(f"blk.1.{tensor}", None)

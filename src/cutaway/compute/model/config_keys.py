@@ -20,6 +20,7 @@ from cutaway.compute.model.xielu import xielu_of
 from cutaway.errors import FormatError
 
 _MOST_LAYERS = 10_000
+_HEADS = "attention.head_count"
 
 # What would change the numbers in a way that no graph here has; the first value is the usual one.
 _MUST_BE: Mapping[str, tuple[float, ...]] = {
@@ -60,17 +61,18 @@ def config_from_gguf(
         usual=row.window, full_every=row.full_every, full_first=row.full_first,
     )  # fmt: skip
     own_heads = own_heads_of(read, windows) if row.has_own_heads else ()
-    heads = read.size("attention.head_count")
+    heads = read.size_or_zero("attention.head_count") if row.has_states else read.size(_HEADS)
     if latent:
         kv_heads, head_dim = 1, latent.rank + latent.rotated
     elif own_heads:
         kv_heads, head_dim = own_heads[-1].kv_heads, max(one.head_dim for one in own_heads)
     else:
         heads, kv_heads, head_dim = heads_of(read, hidden, has_states=row.has_states)
+    width = head_dim or 2  # where nothing attends, none is rotated either
     longest = read.size("context_length", most=MAX_CONTEXT)
     original = read.size_or_zero("rope.scaling.original_context_length")
     rope = rope_of(
-        read, head_dim, interleaved=row.interleaved_rope, yarn_truncates=row.yarn_truncates,
+        read, width, interleaved=row.interleaved_rope, yarn_truncates=row.yarn_truncates,
         sharpens=latent is None,
     )  # fmt: skip
     local_base = read.number("rope.freq_base_swa", row.local_base or rope.base)
@@ -81,7 +83,7 @@ def config_from_gguf(
             f"{architecture}: layers with a recurrent state read no token after theirs"
         )
     logit_scale = read.or_zero("logit_scale") or 1.0
-    scaled_by = hidden / heads if layers == row.scaled_by_width_at else head_dim
+    scaled_by = hidden / heads if layers == row.scaled_by_width_at else width
     usual_scale = row.attention_scale or scaled_by**-0.5
     if latent:
         usual_scale = (latent.keys + latent.rotated) ** -0.5 * latent_sharpness(read, rope) ** 2

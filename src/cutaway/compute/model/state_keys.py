@@ -35,6 +35,8 @@ def recurrent_layers(
         if isinstance(flags, np.ndarray) and flags.dtype == np.bool_ and len(flags) >= layers:
             return tuple(flags[:layers].tolist())
         return tuple((layer + 1) % every > 0 for layer in range(layers))
+    if has_states and read.value("attention.head_count") == 0:
+        return (True,) * layers
     found, widths = read.value(_KV_HEADS), read.value("feed_forward_length")
     if not has_states or not isinstance(found, np.ndarray):
         return (False,) * layers
@@ -57,7 +59,10 @@ def state_heads(read: MetadataReader) -> StateHeads | None:
 
 
 def heads_of(read: MetadataReader, hidden: int, *, has_states: bool) -> tuple[int, int, int]:
-    """Query heads, key-value heads, and how many numbers each has."""
+    """Query heads, key-value heads, and how many numbers each has; 0 where nothing attends."""
+    heads = read.size_or_zero("attention.head_count")
+    if not heads and has_states:
+        return 0, 0, 0
     heads = read.size("attention.head_count")
     found = read.value(_KV_HEADS)
     if has_states and isinstance(found, np.ndarray):

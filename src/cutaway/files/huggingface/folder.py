@@ -10,8 +10,8 @@ from types import MappingProxyType
 
 from cutaway.files.huggingface import sentences
 from cutaway.files.huggingface.config import CONFIG, Config
-from cutaway.files.huggingface.late_interaction import ARTIFACT, late_metadata
 from cutaway.files.huggingface.draft_head import as_layer
+from cutaway.files.huggingface.late_interaction import ARTIFACT, late_metadata
 from cutaway.files.huggingface.modulation import folded
 from cutaway.files.huggingface.quantization import OLD_CONFIGS, QuantisedShards
 from cutaway.files.huggingface.scalars import scalars

@@ -93,11 +93,13 @@ class JsonObject:
             self.fail(key, "above 0")
         return value
 
-    def numbers(self, key: str) -> list[float]:
-        """A list of such numbers."""
+    def numbers(self, key: str, count: int | None = None) -> list[float]:
+        """A list of such numbers; of so many."""
         value = self.get(key)
         if not isinstance(value, list) or not all(map(_is_number, value)):
             self.fail(key, "a list of numbers of an ordinary size")
+        if count is not None and len(value) != count:
+            self.fail(key, f"a list of {count} numbers")
         return [float(one) for one in value]
 
     def flag(self, key: str, default: bool = False) -> bool:

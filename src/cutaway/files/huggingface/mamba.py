@@ -12,6 +12,7 @@ from cutaway.files.huggingface.json_object import JsonObject
 from cutaway.files.huggingface.rewrites import (
     GroupedVector,
     Half,
+    Multiplied,
     Rewrite,
     Squeezed,
     interleave_rope_rows,
@@ -115,6 +116,23 @@ _NEMOTRON_H = Family(
     },
     defaults={**_SIZES, "hidden_act": "relu2", "head_dim": 128},
 )  # fmt: skip
+_MAMBA2 = Family(
+    architecture="mamba2", prefixes=("backbone.",), own=keys.mamba2, rope=False,
+    outside=_NEMOTRON_H.outside, whole=_NEMOTRON_H.whole, rewrites_of=_mamba, own_width=True,
+    layer={"norm": "attn_norm"} | {
+        f"mixer.{old.removeprefix('mamba.')}": new for old, new in _MAMBA.items()
+    },
+    names={
+        "rms_norm_eps": "layer_norm_epsilon", "mamba_n_heads": "num_heads",
+        "mamba_d_head": "head_dim", "mamba_n_groups": "n_groups", "mamba_d_state": "state_size",
+        "mamba_d_conv": "conv_kernel", "mamba_expand": "expand",
+    },
+    defaults={
+        **_SIZES, "num_attention_heads": 1, "max_position_embeddings": 2**20,
+        "tie_word_embeddings": True, "mamba_n_heads": 128, "mamba_d_head": 64,
+        "mamba_n_groups": 8, "mamba_d_state": 128,
+    },
+)  # fmt: skip
 _NEMOTRON_H_MOE = replace(
     _NEMOTRON_H, architecture="nemotron_h_moe",
     layer=_MIXER | {
@@ -129,7 +147,44 @@ _NEMOTRON_H_MOE = replace(
     experts_turned=False,
 )  # fmt: skip
 
+
+def _falcon(config: JsonObject) -> Mapping[str, Rewrite]:
+    """Its factors are multiplied into the matrices, as in GGUF."""
+    inner, groups = keys.falcon_inner(config), config.size("mamba_n_groups", 1 << 16)
+    heads, shared = config.size("mamba_n_heads"), groups * config.size("mamba_d_state")
+    gate, down = config.numbers("mlp_multipliers", 2)
+    first = config.number("ssm_in_multiplier")
+    each = [first * factor for factor in config.numbers("ssm_multipliers", 5)]
+    reads, writes, of_keys, of_states = (
+        config.number(f"{name}_multiplier")
+        for name in ("attention_in", "attention_out", "key", "ssm_out")
+    )
+    rows = (inner, inner, shared, shared, heads)
+    whole = {
+        "attn_q": reads, "attn_k": reads * of_keys, "attn_v": reads, "attn_output": writes,
+        "ffn_gate": gate, "ffn_down": down, "ssm_out": of_states,
+    }  # fmt: skip
+    return {
+        **_mamba(config), **{name: Multiplied(((0, factor),)) for name, factor in whole.items()},
+        "ssm_in": Multiplied(tuple(zip(rows, each, strict=True))),
+    }  # fmt: skip
+
+
+_FALCON_H1 = Family(
+    architecture="falcon-h1", own=keys.falcon_h1, rewrites_of=_falcon,
+    outside=_BAMBA.outside, layer=_BAMBA.layer, whole=_GRANITE_HYBRID.whole,
+    defaults=_SIZES | {
+        "mamba_d_ssm": 1024, "mamba_n_heads": 128, "mamba_d_state": 256,
+        "mlp_multipliers": [1.0, 1.0], "ssm_multipliers": [1.0] * 5, "key_multiplier": 1.0,
+        "attention_in_multiplier": 1.0, "attention_out_multiplier": 1.0,
+        "ssm_in_multiplier": 1.0, "ssm_out_multiplier": 1.0,
+        "embedding_multiplier": 1.0, "lm_head_multiplier": 1.0,
+    },
+)  # fmt: skip
+
 MAMBA: Mapping[str, Family] = {
+    "falcon_h1": _FALCON_H1,
+    "mamba2": _MAMBA2,
     "granitemoehybrid": _GRANITE_DENSE,
     "granitehybrid": _GRANITE_HYBRID,
     "granitehybrid_moe": _GRANITE_HYBRID_MOE,

@@ -129,7 +129,8 @@ def _mamba(config: JsonObject, kinds: list[str]) -> dict[str, Any]:
     config.must_be("mamba_hidden_act", "silu")
     if known := {*kinds} - {_LINEAR, FULL, "mlp", "moe"}:
         config.refuse("layer_types", f"{min(known)!r} is no kind of layer that")
-    kv_heads, heads = config.size("num_key_value_heads"), config.size("mamba_n_heads")
+    heads = config.size("mamba_n_heads")
+    kv_heads = config.size("num_key_value_heads") if FULL in kinds else 0
     return {
         "attention.head_count_kv": np.array(
             [kv_heads if kind == FULL else 0 for kind in kinds], np.int32
@@ -167,6 +168,45 @@ def _float(value: Any) -> float:
         return float(value)
     except (TypeError, ValueError):
         return -1.0
+
+
+def mamba2(config: JsonObject) -> dict[str, Any]:
+    """Mamba 2 alone: GGUF says that there are no heads of attention."""
+    for name in ("use_bias", "norm_before_gate"):
+        config.must_be(name, False)
+    config.must_be("hidden_act", "silu")
+    kinds = [_LINEAR] * config.size("num_hidden_layers")
+    return _mamba(config, kinds) | {
+        "feed_forward_length": 0, "attention.head_count": 0, "attention.head_count_kv": 0,
+        "attention.key_length": 0, "attention.value_length": 0,
+    }  # fmt: skip
+
+
+def falcon_inner(config: JsonObject) -> int:
+    """Values of all heads of a layer's Mamba 2."""
+    if config.get("mamba_d_ssm") is not None:
+        return config.size("mamba_d_ssm")
+    return config.size("mamba_expand") * config.size("hidden_size")
+
+
+def falcon_h1(config: JsonObject) -> dict[str, Any]:
+    """Mamba 2 beside attention in every layer; factors of layers are in their weights."""
+    _check_no_limit(config)
+    for name in ("attention_bias", "mlp_bias", "mamba_proj_bias", "projectors_bias"):
+        config.must_be(name, False)
+    for name in ("hidden_act", "mamba_hidden_act"):
+        config.must_be(name, "silu")
+    if config.flag("mamba_rms_norm"):
+        config.must_be("mamba_norm_before_gate", False)
+    return keys.plain(config) | {
+        "embedding_scale": config.number("embedding_multiplier"),
+        "logit_scale": 1 / config.positive("lm_head_multiplier"),
+        "ssm.conv_kernel": config.size("mamba_d_conv"),
+        "ssm.state_size": config.size("mamba_d_state"),
+        "ssm.group_count": config.size("mamba_n_groups"),
+        "ssm.time_step_rank": config.size("mamba_n_heads"),
+        "ssm.inner_size": falcon_inner(config),
+    }
 
 
 def granite_hybrid(config: JsonObject) -> dict[str, Any]:

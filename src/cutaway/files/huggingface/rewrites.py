@@ -1,7 +1,7 @@
 """Rewrites of tensors from transformers' layout to GGUF's.
 
-Elements are moved, and changed by `add_one` alone. Which tensor needs which rewrite is in
-`families`.
+Elements are moved, and changed by `add_one` and `Multiplied` alone. Which tensor needs which
+rewrite is in `families`.
 
 Every rewrite takes the elements of a tensor, (rows, ...) or (rows,), and answers with an array
 that may be a view.
@@ -187,6 +187,24 @@ class GroupedVector:
     def __call__(self, x: Array) -> Array:
         """(groups, numbers of each)."""
         return self.then(x).reshape(self.shape(x.shape))
+
+
+@dataclass(frozen=True)
+class Multiplied:
+    """A float32 matrix times a number, or rows times their own.
+
+    factors: (rows, factor) of each stretch of rows in order; rows 0: all
+    """
+
+    factors: tuple[tuple[int, float], ...]
+
+    def __call__(self, x: Array) -> Array:
+        """The products, in float32."""
+        rows = [count or len(x) for count, _ in self.factors]
+        if sum(rows) != len(x):
+            raise FormatError(f"a tensor of {len(x)} rows has factors for {sum(rows)}")
+        each = np.repeat(np.array([factor for _, factor in self.factors], np.float32), rows)
+        return x.astype(np.float32) * each[:, None]
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,12 @@ from cutaway.compute.model.architectures.llama import (
     seed_oss,
     smollm3,
 )
-from cutaway.compute.model.architectures.mamba import falcon_h1, granite_hybrid, nemotron_h
+from cutaway.compute.model.architectures.mamba import (
+    falcon_h1,
+    granite_hybrid,
+    mamba2,
+    nemotron_h,
+)
 from cutaway.compute.model.architectures.mixtures import afmoe, llama4, phimoe
 from cutaway.compute.model.architectures.olmo import exaone4, olmo2
 from cutaway.compute.model.architectures.qwen35 import qwen35, qwen35_layer
@@ -130,6 +135,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "qwen3next": Architecture(
         partial(qwen35, grouped=True), has_states=True, attends_every=4, layer=qwen35_layer
     ),
+    "mamba2": Architecture(mamba2, has_states=True),
     "granitehybrid": Architecture(granite_hybrid, interleaved_rope=True, has_states=True),
     "falcon-h1": Architecture(falcon_h1, has_states=True),
     "nemotron_h": Architecture(nemotron_h, has_states=True),  # and Nemotron Nano 2

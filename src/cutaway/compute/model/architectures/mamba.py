@@ -13,6 +13,15 @@ from cutaway.compute.model.graph import Graph, Tensor
 from cutaway.errors import FormatError
 
 
+def mamba2(g: Graph, c: ModelConfig) -> Tensor:
+    """Mamba 2 in every layer, and nothing else (Dao & Gu 2024, arXiv 2405.21060)."""
+    x = embedding(g, c)  # (M, hidden)
+    for layer, p in enumerate(g.layers(c.layers)):
+        h = g.rms_norm(x, f"{p}attn_norm", c.norm_eps)
+        x = g.add(x, _mamba(g, c, h, layer))  # (M, hidden)
+    return head(g, c, g.rms_norm(g.logit_rows(x), "output_norm", c.norm_eps))
+
+
 def granite_hybrid(g: Graph, c: ModelConfig) -> Tensor:
     """Granite 4's h models, IBM 2025, and Bamba: Mamba 2 or attention, then an MLP or experts."""
     x = embedding(g, c)  # (M, hidden)
