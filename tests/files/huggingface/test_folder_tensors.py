@@ -50,6 +50,8 @@ def converted(architecture, stored):
             continue
         new = name if name.startswith("blk.") else names.get_name(merged, (".weight", ".bias"))
         assert new is not None, name
+        if "pre_ff_layernorm" in name:  # as other norms are called
+            new = f"{new.removesuffix('.weight')}.weight"
         found.setdefault(new, {})[int(expert[1]) if expert else 0] = numbers
     return {new: [numbers[i] for i in sorted(numbers)] for new, numbers in found.items()}
 
@@ -156,7 +158,8 @@ def stored_as_gguf(family, name, x, heads, kv_heads):
         rows = [h * 3 * size + part * size + i
                 for part in range(3) for h in range(heads) for i in range(size)]  # fmt: skip
         return x[rows]
-    if architecture in ("granitehybrid", "nemotron_h", "nemotron_h_moe"):
+    if architecture in ("granitehybrid", "nemotron_h", "nemotron_h_moe", "mamba2", "falcon-h1"):
+        x = multiplied(FAMILIES[family].values, base, x) if architecture == "falcon-h1" else x
         return of_mamba(family, name, x, heads, np.max(kv_heads))
     adds_one = architecture.startswith(("gemma", "nemotron")) and architecture != "gemma4"
     if adds_one and name.endswith("norm.weight"):
@@ -172,16 +175,33 @@ def stored_as_gguf(family, name, x, heads, kv_heads):
     return x
 
 
+def multiplied(values, base, x):
+    """A Falcon-H1's matrix by its factors; of ssm_in by those of z, x, B, C and dt."""
+    one = {name: values[f"{name}_multiplier"] for name in (
+        "key", "attention_in", "attention_out", "ssm_in", "ssm_out")}  # fmt: skip
+    gate, down = values["mlp_multipliers"]
+    reads = one["attention_in"]
+    factors = {
+        "attn_q": reads, "attn_k": reads * one["key"], "attn_v": reads,
+        "attn_output": one["attention_out"], "ssm_out": one["ssm_out"],
+        "ffn_gate": gate, "ffn_down": down,
+    }  # fmt: skip
+    if base == "ssm_in":
+        each = [one["ssm_in"] * factor for factor in values["ssm_multipliers"]]
+        return x * np.repeat(np.array(each, np.float32), [128, 128, 48, 48, 4])[:, None]
+    return x * np.float32(factors.get(base, 1))
+
+
 def of_mamba(family, name, x, heads, kv_heads):
     """A row for each head, and for each group of a norm; A is -e^A_log."""
     base = name.removesuffix(".weight").split(".")[-1]
     if base in ("ssm_a", "ssm_d"):
         return (x if base == "ssm_d" else -np.exp(x))[:, None]
     if base == "ssm_norm":
-        return x.reshape(2, -1)
+        return x.reshape(1 if family == "mamba2" else 2, -1)
     if base == "ssm_conv1d" and x.ndim == 3:
         return x[:, 0]
-    if base not in ("attn_q", "attn_k") or family.startswith("nemotron"):
+    if base not in ("attn_q", "attn_k") or family.startswith(("nemotron", "falcon")):
         return x
     count = heads if base == "attn_q" else kv_heads
     size = len(x) // count

@@ -63,10 +63,10 @@ class Graph(StateOps, NumberOps, Cuts):
         weight: "" where the norm has none
         group: numbers that share a mean, such as a head's. All groups have the same weights, or,
                where the file has a matrix, each has a row of it
-        ending: of the name of its weights
+        ending: of the name of its weights; "": the name has none
         """
         group = group or x.width
-        weights = {"weight": f"{weight}.{ending}"} if weight else {}
+        weights = {"weight": f"{weight}.{ending}" if ending else weight} if weight else {}
         self._expect_groups(x, group)
         for name in weights.values():
             apart = x.width // group, group

@@ -41,11 +41,12 @@ def granite_hybrid(g: Graph, c: ModelConfig) -> Tensor:
 def falcon_h1(g: Graph, c: ModelConfig) -> Tensor:
     """Mamba 2 and attention side by side in every layer (Zuo et al. 2025, arXiv 2507.22448)."""
     x, normed = embedding(g, c), g.has("blk.0.ssm_norm.weight")  # (M, hidden)
+    ending = "weight" if g.has("blk.0.ffn_norm.weight") else ""  # llama.cpp's converter gives none
     for layer, p in enumerate(g.layers(c.layers)):
         h = g.rms_norm(x, f"{p}attn_norm", c.norm_eps)
         x = g.add(x, _mamba(g, c, h, layer, normed=normed))
         x = g.add(x, attention(g, c, h, layer, c.rope))
-        h = g.rms_norm(x, f"{p}ffn_norm", c.norm_eps)
+        h = g.rms_norm(x, f"{p}ffn_norm", c.norm_eps, ending=ending)
         for m in feed_forward(g, c, h, layer):
             x = g.add(x, m)  # (M, hidden)
     return head(g, c, g.rms_norm(g.logit_rows(x), "output_norm", c.norm_eps))
