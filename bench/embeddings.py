@@ -1,24 +1,30 @@
 """Vectors of texts beside sentence-transformers and llama.cpp: the same model, in turns, as ratios.
 
     python bench/embeddings.py [-m minilm] [--sentences-python PYTHON] [--llama-python PYTHON]
-        [--rounds 5] [--seconds 1] [--threads N] [--formats f32,q8_0] [--write docs/embed.md]
+        [--fastembed-python PYTHON] [--rounds 5] [--seconds 1] [--threads N] [--formats f32,q8_0]
+        [--tokens 128,512] [--write docs/embed.md]
 
-Peers are optional: sentence-transformers (torch, float32) and llama-cpp-python, in whichever
-interpreter is named. cutaway and llama.cpp read the same GGUF files, which are written here of the
-folder. Each engine loads once, in a process of its own, and is measured in turn (A B C A B C) with
-short texts and long ones, one at a time and 64 at once; ratios are medians over the rounds.
+Peers are optional: sentence-transformers (torch, float32), fastembed (ONNX Runtime, float32, of a
+model that is exported here) and llama-cpp-python, in whichever interpreter is named. cutaway and
+llama.cpp read the same GGUF files, which are written here of the folder. Each engine loads once, in
+a process of its own, and is measured in turn (A B C A B C) with short texts and long ones, one at a
+time and 64 at once, or with 64 texts of as many tokens as --tokens says; ratios are medians over
+the rounds.
 
 First the vectors are compared, over a few hundred texts of many languages and lengths.
 --write puts the table between <!-- embeddings:begin --> and <!-- embeddings:end -->. The last line
 is JSON.
 """
 
+import json
 import os
 import random
 import sys
 from argparse import Namespace
 from pathlib import Path
+from shutil import copytree
 from statistics import median
+from subprocess import run
 from tempfile import TemporaryDirectory
 
 import numpy as np
@@ -42,7 +48,27 @@ OTHERS = (
 )  # fmt: skip
 SHORT = [f"{SENTENCES[i % 5]} {i}" for i in range(64)]
 LONG = [" ".join(SHORT[(i + j) % 64] for j in range(16)) for i in range(64)]
-CASES = {
+WORDS = [
+    "the",
+    "river",
+    "runs",
+    "by",
+    "a",
+    "green",
+    "house",
+    "and",
+    "we",
+    "went",
+    "home",
+    "to",
+    "read",
+    "old",
+    "books",
+    "at",
+    "night",
+]
+Cases = dict[str, tuple[list[str], int]]
+CASES: Cases = {
     "short, one at a time": (SHORT[:8], 1), "short, 64 at once": (SHORT, 64),
     "long, one at a time": (LONG[:4], 1), "long, 64 at once": (LONG, 64),
 }  # fmt: skip
@@ -59,6 +85,10 @@ def mixed(count: int) -> list[str]:
 def start(args: Namespace, folder: Path, place: Path) -> dict[str, Worker]:
     """The engines that can be had, by what to call them."""
     wanted = [("sentence-transformers, f32", args.sentences_python, "sentences", folder)]
+    if args.fastembed_python:
+        export = [args.sentences_python, Path(__file__).parent / "peers" / "export_onnx.py"]
+        run([*export, folder, place / "onnx"], check=True, stdout=sys.stderr)
+        wanted.append(("fastembed, f32", args.fastembed_python, "fastembed", place / "onnx"))
     for form in args.formats:
         file = place / f"{form}.gguf"
         with open_as(folder, None if form == "f32" else form) as model:
@@ -89,14 +119,30 @@ def compared(workers: dict[str, Worker], place: Path, count: int) -> dict[str, t
     return {name: (float(c.min()), float(np.median(c))) for name, c in each.items()}
 
 
+def read_whole(folder: Path, place: Path) -> Path:
+    """The folder, which cuts no text that the model can read."""
+    copied = place / "model"
+    copytree(folder, copied)
+    most = json.loads((copied / "config.json").read_text())["max_position_embeddings"]
+    file = copied / "sentence_bert_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"max_seq_length": most}))
+    return copied
+
+
+def long_as(tokens: int) -> list[str]:
+    """64 texts of so many tokens, with the two that BERT puts around them."""
+    draw = random.Random(tokens)
+    return [" ".join(draw.choices(WORDS, k=tokens - 2)) for _ in range(64)]
+
+
 def measured(
-    workers: dict[str, Worker], rounds: int, seconds: float
+    workers: dict[str, Worker], cases: Cases, rounds: int, seconds: float
 ) -> dict[str, dict[str, list[float]]]:
     """By case and engine: texts per second in each round; the first round is not counted."""
-    figures: dict[str, dict[str, list[float]]] = {case: {} for case in CASES}
+    figures: dict[str, dict[str, list[float]]] = {case: {} for case in cases}
     for i in range(rounds + 1):
         print(f"round {i} of {rounds} …", file=sys.stderr, flush=True)
-        for case, (texts, at_once) in CASES.items():
+        for case, (texts, at_once) in cases.items():
             for name, worker in workers.items():
                 took = worker.ask(
                     do="embed", texts=texts, at_once=at_once, seconds=seconds if i else 0.1
@@ -136,6 +182,8 @@ def main() -> None:
     parser.set_defaults(model="minilm")
     parser.add_argument("--sentences-python", default="")
     parser.add_argument("--llama-python", default="")
+    parser.add_argument("--fastembed-python", default="")
+    parser.add_argument("--tokens", type=words, default=[], help="of 64 texts at once")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=1.0)
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
@@ -144,10 +192,14 @@ def main() -> None:
     args = parser.parse_args()
     check_page(args.write, "embeddings")
     with TemporaryDirectory() as place:
-        workers = start(args, hub.resolve(args.model), Path(place))
+        folder, cases = hub.resolve(args.model), CASES
+        if args.tokens:
+            folder = read_whole(folder, Path(place))
+            cases = {f"{n} tokens, 64 at once": (long_as(int(n)), 64) for n in args.tokens}
+        workers = start(args, folder, Path(place))
         try:
             agree = compared(workers, Path(place), args.texts)
-            figures = measured(workers, args.rounds, args.seconds)
+            figures = measured(workers, cases, args.rounds, args.seconds)
         finally:
             for worker in workers.values():
                 worker.close()

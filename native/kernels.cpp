@@ -24,6 +24,7 @@ template <Format f, int tile = 0> constexpr void fill(Kernels& k) {
     fill<f, tile + 1>(k);
   } else {
     if constexpr (!is_float(f) && is_unpacked(kLayouts[g])) k.tiles[f] = quant_tiles<g>;
+    if constexpr (is_float(f) && !is_grouped_float(f) && kVectors >= 32) k.floats[f] = float_panels<f>;
     if constexpr (f + 1 < kFormats) fill<(Format)(f + 1)>(k);
   }
 }

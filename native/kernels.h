@@ -93,6 +93,10 @@ struct RowStats {
   float max;
 };
 
+// Up to kFloatPanels panels of floats, `apart` bytes from one to the next, and as many times out[rows][16].
+constexpr int kFloatPanels = 3, kFloatRows = 8;
+struct FloatPanels { const uint8_t* first; size_t apart; int count; float* out; size_t out_apart; };
+
 struct Kernels {
   const char* name;
   // out[R][16] = rows of x times a panel. Quantised: x is a tile of ActBlocks, and n counts quant
@@ -101,6 +105,8 @@ struct Kernels {
   // The same of several tiles of 16 rows, where it is faster for at least tiles_from rows; null where it is not.
   void (*tiles[kFormats])(const uint8_t* panel, int blocks, const ActTiles& rows, Ahead ahead, float* out);
   int tiles_from;
+  // Of floats, a whole number of kFloatRows rows times several panels; null where a panel at a time is as fast.
+  void (*floats[kFormats])(const FloatPanels& panels, int cols, const float* x, size_t stride, int rows);
   void (*quantise)(const float* x, int cols, ActRow out);
   void (*rms_norm)(const float* x, const float* weight, float eps, int n, float* out);
   void (*layer_norm)(const float* x, const float* weight, const float* bias, float eps, int n, float* out);

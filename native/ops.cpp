@@ -188,16 +188,41 @@ const Linear::Part& Linear::part_of(int& panel) const {
   return parts_[i];
 }
 
+// How many panels from this one on are multiplied together; 0: each by itself.
+int Linear::beside(const Step& step, const Part& part, int panel, int most, int rows) const {
+  if (finish_.gate || rows < kFloatRows || !step.k.floats[part.weight.format]) return 0;
+  return std::min({most, part.weight.panels() - panel, kFloatPanels});
+}
+
+// A whole number of kFloatRows rows.
+void Linear::together(Step& step, const Part& part, int panel, int count, int row, int rows) {
+  alignas(64) float out[kFloatPanels * kStretch * kLanes];
+  const Packed& w = part.weight;
+  const FloatPanels m{w.data + panel * w.panel, w.panel, count, out, kStretch * kLanes};
+  for (int i = 0; i < count; i++) ask_for(step, part, panel + i, row, rows);
+  step.k.floats[w.format](m, w.cols, step.at(in_.floats, row) + part.column, step.width(in_.floats.buffer), rows);
+  for (int i = 0; i < count; i++) {
+    amend(part, panel + i, rows, out + i * m.out_apart);
+    finish(step, part, panel + i, row, rows, out + i * m.out_apart);
+  }
+}
+
 // Panels [first, last) of rows [begin, end).
 void Linear::panels(Step& step, int thread, int first, int last, int begin, int end) {
   alignas(64) float out[kStretch * kLanes], up[kStretch * kLanes];
-  for (int p = first; p < last; p++) {
+  for (int p = first, done = first; p < last; p++) {
     int panel = p;
     const Part& part = part_of(panel);
-    for (int row = begin; row < end;) {
+    const int whole = (end - begin) / kFloatRows * kFloatRows;
+    if (p == done)
+      if (const int count = beside(step, part, panel, last - p, end - begin))
+        together(step, part, panel, count, begin, whole), done += count;
+    const int from = done > p ? begin + whole : begin;
+    done = std::max(done, p + 1);
+    for (int row = from; row < end;) {
       const int most = kTileRows[tile_of(end - row)];
       const int rows = is_many(step, part, end - row) ? (end - row) / most * most : most;
-      const Ahead ahead = row == begin ? step.ahead : Ahead::kNone;  // then the panel is in the cache
+      const Ahead ahead = row == from ? step.ahead : Ahead::kNone;  // then the panel is in the cache
       ask_for(step, part, panel, row, rows);
       compute(step, thread, part, panel, row, rows, ahead, out);
       if (finish_.gate) {
@@ -236,12 +261,24 @@ void Linear::compute(Step& step, int thread, const Part& part, int panel, int ro
       step.k.tile[w.format][tile](p, n, x, stride, ahead, out + r * kLanes);
     }
   }
-  if (w.factor != 1)
-    for (int i = 0; i < rows * kLanes; i++) out[i] *= w.factor;
+  amend(part, panel, rows, out);
+}
+
+// In a form that compilers turn into vectors, whether or not the two lie apart.
+static void add_lanes(float* y, const float* x) {
+  float sum[kLanes];
+  for (int i = 0; i < kLanes; i++) sum[i] = y[i] + x[i];
+  memcpy(y, sum, sizeof sum);
+}
+
+// What follows the products: a factor of all, and a bias.
+void Linear::amend(const Part& part, int panel, int rows, float* out) {
+  if (part.weight.factor != 1)
+    for (int i = 0; i < rows * kLanes; i++) out[i] *= part.weight.factor;
   if (part.bias.empty()) return;
-  for (int r = 0; r < rows; r++)
-    for (int i = 0; i < kLanes && panel * kLanes + i < w.rows; i++)
-      out[r * kLanes + i] += part.bias[panel * kLanes + i];
+  alignas(64) float bias[kLanes] = {};  // 0 of rows that are none
+  std::copy_n(&part.bias[panel * kLanes], std::min(kLanes, part.weight.rows - panel * kLanes), bias);
+  for (int r = 0; r < rows; r++) add_lanes(out + r * kLanes, bias);
 }
 
 // The lines that finish will write, while the products are computed: those of many rows are in no near cache.
@@ -254,10 +291,12 @@ void Linear::finish(Step& step, const Part& part, int panel, int row, int rows, 
   for (int r = 0; r < rows; r++) {
     float* y = step.at(part.out, row + r) + panel * kLanes;
     const float* x = out + r * kLanes;
-    if (n == kLanes)  // the usual case, in a form that compilers turn into vectors
-      for (int i = 0; i < kLanes; i++) y[i] = finish_.adds ? y[i] + x[i] : x[i];
-    else
+    if (n < kLanes)
       for (int i = 0; i < n; i++) y[i] = finish_.adds ? y[i] + x[i] : x[i];
+    else if (finish_.adds)
+      add_lanes(y, x);
+    else
+      memcpy(y, x, kLanes * sizeof *y);
   }
 }
 

@@ -176,8 +176,11 @@ class Linear : public Op {
   const Part& part_of(int& panel) const;
   static bool is_many(const Step& step, const Part& part, int rows);
   void panels(Step& step, int thread, int first, int last, int begin, int end);
+  int beside(const Step& step, const Part& part, int panel, int most, int rows) const;
+  void together(Step& step, const Part& part, int panel, int count, int row, int rows);
   void compute(Step& step, int thread, const Part& part, int panel, int row, int rows, Ahead ahead,
                float* out) const;
+  static void amend(const Part& part, int panel, int rows, float* out);
   void ask_for(const Step& step, const Part& part, int panel, int row, int rows) const;
   void finish(Step& step, const Part& part, int panel, int row, int rows, const float* out) const;
 
