@@ -1,17 +1,16 @@
 """Whether the oracle finds what is wrong with other engines' answers: each right, and wrong thrice.
 
-    python bench/oracle_beside_others.py F16.gguf Q4_0.gguf --peer-python PYTHON
+    python bench/oracle_beside_others.py F16.gguf Q4_0.gguf [--llama-server PATH]
         [--tokens 64] [--keep FOLDER] [--write docs/oracle.md]
 
-The two files are one model. transformers (float32 and bfloat16) and llama-cpp-python's server (in
-PYTHON) write two answers, right and in three ways that are not what is said of them: at another
+The two files are one model. transformers (float32 and bfloat16) and llama.cpp's llama-server write
+two answers, right and in three ways that are not what is said of them: at another
 temperature, with a token changed afterwards, and by the Q4_0 weights. --keep has what they told.
 The table goes between <!-- oracle-others:begin --> and <!-- oracle-others:end -->.
 """
 
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -35,18 +34,17 @@ CASES = ("right", "temperature", "token", "quantisation")
 
 
 @contextmanager
-def llama_server(python: str, path: Path) -> Iterator[Server]:
-    """llama-cpp-python's server, until the block ends."""
+def llama_server(program: str, path: Path) -> Iterator[Server]:
+    """llama-server, until the block ends."""
     with closing(socket.create_server(("127.0.0.1", 0))) as free:
         port = free.getsockname()[1]
-    words = ["--model", str(path), "--n_ctx", "512", "--logits_all", "true", "--port", str(port)]
-    command = [python, "-m", "llama_cpp.server", *words]
+    command = [program, "-m", str(path), "-c", "512", "--parallel", "1", "--port", str(port)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as child:
         server = Server(f"http://127.0.0.1:{port}")
         try:
             for _ in range(240):
                 try:
-                    server.get("/v1/models")
+                    server.get("/health")
                     break
                 except CutawayError:
                     time.sleep(0.5)
@@ -58,9 +56,9 @@ def llama_server(python: str, path: Path) -> Iterator[Server]:
 def written(engine: str, path: Path, llm: LLM, temperature: float, args: object) -> list[Told]:
     """Two answers of an engine."""
     ids = [llm.chat_ids([{"role": "user", "content": text}]) for text in PROMPTS]
-    tokens, python = args.tokens, args.peer_python  # type: ignore[attr-defined]
+    tokens, program = args.tokens, args.llama_server  # type: ignore[attr-defined]
     if engine == "llama.cpp":
-        with llama_server(python, path) as server:
+        with llama_server(program, path) as server:
             return ask(server, llm, ids, max_tokens=tokens, temperature=temperature, top_p=1.0,
                        top_k=0, min_p=0.0)  # fmt: skip
     return ask_transformers(
@@ -102,7 +100,7 @@ def main() -> None:
     parser.add_argument("quant", type=Path)
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--keep", type=Path, default=Path("told"))
-    parser.add_argument("--peer-python", default=sys.executable)
+    parser.add_argument("--llama-server", default="llama-server")
     args = parser.parse_args()
     check_page(args.write, "oracle-others")
     args.keep.mkdir(exist_ok=True)

@@ -30,7 +30,8 @@ def ask_transformers(
     tell      final: after its processors and warpers, which it draws from; raw: before them
     settings  temperature (default 1), top_k, top_p, min_p, typical_p, repetition_penalty
 
-    Raises InputError where torch or transformers is missing, or a setting is not among these.
+    Raises InputError where torch or transformers is missing or cannot load the model, or a setting
+    is not among these.
     """
     try:
         import torch
@@ -45,7 +46,10 @@ def ask_transformers(
         raise InputError(f"transformers: there is no {path}: name a folder or a .gguf file")
     where = {"gguf_file": path.name} if path.suffix == ".gguf" else {}
     folder = path.parent if where else path
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype), **where)
+    try:
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype), **where)
+    except (OSError, ValueError, ImportError) as error:
+        raise InputError(f"transformers cannot load {path}: {error}") from error
     told = []
     for number, ids in enumerate(prompts):
         torch.manual_seed(seed + number)
