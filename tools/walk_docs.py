@@ -15,6 +15,7 @@ COMMAND is what the command begins with; <!-- not run on this page: WHY -->; and
 The exit code is 1 where a block failed, or an output is not as shown.
 """
 
+import gc
 import os
 import re
 import shlex
@@ -31,6 +32,7 @@ from time import monotonic, sleep
 from typing import Any, NamedTuple
 from urllib.error import URLError
 from urllib.request import urlopen
+from warnings import catch_warnings, simplefilter
 
 from doc_blocks import Block, blocks_of, commands
 
@@ -146,6 +148,13 @@ class Walk:
             return Outcome(_where(block), "python", "failed", traceback.format_exc()[-2000:])
         return Outcome(_where(block), "python", "ran")
 
+    def end(self) -> None:
+        """Let go of what the page's Python left, as its end would: clients that were not closed."""
+        self._known.clear()
+        with catch_warnings():
+            simplefilter("ignore", ResourceWarning)
+            gc.collect()
+
     def _here(self, code: str) -> str:
         return code.replace(ADDRESS, self._address)
 
@@ -227,7 +236,8 @@ def server(options: str, environment: dict[str, str]) -> Iterator[str]:
 
 def _ready(address: str) -> bool:
     try:
-        return bool(urlopen(f"{address}/ready").status == 200)
+        with urlopen(f"{address}/ready") as answer:
+            return bool(answer.status == 200)
     except URLError:
         return False
 
@@ -242,6 +252,7 @@ def walk(page: str, *, write: bool = False) -> list[Outcome]:
                 f"{outcome.where:28} {outcome.kind:8}{outcome.state:10}{outcome.said}", flush=True
             )
             found.append(outcome)
+        walked.end()
     if write:
         (ROOT / page).write_text(walked.text, "utf-8")
     return found
