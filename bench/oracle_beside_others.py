@@ -1,10 +1,11 @@
 """Whether the oracle finds what is wrong with other engines' answers: each right, and wrong thrice.
 
-    python bench/oracle_beside_others.py F16.gguf Q4_0.gguf [--llama-server PATH]
+    python bench/oracle_beside_others.py F16.gguf Q4_0.gguf [--llama-server PATH] [--vllm URL]
         [--tokens 64] [--keep FOLDER] [--write docs/oracle.md]
 
-The two files are one model. transformers (float32 and bfloat16) and llama.cpp's llama-server write
-two answers, right and in three ways that are not what is said of them: at another
+The two files are one model. transformers (float32 and bfloat16), llama.cpp's llama-server and a
+running vLLM of the first file's weights (which has no others, so that its third way is left out)
+write two answers, right and in three ways that are not what is said of them: at another
 temperature, with a token changed afterwards, and by the Q4_0 weights. --keep has what they told.
 The table goes between <!-- oracle-others:begin --> and <!-- oracle-others:end -->.
 """
@@ -30,6 +31,7 @@ from script import check_page, grid, parser_of, publish
 SAID, WRONG = 0.8, 1.2
 """The temperature that is said, and the other one."""
 PROMPTS = ("Tell me of the sea.", "Why is the sky blue?")
+DTYPES = ("float32", "bfloat16")
 CASES = ("right", "temperature", "token", "quantisation")
 
 
@@ -57,6 +59,8 @@ def written(engine: str, path: Path, llm: LLM, temperature: float, args: object)
     """Two answers of an engine."""
     ids = [llm.chat_ids([{"role": "user", "content": text}]) for text in PROMPTS]
     tokens, program = args.tokens, args.llama_server  # type: ignore[attr-defined]
+    if engine == "vLLM":
+        return ask(Server(args.vllm), llm, ids, max_tokens=tokens, temperature=temperature)  # type: ignore[attr-defined]
     if engine == "llama.cpp":
         with llama_server(program, path) as server:
             return ask(server, llm, ids, max_tokens=tokens, temperature=temperature, top_p=1.0,
@@ -101,21 +105,22 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--keep", type=Path, default=Path("told"))
     parser.add_argument("--llama-server", default="llama-server")
+    parser.add_argument("--vllm", metavar="URL")
     args = parser.parse_args()
     check_page(args.write, "oracle-others")
     args.keep.mkdir(exist_ok=True)
     rows = []
     others = {q: partial(LLM, args.base, quantize=q, progress=False) for q in ("q8_0", "q4_0")}
     with LLM(args.base, progress=False) as llm:
-        for engine in ("float32", "bfloat16", "llama.cpp"):
-            for name in CASES:
+        for engine in (*DTYPES, "llama.cpp", *(["vLLM"] if args.vllm else [])):
+            for name in CASES[:3] if engine == "vLLM" else CASES:
                 told = case(engine, name, llm, args)
-                top_p = 1.0 if engine == "llama.cpp" else 0.9
+                top_p = 0.9 if engine in DTYPES else 1.0
                 found = oracle(
                     llm, told, others=others if name == "quantisation" else None,
                     temperature=SAID, top_p=top_p,
                 )  # fmt: skip
-                label = engine if engine == "llama.cpp" else f"transformers, {engine}"
+                label = f"transformers, {engine}" if engine in DTYPES else engine
                 rows.append(row(label, name, found))
                 print(rows[-1], flush=True)
     head = ["engine", "wrong", "verdict", "found", "told", "mean |Δ| as said", "left",

@@ -170,8 +170,7 @@ class TestedAnswer:
         found = [
             (_gap(step, one), step, one)
             for step in self.completion.steps
-            if step.observed
-            for one in step.observed.candidates
+            for one in _seen(step)
             if one.id in firsts
         ]
         if not found:
@@ -179,14 +178,14 @@ class TestedAnswer:
                 f"{wanted!r} never begins among the {self.options['candidates']} likeliest tokens"
             )
         gap, step, one = min(found, key=lambda each: each[0])
-        drawn = self._shown(step.token_id)
+        drawn = next(each for each in _seen(step) if each.id == step.token_id)
         said = (
             f"nearest at token {step.index}: {self._shown(one.id)} (rank {one.rank}, logit "
-            f"{one.logit:.2f}) lost to {drawn} by {gap:.2f}"
+            f"{one.logit:.2f}) lost to {self._shown(drawn.id)} ({drawn.logit:.2f}) by {gap:.2f}"
         )
         if one.removed_by is not None and step.observed:
             said += f", and {step.observed.stages[one.removed_by].stage.name} removed it"
-        return f"{said}; logit_bias={{{one.id}: {gap + 0.01:.2f}}} would draw it"
+        return f"{said}; ask(…, logit_bias={{{one.id}: {gap + 0.01:.2f}}}) would draw it there"
 
     def _runner_up(self, step: "Step") -> str:
         other = min(_others(step), key=lambda one: _gap(step, one), default=None)
@@ -224,17 +223,21 @@ def _entropy(step: "Step") -> float:
     return step.observed.entropy if step.observed else 0.0
 
 
+def _seen(step: "Step") -> "tuple[Candidate, ...]":
+    """Those that are on record."""
+    return step.observed.candidates if step.observed else ()
+
+
 def _others(step: "Step") -> "list[Candidate]":
     """Those that could have been drawn."""
-    seen = step.observed.candidates if step.observed else ()
-    return [one for one in seen if one.id != step.token_id and one.removed_by is None]
+    return [one for one in _seen(step) if one.id != step.token_id and one.removed_by is None]
 
 
 def _gap(step: "Step", other: "Candidate") -> float:
     """By how much the drawn token was ahead: of logits, and where luck draws of logit + luck, in
     units of the logit before the temperature."""
     assert step.observed is not None
-    own = next(one for one in step.observed.candidates if one.id == step.token_id)
+    own = next(one for one in _seen(step) if one.id == step.token_id)
     rules = [stage.stage.rule for stage in step.observed.stages]
     t = next((rule["temperature"] for rule in rules if "temperature" in rule), 1.0) or 1.0
     keys = [one.logit + one.delta + (one.luck or 0.0) * t for one in (own, other)]
