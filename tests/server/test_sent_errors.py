@@ -32,7 +32,7 @@ def _import(name):
     try:
         import_module(name)
     except ModuleNotFoundError as missing:
-        if missing.name.partition(".")[0] not in ("ray", "llm", "lm_eval"):
+        if missing.name.partition(".")[0] not in ("ray", "llm", "lm_eval", "vllm"):
             raise
 
 

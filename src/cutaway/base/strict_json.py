@@ -17,12 +17,14 @@ _WHOLE_PAIRS = re.compile(
 )
 
 
-def parse(data: bytes, what: str = "the body") -> Any:
+def parse(data: bytes, what: str = "the body", most: int | None = MAX_VALUES) -> Any:
     """The value that ``data`` holds; ``what`` names the data in errors.
+
+    most: how many values it may hold; None: any number
 
     InputError if it is empty, not UTF-8 or begins with a byte order mark, is not JSON, names a key
     twice, holds a number beyond float64 or half a surrogate pair, is nested deeper than 64 levels,
-    or holds more than 262144 values.
+    or holds more than ``most`` values.
     """
     text = _text(data, what)
     try:
@@ -33,7 +35,7 @@ def parse(data: bytes, what: str = "the body") -> Any:
         raise InputError(f"{what} is not JSON: {reason} at {place}") from None
     except RecursionError:
         raise _too_deep(what) from None
-    _check_size(value, what)
+    _check_size(value, what, most)
     _check_pairs(text)
     return value
 
@@ -57,12 +59,12 @@ def _place(text: str, position: int) -> str:
     return f"line {line}, column {column}" if line > 1 else f"column {column}"
 
 
-def _check_size(value: Any, what: str) -> None:
+def _check_size(value: Any, what: str, most: int | None) -> None:
     level, count = [value], 1
     for _ in range(MAX_DEPTH):
         count += sum(len(parent) for parent in level if isinstance(parent, dict | list))
-        if count > MAX_VALUES:
-            raise InputError(f"{what} holds more than {MAX_VALUES} values; give fewer")
+        if most is not None and count > most:
+            raise InputError(f"{what} holds more than {most} values; give fewer")
         if not (level := [v for parent in level for v in _children(parent)]):
             return
     raise _too_deep(what)

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from hashlib import sha256
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn, Self
+from typing import Any, NamedTuple, Self
 
+from cutaway.base.strict_json import parse
 from cutaway.engine import Step
 from cutaway.errors import FormatError, InputError
 from cutaway.lab.evidence.signing import PrivateKey, PublicKey
@@ -124,17 +125,9 @@ def read_document(path: str | PathLike[str]) -> Any:
     except OSError as error:
         raise InputError(f"{path}: the receipt cannot be read: {error.strerror}") from error
     try:
-        return strict_json(data)
+        return parse(data, "it", most=None)
     except ValueError as error:
         raise FormatError(f"{path}: this is no receipt: {error}") from error
-
-
-def strict_json(data: bytes) -> Any:
-    """JSON in which no name occurs twice. ValueError for anything else."""
-    try:
-        return json.loads(data.decode(), object_pairs_hook=_once, parse_constant=_refuse)
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
 
 
 def chain_root(body: Mapping[str, Any]) -> str:
@@ -174,14 +167,3 @@ def _check_repeatable(head: Head) -> None:
         raise InputError("receipt: a check took part, and what it took back is not on record")
     if head.params.get("processors"):
         raise InputError("receipt: processors are functions, which nobody else could run again")
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a name occurs twice in one object")
-    return found
-
-
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"JSON has no {constant}")

@@ -12,9 +12,10 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+from cutaway.base.strict_json import parse
 from cutaway.errors import CutawayError, FormatError, InputError
 from cutaway.lab.evidence.merkle import Tree, root_by_proof
-from cutaway.lab.evidence.receipt import Receipt, strict_json
+from cutaway.lab.evidence.receipt import Receipt
 from cutaway.lab.evidence.signing import PrivateKey, PublicKey
 
 _HEAD_PREFIX = b"cutaway receipts head 1\n"
@@ -79,7 +80,7 @@ class ReceiptLog:
     def _proven(self, index: int, offset: int, head: dict[str, Any]) -> dict[str, Any]:
         with (self.folder / "receipts.jsonl").open("rb") as file:
             file.seek(offset)
-            receipt = strict_json(file.readline())["receipt"]
+            receipt = parse(file.readline(), "its line", most=None)["receipt"]
         path = [each.hex() for each in self._tree.inclusion(index)]
         return {"receipt": receipt, "log": {"index": index, "path": path, "head": head}}
 
@@ -190,6 +191,6 @@ def _raw_lines(path: Path) -> Iterator[bytes]:
 
 def _parsed(path: Path, number: int, raw: bytes) -> Any:
     try:
-        return strict_json(raw)
+        return parse(raw, "its line", most=None)
     except ValueError as error:
         raise FormatError(f"{path.name}, line {number}: {error}") from error

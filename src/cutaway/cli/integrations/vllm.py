@@ -1,6 +1,6 @@
 """Drawing by our luck in vLLM.
 
-    vllm serve MODEL --logits-processors cutaway.lab.evidence.vllm_processor:VllmSeededLuck
+    vllm serve MODEL --logits-processors cutaway.cli.integrations.vllm:VllmSeededLuck
 
 Knows vLLM's interface of logits processors (that of its version 1 engine) and no other part of it.
 A request says ``luck_seed`` and ``luck_temperature`` in its extra arguments (``vllm_xargs`` over
