@@ -1,15 +1,17 @@
 """Whether the oracle finds what is wrong with other engines' answers: each right, and wrong thrice.
 
     python bench/oracle_beside_others.py F16.gguf Q4_0.gguf [--llama-server PATH] [--vllm URL]
-        [--tokens 64] [--keep FOLDER] [--write docs/oracle.md]
+        [--openvino-python PYTHON] [--tokens 64] [--keep FOLDER] [--write docs/oracle.md]
 
-The two files are one model. transformers (float32 and bfloat16), llama.cpp's llama-server and a
-running vLLM of the first file's weights (which has no others, so that its third way is left out)
-write two answers, right and in three ways that are not what is said of them: at another
-temperature, with a token changed afterwards, and by the Q4_0 weights. --keep has what they told.
+The two files are one model. transformers (float32 and bfloat16), llama.cpp's llama-server, OpenVINO
+GenAI (in PYTHON) and a running vLLM of the first file's weights (which has no others, so that its
+third way is left out) write two answers, right and in three ways that are not what is said of them:
+at another temperature, with a token changed afterwards, and by the Q4_0 weights. --keep has what
+they told.
 The table goes between <!-- oracle-others:begin --> and <!-- oracle-others:end -->.
 """
 
+import json
 import socket
 import subprocess
 import time
@@ -19,6 +21,7 @@ from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 
 from cutaway import LLM
 from cutaway.errors import CutawayError
@@ -55,12 +58,25 @@ def llama_server(program: str, path: Path) -> Iterator[Server]:
             child.terminate()
 
 
+def openvino(python: str, path: Path, ids: list[list[int]], *settings: float) -> str:
+    """What OpenVINO GenAI tells of answers at a temperature, of so many tokens: lines of JSON."""
+    script = Path(__file__).parent / "peers" / "openvino_told.py"
+    words = [python, str(script), str(path), *map(str, settings)]
+    done = subprocess.run(words, input=json.dumps(ids), capture_output=True, text=True, check=True)
+    return done.stdout
+
+
 def written(engine: str, path: Path, llm: LLM, temperature: float, args: object) -> list[Told]:
     """Two answers of an engine."""
     ids = [llm.chat_ids([{"role": "user", "content": text}]) for text in PROMPTS]
     tokens, program = args.tokens, args.llama_server  # type: ignore[attr-defined]
     if engine == "vLLM":
         return ask(Server(args.vllm), llm, ids, max_tokens=tokens, temperature=temperature)  # type: ignore[attr-defined]
+    if engine == "OpenVINO":
+        with NamedTemporaryFile("w+", suffix=".jsonl") as file:
+            file.write(openvino(args.openvino_python, path, ids, temperature, tokens))  # type: ignore[attr-defined]
+            file.flush()
+            return read_told(Path(file.name), llm)
     if engine == "llama.cpp":
         with llama_server(program, path) as server:
             return ask(server, llm, ids, max_tokens=tokens, temperature=temperature, top_p=1.0,
@@ -106,13 +122,15 @@ def main() -> None:
     parser.add_argument("--keep", type=Path, default=Path("told"))
     parser.add_argument("--llama-server", default="llama-server")
     parser.add_argument("--vllm", metavar="URL")
+    parser.add_argument("--openvino-python", metavar="PYTHON")
     args = parser.parse_args()
     check_page(args.write, "oracle-others")
     args.keep.mkdir(exist_ok=True)
     rows = []
     others = {q: partial(LLM, args.base, quantize=q, progress=False) for q in ("q8_0", "q4_0")}
     with LLM(args.base, progress=False) as llm:
-        for engine in (*DTYPES, "llama.cpp", *(["vLLM"] if args.vllm else [])):
+        asked = {"OpenVINO": args.openvino_python, "vLLM": args.vllm}
+        for engine in (*DTYPES, "llama.cpp", *(name for name in asked if asked[name])):
             for name in CASES[:3] if engine == "vLLM" else CASES:
                 told = case(engine, name, llm, args)
                 top_p = 0.9 if engine in DTYPES else 1.0
