@@ -38,7 +38,7 @@ _LOADING = ("model", "quantize", "kv")
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of ``cutaway ab``."""
-    parser.add_argument("file", metavar="FILE|lm-eval:TASK", help="the questions")
+    parser.add_argument("file", metavar="FILE", help="the questions; or lm-eval:TASK")
     parser.add_argument("--limit", type=int, metavar="N", help="only the first N questions")
     parser.add_argument("--b", type=_change, action="append", default=[], metavar="NAME=VALUE",
                         help="what is other in B; repeat for more")  # fmt: skip
