@@ -10,6 +10,8 @@ import pytest
 from cutaway import LLM, FormatError, InputError
 from cutaway.compute.backends.cpu import tiers
 from cutaway.compute.loading.open import open_model
+from cutaway.files.huggingface.json_object import JsonObject
+from cutaway.files.huggingface.late_interaction import late_metadata
 from cutaway.files.weights.gguf_writer import write_gguf
 
 pytest.importorskip("torch", reason="needs torch: pip install '.[test-transformers]'")
@@ -232,3 +234,9 @@ def test_a_model_of_one_vector_says_so(tmp_path):
     save("bert", tmp_path, tokenizer=wordpiece)
     with pytest.raises(InputError, match="was not made for late interaction"):
         LLM(tmp_path).embed_tokens("a")
+
+
+def test_a_folder_whose_architectures_are_no_list_is_of_no_late_interaction(tmp_path):
+    (tmp_path / "config.json").write_text('{"architectures": true}')
+    config = JsonObject.read(tmp_path / "config.json")
+    assert late_metadata(tmp_path, config, {"tokenizer.ggml.tokens": []}) == {}

@@ -30,7 +30,8 @@ def late_metadata(
     """
     own, words = JsonObject.read(folder / PROMPTS), _Words(metadata)
     masks = [path for kind, path in modules(folder) if kind == _MASK]
-    if _COLBERT in (config.get("architectures") or ()):
+    named = config.get("architectures")
+    if isinstance(named, list) and _COLBERT in named:
         found = _of_colbert(JsonObject.read(folder / ARTIFACT), words)
     elif masks:
         mask = JsonObject.read(folder / masks[0] / "config.json")
