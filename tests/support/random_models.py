@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from support import tiny_tokenizers
+from support import tiny_ling, tiny_tokenizers
 
 VOCAB = 384
 WINDOW = 8  # tokens, shorter than any test's text
@@ -569,7 +569,13 @@ RANKERS: Mapping[str, Row] = {
 """Those with a head that scores pairs of texts."""
 
 
-ROWS = {**FAMILIES, **ENCODERS, **BODIES, **RANKERS}
+FORMULAS: Mapping[str, Row] = {
+    "ling": Row("not there", tiny_ling.CONFIGS["ling"], "bailingmoe"),
+    "ling2": Row("not there", tiny_ling.CONFIGS["ling2"], "bailingmoe2"),
+}
+"""Those that transformers has not: what is right says `tiny_ling`."""
+
+ROWS = {**FAMILIES, **FORMULAS, **ENCODERS, **BODIES, **RANKERS}
 
 
 def row(name: str) -> Row:
@@ -602,8 +608,10 @@ def save(
     import torch
     import transformers
 
-    torch.manual_seed(seed)
     made = row(name)
+    if name in FORMULAS:
+        return tiny_ling.save(name, folder, seed, tokenizer)
+    torch.manual_seed(seed)
     transformers.utils.logging.disable_progress_bar()
     config = getattr(transformers, made.config)(**made.values)
     kind = "AutoModelForMaskedLM" if name in ENCODERS else made.kind
@@ -649,6 +657,8 @@ def logits(model: Any, ids: list[int]) -> np.ndarray[Any, Any]:
     """transformers' own: float32 (n, vocab)."""
     import torch
 
+    if isinstance(model, tiny_ling.Ling):
+        return model.logits(ids)
     with torch.no_grad():
         out: np.ndarray[Any, Any] = model(torch.tensor([ids])).logits[0].float().numpy()
     return out

@@ -18,6 +18,7 @@ from support.diffusion_models import DIFFUSION
 from support.random_models import (
     ENCODERS,
     FAMILIES,
+    FORMULAS,
     IDS,
     RECURRENT,
     VOCAB,
@@ -27,7 +28,8 @@ from support.random_models import (
 )
 
 FORMATS = (None, "q8_0")
-MODELS = [*FAMILIES, *ENCODERS, *DIFFUSION]
+WRITERS = [*FAMILIES, *FORMULAS]
+MODELS = [*WRITERS, *ENCODERS, *DIFFUSION]
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -37,7 +39,7 @@ def test_the_reference_s_logits_are_those_of_transformers(random_model, name):
     assert np.abs(llm.logits(ids) - theirs(ids)).max() < 1e-3
     # NumPy's BLAS may round a matrix of fewer rows otherwise; the contract is the cpu backend's.
     few = np.abs(llm.logits(ids, 50) - llm.logits(ids)[50:]).max()
-    assert few < (1e-4 if name in FAMILIES else 1e-5)
+    assert few < (1e-4 if name in WRITERS else 1e-5)
 
 
 def test_a_text_longer_than_the_first_training_s(random_model):
@@ -65,7 +67,7 @@ def test_the_native_backend_is_close(random_model, name, format):
 
     Of most rows: one whose scores of experts are nearly equal may go to others.
     """
-    (path, _), ids = random_model(name), IDS[:40] if name in FAMILIES else IDS
+    (path, _), ids = random_model(name), IDS[:40] if name in WRITERS else IDS
     models = [
         LLM(path, backend=backend, context=context(name), quantize=format)
         for backend in ("reference", "cpu")
@@ -104,7 +106,7 @@ def fingerprints(path, format, **more):
 
 
 @pytest.mark.parametrize("format", FORMATS)
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", WRITERS)
 def test_fingerprints_are_the_same_in_every_way(random_model, name, format, monkeypatch):
     path, _ = random_model(name)
     llm, prompts, expected = fingerprints(path, format, threads=2)
@@ -119,7 +121,7 @@ def test_fingerprints_are_the_same_in_every_way(random_model, name, format, monk
         assert fingerprints(path, format, threads=1)[2] == expected, tier
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", WRITERS)
 def test_a_folder_written_as_one_file_is_the_same_model(random_model, name, tmp_path):
     path, _ = random_model(name)
     with open_model(path) as folder:

@@ -14,7 +14,7 @@ pytest.importorskip("transformers", reason="needs transformers: pip install '.[t
 
 from support import diffusion_models, random_models
 from support.examples import few_or_many
-from support.random_models import FAMILIES, edit
+from support.random_models import FAMILIES, FORMULAS, edit
 from support.tiny_tokenizers import KINDS
 
 SCALARS = st.none() | st.booleans() | st.integers(-2, 500) | st.floats() | st.text(max_size=3)
@@ -24,7 +24,7 @@ VALUES = st.recursive(
 )
 
 
-MADE = dict.fromkeys(FAMILIES, random_models) | dict.fromkeys(
+MADE = dict.fromkeys((*FAMILIES, *FORMULAS), random_models) | dict.fromkeys(
     diffusion_models.DIFFUSION, diffusion_models
 )
 

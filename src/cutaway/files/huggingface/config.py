@@ -18,6 +18,7 @@ from cutaway.files.huggingface.encoders import NOMIC_NAMES
 from cutaway.files.huggingface.families import FAMILIES
 from cutaway.files.huggingface.family import Family
 from cutaway.files.huggingface.json_object import JsonObject
+from cutaway.files.huggingface.ling import meant as of_ling
 from cutaway.files.huggingface.mamba import meant as of_mamba
 from cutaway.files.huggingface.quantization import quantization_of
 from cutaway.files.huggingface.rope import rope_metadata
@@ -161,6 +162,7 @@ def _family(config: JsonObject, tensors: Iterable[str]) -> Family:
     if not config:
         raise FormatError(f"{config.file} is missing or empty: the folder holds no model")
     name = of_mamba(meant(config.text("model_type"), config, tensors), config)
+    name = of_ling(name, config)
     families = {**FAMILIES, **DIFFUSION}
     if name == "bert" and config.get("position_embedding_type") == "alibi":
         name = "jina_bert"

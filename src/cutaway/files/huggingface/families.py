@@ -13,6 +13,7 @@ from cutaway.files.huggingface.encoder_keys import gemma_embedding
 from cutaway.files.huggingface.encoders import ENCODERS
 from cutaway.files.huggingface.family import ATTENTION, OUTSIDE, TEXT, Family
 from cutaway.files.huggingface.gemma4 import GEMMA4
+from cutaway.files.huggingface.ling import LING
 from cutaway.files.huggingface.mamba import MAMBA
 from cutaway.files.huggingface.mixtures import MIXTURES
 from cutaway.files.huggingface.recurrent import RECURRENT
@@ -296,6 +297,7 @@ FAMILIES: Mapping[str, Family] = {
         defaults={"layer_norm_epsilon": 1e-5, "rotary_share": 0.25},
     ),
     **MIXTURES,
+    **LING,
     **RECURRENT,
     **MAMBA,
     **ENCODERS,

@@ -69,7 +69,7 @@ def sigmoid_router(config: JsonObject) -> dict[str, Any]:
 
 def sigmoid_routing(config: JsonObject) -> dict[str, Any]:
     """Weights by sigmoid, chosen with biases from the best groups, scaled."""
-    return experts(config, "n_routed_experts") | _groups(config) | {
+    return experts(config, "n_routed_experts") | groups(config) | {
         "expert_shared_count": config.get("n_shared_experts") or 0,
         "expert_gating_func": SIGMOID,
         "expert_weights_norm": config.flag("norm_topk_prob"),
@@ -132,7 +132,8 @@ def _latent(config: JsonObject) -> dict[str, Any]:
     return metadata
 
 
-def _groups(config: JsonObject) -> dict[str, Any]:
+def groups(config: JsonObject) -> dict[str, Any]:
+    """Of experts, and of how many a row's may be; {} where all are one."""
     if (config.get("n_group") or 1) == 1:
         return {}
     return {

@@ -1,7 +1,7 @@
 """Rewrites of tensors from transformers' layout to GGUF's.
 
-Elements are moved, and changed by `add_one` and `Multiplied` alone. Which tensor needs which
-rewrite is in `families`.
+Elements are moved, and changed by `add_one`, `over_column_norms` and `Multiplied` alone. Which
+tensor needs which rewrite is in `families`.
 
 Every rewrite takes the elements of a tensor, (rows, ...) or (rows,), and answers with an array
 that may be a view.
@@ -150,10 +150,14 @@ class Tiled:
 
 @dataclass(frozen=True)
 class RowParts:
-    """Rows come in groups, each of parts of these sizes: some parts, of all groups together."""
+    """Rows come in groups, each of parts of these sizes: some parts, of all groups together.
+
+    then: rewrites the result, whose shape stays
+    """
 
     sizes: tuple[int, ...]
     wanted: tuple[int, ...]
+    then: Rewrite = as_it_is
 
     def shape(self, shape: Shape) -> Shape:
         """Of the result."""
@@ -167,7 +171,7 @@ class RowParts:
         groups = x.reshape(-1, sum(self.sizes), *x.shape[1:])
         ends = np.cumsum(self.sizes)
         parts = (groups[:, ends[i] - self.sizes[i] : ends[i]] for i in self.wanted)
-        return np.concatenate([part.reshape(-1, *x.shape[1:]) for part in parts])
+        return self.then(np.concatenate([part.reshape(-1, *x.shape[1:]) for part in parts]))
 
 
 @dataclass(frozen=True)
@@ -216,6 +220,17 @@ class TiledColumns:
     def __call__(self, x: Array) -> Array:
         """The columns in GGUF's order."""
         return self.rows(x.T).T
+
+
+def over_column_norms(x: Array) -> Array:
+    """A matrix whose columns have length 1, nearly; x is float32."""
+    lengths: Array = np.sqrt((x * x).sum(axis=0, keepdims=True))
+    return x / (lengths + np.float32(1e-7))
+
+
+def changes_matrices(rewrite: Rewrite) -> bool:
+    """Whether a matrix has other numbers after it, and must be float32."""
+    return isinstance(rewrite, Multiplied) or rewrite is over_column_norms
 
 
 def minus_exp(x: Array) -> Array:

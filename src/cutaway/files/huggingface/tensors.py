@@ -19,13 +19,13 @@ from cutaway.files.huggingface.draft_head import as_layer
 from cutaway.files.huggingface.family import Family
 from cutaway.files.huggingface.fused import FUSED, Fused
 from cutaway.files.huggingface.rewrites import (
-    Multiplied,
     OfHeads,
     Rewrite,
     Squeezed,
     TiledColumns,
     add_one,
     as_it_is,
+    changes_matrices,
     flat,
     transposed,
 )
@@ -164,7 +164,7 @@ def _tensor_source(
         raise FormatError(f"the tensor {quoted(info.name)} has {len(shape)} dimensions, not 1 or 2")
     # As GGUF has vectors, whatever their shape, and the weights of convolutions.
     is_vector = len(info.shape) == 1 or len(shape) == 1 or isinstance(rewrite, Squeezed)
-    format = "F32" if is_vector or isinstance(rewrite, Multiplied) else info.format
+    format = "F32" if is_vector or changes_matrices(rewrite) else info.format
     if not base.endswith("_exps"):
         return TensorSource(name, format, shape, (info.name,), rewrite)
     if len(found) != experts or max(found) >= experts:
@@ -213,10 +213,10 @@ def _check_quantised(name: str, info: TensorInfo, rewrite: Rewrite) -> None:
             f"the tensor {quoted(info.name)} is quantised in a model that keeps its matrices "
             "the other way round, which is not supported; take it as a .gguf file"
         )
-    if FORMATS[info.format].quant_block_elements > 1 and isinstance(rewrite, Multiplied):
+    if FORMATS[info.format].quant_block_elements > 1 and changes_matrices(rewrite):
         raise FormatError(
             f"the tensor {quoted(info.name)} is quantised in a model whose matrices are multiplied "
-            "by factors of config.json, which is not supported; take it as a .gguf file"
+            "by factors, which is not supported; take it as a .gguf file"
         )
     if FORMATS[info.format].quant_block_elements > 1 and isinstance(rewrite, TiledColumns):
         raise FormatError(
