@@ -2,7 +2,7 @@
 
 No such model is in transformers (5.23), so each is the body that it shares with another one, asked
 with a mask that says what its tokens see; `save` then writes what it is called in its own files.
-MDLM's body is written out in `tiny_mdlm`.
+MDLM's body is written out in `tiny_mdlm`, LLaDA 2's in `tiny_ling`.
 """
 
 import json
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from safetensors.numpy import load_file, save_file
 
-from support import random_models, tiny_mdlm
+from support import random_models, tiny_ling, tiny_mdlm
 from support.random_models import FAMILIES, VOCAB, edit
 
 MASK = 5
@@ -81,6 +81,8 @@ DIFFUSION: Mapping[str, Row] = {
     "sdar": Row("qwen3", "sdar", "qwen3", 4),
     "sdar-blocks": Row("qwen3", "sdar", "qwen3", 7, more={"block_size": 7}),
     "sdar-moe": Row("qwen3_moe", "sdar_moe", "qwen3moe", 4),
+    "llada2": Row("", "llada2_moe", "bailingmoe2", 32),  # with its own body
+    "llada2-blocks": Row("", "llada2_moe", "bailingmoe2", 8, more={"block_size": 8}),
     "a2d-llama": Row("llama3-rope", "a2d-llama", "llama", "bidirectional"),
     "a2d-qwen2": Row("qwen2", "a2d-qwen2", "qwen2", "bidirectional"),
     "a2d-qwen3": Row("qwen3", "a2d-qwen3", "qwen3", "bidirectional"),
@@ -110,6 +112,11 @@ def save(name: str, folder: Path, **options: Any) -> Any:
     made = DIFFUSION[name]
     if name == "mdlm":
         return tiny_mdlm.save(folder, **options)
+    if made.model_type == "llada2_moe":
+        own = tiny_ling.save("llada2", folder, **options)
+        own.block = int(made.attention)
+        edit(folder / "config.json", **made.more)
+        return own
     body = random_models.save(made.body, folder, **options)
     body.attention = made.attention
     file = folder / "model.safetensors"
@@ -142,6 +149,8 @@ def logits(body: Any, ids: list[int]) -> Any:
 
     if isinstance(body, dict):
         return tiny_mdlm.logits(body, ids)
+    if isinstance(body, tiny_ling.Ling):
+        return body.logits(ids)
     n = len(ids)
     rows, columns = torch.arange(n)[:, None], torch.arange(n)[None]
     block = n if body.attention == "bidirectional" else body.attention

@@ -1,7 +1,7 @@
-"""Tiny random models of Ling 1 and Ling 2, and their formulas in float64.
+"""Tiny random models of Ling 1, Ling 2 and LLaDA 2, and their formulas in float64.
 
-transformers has neither; the formulas are those of the publisher's code (modeling_bailing_moe,
-modeling_bailing_moe_v2).
+transformers has none of them; the formulas are those of the publisher's code (modeling_bailing_moe,
+modeling_bailing_moe_v2, modeling_llada2_moe).
 """
 
 import json
@@ -34,6 +34,10 @@ CONFIGS: Mapping[str, Mapping[str, Any]] = {
         "first_k_dense_replace": 0, "norm_head": True, "use_qkv_bias": True,
     },
     "ling2": {**_LING2, "model_type": "bailing_moe", "architectures": ["BailingMoeV2ForCausalLM"]},
+    "llada2": {
+        **_LING2, "model_type": "llada2_moe", "architectures": ["LLaDA2MoeModelLM"],
+        "mask_token_id": 5,
+    },
 }  # fmt: skip
 
 

@@ -15,7 +15,16 @@ pytest.importorskip("transformers", reason="needs transformers: pip install '.[t
 from support.diffusion_models import DIFFUSION, VOCAB
 
 PROMPT = np.random.default_rng(2).integers(6, VOCAB, 21).tolist()
-MODELS = ["llada", "dream", "sdar", "sdar-blocks", "a2d-blocks", "diffugpt", "mdlm"]
+MODELS = [
+    "llada",
+    "dream",
+    "sdar",
+    "sdar-blocks",
+    "llada2-blocks",
+    "a2d-blocks",
+    "diffugpt",
+    "mdlm",
+]
 RULES = [
     {"rule": "llada", "steps": 6, "temperature": 0.9},
     {"rule": "edit", "threshold": 0.02, "edit_threshold": 0.02, "temperature": 1.5},

@@ -80,8 +80,8 @@ def dream(body, prompt, cells, *, steps, alg):
 
 
 def sdar(body, prompt, cells, *, block, threshold=None):
-    """JetAstra/SDAR, generate.py: blocks from the text's first token, one cell at a time, or all
-    that are above a threshold."""
+    """JetAstra/SDAR, generate.py, and LLaDA 2's generate with as many steps as cells of a block:
+    blocks from the text's first token, one cell at a time, or all that are above a threshold."""
     x = [*prompt, *[body.mask] * cells]
     for begin in range(len(prompt) // block * block, len(x), block):
         while masked := places(body, x, begin, begin + block):
@@ -106,6 +106,10 @@ CASES = {
     "sdar": ("sdar", sdar, {"block": 4}, {"rule": "confidence"}),
     "sdar-moe": ("sdar-moe", sdar, {"block": 4}, {"rule": "confidence"}),
     "sdar-dynamic": ("sdar", sdar, {"block": 4, "threshold": 0.5}, {"rule": "threshold"}),
+    "llada2": ("llada2", sdar, {"block": 32, "threshold": 0.05}, {"rule": "threshold"}),
+    "llada2-blocks": (
+        "llada2-blocks", sdar, {"block": 8, "threshold": 0.05}, {"rule": "threshold"},
+    ),
     "a2d-blocks": ("a2d-blocks", sdar, {"block": 32}, {"rule": "confidence"}),
 }  # fmt: skip
 

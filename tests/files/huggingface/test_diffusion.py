@@ -109,7 +109,7 @@ def masked_by(path):
     ("name", "mask"),
     [
         ("llada", 126336), ("llada-moe", 156895), ("dream", 151666), ("sdar", 151669),
-        ("rnd1", 151669), ("diffullama", 811),
+        ("llada2", 156895), ("rnd1", 151669), ("diffullama", 811),
     ],
 )  # fmt: skip
 def test_masks_that_no_file_names_are_those_that_were_published(copied, name, mask):
@@ -143,8 +143,12 @@ def test_a_mask_that_cannot_be_known_is_none(copied):
         ("dream", {"use_mrope": True}, "use_mrope is True"),
         ("dream", {"block_size": 32}, "block_size is 32, which is not supported; of such models"),
         ("sdar", {"block_size": 0}, "block_size is 0; it must be a whole number"),
-        ("sdar", {"model_type": "llada2_moe"}, r"'llada2_moe': LLaDA 2 is not supported; .* llada"),
-        ("sdar", {"model_type": "diffusion_gemma"}, "DiffusionGemma is not supported"),
+        ("llada2", {"score_function": "softmax"}, "score_function is 'softmax'"),
+        ("llada2", {"use_qk_norm": False}, "use_qk_norm is False"),
+        (
+            "sdar", {"model_type": "diffusion_gemma"},
+            r"'diffusion_gemma': DiffusionGemma is not supported; .* llada",
+        ),
         ("mdlm", {"time_conditioning": True}, "time_conditioning is True"),
         ("sdar", {"model_type": "bd3lm"}, "BD3-LM is not supported"),
         (

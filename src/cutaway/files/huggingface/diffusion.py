@@ -12,6 +12,7 @@ from cutaway.files.huggingface import family_keys as keys
 from cutaway.files.huggingface.families import FAMILIES
 from cutaway.files.huggingface.family import Family
 from cutaway.files.huggingface.json_object import JsonObject
+from cutaway.files.huggingface.ling import LLADA2
 
 _LLAMA, _QWEN3, _MOE = FAMILIES["llama"], FAMILIES["qwen3"], FAMILIES["qwen3_moe"]
 _GPT2 = FAMILIES["gpt2"]
@@ -67,6 +68,7 @@ DIFFUSION: Mapping[str, Family] = {
     # Cheng et al. 2025, arXiv 2510.06303
     "sdar": _masked_by(151669, replace(_QWEN3, attention="block-causal"), block_size=4),
     "sdar_moe": _masked_by(151669, replace(_MOE, attention="block-causal"), block_size=4),
+    "llada2_moe": LLADA2,
     # of dLLM, arXiv 2602.22661; those made with BD3-LM's objective see blocks
     "a2d-llama": replace(_LLAMA, attention="block-causal"),
     "a2d-qwen2": replace(FAMILIES["qwen2"], attention="block-causal"),
@@ -108,8 +110,7 @@ DIFFUSION: Mapping[str, Family] = {
 """By config.json's model_type, or as ``meant`` says."""
 
 REFUSED = {
-    "bd3lm": "BD3-LM", "diffusion_gemma": "DiffusionGemma", "llada2_moe": "LLaDA 2",
-    "sedd": "SEDD",
+    "bd3lm": "BD3-LM", "diffusion_gemma": "DiffusionGemma", "sedd": "SEDD",
 }  # fmt: skip
 _WRAPPED_AS = {"gpt2": "diffugpt", "llama": "diffullama"}
 _GPT2_MASKS = {768: 10541, 1024: 50257}  # of the small and of the medium DiffuGPT, by width

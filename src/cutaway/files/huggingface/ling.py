@@ -1,6 +1,6 @@
-"""Ling and Ring of inclusionAI, 1 and 2: names and keys.
+"""Ling and Ring of inclusionAI, 1 and 2, and LLaDA 2, which has the body of Ling 2: names and keys.
 
-transformers has neither; names are those of their publisher's own code (bailing_moe).
+transformers has none of them; names are those of their publisher's own code (bailing_moe).
 """
 
 from collections.abc import Mapping
@@ -95,6 +95,12 @@ _LING2 = replace(
 
 LING: Mapping[str, Family] = {"bailing_moe": _LING1, "bailing_moe_v2": _LING2}
 """By config.json's model_type, or as ``meant`` says."""
+
+# Bie et al. 2025, arXiv 2512.15745; neither the block nor the mask is in its config.json
+LLADA2 = replace(
+    _LING2, attention="block-causal",
+    defaults={**_LING2.defaults, "block_size": 32, "mask_token_id": 156895},
+)  # fmt: skip
 
 
 def meant(name: str | None, config: JsonObject) -> str | None:
