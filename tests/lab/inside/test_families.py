@@ -21,8 +21,8 @@ from support.random_models import FAMILIES, RECURRENT, VOCAB, WINDOW, context, s
 
 SCALED = [name for name in FAMILIES if FAMILIES[name].architecture == "gemma4"]
 ATTENDING = [name for name in FAMILIES if name not in (*RECURRENT, *SCALED)]
-OTHERWISE = [n for n in ATTENDING if FAMILIES[n].architecture in ("afmoe", "deepseek2")]
-"""Those between whose heads and matrices there is a gate, or one matrix more."""
+OTHERWISE = [n for n in ATTENDING if FAMILIES[n].architecture == "deepseek2"]
+"""Those between whose heads and matrices there is one matrix more."""
 PLAIN = [name for name in ATTENDING if name not in OTHERWISE]
 IDS = np.random.default_rng(1).integers(3, VOCAB, 24).tolist()
 STEP = 5
@@ -82,10 +82,10 @@ def test_a_model_whose_layers_multiply_their_stream_is_refused(folders, name):
 
 
 @pytest.mark.parametrize("name", OTHERWISE)
-def test_what_a_head_adds_through_a_gate_or_a_latent_is_refused(folders, name):
+def test_what_a_head_adds_through_a_latent_is_refused(folders, name):
     _, look = looked_into(folders(name)[0], name, "cpu")
     for ask in (look.logit_attribution, lambda: look.writes):
-        with pytest.raises(InputError, match="has a gate, or reads latents"):
+        with pytest.raises(InputError, match="this one's reads latents"):
             ask()
 
 
@@ -114,10 +114,22 @@ def test_attributions_add_up_to_the_difference_of_two_logits(folders, name, way)
                 assert mine == pytest.approx(found.parts[f"L{layer}.attn"], abs=1e-3)
 
 
+@pytest.mark.parametrize("way", ["cpu", "rounded"])
 @pytest.mark.parametrize("name", RECURRENT)
-def test_a_model_with_recurrent_states_is_refused(folders, name):
-    with pytest.raises(InputError, match="layers of this one have a recurrent state"):
-        looked_into(folders(name)[0], name, "cpu")
+def test_attributions_of_models_with_recurrent_states_add_up(folders, name, way):
+    """CutawayError where parts, heads or positions do not; each layer with a state has its own."""
+    llm, look = looked_into(folders(name)[0], name, way)
+    found = look.logit_attribution(9)
+    whole = sum(found.parts.values()) + found.bias + found.rounding
+    assert whole == pytest.approx(found.total, abs=1e-4)
+    kinds = {op.attrs["layer"]: op.kind for op in llm.graph.ops if "state" in op.attrs}
+    assert [*found.states] == [f"L{layer}.{kind}" for layer, kind in kinds.items()]
+    for part, own in found.states.items():
+        if not any("bias" in op.weights for op in llm.graph.ops):
+            mine = own.heads.sum() + own.rounded
+            assert mine == pytest.approx(found.parts[part], abs=1e-3)
+    assert [*look.states] == [layer for layer, kind in kinds.items() if kind != "conv"]
+    assert look.lens().rank[-1] == look.step.observed.rank
 
 
 @pytest.mark.parametrize("way", ["cpu", "rounded"])

@@ -13,7 +13,6 @@ from cutaway.errors import InputError
 from cutaway.trace import Trace
 
 if TYPE_CHECKING:
-    from cutaway.api.llm import LLM
     from cutaway.cli.trace.inside_tables import Name, Spark
     from cutaway.lab.inside import LogitAttribution, Look
 
@@ -26,8 +25,7 @@ examples:
   cutaway trace inside run.jsonl --step 12 --nearest
   cutaway trace inside run.jsonl --step 12 --out look.safetensors
 
-Of models whose layers have a recurrent state it shows what their heads take of each token: all
-layers, or --layer N, or --layer N --head M.
+Of layers with a recurrent state it shows the weight of each token's value in each head.
 
 Nothing of this was recorded. The step is computed again from its tokens, and its logits must have
 the hash on record: the last line says so. The reference backend has other bits, which its last line
@@ -66,8 +64,6 @@ def run(args: Namespace) -> int:
         raise InputError(f"--out: {out} exists already; name another file, or remove it")
     streams.check_output("--out", args.out)
     llm = console.load(args)
-    if llm.graph.has_state:
-        return _of_states(args, llm, trace)
     from cutaway.files.weights.safetensors_writer import write_safetensors
     from cutaway.lab.inside import inside
     from cutaway.lab.inside.summary import arrays, described, near_to, to_dict
@@ -93,26 +89,6 @@ def run(args: Namespace) -> int:
     spark = drawing.Style.of(sys.stdout).spark
     lines = _lines(args, look, found, tokens.names_of(llm.tokenizer), spark)
     drawing.print_lines([*lines, "", look.proof()])
-    return 0
-
-
-def _of_states(args: Namespace, llm: "LLM", trace: Trace) -> int:
-    """Of a model whose layers have a recurrent state: the weights of their values."""
-    from cutaway.cli.trace.inside_states import of_states, to_dict
-    from cutaway.lab.inside.states import state_weights
-
-    if args.tensor or args.nearest or args.out or args.rival is not None:
-        raise InputError(
-            "layers of this model have a recurrent state, of which weights are shown: only "
-            "--layer, --head and --json go with them"
-        )
-    found = state_weights(llm, trace, args.step)
-    if args.json:
-        streams.print_json(to_dict(found))
-    else:
-        name = tokens.names_of(llm.tokenizer)
-        lines = of_states(found, args.layer, args.head, name)
-        drawing.print_lines([*lines, "", found.proof()])
     return 0
 
 

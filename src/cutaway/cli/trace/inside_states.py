@@ -1,7 +1,6 @@
-"""The tables of ``cutaway trace inside`` for models whose layers have a recurrent state."""
+"""The tables of ``cutaway trace inside`` for layers with a recurrent state."""
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
@@ -9,90 +8,83 @@ from cutaway.base.checks import check_int
 from cutaway.cli.terminal.drawing import table
 from cutaway.cli.terminal.tokens import quoted
 from cutaway.errors import InputError
-from cutaway.lab.inside.states import StateWeights
+from cutaway.lab.inside import LogitAttribution, Look
+from cutaway.lab.inside.summary import NEAR, StateHeadFigures, state_heads
+from cutaway.trace.figures import percent
 
 Name = Callable[[int], str]
 _MOST = 16  # lines of a head's tokens
-_NEAR = 16  # tokens
-_NOT_SAID = (
+WEIGHTS_ARE = (
     "A weight is exact: a head's output is the sum of all tokens' values, each times its weight. "
     "It has a sign, and it is no effect."
 )
 
 
-def of_states(found: StateWeights, layer: int | None, head: int | None, name: Name) -> list[str]:
-    """The table that was chosen: all layers, the heads of one, or the tokens of one head."""
-    if layer is None:
-        return [*_of_layers(found), "", _NOT_SAID]
-    if layer not in found.weights:
-        known = ", ".join(map(str, found.weights))
-        raise InputError(f"--layer: layers with such heads are {known}, not {layer}")
-    if head is None:
-        return [*_of_heads(found, layer), "", _NOT_SAID]
-    head = check_int("--head", head, 0, len(found.weights[layer]) - 1)
-    return [*_of_head(found, layer, head, name), "", _NOT_SAID]
+def of_states(look: Look, found: LogitAttribution, name: Name, most: int) -> list[str]:
+    """The heads with the largest attribution of all layers; empty where no layer has one."""
+    if look.has_states and not look.has_state_heads:
+        return ["", "What layers with a state take of each token is told of 512 tokens at most."]
+    every = sorted(state_heads(look, found), key=lambda head: -abs(head.attribution))
+    if not every:
+        return []
+    title = "the heads with a state that have the largest attribution"
+    return ["", *_heads(title, every[:most], look.token_ids, name), WEIGHTS_ARE]
 
 
-def to_dict(found: StateWeights) -> dict[str, Any]:
-    """One JSON document."""
-    return {
-        "step": found.step, "token_ids": found.token_ids, "row_hash": f"{found.row_hash:016x}",
-        "is_as_run": found.is_as_run,
-        "weights": {str(layer): weights.tolist() for layer, weights in found.weights.items()},
-    }  # fmt: skip
+def of_state_layer(look: Look, found: LogitAttribution, layer: int, name: Name) -> list[str]:
+    """All heads of one layer."""
+    mine = [head for head in state_heads(look, found) if head.layer == layer]
+    return [*_heads("head", mine, look.token_ids, name), WEIGHTS_ARE]
 
 
-def _written(found: StateWeights, layer: int) -> Any:
-    """The length of what each head takes of each token's value: (heads, tokens)."""
-    lengths = np.linalg.norm(found.values[layer], axis=-1).T
-    return np.abs(found.weights[layer]) * lengths
-
-
-def _reach(written: Any) -> Any:
-    """Of each head, the share of all it takes that is of the last tokens: (heads,)."""
-    whole = np.maximum(written.sum(axis=1), 1e-30)
-    return written[:, -_NEAR:].sum(axis=1) / whole
-
-
-def _of_layers(found: StateWeights) -> list[str]:
-    rows = []
-    for layer in found.weights:
-        reach = _reach(_written(found, layer))
-        rows.append((
-            f"L{layer}", str(len(reach)), f"{reach.mean():.0%}", f"H{int(reach.argmin())}",
-            f"{reach.min():.0%}",
-        ))  # fmt: skip
-    head = ("layer", "heads", f"of the last {_NEAR} tokens", "farthest", "of the last")
-    return [
-        f"step {found.step}: {len(found.token_ids)} tokens; what the heads with a state take of "
-        f"them, by length, and how much of it is of the last {_NEAR}",
-        *table([head, *rows]),
-    ]
-
-
-def _of_heads(found: StateWeights, layer: int) -> list[str]:
-    written = _written(found, layer)
-    reach, most = _reach(written), written.argmax(axis=1)
+def of_state_head(
+    look: Look, found: LogitAttribution, place: tuple[int, int], name: Name
+) -> list[str]:
+    """The tokens that one head takes most of."""
+    state, layer = look.states[place[0]], place[0]
+    head = check_int("--head", place[1], 0, len(state.weights) - 1)
+    own = found.state_layers[layer]
+    lengths, values = state.lengths[head], own.positions[head]
+    order = np.argsort(-lengths, kind="stable")[:_MOST]
+    share = lengths / max(float(lengths.sum()), 1e-30)
     rows = [
-        (f"H{i}", f"{reach[i]:.0%}", str(most[i]), f"{found.weights[layer][i, most[i]]:+.4f}")
-        for i in range(len(written))
-    ]
-    head = ("head", f"of the last {_NEAR}", "most of", "its weight")
-    return [f"layer {layer}, {len(found.token_ids)} tokens", *table([head, *rows])]
-
-
-def _of_head(found: StateWeights, layer: int, head: int, name: Name) -> list[str]:
-    written, weights = _written(found, layer)[head], found.weights[layer][head]
-    order = np.argsort(-written, kind="stable")[:_MOST]
-    share = written / max(float(written.sum()), 1e-30)
-    rows = [
-        (str(i), quoted(name(found.token_ids[i])), f"{weights[i]:+.4f}", f"{share[i]:.1%}")
+        (
+            f"{i:8d}", quoted(name(look.token_ids[i])), f"{state.weights[head, i]:+.4f}",
+            percent(share[i]), f"{values[i]:+.4f}",
+        )
         for i in order.tolist()
-    ]
-    left = len(weights) - len(order)
-    more = [f"and {left} tokens more, {1 - share[order].sum():.1%}"] if left else []
+    ]  # fmt: skip
+    left = len(lengths) - len(order)
+    rest = float(values.sum() - values[order].sum())
+    more = f"the other {left}: {percent(1 - share[order].sum())}, attribution {rest:+.4f}"
     return [
-        f"L{layer}.H{head}: the tokens it takes most of",
-        *table([("position", "token", "weight", "share of lengths"), *rows]),
-        *more,
+        f"L{layer}.H{head}: attribution {own.heads[head]:+.3f}; the tokens it takes most of",
+        "",
+        *table([("position", "token", "weight", "share of lengths", "attribution"), *rows]),
+        *([more] if left else []),
+        WEIGHTS_ARE,
     ]
+
+
+def has_states(look: Look, layer: int) -> bool:
+    """Whether the layer's heads with a state can be told."""
+    return look.has_state_heads and layer in look.states
+
+
+def check_state_layer(look: Look, layer: int) -> None:
+    """InputError where a layer that does not attend has no heads with a state either."""
+    if layer not in look.states:
+        known = ", ".join(map(str, sorted({*look.attending, *look.states})))
+        raise InputError(f"--layer: layers with heads are {known}, not {layer}")
+
+
+def _heads(title: str, every: Iterable[StateHeadFigures], ids: list[int], name: Name) -> list[str]:
+    rows = [
+        (
+            f"L{h.layer}.H{h.head}", f"{h.attribution:+.3f}",
+            f"{h.most} {quoted(name(ids[h.most]))}", f"{h.weight:+.4f}", percent(h.near),
+        )
+        for h in every
+    ]  # fmt: skip
+    head = (title, "attribution", "takes most of", "its weight", f"of the last {NEAR} tokens")
+    return table([head, *rows])

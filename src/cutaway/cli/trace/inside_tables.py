@@ -8,6 +8,13 @@ from numpy.typing import NDArray
 from cutaway.base.checks import check_int
 from cutaway.cli.terminal.drawing import table
 from cutaway.cli.terminal.tokens import quoted
+from cutaway.cli.trace.inside_states import (
+    check_state_layer,
+    has_states,
+    of_state_head,
+    of_state_layer,
+    of_states,
+)
 from cutaway.lab.inside import Lens, LogitAttribution, Look
 from cutaway.lab.inside.summary import HeadFigures, PositionFigures, heads, near_to, places
 from cutaway.trace.figures import percent, probability
@@ -27,16 +34,13 @@ def of_step(look: Look, found: LogitAttribution, lens: Lens, name: Name, spark: 
         f"{look.kv_bytes / 1e6:.2f} MB of keys and values",
         *([] if look.is_as_run else ["This is the reference's float32, and not what ran."]),
         "",
-        "looked at, by the mean weight of all heads",
-        *_places(places(look, found, name)),
-        f"{int(look.sinks.sum())} of {look.sinks.size} heads rest on position 0 (over 30 %).",
-        phrase("attention is no effect"),
-        "",
+        *_looked_at(look, found, name),
         f"what adds to {token} over {rival}, in logits",
         *_parts(found),
-        *_heads("the heads with the largest attribution", heads(look, found), look.token_ids, name),
+        *_attending(look, found, name),
         *_experts(look, found),
         phrase("attribution is no effect"),
+        *of_states(look, found, name, _MOST),
         "",
         *of_lens(found, lens, name, spark),
     ]
@@ -55,7 +59,10 @@ def of_lens(found: LogitAttribution, lens: Lens, name: Name, spark: Spark) -> li
 
 def of_layer(look: Look, found: LogitAttribution, layer: int, name: Name) -> list[str]:
     """The heads of one layer."""
-    layer = check_int("--layer", layer, 0, len(found.heads) - 1)
+    layer = check_int("--layer", layer, 0, look.layers - 1)
+    if layer not in look.attending:
+        check_state_layer(look, layer)
+        return of_state_layer(look, found, layer, name)
     mine = [head for head in heads(look, found) if head.layer == layer]
     part = found.parts[f"L{layer}.attn"]
     return [
@@ -64,12 +71,16 @@ def of_layer(look: Look, found: LogitAttribution, layer: int, name: Name) -> lis
         "",
         *_heads("head", mine, look.token_ids, name, every_one=True),
         phrase("attribution is no effect"),
+        *(["", *of_state_layer(look, found, layer, name)] if has_states(look, layer) else []),
     ]
 
 
 def of_head(look: Look, found: LogitAttribution, place: tuple[int, int], name: Name) -> list[str]:
     """One head: where it looked, what it wrote from there, and its attribution."""
-    layer = check_int("--layer", place[0], 0, len(found.heads) - 1)
+    layer = check_int("--layer", place[0], 0, look.layers - 1)
+    if layer not in look.attending:
+        check_state_layer(look, layer)
+        return of_state_head(look, found, place, name)
     head = check_int("--head", place[1], 0, found.heads.shape[1] - 1)
     rows = zip(
         look.token_ids, look.weights[layer, head], look.writes[layer, head],
@@ -116,6 +127,25 @@ def of_tensor(name: str, numbers: NDArray[np.float32]) -> list[str]:
         *table([("index", "number"), *((f"{i:5d}", f"{wide[i]:+.6g}") for i in order)]),
         "The largest are not the most important: a direction counts, not one number.",
     ]
+
+
+def _looked_at(look: Look, found: LogitAttribution, name: Name) -> list[str]:
+    """What attention read; empty where no layer attends."""
+    if not look.attending:
+        return []
+    heads = len(look.attending) * look.weights.shape[1]
+    return [
+        "looked at, by the mean weight of all heads",
+        *_places(places(look, found, name)),
+        f"{int(look.sinks.sum())} of {heads} heads rest on position 0 (over 30 %).",
+        phrase("attention is no effect"),
+        "",
+    ]
+
+
+def _attending(look: Look, found: LogitAttribution, name: Name) -> list[str]:
+    every, title = heads(look, found), "the heads with the largest attribution"
+    return _heads(title, every, look.token_ids, name) if every else []
 
 
 def _read(look: Look, layer: int) -> str:
@@ -187,10 +217,11 @@ def _experts(look: Look, found: LogitAttribution) -> list[str]:
 
 
 def _lens(lens: Lens, found: LogitAttribution, name: Name, spark: Spark) -> list[str]:
-    largest = float(np.abs(found.heads).max()) or 1.0
+    each = {row.layer: found.heads_of(row.layer) for row in lens.rows(name) if row.layer >= 0}
+    largest = max((float(np.abs(own).max(initial=0)) for own in each.values()), default=0) or 1.0
     rows = [("layer", "likeliest", "", "rank", "drawn", "heads")]
     for row in lens.rows(name):
-        own = [] if row.layer < 0 else found.heads[row.layer].tolist()
+        own = each[row.layer].tolist() if row.layer >= 0 else []
         bars = spark(value / largest if value > 0 else None for value in own)
         rows.append((
             "before" if row.layer < 0 else f"{row.layer:5d}", quoted(row.token),

@@ -12,6 +12,10 @@ from cutaway.errors import InputError
 
 _BY_ROW = ("linear", "heads_linear", "mul", "silu_mul", "sigmoid_mul", "rms_norm", "scale")
 """What may come between an attention, or an op with a state, and what is added to the stream."""
+MIXES = ("attend", "delta_net", "mamba2", "conv")
+"""Ops whose result is a sum over tokens, linear in what each of them gives."""
+GATED = ("silu_mul", "sigmoid_mul", "mul")
+"""Ops that multiply their second input by what the row itself makes of the first."""
 
 
 @dataclass(frozen=True)
@@ -21,8 +25,8 @@ class StreamPart:
     name   "embedding", "positions", "L3.attn", "L3.mlp", "L3.conv", "L3.delta_net"; "L3.shared" is
            what all rows go through beside the experts of "L3.mlp"
     layer  None for terms before the first layer
-    path   the ops from this one back to the attention that it comes from, both included; empty for
-           a term that comes from no attention
+    path   the ops from this one back to the attention, or the op with a state, that it comes from,
+           both included; empty for a term that comes from none by one matrix, norms and gates
     """
 
     name: str
@@ -87,6 +91,24 @@ class Anatomy:
         return found | {op.attrs["layer"]: (op, op.attrs["head_dim"]) for op in self.attends}
 
     @cached_property
+    def values(self) -> dict[int, tuple[str, int, int, int]]:
+        """By layer: the tensor with each token's values, their first column there, a value's width
+        and how many there are. Of a layer that attends they are its keys' companions.
+        """
+        found = {}
+        for op in self.graph.ops:
+            if op.kind in ("delta_net", "mamba2"):
+                heads, keys, width = op.attrs["state"]
+                first = 2 * op.attrs["k_heads"] * keys if op.kind == "delta_net" else 0
+                found[op.attrs["layer"]] = op.inputs[0], first, width, heads
+        for op in self.attends:
+            found.pop(op.attrs["layer"], None)
+            if len(op.inputs) == 3:  # else it reads another layer's, or latents
+                of = op.attrs["head_dim"], op.attrs["kv_heads"]
+                found[op.attrs["layer"]] = op.inputs[2], 0, *of
+        return found
+
+    @cached_property
     def parts(self) -> tuple[StreamPart, ...]:
         """The terms whose sum the stream is, in the order of the graph."""
         found, open_ = [], [(self.chosen.inputs[0], 1.0)]
@@ -102,11 +124,12 @@ class Anatomy:
         return tuple(sorted(found, key=lambda part: self._place[part.op.out.name]))
 
     def check_paths(self) -> None:
-        """InputError unless each attention reaches the stream by one matrix and norms alone."""
-        if sum(bool(part.path) for part in self.parts) < len(self.attends):
+        """InputError unless each attention reaches the stream by one matrix, norms and gates."""
+        reached = [part.path[-1].kind for part in self.parts if part.path]
+        if reached.count("attend") < len(self.attends):
             raise InputError(
                 "what a head adds is told of models whose attention has one matrix behind it; "
-                "this one's has a gate, or reads latents: its weights and the lens can be shown"
+                "this one's reads latents: its weights and the lens can be shown"
             )
 
     @cached_property
@@ -167,7 +190,7 @@ class Anatomy:
         numbered = re.match(r"blk\.(\d+)\.", op.out.name)
         if not numbered:
             raise InputError(f"this architecture cannot be looked into: it adds {op.out.name}")
-        layer, kind = int(numbered[1]), "attn" if path else self._kind(op)
+        layer, kind = int(numbered[1]), self._kind(path[-1] if path else op)
         if kind == "mlp" and self._is_beside_experts(op, layer):
             kind = "shared"
         return StreamPart(f"L{layer}.{kind}", layer, op, factor, path)
@@ -184,13 +207,17 @@ class Anatomy:
         return "mlp"
 
     def _is_beside_experts(self, op: Op, layer: int) -> bool:
+        while op.kind in ("rms_norm", "layer_norm"):  # of experts and what is beside them
+            op = self.maker[op.inputs[0]]
+        if op.kind == "add":
+            return False
         others = (o for o in self.graph.ops if o.kind == "experts" and o is not op)
         return any(o.out.name.startswith(f"blk.{layer}.") for o in others)
 
     def _path(self, op: Op) -> tuple[Op, ...]:
-        """The ops back through norms, scales and one matrix to an attention; else empty."""
+        """The ops back through norms, scales, gates and one matrix to one of MIXES; else empty."""
         path = [op]
-        while path[-1].kind in ("rms_norm", "layer_norm", "scale", "linear"):
-            path.append(self.maker[path[-1].inputs[0]])
+        while path[-1].kind in ("rms_norm", "layer_norm", "scale", "linear", *GATED):
+            path.append(self.maker[path[-1].inputs[-1]])
         linear = sum(step.kind == "linear" for step in path)
-        return tuple(path) if path[-1].kind == "attend" and linear == 1 else ()
+        return tuple(path) if path[-1].kind in MIXES and linear == 1 else ()

@@ -165,6 +165,15 @@ def find(anatomy: Anatomy, where: str) -> tuple[str, int, int]:
         if head >= (heads := op.out.width // dim):
             raise InputError(f"intervention: there is no {where}: the heads are 0 to {heads - 1}")
         return op.out.name, head * dim, (head + 1) * dim
+    elif part[0] == "V":
+        if layer not in anatomy.values:
+            raise InputError(
+                f"intervention: there is no {where}: that layer has no values of its own"
+            )
+        (name, first, width, count), value = anatomy.values[layer], int(part[1:])
+        if value >= count:
+            raise InputError(f"intervention: there is no {where}: the values are 0 to {count - 1}")
+        return name, first + value * width, first + (value + 1) * width
     elif where not in anatomy.added:
         here = [name for name in anatomy.added if name.startswith(f"L{layer}.")]
         raise InputError(f"intervention: there is no {where}: layer {layer} has {', '.join(here)}")

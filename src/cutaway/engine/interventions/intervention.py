@@ -23,7 +23,7 @@ from cutaway.errors import InputError
 KINDS = ("scale", "add", "patch", "knock_out")
 _PARTS = "attn|mlp|shared|conv|delta_net|mamba2"
 _NUMBER = "(?:0|[1-9][0-9]{0,4})"
-_PLACE = re.compile(rf"L({_NUMBER})(?:\.({_PARTS}|H{_NUMBER}))?", re.ASCII)
+_PLACE = re.compile(rf"L({_NUMBER})(?:\.({_PARTS}|[HV]{_NUMBER}))?", re.ASCII)
 
 _EARLIER = re.compile(r"^(\s*)blind\b")
 
@@ -49,7 +49,8 @@ class Intervention:
     where      "L9", the stream after layer 9; "L9.attn" or "L9.mlp", what these add to it
                ("L9.shared" of a mixture: what the MLP beside its experts adds; "L9.conv",
                "L9.delta_net" and "L9.mamba2" of layers with a recurrent state); "L9.H3", what a
-               head gives before its output matrix. Empty for knock_out
+               head gives before its output matrix; "L9.V1", the values of its key-value head 1, or
+               what head 1 of a delta net or of Mamba 2 puts into its state. Empty for knock_out
     number     the factor, or the strength
     vector     float32 in little-endian order, of add and patch
     positions  of the rows that it changes, or those that are not attended to; None: all
@@ -188,11 +189,11 @@ def current_name(text: Any) -> Any:
 
 
 def check_place(where: Any) -> tuple[int, str]:
-    """Layer, and "", "attn", "mlp" or "H3"; InputError if it does not name a place."""
+    """Layer, and "", "attn", "mlp", "H3" or "V1"; InputError if it does not name a place."""
     found = _PLACE.fullmatch(where) if isinstance(where, str) else None
     if found is None:
         raise InputError(
-            f"intervention: a place is L9, L9.attn, L9.mlp or L9.H3, not {shown(where)}"
+            f"intervention: a place is L9, L9.attn, L9.mlp, L9.H3 or L9.V1, not {shown(where)}"
         )
     return int(found[1]), found[2] or ""
 

@@ -9,8 +9,6 @@ from dataclasses import asdict, dataclass
 from time import monotonic
 from typing import Any
 
-import numpy as np
-
 from cutaway.api.llm import LLM
 from cutaway.base.checks import check_choice, shown
 from cutaway.compute.backends import Logits
@@ -167,9 +165,8 @@ class _Whole:
 
     def __init__(self, llm: LLM, trace: Trace, look: Look, found: LogitAttribution) -> None:
         self._look, self._pair = look, (found.token, found.rival)
-        self._weights = look.weights.mean(axis=(0, 1))
-        self._attributions = found.positions.sum(axis=(0, 1))
-        self._sizes = np.abs(found.positions).sum(axis=(0, 1))
+        self._weights = look.mean_weights
+        self._attributions, self._sizes = found.by_position, found.size_by_position
         self._logprobs = self._read(look.logits)
         own = look.is_as_run
         self._redraw = Redraw.of(llm, trace, look.step, look.logits) if own else None

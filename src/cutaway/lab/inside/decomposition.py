@@ -1,11 +1,11 @@
 """One row's tensors, and logits as linear functions of what was added to the residual stream.
 
-The last norm and the norms after attention are taken as divisions by constants. Then a logit is a
-sum over what was added to the stream, and each addend is a sum over heads, positions or experts.
-Each sum is checked.
+The last norm, and norms and gates after heads, are taken as constants. Then a logit is a sum over
+what was added to the stream, and each addend is a sum over heads, positions or experts. Each sum is
+checked.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -14,17 +14,19 @@ from numpy.typing import NDArray
 
 from cutaway.compute.backends import Inspectable
 from cutaway.compute.model import Op
-from cutaway.compute.model.anatomy import Anatomy, StreamPart
+from cutaway.compute.model.anatomy import GATED, Anatomy, StreamPart
 from cutaway.compute.model.lora import loras
 from cutaway.engine.interventions import Affine
 from cutaway.errors import CutawayError
 from cutaway.lab.inside import attention, mixture
+from cutaway.lab.inside.states import ValueWeights
 
 Floats = NDArray[np.float64]
 NEAR = 2e-6
 """The error of a sum in float32, as a share of its terms' absolute sum."""
 _STEP = 2.0**-24  # half the distance between 1 and the next float32
 _NEAR_POSITIONS = 4e-5  # as NEAR: weights are recomputed with other exponentials
+_NEAR_STATES = 2e-4  # as NEAR: of a state that was float32 all the way
 
 
 class Direction(NamedTuple):
@@ -36,7 +38,7 @@ class Direction(NamedTuple):
 
 
 class LayerAttribution(NamedTuple):
-    """A layer's attention: attributions (heads,) and (heads, positions), and what rounding did."""
+    """A layer's heads: attributions (heads,) and (heads, positions), and what rounding did."""
 
     heads: Floats
     positions: Floats
@@ -47,6 +49,8 @@ class LayerAttribution(NamedTuple):
 class Decomposition:
     """One row's tensors by name, with the attention weights and values of each layer it read.
 
+    states   of ops with a recurrent state, by the name of their tensor; empty for a longer text
+    layers   of the model
     length   of the text; a layer with a window has weights and values of fewer positions
     interventions  by tensor: a · x + b, which the run applied before anything read it
     """
@@ -56,15 +60,21 @@ class Decomposition:
     tensors: Mapping[str, NDArray[Any]]
     weights: Mapping[int, Floats]
     values: Mapping[int, NDArray[Any]]
+    states: Mapping[str, ValueWeights]
+    layers: int
     length: int
     interventions: Mapping[str, Affine]
 
     def __getitem__(self, name: str) -> Floats:
         return self.tensors[name].astype(np.float64)
 
-    def side_by_side(self, layers: Iterable[Floats]) -> Floats:
+    def side_by_side(self, attending: Mapping[int, Floats]) -> Floats:
         """The layers' arrays (heads, n) as one, (layers, heads, length); unread positions are 0."""
-        return np.array([np.pad(x, ((0, 0), (self.length - x.shape[1], 0))) for x in layers])
+        heads = max((len(x) for x in attending.values()), default=0)
+        made = np.zeros((self.layers, heads, self.length))
+        for layer, x in attending.items():
+            made[layer, : len(x), self.length - x.shape[1] :] = x
+        return made
 
     # -- checks --------------------------------------------------------------------------------
 
@@ -134,22 +144,34 @@ class Decomposition:
         rounding = float((stored[0] - stored[1]) @ self._rounding(head))
         return self._before_norm(norm, Direction(first - second, bias, rounding)), size
 
-    def attention(self, here: Direction, part: StreamPart) -> LayerAttribution:
-        """Attributions of a layer's heads; CutawayError where they do not add up to the part."""
-        attend, given = part.path[-1], self.given(part)
-        layer, heads = attend.attrs["layer"], attend.attrs["heads"]
-        after = self._after_attention(self._of_op(here, part), part)
-        mixed = self._before_intervention(attend.out.name, after._replace(constant=0.0))
-        along = after.along.reshape(heads, -1)
-        terms = along * self[attend.out.name].reshape(heads, -1)
-        by_head = terms.sum(axis=-1)
-        directions = mixed.along.reshape(heads, -1)
-        positions = attention.along(self.weights[layer], self.values[layer], directions)
+    def heads(self, here: Direction, part: StreamPart) -> LayerAttribution | None:
+        """Attributions of a part's heads; CutawayError where they do not add up to the part.
+
+        None of heads with a state in a text that is too long for them.
+        """
+        mix, given = part.path[-1], self.given(part)
+        is_attention = mix.kind == "attend"
+        if not is_attention and mix.out.name not in self.states:
+            return None
+        after = self._after_heads(self._of_op(here, part), part)
+        mixed = self._before_intervention(mix.out.name, after._replace(constant=0.0))
+        count = mix.attrs["heads"] if is_attention else len(self.states[mix.out.name].weights)
+        along, directions = after.along.reshape(count, -1), mixed.along.reshape(count, -1)
+        terms = along * self[mix.out.name].reshape(count, -1)
+        by_head, constant = terms.sum(axis=-1), mixed.constant
+        if is_attention:
+            layer = mix.attrs["layer"]
+            positions = attention.along(self.weights[layer], self.values[layer], directions)
+        else:
+            state = self.states[mix.out.name]
+            positions = state.along(directions)
+            constant += float((state.constant * directions).sum())
         size = float(np.abs(terms).sum() + np.abs(here.along * given).sum())
         whole = float(by_head.sum()) + after.constant + after.rounding
         near(whole, float(here.along @ given), NEAR * size, f"the heads of {part.name}")
-        sums = float(positions.sum()) + mixed.constant, float(by_head.sum())
-        near(*sums, _NEAR_POSITIONS * size, f"the positions of {part.name}")
+        sums = float(positions.sum()) + constant, float(by_head.sum())
+        slack = _NEAR_POSITIONS if is_attention else _NEAR_STATES
+        near(*sums, slack * size, f"the positions of {part.name}")
         return LayerAttribution(by_head, positions, after.rounding)
 
     def experts(self, here: Direction, part: StreamPart) -> dict[int, float]:
@@ -170,7 +192,7 @@ class Decomposition:
         )
         return found
 
-    def _after_attention(self, here: Direction, part: StreamPart) -> Direction:
+    def _after_heads(self, here: Direction, part: StreamPart) -> Direction:
         """The same function, of the heads' outputs before the output matrix."""
         for op in part.path[:-1]:
             if op.kind == "scale":
@@ -181,6 +203,8 @@ class Decomposition:
                 bias = float(self._bias(op) @ here.along) if "bias" in op.weights else 0.0
                 rounding = here.rounding + float(stored @ self._rounding(op))
                 here = Direction(along, here.constant + bias, rounding)
+            elif op.kind in GATED:
+                here = here._replace(along=here.along * self._gate(op))
             else:
                 here = self._before_norm(op, here)
         return here
@@ -197,27 +221,43 @@ class Decomposition:
 
     def through(self, part: StreamPart) -> Floats:
         """The matrix through which a layer's heads write to the stream: (hidden, heads · dim)."""
-        linear = next(op for op in part.path if op.kind == "linear")
-        matrix = part.factor * self._matrix(linear)
+        at = next(i for i, op in enumerate(part.path) if op.kind == "linear")
+        matrix = part.factor * self._matrix(part.path[at])
+        for op in part.path[at + 1 : -1]:
+            matrix = matrix * self._factor(op)
         if part.path[-1].out.name in self.interventions:
             matrix = matrix * self.interventions[part.path[-1].out.name].factor
-        for op in part.path[:-1]:
-            if op.kind == "scale":
-                matrix = op.attrs["factor"] * matrix
-            elif op.kind != "linear":
-                matrix = self._over_size(op)[:, None] * matrix
+        for op in part.path[:at]:
+            matrix = np.reshape(self._factor(op), (-1, 1)) * matrix
         if self.anatomy.added[part.name] in self.interventions:
             matrix = self.interventions[self.anatomy.added[part.name]].factor[:, None] * matrix
         return matrix
 
+    def _factor(self, op: Op) -> Floats | float:
+        """What a norm, a gate or a scale multiplies each number by."""
+        if op.kind == "scale":
+            return float(op.attrs["factor"])
+        return self._gate(op) if op.kind in GATED else self._over_size(op)
+
+    def _gate(self, op: Op) -> Floats:
+        """What the row itself multiplies the heads' outputs by."""
+        x = self[op.inputs[0]]
+        if op.kind == "mul":
+            return x
+        share: Floats = 1 / (1 + np.exp(-x))
+        return x * share if op.kind == "silu_mul" else share
+
     # -- weights ---------------------------------------------------------------------------------
 
     def _over_size(self, norm: Op) -> Floats:
-        """A norm's weights, divided by the size of its input."""
+        """A norm's weights, divided by the size of its input, or of the number's group there."""
         x = self[norm.inputs[0]]
         x = x - x.mean() if norm.kind == "layer_norm" else x
-        weight = self.backend.weight(norm.weights["weight"]).astype(np.float64)
-        over: Floats = weight / np.sqrt(np.mean(x * x) + norm.attrs["eps"])
+        groups = x.reshape(-1, norm.attrs.get("group", len(x)))
+        named = norm.weights.get("weight")
+        weight = self.backend.weight(named).astype(np.float64) if named else np.ones(())
+        size = np.sqrt(np.mean(groups * groups, axis=1, keepdims=True) + norm.attrs["eps"])
+        over: Floats = (weight / size).ravel()
         return over
 
     def _matrix(self, op: Op, first: int = 0, last: int | None = None) -> Floats:

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from cutaway.api.llm import LLM
 from cutaway.base.checks import check_int
-from cutaway.compute.backends import inspectable
+from cutaway.compute.backends import STEP_ROWS, inspectable
+from cutaway.compute.model import Op
 from cutaway.compute.model.anatomy import Anatomy
 from cutaway.engine import Row
 from cutaway.engine.interventions import Affine, find
@@ -21,6 +22,7 @@ from cutaway.lab.inside.lens import Lens, lens
 from cutaway.lab.inside.logit_attribution import LogitAttribution, logit_attribution
 from cutaway.lab.inside.picture import Picture
 from cutaway.lab.inside.redraw import Redraw
+from cutaway.lab.inside.states import ValueWeights, value_weights
 from cutaway.lab.rerun.branch import token_id_of
 from cutaway.lab.rerun.request import bound, check_text
 from cutaway.sampling.row_hash import row_hash
@@ -43,7 +45,8 @@ class Look:
     token_ids   of the text that the row attends to, its own token last
     row_hash    of the row's logits
     is_as_run   whether ``row_hash`` is the recorded one; if not, the reference backend computed it
-    first_seen  (layers,): the first position that each layer reads; above 0 with a window
+    first_seen  (layers,): the first position that each layer attends to; above 0 with a window, and
+                the text's length where it does not attend
     """
 
     def __init__(self, llm: LLM, trace: Trace, step: int, row: Row, anatomy: Anatomy) -> None:
@@ -55,9 +58,18 @@ class Look:
         self.row_hash = row_hash(row.logits)
         self.is_as_run = self.row_hash == self.step.logits_hash
         total = len(self.token_ids)
-        self.first_seen = tuple(
-            total - row.keys[op.attrs["layer"]].shape[1] for op in anatomy.attends
-        )
+        read = {op.attrs["layer"]: row.keys[op.attrs["layer"]].shape[1] for op in anatomy.attends}
+        self.first_seen = tuple(total - read.get(i, 0) for i in range(self.layers))
+
+    @property
+    def layers(self) -> int:
+        """How many the model has."""
+        return len(self._anatomy.stream) - 1
+
+    @property
+    def attending(self) -> list[int]:
+        """The layers that attend."""
+        return [*self._decomposition.weights]
 
     @property
     def position(self) -> int:
@@ -78,7 +90,46 @@ class Look:
         0 before ``first_seen``. A weight is not an effect: a token with much attention may matter
         nothing.
         """
-        return self._decomposition.side_by_side(self._decomposition.weights.values())
+        return self._decomposition.side_by_side(self._decomposition.weights)
+
+    @property
+    def mean_weights(self) -> Floats:
+        """Of all heads that attend: (positions,); 0 where none does."""
+        attending = len(self._decomposition.weights) * self.weights.shape[1]
+        found: Floats = self.weights.sum(axis=(0, 1)) / max(attending, 1)
+        return found
+
+    @cached_property
+    def states(self) -> Mapping[int, ValueWeights]:
+        """By layer with a delta net or Mamba 2: the weight of each token's value in each head.
+
+        InputError for a text of more than 512 tokens.
+        """
+        kinds = ("delta_net", "mamba2")
+        ops = {op.out.name: op.attrs["layer"] for op in self._mixes if op.kind in kinds}
+        if ops and not self.has_state_heads:
+            raise InputError(
+                f"the text has {len(self.token_ids)} tokens; what heads with a recurrent state "
+                f"take of each is told of {STEP_ROWS} at most"
+            )
+        found = self._decomposition.states
+        return {layer: found[name] for name, layer in ops.items()}
+
+    @property
+    def has_states(self) -> bool:
+        """Whether layers of the model have a recurrent state."""
+        return bool(self._mixes)
+
+    @property
+    def has_state_heads(self) -> bool:
+        """Whether some have, and the text is short enough to tell their heads."""
+        return self.has_states and len(self.token_ids) <= STEP_ROWS
+
+    @cached_property
+    def _mixes(self) -> list[Op]:
+        """The ops with a state whose heads are linear up to the stream."""
+        ends = (part.path[-1] for part in self._anatomy.parts if part.path)
+        return [op for op in ends if "state" in op.attrs]
 
     @cached_property
     def writes(self) -> Floats:
@@ -88,12 +139,13 @@ class Look:
         InputError as of ``logit_attribution``.
         """
         self._anatomy.check_paths()
-        of = {part.path[-1].attrs["layer"]: part for part in self._anatomy.parts if part.path}
+        parts = (part for part in self._anatomy.parts if part.path)
+        of = {p.path[-1].attrs["layer"]: p for p in parts if p.path[-1].kind == "attend"}
         row, found = self._row, self._decomposition
-        return found.side_by_side(
-            attention.writes(weight, row.values[layer], found.through(of[layer]))
+        return found.side_by_side({
+            layer: attention.writes(weight, row.values[layer], found.through(of[layer]))
             for layer, weight in found.weights.items()
-        )
+        })  # fmt: skip
 
     @property
     def kv_bytes(self) -> int:
@@ -128,9 +180,11 @@ class Look:
                     "in cutaway"
                 )
             weights[layer] = weight
+        mixes = self._mixes if self.has_state_heads else []
+        states = value_weights(self._llm, self.token_ids, mixes, self._bound, interventions)
         return Decomposition(
-            inspectable(self._llm.backend), self._anatomy, row.tensors, weights, row.values, total,
-            interventions,
+            inspectable(self._llm.backend), self._anatomy, row.tensors, weights, row.values, states,
+            self.layers, total, interventions,
         )  # fmt: skip
 
     @property
@@ -160,7 +214,7 @@ class Look:
 
         rival: its id, or its text. This is no effect of an ablation: later layers may erase what a
         part added. CutawayError where the sums are not those of the run, InputError for a model
-        whose attention has a gate or reads latents.
+        whose attention reads latents.
         """
         self._anatomy.check_paths()
         chosen = self.step.token_id
@@ -188,7 +242,7 @@ class Look:
         )
         return Picture(
             title, self.proof(), [name(i) for i in self.token_ids],
-            self.weights.mean(axis=(0, 1)), found.positions.sum(axis=(0, 1)), found.heads,
+            self.mean_weights, found.by_position, found.heads,
             {**found.parts, "biases": found.bias, "rounding": found.rounding},
             self.lens(1).rows(name),
         ).html()  # fmt: skip
@@ -243,11 +297,6 @@ def inside(llm: LLM, trace: Trace, step: int) -> Look:
     backend may compute other bits than another backend's run; ``is_as_run`` is False then.
     """
     check_text("the inside of a step", llm, trace)
-    if llm.graph.has_state:
-        raise InputError(
-            "the inside of a step is shown of models whose every layer attends, and layers of "
-            "this one have a recurrent state"
-        )
     step = check_int("step", step, 0, len(trace.steps) - 1)
     anatomy, ids = Anatomy(llm.graph), ids_before(trace, step)
     firsts = {op.attrs["layer"]: _first_seen(op.attrs, len(ids)) for op in anatomy.attends}

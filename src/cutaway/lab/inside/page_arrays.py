@@ -49,12 +49,13 @@ def page_arrays(
     look: Look, found: LogitAttribution, lens: Lens | None, *, with_maps: bool = True
 ) -> Arrays:
     """Arrays of a step; ``docs/inside.md`` names them. Without maps only the largest weights."""
-    every = [asdict(head) for head in heads(look, found)]
-    shape = found.heads.shape
-    figures = [np.array([one[name] for one in every]).reshape(shape) for name in FIGURES]
+    figures = np.zeros((len(FIGURES), *found.heads.shape))
+    for head in heads(look, found):
+        one = asdict(head)
+        figures[:, head.layer, head.head] = [one[name] for name in FIGURES]
     made: Arrays = {
-        "places": np.stack([look.weights.mean(axis=(0, 1)), found.positions.sum(axis=(0, 1))]),
-        "heads": np.stack(figures),
+        "places": np.stack([look.mean_weights, found.by_position]),
+        "heads": figures,
         **_most("looked", look.weights, look.weights, found.positions),
         **_most("attributed", np.abs(found.positions), look.weights, found.positions),
         "parts": np.array([*found.parts.values()]),

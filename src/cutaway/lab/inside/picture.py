@@ -75,7 +75,7 @@ class Picture:
     def _map(self) -> Markup:
         layers, count = self.heads.shape
         wide, high = _CELL
-        most = float(np.abs(self.heads).max()) or 1.0
+        most = float(np.abs(self.heads).max(initial=0)) or 1.0
         cells = [
             _cell(layer * wide, head * high, float(self.heads[layer, head]), most,
                   f"L{layer}.H{head}: attribution {self.heads[layer, head]:+.3f}")

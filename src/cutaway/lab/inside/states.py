@@ -1,11 +1,11 @@
-"""What the heads of recurrent layers give each token of a text: weights of their values, exactly.
+"""What layers with a recurrent state make of each token of a text: weights of its values, exactly.
 
 A head of a delta net or of Mamba 2 is linear in its values, whatever changed its state in between:
-its output is the sum of all values so far, each times a weight. Sums are in float64. Short
-convolutions are no heads; how attention looks is ``inside``.
+its output is the sum of all values so far, each times a weight. A short convolution is one too, of
+its last few tokens. Sums are in float64.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,123 +13,135 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.api.llm import LLM
-from cutaway.base.checks import check_int
 from cutaway.compute.backends import inspectable
 from cutaway.compute.model import Op
-from cutaway.errors import CutawayError, InputError
-from cutaway.lab.inside.look import OtherRowError, ids_before
-from cutaway.lab.rerun.request import bound, check_text
-from cutaway.sampling.row_hash import row_hash
-from cutaway.trace import Trace
-from cutaway.trace.phrases import phrase
+from cutaway.engine.interventions import Affine, BoundInterventions
+from cutaway.errors import CutawayError
 
 Floats = NDArray[np.float64]
-_KINDS = ("delta_net", "mamba2")
 _NEAR = 1e-4  # of the largest output: the states are float32
 
 
 @dataclass(frozen=True)
-class StateWeights:
-    """Of one step: by layer, the weight of each token's value in each head's output.
+class ValueWeights:
+    """One op's heads at the last token of a text. Each one's output is the sum of weight · value.
 
-    step       its number
-    token_ids  of the text, whose last row gave the step's logits
-    weights    (heads, tokens); they have signs, and no fixed sum. Mamba 2's last one has the share
-               of the token's own value that passes the state by
-    values     (tokens, heads, numbers)
-    row_hash   of the row's logits
-    is_as_run  whether that is the recorded one; if not, the reference backend computed it
+    weights   (heads, tokens); they have signs, and no fixed sum. Mamba 2's last one has the share
+              of the token's own value that passes the state by. A convolution is one head, whose
+              weights are in its values: 1 for the tokens that it reads
+    values    (tokens, heads, numbers)
+    constant  (heads, numbers): what is added beside, a convolution's bias
     """
 
-    step: int
-    token_ids: list[int]
-    weights: Mapping[int, Floats]
-    values: Mapping[int, Floats]
-    row_hash: int
-    is_as_run: bool
+    weights: Floats
+    values: Floats
+    constant: Floats
 
-    def proof(self) -> str:
-        """A sentence: the row is the recorded one, or the reference backend computed it."""
-        return phrase("same row" if self.is_as_run else "other row", row=f"{self.row_hash:016x}")
+    @property
+    def lengths(self) -> Floats:
+        """The length of what each head takes of each token: (heads, tokens)."""
+        found: Floats = np.abs(self.weights) * np.linalg.norm(self.values, axis=-1).T
+        return found
+
+    def along(self, direction: Floats) -> Floats:
+        """What each token gives each head, projected on a direction (heads, numbers)."""
+        found: Floats = self.weights * np.einsum("thv,hv->ht", self.values, direction)
+        return found
+
+    def output(self) -> Floats:
+        """The sums, side by side: (heads · numbers,)."""
+        sums: Floats = np.einsum("ht,thv->hv", self.weights, self.values) + self.constant
+        return sums.ravel()
 
 
-def state_weights(llm: LLM, trace: Trace, step: int) -> StateWeights:
-    """Compute the text of a step again, and the weights of its recurrent layers' values.
+def value_weights(
+    llm: LLM,
+    ids: Sequence[int],
+    ops: Sequence[Op],
+    made: BoundInterventions | None,
+    affine: Mapping[str, Affine],
+) -> dict[str, ValueWeights]:
+    """Of ops with a state, by the name of their tensor; the text has at most 512 tokens.
 
-    Raises InputError where no layer has such heads, or the text is longer than 512 tokens;
-    OtherRowError where the row's hash is not the recorded one, unless the reference backend ran.
+    made, affine: the text's interventions, and those that apply to its last row
+    CutawayError where the sums are not the run's outputs.
     """
-    check_text("the weights of recurrent layers", llm, trace)
-    ops = [op for op in llm.graph.ops if op.kind in _KINDS]
     if not ops:
-        raise InputError("no layer of this model is a delta net or Mamba 2: it has no such weights")
-    step = check_int("step", step, 0, len(trace.steps) - 1)
-    ids, made = ids_before(trace, step), bound(llm, trace.head)
-    hashed = row_hash(llm.row(ids, [], {}, made).logits)
-    if hashed != trace.steps[step].logits_hash and llm.backend.name != "reference":
-        raise OtherRowError(
-            f"the logits of step {step} are not those on record: 'cutaway trace replay' says what "
-            "differs"
-        )
+        return {}
     backend = inspectable(llm.backend)
-    weights, values = {}, {}
+    names = {name for op in ops for name in (*op.inputs, op.out.name)}
+    tensors, found = llm.tensors(ids, sorted(names), made), {}
     for op in ops:
-        tensors = llm.tensors(ids, [*op.inputs, op.out.name], made)
-        of = {role: backend.weight(name).ravel() for role, name in op.weights.items()}
+        of = {role: backend.weight(name) for role, name in op.weights.items()}
         read = [tensors[name].astype(np.float64) for name in op.inputs]
-        layer = op.attrs["layer"]
-        weights[layer], values[layer] = (_delta_net if op.kind == "delta_net" else _mamba2)(
-            op, of, *read
-        )
-        if not _edited(op, made):
-            _check(op, weights[layer], values[layer], tensors[op.out.name][-1])
-    is_as_run = hashed == trace.steps[step].logits_hash
-    return StateWeights(step, ids, weights, values, hashed, is_as_run)
+        here = _KINDS[op.kind](op, of, *read)
+        found[op.out.name] = here
+        _check(op, here, tensors[op.out.name][-1], affine.get(op.out.name))
+    return found
 
 
-def _edited(op: Op, made: Any) -> bool:
-    return made is not None and any(one.tensor == op.out.name for one in made.placed)
-
-
-def _check(op: Op, weights: Floats, values: Floats, out: NDArray[Any]) -> None:
+def _check(op: Op, found: ValueWeights, out: NDArray[Any], made: Affine | None) -> None:
     """CutawayError where the sums are not the outputs of the run."""
-    found = np.einsum("ht,thv->hv", weights, values).ravel()
-    if not np.abs(found - out).max() <= _NEAR * max(float(np.abs(out).max()), 1e-30):
+    sums, most = found.output(), float(np.abs(out).max())
+    if made is not None:
+        most = max(most, float(np.abs(sums).max()))
+        sums = made.factor * sums + made.added
+    if not np.abs(sums - out).max() <= _NEAR * max(most, 1e-30):
         raise CutawayError(
             f"the weights of {op.out.name} do not add up to its outputs: this is a bug in cutaway"
         )
 
 
-def _delta_net(
+def delta_net(
     op: Op, of: Mapping[str, NDArray[Any]], x: Floats, a: Floats, b: Floats
-) -> tuple[Floats, Floats]:
+) -> ValueWeights:
     """A token keeps a part of the state, and takes out what the state had for its key."""
     (heads, n, _), k_heads = op.attrs["state"], op.attrs["k_heads"]
     each = np.arange(heads)
     share = each // (heads // k_heads) if op.attrs["grouped"] else each % k_heads
     q, k, v = np.split(x, [k_heads * n, 2 * k_heads * n], axis=1)
     q, k = (_unit(part.reshape(len(x), k_heads, n))[:, share] for part in (q, k))
-    keep = np.exp(of["a"] * np.logaddexp(0, a + of["dt"]))  # (T, heads)
+    keep = np.exp(of["a"].ravel() * np.logaddexp(0, a + of["dt"].ravel()))  # (T, heads)
     learn = 1 / (1 + np.exp(-b))
     weights, reads = np.empty((heads, len(x))), q[-1] / np.sqrt(n)  # what is read of the state
     for t in reversed(range(len(x))):
         weights[:, t] = learn[t] * (reads * k[t]).sum(-1)
         reads = keep[t, :, None] * (reads - weights[:, t, None] * k[t])
-    return weights, v.reshape(len(x), heads, -1)
+    return _without_constant(weights, v.reshape(len(x), heads, -1))
 
 
-def _mamba2(op: Op, of: Mapping[str, NDArray[Any]], x: Floats, dt: Floats) -> tuple[Floats, Floats]:
+def mamba2(op: Op, of: Mapping[str, NDArray[Any]], x: Floats, dt: Floats) -> ValueWeights:
     """A token keeps a part of the state, and adds its value where its key is."""
     (heads, n, width), k_heads = op.attrs["state"], op.attrs["k_heads"]
     share = np.arange(heads) // (heads // k_heads)
     v, k, q = np.split(x, [heads * width, heads * width + k_heads * n], axis=1)
     k, q = (part.reshape(len(x), k_heads, n)[:, share] for part in (k, q))
-    step = np.logaddexp(0, dt + of["dt"])  # (T, heads)
-    forgets = of["a"] * step
+    step = np.logaddexp(0, dt + of["dt"].ravel())  # (T, heads)
+    forgets = of["a"].ravel() * step
     kept = np.exp(forgets.sum(0) - np.cumsum(forgets, axis=0))  # by the tokens after each
     weights = (kept * step * np.einsum("thk,hk->th", k, q[-1])).T
-    weights[:, -1] += of["d"]
-    return weights, v.reshape(len(x), heads, width)
+    weights[:, -1] += of["d"].ravel()
+    return _without_constant(weights, v.reshape(len(x), heads, width))
+
+
+def conv(op: Op, of: Mapping[str, NDArray[Any]], x: Floats) -> ValueWeights:
+    """Each number is weighted by itself: the values are what the weights make of the inputs."""
+    taps = op.attrs["state"][0] + 1
+    read = min(taps, len(x))
+    values, weights = np.zeros((len(x), 1, x.shape[1])), np.zeros((1, len(x)))
+    values[-read:, 0] = of["weight"].T[-read:] * x[-read:]
+    weights[:, -read:] = 1
+    bias = of.get("bias", np.zeros(x.shape[1])).astype(np.float64)
+    return ValueWeights(weights, values, bias[None])
+
+
+_KINDS: Mapping[str, Callable[..., ValueWeights]] = {
+    "delta_net": delta_net, "mamba2": mamba2, "conv": conv,
+}  # fmt: skip
+
+
+def _without_constant(weights: Floats, values: Floats) -> ValueWeights:
+    return ValueWeights(weights, values, np.zeros(values.shape[1:]))
 
 
 def _unit(x: Floats) -> Floats:

@@ -15,6 +15,9 @@ from cutaway.lab.inside.lens import Lens, Name
 from cutaway.lab.inside.logit_attribution import LogitAttribution
 from cutaway.lab.inside.look import Look
 
+NEAR = 16
+"""Tokens before a step of which it is told how much a head with a state takes."""
+
 
 @dataclass(frozen=True, slots=True)
 class PositionFigures:
@@ -55,6 +58,22 @@ class HeadFigures:
 
 
 @dataclass(frozen=True, slots=True)
+class StateHeadFigures:
+    """One head with a recurrent state: its attribution, and what it takes of the text.
+
+    most, weight  the position of whose value it takes most, by length; and the weight of that
+    near          the share, by length, of the last 16 tokens
+    """
+
+    layer: int
+    head: int
+    attribution: float
+    most: int
+    weight: float
+    near: float
+
+
+@dataclass(frozen=True, slots=True)
 class Near:
     """A token, and the cosine of its embedding with another's."""
 
@@ -65,7 +84,7 @@ class Near:
 
 def places(look: Look, found: LogitAttribution, name: Name) -> list[PositionFigures]:
     """All positions, in order."""
-    weight, attribution = look.weights.mean(axis=(0, 1)), found.positions.sum(axis=(0, 1))
+    weight, attribution = look.mean_weights, found.by_position
     return [
         PositionFigures(i, token, name(token), float(weight[i]), float(attribution[i]))
         for i, token in enumerate(look.token_ids)
@@ -73,12 +92,25 @@ def places(look: Look, found: LogitAttribution, name: Name) -> list[PositionFigu
 
 
 def heads(look: Look, found: LogitAttribution) -> list[HeadFigures]:
-    """All of them, layer by layer."""
+    """All that attend, layer by layer."""
     return [
         _head(look, found, layer, head)
-        for layer in range(found.heads.shape[0])
+        for layer in look.attending
         for head in range(found.heads.shape[1])
     ]
+
+
+def state_heads(look: Look, found: LogitAttribution) -> list[StateHeadFigures]:
+    """All with a delta net or Mamba 2, layer by layer; none for a text that is too long."""
+    made = []
+    for layer, state in look.states.items() if look.has_state_heads else ():
+        lengths, given = state.lengths, found.state_layers[layer].heads
+        whole = np.maximum(lengths.sum(axis=1), 1e-30)
+        near, most = lengths[:, -NEAR:].sum(axis=1) / whole, lengths.argmax(axis=1)
+        for i, at in enumerate(most.tolist()):
+            weight = float(state.weights[i, at])
+            made.append(StateHeadFigures(layer, i, float(given[i]), at, weight, float(near[i])))
+    return made
 
 
 def _head(look: Look, found: LogitAttribution, layer: int, head: int) -> HeadFigures:
@@ -118,6 +150,7 @@ def to_dict(look: Look, found: LogitAttribution, lens: Lens | None, name: Name) 
         "as_run": look.is_as_run,
         "logit_attribution": {key: getattr(found, key) for key in one} | parts,
         "heads": [asdict(head) for head in heads(look, found)],
+        "state_heads": [asdict(head) for head in state_heads(look, found)],
         "positions": [asdict(place) for place in places(look, found, name)],
         "first_seen": list(look.first_seen),
         "kv_bytes": look.kv_bytes,
@@ -144,6 +177,7 @@ def _lens(lens: Lens, name: Name) -> dict[str, Any]:
 
 def arrays(look: Look, found: LogitAttribution, lens: Lens) -> dict[str, NDArray[Any]]:
     """All figures of a look, as float32 and int32, by name."""
+    states = look.states if look.has_state_heads else {}
     made: Mapping[str, NDArray[Any]] = {
         "token_ids": np.array(look.token_ids, np.int32),
         "weights": look.weights,
@@ -153,6 +187,8 @@ def arrays(look: Look, found: LogitAttribution, lens: Lens) -> dict[str, NDArray
         "attribution.heads": found.heads,
         "attribution.positions": found.positions,
         "attribution.rounded": found.rounded,
+        **{f"states.L{layer}": state.weights for layer, state in states.items()},
+        **{f"attribution.states.{name}": one.positions for name, one in found.states.items()},
         "lens.ids": lens.ids.astype(np.int32),
         "lens.logprobs": lens.logprobs,
         "lens.rank": lens.rank.astype(np.int32),

@@ -46,6 +46,11 @@ def variants(
             )
         return [Variant(part.start, part.stop, ()) for part in parts]
     if how == "knock_out":
+        if llm.graph.has_state:
+            raise InputError(
+                "how: layers of this model have a recurrent state, from which no token can be "
+                "knocked out: take delete or other"
+            )
         return _knocked_out(ids, parts)
     others = _others(llm, ids, other)
     places = [range(max(part.start, 1), part.stop) for part in parts]

@@ -5,7 +5,7 @@ from typing import Annotated, NotRequired
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
 from cutaway.lab.inside.lens import LensRow
-from cutaway.lab.inside.summary import HeadFigures, PositionFigures
+from cutaway.lab.inside.summary import HeadFigures, PositionFigures, StateHeadFigures
 from cutaway.server.body import doc
 
 
@@ -46,7 +46,10 @@ class InsideOfStep(TypedDict):
     row: Annotated[str, doc("hash of its logits")]
     as_run: Annotated[bool | None, doc("as the row that was given; null: none was")]
     logit_attribution: LogitAttributionOfStep
-    heads: list[HeadFigures]
+    heads: Annotated[list[HeadFigures], doc("of the layers that attend")]
+    state_heads: Annotated[
+        list[StateHeadFigures], doc("of delta nets and Mamba 2, in texts of 512 tokens at most")
+    ]
     positions: list[PositionFigures]
     first_seen: Annotated[list[int], doc("by layer")]
     kv_bytes: int
