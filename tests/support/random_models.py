@@ -605,23 +605,35 @@ def save(
     dtype: of the saved weights, "float32", "bfloat16" or "float16"; the model answered with is
     float32 and has exactly the saved numbers. options: of save_pretrained (max_shard_size).
     """
-    import torch
-    import transformers
-
     made = row(name)
     if name in FORMULAS:
         return tiny_ling.save(name, folder, seed, tokenizer)
+    kind = "AutoModelForMaskedLM" if name in ENCODERS else made.kind
+    return save_row(made._replace(kind=kind), folder, dtype, tokenizer(), seed, **options)
+
+
+def save_row(
+    made: Row,
+    folder: Path,
+    dtype: str,
+    tokenizer: Any,
+    seed: int = 0,
+    **options: Any,
+) -> Any:
+    """As `save`, of a model that is in no table."""
+    import torch
+    import transformers
+
     torch.manual_seed(seed)
     transformers.utils.logging.disable_progress_bar()
     config = getattr(transformers, made.config)(**made.values)
-    kind = "AutoModelForMaskedLM" if name in ENCODERS else made.kind
-    model = getattr(transformers, kind).from_config(config).eval()
+    model = getattr(transformers, made.kind).from_config(config).eval()
     _shake(model, np.random.default_rng(seed))
     model.to(getattr(torch, dtype)).save_pretrained(folder, **options)
     (folder / "generation_config.json").unlink(missing_ok=True)
-    tiny_tokenizers.save(tokenizer(), folder)
+    tiny_tokenizers.save(tokenizer, folder)
     # Read again: a model that is made smaller and larger again has lost digits of its rope table.
-    read = getattr(transformers, kind).from_pretrained(folder, dtype=torch.float32)
+    read = getattr(transformers, made.kind).from_pretrained(folder, dtype=torch.float32)
     return read.eval()
 
 

@@ -1,6 +1,6 @@
 """Small tokenizers that the `tokenizers` library trains here, one of each kind."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from tokenizers import (
@@ -28,9 +28,12 @@ SPECIALS = ["<unk>", "<s>", "</s>", "<|turn|>"]
 
 
 def byte_level(
-    words: str = "smollm", size: int = 384, specials: Sequence[str] = SPECIALS
+    words: str = "smollm",
+    size: int = 384,
+    specials: Sequence[str] = SPECIALS,
+    texts: Iterable[str] = TEXTS,
 ) -> Tokenizer:
-    """words: a name in `text.pretokenizers`."""
+    """words: a name in `text.pretokenizers`; texts: that it is trained on."""
     family = PRETOKENIZERS[words]
     made = Tokenizer(models.BPE(ignore_merges=family.whole_words))
     cuts = [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in family.patterns]
@@ -41,19 +44,23 @@ def byte_level(
         vocab_size=size, special_tokens=[*specials], show_progress=False,
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
     )  # fmt: skip
-    made.train_from_iterator(TEXTS, trainer)
+    made.train_from_iterator(texts, trainer)
     made.add_tokens([AddedToken("<both>", normalized=False)])
     return made
 
 
-def gpt2_words(size: int = 384, specials: Sequence[str] = SPECIALS) -> Tokenizer:
+def gpt2_words(
+    size: int = 384, specials: Sequence[str] = SPECIALS, texts: Iterable[str] = TEXTS
+) -> Tokenizer:
     """As GPT-2's own file has it: ByteLevel alone, which has the expression inside."""
-    made = byte_level("gpt-2", size, specials)
+    made = byte_level("gpt-2", size, specials, texts)
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     return made
 
 
-def sentencepiece(prefix: str = "every", size: int = 400) -> Tokenizer:
+def sentencepiece(
+    prefix: str = "every", size: int = 400, texts: Iterable[str] = TEXTS
+) -> Tokenizer:
     """prefix: "every" (llama's normalizer), "first" (Metaspace) or "none" (gemma)."""
     made = Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>", fuse_unk=True))
     replace = normalizers.Replace(" ", "▁")
@@ -69,7 +76,7 @@ def sentencepiece(prefix: str = "every", size: int = 400) -> Tokenizer:
         vocab_size=size, special_tokens=[*SPECIALS, *spelled], show_progress=False
     )
     # Words with their spaces: pieces would otherwise be whole sentences.
-    made.train_from_iterator((w for t in TEXTS for w in t.replace(" ", " \0").split("\0")), trainer)
+    made.train_from_iterator((w for t in texts for w in t.replace(" ", " \0").split("\0")), trainer)
     return _bytes_are_ordinary(made)
 
 
@@ -82,7 +89,9 @@ def _bytes_are_ordinary(made: Tokenizer) -> Tokenizer:
     return Tokenizer.from_str(json.dumps(written))
 
 
-def wordpiece(size: int = 384, **normalizer: bool) -> Tokenizer:
+def wordpiece(
+    size: int = 384, texts: Iterable[str] = (*TEXTS, *SENTENCES), **normalizer: bool
+) -> Tokenizer:
     """BERT's. normalizer: what its normalizer does otherwise than by default."""
     made = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     made.normalizer = normalizers.BertNormalizer(**normalizer)
@@ -91,7 +100,7 @@ def wordpiece(size: int = 384, **normalizer: bool) -> Tokenizer:
     trainer = trainers.WordPieceTrainer(
         vocab_size=size, special_tokens=specials, show_progress=False
     )
-    made.train_from_iterator([*TEXTS, *SENTENCES], trainer)
+    made.train_from_iterator(texts, trainer)
     made.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1",
         special_tokens=[(name, made.token_to_id(name)) for name in ("[CLS]", "[SEP]")],
@@ -99,9 +108,9 @@ def wordpiece(size: int = 384, **normalizer: bool) -> Tokenizer:
     return made
 
 
-def roberta(size: int = 384) -> Tokenizer:
+def roberta(size: int = 384, texts: Iterable[str] = TEXTS) -> Tokenizer:
     """RoBERTa's: GPT-2's words between <s> and </s>, a mask that eats the space before it."""
-    made = gpt2_words(size, ["<s>", "<pad>", "</s>", "<unk>"])
+    made = gpt2_words(size, ["<s>", "<pad>", "</s>", "<unk>"], texts)
     end, begin = (made.token_to_id(name) or 0 for name in ("</s>", "<s>"))
     made.post_processor = processors.RobertaProcessing(
         ("</s>", end), ("<s>", begin), add_prefix_space=False
@@ -111,9 +120,9 @@ def roberta(size: int = 384) -> Tokenizer:
     return made
 
 
-def modern_bert(size: int = 384) -> Tokenizer:
+def modern_bert(size: int = 384, texts: Iterable[str] = TEXTS) -> Tokenizer:
     """ModernBERT's: GPT-2's words between BERT's tokens; runs of spaces are found first."""
-    made = gpt2_words(size, ["[UNK]", "[CLS]", "[SEP]", "[PAD]"])
+    made = gpt2_words(size, ["[UNK]", "[CLS]", "[SEP]", "[PAD]"], texts)
     made.normalizer = normalizers.NFC()
     made.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B [SEP]",

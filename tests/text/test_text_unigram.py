@@ -1,6 +1,5 @@
 """Unigram tokenizers: the tokens that the `tokenizers` library gives, and llama.cpp's rules."""
 
-import io
 import json
 from base64 import b64encode
 
@@ -14,86 +13,17 @@ from cutaway.errors import FormatError
 from cutaway.files.huggingface.json_object import JsonObject
 from cutaway.files.huggingface.tokens import tokenizer_metadata
 from cutaway.text import Tokenizer
+from support import unigram_tokenizers
 from support.many_scripts import lines
-
-SPECIALS = ["<s>", "<pad>", "</s>", "<unk>"]
-METASPACE = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}
-SPLIT = {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, METASPACE]}
+from support.unigram_tokenizers import KINDS, METASPACE, SPLIT, document
 
 
 @pytest.fixture(scope="session")
 def trained():
-    """SentencePiece's own training: pieces with scores, and its map of characters (nmt_nfkc)."""
-    sentencepiece = pytest.importorskip(
+    pytest.importorskip(
         "sentencepiece", reason="needs sentencepiece: pip install '.[test-transformers]'"
     )
-    from sentencepiece import sentencepiece_model_pb2 as proto
-
-    out = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter([one for one in lines(3000, seed=9) if "\0" not in one]),
-        model_writer=out, vocab_size=3000, character_coverage=0.99, num_threads=2,
-        hard_vocab_limit=False, minloglevel=2,
-    )  # fmt: skip
-    model = proto.ModelProto.FromString(out.getvalue())
-    pieces = [[one.piece, one.score] for one in model.pieces if one.type == 1]
-    charsmap = model.normalizer_spec.precompiled_charsmap
-    return pieces, b64encode(charsmap).decode()
-
-
-def document(pieces, charsmap, pre_tokenizer, *, byte_fallback=False, normalizers=()):
-    """tokenizer.json, as XLM-RoBERTa's is; charsmap None: without."""
-    first = [*([text, 0.0] for text in SPECIALS)]
-    mapped = [{"type": "Precompiled", "precompiled_charsmap": charsmap}] * (charsmap is not None)
-    bytes_ = [[f"<0x{i:02X}>", -20.0] for i in range(256)] if byte_fallback else []
-    vocab = [*first, *pieces, *bytes_, ["<mask>", 0.0]]
-    frame = [{"SpecialToken": {"id": name, "type_id": 0}} for name in ("<s>", "</s>")]
-    return {
-        "version": "1.0", "truncation": None, "padding": None,
-        "added_tokens": [
-            {
-                "id": [text for text, _ in vocab].index(name), "content": name, "special": True,
-                "single_word": False, "lstrip": name == "<mask>", "rstrip": False,
-                "normalized": False,
-            }
-            for name in (*SPECIALS, "<mask>")
-        ],
-        "normalizer": {"type": "Sequence", "normalizers": [*normalizers, *mapped]},
-        "pre_tokenizer": pre_tokenizer,
-        "post_processor": {
-            "type": "TemplateProcessing",
-            "single": [frame[0], {"Sequence": {"id": "A", "type_id": 0}}, frame[1]],
-            "pair": [{"Sequence": {"id": name, "type_id": i}} for i, name in enumerate("AB")],
-            "special_tokens": {
-                name: {"id": name, "ids": [i], "tokens": [name]}
-                for i, name in ((0, "<s>"), (2, "</s>"))
-            },
-        },
-        "decoder": None,
-        "model": {"type": "Unigram", "unk_id": 3, "vocab": vocab, "byte_fallback": byte_fallback},
-    }  # fmt: skip
-
-
-KINDS = {
-    "xlm-roberta": {"pre_tokenizer": SPLIT},
-    "bge-m3": {"pre_tokenizer": METASPACE},
-    "first": {"pre_tokenizer": METASPACE | {"prepend_scheme": "first"}},
-    "unsplit": {"pre_tokenizer": METASPACE | {"split": False}, "byte_fallback": True},
-    "albert": {
-        "pre_tokenizer": SPLIT,
-        "normalizers": [
-            {"type": "Replace", "pattern": {"String": "``"}, "content": '"'},
-            {"type": "NFKD"}, {"type": "StripAccents"}, {"type": "Lowercase"},
-        ],
-    },
-    "deberta": {
-        "pre_tokenizer": METASPACE,
-        "normalizers": [
-            {"type": "Strip", "strip_left": True, "strip_right": True},
-            {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "},
-        ],
-    },
-}  # fmt: skip
+    return unigram_tokenizers.trained()
 
 
 def opened(made, folder):

@@ -31,7 +31,7 @@ class WordPiece:
         if unknown_id is None:
             raise FormatError("tokenizer.ggml.unknown_token_id is missing: convert the model again")
         ids = {
-            text.removeprefix(SPACE) if text.startswith(SPACE) else GOES_ON + text: i
+            text.removeprefix(SPACE) if _begins(text) else GOES_ON + text: i
             for text, i in vocabulary.table(Kind.NORMAL, Kind.USER_DEFINED).items()
         }
         unknown = vocabulary.tokens[unknown_id]
@@ -55,7 +55,12 @@ class WordPiece:
     def to_bytes(self, token_id: int) -> bytes:
         """The bytes of a token, with the space before a word."""
         text = self._vocabulary.tokens[token_id]
-        return stored_bytes(f" {text[1:]}" if text.startswith(SPACE) else text)
+        return stored_bytes(f" {text[1:]}" if _begins(text) else text)
+
+
+def _begins(stored: str) -> bool:
+    """Whether a token begins a word; "▁" alone is a word's part, which is no space."""
+    return stored.startswith(SPACE) and stored != SPACE
 
 
 def as_stored(text: str) -> str:

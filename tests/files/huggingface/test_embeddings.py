@@ -17,8 +17,8 @@ pytest.importorskip("transformers", reason="needs transformers: pip install '.[t
 
 import torch
 
-from support.random_models import BODIES, ENCODERS, FAMILIES, IDS, edit, save
-from support.tiny_tokenizers import wordpiece
+from support.random_models import BODIES, ENCODERS, FAMILIES, IDS, edit, row, save, save_row
+from support.tiny_tokenizers import byte_level, wordpiece
 
 DECODERS = ("llama", "qwen3", "gemma3", "gpt2")
 TEXTS = [IDS, IDS[:7], IDS[3:50], IDS[:64], IDS[1:2]]
@@ -84,6 +84,27 @@ def test_a_decoder_s_vectors_are_those_of_transformers(bodies, name, pooling):
     path, rows = bodies(name)
     found = LLM(path, backend="reference").embed(IDS, pooling, normalize=False)
     assert np.abs(found.vectors[0] - pooled(rows, pooling)).max() < 1e-3
+
+
+def test_a_body_of_a_family_that_writes_makes_vectors_alone(tmp_path):
+    """As e5-mistral's folder is: no output matrix, and none that is tied."""
+    made = row("mistral")._replace(kind="AutoModel")
+    model = save_row(made, tmp_path, "float32", byte_level())
+    with torch.no_grad():
+        rows = model(torch.tensor([IDS])).last_hidden_state[0].numpy()
+    llm = LLM(tmp_path, backend="reference")
+    found = llm.embed(IDS, normalize=False)
+    assert found.pooling == "last"
+    assert np.abs(found.vectors[0] - rows[-1]).max() < 1e-4
+    with pytest.raises(InputError, match="no head that predicts tokens: it makes vectors"):
+        llm.generate("a")
+    native = LLM(tmp_path).embed(IDS).vectors
+    with open_model(tmp_path) as model:
+        write_gguf(tmp_path / "one.gguf", model)
+    assert np.array_equal(LLM(tmp_path / "one.gguf").embed(IDS).vectors, native)
+    edit(tmp_path / "config.json", architectures=["MistralForCausalLM"])
+    with pytest.raises(FormatError, match="the files hold no output matrix"):
+        LLM(tmp_path)
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -313,6 +334,13 @@ def test_a_text_that_is_none_or_too_long_is_refused_by_its_place_or_cut(folder):
     ids = llm.tokenize(text)
     assert np.array_equal(cut.vectors[1], llm.embed([[*ids[:8], ids[-1]]]).vectors[0])
     assert llm.embed([ids], truncate=True).truncated == (0,)
+
+
+@pytest.mark.parametrize(("said", "most"), [(9, 9), (int(1e30), 256), (None, 256)])
+def test_the_longest_text_may_stand_beside_the_tokenizer(folder, said, most):
+    """Where sentence-transformers 6 writes it."""
+    edit(sentences(folder) / "tokenizer_config.json", model_max_length=said)
+    assert LLM(folder).embed("a b " * 200, truncate=True).tokens == (most,)
 
 
 def test_a_file_as_llama_cpp_converts_it_has_the_same_vectors(folder):

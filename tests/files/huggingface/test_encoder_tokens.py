@@ -129,6 +129,16 @@ def test_a_word_and_its_parts_are_stored_as_gguf_has_them(tmp_path):
     assert ours.decode(ids) == "foxes jump over"
 
 
+def test_a_part_of_a_word_that_looks_as_the_mark_of_spaces_is_one(tmp_path):
+    made = wordpiece(texts=["a▁", "▁ b▁"])
+    save(made, tmp_path)
+    assert made.token_to_id("##▁") is not None
+    ours = Tokenizer.from_gguf(read(tmp_path))
+    ids = ours.encode("b▁ ▁", add_bos=False)
+    assert ids == made.encode("b▁ ▁", add_special_tokens=False).ids
+    assert ours.decode(ids) == "b▁ ▁"
+
+
 def test_a_gguf_file_that_says_no_more_is_read_as_bert_uncased(tmp_path):
     save(wordpiece(), tmp_path)
     whole = read(tmp_path)

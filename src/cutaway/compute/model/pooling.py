@@ -106,6 +106,8 @@ def finish(g: Graph, metadata: Mapping[str, Any]) -> None:
     held = [[name, "identity"] for name in _DENSE if g.has(f"{name}.weight")]
     layers = _json(MetadataReader(metadata, OWN), "dense", held)
     if not (layers and g.has(f"{layers[0][0]}.weight")):
+        if MetadataReader(metadata, OWN).flag("body", False):
+            g.cut_head()
         return
     x = g.pooled(g.cut_head())
     for name, activation in layers:

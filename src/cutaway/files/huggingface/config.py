@@ -35,6 +35,7 @@ class Config:
     quantization  how matrices are quantised; None where they are not
     layers    of the model, without those behind
     tied      whether the output matrix is the embedding
+    is_body   whether the model was saved without a head, as transformers' classes ...Model are
     draft_layers  how many layers behind the model's own draft for it: 1 or 0
     behind    the numbers of further blocks behind, which guess more tokens ahead
     sees_all  whether each token sees the whole text
@@ -57,6 +58,8 @@ class Config:
         self.draft_layers = 1 if drafts else 0
         self.behind = range(layers + self.draft_layers, layers + more)
         self.tied = s.flag("tie_embedding", s.flag("tie_word_embeddings"))
+        named = s.get("architectures")
+        self.is_body = isinstance(named, list) and all(str(one).endswith("Model") for one in named)
         self.experts = 0
         self.metadata, self.tensors = self._read(folder)
         self.sees_all = self.metadata.get(f"{self.family.architecture}.attention.causal") is False

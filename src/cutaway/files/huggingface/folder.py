@@ -60,6 +60,7 @@ class HuggingFaceFolder(SourcedFile):
             | sentence_metadata(self.path, config.family.architecture)
             | late_metadata(self.path, config.settings, text)
             | self._token_types(config)
+            | self._body(config)
             | scalars(config.family.scalars, shards, config.layers)
             | {UNREAD: self._unread(config, shards)}
         )
@@ -68,6 +69,11 @@ class HuggingFaceFolder(SourcedFile):
         if config.draft_layers:
             names = (as_layer(name, config.layers) for name in names)
         return unread(names, config.behind)
+
+    def _body(self, config: Config) -> dict[str, bool]:
+        """Whether it only makes vectors, although its family writes: no matrix is its head."""
+        is_headless = config.is_body and not config.tied and "output.weight" not in self.tensors
+        return {"cutaway.embedding.body": True} if is_headless and not config.sees_all else {}
 
     def _token_types(self, config: Config) -> dict[str, int]:
         """The number of token types, which llama.cpp requires of BERT."""

@@ -17,7 +17,7 @@ from cutaway.files.huggingface.json_object import JsonObject
 from cutaway.files.huggingface.shards import Shards
 
 MODULES, PROMPTS = "modules.json", "config_sentence_transformers.json"
-TRANSFORMER = "sentence_bert_config.json"
+TRANSFORMER, TOKENIZER = "sentence_bert_config.json", "tokenizer_config.json"
 _PREFIX = "cutaway.embedding."
 _KINDS = {"mean": 1, "cls": 2, "last": 3}  # as GGUF numbers them
 _OWN_KINDS = {"weightedmean": "weighted"}  # of which GGUF knows nothing
@@ -29,6 +29,7 @@ _MODES = {
 }  # fmt: skip
 _PLUS_INPUT = "+input"  # as `compute/model/pooling.py` reads it
 _WEIGHTS = "model.safetensors"  # of a dense layer
+_NO_LIMIT = 2**31  # transformers writes 10^30 where a tokenizer has none
 
 
 def files(folder: Path) -> list[Path]:
@@ -64,8 +65,8 @@ def sentence_metadata(folder: Path, architecture: str) -> dict[str, Any]:
     if dense:
         metadata[f"{_PREFIX}dense"] = json.dumps(dense)
     own = JsonObject.read(folder / TRANSFORMER)
-    if own.get("max_seq_length") is not None:
-        metadata[f"{_PREFIX}max_tokens"] = own.size("max_seq_length")
+    if (most := _most_tokens(folder, own)) is not None:
+        metadata[f"{_PREFIX}max_tokens"] = most
     metadata[f"{_PREFIX}lower"] = own.flag("do_lower_case")
     said = JsonObject.read(folder / PROMPTS)
     prompts = said.part("prompts").values
@@ -75,6 +76,14 @@ def sentence_metadata(folder: Path, architecture: str) -> dict[str, Any]:
     if (default := said.text("default_prompt_name")) is not None:
         metadata[f"{_PREFIX}default_prompt"] = default
     return metadata | ({f"{_PREFIX}refused": ", ".join(refused)} if refused else {})
+
+
+def _most_tokens(folder: Path, own: JsonObject) -> int | None:
+    """Of a text; sentence-transformers 6 writes it beside the tokenizer. None: nothing is said."""
+    if own.get("max_seq_length") is not None:
+        return own.size("max_seq_length")
+    most = JsonObject.read(folder / TOKENIZER).get("model_max_length")
+    return most if type(most) is int and 0 < most < _NO_LIMIT else None
 
 
 def _pooling_metadata(config: JsonObject, architecture: str) -> tuple[dict[str, Any], list[str]]:

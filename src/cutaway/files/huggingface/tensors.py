@@ -296,7 +296,7 @@ def _check_output(config: Config, sources: Mapping[str, object]) -> None:
         raise FormatError("the files hold no embedding of tokens: the folder holds no model")
     outside = config.family.outside.values()
     is_body = "cls.weight" not in sources and ("cls" in outside or "token_types" in outside)
-    is_body |= config.family.is_rank or config.family.architecture in _BODIES
+    is_body |= config.family.is_rank or config.family.architecture in _BODIES or config.is_body
     if not config.tied and "output.weight" not in sources and not is_body:
         raise FormatError(
             f"{config.settings.file}: tie_word_embeddings is false, and the files hold no output "
