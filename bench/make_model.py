@@ -1,6 +1,7 @@
 """Models of the sizes that people run, with random weights: what speed needs, and nothing else.
 
     python bench/make_model.py SHAPE FOLDER [--formats q4_k_m,q4_0,q8_0] [--peer-python PYTHON]
+        [--layers N] [--experts N]
 
 writes FOLDER/SHAPE-FORMAT.gguf for each format, quantised by llama.cpp's own quantiser, which
 PYTHON must have (llama-cpp-python); f16 needs none and is deleted again where it is not asked for.
@@ -13,6 +14,9 @@ another model (--tokenizer), filled up with pairs of its words, so that its tabl
 the shape's and every text has the tokens that it has there. Matrices keep a variance of 1, so that
 activations are as large as in a trained model.
 
+--layers and --experts cut a model that is too large: so many layers, or experts of a layer, and the
+widths that they have.
+
 What such a model cannot show: texts. Its logits are Gaussian, without the few likely tokens of a
 trained one; SPREAD makes their entropy a trained model's, about 4 nats, but a sampler keeps
 hundreds of tokens where it would keep a few. So compare.py measures greedy, which goes in circles:
@@ -23,6 +27,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -37,7 +42,8 @@ from cutaway.files.weights.gguf_writer import write_gguf
 from peers.client import environment
 from random_blocks import random_blocks
 from script import parser_of, words
-from shapes import SHAPES, Shape, sizes_of, tensors_of
+from shape_tensors import sizes_of, tensors_of
+from shapes import SHAPES, Shape
 
 LOW_BIT = (
     "iq4_nl", "iq4_xs", "mxfp4", "nvfp4", "iq3_xxs", "iq3_s", "iq2_xxs", "iq2_xs", "iq2_s",
@@ -45,6 +51,7 @@ LOW_BIT = (
 )  # fmt: skip
 SPREAD = 4.0  # standard deviation of the logits
 QUANTISER = Path(__file__).resolve().parent / "peers" / "llama_quantize.py"
+_ONES = ("norm", "ssm_d", "rope_freqs", "output_scale")  # in the names of vectors of ones
 _NORMAL = 1  # a token's type
 _WORD = re.compile("Ġ[a-z]+")
 
@@ -65,7 +72,7 @@ class RandomModel(ModelFile):
     def raw(self, name: str) -> NDArray[np.uint8]:
         """See `ModelFile`: the same bytes for the same name."""
         info = self.info(name)
-        if "norm" in name or name.endswith("ssm_d"):
+        if any(one in name for one in _ONES):
             return np.ones(info.shape, np.float32).reshape(-1).view(np.uint8)
         rng = np.random.Generator(np.random.SFC64(crc32(name.encode())))
         if info.format not in ("F16", "F32"):
@@ -123,27 +130,34 @@ def main() -> None:
     )
     parser.add_argument("--peer-python", default=sys.executable)
     parser.add_argument("--tokenizer", default="smollm2", help="the model whose tokenizer it gets")
+    parser.add_argument("--layers", type=int, help="the first ones alone")
+    parser.add_argument("--experts", type=int, help="so many of each layer's")
     args = parser.parse_args()
+    shape = SHAPES[args.shape]
+    used = min(shape.experts[1], args.experts or shape.experts[1])
+    shape = replace(
+        shape, layers=args.layers or shape.layers, experts=(args.experts or shape.experts[0], used)
+    )
     with GGUFFile(hub.resolve(args.tokenizer, progress=False)) as tokenizer:
         for format in args.formats:
             if format in LOW_BIT:
                 path = args.folder / f"{args.shape}-{format}.gguf"
-                shape = SHAPES[args.shape]
                 write_gguf(path, RandomModel(shape, path.stem, tokenizer, format=format.upper()))
         if rest := [format for format in args.formats if format not in LOW_BIT]:
-            _quantise(args.folder, args.shape, rest, args.peer_python, tokenizer)
+            source = args.folder / f"{args.shape}-f16.gguf"
+            _quantise(source, shape, rest, args.peer_python, tokenizer)
 
 
 def _quantise(
-    folder: Path, shape: str, formats: list[str], python: str, tokenizer: GGUFFile
+    source: Path, shape: Shape, formats: list[str], python: str, tokenizer: GGUFFile
 ) -> None:
     """Write the model as F16, and let llama.cpp write the others from it."""
-    source = folder / f"{shape}-f16.gguf"
+    name = source.stem.removesuffix("-f16")
     try:
-        write_gguf(source, RandomModel(SHAPES[shape], shape, tokenizer))
+        write_gguf(source, RandomModel(shape, name, tokenizer))
         for format in formats:
             if format != "f16":
-                target = folder / f"{shape}-{format}.gguf"
+                target = source.with_stem(f"{name}-{format}")
                 command = [python, str(QUANTISER), str(source), str(target), format]
                 subprocess.run(command, check=True, env=environment())
     finally:

@@ -20,14 +20,37 @@ STATES = {
     "qwen3.5-0.8b": {"layers": 4, "attends": (3,), "state": (16, 2, 4, 64)},
     "granite4-h-1b": {"attends": (1,), "state": (16, 2, 4, 64)},
 }
+OWN = {
+    "gpt-oss-20b": {"experts": (4, 2)},
+    "deepseek-v2-lite": {
+        "kv_heads": 1, "head_dim": 48, "experts": (4, 2),
+        "own": SHAPES["deepseek-v2-lite"].own | {
+            "attention.kv_lora_rank": 32, "attention.value_length": 32,
+            "attention.key_length_mla": 32, "attention.value_length_mla": 16,
+            "rope.dimension_count": 16, "feed_forward_length": 96,
+        },
+    },
+    "gemma4-e2b": {
+        "kv_heads": 1, "layers": 4,
+        "own": SHAPES["gemma4-e2b"].own | {
+            "attention.key_length_swa": 16, "attention.value_length_swa": 16,
+            "attention.shared_kv_layers": 2, "embedding_length_per_layer_input": 8,
+            "attention.sliding_window_pattern": np.array([True, False, True, False]),
+            "feed_forward_length": np.array([96, 96, 128, 128], np.int32),
+            "rope.dimension_count_swa": 16,
+        },
+    },
+}  # fmt: skip
 TEXTS = "The sky is blue, isn't it?\n\n  Why 12,345 of the words", "the of and to naïve 你好"
 
 pytestmark = pytest.mark.model
 
 
-@pytest.mark.parametrize("name", ["llama-1b", "llama-8b", "qwen2-1.5b", "qwen3-0.6b", *STATES])
+@pytest.mark.parametrize(
+    "name", ["llama-1b", "llama-8b", "qwen2-1.5b", "qwen3-0.6b", *STATES, *OWN]
+)
 def test_a_shape_is_written_and_runs(name, smollm2_path, tmp_path):
-    shape = replace(SHAPES[name], **SMALL | STATES.get(name, {}), vocab=50_000)
+    shape = replace(SHAPES[name], **SMALL | STATES.get(name, {}) | OWN.get(name, {}), vocab=50_000)
     with GGUFFile(smollm2_path) as donor:
         model = RandomModel(shape, name, donor)
         write_gguf(tmp_path / "m.gguf", model)
@@ -66,6 +89,7 @@ def test_the_sizes_are_those_of_the_published_models(smollm2_path):
         "qwen3-0.6b": 0.6, "qwen3-1.7b": 1.72, "qwen3-8b": 8.19,
         "qwen2-1.5b": 1.54, "qwen2-7b": 7.62,
         "olmoe-7b": 6.92, "granite-3b": 3.3, "qwen3-30b": 30.53,
+        "gpt-oss-20b": 20.91, "deepseek-v2-lite": 15.71, "gemma4-e2b": 4.63,
         "lfm2-1.2b": 1.17, "qwen3.5-0.8b": 0.75,
         "qwen3.5-4b": 4.21, "granite4-h-1b": 1.46,
     }  # fmt: skip
