@@ -192,7 +192,7 @@ class MockBackend(HostSampling):
     def beside(self, graph, file):
         raise NotImplementedError
 
-    def run_whole(self, batch):
+    def run_whole(self, batch, names=()):
         raise NotImplementedError
 
     def finish(self, x):

@@ -94,7 +94,7 @@ def _found_anywhere(name: str) -> str:
 
 
 def _draft_found_anywhere(draft: str) -> str:
-    """draft:MODEL with such a name; mtp as it is."""
+    """draft:MODEL or eagle:PATH with such a name; mtp as it is."""
     kind, colon, name = draft.partition(":")
     return f"{kind}:{_found_anywhere(name)}" if colon else draft
 

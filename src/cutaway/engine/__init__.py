@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from cutaway.engine.denoise import Denoise
     from cutaway.engine.draft_head import DraftHead
     from cutaway.engine.draft_model import DraftModel
+    from cutaway.engine.eagle_head import EagleHead, EagleTensors
     from cutaway.engine.embed import Embed
     from cutaway.engine.engine import Engine
     from cutaway.engine.events import (
@@ -47,6 +48,7 @@ _MODULES = {
     "decoders": "Autoregressive Decoder",
     "denoise": "Denoise",
     "draft_head": "DraftHead",
+    "eagle_head": "EagleHead EagleTensors",
     "draft_model": "DraftModel",
     "embed": "Embed",
     "engine": "Engine",

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cutaway.compute.backends import Backend, Batch
+from cutaway.compute.backends import Backend, Batch, Logits
 from cutaway.engine.growing_draft import GrowingDraft
 from cutaway.engine.scheduled import Scheduled, lay_rows
 from cutaway.engine.sequence import Sequence
@@ -49,6 +49,8 @@ class DraftHead:
     """
 
     kind = name = "mtp"
+    reads: tuple[str, ...] = ()
+    """The model's tensors that it reads; none: what the model's head reads."""
 
     def __init__(self, backend: Backend, cost: float) -> None:
         self.backend, self.cost = backend, cost
@@ -115,7 +117,8 @@ class DraftHead:
         if known is None or known.end < end - 1:
             return _Part(0, [], [], np.empty((0, 0), np.float32))
         start, rows = known.first + 1, known.rows[: end - 1 - known.first]
-        return _Part(start, sequence.tokens(start, end), sequence.blocks, rows)
+        given = self._of_model(rows)
+        return _Part(start, sequence.tokens(start, end), sequence.blocks, given)
 
     # -- its steps -----------------------------------------------------------------------------
 
@@ -126,10 +129,22 @@ class DraftHead:
         following = []
         for draft, (_, part), row, outcome in zip(drafts, writing, last, outcomes, strict=True):
             draft.take(outcome)
-            following.append(
-                (draft, _Part(draft.end - 1, draft.tokens[-1:], part.blocks, hidden[row : row + 1]))
-            )
+            given = self._of_itself(hidden[row : row + 1], part.given)
+            following.append((draft, _Part(draft.end - 1, draft.tokens[-1:], part.blocks, given)))
         return following
+
+    def _of_model(self, rows: Floats) -> Floats:
+        """What its rows are given, of the model's hidden states."""
+        return rows
+
+    def _of_itself(self, rows: Floats, like: Floats) -> Floats:
+        """The same of its own hidden states; like: what rows were given before."""
+        del like
+        return rows
+
+    def _compute(self, batch: Batch) -> tuple[Logits, Floats]:
+        """Logits over the model's tokens, and its own hidden states of all rows."""
+        return self.backend.run_whole(batch)
 
     def _run(
         self, parts: list[_Part], drafts: Items[GrowingDraft]
@@ -146,7 +161,7 @@ class DraftHead:
             hidden_from=np.where(is_read, np.float32(np.inf), np.float32(0)),
             given=np.concatenate([part.given for part in parts]),
         )  # fmt: skip
-        logits, hidden = self.backend.run_whole(batch)
+        logits, hidden = self._compute(batch)
         drawn = self.backend.sample(logits, [draft.draw() for draft in drafts]) if drafts else []
         return ends.tolist(), hidden, drawn
 

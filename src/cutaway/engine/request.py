@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 randbits = SystemRandom().getrandbits  # as `secrets` has it, which loads a cryptographic library
 
-SPECULATE = ("off", "ngram", "jacobi", "draft", "mtp")
+SPECULATE = ("off", "ngram", "jacobi", "draft", "mtp", "eagle")
 _PRIORITIES = 2**31
 
 

@@ -151,6 +151,11 @@ def _hidden_from(scheduled: list[Scheduled], tables: Ints) -> Logits | None:
 class HiddenReader(Protocol):
     """Who wants hidden states of rows: what drafts."""
 
+    @property
+    def hidden_names(self) -> tuple[str, ...]:
+        """Of the model's tensors; none: what its head reads."""
+        ...
+
     def reads_hidden(self, scheduled: Scheduled) -> bool:
         """Whether those of all these rows are wanted."""
         ...
@@ -194,7 +199,7 @@ def _kind(one: Scheduled) -> str:
 def _run(backend: Backend, kind: str, scheduled: list[Scheduled], reader: HiddenReader) -> Logits:
     batch = batch_of(scheduled)
     if kind == "whole":
-        logits, hidden = backend.run_whole(batch)
+        logits, hidden = backend.run_whole(batch, reader.hidden_names)
         ends = accumulate((one.num_rows for one in scheduled), initial=0)
         reader.observe(scheduled, [hidden[start:end] for start, end in pairwise(ends)])
         return logits

@@ -23,6 +23,7 @@ from cutaway.engine.sequence import Sequence
 _LACKS = {
     "draft": "speculate: no draft model is loaded; name one, draft:MODEL",
     "mtp": "speculate: the model's draft head is not loaded; give mtp where the model is loaded",
+    "eagle": "speculate: no EAGLE-3 head is loaded; name its folder, eagle:PATH",
 }
 ROW_COST = 0.1
 """What one more row adds to a step, in steps of one row."""
@@ -65,10 +66,16 @@ class Speculator:
             return ""
         return _LACKS[speculate]
 
+    @property
+    def hidden_names(self) -> tuple[str, ...]:
+        """The model's tensors that the draft head reads; none: what the model's head reads."""
+        return self.draft.reads if isinstance(self.draft, DraftHead) else ()
+
     def reads_hidden(self, scheduled: Scheduled) -> bool:
         """Whether the hidden states of all these rows are wanted."""
-        wants = scheduled.sequence.request.run.speculate == DraftHead.kind
-        return wants and isinstance(self.draft, DraftHead)
+        head = self.draft
+        wanted = scheduled.sequence.request.run.speculate
+        return isinstance(head, DraftHead) and wanted == head.kind
 
     def observe(
         self, scheduled: Items[Scheduled], hidden: Items[NDArray[np.float32] | None]

@@ -233,10 +233,10 @@ _ROWS = {
     "speculate": Keyword(
         "text", "off", "speculative decoding: ngram drafts from the text itself, jacobi from what "
         "the model drew ahead, draft:MODEL with a small model of the same vocabulary, mtp with the "
-        "model's own draft head; same text",
+        "model's own draft head, eagle:PATH with an EAGLE-3 head's folder; same text",
         Flag("model", "HOW"),
-        Fields(_EVERY, more="draft and mtp: as the server was started"),
-        choices=("off", "ngram", "jacobi", "draft", "mtp"),
+        Fields(_EVERY, more="draft, mtp and eagle: as the server was started"),
+        choices=("off", "ngram", "jacobi", "draft", "mtp", "eagle"),
     ),
     "forced": Keyword(
         "ids", (), "token ids that the output begins with, whatever would be drawn",

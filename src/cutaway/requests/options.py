@@ -49,7 +49,7 @@ class Options:
     """One request's settings, checked; its prompt comes later. ``KEYWORDS`` says what each does.
 
     trace    the file, of several texts that of the first: see ``trace.write.numbered``
-    draft    what must be loaded to draft: "draft:MODEL" or "mtp"; None: nothing
+    draft    what must be loaded to draft: "draft:MODEL", "eagle:PATH" or "mtp"; None: nothing
     sources  where each setting came from: "given", "default", "common" (set for all requests), or
              "chosen" for a seed
     """
@@ -287,15 +287,16 @@ def _observed(given: Mapping[str, Any], *, traced: bool) -> dict[str, Any]:
 
 
 def _draft_apart(given: Mapping[str, Any]) -> tuple[Mapping[str, Any], str | None]:
-    """Take "draft:MODEL" out of speculate, or "mtp"."""
+    """Take "draft:MODEL" or "eagle:PATH" out of speculate, or "mtp"."""
     speculate = given.get("speculate")
     if not isinstance(speculate, str):
         return given, None
     if speculate == "mtp":
         return given, speculate
     kind, _, model = speculate.partition(":")
-    if kind != "draft":
+    if kind not in ("draft", "eagle"):
         return given, None
     if not model:
-        raise InputError("speculate: name the draft model, draft:MODEL")
-    return {**given, "speculate": "draft"}, speculate
+        wanted = "draft model, draft:MODEL" if kind == "draft" else "head's folder, eagle:PATH"
+        raise InputError(f"speculate: name the {wanted}")
+    return {**given, "speculate": kind}, speculate

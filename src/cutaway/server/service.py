@@ -71,11 +71,11 @@ class Service:
         waiting = [job.asked for job in self.jobs if job.waits]
         return max(1, round(now - min(waiting, default=now)))
 
-    @property
-    def _draft(self) -> str:
+    def _draft(self, kind: str) -> str:
         speculate = str(self.llm.options.get("speculate", ""))
-        if not speculate.startswith("draft:"):
-            raise InputError("speculate: this server has no draft model; give off, ngram or jacobi")
+        if not speculate.startswith(f"{kind}:"):
+            lacking = "draft model" if kind == "draft" else "EAGLE-3 head"
+            raise InputError(f"speculate: this server has no {lacking}; give off, ngram or jacobi")
         return speculate
 
     def check_open(self) -> None:
@@ -141,8 +141,8 @@ class Service:
 
     def _parse(self, options: dict[str, Any], *, trace: bool) -> Options:
         self.check_interventions(options.get("interventions"))
-        if options.get("speculate") == "draft":
-            options["speculate"] = self._draft
+        if (kind := options.get("speculate")) in ("draft", "eagle"):
+            options["speculate"] = self._draft(kind)
         return self.llm.parse(options, traced=trace)
 
     async def chat_ids(

@@ -295,9 +295,12 @@ class Backend(Protocol):
         """
         ...
 
-    def run_whole(self, batch: Batch) -> tuple[Logits, NDArray[np.float32]]:
+    def run_whole(
+        self, batch: Batch, names: tuple[str, ...] = ()
+    ) -> tuple[Logits, NDArray[np.float32]]:
         """``run``, and what the head reads of all rows, (M, hidden).
 
+        names: tensors of all rows that are wanted instead, side by side
         The logits have the bits of ``run``, and may be reused by the next ``run_whole``.
         """
         ...

@@ -7,6 +7,7 @@ from cutaway.compute.model.architectures import ARCHITECTURES
 from cutaway.compute.model.architectures.draft_head import draft_head
 from cutaway.compute.model.config import ModelConfig
 from cutaway.compute.model.config_keys import config_from_gguf
+from cutaway.compute.model.eagle import Eagle, build_eagle
 from cutaway.compute.model.graph import Graph, Op, Tensor
 from cutaway.compute.model.lora import adapted
 from cutaway.compute.model.pooling import POOLINGS, Pooling, finish, pooling_from_gguf
@@ -14,6 +15,7 @@ from cutaway.errors import FormatError
 
 __all__ = [
     "POOLINGS",
+    "Eagle",
     "Graph",
     "ModelConfig",
     "Op",
@@ -22,6 +24,7 @@ __all__ = [
     "adapted",
     "build",
     "build_draft_head",
+    "build_eagle",
     "config_of",
     "has_draft_head",
     "pooling_from_gguf",

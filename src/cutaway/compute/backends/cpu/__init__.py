@@ -187,14 +187,18 @@ class CpuBackend:
         return self._body.run(*batch)
 
     @cached_property
-    def _whole(self) -> "WholeRun":
+    def _wholes(self) -> "dict[tuple[str, ...], WholeRun]":
+        """By the names of the tensors that are read."""
+        return {}
+
+    def run_whole(self, batch: Batch, names: tuple[str, ...] = ()) -> tuple[Logits, Array]:
+        """See ``Backend``."""
         from cutaway.compute.backends.cpu.whole import WholeRun
 
-        return WholeRun(self._graph, self._packed, self._plan.beside())
-
-    def run_whole(self, batch: Batch) -> tuple[Logits, Array]:
-        """See ``Backend``."""
-        return self._whole.run(batch)
+        if names not in self._wholes:
+            made = WholeRun(self._graph, self._packed, self._plan.beside(), names)
+            self._wholes[names] = made
+        return self._wholes[names].run(batch)
 
     @cached_property
     def _finish(self) -> _native.Plan:

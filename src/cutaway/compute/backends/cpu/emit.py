@@ -26,11 +26,12 @@ class Emitter:
     """Writes lowered ops into a native plan."""
 
     def __init__(
-        self, compiler: GraphCompiler, plan: _native.Plan, *, kept: bool = False, also: str = ""
-    ) -> None:
+        self, compiler: GraphCompiler, plan: _native.Plan, *, kept: bool = False,
+        also: Iterable[str] = (),
+    ) -> None:  # fmt: skip
         """kept: no buffer is shared, so that every tensor can be read after the run.
 
-        also: one tensor that can be read then
+        also: tensors that can be read then
         """
         self.c, self.plan, self._kept = compiler, plan, kept
         lowered = compiler.lower()

@@ -4,6 +4,8 @@ Knows lifetimes, and that a buffer must not be written before every thread has r
 know what the ops do.
 """
 
+from collections.abc import Iterable
+
 from cutaway.compute.backends.cpu.compile import Lowered
 
 
@@ -15,9 +17,9 @@ class Placement:
     """
 
     def __init__(
-        self, lowered: list[Lowered], output: str, *, kept: bool = False, also: str = ""
+        self, lowered: list[Lowered], output: str, *, kept: bool = False, also: Iterable[str] = ()
     ) -> None:
-        """kept: no buffer is reused; also: a tensor whose buffer is not, so that it can be read."""
+        """kept: no buffer is reused; also: tensors whose buffers are not, to be read afterwards."""
         self.where: dict[str, int] = {}
         self.slots: list[tuple[int, bool]] = []
         met = _meetings(lowered)
@@ -27,7 +29,10 @@ class Placement:
             ends.setdefault(i, []).append(name)
         taken_over = {op.in_place for op in lowered}
         outputs = _in_the_place_of(output, lowered)
-        held = {also, *(op.writes[0][0] for op in lowered if op.kind == "given")}  # as wide as told
+        held = {
+            *also,
+            *(op.writes[0][0] for op in lowered if op.kind == "given"),
+        }  # as wide as told
         free: list[int] = []
         for i, op in enumerate(lowered):
             for name, width, is_quantised in op.writes:

@@ -86,12 +86,14 @@ class ReferenceBackend(HostSampling):
         """See ``Backend``."""
         return self._run(self.graph.body().ops, batch)
 
-    def run_whole(self, batch: Batch) -> tuple[Logits, Array]:
+    def run_whole(self, batch: Batch, names: tuple[str, ...] = ()) -> tuple[Logits, Array]:
         """See ``Backend``."""
         graph, read = self.graph.choosing_last()
-        self._wanted, self._noted = frozenset({read.name}), {}
+        names = names or (read.name,)
+        self._wanted, self._noted = frozenset(names), {}
         try:
-            return self._run(graph.ops, batch), self._noted[read.name]
+            logits = self._run(graph.ops, batch)
+            return logits, np.concatenate([self._noted[name] for name in names], axis=1)
         finally:
             self._wanted = frozenset()
 

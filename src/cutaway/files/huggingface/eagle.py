@@ -1,0 +1,117 @@
+"""Folders of EAGLE-3 heads, which draft for one model (Li et al. 2025, arXiv 2503.01840).
+
+Knows how their publishers name files, tensors and settings: the paper's authors, SpecForge,
+AngelSlim (midlayer), and those who write the layer as vLLM reads it (layers.0). Keys and names of
+the result begin with eagle3 and eagle.
+"""
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from cutaway.errors import FormatError
+from cutaway.files.huggingface.config import CONFIG
+from cutaway.files.huggingface.json_object import JsonObject
+from cutaway.files.huggingface.rope import rope_metadata
+from cutaway.files.huggingface.shards import Shards, shard_paths
+from cutaway.files.huggingface.tensors import SourcedFile, TensorSource
+from cutaway.files.weights.cursor import quoted
+
+_LAYER = {
+    "hidden_norm": "hidden_norm", "input_layernorm": "attn_norm",
+    "post_attention_layernorm": "ffn_norm", "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
+    "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
+}  # fmt: skip
+_OUTSIDE = {
+    "fc": "fc", "norm": "output_norm", "lm_head": "output", "embed_tokens": "token_embd",
+}  # fmt: skip
+_NAMED = re.compile(r"(?:model\.)?(?:(midlayer|layers\.0)\.)?(.+)\.(weight|bias)")
+_TO_TARGET, _FROM_TARGET = ("d2t", "model.d2t"), ("t2d", "model.t2d")
+_HEAD_KEYS = {
+    "hidden_size": "embedding_length", "num_attention_heads": "attention.head_count",
+}  # fmt: skip
+
+
+class EagleFolder(SourcedFile):
+    """config.json and safetensors files, as one file whose tensors are eagle.fc.weight, ….
+
+    Raises InputError where a file cannot be opened, FormatError, naming the file and the field, for
+    what is missing, damaged or not supported.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        path = Path(path)
+        config = JsonObject.read(path / CONFIG)
+        if not config:
+            raise FormatError(f"there is no {CONFIG}, so this is no folder of a draft head")
+        super().__init__(path, shard_paths(path))
+        assert self._shards is not None
+        sources = dict(_sources(self._shards))
+        if "eagle.fc.weight" not in sources or "eagle.hidden_norm.weight" not in sources:
+            raise FormatError(
+                "it lacks fc or hidden_norm, so this is no EAGLE-3 head "
+                "(EAGLE 1 and 2 are not supported)"
+            )
+        metadata, tensors = _metadata(config)
+        for name, values in tensors.items():
+            at = f"eagle.{name}"
+            sources[at] = TensorSource(at, "F32", values.shape, (), values=values)
+        found = next((self._shards.part(n) for n in _TO_TARGET if n in self._shards), None)
+        if found is not None:
+            metadata["target_ids"] = np.arange(found.size) + found.ravel().astype(np.int64)
+        self.tensors = MappingProxyType(sources)
+        self.metadata = MappingProxyType({f"eagle3.{key}": v for key, v in metadata.items()})
+
+
+def _sources(shards: Shards) -> Iterator[tuple[str, TensorSource]]:
+    for name in shards:
+        if name in (*_TO_TARGET, *_FROM_TARGET):
+            continue
+        found = _NAMED.fullmatch(name)
+        new = found and (_LAYER if found[1] else _OUTSIDE).get(found[2])
+        if not found or not new:
+            raise FormatError(
+                f"the tensor {quoted(name)} has no place in an EAGLE-3 head of one Llama layer; "
+                "this variant is not supported"
+            )
+        info = shards.info(name)
+        at, format = f"eagle.{new}.{found[3]}", "F32" if len(info.shape) == 1 else info.format
+        yield at, TensorSource(at, format, info.shape, (name,))
+
+
+def _metadata(config: JsonObject) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Without the prefix eagle3; and tensors of its rope."""
+    made: dict[str, Any] = {new: config.size(key) for key, new in _HEAD_KEYS.items()}
+    heads = made["attention.head_count"]
+    config.must_be("hidden_act", "silu")
+    config.must_be("num_hidden_layers", 1)
+    width = config.get("head_dim") and config.size("head_dim")
+    width = width or made["embedding_length"] // heads
+    kv_heads = config.get("num_key_value_heads") and config.size("num_key_value_heads")
+    made["attention.head_count_kv"], made["attention.key_length"] = kv_heads or heads, width
+    made["attention.layer_norm_rms_epsilon"] = config.meant({}, {"rms_norm_eps": 1e-6}).positive(
+        "rms_norm_eps"
+    )
+    made["norm_before_residual"] = config.flag("norm_before_residual")
+    rope, tensors = rope_metadata(config, width, partial=False, longrope=False)
+    if (layers := _layers(config)) is not None:
+        made["target_layers"] = layers
+    return made | rope, tensors
+
+
+def _layers(config: JsonObject) -> list[int] | None:
+    """After which of the model's layers it reads, from 0; None: where the paper's authors do."""
+    key = "eagle_aux_hidden_state_layer_ids"
+    where = config if config.get(key) is not None else config.part("eagle_config")
+    found = where.get(key)
+    if found is None:
+        return None
+    if not isinstance(found, list) or not found or any(type(i) is not int or i < 0 for i in found):
+        where.fail(key, "a list of layers, from 0")
+    return found

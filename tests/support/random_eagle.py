@@ -1,0 +1,77 @@
+"""Writes small EAGLE-3 heads as folders, named as their publishers name them."""
+
+import json
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+HEADS, KV_HEADS, SIZE, INNER = 4, 2, 16, 96
+NAMINGS = {"midlayer": "midlayer.", "layers": "model.layers.0."}
+_DTYPES = {"float32": "F32", "int64": "I64", "bool": "BOOL"}
+
+
+def eagle_tensors(
+    target: int, hidden: int = 64, tokens: int = 100, seed: int = 1, vocab: int = 264
+) -> dict[str, np.ndarray[Any, Any]]:
+    """Random ones by the names of the paper's authors; target: numbers that fc reads."""
+    rng = np.random.default_rng(seed)
+    shapes = {
+        "fc": (hidden, target), "norm": (hidden,), "lm_head": (tokens, hidden),
+        "midlayer.hidden_norm": (hidden,), "midlayer.input_layernorm": (hidden,),
+        "midlayer.post_attention_layernorm": (hidden,),
+        "midlayer.self_attn.q_proj": (HEADS * SIZE, 2 * hidden),
+        "midlayer.self_attn.k_proj": (KV_HEADS * SIZE, 2 * hidden),
+        "midlayer.self_attn.v_proj": (KV_HEADS * SIZE, 2 * hidden),
+        "midlayer.self_attn.o_proj": (hidden, HEADS * SIZE),
+        "midlayer.mlp.gate_proj": (INNER, hidden), "midlayer.mlp.up_proj": (INNER, hidden),
+        "midlayer.mlp.down_proj": (hidden, INNER),
+    }  # fmt: skip
+    made = {
+        f"{name}.weight": (rng.normal(size=s) / np.sqrt(s[-1]) if len(s) == 2 else
+                           1 + 0.3 * rng.normal(size=s))
+        for name, s in shapes.items()
+    }  # fmt: skip
+    chosen = np.sort(rng.permutation(vocab)[:tokens])
+    known = np.isin(np.arange(vocab), chosen)
+    return made | {"d2t": (chosen - np.arange(tokens)).astype(np.int64), "t2d": known}
+
+
+def write_eagle(
+    folder: Path, tensors: Mapping[str, np.ndarray[Any, Any]], naming: str = "midlayer",
+    **config: Any,
+) -> Path:  # fmt: skip
+    """The folder. config: keys of config.json, beside those of the sizes; None removes one."""
+    folder.mkdir()
+    named, outside = {}, "model." if naming == "layers" else ""
+    for name, x in tensors.items():
+        new = name.replace("midlayer.", NAMINGS[naming])
+        is_body = name in ("norm.weight", "fc.weight", "embed_tokens.weight")
+        named[f"{outside}{new}" if is_body else new] = x if x.dtype.kind in "ib" else x.astype("f4")
+    sizes = {
+        "architectures": ["LlamaForCausalLMEagle3"], "hidden_size": 64,
+        "num_attention_heads": HEADS, "num_key_value_heads": KV_HEADS, "head_dim": SIZE,
+        "num_hidden_layers": 1, "hidden_act": "silu", "rms_norm_eps": 1e-5, "rope_theta": 5000.0,
+        "draft_vocab_size": 100, "vocab_size": 264,
+    }  # fmt: skip
+    values = {key: value for key, value in {**sizes, **config}.items() if value is not None}
+    (folder / "config.json").write_text(json.dumps(values))
+    _write(folder / "model.safetensors", named)
+    return folder
+
+
+def _write(path: Path, tensors: Mapping[str, np.ndarray[Any, Any]]) -> None:
+    header, at = {}, 0
+    for name, x in tensors.items():
+        offsets = [at, at + x.nbytes]
+        header[name] = {
+            "dtype": _DTYPES[x.dtype.name], "shape": x.shape, "data_offsets": offsets
+        }  # fmt: skip
+        at += x.nbytes
+    told = json.dumps(header).encode()
+    told += b" " * (-len(told) % 8)
+    path.write_bytes(
+        struct.pack("<Q", len(told)) + told + b"".join(x.tobytes() for x in tensors.values())
+    )
