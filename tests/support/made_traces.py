@@ -122,5 +122,5 @@ def records(path: Path) -> list[dict[str, Any]]:
 
 def embedded(page):
     """The trace that a page holds, as a browser reads it."""
-    (inside,) = re.findall(r'id="trace">(.*?)</script>', page, re.DOTALL)
+    (inside,) = re.findall(r'id="trace-1" data-name="[^"]*">(.*?)</script>', page, re.DOTALL)
     return Trace.parse(inside.encode())

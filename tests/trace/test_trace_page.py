@@ -68,8 +68,9 @@ def test_what_is_in_a_trace_is_data(reason):
     page = to_html(trace)
     read = Reader(page)
     scripts = [a for name, a in read.tags if name == "script"]
-    data = [{"type": "application/json", "id": name} for name in ("catalogue", "trace", "looks")]
-    assert scripts == [*data, {"type": "module"}]
+    data = [{"type": "application/json", "id": name} for name in ("catalogue", "looks")]
+    runs = {"class": "trace", "id": "trace-1", "data-name": "cutaway: <b>model</b>, seed 7"}
+    assert scripts == [data[0], {"type": "application/json"} | runs, data[1], {"type": "module"}]
     assert not {name for name, _ in read.tags} & {"b", "img", "link"}
     shown = embedded(page)
     assert (shown.head, shown.steps, shown.end) == (trace.head, trace.steps, trace.end)

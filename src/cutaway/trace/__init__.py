@@ -18,7 +18,8 @@ from cutaway.trace.differences import (
 )
 from cutaway.trace.endings import EndTokenStatus, Why, why
 from cutaway.trace.exports import to_csv, to_openai, to_passes_csv
-from cutaway.trace.page import to_html
+from cutaway.trace.guide import Guide, Point, ShownRun
+from cutaway.trace.page import runs_to_html, to_html
 from cutaway.trace.read import Trace
 from cutaway.trace.record import End, Head, Parent, Token
 from cutaway.trace.sinks import TraceBuffer, TraceSink
@@ -27,8 +28,9 @@ from cutaway.trace.write import TraceWriter
 
 __all__ = [
     "Candidate", "CandidateView", "CanvasFigures", "CellMoment", "Change", "CommonRun",
-    "Continuation", "Cost", "Divergence", "End", "EndTokenStatus", "Head", "Parent",
-    "PassDivergence", "StageView", "StepView", "Token", "Trace", "TraceBuffer", "TraceDiff",
-    "TraceSink", "TraceWriter", "Why", "canvas_figures", "cell_life", "diff_texts", "step_view",
-    "to_csv", "to_html", "to_openai", "to_passes_csv", "why",
+    "Continuation", "Cost", "Divergence", "End", "EndTokenStatus", "Guide", "Head", "Parent",
+    "PassDivergence", "Point", "ShownRun", "StageView", "StepView", "Token", "Trace",
+    "TraceBuffer", "TraceDiff", "TraceSink", "TraceWriter", "Why", "canvas_figures", "cell_life",
+    "diff_texts", "runs_to_html", "step_view", "to_csv", "to_html", "to_openai", "to_passes_csv",
+    "why",
 ]  # fmt: skip

@@ -1,14 +1,17 @@
-"""A trace as one HTML file. ``cutaway.trace.web`` draws it."""
+"""Traces as one HTML file. ``cutaway.trace.web`` draws it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
+from cutaway.base.checks import check_int
+from cutaway.errors import InputError
 from cutaway.trace.catalogue import catalogue
+from cutaway.trace.guide import Guide, ShownRun
 from cutaway.trace.passes import pass_to_json
 from cutaway.trace.read import Trace
 from cutaway.trace.record import Json
 from cutaway.trace.sinks import line
 from cutaway.trace.steps import step_to_json
-from cutaway.trace.web.bundle import viewer
+from cutaway.trace.web.bundle import BundledRun, viewer
 
 
 def to_html(trace: Trace, looks: Mapping[int, bytes] | None = None) -> str:
@@ -16,11 +19,40 @@ def to_html(trace: Trace, looks: Mapping[int, bytes] | None = None) -> str:
 
     looks: by step, files of ``cutaway.lab.inside.page_arrays``; other steps need the model
     """
+    title = f"cutaway: {trace.head.model}, seed {trace.head.seed}"
+    return runs_to_html([ShownRun(trace, title, looks or {})], title)
+
+
+def runs_to_html(runs: Sequence[ShownRun], title: str, guide: Guide | None = None) -> str:
+    """As ``to_html``, of several runs, with a guide beside them. InputError where there is no run,
+    or where the guide shows none of them."""
+    if not runs:
+        raise InputError("runs: a page shows one or more")
+    for point in guide.points if guide else ():
+        check_int(f"the run of {point.text!r:.40}", point.run, 1, len(runs))
+    known = {run.trace.sha256: number for number, run in enumerate(runs, 1)}
+    shown = [
+        BundledRun(
+            _lines(run.trace), run.name,
+            parent=known.get(parent.trace) if (parent := run.trace.head.parent) else None,
+            at=parent.step if parent else 0,
+        )
+        for run in runs
+    ]  # fmt: skip
+    looks = {
+        f"{number} {step}": look
+        for number, run in enumerate(runs, 1)
+        for step, look in run.looks.items()
+    }
+    return viewer(shown, title, catalogue(), looks, guide.to_json() if guide else None)
+
+
+def _lines(trace: Trace) -> str:
+    """The file, written anew."""
     records = [trace.head.to_json(), *(token.to_json() for token in trace.tokens.values())]
     records += _made(trace)
     records += [trace.end.to_json()] if trace.end else []
-    title = f"cutaway: {trace.head.model}, seed {trace.head.seed}"
-    return viewer(b"".join(map(line, records)).decode(), title, catalogue(), looks or {})
+    return b"".join(map(line, records)).decode()
 
 
 def _made(trace: Trace) -> Iterator[Json]:

@@ -1,6 +1,6 @@
 """The page's documents: the one that a server sends, and the viewer, which is one file.
 
-The viewer holds a trace, and the style and the script that show it; it fetches nothing.
+The viewer holds traces, and the style and the script that show them; it fetches nothing.
 
 Knows the few forms in which our modules import and export, and the content security policy, which
 names the hashes of style and script.
@@ -10,13 +10,13 @@ import gzip
 import json
 import re
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from hashlib import sha256
 from html import escape
 from importlib.resources import files
 from posixpath import dirname, join, normpath
-from typing import Any
+from typing import Any, NamedTuple
 
 _WEB = files("cutaway.trace.web")
 _STYLES = re.compile(r'href="/static/([\w/-]+\.css)"')
@@ -33,23 +33,55 @@ def index(catalogue: Mapping[str, Any]) -> str:
     return _read("index.html").replace("CATALOGUE", _data(json.dumps(catalogue)))
 
 
-def viewer(trace: str, title: str, catalogue: Mapping[str, Any], looks: Mapping[int, bytes]) -> str:
-    """A document that shows a trace and opens from disk.
+class BundledRun(NamedTuple):
+    """A run of a viewer: the lines of its trace, its name, and of a fork the number of the run that
+    it leaves, counted from 1, and the step."""
 
-    trace: the lines of its file; looks: by step, files of its inside
+    trace: str
+    name: str
+    parent: int | None
+    at: int
+
+
+def viewer(
+    runs: Sequence[BundledRun],
+    title: str,
+    catalogue: Mapping[str, Any],
+    looks: Mapping[str, bytes],
+    guide: Mapping[str, Any] | None = None,
+) -> str:
+    """A document that shows runs and opens from disk.
+
+    looks: by run and step, as in "1 12", files of its inside
     """
     style, script = _style(), _script()
     parts = {
         "POLICY": _policy(style, script),
         "TITLE": escape(title),
         "STYLE": style,
+        "GUIDE\n": "" if guide is None else _guide(guide),
         "GLASS": _glass().rstrip(),
         "CATALOGUE": _data(json.dumps(catalogue)),
-        "TRACE": _data(trace),
-        "LOOKS": json.dumps({step: _packed(look) for step, look in looks.items()}),
+        "TRACES": "\n".join(_run(number, run) for number, run in enumerate(runs, 1)),
+        "LOOKS": json.dumps({place: _packed(look) for place, look in looks.items()}),
         "SCRIPT": script,
     }
     return re.sub("|".join(parts), lambda found: parts[found[0]], _read("viewer.html"))
+
+
+def _guide(guide: Mapping[str, Any]) -> str:
+    return (
+        '    <section class="guide" aria-label="Lesson"><run-guide></run-guide></section>\n'
+        f'    <script type="application/json" id="guide">{_data(json.dumps(guide))}</script>\n'
+    )
+
+
+def _run(number: int, run: BundledRun) -> str:
+    fork = f' data-parent="{run.parent}" data-at="{run.at}"' if run.parent else ""
+    return (
+        f'  <script type="application/json" class="trace" id="trace-{number}" '
+        f'data-name="{escape(run.name)}"{fork}>{_data(run.trace)}</script>'
+    )
 
 
 def _packed(data: bytes) -> str:
@@ -74,8 +106,9 @@ def _hash(text: str) -> str:
 
 @cache
 def _style() -> str:
-    """The page's sheets in their order."""
-    return "\n".join(_read(name) for name in _STYLES.findall(_read("index.html")))
+    """The page's sheets in their order, and that of a guide, which it has not."""
+    names = [*_STYLES.findall(_read("index.html")), "css/guide.css"]
+    return "\n".join(map(_read, names))
 
 
 @cache

@@ -6,6 +6,7 @@
 
 import { bits, visible } from "./numbers.js";
 /** @import { Run } from "../state/store.js" */
+/** @import { Trace } from "../state/trace.js" */
 
 /**
  * A run's place in the drawing: its lane, counted from the top, that of its parent, and its first and last step.
@@ -66,9 +67,13 @@ export function titleOf(runs, run) {
 /** @param {Run} run @returns {string} "fork: mat at 12" */
 export function forkOf({ request, name, trace }) {
   const parent = request ? null : trace.known?.parent; // the name of an opened run is that of its file
-  const fork = parent ? `${trace.nameOf(parent.token_id)} at ${parent.step}` : name;
+  const fork = parent ? `${changeOf(trace, parent.token_id)} at ${parent.step}` : name;
   return `fork: ${clip(visible(fork).replace(/^␣(?=\S)/, ""), TITLE)}`;
 }
+
+/** @param {Trace} trace @param {number | null} id @returns {string} the forced token; null: the fork is one of interventions */
+const changeOf = (trace, id) =>
+  (id === null ? (trace.head.interventions ?? []).map(({ text }) => text).join(", ") : trace.nameOf(id));
 
 /** @param {Run} run @returns {string} the file's name, else how the prompt begins */
 function beginning(run) {

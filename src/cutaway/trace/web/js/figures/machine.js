@@ -121,7 +121,7 @@ function layers({ head }, view, inside, pass) {
       ...where(sizes?.experts, fig("experts", `${sizes?.experts_used} of ${sizes?.experts} experts`)),
       ...where(view && !head.decoder, fig("attention", `reads ${thousands(view?.position ?? 0)}`)),
       ...where(both, fig("attention", "reads both sides")),
-      ...where(ms !== undefined, fig("run", `${(ms ?? 0).toFixed(1)} ms`)),
+      ...where(ms, fig("run", `${(ms ?? 0).toFixed(1)} ms`)), // 0: the trace was written without times
       ...where(settled, fig("settled", `settled after layer ${settled - 1}`)),
     ],
   };
@@ -239,7 +239,7 @@ export function allFigures(view) {
   if (view.kvTokens !== null) found.push(["KV cache", [`${thousands(view.kvTokens)} tokens, ${memory(view.kvBytes)}`]]);
   for (const phase of PHASES) {
     const ms = view.ms[phase];
-    if (ms !== undefined) found.push([phase === "draft" ? "draft model" : phase, [`${ms.toFixed(1)} ms`]]);
+    if (ms) found.push([phase === "draft" ? "draft model" : phase, [`${ms.toFixed(1)} ms`]]);
   }
   found.push(["row hash", [view.rowHash]], ["fingerprint", [view.fingerprint]]);
   return found;

@@ -156,6 +156,7 @@ const legend = () => el("p", { class: "legend faint", "aria-hidden": "true" },
 function passFacts(trace, canvas, at) {
   const pass = trace.passes[at];
   if (!pass) return [];
+  const time = Object.values(pass.ms).reduce((sum, ms) => sum + ms, 0); // 0: the trace was written without times
   const states = pass.cells.map((seen) => canvas.state(at, seen.position - canvas.first));
   const count = (/** @type {CellState} */ state) => states.filter((one) => one === state).length;
   const masked = canvas.tokens[at]?.reduce((sum, token) => sum + Number(token < 0), 0) ?? 0;
@@ -168,8 +169,8 @@ function passFacts(trace, canvas, at) {
     fact("positions computed", thousands(pass.rows), "in this pass, by the model"),
     fact("loss at most", `${(pass.bound / LN2).toFixed(2)} bits`,
       "an upper bound, on average, of what is lost by revealing these cells together and not one by one"),
-    fact("time", `${Object.values(pass.ms).reduce((sum, ms) => sum + ms, 0).toFixed(1)} ms`,
-      Object.entries(pass.ms).map(([phase, ms]) => `${phase} ${ms.toFixed(1)} ms`).join(", ")),
+    ...(time ? [fact("time", `${time.toFixed(1)} ms`,
+      Object.entries(pass.ms).map(([phase, ms]) => `${phase} ${ms.toFixed(1)} ms`).join(", "))] : []),
     next && fact("next in order", `cell ${next.position - canvas.first}: ${inText(trace.nameOf(next.token_id))}`,
       `the first cell in the order of the rule that was not revealed; its figure: ${next.figure.toFixed(4)}`),
   ].filter((one) => one instanceof HTMLElement);

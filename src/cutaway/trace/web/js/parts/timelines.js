@@ -85,13 +85,13 @@ class RunTimelines extends View {
 function figuresOf({ trace, surprise, entropy, moments, kv }, index) {
   const step = /** @type {Step} */ (trace.steps[index]);
   const end = moments[index];
-  const ms = PHASES.filter((phase) => phase in step.ms).map((phase) => `${phase} ${(step.ms[phase] ?? 0).toFixed(1)}`);
+  const ms = PHASES.filter((phase) => step.ms[phase]).map((phase) => `${phase} ${(step.ms[phase] ?? 0).toFixed(1)}`);
   return [
     `step ${index}`, visible(trace.nameOf(step.token_id)),
     `${surprise[index]?.toFixed(2)} bits`, `entropy ${entropy[index]?.toFixed(2)}`,
     end ? `P(end) ${percent(end.probability)}: the end token ${outcomePhrase(end.outcome)}`
       : "no end token recorded",
-    `KV ${memory(kv[index] ?? 0)}`, `ms ${ms.join(", ")}`,
+    `KV ${memory(kv[index] ?? 0)}`, ...(ms.length ? [`ms ${ms.join(", ")}`] : []),
   ];
 }
 

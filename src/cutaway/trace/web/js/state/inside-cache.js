@@ -32,7 +32,7 @@ export class InsideCache {
     this.known = new Map();
     this.asking = "";
     this.stream = new AbortController();
-    /** @type {Record<string, string> | null} by step; null: the document was not read yet */
+    /** @type {Record<string, string> | null} by run and step; null: the document was not read yet */
     this.embedded = null;
   }
 
@@ -111,8 +111,8 @@ export class InsideCache {
   /** @param {Run} run @param {number} step @param {number | null} rival @returns {Found} */
   fromDocument(run, step, rival) {
     this.embedded ??= JSON.parse(document.querySelector("#looks")?.textContent ?? "{}");
-    const packed = run.id === 1 ? this.embedded?.[step] : undefined;
-    if (packed === undefined) return { error: missing(Object.keys(this.embedded ?? {}).map(Number)) };
+    const packed = this.embedded?.[`${run.id} ${step}`];
+    if (packed === undefined) return { error: missing(stepsOf(run, Object.keys(this.embedded ?? {}))) };
     const plain = `${run.id} ${step} embedded`;
     const found = this.known.get(plain);
     if (!found) {
@@ -127,12 +127,16 @@ export class InsideCache {
   }
 }
 
+/** @param {Run} run @param {string[]} places runs and steps @returns {number[]} its steps */
+const stepsOf = (run, places) =>
+  places.map((place) => place.split(" ").map(Number)).flatMap(([id, step = 0]) => (id === run.id ? [step] : []));
+
 /** @param {number[]} steps that the document contains @returns {string} how to get others */
 function missing(steps) {
   const more = "open the trace on the page of cutaway serve, which computes it, or export it into a file: "
     + "cutaway trace export FILE --html OUT --inside 0-20 -m MODEL.";
   if (!steps.length) return `The inside of a step needs the model, which this file does not contain: ${more}`;
-  return `This file contains the inside of steps ${ranges(steps)}. For other steps, ${more}`;
+  return `This file contains the inside of ${steps.length === 1 ? "step" : "steps"} ${ranges(steps)}. For other steps, ${more}`;
 }
 
 /** @param {number[]} steps in order @returns {string} 0 to 20, 40 */

@@ -51,6 +51,9 @@
  * @typedef {{by: import("../figures/inside.js").TintBy, map: import("../figures/inside.js").MapBy,
  *   head: [number, number] | null, part: string | null}} InsideSelection
  *
+ * A part of the state that a guide selects.
+ * @typedef {Omit<Partial<State>, "inside"> & {inside?: Partial<InsideSelection>}} Place
+ *
  * @typedef {{inside: InsideSelection, runs: Run[], recording: Run | null, run: number, step: number, candidate: number, pass: number | null, other: number | null,
  *   panel: string, lesson: string, follow: boolean, whatIf: Record<string, number> | null,
  *   kind: "chat" | "completion" | "typing", tools: string, mustCall: boolean, draft: string, prompt: string, messages: Message[],
@@ -166,6 +169,12 @@ export class Store extends EventTarget {
     this.set({ step: there, candidate: 0, follow: this.run?.live === true && there === last });
   }
 
+  /** @param {Place} place what is selected; the rest is as on a fresh page */
+  show(place) {
+    const { step, candidate, pass, other, panel } = BEGINNING;
+    this.set({ step, candidate, pass, other, panel, inside: BEGINNING.inside, follow: false, whatIf: null, ...completed(place) });
+  }
+
   /** @param {Run} recording @param {boolean} here whether the address has named a step; else it opens at the most uncertain one */
   open(recording, here) {
     this.set({ recording });
@@ -206,6 +215,10 @@ export class Store extends EventTarget {
     return Array.isArray(runs) ? runs : [];
   }
 }
+
+/** @param {Place} place @returns {Partial<State>} with all that it selects in the panel Inside */
+export const completed = ({ inside, ...others }) =>
+  ({ ...others, ...(inside && { inside: { ...BEGINNING.inside, ...inside } }) });
 
 /** @param {string | null} text @returns {any} null where it is no JSON */
 function parsed(text) {

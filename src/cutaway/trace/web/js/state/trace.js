@@ -19,7 +19,7 @@ import { format } from "../figures/catalogue.js";
  *   prompt_token_ids: number[], chain: import("../figures/numbers.js").Stage[], params: Record<string, any>,
  *   seed: string, interventions?: {text: string}[], candidates: number, tracked_ids: number[], end_ids: number[],
  *   kv_bytes_per_token: number,
- *   parent: {trace: string, step: number, token_id: number} | null,
+ *   parent: {trace: string, step: number, token_id: number | null} | null,
  *   decoder?: {kind: string, rule: Record<string, any>, attention: "causal" | "bidirectional" | number, shift: boolean,
  *   mask_id: number | null, suffix_ids: number[]},
  *   sizes?: Sizes,

@@ -1,0 +1,80 @@
+/**
+ * The guide of an exported file (trace/guide.py): a question, sentences that open places in the runs, and the answer.
+ *
+ * Knows how a place is an address, so that each sentence is a link. Which of them was opened last is not in the address.
+ */
+
+import { button, el, replace } from "./dom.js";
+import { completed } from "../state/store.js";
+import { View } from "./view.js";
+/** @import { Place } from "../state/store.js" */
+
+/**
+ * @typedef {{text: string, shows: Place}} Point
+ * @typedef {{title: string, question: string, points: Point[], answer: string, links: [string, string][]}} Guide
+ */
+
+const NARROW = "(max-width: 56rem)"; // as in the sheets
+
+class RunGuide extends View {
+  /** @type {HTMLElement[]} */
+  links = [];
+  at = -1;
+  back = button("← Back", () => this.open(this.at - 1));
+  on = button("Next →", () => this.open(this.at + 1), { class: "primary" });
+  where = el("span", { class: "faint", role: "status" });
+  answer = el("p", { class: "answer" });
+
+  build() {
+    /** @type {Guide} */
+    const { title, question, points, answer, links } = JSON.parse(document.querySelector("#guide")?.textContent ?? "null");
+    this.points = points;
+    this.links = points.map(({ text, shows }, i) => el("a", { href: addressOf(shows), onclick: (/** @type {MouseEvent} */ event) => {
+      if (event.ctrlKey || event.metaKey || event.shiftKey) return; // another window
+      event.preventDefault();
+      this.open(i);
+    } }, text));
+    this.answer.append(el("strong", {}, "The answer. "), answer);
+    replace(this, el("h2", {}, title), el("p", { class: "question" }, question),
+      el("div", { class: "steps" }, el("ol", {}, ...this.links.map((link) => el("li", {}, link))), this.answer,
+        el("div", { class: "row" }, this.back, this.on, this.where)),
+      el("nav", { class: "row", "aria-label": "Lessons" }, ...links.map(([words, href]) => el("a", { href }, words))));
+    const here = this.links.findIndex((link) => link.getAttribute("href") === location.hash);
+    if (location.hash) this.mark(Math.max(here, 0));
+    else queueMicrotask(() => this.open(0, false)); // once the runs are there
+  }
+
+  /** @param {number} i which point @param {boolean} [asked] whether the reader has asked for it */
+  open(i, asked = true) {
+    const point = this.points?.[i];
+    if (!point) return;
+    this.store.show(point.shows);
+    this.mark(i);
+    if (asked && matchMedia(NARROW).matches) document.querySelector("panel-tabs")?.scrollIntoView();
+  }
+
+  /** @param {number} i */
+  mark(i) {
+    this.at = i;
+    for (const [k, link] of this.links.entries()) {
+      if (k === i) link.setAttribute("aria-current", "step");
+      else link.removeAttribute("aria-current");
+    }
+    const last = i === this.links.length - 1;
+    this.back.disabled = i <= 0;
+    this.on.disabled = last;
+    this.classList.toggle("last", last);
+    this.where.textContent = `${i + 1} of ${this.links.length}`;
+  }
+}
+
+/** @param {Place} place @returns {string} */
+function addressOf(place) {
+  const address = new URLSearchParams();
+  for (const [name, value] of Object.entries(completed(place))) {
+    address.set(name, typeof value === "string" ? value : JSON.stringify(value));
+  }
+  return `#${address}`;
+}
+
+customElements.define("run-guide", RunGuide);
