@@ -15,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from sphinx.util.inspect import stringify_signature
 
 import docstrings  # beside this file, which is no package
+import gallery
 import written
 from cutaway import __version__
 
@@ -51,7 +52,7 @@ html_title = f"cutaway {release}"
 html_copy_source = False
 html_show_sphinx = False
 html_static_path = ["static"]
-html_css_files = ["site.css"]
+html_css_files = ["site.css", "gallery.css"]
 pygments_style, pygments_dark_style = "tango", "github-dark"
 
 
@@ -60,10 +61,17 @@ def setup(app: Any) -> None:
     app.connect("source-read", _fill_in)
     app.connect("autodoc-process-docstring", _read)
     app.connect("autodoc-process-signature", _overloads)
+    app.connect("build-finished", _gallery)
 
 
 def _fill_in(_app: Any, _name: str, source: list[str]) -> None:
     source[0] = written.filled_in(source[0])
+
+
+def _gallery(app: Any, error: Exception | None) -> None:
+    """The lessons, which are whole pages without the site's frame."""
+    if error is None and app.builder.format == "html":
+        gallery.write(written.lessons(), Path(app.outdir) / "gallery", "../gallery.html")
 
 
 def _read(_app: Any, _what: str, _name: str, object: Any, _options: Any, lines: list[str]) -> None:

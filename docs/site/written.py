@@ -1,4 +1,4 @@
-"""What is written into pages while the site is built: the README, help pages, keywords, endpoints.
+"""What is written into pages while the site is built: README, help, keywords, endpoints, gallery.
 
 Knows the marks in the pages, ``<!-- written: NAME -->``. Refuses to keep anything that it writes:
 all of it follows from the package that is installed.
@@ -9,10 +9,14 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import redirect_stdout
+from functools import cache
 from importlib import import_module
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gallery import Lesson
 
 ROOT = Path(__file__).parents[2]
 _MARK = re.compile(r"^<!-- written: (\w+) -->$", re.MULTILINE)
@@ -142,7 +146,10 @@ def _endpoint(method: str, path: str, operation: Mapping[str, Any], shapes: Any)
     body = operation.get("requestBody")
     if body is None:
         return said
-    shape = shapes[body["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]]
+    (content,) = body["content"].values()  # as JSON, or as a form
+    shape = content["schema"]
+    if "$ref" in shape:
+        shape = shapes[shape["$ref"].rpartition("/")[2]]
     needed = shape.get("required", ())
     rows = (
         [
@@ -173,4 +180,21 @@ def _table(head: list[str], rows: Iterable[list[str]]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in cells)
 
 
-_PARTS = {part.__name__: part for part in (readme, changelog, commands, keywords, endpoints)}
+def gallery() -> str:
+    """A card for each lesson, with links to the pages that ``conf`` writes in the end."""
+    from gallery_figures import cards
+
+    return cards(lessons(), "gallery/")
+
+
+@cache
+def lessons() -> "list[Lesson]":
+    """The lessons of the gallery, whose runs are written once for a build."""
+    from gallery import make
+
+    return make()
+
+
+_PARTS = {
+    part.__name__: part for part in (readme, changelog, commands, keywords, endpoints, gallery)
+}

@@ -1,0 +1,310 @@
+"""Lessons on how a token is chosen: what is run, what is said of it, where sentences point.
+
+Every figure in a sentence is one of the record, and what a sentence claims is asserted, so that no
+lesson is written which another model or release would make untrue.
+"""
+
+from math import exp
+from typing import Any, Literal
+
+import gallery_figures as figures
+from cutaway.trace import Trace
+from gallery import (
+    Desk,
+    Lesson,
+    candidate,
+    chance,
+    drawn,
+    own_chance,
+    parting,
+    percent,
+    point,
+    quoted,
+    shown,
+    tokens,
+)
+
+RAIN = "The best thing about rainy days is"
+ROBOT = "Once upon a time, a small robot"
+
+
+def temperature(desk: Desk) -> Lesson:
+    """One seed at three temperatures: the texts part where the likeliest token no longer wins."""
+    every = (0.2, 0.7, 1.6)
+    runs = [
+        desk.write(desk.smollm2.generate, RAIN, seed=8, temperature=t, top_p=1.0, max_tokens=24)
+        for t in every
+    ]
+    cold, warm, hot = runs
+    at = parting(cold, hot)
+    assert at == parting(warm, hot) == parting(cold, warm)
+    first, second, third = (drawn(run, at) for run in runs)
+    luck = candidate(hot, at, third).luck
+    rank = hot.steps[at].observed
+    assert rank is not None
+    assert luck is not None
+    words = [first, " the", " people", second, " me"]
+
+    def seen(run: Trace, own: str) -> list[tuple[str, float, bool]]:
+        kept = [exp(candidate(run, at, word).final_logprob or 0) for word in words]
+        rows = [(word, p, word == own) for word, p in zip(words, kept, strict=True)]
+        return rows if own in words else [*rows, (own, exp(_final(run, at)), True)]
+
+    return Lesson(
+        "temperature",
+        "What a temperature does",
+        "Three runs have the same prompt, the same seed and the same luck. Only the temperature "
+        "differs. Why do they write different texts?",
+        [
+            point(
+                f"The first {at} tokens are the same in all three. Here, at temperature 0.2, "
+                f"{quoted(first)} is the likeliest by far: {chance(cold, at, first)} after the "
+                "chain. It is drawn.", at,
+            ),
+            point(
+                f"At 0.7 {quoted(first)} has {chance(warm, at, first)} left. Each token has the "
+                f"same luck as before, and now that of {quoted(second)} is enough: the fourth "
+                "likeliest is drawn.", at, run=2,
+            ),
+            point(
+                f"At 1.6 the probabilities are much flatter. {quoted(third)} is only number "
+                f"{rank.rank} of the candidates and has {percent(exp(_final(hot, at)))}, but with "
+                f"luck {luck:+.2f} it wins.", at, run=3,
+            ),
+            point(
+                "The coldest and the hottest text side by side. Once they have parted, each reads "
+                "its own words.", at,
+                other=3, panel="compare",
+            ),
+        ],
+        "Logits are divided by the temperature before they become probabilities. A small one lets "
+        "the likeliest token win nearly always; a large one leaves the choice to luck.",
+        [shown(run, f"temperature {t}") for run, t in zip(runs, every, strict=True)],
+        figures.bars([
+            (f"at {t}", seen(run, drawn(run, at))) for run, t in zip(runs, every, strict=True)
+        ]),
+        f"The same candidates at three temperatures: {first}, {second} and {third} are drawn.",
+    )  # fmt: skip
+
+
+def _final(trace: Trace, step: int) -> float:
+    """The log-probability of the drawn token after the chain."""
+    seen = trace.steps[step].observed
+    assert seen is not None
+    assert seen.final_logprob is not None
+    return seen.final_logprob
+
+
+def stages(desk: Desk) -> Lesson:
+    """What each stage of the chain removes, at one step."""
+    text = desk.write(
+        desk.smollm2.generate, "On the last day of summer, we", seed=2, temperature=1.2, top_k=40,
+        top_p=0.9, min_p=0.05, max_tokens=24,
+    )  # fmt: skip
+    at = 9
+    seen = text.steps[at].observed
+    assert seen is not None
+    by = {str(stage["stage"]): k for k, stage in enumerate(text.head.chain)}
+    left = {name: seen.stages[k].survivors for name, k in by.items()}
+    assert left["top_k"] > left["top_p"] > left["min_p"] > 1
+    own = drawn(text, at)
+    gone = next(text.name_of(c.id) for c in seen.candidates if c.removed_by == by["min_p"])
+    sure = next(s.index for s in text.steps if s.survivors == 1)
+    best = text.name_of(seen.candidates[0].id)
+    listed = [c for c in seen.candidates if c.rank <= text.head.candidates]
+
+    def kept(name: str) -> list[tuple[str, float, bool]]:
+        high = exp(-listed[0].logit)
+        return [
+            ("", exp(c.logit) * high, c.removed_by is None or c.removed_by > by[name])
+            for c in listed
+        ]
+
+    return Lesson(
+        "stages",
+        "Candidates, cut stage by stage",
+        f"A vocabulary has {text.head.vocab_size} tokens. Between the model and the draw, a chain "
+        "of stages removes most of them. Which stage removes what?",
+        [
+            point("The chain in its order: temperature 1.2, top-k 40, top-p 0.9, min-p 0.05. Here "
+                  f"the model gives {quoted(best)} the most.", at),
+            point(f"Temperature removes nothing; it flattens. Top-k keeps the {left['top_k']} "
+                  "likeliest, whatever their probability.", at, candidate=1),
+            point(f"Top-p keeps the fewest whose probabilities add up to 90%: {left['top_p']} of "
+                  "them. The letter beside a token says which stage removed "
+                  "it.", at, candidate=left["top_p"] - 1),
+            point("Min-p removes what has less than a twentieth of the likeliest one's "
+                  f"probability, such as {quoted(gone)}: {left['min_p']} are left, and "
+                  f"{quoted(own)} is drawn.", at, candidate=left["min_p"]),
+            point(f"Another step, another picture: of {quoted(drawn(text, sure))} the model is "
+                  f"sure, and only {text.steps[sure].survivors} survives.", sure),
+        ],
+        "Top-k cuts at a number, top-p at a sum, min-p at a share of the best. Each reacts "
+        "differently to a model that is sure and to one that is not.",
+        [shown(text, "the run")],
+        figures.bars([(f"{name.replace('_', '-')}: "
+                       f"{left[name]}", kept(name)) for name in ("top_k", "top_p", "min_p")]),
+        f"The likeliest candidates; {left['top_k']}, then {left['top_p']}, then {left['min_p']} "
+        "are left.",
+    )  # fmt: skip
+
+
+def snowball(desk: Desk) -> Lesson:
+    """One token is exchanged, and the model goes on with the same luck."""
+    at, other = 9, " small"
+    text = desk.write(
+        desk.smollm2.generate, ROBOT, seed=2, temperature=0.8, top_p=0.95, max_tokens=40
+    )
+    fork = desk.branch(desk.smollm2, text, at, other)
+    own = drawn(text, at)
+    rest = [*zip(text.steps[at + 1 :], fork.steps[at + 1 :], strict=False)]
+    same = sum(a.token_id == b.token_id for a, b in rest)
+    assert same * 4 < len(rest)
+    assert "alien vessel" in text.text
+    assert "island" in fork.text
+    after = at + 1
+    luck = candidate(text, after, drawn(text, after)).luck
+    assert luck is not None
+    return Lesson(
+        "snowball",
+        "A snowball",
+        f"One word of forty is changed: {quoted(own)} becomes {quoted(other)}. The luck stays the "
+        "same. How much of the rest does?",
+        [
+            point("The text as it was drawn. Its robot stands at the edge of a massive alien "
+                  f"vessel. {quoted(own)} had {chance(text, at, own)}.", at),
+            point(f"In the second run {quoted(other)} is put in its place, by hand: the arrow "
+                  "marks it. The model goes on by itself, with the luck that each place "
+                  "had.", at, run=2),
+            point(f"At the very next step {quoted(drawn(text, after))} was drawn in the first run, "
+                  f"with luck {luck:+.2f}. After {quoted(other)} other candidates are likely, and "
+                  f"{quoted(drawn(fork, after))} is drawn.",
+                  after, run=2),
+            point(f"Of the {len(rest)} tokens after the change, {same} are the same. The alien "
+                  "vessel has become an island.", at, run=2, other=1, panel="compare"),
+            point("Both runs as a tree. On a page with its model, each token can be changed in "
+                  "this way.", at, run=2,
+                  panel="tree"),
+        ],
+        "Almost nothing. Every later step reads the changed word, so its candidates differ, so "
+        "another is drawn, which the next step reads as well. A text is only as stable as its "
+        "least certain token.",
+        [shown(text, "as drawn"), shown(fork, "changed")],
+        figures.strips(("as drawn", tokens(text, at, 16)), ("one token "
+                                                           "changed", tokens(fork, at, 16))),
+        f"Two texts that are the same up to {own}, and then are not.",
+    )  # fmt: skip
+
+
+def why_it_stopped(desk: Desk) -> Lesson:
+    """A text that could have ended early goes on because a comma was drawn."""
+    asked = [{"role": "user", "content": "What is the capital of France?"}]
+    text = desk.write(desk.smollm2.chat, asked, max_tokens=60, temperature=0.8, top_p=0.95, seed=2)
+    at = [drawn(text, step.index) for step in text.steps].index(" Paris") + 1
+    assert drawn(text, at) == ","
+    short = desk.branch(desk.smollm2, text, at, ".")
+    end = text.steps[-1]
+    token = text.name_of(end.token_id)
+    assert text.end is not None
+    assert short.end is not None
+    assert text.end.reason == short.end.reason == "end_token"
+    assert all(
+        candidate(text, step.index, token).removed_by is not None for step in text.steps[:-1]
+    )
+    assert len(text.steps) > 2 * len(short.steps)
+    assert len(short.steps) == at + 2
+    before = len(text.steps) - 2
+    luck = candidate(text, len(text.steps) - 1, token).luck
+    assert luck is not None
+    return Lesson(
+        "why-it-stopped",
+        "Why it stopped",
+        "A model has no idea of an end. Why does this answer go on after it has said all, and why "
+        "does it stop at last?",
+        [
+            point(f"{quoted(token)} is a token like any other: the end is drawn. Up to here top-p "
+                  "removed it at each step, since it was next to "
+                  "impossible.", at - 1, panel="timelines"),
+            point(f"The fork in the road. A full stop had {chance(text, at, '.')}, a comma "
+                  f"{chance(text, at, ',')}, and the comma had more luck.", at),
+            point(f"After a comma no sentence can end. The next full stop comes {before - at} "
+                  "tokens later.", before),
+            point(f"Now the end token has {own_chance(end)}, and with luck {luck:+.2f} it is "
+                  "drawn. The panel says what could have ended the text "
+                  "before.", len(text.steps) - 1, panel="why"),
+            point(f"The second run has the full stop at step {at} instead. There the end token has "
+                  f"{own_chance(short.steps[-1])}, and the text ends at once.", at + 1, run=2),
+        ],
+        "It stops when the end token is drawn. That token becomes likely only where a sentence "
+        "could end, so a single comma has made this answer twice as long.",
+        [shown(text, "with a comma"), shown(short, "with a full stop")],
+        figures.strips(("with a comma", tokens(text, at, 30)), ("with a full "
+                                                               "stop", tokens(short, at))),
+        "The same answer with a comma and with a full stop, after which it ends.",
+    )  # fmt: skip
+
+
+def _weather(city: Literal["Paris", "Rome", "Oslo"], days: int = 1) -> dict[str, Any]:
+    """The weather of a city.
+
+    days: how many to look ahead
+    """
+    return {"city": city, "days": days}
+
+
+_weather.__name__ = "get_weather"
+
+
+def tool_call(desk: Desk) -> Lesson:
+    """A small model that would rather chat is held to a call by a grammar."""
+    asked = [{"role": "user", "content": "What is the weather in Paris?"}]
+    text = desk.write(
+        desk.smollm2.chat, asked, tools=[_weather], tool_choice="required",
+        parallel_tool_calls=False, max_tokens=60, temperature=0.7, seed=1,
+    )  # fmt: skip
+    names = [drawn(text, step.index) for step in text.steps]
+    first = text.steps[0]
+    wished = {
+        step.index: text.name_of(step.unconstrained_id)
+        for step in text.steps
+        if step.unconstrained_id not in (None, step.token_id)
+    }
+    alone = sum(step.source == "grammar" for step in text.steps)
+    name, field, city = names.index("get"), names.index("city"), names.index("Paris")
+    assert 0 in wished
+    assert name in wished
+    assert field in wished
+    assert city not in wished
+    return Lesson(
+        "tool-call",
+        "A tool call, forced by a schema",
+        "This small model is asked for the weather and has a function get_weather(city, days). It "
+        "would rather chat. How can its answer be a valid call all the same?",
+        [
+            point(f"The model wanted to begin with {quoted(wished[0])}. The schema allows only the "
+                  "beginning of a call: it removed all but one token. The model itself had given "
+                  f"that {own_chance(first)}.", 0),
+            point("The name of the function: the same luck would have drawn "
+                  f"{quoted(wished[name])}. The only name that exists is get_weather, so nothing "
+                  "else is left.", name),
+            point(f"The field: the model wanted {quoted(wished[field])}. The schema calls it "
+                  f"{quoted('city')}.", field),
+            point("The city is the model's own choice. Of Paris, Rome and Oslo it takes "
+                  f"{quoted('Paris')}, from the question.", city),
+            point(f"{alone} of {len(text.steps)} tokens were the only ones left. The text ends "
+                  "where the call is whole.",
+                  len(text.steps) - 1, panel="why"),
+        ],
+        "At each step a grammar, made of the function's schema, removes every token that no valid "
+        "call can have there. What remains is drawn as usual. So the form is certain; whether the "
+        "content is right is up to the model.",
+        [shown(text, "the call")],
+        figures.strips(
+            ("wanted", [
+                (wished.get(i, name), "gone" if i in wished else "given")
+                for i, name in enumerate(names[:24])
+            ]),
+            ("allowed", [(n, "hot" if i in wished else "") for i, n in enumerate(names[:24])]),
+        ),
+        "The tokens that the model wanted are struck; below them the call that the schema allowed.",
+    )  # fmt: skip

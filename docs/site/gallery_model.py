@@ -1,0 +1,284 @@
+"""Lessons on what computes the logits: heads, a canvas, drafts, rounded weights.
+
+Every figure in a sentence is one of the record, and what a sentence claims is asserted, so that no
+lesson is written which another model or release would make untrue.
+"""
+
+from math import exp
+from typing import Any
+
+import gallery_figures as figures
+from cutaway.lab.inside.summary import heads
+from cutaway.trace import Trace
+from gallery import (
+    Desk,
+    Lesson,
+    candidate,
+    chance,
+    drawn,
+    look,
+    own_chance,
+    parting,
+    percent,
+    point,
+    quoted,
+    shown,
+    tokens,
+)
+
+MISS = (
+    "Miss Odette Marlow lived by the sea. Every morning, people waved and said: Hello, Miss Odette"
+)
+RAIN = "The best thing about rainy days is"
+
+READS, WRITES = (17, 4), (28, 2)
+"""Heads of SmolLM2 that look at what came after an earlier occurrence of the last token."""
+
+
+def induction(desk: Desk) -> Lesson:
+    """A name that occurs once is found again by a head that looks for repetitions."""
+    llm = desk.smollm2
+    text = desk.write(llm.generate, MISS, temperature=0, seed=1, max_tokens=4)
+    seen = look(llm, text, 0)
+    attribution = seen.logit_attribution()
+    by = {(h.layer, h.head): h for h in heads(seen, attribution)}
+    reads, writes = by[READS], by[WRITES]
+    lens = seen.lens(1)
+    name, rival = drawn(text, 0), text.name_of(attribution.rival)
+    assert text.name_of(text.head.prompt_token_ids[reads.most]) == name
+    assert reads.most == writes.most
+    assert reads.induction == max(h.induction for h in by.values())
+    assert writes.attribution == max(h.attribution for h in by.values())
+    assert lens.settled == len(lens.ids) - 1  # rows: before the first layer, and after each
+    ids = text.head.prompt_token_ids
+    marked = {reads.most: "hot", reads.most - 1: "given", len(ids) - 1: "given"}
+    tokens = [(text.name_of(i), marked.get(k, "")) for k, i in enumerate(ids)]
+    return Lesson(
+        "induction",
+        "A head that finds the repeated name",
+        "“Hello, Miss Odette” – and the model goes on with “ Marlow”. It has seen this invented "
+        "name once, twenty words before. How does it know?",
+        [
+            point(f"The text breaks off after {quoted(text.name_of(ids[-1]))}. The model gives "
+                  f"{quoted(name)} {own_chance(text.steps[0])}.", 0),
+            point("Inside this step, the text is coloured by where attention goes. Head "
+                  f"{READS[1]} of layer {READS[0]} puts {percent(reads.induction)} of its weight "
+                  f"on {quoted(name)}: the token that came after the "
+                  f"{quoted(text.name_of(ids[-1]))} of before.", 0, panel="inside",
+                  inside={"map": "induction", "head": READS}),
+            point(f"It finds the place. Head {WRITES[1]} of layer {WRITES[0]} looks there, too, "
+                  f"and of all heads it adds most to the logit of {quoted(name)}: "
+                  f"{writes.attribution:+.2f} over {quoted(rival)}.", 0, panel="inside",
+                  inside={"by": "attribution", "head": WRITES}),
+            point("The logit lens, further down, is what the model would say after each layer. "
+                  f"{quoted(name)} is first after the last layer alone: the decision is made "
+                  "late.", 0, panel="inside"),
+            point(f"The second half of the name, {quoted(drawn(text, 1))}, comes the same way: "
+                  f"{own_chance(text.steps[1])}.", 1, panel="inside",
+                  inside={"map": "induction", "head": READS}),
+        ],
+        "Some attention heads look for an earlier place where the last token stood, and read what "
+        "came after it. Such induction heads copy what was said once, even a name that no one had "
+        "before.",
+        [shown(text, "the name", llm, (0, 1, 2))],
+        figures.strips(("", [*tokens, (" →", ""), (name, "hot")])),
+        f"After the second Odette the head looks at {name}, which followed the first.",
+    )  # fmt: skip
+
+
+def intervention(desk: Desk) -> Lesson:
+    """Without the head that writes the name, the name does not come."""
+    llm = desk.smollm2
+    text = desk.write(llm.generate, MISS, temperature=0, seed=1, max_tokens=12)
+    change = f"L{WRITES[0]}.H{WRITES[1]} x 0"
+    without = desk.branch(llm, text, 0, None, interventions=[change])
+    own, other = drawn(text, 0), drawn(without, 0)
+    assert own != other
+    logit = candidate(text, 0, own).logit - candidate(text, 0, other).logit
+    lost = logit - (candidate(without, 0, own).logit - candidate(without, 0, other).logit)
+    return Lesson(
+        "intervention",
+        "One head less",
+        f"In “A head that finds the repeated name”, head {WRITES[1]} of layer {WRITES[0]} wrote "
+        "the name. That was an account of the sums. Is it also the cause?",
+        [
+            point(f"The model as it is: {quoted(own)} has {own_chance(text.steps[0])} and is "
+                  f"{logit:.2f} logits ahead of {quoted(other)}.", 0),
+            point("The head in question, and where it looks: of all 270 it adds most to "
+                  f"{quoted(own)}.", 0,
+                  panel="inside", inside={"by": "attribution", "head": WRITES}),
+            point(f"The second run has this one head multiplied by 0 from here on. {quoted(own)} "
+                  f"falls to {_own(without, own)}, and {quoted(other)} is written.", 0, run=2),
+            point(f"{lost:.2f} logits of the lead are gone. Inside: what all other heads add to "
+                  f"{quoted(own)} is not enough without this "
+                  "one.", 0, run=2, panel="inside", inside={"by": "attribution"}),
+            point("Both texts. The change is in the trace, so the second run can be replayed to "
+                  "the bit, too.", 0, run=2,
+                  other=1, panel="compare"),
+        ],
+        "Yes, here. Take one head of 270 away, and the name is not repeated. An attribution says "
+        "what was added; only an intervention shows what depends on it.",
+        [shown(text, "as it is", llm, (0,)), shown(without, f"head {WRITES[1]} of layer "
+                                                            f"{WRITES[0]} at 0", llm, (0,))],
+        figures.strips(
+            ("as it is", [(" Hello, Miss Odette", "given"), *tokens(text, 0, 5)]),
+            (f"{change}", [(" Hello, Miss Odette", "given"), *tokens(without, 0, 5)]),
+        ),
+        f"With the head the text goes on with {own}, without it with {other}.",
+    )  # fmt: skip
+
+
+def _own(trace: Trace, token: str) -> str:
+    """The model's own probability of a candidate at the first step."""
+    seen = trace.steps[0].observed
+    assert seen is not None
+    return percent(exp(candidate(trace, 0, token).logit - seen.log_sum_exp))
+
+
+def canvas(desk: Desk) -> Lesson:
+    """A diffusion model reveals a text in no direction, one cell or several in a pass."""
+    cells = 32
+    slow, fast = (
+        desk.write(desk.toy_canvas.denoise, "Mr. Darcy ", max_tokens=cells, seed=2, steps=steps)
+        for steps in (cells, 8)
+    )
+    first = len(slow.head.prompt_token_ids)
+
+    def revealed(trace: Trace, index: int) -> list[tuple[int, str]]:
+        return [
+            (c.position - first, trace.name_of(c.token_id)) for c in trace.passes[index].revealed
+        ]
+
+    def row(trace: Trace, index: int) -> list[tuple[str, str]]:
+        now: dict[int, tuple[str, str]] = {}
+        for i in range(index + 1):
+            now |= {at: (word, "hot" if i == index else "given") for at, word in revealed(trace, i)}
+        return [now.get(at, ("", "")) for at in range(cells)]
+
+    ((start, letter),) = revealed(slow, 0)
+    assert start != 0
+    together = revealed(fast, 0)
+    lost = sum(one.bound for one in fast.passes)
+    assert lost > sum(one.bound for one in slow.passes) == 0
+    return Lesson(
+        "canvas",
+        "A canvas: writing without a direction",
+        "A diffusion model begins with empty cells and fills them in any order. Which does it "
+        "fill first, and what is lost if it fills several at once?",
+        [
+            point(f"The first pass looks at all {cells} cells and keeps the one of which it is "
+                  f"surest: {quoted(letter)} in cell {start}, in the middle of "
+                  "nowhere.", start, panel="canvas", **{"pass": 0}),
+            point("A few passes later there are islands. Each new cell sees what is on its left "
+                  "and on its right.",
+                  revealed(slow, 9)[0][0], panel="canvas", **{"pass": 9}),
+            point(f"After {len(slow.passes)} passes the text is whole. (The model is a toy of "
+                  "single letters.)", start,
+                  panel="canvas", **{"pass": len(slow.passes) - 1}),
+            point(f"The second run has only {len(fast.passes)} passes. Its first one keeps "
+                  f"{len(together)} cells that do not know of each "
+                  "other.", together[0][0], run=2, panel="canvas", **{"pass": 0}),
+            point(f"Its text is worse: “{fast.text.strip()}”. Up to {lost:.1f} nats are lost by "
+                  "filling cells together; one cell at a time loses "
+                  "nothing.", together[0][0], run=2, panel="canvas",
+                  **{"pass": len(fast.passes) - 1}),
+        ],
+        "It fills what it is surest of, on either side of what is there. Several cells in one "
+        "pass are faster, but each is drawn without knowing the others, so they fit together less "
+        "well.",
+        [shown(slow, f"{len(slow.passes)} passes"), shown(fast, f"{len(fast.passes)} passes")],
+        figures.cells([row(slow, index) for index in (0, 4, 9, 16, 24, len(slow.passes) - 1)]),
+        "The canvas after six of its passes: letters appear in no order, until all cells are "
+        "filled.",
+    )  # fmt: skip
+
+
+CODE = "def area(r):\n    return 3.14 * r * r\n\ndef area_of_two(r, s):\n    return"
+
+
+def speculation(desk: Desk) -> Lesson:
+    """Drafts save steps and change no bit."""
+    plain, quick = (
+        desk.write(
+            desk.smollm2.generate, CODE, seed=5, temperature=0.6, max_tokens=40, speculate=how
+        )
+        for how in ("off", "ngram")
+    )
+    assert plain.end is not None
+    assert quick.end is not None
+    assert plain.output_token_ids == quick.output_token_ids
+    assert plain.end.fingerprint == quick.end.fingerprint
+    used = quick.end.speculation
+    drafts = [step.index for step in quick.steps if step.source == "draft"]
+    first = drafts[0]
+    chips = [(drawn(quick, s.index), "hot" if s.source == "draft" else "") for s in quick.steps]
+    return Lesson(
+        "speculation",
+        "Speculation that changes nothing",
+        "Some tokens are guessed before the model has computed them, which saves time. Is the "
+        "text still what the model would have written?",
+        [
+            point("Without speculation: one step of the model for each token.", 0),
+            point(f"With it, {used['proposed']} tokens were guessed, each a copy of what followed "
+                  f"the same words before. A small d marks the {used['accepted']} that were "
+                  "right.", first, run=2),
+            point(f"The model checks several guesses in one step. {quoted(drawn(quick, first))} "
+                  "was kept, because with its luck the model draws this very token "
+                  "here.", first, run=2),
+            point(f"Both runs side by side: all {len(plain.steps)} tokens are the "
+                  "same.", first, run=2, other=1,
+                  panel="compare"),
+            point("Not only the tokens: “Figures” of the last step has the fingerprint of every "
+                  f"logit so far, {plain.end.fingerprint}, in both "
+                  "runs.", len(quick.steps) - 1, run=2),
+        ],
+        "Yes, to the bit. A guess is kept only where it is what the model draws with its luck. "
+        f"Here {used['accepted']} steps of {len(plain.steps)} were saved.",
+        [shown(plain, "without speculation"), shown(quick, "with speculation")],
+        figures.strips(("guessed, and right", chips)),
+        "The text; the tokens that were guessed correctly are marked.",
+    )  # fmt: skip
+
+
+def quantisations(desk: Desk) -> Lesson:
+    """The same weights in three formats, with one luck: the coarser, the earlier the texts part."""
+    said: dict[str, Any] = {"seed": 2, "temperature": 0.8, "top_p": 0.95, "max_tokens": 28}
+    published = desk.write(desk.smollm2.generate, RAIN, **said)
+    eight, four = (
+        desk.write(desk.rounded(form).generate, RAIN, **said) for form in ("q8_0", "q4_0")
+    )
+    near, far = parting(published, eight), parting(published, four)
+    assert far < near
+    own, other = drawn(published, far), drawn(four, far)
+    same = drawn(published, 3)
+    assert same == drawn(four, 3) == drawn(eight, 3)
+
+    return Lesson(
+        "quantisations",
+        "Three roundings, one luck",
+        "Weights are rounded to save memory. With the same luck, how long do models with "
+        "differently rounded weights write the same text?",
+        [
+            point("SmolLM2 as it is published, 5 bits a weight (Q4_1).", 3),
+            point(f"The same weights in 8 bits (Q8_0). {quoted(same)} has {chance(eight, 3, same)} "
+                  f"here and {chance(published, 3, same)} there: rounding moves every logit a "
+                  "little.", 3, run=2),
+            point(f"In 4.5 bits (Q4_0), rounded once more. Up to step {far} the text is the same, "
+                  "since no difference was large enough to change which token "
+                  "wins.", far - 1, run=3),
+            point(f"At step {far} the first run gave {quoted(own)} {chance(published, far, own)} "
+                  f"and {quoted(other)} {chance(published, far, other)}. After the rounding they "
+                  f"have {chance(four, far, own)} and {chance(four, far, other)}, and with the "
+                  f"same luck {quoted(other)} wins.", far, run=3),
+            point(f"The 8-bit copy agrees for {near} tokens, the 4-bit copy for "
+                  f"{far}.", far, run=1, other=3,
+                  panel="compare"),
+        ],
+        "Until the first close decision. Since the luck is the same, every difference comes from "
+        "the weights, which makes one luck a fine scale for what a rounding does.",
+        [shown(published, "Q4_1, as published"), shown(eight, "Q8_0"), shown(four, "Q4_0")],
+        figures.strips(
+            ("Q4_1, as published", tokens(published, far, 13)), ("Q4_0", tokens(four, far, 13)),
+        ),
+        f"Two texts that agree for {far} tokens.",
+    )  # fmt: skip
