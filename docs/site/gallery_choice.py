@@ -114,9 +114,9 @@ def stages(desk: Desk) -> Lesson:
     listed = [c for c in seen.candidates if c.rank <= text.head.candidates]
 
     def kept(name: str) -> list[tuple[str, float, bool]]:
-        high = exp(-listed[0].logit)
-        return [
-            ("", exp(c.logit) * high, c.removed_by is None or c.removed_by > by[name])
+        high = listed[0].logit
+        return [  # square roots, or only the first would be seen
+            ("", exp((c.logit - high) / 2), c.removed_by is None or c.removed_by > by[name])
             for c in listed
         ]
 

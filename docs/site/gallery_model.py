@@ -56,8 +56,8 @@ def induction(desk: Desk) -> Lesson:
     return Lesson(
         "induction",
         "A head that finds the repeated name",
-        "“Hello, Miss Odette” – and the model goes on with “ Marlow”. It has seen this invented "
-        "name once, twenty words before. How does it know?",
+        "“Hello, Miss Odette” – and the model goes on with “Marlow”. It has seen this invented "
+        "name once, a dozen words before. How does it know?",
         [
             point(f"The text breaks off after {quoted(text.name_of(ids[-1]))}. The model gives "
                   f"{quoted(name)} {own_chance(text.steps[0])}.", 0),
