@@ -5,12 +5,19 @@ What an architecture takes for granted where its files do not say is a row of ``
 what each layer has is read by ``layer_keys`` and ``state_keys``.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cutaway.compute.model.architecture import Architecture
 from cutaway.compute.model.config import MAX_CONTEXT, ModelConfig
-from cutaway.compute.model.layer_keys import Attention, latent_of, own_heads_of, windows_of
+from cutaway.compute.model.layer_keys import (
+    Attention,
+    Latent,
+    OwnHeads,
+    latent_of,
+    own_heads_of,
+    windows_of,
+)
 from cutaway.compute.model.metadata import MetadataReader
 from cutaway.compute.model.mixture_keys import mixture_of
 from cutaway.compute.model.rope import Rope
@@ -61,13 +68,7 @@ def config_from_gguf(
         usual=row.window, full_every=row.full_every, full_first=row.full_first,
     )  # fmt: skip
     own_heads = own_heads_of(read, windows) if row.has_own_heads else ()
-    heads = read.size_or_zero("attention.head_count") if row.has_states else read.size(_HEADS)
-    if latent:
-        kv_heads, head_dim = 1, latent.rank + latent.rotated
-    elif own_heads:
-        kv_heads, head_dim = own_heads[-1].kv_heads, max(one.head_dim for one in own_heads)
-    else:
-        heads, kv_heads, head_dim = heads_of(read, hidden, has_states=row.has_states)
+    heads, kv_heads, head_dim = _heads(read, row, latent, own_heads)
     width = head_dim or 2  # where nothing attends, none is rotated either
     longest = read.size("context_length", most=MAX_CONTEXT)
     original = read.size_or_zero("rope.scaling.original_context_length")
@@ -75,7 +76,6 @@ def config_from_gguf(
         read, width, interleaved=row.interleaved_rope, yarn_truncates=row.yarn_truncates,
         sharpens=latent is None,
     )  # fmt: skip
-    local_base = read.number("rope.freq_base_swa", row.local_base or rope.base)
     norm = "norm" if row.layer_norm else "norm_rms"
     experts = read.size_or_zero("expert_count")
     if any(recurrent) and attention != "causal":
@@ -84,9 +84,6 @@ def config_from_gguf(
         )
     logit_scale = read.or_zero("logit_scale") or 1.0
     scaled_by = hidden / heads if layers == row.scaled_by_width_at else width
-    usual_scale = row.attention_scale or scaled_by**-0.5
-    if latent:
-        usual_scale = (latent.keys + latent.rotated) ** -0.5 * latent_sharpness(read, rope) ** 2
     return ModelConfig(
         architecture=architecture,
         context_length=longest,
@@ -101,11 +98,7 @@ def config_from_gguf(
         learned_positions=row.learned_positions,
         rope=rope,
         rope_queries=rope if period else growing(read, rope, original),
-        rope_local=Rope(
-            dim=read.size("rope.dimension_count_swa", rope.dim),
-            base=local_base,
-            rotate_half=rope.rotate_half,
-        ),
+        rope_local=_local(read, row, rope),
         extends_context=(context or longest) > (original or longest),
         windows=windows,
         recurrent=recurrent,
@@ -117,7 +110,9 @@ def config_from_gguf(
         xielu=xielu_of(metadata, layers),
         temperature_growth=growth,
         temperature_period=period,
-        attention_scale=read.or_zero("attention.scale") or usual_scale,
+        attention_scale=(
+            read.or_zero("attention.scale") or _scale(read, row, rope, latent, scaled_by)
+        ),
         attention_softcap=read.or_zero("attn_logit_softcapping", row.attention_softcap),
         logit_softcap=read.or_zero("final_logit_softcapping", row.logit_softcap),
         embedding_scale=read.or_zero("embedding_scale") or 1.0,
@@ -139,6 +134,37 @@ def _layers(read: MetadataReader) -> tuple[int, int]:
             f"{read.prefix}.nextn_predict_layers is {unrun} of {layers} layers, which leaves none"
         )
     return layers - unrun, unrun
+
+
+def _heads(
+    read: MetadataReader, row: Architecture, latent: Latent | None, own: Sequence[OwnHeads]
+) -> tuple[int, int, int]:
+    """Heads of queries, those of keys and values, and numbers of one: the largest, of its own."""
+    heads = read.size_or_zero(_HEADS) if row.has_states else read.size(_HEADS)
+    if latent:
+        return heads, 1, latent.rank + latent.rotated
+    if own:
+        return heads, own[-1].kv_heads, max(one.head_dim for one in own)
+    return heads_of(read, read.size("embedding_length"), has_states=row.has_states)
+
+
+def _local(read: MetadataReader, row: Architecture, rope: Rope) -> Rope:
+    """Of layers with a window."""
+    return Rope(
+        dim=read.size("rope.dimension_count_swa", rope.dim),
+        base=read.number("rope.freq_base_swa", row.local_base or rope.base),
+        rotate_half=rope.rotate_half,
+    )
+
+
+def _scale(
+    read: MetadataReader, row: Architecture, rope: Rope, latent: Latent | None, width: float
+) -> float:
+    """What scores are multiplied by where the file does not say: 1 / √width, mostly."""
+    if latent:
+        scale: float = (latent.keys + latent.rotated) ** -0.5
+        return scale * latent_sharpness(read, rope) ** 2
+    return row.attention_scale or width**-0.5
 
 
 def _attention(read: MetadataReader, row: Architecture) -> Attention:

@@ -66,28 +66,46 @@ def rope_metadata(
         "rope.freq_base": rope.positive("rope_theta"),
         "rope.dimension_count": dims,
     }
-    kind, tensors = rope.text(_KIND) or "default", FloatTensors()
+    more, tensors = _scaling(
+        config, rope, dims, longrope=longrope, ntk_alpha=ntk_alpha, yarn_truncates=yarn_truncates
+    )
+    return metadata | more, tensors
+
+
+def _scaling(
+    config: JsonObject, rope: JsonObject, dims: int,
+    *, longrope: bool, ntk_alpha: bool, yarn_truncates: bool,
+) -> tuple[dict[str, Any], FloatTensors]:  # fmt: skip
+    """What a kind of rope says beyond base and dims, or says instead: see ``rope_metadata``."""
+    kind = rope.text(_KIND) or "default"
     if longrope and kind in ("longrope", "su", "yarn"):  # as transformers reads phi3's
-        more, tensors = _longrope(config, rope, dims)
-        metadata |= more
-    elif kind == "linear":
-        metadata |= {"rope.scaling.type": kind, "rope.scaling.factor": rope.positive("factor")}
-    elif kind == "yarn":
-        metadata |= _yarn(config, rope, truncates=yarn_truncates)
-    elif kind == "llama3":
-        tensors = {"rope_freqs.weight": _llama3(config, rope, dims)}
-    elif kind in ("dynamic", "ntk_alpha") and ntk_alpha and rope.get("alpha"):
-        larger = rope.positive("rope_theta") * rope.positive("alpha") ** (dims / (dims - 2))
-        metadata["rope.freq_base"] = float(np.float32(larger))  # as a file will hold it
-    elif kind == "ntk":  # GTE's: a larger base, and all frequencies lower
-        factor = rope.positive("factor")
-        metadata["rope.freq_base"] = rope.positive("rope_theta") * factor
-        lower = {"type": "linear", "factor": factor ** (2 / dims)}
-        metadata |= {f"rope.scaling.{key}": value for key, value in lower.items()}
-    elif kind not in ("default", "dynamic", "mrope"):
+        return _longrope(config, rope, dims)
+    if kind == "linear":
+        return {"rope.scaling.type": kind, "rope.scaling.factor": rope.positive("factor")}, {}
+    if kind == "yarn":
+        return _yarn(config, rope, truncates=yarn_truncates), {}
+    if kind == "llama3":
+        return {}, {"rope_freqs.weight": _llama3(config, rope, dims)}
+    is_ntk_alpha = kind == "ntk_alpha" and ntk_alpha and rope.get("alpha")
+    if kind not in ("default", "dynamic", "mrope", "ntk") and not is_ntk_alpha:
         # Dynamic is the plain one in texts of at most max_position_embeddings, mrope in text.
         rope.refuse(_KIND, "default, dynamic, linear, yarn, llama3 are")
-    return metadata, tensors
+    return _larger_base(rope, kind, dims, ntk_alpha=ntk_alpha), {}
+
+
+def _larger_base(rope: JsonObject, kind: str, dims: int, *, ntk_alpha: bool) -> dict[str, Any]:
+    """Of kinds that are plain ones of another base; {} where it is the model's own."""
+    base = rope.positive("rope_theta")
+    if kind == "ntk":  # GTE's: all frequencies are lower, too
+        factor = rope.positive("factor")
+        return {
+            "rope.freq_base": base * factor, "rope.scaling.type": "linear",
+            "rope.scaling.factor": factor ** (2 / dims),
+        }  # fmt: skip
+    if kind in ("dynamic", "ntk_alpha") and ntk_alpha and rope.get("alpha"):
+        larger = base * rope.positive("alpha") ** (dims / (dims - 2))
+        return {"rope.freq_base": float(np.float32(larger))}  # as a file will hold it
+    return {}
 
 
 def _yarn(config: JsonObject, rope: JsonObject, *, truncates: bool) -> dict[str, Any]:
