@@ -145,6 +145,9 @@ LAYERS = {
     "jina-bert-v2": QKV | QKV_BIASES | GATE_AND_UP | POST_BERT,
     "jina-bert-v3": FUSED | PLAIN_MLP | POST_BERT,
     "nomic-bert": FUSED | GATED | POST_BERT,
+    "nomic-bert-moe": FUSED | POST_BERT | {
+        name: shape for name, shape in EXPERTS.items() if "gate_exps" not in name
+    },
     "gte": FUSED | GATED | POST_BERT,
     "eurobert": PRE | QKV | GATED,
     "gemma-embedding": PRE | POST | QKV | HEAD_NORMS | GATED,
@@ -177,7 +180,9 @@ OUTSIDE = {
     "mpnet": BERT_BODY | {
         "position_embd.weight": (CONTEXT, N), "position_bias.weight": (32, 4),
     },
-    **dict.fromkeys(("jina-bert-v2", "jina-bert-v3", "nomic-bert", "gte"), BERT_BODY),
+    **dict.fromkeys(
+        ("jina-bert-v2", "jina-bert-v3", "nomic-bert", "nomic-bert-moe", "gte"), BERT_BODY
+    ),
     "eurobert": {"output.weight": (VOCAB, N)},
 }  # fmt: skip
 OPTIONAL = ("output.weight", "rope_freqs.weight", "token_types.weight")
@@ -290,7 +295,7 @@ def test_no_architecture_is_forgotten():
     assert set(LAYERS) - {"mixtral"} == set(ARCHITECTURES)
 
 
-@pytest.mark.parametrize("name", ["neo-bert", "nomic-bert-moe", "t5encoder"])
+@pytest.mark.parametrize("name", ["neo-bert", "t5encoder"])
 def test_encoders_that_are_wired_otherwise_are_refused_by_name(name):
     with pytest.raises(FormatError, match=rf"^architecture '{name}' is not supported; docs/models"):
         model.build({"general.architecture": name}, {})

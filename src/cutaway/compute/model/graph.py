@@ -232,7 +232,7 @@ class Graph(StateOps, NumberOps, Cuts):
         outputs by weight. Biases, of the choice and of the experts' matrices, are those that the
         file has.
         """
-        roles = ("up", "down") if mixture.activation == "relu2" else ("gate", "up", "down")
+        roles = ("gate", "up", "down") if mixture.is_gated else ("up", "down")
         weights = {role: f"{prefix}ffn_{role}_exps.weight" for role in roles}
         count, inner, _ = self._shape(weights["up"], 3)
         if count != scores.width:

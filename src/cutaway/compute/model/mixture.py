@@ -34,7 +34,7 @@ class Mixture:
                   2412.19437)
     best_of_group how many weights these are: 2, or 1 (DeepSeek-V2, arXiv 2405.04434)
     activation    of an expert: "silu_mul", "gelu_mul", "clamped_swiglu", which are of a gate and
-                  an up; "relu2", of up alone
+                  an up; "relu2", "gelu_exact", of up alone
     limit         the number of "clamped_swiglu"
     weighs_input  a weight multiplies what its expert reads, not what it writes (Llama 4)
     tolerance     of "sparsemixer": the largest difference from the best score, by that score or
@@ -52,6 +52,11 @@ class Mixture:
     limit: float = 0.0
     weighs_input: bool = False
     tolerance: float = 0.0
+
+    @property
+    def is_gated(self) -> bool:
+        """Whether an expert's MLP has a gate beside its up."""
+        return self.activation not in ("relu2", "gelu_exact")
 
     def choose(
         self, scores: NDArray[Any], bias: NDArray[Any] | None = None

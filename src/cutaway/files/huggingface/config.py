@@ -171,6 +171,8 @@ def _family(config: JsonObject, tensors: Iterable[str]) -> Family:
         name = "jina_bert"
     if config.get("use_bidirectional_attention") and name in ("gemma3", "gemma3_text"):
         name = "gemma_embedding"
+    if name == "nomic_bert" and config.get("num_experts"):
+        name = "nomic_bert_moe"
     if name is None or name not in families:
         said = "is missing" if name is None else f"{name!r:.40} is not supported"
         said = f"{name!r}: {REFUSED[name]} is not supported" if name in REFUSED else said

@@ -46,6 +46,21 @@ def nomic_bert(config: JsonObject) -> dict[str, Any]:
     return {"attention.causal": False}
 
 
+def nomic_bert_moe(config: JsonObject) -> dict[str, Any]:
+    """nomic v2: in every so-many-th layer a mixture of MLPs without gates."""
+    config.must_be("hidden_act", "gelu")
+    for key in ("prenorm", "use_rms_norm", "rotary_emb_interleaved", "expert_choice_router"):
+        config.must_be(key, False)
+    config.must_be("num_shared_experts", 0)
+    config.must_be("ffn_div", 1)
+    return {
+        "attention.causal": False, "hidden_activation": "gelu",
+        "expert_count": config.size("num_experts"), "expert_used_count": config.size("moe_top_k"),
+        "expert_weights_norm": config.flag("moe_normalize_expert_weights"),
+        "moe_every_n_layers": config.size("moe_every_n_layers"),
+    }  # fmt: skip
+
+
 def gte(config: JsonObject) -> dict[str, Any]:
     """GTE of 2024: rotary positions and gated MLPs."""
     config.must_be("hidden_act", "gelu")

@@ -5,7 +5,8 @@ from dataclasses import replace
 
 from cutaway.files.huggingface import encoder_keys as keys
 from cutaway.files.huggingface.family import ATTENTION, OUTSIDE, Family
-from cutaway.files.huggingface.rewrites import Half, Rewrite, WithoutFirst
+from cutaway.files.huggingface.json_object import JsonObject
+from cutaway.files.huggingface.rewrites import AsRow, Half, OfHeads, Rewrite, WithoutFirst
 
 _BESIDES = (
     "embeddings.position_ids", "embeddings.token_type_ids", "pooler.dense.weight",
@@ -83,6 +84,26 @@ NOMIC_NAMES = {
     "rotary_share": "rotary_emb_fraction",
 }  # fmt: skip
 """Of keys, as nomic's own code has them."""
+
+
+def _nomic_experts(config: JsonObject) -> Mapping[str, Rewrite]:
+    """All experts' matrices lie one upon the other, in the second the rows are inputs."""
+    count, inner = config.size("num_experts"), config.size("intermediate_size")
+    return {
+        "ffn_up_exps": OfHeads(count, 0, inner),
+        "ffn_down_exps": OfHeads(count, 0, inner, turned=True), "ffn_exps_out": AsRow(),
+    }  # fmt: skip
+
+
+_NOMIC_MOE = replace(
+    _NOMIC, architecture="nomic-bert-moe", own=keys.nomic_bert_moe, names=NOMIC_NAMES,
+    layer={**_NOMIC.layer, "mlp.fc1": "ffn_up", "mlp.router.layer": "ffn_gate_inp"},
+    whole={
+        "mlp.experts.mlp.w1": "ffn_up_exps.weight", "mlp.experts.mlp.w2": "ffn_down_exps.weight",
+        "mlp.experts.bias": "ffn_exps_out.weight",
+    },
+    rewrites_of=_nomic_experts, defaults={**_NOMIC.defaults, "hidden_act": "gelu"},
+)  # fmt: skip
 _GTE = replace(
     _BERT, architecture="gte", prefixes=("new.", "gte."),
     outside=_BERT_BODY | _ROBERTA_HEAD | {"lm_head.norm": "cls.norm"},
@@ -146,6 +167,7 @@ ENCODERS: Mapping[str, Family] = {
         },
     ),
     "nomic_bert": _NOMIC,
+    "nomic_bert_moe": _NOMIC_MOE,
     "gte": _GTE,
     "new": _GTE,
     "jina_embeddings_v3": replace(

@@ -75,6 +75,19 @@ class WithoutFirst:
 
 
 @dataclass(frozen=True)
+class AsRow:
+    """A vector as a matrix of one row."""
+
+    def shape(self, shape: Shape) -> Shape:
+        """Of the result."""
+        return (1, *shape)
+
+    def __call__(self, x: Array) -> Array:
+        """The matrix."""
+        return x.reshape(1, -1)
+
+
+@dataclass(frozen=True)
 class Half:
     """The first half of a matrix's rows, 0, or the second, 1."""
 

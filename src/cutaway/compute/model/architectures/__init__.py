@@ -172,6 +172,10 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "nomic-bert": Architecture(
         gated_bert, layer_norm=True, is_causal=False, activations={"silu": "silu"}
     ),
+    "nomic-bert-moe": Architecture(
+        bert, layer_norm=True, is_causal=False, activations=_GELU,
+        mixture=Mixture(used=1, normed=False, activation="gelu_exact"),
+    ),
     "gte": Architecture(gated_bert, layer_norm=True, is_causal=False, activations=_GELU),
     "eurobert": Architecture(eurobert, is_causal=False),
     "modern-bert": Architecture(

@@ -7,6 +7,7 @@ from cutaway.compute.model.architectures.parts import (
     PLAIN,
     attention,
     embedding,
+    experts,
     gated_mlp,
     plain_mlp,
 )
@@ -68,6 +69,11 @@ def _plain(c: ModelConfig) -> Callable[[Graph, Tensor], Tensor]:
 
 
 def _mlp(g: Graph, c: ModelConfig, x: Tensor, p: str, *, gated: bool) -> Tensor:
+    if g.has(f"{p}ffn_gate_inp.weight"):  # nomic v2 (arXiv 2502.07972)
+        own = f"{p}ffn_exps_out"
+        chosen = experts(g, c, x, p)
+        # A bias behind all experts is a row for the one type of tokens.
+        return g.add(chosen, g.embed_types(own)) if g.has(f"{own}.weight") else chosen
     if gated:
         return gated_mlp(g, x, p, partial(_GATED[c.activation], g))
     return plain_mlp(g, x, p, partial(_plain(c), g))
