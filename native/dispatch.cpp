@@ -72,8 +72,12 @@ std::span<const Tier> tiers() {
       {"i8mm", platform::has_dot() && platform::has_i8mm() ? kernels_i8mm() : nullptr},
       {"neon", platform::has_dot() ? kernels_neon() : nullptr},
 #endif
+#if defined(__wasm__)  // a download: nothing in it that is not used
+      {"wasm", kernels_wasm()},
+#else
       {"generic", kernels_generic()},
       {"amx-plain", kernels_amx_plain()},
+#endif
   };
   return all;
 }

@@ -156,6 +156,7 @@ const Kernels* kernels_avxvnni();
 const Kernels* kernels_avx512();
 const Kernels* kernels_i8mm();
 const Kernels* kernels_neon();
+const Kernels* kernels_wasm();
 // avx512 with Intel's matrix units; null where the system does not let this process use them, or where they
 // compute other bits than the generic tier. amx_refusal says which, in a sentence; it is empty where nothing was refused.
 const Kernels* kernels_amx();

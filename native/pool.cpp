@@ -2,8 +2,12 @@
 
 #include <algorithm>
 #include <chrono>
+#include <condition_variable>
+#include <mutex>
 #include <stdexcept>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "plain_arithmetic.h"
 #include "platform.h"
@@ -25,8 +29,16 @@ int64_t nanoseconds() {
 
 }  // namespace
 
+struct Pool::Workers {
+  std::vector<std::thread> threads;
+  std::mutex mutex;
+  std::condition_variable wake;
+};
+
 // 2000 pauses last some 50 microseconds.
-Pool::Pool(int threads) : size_(threads), spins_(threads > platform::processors() ? 0 : 2000), active_(threads) {
+Pool::Pool(int threads)
+    : size_(threads), spins_(threads > platform::processors() ? 0 : 2000), workers_(std::make_unique<Workers>()),
+      active_(threads) {
   if (threads < 1 || threads >= kMostThreads)
     throw std::invalid_argument("threads must be between 1 and " + std::to_string(kMostThreads - 1));
 }
@@ -38,7 +50,7 @@ void Pool::start() {
   stopping_ = false;
   arrived_ = 0;
   try {
-    for (int id = 1; id < size_; id++) workers_.emplace_back(&Pool::work, this, id, epoch_.load());
+    for (int id = 1; id < size_; id++) workers_->threads.emplace_back(&Pool::work, this, id, epoch_.load());
   } catch (...) {  // the system has no more threads: with some missing, a barrier would wait forever
     stop();
     owner_ = 0;
@@ -47,24 +59,22 @@ void Pool::start() {
 }
 
 void Pool::stop() {
-  if (workers_.empty()) return;
+  if (workers_->threads.empty()) return;
   if (owner_ != platform::this_process()) {
     // Forked: the threads stayed in the parent. Their handles must be neither joined nor destroyed,
     // and neither may what they slept on: it waits for them to leave, which they never will.
-    new std::vector<std::thread>(std::move(workers_));
-    (void)idle_.release();
-    idle_ = std::make_unique<IdleState>();
-    workers_.clear();
+    (void)workers_.release();
+    workers_ = std::make_unique<Workers>();
     return;
   }
   {
-    std::lock_guard<std::mutex> lock(idle_->mutex);
+    std::lock_guard<std::mutex> lock(workers_->mutex);
     stopping_ = true;
     epoch_.store(next_epoch(0), std::memory_order_release);
   }
-  idle_->wake.notify_all();
-  for (auto& worker : workers_) worker.join();
-  workers_.clear();
+  workers_->wake.notify_all();
+  for (auto& thread : workers_->threads) thread.join();
+  workers_->threads.clear();
 }
 
 void Pool::run(const std::function<void(int)>& job, Work work) {
@@ -85,8 +95,8 @@ void Pool::run(const std::function<void(int)>& job, Work work) {
   // the job is then missed by a thread that falls asleep just now.
   epoch_.exchange(next_epoch(active_), std::memory_order_seq_cst);
   if (sleepers_.load(std::memory_order_seq_cst)) {
-    std::lock_guard<std::mutex> lock(idle_->mutex);
-    idle_->wake.notify_all();
+    std::lock_guard<std::mutex> lock(workers_->mutex);
+    workers_->wake.notify_all();
   }
   job(0);
   barrier();  // all are done, and none still reads job_
@@ -127,9 +137,9 @@ void Pool::wait_for_job(uint64_t seen) {
     if (epoch_.load(std::memory_order_acquire) != seen) return;
     relax();
   }
-  std::unique_lock<std::mutex> lock(idle_->mutex);
+  std::unique_lock<std::mutex> lock(workers_->mutex);
   sleepers_.fetch_add(1, std::memory_order_seq_cst);
-  idle_->wake.wait(lock, [&] { return epoch_.load(std::memory_order_seq_cst) != seen; });
+  workers_->wake.wait(lock, [&] { return epoch_.load(std::memory_order_seq_cst) != seen; });
   sleepers_.fetch_sub(1, std::memory_order_relaxed);
 }
 

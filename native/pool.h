@@ -8,12 +8,8 @@
 #include <stdint.h>
 
 #include <atomic>
-#include <condition_variable>
 #include <functional>
 #include <memory>
-#include <mutex>
-#include <thread>
-#include <vector>
 
 namespace cutaway {
 
@@ -48,15 +44,14 @@ class Pool {
   const int size_;
   const int spins_;
   uint64_t owner_ = 0;
-  std::vector<std::thread> workers_;
+  struct Workers;  // threads, and where they sleep while there is no job
+  std::unique_ptr<Workers> workers_;
   const std::function<void(int)>* job_ = nullptr;
   bool stopping_ = false;
   int active_;
   static constexpr int64_t kShortestBackoff = 20'000'000, kLongestBackoff = 1'000'000'000;  // nanoseconds
   int64_t retry_at_ = 0;             // when more threads are tried again
   int64_t backoff_ = kShortestBackoff;  // how long the next one lasts
-  struct IdleState { std::mutex mutex; std::condition_variable wake; };  // where idle workers sleep
-  std::unique_ptr<IdleState> idle_ = std::make_unique<IdleState>();
   alignas(64) std::atomic<uint64_t> epoch_{0};
   alignas(64) std::atomic<int> sleepers_{0};
   alignas(64) std::atomic<int> arrived_{0};

@@ -20,7 +20,7 @@
 // Before a loop whose numbers then stay in registers; Clang knows it too. The generic tier has no such registers, and would
 // take twice as long to compile.
 #if defined(CUTAWAY_AVX512) || defined(CUTAWAY_AVX2) || defined(CUTAWAY_AVXVNNI) || defined(CUTAWAY_NEON) || \
-    defined(CUTAWAY_I8MM)
+    defined(CUTAWAY_I8MM) || defined(CUTAWAY_WASM)
 #define UNROLL(times) PRAGMA(GCC unroll times)
 #else
 #define UNROLL(times)
@@ -32,6 +32,8 @@
 #include "avx2.h"
 #elif defined(CUTAWAY_NEON) || defined(CUTAWAY_I8MM)
 #include "neon.h"
+#elif defined(CUTAWAY_WASM)
+#include "wasm.h"
 #else
 #include "generic.h"
 #endif

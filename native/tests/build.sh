@@ -1,6 +1,7 @@
 #!/bin/sh
 # Compiles native/tests/ and the native code, without Python: build.sh OUTPUT [FLAGS …].
-# CXX names the compiler, and with it the machine. The tiers' flags are those of CMakeLists.txt.
+# CXX names the compiler, and with it the machine: CXX="python -m ziglang c++ -target wasm32-wasi" makes WebAssembly.
+# The tiers' flags are those of CMakeLists.txt.
 set -eu
 output=$(realpath "$1")
 shift
@@ -13,6 +14,10 @@ case $($cxx --version) in
 esac
 objects=$(mktemp -d)
 trap 'rm -rf "$objects"' EXIT
+
+case $($cxx -dumpmachine) in
+  wasm32*) common="$common -msimd128 -fexceptions" ;;
+esac
 
 tier() {
   name=$1
@@ -38,21 +43,25 @@ avx512="$avx2 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mprefer-v
 # shellcheck disable=SC2086
 case $($cxx -dumpmachine) in
   x86_64*) tier avx512 $avx512 & tiles amx -DCUTAWAY_AVX512 $avx512 & tier avxvnni $avxvnni & tier avx2 $avx2 & ;;
+  wasm32*) tier wasm & ;;
   aarch64*) tier neon -march=armv8.2-a+dotprod+fp16 & tier i8mm -march=armv8.2-a+dotprod+fp16+i8mm & ;;
 esac
-tier generic & tiles amx_plain -DCUTAWAY_TILES_PLAIN &
+tier generic &
+threads="pool tests/pool tests/plan matrix_units" link=-pthread
 case $($cxx -dumpmachine) in
+  wasm32*) platform=platform/wasm threads="" link="" ;;
   *windows* | *mingw*) platform=platform/windows ;;
   *apple* | *darwin* | *macos*) platform="platform/posix platform/macos" ;;
   *) platform="platform/posix platform/linux" ;;
 esac
+[ -z "$threads" ] || tiles amx_plain -DCUTAWAY_TILES_PLAIN &
 # shellcheck disable=SC2086
-for name in tests/bits tests/sampler plan kv kv_format ops attend states recurrent experts arena pack memory quantise quantise_small quantise_k \
-    quantise_table quantise_search pool dispatch prefetch matrix_units \
+for name in tests/bits tests/sampler $threads plan kv kv_format ops attend states recurrent experts arena pack memory quantise quantise_small quantise_k \
+    quantise_table quantise_search dispatch prefetch \
     sampler sampler_candidates sampler_draw sampler_observe sampler_stages sampler_top_p $platform; do
   # shellcheck disable=SC2086
   $cxx $common -c $name.cpp -o "$objects/$(echo "$name" | tr / _).o"
 done
 wait
 # shellcheck disable=SC2086
-$cxx $common "$objects"/*.o -pthread -o "$output"
+$cxx $common "$objects"/*.o $link -o "$output"

@@ -18,6 +18,16 @@ inline std::vector<std::string> tier_names() {
   return names;
 }
 
-int check_sampler();  // sampler.cpp; how many checks failed
+#if defined(__wasm__)
+constexpr int kMostThreads = 1;
+#else
+constexpr int kMostThreads = 3;
+#endif
+
+// Each returns how many checks failed.
+int check_sampler();           // sampler.cpp
+int check_pool(int threads);   // pool.cpp
+int check_refusals();          // plan.cpp
+int check_prefetch();
 
 }  // namespace cutaway

@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,15 @@ def test_clang_with_its_own_library_computes_the_bits_of_gcc(here, tmp_path):
     if subprocess.run(try_it, capture_output=True, check=False).returncode:
         pytest.skip("libc++ is not installed")
     assert fingerprints(built(tmp_path, "clang++ -stdlib=libc++")) == here
+
+
+@pytest.mark.skipif(not shutil.which("node"), reason="there is no node here")
+def test_webassembly_computes_the_bits_of_this_machine(here, tmp_path):
+    """With one thread, and a fused multiply-add that is made of doubles."""
+    pytest.importorskip("ziglang", reason="needs ziglang: pip install '.[test-wasm]'")
+    program = built(tmp_path, f"{sys.executable} -m ziglang c++ -target wasm32-wasi")
+    node = ["node", "--no-warnings", ROOT / "native/tests/in_node.mjs"]
+    assert fingerprints(*node, program) == here
 
 
 @pytest.mark.skipif(not shutil.which("make"), reason="make is not installed")
