@@ -21,6 +21,7 @@ class Arena {
   int rows_of(const Packed& packed, size_t bytes, int first) const;
   // Pack `rows` rows, from `first` on. Returns 0, or the errno of a failed write.
   int fill(Pool& pool, const Packed& packed, const uint8_t* source, int first, int rows);
+  uint8_t* data() const { return memory_->data(); }  // where the first matrix begins
 
  private:
   std::shared_ptr<Memory> memory_;

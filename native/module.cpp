@@ -345,6 +345,7 @@ NB_MODULE(_native, m) {
   nb::class_<Packed>(m, "Packed")
       .def_ro("rows", &Packed::rows)
       .def_ro("cols", &Packed::cols)
+      .def_ro("factor", &Packed::factor)
       .def_prop_ro("is_float", [](const Packed& p) { return is_float(p.format); })
       .def("decode", &decode, "first"_a, "last"_a, "These rows as floats, exactly: (last - first, cols).");
 

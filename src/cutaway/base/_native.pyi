@@ -31,6 +31,9 @@ class Packed:
     def cols(self) -> int: ...
 
     @property
+    def factor(self) -> float: ...
+
+    @property
     def is_float(self) -> bool: ...
 
     def decode(self, first: int, last: int) -> Annotated[NDArray[numpy.float32], dict(shape=(None, None))]:

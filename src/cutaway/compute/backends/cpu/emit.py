@@ -17,7 +17,6 @@ from cutaway.errors import FormatError
 INNER = ".inner"  # see ``Inspectable.tap``
 View = tuple[int, int]  # buffer, column
 NOWHERE: View = (-1, 0)
-_UNROTATED = _native.Rotation([], False, 1.0)
 _LANES = 16
 _WIDEST_HEAD = 1024  # attend.cpp keeps a head's numbers on the stack
 
@@ -26,14 +25,20 @@ class Emitter:
     """Writes lowered ops into a native plan."""
 
     def __init__(
-        self, compiler: GraphCompiler, plan: _native.Plan, *, kept: bool = False,
+        self,
+        compiler: GraphCompiler,
+        plan: Any,
+        *,
+        kept: bool = False,
         also: Iterable[str] = (),
-    ) -> None:  # fmt: skip
+        made_of: Any = _native,
+    ) -> None:
         """kept: no buffer is shared, so that every tensor can be read after the run.
 
         also: tensors that can be read then
+        plan, made_of: a native plan and what its calls are made of, or what records them
         """
-        self.c, self.plan, self._kept = compiler, plan, kept
+        self.c, self.plan, self._kept, self._n = compiler, plan, kept, made_of
         lowered = compiler.lower()
         output = compiler.ops[-1].out.name
         placement = Placement(lowered, output, kept=kept, also=also)
@@ -50,7 +55,7 @@ class Emitter:
         """The place of a tensor, from the end of its op until the buffer is written over."""
         return self.buffers[self.where[name]], 0
 
-    def _places(self, names: Iterable[str]) -> _native.Places:
+    def _places(self, names: Iterable[str]) -> Any:
         """Of a tensor that has the first of these names as floats, the other as quant blocks."""
         floats, act = NOWHERE, -1
         for name in names:
@@ -58,7 +63,7 @@ class Emitter:
                 act = self.view(name)[0]
             else:
                 floats = self.view(name)
-        return _native.Places(floats, act)
+        return self._n.Places(floats, act)
 
     def _part(self, op: Op, out: str) -> tuple[Any, View, list[float], int]:
         part = slice_of(op, self.c.graph)
@@ -100,12 +105,12 @@ class Emitter:
         if norm.kind == "layer_norm":  # a native norm is one by its having a bias
             named = norm.weights.get("bias")
             bias = np.zeros_like(weight) if named is None else self.c.vectors[named]
-        self._normalise(op, _native.Norm(weight, bias, norm.attrs["eps"], group))
+        self._normalise(op, self._n.Norm(weight, bias, norm.attrs["eps"], group))
 
     def _quantise(self, op: Lowered) -> None:
         self._normalise(op, None)
 
-    def _normalise(self, op: Lowered, norm: _native.Norm | None) -> None:
+    def _normalise(self, op: Lowered, norm: Any) -> None:
         out = self._places(name for name, _, _ in op.writes)
         x, width = self.view(op.reads[0]), op.writes[0][1]
         self.plan.normalise(self._is_late(op), x, width, norm, out)
@@ -141,7 +146,7 @@ class Emitter:
         if self._kept:
             where = self._inner(made, experts[0][1].rows)
         bias = self.c.vectors.get(made.weights.get("choosing_bias", ""), NOTHING)
-        shape = _native.ExpertsShape(**asdict(made.attrs["mixture"]), bias=bias)
+        shape = self._n.ExpertsShape(**asdict(made.attrs["mixture"]), bias=bias)
         self.plan.experts(
             self._is_late(op), self._places([x]), self.view(scores), shape, experts,
             self.view(made.out.name), where, [biases for _, biases in roles],
@@ -167,13 +172,13 @@ class Emitter:
         x, out, size = self.view(op.reads[0]), self.view(rope.out.name), rope.attrs["head_dim"]
         self.plan.rotate(x, out, rope.out.width // size, size, self._rotation(rope))
 
-    def _rotation(self, op: Op) -> _native.Rotation:
+    def _rotation(self, op: Op) -> Any:
         """How an op's result is rotated."""
         rope, factors = op.attrs["rope"], op.weights.get("factors")
         own = None if factors is None else self.c.vectors[factors].tolist()
         grows = (rope.growth, rope.period, rope.offset) if isinstance(rope, GrowingRope) else ()
         frequencies, factor = rope.frequencies(own), rope.attention_factor
-        return _native.Rotation(frequencies, rope.rotate_half, factor, *grows)
+        return self._n.Rotation(frequencies, rope.rotate_half, factor, *grows)
 
     def _conv(self, op: Lowered) -> None:
         conv = op.ops[0]
@@ -235,7 +240,9 @@ class Emitter:
                 f"{_WIDEST_HEAD}; the reference backend has no such limit"
             )
         of_q, *of_k = (  # those that are no views were rotated before, if at all
-            self._rotation(self.c.maker[name]) if name in self.c.views else _UNROTATED
+            self._rotation(self.c.maker[name])
+            if name in self.c.views
+            else self._n.Rotation([], False, 1.0)
             for name in op.ops[0].inputs[:2]
         )
         if any(of_q != other for other in of_k):
@@ -244,7 +251,7 @@ class Emitter:
         sizes = {name: a[name] for name in a if name not in ("values_from", "distance")}
         if (first := a.get("values_from")) is not None:
             sizes |= {"value_first": first, "value_dim": a["head_dim"] - first}
-        shape = _native.AttendShape(**sizes)
+        shape = self._n.AttendShape(**sizes)
         sinks = self.c.vectors.get(op.ops[0].weights.get("sinks", ""), NOTHING)
         bias, out = self._distance_bias(op.ops[0]), self.view(op.writes[0][0])
         self.plan.attend(q, k, v, out, shape, of_q, sinks.tolist(), bias)

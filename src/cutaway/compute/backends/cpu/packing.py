@@ -4,10 +4,10 @@ Knows which matrices, or rows of one, the ops of a graph read.
 """
 
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from itertools import groupby
 from math import prod
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from cutaway.base import _native
 from cutaway.compute.backends.cpu.compile import (
@@ -22,7 +22,7 @@ from cutaway.compute.model.mixture import Mixture
 from cutaway.files.weights import ModelFile, TensorInfo
 
 if TYPE_CHECKING:
-    from cutaway.base.offload import Offload, Reads
+    from cutaway.base.offload import Reads
 
 _MATRIX_OPS = ("embed", "embed_positions", "embed_types", "linear")
 _AT_ONCE = 1 << 18  # bytes of a matrix for each row of a panel, packed in one piece
@@ -45,12 +45,19 @@ class PackedWeights(NamedTuple):
     stored: dict[str, Stored]
 
 
+class Disk(Protocol):
+    """Where packed matrices go instead of memory: see ``Offload``."""
+
+    def open(self, reads: "Reads") -> AbstractContextManager[int]:
+        """The descriptor of a file of ``reads.size`` bytes, to be written in the block."""
+
+
 def pack_matrices(
     graph: Graph,
     file: ModelFile,
     pool: _native.Pool,
     on_progress: Callable[[int], None] = lambda _done: None,
-    offload: "Offload | None" = None,
+    offload: Disk | None = None,
 ) -> tuple[dict[Slice, _native.Packed], dict[str, ExpertMatrices]]:
     """Pack every matrix that an op multiplies by or looks up, in the order of the ops.
 

@@ -1,0 +1,257 @@
+// The core without Python: one model, built from the calls that Python recorded (backends/cpu/recorded.py), over one
+// text, and draws from its logits. Who calls it keeps the text and the loop.
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <memory>
+
+#include "../arena.h"
+#include "../ops.h"
+#include "../sampler.h"
+#include "numbers.h"
+
+using namespace cutaway;
+
+namespace {
+
+struct Model {
+  std::unique_ptr<Arena> arena;
+  std::vector<Packed> matrices;
+  std::unique_ptr<Plan> plan;
+  std::vector<int32_t> table;  // the text's KV blocks, in order
+};
+
+Model model;
+std::vector<std::unique_ptr<Chain>> chains;
+Writer answer;
+
+View view(Reader& r) {
+  r.expect(2);
+  const int buffer = r.whole();
+  return {buffer, r.whole()};
+}
+Places places(Reader& r) {
+  r.expect(2);
+  const View floats = view(r);
+  return {floats, r.whole()};
+}
+Rows rows(Reader& r) { return r.truth() ? Rows::kLogits : Rows::kAll; }
+const Packed& matrix(Reader& r) { return model.matrices.at((size_t)r.whole()); }
+
+Norm norm(Reader& r) {
+  r.expect(4);
+  auto weight = r.floats(), bias = r.floats();
+  const float eps = (float)r.number();
+  return {std::move(weight), std::move(bias), eps, r.whole()};
+}
+Rotation rotation(Reader& r) {
+  r.expect(6);
+  auto frequencies = r.doubles();
+  const bool half = r.truth();
+  const float factor = (float)r.number();
+  const double growth = r.number();
+  const int period = r.whole();
+  return {std::move(frequencies), half, factor, growth, period, r.whole()};
+}
+AttendShape attend_shape(Reader& r) {
+  r.expect(12);
+  AttendShape s{};
+  s.heads = r.whole(), s.kv_heads = r.whole(), s.head_dim = r.whole();
+  s.scale = (float)r.number(), s.softcap = (float)r.number();
+  s.window = r.whole(), s.reach = r.whole(), s.chunked = r.truth();
+  s.layer = r.whole(), s.reads = r.whole(), s.value_first = r.whole(), s.value_dim = r.whole();
+  return s;
+}
+
+void embed(Plan& p, Reader& r) {
+  const Packed& table = matrix(r);
+  p.set_vocab(table.rows);
+  p.add(std::make_unique<Embed>(table, view(r), Embed::By::kToken));
+}
+void embed_positions(Plan& p, Reader& r) {
+  const Packed& table = matrix(r);
+  p.add(std::make_unique<Embed>(table, view(r), Embed::By::kPosition));
+}
+void gather(Plan& p, Reader& r) {
+  const View in = view(r), out = view(r);
+  p.add(std::make_unique<Gather>(in, out, r.whole()));
+}
+void reorder(Plan& p, Reader& r) {
+  const Rows which = rows(r);
+  const View in = view(r);
+  auto order = r.wholes();
+  p.add(std::make_unique<Reorder>(which, in, std::move(order), view(r)));
+}
+void normalise(Plan& p, Reader& r) {
+  const Rows which = rows(r);
+  const View in = view(r);
+  const int width = r.whole();
+  Norm by{{}, {}, 0, 0};
+  for (size_t given = r.count(); given; given--) by = norm(r);
+  p.add(std::make_unique<Normalise>(which, in, width, std::move(by), places(r)));
+}
+void map(Plan& p, Reader& r) {
+  const Rows which = rows(r);
+  const Map kind = map_of(r.word());
+  const View a = view(r), b = view(r);
+  const float number = (float)r.number();
+  const int width = r.whole();
+  const View out = view(r);
+  p.add(std::make_unique<Elementwise>(Elementwise::Args{which, kind, a, b, number, width, out, r.truth()}));
+}
+void linear(Plan& p, Reader& r) {
+  const Rows which = rows(r);
+  const Places in = places(r);
+  auto parts = r.list([&] {
+    r.expect(4);
+    const Packed& weight = matrix(r);
+    const View out = view(r);
+    auto bias = r.floats();
+    return Linear::Part{weight, out, std::move(bias), r.whole()};
+  });
+  Linear::Finish finish{r.truth()};
+  if (const std::string gate = r.word(); !gate.empty()) finish.gate = map_of(gate);
+  p.add(std::make_unique<Linear>(which, in, finish, std::move(parts)), true);
+}
+void attend(Plan& p, Reader& r) {
+  const View q = view(r), k = view(r), v = view(r), out = view(r);
+  const AttendShape shape = attend_shape(r);
+  auto turn = rotation(r);
+  auto sinks = r.floats();
+  p.add(std::make_unique<Attend>(p, Attend::Views{q, k, v, out}, shape, std::move(turn), std::move(sinks), r.floats()));
+}
+void rotate(Plan& p, Reader& r) {
+  const View in = view(r), out = view(r);
+  const int heads = r.whole(), head_dim = r.whole();
+  p.add(std::make_unique<Rotate>(p, in, out, heads, head_dim, rotation(r)));
+}
+void conv(Plan& p, Reader& r) {
+  const View in = view(r), out = view(r);
+  auto weight = r.floats(), bias = r.floats();
+  const int width = r.whole();
+  p.add(std::make_unique<Conv>(p, in, out, ConvWeights{std::move(weight), std::move(bias), width, r.whole()}));
+}
+void buffer(Plan& p, Reader& r) {
+  const int width = r.whole();
+  p.add_buffer(width, r.truth());
+}
+void output(Plan& p, Reader& r) { p.set_output(view(r)); }
+
+// In the names and with the arguments of module.cpp.
+constexpr struct { const char* name; void (*add)(Plan&, Reader&); } kCalls[] = {
+    {"buffer", buffer}, {"output", output}, {"embed", embed}, {"embed_positions", embed_positions}, {"gather", gather},
+    {"reorder", reorder}, {"normalise", normalise}, {"map", map}, {"linear", linear}, {"attend", attend},
+    {"rotate", rotate}, {"conv", conv},
+};
+
+void call(Plan& plan, Reader& r) {
+  r.count();  // the name and the arguments, which each op reads
+  const std::string name = r.word();
+  for (const auto& each : kCalls)
+    if (name == each.name) return each.add(plan, r);
+  throw std::invalid_argument("the core has no op '" + name + "'");
+}
+
+void write_observed(const Observation& o, const Drawn& drawn) {
+  const auto ids = [](const std::vector<uint32_t>& list) { answer.list(list); };
+  for (double number : {o.maximum, o.log_sum, o.entropy, (double)o.rank, drawn.logprob}) answer.put(number);
+  answer.maybe(o.final_rank), answer.maybe(o.final_logprob), answer.put(o.final_log_sum);
+  answer.list(o.candidates, [](const Candidate& c) {
+    answer.put(c.id), answer.put(c.logit), answer.put((double)c.rank), answer.put(c.delta);
+    answer.maybe(c.removed_by), answer.maybe(c.final_logprob), answer.maybe(c.luck);
+  });
+  answer.list(o.stages, [&](const StageReport& s) {
+    answer.put((double)s.survivors), answer.put(s.removed_mass), answer.put(s.log_sum), answer.maybe(s.min_kept_logit);
+    ids(s.top_removed);
+  });
+  answer.list(o.logit_histogram);
+}
+
+}  // namespace
+
+#define EXPORT(name) extern "C" __attribute__((export_name(#name))) auto name
+
+// Memory for what is handed over; to be given back.
+EXPORT(take)(size_t bytes) -> void* { return malloc(bytes); }
+EXPORT(give_back)(void* at) -> void { free(at); }
+
+// Memory of the packed weights, to be filled as Python packed them.
+EXPORT(weights)(size_t bytes) -> uint8_t* {
+  model.arena = std::make_unique<Arena>(bytes, std::nullopt);
+  return model.arena->data();
+}
+
+// context, matrices (format, rows, columns, factor), calls.
+EXPORT(build)(const double* numbers, size_t count) -> void {
+  Reader r(numbers, count);
+  const int context = r.whole(), blocks = (context + kKvBlock - 1) / kKvBlock;
+  model.matrices = r.list([&] {
+    r.expect(4);
+    const std::string format = r.word();
+    const int rows = r.whole(), cols = r.whole();
+    return model.arena->reserve(format, rows, cols, (float)r.number());
+  });
+  for (int i = 0; i < blocks; i++) model.table.push_back(i);
+  model.plan = std::make_unique<Plan>(std::make_shared<Pool>(1), choose_kernels(""), Plan::Options{.kv_blocks = blocks, .context = context, .prefetch = "none"});
+  for (size_t left = r.count(); left; left--) call(*model.plan, r);
+}
+
+EXPORT(vocabulary)() -> int { return model.plan->vocab(); }
+EXPORT(tier)() -> const char* { return model.plan->kernels->name; }
+
+// The text's tokens from position `first` on. Logits of the last one, (vocabulary), until the next run.
+EXPORT(run)(const int32_t* tokens, int count, int first) -> const float* {
+  std::vector<int32_t> positions((size_t)count), sequence((size_t)count);
+  for (int i = 0; i < count; i++) positions[i] = first + i;
+  const int32_t last = count - 1;
+  const int blocks = std::min((first + count + kKvBlock - 1) / kKvBlock, (int)model.table.size());
+  return model.plan->run({tokens, positions.data(), sequence.data(), model.table.data(), &last, count, 1, blocks, 1});
+}
+
+// Whether it is greedy, its stages (name, numbers, bias (id, by), ids), the prompt's ids where a stage looks at the
+// text, else none. The chain's number.
+EXPORT(chain)(const double* numbers, size_t count) -> int {
+  Reader r(numbers, count);
+  auto made = std::make_unique<Chain>();
+  made->greedy = r.truth();
+  for (size_t left = r.count(); left; left--) {
+    r.expect(4);
+    Stage stage{stage_kind(r.word().c_str()), {}, {}, {}};
+    stage.numbers = r.doubles();
+    stage.bias = r.list([&] {
+      r.expect(2);
+      const int64_t id = (int64_t)r.number();
+      return std::pair{id, (float)r.number()};
+    });
+    stage.ids = r.ids();
+    made->stages.push_back(std::move(stage));
+  }
+  made->history = r.truth();
+  made->prompt = r.ids();
+  made->prompt_ids = made->prompt;
+  std::sort(made->prompt_ids.begin(), made->prompt_ids.end());
+  made->prompt_ids.erase(std::unique(made->prompt_ids.begin(), made->prompt_ids.end()), made->prompt_ids.end());
+  chains.push_back(std::move(made));
+  return (int)chains.size() - 1;
+}
+
+// The chain's number, seed and place (upper, lower halves), the ids written so far, how many candidates to note, ids to
+// track, the forced id (a list of one, or none). The answer: status; ids chosen and drawn; how many survived; the hash of
+// the logits; then what was observed, see write_observed; `answered` says how many numbers.
+EXPORT(draw)(const float* logits, const double* numbers, size_t count) -> const double* {
+  Reader r(numbers, count);
+  const Chain* const chain = chains.at((size_t)r.whole()).get();
+  const uint64_t seed = r.word64(), place = r.word64();
+  Row row{chain, seed, place, {}, {}, {}, {}};
+  row.output = r.ids();
+  row.observe = Observe{r.count(), {}, true, false};
+  for (int64_t id : r.ids()) row.observe->track.push_back((uint32_t)id);
+  for (int64_t id : r.ids()) row.forced = (uint32_t)id;
+  const Drawn drawn = sample_row(*model.plan->kernels, logits, (size_t)model.plan->vocab(), row);
+  answer.clear();
+  answer.put((double)drawn.status), answer.put(drawn.token_id), answer.put(drawn.sampled_id);
+  answer.put((double)drawn.survivors), answer.word64(drawn.logits_hash);
+  if (drawn.observed) write_observed(*drawn.observed, drawn);
+  return answer.numbers().data();
+}
+EXPORT(answered)() -> size_t { return answer.numbers().size(); }

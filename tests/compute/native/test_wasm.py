@@ -1,0 +1,138 @@
+"""The tier of WebAssembly: its fused multiply-add, and the core that a page runs, in Node."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cutaway import LLM
+from cutaway.compute.backends.cpu.recorded import write_plan
+from cutaway.compute.loading.model import LoadedModel
+from cutaway.compute.loading.setup import Setup
+from cutaway.sampling.stages import STAGES
+from cutaway.trace.web import __file__ as web
+
+pytest.importorskip("ziglang", reason="needs ziglang: pip install '.[test-wasm]'")
+pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="there is no node here")
+
+NATIVE = Path(__file__).parents[3] / "native"
+CXX = f"{sys.executable} -m ziglang c++ -target wasm32-wasi"
+PROMPTS = ("The sky is", "Größe der Welt: 1, 2, 3, 5, 7,", "def f(x):\n    return x" * 6)
+SETTINGS = (
+    {"temperature": 0},
+    {"temperature": 0.8, "top_p": 0.95, "seed": 12},
+    {"temperature": 1.3, "min_p": 0.02, "top_k": 40, "frequency_penalty": 0.5, "seed": 2**63 + 5},
+)
+FIGURES = (
+    "token_id", "sampled_id", "log_sum_exp", "entropy", "rank", "logprob", "final_rank",
+    "final_logprob", "final_log_sum_exp", "logit_histogram",
+)  # fmt: skip
+COLUMNS = ("id", "rank", "removed_by", "final_logprob", "luck")
+STAGE = ("survivors", "removed_mass", "log_sum_exp", "top_removed")
+
+
+def run(*command):
+    environment = os.environ | {"PYTHON": sys.executable}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def fma(compiler, program, *flags):
+    """The program that tries a tier's fused multiply-add."""
+    common = ["-std=c++20", "-O2", "-ffp-contract=off", "-fno-strict-aliasing", "-Wno-deprecated"]
+    run(*compiler.split(), *common, *flags, NATIVE / "tests/fma.cpp", "-o", program)
+    return program
+
+
+def test_the_fused_multiply_add_is_that_of_whole_numbers(tmp_path):
+    program = fma(CXX, tmp_path / "fma.wasm", "-msimd128", "-DCUTAWAY_WASM", "-DCUTAWAY_TIER=wasm")
+    said = run("node", "--no-warnings", NATIVE / "tests/in_node.mjs", program, "4")
+    assert said == "fma of 4000000: 0 differ, 6a43251180de6cfa\n"
+    if compiler := shutil.which("g++"):  # the hash is that of a processor, or of glibc
+        native = fma(compiler, tmp_path / "fma", "-DCUTAWAY_TIER=generic")
+        assert run(native, "4") == said
+
+
+@pytest.fixture(scope="module")
+def core(tmp_path_factory):
+    """The core, compiled."""
+    path = tmp_path_factory.mktemp("core") / "core.wasm"
+    run(NATIVE / "web/build.sh", path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def page(smollm2_path, tmp_path_factory):
+    """SmolLM2's plan and packed weights, in a folder."""
+    folder = tmp_path_factory.mktemp("page")
+    model = LoadedModel(smollm2_path, Setup(), weights=False)
+    with model.opened() as file:
+        plan = write_plan(model.graph, file, folder / "weights.bin", 512)
+    bytes = (folder / "weights.bin").stat().st_size
+    (folder / "plan.json").write_text(json.dumps(plan._asdict() | {"bytes": bytes}))
+    return folder
+
+
+def stages_of(head):
+    """The chain as the core takes it: names, and the numbers of the kernels."""
+    rules = [
+        (one["stage"], {k: v for k, v in one.items() if k != "stage"}) for one in head["chain"]
+    ]
+    return [[name, STAGES[name].native(rule), [], []] for name, rule in rules]
+
+
+@pytest.fixture(scope="module")
+def traces(smollm2_path, tmp_path_factory):
+    """What the native tier makes of the prompts."""
+    folder = tmp_path_factory.mktemp("traces")
+    with LLM(smollm2_path, threads=2) as llm:
+        for i, prompt in enumerate(PROMPTS):
+            for j, settings in enumerate(SETTINGS):
+                llm.generate(prompt, max_tokens=8, trace=str(folder / f"{i}{j}.jsonl"), **settings)
+    return [
+        [json.loads(line) for line in path.read_text().splitlines()]
+        for path in sorted(folder.iterdir())
+    ]
+
+
+def test_the_core_has_the_logits_and_the_draws_of_the_native_tiers(core, page, traces, tmp_path):
+    """Real weights: hashes of the logits, tokens, luck, and what each stage removed."""
+    heads = [records[0] for records in traces]
+    asked = [
+        {
+            "prompt": head["prompt_token_ids"],
+            "greedy": head["params"]["temperature"] == 0,
+            "stages": stages_of(head),
+            "history": any(rule["stage"] == "penalties" for rule in head["chain"]),
+            "seed": str(head["seed"]),
+            "candidates": head["candidates"],
+            "tracked": head["tracked_ids"],
+            "tokens": sum(record["kind"] == "step" for record in records),
+        }
+        for head, records in zip(heads, traces, strict=True)
+    ]
+    (tmp_path / "asked.json").write_text(json.dumps(asked))
+    module = Path(web).parent / "js/local/core.js"
+    here = Path(__file__).with_name("core.mjs")
+    said = json.loads(run("node", here, module, core, page, tmp_path / "asked.json"))
+    for records, answers in zip(traces, said, strict=True):
+        steps = [record for record in records if record["kind"] == "step"]
+        assert [a["logits_hash"] for a in answers] == [s["logits_hash"] for s in steps]
+        for step, answer in zip(steps, answers, strict=True):
+            assert {k: answer[k] for k in FIGURES} == {k: step[k] for k in FIGURES}
+            columns = {k: [each[k] for each in answer["candidates"]] for k in COLUMNS}
+            assert columns == {k: step["candidates"][k] for k in COLUMNS}
+            removed = [{k: stage[k] for k in STAGE} for stage in answer["stages"]]
+            assert removed == [{k: stage[k] for k in STAGE} for stage in step["stages"]]
+
+
+def test_what_the_core_refuses_is_an_error_with_its_sentence(core, page):
+    module = Path(web).parent / "js/local/core.js"
+    here = Path(__file__).with_name("core.mjs")
+    said = run("node", here, module, core, page, "wrong")
+    assert said == "Error: batch: a token is outside the vocabulary\n" * 2
