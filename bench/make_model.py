@@ -15,7 +15,7 @@ the shape's and every text has the tokens that it has there. Matrices keep a var
 activations are as large as in a trained model.
 
 --layers and --experts cut a model that is too large: so many layers, or experts of a layer, and the
-widths that they have.
+widths that they have; the file's name says so (gpt-oss-20b-12l-mxfp4.gguf).
 
 What such a model cannot show: texts. Its logits are Gaussian, without the few likely tokens of a
 trained one; SPREAD makes their entropy a trained model's, about 4 nats, but a sampler keeps
@@ -134,6 +134,13 @@ def main() -> None:
     parser.add_argument("--experts", type=int, help="so many of each layer's")
     args = parser.parse_args()
     shape = SHAPES[args.shape]
+    for what, most in (("layers", shape.layers), ("experts", shape.experts[0])):
+        if (asked := getattr(args, what)) is not None and not 1 <= asked <= most:
+            parser.error(f"--{what}: {args.shape} has {most}, of which {asked} cannot be taken")
+    if args.layers and args.shape == "gemma4-e2b":
+        parser.error("--layers: gemma4-e2b's last layers read those of the others; leave it whole")
+    cuts = ("l", args.layers), ("e", args.experts)
+    name = args.shape + "".join(f"-{count}{what}" for what, count in cuts if count)
     used = min(shape.experts[1], args.experts or shape.experts[1])
     shape = replace(
         shape, layers=args.layers or shape.layers, experts=(args.experts or shape.experts[0], used)
@@ -141,10 +148,10 @@ def main() -> None:
     with GGUFFile(hub.resolve(args.tokenizer, progress=False)) as tokenizer:
         for format in args.formats:
             if format in LOW_BIT:
-                path = args.folder / f"{args.shape}-{format}.gguf"
+                path = args.folder / f"{name}-{format}.gguf"
                 write_gguf(path, RandomModel(shape, path.stem, tokenizer, format=format.upper()))
         if rest := [format for format in args.formats if format not in LOW_BIT]:
-            source = args.folder / f"{args.shape}-f16.gguf"
+            source = args.folder / f"{name}-f16.gguf"
             _quantise(source, shape, rest, args.peer_python, tokenizer)
 
 

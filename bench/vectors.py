@@ -18,7 +18,7 @@ import json
 import sys
 from argparse import Namespace
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -49,7 +49,6 @@ class Made:
     pooling: str = "mean"
     prompt: str = ""
     dense: tuple[str, ...] = ()  # activations of layers behind pooling
-    values: dict[str, Any] = field(default_factory=dict)  # of the config, beyond the row's
 
 
 VECTORS = {
@@ -160,7 +159,7 @@ def save(made: Made, folder: Path) -> Any:
     library = tokenizer(made.tokenizer)
     row = models.row(made.row)
     kind = row.kind if made.row.startswith("rank-") else "AutoModel"
-    values = {**row.values, **made.values, "vocab_size": library.get_vocab_size() + 3}
+    values = {**row.values, "vocab_size": library.get_vocab_size() + 3}
     models.save_row(row._replace(kind=kind, values=values), folder, "float32", library)
     said = {
         "tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 200,

@@ -1,6 +1,6 @@
 """Lessons on how a token is chosen: what is run, what is said of it, where sentences point.
 
-Every figure in a sentence is one of the record, and what a sentence claims is asserted, so that no
+Every figure in a sentence is one of the record, and a lesson's main claim is asserted, so that no
 lesson is written which another model or release would make untrue.
 """
 

@@ -38,13 +38,13 @@ INLINE v128_t sum_to_odd(v128_t p, v128_t c) {
   return wasm_i64x2_add(s, wasm_v128_and(step, wasm_v128_and(is_even, wasm_v128_or(more, less))));
 }
 
-// Where the middle between two floats may have been met: of normal floats that is one pattern of the bits that a
-// float has not, of the others any.
+// Where the middle between two floats may have been met: above the smallest normal number that is one pattern of the
+// bits that a float has not, from there down any.
 INLINE v128_t is_middle(v128_t sum) {
   return wasm_i64x2_eq(wasm_v128_and(sum, wasm_i64x2_splat(0x1fffffff)), wasm_i64x2_splat(0x10000000));
 }
 INLINE v128_t is_tiny(v128_t x) {
-  return wasm_f32x4_lt(wasm_f32x4_abs(x), wasm_f32x4_splat(1.17549435e-38f));
+  return wasm_f32x4_le(wasm_f32x4_abs(x), wasm_f32x4_splat(1.17549435e-38f));  // to which the second may have come from below
 }
 
 INLINE v128_t narrow(v128_t low, v128_t high) {

@@ -59,7 +59,7 @@ int check_format(Format f, int tokens, Wiring wiring, KvFormats kv) {
     const bool has_tiles = tier.starts_with("amx");
     for (const Way& way : ways(tokens, first.empty() || has_tiles)) {
       const int blocks = 2 * ((tokens + kKvBlock - 1) / kKvBlock);
-      TinyModel model(std::make_shared<Pool>(std::min(way.threads, kMostThreads)), choose_kernels(tier.c_str()), f, tokens, blocks, wiring, kv);
+      TinyModel model(std::make_shared<Pool>(std::min(way.threads, kTestThreads)), choose_kernels(tier.c_str()), f, tokens, blocks, wiring, kv);
       const auto logits = forced(model, way.tokens, way.rows, way.threads == 2);
       if (first.empty()) first = logits;
       if (const int count = differing(first, logits)) {
@@ -94,7 +94,7 @@ int check_quantise() {
                            "IQ4_XS", "MXFP4", "F16", "BF16", "F32"}) {
     const QuantFormat& to = *quant_format(name);
     std::vector<uint8_t> first(kCount / to.numbers * to.bytes), again = first;
-    Pool one(1), three(kMostThreads);
+    Pool one(1), three(kTestThreads);
     for (const float* of : {(const float*)nullptr, (const float*)weights.data()}) {
       const int64_t columns = of ? kCount : 0;
       wrong += quantise(one, F32, source, kCount, to, of, columns, first.data()) != -1;

@@ -19,9 +19,9 @@ inline std::vector<std::string> tier_names() {
 }
 
 #if defined(__wasm__)
-constexpr int kMostThreads = 1;
+constexpr int kTestThreads = 1;
 #else
-constexpr int kMostThreads = 3;
+constexpr int kTestThreads = 3;
 #endif
 
 // Each returns how many checks failed.

@@ -99,7 +99,7 @@ constexpr uint32_t kSpecial[] = {0,          0x80000000, 1,          0x80000001,
 Three three_of(Noise& n) {
   const auto any = [&] { return of_bits(n.next()); };
   const auto special = [&] { return of_bits(kSpecial[n.below(sizeof kSpecial / 4)]); };
-  switch (n.below(7)) {
+  switch (n.below(8)) {
     case 0: return {any(), any(), any()};
     case 1: {  // the product and the sum nearly cancel
       const float a = any(), b = of_bits((n.next() & 0x807fffff) | (100 + n.below(54)) << 23);
@@ -115,6 +115,12 @@ Three three_of(Noise& n) {
       const int i = -(int)n.below(90) - 30, j = -150 - i + (int)n.below(28);
       const uint32_t sign = n.next() & 0x80000000, fraction = n.next();
       return {near_power(n, i), near_power(n, j), of_bits(sign | fraction >> (9 + n.below(23)))};
+    }
+    case 6: {  // half a last place, less a little, on top of what is just below the smallest normal number
+      const int i = -(int)n.below(60) - 40, j = -150 - i;
+      const uint32_t off = 1u << n.below(8), sign = n.below(2) << 31;
+      const uint32_t a = (uint32_t)(127 + i) << 23 | off, b = sign | (((uint32_t)(127 + j) << 23) - 2 * off);
+      return {of_bits(a), of_bits(b), of_bits(sign | (0x00800000 - n.below(3)))};
     }
     case 4: return {special(), special(), special()};
     case 5: return {special(), any(), n.below(2) ? special() : any()};

@@ -106,7 +106,7 @@ int check_sampler() {
   std::vector<uint64_t> first;
   int wrong = 0;
   for (const std::string& tier : tier_names()) {
-    for (int threads = 1; threads <= kMostThreads; threads++) {
+    for (int threads = 1; threads <= kTestThreads; threads++) {
       std::vector<uint64_t> hashes(kRows);
       Pool pool(threads);
       pool.run([&](int thread) {

@@ -19,4 +19,5 @@ for name in web/core platform/wasm plan kv kv_format ops attend states recurrent
 done
 wait $!
 # shellcheck disable=SC2086
-$cxx $flags -mexec-model=reactor "$objects"/*.o -Wl,--strip-all -o "$output"
+$cxx $flags -mexec-model=reactor "$objects"/*.o -Wl,--strip-all -Wl,--export=__stack_pointer -o "$output"
+printf '%s: %s bytes, %s as it is sent\n' "$output" "$(wc -c < "$output")" "$(gzip -9 -c "$output" | wc -c)"

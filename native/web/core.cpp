@@ -4,6 +4,7 @@
 #include <iterator>
 #include <map>
 #include <memory>
+#include <numeric>
 
 #include "../arena.h"
 #include "../ops.h"
@@ -23,43 +24,43 @@ struct Model {
 
 Model model;
 std::vector<std::unique_ptr<Chain>> chains;
-Writer answer;
+Writer result;
 
 View view(Reader& r) {
   r.expect(2);
-  const int buffer = r.whole();
-  return {buffer, r.whole()};
+  const int buffer = r.integer();
+  return {buffer, r.integer()};
 }
 Places places(Reader& r) {
   r.expect(2);
   const View floats = view(r);
-  return {floats, r.whole()};
+  return {floats, r.integer()};
 }
-Rows rows(Reader& r) { return r.truth() ? Rows::kLogits : Rows::kAll; }
-const Packed& matrix(Reader& r) { return model.matrices.at((size_t)r.whole()); }
+Rows rows(Reader& r) { return r.boolean() ? Rows::kLogits : Rows::kAll; }
+const Packed& matrix(Reader& r) { return model.matrices.at((size_t)r.integer()); }
 
 Norm norm(Reader& r) {
   r.expect(4);
   auto weight = r.floats(), bias = r.floats();
   const float eps = (float)r.number();
-  return {std::move(weight), std::move(bias), eps, r.whole()};
+  return {std::move(weight), std::move(bias), eps, r.integer()};
 }
 Rotation rotation(Reader& r) {
   r.expect(6);
   auto frequencies = r.doubles();
-  const bool half = r.truth();
+  const bool half = r.boolean();
   const float factor = (float)r.number();
   const double growth = r.number();
-  const int period = r.whole();
-  return {std::move(frequencies), half, factor, growth, period, r.whole()};
+  const int period = r.integer();
+  return {std::move(frequencies), half, factor, growth, period, r.integer()};
 }
 AttendShape attend_shape(Reader& r) {
   r.expect(12);
   AttendShape s{};
-  s.heads = r.whole(), s.kv_heads = r.whole(), s.head_dim = r.whole();
+  s.heads = r.integer(), s.kv_heads = r.integer(), s.head_dim = r.integer();
   s.scale = (float)r.number(), s.softcap = (float)r.number();
-  s.window = r.whole(), s.reach = r.whole(), s.chunked = r.truth();
-  s.layer = r.whole(), s.reads = r.whole(), s.value_first = r.whole(), s.value_dim = r.whole();
+  s.window = r.integer(), s.reach = r.integer(), s.chunked = r.boolean();
+  s.layer = r.integer(), s.reads = r.integer(), s.value_first = r.integer(), s.value_dim = r.integer();
   return s;
 }
 
@@ -70,34 +71,35 @@ void embed(Plan& p, Reader& r) {
 }
 void embed_positions(Plan& p, Reader& r) {
   const Packed& table = matrix(r);
+  if (table.rows < p.context()) throw std::invalid_argument("fewer positions than the context");
   p.add(std::make_unique<Embed>(table, view(r), Embed::By::kPosition));
 }
 void gather(Plan& p, Reader& r) {
   const View in = view(r), out = view(r);
-  p.add(std::make_unique<Gather>(in, out, r.whole()));
+  p.add(std::make_unique<Gather>(in, out, r.integer()));
 }
 void reorder(Plan& p, Reader& r) {
   const Rows which = rows(r);
   const View in = view(r);
-  auto order = r.wholes();
+  auto order = r.integers();
   p.add(std::make_unique<Reorder>(which, in, std::move(order), view(r)));
 }
 void normalise(Plan& p, Reader& r) {
   const Rows which = rows(r);
   const View in = view(r);
-  const int width = r.whole();
+  const int width = r.integer();
   Norm by{{}, {}, 0, 0};
   for (size_t given = r.count(); given; given--) by = norm(r);
   p.add(std::make_unique<Normalise>(which, in, width, std::move(by), places(r)));
 }
 void map(Plan& p, Reader& r) {
   const Rows which = rows(r);
-  const Map kind = map_of(r.word());
+  const Map kind = map_of(r.string());
   const View a = view(r), b = view(r);
   const float number = (float)r.number();
-  const int width = r.whole();
+  const int width = r.integer();
   const View out = view(r);
-  p.add(std::make_unique<Elementwise>(Elementwise::Args{which, kind, a, b, number, width, out, r.truth()}));
+  p.add(std::make_unique<Elementwise>(Elementwise::Args{which, kind, a, b, number, width, out, r.boolean()}));
 }
 void linear(Plan& p, Reader& r) {
   const Rows which = rows(r);
@@ -107,10 +109,10 @@ void linear(Plan& p, Reader& r) {
     const Packed& weight = matrix(r);
     const View out = view(r);
     auto bias = r.floats();
-    return Linear::Part{weight, out, std::move(bias), r.whole()};
+    return Linear::Part{weight, out, std::move(bias), r.integer()};
   });
-  Linear::Finish finish{r.truth()};
-  if (const std::string gate = r.word(); !gate.empty()) finish.gate = map_of(gate);
+  Linear::Finish finish{r.boolean()};
+  if (const std::string gate = r.string(); !gate.empty()) finish.gate = map_of(gate);
   p.add(std::make_unique<Linear>(which, in, finish, std::move(parts)), true);
 }
 void attend(Plan& p, Reader& r) {
@@ -122,18 +124,18 @@ void attend(Plan& p, Reader& r) {
 }
 void rotate(Plan& p, Reader& r) {
   const View in = view(r), out = view(r);
-  const int heads = r.whole(), head_dim = r.whole();
+  const int heads = r.integer(), head_dim = r.integer();
   p.add(std::make_unique<Rotate>(p, in, out, heads, head_dim, rotation(r)));
 }
 void conv(Plan& p, Reader& r) {
   const View in = view(r), out = view(r);
   auto weight = r.floats(), bias = r.floats();
-  const int width = r.whole();
-  p.add(std::make_unique<Conv>(p, in, out, ConvWeights{std::move(weight), std::move(bias), width, r.whole()}));
+  const int width = r.integer();
+  p.add(std::make_unique<Conv>(p, in, out, ConvWeights{std::move(weight), std::move(bias), width, r.integer()}));
 }
 void buffer(Plan& p, Reader& r) {
-  const int width = r.whole();
-  p.add_buffer(width, r.truth());
+  const int width = r.integer();
+  p.add_buffer(width, r.boolean());
 }
 void output(Plan& p, Reader& r) { p.set_output(view(r)); }
 
@@ -146,25 +148,25 @@ constexpr struct { const char* name; void (*add)(Plan&, Reader&); } kCalls[] = {
 
 void call(Plan& plan, Reader& r) {
   r.count();  // the name and the arguments, which each op reads
-  const std::string name = r.word();
+  const std::string name = r.string();
   for (const auto& each : kCalls)
     if (name == each.name) return each.add(plan, r);
   throw std::invalid_argument("the core has no op '" + name + "'");
 }
 
 void write_observed(const Observation& o, const Drawn& drawn) {
-  const auto ids = [](const std::vector<uint32_t>& list) { answer.list(list); };
-  for (double number : {o.maximum, o.log_sum, o.entropy, (double)o.rank, drawn.logprob}) answer.put(number);
-  answer.maybe(o.final_rank), answer.maybe(o.final_logprob), answer.put(o.final_log_sum);
-  answer.list(o.candidates, [](const Candidate& c) {
-    answer.put(c.id), answer.put(c.logit), answer.put((double)c.rank), answer.put(c.delta);
-    answer.maybe(c.removed_by), answer.maybe(c.final_logprob), answer.maybe(c.luck);
+  const auto ids = [](const std::vector<uint32_t>& list) { result.list(list); };
+  for (double number : {o.maximum, o.log_sum, o.entropy, (double)o.rank, drawn.logprob}) result.put(number);
+  result.optional(o.final_rank), result.optional(o.final_logprob), result.put(o.final_log_sum);
+  result.list(o.candidates, [](const Candidate& c) {
+    result.put(c.id), result.put(c.logit), result.put((double)c.rank), result.put(c.delta);
+    result.optional(c.removed_by), result.optional(c.final_logprob), result.optional(c.luck);
   });
-  answer.list(o.stages, [&](const StageReport& s) {
-    answer.put((double)s.survivors), answer.put(s.removed_mass), answer.put(s.log_sum), answer.maybe(s.min_kept_logit);
+  result.list(o.stages, [&](const StageReport& s) {
+    result.put((double)s.survivors), result.put(s.removed_mass), result.put(s.log_sum), result.optional(s.min_kept_logit);
     ids(s.top_removed);
   });
-  answer.list(o.logit_histogram);
+  result.list(o.logit_histogram);
 }
 
 }  // namespace
@@ -172,8 +174,8 @@ void write_observed(const Observation& o, const Drawn& drawn) {
 #define EXPORT(name) extern "C" __attribute__((export_name(#name))) auto name
 
 // Memory for what is handed over; to be given back.
-EXPORT(take)(size_t bytes) -> void* { return malloc(bytes); }
-EXPORT(give_back)(void* at) -> void { free(at); }
+EXPORT(allocate)(size_t bytes) -> void* { return malloc(bytes); }
+EXPORT(release)(void* at) -> void { free(at); }
 
 // Memory of the packed weights, to be filled as Python packed them.
 EXPORT(weights)(size_t bytes) -> uint8_t* {
@@ -184,14 +186,16 @@ EXPORT(weights)(size_t bytes) -> uint8_t* {
 // context, matrices (format, rows, columns, factor), calls.
 EXPORT(build)(const double* numbers, size_t count) -> void {
   Reader r(numbers, count);
-  const int context = r.whole(), blocks = (context + kKvBlock - 1) / kKvBlock;
+  const int context = r.integer(), blocks = (context + kKvBlock - 1) / kKvBlock;
   model.matrices = r.list([&] {
     r.expect(4);
-    const std::string format = r.word();
-    const int rows = r.whole(), cols = r.whole();
+    const std::string format = r.string();
+    const int rows = r.integer(), cols = r.integer();
     return model.arena->reserve(format, rows, cols, (float)r.number());
   });
-  for (int i = 0; i < blocks; i++) model.table.push_back(i);
+  model.table.resize((size_t)blocks);
+  std::iota(model.table.begin(), model.table.end(), 0);
+  chains.clear();
   model.plan = std::make_unique<Plan>(std::make_shared<Pool>(1), choose_kernels(""), Plan::Options{.kv_blocks = blocks, .context = context, .prefetch = "none"});
   for (size_t left = r.count(); left; left--) call(*model.plan, r);
 }
@@ -213,10 +217,10 @@ EXPORT(run)(const int32_t* tokens, int count, int first) -> const float* {
 EXPORT(chain)(const double* numbers, size_t count) -> int {
   Reader r(numbers, count);
   auto made = std::make_unique<Chain>();
-  made->greedy = r.truth();
+  made->greedy = r.boolean();
   for (size_t left = r.count(); left; left--) {
     r.expect(4);
-    Stage stage{stage_kind(r.word().c_str()), {}, {}, {}};
+    Stage stage{stage_kind(r.string().c_str()), {}, {}, {}};
     stage.numbers = r.doubles();
     stage.bias = r.list([&] {
       r.expect(2);
@@ -226,7 +230,7 @@ EXPORT(chain)(const double* numbers, size_t count) -> int {
     stage.ids = r.ids();
     made->stages.push_back(std::move(stage));
   }
-  made->history = r.truth();
+  made->history = r.boolean();
   made->prompt = r.ids();
   made->prompt_ids = made->prompt;
   std::sort(made->prompt_ids.begin(), made->prompt_ids.end());
@@ -236,22 +240,22 @@ EXPORT(chain)(const double* numbers, size_t count) -> int {
 }
 
 // The chain's number, seed and place (upper, lower halves), the ids written so far, how many candidates to note, ids to
-// track, the forced id (a list of one, or none). The answer: status; ids chosen and drawn; how many survived; the hash of
-// the logits; then what was observed, see write_observed; `answered` says how many numbers.
+// track, the forced id (a list of one, or none). The result: status; ids chosen and drawn; how many survived; the hash of
+// the logits; then what was observed, see write_observed; `result_length` says how many numbers.
 EXPORT(draw)(const float* logits, const double* numbers, size_t count) -> const double* {
   Reader r(numbers, count);
-  const Chain* const chain = chains.at((size_t)r.whole()).get();
-  const uint64_t seed = r.word64(), place = r.word64();
+  const Chain* const chain = chains.at((size_t)r.integer()).get();
+  const uint64_t seed = r.uint64(), place = r.uint64();
   Row row{chain, seed, place, {}, {}, {}, {}};
   row.output = r.ids();
   row.observe = Observe{r.count(), {}, true, false};
   for (int64_t id : r.ids()) row.observe->track.push_back((uint32_t)id);
   for (int64_t id : r.ids()) row.forced = (uint32_t)id;
   const Drawn drawn = sample_row(*model.plan->kernels, logits, (size_t)model.plan->vocab(), row);
-  answer.clear();
-  answer.put((double)drawn.status), answer.put(drawn.token_id), answer.put(drawn.sampled_id);
-  answer.put((double)drawn.survivors), answer.word64(drawn.logits_hash);
+  result.clear();
+  result.put((double)drawn.status), result.put(drawn.token_id), result.put(drawn.sampled_id);
+  result.put((double)drawn.survivors), result.uint64(drawn.logits_hash);
   if (drawn.observed) write_observed(*drawn.observed, drawn);
-  return answer.numbers().data();
+  return result.numbers().data();
 }
-EXPORT(answered)() -> size_t { return answer.numbers().size(); }
+EXPORT(result_length)() -> size_t { return result.numbers().size(); }

@@ -1,6 +1,6 @@
 // What goes into the core and comes out of it: one row of doubles, which every language can write.
 //
-// A number is itself, a truth 0 or 1; a list is how many items it has, then these; a word is the list of its characters.
+// A number is itself, a boolean 0 or 1; a list is how many items it has, then these; a string is the list of its characters.
 #pragma once
 #include <stdint.h>
 
@@ -18,8 +18,8 @@ class Reader {
     if (is_done()) throw std::invalid_argument("the list of numbers ends too early");
     return *at_++;
   }
-  int whole() { return (int)number(); }
-  bool truth() { return number() != 0; }
+  int integer() { return (int)number(); }
+  bool boolean() { return number() != 0; }
   size_t count() { return (size_t)number(); }
   // Of a list that has so many items always.
   void expect(size_t items) {
@@ -32,14 +32,14 @@ class Reader {
   }
   std::vector<float> floats() { return list([&] { return (float)number(); }); }
   std::vector<double> doubles() { return list([&] { return number(); }); }
-  std::vector<int32_t> wholes() { return list([&] { return (int32_t)whole(); }); }
+  std::vector<int32_t> integers() { return list([&] { return (int32_t)integer(); }); }
   std::vector<int64_t> ids() { return list([&] { return (int64_t)number(); }); }
-  std::string word() {
+  std::string string() {
     std::string text;
-    for (size_t left = count(); left; left--) text.push_back((char)whole());
+    for (size_t left = count(); left; left--) text.push_back((char)integer());
     return text;
   }
-  uint64_t word64() {  // two halves, the upper first
+  uint64_t uint64() {  // two halves, the upper first
     const uint64_t upper = (uint64_t)number();
     return upper << 32 | (uint64_t)number();
   }
@@ -52,8 +52,8 @@ class Writer {
  public:
   void clear() { numbers_.clear(); }
   void put(double number) { numbers_.push_back(number); }
-  void word64(uint64_t word) { put((double)(word >> 32)), put((double)(word & 0xffffffff)); }
-  template <class Optional> void maybe(const Optional& value) { value ? put((double)*value) : put(__builtin_nan("")); }
+  void uint64(uint64_t word) { put((double)(word >> 32)), put((double)(word & 0xffffffff)); }
+  template <class Optional> void optional(const Optional& value) { value ? put((double)*value) : put(__builtin_nan("")); }
   template <class List, class Each> void list(const List& items, Each each) {
     put((double)items.size());
     for (const auto& item : items) each(item);

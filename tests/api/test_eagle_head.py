@@ -104,6 +104,8 @@ def by_definition(w, embedded, hidden, normed_first):
         ("midlayer", {}),
         ("layers", {"norm_before_residual": True, "head_dim": None,
                     "eagle_config": {"eagle_aux_hidden_state_layer_ids": [0, 3, 1]}}),
+        ("layers", {"norm_before_residual": True, "head_dim": None,  # of layers whose input is read
+                    "eagle_aux_hidden_state_layer_ids": [1, 4, 2]}),
     ],
 )  # fmt: skip
 def test_it_computes_what_its_definition_says(path, tmp_path, backend, most, naming, config):
@@ -189,7 +191,7 @@ def test_samples_of_one_prompt(good):
         ({"fc.bias": np.zeros(64)}, {}, "fc has a bias"),
         ({"midlayer.rest.weight": np.zeros(64)}, {}, "has no place in an EAGLE-3 head"),
         ({"midlayer.hidden_norm.weight": None}, {}, "lacks fc or hidden_norm, .*EAGLE 1 and 2"),
-        ({}, {"eagle_aux_hidden_state_layer_ids": [1, 2, 9]}, "reads after layer 9, and the model"),
+        ({}, {"eagle_aux_hidden_state_layer_ids": [1, 2, 9]}, "behind 9 layers, and the model"),
         ({}, {"eagle_aux_hidden_state_layer_ids": [1, "2"]}, "must be a list of layers, from 0"),
         ({}, {"num_hidden_layers": 2}, "num_hidden_layers is 2, which is not supported"),
         ({}, {"hidden_size": None}, "hidden_size is missing"),

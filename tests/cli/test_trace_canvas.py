@@ -7,6 +7,7 @@ import pytest
 from cutaway.engine.canvas import ForcedCell, Rule
 from cutaway.trace import Trace
 from support.canvas_traces import events_of, file_of
+from support.made_traces import embedded
 
 FORCED = Rule(steps=6, forced_cells=(ForcedCell(2, 3, 77),))
 
@@ -73,9 +74,7 @@ def test_static_play_begins_with_the_figures(printed, file):
 
 
 def test_a_page_holds_the_canvas_as_it_is_on_record(printed, file, tmp_path):
-    path, page, again = file(), tmp_path / "x.html", tmp_path / "again.jsonl"
+    path, page = file(), tmp_path / "x.html"
     assert printed("trace", "export", path, "--html", page) == ""
-    _, _, rest = page.read_text().partition('id="trace">')
-    again.write_text(rest.partition("</script>")[0])
-    held, trace = Trace.read(again), Trace.read(path)
+    held, trace = embedded(page.read_text()), Trace.read(path)
     assert (held.passes, held.steps, held.end) == (trace.passes, trace.steps, trace.end)

@@ -56,7 +56,7 @@ class Guide:
         return {
             "title": self.title,
             "question": self.question,
-            "points": [{"text": p.text, "shows": {"run": p.run, **p.shows}} for p in self.points],
+            "points": [{"text": p.text, "shows": {**p.shows, "run": p.run}} for p in self.points],
             "answer": self.answer,
             "links": [*self.links.items()],
         }

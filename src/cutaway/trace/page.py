@@ -30,15 +30,13 @@ def runs_to_html(runs: Sequence[ShownRun], title: str, guide: Guide | None = Non
         raise InputError("runs: a page shows one or more")
     for point in guide.points if guide else ():
         check_int(f"the run of {point.text!r:.40}", point.run, 1, len(runs))
-    known = {run.trace.sha256: number for number, run in enumerate(runs, 1)}
-    shown = [
-        BundledRun(
-            _lines(run.trace), run.name,
-            parent=known.get(parent.trace) if (parent := run.trace.head.parent) else None,
-            at=parent.step if parent else 0,
-        )
-        for run in runs
-    ]  # fmt: skip
+    known = dict[str, int]()  # the numbers of the runs so far
+    shown = []
+    for number, run in enumerate(runs, 1):
+        parent = run.trace.head.parent
+        of, at = (known.get(parent.trace), parent.step) if parent else (None, 0)
+        shown.append(BundledRun(_lines(run.trace), run.name, of, at))
+        known.setdefault(run.trace.sha256, number)
     looks = {
         f"{number} {step}": look
         for number, run in enumerate(runs, 1)

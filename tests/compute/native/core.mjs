@@ -1,5 +1,5 @@
 // Texts drawn by the core: node core.mjs CORE.JS CORE.WASM FOLDER ASKED.JSON prints what each draw says; "wrong" for
-// ASKED.JSON asks for a token that there is not, and twice the same after a good run.
+// ASKED.JSON asks a thousand times for a token that there is not, and prints what was said.
 import { open, readFile } from "node:fs/promises";
 import { argv } from "node:process";
 import { pathToFileURL } from "node:url";
@@ -29,14 +29,18 @@ function text({ prompt, greedy, stages, history, seed, candidates, tracked, toke
 }
 
 if (asked === "wrong") {
-  for (let i = 0; i < 2; i++) {
-    core.run([1, 2], 0);
+  const said = new Set();
+  core.run([1, 2], 0);
+  const stack = core.exports.__stack_pointer.value;
+  for (let i = 0; i < 1000; i++) {
     try {
       core.run([1 << 20], 2);
     } catch (error) {
-      console.log(String(error));
+      said.add(String(error));
     }
   }
+  core.run([3], 2);
+  console.log([...said].join("\n"), core.exports.__stack_pointer.value - stack);
 } else {
   console.log(JSON.stringify(JSON.parse(await readFile(asked, "utf8")).map(text)));
 }

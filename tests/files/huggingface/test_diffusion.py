@@ -145,6 +145,7 @@ def test_a_mask_that_cannot_be_known_is_none(copied):
         ("sdar", {"block_size": 0}, "block_size is 0; it must be a whole number"),
         ("llada2", {"score_function": "softmax"}, "score_function is 'softmax'"),
         ("llada2", {"use_qk_norm": False}, "use_qk_norm is False"),
+        ("llada2", {"num_shared_experts": {"a": 1}}, "num_shared_experts is .* a whole number"),
         (
             "sdar",
             {"model_type": "diffusion_gemma"},

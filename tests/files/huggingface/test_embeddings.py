@@ -102,9 +102,10 @@ def test_a_body_of_a_family_that_writes_makes_vectors_alone(tmp_path):
     with open_model(tmp_path) as model:
         write_gguf(tmp_path / "one.gguf", model)
     assert np.array_equal(LLM(tmp_path / "one.gguf").embed(IDS).vectors, native)
-    edit(tmp_path / "config.json", architectures=["MistralForCausalLM"])
-    with pytest.raises(FormatError, match="the files hold no output matrix"):
-        LLM(tmp_path)
+    for named in ["MistralForCausalLM"], ["MistralLMHeadModel"], []:
+        edit(tmp_path / "config.json", architectures=named)
+        with pytest.raises(FormatError, match="the files hold no output matrix"):
+            LLM(tmp_path)
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -341,6 +342,13 @@ def test_the_longest_text_may_stand_beside_the_tokenizer(folder, said, most):
     """Where sentence-transformers 6 writes it."""
     edit(sentences(folder) / "tokenizer_config.json", model_max_length=said)
     assert LLM(folder).embed("a b " * 200, truncate=True).tokens == (most,)
+
+
+@pytest.mark.parametrize("said", ["512", 512.5, -1])
+def test_a_longest_text_that_is_no_whole_number_is_refused(folder, said):
+    edit(sentences(folder) / "tokenizer_config.json", model_max_length=said)
+    with pytest.raises(FormatError, match=f"model_max_length is {said!r}; it must be a whole"):
+        LLM(folder)
 
 
 def test_a_file_as_llama_cpp_converts_it_has_the_same_vectors(folder):

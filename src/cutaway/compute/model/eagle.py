@@ -75,11 +75,12 @@ def _depths(read: MetadataReader, layers: int) -> list[int]:
     named = read.value("target_layers")
     if named is None:
         return [min(2, layers), layers // 2, max(layers - 3, 0)]
-    if max(named) >= layers:
+    if max(named) > layers:
         raise FormatError(
-            f"the head reads after layer {max(named)}, and the model has {layers}: it is another's"
+            f"the head reads the stream behind {max(named)} layers, and the model has {layers}: it "
+            "is another's"
         )
-    return [after + 1 for after in named]
+    return [*named]
 
 
 def _wire(g: Graph, read: MetadataReader, streams: int) -> Tensor:

@@ -59,7 +59,8 @@ class Config:
         self.behind = range(layers + self.draft_layers, layers + more)
         self.tied = s.flag("tie_embedding", s.flag("tie_word_embeddings"))
         named = s.get("architectures")
-        self.is_body = isinstance(named, list) and all(str(one).endswith("Model") for one in named)
+        self.is_body = isinstance(named, list) and bool(named) and all(map(_is_body, named))
+        self.is_body &= str(s.get("model_type")) not in DIFFUSION  # DreamModel writes
         self.experts = 0
         self.metadata, self.tensors = self._read(folder)
         self.sees_all = self.metadata.get(f"{self.family.architecture}.attention.causal") is False
@@ -159,6 +160,11 @@ def _layers(config: JsonObject) -> int:
     if config.get("num_hidden_layers") is None and isinstance(kinds, list):
         return len(kinds)
     return config.size("num_hidden_layers", 1 << 16)
+
+
+def _is_body(name: object) -> bool:
+    """Whether a class of transformers has no output matrix (GPT2LMHeadModel has one)."""
+    return str(name).endswith("Model") and not str(name).endswith("LMHeadModel")
 
 
 def _family(config: JsonObject, tensors: Iterable[str]) -> Family:

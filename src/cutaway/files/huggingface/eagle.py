@@ -106,12 +106,17 @@ def _metadata(config: JsonObject) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _layers(config: JsonObject) -> list[int] | None:
-    """After which of the model's layers it reads, from 0; None: where the paper's authors do."""
+    """How many of the model's layers come before each stream that it reads.
+
+    None: as many as for the paper's authors. Ids at the top are vLLM's: of layers whose input is
+    read; those in ``eagle_config`` are SpecForge's and SGLang's: of layers whose output is read.
+    """
     key = "eagle_aux_hidden_state_layer_ids"
-    where = config if config.get(key) is not None else config.part("eagle_config")
+    at_top = config.get(key) is not None
+    where = config if at_top else config.part("eagle_config")
     found = where.get(key)
     if found is None:
         return None
     if not isinstance(found, list) or not found or any(type(i) is not int or i < 0 for i in found):
         where.fail(key, "a list of layers, from 0")
-    return found
+    return found if at_top else [after + 1 for after in found]

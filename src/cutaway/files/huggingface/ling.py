@@ -45,7 +45,9 @@ def _ling2(config: JsonObject) -> dict[str, Any]:
 
 def _mixture(config: JsonObject, *, normed: bool) -> dict[str, Any]:
     """Experts behind the first layers, and those that all rows share."""
-    chosen, shared = keys.experts(config, "num_experts"), config.get("num_shared_experts") or 0
+    chosen = keys.experts(config, "num_experts")
+    none = config.get("num_shared_experts") in (None, 0)
+    shared = 0 if none else config.size("num_shared_experts", 1 << 16)
     width = config.size("moe_intermediate_size")
     config.must_be("moe_shared_expert_intermediate_size", width * shared)
     return plain(config) | chosen | {

@@ -82,8 +82,10 @@ def _most_tokens(folder: Path, own: JsonObject) -> int | None:
     """Of a text; sentence-transformers 6 writes it beside the tokenizer. None: nothing is said."""
     if own.get("max_seq_length") is not None:
         return own.size("max_seq_length")
-    most = JsonObject.read(folder / TOKENIZER).get("model_max_length")
-    return most if type(most) is int and 0 < most < _NO_LIMIT else None
+    said = JsonObject.read(folder / TOKENIZER)
+    most = said.get("model_max_length")
+    none = most is None or (isinstance(most, int | float) and most >= _NO_LIMIT)
+    return None if none else said.size("model_max_length")
 
 
 def _pooling_metadata(config: JsonObject, architecture: str) -> tuple[dict[str, Any], list[str]]:

@@ -8,11 +8,11 @@
  * @typedef {{context: number, matrices: [string, number, number, number][], calls: unknown[][], bytes: number}} Plan
  * A plan as Python recorded it (backends/cpu/recorded.py), and how many bytes its packed weights have.
  *
- * @typedef {{vocabulary: () => number, take: (bytes: number) => number, give_back: (at: number) => void,
- *   weights: (bytes: number) => number, build: (numbers: number, count: number) => number,
+ * @typedef {{vocabulary: () => number, allocate: (bytes: number) => number, release: (at: number) => void,
+ *   weights: (bytes: number) => number, build: (numbers: number, count: number) => void,
  *   run: (tokens: number, count: number, first: number) => number, chain: (numbers: number, count: number) => number,
- *   draw: (logits: number, numbers: number, count: number) => number, answered: () => number,
- *   _initialize: () => void, memory: WebAssembly.Memory}} Exports
+ *   draw: (logits: number, numbers: number, count: number) => number, result_length: () => number,
+ *   _initialize: () => void, memory: WebAssembly.Memory, __stack_pointer: WebAssembly.Global}} Exports
  *
  * @typedef {{id: number, logit: number, rank: number, delta: number, removed_by: number | null,
  *   final_logprob: number | null, luck: number | null}} Candidate
@@ -29,6 +29,8 @@
 
 const STATUS = ["", "the logits are not finite", "a stage carries the logits beyond what the core computes", "no token is left"];
 
+const MOST = 2 ** 32; // bytes that 32 bits can name
+
 export class Core {
   /**
    * @param {WebAssembly.Module} module
@@ -36,11 +38,12 @@ export class Core {
    * @param {(to: Uint8Array) => Promise<void>} fill writes the packed weights
    */
   static async load(module, plan, fill) {
+    if (plan.bytes >= MOST) throw new Error(`the weights have ${(plan.bytes / 1e9).toFixed(1)} GB, and a page can hold 4`);
     /** @type {Core} */
     const core = new Core(await WebAssembly.instantiate(module, imports(() => core.memory)));
-    const at = core.exports.weights(plan.bytes);
+    const at = core.call(() => core.exports.weights(plan.bytes));
     await fill(new Uint8Array(core.memory.buffer, at, plan.bytes));
-    core.give([plan.context, plan.matrices, plan.calls], (numbers, count) => core.exports.build(numbers, count));
+    core.give([plan.context, plan.matrices, plan.calls], (numbers, count) => core.exports.build(numbers, count) ?? 0);
     core.context = plan.context;
     return core;
   }
@@ -63,10 +66,11 @@ export class Core {
    * @param {number} first the position of the first
    */
   run(tokens, first) {
-    const at = this.exports.take(4 * tokens.length);
-    new Int32Array(this.memory.buffer, at, tokens.length).set(tokens);
-    this.logits = this.exports.run(at, tokens.length, first);
-    this.exports.give_back(at);
+    this.logits = 0;
+    this.logits = this.lend(4 * tokens.length, (at) => {
+      new Int32Array(this.memory.buffer, at, tokens.length).set(tokens);
+      return this.exports.run(at, tokens.length, first);
+    });
   }
 
   /**
@@ -79,9 +83,10 @@ export class Core {
 
   /** @param {Draw} draw @returns {Drawn} */
   draw({ chain, seed, position, output, candidates, tracked, forced }) {
+    if (!this.logits) throw new Error("there are no logits to draw from: run the text first");
     const asked = [chain, Number(seed >> 32n), Number(seed & 0xffffffffn), 0, position, output, candidates, tracked];
     const at = this.give([...asked, forced === undefined ? [] : [forced]], (numbers, count) => this.exports.draw(this.logits, numbers, count));
-    return drawn(new Float64Array(this.memory.buffer, at, this.exports.answered()));
+    return drawn(new Float64Array(this.memory.buffer, at, this.exports.result_length()));
   }
 
   /**
@@ -92,11 +97,38 @@ export class Core {
     /** @type {number[]} */
     const flat = [];
     for (const value of values) flatten(value, flat);
-    const at = this.exports.take(8 * flat.length);
-    new Float64Array(this.memory.buffer, at, flat.length).set(flat);
-    const result = use(at, flat.length);
-    this.exports.give_back(at);
-    return result;
+    return this.lend(8 * flat.length, (at) => {
+      new Float64Array(this.memory.buffer, at, flat.length).set(flat);
+      return use(at, flat.length);
+    });
+  }
+
+  /**
+   * What `use` returns, of memory that is its own meanwhile.
+   * @param {number} bytes
+   * @param {(at: number) => number} use
+   */
+  lend(bytes, use) {
+    const at = this.call(() => this.exports.allocate(bytes));
+    try {
+      return this.call(() => use(at));
+    } finally {
+      this.exports.release(at);
+    }
+  }
+
+  /**
+   * An address, or a number, that the core returns. What it refuses leaves it where it stands, and its stack is put back.
+   * @param {() => number} use
+   */
+  call(use) {
+    const stack = this.exports.__stack_pointer.value;
+    try {
+      return use() >>> 0; // addresses above 2 GB are negative numbers
+    } catch (error) {
+      this.exports.__stack_pointer.value = stack;
+      throw error;
+    }
   }
 }
 

@@ -40,7 +40,7 @@ class RunGuide extends View {
         el("div", { class: "row" }, this.back, this.on, this.where)),
       el("nav", { class: "row", "aria-label": "Lessons" }, ...links.map(([words, href]) => el("a", { href }, words))));
     const here = this.links.findIndex((link) => link.getAttribute("href") === location.hash);
-    if (location.hash) this.mark(Math.max(here, 0));
+    if (location.hash) this.mark(here);
     else queueMicrotask(() => this.open(0, false)); // once the runs are there
   }
 
@@ -64,7 +64,7 @@ class RunGuide extends View {
     this.back.disabled = i <= 0;
     this.on.disabled = last;
     this.classList.toggle("last", last);
-    this.where.textContent = `${i + 1} of ${this.links.length}`;
+    this.where.textContent = i < 0 ? `${this.links.length} steps` : `${i + 1} of ${this.links.length}`;
   }
 }
 
