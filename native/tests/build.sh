@@ -6,6 +6,7 @@ set -eu
 output=$(realpath "$1")
 shift
 cd "$(dirname "$0")/.."
+. ./sources.sh
 cxx=${CXX:-g++}
 common="-std=c++20 -ffp-contract=off -fno-math-errno -fno-strict-aliasing -Wall -Wextra -Wno-uninitialized -O1 -DCUTAWAY_EVEX $*"
 case $($cxx --version) in
@@ -46,7 +47,6 @@ case $($cxx -dumpmachine) in
   wasm32*) tier wasm & ;;
   aarch64*) tier neon -march=armv8.2-a+dotprod+fp16 & tier i8mm -march=armv8.2-a+dotprod+fp16+i8mm & ;;
 esac
-tier generic &
 threads="pool tests/pool tests/plan matrix_units" link=-pthread
 case $($cxx -dumpmachine) in
   wasm32*) platform=platform/wasm threads="" link="" ;;
@@ -54,11 +54,9 @@ case $($cxx -dumpmachine) in
   *apple* | *darwin* | *macos*) platform="platform/posix platform/macos" ;;
   *) platform="platform/posix platform/linux" ;;
 esac
-[ -z "$threads" ] || tiles amx_plain -DCUTAWAY_TILES_PLAIN &
+if [ -n "$threads" ]; then tier generic & tiles amx_plain -DCUTAWAY_TILES_PLAIN & fi
 # shellcheck disable=SC2086
-for name in tests/bits tests/sampler $threads plan kv kv_format ops attend states recurrent experts arena pack memory quantise quantise_small quantise_k \
-    quantise_table quantise_search dispatch prefetch \
-    sampler sampler_candidates sampler_draw sampler_observe sampler_stages sampler_top_p $platform; do
+for name in tests/bits tests/sampler $core $threads quantise quantise_small quantise_k quantise_table quantise_search $platform; do
   # shellcheck disable=SC2086
   $cxx $common -c $name.cpp -o "$objects/$(echo "$name" | tr / _).o"
 done

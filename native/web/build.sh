@@ -4,6 +4,7 @@
 set -eu
 output=$(realpath "$1")
 cd "$(dirname "$0")/.."
+. ./sources.sh
 cxx=${CXX:-${PYTHON:-python3} -m ziglang c++ -target wasm32-wasi}
 flags="-std=c++20 -O2 -ffp-contract=off -fno-math-errno -fno-strict-aliasing -Wall -Wextra -Wno-deprecated -msimd128"
 objects=$(mktemp -d)
@@ -12,8 +13,7 @@ trap 'rm -rf "$objects"' EXIT
 # shellcheck disable=SC2086  # words are wanted
 $cxx $flags -DCUTAWAY_WASM -DCUTAWAY_TIER=wasm -DCUTAWAY_TIER_NAME="\"wasm\"" -DCUTAWAY_TIER_FUNCTION=kernels_wasm \
   -fno-exceptions -fno-rtti -c kernels.cpp -o "$objects/kernels.o" &
-for name in web/core platform/wasm plan kv kv_format ops attend states recurrent experts arena pack memory dispatch \
-    prefetch sampler sampler_candidates sampler_draw sampler_observe sampler_stages sampler_top_p; do
+for name in web/core platform/wasm $core; do
   # shellcheck disable=SC2086
   $cxx $flags -fexceptions -c $name.cpp -o "$objects/$(echo "$name" | tr / _).o"
 done

@@ -37,7 +37,12 @@ def add_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of ``cutaway trace inside``."""
     arguments.add_step(parser)
     parser.add_argument("--layer", type=int, metavar="N", help="the heads of one layer, from 0")
-    parser.add_argument("--head", type=int, metavar="N", help="with --layer: one head, from 0")
+    parser.add_argument(
+        "--head",
+        type=int,
+        metavar="N",
+        help="with --layer: one head, from 0 (of attention, where the layer has a state beside it)",
+    )
     parser.add_argument("--tensor", metavar="NAME", help="the numbers of one tensor, by its name")
     parser.add_argument(
         "--nearest", action="store_true",

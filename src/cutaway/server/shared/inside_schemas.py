@@ -51,7 +51,9 @@ class InsideOfStep(TypedDict):
         list[StateHeadFigures], doc("of delta nets and Mamba 2, in texts of 512 tokens at most")
     ]
     positions: list[PositionFigures]
-    first_seen: Annotated[list[int], doc("by layer")]
+    first_seen: Annotated[
+        list[int], doc("by layer; the text's length where a layer does not attend")
+    ]
     kv_bytes: int
     lens: NotRequired[list[LensRow]]
     lens_first: NotRequired[int | None]
