@@ -59,11 +59,9 @@ def build_chain(params: SamplingParams, *, constrained: bool = False) -> tuple[S
     chain = []
     for name in params.order:
         spec = STAGES[name]
-        rule = spec.rule(params)
-        if name == "constraint" and constrained:
-            rule = {}
-        if rule is not None and not (spec.filter and params.temperature == 0):
-            chain.append(Stage(name, rule))
+        is_on = (spec.at_zero or params.temperature) and not all(map(params.is_off, spec.switches))
+        if is_on or (name == "constraint" and constrained):
+            chain.append(Stage(name, {key: getattr(params, of) for key, of in spec.rule.items()}))
     return tuple(chain)
 
 

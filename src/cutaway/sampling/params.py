@@ -200,6 +200,11 @@ class SamplingParams:
         """The names of the stages, as the chain or the preset has them."""
         return PRESETS[self.preset] if self.chain is None else self.chain
 
+    def is_off(self, name: str) -> bool:
+        """Whether a setting has the value at which it does nothing."""
+        value = getattr(self, name)
+        return bool(value == PARAMS[name].off if name in PARAMS else not value)
+
     def _check_bias(self) -> None:
         if not isinstance(self.logit_bias, Mapping):
             raise InputError(
@@ -213,7 +218,7 @@ class SamplingParams:
                 raise InputError(
                     f"logit_bias[{token_id}] must be between -100 and 100, not {shown(bias)}"
                 )
-        self._store("logit_bias", plain)
+        self._store("logit_bias", dict(sorted(plain.items())))
 
     def _check_chain(self, chain: Any) -> None:
         named = [*chain] if isinstance(chain, (tuple, list)) else None

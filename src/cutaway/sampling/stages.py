@@ -7,15 +7,12 @@ native/sampler_stages.cpp.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from cutaway.sampling import definitions
 from cutaway.sampling.candidates import Candidates, Context
 from cutaway.sampling.fixed_math import scalar_log
-
-Params = Any
-"""SamplingParams, which checks itself by this table and so comes after it."""
 
 _MANY = 2**31  # beyond any vocabulary
 
@@ -27,9 +24,9 @@ class StageSpec:
     letter    its own in a ledger
     help      what it does, in one sentence
     source    where it is defined
-    params    the fields of SamplingParams that belong to it
-    filter    whether it only removes tokens; then it is left out at temperature 0
-    rule      its settings as a chain has them, by name; None where it is off
+    rule      by a setting's name in a chain: that of its field
+    switches  the fields that turn it on: it is off where all of them are
+    filter    whether it only removes tokens
     apply     its definition
     native    the numbers that its kernel takes; None where it has no kernel
     history   whether it looks at the text so far
@@ -39,33 +36,22 @@ class StageSpec:
     label: str
     help: str
     source: str
-    params: tuple[str, ...] = ()
+    rule: Mapping[str, str] = field(default_factory=dict)
+    switches: tuple[str, ...] = ()
     filter: bool = False
-    rule: Callable[[Params], Mapping[str, Any] | None]
     apply: Callable[[Candidates, Mapping[str, Any], Context], Candidates]
     native: Callable[[Mapping[str, Any]], tuple[float, ...]] | None
     history: bool = False
 
+    @property
+    def params(self) -> tuple[str, ...]:
+        """The fields of SamplingParams that belong to it."""
+        return (*self.rule.values(),)
 
-def _penalties(p: Params) -> Mapping[str, Any] | None:
-    rule = {
-        "repetition": p.repetition_penalty,
-        "presence": p.presence_penalty,
-        "frequency": p.frequency_penalty,
-    }
-    return None if rule == {"repetition": 1, "presence": 0, "frequency": 0} else rule
-
-
-def _dry(p: Params) -> Mapping[str, Any] | None:
-    if not p.dry_multiplier:
-        return None
-    return {
-        "multiplier": p.dry_multiplier,
-        "base": p.dry_base,
-        "allowed_length": p.dry_allowed_length,
-        "last_n": p.dry_penalty_last_n,
-        "breakers": p.dry_breakers,
-    }
+    @property
+    def at_zero(self) -> bool:
+        """Whether it is applied at temperature 0, too."""
+        return not (self.filter or "temperature" in self.switches)
 
 
 STAGES: Mapping[str, StageSpec] = {
@@ -74,8 +60,8 @@ STAGES: Mapping[str, StageSpec] = {
         label="logit bias",
         help="Adds to the logits of chosen tokens.",
         source="OpenAI's `logit_bias`",
-        params=("logit_bias",),
-        rule=lambda p: {"bias": dict(sorted(p.logit_bias.items()))} if p.logit_bias else None,
+        rule={"bias": "logit_bias"},
+        switches=("logit_bias",),
         apply=definitions.logit_bias,
         native=lambda _: (),
     ),
@@ -84,8 +70,12 @@ STAGES: Mapping[str, StageSpec] = {
         label="penalties",
         help="Lowers the logits of tokens that were seen before.",
         source="repetition: Keskar et al. 2019, arXiv 1909.05858; the others: OpenAI",
-        params=("repetition_penalty", "presence_penalty", "frequency_penalty"),
-        rule=_penalties,
+        rule={
+            "repetition": "repetition_penalty",
+            "presence": "presence_penalty",
+            "frequency": "frequency_penalty",
+        },
+        switches=("repetition_penalty", "presence_penalty", "frequency_penalty"),
         apply=definitions.penalties,
         native=lambda rule: (rule["repetition"], rule["presence"], rule["frequency"]),
         history=True,
@@ -95,14 +85,14 @@ STAGES: Mapping[str, StageSpec] = {
         label="DRY",
         help="Lowers the logits of tokens that would go on repeating an earlier passage.",
         source="p-e-w 2024, text-generation-webui #5677; llama.cpp's `dry`",
-        params=(
-            "dry_multiplier",
-            "dry_base",
-            "dry_allowed_length",
-            "dry_penalty_last_n",
-            "dry_breakers",
-        ),
-        rule=_dry,
+        rule={
+            "multiplier": "dry_multiplier",
+            "base": "dry_base",
+            "allowed_length": "dry_allowed_length",
+            "last_n": "dry_penalty_last_n",
+            "breakers": "dry_breakers",
+        },
+        switches=("dry_multiplier",),
         apply=definitions.dry,
         native=lambda rule: tuple(
             rule[k] for k in ("multiplier", "base", "allowed_length", "last_n")
@@ -114,8 +104,8 @@ STAGES: Mapping[str, StageSpec] = {
         label="processors",
         help="Functions of the caller's own.",
         source="—",
-        params=("processors",),
-        rule=lambda p: {"processors": p.processors} if p.processors else None,
+        rule={"processors": "processors"},
+        switches=("processors",),
         apply=definitions.processors,
         native=None,
     ),
@@ -124,7 +114,7 @@ STAGES: Mapping[str, StageSpec] = {
         label="constraint",
         help="Keeps the tokens that the request's grammar and its other constraints allow.",
         source="—",
-        rule=lambda _: None,  # set by the request's constraint, not by a setting
+        # no setting turns it on: the request's constraint does
         apply=definitions.constraint,
         native=lambda _: (),
     ),
@@ -133,8 +123,8 @@ STAGES: Mapping[str, StageSpec] = {
         label="temperature",
         help="Divides the logits.",
         source="Ackley, Hinton & Sejnowski 1985",
-        params=("temperature",),
-        rule=lambda p: {"temperature": p.temperature} if p.temperature not in (0, 1) else None,
+        rule={"temperature": "temperature"},
+        switches=("temperature",),
         apply=definitions.temperature,
         native=lambda rule: (rule["temperature"],),
     ),
@@ -143,9 +133,9 @@ STAGES: Mapping[str, StageSpec] = {
         label="top-k",
         help="Keeps the likeliest.",
         source="Fan et al. 2018, arXiv 1805.04833",
-        params=("top_k",),
         filter=True,
-        rule=lambda p: {"k": p.top_k} if p.top_k else None,
+        rule={"k": "top_k"},
+        switches=("top_k",),
         apply=definitions.top_k,
         native=lambda rule: (min(rule["k"], _MANY),),
     ),
@@ -154,9 +144,9 @@ STAGES: Mapping[str, StageSpec] = {
         label="typical",
         help="Keeps the tokens whose surprise is nearest to the entropy.",
         source="Meister et al. 2022, arXiv 2202.00666",
-        params=("typical_p",),
         filter=True,
-        rule=lambda p: {"p": p.typical_p} if p.typical_p < 1 else None,
+        rule={"p": "typical_p"},
+        switches=("typical_p",),
         apply=definitions.typical,
         native=lambda rule: (rule["p"],),
     ),
@@ -165,9 +155,9 @@ STAGES: Mapping[str, StageSpec] = {
         label="top-p",
         help="Keeps the likeliest that reach a share together.",
         source="Holtzman et al. 2019, arXiv 1904.09751",
-        params=("top_p",),
         filter=True,
-        rule=lambda p: {"p": p.top_p} if p.top_p < 1 else None,
+        rule={"p": "top_p"},
+        switches=("top_p",),
         apply=definitions.top_p,
         native=lambda rule: (rule["p"],),
     ),
@@ -176,9 +166,9 @@ STAGES: Mapping[str, StageSpec] = {
         label="min-p",
         help="Keeps those near the best in probability.",
         source="Nguyen et al. 2024, arXiv 2407.01082",
-        params=("min_p",),
         filter=True,
-        rule=lambda p: {"p": p.min_p} if p.min_p else None,
+        rule={"p": "min_p"},
+        switches=("min_p",),
         apply=definitions.min_p,
         native=lambda rule: (scalar_log(rule["p"]),),
     ),
@@ -187,9 +177,9 @@ STAGES: Mapping[str, StageSpec] = {
         label="top-n-sigma",
         help="Keeps the logits within some standard deviations of the highest.",
         source="Tang et al. 2024, arXiv 2411.07641",
-        params=("top_n_sigma",),
         filter=True,
-        rule=lambda p: {"n": p.top_n_sigma} if p.top_n_sigma else None,
+        rule={"n": "top_n_sigma"},
+        switches=("top_n_sigma",),
         apply=definitions.top_n_sigma,
         native=lambda rule: (rule["n"],),
     ),
@@ -198,13 +188,9 @@ STAGES: Mapping[str, StageSpec] = {
         label="XTC",
         help="At times removes the likeliest tokens, where another is likely, too.",
         source="p-e-w 2024, text-generation-webui #6335; llama.cpp's `xtc`",
-        params=("xtc_probability", "xtc_threshold"),
         filter=True,
-        rule=lambda p: (
-            {"probability": p.xtc_probability, "threshold": p.xtc_threshold}
-            if p.xtc_probability
-            else None
-        ),
+        rule={"probability": "xtc_probability", "threshold": "xtc_threshold"},
+        switches=("xtc_probability",),
         apply=definitions.xtc,
         native=lambda rule: (rule["probability"], rule["threshold"]),
     ),

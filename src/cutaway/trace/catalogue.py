@@ -17,8 +17,9 @@ def catalogue() -> Json:
     """Plain data.
 
     stages    in the table's order: name, letter, label, help, params, filter (whether it only
-              removes tokens); of each param: name, type, help, its range and default, the value at
-              which it is off, and how far a slider goes
+              removes tokens), rule, switches, at_zero (see ``StageSpec``), history; of each param:
+              name, type, help, its range and default, the value at which it is off, and how far a
+              slider goes
     presets   name → names of stages, in the order in which they run
     styles    settings under one name
     usual     the settings that most people change
@@ -46,7 +47,8 @@ def catalogue() -> Json:
 def _stage(name: str, spec: StageSpec) -> Json:
     return {
         "name": name, "letter": spec.letter, "label": spec.label, "help": spec.help,
-        "filter": spec.filter,
+        "filter": spec.filter, "rule": dict(spec.rule), "switches": list(spec.switches),
+        "at_zero": spec.at_zero, "history": spec.history,
         "params": [_param(p, PARAMS[p]) for p in spec.params if p in PARAMS],
     }  # fmt: skip
 

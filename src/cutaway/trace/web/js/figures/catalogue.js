@@ -11,8 +11,11 @@
  *   high: number, step: number}} Param
  *
  * filter   whether it only removes tokens, and does not change logits
- * @typedef {{name: string, letter: string, label: string, help: string, filter: boolean,
- *   params: Param[]}} StageEntry
+ * rule     by a setting's name in a trace's chain: that of the request's
+ * switches the settings that turn it on; at_zero: whether it is applied at temperature 0, too
+ * history  whether it looks at the text so far
+ * @typedef {{name: string, letter: string, label: string, help: string, filter: boolean, params: Param[],
+ *   rule: Record<string, string>, switches: string[], at_zero: boolean, history: boolean}} StageEntry
  *
  * @typedef {{name: string, settings: Record<string, number>, help: string}} Style
  * choices  the values of a text setting; empty: it is a number
