@@ -9,6 +9,7 @@
 #include "../arena.h"
 #include "../ops.h"
 #include "../sampler.h"
+#include "../sampler_math.h"
 #include "numbers.h"
 
 using namespace cutaway;
@@ -212,7 +213,7 @@ EXPORT(run)(const int32_t* tokens, int count, int first) -> const float* {
   return model.plan->run({tokens, positions.data(), sequence.data(), model.table.data(), &last, count, 1, blocks, 1});
 }
 
-// Whether it is greedy, its stages (name, numbers, bias (id, by), ids), the prompt's ids where a stage looks at the
+// Whether it is greedy, its stages (name, numbers of its rule, bias (id, by), ids), the prompt's ids where a stage looks at the
 // text, else none. The chain's number.
 EXPORT(chain)(const double* numbers, size_t count) -> int {
   Reader r(numbers, count);
@@ -222,6 +223,7 @@ EXPORT(chain)(const double* numbers, size_t count) -> int {
     r.expect(4);
     Stage stage{stage_kind(r.string().c_str()), {}, {}, {}};
     stage.numbers = r.doubles();
+    if (stage.kind == stage_kind("min_p")) stage.numbers.at(0) = exact_log(stage.numbers[0]);  // as its kernel takes it
     stage.bias = r.list([&] {
       r.expect(2);
       const int64_t id = (int64_t)r.number();

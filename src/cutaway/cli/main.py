@@ -46,6 +46,7 @@ COMMANDS = {
     "conform": "compare a server's answers that should be equal",
     "receipt": "sign a run, and check what others signed",
     "verify": "check that logits are bit-identical in any batch",
+    "export": "write a model as a page that runs it",
     "quantize": "write a model with smaller weights",
     "imatrix": "collect what quantising should keep exact",
     "doctor": "measure what quantisation costs on your text",
@@ -69,7 +70,7 @@ _OTHER_NAMES = {
     "run": "generate", "score": "perplexity", "server": "serve", "show": "models show",
     "tokenise": "tokenize", "web": "serve",
     **{verb: f"trace {verb}" for verb in (
-        "ablate", "branch", "diff", "export", "inside", "logits", "play", "price", "replay",
+        "ablate", "branch", "diff", "inside", "logits", "play", "price", "replay",
         "rescore", "why",
     )},
 }  # fmt: skip

@@ -41,7 +41,7 @@ def head_of(prepared: Prepared, chain: Iterable[Mapping[str, Any]], model: Loade
         grammar=GrammarRecord.of(request.constraint.source),
         interventions=options.interventions,
         decoder=_decoder(request, model),
-        sizes=_sizes(model),
+        sizes=sizes_of(model),
     )
 
 
@@ -52,7 +52,8 @@ def token_of(model: LoadedModel, token_id: int) -> Token:
     return Token(token_id, data, None if data else tokenizer.token_name(token_id))
 
 
-def _sizes(model: LoadedModel) -> SizesRecord:
+def sizes_of(model: LoadedModel) -> SizesRecord:
+    """The sizes of a model, as traces have them."""
     config = model.config
     return SizesRecord(
         layers=config.layers, heads=config.heads, kv_heads=config.kv_heads, hidden=config.hidden,

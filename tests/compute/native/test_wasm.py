@@ -1,9 +1,7 @@
 """The tier of WebAssembly: its fused multiply-add, and the core that a page runs, in Node."""
 
 import json
-import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,16 +12,15 @@ from cutaway.compute.backends.cpu.recorded import write_plan
 from cutaway.compute.loading.model import LoadedModel
 from cutaway.compute.loading.setup import Setup
 from cutaway.errors import InputError
-from cutaway.sampling.stages import STAGES
 from cutaway.trace.web import __file__ as web
 from support.random_granite_hybrid import write_tiny_granite_hybrid
 from support.random_lfm2 import write_tiny_lfm2
+from support.wasm import NATIVE, NEEDS, core, run
 
-pytest.importorskip("ziglang", reason="needs ziglang: pip install '.[test-wasm]'")
+pytest.importorskip("ziglang", reason=NEEDS)
 pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="there is no node here")
 
 HERE = Path(__file__).parent
-NATIVE = HERE.parents[2] / "native"
 CORE_JS = Path(web).parent / "js/local/core.js"
 CXX = f"{sys.executable} -m ziglang c++ -target wasm32-wasi"
 CONTEXT = 256
@@ -41,13 +38,6 @@ COLUMNS = ("id", "rank", "removed_by", "final_logprob", "luck")
 STAGE = ("survivors", "removed_mass", "log_sum_exp", "top_removed")
 
 
-def run(*command):
-    environment = os.environ | {"PYTHON": sys.executable}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
 def fma(compiler, program, *flags):
     """The program that tries a tier's fused multiply-add."""
     common = ["-std=c++20", "-O2", "-ffp-contract=off", "-fno-strict-aliasing", "-Wno-deprecated"]
@@ -62,14 +52,6 @@ def test_the_fused_multiply_add_is_that_of_whole_numbers(tmp_path):
     if compiler := shutil.which("g++"):  # the hash is that of a processor, or of glibc
         native = fma(compiler, tmp_path / "fma", "-DCUTAWAY_TIER=generic")
         assert run(native, "4") == said
-
-
-@pytest.fixture(scope="module")
-def core(tmp_path_factory):
-    """The core, compiled."""
-    path = tmp_path_factory.mktemp("core") / "core.wasm"
-    run(NATIVE / "web/build.sh", path)
-    return path
 
 
 def write_page(path, folder):
@@ -97,14 +79,14 @@ def traces_of(path, folder, prompts):
 
 
 def stages_of(head):
-    """The chain as the core takes it: names, and the numbers of the kernels."""
+    """The chain as the core takes it: names, and the numbers of the rules."""
     rules = [
         (one["stage"], {k: v for k, v in one.items() if k != "stage"}) for one in head["chain"]
     ]
-    return [[name, STAGES[name].native(rule), [], []] for name, rule in rules]
+    return [[name, [*rule.values()], [], []] for name, rule in rules]
 
 
-def drawn(core, page, traces, asked):
+def drawn(page, traces, asked):
     """What the core draws where the traces were drawn."""
     heads = [records[0] for records in traces]
     texts = [
@@ -121,13 +103,13 @@ def drawn(core, page, traces, asked):
         for head, records in zip(heads, traces, strict=True)
     ]
     asked.write_text(json.dumps(texts))
-    return json.loads(run("node", HERE / "core.mjs", CORE_JS, core, page, asked))
+    return json.loads(run("node", HERE / "core.mjs", CORE_JS, core(), page, asked))
 
 
-def check(core, path, folder, prompts):
+def check(path, folder, prompts):
     """Hashes of the logits, tokens, luck, and what each stage removed are those of native tiers."""
     traces = traces_of(path, folder / "traces", prompts)
-    said = drawn(core, write_page(path, folder / "page"), traces, folder / "asked.json")
+    said = drawn(write_page(path, folder / "page"), traces, folder / "asked.json")
     for records, answers in zip(traces, said, strict=True):
         steps = [record for record in records if record["kind"] == "step"]
         assert [a["logits_hash"] for a in answers] == [s["logits_hash"] for s in steps]
@@ -139,19 +121,19 @@ def check(core, path, folder, prompts):
             assert removed == [{k: stage[k] for k in STAGE} for stage in step["stages"]]
 
 
-def test_smollm2_in_the_core_is_smollm2(core, smollm2_path, tmp_path):
-    check(core, smollm2_path, tmp_path, PROMPTS)
+def test_smollm2_in_the_core_is_smollm2(smollm2_path, tmp_path):
+    check(smollm2_path, tmp_path, PROMPTS)
 
 
-def test_short_convolutions_in_the_core_go_on_from_their_states(core, tmp_path):
+def test_short_convolutions_in_the_core_go_on_from_their_states(tmp_path):
     """Past the end of a KV block, too."""
     path = write_tiny_lfm2(tmp_path / "tiny.gguf")
-    check(core, path, tmp_path, [list(range(10, 10 + length)) for length in (3, 30)])
+    check(path, tmp_path, [list(range(10, 10 + length)) for length in (3, 30)])
 
 
-def test_what_the_core_refuses_is_an_error_and_its_stack_is_as_before(core, smollm2_path, tmp_path):
+def test_what_the_core_refuses_is_an_error_and_its_stack_is_as_before(smollm2_path, tmp_path):
     page = write_page(smollm2_path, tmp_path / "page")
-    said = run("node", HERE / "core.mjs", CORE_JS, core, page, "wrong")
+    said = run("node", HERE / "core.mjs", CORE_JS, core(), page, "wrong")
     assert said == "Error: batch: a token is outside the vocabulary 0\n"
 
 

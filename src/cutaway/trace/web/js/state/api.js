@@ -28,8 +28,23 @@ export const setKey = (value) => sessionStorage.setItem(KEY, value);
 /** @returns {string | null} the model that the address names, where the server has several */
 const model = () => new URLSearchParams(globalThis.location?.search).get("model");
 
+/**
+ * What the page asks, where a model in the page answers in the place of a server (local/model.js).
+ * @typedef {{about: () => Promise<any>, recording: () => Promise<Blob>,
+ *   tokenize: (text: string, special: boolean) => Promise<{ids: number[], names: string[]}>,
+ *   records: (request: Request, signal: AbortSignal) => AsyncGenerator<any[], void, void>,
+ *   ask: (path: string) => Promise<Response>}} Local
+ */
+
+/** @type {Local | null} */
+let local = null;
+
+/** @param {Local} model answers from now on */
+export const use = (model) => void (local = model);
+
 /** @returns {Promise<any>} the answer of /page/about */
 export async function aboutServer() {
+  if (local) return local.about();
   const chosen = model();
   return (await ask(`/page/about${chosen === null ? "" : `?model=${encodeURIComponent(chosen)}`}`)).json();
 }
@@ -39,6 +54,7 @@ export async function aboutServer() {
  * @param {AbortSignal} [signal] @returns {Promise<Response>}
  */
 export async function ask(path, body, signal) {
+  if (local) return local.ask(path);
   /** @type {Record<string, string>} */
   const headers = key() ? { authorization: `Bearer ${key()}` } : {};
   /** @type {RequestInit} */
@@ -61,10 +77,11 @@ export async function ask(path, body, signal) {
 }
 
 /** @returns {Promise<Blob>} the run of the package, which the page opens with */
-export const recording = async () => (await ask("/static/first-run.jsonl.gz")).blob();
+export const recording = async () => (local ? local.recording() : (await ask("/static/first-run.jsonl.gz")).blob());
 
 /** @param {string} text @param {boolean} special whether names of special tokens are parsed @returns {Promise<{ids: number[], names: string[]}>} */
 export async function tokenize(text, special) {
+  if (local) return local.tokenize(text, special);
   const body = { prompt: text, add_special_tokens: false, special, return_token_strs: true };
   const { tokens: ids, token_strs: names } = await (await ask("/tokenize", body)).json();
   return { ids, names };
@@ -77,6 +94,7 @@ export async function tokenize(text, special) {
  * @returns {AsyncGenerator<any[], void, void>}
  */
 export async function* records(request, signal, heard = () => {}) {
+  if (local) return yield* local.records(request, signal);
   const chat = request.kind === "chat" && typeof request.prompt === "string";
   const body = {
     ...request.settings,

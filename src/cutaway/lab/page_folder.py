@@ -1,0 +1,178 @@
+"""A page that runs a model by itself, as a folder for any static host.
+
+Knows what the page's own loop (trace/web/js/local) reads: the plan and packed weights, the
+tokenizer, and what a trace's head and the page's settings say of the model. Computes nothing.
+"""
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from hashlib import sha256
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import Any
+
+from cutaway._version import __version__
+from cutaway.compute.backends.cpu.recorded import write_plan
+from cutaway.compute.loading.model import LoadedModel
+from cutaway.errors import InputError
+from cutaway.files.weights import ModelFile
+from cutaway.requests.keywords import fields_at
+from cutaway.requests.options import parse_options
+from cutaway.requests.recording import sizes_of
+from cutaway.text.pretokenizers import FIELD, lookup
+from cutaway.text.vocabulary import Kind
+from cutaway.trace import Head
+from cutaway.trace.catalogue import catalogue
+from cutaway.trace.web.bundle import index
+
+_WEB = files("cutaway.trace.web")
+CORE = "core.wasm"
+PART = 8 << 20
+"""Bytes of a file of weights: browsers and hosts keep files of this size."""
+_CANDIDATES = 20
+_POLICY = (
+    "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self'; "
+    "img-src 'self' data:; connect-src 'self'; worker-src 'self'; base-uri 'none'; "
+    "form-action 'none'"
+)
+
+
+def write_page_folder(
+    model: LoadedModel,
+    out: Path,
+    *,
+    context: int,
+    core: Path | None = None,
+    on_progress: Callable[[int], None] = lambda _done: None,
+) -> None:
+    """The page, its core, and the model's plan, weights and tokenizer.
+
+    out: a folder that does not exist. core: the compiled core; None is the package's. InputError
+    where the model needs what a page cannot do yet, or this package was built without the core.
+    """
+    made = core or _WEB / CORE
+    if not made.is_file():
+        raise InputError(
+            "this cutaway was built without the page's core: pip install ziglang, and in a clone "
+            "native/web/build.sh src/cutaway/trace/web/core.wasm"
+        )
+    try:
+        out.mkdir(parents=True)
+    except OSError as error:
+        raise InputError(f"{out} cannot be made a folder: {error.strerror}") from error
+    try:
+        _write_all(model, out, context, made, on_progress)
+    except BaseException:  # Ctrl-C, too: half a page is none
+        shutil.rmtree(out)
+        raise
+
+
+def _write_all(
+    model: LoadedModel, out: Path, context: int, core: Any, on_progress: Callable[[int], None]
+) -> None:
+    (folder := out / "model").mkdir()
+    with model.opened() as file:
+        _write(folder / "tokenizer.json", _tokenizer(model, file))
+        weights = folder / "weights"
+        plan = write_plan(model.graph, file, weights, context, on_progress)
+    _write(folder / "plan.json", plan._asdict() | {"bytes": weights.stat().st_size})
+    parts = [*_parts(weights)]
+    weights.unlink()
+    defaults = parse_options({}).settings(0)
+    _write(folder / "model.json", _model(model, defaults) | {"parts": parts})
+    _write(folder / "about.json", _about(model, defaults, context))
+    (folder / CORE).write_bytes(core.read_bytes())
+    with as_file(_WEB) as web:
+        for name in ("js", "css"):
+            shutil.copytree(web / name, out / "static" / name)
+        for name in ("style.css", "icon.svg", "first-run.jsonl.gz"):
+            shutil.copy(web / name, out / "static" / name)
+    (out / "index.html").write_text(_document(), encoding="utf-8")
+    (out / "offline.js").write_text(_offline(out), encoding="utf-8")
+
+
+def _document() -> str:
+    """The page of a server, which asks its own model; addresses begin where the folder is."""
+    page = index(catalogue()).replace("/static/js/app/app.js", "/static/js/app/page.js")
+    policy = f'<meta http-equiv="content-security-policy" content="{_POLICY}">'
+    page = page.replace('<meta charset="utf-8">', f'<meta charset="utf-8">\n  {policy}')
+    return page.replace('"/static/', '"static/')
+
+
+def _offline(out: Path) -> str:
+    """What keeps the page's own files, of this export, in the browser (trace/web/offline.js)."""
+    names = sorted(
+        str(path.relative_to(out).as_posix()) for path in out.rglob("*") if path.is_file()
+    )
+    own = [name for name in names if not Path(name).name.startswith("weights-")]
+    name = sha256(b"".join((out / one).read_bytes() for one in own)).hexdigest()[:16]
+    script = (_WEB / "offline.js").read_text("utf-8")
+    return script.replace('"FILES"', json.dumps(["./", *own])).replace("NAME", name)
+
+
+def _parts(weights: Path) -> Iterator[dict[str, Any]]:
+    """The file in pieces, each with its hash."""
+    with weights.open("rb") as file:
+        for number, piece in enumerate(iter(lambda: file.read(PART), b"")):
+            name = f"weights-{number:03d}.bin"
+            weights.with_name(name).write_bytes(piece)
+            yield {"name": name, "bytes": len(piece), "sha256": sha256(piece).hexdigest()}
+
+
+def _tokenizer(model: LoadedModel, file: ModelFile) -> dict[str, Any]:
+    """As local/bpe.js reads it."""
+    metadata, tokenizer = file.metadata, model.tokenizer
+    if (kind := metadata.get("tokenizer.ggml.model")) != "gpt2":
+        raise InputError(f"the model's tokenizer is {kind!r}, and a page has byte-level BPE alone")
+    pre = lookup(metadata.get(FIELD))
+    kinds = [int(one) for one in metadata["tokenizer.ggml.token_type"]]
+    return {
+        "tokens": list(metadata["tokenizer.ggml.tokens"]),
+        "kinds": kinds,
+        "merges": list(metadata["tokenizer.ggml.merges"]),
+        "patterns": list(pre.patterns),
+        "whole_words": pre.whole_words,
+        "bos_id": tokenizer.bos_id,
+        "add_bos": tokenizer.add_bos,
+        "names": {i: tokenizer.token_name(i) for i, k in enumerate(kinds) if k == Kind.CONTROL},
+    }
+
+
+def _model(model: LoadedModel, defaults: dict[str, Any]) -> dict[str, Any]:
+    """As local/loop.js reads it: what the heads of all traces have, and every setting."""
+    head = Head(
+        cutaway=__version__, model=model.name, weights=model.identity.weights,
+        tokenizer=model.identity.tokenizer, backend="cpu", tier="wasm", threads=1,
+        vocab_size=model.tokenizer.vocab_size, prompt=None, prompt_token_ids=(), chain=(),
+        params={}, seed=0, candidates=_CANDIDATES, tracked_ids=(),
+        end_ids=tuple(model.tokenizer.end_ids),
+        kv_bytes_per_token=model.kv.bytes_per_token, sizes=sizes_of(model),
+    )  # fmt: skip
+    told = catalogue()
+    return {
+        "head": head.to_json(),
+        "defaults": defaults,
+        "end_ids": [*model.tokenizer.end_ids],
+        "stages": told["stages"],
+        "presets": told["presets"],
+    }
+
+
+def _about(model: LoadedModel, defaults: dict[str, Any], context: int) -> dict[str, Any]:
+    """What the page asks a server first."""
+    return {
+        "model": model.name,
+        "weights": model.identity.weights,
+        "version": __version__,
+        "context": context,
+        "attention": model.config.attention,
+        "canvas": None,
+        "chat": False,
+        "local": True,
+        "defaults": {name: defaults[name] for name in fields_at("chat") if name in defaults},
+    }
+
+
+def _write(path: Path, data: dict[str, Any]) -> None:
+    path.write_text(json.dumps(data, ensure_ascii=False), encoding="utf-8")

@@ -1,0 +1,87 @@
+/**
+ * A model in the page itself, in the place of a server: what state/api.js asks, answered by a thread of the browser.
+ *
+ * Knows the messages of worker.js; not how a text is computed.
+ */
+
+import { ApiError } from "../state/api.js";
+/** @import { Request } from "../state/store.js" */
+
+export class LocalModel {
+  /** @param {string} folder where its files are @param {(done: number, all: number) => void} progress of bytes */
+  constructor(folder, progress) {
+    this.folder = folder;
+    this.worker = new Worker(new URL("./worker.js", import.meta.url), { type: "module" });
+    this.asked = 0;
+    /** @type {Map<number, (message: any) => void>} */
+    this.waiting = new Map();
+    this.ready = new Promise((resolve, reject) => {
+      this.worker.onmessage = ({ data }) => {
+        if (data.progress) progress(data.progress[0], data.progress[1]);
+        else if (data.loaded) resolve(true);
+        else if (data.id === undefined) reject(new ApiError(data.error, 0));
+        else this.waiting.get(data.id)?.(data);
+      };
+      this.worker.onerror = ({ message }) => reject(new ApiError(message, 0));
+    });
+    this.worker.postMessage({ load: folder });
+  }
+
+  async about() {
+    await this.ready;
+    return (await fetch(`${this.folder}/about.json`)).json();
+  }
+
+  async recording() {
+    return (await fetch(new URL("../../first-run.jsonl.gz", import.meta.url))).blob();
+  }
+
+  /** @param {string} text @param {boolean} special @returns {Promise<{ids: number[], names: string[]}>} */
+  async tokenize(text, special) {
+    for await (const answer of this.messages({ tokenize: text, special })) if (answer.done) return answer.done;
+    throw new ApiError("the text was not cut into tokens", 0);
+  }
+
+  /**
+   * @param {Request} request @param {AbortSignal} signal
+   * @returns {AsyncGenerator<any[], void, void>}
+   */
+  async *records({ prompt, settings, seed, forced }, signal) {
+    for await (const answer of this.messages({ text: { prompt, settings, seed, forced } }, signal)) {
+      if (answer.records) yield answer.records;
+    }
+  }
+
+  /** @param {string} path @returns {Promise<Response>} */
+  async ask(path) {
+    throw new ApiError(`${path}: this page has no server; install cutaway, and cutaway serve has it`, 0);
+  }
+
+  /** @param {object} question @param {AbortSignal} [signal] @returns {AsyncGenerator<any, void, void>} */
+  async *messages(question, signal) {
+    const id = ++this.asked;
+    /** @type {any[]} */
+    const came = [];
+    let wake = () => {};
+    this.waiting.set(id, (message) => {
+      came.push(message);
+      wake();
+    });
+    const stop = () => this.worker.postMessage({ stop: id });
+    signal?.addEventListener("abort", stop);
+    this.worker.postMessage({ ask: id, ...question });
+    try {
+      for (;;) {
+        while (!came.length) await new Promise((resolve) => (wake = () => resolve(undefined)));
+        const message = came.shift();
+        if (message.error) throw new ApiError(message.error, 0, message.param);
+        yield message;
+        if (message.done) return;
+      }
+    } finally {
+      this.waiting.delete(id);
+      signal?.removeEventListener("abort", stop);
+      stop();
+    }
+  }
+}

@@ -1,0 +1,43 @@
+/**
+ * The thread that computes: it loads a page's model, and answers with the records of texts, one token at a time.
+ *
+ * Knows messages: {load}, {ask: number, …}, {stop: number}. Knows no document.
+ */
+
+import { ByteLevelBPE } from "./bpe.js";
+import { Core } from "./core.js";
+import { fetched, fill } from "./files.js";
+import { Loop } from "./loop.js";
+
+/** @type {Promise<Loop> | null} */
+let loading = null;
+/** @type {Map<number, AbortController>} */
+const running = new Map();
+
+/** @param {string} folder */
+async function load(folder) {
+  const json = async (/** @type {string} */ name) => (await fetched(folder, name)).json();
+  const [model, plan, vocabulary] = await Promise.all([json("model.json"), json("plan.json"), json("tokenizer.json")]);
+  const wasm = await WebAssembly.compileStreaming(fetched(folder, "core.wasm"));
+  const core = await Core.load(wasm, plan, (to) => fill(folder, model.parts, to, (done, all) => postMessage({ progress: [done, all] })));
+  return new Loop(core, new ByteLevelBPE(vocabulary), model);
+}
+
+onmessage = async ({ data }) => {
+  if (data.stop !== undefined) return running.get(data.stop)?.abort();
+  if (data.load !== undefined) loading ??= load(data.load);
+  const id = data.ask;
+  try {
+    const loop = await /** @type {Promise<Loop>} */ (loading);
+    if (data.load !== undefined) return postMessage({ loaded: true });
+    if (data.tokenize !== undefined) return postMessage({ id, done: loop.tokenizer.named(data.tokenize, data.special) });
+    const control = new AbortController();
+    running.set(id, control);
+    for await (const records of loop.records(data.text, control.signal)) postMessage({ id, records });
+    postMessage({ id, done: true });
+  } catch (error) {
+    postMessage({ id, error: /** @type {Error} */ (error).message, param: /** @type {any} */ (error).param ?? null });
+  } finally {
+    running.delete(id);
+  }
+};

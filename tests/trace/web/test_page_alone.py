@@ -1,0 +1,172 @@
+"""A page that runs its own model, from a folder on any host: its runs are those of this engine."""
+
+import json
+import shutil
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from cutaway.cli.main import main
+from cutaway.compute.loading.model import LoadedModel
+from cutaway.compute.loading.setup import Setup
+from cutaway.errors import InputError
+from cutaway.lab.page_folder import write_page_folder
+from support.many_scripts import lines
+from support.page_modules import in_node
+from support.random_granite_hybrid import write_tiny_granite_hybrid
+from support.wasm import NEEDS, core
+
+pytest.importorskip("ziglang", reason=NEEDS)
+PROMPTS = ("The sky is", "Größe: 1, 2, 3,", "Once upon a time")
+RUNS = """async (asked) => {
+  const api = await import(new URL("static/js/state/api.js", location.href));
+  const said = [];
+  for (const one of asked) {
+    const request = { kind: "completion", messages: [], forced: [], ...one };
+    let last;
+    const { signal } = new AbortController();
+    for await (const records of api.records(request, signal)) last = records.at(-1);
+    said.push(last.fingerprint);
+  }
+  return said;
+}"""
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_):
+        """Tests print nothing."""
+
+
+@pytest.fixture(scope="module")
+def folder(smollm2_path, tmp_path_factory):
+    """SmolLM2's page."""
+    out = tmp_path_factory.mktemp("alone") / "page"
+    write_page_folder(
+        LoadedModel(smollm2_path, Setup(), weights=False), out, context=512, core=core()
+    )
+    return out
+
+
+@pytest.fixture
+def hosted():
+    """Serves a folder, and nothing else."""
+    servers = []
+
+    def host(folder):
+        servers.append(ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=folder)))
+        threading.Thread(target=servers[-1].serve_forever, daemon=True).start()
+        return f"http://127.0.0.1:{servers[-1].server_port}/"
+
+    yield host
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+def loaded(page):
+    """Wait until the model can be asked."""
+    page.tab.get_by_text("SmolLM2").last.wait_for()
+    page.tab.wait_for_function("() => document.querySelector('#notice').textContent === ''")
+    return page
+
+
+def test_a_text_written_in_the_browser_replays_here_bit_for_bit(
+    open_page, hosted, folder, smollm2_alone, tmp_path, capsys
+):
+    """And it is the text of the same seed here: written, stopped, and branched."""
+    page = loaded(open_page(hosted(folder)))
+    settings = {"temperature": 0.8, "top_p": 0.95, "max_tokens": 12, "stop": ["scale"]}
+    page.write("The sky is", seed=12, **settings)
+    trace = page.saved(tmp_path / "page.jsonl")
+    here = smollm2_alone.generate("The sky is", seed=12, **settings)
+    assert (trace.head.tier, trace.end.fingerprint) == ("wasm", here.fingerprint)
+    page.fork(3)
+    assert page.saved(tmp_path / "fork.jsonl").steps[3].source == "forced"
+    for name in "page.jsonl", "fork.jsonl":
+        assert main(["trace", "replay", str(tmp_path / name)]) == 0
+        assert "no bit differs" in capsys.readouterr().out
+    assert not page.barriers()
+
+
+def test_ten_seeds_of_three_prompts_have_the_fingerprints_of_the_native_tiers(
+    open_page, hosted, folder, smollm2_alone
+):
+    asked = [
+        {"prompt": prompt, "settings": {"max_tokens": 4, "min_p": 0.02}, "seed": str(seed)}
+        for prompt in PROMPTS
+        for seed in range(10)
+    ]
+    page = loaded(open_page(hosted(folder)))
+    here = [
+        smollm2_alone.generate(one["prompt"], seed=int(one["seed"]), **one["settings"]).fingerprint
+        for one in asked
+    ]
+    assert page.tab.evaluate(RUNS, asked) == here
+
+
+def test_on_a_phone_it_opens_without_a_connection_once_it_was_there(open_page, hosted, folder):
+    page = loaded(open_page(hosted(folder), width=390, height=844, color_scheme="dark"))
+    page.tab.evaluate("() => navigator.serviceWorker.ready")
+    page.context.set_offline(True)
+    page.tab.reload()
+    loaded(page)
+    page.write("Once", temperature=0, max_tokens=3)
+    assert len(page.tokens) == 3
+    assert page.tab.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
+    assert not page.barriers()
+
+
+def test_a_model_that_a_page_cannot_run_leaves_no_folder(tmp_path):
+    path = write_tiny_granite_hybrid(tmp_path / "tiny.gguf")
+    model = LoadedModel(path, Setup(), weights=False)
+    with pytest.raises(InputError, match="a page has byte-level BPE alone"):
+        write_page_folder(model, tmp_path / "page", context=64, core=core())
+    assert not (tmp_path / "page").exists()
+
+
+def test_damaged_weights_are_told(open_page, hosted, folder, tmp_path):
+    shutil.copytree(folder, tmp_path / "bad")
+    part = tmp_path / "bad/model/weights-003.bin"
+    data = bytearray(part.read_bytes())
+    data[1000] ^= 1
+    part.write_bytes(data)
+    page = open_page(hosted(tmp_path / "bad"))
+    said = "weights-003.bin was damaged on its way, or on its host: export the page again"
+    page.tab.get_by_text(said).wait_for()
+
+
+def test_a_setting_that_only_a_server_has_is_refused_by_its_name(open_page, hosted, folder):
+    page = loaded(open_page(hosted(folder)))
+    with pytest.raises(Exception, match="min_tokens: this page cannot do that; cutaway serve can"):
+        page.tab.evaluate(RUNS, [{"prompt": "a", "settings": {"min_tokens": 2}, "seed": "1"}])
+
+
+def test_its_tokenizer_cuts_texts_as_ours_does(folder, smollm2_alone, tmp_path):
+    texts = [*lines(3000), "", " ", "<|im_start|>user\n'll don't\r\n\r\n  x  1234"]
+    texts = [one for one in texts if _has_tokens(smollm2_alone, one)]
+    assert len(texts) > 500
+    (tmp_path / "texts.json").write_text(json.dumps(texts))
+    script = tmp_path / "cut.mjs"
+    script.write_text(
+        f"""import {{ readFileSync }} from "node:fs";
+const {{ ByteLevelBPE }} = await import({(folder / "static/js/local/bpe.js").as_uri()!r});
+const read = (name) => JSON.parse(readFileSync(name, "utf8"));
+const cutter = new ByteLevelBPE(read({str(folder / "model/tokenizer.json")!r}));
+const texts = read({str(tmp_path / "texts.json")!r});
+const cut = (text) => [cutter.encode(text), cutter.encode(text, true)];
+console.log(JSON.stringify(texts.flatMap(cut)));
+"""
+    )
+    tokenizer = smollm2_alone.tokenizer
+    ours = [tokenizer.encode(one, special=special) for one in texts for special in (False, True)]
+    assert json.loads(in_node(script)) == ours
+
+
+def _has_tokens(llm, text):
+    """SmolLM2 lacks some bytes."""
+    try:
+        return llm.tokenizer.encode(text) is not None
+    except ValueError:
+        return False
