@@ -38,7 +38,9 @@ def run(args: Namespace) -> int:
     if args.out.exists():
         raise InputError(f"{args.out} exists already: name a new folder, or delete it")
     model = LoadedModel.open(args.model, Setup(context=args.context), weights=False)
-    with Bar(f"exporting {model.name}", model.path.stat().st_size) as bar:
+    with model.opened() as file:
+        size = sum(info.nbytes for info in file.tensors.values())
+    with Bar(f"exporting {model.name}", size) as bar:
         context = args.context or min(model.context, _CONTEXT)
         write_page_folder(model, args.out, context=context, on_progress=bar.update)
     total = sum(path.stat().st_size for path in args.out.rglob("*") if path.is_file())
