@@ -66,7 +66,8 @@ def hosted():
 
 
 def loaded(page):
-    """Wait until the model can be asked."""
+    """Wait until the model can be asked, on a busy machine, too."""
+    page.tab.set_default_timeout(90_000)
     page.tab.get_by_text("SmolLM2").last.wait_for()
     page.tab.wait_for_function("() => document.querySelector('#notice').textContent === ''")
     return page
