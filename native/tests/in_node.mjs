@@ -1,6 +1,7 @@
-// Runs a program that was compiled to WebAssembly: node in_node.mjs PROGRAM [ARGUMENTS …].
+// Runs a program that was compiled to WebAssembly: node --single-threaded in_node.mjs PROGRAM [ARGUMENTS …].
+// Without that flag Node 20 may end, when all is printed, by a fault in a thread of its own.
 import { readFile } from "node:fs/promises";
-import { argv, exit } from "node:process";
+import process, { argv } from "node:process";
 import { WASI } from "node:wasi";
 
 const wasi = new WASI({ version: "preview1", args: argv.slice(2), returnOnExit: true });
@@ -9,4 +10,4 @@ const refuse = (at, bytes) => {
 };
 const module = await WebAssembly.compile(await readFile(argv[2]));
 const instance = await WebAssembly.instantiate(module, { ...wasi.getImportObject(), cutaway: { refuse } });
-exit(wasi.start(instance));
+process.exitCode = wasi.start(instance);

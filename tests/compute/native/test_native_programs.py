@@ -60,7 +60,7 @@ def test_webassembly_computes_the_bits_of_this_machine(here, tmp_path):
     """With one thread, and a fused multiply-add that is made of doubles."""
     pytest.importorskip("ziglang", reason="needs ziglang: pip install '.[test-wasm]'")
     program = built(tmp_path, f"{sys.executable} -m ziglang c++ -target wasm32-wasi")
-    node = ["node", "--no-warnings", ROOT / "native/tests/in_node.mjs"]
+    node = ["node", "--no-warnings", "--single-threaded", ROOT / "native/tests/in_node.mjs"]
     assert fingerprints(*node, program) == here
 
 
