@@ -107,6 +107,14 @@ def test_ten_seeds_of_three_prompts_have_the_fingerprints_of_the_native_tiers(
     assert page.tab.evaluate(RUNS, asked) == here
 
 
+def test_texts_that_are_asked_for_at_once_are_written_in_turn(open_page, hosted, folder):
+    page = loaded(open_page(hosted(folder)))
+    asked = [{"prompt": prompt, "settings": {"max_tokens": 5}, "seed": "4"} for prompt in PROMPTS]
+    alone = page.tab.evaluate(RUNS, asked)
+    together = f"async (asked) => (await Promise.all(asked.map((one) => ({RUNS})([one])))).flat()"
+    assert page.tab.evaluate(together, asked) == alone
+
+
 def test_on_a_phone_it_opens_without_a_connection_once_it_was_there(open_page, hosted, folder):
     page = loaded(open_page(hosted(folder), width=390, height=844, color_scheme="dark"))
     page.tab.evaluate("() => navigator.serviceWorker.ready")

@@ -13,6 +13,8 @@ import { Loop } from "./loop.js";
 let loading = null;
 /** @type {Map<number, AbortController>} */
 const running = new Map();
+/** The core has the keys and values of one text: each waits for the one that was asked before it. */
+let before = Promise.resolve();
 
 /** @param {string} folder */
 async function load(folder) {
@@ -21,6 +23,12 @@ async function load(folder) {
   const wasm = await WebAssembly.compileStreaming(fetched(folder, "core.wasm"));
   const core = await Core.load(wasm, plan, (to) => fill(folder, model.parts, to, (done, all) => postMessage({ progress: [done, all] })));
   return new Loop(core, new ByteLevelBPE(vocabulary), model);
+}
+
+/** @param {Loop} loop @param {number} id @param {import("./loop.js").Asked} text @param {AbortSignal} signal */
+async function write(loop, id, text, signal) {
+  for await (const records of loop.records(text, signal)) postMessage({ id, records });
+  postMessage({ id, done: true });
 }
 
 onmessage = async ({ data }) => {
@@ -33,8 +41,9 @@ onmessage = async ({ data }) => {
     if (data.tokenize !== undefined) return postMessage({ id, done: loop.tokenizer.named(data.tokenize, data.special) });
     const control = new AbortController();
     running.set(id, control);
-    for await (const records of loop.records(data.text, control.signal)) postMessage({ id, records });
-    postMessage({ id, done: true });
+    const written = before.then(() => write(loop, id, data.text, control.signal));
+    before = written.catch(() => {}); // who asked for it is told
+    await written;
   } catch (error) {
     postMessage({ id, error: /** @type {Error} */ (error).message, param: /** @type {any} */ (error).param ?? null });
   } finally {
