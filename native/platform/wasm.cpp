@@ -5,11 +5,10 @@
 
 #include <exception>
 #include <new>
+#include <stdexcept>
 
 #include "../platform.h"
 #include "../pool.h"
-
-#include <stdexcept>
 
 // To be given by who runs the module: does not return (in JavaScript it throws an Error with this message).
 extern "C" __attribute__((import_module("cutaway"), import_name("refuse"))) [[noreturn]] void cutaway_refuse(const char* message, size_t bytes);

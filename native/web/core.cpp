@@ -1,8 +1,6 @@
 // The core without Python: one model, built from the calls that Python recorded (backends/cpu/recorded.py), over one
 // text, and draws from its logits. Who calls it keeps the text and the loop.
 #include <algorithm>
-#include <iterator>
-#include <map>
 #include <memory>
 #include <numeric>
 
@@ -202,7 +200,6 @@ EXPORT(build)(const double* numbers, size_t count) -> void {
 }
 
 EXPORT(vocabulary)() -> int { return model.plan->vocab(); }
-EXPORT(tier)() -> const char* { return model.plan->kernels->name; }
 
 // The text's tokens from position `first` on. Logits of the last one, (vocabulary), until the next run.
 EXPORT(run)(const int32_t* tokens, int count, int first) -> const float* {

@@ -46,6 +46,7 @@ export class Loop {
     this.check(params);
     const most = Math.min(params.max_tokens ?? Infinity, this.core.context - ids.length);
     if (!ids.length) throw new Error("the prompt has no token: write something");
+    if (params.max_tokens < 1) throw Object.assign(new Error("max_tokens must be 1 or more in this page"), { param: "max_tokens" });
     if (most < 1) throw new Error(`the prompt has ${ids.length} tokens, and the page's context ${this.core.context}: shorten it`);
     const drawSeed = seed === null ? randomSeed() : BigInt(seed);
     const stages = chainOf(params, this.about);
