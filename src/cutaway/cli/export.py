@@ -42,7 +42,9 @@ def run(args: Namespace) -> int:
         size = sum(info.nbytes for info in file.tensors.values())
     with Bar(f"exporting {model.name}", size) as bar:
         context = args.context or min(model.context, _CONTEXT)
-        write_page_folder(model, args.out, context=context, on_progress=bar.update)
+        missing = write_page_folder(model, args.out, context=context, on_progress=bar.update)
+    for sentence in missing:
+        say(sentence)
     total = sum(path.stat().st_size for path in args.out.rglob("*") if path.is_file())
     say(f"{args.out}: {megabytes(total)}; python -m http.server --directory {args.out}")
     return 0

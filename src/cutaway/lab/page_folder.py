@@ -7,6 +7,7 @@ tokenizer, and what a trace's head and the page's settings say of the model. Com
 import json
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from hashlib import sha256
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -15,13 +16,14 @@ from typing import Any
 from cutaway._version import __version__
 from cutaway.compute.backends.cpu.recorded import write_plan
 from cutaway.compute.loading.model import LoadedModel
-from cutaway.errors import InputError
+from cutaway.errors import CutawayError, InputError
 from cutaway.files.weights import ModelFile
 from cutaway.requests.keywords import fields_at
 from cutaway.requests.options import parse_options
 from cutaway.requests.recording import sizes_of
+from cutaway.text.chat_pieces import ChatPieces
 from cutaway.text.pretokenizers import FIELD, lookup
-from cutaway.text.vocabulary import Kind
+from cutaway.text.vocabulary import LSTRIP_TOKEN_IDS, RSTRIP_TOKEN_IDS, Kind
 from cutaway.trace import Head
 from cutaway.trace.catalogue import catalogue
 from cutaway.trace.web.bundle import index
@@ -45,8 +47,8 @@ def write_page_folder(
     context: int,
     core: Path | None = None,
     on_progress: Callable[[int], None] = lambda _done: None,
-) -> None:
-    """The page, its core, and the model's plan, weights and tokenizer.
+) -> list[str]:
+    """The page, its core, and the model's plan, weights and tokenizer; what is not in it, in words.
 
     out: a folder that does not exist. core: the compiled core; None is the package's. InputError
     where the model needs what a page cannot do yet, or this package was built without the core.
@@ -62,7 +64,7 @@ def write_page_folder(
     except OSError as error:
         raise InputError(f"{out} cannot be made a folder: {error.strerror}") from error
     try:
-        _write_all(model, out, context, made, on_progress)
+        return _write_all(model, out, context, made, on_progress)
     except BaseException:  # Ctrl-C, too: half a page is none
         shutil.rmtree(out)
         raise
@@ -70,7 +72,7 @@ def write_page_folder(
 
 def _write_all(
     model: LoadedModel, out: Path, context: int, core: Any, on_progress: Callable[[int], None]
-) -> None:
+) -> list[str]:
     (folder := out / "model").mkdir()
     with model.opened() as file:
         _write(folder / "tokenizer.json", _tokenizer(model, file))
@@ -79,9 +81,9 @@ def _write_all(
     _write(folder / "plan.json", plan._asdict() | {"bytes": weights.stat().st_size})
     parts = [*_parts(weights)]
     weights.unlink()
-    defaults = parse_options({}).settings(0)
-    _write(folder / "model.json", _model(model, defaults) | {"parts": parts})
-    _write(folder / "about.json", _about(model, defaults, context))
+    defaults, (chat, missing) = parse_options({}).settings(0), _chat(model)
+    _write(folder / "model.json", _model(model, defaults) | {"parts": parts, "chat": chat})
+    _write(folder / "about.json", _about(model, defaults, context) | {"chat": chat is not None})
     (folder / CORE).write_bytes(core.read_bytes())
     with as_file(_WEB) as web:
         for name in ("js", "css"):
@@ -90,6 +92,7 @@ def _write_all(
             shutil.copy(web / name, out / "static" / name)
     (out / "index.html").write_text(_document(), encoding="utf-8")
     (out / "offline.js").write_text(_offline(out), encoding="utf-8")
+    return missing
 
 
 def _document() -> str:
@@ -125,6 +128,10 @@ def _tokenizer(model: LoadedModel, file: ModelFile) -> dict[str, Any]:
     metadata, tokenizer = file.metadata, model.tokenizer
     if (kind := metadata.get("tokenizer.ggml.model")) != "gpt2":
         raise InputError(f"the model's tokenizer is {kind!r}, and a page has byte-level BPE alone")
+    if metadata.get(RSTRIP_TOKEN_IDS) or metadata.get(LSTRIP_TOKEN_IDS):
+        raise InputError(
+            "the model's special tokens take the white space beside them, unlike a page's"
+        )
     pre = lookup(metadata.get(FIELD))
     kinds = [int(one) for one in metadata["tokenizer.ggml.token_type"]]
     return {
@@ -137,6 +144,16 @@ def _tokenizer(model: LoadedModel, file: ModelFile) -> dict[str, Any]:
         "add_bos": tokenizer.add_bos,
         "names": {i: tokenizer.token_name(i) for i, k in enumerate(kinds) if k == Kind.CONTROL},
     }
+
+
+def _chat(model: LoadedModel) -> tuple[dict[str, Any] | None, list[str]]:
+    """As local/chat.js reads it; None, and why there is none."""
+    try:
+        if model.template is None:
+            raise InputError("the model has no chat template")
+        return asdict(ChatPieces.of(model.template)), []
+    except CutawayError as error:
+        return None, [f"the page has no chat: {error}"]
 
 
 def _model(model: LoadedModel, defaults: dict[str, Any]) -> dict[str, Any]:
@@ -168,7 +185,6 @@ def _about(model: LoadedModel, defaults: dict[str, Any], context: int) -> dict[s
         "context": context,
         "attention": model.config.attention,
         "canvas": None,
-        "chat": False,
         "local": True,
         "defaults": {name: defaults[name] for name in fields_at("chat") if name in defaults},
     }

@@ -47,7 +47,8 @@ class ToolsField extends View {
   }
 
   draw() {
-    const { tools, mustCall, refused } = this.store.state;
+    const { about, tools, mustCall, refused } = this.store.state;
+    this.hidden = about?.local === true; // the calls' grammar is a server's
     if (this.field.value !== tools) this.field.value = tools;
     this.must.checked = mustCall;
     const wrong = problem(tools) ?? (refused?.param?.startsWith("tool") ? refused.message : "");

@@ -1,7 +1,7 @@
 /**
  * Byte-level BPE: a text to token ids and back, as src/cutaway/text/bpe.py has it.
  *
- * Knows merges and words; not chats, and not where a text comes from.
+ * Knows merges, words and special tokens; not chats, and not where a text comes from.
  */
 
 /**
@@ -26,6 +26,8 @@ export class ByteLevelBPE {
     this.patterns = patterns.map(expression);
     this.special = literals(vocabulary, [USER_DEFINED, CONTROL]);
     this.userDefined = literals(vocabulary, [USER_DEFINED]);
+    const { ids } = literals(vocabulary, [CONTROL]);
+    this.control = { ids, starts: new Set([...ids.keys()].map((literal) => String.fromCodePoint(literal.codePointAt(0) ?? 0))) };
     /** @type {Map<string, number[]>} */
     this.remembered = new Map();
   }
@@ -33,12 +35,16 @@ export class ByteLevelBPE {
   /**
    * @param {string} text
    * @param {boolean} special whether "<|im_start|>" and its like are tokens
+   * @param {string} mark that `escape` inserted, which is removed again
    * @returns {number[]}
    */
-  encode(text, special = false) {
+  encode(text, special = false, mark = "") {
     if (/\p{Surrogate}/u.test(text)) throw new Error("the text holds half of a character (a lone surrogate): remove it");
     const { bos_id, add_bos } = this.vocabulary;
-    const ids = this.pieces(text, special).flatMap((piece) => (typeof piece === "number" ? [piece] : this.ordinary(piece)));
+    const unmarked = (/** @type {string | number} */ piece) =>
+      (typeof piece === "number" || !mark ? [piece] : this.pieces(piece.replaceAll(mark, ""), false));
+    const pieces = this.pieces(text, special, mark).flatMap(unmarked);
+    const ids = pieces.flatMap((piece) => (typeof piece === "number" ? [piece] : this.ordinary(piece)));
     return add_bos && bos_id !== null && ids[0] !== bos_id ? [bos_id, ...ids] : ids;
   }
 
@@ -63,20 +69,36 @@ export class ByteLevelBPE {
    * Texts, and the tokens between them that are found as a whole: the first, and of these the longest.
    * @param {string} text
    * @param {boolean} special
+   * @param {string} mark one character with it behind is no token
    * @returns {(string | number)[]}
    */
-  pieces(text, special) {
+  pieces(text, special, mark = "") {
     const { found, ids } = special ? this.special : this.userDefined;
     /** @type {(string | number)[]} */
     const pieces = [];
     let from = 0;
     for (const match of found ? text.matchAll(found) : []) {
+      if (mark && [...match[0]].length === 1 && text.startsWith(mark, match.index + match[0].length)) continue;
       if (match.index > from) pieces.push(text.slice(from, match.index));
       pieces.push(/** @type {number} */ (ids.get(match[0])));
       from = match.index + match[0].length;
     }
     if (from < text.length) pieces.push(text.slice(from));
     return pieces;
+  }
+
+  /**
+   * A text in which no control token can be found, nor begin or end with what is around it (text/special_tokens.py).
+   * @param {string} text @param {string} mark put into each, behind its first character
+   */
+  escape(text, mark) {
+    const { ids, starts } = this.control, letters = [...text];
+    const cuts = new Set(letters.flatMap((letter, at) => {
+      const rest = starts.has(letter) ? letters.slice(at).join("") : "";
+      return rest && [...ids.keys()].some((literal) => rest.startsWith(literal) || literal.startsWith(rest)) ? [at + 1] : [];
+    }));
+    if ([...ids.keys()].some((literal) => endsInto(literal, text))) cuts.add(1);
+    return letters.map((letter, at) => (cuts.has(at) && at ? mark : "") + letter).join("") + (cuts.has(letters.length) ? mark : "");
   }
 
   /** @param {string} text @returns {number[]} */
@@ -131,6 +153,12 @@ function literals({ tokens, kinds }, wanted) {
   const ids = new Map(tokens.flatMap((text, id) => (text && wanted.includes(kinds[id] ?? 0) ? [[text, id]] : [])));
   const texts = [...ids.keys()].sort((a, b) => b.length - a.length).map((text) => text.replace(/[.*+?^${}()|[\]\\/-]/g, "\\$&"));
   return { ids, found: texts.length ? new RegExp(texts.join("|"), "g") : null };
+}
+
+/** @param {string} literal @param {string} text @returns {boolean} whether the text begins with two or more of its last characters */
+function endsInto(literal, text) {
+  const letters = [...literal];
+  return letters.some((_, at) => at > 0 && letters.length - at > 1 && text.startsWith(letters.slice(at).join("")));
 }
 
 /** The printable character that stands for each byte (GPT-2's bytes_to_unicode). */

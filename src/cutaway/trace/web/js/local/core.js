@@ -45,6 +45,7 @@ export class Core {
     await fill(new Uint8Array(core.memory.buffer, at, plan.bytes));
     core.give([plan.context, plan.matrices, plan.calls], (numbers, count) => core.exports.build(numbers, count) ?? 0);
     core.context = plan.context;
+    core.hasStates = plan.calls.some(([name]) => name === "conv");
     return core;
   }
 
@@ -53,6 +54,7 @@ export class Core {
     this.exports = /** @type {Exports} */ (/** @type {unknown} */ (instance.exports));
     this.memory = this.exports.memory;
     this.context = this.logits = 0;
+    this.hasStates = false; // a text goes on from its last token alone
     this.exports._initialize();
   }
 

@@ -4,6 +4,7 @@
  * Knows a request's settings and the records' order; not the page, and not how logits are computed.
  */
 
+import { chatIds } from "./chat.js";
 import { StoppedText } from "./stops.js";
 
 /**
@@ -13,10 +14,13 @@ import { StoppedText } from "./stops.js";
  * @typedef {Record<string, any>} Json
  *
  * @typedef {import("../figures/catalogue.js").StageEntry} StageEntry
- * @typedef {{head: Json, defaults: Json, end_ids: number[], stages: StageEntry[], presets: Record<string, string[]>}} About
+ * @typedef {{head: Json, defaults: Json, end_ids: number[], stages: StageEntry[], presets: Record<string, string[]>,
+ *   chat: import("./chat.js").ChatPieces | null}} About
  * head: what all traces of the model have in theirs; defaults: every setting; stages, presets: see figures/catalogue.js
  *
- * @typedef {{prompt: string | number[], settings: Json, seed: string | null, forced: number[]}} Asked
+ * @typedef {{prompt: string | number[], messages: import("./chat.js").Message[] | null, settings: Json, seed: string | null,
+ *   forced: number[]}} Asked
+ * messages: a conversation, which is answered in the place of a prompt
  */
 
 /** Settings beside those of the stages. */
@@ -33,6 +37,27 @@ export class Loop {
     this.core = core;
     this.tokenizer = tokenizer;
     this.about = about;
+    /** @type {number[]} the text whose keys and values the core has */
+    this.known = [];
+  }
+
+  /**
+   * Compute what the core has not of a text, so that its last token's logits can be drawn from.
+   * @param {number[]} ids @param {AbortSignal} [signal]
+   * @returns {Promise<number>} how many tokens were known; -1: it was stopped
+   */
+  async read(ids, signal) {
+    const same = this.known.findIndex((id, i) => id !== ids[i]);
+    let known = Math.min(same < 0 ? this.known.length : same, ids.length - 1);
+    if (this.core.hasStates && known < this.known.length) known = 0; // the state is that after its last token
+    for (let first = known; first < ids.length; first += CHUNK) {
+      if (signal?.aborted) return -1;
+      this.known = ids.slice(0, first);
+      this.core.run(ids.slice(first, first + CHUNK), first);
+      this.known = ids.slice(0, first + CHUNK);
+      await nextTask();
+    }
+    return known;
   }
 
   /**
@@ -40,8 +65,9 @@ export class Loop {
    * @param {AbortSignal} [signal]
    * @returns {AsyncGenerator<Json[]>}
    */
-  async *records({ prompt, settings, seed, forced }, signal) {
-    const ids = typeof prompt === "string" ? this.tokenizer.encode(prompt) : prompt;
+  async *records({ prompt, messages, settings, seed, forced }, signal) {
+    const ids = messages ? chatIds(messages, this.about.chat, this.tokenizer)
+      : typeof prompt === "string" ? this.tokenizer.encode(prompt) : prompt;
     const params = { ...this.about.defaults, ...settings };
     this.check(params);
     const most = Math.min(params.max_tokens ?? Infinity, this.core.context - ids.length);
@@ -57,7 +83,7 @@ export class Loop {
 
     /** @type {Json} */
     const head = {
-      ...this.about.head, tier: "wasm", threads: 1, prompt: typeof prompt === "string" ? prompt : null,
+      ...this.about.head, tier: "wasm", threads: 1, prompt: messages || typeof prompt !== "string" ? null : prompt,
       prompt_token_ids: ids, chain: stages.map(({ stage, rule }) => ({ stage, ...rule })),
       params: { ...params, forced, seed: String(drawSeed) }, seed: String(drawSeed), tracked_ids: tracked, end_ids: this.about.end_ids,
     };
@@ -72,15 +98,12 @@ export class Loop {
     /** @type {string | number | null} */
     let matched = null;
     let fingerprint = START, reason = most === params.max_tokens ? "max_tokens" : "context_full";
-    for (let at = 0; output.length < most; ) {
-      const started = performance.now();
-      for (const first of starts(at, ids.length + output.length)) {
-        if (signal?.aborted) return;
-        const rows = [...ids, ...output].slice(first, Math.min(first + CHUNK, ids.length + output.length));
-        this.core.run(rows, first);
-        await nextTask();
-      }
-      at = ids.length + output.length;
+    let cached = 0;
+    while (output.length < most) {
+      const started = performance.now(), at = ids.length + output.length;
+      const known = await this.read([...ids, ...output], signal);
+      if (known < 0) return;
+      if (!output.length) cached = known;
       const ran = performance.now();
       const drawn = this.core.draw({
         chain, seed: drawSeed, position: at, output, candidates: head.candidates, tracked, forced: forced[output.length],
@@ -102,7 +125,7 @@ export class Loop {
       if (matched !== null) break;
     }
     yield [{
-      kind: "end", reason, matched, usage: { prompt_tokens: ids.length, cached_tokens: 0, completion_tokens: output.length },
+      kind: "end", reason, matched, usage: { prompt_tokens: ids.length, cached_tokens: cached, completion_tokens: output.length },
       fingerprint: hexadecimal(fingerprint), text: text.end(), error: null, speculation: { proposed: 0, accepted: 0 },
     }];
   }
@@ -137,11 +160,6 @@ export class Loop {
       return { kind: "tok", id, hex: [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("") };
     }
   }
-}
-
-/** Where the runs begin of what is not computed yet: a prompt in pieces, then a token at a time. */
-function starts(/** @type {number} */ from, /** @type {number} */ to) {
-  return Array.from({ length: Math.ceil((to - from) / CHUNK) }, (_, i) => from + i * CHUNK);
 }
 
 /**

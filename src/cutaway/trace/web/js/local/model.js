@@ -46,8 +46,9 @@ export class LocalModel {
    * @param {Request} request @param {AbortSignal} signal
    * @returns {AsyncGenerator<any[], void, void>}
    */
-  async *records({ prompt, settings, seed, forced }, signal) {
-    for await (const answer of this.messages({ text: { prompt, settings, seed, forced } }, signal)) {
+  async *records({ kind, prompt, messages, settings, seed, forced }, signal) {
+    const said = kind === "chat" && typeof prompt === "string" ? messages : null;
+    for await (const answer of this.messages({ text: { prompt, messages: said, settings, seed, forced } }, signal)) {
       if (answer.records) yield answer.records;
     }
   }
