@@ -62,6 +62,7 @@ VECTORS = {
     "mpnet": Made("all-mpnet-base-v2", "mpnet", "WordPiece"),
     "electra": Made("KoSimCSE-electra and others", "electra", "WordPiece", "cls"),
     "albert": Made("paraphrase-albert-small-v2", "albert", "Unigram, albert"),
+    "deberta": Made("mdeberta-v3-base, fine-tuned", "deberta", "Unigram, deberta"),
     "nomic": Made("nomic-embed-text-v1.5", "nomic_bert", "WordPiece", prompt="search_query: "),
     "jina-v3": Made("jina-embeddings-v3 (its body)", "jina_v3", "Unigram"),
     "mgte": Made("gte-multilingual, arctic-embed-m-v2.0", "gte", "Unigram", "cls"),
@@ -84,6 +85,7 @@ RANKERS = {
     "rank-bert": Made("ms-marco-MiniLM", "rank-bert", "WordPiece"),
     "rank-electra": Made("ms-marco-electra-base", "rank-electra", "WordPiece"),
     "rank-xlm-roberta": Made("bge-reranker-v2-m3", "rank-xlm-roberta", "Unigram, bge-m3"),
+    "rank-deberta": Made("mxbai-rerank-v1 (deberta-v3)", "rank-deberta", "Unigram, deberta"),
     "rank-gte": Made("gte-multilingual-reranker", "rank-gte", "Unigram"),
     "rank-modernbert": Made("gte-reranker-modernbert", "rank-modernbert", "ModernBERT"),
 }

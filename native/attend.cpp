@@ -14,7 +14,8 @@ constexpr int kUsualRows = 6;  // where there are more: 24 sums of 16 numbers su
 size_t key_bytes(KvFormat f, int kv_heads, int head_dim) { return (size_t)kv_heads * key_head(f, head_dim).end; }
 size_t value_bytes(KvFormat f, int kv_heads, int head_dim) { return (size_t)kv_heads * value_head(f, head_dim).end; }
 
-Attend::Attend(Plan& plan, Views at, AttendShape s, Rotation rotation, std::vector<float> sinks, std::vector<float> bias)
+Attend::Attend(Plan& plan, Views at, AttendShape s, Rotation rotation, std::vector<float> sinks, std::vector<float> bias,
+               Relative relative)
     : at_(at), shape_(s), back_(s.reach ? s.reach + 1 : s.window),
       group_(s.heads / s.kv_heads), width_(s.value_dim ? s.value_dim : s.head_dim), stride_(padded(width_)),
       formats_(plan.kv_formats()), kv_(plan.kv(s.window)),
@@ -23,9 +24,14 @@ Attend::Attend(Plan& plan, Views at, AttendShape s, Rotation rotation, std::vect
                                           s.value_dim ? 0 : value_bytes(formats_.values, s.kv_heads, s.head_dim),
                                           s.window)),
       angles_(plan.angles(std::move(rotation))), sinks_(std::move(sinks)), bias_(std::move(bias)),
-      biases_((int)bias_.size() / s.heads) {
+      biases_((int)bias_.size() / s.heads), relative_(std::move(relative)) {
   if (!bias_.empty() && (bias_.size() % s.heads || biases_ < 2 * (plan.context() + kKvBlock) - 1))
     throw std::invalid_argument("attention: a bias for each distance of the context is needed");
+  const auto& rows = relative_.rows;
+  if (!rows.empty() && (group_ != 1 || (int)rows.size() < 2 * plan.context() - 1 || rows.size() % 2 == 0 ||
+                        *std::min_element(rows.begin(), rows.end()) < 0 ||
+                        *std::max_element(rows.begin(), rows.end()) >= relative_.count))
+    throw std::invalid_argument("attention: a row for each distance of the context is needed");
   if (s.value_first % 16 || s.value_dim % 16 || s.value_first < 0 || s.value_first + s.value_dim > s.head_dim)
     throw std::invalid_argument("attention: values are whole 16 numbers of the keys");
   if (s.heads % s.kv_heads || s.head_dim % 2 || s.head_dim > kMostHeadDim ||
@@ -55,8 +61,18 @@ int Attend::last_seen(const Batch& b, int first_row, int last_row) const {
   return last;
 }
 
+// What a key says of distances is read from its row, so that all rows of a text must be there.
+void Attend::check_whole(const Step& step) const {
+  const Batch& b = step.batch;
+  for (const auto& segment : step.segments)
+    for (int i = 0; i < segment.rows; i++)
+      if (b.positions[segment.first + i] != i || limit(b, segment.first + i) >= segment.rows)
+        throw std::invalid_argument("batch: this model reads a text in one step, from its first token on");
+}
+
 void Attend::prepare(Step& step) {
   const Batch& b = step.batch;
+  if (!relative_.rows.empty()) check_whole(step);
   const int farthest = b.rows ? *std::max_element(b.positions, b.positions + b.rows) : -1;
   angles_->reach(farthest);
   tiles_.clear();
@@ -140,7 +156,7 @@ void Attend::attend_tile(Step& step, const Tile& tile, int kv_head, int first, i
     std::fill(run, run + kMostRows, -INFINITY);
     std::fill(run + kMostRows, run + partial(), 0.0f);
   }
-  float next[kMostRows * (kMostHeadDim + 2)];
+  float next[kMostRows * (kMostHeadDim + 2)], related[kMostRows][kKvChunk];
   const float* bias[kMostRows];
   for (int r = 0; !bias_.empty() && r < tile.rows; r++)
     bias[r] = bias_.data() + (size_t)(kv_head * group_ + (tile.first + r) % group_) * biases_ + biases_ / 2 - position[r];
@@ -159,9 +175,32 @@ void Attend::attend_tile(Step& step, const Tile& tile, int kv_head, int first, i
     c.first = std::max(c.start, seen);
     c.end = std::min(c.start + kKvChunk, tile.last + 1);
     c.peak = to, c.total = to + kMostRows, c.out = to + 2 * kMostRows;
+    if (!relative_.rows.empty()) {
+      relate(step, tile, kv_head, c, related);
+      for (int r = 0; r < tile.rows; r++) bias[r] = related[r] - c.start;
+      c.bias = bias;
+    }
     step.k.attend(c);
     for (int r = 0; chunk > first && r < tile.rows; r++)
       merge(step.k, run + r, run + kMostRows + r, run + 2 * kMostRows + r * stride_, to, r);
+  }
+}
+
+// What is added to the scores of a chunk's tokens; beyond its end, where nothing is seen, 0.
+void Attend::relate(const Step& step, const Tile& tile, int head, const AttendChunk& chunk, float (*to)[kKvChunk]) const {
+  const int first = step.segments[tile.segment].first, count = relative_.count;
+  const int32_t* rows = relative_.rows.data() + relative_.rows.size() / 2;
+  const float* query[kMostRows];
+  for (int r = 0; r < tile.rows; r++) {
+    query[r] = step.at(relative_.of_query, first + tile.first + r) + head * count;
+    std::fill(to[r], to[r] + kKvChunk, 0.0f);
+  }
+  for (int t = chunk.first; t < chunk.end; t++) {
+    const float* key = step.at(relative_.of_key, first + t) + head * count;
+    for (int r = 0; r < tile.rows; r++) {
+      const int at = rows[chunk.position[r] - t];
+      to[r][t - chunk.start] = (query[r][at] + key[at]) * shape_.scale;
+    }
   }
 }
 

@@ -145,6 +145,7 @@ std::optional<nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>>> state_memory(Plan& p
   return nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>>(memory, {plan.states().bytes()}, nb::find(plan));
 }
 
+using RelativeTuple = std::tuple<Where, Where, int, std::vector<int32_t>>;
 using PartTuple = std::tuple<Packed*, Where, std::vector<float>, int>;
 
 void add_linear(Plan& plan, bool logits, const Places& in, const std::vector<PartTuple>& parts, bool adds,
@@ -293,10 +294,14 @@ void bind_plan(nb::module_& m) {
            "inner"_a = Where{-1, 0}, "biases"_a = std::array<Biases, 3>{},
            "inner: where to leave what each expert's down reads, by rank; biases: of gate, up and down.")
       .def("attend", [](Plan& p, Where q, Where k, Where v, Where out, const AttendShape& shape, Rotation rotation,
-                        std::vector<float> sinks, Floats bias) {
+                        std::vector<float> sinks, Floats bias, const std::optional<RelativeTuple>& relative) {
         const Attend::Views at{view(q), view(k), view(v), view(out)};
-        p.add(std::make_unique<Attend>(p, at, shape, std::move(rotation), std::move(sinks), floats(bias)));
-      }, "q"_a, "k"_a, "v"_a, "out"_a, "shape"_a, "rotation"_a, "sinks"_a, "bias"_a)
+        Relative by;
+        if (relative)
+          by = {view(std::get<0>(*relative)), view(std::get<1>(*relative)), std::get<2>(*relative), std::get<3>(*relative)};
+        p.add(std::make_unique<Attend>(p, at, shape, std::move(rotation), std::move(sinks), floats(bias), std::move(by)));
+      }, "q"_a, "k"_a, "v"_a, "out"_a, "shape"_a, "rotation"_a, "sinks"_a, "bias"_a, "relative"_a = nb::none(),
+         "relative: where queries and keys have their numbers by distance, how many a head, and which by distance.")
       .def("rotate", [](Plan& p, Where in, Where out, int heads, int head_dim, Rotation rotation) {
         p.add(std::make_unique<Rotate>(p, view(in), view(out), heads, head_dim, std::move(rotation)));
       }, "x"_a, "out"_a, "heads"_a, "head_dim"_a, "rotation"_a)

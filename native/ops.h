@@ -210,6 +210,14 @@ struct AttendShape {
 size_t key_bytes(KvFormat f, int kv_heads, int head_dim);
 size_t value_bytes(KvFormat f, int kv_heads, int head_dim);
 
+// What a query and a key say of their distance is added to q · k (DeBERTa, arXiv 2006.03654). A token has `count` numbers
+// a head in both views; rows: which of them, by query minus key from -(n / 2) to n / 2. Empty: nothing is added.
+struct Relative {
+  View of_query{-1, 0}, of_key{-1, 0};
+  int count = 0;
+  std::vector<int32_t> rows = {};
+};
+
 // Rotate q and k, store k and v, attend.
 class Attend : public Op {
  public:
@@ -217,7 +225,7 @@ class Attend : public Op {
   // sinks: of each query head, a score that has a share of the weights and no value; empty: none
   // bias: of each query head what is added to scores by distance, from -(n / 2) to n / 2; empty: nothing
   Attend(Plan& plan, Views at, AttendShape shape, Rotation rotation, std::vector<float> sinks = {},
-         std::vector<float> bias = {});
+         std::vector<float> bias = {}, Relative relative = {});
   void prepare(Step& step) override;
   void run(Step& step, int thread) override;
   size_t scratch() const override { return partial() + stride_; }
@@ -229,6 +237,8 @@ class Attend : public Op {
   int last_seen(const Batch& batch, int first_row, int last_row) const;
   void store_row(Step& step, int row, int kv_head);
   void attend_tile(Step& step, const Tile& tile, int kv_head, int first_chunk, int last_chunk, float* run) const;
+  void check_whole(const Step& step) const;
+  void relate(const Step& step, const Tile& tile, int head, const AttendChunk& chunk, float (*to)[kKvChunk]) const;
   void finish_row(Step& step, const Tile& tile, int kv_head, int r, const float* partials, int chunks, float* sum) const;
   void merge(const Kernels& k, float* peak, float* total, float* out, const float* next, int r) const;
   static constexpr int kMostRows = 8;                       // query rows of a tile on any tier
@@ -244,6 +254,7 @@ class Attend : public Op {
   const std::shared_ptr<Angles> angles_;
   const std::vector<float> sinks_, bias_;
   const int biases_;  // numbers of a head
+  const Relative relative_;
   std::vector<Tile> tiles_;
   WorkQueue queue_;
   bool split_ = false;  // chunks of one tile are items of their own

@@ -512,6 +512,11 @@ ENCODERS: Mapping[str, Row] = {
 
 
 _BODY = _BERT | {"pad_token_id": 1, "num_labels": 1}
+_DEBERTA = {
+    "relative_attention": True, "pos_att_type": ["p2c", "c2p"], "norm_rel_ebd": "layer_norm",
+    "position_biased_input": False, "share_att_key": True, "position_buckets": 16,
+    "type_vocab_size": 0, "pad_token_id": 0,
+}  # fmt: skip
 _FROM_TWO = {"max_position_embeddings": 258, "type_vocab_size": 1}  # RoBERTa's first rows
 
 
@@ -524,6 +529,11 @@ BODIES: Mapping[str, Row] = {
     "electra": _body("ElectraConfig", "bert", embedding_size=32),
     "albert": _body("AlbertConfig", "bert", embedding_size=32),
     "mpnet": _body("MPNetConfig", "mpnet", max_position_embeddings=258),
+    "deberta": _body("DebertaV2Config", "deberta-v2", **_DEBERTA),
+    "deberta-own": _body(  # matrices of its own for distances, each of which has a row
+        "DebertaV2Config", "deberta-v2",
+        **_DEBERTA | {"share_att_key": False, "position_buckets": -1},
+    ),
     "nomic_bert": _body("NomicBertConfig", "nomic-bert"),
     "gte": _body("GteConfig", "gte"),
     "jina_v3": _body("JinaEmbeddingsV3Config", "jina-bert-v3"),
@@ -553,6 +563,7 @@ RANKERS: Mapping[str, Row] = {
                 "electra",
                 "albert",
                 "mpnet",
+                "deberta",
                 "nomic_bert",
                 "gte",
                 "jina_v3",

@@ -81,7 +81,7 @@ KINDS: dict[str, dict[str, Any]] = {
         ],
     },
     "deberta": {
-        "pre_tokenizer": METASPACE,
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [METASPACE]},
         "normalizers": [
             {"type": "Strip", "strip_left": True, "strip_right": True},
             {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "},

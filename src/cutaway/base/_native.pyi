@@ -167,7 +167,10 @@ class Plan:
         inner: where to leave what each expert's down reads, by rank; biases: of gate, up and down.
         """
 
-    def attend(self, q: tuple[int, int], k: tuple[int, int], v: tuple[int, int], out: tuple[int, int], shape: AttendShape, rotation: Rotation, sinks: Sequence[float], bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
+    def attend(self, q: tuple[int, int], k: tuple[int, int], v: tuple[int, int], out: tuple[int, int], shape: AttendShape, rotation: Rotation, sinks: Sequence[float], bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], relative: tuple[tuple[int, int], tuple[int, int], int, Sequence[int]] | None = None) -> None:
+        """
+        relative: where queries and keys have their numbers by distance, how many a head, and which by distance.
+        """
 
     def rotate(self, x: tuple[int, int], out: tuple[int, int], heads: int, head_dim: int, rotation: Rotation) -> None: ...
 

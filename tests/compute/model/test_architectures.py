@@ -142,6 +142,10 @@ LAYERS = {
     "rnd1": PRE | QKV | HEAD_NORMS | EXPERTS,
     "bert": QKV | QKV_BIASES | PLAIN_MLP | POST_BERT,
     "mpnet": QKV | QKV_BIASES | PLAIN_MLP | POST_BERT,
+    "deberta-v2": PLAIN_MLP | POST_BERT | {
+        **{f"attn_{x}.weight": (Q, N) for x in "qkv"}, **{f"attn_{x}.bias": (Q,) for x in "qkv"},
+        **{f"attn_{x}_rel.weight": (4, 16, HEAD) for x in "qk"},
+    },
     "jina-bert-v2": QKV | QKV_BIASES | GATE_AND_UP | POST_BERT,
     "jina-bert-v3": FUSED | PLAIN_MLP | POST_BERT,
     "nomic-bert": FUSED | GATED | POST_BERT,
@@ -181,7 +185,8 @@ OUTSIDE = {
         "position_embd.weight": (CONTEXT, N), "position_bias.weight": (32, 4),
     },
     **dict.fromkeys(
-        ("jina-bert-v2", "jina-bert-v3", "nomic-bert", "nomic-bert-moe", "gte"), BERT_BODY
+        ("deberta-v2", "jina-bert-v2", "jina-bert-v3", "nomic-bert", "nomic-bert-moe", "gte"),
+        BERT_BODY,
     ),
     "eurobert": {"output.weight": (VOCAB, N)},
 }  # fmt: skip
@@ -275,6 +280,9 @@ def file_of(name):
             "attention.kv_lora_rank": 16, "rope.dimension_count": 2, "attention.head_count_kv": 1,
         }  # fmt: skip
         metadata |= {f"deepseek2.{key}": value for key, value in keys.items()}
+    if name == "deberta-v2":
+        keys = {"attention.head_count_kv": 4, "attention.relative_buckets_count": 8}
+        metadata |= {f"{name}.{key}": value for key, value in keys.items()}
     if POST_BERT.items() <= LAYERS[name].items():
         del shapes["output_norm.weight"]
     for i in range(2):

@@ -294,6 +294,8 @@ def test_each_architecture_has_its_own_epsilon():
         eps = 1e-5 if ARCHITECTURES[name].layer_norm else 1e-6
         own = states if ARCHITECTURES[name].attends_every else {}
         own = latent if ARCHITECTURES[name].has_latent else own
+        if ARCHITECTURES[name].has_relative:
+            own = {"attention__relative_buckets_count": 8}
         assert sizes(name, **own).norm_eps == eps
 
 

@@ -121,7 +121,7 @@ def test_what_the_head_reads_has_the_bits_that_a_look_finds(tmp_path, name):
 
 
 @pytest.mark.parametrize("quantize", [None, "q8_0"])
-@pytest.mark.parametrize("name", [*ENCODERS, *DECODERS, "mpnet", "gemma_embedding"])
+@pytest.mark.parametrize("name", [*ENCODERS, *DECODERS, "mpnet", "deberta", "gemma_embedding"])
 def test_bits_are_the_same_over_company_threads_tiers_and_files(
     bodies, name, quantize, monkeypatch, tmp_path
 ):

@@ -166,7 +166,7 @@ def test_old_files_call_their_norms_gamma_and_beta(random_model, tmp_path):
         ({"tie_word_embeddings": False}, "tie_word_embeddings"),
         *(
             ({"model_type": name}, rf"^config\.json: model_type '{name}' is not supported; supp")
-            for name in ("deberta", "deberta-v2", "roformer", "esm")
+            for name in ("deberta", "roformer", "esm")
         ),
         ({"max_position_embeddings": 512}, "rows for 512 positions"),
     ],
@@ -176,4 +176,21 @@ def test_what_is_not_supported_is_refused_by_name(random_model, tmp_path, change
     copy(path, tmp_path)
     edit(tmp_path / "config.json", **change)
     with pytest.raises(Exception, match=sentence):
+        LLM(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "sentence"),
+    [
+        ("pos_att_type", ["c2p"], r"pos_att_type is \['c2p'\], .* c2p and p2c together are"),
+        ("conv_kernel_size", 3, "conv_kernel_size is 3, which is not supported; only 0 is"),
+        ("norm_rel_ebd", "none", "norm_rel_ebd is 'none', which is not supported"),
+        ("position_buckets", 64, "rel_embd.weight has 32 rows of 64, and not 128"),
+        ("max_relative_positions", 5, "relative_farthest is 5, within the 8 distances"),
+    ],
+)
+def test_a_deberta_of_another_kind_is_refused(random_model, tmp_path, key, value, sentence):
+    copy(random_model("deberta")[0], tmp_path)
+    edit(tmp_path / "config.json", **{key: value})
+    with pytest.raises(FormatError, match=sentence):
         LLM(tmp_path)

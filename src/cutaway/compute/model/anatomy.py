@@ -103,7 +103,7 @@ class Anatomy:
                 found[op.attrs["layer"]] = op.inputs[0], first, width, heads
         for op in self.attends:
             found.pop(op.attrs["layer"], None)
-            if len(op.inputs) == 3:  # else it reads another layer's, or latents
+            if len(op.inputs) > 2:  # else it reads another layer's, or latents
                 of = op.attrs["head_dim"], op.attrs["kv_heads"]
                 found[op.attrs["layer"]] = op.inputs[2], 0, *of
         return found

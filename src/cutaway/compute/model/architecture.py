@@ -24,6 +24,7 @@ class Architecture:
     full_every           of this many layers one sees the whole text: the last, or the first
     has_own_heads        layers differ in their heads: ``OwnHeads``
     has_latent           what is stored of a token is a latent: ``Latent``
+    has_relative         distances have rows of a matrix: ``Relative``
     has_states           layers without kv heads keep a recurrent state instead, or all do
     attends_every        or all do but every so-many-th, unless files say another number
     activations          of an MLP: GGUF's name -> ``ModelConfig.activation``, the usual one first
@@ -52,6 +53,7 @@ class Architecture:
     full_first: bool = False
     has_own_heads: bool = False
     has_latent: bool = False
+    has_relative: bool = False
     has_states: bool = False
     attends_every: int = 0
     attention_softcap: float = 0.0

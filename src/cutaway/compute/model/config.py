@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from cutaway.compute.model.distance import Relative
 from cutaway.compute.model.layer_keys import Attention, Latent, OwnHeads
 from cutaway.compute.model.mixture import Mixture
 from cutaway.compute.model.rope import Rope
@@ -29,6 +30,7 @@ class ModelConfig:
                        attention is bidirectional how many to each side; 0: all
     recurrent          whether each layer has a recurrent state instead of attention
     state_heads        of layers that are gated delta nets or Mamba 2; None where none is
+    relative           how distances have rows of a matrix (DeBERTa); None where they have none
     is_rotated         whether attention has rotary positions
     own_heads          of each layer where layers differ, and head_dim is the largest; else empty
     latent             what is stored of a token in place of keys and values; None where these are
@@ -60,6 +62,7 @@ class ModelConfig:
     windows: tuple[int, ...]
     recurrent: tuple[bool, ...]
     state_heads: StateHeads | None
+    relative: Relative | None
     is_rotated: bool
     own_heads: tuple[OwnHeads, ...]
     latent: Latent | None

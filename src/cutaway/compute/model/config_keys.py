@@ -10,6 +10,7 @@ from typing import Any
 
 from cutaway.compute.model.architecture import Architecture
 from cutaway.compute.model.config import MAX_CONTEXT, ModelConfig
+from cutaway.compute.model.distance import Relative
 from cutaway.compute.model.layer_keys import (
     Attention,
     Latent,
@@ -103,6 +104,7 @@ def config_from_gguf(
         windows=windows,
         recurrent=recurrent,
         state_heads=state_heads(read),
+        relative=_relative(read) if row.has_relative else None,
         is_rotated=read.flag("rope.scaling.finetuned", True),
         own_heads=own_heads,
         latent=latent,
@@ -165,6 +167,18 @@ def _scale(
         scale: float = (latent.keys + latent.rotated) ** -0.5
         return scale * latent_sharpness(read, rope) ** 2
     return row.attention_scale or width**-0.5
+
+
+def _relative(read: MetadataReader) -> Relative:
+    """How distances have rows."""
+    span = read.size("attention.relative_buckets_count", most=MAX_CONTEXT)
+    farthest = read.size_or_zero("attention.relative_farthest")
+    if farthest and farthest <= span // 2 + 1:
+        raise FormatError(
+            f"{read.prefix}.attention.relative_farthest is {farthest}, within the {span // 2} "
+            "distances that have buckets of their own"
+        )
+    return Relative(span, farthest)
 
 
 def _attention(read: MetadataReader, row: Architecture) -> Attention:

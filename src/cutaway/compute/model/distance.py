@@ -1,6 +1,6 @@
-"""What attention adds to scores by how far a token is: ALiBi, and MPNet's learned biases.
+"""What attention adds to scores by how far a token is: ALiBi, MPNet's biases, DeBERTa's rows.
 
-Knows the numbers for each head and distance, key minus query.
+Knows the numbers for each head and distance, key minus query; of DeBERTa which row a distance has.
 """
 
 from dataclasses import dataclass
@@ -59,3 +59,31 @@ class Buckets:
 
 
 DistanceBias = Alibi | Buckets
+
+
+@dataclass(frozen=True, slots=True)
+class Relative:
+    """Which of 2 · span rows a distance has, query minus key (He et al. 2020, arXiv 2006.03654).
+
+    farthest: up to half of the span each distance has a row of its own, and from there on they
+              grow with the logarithm up to this one (v2, v3); 0: all have, up to the span
+    """
+
+    span: int
+    farthest: int = 0
+
+    def rows(self, reach: int) -> NDArray[np.int32]:
+        """(2 · reach + 1,), from distance -reach on."""
+        distances = np.arange(-reach, reach + 1)
+        buckets = self._buckets(distances) if self.farthest else distances
+        return np.clip(buckets + self.span, 0, 2 * self.span - 1).astype(np.int32)
+
+    def _buckets(self, distances: NDArray[np.int64]) -> NDArray[np.int64]:
+        """In float32, as the model was trained: a distance near a bucket's end is rounded there."""
+        middle = self.span // 2
+        apart = np.maximum(abs(distances), middle).astype(np.float32)
+        share = np.log(apart / np.float32(middle)) / np.log(
+            np.float32((self.farthest - 1) / middle)
+        )
+        grown = np.ceil(share * np.float32(middle - 1)).astype(np.int64) + middle
+        return np.where(abs(distances) <= middle, distances, np.sign(distances) * grown)

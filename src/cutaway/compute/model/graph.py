@@ -9,7 +9,7 @@ which weights an op needs, and checks them against the file's tensor table.
 from typing import Any
 
 from cutaway.compute.model.cuts import Cuts
-from cutaway.compute.model.distance import Buckets, DistanceBias
+from cutaway.compute.model.distance import Buckets, DistanceBias, Relative
 from cutaway.compute.model.mixture import Mixture
 from cutaway.compute.model.number_ops import NumberOps
 from cutaway.compute.model.rope import Rope
@@ -138,6 +138,7 @@ class Graph(StateOps, NumberOps, Cuts):
         *, layer: int, heads: int, kv_heads: int, head_dim: int,
         scale: float, softcap: float = 0.0, window: int = 0, reach: int = 0, chunked: bool = False,
         sinks: str = "", distance: DistanceBias | None = None,
+        relative: tuple[Tensor, Tensor, Relative] | None = None,
     ) -> Tensor:  # fmt: skip
         """Store k and v in the cache, then softmax(scale · q kᵀ) v of what each row may see.
 
@@ -151,6 +152,9 @@ class Graph(StateOps, NumberOps, Cuts):
                (gpt-oss, arXiv 2508.10925); "": none
         distance: what is added to scores by how far a token is; where it is learned, the file's
                position_bias has the numbers, (buckets, heads)
+        relative: what each query and each key say of its distance to another, (M, heads·rows)
+                  both, of which the two for a pair's distance are added to q kᵀ, and which those
+                  are
         """
         wanted = (heads * head_dim, kv_heads * head_dim, kv_heads * head_dim)
         if (q.width, k.width, v.width) != wanted:
@@ -172,7 +176,15 @@ class Graph(StateOps, NumberOps, Cuts):
         if isinstance(distance, Buckets):
             weights["distance"] = "position_bias.weight"
             self._expect(weights["distance"], (self.matrix("position_bias")[0], heads))
-        return self._add("attend", q.width, q, k, v, weights=weights, attrs=attrs)
+        inputs = [q, k, v]
+        if relative is not None:
+            *said, attrs["relative"] = relative
+            if any(x.width != heads * 2 * relative[2].span for x in said) or kv_heads != heads:
+                raise FormatError(
+                    f"layer {layer}: {heads} heads of {2 * relative[2].span} distances are wanted"
+                )
+            inputs += said
+        return self._add("attend", q.width, *inputs, weights=weights, attrs=attrs)
 
     def attend_again(
         self, q: Tensor, *, layer: int, reads: int, heads: int, scale: float

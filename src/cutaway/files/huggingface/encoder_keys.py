@@ -80,6 +80,39 @@ def eurobert(config: JsonObject) -> dict[str, Any]:
     return plain(config) | {"attention.causal": False}
 
 
+def deberta_v2(config: JsonObject) -> dict[str, Any]:
+    """No positions: queries and keys say what they make of each distance (v2 and v3)."""
+    config.must_be("relative_attention", True)
+    config.must_be("position_biased_input", False)
+    config.must_be("norm_rel_ebd", "layer_norm")
+    config.must_be("conv_kernel_size", 0)  # v2-xlarge's
+    config.must_be("pooler_hidden_act", "gelu")
+    said = config.get("pos_att_type")
+    kinds = said.split("|") if isinstance(said, str) else said
+    if not isinstance(kinds, list) or sorted(map(str, kinds)) != ["c2p", "p2c"]:
+        config.refuse("pos_att_type", "c2p and p2c together are")
+    width = config.size("hidden_size") // config.size("num_attention_heads")
+    buckets = config.get("position_buckets")
+    in_buckets = isinstance(buckets, int) and buckets > 0
+    return bert(config) | {
+        "attention.scale": (3 * (config.get("head_dim") or width)) ** -0.5,
+        "attention.relative_buckets_count": span(config),
+        "attention.relative_farthest": _farthest(config) if in_buckets else 0,
+    }
+
+
+def span(config: JsonObject) -> int:
+    """How many distances to one side have rows: DeBERTa's."""
+    buckets = config.get("position_buckets")
+    return buckets if isinstance(buckets, int) and buckets > 0 else _farthest(config)
+
+
+def _farthest(config: JsonObject) -> int:
+    farthest = config.get("max_relative_positions")
+    given = isinstance(farthest, int) and farthest > 0
+    return config.size("max_relative_positions" if given else "max_position_embeddings")
+
+
 def roberta(config: JsonObject) -> dict[str, Any]:
     """As BERT; positions begin after the padding token's id, and the head has one activation."""
     config.must_be("hidden_act", "gelu")

@@ -166,6 +166,31 @@ ENCODERS: Mapping[str, Family] = {
             "attention.LayerNorm": "attn_output_norm",
         },
     ),
+    "deberta-v2": replace(
+        _BERT, architecture="deberta-v2", prefixes=("deberta.",), own=keys.deberta_v2,
+        outside=_BERT_BODY | _BERT_HEAD | {
+            "encoder.rel_embeddings": "rel_embd", "encoder.LayerNorm": "rel_norm",
+        },
+        layer={
+            **_SELF_ATTENTION, **_OUTPUT,
+            "attention.self.query_proj": "attn_q", "attention.self.key_proj": "attn_k",
+            "attention.self.value_proj": "attn_v", "attention.self.pos_query_proj": "attn_q_pos",
+            "attention.self.pos_key_proj": "attn_k_pos",
+        },
+        skipped=(*_BESIDES, *(  # heads that pretraining leaves
+            f"{head}{end}" for head in (
+                "lm_predictions.lm_head.", "lm_predictions.lm_head.dense.",
+                "lm_predictions.lm_head.LayerNorm.", "mask_predictions.dense.",
+                "mask_predictions.LayerNorm.", "mask_predictions.classifier.",
+            ) for end in ("weight", "bias")
+        )),
+        names={**_BERT.names, "head_dim": "attention_head_size"},
+        defaults={
+            **_BERT.defaults, "layer_norm_epsilon": 1e-7, "relative_attention": False,
+            "position_biased_input": True, "norm_rel_ebd": "none",
+        },
+        rank_activation="gelu", relative=True,
+    ),
     "nomic_bert": _NOMIC,
     "nomic_bert_moe": _NOMIC_MOE,
     "gte": _GTE,

@@ -61,6 +61,7 @@ class Family:
                   one that predicts tokens; rank_activation: its own;
                   is_rank: whether a folder has one
     shared        whether all layers are one, named as layer 0
+    relative      whether distances have rows that each layer projects: DeBERTa's
     modulated     whether MDLM's modulation is folded into norms and matrices
     """
 
@@ -96,4 +97,5 @@ class Family:
     rank_activation: str = "tanh"
     is_rank: bool = False
     shared: bool = False
+    relative: bool = False
     modulated: bool = False

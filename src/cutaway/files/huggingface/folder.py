@@ -8,12 +8,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from types import MappingProxyType
 
+from cutaway.files.huggingface import encoder_keys as keys
 from cutaway.files.huggingface import sentences
 from cutaway.files.huggingface.config import CONFIG, Config
 from cutaway.files.huggingface.draft_head import as_layer
 from cutaway.files.huggingface.late_interaction import ARTIFACT, late_metadata
 from cutaway.files.huggingface.modulation import folded
 from cutaway.files.huggingface.quantization import OLD_CONFIGS, QuantisedShards
+from cutaway.files.huggingface.relative import projected
 from cutaway.files.huggingface.scalars import scalars
 from cutaway.files.huggingface.sentences import dense_tensors, sentence_metadata
 from cutaway.files.huggingface.shards import INDEX, shard_paths
@@ -49,6 +51,8 @@ class HuggingFaceFolder(SourcedFile):
             self._shards = shards = QuantisedShards(shards, config.quantization)
         sources = tensor_sources(config, shards)
         sources = folded(sources, shards) if config.family.modulated else sources
+        if config.family.relative:
+            sources = projected(sources, config.settings, keys.span(config.settings))
         for name, values in dense_tensors(path).items():
             sources[name] = TensorSource(name, "F32", values.shape, (), values=values)
         self.tensors = MappingProxyType(sources)

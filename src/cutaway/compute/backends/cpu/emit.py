@@ -248,13 +248,21 @@ class Emitter:
         if any(of_q != other for other in of_k):
             raise FormatError(f"{op.writes[0][0]}: q and k must be rotated alike")
         q, k, v = [*(self.view(name) for name in op.reads), NOWHERE, NOWHERE][:3]
-        sizes = {name: a[name] for name in a if name not in ("values_from", "distance")}
+        apart = ("values_from", "distance", "relative")
+        sizes = {name: a[name] for name in a if name not in apart}
         if (first := a.get("values_from")) is not None:
             sizes |= {"value_first": first, "value_dim": a["head_dim"] - first}
         shape = self._n.AttendShape(**sizes)
         sinks = self.c.vectors.get(op.ops[0].weights.get("sinks", ""), NOTHING)
         bias, out = self._distance_bias(op.ops[0]), self.view(op.writes[0][0])
-        self.plan.attend(q, k, v, out, shape, of_q, sinks.tolist(), bias)
+        self.plan.attend(q, k, v, out, shape, of_q, sinks.tolist(), bias, *self._relative(op))
+
+    def _relative(self, op: Lowered) -> list[Any]:
+        """Where queries and keys say what they make of distances, and which row each has."""
+        if (by := op.ops[0].attrs.get("relative")) is None:
+            return []
+        of_query, of_key = (self.view(name) for name in op.reads[3:])
+        return [(of_query, of_key, 2 * by.span, by.rows(self.plan.context).tolist())]
 
     def _distance_bias(self, op: Op) -> NDArray[np.float32]:
         """Of each head, for every distance that a text of the context has in whole KV blocks."""

@@ -113,9 +113,10 @@ def attend(op: Op, run: Run, q: Array, *kv: Array) -> Array:
     """Each row's mean of the values that it sees, weighted by softmax(q · k · scale).
 
     kv: keys and values; keys alone where values are numbers of them; none where those that
-    another layer stored are read
+    another layer stored are read; behind them what queries and keys say of distances, if they do
     """
     batch, layer = run.batch, op.attrs["layer"]
+    kv, said = (kv[:2], kv[2:]) if "relative" in op.attrs else (kv, ())
     if kv:
         run.kv.write(layer, blocks_of(batch), batch.positions % KV_BLOCK, *kv)
     out = np.empty((len(q), op.out.width), np.float32)
@@ -127,6 +128,8 @@ def attend(op: Op, run: Run, q: Array, *kv: Array) -> Array:
         keys, values = run.kv.read(layer, table, read)  # (T, kv_heads, head_dim)
         sinks = run.weight(op, "sinks") if "sinks" in op.weights else None
         bias = _distance_bias(op, run, batch.positions[rows], unseen.shape[1])
+        if said:
+            bias = _relative_bias(op, batch.positions[rows], *(x[rows] for x in said))
         weights = _weights(op, q[rows], keys, unseen, sinks=sinks, bias=bias)
         run.note(f"{op.out.name}.weights", weights)
         mixed = np.einsum("hgrt,thd->rhgd", weights, values, optimize=True)
@@ -144,6 +147,19 @@ def _distance_bias(op: Op, run: Run, positions: NDArray[np.int32], history: int)
     table = op.attrs["distance"].table(reach, heads, weight)
     bias: Array = table[:, distances + reach]
     return bias.reshape(op.attrs["kv_heads"], -1, *distances.shape)
+
+
+def _relative_bias(op: Op, positions: NDArray[np.int32], of_query: Array, of_key: Array) -> Array:
+    """The same where queries and keys say it, of all rows of a text: (heads, 1, R, R)."""
+    heads, count = op.attrs["heads"], len(positions)
+    if (positions != np.arange(count)).any():
+        raise ValueError("batch: this model reads a text in one step, from its first token on")
+    rows = op.attrs["relative"].rows(count)[count + positions[:, None] - positions]  # (R, R)
+    first, second = (x.reshape(count, heads, -1).swapaxes(0, 1) for x in (of_query, of_key))
+    each = np.take_along_axis(first, rows[None], -1)
+    each = each + np.take_along_axis(second, rows.T[None], -1).swapaxes(1, 2)
+    scaled: Array = each[:, None] * np.float32(op.attrs["scale"])
+    return scaled
 
 
 def _weights(

@@ -168,6 +168,9 @@ ARCHITECTURES: Mapping[str, Architecture] = {
         jina_bert_v2, layer_norm=True, is_causal=False, activations=_GELU,
         must_be={"attention.max_alibi_bias": (8,)},
     ),
+    "deberta-v2": Architecture(  # and v3
+        bert, layer_norm=True, has_relative=True, is_causal=False, activations=_GELU
+    ),
     "jina-bert-v3": Architecture(bert, layer_norm=True, is_causal=False, activations=_GELU),
     "nomic-bert": Architecture(
         gated_bert, layer_norm=True, is_causal=False, activations={"silu": "silu"}

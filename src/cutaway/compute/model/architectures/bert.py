@@ -26,7 +26,8 @@ def bert(
     A norm follows each addition. RoBERTa (arXiv 1907.11692) differs in its positions' first row,
     which a file's reader leaves out, DistilBERT (arXiv 1910.01108) in having no token types,
     ELECTRA (arXiv 2003.10555) and ALBERT (arXiv 1909.11942) in narrower embeddings. Those with
-    rotary positions (nomic, GTE, jina v3) have no others.
+    rotary positions (nomic, GTE, jina v3) have no others. In DeBERTa (arXiv 2006.03654) queries
+    and keys say what they make of a distance.
     gated: whether MLPs are; distance: what attention adds to scores by how far a token is
     Returns the logits, (L, vocab), or without a head the rows that it would read, (L, hidden).
     """
@@ -38,9 +39,9 @@ def bert(
     x = g.layer_norm(x, "token_embd_norm", c.norm_eps)
     if g.has("embd_proj.weight"):
         x = g.linear(x, "embd_proj")
-    rope = None if c.learned_positions or distance else c.rope
+    rope = None if c.learned_positions or distance or c.relative else c.rope
     for layer, p in enumerate(g.layers(c.layers)):
-        x = g.add(x, attention(g, c, x, layer, rope, distance=distance))
+        x = g.add(x, attention(g, c, x, layer, rope, distance=distance, relative=c.relative))
         x = g.layer_norm(x, f"{p}attn_output_norm", c.norm_eps)
         x = g.add(x, _mlp(g, c, x, p, gated=gated))
         x = g.layer_norm(x, f"{p}layer_output_norm", c.norm_eps)  # (M, hidden)

@@ -7,7 +7,7 @@ of the config that is neutral elsewhere, or by the tensors of the file (one matr
 from collections.abc import Callable
 
 from cutaway.compute.model.config import ModelConfig
-from cutaway.compute.model.distance import DistanceBias
+from cutaway.compute.model.distance import DistanceBias, Relative
 from cutaway.compute.model.graph import Graph, Tensor
 from cutaway.compute.model.rope import Rope
 from cutaway.errors import FormatError
@@ -31,6 +31,7 @@ def attention(
     g: Graph, c: ModelConfig, h: Tensor, layer: int, rope: Rope | None,
     *, norms: str = "", has_sinks: bool = False, has_gate: bool = False, chunked: bool = False,
     grown: Rope | None = None, distance: DistanceBias | None = None,
+    relative: Relative | None = None,
 ) -> Tensor:  # fmt: skip
     """Attention with its four matrices: (M, hidden) -> (M, hidden).
 
@@ -40,6 +41,7 @@ def attention(
     has_gate: whether a sigmoid of one more matrix multiplies what the last one reads
     chunked: see `Graph.attend`; grown: what queries are multiplied by by their positions
     distance: what is added to scores by how far a token is
+    relative: the same, said by each query and key, each by a matrix a head
     """
     p = f"blk.{layer}."
     q, k, v = _queries_keys_values(g, c, h, p)
@@ -64,10 +66,19 @@ def attention(
         scale=c.attention_scale, softcap=c.attention_softcap, window=window, reach=reach,
         chunked=chunked and window > 0, sinks=f"{p}attn_sinks" if has_sinks else "",
         distance=distance,
+        relative=_of_distances(g, q, k, p, relative) if relative else None,
     )  # fmt: skip
     if has_gate:
         a = g.sigmoid_mul(g.linear(h, f"{p}attn_gate"), a)
     return g.linear(a, f"{p}attn_output")
+
+
+def _of_distances(
+    g: Graph, q: Tensor, k: Tensor, p: str, relative: Relative
+) -> tuple[Tensor, Tensor, Relative]:
+    """What queries and keys say of each distance: see `Graph.attend`."""
+    of_query, of_key = g.heads_linear(q, f"{p}attn_k_rel"), g.heads_linear(k, f"{p}attn_q_rel")
+    return of_query, of_key, relative
 
 
 def _normed(g: Graph, x: Tensor, c: ModelConfig, weight: str, norms: str) -> Tensor:
