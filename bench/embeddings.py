@@ -2,14 +2,14 @@
 
     python bench/embeddings.py [-m minilm] [--sentences-python PYTHON] [--llama-python PYTHON]
         [--fastembed-python PYTHON] [--rounds 5] [--seconds 1] [--threads N] [--formats f32,q8_0]
-        [--tokens 128,512] [--write docs/embed.md]
+        [--tokens 128,512 [--count 64]] [--write docs/embed.md]
 
 Peers are optional: sentence-transformers (torch, float32), fastembed (ONNX Runtime, float32, of a
 model that is exported here) and llama-cpp-python, in whichever interpreter is named. cutaway and
 llama.cpp read the same GGUF files, which are written here of the folder. Each engine loads once, in
 a process of its own, and is measured in turn (A B C A B C) with short texts and long ones, one at a
-time and 64 at once, or with 64 texts of as many tokens as --tokens says; ratios are medians over
-the rounds.
+time and 64 at once, or with --count texts of as many tokens as --tokens says; ratios are medians
+over the rounds.
 
 First the vectors are compared, over a few hundred texts of many languages and lengths.
 --write puts the table between <!-- embeddings:begin --> and <!-- embeddings:end -->. The last line
@@ -129,10 +129,10 @@ def read_whole(folder: Path, place: Path) -> Path:
     return copied
 
 
-def long_as(tokens: int) -> list[str]:
-    """64 texts of so many tokens, with the two that BERT puts around them."""
+def long_as(tokens: int, count: int) -> list[str]:
+    """Texts of so many tokens, with the two that BERT puts around them."""
     draw = random.Random(tokens)
-    return [" ".join(draw.choices(WORDS, k=tokens - 2)) for _ in range(64)]
+    return [" ".join(draw.choices(WORDS, k=tokens - 2)) for _ in range(count)]
 
 
 def measured(
@@ -183,7 +183,8 @@ def main() -> None:
     parser.add_argument("--sentences-python", default="")
     parser.add_argument("--llama-python", default="")
     parser.add_argument("--fastembed-python", default="")
-    parser.add_argument("--tokens", type=words, default=[], help="of 64 texts at once")
+    parser.add_argument("--tokens", type=words, default=[], help="of texts at once")
+    parser.add_argument("--count", type=int, default=64, help="of these texts")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=1.0)
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
@@ -195,7 +196,10 @@ def main() -> None:
         folder, cases = hub.resolve(args.model), CASES
         if args.tokens:
             folder = read_whole(folder, Path(place))
-            cases = {f"{n} tokens, 64 at once": (long_as(int(n)), 64) for n in args.tokens}
+            cases = {
+                f"{n} tokens, {args.count} at once": (long_as(int(n), args.count), args.count)
+                for n in args.tokens
+            }
         workers = start(args, folder, Path(place))
         try:
             agree = compared(workers, Path(place), args.texts)
