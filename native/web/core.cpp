@@ -17,12 +17,11 @@ namespace {
 struct Model {
   std::unique_ptr<Arena> arena;
   std::vector<Packed> matrices;
-  std::unique_ptr<Plan> plan;
+  std::vector<std::unique_ptr<Plan>> plans;  // the model's; beside it one whose tensors can be read, and the head
   std::vector<int32_t> table;  // the text's KV blocks, in order
 };
 
 Model model;
-std::vector<std::unique_ptr<Chain>> chains;
 Writer result;
 
 View view(Reader& r) {
@@ -136,13 +135,14 @@ void buffer(Plan& p, Reader& r) {
   const int width = r.integer();
   p.add_buffer(width, r.boolean());
 }
+void given(Plan& p, Reader& r) { p.set_input(view(r)); }
 void output(Plan& p, Reader& r) { p.set_output(view(r)); }
 
 // In the names and with the arguments of module.cpp.
 constexpr struct { const char* name; void (*add)(Plan&, Reader&); } kCalls[] = {
     {"buffer", buffer}, {"output", output}, {"embed", embed}, {"embed_positions", embed_positions}, {"gather", gather},
     {"reorder", reorder}, {"normalise", normalise}, {"map", map}, {"linear", linear}, {"attend", attend},
-    {"rotate", rotate}, {"conv", conv},
+    {"rotate", rotate}, {"conv", conv}, {"given", given},
 };
 
 void call(Plan& plan, Reader& r) {
@@ -151,6 +151,32 @@ void call(Plan& plan, Reader& r) {
   for (const auto& each : kCalls)
     if (name == each.name) return each.add(plan, r);
   throw std::invalid_argument("the core has no op '" + name + "'");
+}
+
+// Whether it is greedy, its stages (name, numbers of its rule, bias (id, by), ids), the prompt's ids where a stage looks at the
+// text, else none.
+Chain read_chain(Reader& r) {
+  Chain made{};
+  made.greedy = r.boolean();
+  for (size_t left = r.count(); left; left--) {
+    r.expect(4);
+    Stage stage{stage_kind(r.string().c_str()), {}, {}, {}};
+    stage.numbers = r.doubles();
+    if (stage.kind == stage_kind("min_p")) stage.numbers.at(0) = exact_log(stage.numbers[0]);  // as its kernel takes it
+    stage.bias = r.list([&] {
+      r.expect(2);
+      const int64_t id = (int64_t)r.number();
+      return std::pair{id, (float)r.number()};
+    });
+    stage.ids = r.ids();
+    made.stages.push_back(std::move(stage));
+  }
+  made.history = r.boolean();
+  made.prompt = r.ids();
+  made.prompt_ids = made.prompt;
+  std::sort(made.prompt_ids.begin(), made.prompt_ids.end());
+  made.prompt_ids.erase(std::unique(made.prompt_ids.begin(), made.prompt_ids.end()), made.prompt_ids.end());
+  return made;
 }
 
 void write_observed(const Observation& o, const Drawn& drawn) {
@@ -182,7 +208,7 @@ EXPORT(weights)(size_t bytes) -> uint8_t* {
   return model.arena->data();
 }
 
-// context, matrices (format, rows, columns, factor), calls.
+// context, matrices (format, rows, columns, factor), each plan's calls.
 EXPORT(build)(const double* numbers, size_t count) -> void {
   Reader r(numbers, count);
   const int context = r.integer(), blocks = (context + kKvBlock - 1) / kKvBlock;
@@ -194,63 +220,61 @@ EXPORT(build)(const double* numbers, size_t count) -> void {
   });
   model.table.resize((size_t)blocks);
   std::iota(model.table.begin(), model.table.end(), 0);
-  chains.clear();
-  model.plan = std::make_unique<Plan>(std::make_shared<Pool>(1), choose_kernels(""), Plan::Options{.kv_blocks = blocks, .context = context, .prefetch = "none"});
-  for (size_t left = r.count(); left; left--) call(*model.plan, r);
+  model.plans.clear();
+  const Plan::Options options{.kv_blocks = blocks, .context = context, .prefetch = "none"};
+  for (size_t plans = r.count(); plans; plans--) {
+    model.plans.push_back(model.plans.empty() ? std::make_unique<Plan>(std::make_shared<Pool>(1), choose_kernels(""), options)
+                                              : std::make_unique<Plan>(model.plans[0].get()));
+    for (size_t left = r.count(); left; left--) call(*model.plans.back(), r);
+  }
 }
 
-EXPORT(vocabulary)() -> int { return model.plan->vocab(); }
+EXPORT(vocabulary)() -> int { return model.plans[0]->vocab(); }
 
-// The text's tokens from position `first` on. Logits of the last one, (vocabulary), until the next run.
-EXPORT(run)(const int32_t* tokens, int count, int first) -> const float* {
+// The text's tokens from position `first` on, by one of the plans. Logits of the last one, (vocabulary), until the next run.
+EXPORT(run)(int plan, const int32_t* tokens, int count, int first) -> const float* {
   std::vector<int32_t> positions((size_t)count), sequence((size_t)count);
   for (int i = 0; i < count; i++) positions[i] = first + i;
   const int32_t last = count - 1;
   const int blocks = std::min((first + count + kKvBlock - 1) / kKvBlock, (int)model.table.size());
-  return model.plan->run({tokens, positions.data(), sequence.data(), model.table.data(), &last, count, 1, blocks, 1});
+  return model.plans.at((size_t)plan)->run({tokens, positions.data(), sequence.data(), model.table.data(), &last, count, 1, blocks, 1});
 }
 
-// Whether it is greedy, its stages (name, numbers of its rule, bias (id, by), ids), the prompt's ids where a stage looks at the
-// text, else none. The chain's number.
-EXPORT(chain)(const double* numbers, size_t count) -> int {
-  Reader r(numbers, count);
-  auto made = std::make_unique<Chain>();
-  made->greedy = r.boolean();
-  for (size_t left = r.count(); left; left--) {
-    r.expect(4);
-    Stage stage{stage_kind(r.string().c_str()), {}, {}, {}};
-    stage.numbers = r.doubles();
-    if (stage.kind == stage_kind("min_p")) stage.numbers.at(0) = exact_log(stage.numbers[0]);  // as its kernel takes it
-    stage.bias = r.list([&] {
-      r.expect(2);
-      const int64_t id = (int64_t)r.number();
-      return std::pair{id, (float)r.number()};
-    });
-    stage.ids = r.ids();
-    made->stages.push_back(std::move(stage));
-  }
-  made->history = r.boolean();
-  made->prompt = r.ids();
-  made->prompt_ids = made->prompt;
-  std::sort(made->prompt_ids.begin(), made->prompt_ids.end());
-  made->prompt_ids.erase(std::unique(made->prompt_ids.begin(), made->prompt_ids.end()), made->prompt_ids.end());
-  chains.push_back(std::move(made));
-  return (int)chains.size() - 1;
+// The ops of a plan that takes rows of numbers. Logits of each, until the next run.
+EXPORT(run_on)(int plan, const float* numbers, int rows) -> const float* {
+  return model.plans.at((size_t)plan)->run_on(numbers, rows);
 }
 
-// The chain's number, seed and place (upper, lower halves), the ids written so far, how many candidates to note, ids to
+// What a plan's last run left of its first row in a buffer.
+EXPORT(read)(int plan, int buffer, int width, float* out) -> void { model.plans.at((size_t)plan)->read({buffer, 0}, 1, width, out); }
+
+// Rows of a matrix as floats.
+EXPORT(decode)(int matrix, int first, int last, float* out) -> void {
+  const Packed& packed = model.matrices.at((size_t)matrix);
+  if (first < 0 || first > last || last > packed.rows) throw std::out_of_range("rows");
+  for (int row = first; row < last; row++, out += packed.cols) packed.decode_row(row, out);
+}
+
+// A layer's keys (kv_heads, head_dim, tokens) or values (kv_heads, tokens, padded head_dim) in a KV block, as halves.
+EXPORT(stored)(int layer, int block, bool values) -> const uint8_t* {
+  Plan& plan = *model.plans[0];
+  const KvPlace place = plan.kv_of(layer);
+  return plan.block_memory(block, false)[0].first + (values ? place.values : place.keys);
+}
+
+// The chain, see there; seed and place (upper, lower halves), the ids written so far, how many candidates to note, ids to
 // track, the forced id (a list of one, or none). The result: status; ids chosen and drawn; how many survived; the hash of
 // the logits; then what was observed, see write_observed; `result_length` says how many numbers.
 EXPORT(draw)(const float* logits, const double* numbers, size_t count) -> const double* {
   Reader r(numbers, count);
-  const Chain* const chain = chains.at((size_t)r.integer()).get();
+  const Chain chain = read_chain(r);
   const uint64_t seed = r.uint64(), place = r.uint64();
-  Row row{chain, seed, place, {}, {}, {}, {}};
+  Row row{&chain, seed, place, {}, {}, {}, {}};
   row.output = r.ids();
   row.observe = Observe{r.count(), {}, true, false};
   for (int64_t id : r.ids()) row.observe->track.push_back((uint32_t)id);
   for (int64_t id : r.ids()) row.forced = (uint32_t)id;
-  const Drawn drawn = sample_row(*model.plan->kernels, logits, (size_t)model.plan->vocab(), row);
+  const Drawn drawn = sample_row(*model.plans[0]->kernels, logits, (size_t)model.plans[0]->vocab(), row);
   result.clear();
   result.put((double)drawn.status), result.put(drawn.token_id), result.put(drawn.sampled_id);
   result.put((double)drawn.survivors), result.uint64(drawn.logits_hash);

@@ -11,13 +11,14 @@ from dataclasses import asdict
 from hashlib import sha256
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from cutaway._version import __version__
 from cutaway.compute.backends.cpu.recorded import write_plan
 from cutaway.compute.loading.model import LoadedModel
 from cutaway.errors import CutawayError, InputError
 from cutaway.files.weights import ModelFile
+from cutaway.lab.page_inside import page_inside
 from cutaway.requests.keywords import fields_at
 from cutaway.requests.options import parse_options
 from cutaway.requests.recording import sizes_of
@@ -28,6 +29,7 @@ from cutaway.trace import Head
 from cutaway.trace.catalogue import catalogue
 from cutaway.trace.web.bundle import index
 
+T = TypeVar("T")
 _WEB = files("cutaway.trace.web")
 CORE = "core.wasm"
 PART = 8 << 20
@@ -77,13 +79,20 @@ def _write_all(
     with model.opened() as file:
         _write(folder / "tokenizer.json", _tokenizer(model, file))
         weights = folder / "weights"
-        plan = write_plan(model.graph, file, weights, context, on_progress)
+        plan, read = write_plan(model.graph, file, weights, context, on_progress)
     _write(folder / "plan.json", plan._asdict() | {"bytes": weights.stat().st_size})
     parts = [*_parts(weights)]
     weights.unlink()
-    defaults, (chat, missing) = parse_options({}).settings(0), _chat(model)
+    defaults, missing = parse_options({}).settings(0), list[str]()
+    chat = _if_any(lambda: _chat(model), "the page has no chat", missing)
+    inside = _if_any(
+        lambda: page_inside(model.graph, read), "the page has no inside of a step", missing
+    )
+    _write(folder / "inside.json", inside)
     _write(folder / "model.json", _model(model, defaults) | {"parts": parts, "chat": chat})
-    _write(folder / "about.json", _about(model, defaults, context) | {"chat": chat is not None})
+    about = _about(model, defaults, context)
+    has = {"chat": chat is not None, "local": {"inside": inside is not None}}
+    _write(folder / "about.json", about | has)
     (folder / CORE).write_bytes(core.read_bytes())
     with as_file(_WEB) as web:
         for name in ("js", "css"):
@@ -128,7 +137,7 @@ def _tokenizer(model: LoadedModel, file: ModelFile) -> dict[str, Any]:
     metadata, tokenizer = file.metadata, model.tokenizer
     if (kind := metadata.get("tokenizer.ggml.model")) != "gpt2":
         raise InputError(f"the model's tokenizer is {kind!r}, and a page has byte-level BPE alone")
-    if metadata.get(RSTRIP_TOKEN_IDS) or metadata.get(LSTRIP_TOKEN_IDS):
+    if any(len(metadata.get(name, ())) for name in (RSTRIP_TOKEN_IDS, LSTRIP_TOKEN_IDS)):
         raise InputError(
             "the model's special tokens take the white space beside them, unlike a page's"
         )
@@ -146,14 +155,20 @@ def _tokenizer(model: LoadedModel, file: ModelFile) -> dict[str, Any]:
     }
 
 
-def _chat(model: LoadedModel) -> tuple[dict[str, Any] | None, list[str]]:
-    """As local/chat.js reads it; None, and why there is none."""
+def _if_any(made: Callable[[], T], said: str, missing: list[str]) -> T | None:
+    """None where the model is not one for it; the sentence that says why goes to ``missing``."""
     try:
-        if model.template is None:
-            raise InputError("the model has no chat template")
-        return asdict(ChatPieces.of(model.template)), []
+        return made()
     except CutawayError as error:
-        return None, [f"the page has no chat: {error}"]
+        missing.append(f"{said}: {error}")
+        return None
+
+
+def _chat(model: LoadedModel) -> dict[str, Any]:
+    """As local/chat.js reads it."""
+    if model.template is None:
+        raise InputError("the model has no chat template")
+    return asdict(ChatPieces.of(model.template))
 
 
 def _model(model: LoadedModel, defaults: dict[str, Any]) -> dict[str, Any]:
@@ -185,10 +200,9 @@ def _about(model: LoadedModel, defaults: dict[str, Any], context: int) -> dict[s
         "context": context,
         "attention": model.config.attention,
         "canvas": None,
-        "local": True,
         "defaults": {name: defaults[name] for name in fields_at("chat") if name in defaults},
     }
 
 
-def _write(path: Path, data: dict[str, Any]) -> None:
+def _write(path: Path, data: dict[str, Any] | None) -> None:
     path.write_text(json.dumps(data, ensure_ascii=False), encoding="utf-8")

@@ -15,7 +15,7 @@ const fill = async (to) => {
 const core = await Core.load(await WebAssembly.compile(await readFile(wasm)), plan, fill);
 
 function text({ prompt, greedy, stages, history, seed, candidates, tracked, tokens }) {
-  const chain = core.chain({ greedy, stages, history, prompt: history ? prompt : [] });
+  const chain = { greedy, stages, history, prompt: history ? prompt : [] };
   const output = [], drawn = [];
   core.run(prompt, 0);
   while (output.length < tokens) {

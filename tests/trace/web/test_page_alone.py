@@ -13,6 +13,8 @@ from cutaway.compute.loading.model import LoadedModel
 from cutaway.compute.loading.setup import Setup
 from cutaway.errors import InputError
 from cutaway.lab.page_folder import write_page_folder
+from cutaway.trace import Trace
+from support.inside_files import asked, check_same
 from support.many_scripts import lines
 from support.page_modules import in_node
 from support.random_granite_hybrid import write_tiny_granite_hybrid
@@ -230,6 +232,47 @@ def test_a_chat_in_the_browser_is_the_chat_of_this_engine(
         assert (trace.end.usage["cached_tokens"] > 40) == (i > 0)
         messages.append({"role": "assistant", "content": trace.text})
     assert not page.barriers()
+
+
+INSIDE = """async (body) => {
+  const api = await import(new URL("static/js/state/api.js", location.href));
+  const file = new Uint8Array(await (await api.ask("/v1/inside", body)).arrayBuffer());
+  return Array.from(file, (byte) => String.fromCharCode(byte)).join("");
+}"""
+
+
+@pytest.mark.parametrize(
+    ("settings", "rival"), [({"temperature": 0.8, "top_p": 0.95}, None), ({"temperature": 0}, 40)]
+)
+def test_the_inside_of_a_step_is_that_of_this_engine(
+    open_page, hosted, folder, smollm2_alone, tmp_path, settings, rival
+):
+    path = tmp_path / "run.jsonl"
+    smollm2_alone.generate(
+        "Ann met Bob. Ann saw Bob. Ann", seed=7, max_tokens=40, trace=str(path), **settings
+    )
+    trace, step = Trace.read(path), 33
+    page = loaded(open_page(hosted(folder)))
+    file = page.tab.evaluate(INSIDE, asked(trace, step, rival)).encode("latin-1")
+    check_same(file, smollm2_alone, trace, step, rival)
+
+
+def test_the_panel_inside_needs_no_server(open_page, hosted, folder):
+    page = loaded(open_page(hosted(folder)))
+    page.write("Ann met Bob. Ann", temperature=0, max_tokens=3)
+    page.tab.get_by_role("tab", name="Inside").click()
+    page.tab.get_by_text("heads give position 0 more than").wait_for()
+    page.settle()
+    assert page.tab.locator("inside-panel canvas").first.is_visible()
+    assert not page.tab.get_by_role("tab", name="Without").count()
+    assert not page.barriers()
+
+
+def test_the_inside_of_other_logits_is_refused(open_page, hosted, folder):
+    page = loaded(open_page(hosted(folder)))
+    body = {"prompt": [1, 2], "generated": [3], "step": 0, "row": "0" * 16, "rival": None}
+    with pytest.raises(Exception, match="this model gives other logits than 0000"):
+        page.tab.evaluate(INSIDE, body)
 
 
 def _has_tokens(llm, text):

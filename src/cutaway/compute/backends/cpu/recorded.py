@@ -14,7 +14,7 @@ import numpy as np
 
 from cutaway.base import _native
 from cutaway.compute.backends.cpu.column_order import ordered
-from cutaway.compute.backends.cpu.compile import GraphCompiler
+from cutaway.compute.backends.cpu.compile import GraphCompiler, Slice, Vector
 from cutaway.compute.backends.cpu.emit import Emitter
 from cutaway.compute.backends.cpu.packing import pack_matrices, read_vectors
 from cutaway.compute.model import Graph
@@ -27,7 +27,7 @@ list of none or one."""
 
 CALLS = (
     "buffer", "output", "embed", "embed_positions", "gather", "reorder", "normalise", "map",
-    "linear", "attend", "rotate", "conv",
+    "linear", "attend", "rotate", "conv", "given",
 )  # fmt: skip
 """Those that the core knows."""
 
@@ -37,11 +37,28 @@ class RecordedPlan(NamedTuple):
 
     matrices  of each, as they lie: its format, rows, columns, and the factor of its products
     calls     that make the plan
+    tap       that make the one whose tensors can be read, without fusions
+    head      that make the one of the ops after ``logit_rows``, on rows that are given
     """
 
     context: int
     matrices: list[tuple[str, int, int, float]]
     calls: list[Call]
+    tap: list[Call]
+    head: list[Call]
+
+
+class Readable(NamedTuple):
+    """What is read by its name beside a recorded plan.
+
+    tensors   of the tap: the number of its buffer, and its width
+    matrices  by their slices of the file's: their numbers, and whether they read unrounded floats
+    vectors   norms and biases
+    """
+
+    tensors: dict[str, tuple[int, int]]
+    matrices: dict[Slice, tuple[int, bool]]
+    vectors: Mapping[str, Vector]
 
 
 def write_plan(
@@ -50,8 +67,8 @@ def write_plan(
     weights: Path,
     context: int,
     on_progress: Callable[[int], None] = lambda _done: None,
-) -> RecordedPlan:
-    """Pack a model's matrices into a file; the plan that reads them.
+) -> tuple[RecordedPlan, Readable]:
+    """Pack a model's matrices into a file; the plan that reads them, and what it has by name.
 
     InputError where the model needs what the core does not have.
     """
@@ -63,13 +80,25 @@ def write_plan(
         raise _unknown("experts")
     graph = ordered(graph, vectors)
     numbers = {id(matrix): i for i, matrix in enumerate(packed.values())}
-    calls = recorded(GraphCompiler(graph, packed, experts, vectors, {}), context, numbers)
+
+    def plan_of(part: Graph, *, kept: bool = False) -> tuple[list[Call], Emitter]:
+        compiler = GraphCompiler(part, packed, experts, vectors, {}, apart=kept)
+        return recorded(compiler, context, numbers, kept=kept)
+
+    tap, emitter = plan_of(graph, kept=True)
     formats = [file.tensors[name].format for name, _, _ in packed]
     matrices = [
         (format, one.rows, one.cols, one.factor)
         for format, one in zip(formats, packed.values(), strict=True)
     ]
-    return RecordedPlan(context, matrices, calls)
+    plan = RecordedPlan(context, matrices, plan_of(graph)[0], tap, plan_of(graph.after_rows())[0])
+    read = {
+        op.out.name: (emitter.view(op.out.name)[0], op.out.width)
+        for op in emitter.c.ops
+        if op.out.name in emitter.where
+    }
+    named = {part: (numbers[id(one)], one.is_float) for part, one in packed.items()}
+    return plan, Readable(read, named, vectors)
 
 
 class _Into:
@@ -85,14 +114,16 @@ class _Into:
             yield file.fileno()
 
 
-def recorded(compiler: GraphCompiler, context: int, matrices: Mapping[int, int]) -> list[Call]:
-    """The calls that make the plan of a graph.
+def recorded(
+    compiler: GraphCompiler, context: int, matrices: Mapping[int, int], *, kept: bool = False
+) -> tuple[list[Call], Emitter]:
+    """The calls that make the plan of a graph, and where its tensors are.
 
     matrices: by ``id`` of a packed matrix, its number
+    kept: every tensor can be read after a run
     """
     plan = _Recorder(context, matrices)
-    Emitter(compiler, plan, made_of=_ARGUMENTS)
-    return plan.calls
+    return plan.calls, Emitter(compiler, plan, kept=kept, made_of=_ARGUMENTS)
 
 
 def _unknown(name: str) -> InputError:

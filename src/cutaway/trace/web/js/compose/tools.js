@@ -48,7 +48,7 @@ class ToolsField extends View {
 
   draw() {
     const { about, tools, mustCall, refused } = this.store.state;
-    this.hidden = about?.local === true; // the calls' grammar is a server's
+    this.hidden = Boolean(about?.local); // the calls' grammar is a server's
     if (this.field.value !== tools) this.field.value = tools;
     this.must.checked = mustCall;
     const wrong = problem(tools) ?? (refused?.param?.startsWith("tool") ? refused.message : "");

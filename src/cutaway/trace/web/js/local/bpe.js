@@ -57,6 +57,17 @@ export class ByteLevelBPE {
     return { ids, names: ids.map((id) => this.vocabulary.names[id] ?? new TextDecoder().decode(this.bytes(id))) };
   }
 
+  /** @param {number} id @returns {string} with <0xE4> for each byte that is not all of a character */
+  name(id) {
+    const known = this.vocabulary.names[id], bytes = this.bytes(id);
+    if (known !== undefined) return known;
+    try {
+      return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
+    } catch {
+      return [...bytes].map((byte) => `<0x${byte.toString(16).toUpperCase().padStart(2, "0")}>`).join("");
+    }
+  }
+
   /** @param {number} id @returns {Uint8Array} */
   bytes(id) {
     const text = this.vocabulary.tokens[id] ?? "", kind = this.vocabulary.kinds[id];

@@ -5,12 +5,16 @@
  */
 
 /**
- * @typedef {{context: number, matrices: [string, number, number, number][], calls: unknown[][], bytes: number}} Plan
- * A plan as Python recorded it (backends/cpu/recorded.py), and how many bytes its packed weights have.
+ * @typedef {{context: number, matrices: [string, number, number, number][], calls: unknown[][], tap: unknown[][],
+ *   head: unknown[][], bytes: number}} Plan
+ * Plans as Python recorded them (backends/cpu/recorded.py), and how many bytes their packed weights have.
  *
  * @typedef {{vocabulary: () => number, allocate: (bytes: number) => number, release: (at: number) => void,
  *   weights: (bytes: number) => number, build: (numbers: number, count: number) => void,
- *   run: (tokens: number, count: number, first: number) => number, chain: (numbers: number, count: number) => number,
+ *   run: (plan: number, tokens: number, count: number, first: number) => number,
+ *   run_on: (plan: number, numbers: number, rows: number) => number, read: (plan: number, buffer: number, width: number, out: number) => void,
+ *   decode: (matrix: number, first: number, last: number, out: number) => void,
+ *   stored: (layer: number, block: number, values: boolean) => number,
  *   draw: (logits: number, numbers: number, count: number) => number, result_length: () => number,
  *   _initialize: () => void, memory: WebAssembly.Memory, __stack_pointer: WebAssembly.Global}} Exports
  *
@@ -23,12 +27,16 @@
  *   stages: {survivors: number, removed_mass: number, log_sum_exp: number, min_kept_logit: number | null,
  *     top_removed: number[]}[], logit_histogram: number[]}} Drawn
  *
- * @typedef {{chain: number, seed: bigint, position: number, output: number[], candidates: number, tracked: number[],
+ * @typedef {{greedy: boolean, stages: [string, number[], [number, number][], number[]][], history: boolean, prompt: number[]}} Chain
+ * See native/sampler.h; prompt: where history.
+ *
+ * @typedef {{chain: Chain, seed: bigint, position: number, output: number[], candidates: number, tracked: number[],
  *   forced?: number}} Draw
  */
 
 const STATUS = ["", "the logits are not finite", "a stage carries the logits beyond what the core computes", "no token is left"];
 
+const [TEXT, TAP, HEAD] = [0, 1, 2]; // plans
 const MOST = 2 ** 32; // bytes that 32 bits can name
 
 export class Core {
@@ -43,7 +51,7 @@ export class Core {
     const core = new Core(await WebAssembly.instantiate(module, imports(() => core.memory)));
     const at = core.call(() => core.exports.weights(plan.bytes));
     await fill(new Uint8Array(core.memory.buffer, at, plan.bytes));
-    core.give([plan.context, plan.matrices, plan.calls], (numbers, count) => core.exports.build(numbers, count) ?? 0);
+    core.give([plan.context, plan.matrices, [plan.calls, plan.tap, plan.head]], (numbers, count) => core.exports.build(numbers, count) ?? 0);
     core.context = plan.context;
     core.hasStates = plan.calls.some(([name]) => name === "conv");
     return core;
@@ -53,7 +61,7 @@ export class Core {
   constructor(instance) {
     this.exports = /** @type {Exports} */ (/** @type {unknown} */ (instance.exports));
     this.memory = this.exports.memory;
-    this.context = this.logits = 0;
+    this.context = this.logits = this.first = 0;
     this.hasStates = false; // a text goes on from its last token alone
     this.exports._initialize();
   }
@@ -66,27 +74,73 @@ export class Core {
    * The last token's logits are kept for `draw`.
    * @param {number[]} tokens
    * @param {number} first the position of the first
+   * @param {number} plan
    */
-  run(tokens, first) {
+  run(tokens, first, plan = TEXT) {
     this.logits = 0;
     this.logits = this.lend(4 * tokens.length, (at) => {
       new Int32Array(this.memory.buffer, at, tokens.length).set(tokens);
-      return this.exports.run(at, tokens.length, first);
+      return this.exports.run(plan, at, tokens.length, first);
     });
   }
 
   /**
-   * The number of a chain: see native/sampler.h.
-   * @param {{greedy: boolean, stages: [string, number[], [number, number][], number[]][], history: boolean, prompt: number[]}} chain
+   * The same of one token, whose tensors can then be read.
+   * @param {number} token @param {number} position
    */
-  chain({ greedy, stages, history, prompt }) {
-    return this.give([greedy, stages, history, prompt], (numbers, count) => this.exports.chain(numbers, count));
+  tap(token, position) {
+    this.run([token], position, TAP);
+  }
+
+  /**
+   * Logits of rows of the stream; `draw` draws from the first, or from the one that is chosen.
+   * @param {Float32Array[]} rows
+   */
+  head(rows) {
+    const width = rows[0]?.length ?? 0;
+    this.first = this.logits = this.lend(4 * width * rows.length, (at) => {
+      rows.forEach((row, i) => new Float32Array(this.memory.buffer, at + 4 * width * i, width).set(row));
+      return this.exports.run_on(HEAD, at, rows.length);
+    });
+  }
+
+  /** @param {number} row of those that `head` was given */
+  choose(row) {
+    this.logits = this.first + 4 * this.vocabulary * row;
+  }
+
+  /** @param {[buffer: number, width: number]} tensor @returns {Float32Array} as `tap` left it */
+  read([buffer, width]) {
+    return this.filled(width, (at) => this.exports.read(TAP, buffer, width, at));
+  }
+
+  /** @param {number} matrix @param {number} first @param {number} last @param {number} columns @returns {Float32Array} its rows */
+  decode(matrix, first, last, columns) {
+    return this.filled((last - first) * columns, (at) => this.exports.decode(matrix, first, last, at));
+  }
+
+  /** @param {number} layer @param {number} block @param {boolean} values else keys @param {number} count @returns {Uint16Array} halves */
+  stored(layer, block, values, count) {
+    const at = this.call(() => this.exports.stored(layer, block, values));
+    return new Uint16Array(this.memory.buffer, at, count).slice();
+  }
+
+  /** @param {number} count of floats @param {(at: number) => void} fill @returns {Float32Array} */
+  filled(count, fill) {
+    const made = new Float32Array(count);
+    this.lend(4 * count, (at) => {
+      fill(at);
+      made.set(new Float32Array(this.memory.buffer, at, count));
+      return at;
+    });
+    return made;
   }
 
   /** @param {Draw} draw @returns {Drawn} */
   draw({ chain, seed, position, output, candidates, tracked, forced }) {
     if (!this.logits) throw new Error("there are no logits to draw from: run the text first");
-    const asked = [chain, Number(seed >> 32n), Number(seed & 0xffffffffn), 0, position, output, candidates, tracked];
+    const { greedy, stages, history, prompt } = chain;
+    const asked = [greedy, stages, history, prompt, Number(seed >> 32n), Number(seed & 0xffffffffn), 0, position, output, candidates, tracked];
     const at = this.give([...asked, forced === undefined ? [] : [forced]], (numbers, count) => this.exports.draw(this.logits, numbers, count));
     return drawn(new Float64Array(this.memory.buffer, at, this.exports.result_length()));
   }

@@ -75,10 +75,8 @@ export class Loop {
     if (params.max_tokens < 1) throw Object.assign(new Error("max_tokens must be 1 or more in this page"), { param: "max_tokens" });
     if (most < 1) throw new Error(`the prompt has ${ids.length} tokens, and the page's context ${this.core.context}: shorten it`);
     const drawSeed = seed === null ? randomSeed() : BigInt(seed);
-    const stages = chainOf(params, this.about);
-    const isGreedy = params.temperature === 0;
-    const history = stages.some(({ stage }) => this.about.stages.find(({ name }) => name === stage)?.history ?? false);
-    const chain = this.core.chain({ greedy: isGreedy, stages: stages.map(nativeStage), history, prompt: history ? ids : [] });
+    const stages = chainOf(params, this.about), isGreedy = params.temperature === 0;
+    const chain = this.chain(params, ids);
     const tracked = params.track ?? this.about.end_ids;
 
     /** @type {Json} */
@@ -128,6 +126,13 @@ export class Loop {
       kind: "end", reason, matched, usage: { prompt_tokens: ids.length, cached_tokens: cached, completion_tokens: output.length },
       fingerprint: hexadecimal(fingerprint), text: text.end(), error: null, speculation: { proposed: 0, accepted: 0 },
     }];
+  }
+
+  /** @param {Json} params @param {number[]} prompt @returns {import("./core.js").Chain} */
+  chain(params, prompt) {
+    const stages = chainOf(params, this.about);
+    const history = stages.some(({ stage }) => this.about.stages.find(({ name }) => name === stage)?.history ?? false);
+    return { greedy: params.temperature === 0, stages: stages.map(nativeStage), history, prompt: history ? prompt : [] };
   }
 
   /** @param {Json} params refuse a setting that only a server knows */

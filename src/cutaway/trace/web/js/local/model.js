@@ -53,9 +53,11 @@ export class LocalModel {
     }
   }
 
-  /** @param {string} path @returns {Promise<Response>} */
-  async ask(path) {
-    throw new ApiError(`${path}: this page has no server; install cutaway, and cutaway serve has it`, 0);
+  /** @param {string} path @param {object} [body] @param {AbortSignal} [signal] @returns {Promise<Response>} */
+  async ask(path, body, signal) {
+    if (path !== "/v1/inside") throw new ApiError(`${path}: this page has no server; install cutaway, and cutaway serve has it`, 0);
+    for await (const { done } of this.messages({ inside: body }, signal)) if (done instanceof ArrayBuffer) return new Response(done);
+    throw new ApiError("the inside of the step was not computed", 0);
   }
 
   /** @param {object} question @param {AbortSignal} [signal] @returns {AsyncGenerator<any, void, void>} */

@@ -7,9 +7,10 @@
 import { ByteLevelBPE } from "./bpe.js";
 import { Core } from "./core.js";
 import { fetched, fill } from "./files.js";
+import { inside } from "./inside.js";
 import { Loop } from "./loop.js";
 
-/** @type {Promise<Loop> | null} */
+/** @type {Promise<{loop: Loop, anatomy: import("./inside.js").Anatomy | null}> | null} */
 let loading = null;
 /** @type {Map<number, AbortController>} */
 const running = new Map();
@@ -19,10 +20,10 @@ let before = Promise.resolve();
 /** @param {string} folder */
 async function load(folder) {
   const json = async (/** @type {string} */ name) => (await fetched(folder, name)).json();
-  const [model, plan, vocabulary] = await Promise.all([json("model.json"), json("plan.json"), json("tokenizer.json")]);
+  const [model, plan, vocabulary, anatomy] = await Promise.all(["model", "plan", "tokenizer", "inside"].map((name) => json(`${name}.json`)));
   const wasm = await WebAssembly.compileStreaming(fetched(folder, "core.wasm"));
   const core = await Core.load(wasm, plan, (to) => fill(folder, model.parts, to, (done, all) => postMessage({ progress: [done, all] })));
-  return new Loop(core, new ByteLevelBPE(vocabulary), model);
+  return { loop: new Loop(core, new ByteLevelBPE(vocabulary), model), anatomy };
 }
 
 /** @param {Loop} loop @param {number} id @param {import("./loop.js").Asked} text @param {AbortSignal} signal */
@@ -36,12 +37,16 @@ onmessage = async ({ data }) => {
   if (data.load !== undefined) loading ??= load(data.load);
   const id = data.ask;
   try {
-    const loop = await /** @type {Promise<Loop>} */ (loading);
+    if (!loading) return;
+    const { loop, anatomy } = await loading;
     if (data.load !== undefined) return postMessage({ loaded: true });
     if (data.tokenize !== undefined) return postMessage({ id, done: loop.tokenizer.named(data.tokenize, data.special) });
     const control = new AbortController();
     running.set(id, control);
-    const written = before.then(() => write(loop, id, data.text, control.signal));
+    const answer = data.inside
+      ? async () => postMessage({ id, done: (await inside(loop, anatomy, data.inside, control.signal)) ?? true })
+      : () => write(loop, id, data.text, control.signal);
+    const written = before.then(answer);
     before = written.catch(() => {}); // who asked for it is told
     await written;
   } catch (error) {

@@ -33,7 +33,7 @@ const model = () => new URLSearchParams(globalThis.location?.search).get("model"
  * @typedef {{about: () => Promise<any>, recording: () => Promise<Blob>,
  *   tokenize: (text: string, special: boolean) => Promise<{ids: number[], names: string[]}>,
  *   records: (request: Request, signal: AbortSignal) => AsyncGenerator<any[], void, void>,
- *   ask: (path: string) => Promise<Response>}} Local
+ *   ask: (path: string, body?: object, signal?: AbortSignal) => Promise<Response>}} Local
  */
 
 /** @type {Local | null} */
@@ -54,7 +54,7 @@ export async function aboutServer() {
  * @param {AbortSignal} [signal] @returns {Promise<Response>}
  */
 export async function ask(path, body, signal) {
-  if (local) return local.ask(path);
+  if (local) return local.ask(path, body, signal);
   /** @type {Record<string, string>} */
   const headers = key() ? { authorization: `Bearer ${key()}` } : {};
   /** @type {RequestInit} */

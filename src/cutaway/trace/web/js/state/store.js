@@ -62,8 +62,8 @@
  *   refused: {param: string | null, message: string} | null, notice: string | null,
  *   about: About | null, locked: boolean, large: boolean}} State
  *
- * The model; local: it is in the page itself (local/model.js).
- * @typedef {{model: string, local?: boolean, models?: string[], weights: string, version: string, context: number,
+ * The model; local: it is in the page itself (local/model.js), and whether that can look inside of a step.
+ * @typedef {{model: string, local?: {inside: boolean}, models?: string[], weights: string, version: string, context: number,
  *   attention: string | number, chat: boolean, defaults: Record<string, any>, canvas?: {blocks: boolean, usual: boolean} | null}} About
  */
 

@@ -1,0 +1,54 @@
+"""The inside of a step as a page asks for it and reads it, beside what this engine has."""
+
+import json
+
+import numpy as np
+
+from cutaway.lab.inside import inside, page_arrays
+
+
+def asked(trace, step, rival=None):
+    """As state/inside-cache.js asks."""
+    return {
+        "prompt": [*trace.head.prompt_token_ids],
+        "generated": [*trace.output_token_ids[: step + 1]],
+        "step": step,
+        "row": f"{trace.steps[step].logits_hash:016x}",
+        "drawn": trace.steps[step].sampled_id,
+        "settings": {**trace.head.params, "seed": str(trace.head.seed)},
+        "interventions": None,
+        "rival": rival,
+    }
+
+
+def arrays(file):
+    """A safetensors file: its metadata, and its arrays."""
+    length = int.from_bytes(file[:8], "little")
+    header, kinds = json.loads(file[8 : 8 + length]), {"F32": "<f4", "I32": "<i4", "U8": "u1"}
+    metadata, body = header.pop("__metadata__"), file[8 + length :]
+    return metadata, {
+        name: np.frombuffer(body[slice(*one["data_offsets"])], kinds[one["dtype"]]).reshape(
+            one["shape"]
+        )
+        for name, one in header.items()
+    }
+
+
+def check_same(file, llm, trace, step, rival=None):
+    """Ids, ranks, draws and the bytes of weights are equal; sums of doubles are added in another
+    order, so that they may differ in the last digits of a float32."""
+    said, there = arrays(file)
+    look = inside(llm, trace, step)
+    found = look, look.logit_attribution(rival), look.lens(1)
+    here = page_arrays.page_arrays(*found)
+    assert there.keys() == here.keys()
+    for name, array in here.items():
+        if array.dtype == np.float32:
+            np.testing.assert_allclose(there[name], array, rtol=1e-5, atol=2e-6, err_msg=name)
+        else:
+            np.testing.assert_array_equal(there[name], array, err_msg=name)
+    told = page_arrays.about(*found, llm.tokenizer.token_name, trace="", model="")
+    same = "row", "token", "rival", "parts", "sinks", "lens_first", "lens_settled", "draw_settled"
+    assert [said[name] for name in same] == [told[name] for name in same]
+    for name in "kv_bytes", "total":
+        assert float(said[name]) == float(told[name])
