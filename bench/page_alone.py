@@ -27,7 +27,7 @@ from script import parser_of
 TOKENS = 64
 RUN = """async ([prompt, most]) => {
   const { records } = await import(new URL("static/js/state/api.js", location.href));
-  const settings = { temperature: 0, max_tokens: most, ignore_eos: true };
+  const settings = { temperature: 0, max_tokens: most, ignore_eos: true, cache_prompt: false };
   const request = { kind: "completion", messages: [], forced: [], prompt, settings, seed: "1" };
   const began = performance.now(), times = [];
   for await (const some of records(request, new AbortController().signal)) {

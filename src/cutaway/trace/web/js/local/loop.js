@@ -24,7 +24,7 @@ import { StoppedText } from "./stops.js";
  */
 
 /** Settings beside those of the stages. */
-const OWN = ["max_tokens", "stop", "stop_token_ids", "ignore_eos", "seed", "preset", "chain", "track"];
+const OWN = ["max_tokens", "stop", "stop_token_ids", "ignore_eos", "seed", "preset", "chain", "track", "cache_prompt"];
 const CHUNK = 64;  // tokens of a prompt in one run, so that the page can stop between two
 
 export class Loop {
@@ -74,6 +74,7 @@ export class Loop {
     if (!ids.length) throw new Error("the prompt has no token: write something");
     if (params.max_tokens < 1) throw Object.assign(new Error("max_tokens must be 1 or more in this page"), { param: "max_tokens" });
     if (most < 1) throw new Error(`the prompt has ${ids.length} tokens, and the page's context ${this.core.context}: shorten it`);
+    if (!params.cache_prompt) this.known = [];
     const drawSeed = seed === null ? randomSeed() : BigInt(seed);
     const stages = chainOf(params, this.about), isGreedy = params.temperature === 0;
     const chain = this.chain(params, ids);
