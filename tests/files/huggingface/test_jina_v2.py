@@ -4,17 +4,18 @@ transformers has only the publisher's own code for it; they are of that code and
 """
 
 import json
-import os
-from math import erf
 
 import numpy as np
 import pytest
 
-from cutaway import LLM
-from cutaway.compute.backends.cpu import tiers
-from cutaway.compute.loading.open import open_model
-from cutaway.files.weights.gguf_writer import write_gguf
 from support import tiny_tokenizers
+from support.encoder_formulas import (
+    assert_same_bits,
+    assert_vectors,
+    attended,
+    gelu,
+    layers_of,
+)
 
 save_file = pytest.importorskip(
     "safetensors.numpy", reason="needs safetensors: pip install '.[test-transformers]'"
@@ -68,15 +69,7 @@ def slopes(heads):
 
 
 def by_formula(w, ids):
-    def norm(x, name):
-        centred = x - x.mean(axis=-1, keepdims=True)
-        scaled = centred / np.sqrt((centred**2).mean(axis=-1, keepdims=True) + EPS)
-        return scaled * w[f"{name}.weight"] + w[f"{name}.bias"]
-
-    def linear(x, name):
-        return x @ w[f"{name}.weight"].T.astype(float) + w.get(f"{name}.bias", 0)
-
-    gelu = np.vectorize(lambda v: v * (1 + erf(v / np.sqrt(2))) / 2)
+    norm, linear = layers_of(w, EPS)
     x = w["embeddings.word_embeddings.weight"][ids].astype(float)
     x = norm(x + w["embeddings.token_type_embeddings.weight"][0], "embeddings.LayerNorm")
     n, size = len(ids), HIDDEN // HEADS
@@ -87,11 +80,8 @@ def by_formula(w, ids):
             linear(x, f"{p}attention.self.{name}").reshape(n, HEADS, size).swapaxes(0, 1)
             for name in ("query", "key", "value")
         )
-        scores = q @ k.swapaxes(1, 2) / np.sqrt(size)
-        scores -= np.array(slopes(HEADS))[:, None, None] * distance
-        weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
-        weights /= weights.sum(axis=-1, keepdims=True)
-        mixed = (weights @ v).swapaxes(0, 1).reshape(n, HIDDEN)
+        bias = -np.array(slopes(HEADS))[:, None, None] * distance
+        mixed = attended(q, k, v, bias)
         x = norm(linear(mixed, f"{p}attention.output.dense") + x, f"{p}attention.output.LayerNorm")
         both = linear(x, f"{p}mlp.gated_layers")
         inner = gelu(both[:, :INNER]) * both[:, INNER:]
@@ -101,20 +91,8 @@ def by_formula(w, ids):
 
 def test_vectors_are_those_of_the_formulas(made):
     path, weights = made
-    expected = by_formula(weights, IDS)
-    found = LLM(path, backend="reference").embed(IDS, normalize=False).vectors[0]
-    assert np.abs(found - expected).max() < 1e-4
-    native = LLM(path).embed(IDS, normalize=False).vectors[0].astype(float)
-    assert native @ expected / np.linalg.norm(native) / np.linalg.norm(expected) > 1 - 1e-5
+    assert_vectors(path, IDS, by_formula(weights, IDS), 1 - 1e-5)
 
 
 def test_bits_are_the_same_over_company_threads_tiers_and_files(made, monkeypatch, tmp_path):
-    path, texts = made[0], [IDS, IDS[:7], IDS[3:50]]
-    with LLM(path, threads=2) as llm:
-        expected = np.concatenate([llm.embed([text]).vectors for text in texts])
-    with open_model(path) as folder:
-        write_gguf(tmp_path / "one.gguf", folder)
-    for tier in tiers():
-        monkeypatch.setitem(os.environ, "CUTAWAY_ISA", tier)
-        with LLM(tmp_path / "one.gguf", threads=1) as llm:
-            assert np.array_equal(llm.embed(texts).vectors, expected), tier
+    assert_same_bits(made[0], [IDS, IDS[:7], IDS[3:50]], monkeypatch, tmp_path)

@@ -4,17 +4,20 @@ transformers has only the publisher's own code for it; they are of that code and
 """
 
 import json
-import os
-from math import erf
 
 import numpy as np
 import pytest
 
 from cutaway import LLM, FormatError
-from cutaway.compute.backends.cpu import tiers
-from cutaway.compute.loading.open import open_model
-from cutaway.files.weights.gguf_writer import write_gguf
 from support import tiny_tokenizers
+from support.encoder_formulas import (
+    assert_same_bits,
+    assert_vectors,
+    attended,
+    gelu,
+    layers_of,
+    softmax,
+)
 
 save_file = pytest.importorskip(
     "safetensors.numpy", reason="needs safetensors: pip install '.[test-transformers]'"
@@ -72,13 +75,7 @@ def made(tmp_path_factory):
 
 
 def by_formula(w, ids):
-    def norm(x, name):
-        x = x - x.mean(axis=-1, keepdims=True)
-        scaled = x / np.sqrt((x**2).mean(axis=-1, keepdims=True) + EPS)
-        return scaled * w[f"{name}.weight"] + w[f"{name}.bias"]
-
-    def linear(x, name):
-        return x @ w[f"{name}.weight"].T.astype(float) + w.get(f"{name}.bias", 0)
+    norm, linear = layers_of(w, EPS)
 
     def rotated(x):
         half = x.shape[-1] // 2
@@ -87,10 +84,6 @@ def by_formula(w, ids):
         return np.concatenate(
             [a * np.cos(angle) - b * np.sin(angle), b * np.cos(angle) + a * np.sin(angle)], axis=-1
         )
-
-    def softmax(x):
-        e = np.exp(x - x.max(axis=-1, keepdims=True))
-        return e / e.sum(axis=-1, keepdims=True)
 
     def mixture(x, p):
         first, second = (
@@ -103,15 +96,13 @@ def by_formula(w, ids):
                 out[row] += share[one] * (gelu(x[row] @ first[one].T) @ second[one])
         return out + w[f"{p}mlp.experts.bias"]
 
-    gelu = np.vectorize(lambda v: v * (1 + erf(v / np.sqrt(2))) / 2)
-    n, size = len(ids), HIDDEN // HEADS
+    n = len(ids)
     x = w["embeddings.word_embeddings.weight"][ids].astype(float)
     x = norm(x + w["embeddings.token_type_embeddings.weight"][0], "emb_ln")
     for i in range(LAYERS):
         p = f"encoder.layers.{i}."
-        q, k, v = linear(x, f"{p}attn.Wqkv").reshape(n, 3, HEADS, size).transpose(1, 2, 0, 3)
-        weights = softmax(rotated(q) @ rotated(k).swapaxes(1, 2) / np.sqrt(size))
-        mixed = (weights @ v).swapaxes(0, 1).reshape(n, HIDDEN)
+        q, k, v = linear(x, f"{p}attn.Wqkv").reshape(n, 3, HEADS, -1).transpose(1, 2, 0, 3)
+        mixed = attended(rotated(q), rotated(k), v)
         x = norm(linear(mixed, f"{p}attn.out_proj") + x, f"{p}norm1")
         inner = mixture(x, p) if i % 2 else linear(gelu(linear(x, f"{p}mlp.fc1")), f"{p}mlp.fc2")
         x = norm(inner + x, f"{p}norm2")
@@ -120,23 +111,11 @@ def by_formula(w, ids):
 
 def test_vectors_are_those_of_the_formulas(made):
     path, weights = made
-    expected = by_formula(weights, IDS)
-    found = LLM(path, backend="reference").embed(IDS, normalize=False).vectors[0]
-    assert np.abs(found - expected).max() < 1e-4
-    native = LLM(path).embed(IDS, normalize=False).vectors[0].astype(float)
-    assert native @ expected / np.linalg.norm(native) / np.linalg.norm(expected) > 1 - 1e-4
+    assert_vectors(path, IDS, by_formula(weights, IDS), 1 - 1e-4)
 
 
 def test_bits_are_the_same_over_company_threads_tiers_and_files(made, monkeypatch, tmp_path):
-    path, texts = made[0], [IDS, IDS[:7], IDS[3:50]]
-    with LLM(path, threads=2) as llm:
-        expected = np.concatenate([llm.embed([text]).vectors for text in texts])
-    with open_model(path) as folder:
-        write_gguf(tmp_path / "one.gguf", folder)
-    for tier in tiers():
-        monkeypatch.setitem(os.environ, "CUTAWAY_ISA", tier)
-        with LLM(tmp_path / "one.gguf", threads=1) as llm:
-            assert np.array_equal(llm.embed(texts).vectors, expected), tier
+    assert_same_bits(made[0], [IDS, IDS[:7], IDS[3:50]], monkeypatch, tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,58 @@
+"""What encoders are made of, in float64, and the checks of those that transformers has not."""
+
+import os
+from math import erf
+
+import numpy as np
+
+from cutaway import LLM
+from cutaway.compute.backends.cpu import tiers
+from cutaway.compute.loading.open import open_model
+from cutaway.files.weights.gguf_writer import write_gguf
+
+gelu = np.vectorize(lambda v: v * (1 + erf(v / np.sqrt(2))) / 2)
+
+
+def softmax(x):
+    e = np.exp(x - x.max(axis=-1, keepdims=True))
+    return e / e.sum(axis=-1, keepdims=True)
+
+
+def layers_of(weights, eps):
+    """A layer norm and a linear layer, each by its name: (x, name) -> x."""
+
+    def norm(x, name):
+        centred = x - x.mean(axis=-1, keepdims=True)
+        scaled = centred / np.sqrt((centred**2).mean(axis=-1, keepdims=True) + eps)
+        return scaled * weights[f"{name}.weight"] + weights[f"{name}.bias"]
+
+    def linear(x, name):
+        return x @ weights[f"{name}.weight"].T.astype(float) + weights.get(f"{name}.bias", 0)
+
+    return norm, linear
+
+
+def attended(q, k, v, bias=0.0):
+    """(heads, tokens, size) each -> (tokens, heads · size). bias: added to scaled scores"""
+    weights = softmax(q @ k.swapaxes(1, 2) / np.sqrt(q.shape[-1]) + bias)
+    return (weights @ v).swapaxes(0, 1).reshape(q.shape[1], -1)
+
+
+def assert_vectors(path, ids, expected, cosine):
+    """By `reference` within 1e-4, by `cpu` in their direction."""
+    found = LLM(path, backend="reference").embed(ids, normalize=False).vectors[0]
+    assert np.abs(found - expected).max() < 1e-4
+    native = LLM(path).embed(ids, normalize=False).vectors[0].astype(float)
+    assert native @ expected / np.linalg.norm(native) / np.linalg.norm(expected) > cosine
+
+
+def assert_same_bits(path, texts, monkeypatch, place):
+    """Over company, threads, tiers, and files."""
+    with LLM(path, threads=2) as llm:
+        expected = np.concatenate([llm.embed([text]).vectors for text in texts])
+    with open_model(path) as folder:
+        write_gguf(place / "one.gguf", folder)
+    for tier in tiers():
+        monkeypatch.setitem(os.environ, "CUTAWAY_ISA", tier)
+        with LLM(place / "one.gguf", threads=1) as llm:
+            assert np.array_equal(llm.embed(texts).vectors, expected), tier
