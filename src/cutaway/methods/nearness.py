@@ -7,7 +7,7 @@ must be linear, without a bias.
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import fsum, sqrt
 from typing import TYPE_CHECKING, Any
 
@@ -79,13 +79,8 @@ def nearness(
     adapter: str = "",
 ) -> PrefillTask[VectorReader, Nearness]:
     """See ``LLM.near``. InputError where the model does not pool by the mean."""
-    own_adapter, said = llm.adapter_hash(adapter), llm.model.pooling
-    kind = said.kind or ("last" if llm.config.is_causal else "mean")
-    if kind != "mean" or not said.whole or llm.model.graph.after_pooling() is not None:
-        raise InputError(
-            f"the model's vectors are no mean of its tokens' rows (pooling: {kind}), so that the "
-            "cosine has no exact share for each token: take a model with mean pooling"
-        )
+    own_adapter = llm.adapter_hash(adapter)
+    _check_pools_by_mean(llm)
     reader, texts = FramedTexts(llm, prompt, truncate=False), (first, second)
     each = [
         reader.read(text, name)[0] for text, name in zip(texts, ("first", "second"), strict=True)
@@ -102,20 +97,15 @@ def nearness(
     def found(readers: Sequence[VectorReader]) -> Nearness:
         rows = [one.vector() for one in readers[:2]]
         vectors = [np.add.reduce(one, axis=0) / len(one) for one in rows]
-        cosine = _cosine(*vectors)
-        lengths = [sqrt(fsum((v * v).tolist())) for v in vectors]
-        by = len(rows[0]) * len(rows[1]) * lengths[0] * lengths[1] or 1.0
-        # A product at a time, so that no machine chooses the order of sums.
-        shares = np.array([[fsum((a * b).tolist()) for b in rows[1]] for a in rows[0]]) / by
-        left = []
-        for (word, _), one in zip(without, readers[2:], strict=True):
-            other = vectors[1 - word.which]
-            left.append(
-                LeftOut(word.which, word.word, word.start, word.stop, _cosine(one.vector(), other))
-            )
+        left = [
+            replace(word, cosine=_cosine(one.vector(), vectors[1 - word.which]))
+            for (word, _), one in zip(without, readers[2:], strict=True)
+        ]
         name = llm.tokenizer.token_name
         names = tuple(tuple(name(i) for i in ids) for ids in each)
-        return Nearness(cosine, (names[0], names[1]), shares, tuple(left))
+        return Nearness(
+            _cosine(*vectors), (names[0], names[1]), _shares(rows, vectors), tuple(left)
+        )
 
     parts = [request_parts(decoder) for decoder in decoders]
     requests = (
@@ -123,6 +113,26 @@ def nearness(
         for part, ids in zip(parts, [*each, *fewer], strict=True)
     )
     return PrefillTask(requests, VectorReader, found)
+
+
+def _check_pools_by_mean(llm: "BaseLLM") -> None:
+    said = llm.model.pooling
+    kind = said.kind or ("last" if llm.config.is_causal else "mean")
+    if kind != "mean" or not said.whole or llm.model.graph.after_pooling() is not None:
+        raise InputError(
+            f"the model's vectors are no mean of its tokens' rows (pooling: {kind}), so that the "
+            "cosine has no exact share for each token: take a model with mean pooling"
+        )
+
+
+def _shares(
+    rows: Sequence[NDArray[np.float64]], vectors: Sequence[NDArray[np.float64]]
+) -> NDArray[np.float64]:
+    """Of each token of one text with each of the other."""
+    lengths = [sqrt(fsum((v * v).tolist())) for v in vectors]
+    by = len(rows[0]) * len(rows[1]) * lengths[0] * lengths[1] or 1.0
+    # A product at a time, so that no machine chooses the order of sums.
+    return np.array([[fsum((a * b).tolist()) for b in rows[1]] for a in rows[0]]) / by
 
 
 def _without(texts: tuple[str, str]) -> "list[tuple[LeftOut, str]]":
