@@ -4,14 +4,21 @@ A sequence of ``PinPrefix`` has the KV blocks of the tokens before, and room for
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cutaway.compute.backends import inspectable
+from cutaway.compute.backends import KV_BLOCK, Backend, Bytes, inspectable
 from cutaway.engine.engine import Engine
-from cutaway.engine.scheduled import Scheduled, batch_of, edits_of
+from cutaway.engine.scheduled import (
+    Scheduled,
+    batch_of,
+    change_states,
+    edits_of,
+    rows_to_state_change,
+)
 from cutaway.engine.sequence import Sequence as EngineSequence
 
 Floats = NDArray[np.float32]
@@ -65,11 +72,41 @@ def read_text(
 ) -> Mapping[str, Floats]:
     """Tensors of all rows of a sequence that is ready, (tokens, width), between two steps.
 
-    All are computed again in one batch, over the keys and values that are there: the same bits.
+    All are computed again, over the keys and values that are there: the same bits. One batch ends
+    where an intervention changes the state; the next goes on from there.
     """
-    inside = inspectable(engine.backends[sequence.request.adapter])
-    total = len(sequence)
-    one = Scheduled(sequence, 0, sequence.tokens(0, total), first_logit_row=total - 1, states=[])
+    backend, parts = engine.backends[sequence.request.adapter], list[Mapping[str, Floats]]()
     engine.settle_blocks()
-    _, tensors = inside.tap(batch_of([one]), names, edits_of(one))
-    return tensors
+    with ExitStack() as borrowed:
+        start, total = 0, len(sequence)
+        while start < total:
+            end = min(start + rows_to_state_change(sequence, start), total)
+            rows, slot = end - start, sequence.blocks[(end - 1) // KV_BLOCK]
+            states = [] if end == total else [(rows - 1, slot)]
+            one = Scheduled(sequence, start, sequence.tokens(start, end), rows - 1, states=states)
+            if states:
+                borrowed.callback(_put_back, backend, slot, _copied(backend.state_memory(slot)))
+            parts.append(inspectable(backend).tap(batch_of([one]), names, edits_of(one))[1])
+            change_states(backend, [one])
+            start = end
+    return {name: np.concatenate([part[name] for part in parts]) for name in names}
+
+
+def read_state(engine: Engine, sequence: EngineSequence) -> Floats:
+    """The recurrent state before the last token of a sequence that is ready, of all layers."""
+    engine.settle_blocks()
+    slot = sequence.read_states[sequence.num_computed_tokens]
+    memory = _copied(engine.backends[sequence.request.adapter].state_memory(slot))
+    return np.empty(0, np.float32) if memory is None else memory.view(np.float32)
+
+
+def _copied(memory: Bytes | None) -> Bytes | None:
+    return None if memory is None else memory.copy()
+
+
+def _put_back(backend: Backend, slot: int, before: Bytes | None) -> None:
+    """What a slot had before a text was read through it."""
+    if before is None:
+        backend.copy_states([(slot, -1)])
+    elif (memory := backend.state_memory(slot)) is not None:
+        memory[:] = before

@@ -183,6 +183,7 @@ def compute(
     found: dict[int, Logits] = {}
     for (adapter, kind), mine in runs.items():
         rows = _run(backends[adapter], kind, mine, reader)
+        change_states(backends[adapter], mine)
         if len(runs) == 1:
             return _split(mine, rows), _NOTHING if kind == "hidden" else rows
         each = _split(mine, rows.copy())  # the next run may write into the same memory
@@ -216,6 +217,22 @@ def edits_of(one: Scheduled, row: int = 0) -> list[Edit]:
     """What its interventions change in its rows; ``row``: the number of its first in the step."""
     interventions = one.sequence.request.interventions
     return interventions.edits(one.start, one.num_rows, row) if interventions else []
+
+
+def rows_to_state_change(sequence: "Sequence", start: int) -> int:
+    """The most rows from a position on: a state is changed after the last row of a step alone."""
+    made = sequence.request.interventions
+    return made.rows_to_state_change(start) if made else sequence.longest
+
+
+def change_states(backend: Backend, scheduled: list[Scheduled]) -> None:
+    """Make the interventions on the recurrent states that were stored after the last rows."""
+    for one in scheduled:
+        made, row = one.sequence.request.interventions, one.num_rows - 1
+        slot = dict(one.states or ()).get(row) if made and made.states else None
+        memory = None if slot is None else backend.state_memory(slot)
+        if made and memory is not None:
+            made.change_state(memory.view(np.float32), one.start + row)
 
 
 def _split(scheduled: list[Scheduled], logits: Logits) -> list[Logits]:

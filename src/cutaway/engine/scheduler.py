@@ -10,7 +10,7 @@ from time import perf_counter
 
 from cutaway.base.checks import check_bool, check_int
 from cutaway.compute.backends import STEP_ROWS
-from cutaway.engine.scheduled import Scheduled
+from cutaway.engine.scheduled import Scheduled, rows_to_state_change
 from cutaway.engine.sequence import Sequence
 from cutaway.engine.sequence_blocks import SequenceBlocks
 from cutaway.engine.speculation import Speculator
@@ -196,10 +196,12 @@ class Scheduler:
         return prefill
 
     def _rows(self, sequence: Sequence, room: int) -> Scheduled:
+        room = min(room, rows_to_state_change(sequence, sequence.num_computed_tokens))
         return sequence.decoder.rows(sequence, room, self.policy.max_logit_rows)
 
     def _room_to_draft(self, sequence: Sequence, room: int) -> int:
         """How many draft tokens fit; takes KV blocks for them as far as some are free."""
+        room = min(room, rows_to_state_change(sequence, len(sequence) - 1) - 1)
         room = max(0, min(room, sequence.longest - len(sequence) - 1))
         lacking = self._blocks.lacking(sequence, len(sequence) + room)
         self._blocks.extend(sequence, min(lacking, self._blocks.free))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from cutaway.compute.backends import Logits
 from cutaway.engine import PinPrefix, Row, RunParams, Score
 from cutaway.engine import Sequence as EngineSequence
-from cutaway.engine.row import Floats, is_ready, read_row, read_text
+from cutaway.engine.row import Floats, is_ready, read_row, read_state, read_text
 from cutaway.errors import CutawayError
 from cutaway.requests.owner import EndListener
 from cutaway.requests.prefill import each_ended
@@ -51,6 +51,20 @@ def text_tensors(
 
         def read() -> Mapping[str, Floats] | None:
             return read_text(llm.engine, sequence, names) if is_ready(sequence) else None
+
+        while (found := llm.owner.call(read)) is None:
+            wait()
+        return found
+
+
+def text_state(
+    llm: SyncLLM, token_ids: Sequence[int], interventions: "BoundInterventions | None" = None
+) -> Floats:
+    """The recurrent state after a text, of all layers: (numbers,), as ``state_layout`` has it."""
+    with pinned(llm, [*token_ids, token_ids[-1]], interventions=interventions) as (sequence, wait):
+
+        def read() -> Floats | None:
+            return read_state(llm.engine, sequence) if is_ready(sequence) else None
 
         while (found := llm.owner.call(read)) is None:
             wait()

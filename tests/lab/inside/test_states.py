@@ -75,7 +75,7 @@ def test_the_weights_are_those_of_the_recurrence_on_directions(path):
         tensors = llm.tensors(IDS, list(op.inputs))
         read = [tensors[name].astype(float) for name in op.inputs]
         of = {role: llm.backend.weight(name).ravel() for role, name in op.weights.items()}
-        found = (delta_net if op.kind == "delta_net" else mamba2)(op, of, *read)
+        found = (delta_net if op.kind == "delta_net" else mamba2)(op, of, read)
         np.testing.assert_allclose(found.weights, weights_by_definition(op, of, *read), atol=1e-9)
         heads, _, width = op.attrs["state"]
         assert found.values.shape == (len(IDS), heads, width)
@@ -288,6 +288,6 @@ def test_a_convolution_is_a_sum_over_its_last_tokens(tmp_path):
     weight = llm.backend.weight(op.weights["weight"])
     for count in (1, 2, len(IDS)):
         x = tensors[op.inputs[0]][:count].astype(float)
-        found = conv(op, {"weight": weight}, x)
+        found = conv(op, {"weight": weight}, [x])
         np.testing.assert_allclose(found.output(), tensors[op.out.name][count - 1], atol=1e-5)
         assert found.weights.sum() == min(count, weight.shape[1])

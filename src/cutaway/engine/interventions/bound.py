@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from cutaway.compute.model.anatomy import Anatomy
 from cutaway.compute.model.graph import Graph
+from cutaway.compute.model.state_layout import state_layout
 from cutaway.engine.interventions.intervention import Intervention, check_place, numbered
 from cutaway.engine.interventions.spans import LAST, Spans, from_position
 from cutaway.errors import InputError
@@ -26,6 +27,8 @@ Floats = NDArray[np.float32]
 _ALL: Spans = ((0, LAST),)
 NEVER = np.float32(np.inf)
 """``hidden_from`` of a position that every later row attends to."""
+STATE = "state"
+"""What ``find`` calls the recurrent state of a text: of all layers, as ``state_layout`` has it."""
 
 
 class Affine(NamedTuple):
@@ -37,7 +40,10 @@ class Affine(NamedTuple):
 
 @dataclass(frozen=True)
 class PlacedIntervention:
-    """An intervention at its place: columns of a tensor, in rows of these positions."""
+    """An intervention at its place: columns of a tensor, in rows of these positions.
+
+    Or numbers of the recurrent state, as it is after these rows.
+    """
 
     intervention: Intervention
     tensor: str
@@ -70,10 +76,12 @@ class BoundInterventions:
 
     placed       in the order in which they were given
     knocked_out  (first, last, from): positions, and the first whose row does not attend to them
+    states       those on the recurrent state
     """
 
     placed: tuple[PlacedIntervention, ...]
     knocked_out: tuple[tuple[int, int, int], ...]
+    states: tuple[PlacedIntervention, ...] = ()
 
     def edits(self, start: int, count: int, row: int) -> "list[Edit]":
         """What changes in rows ``row``, row + 1, … of a batch, at positions start, start + 1, …"""
@@ -94,22 +102,38 @@ class BoundInterventions:
             made[here] = np.minimum(made[here], np.maximum(here + 1, start))
         return made
 
+    def rows_to_state_change(self, start: int) -> int:
+        """How many rows from ``start`` on there are up to one after which the state is changed."""
+        spans = (span for one in self.states for span in one.spans)
+        return min((max(a, start) - start + 1 for a, b in spans if b >= start), default=LAST)
+
+    def change_state(self, state: Floats, position: int) -> None:
+        """Change a text's state as it is after the row at a position, in place."""
+        for one in self.states:
+            if len(one.rows(position, 1)):
+                here = state[None, one.first : one.last]
+                here[:] = one.apply(here)
+
     def affine(self, position: int, widths: Mapping[str, int]) -> "dict[str, Affine]":
         """One row's interventions as a · x + b, by the name of the tensor."""
         made: dict[str, Affine] = {}
         for one in self.placed:
-            if not len(one.rows(position, 1)):
-                continue
-            width = widths[one.tensor]
-            known = made.setdefault(one.tensor, Affine(np.ones(width), np.zeros(width)))
-            here, given = slice(one.first, one.last), one.intervention
-            if given.kind != "add":
-                factor = float(np.float32(given.number)) if given.kind == "scale" else 0.0
-                known.factor[here] *= factor
-                known.added[here] *= factor
-            if given.kind != "scale":
-                strength = float(np.float32(given.number)) if given.kind == "add" else 1.0
-                known.added[here] += strength * given.numbers.astype(np.float64)
+            if len(one.rows(position, 1)):
+                width = widths[one.tensor]
+                known = made.setdefault(one.tensor, _unchanged(width))
+                _then(known, one.intervention, slice(one.first, one.last))
+        return made
+
+    def state_affine(self, position: int, place: slice) -> Affine | None:
+        """What changes a part of the state after a row, as a · x + b; None: nothing does."""
+        made: Affine | None = None
+        for one in self.states:
+            here = slice(max(one.first, place.start), min(one.last, place.stop))
+            if here.start < here.stop and len(one.rows(position, 1)):
+                made = made or _unchanged(place.stop - place.start)
+                within = slice(here.start - place.start, here.stop - place.start)
+                read = slice(here.start - one.first, here.stop - one.first)
+                _then(made, one.intervention, within, read)
         return made
 
     @cached_property
@@ -118,9 +142,10 @@ class BoundInterventions:
 
         From there on, keys and values are shared only with texts of the same interventions.
         """
-        firsts = [one.spans[0][0] for one in self.placed if one.spans]
+        placed = self.placed + self.states
+        firsts = [one.spans[0][0] for one in placed if one.spans]
         firsts += [max(first + 1, start) for first, _, start in self.knocked_out]
-        pairs = ((one, one.intervention) for one in self.placed)
+        pairs = ((one, one.intervention) for one in placed)
         each = [(p.tensor, p.first, p.spans, i.kind, i.number, i.sha256) for p, i in pairs]
         name = sha256(repr((each, self.knocked_out)).encode()).hexdigest()
         return min(firsts, default=LAST), name
@@ -132,6 +157,7 @@ def bind(
     """Find their places; InputError where the model has no such place, or a vector does not fit."""
     anatomy = Anatomy(graph)
     placed: list[PlacedIntervention] = []
+    states: list[PlacedIntervention] = []
     hidden: list[tuple[int, int, int]] = []
     for i, one in enumerate(interventions):
         start = 0 if one.from_step is None else prompt_tokens - 1 + one.from_step
@@ -146,9 +172,25 @@ def bind(
                     f"intervention: a vector for {one.where} has {width} numbers, "
                     f"not {len(one.numbers)}"
                 )
+        kind = states if tensor == STATE else placed
         of_rows = from_position(spans, start)
-        placed.append(PlacedIntervention(one, tensor, first_column, end, of_rows))
-    return BoundInterventions(tuple(placed), tuple(hidden))
+        kind.append(PlacedIntervention(one, tensor, first_column, end, of_rows))
+    return BoundInterventions(tuple(placed), tuple(hidden), tuple(states))
+
+
+def _unchanged(width: int) -> Affine:
+    return Affine(np.ones(width), np.zeros(width))
+
+
+def _then(known: Affine, given: Intervention, here: slice, read: slice = slice(None)) -> None:
+    """Have some numbers changed after what is known; read: which numbers of the vector they get."""
+    if given.kind != "add":
+        factor = float(np.float32(given.number)) if given.kind == "scale" else 0.0
+        known.factor[here] *= factor
+        known.added[here] *= factor
+    if given.kind != "scale":
+        strength = float(np.float32(given.number)) if given.kind == "add" else 1.0
+        known.added[here] += strength * given.numbers[read].astype(np.float64)
 
 
 def find(anatomy: Anatomy, where: str) -> tuple[str, int, int]:
@@ -174,9 +216,29 @@ def find(anatomy: Anatomy, where: str) -> tuple[str, int, int]:
         if value >= count:
             raise InputError(f"intervention: there is no {where}: the values are 0 to {count - 1}")
         return name, first + value * width, first + (value + 1) * width
+    elif part[0] == "S":
+        return STATE, *_in_state(anatomy, layer, part, where)
     elif where not in anatomy.added:
         here = [name for name in anatomy.added if name.startswith(f"L{layer}.")]
         raise InputError(f"intervention: there is no {where}: layer {layer} has {', '.join(here)}")
     else:
         name = anatomy.added[where]
     return name, 0, anatomy.maker[name].out.width
+
+
+def _in_state(anatomy: Anatomy, layer: int, part: str, where: str) -> tuple[int, int]:
+    """The first number of a layer's recurrent state, or of one head's, and the one after it."""
+    places, _ = state_layout(anatomy.graph)
+    ops = [op for op in map(anatomy.maker.get, places) if op and op.attrs["layer"] == layer]
+    if not ops:
+        raise InputError(f"intervention: there is no {where}: that layer has no recurrent state")
+    if part == "S":
+        return places[ops[0].out.name].start, places[ops[-1].out.name].stop
+    matrices = [op for op in ops if op.kind != "conv"]
+    if not matrices:
+        raise InputError(f"intervention: there is no {where}: that layer's state has no heads")
+    (heads, keys, values), head = matrices[0].attrs["state"], int(part[1:])
+    if head >= heads:
+        raise InputError(f"intervention: there is no {where}: the heads are 0 to {heads - 1}")
+    first = places[matrices[0].out.name].start + head * keys * values
+    return first, first + keys * values

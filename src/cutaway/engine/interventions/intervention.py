@@ -23,7 +23,7 @@ from cutaway.errors import InputError
 KINDS = ("scale", "add", "patch", "knock_out")
 _PARTS = "attn|mlp|shared|conv|delta_net|mamba2"
 _NUMBER = "(?:0|[1-9][0-9]{0,4})"
-_PLACE = re.compile(rf"L({_NUMBER})(?:\.({_PARTS}|[HV]{_NUMBER}))?", re.ASCII)
+_PLACE = re.compile(rf"L({_NUMBER})(?:\.({_PARTS}|[HV]{_NUMBER}|S(?:{_NUMBER})?))?", re.ASCII)
 
 _EARLIER = re.compile(r"^(\s*)blind\b")
 
@@ -50,7 +50,9 @@ class Intervention:
                ("L9.shared" of a mixture: what the MLP beside its experts adds; "L9.conv",
                "L9.delta_net" and "L9.mamba2" of layers with a recurrent state); "L9.H3", what a
                head gives before its output matrix; "L9.V1", the values of its key-value head 1, or
-               what head 1 of a delta net or of Mamba 2 puts into its state. Empty for knock_out
+               what head 1 of a delta net or of Mamba 2 puts into its state; "L9.S", all that the
+               layer keeps in its recurrent state once the row's token is in it, "L9.S1" its head
+               1's part. Empty for knock_out
     number     the factor, or the strength
     vector     float32 in little-endian order, of add and patch
     positions  of the rows that it changes, or those that are not attended to; None: all
@@ -189,11 +191,12 @@ def current_name(text: Any) -> Any:
 
 
 def check_place(where: Any) -> tuple[int, str]:
-    """Layer, and "", "attn", "mlp", "H3" or "V1"; InputError if it does not name a place."""
+    """Layer, and "", "attn", "mlp", "H3", "V1", "S" or "S3"; InputError if it names no place."""
     found = _PLACE.fullmatch(where) if isinstance(where, str) else None
     if found is None:
         raise InputError(
-            f"intervention: a place is L9, L9.attn, L9.mlp, L9.H3 or L9.V1, not {shown(where)}"
+            "intervention: a place is L9, L9.attn, L9.mlp, L9.H3, L9.V1 or L9.S, not "
+            f"{shown(where)}"
         )
     return int(found[1]), found[2] or ""
 

@@ -14,6 +14,7 @@ from cutaway.compute.model import Op
 from cutaway.compute.model.anatomy import Anatomy
 from cutaway.engine import Row
 from cutaway.engine.interventions import Affine, find
+from cutaway.engine.interventions.bound import STATE
 from cutaway.errors import CutawayError, InputError
 from cutaway.lab.inside import attention, mixture
 from cutaway.lab.inside.decomposition import Decomposition
@@ -25,6 +26,7 @@ from cutaway.lab.inside.redraw import Redraw
 from cutaway.lab.inside.states import ValueWeights, value_weights
 from cutaway.lab.rerun.branch import token_id_of
 from cutaway.lab.rerun.request import bound, check_text
+from cutaway.methods.pinned import text_state
 from cutaway.sampling.row_hash import row_hash
 from cutaway.trace import Trace
 from cutaway.trace.phrases import phrase
@@ -262,8 +264,13 @@ class Look:
         return self._row.tensors[name]
 
     def part(self, where: str) -> NDArray[np.float32]:
-        """The activations at a place, such as "L9", "L9.attn", "L9.mlp" or "L9.H3", for a patch."""
+        """The activations at a place, such as "L9", "L9.attn", "L9.mlp" or "L9.H3", for a patch.
+
+        Of "L9.S" the recurrent state after the row's token.
+        """
         name, first, last = find(self._anatomy, where)
+        if name == STATE:
+            return text_state(self._llm, self.token_ids, self._bound)[first:last]
         return self._row.tensors[name][first:last]
 
     @cached_property

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from cutaway.compute.backends.base import DRAFT_STATES, KV_BLOCK, Batch, Bytes, Ints
 from cutaway.compute.model import Graph, Op
+from cutaway.compute.model.state_layout import state_layout
 
 Array = NDArray[np.float32]
 
@@ -21,12 +22,12 @@ class StateSlots:
     def __init__(self, graph: Graph, kv_blocks: int) -> None:
         """kv_blocks: how many there are, each with a slot."""
         self._count, self._slots = kv_blocks + DRAFT_STATES, dict[int, Array]()
-        self._parts, self._size = dict[tuple[str, int], tuple[slice, tuple[int, ...]]](), 0
-        for op in (op for op in graph.ops if "state" in op.attrs):
-            shape: tuple[int, ...] = op.attrs["state"]
-            size = int(np.prod(shape))
-            self._parts[_key(op)] = slice(self._size, self._size + size), shape
-            self._size += size
+        places, self._size = state_layout(graph)
+        self._parts: dict[tuple[str, int], tuple[slice, tuple[int, ...]]] = {
+            _key(op): (places[op.out.name], op.attrs["state"])
+            for op in graph.ops
+            if op.out.name in places
+        }
 
     def begin(self, op: Op, batch: Batch) -> Iterator[tuple[slice, Array]]:
         """Each sequence's rows, and the op's state before them, to be changed at will.
