@@ -12,8 +12,9 @@ the peers a second column: --make-q4_0 writes such a file (llama_model_quantize 
 allow_requantize, the embedding and the output matrix as Q8_0).
 
 A measurement during which others took more than a few percent of the processors is repeated.
---measure chooses what is measured, contexts up to 7,000 and 32 streams included; make_model.py
-makes models of sizes that nobody needs to download. The column "what reading allows" is the rate
+--measure chooses what is measured, contexts and prompts up to 7,000 and 32 streams included (a
+long prompt may take a peer more than a minute: --rounds 1); make_model.py makes models of sizes
+that nobody needs to download. The column "what reading allows" is the rate
 at which the machine reads, measured in the same turns, by what a step must read.
 
 --write puts the table between <!-- compare:begin --> and <!-- compare:end -->, or the markers that

@@ -17,6 +17,7 @@ METRICS = (
     Metric("batch8", "8 streams at context 64", "tokens/s", _decode(64, 8)),
     Metric("batch32", "32 streams at context 64", "tokens/s", _decode(64, 32)),
     Metric("prefill", "a prompt of 512", "tokens/s", {"do": "prefill", "tokens": 512}),
+    Metric("prefill4096", "a prompt of 4,096", "tokens/s", {"do": "prefill", "tokens": 4096}),
     Metric("prefill7000", "a prompt of 7,000", "tokens/s", {"do": "prefill", "tokens": 7000}),
     Metric("cold", "from a cold process to its first text", "s", None, True, 1.0, 2),
     Metric("memory", "peak memory of that process", "MB", None, True, 1e-6),
