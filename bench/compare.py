@@ -2,14 +2,15 @@
 
     python bench/compare.py -m MODEL.gguf [--also OTHER.gguf] [--peer-python PYTHON]
         [--rounds 5] [--seconds 1] [--threads N] [--only NAME,NAME] [--measure NAME,NAME]
-        [--write README.md [--table NAME]]
+        [--apart] [--write README.md [--table NAME]]
     python bench/compare.py -m MODEL.gguf --peer-python PYTHON --make-q4_0 OTHER.gguf
 
 Peers are optional: llama-cpp-python, openvino-genai, transformers, whichever PYTHON has (this
 interpreter where it is not given). Each engine loads once, in a process of its own, and sleeps
-while another is measured. --also names the same model in llama.cpp's fastest format, and gives
-the peers a second column: --make-q4_0 writes such a file (llama_model_quantize to Q4_0 with
-allow_requantize, the embedding and the output matrix as Q8_0).
+while another is measured. --apart is for a model of which memory holds one: the process of an
+engine ends before the next engine is loaded. --also names the same model in llama.cpp's fastest
+format, and gives the peers a second column: --make-q4_0 writes such a file (llama_model_quantize
+to Q4_0 with allow_requantize, the embedding and the output matrix as Q8_0).
 
 A measurement during which others took more than a few percent of the processors is repeated.
 --measure chooses what is measured, contexts and prompts up to 7,000 and 32 streams included (a
@@ -50,27 +51,48 @@ KINDS = {
 }
 
 
+Loads = tuple[str, Path]
+"""An engine's kind, and the file that it loads."""
+
+
 class Comparison:
     """The engines that could be started, cutaway first, and the rounds that measure them."""
 
     def __init__(self, args: Namespace) -> None:
         self.args, self.guard = args, Guard(limit=args.others, tries=args.tries)
         self.columns: list[Column] = []
-        self.workers: list[Worker] = []
+        self.running: list[tuple[Column, Worker]] = []
         self.left_out: list[str] = []
         self.metrics = [metric for metric in METRICS if metric.name in args.measure]
-        self._start("cutaway", sys.executable, args.model)
-        self.goals = goals_of(self.workers[0].info["parameters"])
-        for kind in KINDS:
-            python = sys.executable if kind == "limit" else args.peer_python
-            for file in (args.model, None if kind == "limit" else args.also):
-                if file and (not args.only or kind in args.only):
-                    self._start(kind, python, file)
+        self.info: dict[str, Any] = {}  # cutaway's
 
-    def _start(self, kind: str, python: str, file: Path) -> None:
+    def measure(self, together: list[Loads]) -> None:
+        """Load these engines, and measure them in turns; cold processes when they have ended.
+
+        A first round, not counted, warms every engine up.
+        """
+        try:
+            for kind, file in together:
+                self._start(kind, file)
+            columns = [column for column, _ in self.running]
+            for i in range(self.args.rounds + 1):
+                print(f"round {i} of {self.args.rounds} …", file=sys.stderr, flush=True)
+                for metric in self.metrics:
+                    if metric.command is not None:
+                        self._each(partial(self._warm, metric, count=i > 0))
+        finally:
+            self.close()
+        if {"cold", "memory"} & set(self.args.measure):
+            for i in range(self.args.rounds):
+                print(f"cold process {i + 1} of {self.args.rounds} …", file=sys.stderr, flush=True)
+                for column in [column for column in columns if column in self.columns]:
+                    self._peer_may_fail(column, partial(self._cold, column))
+
+    def _start(self, kind: str, file: Path) -> None:
         other = file is self.args.also
         name = KINDS.get(kind, kind) + (f", {file.stem.rpartition('-')[2]}" if other else "")
         print(f"starting {name} …", file=sys.stderr, flush=True)
+        python = sys.executable if kind in ("cutaway", "limit") else self.args.peer_python
         try:
             worker = Worker(python, kind, file, self.args.threads)
         except PeerError as error:
@@ -78,34 +100,28 @@ class Comparison:
                 raise
             self.left_out.append(f"{name} ({error})")
             return
-        version = worker.info["version"]
-        versioned = f"{KINDS.get(kind, kind)} {version}".strip()
+        self.info = self.info or worker.info
+        versioned = f"{KINDS.get(kind, kind)} {worker.info['version']}".strip()
         title = name.replace(KINDS.get(kind, kind), versioned, 1)
         self.columns.append(Column(title, kind, other))
-        self.workers.append(worker)
-
-    def run(self) -> None:
-        """All rounds; a first one, not counted, warms every engine up."""
-        for i in range(self.args.rounds + 1):
-            print(f"round {i} of {self.args.rounds} …", file=sys.stderr, flush=True)
-            for metric in self.metrics:
-                if metric.command is not None:
-                    self._each(partial(self._warm, metric, count=i > 0))
-            if i > 0 and {"cold", "memory"} & set(self.args.measure):
-                self._each(lambda column, _: self._cold(column))
+        self.running.append((self.columns[-1], worker))
 
     def _each(self, measure: Callable[[Column, Worker], None]) -> None:
-        """Measure every engine; a peer that crashes is left out of the table, which says why."""
-        for column, worker in [*zip(self.columns, self.workers, strict=True)]:
-            try:
-                measure(column, worker)
-            except PeerError as error:
-                if column.kind == "cutaway":
-                    raise
-                self.left_out.append(f"{column.title} ({error})")
-                self.columns.remove(column)
-                self.workers.remove(worker)
+        for column, worker in [*self.running]:
+            self._peer_may_fail(column, partial(measure, column, worker))
+
+    def _peer_may_fail(self, column: Column, measure: Callable[[], None]) -> None:
+        """A peer that crashes is left out of the table, which says why."""
+        try:
+            measure()
+        except PeerError as error:
+            if column.kind == "cutaway":
+                raise
+            self.left_out.append(f"{column.title} ({error})")
+            self.columns.remove(column)
+            for _, worker in [pair for pair in self.running if pair[0] is column]:
                 worker.close()
+            self.running = [pair for pair in self.running if pair[0] is not column]
 
     def _warm(self, metric: Metric, column: Column, worker: Worker, *, count: bool) -> None:
         command = {**(metric.command or {}), "seconds": self.args.seconds if count else 0.1}
@@ -127,7 +143,8 @@ class Comparison:
         command = cold_command(column, self.args)
         if command is None:
             return
-        cold(command)  # a cold process, not a cold disk: others' workers keep the file in memory
+        if not self.args.apart:  # a file that leaves no room for another stays on the disk
+            cold(command)  # a cold process, not a cold disk
         once = self.guard.run(lambda: cold(command), lambda result: result.cpu_s)
         self._note(column, once)
 
@@ -138,18 +155,20 @@ class Comparison:
 
     def close(self) -> None:
         """End every worker."""
-        for worker in self.workers:
+        for _, worker in self.running:
             worker.close()
+        self.running.clear()
 
     def memory(self) -> dict[str, Any]:
         """The peak of a generate process beside what it must hold."""
         file = self.args.model.stat().st_size
-        kv = self.workers[0].info["kv_block_bytes"]  # the text of TEXT and NEW fits into a block
+        kv = self.info["kv_block_bytes"]  # the text of TEXT and NEW fits into a block
         ratio = median(self.columns[0].figures["memory"]) / (file + kv)
+        goal = goals_of(self.info["parameters"]).memory
         return {
             "metric": "peak memory by the file and the keys and values in use", "peer": "the file",
-            "ratio": ratio, "lowest": ratio, "highest": ratio, "target": self.goals.memory,
-            "verdict": verdict(self.goals.memory, ratio, lower_is_better=True),
+            "ratio": ratio, "lowest": ratio, "highest": ratio, "target": goal,
+            "verdict": verdict(goal, ratio, lower_is_better=True),
         }  # fmt: skip
 
 
@@ -191,7 +210,7 @@ def processor() -> str:
 
 def report(comparison: Comparison) -> None:
     """Print the table, the verdicts, and one JSON document; write the table where asked."""
-    args, goals = comparison.args, comparison.goals
+    args, goals = comparison.args, goals_of(comparison.info["parameters"])
     table = markdown(comparison.columns, comparison.metrics, notes(comparison))
     found = verdicts(comparison.columns, comparison.metrics, goals.targets)
     if "memory" in args.measure:
@@ -204,11 +223,23 @@ def report(comparison: Comparison) -> None:
         args.write.write_text(replace_between_markers(args.write.read_text(), args.table, table))
     document = {
         "benchmark": "compare", "model": args.model.stem, "machine": processor(),
-        "parameters": comparison.workers[0].info["parameters"], "threads": args.threads,
+        "parameters": comparison.info["parameters"], "threads": args.threads,
         "engines": [asdict(column) for column in comparison.columns], "targets": found,
         "guard": asdict(comparison.guard),
     }  # fmt: skip
     print(json.dumps(document))
+
+
+def groups(args: Namespace) -> list[list[Loads]]:
+    """The engines that are in memory together: all, or with --apart cutaway, and each peer alone.
+
+    What reading allows is measured beside cutaway, and takes as much memory as a token reads.
+    """
+    kinds = [kind for kind in KINDS if not args.only or kind in args.only]
+    own = [("cutaway", args.model), *(("limit", args.model) for _ in {"limit"} & set(kinds))]
+    files = [file for file in (args.model, args.also) if file]
+    peers = [(kind, file) for kind in kinds if kind != "limit" for file in files]
+    return [own, *([peer] for peer in peers)] if args.apart else [own + peers]
 
 
 def names(text: str) -> tuple[str, ...]:
@@ -229,6 +260,7 @@ def parse() -> Namespace:
     parser.add_argument("--seconds", type=float, default=1.0, help="of each measurement")
     parser.add_argument("--others", type=float, default=0.05, help="share that others may take")
     parser.add_argument("--tries", type=int, default=4, help="of a disturbed measurement")
+    parser.add_argument("--apart", action="store_true", help="one engine in memory at a time")
     parser.add_argument("--only", type=words, help=", ".join(KINDS))
     parser.add_argument("--measure", type=names, default=USUAL, help="all, or: " + ", ".join(NAMES))
     parser.add_argument("--table", default="compare", help="the markers to write between")
@@ -245,10 +277,8 @@ def main() -> None:
     check_page(args.write, args.table)
     try:
         comparison = Comparison(args)
-        try:
-            comparison.run()
-        finally:
-            comparison.close()
+        for together in groups(args):
+            comparison.measure(together)
     except PeerError as error:
         sys.exit(f"compare: {error}")
     report(comparison)

@@ -217,7 +217,7 @@ def run(monkeypatch, kind, folder, **changes):
     args = Namespace(
         model=folder / "model.gguf", also=None, peer_python="python", threads=2, rounds=2,
         seconds=0.1, others=9.0, tries=1, only=None, write=None, make=None,
-        measure=compare.USUAL, table="compare",
+        measure=compare.USUAL, table="compare", apart=False,
     )  # fmt: skip
     monkeypatch.setattr(compare, "parse", lambda: Namespace(**(vars(args) | changes)))
     monkeypatch.setattr(compare, "Worker", kind)
@@ -241,6 +241,20 @@ def test_a_comparison_takes_turns_and_writes_its_table(monkeypatch, tmp_path, ca
     assert table.startswith(f"a\n{BEGIN}\n|  | **cutaway 1** | what reading allows 1 |")
     assert "transformers (ModuleNotFoundError" in table
     assert table.endswith(f"{END}\nb\n")
+
+
+def test_apart_each_peer_is_alone_in_memory_and_the_limit_is_beside_cutaway(
+    monkeypatch, tmp_path, capsys
+):
+    (tmp_path / "model.gguf").write_bytes(bytes(900))
+    FakeWorker.log = []
+    kinds = ["limit", "llama", "openvino"]
+    run(monkeypatch, FakeWorker, tmp_path, apart=True, only=kinds, measure=["prefill"], rounds=1)
+    own, closed = ["cutaway", "limit"], ["cutaway closed", "limit closed"]
+    alone = [said for kind in kinds[1:] for said in (kind, kind, f"{kind} closed")]
+    assert FakeWorker.log == own * 2 + closed + alone
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert [engine["kind"] for engine in found["engines"]] == ["cutaway", *kinds]
 
 
 class CrashingWorker(FakeWorker):
