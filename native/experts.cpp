@@ -93,15 +93,18 @@ void Experts::route(Step& step) {
 
 void Experts::keep_share(double share) {
   const int n = (int)experts_.size();
-  if (share < 1) kept_.emplace(n, (int)(n * share));
+  if (share >= 1) return;
+  kept_.emplace(n, (int)(n * share));
+  for (const auto& each : experts_)
+    each_matrix(each, [](const Packed& w) { w.owner->expect_no_order(w.data, w.bytes()); });
 }
 
-// All that this step will read of the file, at once: the disk is busy from here on.
+// All that this step will read of the file, at once: the disk is busy from here on. Of what is kept the system may have
+// taken some back.
 void Experts::expect() {
   dropped_.clear();
   for (size_t i = 0; i < chosen_.size(); i++) {
-    if (!kept_->is_kept(chosen_[i]))
-      each_matrix(experts_[chosen_[i]], [](const Packed& w) { w.owner->expect_pages(w.data, w.bytes()); });
+    each_matrix(experts_[chosen_[i]], [](const Packed& w) { w.owner->expect_pages(w.data, w.bytes()); });
     const int dropped = kept_->choose(chosen_[i], first_[i + 1] - first_[i]);
     if (dropped >= 0) dropped_.push_back(dropped);
   }

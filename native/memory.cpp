@@ -40,8 +40,14 @@ void Memory::drop_pages(const uint8_t* first, size_t bytes) const {
   const size_t at = first - data_;
   platform::drop_pages(file_, data_, at > piece ? at - piece : 0, std::min(at + bytes, size_));
 }
+// Pages that others' bytes are in, too, stay: they may be read soon.
 void Memory::drop_exactly(const uint8_t* first, size_t bytes) const {
-  if (is_file()) platform::drop_pages(file_, data_, first - data_, std::min<size_t>(first - data_ + bytes, size_));
+  constexpr size_t most = 64 << 10;  // of a page
+  const size_t at = (first - data_ + most - 1) / most * most, end = (first - data_ + bytes) / most * most;
+  if (is_file() && at < end) platform::drop_pages(file_, data_, at, end);
+}
+void Memory::expect_no_order(const uint8_t* first, size_t bytes) const {
+  if (is_file()) platform::expect_no_order(data_, first - data_, std::min<size_t>(first - data_ + bytes, size_));
 }
 void Memory::expect_pages(const uint8_t* first, size_t bytes) const {
   if (is_file()) platform::expect_pages(data_, first - data_, std::min<size_t>(first - data_ + bytes, size_));

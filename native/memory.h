@@ -25,6 +25,8 @@ class Memory {
   void drop_pages(const uint8_t* first, size_t bytes) const;
   // The same of this part alone, of which a few pages may stay. And begin to read it, without waiting.
   void drop_exactly(const uint8_t* first, size_t bytes) const;
+  // This part is read when it is expected, and not because what is before it was.
+  void expect_no_order(const uint8_t* first, size_t bytes) const;
   void expect_pages(const uint8_t* first, size_t bytes) const;
 
  private:

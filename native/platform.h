@@ -28,6 +28,8 @@ void close(int file);
 uint8_t* map(int file, size_t bytes);
 void unmap(uint8_t* at, size_t bytes);
 int write(int file, size_t at, const uint8_t* from, size_t bytes);  // 0, or the number of the error
+// The bytes from `first` to `end` of a mapped file are not read in order: whoever reads one wants none beside it.
+void expect_no_order(uint8_t* mapped, size_t first, size_t end);
 // The bytes from `first` to `end` of a mapped file will soon be read: begin, and do not wait.
 void expect_pages(uint8_t* mapped, size_t first, size_t end);
 // They need no memory any more.

@@ -42,6 +42,11 @@ class Worker:
         """Processor time that the process has used, its threads included."""
         return cpu_seconds(Path(f"/proc/{self._process.pid}/stat"))
 
+    def bytes_read(self) -> int:
+        """What the process has read from disks; of Linux."""
+        lines = Path(f"/proc/{self._process.pid}/io").read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("read_bytes"))
+
     def close(self) -> None:
         """End the process."""
         for pipe in (self._process.stdin, self._process.stdout):

@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <new>
 
 namespace cutaway::platform {
@@ -56,9 +57,14 @@ int write(int file, size_t at, const uint8_t* from, size_t bytes) {
   return 0;
 }
 
-void expect_pages(uint8_t* mapped, size_t first, size_t end) {
+void expect_no_order(uint8_t* mapped, size_t first, size_t end) {
   const size_t from = first / page() * page();
-  madvise(mapped + from, end - from, MADV_WILLNEED);
+  madvise(mapped + from, end - from, MADV_RANDOM);
+}
+void expect_pages(uint8_t* mapped, size_t first, size_t end) {
+  constexpr size_t piece = 128 << 10;  // a system may read no more of what it is asked for at once
+  for (size_t at = first / page() * page(); at < end; at += piece)
+    madvise(mapped + at, std::min(piece, end - at), MADV_WILLNEED);
 }
 void drop_pages(int file, uint8_t* mapped, size_t first, size_t end) {
   const size_t from = first / page() * page(), to = whole_pages(end);

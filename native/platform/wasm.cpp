@@ -44,6 +44,7 @@ void close(int) {}
 uint8_t* map(int, size_t) { return nullptr; }
 void unmap(uint8_t*, size_t) {}
 int write(int, size_t, const uint8_t*, size_t) { return EBADF; }
+void expect_no_order(uint8_t*, size_t, size_t) {}
 void expect_pages(uint8_t*, size_t, size_t) {}
 void drop_pages(int, uint8_t*, size_t, size_t) {}
 

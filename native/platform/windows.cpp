@@ -70,6 +70,7 @@ int write(int file, size_t at, const uint8_t* from, size_t bytes) {
   return 0;
 }
 
+void expect_no_order(uint8_t*, size_t, size_t) {}
 void expect_pages(uint8_t*, size_t, size_t) {}  // read when they are wanted
 void drop_pages(int, uint8_t*, size_t, size_t) {}  // the system takes back what it needs
 

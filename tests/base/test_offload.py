@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from errno import EDQUOT, ENOSPC
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -128,6 +129,19 @@ def mapped(folder):
             found[-1] = found[-1] | {name[:-1]: int(rest[0])}
     assert len(found) == 1
     return found[0]
+
+
+@pytest.mark.parametrize("share", [0.5, 1])
+def test_what_lies_beside_an_expert_is_not_read_with_it(tmp_path, folder, monkeypatch, share):
+    path = write(tmp_path / "m.gguf", "Q4_0", experts=8)
+    monkeypatch.setattr(Reads, "kept_share", lambda *_: share)
+    with LLM(path, offload_folder=folder, progress=False):
+        parts = Path("/proc/self/smaps").read_text().split("VmFlags:")
+    flags = [
+        after.splitlines()[0].split() for part, after in pairwise(parts) if str(folder) in part
+    ]
+    assert flags
+    assert any("rr" in each for each in flags) is (share < 1)  # read at random: not ahead
 
 
 def test_pages_that_are_not_kept_are_dropped_after_each_step(path, folder, monkeypatch):
