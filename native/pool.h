@@ -29,11 +29,12 @@ class Pool {
   void run(const std::function<void(int)>& job, Work work = Work::kEven);
   // To be called by every thread of a running job.
   void barrier();
+  // All that thread `id` does, from the job after the `seen`th on. The pool starts its threads itself, but in a browser.
+  void work(int id, uint64_t seen);
 
  private:
   void start();
   void stop();
-  void work(int id, uint64_t seen);
   void wait_for_job(uint64_t seen);
   void adapt(int64_t job, int64_t late);
   // A job's number and, in one word with it, how many threads it has: a worker that sleeps through

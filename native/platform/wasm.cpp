@@ -1,4 +1,5 @@
-// WebAssembly: memory that its host grows, one thread, no files; and what is thrown ends in the host.
+// WebAssembly: memory that its host grows, no files; and what is thrown ends in the host. Threads are the host's, too: each
+// has this module over the same memory, and calls Pool::work.
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,13 +51,58 @@ void drop_pages(int, uint8_t*, size_t, size_t) {}
 
 }  // namespace platform
 
+// They never end: the host ends them with the module.
 struct Pool::Workers {};
 
-Pool::Pool(int threads) : size_(threads), spins_(0), active_(threads) {
-  if (threads != 1) throw std::invalid_argument("WebAssembly has one thread here");
+namespace {
+
+template <class Word> void sleep_while(std::atomic<Word>& word, Word value) {
+  static_assert(sizeof word == 8);
+#ifdef __wasm_atomics__
+  __builtin_wasm_memory_atomic_wait64((int64_t*)&word, (int64_t)value, -1);
+#endif
 }
+template <class Word> void wake_all(std::atomic<Word>& word) {
+#ifdef __wasm_atomics__
+  __builtin_wasm_memory_atomic_notify((int32_t*)&word, UINT32_MAX);
+#endif
+}
+// Waits are short within a step; between two the page draws a token and shows it.
+template <class Word> void wait_while(std::atomic<Word>& word, Word value) {
+  for (int i = 0; i < 20'000; i++)
+    if (word.load(std::memory_order_acquire) != value) return;
+  while (word.load(std::memory_order_acquire) == value) sleep_while(word, value);
+}
+
+}  // namespace
+
+Pool::Pool(int threads) : size_(threads), spins_(0), active_(threads) {}
 Pool::~Pool() = default;
-void Pool::run(const std::function<void(int)>& job, Work) { job(0); }
-void Pool::barrier() {}
+
+void Pool::run(const std::function<void(int)>& job, Work) {
+  if (size_ == 1) return job(0);
+  job_ = &job;
+  epoch_.fetch_add(1, std::memory_order_release);
+  wake_all(epoch_);
+  job(0);
+  barrier();
+}
+
+void Pool::work(int id, uint64_t seen) {
+  for (;; seen++) {
+    wait_while(epoch_, seen);
+    (*job_)(id);
+    barrier();
+  }
+}
+
+void Pool::barrier() {
+  if (size_ == 1) return;
+  const uint64_t now = generation_.load(std::memory_order_acquire);
+  if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 < size_) return wait_while(generation_, now);
+  arrived_.store(0, std::memory_order_relaxed);
+  generation_.fetch_add(1, std::memory_order_release);
+  wake_all(generation_);
+}
 
 }  // namespace cutaway

@@ -1,4 +1,7 @@
-// WebAssembly's SIMD128: each vector is four registers. It has no fused multiply-add, so `fma` makes one of doubles.
+// WebAssembly's SIMD128: each vector is four registers. It has no fused multiply-add, so `fma_of_doubles` makes one.
+//
+// With relaxed instructions (-mrelaxed-simd) there is one, of most processors but not of all; whether it is that, and
+// whether the dot product of whole numbers is exact, `probe` in web/probe.cpp finds out where it runs.
 #pragma once
 #include <wasm_simd128.h>
 
@@ -60,7 +63,7 @@ __attribute__((noinline)) static F fma_to_odd(F a, F b, F c) {
   return c;
 }
 
-INLINE F fma(F a, F b, F c) {
+INLINE F fma_of_doubles(F a, F b, F c) {
   F r;
   v128_t doubtful = wasm_i64x2_splat(0);
   EACH {
@@ -72,6 +75,14 @@ INLINE F fma(F a, F b, F c) {
   if (__builtin_expect(wasm_v128_any_true(doubtful), 0)) return fma_to_odd(a, b, c);
   return r;
 }
+#ifdef __wasm_relaxed_simd__
+INLINE F fma(F a, F b, F c) {
+  EACH c.v[i] = wasm_f32x4_relaxed_madd(a.v[i], b.v[i], c.v[i]);
+  return c;
+}
+#else
+INLINE F fma(F a, F b, F c) { return fma_of_doubles(a, b, c); }
+#endif
 INLINE F fma_at(F a, const float* b, F c) { return fma(a, set1(*b), c); }
 
 // As on x86: where the comparison fails, a NaN included, the second operand.
@@ -210,7 +221,7 @@ INLINE W lookup(W index, const uint8_t* table) {
   return index;
 }
 // Two products each of 16 bits are added at once; of a lane there are two such pairs, which are added at the end.
-template <int bits> INLINE I dot16(I acc, const W* w, const int8_t* x) {
+INLINE I dot16_of_pairs(I acc, const W* w, const int8_t* x) {
   v128_t low[4], high[4];
   for (int k = 0; k < 4; k++) {
     const v128_t four = wasm_i16x8_extend_low_i8x16(wasm_v128_load32_splat(x + 4 * k));
@@ -225,6 +236,18 @@ template <int bits> INLINE I dot16(I acc, const W* w, const int8_t* x) {
     acc.v[i] = wasm_i32x4_add(acc.v[i], wasm_i32x4_add(even, odd));
   }
   return acc;
+}
+template <int bits> INLINE I dot16(I acc, const W* w, const int8_t* x) {
+#ifdef __wasm_relaxed_simd__
+  if constexpr (bits < 8) {  // what eight bits would give is left open, of seven every processor's is exact
+    for (int k = 0; k < 4; k++) {
+      const v128_t four = wasm_v128_load32_splat(x + 4 * k);
+      EACH acc.v[i] = wasm_i32x4_relaxed_dot_i8x16_i7x16_add(four, w[k].v[i], acc.v[i]);
+    }
+    return acc;
+  }
+#endif
+  return dot16_of_pairs(acc, w, x);
 }
 INLINE I offset_full(int32_t minus_sum) { return shl_i<7>(splat_i(minus_sum)); }
 

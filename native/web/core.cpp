@@ -17,6 +17,7 @@ namespace {
 struct Model {
   std::unique_ptr<Arena> arena;
   std::vector<Packed> matrices;
+  std::shared_ptr<Pool> pool;
   std::vector<std::unique_ptr<Plan>> plans;  // the model's; beside it one whose tensors can be read, and the head
   std::vector<int32_t> table;  // the text's KV blocks, in order
 };
@@ -208,10 +209,10 @@ EXPORT(weights)(size_t bytes) -> uint8_t* {
   return model.arena->data();
 }
 
-// context, matrices (format, rows, columns, factor), each plan's calls.
+// context, threads, matrices (format, rows, columns, factor), each plan's calls. All threads but one are to call `work` then.
 EXPORT(build)(const double* numbers, size_t count) -> void {
   Reader r(numbers, count);
-  const int context = r.integer(), blocks = (context + kKvBlock - 1) / kKvBlock;
+  const int context = r.integer(), threads = r.integer(), blocks = (context + kKvBlock - 1) / kKvBlock;
   model.matrices = r.list([&] {
     r.expect(4);
     const std::string format = r.string();
@@ -221,13 +222,17 @@ EXPORT(build)(const double* numbers, size_t count) -> void {
   model.table.resize((size_t)blocks);
   std::iota(model.table.begin(), model.table.end(), 0);
   model.plans.clear();
+  model.pool = std::make_shared<Pool>(threads);
   const Plan::Options options{.kv_blocks = blocks, .context = context, .prefetch = "none"};
   for (size_t plans = r.count(); plans; plans--) {
-    model.plans.push_back(model.plans.empty() ? std::make_unique<Plan>(std::make_shared<Pool>(1), choose_kernels(""), options)
+    model.plans.push_back(model.plans.empty() ? std::make_unique<Plan>(model.pool, choose_kernels(""), options)
                                               : std::make_unique<Plan>(model.plans[0].get()));
     for (size_t left = r.count(); left; left--) call(*model.plans.back(), r);
   }
 }
+
+// What thread `id`, from 1 on, does; it does not return.
+EXPORT(work)(int id) -> void { model.pool->work(id, 0); }
 
 EXPORT(vocabulary)() -> int { return model.plans[0]->vocab(); }
 

@@ -11,9 +11,9 @@ def test_an_existing_folder_is_left_alone(refused, tiny_path, tmp_path):
 
 
 def test_without_the_core_it_says_how_to_have_it(refused, tiny_path, tmp_path, monkeypatch):
-    monkeypatch.setattr(page_folder, "CORE", "no.wasm")
+    monkeypatch.setattr(page_folder, "CORES", tmp_path / "none")
     said = refused("export", "--page", tiny_path, tmp_path / "page")
-    assert "native/web/build.sh src/cutaway/trace/web/core.wasm" in said
+    assert "native/web/build.sh src/cutaway/trace/web/cores" in said
     assert not (tmp_path / "page").exists()
 
 

@@ -31,7 +31,7 @@ from cutaway.trace.web.bundle import index
 
 T = TypeVar("T")
 _WEB = files("cutaway.trace.web")
-CORE = "core.wasm"
+CORES = _WEB / "cores"
 PART = 8 << 20
 """Bytes of a file of weights: browsers and hosts keep files of this size."""
 _CANDIDATES = 20
@@ -47,19 +47,19 @@ def write_page_folder(
     out: Path,
     *,
     context: int,
-    core: Path | None = None,
+    cores: Path | None = None,
     on_progress: Callable[[int], None] = lambda _done: None,
 ) -> list[str]:
     """The page, its core, and the model's plan, weights and tokenizer; what is not in it, in words.
 
-    out: a folder that does not exist. core: the compiled core; None is the package's. InputError
-    where the model needs what a page cannot do yet, or this package was built without the core.
+    out: a folder that does not exist. cores: a folder of the compiled ones; None is the package's.
+    InputError where the model needs what a page cannot do yet, or this package was built without.
     """
-    made = core or _WEB / CORE
-    if not made.is_file():
+    made = cores or CORES
+    if not made.is_dir():
         raise InputError(
-            "this cutaway was built without the page's core: pip install ziglang, and in a clone "
-            "native/web/build.sh src/cutaway/trace/web/core.wasm"
+            "this cutaway was built without the page's cores: pip install ziglang, and in a clone "
+            "native/web/build.sh src/cutaway/trace/web/cores"
         )
     try:
         out.mkdir(parents=True)
@@ -73,7 +73,7 @@ def write_page_folder(
 
 
 def _write_all(
-    model: LoadedModel, out: Path, context: int, core: Any, on_progress: Callable[[int], None]
+    model: LoadedModel, out: Path, context: int, cores: Any, on_progress: Callable[[int], None]
 ) -> list[str]:
     (folder := out / "model").mkdir()
     with model.opened() as file:
@@ -93,7 +93,8 @@ def _write_all(
     about = _about(model, defaults, context)
     has = {"chat": chat is not None, "local": {"inside": inside is not None}}
     _write(folder / "about.json", about | has)
-    (folder / CORE).write_bytes(core.read_bytes())
+    for core in cores.iterdir():
+        (folder / core.name).write_bytes(core.read_bytes())
     with as_file(_WEB) as web:
         for name in ("js", "css"):
             shutil.copytree(web / name, out / "static" / name)

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from support.wasm import flags_of_relaxed
+
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[3]
 BUILD = ROOT / "native/tests/build.sh"
@@ -56,12 +58,15 @@ def test_clang_with_its_own_library_computes_the_bits_of_gcc(here, tmp_path):
 
 
 @pytest.mark.skipif(not shutil.which("node"), reason="there is no node here")
-def test_webassembly_computes_the_bits_of_this_machine(here, tmp_path):
-    """With one thread, and a fused multiply-add that is made of doubles."""
+@pytest.mark.parametrize("relaxed", [False, True], ids=["plain", "relaxed"])
+def test_webassembly_computes_the_bits_of_this_machine(here, tmp_path, relaxed):
+    """With one thread, and a fused multiply-add that is made of doubles, or is the browser's."""
     pytest.importorskip("ziglang", reason="needs ziglang: pip install '.[test-wasm]'")
-    program = built(tmp_path, f"{sys.executable} -m ziglang c++ -target wasm32-wasi")
-    node = ["node", "--no-warnings", "--single-threaded", ROOT / "native/tests/in_node.mjs"]
-    assert fingerprints(*node, program) == here
+    compiler = f"{sys.executable} -m ziglang c++ -target wasm32-wasi"
+    program = built(tmp_path, compiler, *["-mrelaxed-simd"] * relaxed)
+    flags = flags_of_relaxed() if relaxed else []
+    node = ["node", "--no-warnings", "--single-threaded", *flags]
+    assert fingerprints(*node, ROOT / "native/tests/in_node.mjs", program) == here
 
 
 @pytest.mark.skipif(not shutil.which("make"), reason="make is not installed")

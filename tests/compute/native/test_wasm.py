@@ -15,7 +15,7 @@ from cutaway.errors import InputError
 from cutaway.trace.web import __file__ as web
 from support.random_granite_hybrid import write_tiny_granite_hybrid
 from support.random_lfm2 import write_tiny_lfm2
-from support.wasm import NATIVE, NEEDS, core, run
+from support.wasm import NATIVE, NEEDS, cores, flags_of_relaxed, run
 
 pytest.importorskip("ziglang", reason=NEEDS)
 pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="there is no node here")
@@ -88,7 +88,7 @@ def stages_of(head):
     return [[name, [*rule.values()], [], []] for name, rule in rules]
 
 
-def drawn(page, traces, asked):
+def drawn(page, traces, asked, relaxed):
     """What the core draws where the traces were drawn."""
     heads = [records[0] for records in traces]
     texts = [
@@ -105,13 +105,21 @@ def drawn(page, traces, asked):
         for head, records in zip(heads, traces, strict=True)
     ]
     asked.write_text(json.dumps(texts))
-    return json.loads(run("node", HERE / "core.mjs", CORE_JS, core(), page, asked))
+    if relaxed:
+        return json.loads(in_core(cores() / "core-relaxed.wasm", page, asked, flags_of_relaxed()))
+    return json.loads(in_core(cores() / "core.wasm", page, asked))
+
+
+def in_core(core, page, asked, flags=()):
+    return run("node", *flags, HERE / "core.mjs", CORE_JS, core, page, asked)
 
 
 def check(path, folder, prompts):
     """Hashes of the logits, tokens, luck, and what each stage removed are those of native tiers."""
     traces = traces_of(path, folder / "traces", prompts)
-    said = drawn(write_page(path, folder / "page"), traces, folder / "asked.json")
+    page, asked = write_page(path, folder / "page"), folder / "asked.json"
+    said = drawn(page, traces, asked, relaxed=False)
+    assert drawn(page, traces, asked, relaxed=True) == said
     for records, answers in zip(traces, said, strict=True):
         steps = [record for record in records if record["kind"] == "step"]
         assert [a["logits_hash"] for a in answers] == [s["logits_hash"] for s in steps]
@@ -135,7 +143,7 @@ def test_short_convolutions_in_the_core_go_on_from_their_states(tmp_path):
 
 def test_what_the_core_refuses_is_an_error_and_its_stack_is_as_before(smollm2_path, tmp_path):
     page = write_page(smollm2_path, tmp_path / "page")
-    said = run("node", HERE / "core.mjs", CORE_JS, core(), page, "wrong")
+    said = in_core(cores() / "core.wasm", page, "wrong")
     assert said == "Error: batch: a token is outside the vocabulary 0\n"
 
 

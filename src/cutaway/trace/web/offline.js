@@ -1,13 +1,22 @@
 /**
- * Keeps the files of an exported page in the browser, so that it opens without a connection. The weights are kept by the
- * page itself (js/local/files.js).
+ * Keeps the files of an exported page in the browser, so that it opens without a connection, and isolates the page, as a
+ * host's headers would, so that it may have threads. The weights are kept by the page itself (js/local/files.js).
  */
 
 const KEPT = "cutaway-page-NAME", FILES = "FILES";
 
 addEventListener("install", (event) => event.waitUntil(caches.open(KEPT).then((kept) => kept.addAll(FILES)).then(() => skipWaiting())));
 addEventListener("activate", (event) => event.waitUntil(forget().then(() => clients.claim())));
-addEventListener("fetch", (event) => event.respondWith(caches.match(event.request).then((kept) => kept ?? fetch(event.request))));
+addEventListener("fetch", (event) => event.respondWith(answer(event.request)));
+
+/** @param {Request} request */
+async function answer(request) {
+  const found = (await caches.match(request)) ?? (await fetch(request));
+  const headers = new Headers(found.headers);
+  headers.set("cross-origin-opener-policy", "same-origin");
+  headers.set("cross-origin-embedder-policy", "require-corp");
+  return new Response(found.body, { status: found.status, statusText: found.statusText, headers });
+}
 
 /** Those of earlier exports at the same address. */
 async function forget() {

@@ -16,7 +16,9 @@
  *   decode: (matrix: number, first: number, last: number, out: number) => void,
  *   stored: (layer: number, block: number, values: boolean) => number,
  *   draw: (logits: number, numbers: number, count: number) => number, result_length: () => number,
- *   _initialize: () => void, memory: WebAssembly.Memory, __stack_pointer: WebAssembly.Global}} Exports
+ *   _initialize: () => void, memory?: WebAssembly.Memory, __stack_pointer: WebAssembly.Global, work: (id: number) => void,
+ *   __wasm_init_tls: (at: number) => void, __tls_size: WebAssembly.Global, __tls_align: WebAssembly.Global}} Exports
+ * The last three are of cores with threads, whose memory is given to them.
  *
  * @typedef {{id: number, logit: number, rank: number, delta: number, removed_by: number | null,
  *   final_logprob: number | null, luck: number | null}} Candidate
@@ -44,23 +46,26 @@ export class Core {
    * @param {WebAssembly.Module} module
    * @param {Plan} plan
    * @param {(to: Uint8Array) => Promise<void>} fill writes the packed weights
+   * @param {number} threads which are to call `work` then, but one
+   * @param {WebAssembly.Memory} [memory] that they share
    */
-  static async load(module, plan, fill) {
+  static async load(module, plan, fill, threads = 1, memory) {
     if (plan.bytes >= MOST) throw new Error(`the weights have ${(plan.bytes / 1e9).toFixed(1)} GB, and a page can hold 4`);
     /** @type {Core} */
-    const core = new Core(await WebAssembly.instantiate(module, imports(() => core.memory)));
+    const core = new Core(await WebAssembly.instantiate(module, imports(() => core.memory, memory)), memory);
     const at = core.call(() => core.exports.weights(plan.bytes));
     await fill(new Uint8Array(core.memory.buffer, at, plan.bytes));
-    core.give([plan.context, plan.matrices, [plan.calls, plan.tap, plan.head]], (numbers, count) => core.exports.build(numbers, count) ?? 0);
+    const plans = [plan.calls, plan.tap, plan.head];
+    core.give([plan.context, threads, plan.matrices, plans], (numbers, count) => core.exports.build(numbers, count) ?? 0);
     core.context = plan.context;
     core.hasStates = plan.calls.some(([name]) => name === "conv");
     return core;
   }
 
-  /** @param {WebAssembly.Instance} instance */
-  constructor(instance) {
+  /** @param {WebAssembly.Instance} instance @param {WebAssembly.Memory} [memory] */
+  constructor(instance, memory) {
     this.exports = /** @type {Exports} */ (/** @type {unknown} */ (instance.exports));
-    this.memory = this.exports.memory;
+    this.memory = /** @type {WebAssembly.Memory} */ (memory ?? this.exports.memory);
     this.context = this.logits = this.first = 0;
     this.hasStates = false; // a text goes on from its last token alone
     this.exports._initialize();
@@ -236,8 +241,9 @@ function drawn(numbers) {
 /**
  * What the core asks of its host: to stop with a sentence, and the time. It opens no files.
  * @param {() => WebAssembly.Memory} memory
+ * @param {WebAssembly.Memory} [given] to a core with threads
  */
-function imports(memory) {
+export function imports(memory, given) {
   const system = {
     clock_time_get: (/** @type {number} */ _clock, /** @type {bigint} */ _precision, /** @type {number} */ at) => {
       new DataView(memory().buffer).setBigUint64(at, BigInt(Math.round(performance.now() * 1e6)), true);
@@ -250,9 +256,10 @@ function imports(memory) {
   return {
     cutaway: {
       refuse: (/** @type {number} */ at, /** @type {number} */ bytes) => {
-        throw new Error(new TextDecoder().decode(new Uint8Array(memory().buffer, at, bytes)));
+        throw new Error(new TextDecoder().decode(new Uint8Array(memory().buffer, at, bytes).slice()));
       },
     },
+    env: given ? { memory: given } : {},
     wasi_snapshot_preview1: new Proxy(system, { get: (known, name) => known[/** @type {"clock_time_get"} */ (name)] ?? none(String(name)) }),
   };
 }

@@ -32,8 +32,10 @@ export class Loop {
    * @param {Core} core
    * @param {ByteLevelBPE} tokenizer
    * @param {About} about
+   * @param {{tier: string, threads: number}} computed what a trace says of how it was
    */
-  constructor(core, tokenizer, about) {
+  constructor(core, tokenizer, about, computed) {
+    this.computed = computed;
     this.core = core;
     this.tokenizer = tokenizer;
     this.about = about;
@@ -82,7 +84,7 @@ export class Loop {
 
     /** @type {Json} */
     const head = {
-      ...this.about.head, tier: "wasm", threads: 1, prompt: messages || typeof prompt !== "string" ? null : prompt,
+      ...this.about.head, ...this.computed, prompt: messages || typeof prompt !== "string" ? null : prompt,
       prompt_token_ids: ids, chain: stages.map(({ stage, rule }) => ({ stage, ...rule })),
       params: { ...params, forced, seed: String(drawSeed) }, seed: String(drawSeed), tracked_ids: tracked, end_ids: this.about.end_ids,
     };

@@ -6,6 +6,7 @@
 
 import { ByteLevelBPE } from "./bpe.js";
 import { Core } from "./core.js";
+import { compiled, shared, start } from "./cores.js";
 import { fetched, fill } from "./files.js";
 import { inside } from "./inside.js";
 import { Loop } from "./loop.js";
@@ -21,9 +22,12 @@ let before = Promise.resolve();
 async function load(folder) {
   const json = async (/** @type {string} */ name) => (await fetched(folder, name)).json();
   const [model, plan, vocabulary, anatomy] = await Promise.all(["model", "plan", "tokenizer", "inside"].map((name) => json(`${name}.json`)));
-  const wasm = await WebAssembly.compileStreaming(fetched(folder, "core.wasm"));
-  const core = await Core.load(wasm, plan, (to) => fill(folder, model.parts, to, (done, all) => postMessage({ progress: [done, all] })));
-  return { loop: new Loop(core, new ByteLevelBPE(vocabulary), model), anatomy };
+  postMessage({ progress: [0, plan.bytes] });
+  const made = await compiled(folder), memory = made.threads > 1 ? shared() : undefined;
+  const weights = (/** @type {Uint8Array} */ to) => fill(folder, model.parts, to, (done, all) => postMessage({ progress: [done, all] }));
+  const core = await Core.load(made.module, plan, weights, made.threads, memory);
+  await start(core, made);
+  return { loop: new Loop(core, new ByteLevelBPE(vocabulary), model, { tier: made.tier, threads: made.threads }), anatomy };
 }
 
 /** @param {Loop} loop @param {number} id @param {import("./loop.js").Asked} text @param {AbortSignal} signal */

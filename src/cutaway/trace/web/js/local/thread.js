@@ -1,0 +1,16 @@
+/**
+ * A thread beside the one that asks the core: it enters the core and stays there.
+ *
+ * Knows the one message that cores.js sends it.
+ */
+
+import { imports } from "./core.js";
+
+onmessage = async ({ data: { module, memory, id, stack, data } }) => {
+  const { exports } = await WebAssembly.instantiate(module, imports(() => memory, memory));
+  const core = /** @type {import("./core.js").Exports} */ (/** @type {unknown} */ (exports));
+  core.__stack_pointer.value = stack;
+  core.__wasm_init_tls(data);
+  postMessage("ready");
+  core.work(id);
+};
