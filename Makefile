@@ -42,6 +42,7 @@ sanitize:
 	TSAN_OPTIONS=halt_on_error=1 build/sanitize/races
 
 # The site, in build/site: pip install '.[docs]' has what it needs. Notebooks are run, a warning is an error; all is read
-# again, since much of it follows from the package.
+# again, since much of it follows from the package. With ziglang it has the page that runs a model, too.
 docs:
+	@if python -c "import ziglang" 2>/dev/null; then PYTHON=python native/web/build.sh src/cutaway/trace/web/cores; fi
 	python -m sphinx -E -W --keep-going -c docs/site -d build/doctrees docs build/site

@@ -1,21 +1,28 @@
-"""The page that runs its own model, in a headless Chromium, beside one native thread.
+"""The page that runs its own model, in a headless Chromium, beside native threads and another page.
 
-    python bench/page_alone.py [-m MODEL] [--rounds 3] [--json FILE]
+    python bench/page_alone.py [-m MODEL] [--rounds 3] [--wllama FOLDER] [--json FILE]
 
-exports the page, opens it, and writes 64 tokens, in turns with this engine: tokens a second, the
-first token of a prompt of 64, and how long the page takes to load from this machine, which should
-have nothing else to do.
+exports the page and opens it twice: as any host serves it, with one thread, and isolated, with
+threads. Each writes 64 tokens, in turns with this engine: tokens a second, the first token of a
+prompt of 64, how long the page takes to load from this machine, which should have nothing else to
+do, and the memory that the isolated page has then.
+
+--wllama  npm's @wllama/wllama, unpacked (npm pack @wllama/wllama; tar xf wllama-*.tgz): llama.cpp
+          in the browser, on the same GGUF, takes part, with one thread and with as many
 
 What it cannot show: other browsers, phones, and what a network takes.
 """
 
 import json
-import statistics
+import shutil
 import tempfile
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from statistics import median
 from time import perf_counter
 from typing import Any
 
@@ -25,8 +32,9 @@ from page_frames import browser
 from script import parser_of
 
 TOKENS = 64
+LOAD = "async () => (await import('/static/js/state/api.js')).aboutServer()"
 RUN = """async ([prompt, most]) => {
-  const { records } = await import(new URL("static/js/state/api.js", location.href));
+  const { records } = await import("/static/js/state/api.js");
   const settings = { temperature: 0, max_tokens: most, ignore_eos: true, cache_prompt: false };
   const request = { kind: "completion", messages: [], forced: [], prompt, settings, seed: "1" };
   const began = performance.now(), times = [];
@@ -35,59 +43,125 @@ RUN = """async ([prompt, most]) => {
   }
   return { first: times[0] - began, rest: (times.at(-1) - times[0]) / (times.length - 1) };
 }"""
+LOAD_WLLAMA = """async (threads) => {
+  const { Wllama } = await import("/wllama/index.js");
+  const paths = { default: "/wllama/wasm/wllama.wasm" };
+  window.engine = new Wllama(paths, { suppressNativeLog: true });
+  const model = await (await fetch("/model.gguf")).blob();
+  await engine.loadModel([model], { n_threads: threads, n_ctx: 512, n_gpu_layers: 0 });
+  return engine.getNumThreads();
+}"""
+RUN_WLLAMA = """async ([prompt, most]) => {
+  const began = performance.now(), times = [];
+  const asked = { prompt, max_tokens: most, temperature: 0, ignore_eos: true, stream: true };
+  for await (const _ of await engine.createCompletion(asked)) times.push(performance.now());
+  return { first: times[0] - began, rest: (times.at(-1) - times[0]) / (times.length - 1) };
+}"""
+MEMORY = "async () => (await performance.measureUserAgentSpecificMemory()).bytes"
 
 
-class Quiet(SimpleHTTPRequestHandler):
-    """Serves a folder without a word."""
+class Host(SimpleHTTPRequestHandler):
+    """Serves a folder without a word; isolated where the server says so."""
 
     def log_message(self, format: str, *args: Any) -> None:
         """Print nothing."""
 
-
-def native(llm: LLM, prompt: list[int]) -> dict[str, float]:
-    """Milliseconds of the first token, and of each of the others, as RUN has them."""
-    options: dict[str, Any] = {"temperature": 0, "ignore_eos": True, "seed": 1}
-    began = perf_counter()
-    llm.generate(prompt, max_tokens=1, **options)
-    first = perf_counter()
-    llm.generate(prompt, max_tokens=TOKENS, **options)
-    rest = (perf_counter() - first - (first - began)) / (TOKENS - 1)
-    return {"first": 1e3 * (first - began), "rest": 1e3 * rest}
+    def end_headers(self) -> None:
+        """With those of an isolated page."""
+        if getattr(self.server, "isolated", False):
+            self.send_header("cross-origin-opener-policy", "same-origin")
+            self.send_header("cross-origin-embedder-policy", "require-corp")
+        super().end_headers()
 
 
-def measured(tab: Any, llm: LLM, prompt: list[int], rounds: int) -> dict[str, float]:
-    """Medians over rounds, in which the page and this engine take turns."""
-    page, here = list[dict[str, float]](), list[dict[str, float]]()
-    for _ in range(rounds):
-        page.append(tab.evaluate(RUN, [prompt, TOKENS]))
-        here.append(native(llm, prompt))
-    rate, own = (1e3 / statistics.median(one["rest"] for one in of) for of in (page, here))
+@contextmanager
+def hosted(folder: Path, isolated: bool) -> Iterator[str]:
+    """The address of a server of the folder."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Host, directory=folder))
+    server.isolated = isolated  # type: ignore[attr-defined]
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/"
+    server.shutdown()
+
+
+class Tab:
+    """A page that is open, and what it is asked to write."""
+
+    def __init__(self, chromium: Any, address: str, load: str, run: str, *asked: Any) -> None:
+        self.page, self.run = chromium.new_context(service_workers="block").new_page(), run
+        began = perf_counter()
+        self.page.goto(address)
+        self.page.evaluate(load, *asked)
+        self.loaded = perf_counter() - began
+
+    def write(self, prompt: Any) -> dict[str, float]:
+        """Milliseconds of the first token, and of each of the others."""
+        took: dict[str, float] = self.page.evaluate(self.run, [prompt, TOKENS])
+        return took
+
+
+class Native:
+    """This engine, with so many threads."""
+
+    def __init__(self, model: str | None, threads: int) -> None:
+        self.llm = LLM(model, threads=threads, prefix_cache=False, progress=False)
+
+    def write(self, prompt: Any) -> dict[str, float]:
+        """As a tab."""
+        options: dict[str, Any] = {"temperature": 0, "ignore_eos": True, "seed": 1}
+        began = perf_counter()
+        self.llm.generate(prompt, max_tokens=1, **options)
+        first = perf_counter()
+        self.llm.generate(prompt, max_tokens=TOKENS, **options)
+        rest = (perf_counter() - first - (first - began)) / (TOKENS - 1)
+        return {"first": 1e3 * (first - began), "rest": 1e3 * rest}
+
+
+def measured(writers: dict[str, Any], prompt: str, rounds: int) -> dict[str, dict[str, float]]:
+    """Medians over rounds, in which all take turns. The first round is thrown away."""
+    took: dict[str, list[dict[str, float]]] = {name: [] for name in writers}
+    for _ in range(rounds + 1):
+        for name, writer in writers.items():
+            took[name].append(writer.write(prompt))
     return {
-        "page, tokens a second": rate,
-        "one native thread, tokens a second": own,
-        "page, of native": rate / own,
-        f"page, first token of {TOKENS}, ms": statistics.median(one["first"] for one in page),
+        name: {
+            "tokens a second": 1e3 / median(one["rest"] for one in each[1:]),
+            f"first token of {TOKENS}, ms": median(one["first"] for one in each[1:]),
+        }
+        for name, each in took.items()
     }
 
 
 def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--wllama", type=Path)
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
-    llm = LLM(args.model, threads=1, prefix_cache=False, progress=False)
-    prompt = llm.tokenizer.encode("The sky is wide and " * 40)[:TOKENS]
-    with tempfile.TemporaryDirectory() as temporary:
+    natives = {threads: Native(args.model, threads) for threads in (1, 2)}
+    llm = natives[1].llm
+    cut = llm.tokenizer.encode("The sky is wide and " * 40)[:TOKENS]
+    prompt = llm.tokenizer.decode(cut)
+    with tempfile.TemporaryDirectory() as temporary, browser() as chromium:
         write_page_folder(llm.model, folder := Path(temporary) / "page", context=512)
-        server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=folder))
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        with browser() as chromium:
-            tab, began = chromium.new_page(), perf_counter()
-            tab.goto(f"http://127.0.0.1:{server.server_port}/")
-            tab.evaluate("async () => (await import('/static/js/state/api.js')).aboutServer()")
-            loaded = perf_counter() - began
-            found = measured(tab, llm, prompt, args.rounds) | {"loading, s": loaded}
-        server.shutdown()
+        with hosted(folder, False) as plain, hosted(folder, True) as isolated:
+            pages = {
+                "page, one thread": Tab(chromium, plain, LOAD, RUN),
+                "page, threads": (threaded := Tab(chromium, isolated, LOAD, RUN)),
+            }
+            if args.wllama:
+                shutil.copytree(args.wllama / "esm", folder / "wllama")
+                (folder / "model.gguf").symlink_to(Path(llm.model.path).resolve())
+                (folder / "empty.html").touch()
+                for name, threads in (("wllama, one thread", 1), ("wllama, two threads", 2)):
+                    address = f"{isolated}empty.html"
+                    pages[name] = Tab(chromium, address, LOAD_WLLAMA, RUN_WLLAMA, threads)
+            names = {1: "native, one thread", 2: "native, two threads"}
+            writers = pages | {names[threads]: native for threads, native in natives.items()}
+            found: dict[str, Any] = measured(writers, prompt, args.rounds)
+            for name, tab in pages.items():
+                found[name]["loading, s"] = tab.loaded
+            found["page, threads"]["memory, MB"] = threaded.page.evaluate(MEMORY) / 1e6
     print(json.dumps(found, indent=1))
     if args.json:
         args.json.write_text(json.dumps(found))

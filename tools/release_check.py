@@ -73,7 +73,12 @@ class Release:
         }
 
     def sdist(self) -> str:
-        """Make it, check how an index would show it, and unpack it: all else is built of it."""
+        """Make it, check how an index would show it, and unpack it: all else is built of it.
+
+        What a page runs is compiled for it, once: it is the same for every platform.
+        """
+        cores = ROOT / "src/cutaway/trace/web/cores"
+        self.report.run(ROOT / "native/web/build.sh", cores, PYTHON=str(self.tools / "python"))
         shutil.rmtree(self.out / "dist", ignore_errors=True)
         self.report.run(
             self.tools / "python", "-m", "build", "--sdist", "-o", self.out / "dist", ROOT

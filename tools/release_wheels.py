@@ -13,6 +13,7 @@ from pathlib import Path
 from release_report import CheckError, Report
 from release_targets import Target
 
+CORES = r"^cutaway/trace/web/cores/core[a-z-]*\.wasm$"
 FINGERPRINT = Path(__file__).with_name("fingerprint.py")
 
 
@@ -46,6 +47,8 @@ class Wheel:
                     raise CheckError(f"{what}: {len(matches)} files match {pattern}")
                 found[what] = matches[0]
             parts = [part["name"] for part in json.loads(archive.read(found["SBOM"]))["components"]]
+        if len(cores := [name for name in names if re.search(CORES, name)]) != 4:
+            raise CheckError(f"what a page runs: {len(cores)} files match {CORES}, not 4")
         for part in parts:
             if not any(name.endswith(f"/licenses/{part}.txt") for name in names):
                 raise CheckError(f"licence of {part}, which is compiled in: no {part}.txt")

@@ -5,6 +5,7 @@ the pages is in ``index.md``, and one that is in no section there ends the build
 """
 
 import os
+import shutil
 import sys
 from inspect import isfunction, signature
 from pathlib import Path
@@ -61,17 +62,21 @@ def setup(app: Any) -> None:
     app.connect("source-read", _fill_in)
     app.connect("autodoc-process-docstring", _read)
     app.connect("autodoc-process-signature", _overloads)
-    app.connect("build-finished", _gallery)
+    app.connect("build-finished", _whole_pages)
 
 
 def _fill_in(_app: Any, _name: str, source: list[str]) -> None:
     source[0] = written.filled_in(source[0])
 
 
-def _gallery(app: Any, error: Exception | None) -> None:
-    """The lessons, which are whole pages without the site's frame."""
+def _whole_pages(app: Any, error: Exception | None) -> None:
+    """The lessons, and the page that runs a model: without the site's frame."""
     if error is None and app.builder.format == "html":
-        gallery.write(written.lessons(), Path(app.outdir) / "gallery", "../gallery.html")
+        out = Path(app.outdir)
+        gallery.write(written.lessons(), out / "gallery", "../gallery.html")
+        if folder := written.page_folder():
+            shutil.rmtree(out / "page-alone", ignore_errors=True)  # of the last build
+            shutil.copytree(folder, out / "page-alone")
 
 
 def _read(_app: Any, _what: str, _name: str, object: Any, _options: Any, lines: list[str]) -> None:

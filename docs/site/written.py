@@ -1,4 +1,5 @@
-"""What is written into pages while the site is built: README, help, keywords, endpoints, gallery.
+"""What is written into pages while the site is built: README, help, keywords, endpoints, and the
+gallery and the page that runs a model, beside which these themselves lie.
 
 Knows the marks in the pages, ``<!-- written: NAME -->``. Refuses to keep anything that it writes:
 all of it follows from the package that is installed.
@@ -7,6 +8,7 @@ all of it follows from the package that is installed.
 import asyncio
 import os
 import re
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import redirect_stdout
 from functools import cache
@@ -195,6 +197,40 @@ def lessons() -> "list[Lesson]":
     return make()
 
 
+def page() -> str:
+    """The page that runs SmolLM2, and what it fetches; or why this build of the site has none."""
+    if (folder := page_folder()) is None:
+        return (
+            "This build of the site has no such page: what it runs was not compiled "
+            "(`native/web/build.sh src/cutaway/trace/web/cores`)."
+        )
+    sizes = {path: path.stat().st_size for path in folder.rglob("*") if path.is_file()}
+    weights = sum(size for path, size in sizes.items() if path.name.startswith("weights-"))
+    rest = sum(sizes.values()) - weights
+    return (
+        f'<p><a href="page-alone/index.html">Open the page with SmolLM2</a>: it fetches '
+        f"{weights / 1e6:.0f} MB of weights and {rest / 1e6:.0f} MB of other files from this site, "
+        "once, and asks no other. Your browser keeps them, and opens the page without a "
+        "connection. What you write stays with you.</p>"
+    )
+
+
+@cache
+def page_folder() -> Path | None:
+    """The exported page, for one build; None: it was not compiled what a page runs."""
+    from cutaway.compute.loading.model import LoadedModel
+    from cutaway.compute.loading.setup import Setup
+    from cutaway.lab.page_folder import write_page_folder
+
+    if not (cores := ROOT / "src/cutaway/trace/web/cores").is_dir():
+        return None
+    folder = Path(tempfile.mkdtemp()) / "page"
+    model = LoadedModel.open("smollm2", Setup(), weights=False)
+    write_page_folder(model, folder, context=1024, cores=cores)
+    return folder
+
+
 _PARTS = {
-    part.__name__: part for part in (readme, changelog, commands, keywords, endpoints, gallery)
+    part.__name__: part
+    for part in (readme, changelog, commands, keywords, endpoints, gallery, page)
 }

@@ -250,6 +250,8 @@ export function imports(memory, given) {
       return 0;
     },
   };
+  /** @type {WebAssembly.ModuleImports} */
+  const env = given ? { memory: given } : {};
   const none = (/** @type {string} */ name) => () => {
     throw new Error(`the core asked its host for ${name}, which it does not need`);
   };
@@ -259,7 +261,7 @@ export function imports(memory, given) {
         throw new Error(new TextDecoder().decode(new Uint8Array(memory().buffer, at, bytes).slice()));
       },
     },
-    env: given ? { memory: given } : {},
+    env,
     wasi_snapshot_preview1: new Proxy(system, { get: (known, name) => known[/** @type {"clock_time_get"} */ (name)] ?? none(String(name)) }),
   };
 }

@@ -6,8 +6,8 @@
 
 import { imports } from "./core.js";
 
-onmessage = async ({ data: { module, memory, id, stack, data } }) => {
-  const { exports } = await WebAssembly.instantiate(module, imports(() => memory, memory));
+onmessage = ({ data: { module, memory, id, stack, data } }) => {
+  const { exports } = new WebAssembly.Instance(module, imports(() => memory, memory));
   const core = /** @type {import("./core.js").Exports} */ (/** @type {unknown} */ (exports));
   core.__stack_pointer.value = stack;
   core.__wasm_init_tls(data);
