@@ -14,7 +14,7 @@ from cutaway.compute.loading.setup import Setup
 from cutaway.lab.page_folder import write_page_folder
 from cutaway.trace import Trace
 from support.inside_files import asked, check_same
-from support.wasm import NEEDS, core, run
+from support.wasm import NEEDS, cores, run
 
 pytest.importorskip("ziglang", reason=NEEDS)
 pytest.importorskip("torch", reason="needs torch: pip install '.[test-transformers]'")
@@ -30,7 +30,7 @@ def exported(name, folder):
     """A family's random model, and its page; what is not in it."""
     random_models.save(name, folder / "model")
     model = LoadedModel(folder / "model", Setup(), weights=False)
-    return write_page_folder(model, folder / "page", context=CONTEXT, core=core())
+    return write_page_folder(model, folder / "page", context=CONTEXT, cores=cores())
 
 
 @pytest.mark.parametrize("name", ["gpt2", "granite", "olmo2", "cohere", "qwen3"])

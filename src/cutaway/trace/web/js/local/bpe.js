@@ -12,6 +12,7 @@
  */
 
 const CONTROL = 3, USER_DEFINED = 4, UNKNOWN = 2;
+const MOST_REMEMBERED = 100_000; // words
 
 export class ByteLevelBPE {
   /** @param {Vocabulary} vocabulary */
@@ -126,6 +127,7 @@ export class ByteLevelBPE {
     const letters = [...new TextEncoder().encode(word)].map((byte) => this.alphabet[byte] ?? "");
     const whole = this.vocabulary.whole_words ? this.ids.get(letters.join("")) : undefined;
     const ids = whole !== undefined ? [whole] : this.merged(letters).map((part) => this.idOf(part));
+    if (this.remembered.size >= MOST_REMEMBERED) this.remembered.clear();
     if (word.length <= 64) this.remembered.set(word, ids);
     return ids;
   }
