@@ -235,6 +235,7 @@ class TextReader(SyncLLM):
         dimensions: int | None = None,
         *,
         prompt: str | None = None,
+        task: str | None = None,
         truncate: bool = False,
         adapter: str = "",
     ) -> "Embeddings":
@@ -246,6 +247,8 @@ class TextReader(SyncLLM):
         causal one
         prompt: the name of one that the model's files have, put in front of each text ("query",
         "document"); "" for none, None for the files' own default
+        task: one that the model's folder has an adapter for (jina v3: "retrieval.query", …), which
+        computes, with the task's instruction as the prompt if none is given; None for none
         normalize: to length 1; None takes that of the files, else True
         dimensions: keep only the first numbers
         truncate: cut a text that is too long for the model, which otherwise is an InputError
@@ -254,8 +257,8 @@ class TextReader(SyncLLM):
         from cutaway.methods.embedding import embedding
 
         asked = embedding(
-            self, texts, pooling, normalize, dimensions, prompt=prompt, truncate=truncate,
-            adapter=adapter,
+            self, texts, pooling, normalize, dimensions, prompt=prompt, task=task,
+            truncate=truncate, adapter=adapter,
         )  # fmt: skip
         return prefill(self.owner, asked)
 

@@ -41,6 +41,10 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--prompt", metavar="NAME",
         help="one of the model's files, in front of each text (query, document); default: theirs",
     )  # fmt: skip
+    parser.add_argument(
+        "--task", metavar="NAME",
+        help="one that the model has an adapter for (jina v3: retrieval.query, …); default: none",
+    )  # fmt: skip
     parser.add_argument("--file", metavar="PATH", help="each line of this file is a text")
     parser.add_argument(
         "--pooling",
@@ -70,7 +74,7 @@ def run(args: Namespace) -> int:
         return _of_tokens(args, llm, texts)
     found = llm.embed(
         texts, args.pooling, getattr(args, "normalize", None), args.dimensions,
-        prompt=args.prompt, truncate=args.truncate,
+        prompt=args.prompt, task=args.task, truncate=args.truncate,
     )  # fmt: skip
     print_report(
         args, lambda: {"model": llm.name, **found.to_dict()}, lambda: _report(texts, found)
@@ -82,6 +86,8 @@ def _of_tokens(args: Namespace, llm: Any, texts: list[str]) -> int:
     """Print matrices of a model for late interaction, or how large they are."""
     from cutaway.methods.late_interaction import KINDS
 
+    if args.task is not None:
+        raise InputError("--task: a model for late interaction has no tasks; leave it out")
     if hasattr(args, "normalize"):
         raise InputError("--normalize: vectors of tokens always have length 1; leave it out")
     kind = args.prompt or "document"
@@ -105,7 +111,7 @@ def _index(args: Namespace) -> int:
     """Write an index of files."""
     from cutaway.methods.index import Index, passages
 
-    refused = ("file", "pooling", "prompt", "json")
+    refused = ("file", "pooling", "prompt", "task", "json")
     if named := [name for name in refused if getattr(args, name)]:
         raise InputError(f"--{named[0]}: an index is made as the model's files say; leave it out")
     if not args.texts:
@@ -170,9 +176,10 @@ def _report(texts: list[str], found: "Embeddings") -> list[str]:
 def _how(found: "Embeddings") -> str:
     said = {"files": "the model's files say so", "default": "by default", "asked": "as asked"}
     length = "length 1" if found.normalized else "length as it comes"
+    task = f"; task: {found.task}" if found.task else ""
     told = (
         f"{found.vectors.shape[1]} numbers each; pooling: {found.pooling} ({said[found.says[0]]}); "
-        f"{length} ({said[found.says[1]]})"
+        f"{length} ({said[found.says[1]]}){task}"
     )
     cut = ", ".join(str(i + 1) for i in found.truncated)
     return told + (f"; cut: {cut}" if cut else "")

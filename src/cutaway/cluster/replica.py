@@ -43,6 +43,7 @@ class Replica:
         self._adapters = {
             "",
             *(llm.model.with_adapter(each).adapter for each in llm.model.adapters),
+            *(llm.model.with_task(each).adapter for each in llm.model.tasks),
         }
         self._fronts: dict[Address, asyncio.Task[_Front]] = {}
         self._leaving = False

@@ -37,6 +37,7 @@ class Embeddings:
     says        where ``pooling`` and ``normalized`` come from: "files", "default" or "asked"
     truncated   indices of the texts that were cut
     prompt      the name of the prompt that was put in front of each text; "" for none
+    task        the task whose adapter computed; "" for none
     """
 
     vectors: Array
@@ -46,6 +47,7 @@ class Embeddings:
     says: tuple[str, str]
     truncated: tuple[int, ...] = ()
     prompt: str = ""
+    task: str = ""
 
     def similarities(self) -> NDArray[np.float64]:
         """The cosine of each pair: (texts, texts)."""
@@ -61,7 +63,7 @@ class Embeddings:
             "dimensions": self.vectors.shape[1], "pooling": self.pooling,
             "pooling_from": self.says[0], "normalized": self.normalized,
             "normalized_from": self.says[1], "truncated": [*self.truncated],
-            "prompt": self.prompt,
+            "prompt": self.prompt, "task": self.task,
         }  # fmt: skip
 
     def to_dict(self) -> dict[str, Any]:
@@ -102,11 +104,12 @@ def embedding(
     dimensions: int | None = None,
     *,
     prompt: str | None = None,
+    task: str | None = None,
     truncate: bool = False,
     adapter: str = "",
 ) -> PrefillTask[VectorReader, Embeddings]:
     """See ``LLM.embed``. InputError naming the argument."""
-    own_adapter, said = llm.adapter_hash(adapter), llm.model.pooling
+    own_adapter, said = _adapter(llm, adapter, task), llm.model.pooling
     for name, flag in (("normalize", normalize), ("truncate", truncate)):
         if flag is not None:
             check_bool(name, flag)
@@ -117,7 +120,7 @@ def embedding(
     finishes = said.kind not in ("rank", TOKENS)
     width = said.dimensions if finishes else llm.config.hidden
     size = check_int("dimensions", width if dimensions is None else dimensions, 1, width)
-    reader = FramedTexts(llm, prompt, truncate=truncate)
+    reader = FramedTexts(llm, prompt, task, truncate=truncate)
     each, truncated = reader.read_all(texts)
     decoder = Embed(kind, first=0 if said.whole else reader.prompt_length, finishes=finishes)
     parts = {**request_parts(decoder), "adapter": own_adapter}
@@ -127,10 +130,19 @@ def embedding(
         made = np.array([_unit(v) if normalized else v for v in vectors], np.float32)
         says = kind_from, normalize_from
         lengths = tuple(map(len, each))
-        return Embeddings(made, lengths, kind, normalized, says, truncated, reader.name)
+        return Embeddings(made, lengths, kind, normalized, says, truncated, reader.name, task or "")
 
     requests = (Request(**{**parts, "prompt_token_ids": ids}) for ids in each)
     return PrefillTask(requests, VectorReader, found)
+
+
+def _adapter(llm: "BaseLLM", adapter: str, task: str | None) -> str:
+    """The hash of what computes."""
+    if task is None:
+        return llm.adapter_hash(adapter)
+    if adapter:
+        raise InputError("task: its adapter is the model's own: leave out adapter or task")
+    return llm.model.with_task(task).request_adapter
 
 
 def _unit(vector: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -173,15 +185,27 @@ class FramedTexts:
     most: how many tokens of a text are read; longest: what the model itself can read
     """
 
-    def __init__(self, llm: "BaseLLM", prompt: str | None = None, *, truncate: bool) -> None:
-        """prompt: its name; None takes the files' own. InputError for one that they lack."""
+    def __init__(
+        self,
+        llm: "BaseLLM",
+        prompt: str | None = None,
+        task: str | None = None,
+        *,
+        truncate: bool,
+    ) -> None:
+        """prompt: its name; None takes the task's or the files' own. InputError for others.
+
+        task: one of the model's
+        """
         self._llm, self._limits, self._truncate = llm, limits_of(llm.model), truncate
         self._said = said = llm.model.pooling
-        self.name = said.default if prompt is None else prompt
-        if self.name and self.name not in said.prompts:
-            known = ", ".join(map(repr, said.prompts)) or "none"
+        prompts = {**said.prompts, **llm.model.tasks}
+        self.name = (task or said.default) if prompt is None else prompt
+        if self.name and self.name not in prompts:
+            known = ", ".join(map(repr, prompts)) or "none"
             raise InputError(f"prompt: the model's files have none named {shown(prompt)}: {known}")
-        self._prompt = said.prompts.get(self.name, "")
+        self._prompt = prompts.get(self.name, "")
+        self.name = self.name if self._prompt else ""  # a task may have no instruction
         self.longest = self._limits.context_length
         self.most = min(said.max_tokens or self.longest, self.longest)
 

@@ -222,7 +222,7 @@ def limits_of(model: LoadedModel) -> Limits:
 def make_engine(model: LoadedModel, policy: Policy | None = None) -> Engine:
     """An engine on the model's backend, which no other engine may use."""
     token_bytes = lru_cache(8192)(model.tokenizer.token_bytes)
-    named = [model.with_adapter(name) for name in model.adapters]
+    named = [*map(model.with_adapter, model.adapters), *map(model.with_task, model.tasks)]
     adapters = {each.adapter: each.backend for each in named}
     return Engine(
         model.backend, limits_of(model), token_bytes, lambda: model.grammars, policy,

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Request
 from pydantic import Field
 from starlette.responses import Response
 
+from cutaway.errors import InputError
 from cutaway.methods.embedding import Embeddings
 from cutaway.server.body import Body, Texts, examples, optional
 from cutaway.server.document import TEXT, replies
@@ -41,18 +42,27 @@ class EmbeddingsRequest(Body):
     prompt: str | None = optional(
         "ours: the name of one of the model's files, in front of each text (query, document)"
     )
+    task: str | None = optional(
+        "of a model that has adapters for tasks (jina v3): which computes, with its instruction as "
+        "the prompt; as in Jina's API"
+    )
     truncate: bool = Field(False, description="ours: cut texts that are too long")
 
 
 @router.post("/v1/embeddings", responses=replies(Answer, *TEXT))
 async def embeddings(body: EmbeddingsRequest, request: Request) -> Response:
     """A vector of each text, computed together with whatever else runs."""
+    names = service_of(request, body.model).names
+    if body.task is not None and names.adapter(body.model):
+        raise InputError(
+            "task: model names an adapter, and a task has its own: name one of the two"
+        )
     found = await embed_texts(
         request, body.model, body.input, "input", body.user, pooling=body.pooling,
         normalize=body.normalize, dimensions=body.dimensions, prompt=body.prompt,
-        truncate=body.truncate,
+        task=body.task, truncate=body.truncate,
     )  # fmt: skip
-    name = service_of(request, body.model).names.named(body.model)
+    name = names.named(body.model)
     data = await asyncio.to_thread(_document, found, name, body.encoding_format)
     return Response(data, media_type="application/json")
 

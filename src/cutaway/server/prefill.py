@@ -48,7 +48,7 @@ async def prefill_texts(
         started = perf_counter()
         thread = service.slow if length > _LONG else None
         task = await asyncio.get_running_loop().run_in_executor(thread, ask, service)
-        requests = (one.but(adapter=adapter) for one in task.requests)
+        requests = (one.but(adapter=adapter or one.adapter) for one in task.requests)
         readers = await read_all(queue, requests, task.reader)
         access.texts = [_figures(one, perf_counter() - started) for one in readers]
         for figures in access.texts:

@@ -32,10 +32,12 @@ class AdapterFile(NamedTuple):
     """One file of an adapter, FILE or FILE:SCALE.
 
     scale  a factor of all its products, beside the file's own
+    task   of a model's own folder, the task whose adapter is meant
     """
 
     path: Path
     scale: float
+    task: str = ""
 
     @classmethod
     def read(cls, field: str, text: str) -> "AdapterFile":
@@ -180,13 +182,20 @@ def _opened(
 ) -> Iterator[tuple[ModelFile, Mapping[str, float]]]:
     """A file's tensors, and by matrix the factor of its product."""
     try:
-        file, scales = _read(one.path, config)
+        file, scales = _of_task(one) if one.task else _read(one.path, config)
         with file:
             _check_formats(file)
             yield file, {name: one.scale * scale for name, scale in scales.items()}
     except FormatError as error:
         said = str(error)
         raise FormatError(said if str(one.path) in said else f"{one.path}: {said}") from error
+
+
+def _of_task(one: AdapterFile) -> tuple[ModelFile, Mapping[str, float]]:
+    from cutaway.files.huggingface.tasks import TaskAdapter  # few models have tasks
+
+    found = TaskAdapter(one.path, one.task)
+    return found, found.scales
 
 
 def _read(path: Path, config: ModelConfig) -> tuple[ModelFile, Mapping[str, float]]:

@@ -1,6 +1,6 @@
 """Loads a model: from its file to the backend that computes it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from os import PathLike
@@ -48,6 +48,8 @@ class LoadedModel:
     load_s     seconds that loading took
     elsewhere  the computer, for a model that is loaded without weights; its owner sets it
     adapter    the hash of its adapter; "" without one
+    tasks      those for which its folder has adapters (jina v3), each with what stands in front of
+               a text
     """
 
     request_adapter = ""
@@ -68,6 +70,8 @@ class LoadedModel:
         self._weights = weights
         self._backend: Backend | None = None
         self._adapters: dict[str, Adapter] = {}  # that of all texts has no name
+        self.tasks: Mapping[str, str] = {}
+        self._tasks: dict[str, Adapter] = {}
         self._adapted: dict[str, Backend] = {}  # what computes with each, by its hash
         self.elsewhere = Computer(setup.backend or backends.default(), "elsewhere", 0)
         with self.opened() as file:
@@ -106,6 +110,7 @@ class LoadedModel:
                 from cutaway.compute.loading.adapter import Adapter  # few models have some
 
                 self._adapters = {k: Adapter.open(a, graph, config) for k, a in asked.items()}
+            self._read_tasks(config, graph)
             if "" in self._adapters:
                 self.name += f"+{self._adapters[''].name}"
             if self._weights:
@@ -118,6 +123,17 @@ class LoadedModel:
             self.graph, self.adapter = own.graph, own.sha256
         self.template = ChatTemplate.from_gguf(file.metadata, self.tokenizer)
         self.pooling = model.pooling_from_gguf(file.metadata, self.graph)
+
+    def _read_tasks(self, config: ModelConfig, graph: Graph) -> None:
+        if not self.path.is_dir() or config.architecture != "jina-bert-v3":
+            return
+        from cutaway.compute.loading.adapter import Adapter, AdapterFile, AdapterFiles
+        from cutaway.files.huggingface.tasks import task_instructions  # few models have tasks
+
+        self.tasks = task_instructions(self.path)
+        for task in self.tasks if self._setup.lora is None else ():
+            files = AdapterFiles((AdapterFile(self.path, 1.0, task),))
+            self._tasks[task] = Adapter.open(files, graph, config)
 
     def load(
         self, on_progress: Callable[[int], object] = lambda _done: None, *, show: bool = False
@@ -160,7 +176,8 @@ class LoadedModel:
                 kv_blocks=self.kv_tokens // backends.KV_BLOCK, context=self.context,
                 threads=setup.threads, kv=setup.kv, offload=offload, on_progress=loaded,
             )  # fmt: skip
-        self._adapted = {one.sha256: one.put_on(backend) for one in self._adapters.values()}
+        every = [*self._adapters.values(), *self._tasks.values()]
+        self._adapted = {one.sha256: one.put_on(backend) for one in every}
         own = self._adapters.get("")
         self._backend = self._adapted[own.sha256] if own else backend
 
@@ -177,6 +194,15 @@ class LoadedModel:
             known = ", ".join(self.adapters) or "none"
             raise InputError(f"unknown adapter {shown(adapter)}; loaded: {known}")
         return AdaptedModel(self, adapter, self._adapters[adapter])
+
+    def with_task(self, task: str) -> "LoadedModel":
+        """The model with the adapter of one of its tasks. InputError for another task."""
+        if not isinstance(task, str) or task not in self._tasks:
+            known = f"its tasks are {', '.join(self.tasks)}" if self.tasks else "it has no tasks"
+            if self.tasks and not self._tasks:
+                known = "lora was loaded for all texts; load the model without it"
+            raise InputError(f"task: {self.name} has none named {shown(task)}: {known}")
+        return AdaptedModel(self, task, self._tasks[task])
 
     @property
     def adapters(self) -> list[str]:
@@ -216,7 +242,8 @@ class LoadedModel:
         """Let no request name an adapter; whether no other name has it, so that it was freed."""
         gone = self._adapters[name].sha256
         self._adapters = {k: one for k, one in self._adapters.items() if k != name}
-        if any(one.sha256 == gone for one in self._adapters.values()):
+        left = [*self._adapters.values(), *self._tasks.values()]
+        if any(one.sha256 == gone for one in left):
             return False
         self._adapted = {k: one for k, one in self._adapted.items() if k != gone}
         return True
@@ -393,6 +420,10 @@ class AdaptedModel(LoadedModel):
         if adapter:
             raise InputError(f"adapter: {self.name} has one already: name it of the model itself")
         return self
+
+    def with_task(self, task: str) -> LoadedModel:  # noqa: ARG002
+        """See ``LoadedModel``. InputError: a task is a second adapter."""
+        raise InputError(f"task: {self.name} has an adapter already: name one of the two")
 
     def close(self) -> None:
         """Nothing; see the class."""

@@ -1,7 +1,8 @@
 """Adapters in a graph (LoRA; Hu et al. 2021, arXiv 2106.09685): y = W x + scale · B (A x).
 
 Knows which matrices can have an adapter, which shapes fit them, and that the products of several
-adapters are added in order. No op is added: a linear layer reads two more matrices per adapter.
+adapters are added in order. No op is added: a linear layer reads two more matrices per adapter, and
+so does a look-up, whose A has a row for each token: row t of W, + scale · B (row t of A).
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,7 +14,13 @@ from cutaway.errors import FormatError
 from cutaway.files.weights.cursor import quoted
 
 A, B = ".lora_a", ".lora_b"
-"""Endings of an adapter's tensors, (rank, in) and (out, rank), after the name of their matrix."""
+"""Endings of an adapter's tensors, (rank, in) and (out, rank), after the name of their matrix.
+
+Of an embedding (tokens, hidden): (tokens, rank) and (hidden, rank), as llama.cpp writes them.
+"""
+
+LOOK_UPS = ("embed", "embed_types")
+"""The kinds of ops whose matrices can have an adapter beside those of linear layers."""
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -45,15 +52,17 @@ def adapted(graph: Graph, shapes: Shapes, scales: Mapping[str, float], number: i
     FormatError for a tensor that has no place here or does not fit.
     """
     matrices = matrices_of(shapes)
-    layers = {op.weights["weight"] for op in graph.ops if op.kind == "linear"}
-    others = {name for op in graph.ops if op.kind != "linear" for name in op.weights.values()}
+    layers, tables = _read_by(graph, "linear"), _read_by(graph, *LOOK_UPS)
+    rest = {op.kind for op in graph.ops} - {"linear", *LOOK_UPS}
+    others = _read_by(graph, *rest) | (layers & tables)
     for name in matrices:
-        _check(name, graph.shapes.get(name), name in layers and name not in others, shapes)
+        is_plain = name in layers | tables and name not in others
+        _check(name, graph.shapes.get(name), is_plain, name in tables, shapes)
     own = {numbered(name, number): shape for name, shape in shapes.items()}
     made = Graph({**graph.shapes, **own})
     made.ops = [
         _with(op, scales, number)
-        if op.kind == "linear" and op.weights["weight"] in matrices
+        if op.kind in ("linear", *LOOK_UPS) and op.weights["weight"] in matrices
         else op
         for op in graph.ops
     ]
@@ -83,7 +92,14 @@ def _with(op: Op, scales: Mapping[str, float], number: int) -> Op:
     return replace(op, attrs={**op.attrs, "loras": (*loras(op), added)})
 
 
-def _check(name: str, shape: tuple[int, ...] | None, is_plain: bool, shapes: Shapes) -> None:
+def _read_by(graph: Graph, *kinds: str) -> set[str]:
+    """The weights of ops of these kinds."""
+    return {name for op in graph.ops if op.kind in kinds for name in op.weights.values()}
+
+
+def _check(
+    name: str, shape: tuple[int, ...] | None, is_plain: bool, is_table: bool, shapes: Shapes
+) -> None:
     if shape is None:
         raise FormatError(
             f"the adapter changes {quoted(name)}, which the model does not have: it was made for "
@@ -91,12 +107,15 @@ def _check(name: str, shape: tuple[int, ...] | None, is_plain: bool, shapes: Sha
         )
     if not is_plain or len(shape) != 2:
         raise FormatError(
-            f"the adapter changes {quoted(name)}, and only matrices of linear layers can have one: "
-            "not embeddings, what is tied to them, experts or norms"
+            f"the adapter changes {quoted(name)}, and only matrices of linear layers and "
+            "embeddings can have one: not what is both, experts or norms"
         )
     a, b = shapes[name + A], shapes[name + B]
-    if len(a) != 2 or len(b) != 2 or (a[1], b[0]) != (shape[1], shape[0]) or a[0] != b[1]:
+    rank = a[-1] if is_table else a[0]
+    first, second = (shape[0], rank) if is_table else (rank, shape[1]), shape[1 if is_table else 0]
+    if (a, b) != (first, (second, rank)):
+        wanted = f"({shape[0]}, rank)" if is_table else f"(rank, {shape[1]})"
         raise FormatError(
-            f"the adapter has {a} and {b} for {quoted(name)}, which is {shape}: it must be (rank, "
-            f"{shape[1]}) and ({shape[0]}, rank), so it was made for another model"
+            f"the adapter has {a} and {b} for {quoted(name)}, which is {shape}: it must be "
+            f"{wanted} and ({second}, rank), so it was made for another model"
         )

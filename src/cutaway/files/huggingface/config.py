@@ -175,6 +175,8 @@ def _family(config: JsonObject, tensors: Iterable[str]) -> Family:
     families = {**FAMILIES, **DIFFUSION}
     if name == "bert" and config.get("position_embedding_type") == "alibi":
         name = "jina_bert"
+    if name == "xlm-roberta" and config.get("position_embedding_type") == "rotary":
+        name = "jina_embeddings_v3"  # as its publisher calls it
     if config.get("use_bidirectional_attention") and name in ("gemma3", "gemma3_text"):
         name = "gemma_embedding"
     if name == "nomic_bert" and config.get("num_experts"):
@@ -186,6 +188,8 @@ def _family(config: JsonObject, tensors: Iterable[str]) -> Family:
     family = with_mask(name, families[name], config)
     if name == "nomic_bert" and config.get("n_embd") is not None:
         family = replace(family, names=NOMIC_NAMES)
+    if name == "jina_embeddings_v3" and config.get("rotary_emb_base") is not None:
+        family = replace(family, names={**family.names, "rope_theta": "rotary_emb_base"})
     return with_rank(family, tensors)
 
 

@@ -30,7 +30,7 @@ from cutaway.files.huggingface.rewrites import (
     transposed,
 )
 from cutaway.files.huggingface.shards import Shards
-from cutaway.files.huggingface.unread import unread_part
+from cutaway.files.huggingface.unread import ADDED, plain_name, unread_part
 from cutaway.files.weights import FORMATS, ModelFile, TensorInfo, dequantize
 from cutaway.files.weights.cursor import quoted
 
@@ -234,7 +234,11 @@ def _named(config: Config, shards: Shards) -> Iterator[tuple[str, tuple[str, int
     family, layers = config.family, config.layers
     for name in shards:
         meant = as_layer(name, layers) if config.draft_layers else name
-        if name.endswith(family.skipped) or unread_part(meant, config.behind):
+        if family.architecture == "jina-bert-v3":
+            meant = plain_name(name)
+            if ADDED in name:
+                continue
+        if meant.endswith(family.skipped) or unread_part(meant, config.behind):
             continue
         new = gguf_name(family, meant)
         if new is None:

@@ -10,12 +10,21 @@ UNREAD = "cutaway.unread"
 """The metadata key of what was read past."""
 
 PICTURES, SOUND, AHEAD = "pictures", "sound", "tokens ahead"
+ADDED = ".parametrizations.weight.0."
+"""In the names of what torch adds to a matrix; `tasks` reads it."""
+_ORIGINAL = ".parametrizations.weight.original"
 _LAYER = re.compile(r"\blayers\.(\d{1,5})\.")
 _PICTURES = re.compile(
     r"(model\.)?(visual|vision_tower|vision_model|multi_modal_projector|embed_vision)\."
 )
 _SOUND = re.compile(r"(model\.)?(audio_tower|embed_audio)\.")
 _AHEAD = re.compile(r"(model\.)?(mtp|mtp_layers)\.")
+
+
+def plain_name(name: str) -> str:
+    """The name of a tensor, to whose matrix torch adds something, without that."""
+    found = name.removesuffix(_ORIGINAL)
+    return f"{found}.weight" if found != name else name
 
 
 def unread_part(name: str, behind: range) -> str:

@@ -67,6 +67,7 @@ class EmbeddingList(TypedDict):
     normalized_from: Literal["files", "default", "asked"]
     truncated: Annotated[list[int], doc("which texts were cut")]
     prompt: Annotated[str, doc("the name of what is put in front of each text; empty: nothing")]
+    task: Annotated[str, doc("whose adapter computed; empty: none")]
 
 
 class TokenMatrix(TypedDict):

@@ -44,6 +44,7 @@ from cutaway.compute.backends.cpu.packing import (
     weight_bytes,
 )
 from cutaway.compute.model import Graph
+from cutaway.compute.model.lora import LOOK_UPS
 from cutaway.errors import InputError
 from cutaway.files.weights import ModelFile
 from cutaway.sampling import ReadRow, RowDraw, Sampled, read_rows
@@ -125,7 +126,9 @@ class CpuBackend:
         matrices = self._packed.matrices
         graph, only = ordered(spelled_out(graph), self._packed.vectors), Graph(graph.shapes)
         only.ops = [
-            op for op in graph.ops if op.kind == "linear" and slice_of(op, graph) not in matrices
+            op
+            for op in graph.ops
+            if op.kind in ("linear", *LOOK_UPS) and slice_of(op, graph) not in matrices
         ]
         added, _ = pack_matrices(only, file, self.pool)
         return self._twin(graph, self._packed._replace(matrices=matrices | added))

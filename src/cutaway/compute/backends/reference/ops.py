@@ -20,8 +20,8 @@ from cutaway.compute.model.rope import GrowingRope, Rope
 
 
 def embed(op: Op, run: Run) -> Array:
-    """The rows of the tokens."""
-    return run.weight(op)[run.batch.tokens]
+    """The rows of the tokens; with adapters, + s B times A's row of each."""
+    return _looked_up(op, run, run.batch.tokens)
 
 
 def embed_stored(op: Op, run: Run) -> Array:
@@ -37,7 +37,15 @@ def embed_positions(op: Op, run: Run) -> Array:
 def embed_types(op: Op, run: Run) -> Array:
     """The rows of the tokens' types; without any the first."""
     types = run.batch.types
-    return run.weight(op)[np.zeros_like(run.batch.tokens) if types is None else types]
+    return _looked_up(op, run, np.zeros_like(run.batch.tokens) if types is None else types)
+
+
+def _looked_up(op: Op, run: Run, rows: NDArray[np.int32]) -> Array:
+    y: Array = run.weight(op)[rows]
+    for lora in loras(op):
+        inner: Array = run.weights[lora.a][rows] * np.float32(lora.scale)
+        y = y + inner @ run.weights[lora.b].T  # (M, rank) (rank, hidden)
+    return y
 
 
 def rms_norm(op: Op, run: Run, x: Array) -> Array:
