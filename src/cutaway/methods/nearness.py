@@ -80,7 +80,11 @@ def nearness(
 ) -> PrefillTask[VectorReader, Nearness]:
     """See ``LLM.near``. InputError where the model does not pool by the mean."""
     own_adapter = llm.adapter_hash(adapter)
-    _check_pools_by_mean(llm)
+    if not pools_by_mean(llm):
+        raise InputError(
+            f"the model's vectors are no mean of its tokens' rows (pooling: {_pooling(llm)}), so "
+            "that the cosine has no exact share for each token: take a model with mean pooling"
+        )
     reader, texts = FramedTexts(llm, prompt, truncate=False), (first, second)
     each = [
         reader.read(text, name)[0] for text, name in zip(texts, ("first", "second"), strict=True)
@@ -115,14 +119,14 @@ def nearness(
     return PrefillTask(requests, VectorReader, found)
 
 
-def _check_pools_by_mean(llm: "BaseLLM") -> None:
-    said = llm.model.pooling
-    kind = said.kind or ("last" if llm.config.is_causal else "mean")
-    if kind != "mean" or not said.whole or llm.model.graph.after_pooling() is not None:
-        raise InputError(
-            f"the model's vectors are no mean of its tokens' rows (pooling: {kind}), so that the "
-            "cosine has no exact share for each token: take a model with mean pooling"
-        )
+def pools_by_mean(llm: "BaseLLM") -> bool:
+    """Whether a vector of the model is the mean of its tokens' rows, which ``nearness`` needs."""
+    whole = llm.model.pooling.whole and llm.model.graph.after_pooling() is None
+    return _pooling(llm) == "mean" and whole
+
+
+def _pooling(llm: "BaseLLM") -> str:
+    return llm.model.pooling.kind or ("last" if llm.config.is_causal else "mean")
 
 
 def _shares(

@@ -22,6 +22,7 @@ from cutaway.server import (
     fill,
     inside,
     multi_vector,
+    near,
     page,
     practice,
     receipts,
@@ -61,7 +62,7 @@ ROUTERS = (
     endpoints.router, embeddings.router, multi_vector.router, score.router, rerank.router,
     decisions.router, fill.router,
     inside.router, ablate.router, tokens.router, status.router, ollama_models.router,
-    ollama_embeddings.router, page.router, practice.router,
+    ollama_embeddings.router, page.router, near.router, practice.router,
     properties.router, loading.router, adapters.router, files.router, batches.router,
     receipts.router,
 )  # fmt: skip

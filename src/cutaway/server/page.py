@@ -8,6 +8,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Message, Receive, Scope, Send
 
 from cutaway._version import __version__
+from cutaway.methods.nearness import pools_by_mean
 from cutaway.requests.keywords import fields_at
 from cutaway.server.http.strict_json import StrictRoute
 from cutaway.server.models import models_of, service_of
@@ -48,6 +49,7 @@ async def about(request: Request, model: str | None = None) -> Response:
         "context": service.room,
         "attention": service.llm.config.attention,
         "canvas": _canvas(service),
+        "near": pools_by_mean(service.llm),
         "chat": service.llm.template is not None,
         "defaults": {name: params[name] for name in fields_at("chat") if name in params},
     }

@@ -6,6 +6,7 @@ import "../compose/compose.js";
 import "../lessons/lesson.js";
 import "../compose/settings.js";
 import "../parts/first-look.js";
+import "../parts/near.js";
 import "../parts/what-if.js";
 import { ApiError, aboutServer, recording } from "../state/api.js";
 import { assemble, keepAddress } from "./assemble.js";

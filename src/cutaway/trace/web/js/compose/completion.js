@@ -67,7 +67,8 @@ class CompletionBox extends View {
     this.shown = about;
     const offered = beginnings(about);
     replace(this.examples, about && !generates(about)
-      ? el("p", {}, `${about.model} is an encoder: it makes vectors of texts, with POST /v1/embeddings or cutaway embed, and writes none.`)
+      ? el("p", {}, `${about.model} is an encoder: it makes vectors of texts, with POST /v1/embeddings or cutaway embed, and writes none. `,
+        about.near && button("Compare two texts", () => this.store.set({ panel: "near" }), { class: "link" }))
       : offered.length > 0 && exampleButtons(offered, (example) => this.take(example)));
   }
 

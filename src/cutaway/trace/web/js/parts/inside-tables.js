@@ -19,7 +19,7 @@ import { el, figure, scrolling } from "./dom.js";
 const WEIGHT = "attention weight: how much of what is read comes from this position; all add up to 100%";
 export const ATTRIBUTION = "how far it moved the logit of the token above that of the other, in logits";
 const BAR = ""; // the heading of a column of bars
-const TEXTS = ["token", "attends to", "head", "layer", "likeliest", "drawn", "component", "part"]; // all others are figures
+const TEXTS = ["token", "attends to", "head", "layer", "likeliest", "drawn", "component", "part", "without", "text"]; // all others are figures
 /** @type {Columns} */
 export const PLACES = [["no.", 2], ["position", 4.4, "of the token in the text, including the prompt"], ["token", 6.4],
   ["weight", 5.2, WEIGHT], ["attribution", 5.6, ATTRIBUTION]];
