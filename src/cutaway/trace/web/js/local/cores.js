@@ -11,7 +11,8 @@ import { fetched } from "./files.js";
 /** A module with one relaxed instruction: browsers that know none refuse it. */
 const RELAXED = [0, 97, 115, 109, 1, 0, 0, 0, 1, 5, 1, 96, 0, 1, 123, 3, 2, 1, 0, 10, 15, 1, 13, 0, 65, 1, 253, 15, 65, 2, 253, 15, 253, 128, 2, 11];
 const MOST_THREADS = 4;
-const FIRST_PAGES = 512, MOST_PAGES = 65_535; // of 64 kB, as build.sh says
+const PAGE = 65_536, FIRST_PAGES = 512, MOST_PAGES = 65_535; // as build.sh says
+const BESIDE = 1 << 30; // bytes beside the weights, at most: keys and values, and what a step needs
 const STACK = 1 << 20; // bytes, a multiple of 16
 /** A browser compiles what runs often once more, in another way: both ways are tried. */
 const COLD = 300, HOT = 30_000;
@@ -31,15 +32,19 @@ export async function compiled(folder) {
 
 /** @param {WebAssembly.Module} module @param {number} threads */
 async function isExact(module, threads) {
-  const memory = threads > 1 ? shared(FIRST_PAGES) : undefined;
+  const memory = threads > 1 ? shared(0) : undefined;
   const { exports } = await WebAssembly.instantiate(module, imports(() => /** @type {WebAssembly.Memory} */ (memory), memory));
   const { probe } = /** @type {{probe: (times: number) => number}} */ (/** @type {unknown} */ (exports));
   return [COLD, HOT, COLD].every((times) => probe(times));
 }
 
-/** @param {number} most pages */
-export function shared(most = MOST_PAGES) {
-  return new WebAssembly.Memory({ initial: FIRST_PAGES, maximum: most, shared: true });
+/**
+ * Memory of a core with threads. Browsers set aside all that it may grow to: phones have no 4 GB for that.
+ * @param {number} weights bytes
+ */
+export function shared(weights) {
+  const maximum = Math.min(Math.ceil((weights + BESIDE) / PAGE), MOST_PAGES);
+  return new WebAssembly.Memory({ initial: FIRST_PAGES, maximum, shared: true });
 }
 
 /**

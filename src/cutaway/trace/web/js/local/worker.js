@@ -23,7 +23,7 @@ async function load(folder) {
   const json = async (/** @type {string} */ name) => (await fetched(folder, name)).json();
   const [model, plan, vocabulary, anatomy] = await Promise.all(["model", "plan", "tokenizer", "inside"].map((name) => json(`${name}.json`)));
   postMessage({ progress: [0, plan.bytes] });
-  const made = await compiled(folder), memory = made.threads > 1 ? shared() : undefined;
+  const made = await compiled(folder), memory = made.threads > 1 ? shared(plan.bytes) : undefined;
   const weights = (/** @type {Uint8Array} */ to) => fill(folder, model.parts, to, (done, all) => postMessage({ progress: [done, all] }));
   const core = await Core.load(made.module, plan, weights, made.threads, memory);
   await start(core, made);
