@@ -53,7 +53,7 @@ def write_page_folder(
     """The page, its core, and the model's plan, weights and tokenizer; what is not in it, in words.
 
     out: a folder that does not exist. cores: a folder of the compiled ones; None is the package's.
-    InputError where the model needs what a page cannot do yet, or this package was built without.
+    InputError where the model needs what a page cannot do yet, or the package has no cores.
     """
     made = cores or CORES
     if not made.is_dir():

@@ -37,7 +37,7 @@ def compared(page):
     page.tab.get_by_label("The first text", exact=True).fill(FIRST)
     page.tab.get_by_label("The second text", exact=True).fill(SECOND)
     page.tab.get_by_role("button", name="Compare", exact=True).click()
-    page.tab.get_by_text("It is exactly the sum").wait_for()
+    page.tab.get_by_text("It is the sum of the shares").wait_for()
     return page.tab.locator("near-panel")
 
 

@@ -80,7 +80,7 @@ class NearPanel extends View {
   show(found) {
     this.found = found;
     const [first, second] = found.tokens.map(({ length }) => thousands(length));
-    setText(this.status, `Cosine ${found.cosine.toFixed(4)}. It is exactly the sum of the shares of ${first} × ${second} pairs of tokens.`);
+    setText(this.status, `Cosine ${found.cosine.toFixed(4)}. It is the sum of the shares of ${first} × ${second} pairs of tokens.`);
     this.texts.forEach((text, which) => replace(text, ...(found.tokens[which] ?? []).map((name, at) => {
       const choose = () => this.choose(/** @type {Which} */ (which), at);
       return el("button", { type: "button", class: "token", onclick: choose, onfocus: choose, onmouseenter: choose }, token(unescaped(name)));
