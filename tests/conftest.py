@@ -92,6 +92,18 @@ def tiny_diffusion_path(tmp_path_factory) -> Path:
     )
 
 
+@pytest.fixture(scope="session")
+def tiny_encoder(tmp_path_factory) -> Path:
+    """A tiny random BERT, whose vectors are means."""
+    pytest.importorskip("torch", reason="needs torch: pip install '.[test-transformers]'")
+    from support.random_models import save
+    from support.tiny_tokenizers import wordpiece
+
+    path = tmp_path_factory.mktemp("encoder")
+    save("bert", path, tokenizer=wordpiece).base_model.save_pretrained(path)
+    return path
+
+
 @pytest.fixture(scope="module")
 def tiny(tiny_path):
     """The tiny random model, opened anew in each module."""

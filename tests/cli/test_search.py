@@ -129,7 +129,7 @@ def test_paragraphs_that_are_long_are_parted(tmp_path):
         (["search", "no-such", "a"], "no-such: there is no such file"),
         (["search", "no-such", "a", "--top", "0"], "--top must be 1 or more, not 0"),
         (["rerank", "a"], "there is no document: give one or more"),
-        (["near", "a", "b"], "are no mean of its tokens' rows (pooling: last)"),
+        (["near", "a", "b", "--method", "head"], "is not what this model has: answers, cosine"),
     ],
 )
 def test_what_cannot_be_is_one_sentence(refused, tiny_path, args, sentence):
@@ -159,3 +159,25 @@ def test_documents_are_ordered(printed, tiny_path):
     assert said["documents"] == [TEXTS[one.index] for one in expected.results]
     shown = printed("rerank", "-q", "-m", tiny_path, "ab", *TEXTS)
     assert 'relevance: the probability of "yes"' in shown
+
+
+def test_near_prints_the_score_its_shares_and_the_words_left_out(printed, tmp_path):
+    path = write_tiny_late(tmp_path / "late.gguf")
+    with LLM(path) as llm:
+        found = llm.near("ab ba", "b ab bb")
+    assert json.loads(printed("near", "-q", "-m", path, "ab ba", "b ab bb", "--json")) == {
+        "model": llm.name, **found.to_dict(),
+    }  # fmt: skip
+    lines = printed("near", "-q", "-m", path, "ab ba", "b ab bb", "--top", "1").splitlines()
+    assert lines[0] == f"MaxSim {found.score:.4f}"
+    assert lines[3].split()[0] == f"{found.pairs(1)[0][2]:+.4f}"
+    least = min(found.left_out, key=lambda one: one.score)
+    at = next(i for i, line in enumerate(lines) if line.startswith("without"))
+    assert lines[at + 1].split()[:2] == [f"{least.score:.4f}", f"{least.score - found.score:+.4f}"]
+
+
+def test_near_of_a_model_that_is_asked_prints_no_shares(printed, tiny_path):
+    said = printed("near", "-q", "-m", tiny_path, "ab ba", "b ab", "--instruction", "a")
+    assert said.startswith("log P(yes) - log P(no) ")
+    assert "share" not in said
+    assert len(said.splitlines()) == 3 + 4

@@ -4,29 +4,24 @@ import numpy as np
 import pytest
 
 from cutaway import LLM, InputError
+from support.random_llama import write_tiny_late, write_tiny_ranker
 
 FIRST, SECOND = "the quick brown fox", "a lazy dog and the fox"
 
 
 @pytest.fixture(scope="module")
-def encoder(tmp_path_factory):
-    pytest.importorskip("torch", reason="needs torch: pip install '.[test-transformers]'")
-    from support.random_models import save
-    from support.tiny_tokenizers import wordpiece
-
-    path = tmp_path_factory.mktemp("near")
-    save("bert", path, tokenizer=wordpiece).base_model.save_pretrained(path)
-    return LLM(path)
+def encoder(tiny_encoder):
+    return LLM(tiny_encoder)
 
 
 def test_shares_add_up_to_the_cosine_of_the_vectors(encoder):
     found = encoder.near(FIRST, SECOND)
     vectors = encoder.embed([FIRST, SECOND], normalize=False)
-    assert found.cosine == pytest.approx(vectors.similarities()[0, 1], abs=1e-7)
-    assert found.shares.sum() == pytest.approx(found.cosine, abs=1e-12)
+    assert found.score == pytest.approx(vectors.similarities()[0, 1], abs=1e-7)
+    assert found.shares.sum() == pytest.approx(found.score, abs=1e-12)
     assert found.shares.shape == vectors.tokens
     for sums in found.of_tokens():
-        assert sum(sums) == pytest.approx(found.cosine, abs=1e-12)
+        assert sum(sums) == pytest.approx(found.score, abs=1e-12)
     assert found.tokens[0][0] == "[CLS]"
     largest = found.pairs(3)
     assert largest[0][2] == found.shares.max()
@@ -39,7 +34,7 @@ def test_a_word_left_out_gives_the_cosine_of_the_rest(encoder):
     one = found.left_out[1]
     assert (one.word, FIRST[one.start : one.stop]) == ("quick", "quick")
     rest = encoder.embed(["the brown fox", SECOND], normalize=False).similarities()[0, 1]
-    assert one.cosine == pytest.approx(rest, abs=1e-7)
+    assert one.score == pytest.approx(rest, abs=1e-7)
     assert encoder.near(FIRST, SECOND, words=False).left_out == ()
 
 
@@ -51,6 +46,57 @@ def test_bits_are_the_same_for_any_threads(encoder):
     assert again.left_out == found.left_out
 
 
-def test_a_model_that_does_not_pool_by_the_mean_is_refused(tiny_path):
-    with pytest.raises(InputError, match="no mean of its tokens' rows"):
-        LLM(tiny_path).near("a", "b")
+@pytest.mark.parametrize(
+    ("write", "method"), [(write_tiny_ranker, "head"), (write_tiny_late, "maxsim")]
+)
+def test_a_reranker_s_score_is_that_of_rerank_with_and_without_each_word(tmp_path, write, method):
+    query, document = "ab ba", "b ab bb"
+    with LLM(write(tmp_path / "ranker.gguf"), threads=1) as llm:
+        found = llm.near(query, document)
+
+        def score(first, second):
+            return llm.rerank(first, [second]).results[0].score
+
+        assert (found.method, found.score) == (method, score(query, document))
+        assert [(one.which, one.word, one.score) for one in found.left_out] == [
+            (0, "ab", score("ba", document)), (0, "ba", score("ab", document)),
+            (1, "b", score(query, "ab bb")), (1, "ab", score(query, "b bb")),
+            (1, "bb", score(query, "b ab")),
+        ]  # fmt: skip
+        assert len({one.score for one in found.left_out}) > 3
+        if method == "head":
+            assert (found.shares, found.tokens, found.pairs(3)) == (None, ((), ()), [])
+            assert found.to_dict()["shares"] is None
+        with pytest.raises(InputError, match=f"prompt: a model that scores by {method}"):
+            llm.near(query, document, prompt="query")
+
+
+def test_shares_of_late_interaction_are_each_query_token_s_nearest(tmp_path):
+    with LLM(write_tiny_late(tmp_path / "late.gguf"), threads=1) as llm:
+        found = llm.near("ab ba", "b ab bb", words=False)
+        query, document = llm.embed_tokens("ab ba", "query"), llm.embed_tokens("b ab bb")
+        products = query.products(0, document, 0)
+    assert np.array_equal(found.shares.sum(axis=1), products.max(axis=1))
+    assert ((found.shares != 0).sum(axis=1) == 1).all()
+    assert found.shares.sum() == pytest.approx(found.score, abs=1e-12)
+    assert [len(names) for names in found.tokens] == [*products.shape]
+
+
+def test_yes_or_no_is_scored_by_its_log_odds(tiny):
+    found = tiny.near("ab ba", "bb", instruction="a")
+    [one] = tiny.rerank("ab ba", ["bb"], instruction="a").results
+    assert (found.method, found.score) == ("answers", one.score)
+    assert one.relevance == pytest.approx(1 / (1 + np.exp(-one.score)), abs=1e-12)
+    [rest] = tiny.rerank("ba", ["bb"], instruction="a").results
+    assert [(word.word, word.which) for word in found.left_out] == [("ab", 0), ("ba", 0)]
+    assert found.left_out[0].score == rest.score != found.score
+
+
+def test_vectors_that_are_no_mean_have_no_shares(tiny):
+    found = tiny.near("ab ba", "b ab", method="cosine")
+    expected = tiny.embed(["ab ba", "b ab", "ba"], normalize=False).similarities()
+    assert found.shares is None
+    assert found.score == pytest.approx(expected[0, 1], abs=1e-12)
+    assert found.left_out[0].score == pytest.approx(expected[2, 1], abs=1e-12)
+    with pytest.raises(InputError, match="method: 'head' is not what this model has: answers"):
+        tiny.near("a", "b", method="head")

@@ -116,6 +116,7 @@ BY_NAME = {
     "/api/embeddings": {"prompt": "ab"},
     "/api/generate": {"prompt": "ab", "stream": False, "options": {"seed": 1, "num_predict": 6}},
     "/v1/messages": {"messages": SAID, "max_tokens": 6, "temperature": 0},
+    "/page/near": {"first": "ab ba", "second": "b"},
     "/page/practice": {"inside": {"prompt": "ab", "generated": [5, 6], "step": 1}},
 }  # fmt: skip
 CHANCE = {

@@ -323,17 +323,27 @@ class TextReader(SyncLLM):
         second: str,
         *,
         words: bool = True,
+        method: str | None = None,
         prompt: str | None = None,
+        instruction: str | None = None,
         adapter: str = "",
     ) -> "Nearness":
-        """Why two texts are near: the share of each pair of tokens in the cosine, exactly.
+        """Why two texts are near, or why a document answers a query: what makes their score.
 
-        words: also what the cosine is without each word; prompt, adapter: as for embed
-        InputError where the model's vectors are no mean.
+        Where the score is a sum over pairs of tokens (mean pooling, MaxSim) each pair's share is
+        told, exactly; of every model what the score is without each word, each a run of its own.
+
+        first, second: for a reranker the query and the document
+        words: whether words are left out
+        method, instruction: as for rerank; prompt, adapter: as for embed
+        InputError as of those.
         """
         from cutaway.methods.nearness import nearness
 
-        asked = nearness(self, first, second, words=words, prompt=prompt, adapter=adapter)
+        asked = nearness(
+            self, first, second, words=words, method=method, prompt=prompt,
+            instruction=instruction, adapter=adapter,
+        )  # fmt: skip
         return prefill(self.owner, asked)
 
     def head(self, hidden: NDArray[np.float32], *, adapter: str = "") -> Logits:

@@ -6,7 +6,7 @@ scores are equal on every machine.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import fsum
 from typing import TYPE_CHECKING, Any
 
@@ -60,13 +60,24 @@ class TokenVectors:
             ]
         )
 
+    def only(self, text: int) -> "TokenVectors":
+        """Those of one text."""
+        one = slice(text, text + 1)
+        truncated = (0,) if text in self.truncated else ()
+        return replace(
+            self, vectors=self.vectors[one], token_ids=self.token_ids[one], tokens=self.tokens[one],
+            truncated=truncated,
+        )  # fmt: skip
+
+    def products(self, query: int, documents: "TokenVectors", document: int) -> NDArray[np.float64]:
+        """The dot product of each row of a query with each of a document: (rows, rows)."""
+        return _products(self.vectors[query], documents.vectors[document])
+
     def nearest(self, query: int, documents: "TokenVectors", document: int) -> list[int]:
         """Of each row of a query, the row of a document that is nearest; none of no rows."""
         if not len(documents.vectors[document]):
             return []
-        found: list[int] = (
-            _products(self.vectors[query], documents.vectors[document]).argmax(axis=1).tolist()
-        )
+        found: list[int] = self.products(query, documents, document).argmax(axis=1).tolist()
         return found
 
     def to_dict(self) -> dict[str, Any]:
@@ -181,6 +192,6 @@ def _products(query: Array, document: Array) -> NDArray[np.float64]:
     step = max(1, _AT_ONCE // (len(a) * a.shape[1]))
     parts = [
         np.add.reduce(a.T[:, :, None] * b[i : i + step].T[:, None, :], axis=0)
-        for i in range(0, len(b), step)
+        for i in range(0, max(len(b), 1), step)
     ]
     return np.concatenate(parts, axis=1)

@@ -1,13 +1,16 @@
-"""Why two texts are near: the cosine of their vectors, split over the tokens of both.
+"""Why two texts are near: what makes the cosine of their vectors, or the score of a reranker.
 
-With mean pooling a vector is a sum, so that the cosine is one, too: of token i of one text and
-token j of the other, rᵢ·sⱼ / (n·m·|v|·|w|). The shares add up to the cosine. What follows pooling
-must be linear, without a bias.
+Where a score is a sum over pairs of tokens it is split exactly. With mean pooling a vector is a
+sum, so that the cosine is one, too: of token i of one text and token j of the other,
+rᵢ·sⱼ / (n·m·|v|·|w|), if what follows pooling is linear, without a bias. MaxSim is a sum as it is
+defined. Of every model it is told what leaving a word out changes: each is a run of its own.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
 from math import fsum, sqrt
 from typing import TYPE_CHECKING, Any
 
@@ -16,47 +19,61 @@ from numpy.typing import NDArray
 
 from cutaway.engine import Embed, Request
 from cutaway.errors import InputError
-from cutaway.methods.embedding import FramedTexts, VectorReader, request_parts
+from cutaway.methods.embedding import FramedTexts, VectorReader, embedding, request_parts
+from cutaway.methods.late_interaction import KINDS, TokenVectors, token_vectors
+from cutaway.methods.reranking import Method, Reranking, checked_method, method_of, reranking
 from cutaway.requests.prefill import PrefillTask
 
 if TYPE_CHECKING:
     from cutaway.requests.base import BaseLLM
 
+    Task = PrefillTask[Any, "Nearness"]
+    Words = Sequence[tuple["LeftOut", str]]
+
+Rows = NDArray[np.float64]
 _MOST_WORDS = 256  # of both texts, each of which is left out once
 
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A word of a text, and the cosine without it. which: 0 or 1; start, stop: characters."""
+    """A word of a text, and the score without it. which: 0 or 1; start, stop: characters."""
 
     which: int
     word: str
     start: int
     stop: int
-    cosine: float
+    score: float
 
 
 @dataclass(frozen=True)
 class Nearness:
     """How near two texts are, and why.
 
-    cosine    of their vectors
-    tokens    names of the tokens of each text
-    shares    float64 (tokens of the first, tokens of the second): they add up to the cosine
-    left_out  what the cosine is without each word
+    score     as ``rerank`` has it: the cosine of their vectors, or of a query and a document what a
+              head gave, log P(yes) - log P(no), or MaxSim
+    method    "cosine", "head", "answers" or "maxsim"
+    tokens    names of the tokens of each text; none without shares
+    shares    float64 (tokens of the first, tokens of the second): they add up to the score; None
+              where it is no sum over pairs of tokens
+    left_out  what the score is without each word
     """
 
-    cosine: float
+    score: float
+    method: Method
     tokens: tuple[tuple[str, ...], tuple[str, ...]]
-    shares: NDArray[np.float64]
+    shares: Rows | None
     left_out: tuple[LeftOut, ...]
 
     def of_tokens(self) -> tuple[list[float], list[float]]:
-        """What each token of the first text, and of the second, has of the cosine."""
+        """What each token of the first text, and of the second, has of the score."""
+        if self.shares is None:
+            return [], []
         return tuple([fsum(row) for row in rows.tolist()] for rows in (self.shares, self.shares.T))  # type: ignore[return-value]
 
     def pairs(self, count: int) -> list[tuple[int, int, float]]:
         """(token of the first, token of the second, share), the largest shares first."""
+        if self.shares is None:
+            return []
         order = np.argsort(-self.shares, axis=None, kind="stable")[:count]
         places = [divmod(int(place), self.shares.shape[1]) for place in order]
         return [(i, j, float(self.shares[i, j])) for i, j in places]
@@ -64,8 +81,9 @@ class Nearness:
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
         return {
-            "cosine": self.cosine, "tokens": [[*one] for one in self.tokens],
-            "shares": self.shares.tolist(), "left_out": [vars(one) for one in self.left_out],
+            "score": self.score, "method": self.method, "tokens": [[*one] for one in self.tokens],
+            "shares": None if self.shares is None else self.shares.tolist(),
+            "left_out": [vars(one) for one in self.left_out],
         }  # fmt: skip
 
 
@@ -75,40 +93,66 @@ def nearness(
     second: str,
     *,
     words: bool = True,
+    method: str | None = None,
     prompt: str | None = None,
+    instruction: str | None = None,
     adapter: str = "",
-) -> PrefillTask[VectorReader, Nearness]:
-    """See ``LLM.near``. InputError where the model does not pool by the mean."""
-    own_adapter = llm.adapter_hash(adapter)
-    if not pools_by_mean(llm):
-        raise InputError(
-            f"the model's vectors are no mean of its tokens' rows (pooling: {_pooling(llm)}), so "
-            "that the cosine has no exact share for each token: take a model with mean pooling"
-        )
-    reader, texts = FramedTexts(llm, prompt, truncate=False), (first, second)
-    each = [
-        reader.read(text, name)[0] for text, name in zip(texts, ("first", "second"), strict=True)
-    ]
+) -> "Task":
+    """See ``LLM.near``. InputError naming the argument."""
+    texts = first, second
+    asked = checked_method(llm, method, instruction)
+    if prompt is not None and asked != "cosine":
+        raise InputError(f"prompt: a model that scores by {asked} has none of texts alone")
     without = [*_without(texts)] if words else []
     if len(without) > _MOST_WORDS:
         raise InputError(
             f"the texts have {len(without)} words, and at most {_MOST_WORDS} can be left out one "
             "by one: shorten them, or leave words out (words=False, --no-words)"
         )
+    if asked == "maxsim":
+        return _by_tokens(llm, texts, without, adapter)
+    if asked != "cosine":
+        ask = partial(reranking, llm, method=asked, instruction=instruction, adapter=adapter)
+        return _by_pairs(ask, texts, without)
+    if pools_by_mean(llm):
+        return _by_rows(llm, texts, without, prompt, adapter)
+    return _by_vectors(llm, texts, without, prompt, adapter)
+
+
+def splits(llm: "BaseLLM") -> bool:
+    """Whether the model's own score of two texts is a sum over pairs of their tokens."""
+    method = method_of(llm)
+    return method == "maxsim" or (method == "cosine" and pools_by_mean(llm))
+
+
+def pools_by_mean(llm: "BaseLLM") -> bool:
+    """Whether a vector of the model is the mean of its tokens' rows, all of them."""
+    whole = llm.model.pooling.whole and llm.model.graph.after_pooling() is None
+    kind = llm.model.pooling.kind or ("last" if llm.config.is_causal else "mean")
+    return kind == "mean" and whole and not llm.model.pooling.refused
+
+
+# -- vectors -----------------------------------------------------------------------------------
+
+
+def _by_rows(
+    llm: "BaseLLM", texts: tuple[str, str], without: "Words", prompt: str | None, adapter: str
+) -> "Task":
+    """Of means: all rows of both texts, and the means of those with fewer words."""
+    own_adapter, reader = llm.adapter_hash(adapter), FramedTexts(llm, prompt, truncate=False)
+    named = zip(texts, ("first", "second"), strict=True)
+    each = [reader.read(text, name)[0] for text, name in named]
     fewer = [reader.read(text, "a text without one word")[0] for _, text in without]
     decoders = [Embed("rows")] * 2 + [Embed("mean")] * len(fewer)
 
     def found(readers: Sequence[VectorReader]) -> Nearness:
         rows = [one.vector() for one in readers[:2]]
         vectors = [np.add.reduce(one, axis=0) / len(one) for one in rows]
-        left = [
-            replace(word, cosine=_cosine(one.vector(), vectors[1 - word.which]))
-            for (word, _), one in zip(without, readers[2:], strict=True)
-        ]
-        name = llm.tokenizer.token_name
-        names = tuple(tuple(name(i) for i in ids) for ids in each)
+        left = _scored(
+            without, lambda i, which: _cosine(readers[2 + i].vector(), vectors[1 - which])
+        )
         return Nearness(
-            _cosine(*vectors), (names[0], names[1]), _shares(rows, vectors), tuple(left)
+            _cosine(*vectors), "cosine", _names(llm, each), _shares(rows, vectors), left
         )
 
     parts = [request_parts(decoder) for decoder in decoders]
@@ -119,19 +163,99 @@ def nearness(
     return PrefillTask(requests, VectorReader, found)
 
 
-def pools_by_mean(llm: "BaseLLM") -> bool:
-    """Whether a vector of the model is the mean of its tokens' rows, which ``nearness`` needs."""
-    whole = llm.model.pooling.whole and llm.model.graph.after_pooling() is None
-    return _pooling(llm) == "mean" and whole
+def _by_vectors(
+    llm: "BaseLLM", texts: tuple[str, str], without: "Words", prompt: str | None, adapter: str
+) -> "Task":
+    """Of other poolings, which are no sum of tokens or have layers behind them."""
+    every = [*texts, *(text for _, text in without)]
+    asked = embedding(llm, every, normalize=False, prompt=prompt, adapter=adapter)
+
+    def found(readers: Sequence[VectorReader]) -> Nearness:
+        vectors = asked.found(readers).vectors.astype(np.float64)
+        left = _scored(without, lambda i, which: _cosine(vectors[2 + i], vectors[1 - which]))
+        return Nearness(_cosine(*vectors[:2]), "cosine", ((), ()), None, left)
+
+    return PrefillTask(asked.requests, asked.reader, found)
 
 
-def _pooling(llm: "BaseLLM") -> str:
-    return llm.model.pooling.kind or ("last" if llm.config.is_causal else "mean")
+def _by_tokens(llm: "BaseLLM", texts: tuple[str, str], without: "Words", adapter: str) -> "Task":
+    """Of late interaction: each of the query's tokens adds its product with the nearest."""
+    sides = [[texts[i], *(text for word, text in without if word.which == i)] for i in (0, 1)]
+    asked = [
+        token_vectors(llm, side, kind, adapter=adapter, name=kind)
+        for side, kind in zip(sides, KINDS, strict=True)
+    ]
+
+    def found(readers: Sequence[VectorReader]) -> Nearness:
+        cut = len(sides[0])
+        queries, documents = asked[0].found(readers[:cut]), asked[1].found(readers[cut:])
+        score, *of_documents = queries.only(0).maxsim(documents)[0].tolist()
+        each = [*queries.maxsim(documents.only(0))[1:, 0].tolist(), *of_documents]
+        names = _names(llm, [queries.token_ids[0], documents.token_ids[0]])
+        left = _scored(without, lambda i, _: each[i])
+        return Nearness(score, "maxsim", names, _largest(queries, documents), left)
+
+    requests = [request for one in asked for request in one.requests]
+    return PrefillTask(requests, VectorReader, found)
 
 
-def _shares(
-    rows: Sequence[NDArray[np.float64]], vectors: Sequence[NDArray[np.float64]]
-) -> NDArray[np.float64]:
+def _largest(queries: TokenVectors, documents: TokenVectors) -> Rows:
+    """The products of the first query's tokens with their nearest tokens; 0 for all others."""
+    products, nearest = queries.products(0, documents, 0), queries.nearest(0, documents, 0)
+    shares = np.zeros_like(products)
+    rows = range(len(nearest))
+    shares[rows, nearest] = products[rows, nearest]
+    return shares
+
+
+# -- both texts read together ------------------------------------------------------------------
+
+
+def _by_pairs(
+    ask: "Callable[..., PrefillTask[Any, Reranking]]", texts: tuple[str, str], without: "Words"
+) -> "Task":
+    """Of a query and a document that are read together, and of those with fewer words."""
+    queries = [text for word, text in without if word.which == 0]
+    documents = [texts[1], *(text for word, text in without if word.which == 1)]
+    asked = [(texts[0], documents), *((query, [texts[1]]) for query in queries)]
+    tasks = [ask(query, some) for query, some in asked]
+    requests = [[*task.requests] for task in tasks]
+
+    def found(readers: Sequence[Any]) -> Nearness:
+        rest = iter(readers)
+        ranked = [
+            task.found([*islice(rest, len(mine))])
+            for task, mine in zip(tasks, requests, strict=True)
+        ]
+        (score, *of_documents), *of_queries = map(_in_order, ranked)
+        each = [*(one for (one,) in of_queries), *of_documents]
+        left = _scored(without, lambda i, _: each[i])
+        return Nearness(score, ranked[0].method, ((), ()), None, left)
+
+    return PrefillTask([one for some in requests for one in some], tasks[0].reader, found)
+
+
+def _in_order(found: Reranking) -> list[float]:
+    """The scores of the documents as they were given."""
+    return [one.score for one in sorted(found.results, key=lambda one: one.index)]
+
+
+# -- parts -------------------------------------------------------------------------------------
+
+
+def _scored(without: "Words", score: Callable[[int, int], float]) -> tuple[LeftOut, ...]:
+    """With the scores. score: of the word's index, and of which text it is."""
+    return tuple(replace(word, score=score(i, word.which)) for i, (word, _) in enumerate(without))
+
+
+def _names(
+    llm: "BaseLLM", each: Sequence[Sequence[int]]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    first, second = (tuple(llm.tokenizer.token_name(i) for i in ids) for ids in each)
+    return first, second
+
+
+def _shares(rows: Sequence[Rows], vectors: Sequence[Rows]) -> Rows:
     """Of each token of one text with each of the other."""
     lengths = [sqrt(fsum((v * v).tolist())) for v in vectors]
     by = len(rows[0]) * len(rows[1]) * lengths[0] * lengths[1] or 1.0
@@ -139,9 +263,9 @@ def _shares(
     return np.array([[fsum((a * b).tolist()) for b in rows[1]] for a in rows[0]]) / by
 
 
-def _without(texts: tuple[str, str]) -> "list[tuple[LeftOut, str]]":
+def _without(texts: tuple[str, str]) -> "Words":
     """Each word, and its text without it; a text of one word is left whole."""
-    found = []
+    found = list[tuple[LeftOut, str]]()
     for which, text in enumerate(texts):
         words = [*re.finditer(r"\S+", text)]
         for word in words if len(words) > 1 else []:
@@ -151,6 +275,6 @@ def _without(texts: tuple[str, str]) -> "list[tuple[LeftOut, str]]":
     return found
 
 
-def _cosine(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
+def _cosine(a: Rows, b: Rows) -> float:
     squares = fsum((a * a).tolist()) * fsum((b * b).tolist())
     return fsum((a * b).tolist()) / (sqrt(squares) or 1.0)

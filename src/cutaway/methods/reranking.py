@@ -47,7 +47,7 @@ class Relevance:
     index      of the document as it was given
     relevance  up to 1: 1 / (1 + e^-score), the probability of "yes", the cosine, or the mean of
                the cosines of each of the query's tokens with the document's nearest
-    score      what a head gave, or the sum of those; else the relevance
+    score      what a head gave, log P(yes) - log P(no), or the sum of those; else the cosine
     """
 
     index: int
@@ -65,7 +65,7 @@ class Reranking:
     """
 
     results: tuple[Relevance, ...]
-    method: str
+    method: Method
     tokens: int
     cut: tuple[int, ...] = ()
 
@@ -103,13 +103,7 @@ def reranking(
     check_bool("truncate", truncate)
     texts = _texts(query, documents)
     most = None if top is None else check_int("top", top, 1)
-    own = method_of(llm)
-    asked = own if method is None else method
-    known = ("head",) if own == "head" else ("answers", "cosine") if own == "answers" else (own,)
-    if asked not in known:
-        raise InputError(f"method: {shown(asked)} is not what this model has: {', '.join(known)}")
-    if instruction is not None and asked != "answers":
-        raise InputError(f"instruction: a model that ranks by {asked} is asked nothing")
+    asked = checked_method(llm, method, instruction)
     if asked == "head":
         return _by_head(llm, texts, most, truncate, adapter)
     if asked == "maxsim":
@@ -117,6 +111,18 @@ def reranking(
     if asked == "cosine":
         return _by_vectors(llm, texts, most, truncate, adapter)
     return _by_answers(llm, texts, most, instruction or INSTRUCTION, adapter)
+
+
+def checked_method(llm: "BaseLLM", method: str | None, instruction: str | None) -> Method:
+    """The method that is asked for, else the model's own. InputError naming the argument."""
+    own = method_of(llm)
+    known: tuple[Method, ...] = ("answers", "cosine") if own == "answers" else (own,)
+    asked = next((one for one in known if method in (None, one)), None)
+    if asked is None:
+        raise InputError(f"method: {shown(method)} is not what this model has: {', '.join(known)}")
+    if instruction is not None and asked != "answers":
+        raise InputError(f"instruction: a model that ranks by {asked} is asked nothing")
+    return asked
 
 
 def _texts(query: Any, documents: Any) -> list[str]:
@@ -292,9 +298,9 @@ def _by_answers(
     def found(readers: Sequence[Any]) -> Reranking:
         each = asked.found(readers)
         pairs = list(zip(each[::2], each[1::2], strict=True))
-        scores = [logistic(_sum(yes) - _sum(no)) for yes, no in pairs]
+        scores = [_sum(yes) - _sum(no) for yes, no in pairs]
         tokens = sum(len(yes.prompt_token_ids) for yes, _ in pairs)
-        return Reranking(_sorted(scores, most), "answers", tokens)
+        return Reranking(_sorted(scores, most, logistic), "answers", tokens)
 
     return PrefillTask(asked.requests, asked.reader, found)
 

@@ -1,4 +1,4 @@
-"""``/page/near``: why two texts are near, for the page's panel "Two texts"."""
+"""``/page/near``: what makes the score of two texts, for the page's panel "Two texts"."""
 
 from fastapi import APIRouter, Request
 from pydantic import Field
@@ -6,6 +6,7 @@ from starlette.responses import Response
 
 from cutaway.api.llm import LLM
 from cutaway.errors import InputError
+from cutaway.methods.nearness import splits
 from cutaway.server.body import Body, optional
 from cutaway.server.events import dumps
 from cutaway.server.exclusive import run_exclusive
@@ -21,8 +22,8 @@ class NearRequest(Body):
     """Two texts."""
 
     model: str | None = optional("one of /v1/models; left out: the first")
-    first: str = Field(description="one text", min_length=1)
-    second: str = Field(description="the other", min_length=1)
+    first: str = Field(description="one text; of a reranker the query", min_length=1)
+    second: str = Field(description="the other; of a reranker the document", min_length=1)
 
 
 @router.post("/page/near")
@@ -37,7 +38,7 @@ async def near(body: NearRequest, request: Request) -> Response:
 
 def _answer(llm: LLM, body: NearRequest) -> bytes:
     first, second = (len(llm.tokenize(text)) for text in (body.first, body.second))
-    if first * second > _MOST_PAIRS:
+    if splits(llm) and first * second > _MOST_PAIRS:
         raise InputError(
             f"the texts have {first} and {second} tokens, and here at most {_MOST_PAIRS} pairs of "
             "tokens are computed: shorten them, or use cutaway near"

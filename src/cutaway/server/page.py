@@ -8,7 +8,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Message, Receive, Scope, Send
 
 from cutaway._version import __version__
-from cutaway.methods.nearness import pools_by_mean
+from cutaway.methods.reranking import method_of
 from cutaway.requests.keywords import fields_at
 from cutaway.server.http.strict_json import StrictRoute
 from cutaway.server.models import models_of, service_of
@@ -49,7 +49,8 @@ async def about(request: Request, model: str | None = None) -> Response:
         "context": service.room,
         "attention": service.llm.config.attention,
         "canvas": _canvas(service),
-        "near": pools_by_mean(service.llm),
+        "writes": _writes(service),
+        "near": _near(service),
         "chat": service.llm.template is not None,
         "defaults": {name: params[name] for name in fields_at("chat") if name in params},
     }
@@ -66,6 +67,18 @@ def _canvas(service: Service) -> dict[str, Any] | None:
     if llm.config.is_causal or llm.tokenizer.mask_id is None or not llm.graph.has_head:
         return None
     return {"blocks": isinstance(attention, int), "usual": llm.parse({}).denoise is not None}
+
+
+def _writes(service: Service) -> bool:
+    """Whether the model predicts tokens, so that it can write."""
+    has_head = service.llm.graph.has_head
+    return has_head and (service.llm.config.is_causal or _canvas(service) is not None)
+
+
+def _near(service: Service) -> str | None:
+    """What the model compares two texts by; None for one that must be asked, as all that write."""
+    method = method_of(service.llm)
+    return None if method == "answers" else method
 
 
 class Static(StaticFiles):

@@ -4,31 +4,23 @@ import httpx
 import pytest
 
 from cutaway import LLM
+from support.random_llama import write_tiny_late, write_tiny_ranker
 from support.served import serve
 
 FIRST, SECOND = "the quick brown fox", "a lazy dog and the fox"
+QUERY, DOCUMENT = "ab ba", "b ab bb"
+IN_SIGHT = "(one) => one.getBoundingClientRect().top < innerHeight"
 
 
 @pytest.fixture(scope="module")
-def encoder(tmp_path_factory):
-    pytest.importorskip("torch", reason="needs torch: pip install '.[test-transformers]'")
-    from support.random_models import save
-    from support.tiny_tokenizers import wordpiece
-
-    path = tmp_path_factory.mktemp("near")
-    save("bert", path, tokenizer=wordpiece).base_model.save_pretrained(path)
-    return path
-
-
-@pytest.fixture(scope="module")
-def near(encoder):
-    with LLM(encoder, threads=1, progress=False) as llm:
+def near(tiny_encoder):
+    with LLM(tiny_encoder, threads=1, progress=False) as llm:
         return llm.near(FIRST, SECOND)
 
 
 @pytest.fixture(scope="module")
-def server(encoder, near):
-    with serve(LLM(encoder, threads=1, progress=False)) as served:
+def server(tiny_encoder, near):
+    with serve(LLM(tiny_encoder, threads=1, progress=False)) as served:
         yield served
 
 
@@ -51,7 +43,7 @@ def signed(value):
 def test_shares_and_words_left_out_are_those_of_python(open_page, server, near, context):
     page = open_page(server.url, **context)
     panel = compared(page)
-    assert f"Cosine {near.cosine:.4f}." in panel.inner_text()
+    assert f"Cosine {near.score:.4f}." in panel.inner_text()
     for which, tokens, shares in zip(
         ("first", "second"), near.tokens, near.of_tokens(), strict=True
     ):
@@ -60,9 +52,9 @@ def test_shares_and_words_left_out_are_those_of_python(open_page, server, near, 
         titles = [shown.nth(i).get_attribute("title") for i in range(len(tokens))]
         assert titles == [signed(share) for share in shares]
     rows = panel.locator("tbody tr").all_inner_texts()
-    words = sorted(near.left_out, key=lambda one: one.cosine)
+    words = sorted(near.left_out, key=lambda one: one.score)
     assert [row.split() for row in rows] == [
-        [w.word, ("first", "second")[w.which], f"{w.cosine:.4f}", signed(w.cosine - near.cosine)]
+        [w.word, ("first", "second")[w.which], f"{w.score:.4f}", signed(w.score - near.score)]
         for w in words
     ]
     assert page.barriers("near-panel") == []
@@ -91,7 +83,7 @@ def test_a_chosen_token_shows_its_shares_with_the_other_text(open_page, server, 
 def test_the_answer_is_that_of_python(server, near):
     answer = httpx.post(f"{server.url}/page/near", json={"first": FIRST, "second": SECOND})
     assert answer.json() == near.to_dict()
-    assert httpx.get(f"{server.url}/page/about").json()["near"] is True
+    assert httpx.get(f"{server.url}/page/about").json()["near"] == "cosine"
 
 
 def test_too_many_pairs_are_refused_in_a_sentence(server):
@@ -102,10 +94,60 @@ def test_too_many_pairs_are_refused_in_a_sentence(server):
 
 
 def test_a_model_that_pools_otherwise_has_no_such_panel(open_page, tiny_server):
-    assert httpx.get(f"{tiny_server.url}/page/about").json()["near"] is False
+    assert httpx.get(f"{tiny_server.url}/page/about").json()["near"] is None
     page = open_page(tiny_server.url)
     page.tab.get_by_text("tiny · cutaway").wait_for()
     assert page.tab.get_by_role("tab", name="Two texts").count() == 0
-    answer = httpx.post(f"{tiny_server.url}/page/near", json={"first": "a", "second": "b"})
-    assert answer.status_code == 400
-    assert "no mean of its tokens' rows" in answer.json()["error"]["message"]
+
+
+@pytest.fixture(scope="module", params=[write_tiny_ranker, write_tiny_late])
+def ranker(request, tmp_path_factory):
+    """The address of a server of a reranker, and what Python says of two texts."""
+    path = request.param(tmp_path_factory.mktemp("ranker") / "ranker.gguf")
+    with LLM(path, threads=1, progress=False) as llm:
+        found = llm.near(QUERY, DOCUMENT)
+    with serve(LLM(path, threads=1, progress=False)) as served:
+        yield served.url, found
+
+
+@pytest.mark.parametrize(
+    "context", [{}, {"width": 390, "height": 844, "color_scheme": "dark"}], ids=["wide", "phone"]
+)
+def test_a_reranker_s_words_are_tinted_by_what_leaving_them_out_changes(open_page, ranker, context):
+    url, found = ranker
+    page = open_page(url, **context)
+    page.tab.get_by_role("button", name="Compare two texts").click()
+    assert page.tab.get_by_label("The query", exact=True).evaluate(IN_SIGHT)
+    page.tab.get_by_label("The query", exact=True).fill(QUERY)
+    page.tab.get_by_label("The document", exact=True).fill(DOCUMENT)
+    page.tab.get_by_role("button", name="Compare", exact=True).click()
+    name = {"head": "Score", "maxsim": "MaxSim"}[found.method]
+    page.tab.get_by_text(f"{name} {found.score:.4f}.").wait_for()
+    panel = page.tab.locator("near-panel")
+    rows = [row.split() for row in panel.locator("tbody tr").all_inner_texts()]
+    words = sorted(found.left_out, key=lambda one: one.score)
+    assert rows == [
+        [w.word, ("query", "document")[w.which], f"{w.score:.4f}", signed(w.score - found.score)]
+        for w in words
+    ]
+    assert page.barriers("near-panel") == []
+    assert page.tab.evaluate("() => document.documentElement.scrollWidth - innerWidth") <= 0
+    if found.shares is not None:
+        return
+    shown = panel.get_by_role("group", name="Words of the document").get_by_role("button")
+    own = [one for one in found.left_out if one.which == 1]
+    assert shown.all_inner_texts() == [one.word for one in own]
+    titles = [shown.nth(i).get_attribute("title") for i in range(len(own))]
+    assert titles == [signed(one.score - found.score) for one in own]
+    shown.nth(1).click()
+    assert f"without {own[1].word} of the document: {own[1].score:.4f}" in panel.inner_text()
+
+
+def test_the_page_of_a_reranker_offers_no_writing(open_page, ranker):
+    url, found = ranker
+    about = httpx.get(f"{url}/page/about").json()
+    assert (about["near"], about["writes"]) == (found.method, False)
+    page = open_page(url)
+    assert page.tab.get_by_role("button", name="Write", exact=True).is_disabled()
+    answer = httpx.post(f"{url}/page/near", json={"first": QUERY, "second": DOCUMENT})
+    assert answer.json() == found.to_dict()

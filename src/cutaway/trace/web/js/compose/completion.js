@@ -6,7 +6,7 @@
  */
 
 import { begun, requested } from "../state/requests.js";
-import { button, copyButton, el, replace, setText } from "../parts/dom.js";
+import { button, copyButton, el, replace, scrollToPanels, setText } from "../parts/dom.js";
 import { beginnings, exampleButtons, generates } from "./examples.js";
 import { lineage } from "../figures/branches.js";
 import { ending } from "../state/conversation.js";
@@ -14,6 +14,13 @@ import { View } from "../parts/view.js";
 import { endedByToken } from "../figures/endings.js";
 /** @import { About, Run } from "../state/store.js" */
 /** @import { Example } from "./examples.js" */
+
+/** What a model that writes none is, by what it compares texts by. */
+const KINDS = {
+  cosine: "an encoder: it makes vectors of texts, with POST /v1/embeddings or cutaway embed",
+  maxsim: "an encoder for late interaction: it makes a vector of each token, with POST /v1/multi-vector or cutaway embed",
+  head: "a reranker: it scores how well documents answer a query, with POST /v1/rerank or cutaway rerank",
+};
 
 class CompletionBox extends View {
   field = el("textarea", { rows: 3, id: "prompt-field", placeholder: "Once upon a time",
@@ -67,9 +74,14 @@ class CompletionBox extends View {
     this.shown = about;
     const offered = beginnings(about);
     replace(this.examples, about && !generates(about)
-      ? el("p", {}, `${about.model} is an encoder: it makes vectors of texts, with POST /v1/embeddings or cutaway embed, and writes none. `,
-        about.near && button("Compare two texts", () => this.store.set({ panel: "near" }), { class: "link" }))
+      ? el("p", {}, `${about.model} is ${KINDS[about.near ?? "cosine"]}, and writes none. `,
+        about.near && button("Compare two texts", () => this.compare(), { class: "link" }))
       : offered.length > 0 && exampleButtons(offered, (example) => this.take(example)));
+  }
+
+  compare() {
+    this.store.set({ panel: "near" });
+    scrollToPanels();
   }
 
   /** @param {Example} example */

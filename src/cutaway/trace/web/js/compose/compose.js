@@ -24,7 +24,7 @@ class AskBox extends Tabs {
     const { about } = this.store.state;
     if (!about) return true;
     if (name === "chat") return about.chat && generates(about);
-    return name !== "typing" || about.attention === "causal";
+    return name !== "typing" || (generates(about) && about.attention === "causal");
   }
 }
 

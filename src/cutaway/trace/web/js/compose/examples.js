@@ -35,8 +35,8 @@ const CANVASES = [
 /** @param {About | null} about @returns {Example[]} none where the model writes no text */
 export const beginnings = (about) => (!about || !generates(about) ? [] : about.canvas ? CANVASES : BEGINNINGS);
 
-/** @param {About} about @returns {boolean} whether the model writes texts; an encoder writes none */
-export const generates = ({ attention, canvas }) => attention === "causal" || Boolean(canvas);
+/** @param {About} about @returns {boolean} whether the model writes texts; encoders and rerankers write none */
+export const generates = ({ writes, attention, canvas }) => writes ?? (attention === "causal" || Boolean(canvas));
 
 /**
  * @param {Example[]} examples @param {(example: Example) => void} take

@@ -114,6 +114,12 @@ export function keepInSight(box, inside, { head = 0, foot = 0, air = 0 } = {}) {
   else if (own.bottom > bottom) box.scrollTop += own.bottom - bottom + air;
 }
 
+/** On a phone, where the panels are below all else, bring them into sight. */
+export function scrollToPanels() {
+  const narrow = "(max-width: 56rem)"; // as in the sheets
+  if (matchMedia(narrow).matches) document.querySelector("panel-tabs")?.scrollIntoView();
+}
+
 // -- elements that several parts use --------------------------------------------------------------
 
 /** @param {Child} label @param {() => void} onclick @param {Attributes} [attributes] @returns {HTMLButtonElement} */

@@ -4,7 +4,7 @@
  * Knows how a place is an address, so that each sentence is a link. Which of them was opened last is not in the address.
  */
 
-import { button, el, replace } from "./dom.js";
+import { button, el, replace, scrollToPanels } from "./dom.js";
 import { completed } from "../state/store.js";
 import { View } from "./view.js";
 /** @import { Place } from "../state/store.js" */
@@ -14,7 +14,6 @@ import { View } from "./view.js";
  * @typedef {{title: string, question: string, points: Point[], answer: string, links: [string, string][]}} Guide
  */
 
-const NARROW = "(max-width: 56rem)"; // as in the sheets
 
 class RunGuide extends View {
   /** @type {HTMLElement[]} */
@@ -50,7 +49,7 @@ class RunGuide extends View {
     if (!point) return;
     this.store.show(point.shows);
     this.mark(i);
-    if (asked && matchMedia(NARROW).matches) document.querySelector("panel-tabs")?.scrollIntoView();
+    if (asked) scrollToPanels();
   }
 
   /** @param {number} i */

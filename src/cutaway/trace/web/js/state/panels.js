@@ -25,12 +25,12 @@ export const ALL = [
 export const PANELS = new Map(ALL.map(([name, label, element]) => [name, { label, element }]));
 
 /**
- * @param {string} name "near" needs a model whose vectors are means, "canvas" needs a diffusion model, or a run of one; "inside" needs a causal model that can be looked into, "without" also a server
+ * @param {string} name "near" needs a model that compares texts, "canvas" needs a diffusion model, or a run of one; "inside" needs a causal model that can be looked into, "without" also a server
  * @param {State} state @returns {boolean} whether the panel can have any content
  */
 export function applies(name, { about, runs }) {
   if (name === "near") return Boolean(about?.near);
   if (name === "without" && about?.local) return false;
-  if (name === "inside" || name === "without") return !about || (about.attention === "causal" && about.local?.inside !== false);
+  if (name === "inside" || name === "without") return !about || (about.attention === "causal" && about.writes !== false && about.local?.inside !== false);
   return name !== "canvas" || Boolean(about?.canvas) || runs.some((run) => run.trace.known?.decoder);
 }

@@ -64,7 +64,7 @@
  *
  * The model; local: it is in the page itself (local/model.js), and whether that can look inside of a step.
  * @typedef {{model: string, local?: {inside: boolean}, models?: string[], weights: string, version: string, context: number,
- *   attention: string | number, chat: boolean, near?: boolean, defaults: Record<string, any>, canvas?: {blocks: boolean, usual: boolean} | null}} About
+ *   attention: string | number, writes?: boolean, chat: boolean, near?: "cosine" | "head" | "maxsim" | null, defaults: Record<string, any>, canvas?: {blocks: boolean, usual: boolean} | null}} About
  */
 
 import { mostUncertain } from "../figures/step-view.js";
