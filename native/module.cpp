@@ -26,6 +26,7 @@ using namespace cutaway;
 void bind_sampler(nb::module_& m);  // sampler_module.cpp
 void bind_measure(nb::module_& m);  // measure_module.cpp
 void bind_quantise(nb::module_& m);  // quantise_module.cpp
+void bind_strings(nb::module_& m);  // strings_module.cpp
 
 namespace {
 
@@ -377,5 +378,6 @@ NB_MODULE(_native, m) {
   bind_plan(m);
   bind_sampler(m);
   bind_measure(m);
+  bind_strings(m);
   bind_quantise(m);
 }

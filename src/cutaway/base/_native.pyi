@@ -257,6 +257,11 @@ def tile_rate(pool: Pool, tier: str, weight: Packed) -> float: ...
 
 def instruction_rate(pool: Pool, tier: str) -> float: ...
 
+def strings(data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], position: int, count: int) -> tuple[list, int]:
+    """
+    Strings from this byte on, each behind its length (uint64), and the byte after them: fewer than `count` where one would not end in `data`. Bytes that are not UTF-8 become lone surrogates.
+    """
+
 def quantise(pool: Pool, source_format: str, source: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], format: str, out: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], importance: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None) -> int:
     """
     -1, or the first number of the first quant block that cannot be written. importance: of each column.

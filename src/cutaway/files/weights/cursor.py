@@ -7,7 +7,6 @@ the file, whatever its counts claim.
 Source: docs/gguf.md of ggml.
 """
 
-import struct
 from mmap import mmap
 from typing import Any, NoReturn
 
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 
 from cutaway.errors import FormatError
 
-_LENGTH = struct.Struct("<Q")
+_LENGTH_BYTES = 8  # of a string
 STRING, ARRAY = 8, 9
 NUMBERS: dict[int, np.dtype[Any]] = {
     0: np.dtype("u1"),
@@ -104,24 +103,17 @@ class Cursor:
         Bytes that are not UTF-8 become lone surrogates, so that nothing is lost:
         `s.encode("utf-8", "surrogateescape")` gives back exactly what the file holds.
         """
-        self.check_room(count, _LENGTH.size, "strings of at least 8 bytes")
-        out: list[str] = []
-        # A vocabulary has hundreds of thousands: the loop must be tight.
-        data, size, position, length_at = self._data, self._size, self.position, _LENGTH.unpack_from
-        for _ in range(count):
-            start = position + _LENGTH.size
-            if start > size:
-                break
-            position = start + length_at(data, position)[0]
-            if position > size:
-                break
-            out.append(data[start:position].decode("utf-8", "surrogateescape"))
+        from cutaway.base import _native  # what is only listed needs no kernels
+
+        self.check_room(count, _LENGTH_BYTES, "strings of at least 8 bytes")
+        data = np.frombuffer(self._data, np.uint8)
+        out, end = _native.strings(data, self.position, count)
         if len(out) < count:
             self.fail(
                 f"{self.where} has a string that runs past the end of the file; "
                 "it is truncated or damaged, download it again"
             )
-        self.position = position
+        self.position = end
         return out
 
     def value(self, type_id: int) -> Any:
