@@ -49,7 +49,8 @@ def test_an_encoder_offers_neither_chat_nor_typing(open_page, tiny_server):
     def as_encoder(route):
         about = route.fetch().json()
         assert about["chat"]  # or this would prove nothing
-        route.fulfill(json={**about, "attention": "bidirectional", "canvas": None})
+        encoder = {"attention": "bidirectional", "writes": False, "canvas": None}
+        route.fulfill(json=about | encoder)
 
     page.tab.route("**/page/about*", as_encoder)
     page.tab.reload()
