@@ -10,16 +10,16 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Self
 
 from cutaway._version import ARITHMETIC
-from cutaway.base.checks import shown
 from cutaway.base.progress import Bar, megabytes, say
 from cutaway.base.resources import free_memory
 from cutaway.compute import backends, model
 from cutaway.compute.backends import Backend, Computer, KVLayout
+from cutaway.compute.loading.adapters import LoadedAdapters
 from cutaway.compute.loading.open import model_name, stamp, stat_model
 from cutaway.compute.loading.parts import Parts, open_as
-from cutaway.compute.loading.setup import MOST_ADAPTERS, Setup
+from cutaway.compute.loading.setup import Setup
 from cutaway.compute.model import Graph, ModelConfig
-from cutaway.errors import FormatError, InputError
+from cutaway.errors import InputError
 from cutaway.files import hub
 from cutaway.files.weights import ModelFile
 from cutaway.text import ChatTemplate
@@ -48,8 +48,6 @@ class LoadedModel:
     load_s     seconds that loading took
     elsewhere  the computer, for a model that is loaded without weights; its owner sets it
     adapter    the hash of its adapter; "" without one
-    tasks      those for which its folder has adapters (jina v3), each with what stands in front of
-               a text
     """
 
     request_adapter = ""
@@ -69,10 +67,7 @@ class LoadedModel:
         self._owner, self._lock, self._progress = "", Lock(), progress
         self._weights = weights
         self._backend: Backend | None = None
-        self._adapters: dict[str, Adapter] = {}  # that of all texts has no name
-        self.tasks: Mapping[str, str] = {}
-        self._tasks: dict[str, Adapter] = {}
-        self._adapted: dict[str, Backend] = {}  # what computes with each, by its hash
+        self._adapters = LoadedAdapters()
         self.elsewhere = Computer(setup.backend or backends.default(), "elsewhere", 0)
         with self.opened() as file:
             self._read(file)
@@ -106,34 +101,19 @@ class LoadedModel:
             self.context, kv_tokens = self._setup.tokens(config.context_length)
             self.kv_tokens = -(-kv_tokens // backends.KV_BLOCK) * backends.KV_BLOCK
             self._weight_bytes = backends.weight_bytes(graph, file.tensors, self._setup.backend)
-            if asked := self._setup.adapter_files():
-                from cutaway.compute.loading.adapter import Adapter  # few models have some
-
-                self._adapters = {k: Adapter.open(a, graph, config) for k, a in asked.items()}
-            self._read_tasks(config, graph)
-            if "" in self._adapters:
-                self.name += f"+{self._adapters[''].name}"
+            self._adapters.read(self._setup, self.path, graph, config)
+            if own := self._adapters.own:
+                self.name += f"+{own.name}"
             if self._weights:
                 self._load(graph, file, show=self._progress)
 
         self.parts = parts = Parts.read(file, self._setup.context, load)
         self.config, self.graph, self.tokenizer = parts.config, parts.graph, parts.tokenizer
         self.adapter = ""
-        if own := self._adapters.get(""):
+        if own := self._adapters.own:
             self.graph, self.adapter = own.graph, own.sha256
         self.template = ChatTemplate.from_gguf(file.metadata, self.tokenizer)
         self.pooling = model.pooling_from_gguf(file.metadata, self.graph)
-
-    def _read_tasks(self, config: ModelConfig, graph: Graph) -> None:
-        if not self.path.is_dir() or config.architecture != "jina-bert-v3":
-            return
-        from cutaway.compute.loading.adapter import Adapter, AdapterFile, AdapterFiles
-        from cutaway.files.huggingface.tasks import task_instructions  # few models have tasks
-
-        self.tasks = task_instructions(self.path)
-        for task in self.tasks if self._setup.lora is None else ():
-            files = AdapterFiles((AdapterFile(self.path, 1.0, task),))
-            self._tasks[task] = Adapter.open(files, graph, config)
 
     def load(
         self, on_progress: Callable[[int], object] = lambda _done: None, *, show: bool = False
@@ -176,77 +156,47 @@ class LoadedModel:
                 kv_blocks=self.kv_tokens // backends.KV_BLOCK, context=self.context,
                 threads=setup.threads, kv=setup.kv, offload=offload, on_progress=loaded,
             )  # fmt: skip
-        every = [*self._adapters.values(), *self._tasks.values()]
-        self._adapted = {one.sha256: one.put_on(backend) for one in every}
-        own = self._adapters.get("")
-        self._backend = self._adapted[own.sha256] if own else backend
+        self._backend = self._adapters.put_on(backend)
 
     def with_adapter(self, adapter: str) -> "LoadedModel":
         """The model with this adapter, which has its own name and identity; "" is the model itself.
 
         InputError for a name that was not loaded.
         """
-        if not isinstance(adapter, str):
-            raise InputError(f"adapter must be a string, not {shown(adapter)}")
-        if not adapter:
+        if adapter == "":
             return self
-        if adapter not in self._adapters:
-            known = ", ".join(self.adapters) or "none"
-            raise InputError(f"unknown adapter {shown(adapter)}; loaded: {known}")
-        return AdaptedModel(self, adapter, self._adapters[adapter])
+        return AdaptedModel(self, adapter, self._adapters.find(adapter))
 
     def with_task(self, task: str) -> "LoadedModel":
         """The model with the adapter of one of its tasks. InputError for another task."""
-        if not isinstance(task, str) or task not in self._tasks:
-            known = f"its tasks are {', '.join(self.tasks)}" if self.tasks else "it has no tasks"
-            if self.tasks and not self._tasks:
-                known = "lora was loaded for all texts; load the model without it"
-            raise InputError(f"task: {self.name} has none named {shown(task)}: {known}")
-        return AdaptedModel(self, task, self._tasks[task])
+        return AdaptedModel(self, task, self._adapters.find_task(task, self.name))
+
+    @property
+    def tasks(self) -> Mapping[str, str]:
+        """What its folder has adapters for (jina v3); by task, what stands in front of a text."""
+        return self._adapters.tasks
 
     @property
     def adapters(self) -> list[str]:
         """The names of adapters that requests can give."""
-        return [name for name in self._adapters if name]
+        return self._adapters.names
 
     def adapted_backend(self, sha256: str) -> Backend:
         """The backend with an adapter. InputError once the model is closed, or it is unloaded."""
         _ = self.backend
-        if sha256 not in self._adapted:
-            raise InputError("adapter: it was unloaded; name another")
-        return self._adapted[sha256]
+        return self._adapters.backend(sha256)
 
     def open_adapter(self, name: str, at: str | PathLike[str]) -> "Adapter":
         """Read one more adapter, for ``add_adapter``. InputError where it cannot be one."""
-        from cutaway.compute.loading.adapter import Adapter  # few models have some
-
-        files = Setup(lora=self._setup.lora, adapters={name: at}).adapter_files()
-        if name in self._adapters:
-            raise InputError(f"adapters: {name} is loaded already: unload it first")
-        if len(self.adapters) == MOST_ADAPTERS:
-            raise InputError(f"adapters: {MOST_ADAPTERS} are loaded, the most: unload one first")
-        try:
-            return Adapter.open(files[name], self.parts.graph, self.config)
-        except FormatError as error:
-            raise InputError(f"adapters: {name}: {error}") from error
+        return self._adapters.open(name, at, self._setup, self.parts.graph, self.config)
 
     def add_adapter(self, name: str, adapter: "Adapter") -> Backend:
         """Let requests name an adapter; the backend with it. Not while the model computes."""
-        if adapter.sha256 not in self._adapted:
-            backend = adapter.put_on(self.backend)
-            self._adapted = {**self._adapted, adapter.sha256: backend}
-        self._adapters = {**self._adapters, name: adapter}
-        return self._adapted[adapter.sha256]
+        return self._adapters.add(name, adapter, self.backend)
 
     def remove_adapter(self, name: str) -> bool:
         """Let no request name an adapter; whether no other name has it, so that it was freed."""
-        gone = self._adapters[name].sha256
-        self._adapters = {k: one for k, one in self._adapters.items() if k != name}
-        left = [*self._adapters.values(), *self._tasks.values()]
-        if any(one.sha256 == gone for one in left):
-            return False
-        self._adapted = {k: one for k, one in self._adapted.items() if k != gone}
-        return True
+        return self._adapters.remove(name)
 
     @property
     def is_loaded(self) -> bool:
@@ -260,8 +210,7 @@ class LoadedModel:
         Offloaded weights do not count: the system takes their memory back where others need it.
         """
         on_disk = self._setup.offload_folder is not None
-        weights = sum(each.nbytes for each in self._adapters.values())
-        weights += 0 if on_disk else self._weight_bytes
+        weights = self._adapters.nbytes + (0 if on_disk else self._weight_bytes)
         return weights + self.kv.bytes_stored(self.kv_tokens)
 
     def _offload(self, graph: Graph, kv_tokens: int) -> "Offload | None":
@@ -394,7 +343,8 @@ class LoadedModel:
 
     def close(self) -> None:
         """Free the weights, the threads and the KV cache."""
-        self._backend, self._adapted = None, {}
+        self._backend = None
+        self._adapters.close()
 
     def __reduce__(self) -> Any:
         raise InputError(
