@@ -11,7 +11,7 @@ import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import redirect_stdout
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from io import StringIO
 from pathlib import Path
@@ -218,6 +218,7 @@ def page() -> str:
 @cache
 def page_folder() -> Path | None:
     """The exported page, for one build; None: it was not compiled what a page runs."""
+    from cutaway import LLM
     from cutaway.compute.loading.model import LoadedModel
     from cutaway.compute.loading.setup import Setup
     from cutaway.lab.page_folder import write_page_folder
@@ -226,7 +227,8 @@ def page_folder() -> Path | None:
         return None
     folder = Path(tempfile.mkdtemp()) / "page"
     model = LoadedModel.open("smollm2", Setup(), weights=False)
-    write_page_folder(model, folder, context=1024, cores=cores)
+    run = partial(LLM, model.path, progress=False)
+    write_page_folder(model, folder, context=1024, cores=cores, run=run)
     return folder
 
 

@@ -127,3 +127,11 @@ class Page:
     def address(self):
         """The fragment of the address."""
         return self.tab.evaluate("() => location.hash.slice(1)")
+
+
+def loaded(page):
+    """Wait until the model of a page without a server can be asked, on a busy machine, too."""
+    page.tab.set_default_timeout(90_000)
+    page.tab.get_by_text("SmolLM2").last.wait_for()
+    page.tab.evaluate("() => import('./static/js/state/api.js').then((api) => api.aboutServer())")
+    return page

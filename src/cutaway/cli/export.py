@@ -1,6 +1,7 @@
 """``cutaway export --page``: a model as a page that runs it, for any static host."""
 
 from argparse import ArgumentParser, Namespace
+from contextlib import ExitStack
 from pathlib import Path
 
 from cutaway.base.progress import Bar, megabytes, say
@@ -31,6 +32,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Write the folder, and say how to look at it."""
+    from cutaway.api.llm import LLM
     from cutaway.compute.loading.model import LoadedModel
     from cutaway.compute.loading.setup import Setup
     from cutaway.lab.page_folder import write_page_folder
@@ -40,9 +42,19 @@ def run(args: Namespace) -> int:
     model = LoadedModel.open(args.model, Setup(context=args.context), weights=False)
     with model.opened() as file:
         size = sum(info.nbytes for info in file.tensors.values())
-    with Bar(f"exporting {model.name}", size) as bar:
-        context = args.context or min(model.context, _CONTEXT)
-        missing = write_page_folder(model, args.out, context=context, on_progress=bar.update)
+    context = args.context or min(model.context, _CONTEXT)
+
+    with ExitStack() as shown:
+        bar = shown.enter_context(Bar(f"exporting {model.name}", size))
+
+        def run() -> LLM:
+            shown.close()
+            say("running the model for the exercises of the page")
+            return LLM(model.path, context=context)
+
+        missing = write_page_folder(
+            model, args.out, context=context, run=run, on_progress=bar.update
+        )
     for sentence in missing:
         say(sentence)
     total = sum(path.stat().st_size for path in args.out.rglob("*") if path.is_file())

@@ -14,11 +14,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from cutaway._version import __version__
+from cutaway.api.llm import LLM
 from cutaway.compute.backends.cpu.recorded import write_plan
 from cutaway.compute.loading.model import LoadedModel
 from cutaway.errors import CutawayError, InputError
 from cutaway.files.weights import ModelFile
 from cutaway.lab.page_inside import page_inside
+from cutaway.lab.page_practice import page_practice
 from cutaway.requests.keywords import fields_at
 from cutaway.requests.options import parse_options
 from cutaway.requests.recording import sizes_of
@@ -30,8 +32,8 @@ from cutaway.trace.catalogue import catalogue
 from cutaway.trace.web.bundle import index
 
 T = TypeVar("T")
-_WEB = files("cutaway.trace.web")
-CORES = _WEB / "cores"
+WEB = files("cutaway.trace.web")
+CORES = WEB / "cores"
 PART = 8 << 20
 """Bytes of a file of weights: browsers and hosts keep files of this size."""
 _CANDIDATES = 20
@@ -48,11 +50,13 @@ def write_page_folder(
     *,
     context: int,
     cores: Path | None = None,
+    run: Callable[[], LLM] | None = None,
     on_progress: Callable[[int], None] = lambda _done: None,
 ) -> list[str]:
     """The page, its core, and the model's plan, weights and tokenizer; what is not in it, in words.
 
     out: a folder that does not exist. cores: a folder of the compiled ones; None is the package's.
+    run: loads the model, for exercises on what it does; without it the page has those of samples.
     InputError where the model needs what a page cannot do yet, or the package has no cores.
     """
     made = cores or CORES
@@ -66,14 +70,20 @@ def write_page_folder(
     except OSError as error:
         raise InputError(f"{out} cannot be made a folder: {error.strerror}") from error
     try:
-        return _write_all(model, out, context, made, on_progress)
+        return _write_all(model, out, context, made, run=run, on_progress=on_progress)
     except BaseException:  # Ctrl-C, too: half a page is none
         shutil.rmtree(out)
         raise
 
 
 def _write_all(
-    model: LoadedModel, out: Path, context: int, cores: Any, on_progress: Callable[[int], None]
+    model: LoadedModel,
+    out: Path,
+    context: int,
+    cores: Any,
+    *,
+    run: Callable[[], LLM] | None,
+    on_progress: Callable[[int], None],
 ) -> list[str]:
     (folder := out / "model").mkdir()
     with model.opened() as file:
@@ -91,11 +101,14 @@ def _write_all(
     _write(folder / "inside.json", inside)
     _write(folder / "model.json", _model(model, defaults) | {"parts": parts, "chat": chat})
     about = _about(model, defaults, context)
-    has = {"chat": chat is not None, "local": {"inside": inside is not None}}
+    practice = page_practice(run and run())
+    _write(folder / "practice.json", practice)
+    local = {"inside": inside is not None, "practice": [*practice]}
+    has = {"chat": chat is not None, "local": local}
     _write(folder / "about.json", about | has)
     for core in cores.iterdir():
         (folder / core.name).write_bytes(core.read_bytes())
-    with as_file(_WEB) as web:
+    with as_file(WEB) as web:
         for name in ("js", "css"):
             shutil.copytree(web / name, out / "static" / name)
         for name in ("style.css", "icon.svg", "first-run.jsonl.gz"):
@@ -120,7 +133,7 @@ def _offline(out: Path) -> str:
     )
     own = [name for name in names if not Path(name).name.startswith("weights-")]
     name = sha256(b"".join((out / one).read_bytes() for one in own)).hexdigest()[:16]
-    script = (_WEB / "offline.js").read_text("utf-8")
+    script = (WEB / "offline.js").read_text("utf-8")
     return script.replace('"FILES"', json.dumps(["./", *own])).replace("NAME", name)
 
 

@@ -5,7 +5,6 @@ Nothing is stored: each request carries its own start.
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from functools import lru_cache
 from typing import Any
 
@@ -18,10 +17,8 @@ from cutaway.errors import InputError
 from cutaway.lab.practice import (
     SAMPLE,
     SAMPLE_CELLS,
-    Block,
     Cells,
     Exercise,
-    Numbers,
     RunStep,
     Start,
     cell_exercises,
@@ -29,7 +26,9 @@ from cutaway.lab.practice import (
     exercises,
     from_values,
 )
+from cutaway.lab.practice.answers import REMARKS
 from cutaway.lab.practice.start import shortened
+from cutaway.lab.practice.told import told_block, told_lesson, told_solution, told_start
 from cutaway.server.body import Body
 from cutaway.server.http.strict_json import StrictRoute
 from cutaway.server.inside import StepOfText
@@ -124,8 +123,7 @@ class AnswerRequest(PracticeRequest):
 async def practice(body: PracticeRequest, request: Request) -> Response:
     """The exercises, without their solutions."""
     if found := await _lessons(body, request):
-        exercises = [*map(_question, found.exercises)]
-        return JSONResponse(found._asdict() | {"exercises": exercises})
+        return JSONResponse(told_lesson(*found))
     return await _answer(lambda: _asked(body.made()))
 
 
@@ -141,7 +139,7 @@ async def answer(body: AnswerRequest, request: Request) -> Response:
 @router.post("/page/practice/comparison")
 async def compared(body: PracticeRequest) -> Response:
     """What each sampling strategy makes of the start; for the end, since it contains solutions."""
-    return await _answer(lambda: _block(comparison(body.made())))
+    return await _answer(lambda: told_block(comparison(body.made())))
 
 
 async def _lessons(body: PracticeRequest, request: Request) -> Lessons | None:
@@ -169,33 +167,7 @@ def _exercises(start: Start) -> tuple[Exercise, ...]:
 
 
 def _asked(start: Start) -> dict[str, Any]:
-    return {
-        "text": start.text,
-        "names": start.names,
-        "seed": str(start.seed),  # a page's numbers have 53 bits
-        "position": start.position,
-        "run": start.run
-        and {
-            "step": start.run.step,
-            "left_out": start.left_out,
-            "chain": start.run.chain,
-            "drawn": start.run.drawn,
-        },
-        "exercises": [_question(exercise) for exercise in _exercises(start)],
-    }
-
-
-def _question(exercise: Exercise) -> dict[str, Any]:
-    fields: dict[str, Any] = {
-        "topic": exercise.topic,
-        "question": exercise.question,
-        "given": _block(exercise.given),
-        "hint": exercise.hint,
-    }
-    asked = exercise.answer
-    if isinstance(asked, Numbers):
-        return fields | {"kind": "numbers", "labels": asked.labels, "example": asked.unit.example}
-    return fields | {"kind": "token", "names": asked.names}
+    return told_start(start, _exercises(start))
 
 
 def _judged(every: Sequence[Exercise], body: AnswerRequest) -> dict[str, Any]:
@@ -203,12 +175,7 @@ def _judged(every: Sequence[Exercise], body: AnswerRequest) -> dict[str, Any]:
     right, remark = _verdict(exercise, body.answer)
     if not (right or body.reveal):
         return {"right": right, "remark": remark, "solution": None, "arithmetic": []}
-    return {
-        "right": right,
-        "remark": remark,
-        "solution": exercise.answer.solution,
-        "arithmetic": [_block(block) for block in exercise.arithmetic],
-    }
+    return {"right": right, "remark": remark} | told_solution(exercise)
 
 
 def _verdict(exercise: Exercise, text: str | None) -> tuple[bool | None, str]:
@@ -217,9 +184,5 @@ def _verdict(exercise: Exercise, text: str | None) -> tuple[bool | None, str]:
     try:
         verdict = exercise.answer.judge(text)
     except InputError as error:
-        return None, f"That cannot be read: {error}."
+        return None, REMARKS["unreadable"].format(unread=error)
     return verdict.right, verdict.remark
-
-
-def _block(block: Block) -> str | dict[str, Any]:
-    return block if isinstance(block, str) else asdict(block)

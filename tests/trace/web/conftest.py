@@ -1,10 +1,18 @@
 """A real browser on a real server: Debian's Chromium, driven by Playwright."""
 
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+
 import pytest
 
 from cutaway import LLM
+from cutaway.compute.loading.model import LoadedModel
+from cutaway.compute.loading.setup import Setup
+from cutaway.lab.page_folder import write_page_folder
 from support.browser import CHROMIUM, HOW_TO_HAVE_CHROMIUM, Page
 from support.served import serve
+from support.wasm import cores
 
 
 @pytest.fixture(scope="module")
@@ -59,3 +67,33 @@ def smollm2_alone(smollm2_path):
 def page(open_page, smollm2):
     """The page on the server of SmolLM2."""
     return open_page(smollm2.url)
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_):
+        """Tests print nothing."""
+
+
+@pytest.fixture
+def hosted():
+    """Serves a folder, and nothing else."""
+    servers = []
+
+    def host(folder):
+        servers.append(ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=folder)))
+        threading.Thread(target=servers[-1].serve_forever, daemon=True).start()
+        return f"http://127.0.0.1:{servers[-1].server_port}/"
+
+    yield host
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.fixture(scope="session")
+def alone_folder(smollm2_path, smollm2_alone, tmp_path_factory):
+    """The page that runs SmolLM2 by itself."""
+    out = tmp_path_factory.mktemp("alone") / "page"
+    model = LoadedModel(smollm2_path, Setup(), weights=False)
+    write_page_folder(model, out, context=512, cores=cores(), run=lambda: smollm2_alone)
+    return out

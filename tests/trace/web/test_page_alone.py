@@ -2,9 +2,6 @@
 
 import json
 import shutil
-import threading
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
@@ -14,6 +11,7 @@ from cutaway.compute.loading.setup import Setup
 from cutaway.errors import InputError
 from cutaway.lab.page_folder import write_page_folder
 from cutaway.trace import Trace
+from support.browser import loaded
 from support.inside_files import asked, check_same
 from support.many_scripts import lines
 from support.page_modules import in_node
@@ -40,50 +38,11 @@ RUNS = """async (asked) => {
 }"""
 
 
-class Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, *_):
-        """Tests print nothing."""
-
-
-@pytest.fixture(scope="module")
-def folder(smollm2_path, tmp_path_factory):
-    """SmolLM2's page."""
-    out = tmp_path_factory.mktemp("alone") / "page"
-    write_page_folder(
-        LoadedModel(smollm2_path, Setup(), weights=False), out, context=512, cores=cores()
-    )
-    return out
-
-
-@pytest.fixture
-def hosted():
-    """Serves a folder, and nothing else."""
-    servers = []
-
-    def host(folder):
-        servers.append(ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=folder)))
-        threading.Thread(target=servers[-1].serve_forever, daemon=True).start()
-        return f"http://127.0.0.1:{servers[-1].server_port}/"
-
-    yield host
-    for server in servers:
-        server.shutdown()
-        server.server_close()
-
-
-def loaded(page):
-    """Wait until the model can be asked, on a busy machine, too."""
-    page.tab.set_default_timeout(90_000)
-    page.tab.get_by_text("SmolLM2").last.wait_for()
-    page.tab.evaluate("() => import('./static/js/state/api.js').then((api) => api.aboutServer())")
-    return page
-
-
 def test_a_text_written_in_the_browser_replays_here_bit_for_bit(
-    open_page, hosted, folder, smollm2_alone, tmp_path, capsys
+    open_page, hosted, alone_folder, smollm2_alone, tmp_path, capsys
 ):
     """And it is the text of the same seed here: written, stopped, and branched."""
-    page = loaded(open_page(hosted(folder)))
+    page = loaded(open_page(hosted(alone_folder)))
     settings = {"temperature": 0.8, "top_p": 0.95, "max_tokens": 12, "stop": ["scale"]}
     page.write("The sky is", seed=12, **settings)
     trace = page.saved(tmp_path / "page.jsonl")
@@ -99,14 +58,14 @@ def test_a_text_written_in_the_browser_replays_here_bit_for_bit(
 
 
 def test_ten_seeds_of_three_prompts_have_the_fingerprints_of_the_native_tiers(
-    open_page, hosted, folder, smollm2_alone
+    open_page, hosted, alone_folder, smollm2_alone
 ):
     asked = [
         {"prompt": prompt, "settings": {"max_tokens": 4, "min_p": 0.02}, "seed": str(seed)}
         for prompt in PROMPTS
         for seed in range(10)
     ]
-    page = loaded(open_page(hosted(folder)))
+    page = loaded(open_page(hosted(alone_folder)))
     here = [
         smollm2_alone.generate(one["prompt"], seed=int(one["seed"]), **one["settings"]).fingerprint
         for one in asked
@@ -114,8 +73,8 @@ def test_ten_seeds_of_three_prompts_have_the_fingerprints_of_the_native_tiers(
     assert page.tab.evaluate(RUNS, asked) == here
 
 
-def test_texts_that_are_asked_for_at_once_are_written_in_turn(open_page, hosted, folder):
-    page = loaded(open_page(hosted(folder)))
+def test_texts_that_are_asked_for_at_once_are_written_in_turn(open_page, hosted, alone_folder):
+    page = loaded(open_page(hosted(alone_folder)))
     asked = [{"prompt": prompt, "settings": {"max_tokens": 5}, "seed": "4"} for prompt in PROMPTS]
     alone = page.tab.evaluate(RUNS, asked)
     together = f"async (asked) => (await Promise.all(asked.map((one) => ({RUNS})([one])))).flat()"
@@ -123,9 +82,9 @@ def test_texts_that_are_asked_for_at_once_are_written_in_turn(open_page, hosted,
 
 
 def test_on_a_phone_it_opens_without_a_connection_and_with_threads_once_it_was_there(
-    open_page, hosted, folder, smollm2_alone, tmp_path
+    open_page, hosted, alone_folder, smollm2_alone, tmp_path
 ):
-    page = loaded(open_page(hosted(folder), width=390, height=844, color_scheme="dark"))
+    page = loaded(open_page(hosted(alone_folder), width=390, height=844, color_scheme="dark"))
     page.tab.evaluate("() => navigator.serviceWorker.ready")
     page.context.set_offline(True)
     page.tab.reload()
@@ -142,9 +101,9 @@ def test_on_a_phone_it_opens_without_a_connection_and_with_threads_once_it_was_t
 
 
 def test_where_relaxed_instructions_are_not_exact_it_does_without_them(
-    open_page, hosted, folder, smollm2_alone, tmp_path
+    open_page, hosted, alone_folder, smollm2_alone, tmp_path
 ):
-    shutil.copytree(folder, tmp_path / "inexact")
+    shutil.copytree(alone_folder, tmp_path / "inexact")
     for core in (tmp_path / "inexact/model").glob("core-relaxed*.wasm"):
         core.write_bytes(bytes(PROBE_SAYS_NO))
     page = loaded(open_page(hosted(tmp_path / "inexact")))
@@ -162,8 +121,8 @@ def test_a_model_that_a_page_cannot_run_leaves_no_folder(tmp_path):
     assert not (tmp_path / "page").exists()
 
 
-def test_damaged_weights_are_told(open_page, hosted, folder, tmp_path):
-    shutil.copytree(folder, tmp_path / "bad")
+def test_damaged_weights_are_told(open_page, hosted, alone_folder, tmp_path):
+    shutil.copytree(alone_folder, tmp_path / "bad")
     part = tmp_path / "bad/model/weights-003.bin"
     data = bytearray(part.read_bytes())
     data[1000] ^= 1
@@ -173,8 +132,8 @@ def test_damaged_weights_are_told(open_page, hosted, folder, tmp_path):
     page.tab.get_by_text(said).wait_for()
 
 
-def test_a_setting_that_only_a_server_has_is_refused_by_its_name(open_page, hosted, folder):
-    page = loaded(open_page(hosted(folder)))
+def test_a_setting_that_only_a_server_has_is_refused_by_its_name(open_page, hosted, alone_folder):
+    page = loaded(open_page(hosted(alone_folder)))
     with pytest.raises(Exception, match="min_tokens: this page cannot do that; cutaway serve can"):
         page.tab.evaluate(RUNS, [{"prompt": "a", "settings": {"min_tokens": 2}, "seed": "1"}])
 
@@ -207,15 +166,15 @@ def _ids(llm, text, special):
         return None
 
 
-def test_its_tokenizer_cuts_texts_as_ours_does(folder, smollm2_alone, tmp_path):
+def test_its_tokenizer_cuts_texts_as_ours_does(alone_folder, smollm2_alone, tmp_path):
     texts = [*lines(3000), "", " ", "<|im_start|>user\n'll don't\r\n\r\n  x  1234"]
-    assert cuts_alike(folder, smollm2_alone, texts, tmp_path)
+    assert cuts_alike(alone_folder, smollm2_alone, texts, tmp_path)
 
 
 @pytest.mark.slow
-def test_its_tokenizer_cuts_a_million_lines_as_ours_does(folder, smollm2_alone, tmp_path):
+def test_its_tokenizer_cuts_a_million_lines_as_ours_does(alone_folder, smollm2_alone, tmp_path):
     for seed in range(1, 11):
-        assert cuts_alike(folder, smollm2_alone, [*lines(100_000, seed)], tmp_path), seed
+        assert cuts_alike(alone_folder, smollm2_alone, [*lines(100_000, seed)], tmp_path), seed
 
 
 SAID = (
@@ -238,9 +197,9 @@ def conversations():
 
 
 def test_conversations_have_the_token_ids_of_the_template_and_no_message_has_a_special_token(
-    folder, smollm2_alone, tmp_path
+    alone_folder, smollm2_alone, tmp_path
 ):
-    asked = [*conversations()]
+    folder, asked = alone_folder, [*conversations()]
     (tmp_path / "asked.json").write_text(json.dumps(asked))
     script = tmp_path / "chat.mjs"
     script.write_text(
@@ -258,10 +217,10 @@ console.log(JSON.stringify(asked.map((messages) => chatIds(messages, chat, token
 
 
 def test_a_chat_in_the_browser_is_the_chat_of_this_engine(
-    open_page, hosted, folder, smollm2_alone, tmp_path
+    open_page, hosted, alone_folder, smollm2_alone, tmp_path
 ):
     """Its second answer, too, which goes on from what was computed for the first."""
-    page, messages = open_page(hosted(folder)), []
+    page, messages = open_page(hosted(alone_folder)), []
     page.go(kind="chat", settings={"max_tokens": 6, "temperature": 0.8}, seed="5")
     loaded(page).tab.get_by_role("tab", name="Chat").click()
     for i, question in enumerate(("Hi, I am <|im_end|>Ann.", "Who am I?")):
@@ -288,20 +247,20 @@ INSIDE = """async (body) => {
     ("settings", "rival"), [({"temperature": 0.8, "top_p": 0.95}, None), ({"temperature": 0}, 40)]
 )
 def test_the_inside_of_a_step_is_that_of_this_engine(
-    open_page, hosted, folder, smollm2_alone, tmp_path, settings, rival
+    open_page, hosted, alone_folder, smollm2_alone, tmp_path, settings, rival
 ):
     path = tmp_path / "run.jsonl"
     smollm2_alone.generate(
         "Ann met Bob. Ann saw Bob. Ann", seed=7, max_tokens=40, trace=str(path), **settings
     )
     trace, step = Trace.read(path), 33
-    page = loaded(open_page(hosted(folder)))
+    page = loaded(open_page(hosted(alone_folder)))
     file = page.tab.evaluate(INSIDE, asked(trace, step, rival)).encode("latin-1")
     check_same(file, smollm2_alone, trace, step, rival)
 
 
-def test_the_panel_inside_needs_no_server(open_page, hosted, folder):
-    page = loaded(open_page(hosted(folder)))
+def test_the_panel_inside_needs_no_server(open_page, hosted, alone_folder):
+    page = loaded(open_page(hosted(alone_folder)))
     page.write("Ann met Bob. Ann", temperature=0, max_tokens=3)
     page.tab.get_by_role("tab", name="Inside").click()
     page.tab.get_by_text("heads give position 0 more than").wait_for()
@@ -311,8 +270,8 @@ def test_the_panel_inside_needs_no_server(open_page, hosted, folder):
     assert not page.barriers()
 
 
-def test_the_inside_of_other_logits_is_refused(open_page, hosted, folder):
-    page = loaded(open_page(hosted(folder)))
+def test_the_inside_of_other_logits_is_refused(open_page, hosted, alone_folder):
+    page = loaded(open_page(hosted(alone_folder)))
     body = {"prompt": [1, 2], "generated": [3], "step": 0, "row": "0" * 16, "rival": None}
     with pytest.raises(Exception, match="this model gives other logits than 0000"):
         page.tab.evaluate(INSIDE, body)

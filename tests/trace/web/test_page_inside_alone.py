@@ -53,6 +53,5 @@ def test_it_is_that_of_this_engine(name, tmp_path):
 def test_the_export_says_where_a_page_cannot_look(name, said, tmp_path):
     [sentence] = [one for one in exported(name, tmp_path) if "inside" in one]
     assert sentence.startswith(f"the page has no inside of a step: {said}")
-    assert json.loads((tmp_path / "page/model/about.json").read_text())["local"] == {
-        "inside": False
-    }
+    about = json.loads((tmp_path / "page/model/about.json").read_text())
+    assert about["local"]["inside"] is False

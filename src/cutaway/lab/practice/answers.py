@@ -29,10 +29,24 @@ class Unit:
     slack: float
     percent: float | None = None
 
+    @property
+    def is_share(self) -> bool:
+        """Whether figures are parts of one, so that those above 1 must be percent."""
+        return self.percent == 0.01
+
 
 SHARE = Unit("0.45 or 45%", 3, 0.005, percent=0.01)
 BITS = Unit("1.5", 2, 0.05)
 COUNT = Unit("3", 0, 0)
+REMARKS = {
+    "right": "Right.",
+    "wrong": "Not quite.",
+    "some": "{right} of {all} are right; look at {labels}.",
+    "unreadable": "That cannot be read: {unread}.",
+}
+"""What is said of an answer."""
+ROUNDING = 1e-9
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,34 +65,35 @@ class Numbers:
     def judge(self, text: str) -> Verdict:
         """Which of the figures are near enough. InputError where they cannot be read."""
         pairs = zip(self._read(text), self.values, strict=True)
-        near = [abs(given - value) <= self.unit.slack + 1e-9 for given, value in pairs]
+        near = [abs(given - value) <= self.unit.slack + ROUNDING for given, value in pairs]
         if all(near):
-            return Verdict(True, "Right.")
+            return Verdict(True, REMARKS["right"])
         if not any(near):
-            return Verdict(False, "Not quite.")
+            return Verdict(False, REMARKS["wrong"])
         wrong = [label for label, right in zip(self.labels, near, strict=True) if not right]
-        return Verdict(False, f"{sum(near)} of {len(near)} are right; look at {', '.join(wrong)}.")
+        some = REMARKS["some"].format(right=sum(near), all=len(near), labels=", ".join(wrong))
+        return Verdict(False, some)
+
+    @property
+    def unread(self) -> str:
+        """What to write in the place of an answer that cannot be read."""
+        count = len(self.values)
+        what = "one number," if count == 1 else f"{count} numbers with spaces between, each"
+        return f"write {what} like {self.unit.example}"
 
     def _read(self, text: str) -> list[float]:
         plain = re.sub(r"\s+%", "%", text.replace("−", "-"))
         if "." not in plain:
             plain = re.sub(r"(?<=\d),(?=\d)", ".", plain)  # a decimal comma
         words = [word for word in re.split(r"[\s,;]+", plain) if word not in ("", "bits")]
-        try:
-            figures = [float(word.removesuffix("%")) for word in words]
-        except ValueError:
-            raise self._unread() from None
-        if len(figures) != len(self.values):
-            raise self._unread()
-        in_percent = "%" in plain or (self.unit is SHARE and max(figures) > 1)
+        bare = [word.removesuffix("%") for word in words]
+        if len(bare) != len(self.values) or not all(map(_NUMBER.fullmatch, bare)):
+            raise InputError(self.unread)
+        figures = [*map(float, bare)]
+        in_percent = "%" in plain or (self.unit.is_share and max(figures) > 1)
         if in_percent and self.unit.percent is None:
-            raise self._unread()
+            raise InputError(self.unread)
         return [figure * (self.unit.percent or 1.0) if in_percent else figure for figure in figures]
-
-    def _unread(self) -> InputError:
-        count = len(self.values)
-        what = "one number," if count == 1 else f"{count} numbers with spaces between, each"
-        return InputError(f"write {what} like {self.unit.example}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +112,12 @@ class TokenAnswer:
     def judge(self, text: str) -> Verdict:
         """InputError where it is none of the tokens."""
         right = self._row(text) == self.row
-        return Verdict(right, "Right." if right else "Not quite.")
+        return Verdict(right, REMARKS["right" if right else "wrong"])
+
+    @property
+    def unread(self) -> str:
+        """What to write in the place of an answer that cannot be read."""
+        return f"write a token of the table, or its number, 1 to {len(self.names)}"
 
     def _row(self, text: str) -> int:
         """By the exact name, else without regard to case, spaces and brackets, else by number."""
@@ -108,7 +128,7 @@ class TokenAnswer:
         number = re.fullmatch(r"#?([1-9]\d?)", text.strip(), re.ASCII)
         if number and int(number[1]) <= len(self.names):
             return int(number[1]) - 1
-        raise InputError(f"write a token of the table, or its number, 1 to {len(self.names)}")
+        raise InputError(self.unread)
 
 
 Answer = Numbers | TokenAnswer

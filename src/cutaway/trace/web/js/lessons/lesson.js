@@ -18,11 +18,6 @@ class LessonPanel extends Tabs {
     ["snowball", "How a mistake grows", "snowball-lesson"],
     ["stop", "Why won’t it stop?", "stop-lesson"],
   ];
-
-  /** @param {string} name practice is judged by a server */
-  applies(name) {
-    return name !== "practice" || !this.store.state.about?.local;
-  }
 }
 
 customElements.define("lesson-panel", LessonPanel);

@@ -22,7 +22,7 @@ import { View } from "../parts/view.js";
  *   run: {step: number, left_out: number, chain: string, drawn: string} | null}} Sampling
  * @typedef {{text: string, introduction: string, exercises: Exercise[]}} Inside
  * @typedef {Sampling | Inside} Asked
- * @typedef {{start?: Start | null, inside?: Record<string, any>, cells?: Cells | true, ways?: true}} Where
+ * @typedef {{start?: Start | true | null, inside?: Record<string, any> | true, cells?: Cells | true, ways?: true}} Where
  * @typedef {{right: boolean | null, remark: string, solution: string | null, arithmetic: Block[]}} Reply
  */
 
@@ -57,6 +57,8 @@ class PracticeLesson extends View {
   draw() {
     if (this.closest("[hidden]")) return;
     const { run, state } = this.store;
+    const brought = state.about?.local?.practice;
+    if (brought) return this.drawBrought(brought);
     const can = run && startOf(run.trace, state.step) !== null;
     this.own.disabled = !can || !state.about;
     setText(this.own, can ? `Step ${state.step} of your run` : "A step of your own run");
@@ -69,6 +71,23 @@ class PracticeLesson extends View {
     if (!state.about && !this.begun) replace(this.intro, "The exercises need a server.");
   }
 
+  /** @param {string[]} brought what a page without a server has exercises on, of the model's own run */
+  drawBrought(brought) {
+    setText(this.own, "A step of the model's");
+    setText(this.inside, "The inside of that step");
+    setText(this.cells, "Cells of a canvas");
+    for (const name of /** @type {const} */ (["own", "inside", "cells", "ways"])) {
+      this[name].disabled = false;
+      this[name].hidden = !brought.includes(name === "own" ? "start" : name);
+    }
+    if (!this.begun) this.begin({});
+  }
+
+  /** @returns {boolean} whether the exercises are made of the reader's own runs, which a server does */
+  ofOwnRuns() {
+    return !this.store.state.about?.local;
+  }
+
   /** @returns {Cells | null} of the pass that is shown; null: it has no cells to choose among */
   ownCells() {
     const { run, state } = this.store;
@@ -77,16 +96,18 @@ class PracticeLesson extends View {
 
   beginHere() {
     const { run, state } = this.store;
-    if (run) this.begin({ start: startOf(run.trace, state.step) });
+    if (!this.ofOwnRuns()) this.begin({ start: true });
+    else if (run) this.begin({ start: startOf(run.trace, state.step) });
   }
 
   beginWays() {
-    this.say("The model generates in each of its ways …");
+    if (this.ofOwnRuns()) this.say("The model generates in each of its ways …");
     this.begin({ ways: true });
   }
 
   beginInside() {
     const { run, state } = this.store;
+    if (!this.ofOwnRuns()) return void this.begin({ inside: true });
     if (!run) return;
     this.say("The model computes the step again …");
     this.begin({ inside: stepOf(run.trace, state.step) });
@@ -160,7 +181,7 @@ class PracticeLesson extends View {
     const hint = button("Hint", () => this.say(`Hint: ${exercise.hint}`));
     const reveal = button("Show me", () => this.reveal());
     if (exercise.kind === "token") {
-      const tokens = exercise.names?.map((name, i) => button(name, () => this.answer(String(i + 1)), { class: "token" }));
+      const tokens = exercise.names?.map((name, i) => button(name, () => this.answer(`#${i + 1}`), { class: "token" }));
       return el("div", {}, el("div", { class: "row answers", role: "group", "aria-label": "Which token" },
         ...(tokens ?? [])), el("p", { class: "row" }, hint, reveal));
     }
@@ -229,7 +250,7 @@ class PracticeLesson extends View {
     if (!table && compares) return;
     const marks = this.asked.exercises.map((_, i) => this.done[i]?.mark ?? null);
     const run = this.store.run;
-    const again = run && button(`The same for step ${this.store.state.step} of your run`, () => this.beginHere(), { class: "primary" });
+    const again = run && this.ofOwnRuns() && button(`The same for step ${this.store.state.step} of your run`, () => this.beginHere(), { class: "primary" });
     replace(this.exercise, ...(table ? [el("h2", { tabindex: -1 }, "The result of each sampling method"), tableOf(table)] : []));
     replace(this.worked, el("p", {}, again));
     this.say(summary(marks));

@@ -5,6 +5,8 @@
  */
 
 import { ApiError } from "../state/api.js";
+import { fetched } from "./files.js";
+import { practised } from "./practice.js";
 /** @import { Request } from "../state/store.js" */
 
 export class LocalModel {
@@ -13,6 +15,8 @@ export class LocalModel {
     this.folder = folder;
     this.worker = new Worker(new URL("./worker.js", import.meta.url), { type: "module" });
     this.asked = 0;
+    /** @type {Promise<Record<string, import("./practice.js").Sheet>> | null} */
+    this.sheets = null;
     /** @type {Map<number, (message: any) => void>} */
     this.waiting = new Map();
     this.ready = new Promise((resolve, reject) => {
@@ -53,8 +57,14 @@ export class LocalModel {
     }
   }
 
+  /** @returns {Promise<Record<string, import("./practice.js").Sheet>>} fetched once */
+  exercises() {
+    return (this.sheets ??= fetched(this.folder, "practice.json").then((answer) => answer.json()));
+  }
+
   /** @param {string} path @param {object} [body] @param {AbortSignal} [signal] @returns {Promise<Response>} */
   async ask(path, body, signal) {
+    if (path.startsWith("/page/practice")) return Response.json(practised(await this.exercises(), path, { ...body }));
     if (path !== "/v1/inside") throw new ApiError(`${path}: this page has no server; install cutaway, and cutaway serve has it`, 0);
     for await (const { done } of this.messages({ inside: body }, signal)) if (done instanceof ArrayBuffer) return new Response(done);
     throw new ApiError("the inside of the step was not computed", 0);

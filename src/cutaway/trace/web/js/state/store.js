@@ -63,7 +63,7 @@
  *   about: About | null, locked: boolean, large: boolean}} State
  *
  * The model; local: it is in the page itself (local/model.js), and whether that can look inside of a step.
- * @typedef {{model: string, local?: {inside: boolean}, models?: string[], weights: string, version: string, context: number,
+ * @typedef {{model: string, local?: {inside: boolean, practice: string[]}, models?: string[], weights: string, version: string, context: number,
  *   attention: string | number, writes?: boolean, chat: boolean, near?: "cosine" | "head" | "maxsim" | null, defaults: Record<string, any>, canvas?: {blocks: boolean, usual: boolean} | null}} About
  */
 

@@ -1,0 +1,89 @@
+"""The exercises of a page that runs a model by itself: asked, judged and explained beforehand.
+
+Knows which exercises need no run of the reader's own. trace/web/js/local/practice.js compares an
+answer with what is written here; refuses to make exercises in a second way.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from cutaway.api.llm import LLM
+from cutaway.errors import InputError
+from cutaway.lab.practice import (
+    SAMPLE,
+    SAMPLE_CELLS,
+    Exercise,
+    Start,
+    cell_exercises,
+    comparison,
+    exercises,
+    from_trace,
+)
+from cutaway.lab.practice.lessons import Scene, possible
+from cutaway.lab.practice.lessons.scene import TEXT
+from cutaway.lab.practice.lessons.ways import ways
+from cutaway.lab.practice.start import step_of
+from cutaway.lab.practice.told import (
+    told_block,
+    told_judge,
+    told_lesson,
+    told_solution,
+    told_start,
+)
+from cutaway.trace import Trace
+
+Data = dict[str, Any]
+_RUN: dict[str, Any] = {"seed": 7, "max_tokens": 8, "ignore_eos": True}
+
+
+def page_practice(llm: LLM | None) -> Data:
+    """What is practised -> the questions, what judges each, and its solution.
+
+    llm: runs a sample, writes in each of its ways, and is looked into; None: the samples alone.
+    """
+    cells = cell_exercises(SAMPLE_CELLS)
+    told = told_lesson(SAMPLE_CELLS.text, SAMPLE_CELLS.introduction, cells)
+    made = {"sample": _of_start(SAMPLE), "cells": _sheet(told, cells)}
+    if llm is None:
+        return made
+    for add in (_of_run, _of_ways):
+        try:
+            made |= add(llm)
+        except InputError:  # the model has no such runs: a canvas alone, blocks of its own
+            continue
+    return made
+
+
+def _of_run(llm: LLM) -> Data:
+    """On the most uncertain step of a run, and on its inside."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "run.jsonl"
+        llm.generate(TEXT, trace=path, **_RUN)
+        trace = Trace.read(path)
+    scene = Scene(llm, trace, step_of(trace, None).index, own=False)
+    asked = possible(scene)
+    told = told_lesson(scene.text, scene.introduction, asked)
+    return {
+        "start": _of_start(replace(from_trace(trace), run=None)),  # it is no run of the reader's
+        "inside": _sheet(told, asked),
+    }
+
+
+def _of_ways(llm: LLM) -> Data:
+    here = ways(llm)
+    told = told_lesson(here.text, here.introduction, here.exercises)
+    return {"ways": _sheet(told, here.exercises)}
+
+
+def _of_start(start: Start) -> Data:
+    every = exercises(start)
+    return _sheet(told_start(start, every), every) | {"comparison": told_block(comparison(start))}
+
+
+def _sheet(told: Data, every: Sequence[Exercise]) -> Data:
+    """As local/practice.js reads it."""
+    answers = [{"judge": told_judge(one), "solution": told_solution(one)} for one in every]
+    return {"told": told, "answers": answers}
