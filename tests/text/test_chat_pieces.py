@@ -35,10 +35,29 @@ def test_a_conversation_is_that_of_the_template(name):
         assert pieces.text(messages) == real.render(messages)
 
 
+@pytest.mark.parametrize("close", ["</think>", "[/THINK]"])
+def test_thoughts_of_earlier_answers_are_left_out_as_the_template_does(close):
+    said = f"""{{% if '{close}' in c and m.role == 'assistant' %}}
+        {{%- set c = c.split('{close}')[-1].lstrip('\n') %}}{{% endif %}}"""
+    source = CHATML.replace("%}<|im", "%}{% set c = m.content %}" + said + "<|im", 1)
+    pieces = written(source.replace("{{ m.content }}", "{{ c }}"))
+    assert (pieces.thought_end, pieces.blank) == (close, "\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "rule"),
+    [("qwen3.5", ("</think>", "\n", False)), ("lfm2.5", ("</think>", None, True)),
+     ("lfm2", ("", "", True)), ("step-3.5", ("</think>", "\n", False))],
+)  # fmt: skip
+def test_what_published_templates_do_beside_writing_between_messages(name, rule):
+    pieces = ChatPieces.of(template(name))
+    assert (pieces.thought_end, pieces.blank, pieces.drops_empty) == rule
+
+
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        (CHATML.replace("m.content", "m.content.split('</think>')[-1]"), "does more than write"),
+        (CHATML.replace("m.content", "m.content.split('</think>')[0]"), "does more than write"),
         (CHATML.replace("m.content", "m.content if loop.last else ''"), "leaves out messages"),
         (CHATML.replace("im_start|>{{", "{{ loop.index }}|>{{"), "other texts around later"),
         (CHATML + "{{ strftime_now('%d') }}", "writes today's date"),

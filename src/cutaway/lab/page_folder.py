@@ -6,7 +6,7 @@ tokenizer, and what a trace's head and the page's settings say of the model. Com
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from hashlib import sha256
 from importlib.resources import as_file, files
@@ -18,7 +18,6 @@ from cutaway.api.llm import LLM
 from cutaway.compute.backends.cpu.recorded import write_plan
 from cutaway.compute.loading.model import LoadedModel
 from cutaway.errors import CutawayError, InputError
-from cutaway.files.weights import ModelFile
 from cutaway.lab.page_inside import page_inside
 from cutaway.lab.page_practice import page_practice
 from cutaway.requests.keywords import fields_at
@@ -26,6 +25,7 @@ from cutaway.requests.options import parse_options
 from cutaway.requests.recording import sizes_of
 from cutaway.text.chat_pieces import ChatPieces
 from cutaway.text.pretokenizers import FIELD, lookup
+from cutaway.text.tokenizer import Tokenizer
 from cutaway.text.vocabulary import LSTRIP_TOKEN_IDS, RSTRIP_TOKEN_IDS, Kind
 from cutaway.trace import Head
 from cutaway.trace.catalogue import catalogue
@@ -87,7 +87,7 @@ def _write_all(
 ) -> list[str]:
     (folder := out / "model").mkdir()
     with model.opened() as file:
-        _write(folder / "tokenizer.json", _tokenizer(model, file))
+        _write(folder / "tokenizer.json", page_tokenizer(file.metadata, model.tokenizer))
         weights = folder / "weights"
         plan, read = write_plan(model.graph, file, weights, context, on_progress)
     _write(folder / "plan.json", plan._asdict() | {"bytes": weights.stat().st_size})
@@ -146,9 +146,8 @@ def _parts(weights: Path) -> Iterator[dict[str, Any]]:
             yield {"name": name, "bytes": len(piece), "sha256": sha256(piece).hexdigest()}
 
 
-def _tokenizer(model: LoadedModel, file: ModelFile) -> dict[str, Any]:
-    """As local/bpe.js reads it."""
-    metadata, tokenizer = file.metadata, model.tokenizer
+def page_tokenizer(metadata: Mapping[str, Any], tokenizer: Tokenizer) -> dict[str, Any]:
+    """A file's vocabulary as local/bpe.js reads it. InputError where a page cannot use it."""
     if (kind := metadata.get("tokenizer.ggml.model")) != "gpt2":
         raise InputError(f"the model's tokenizer is {kind!r}, and a page has byte-level BPE alone")
     if any(len(metadata.get(name, ())) for name in (RSTRIP_TOKEN_IDS, LSTRIP_TOKEN_IDS)):

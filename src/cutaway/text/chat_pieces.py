@@ -4,12 +4,14 @@ Knows conversations of a system message, if any, and of questions and answers in
 against the template itself; refuses to know tools and variables. For who has no Jinja (a page).
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise, product
+from typing import Any
 
 from cutaway.errors import InputError
 from cutaway.text.chat import ChatTemplate
+from cutaway.text.thinking_probe import UNRENDERED
 
 START, END = "start", "end"
 TURNS = 6  # questions, in the longest conversation that is tried
@@ -19,6 +21,7 @@ _CONTENTS = (
     "<s>[INST] é </s>", "<think>\na\n</think>\n\nb", "{{ 1 }}{% raw %}", "<|eot_id|>",
     "🙂 'q' \"q\" \\", "a\r\nb", "<thi", "nk>",
 )  # fmt: skip
+_THOUGHTS = ("a{} \n\nb{}\n \nc\n", "{}", "\n<think>\n{}\n\n\u3000b")  # and where they end
 _OPEN, _CLOSE = "\U00020000", "\U00020001"  # letters that no template has, and none trims
 _Message = Mapping[str, str]
 
@@ -29,10 +32,17 @@ class ChatPieces:
 
     The first follows "start", and after the last comes "end", with the opening of the answer.
     trimmed: the roles whose contents lose the white space around them, as ``str.strip`` has it
+    thought_end: of the assistant's contents what follows the last of these marks is written, since
+                 models are not shown what they thought before; "": all of them
+    blank: characters that are then taken from its front; None: all white space around it
+    drops_empty: whether an empty system message counts as none
     """
 
     between: Mapping[str, str]
     trimmed: tuple[str, ...]
+    thought_end: str = ""
+    blank: str | None = ""
+    drops_empty: bool = False
 
     @classmethod
     def of(cls, template: ChatTemplate) -> "ChatPieces":
@@ -42,9 +52,20 @@ class ChatPieces:
         roles = ("user", "assistant", "system")
         trimmed = tuple(role for role in roles if _is_trimmed(template, role))
         made = cls(_between(template), trimmed)
-        for messages in _conversations(has_system=made.takes_system):
-            made._check(template, messages)
-        return made
+        ends = [end for _, end in UNRENDERED if end in template.source]
+        contents = [*_CONTENTS, *(one.replace("{}", end) for end in ends for one in _THOUGHTS)]
+        tried = [
+            (messages, template.render(messages))
+            for messages in _conversations(contents, has_system=made.takes_system)
+        ]
+        for rule in _rules(ends):
+            pieces = replace(made, **rule)
+            if all(pieces.text(messages) == text for messages, text in tried):
+                return pieces
+        raise InputError(
+            "the model's chat template does more than write texts between messages (it changes "
+            "or leaves out some)"
+        )
 
     @property
     def takes_system(self) -> bool:
@@ -53,19 +74,29 @@ class ChatPieces:
 
     def text(self, messages: Sequence[_Message]) -> str:
         """The prompt for a conversation, ready to be answered."""
+        if self.drops_empty and messages[0] == {"role": "system", "content": ""}:
+            messages = messages[1:]
         roles = [START, *(m["role"] for m in messages), END]
-        said = [
-            m["content"].strip() if m["role"] in self.trimmed else m["content"] for m in messages
-        ]
+        said = [self._written(m["role"], m["content"]) for m in messages]
         joins = [self.between[f"{a} {b}"] for a, b in pairwise(roles)]
         return joins[0] + "".join(a + b for a, b in zip(said, joins[1:], strict=True))
 
-    def _check(self, template: ChatTemplate, messages: Sequence[_Message]) -> None:
-        if template.render(messages) != self.text(messages):
-            raise InputError(
-                "the model's chat template does more than write texts between messages (it changes "
-                "or leaves out some)"
-            )
+    def _written(self, role: str, content: str) -> str:
+        content = content.strip() if role in self.trimmed else content
+        if role != "assistant" or not self.thought_end or self.thought_end not in content:
+            return content
+        rest = content.rpartition(self.thought_end)[2]
+        return rest.strip() if self.blank is None else rest.lstrip(self.blank)
+
+
+def _rules(ends: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """What a template may do beside writing between messages, the least first.
+
+    ends: marks with which thoughts may end
+    """
+    for drops_empty in (False, True):
+        for end, blank in (("", ""), *product(ends, ("", "\n", None))):
+            yield {"thought_end": end, "blank": blank, "drops_empty": drops_empty}
 
 
 def _is_trimmed(template: ChatTemplate, role: str) -> bool:
@@ -118,10 +149,11 @@ def _turns(questions: int, contents: Sequence[str]) -> list[_Message]:
     ]
 
 
-def _conversations(*, has_system: bool) -> "list[list[_Message]]":
+def _conversations(said: Sequence[str], *, has_system: bool) -> list[list[_Message]]:
+    """Of each length, and each of the contents in each place."""
     made = []
-    for first in range(len(_CONTENTS)):
-        contents = [*_CONTENTS[first:], *_CONTENTS[:first]]
+    for first in range(len(said)):
+        contents = [*said[first:], *said[:first]]
         for questions in range(1, TURNS + 1):
             made.append(_turns(questions, contents))
             if has_system:

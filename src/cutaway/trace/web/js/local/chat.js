@@ -8,7 +8,11 @@
 /**
  * between: by two roles, "user assistant"; the first message follows "start", after the last comes "end"
  * trimmed: roles whose contents lose the white space around them
- * @typedef {{between: Record<string, string>, trimmed: string[]}} ChatPieces
+ * thought_end: of the assistant's contents what follows the last of these marks is written; "": all
+ * blank: characters that are then taken from its front; null: all white space around it
+ * drops_empty: whether an empty system message counts as none
+ * @typedef {{between: Record<string, string>, trimmed: string[], thought_end: string, blank: string | null,
+ *   drops_empty: boolean}} ChatPieces
  * @typedef {{role: string, content: string}} Message
  */
 
@@ -21,16 +25,30 @@ const AROUND = /^[\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u2
  */
 export function chatIds(messages, pieces, tokenizer) {
   if (!pieces) throw new Error("this page has no chat: its model has no template, or one that a page cannot write");
-  const contents = messages.map(({ role, content }) => (pieces.trimmed.includes(role) ? content.replace(AROUND, "") : content));
+  const [first, ...others] = messages, isNone = pieces.drops_empty && first?.role === "system" && first.content === "";
+  return idsOf(isNone ? others : messages, pieces, tokenizer);
+}
+
+/** @param {Message[]} messages @param {ChatPieces} pieces @param {ByteLevelBPE} tokenizer @returns {number[]} */
+function idsOf(messages, pieces, tokenizer) {
   const roles = ["start", ...messages.map(({ role }) => role), "end"];
   const joins = roles.slice(1).map((role, i) => {
     const text = pieces.between[`${roles[i]} ${role}`];
     if (text === undefined) throw new Error(`messages: this page cannot write a message of ${name(role)} after ${name(roles[i] ?? "")}`);
     return text;
   });
-  const mark = unused([...joins, ...contents].join(""));
-  const text = joins.map((join, i) => join + tokenizer.escape(contents[i] ?? "", mark)).join("");
+  const mark = unused([...joins, ...messages.map(({ content }) => content)].join(""));
+  const contents = messages.map(({ role, content }) => written(role, tokenizer.escape(content, mark), pieces));
+  const text = joins.map((join, i) => join + (contents[i] ?? "")).join("");
   return tokenizer.encode(text, true, mark);
+}
+
+/** @param {string} role @param {string} content @param {ChatPieces} pieces @returns {string} as the template writes it */
+function written(role, content, { trimmed, thought_end: end, blank }) {
+  const said = trimmed.includes(role) ? content.replace(AROUND, "") : content;
+  if (role !== "assistant" || !end || !said.includes(end)) return said;
+  const rest = said.slice(said.lastIndexOf(end) + end.length);
+  return rest.replace(blank === null ? AROUND : new RegExp(`^[${blank}]+`), "");
 }
 
 /** @param {string} role */
