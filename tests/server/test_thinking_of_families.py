@@ -5,6 +5,7 @@ it: as of a model that would always think.
 """
 
 import re
+from functools import cache
 
 import httpx
 import pytest
@@ -41,6 +42,7 @@ class Marks:
         return [text]
 
 
+@cache
 def template_of(name):
     source = (FOLDER / "families" / f"{name}.jinja").read_text("utf-8")
     return ChatTemplate(source, "<s>", "</s>")

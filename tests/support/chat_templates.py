@@ -29,6 +29,7 @@ FORMS = (
 """Families whose arguments are no JSON object."""
 
 
+@cache
 def template(name: str) -> ChatTemplate:
     """One of the test templates, or of a published family."""
     folder = FOLDER / "families" if name in FORMS else FOLDER

@@ -12,6 +12,7 @@ What is not the same, and why:
 import copy
 import json
 from datetime import datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +130,7 @@ def source(name: str) -> str:
     return (FOLDER / f"{name}.jinja").read_text()
 
 
+@cache
 def template(name: str) -> ChatTemplate:
     return ChatTemplate(source(name), *TOKENS.values())
 

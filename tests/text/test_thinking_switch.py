@@ -1,6 +1,7 @@
 """What the families' published templates can be told of thinking."""
 
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,7 @@ def template_of(name):
     return ChatTemplate((FOLDER / f"{name}.jinja").read_text("utf-8"), "<s>", "</s>")
 
 
+@cache
 def switch_of(name):
     template = template_of(name)
     return template, ThinkingSwitch(template, thinking_of(template, Tokenizer()))

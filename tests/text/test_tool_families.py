@@ -2,6 +2,7 @@
 
 import json
 import random
+from functools import cache
 
 import jsonschema
 import pytest
@@ -31,6 +32,7 @@ ARGUMENTS = {"city": "Rome, Italy", "days": 2}
 families = pytest.mark.parametrize("name", [name for name in FAMILIES if name not in OTHERWISE])
 
 
+@cache
 def family(name: str) -> tuple[ChatTemplate, Dialect]:
     made = ChatTemplate((FOLDER / "families" / f"{name}.jinja").read_text(), "<s>", "</s>")
     found = made._tool_support.dialect

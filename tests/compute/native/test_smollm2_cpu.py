@@ -55,17 +55,34 @@ def test_threads(smollm2_path, plain, threads):
     assert differing_bits(text.run(other.backend, [290, 1, 9]), logits) == 0
 
 
-@pytest.mark.parametrize("tier", TIERS[1:])
-def test_tiers(smollm2_path, plain, tier):
-    text, logits = plain
-    with instruction_set(tier):
+@pytest.fixture(scope="module")
+def other_tier(smollm2_path, request):
+    with instruction_set(request.param):
         other = LLM(smollm2_path, backend="cpu", context=512)
-    assert other.backend.tier == tier
-    if tier == "generic":  # slow: the beginning; small models have the rest
-        begin = Sample(text.tokens[:64], text.blocks, frozenset(range(0, 64, 7)))
-        assert differing_bits(begin.run(other.backend, [60, 1, 3]), logits[:10]) == 0
-    else:
-        assert differing_bits(text.run(other.backend, [297, 1, 2]), logits) == 0
+    assert other.backend.tier == request.param
+    return other
+
+
+PLAIN = [tier for tier in TIERS[1:] if tier in ("generic", "amx-plain")]
+"""Those without instructions of their own, which are slow."""
+
+
+@pytest.mark.parametrize("other_tier", [t for t in TIERS[1:] if t not in PLAIN], indirect=True)
+def test_tiers(plain, other_tier):
+    text, logits = plain
+    assert differing_bits(text.run(other_tier.backend, [297, 1, 2]), logits) == 0
+
+
+@pytest.mark.parametrize("other_tier", PLAIN, indirect=True)
+@pytest.mark.parametrize(
+    ("tokens", "rows"), [(36, [33, 1, 2]), pytest.param(300, [297, 1, 2], marks=pytest.mark.slow)]
+)
+def test_plain_tiers(plain, other_tier, tokens, rows):
+    """The beginning, in as many rows as a matrix unit wants; small models have the rest."""
+    text, logits = plain
+    scored = frozenset(i for i in text.positions if i < tokens)
+    begin = Sample(text.tokens[:tokens], text.blocks, scored)
+    assert differing_bits(begin.run(other_tier.backend, rows), logits[: len(scored)]) == 0
 
 
 def test_fingerprints_do_not_depend_on_company(llm):

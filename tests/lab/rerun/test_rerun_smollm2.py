@@ -58,7 +58,7 @@ def test_it_replays_at_other_thread_counts(smollm2_path, run, threads):
 def test_it_replays_on_other_tiers(smollm2_path, run, tier):
     with instruction_set(tier):
         other = LLM(smollm2_path, backend="cpu", context=512)
-    if tier == "generic":  # slow: as far as a run goes that was cut short
+    if tier in ("generic", "amx-plain"):  # slow: as far as a run goes that was cut short
         raw = run.path.read_bytes()
         run = Trace.parse(raw[: raw.index(b'"kind":"step","index":25,') + 40])
         assert (len(run.steps), run.end) == (25, None)
