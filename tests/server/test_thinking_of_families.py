@@ -48,7 +48,7 @@ def template_of(name):
     return ChatTemplate(source, "<s>", "</s>")
 
 
-@pytest.fixture(scope="module", params=families())
+@pytest.fixture(scope="module")
 def family(request, tmp_path_factory):
     """(a model with the template and its marks, a server of it)"""
     template = template_of(request.param)
@@ -86,14 +86,31 @@ def asked(family, path, wish=None, **fields):
     return begins or thinking.begun, *thought_and_count(path, answer.json())
 
 
-@pytest.mark.parametrize("path", FORMS)
+def asked_by(index: int) -> str:
+    """The protocol in which a family is asked in the usual run, each in turn: what a protocol says
+    of a thought does not depend on the family."""
+    return [*FORMS][index % len(FORMS)]
+
+
+every_family = pytest.mark.parametrize(
+    ("family", "path"),
+    [
+        pytest.param(name, path, marks=[] if path == asked_by(i) else pytest.mark.slow)
+        for i, name in enumerate(families())
+        for path in FORMS
+    ],
+    indirect=["family"],
+)
+
+
+@every_family
 def test_none_gives_no_thought(family, path):
     begun, _, count = asked(family, path)
     assert count > 0 or not begun
     assert asked(family, path, wish=False, **NONE[path])[1:] == ("", 0)
 
 
-@pytest.mark.parametrize("path", FORMS)
+@every_family
 def test_a_budget_of_20_gives_20_at_most(family, path):
     begun, _, count = asked(family, path, **TWENTY[path])
     assert count <= 20 and (count > 0 or not begun)
