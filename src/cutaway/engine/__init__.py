@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cutaway.engine.draft_head import DraftHead
     from cutaway.engine.draft_model import DraftModel
     from cutaway.engine.eagle_head import EagleHead, EagleTensors
-    from cutaway.engine.embed import Embed
+    from cutaway.engine.embed import Embed, PinWhole
     from cutaway.engine.engine import Engine
     from cutaway.engine.events import (
         Embedded,
@@ -50,7 +50,7 @@ _MODULES = {
     "draft_head": "DraftHead",
     "eagle_head": "EagleHead EagleTensors",
     "draft_model": "DraftModel",
-    "embed": "Embed",
+    "embed": "Embed PinWhole",
     "engine": "Engine",
     "events": "Embedded Ended Event FinishReason Pass PassCell Phases Scored Speculation Started "
     "Step Usage",

@@ -123,6 +123,37 @@ class Embed(PrefillOnly):
         return range(max(first, sequence.logits_emitted), last)
 
 
+@dataclass(frozen=True)
+class PinWhole(Embed):
+    """Pins the KV blocks of a text until it is aborted; all rows are computed in one step."""
+
+    def shares(self, sequence: "Sequence") -> bool:  # noqa: ARG002
+        """Never: all rows are computed again over these blocks."""
+        return False
+
+    def reusable(self, sequence: "Sequence") -> int:  # noqa: ARG002
+        """None."""
+        return 0
+
+    def whole(self, sequence: "Sequence") -> Scheduled:
+        """All rows of the text, each of which attends to what it attends to in ``Embed``."""
+        found = in_one_step(sequence, len(sequence), (), self.seen)
+        found.second_from, found.states = self.second_from, []
+        return found
+
+    def rows(self, sequence: "Sequence", room: int, logit_room: int) -> Scheduled:  # noqa: ARG002
+        """All rows, or none without room for all; none once they are computed."""
+        if sequence.num_computed_tokens or len(sequence) > room:
+            return Scheduled(sequence, 0, [], first_logit_row=0)
+        return self.whole(sequence)
+
+    def commit(self, scheduled: Scheduled, computed: Computed) -> list[Event]:  # noqa: ARG002
+        """No events; the last token stays, or the sequence would end."""
+        if scheduled.token_ids:
+            scheduled.sequence.num_computed_tokens = len(scheduled.sequence) - 1
+        return []
+
+
 def added_up(
     before: NDArray[np.float64] | None, rows: NDArray[np.float32] | NDArray[np.float64]
 ) -> NDArray[np.float64]:

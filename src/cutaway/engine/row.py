@@ -1,6 +1,7 @@
 """The row of a text's last token, computed by itself, and all that can be read of it.
 
-A sequence of ``PinPrefix`` has the KV blocks of the tokens before, and room for the row.
+A sequence of ``PinPrefix`` has the KV blocks of the tokens before, and room for the row. Of a text
+whose rows attend to each other, pinned by ``PinWhole``, all rows are computed again together.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,7 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cutaway.compute.backends import KV_BLOCK, Backend, Bytes, inspectable
+from cutaway.compute.backends import KV_BLOCK, Backend, Batch, Bytes, inspectable
+from cutaway.engine.embed import PinWhole
 from cutaway.engine.engine import Engine
 from cutaway.engine.scheduled import (
     Scheduled,
@@ -33,6 +35,20 @@ class Row(NamedTuple):
     """
 
     logits: Floats
+    tensors: Mapping[str, Floats]
+    keys: Mapping[int, NDArray[Any]]
+    values: Mapping[int, NDArray[Any]]
+
+
+class WholeText(NamedTuple):
+    """All rows of a text that is read in one step.
+
+    batch         as it was run
+    tensors       by name in the graph: (tokens, width)
+    keys, values  by layer, as stored: (kv_heads, tokens, head_dim)
+    """
+
+    batch: Batch
     tensors: Mapping[str, Floats]
     keys: Mapping[int, NDArray[Any]]
     values: Mapping[int, NDArray[Any]]
@@ -90,6 +106,23 @@ def read_text(
             change_states(backend, [one])
             start = end
     return {name: np.concatenate([part[name] for part in parts]) for name in names}
+
+
+def read_whole(
+    engine: Engine, sequence: EngineSequence, names: Sequence[str], layers: Sequence[int]
+) -> WholeText:
+    """All rows of a sequence of ``PinWhole`` that is ready, between two steps.
+
+    names: of tensors; layers: whose keys and values are wanted
+    """
+    inside, decoder = inspectable(engine.backends[sequence.request.adapter]), sequence.decoder
+    assert isinstance(decoder, PinWhole)
+    engine.settle_blocks()
+    batch = batch_of([decoder.whole(sequence)])
+    _, tensors = inside.tap(batch, names)
+    stored = {at: inside.keys_values(at, sequence.blocks, 0, len(sequence)) for at in layers}
+    keys, values = ({at: one[i].copy() for at, one in stored.items()} for i in (0, 1))
+    return WholeText(batch, tensors, keys, values)
 
 
 def read_state(engine: Engine, sequence: EngineSequence) -> Floats:

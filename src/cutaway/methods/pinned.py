@@ -5,12 +5,21 @@ The prefix is computed like any prompt, beside other sequences.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cutaway.compute.backends import Logits
-from cutaway.engine import PinPrefix, Row, RunParams, Score
+from cutaway.engine import Embed, PinPrefix, PinWhole, Request, Row, RunParams, Score
 from cutaway.engine import Sequence as EngineSequence
-from cutaway.engine.row import Floats, is_ready, read_row, read_state, read_text
+from cutaway.engine.row import (
+    Floats,
+    WholeText,
+    is_ready,
+    read_row,
+    read_state,
+    read_text,
+    read_whole,
+)
 from cutaway.errors import CutawayError
 from cutaway.requests.owner import EndListener
 from cutaway.requests.prefill import each_ended
@@ -71,6 +80,22 @@ def text_state(
         return found
 
 
+def whole_text(
+    llm: SyncLLM, request: Request, names: Sequence[str], layers: Sequence[int]
+) -> WholeText:
+    """All rows of a text that ``Embed`` reads, in one step; the keys and values of some layers."""
+    assert isinstance(request.decoder, Embed)
+    whole = replace(request, decoder=PinWhole(**vars(request.decoder)))
+    with _pinned(llm, whole) as (sequence, wait):
+
+        def read() -> WholeText | None:
+            return read_whole(llm.engine, sequence, names, layers) if is_ready(sequence) else None
+
+        while (found := llm.owner.call(read)) is None:
+            wait()
+        return found
+
+
 def last_rows(
     llm: SyncLLM,
     like: Sequence[int],
@@ -103,8 +128,15 @@ def pinned(
     They are computed when the block begins. Yields the sequence, and a function that waits until
     they are computed again.
     """
-    listener, run = EndListener(), RunParams(priority=priority)
+    run = RunParams(priority=priority)
     request = llm.request(token_ids, decoder=PinPrefix(), run=run, interventions=interventions)
+    with _pinned(llm, request) as found:
+        yield found
+
+
+@contextmanager
+def _pinned(llm: SyncLLM, request: Request) -> Iterator[tuple[EngineSequence, Callable[[], None]]]:
+    listener = EndListener()
     with llm.owner.running(request, listener) as sequence:
 
         def wait() -> None:

@@ -1,4 +1,5 @@
-"""``/page/near``: what makes the score of two texts, for the page's panel "Two texts"."""
+"""``/page/near``: what makes the score of two texts, and their attention, for the page's panel
+"Two texts"."""
 
 from fastapi import APIRouter, Request
 from pydantic import Field
@@ -6,6 +7,7 @@ from starlette.responses import Response
 
 from cutaway.api.llm import LLM
 from cutaway.errors import InputError
+from cutaway.lab.inside import text_attention
 from cutaway.methods.nearness import splits
 from cutaway.server.body import Body, optional
 from cutaway.server.events import dumps
@@ -15,6 +17,7 @@ from cutaway.server.models import service_of
 
 router = APIRouter(route_class=StrictRoute, include_in_schema=False)
 
+_DIGITS = 6
 _MOST_PAIRS = 1 << 14  # each is a product of two rows: about a second
 
 
@@ -26,6 +29,17 @@ class NearRequest(Body):
     second: str = Field(description="the other; of a reranker the document", min_length=1)
 
 
+class AttentionRequest(NearRequest):
+    """A token of them."""
+
+    which: int = Field(
+        0, description="the text, 0 or 1; 0 where both are read together", ge=0, le=1
+    )
+    position: int | None = optional(
+        "of the token; left out: the last where tokens see none after them, else the first", ge=0
+    )
+
+
 @router.post("/page/near")
 async def near(body: NearRequest, request: Request) -> Response:
     """What ``LLM.near`` says of two texts."""
@@ -34,6 +48,32 @@ async def near(body: NearRequest, request: Request) -> Response:
         service.llm.check_length(text)
     data = await run_exclusive(request, body.model, _answer, body)
     return Response(data, media_type="application/json")
+
+
+@router.post("/page/near/attention")
+async def attention(body: AttentionRequest, request: Request) -> Response:
+    """From which tokens one reads, by layer and head; as ``text_attention`` has it."""
+    service = service_of(request, body.model)
+    for text in (body.first, body.second):
+        service.llm.check_length(text)
+    data = await run_exclusive(request, body.model, _attention, body)
+    return Response(data, media_type="application/json")
+
+
+def _attention(llm: LLM, body: AttentionRequest) -> bytes:
+    texts = text_attention(llm, body.first, body.second)
+    if body.which >= len(texts):
+        raise InputError("which: the model reads both texts together: 0")
+    one = texts[body.which]
+    last = len(one.token_ids) - 1
+    position = body.position if body.position is not None else last if llm.config.is_causal else 0
+    if position > last:
+        raise InputError(f"position: the text has {last + 1} tokens: 0 to {last}")
+    weights = one.weights[:, :, position].astype(float).round(_DIGITS)
+    return dumps({
+        "texts": len(texts), "tokens": [llm.tokenizer.token_name(i) for i in one.token_ids],
+        "position": position, "weights": weights.tolist(),
+    })  # fmt: skip
 
 
 def _answer(llm: LLM, body: NearRequest) -> bytes:

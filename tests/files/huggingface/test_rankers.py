@@ -9,11 +9,13 @@ from cutaway import LLM, InputError
 from cutaway.compute.backends.cpu import tiers
 from cutaway.compute.loading.open import open_model
 from cutaway.files.weights.gguf_writer import write_gguf
+from cutaway.lab.inside import text_attention
 
 pytest.importorskip("torch", reason="needs torch: pip install '.[test-transformers]'")
 pytest.importorskip("transformers", reason="needs transformers: pip install '.[test-transformers]'")
 
 import torch
+import transformers
 from tokenizers import Tokenizer
 
 from support.random_models import RANKERS, edit, save
@@ -105,6 +107,24 @@ def test_a_head_says_what_it_cannot_do(made):
     ):
         with pytest.raises(InputError, match=sentence):
             llm.rerank(**({"query": "a", "documents": ["b"]} | asked))
+
+
+@pytest.mark.parametrize(
+    "name", ["rank-xlm-roberta", "rank-modernbert", "rank-deberta", "rank-mpnet"]
+)
+def test_attention_in_both_texts_is_transformers(made, name):
+    path = made(name)[0]
+    kind = transformers.AutoModelForSequenceClassification
+    model = kind.from_pretrained(path, attn_implementation="eager").eval()
+    with LLM(path, backend="reference") as llm:
+        [found] = text_attention(llm, QUERY, DOCUMENTS[0])
+    ids = torch.tensor([found.token_ids])
+    with torch.no_grad():
+        asked = model(input_ids=ids, attention_mask=torch.ones_like(ids), output_attentions=True)
+    theirs = np.array([layer[0].numpy() for layer in asked.attentions])
+    assert found.weights.shape == theirs.shape
+    assert np.abs(found.weights - theirs).max() < 1e-5
+    assert found.mean == pytest.approx(theirs.mean(axis=(0, 1)), abs=1e-5)
 
 
 def test_a_long_document_is_cut_where_asked(made):

@@ -4,6 +4,7 @@ import httpx
 import pytest
 
 from cutaway import LLM
+from cutaway.lab.inside import text_attention
 from support.random_llama import write_tiny_late, write_tiny_ranker
 from support.served import serve
 
@@ -151,3 +152,56 @@ def test_the_page_of_a_reranker_offers_no_writing(open_page, ranker):
     assert page.tab.get_by_role("button", name="Write", exact=True).is_disabled()
     answer = httpx.post(f"{url}/page/near", json={"first": QUERY, "second": DOCUMENT})
     assert answer.json() == found.to_dict()
+
+
+def test_attention_of_a_chosen_token_is_that_of_python(open_page, server, tiny_encoder):
+    with LLM(tiny_encoder, threads=1, progress=False) as llm:
+        first, second = text_attention(llm, FIRST, SECOND)
+        names = [llm.tokenizer.token_name(i) for i in second.token_ids]
+    page = open_page(server.url, width=390, height=844, color_scheme="dark")
+    panel = compared(page)
+    tokens = panel.get_by_role("group", name="Tokens as the model reads them").get_by_role("button")
+    page.tab.get_by_text("Attention weight by position, mean of all heads").wait_for()
+    assert read_from(tokens) == rounded(first.mean[0])
+    panel.get_by_label("Text", exact=True).select_option("second text")
+    page.tab.wait_for_function(COUNT, arg=len(names))
+    tokens.nth(3).click()
+    page.tab.get_by_text(f"{names[3].strip()} at position 3 reads most from").wait_for()
+    assert read_from(tokens) == rounded(second.mean[3])
+    panel.get_by_label("Layer", exact=True).select_option("L1")
+    assert read_from(tokens) == rounded(second.weights[1].mean(axis=0)[3])
+    panel.get_by_label("Head", exact=True).select_option("H2")
+    assert page.tab.get_by_text("Attention weight by position, L1.H2").count() == 1
+    assert read_from(tokens) == rounded(second.weights[1, 2, 3])
+    assert page.barriers("near-panel") == []
+    assert page.tab.evaluate("() => document.documentElement.scrollWidth - innerWidth") <= 0
+
+
+def test_attention_of_texts_that_are_read_together_is_of_both(ranker):
+    url, found = ranker
+    asked = {"first": QUERY, "second": DOCUMENT}
+    answer = httpx.post(f"{url}/page/near/attention", json=asked).json()
+    assert answer["texts"] == (1 if found.method == "head" else 2)
+    assert answer["position"] == len(answer["tokens"]) - 1  # attention is causal
+    for heads in answer["weights"]:
+        assert [sum(row) for row in heads] == pytest.approx([1] * len(heads), abs=1e-5)
+    for more, sentence in (
+        ({"position": 99}, "position: the text has"),
+        ({"which": 1} if found.method == "head" else {"which": 2}, "which"),
+    ):
+        refused = httpx.post(f"{url}/page/near/attention", json=asked | more)
+        assert refused.status_code == 400
+        assert sentence in refused.json()["error"]["message"]
+
+
+COUNT = "(count) => document.querySelectorAll('near-panel section .text button').length === count"
+
+
+def read_from(tokens):
+    """The weights in their titles."""
+    titles = [tokens.nth(i).get_attribute("title") for i in range(tokens.count())]
+    return [float(title.removesuffix("%")) / 100 for title in titles]
+
+
+def rounded(weights):
+    return pytest.approx([float(weight) for weight in weights], abs=6e-4)

@@ -1,4 +1,5 @@
-"""The inside of a step of a trace: attention, logit attribution and the lens, recomputed."""
+"""The inside of a step of a trace: attention, logit attribution and the lens, recomputed; and the
+attention in whole texts."""
 
 from cutaway.lab.inside.ablate import Ablation, ablate
 from cutaway.lab.inside.embedding import Nearest, nearest
@@ -6,11 +7,13 @@ from cutaway.lab.inside.ending import EndAttribution, end_attribution
 from cutaway.lab.inside.lens import Lens
 from cutaway.lab.inside.logit_attribution import LogitAttribution
 from cutaway.lab.inside.look import Look, OtherRowError, inside
+from cutaway.lab.inside.texts import TextAttention, text_attention
 from cutaway.lab.inside.unrecorded import unrecorded_trace
 
 without, end_pushes, written = ablate, end_attribution, unrecorded_trace  # their earlier names
 
 __all__ = [
     "Ablation", "EndAttribution", "Lens", "LogitAttribution", "Look", "Nearest", "OtherRowError",
-    "ablate", "end_attribution", "inside", "nearest", "unrecorded_trace", "without", "written",
+    "TextAttention", "ablate", "end_attribution", "inside", "nearest", "text_attention",
+    "unrecorded_trace", "without", "written",
 ]  # fmt: skip

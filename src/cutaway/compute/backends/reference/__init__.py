@@ -111,7 +111,8 @@ class ReferenceBackend(HostSampling):
         """
         self._wanted, self._noted, self._edits = frozenset(names), {}, edits
         try:
-            return self.run(batch), self._noted
+            run = self.run if self.graph.after_pooling() is None else self.hidden
+            return run(batch), self._noted
         finally:
             self._wanted, self._edits = frozenset(), ()
 

@@ -13,6 +13,7 @@ import { sentence } from "../state/session.js";
 import { unescaped } from "../state/trace.js";
 import { button, el, figure, replace, scale, setAttributes, setText, token } from "./dom.js";
 import { table } from "./inside-tables.js";
+import { TextsAttention } from "./near-attention.js";
 import { View } from "./view.js";
 
 /**
@@ -49,6 +50,7 @@ class NearPanel extends View {
   told = el("span");
   legend = el("p", { class: "legend faint" }, this.told, ": 0 ", scale(), " the largest; − is negative");
   figures = el("div");
+  attention = new TextsAttention();
   answer = new AbortController();
   /** @type {Nearness | null} */
   found = null;
@@ -59,7 +61,7 @@ class NearPanel extends View {
 
   build() {
     replace(this, ...this.fields.map((field, i) => el("label", {}, this.labels[i] ?? "", field)), el("p", { class: "row" }, this.start),
-      this.status, ...this.texts, this.legend, this.readout, this.figures);
+      this.status, ...this.texts, this.legend, this.readout, this.figures, this.attention.element);
   }
 
   draw() {
@@ -77,6 +79,7 @@ class NearPanel extends View {
   /** @param {string} said */
   clear(said) {
     this.found = this.chosen = null;
+    this.attention.clear();
     setText(this.status, said);
     for (const part of [...this.texts, this.legend, this.readout, this.figures]) part.hidden = true;
   }
@@ -96,7 +99,9 @@ class NearPanel extends View {
     this.clear("The model reads both texts, and again without each word …");
     try {
       const found = await (await ask("/page/near", { first, second }, signal)).json();
-      if (!signal.aborted) this.show(found);
+      if (signal.aborted) return;
+      this.show(found);
+      this.attention.show([first, second], this.words.texts);
     } catch (error) {
       if (!signal.aborted) this.clear(sentence(error));
     }
