@@ -21,7 +21,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import AddedToken, Tokenizer
 
-from support.random_models import save
+from support.random_models import edit, save
 from support.tiny_tokenizers import byte_level, modern_bert, with_begin, wordpiece
 
 QUERY = "the quick fox?"
@@ -197,7 +197,10 @@ def test_what_cannot_be_is_said(tmp_path):
         (lambda: llm.embed_tokens("the " * 30), r"texts\[0\] has 3\d tokens, and the model reads"),
         (lambda: llm.rerank("the " * 30, ["a"]), r"^query has 3\d tokens"),
         (lambda: llm.embed_tokens("a", dimensions=17), "dimensions"),
-        (lambda: llm.near("a", "b"), r"no mean of its tokens' rows \(pooling: tokens\)"),
+        (
+            lambda: llm.near("a", "b", method="cosine"),
+            "'cosine' is not what this model has: maxsim",
+        ),
     ):
         with pytest.raises(InputError, match=sentence):
             ask()
@@ -228,6 +231,13 @@ def test_what_unseen_tokens_would_change_is_refused(tmp_path):
     sentence = r"^texts\[0\]: the query is filled with 3\d tokens, and a layer's window reaches 8"
     with pytest.raises(InputError, match=sentence):
         LLM(tmp_path / "window").embed_tokens("the", "query")
+
+
+def test_lfm2_that_reads_both_sides_is_not_taken_for_one_that_does_not(tmp_path):
+    folder(tmp_path, "lfm2")
+    edit(tmp_path / "config.json", architectures=["Lfm2BidirectionalModel"])
+    with pytest.raises(FormatError, match=r"architectures is .*Lfm2Bidirectional.* not supported"):
+        LLM(tmp_path)
 
 
 def test_a_model_of_one_vector_says_so(tmp_path):

@@ -34,6 +34,10 @@ def compared(page):
     return page.tab.locator("near-panel")
 
 
+def plain(value):
+    return f"{value:.4f}".replace("-", "−")
+
+
 def signed(value):
     return f"{'−' if value < 0 else '+'}{abs(value):.4f}"
 
@@ -44,7 +48,7 @@ def signed(value):
 def test_shares_and_words_left_out_are_those_of_python(open_page, server, near, context):
     page = open_page(server.url, **context)
     panel = compared(page)
-    assert f"Cosine {near.score:.4f}." in panel.inner_text()
+    assert f"Cosine {plain(near.score)}." in panel.inner_text()
     for which, tokens, shares in zip(
         ("first", "second"), near.tokens, near.of_tokens(), strict=True
     ):
@@ -55,7 +59,7 @@ def test_shares_and_words_left_out_are_those_of_python(open_page, server, near, 
     rows = panel.locator("tbody tr").all_inner_texts()
     words = sorted(near.left_out, key=lambda one: one.score)
     assert [row.split() for row in rows] == [
-        [w.word, ("first", "second")[w.which], f"{w.score:.4f}", signed(w.score - near.score)]
+        [w.word, ("first", "second")[w.which], plain(w.score), signed(w.score - near.score)]
         for w in words
     ]
     assert page.barriers("near-panel") == []
@@ -123,12 +127,12 @@ def test_a_reranker_s_words_are_tinted_by_what_leaving_them_out_changes(open_pag
     page.tab.get_by_label("The document", exact=True).fill(DOCUMENT)
     page.tab.get_by_role("button", name="Compare", exact=True).click()
     name = {"head": "Score", "maxsim": "MaxSim"}[found.method]
-    page.tab.get_by_text(f"{name} {found.score:.4f}.").wait_for()
+    page.tab.get_by_text(f"{name} {plain(found.score)}.").wait_for()
     panel = page.tab.locator("near-panel")
     rows = [row.split() for row in panel.locator("tbody tr").all_inner_texts()]
     words = sorted(found.left_out, key=lambda one: one.score)
     assert rows == [
-        [w.word, ("query", "document")[w.which], f"{w.score:.4f}", signed(w.score - found.score)]
+        [w.word, ("query", "document")[w.which], plain(w.score), signed(w.score - found.score)]
         for w in words
     ]
     assert page.barriers("near-panel") == []
@@ -141,7 +145,7 @@ def test_a_reranker_s_words_are_tinted_by_what_leaving_them_out_changes(open_pag
     titles = [shown.nth(i).get_attribute("title") for i in range(len(own))]
     assert titles == [signed(one.score - found.score) for one in own]
     shown.nth(1).click()
-    assert f"without {own[1].word} of the document: {own[1].score:.4f}" in panel.inner_text()
+    assert f"without {own[1].word} of the document: {plain(own[1].score)}" in panel.inner_text()
 
 
 def test_the_page_of_a_reranker_offers_no_writing(open_page, ranker):

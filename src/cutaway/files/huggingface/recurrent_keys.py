@@ -21,6 +21,9 @@ _PATTERN = {"M": _LINEAR, "*": FULL, "-": "mlp", "E": "moe"}  # Nemotron-H's let
 
 def lfm2(config: JsonObject) -> dict[str, Any]:
     """Which layers attend; the others are short convolutions, to which GGUF gives no kv heads."""
+    if "Bidirectional" in str(config.get("architectures")):
+        but = "its convolutions read the token after each, and those of LFM2 here none after it"
+        config.refuse("architectures", but)
     layers, kv_heads = config.size("num_hidden_layers"), config.size("num_key_value_heads")
     attend, kinds = config.get("full_attn_idxs"), config.get("layer_types")
     if kinds is None:

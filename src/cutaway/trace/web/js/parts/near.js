@@ -112,7 +112,7 @@ class NearPanel extends View {
     this.found = found;
     const [first, second] = found.tokens.map(({ length }) => thousands(length));
     const { title, score, texts } = this.words;
-    setText(this.status, `${title} ${found.score.toFixed(4)}. ${found.shares ? `It is the sum of the shares of ${first} × ${second} pairs of tokens.`
+    setText(this.status, `${title} ${plain(found.score)}. ${found.shares ? `It is the sum of the shares of ${first} × ${second} pairs of tokens.`
       : "It is no sum over tokens: each word is left out, and the score computed again."}`);
     setText(this.told, found.shares ? `share of the ${score}` : `change of the ${score} without a word`);
     this.texts.forEach((text, which) => {
@@ -133,10 +133,10 @@ class NearPanel extends View {
   leftOut(found) {
     const { score, texts } = this.words;
     /** @type {import("./inside-tables.js").Columns} */
-    const columns = [["without", 8], ["text", 4.6], [score, 4.2], ["change", 4.2, `from the ${score} of both texts whole`]];
+    const columns = [["without", 8], ["text", 5.8], [score, 4.2], ["change", 4.2, `from the ${score} of both texts whole`]];
     const rows = [...found.left_out].sort((a, b) => a.score - b.score);
     return [rows.length > 0 && table("Without each word", columns, rows.slice(0, MOST).map((one) => el("tr", {},
-      el("th", { scope: "row" }, token(one.word)), el("td", {}, (texts[one.which] ?? "").replace(" text", "")), figure(one.score.toFixed(4)),
+      el("th", { scope: "row" }, token(one.word)), el("td", {}, (texts[one.which] ?? "").replace(" text", "")), figure(plain(one.score)),
       figure(signed(one.score - found.score, 4))))), rows.length > MOST && el("p", { class: "faint" }, `and ${rows.length - MOST} words that change it less or raise it`)];
   }
 
@@ -177,7 +177,7 @@ class NearPanel extends View {
     const { title, score, texts } = this.words;
     const [whose, other, name] = [texts[chosen.which], texts[1 - chosen.which], token(unescaped(this.pieces(chosen.which)[chosen.at] ?? ""))];
     const value = this.own(chosen.which)[chosen.at] ?? 0;
-    if (!found.shares) return replace(this.readout, `${title} without `, name, ` of the ${whose}: ${(found.score + value).toFixed(4)}, a change of ${signed(value, 4)}.`);
+    if (!found.shares) return replace(this.readout, `${title} without `, name, ` of the ${whose}: ${plain(found.score + value)}, a change of ${signed(value, 4)}.`);
     const pairs = this.pairs(chosen.which, chosen.at);
     const most = pairs.indexOf(Math.max(...pairs));
     replace(this.readout, name, ` of the ${whose} has ${signed(value, 4)} of the ${score}; most with `,
@@ -207,6 +207,9 @@ class NearPanel extends View {
     next.focus();
   }
 }
+
+/** @param {number} value @returns {string} as signed() has it, but for the + */
+const plain = (value) => signed(value, 4).replace("+", "");
 
 /** @param {number[]} values @returns {number} */
 const sum = (values) => values.reduce((all, value) => all + value, 0);
