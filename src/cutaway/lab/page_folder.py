@@ -8,6 +8,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
+from functools import partial
 from hashlib import sha256
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -18,9 +19,9 @@ from cutaway.api.llm import LLM
 from cutaway.compute.backends.cpu.recorded import write_plan
 from cutaway.compute.loading.model import LoadedModel
 from cutaway.errors import CutawayError, InputError
+from cutaway.lab.page_about import page_about
 from cutaway.lab.page_inside import page_inside
-from cutaway.lab.page_practice import page_practice
-from cutaway.requests.keywords import fields_at
+from cutaway.lab.page_practice import of_run, of_samples, of_ways
 from cutaway.requests.options import parse_options
 from cutaway.requests.recording import sizes_of
 from cutaway.text.chat_pieces import ChatPieces
@@ -100,14 +101,26 @@ def _write_all(
     )
     _write(folder / "inside.json", inside)
     _write(folder / "model.json", _model(model, defaults) | {"parts": parts, "chat": chat})
-    about = _about(model, defaults, context)
-    practice = page_practice(run and run())
+    about = page_about(
+        model.name, model.identity.weights, context, model.config.attention, defaults
+    )
+    practice = of_samples()
+    if run:
+        llm = run()
+        for exercises in (partial(of_run, llm), partial(of_ways, llm)):
+            practice |= _if_any(exercises, "the page has fewer exercises", missing) or {}
     _write(folder / "practice.json", practice)
     local = {"inside": inside is not None, "practice": [*practice]}
-    has = {"chat": chat is not None, "local": local}
+    has = {"canvas": None, "chat": chat is not None, "local": local}
     _write(folder / "about.json", about | has)
     for core in cores.iterdir():
         (folder / core.name).write_bytes(core.read_bytes())
+    _write_page(out)
+    return missing
+
+
+def _write_page(out: Path) -> None:
+    """The page's own files, and the list of all that it keeps in the browser."""
     with as_file(WEB) as web:
         for name in ("js", "css"):
             shutil.copytree(web / name, out / "static" / name)
@@ -115,7 +128,6 @@ def _write_all(
             shutil.copy(web / name, out / "static" / name)
     (out / "index.html").write_text(_document(), encoding="utf-8")
     (out / "offline.js").write_text(_offline(out), encoding="utf-8")
-    return missing
 
 
 def _document() -> str:
@@ -201,19 +213,6 @@ def _model(model: LoadedModel, defaults: dict[str, Any]) -> dict[str, Any]:
         "end_ids": [*model.tokenizer.end_ids],
         "stages": told["stages"],
         "presets": told["presets"],
-    }
-
-
-def _about(model: LoadedModel, defaults: dict[str, Any], context: int) -> dict[str, Any]:
-    """What the page asks a server first."""
-    return {
-        "model": model.name,
-        "weights": model.identity.weights,
-        "version": __version__,
-        "context": context,
-        "attention": model.config.attention,
-        "canvas": None,
-        "defaults": {name: defaults[name] for name in fields_at("chat") if name in defaults},
     }
 
 

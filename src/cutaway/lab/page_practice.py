@@ -11,7 +11,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from cutaway.api.llm import LLM
-from cutaway.errors import InputError
 from cutaway.lab.practice import (
     SAMPLE,
     SAMPLE_CELLS,
@@ -39,26 +38,18 @@ Data = dict[str, Any]
 _RUN: dict[str, Any] = {"seed": 7, "max_tokens": 8, "ignore_eos": True}
 
 
-def page_practice(llm: LLM | None) -> Data:
-    """What is practised -> the questions, what judges each, and its solution.
-
-    llm: runs a sample, writes in each of its ways, and is looked into; None: the samples alone.
-    """
+def of_samples() -> Data:
+    """What is practised -> the questions, what judges each, and its solution."""
     cells = cell_exercises(SAMPLE_CELLS)
     told = told_lesson(SAMPLE_CELLS.text, SAMPLE_CELLS.introduction, cells)
-    made = {"sample": _of_start(SAMPLE), "cells": _sheet(told, cells)}
-    if llm is None:
-        return made
-    for add in (_of_run, _of_ways):
-        try:
-            made |= add(llm)
-        except InputError:  # the model has no such runs: a canvas alone, blocks of its own
-            continue
-    return made
+    return {"sample": _of_start(SAMPLE), "cells": _sheet(told, cells)}
 
 
-def _of_run(llm: LLM) -> Data:
-    """On the most uncertain step of a run, and on its inside."""
+def of_run(llm: LLM) -> Data:
+    """The same on the most uncertain step of a run of the model, and on its inside.
+
+    InputError where the model has no such runs.
+    """
     with TemporaryDirectory() as folder:
         path = Path(folder) / "run.jsonl"
         llm.generate(TEXT, trace=path, **_RUN)
@@ -72,7 +63,8 @@ def _of_run(llm: LLM) -> Data:
     }
 
 
-def _of_ways(llm: LLM) -> Data:
+def of_ways(llm: LLM) -> Data:
+    """The same on what the model writes in each of its ways. InputError where it has none."""
     here = ways(llm)
     told = told_lesson(here.text, here.introduction, here.exercises)
     return {"ways": _sheet(told, here.exercises)}

@@ -7,9 +7,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import Message, Receive, Scope, Send
 
-from cutaway._version import __version__
+from cutaway.lab.page_about import page_about
 from cutaway.methods.reranking import method_of
-from cutaway.requests.keywords import fields_at
 from cutaway.server.http.strict_json import StrictRoute
 from cutaway.server.models import models_of, service_of
 from cutaway.server.service import Service
@@ -41,18 +40,16 @@ async def page(request: Request) -> Response:
 async def about(request: Request, model: str | None = None) -> Response:
     """The model that is served, or one of several, and the defaults of requests."""
     service, every = service_of(request, model), models_of(request).services
-    params = service.llm.parse({}).settings(0)
-    answer: dict[str, Any] = {
-        "model": service.names.named(model),
-        "weights": service.names.model(model).identity.weights,
-        "version": __version__,
-        "context": service.room,
-        "attention": service.llm.config.attention,
+    weights, llm = service.names.model(model).identity.weights, service.llm
+    defaults = llm.parse({}).settings(0)
+    answer = page_about(
+        service.names.named(model), weights, service.room, llm.config.attention, defaults
+    )
+    answer |= {
         "canvas": _canvas(service),
         "writes": _writes(service),
         "near": _near(service),
-        "chat": service.llm.template is not None,
-        "defaults": {name: params[name] for name in fields_at("chat") if name in params},
+        "chat": llm.template is not None,
     }
     models = [n for one in every for n in (one.names.first, *one.llm.model.adapters)]
     if len(models) > 1:
