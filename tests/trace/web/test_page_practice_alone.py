@@ -3,6 +3,7 @@
 import json
 import random
 import shutil
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from support.browser import loaded
 from support.page_modules import in_node
 from support.wasm import NEEDS
 
+needs_ziglang = pytest.mark.skipif(find_spec("ziglang") is None, reason=NEEDS)
 JUDGE = """
 import {{ readFileSync }} from "node:fs";
 const {{ judged }} = await import({module!r});
@@ -71,7 +73,6 @@ def test_the_page_judges_as_python_does(tmp_path):
 @pytest.fixture
 def lesson(open_page, hosted, alone_folder):
     """The page with its panel Lesson."""
-    pytest.importorskip("ziglang", reason=NEEDS)
 
     def opened(**how):
         page = loaded(open_page(hosted(alone_folder), **how))
@@ -81,6 +82,7 @@ def lesson(open_page, hosted, alone_folder):
     return opened
 
 
+@needs_ziglang
 def test_every_exercise_can_be_done_wrong_and_right(lesson, alone_folder):
     page, shown = lesson()
     sheets = json.loads((alone_folder / "model/practice.json").read_text())
@@ -122,6 +124,7 @@ def answered(shown, asked, one, *, right):
     shown.get_by_role("button", name="Check").click()
 
 
+@needs_ziglang
 def test_the_sample_is_done_by_keyboard_on_a_phone(lesson):
     page, shown = lesson(width=390, height=844, color_scheme="dark")
     keys, every = page.tab.keyboard, exercises(SAMPLE)
