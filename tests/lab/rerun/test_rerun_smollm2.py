@@ -16,6 +16,7 @@ from cutaway.trace import Trace
 
 pytestmark = pytest.mark.model
 TIERS = tuple(_native.tiers().split(","))  # the best first
+PLAIN = ("generic", "amx-plain")  # slow
 PROMPT = "The old lighthouse keeper"
 RIVER_BANK = Path(__file__).parents[2] / "data/river_bank.txt"
 
@@ -54,16 +55,26 @@ def test_it_replays_at_other_thread_counts(smollm2_path, run, threads):
     assert other.backend.threads == threads
 
 
+def on_tier(tier, path, run):
+    with instruction_set(tier):
+        other = LLM(path, backend="cpu", context=512)
+    reports = [str(each) for each in again(other, run).disagreements]
+    assert f"tier: {run.head.tier} on record, {tier} now" in reports
+
+
 @pytest.mark.parametrize("tier", TIERS[1:])
 def test_it_replays_on_other_tiers(smollm2_path, run, tier):
-    with instruction_set(tier):
-        other = LLM(smollm2_path, backend="cpu", context=512)
-    if tier in ("generic", "amx-plain"):  # slow: as far as a run goes that was cut short
+    if tier in PLAIN:  # as far as a run goes that was cut short
         raw = run.path.read_bytes()
         run = Trace.parse(raw[: raw.index(b'"kind":"step","index":25,') + 40])
         assert (len(run.steps), run.end) == (25, None)
-    reports = [str(each) for each in again(other, run).disagreements]
-    assert f"tier: {run.head.tier} on record, {tier} now" in reports
+    on_tier(tier, smollm2_path, run)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tier", [tier for tier in TIERS[1:] if tier in PLAIN])
+def test_it_replays_whole_on_plain_tiers(smollm2_path, run, tier):
+    on_tier(tier, smollm2_path, run)
 
 
 def test_it_replays_beside_other_texts(llm, run):
