@@ -47,13 +47,13 @@ def run(args: Namespace) -> int:
     with ExitStack() as shown:
         bar = shown.enter_context(Bar(f"exporting {model.name}", size))
 
-        def run() -> LLM:
+        def load_for_exercises() -> LLM:
             shown.close()
             say("running the model for the exercises of the page")
             return LLM(model.path, context=context)
 
         missing = write_page_folder(
-            model, args.out, context=context, run=run, on_progress=bar.update
+            model, args.out, context=context, run=load_for_exercises, on_progress=bar.update
         )
     for sentence in missing:
         say(sentence)

@@ -43,9 +43,7 @@ class AttentionRequest(NearRequest):
 @router.post("/page/near")
 async def near(body: NearRequest, request: Request) -> Response:
     """What ``LLM.near`` says of two texts."""
-    service = service_of(request, body.model)
-    for text in (body.first, body.second):
-        service.llm.check_length(text)
+    _check_length(body, request)
     data = await run_exclusive(request, body.model, _answer, body)
     return Response(data, media_type="application/json")
 
@@ -53,11 +51,15 @@ async def near(body: NearRequest, request: Request) -> Response:
 @router.post("/page/near/attention")
 async def attention(body: AttentionRequest, request: Request) -> Response:
     """From which tokens one reads, by layer and head; as ``text_attention`` has it."""
-    service = service_of(request, body.model)
-    for text in (body.first, body.second):
-        service.llm.check_length(text)
+    _check_length(body, request)
     data = await run_exclusive(request, body.model, _attention, body)
     return Response(data, media_type="application/json")
+
+
+def _check_length(body: NearRequest, request: Request) -> None:
+    llm = service_of(request, body.model).llm
+    for text in (body.first, body.second):
+        llm.check_length(text)
 
 
 def _attention(llm: LLM, body: AttentionRequest) -> bytes:
