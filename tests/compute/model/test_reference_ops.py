@@ -5,7 +5,8 @@ from math import ceil, cos, erf, exp, expm1, floor, log, pi, sin, sqrt, tanh
 import numpy as np
 import pytest
 
-from cutaway.compute.backends.base import KV_BLOCK, Batch
+from cutaway.compute.backends.base import Batch
+from cutaway.compute.backends.layout import KV_BLOCK
 from cutaway.compute.backends.reference import ReferenceBackend
 from cutaway.compute.model.graph import Graph
 from cutaway.compute.model.mixture import Mixture

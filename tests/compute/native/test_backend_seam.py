@@ -6,7 +6,7 @@ import pytest
 from cutaway import LLM
 from cutaway.base import _native
 from cutaway.compute import backends
-from cutaway.compute.backends.base import KV_BLOCK
+from cutaway.compute.backends.layout import KV_BLOCK
 from cutaway.errors import InputError
 from support.random_llama import write_tiny_llama
 

@@ -9,10 +9,6 @@ import numpy as np
 
 from cutaway.base.checks import shown
 from cutaway.compute.backends.base import (
-    DRAFT_STATES,
-    KV_BLOCK,
-    STATE_TOKENS,
-    STEP_ROWS,
     Backend,
     Batch,
     Bytes,
@@ -20,13 +16,19 @@ from cutaway.compute.backends.base import (
     Edit,
     HostSampling,
     Inspectable,
-    KVGroup,
-    KVLayout,
     Logits,
-    StateGroup,
     inspectable,
 )
 from cutaway.compute.backends.kv_formats import KV_FORMATS, check_kv
+from cutaway.compute.backends.layout import (
+    DRAFT_STATES,
+    KV_BLOCK,
+    STATE_TOKENS,
+    STEP_ROWS,
+    KVGroup,
+    KVLayout,
+    StateGroup,
+)
 from cutaway.compute.model import Graph
 from cutaway.errors import FormatError, InputError
 from cutaway.files.weights import ModelFile, TensorInfo

@@ -19,17 +19,7 @@ from numpy.typing import NDArray
 from cutaway import sampling
 from cutaway.base import _native
 from cutaway.base.resources import default_threads
-from cutaway.compute.backends.base import (
-    DRAFT_STATES,
-    Batch,
-    Bytes,
-    Edit,
-    KVLayout,
-    Logits,
-    in_place,
-    kv_groups,
-    state_group,
-)
+from cutaway.compute.backends.base import Batch, Bytes, Edit, Logits, in_place
 from cutaway.compute.backends.cpu.column_order import ordered
 from cutaway.compute.backends.cpu.compile import GraphCompiler, slice_of
 from cutaway.compute.backends.cpu.emit import Emitter
@@ -43,6 +33,7 @@ from cutaway.compute.backends.cpu.packing import (
     stored_bytes,
     weight_bytes,
 )
+from cutaway.compute.backends.layout import DRAFT_STATES, KVLayout, kv_groups, state_group
 from cutaway.compute.model import Graph
 from cutaway.compute.model.lora import LOOK_UPS
 from cutaway.errors import InputError

@@ -12,15 +12,8 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from cutaway.compute.backends.base import (
-    KV_BLOCK,
-    Batch,
-    Bytes,
-    Edit,
-    HostSampling,
-    Logits,
-    in_place,
-)
+from cutaway.compute.backends.base import Batch, Bytes, Edit, HostSampling, Logits, in_place
+from cutaway.compute.backends.layout import KV_BLOCK
 from cutaway.compute.backends.reference.kv import KVBlocks, kv_layout
 from cutaway.compute.backends.reference.ops import OPS, blocks_of
 from cutaway.compute.backends.reference.run import Run

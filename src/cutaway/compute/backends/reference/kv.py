@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cutaway.compute.backends.base import KV_BLOCK, Bytes, KVLayout, kv_groups, state_group
+from cutaway.compute.backends.base import Bytes
 from cutaway.compute.backends.kv_formats import as_stored, keys_and_values
+from cutaway.compute.backends.layout import KV_BLOCK, KVLayout, kv_groups, state_group
 from cutaway.compute.model import Graph, Op
 
 Array = NDArray[np.float32]

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cutaway.compute.backends.base import KV_BLOCK, Batch
+from cutaway.compute.backends.base import Batch
+from cutaway.compute.backends.layout import KV_BLOCK
 from cutaway.compute.backends.reference.recurrent import conv, delta_net, mamba2
 from cutaway.compute.backends.reference.run import Array, Run
 from cutaway.compute.model import Op, Tensor

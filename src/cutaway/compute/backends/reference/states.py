@@ -9,7 +9,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from cutaway.compute.backends.base import DRAFT_STATES, KV_BLOCK, Batch, Bytes, Ints
+from cutaway.compute.backends.base import Batch, Bytes, Ints
+from cutaway.compute.backends.layout import DRAFT_STATES, KV_BLOCK
 from cutaway.compute.model import Graph, Op
 from cutaway.compute.model.state_layout import state_layout
 
