@@ -221,7 +221,7 @@ def test_of_experts_a_step_reads_a_part(folder, monkeypatch):
 
 def test_a_model_that_does_not_fit_runs_so_and_the_refusal_says_it(path, folder, monkeypatch):
     small = Memory(9000, "this machine")
-    monkeypatch.setattr("cutaway.compute.loading.model.free_memory", lambda: small)
+    monkeypatch.setattr("cutaway.compute.loading.weights.free_memory", lambda: small)
     with pytest.raises(InputError, match="--offload-folder DIR"):
         LLM(path, progress=False)
     monkeypatch.setattr(offload, "free_memory", lambda swap: small)

@@ -3,7 +3,7 @@
 import pytest
 
 from cutaway import InputError
-from cutaway.compute.loading import model as loading
+from cutaway.compute.loading import weights
 from cutaway.compute.loading.model import LoadedModel
 from cutaway.compute.loading.parts import start
 from cutaway.compute.loading.setup import Setup
@@ -22,7 +22,7 @@ def shown(path, capsys, monkeypatch, *, progress, terminal):
 
 
 def test_a_load_over_a_second_is_shown_to_the_end(path, capsys, monkeypatch):
-    monkeypatch.setattr(loading, "_SOON_S", 0)
+    monkeypatch.setattr(weights, "_SOON_S", 0)
     said = shown(path, capsys, monkeypatch, progress=True, terminal=True)
     assert "loading tiny" in said
     assert "100% of" in said
@@ -34,7 +34,7 @@ def test_a_load_over_a_second_is_shown_to_the_end(path, capsys, monkeypatch):
 def test_nothing_is_shown_where_it_is_quick_or_nobody_looks(
     path, capsys, monkeypatch, soon, progress, terminal
 ):
-    monkeypatch.setattr(loading, "_SOON_S", soon)
+    monkeypatch.setattr(weights, "_SOON_S", soon)
     assert shown(path, capsys, monkeypatch, progress=progress, terminal=terminal) == ""
 
 

@@ -10,14 +10,13 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Self
 
 from cutaway._version import ARITHMETIC
-from cutaway.base.progress import Bar, megabytes, say
-from cutaway.base.resources import free_memory
 from cutaway.compute import backends, model
 from cutaway.compute.backends import Backend, Computer, KVLayout
 from cutaway.compute.loading.adapters import LoadedAdapters
 from cutaway.compute.loading.open import model_name, stamp, stat_model
 from cutaway.compute.loading.parts import Parts, open_as
 from cutaway.compute.loading.setup import Setup
+from cutaway.compute.loading.weights import load_weights
 from cutaway.compute.model import Graph, ModelConfig
 from cutaway.errors import InputError
 from cutaway.files import hub
@@ -25,14 +24,11 @@ from cutaway.files.weights import ModelFile
 from cutaway.text import ChatTemplate
 
 if TYPE_CHECKING:
-    from cutaway.base.offload import Offload
     from cutaway.compute.loading.adapter import Adapter
     from cutaway.compute.loading.identity import Identity
     from cutaway.text.grammar.compiler import GrammarCompiler
     from cutaway.text.thinking import Thinking
     from cutaway.text.thinking_switch import ThinkingSwitch
-
-_SOON_S = 1.0  # a load shorter than this shows no progress
 
 
 class LoadedModel:
@@ -140,23 +136,10 @@ class LoadedModel:
         self, graph: Graph, file: ModelFile, *, show: bool,
         on_progress: Callable[[int], object] = lambda _done: None,
     ) -> None:  # fmt: skip
-        setup, size = self._setup, sum(info.nbytes for info in file.tensors.values())
-        size -= backends.stored_bytes(graph, file.tensors, setup.backend)
-        offload = self._offload(graph, self.kv_tokens)
-        if offload is None:
-            self._check_fits(size)
-        with Bar(f"loading {self.name}", size, show=show, after=_SOON_S) as bar:
-
-            def loaded(done: int) -> None:
-                bar.update(done)
-                on_progress(done)
-
-            backend = backends.load(
-                setup.backend, graph, file,
-                kv_blocks=self.kv_tokens // backends.KV_BLOCK, context=self.context,
-                threads=setup.threads, kv=setup.kv, offload=offload, on_progress=loaded,
-            )  # fmt: skip
-        self._backend = self._adapters.put_on(backend)
+        self._backend = self._adapters.put_on(load_weights(
+            graph, file, self._setup, self.name, context=self.context, kv_tokens=self.kv_tokens,
+            tells=self._progress, show=show, on_progress=on_progress,
+        ))  # fmt: skip
 
     def with_adapter(self, adapter: str) -> "LoadedModel":
         """The model with this adapter, which has its own name and identity; "" is the model itself.
@@ -212,34 +195,6 @@ class LoadedModel:
         on_disk = self._setup.offload_folder is not None
         weights = self._adapters.nbytes + (0 if on_disk else self._weight_bytes)
         return weights + self.kv.bytes_stored(self.kv_tokens)
-
-    def _offload(self, graph: Graph, kv_tokens: int) -> "Offload | None":
-        """The file that the weights are kept in; None keeps them in memory."""
-        if self._setup.offload_folder is None:
-            return None
-        from cutaway.base.offload import Offload
-
-        kv = backends.kv_layout(graph, self._setup.kv).bytes_stored(kv_tokens)
-
-        def tell(what: str) -> None:
-            if self._progress:
-                say(f"{self.name}: {what}")
-
-        return Offload(Path(self._setup.offload_folder), kv, tell)
-
-    def _check_fits(self, size: int) -> None:
-        """InputError where the weights do not fit into the free memory.
-
-        Else the system would kill this process, or another, in the middle of the load.
-        """
-        memory = free_memory()
-        if memory is not None and size > memory.free:
-            raise InputError(
-                f"{self.name} needs {megabytes(size)} of memory for its weights, and only "
-                f"{megabytes(memory.free)} of {memory.whose} are free: end other programs, raise "
-                "the limit, take a model of fewer parameters or of fewer bits a weight, or have "
-                "its weights read from a disk (offload_folder, --offload-folder DIR)"
-            )
 
     @property
     def backend(self) -> Backend:

@@ -1,0 +1,90 @@
+"""Brings a model's weights to where they are computed with: into memory, or a file of a disk.
+
+Knows whether they fit, and how far they are; not what they are for.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cutaway.base.progress import Bar, megabytes, say
+from cutaway.base.resources import free_memory
+from cutaway.compute import backends
+from cutaway.compute.backends import Backend
+from cutaway.compute.loading.setup import Setup
+from cutaway.compute.model import Graph
+from cutaway.errors import InputError
+from cutaway.files.weights import ModelFile
+
+if TYPE_CHECKING:
+    from cutaway.base.offload import Offload
+
+_SOON_S = 1.0  # a load shorter than this shows no progress
+
+
+def load_weights(
+    graph: Graph,
+    file: ModelFile,
+    setup: Setup,
+    name: str,
+    *,
+    context: int,
+    kv_tokens: int,
+    tells: bool,
+    show: bool,
+    on_progress: Callable[[int], object],
+) -> Backend:
+    """A backend with the weights. InputError where they do not fit.
+
+    name: the model's, for errors and progress
+    tells: say on the terminal what is kept on a disk
+    show: a progress bar there; on_progress: called with the bytes that are ready
+    """
+    size = sum(info.nbytes for info in file.tensors.values())
+    size -= backends.stored_bytes(graph, file.tensors, setup.backend)
+    offload = _offload(graph, setup, name, kv_tokens, tells=tells)
+    if offload is None:
+        _check_fits(name, size)
+    with Bar(f"loading {name}", size, show=show, after=_SOON_S) as bar:
+
+        def loaded(done: int) -> None:
+            bar.update(done)
+            on_progress(done)
+
+        return backends.load(
+            setup.backend, graph, file,
+            kv_blocks=kv_tokens // backends.KV_BLOCK, context=context,
+            threads=setup.threads, kv=setup.kv, offload=offload, on_progress=loaded,
+        )  # fmt: skip
+
+
+def _offload(
+    graph: Graph, setup: Setup, name: str, kv_tokens: int, *, tells: bool
+) -> "Offload | None":
+    """The file that the weights are kept in; None keeps them in memory."""
+    if setup.offload_folder is None:
+        return None
+    from cutaway.base.offload import Offload
+
+    kv = backends.kv_layout(graph, setup.kv).bytes_stored(kv_tokens)
+
+    def tell(what: str) -> None:
+        if tells:
+            say(f"{name}: {what}")
+
+    return Offload(Path(setup.offload_folder), kv, tell)
+
+
+def _check_fits(name: str, size: int) -> None:
+    """InputError where the weights do not fit into the free memory.
+
+    Else the system would kill this process, or another, in the middle of the load.
+    """
+    memory = free_memory()
+    if memory is not None and size > memory.free:
+        raise InputError(
+            f"{name} needs {megabytes(size)} of memory for its weights, and only "
+            f"{megabytes(memory.free)} of {memory.whose} are free: end other programs, raise "
+            "the limit, take a model of fewer parameters or of fewer bits a weight, or have "
+            "its weights read from a disk (offload_folder, --offload-folder DIR)"
+        )
