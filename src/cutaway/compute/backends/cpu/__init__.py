@@ -1,16 +1,11 @@
 """The CPU backend, the default: the graph compiled to one native plan.
 
-Knows the instruction set and the threads that compute and sample, and the plans that share one set
-of weights. ``CUTAWAY_ISA`` forces a tier (generic, avx2, avxvnni, avx512, amx, neon, i8mm;
-amx-plain is the path of the matrix units in plain C++, on any machine).
-``CUTAWAY_PREFETCH`` forces how weights are prefetched (none, near, far); without it the first steps
-are timed and the fastest way is kept.
+Knows the threads that compute and sample, and the plans that share one set of weights.
 """
 
-import os
 from collections.abc import Callable, Container, Sequence
 from copy import copy
-from functools import cache, cached_property
+from functools import cached_property
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
@@ -24,6 +19,7 @@ from cutaway.compute.backends.cpu.column_order import ordered
 from cutaway.compute.backends.cpu.compile import GraphCompiler, slice_of
 from cutaway.compute.backends.cpu.emit import Emitter
 from cutaway.compute.backends.cpu.low_rank import spelled_out
+from cutaway.compute.backends.cpu.machine import new_plan, report_refusal, tiers
 from cutaway.compute.backends.cpu.packing import (
     PackedWeights,
     pack_matrices,
@@ -33,10 +29,9 @@ from cutaway.compute.backends.cpu.packing import (
     stored_bytes,
     weight_bytes,
 )
-from cutaway.compute.backends.layout import DRAFT_STATES, KVLayout, kv_groups, state_group
+from cutaway.compute.backends.layout import KVLayout, kv_groups, state_group
 from cutaway.compute.model import Graph
 from cutaway.compute.model.lora import LOOK_UPS
-from cutaway.errors import InputError
 from cutaway.files.weights import ModelFile
 from cutaway.sampling import ReadRow, RowDraw, Sampled, read_rows
 
@@ -78,7 +73,7 @@ class CpuBackend:
         self.threads = self.pool.threads
         plan = self._new_plan(kv)
         self.tier: str = plan.tier
-        _report_refusal()
+        report_refusal()
         matrices, experts = pack_matrices(graph, file, self.pool, on_progress, offload)
         self._packed = PackedWeights(
             matrices, experts, read_vectors(graph, file), read_stored(graph, file)
@@ -96,13 +91,7 @@ class CpuBackend:
 
     def _new_plan(self, kv: str) -> _native.Plan:
         """An empty one, with KV blocks of its own."""
-        tier, prefetch = os.environ.get("CUTAWAY_ISA", ""), _prefetch()
-        try:
-            return _native.Plan(
-                self.pool, tier, self.kv_blocks, self._context, prefetch, kv, DRAFT_STATES
-            )
-        except ValueError as error:
-            raise InputError(f"CUTAWAY_ISA: {error}") from None
+        return new_plan(self.pool, self.kv_blocks, self._context, kv)
 
     def beside(self, graph: Graph, file: ModelFile) -> Self:
         """See ``Backend``; the other graph's own matrices are in memory."""
@@ -320,14 +309,6 @@ def _is_cached(name: str) -> bool:
     return isinstance(getattr(CpuBackend, name, None), cached_property)
 
 
-def _prefetch() -> str:
-    """CUTAWAY_PREFETCH, or "" for what is fastest."""
-    value = os.environ.get("CUTAWAY_PREFETCH", "")
-    if value not in ("", "none", "near", "far"):
-        raise InputError(f"CUTAWAY_PREFETCH is {value!r}; set it to none, near or far, or unset it")
-    return value
-
-
 def kv_layout(graph: Graph, kv: str = "f16") -> KVLayout:
     """How the keys and values of a graph's layers are kept, without its weights."""
 
@@ -335,20 +316,6 @@ def kv_layout(graph: Graph, kv: str = "f16") -> KVLayout:
         return _native.kv_block_bytes(kv_heads, head_dim, kv, count > 1) // _native.KV_BLOCK
 
     return KVLayout(_native.KV_BLOCK, kv_groups(graph, kv.upper(), nbytes), state_group(graph))
-
-
-@cache
-def _report_refusal() -> None:
-    """Log, once a process, that a better tier of this processor is not used."""
-    if refusal := _native.amx_refusal():
-        from logging import getLogger
-
-        getLogger("cutaway").warning("%s: %s is used instead", refusal, tiers()[0])
-
-
-def tiers() -> tuple[str, ...]:
-    """The instruction-set tiers of this machine, best first."""
-    return tuple(_native.tiers().split(","))
 
 
 __all__ = ["CpuBackend", "kv_layout", "stored_bytes", "tiers", "weight_bytes"]
