@@ -9,10 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cutaway.errors import CutawayError
+
 Floats = NDArray[np.float64]
 
 SINK = 0.3
 """A head with more of its weight than this at position 0 is a sink."""
+_NEAR = 2e-5  # of the largest number: these exponentials are not those of the kernel
+_TINY = 1e-30
 
 
 def weights(
@@ -47,6 +51,17 @@ def mixed(weight: Floats, values: NDArray[Any]) -> Floats:
     """The output of each head: its KV head's values, weighted: (heads, head_dim)."""
     grouped = weight.reshape(len(values), -1, weight.shape[-1])
     return (grouped @ values.astype(np.float64)).reshape(len(weight), -1)
+
+
+def check(layer: int, again: NDArray[Any], output: NDArray[Any], largest: float) -> None:
+    """CutawayError where weights give another output than a layer's heads had.
+
+    again: what they give; largest: of the numbers that the difference is compared with
+    """
+    if not np.abs(again - output).max(initial=0) <= _NEAR * max(largest, _TINY):
+        raise CutawayError(
+            f"the weights of layer {layer} do not give its heads' outputs: this is a bug in cutaway"
+        )
 
 
 def along(weight: Floats, values: NDArray[Any], direction: Floats) -> Floats:

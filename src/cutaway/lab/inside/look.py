@@ -32,8 +32,6 @@ from cutaway.trace import Trace
 from cutaway.trace.phrases import phrase
 
 Floats = NDArray[np.float64]
-_NEAR = 2e-5  # of the largest value: these exponentials are not those of the kernel
-_TINY = 1e-30
 
 
 class OtherRowError(CutawayError):
@@ -175,12 +173,8 @@ class Look:
             mixed = attention.mixed(weight, row.values[layer]).ravel()
             if made := interventions.get(op.out.name):
                 mixed = made.factor * mixed + made.added
-            missed = np.abs(mixed - row.tensors[op.out.name]).max()
-            if not missed <= _NEAR * max(float(np.abs(row.values[layer]).max()), _TINY):
-                raise CutawayError(
-                    f"the weights of layer {layer} do not give its heads' outputs: this is a bug "
-                    "in cutaway"
-                )
+            largest = float(np.abs(row.values[layer]).max())
+            attention.check(layer, mixed, row.tensors[op.out.name], largest)
             weights[layer] = weight
         mixes = self._mixes if self.has_state_heads else []
         states = value_weights(self._llm, self.token_ids, mixes, self._bound, interventions)

@@ -5,7 +5,7 @@ The weights are those of the definition (``reference``), from the queries, keys 
 run; what they make of the values is compared with what the run had.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,21 +13,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.api.llm import LLM
-from cutaway.compute.backends import KV_BLOCK, STEP_ROWS, inspectable
-from cutaway.compute.backends.reference.kv import KVBlocks
-from cutaway.compute.backends.reference.ops import attend
-from cutaway.compute.backends.reference.run import Run
-from cutaway.compute.backends.reference.states import StateSlots
+from cutaway.compute.backends import STEP_ROWS, inspectable
+from cutaway.compute.backends.reference.attention import attention_of
 from cutaway.compute.model import Op
 from cutaway.engine import Embed, Request
 from cutaway.engine.row import WholeText
-from cutaway.errors import CutawayError, InputError
+from cutaway.errors import InputError
+from cutaway.lab.inside import attention
 from cutaway.methods.nearness import nearness
 from cutaway.methods.pinned import whole_text
 
 Floats = NDArray[np.float32]
-_TINY = 1e-30
-_NEAR = 2e-5  # of the largest value: these exponentials are not those of the kernel
 
 
 @dataclass(frozen=True)
@@ -80,37 +76,30 @@ def _of_request(llm: LLM, request: Request) -> TextAttention:
     text = whole_text(llm, request, [*names], [op.attrs["layer"] for op in llm.graph.stores])
     heads = max((op.attrs["heads"] for op in ops), default=0)
     weights = np.zeros((llm.config.layers, heads, len(ids), len(ids)), np.float32)
-    for op, found in zip(ops, _by_definition(llm, text, ops), strict=True):
+    read = {**text.tensors, **_stored(text, llm.graph.stores)}
+    for op, output, found in attention_of(llm.graph, _weights(llm, ops), text.batch, read):
+        out = text.tensors[op.out.name]
+        attention.check(op.attrs["layer"], output, out, np.abs(out).max(initial=0))
         weights[op.attrs["layer"], : len(found), :, : found.shape[-1]] = found
     return TextAttention(tuple(ids), weights)
 
 
-def _by_definition(llm: LLM, text: WholeText, ops: Sequence[Op]) -> Iterator[Floats]:
-    """Of each op (heads, tokens, tokens that can be read); CutawayError where they are not the
-    run's."""
-    inside, blocks = inspectable(llm.backend), -(-len(text.batch.tokens) // KV_BLOCK)
-    names = {op.weights[role] for op in ops for role in ("sinks", "distance") if role in op.weights}
-    batch = text.batch._replace(block_tables=np.arange(blocks, dtype=np.int32)[None])
-    stored, noted = KVBlocks(llm.graph, blocks, "f16"), dict[str, Floats]()
-    stored.take(range(blocks))
-    run = Run(
-        {name: inside.weight(name) for name in names}, batch, stored,
-        StateSlots(llm.graph, blocks), noted.__setitem__,
-    )  # fmt: skip
+def _weights(llm: LLM, ops: Iterable[Op]) -> dict[str, Floats]:
+    """The weights that ops which attend read."""
+    inside, roles = inspectable(llm.backend), ("sinks", "distance")
+    names = {op.weights[role] for op in ops for role in roles if role in op.weights}
+    return {name: inside.weight(name) for name in names}
+
+
+def _stored(text: WholeText, ops: Iterable[Op]) -> dict[str, Floats]:
+    """The keys and values of ops that store them, as stored, by the names of these inputs."""
+    found = {}
     for op in ops:
-        layer, out, (query, *inputs) = op.attrs["layer"], op.out.name, op.inputs
-        count = 0 if "reads" in op.attrs else 1 if "values_from" in op.attrs else 2
-        kept = [_rows(one[layer]) for one in (text.keys, text.values)[:count]]
-        tensors = (text.tensors[name] for name in (query, *inputs[count:]))
-        first, *more = tensors
-        again = attend(op, run, first, *kept, *more)
-        largest = np.abs(text.tensors[out]).max(initial=_TINY)
-        if not np.abs(again - text.tensors[out]).max(initial=0) <= _NEAR * largest:
-            raise CutawayError(
-                f"the weights of layer {layer} do not give its heads' outputs: this is a bug in "
-                "cutaway"
-            )
-        yield noted.pop(f"{out}.weights").reshape(op.attrs["heads"], len(first), -1)
+        layer = op.attrs["layer"]
+        found[op.inputs[1]] = _rows(text.keys[layer])
+        if "values_from" not in op.attrs:
+            found[op.inputs[2]] = _rows(text.values[layer])
+    return found
 
 
 def _rows(stored: NDArray[Any]) -> Floats:
