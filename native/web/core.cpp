@@ -260,11 +260,21 @@ EXPORT(decode)(int matrix, int first, int last, float* out) -> void {
   for (int row = first; row < last; row++, out += packed.cols) packed.decode_row(row, out);
 }
 
-// A layer's keys (kv_heads, head_dim, tokens) or values (kv_heads, tokens, padded head_dim) in a KV block, as halves.
-EXPORT(stored)(int layer, int block, bool values) -> const uint8_t* {
+// A layer's keys (kv_heads, head_dim, tokens) or values (kv_heads, tokens, padded head_dim) in a KV block of the text, as
+// halves; window: of the layer, 0 where it sees all.
+EXPORT(stored)(int layer, int window, int block, bool values) -> const uint8_t* {
   Plan& plan = *model.plans[0];
   const KvPlace place = plan.kv_of(layer);
-  return plan.block_memory(block, false)[0].first + (values ? place.values : place.keys);
+  const uint8_t* at = plan.kv(window).memory(block, false);
+  if (!at) throw std::out_of_range("the text has no such KV block");
+  return at + (values ? place.values : place.keys);
+}
+
+// The recurrent state after the last token that was run in a KV block, as floats.
+EXPORT(state)(int block) -> const uint8_t* {
+  const uint8_t* at = model.plans[0]->state_memory(block, false);
+  if (!at) throw std::out_of_range("the text has no such state");
+  return at;
 }
 
 // The chain, see there; seed and place (upper, lower halves), the ids written so far, how many candidates to note, ids to

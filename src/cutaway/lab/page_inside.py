@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from cutaway.compute.backends import STEP_ROWS
 from cutaway.compute.backends.cpu.recorded import Readable
 from cutaway.compute.model import Graph, Op
 from cutaway.compute.model.anatomy import Anatomy, StreamPart
+from cutaway.compute.model.state_layout import state_layout
 from cutaway.errors import InputError
 
 Data = dict[str, Any]
@@ -22,12 +24,16 @@ def page_inside(graph: Graph, read: Readable) -> Data:
     anatomy = Anatomy(graph)
     anatomy.check_paths()
     made = _PageInside(anatomy, read)
-    attends = [made.attention(op) for op in anatomy.attends]
-    if len(attends) < len(anatomy.stream) - 1 or len({a["heads"] for a in attends}) != 1:
-        raise InputError("its layers do not all attend, with equally many heads")
+    layers = len(anatomy.stream) - 1
+    attends = {op.attrs["layer"]: made.attention(op) for op in anatomy.attends}
+    convolves = {op.attrs["layer"]: made.convolution(op) for op in graph.ops if op.kind == "conv"}
+    if len({of["heads"] for of in attends.values()}) != 1:
+        raise InputError("its layers do not have equally many heads")
     return {
         "stream": [read.tensors[name] for name in anatomy.stream],
-        "attends": attends,
+        "attends": [attends.get(layer) for layer in range(layers)],
+        "convolves": [convolves.get(layer) for layer in range(layers)],
+        "longest": STEP_ROWS,
         "parts": [made.part(part) for part in anatomy.parts],
         "norm": made.norm(anatomy.norm),
         "normed": read.tensors[anatomy.norm.out.name],
@@ -38,16 +44,29 @@ def page_inside(graph: Graph, read: Readable) -> Data:
 class _PageInside:
     def __init__(self, anatomy: Anatomy, read: Readable) -> None:
         self._anatomy, self._read = anatomy, read
+        self._states, _ = state_layout(anatomy.graph)
 
     def attention(self, op: Op) -> Data:
         a = op.attrs
-        if a["window"] or "reads" in a or "values_from" in a or "distance" in a:
-            raise InputError("its layers have windows, latents, or keys of other layers")
-        sizes = ("layer", "heads", "kv_heads", "head_dim", "scale", "softcap")
+        if a["chunked"] or "reads" in a or "values_from" in a or "distance" in a:
+            raise InputError("its layers see chunks, latents, or keys of other layers")
+        sizes = ("layer", "heads", "kv_heads", "head_dim", "scale", "softcap", "window")
         return {name: a[name] for name in sizes} | {
             "query": self._read.tensors[op.inputs[0]],
             "out": self._read.tensors[op.out.name],
             "sinks": self._vector(op, "sinks"),
+        }
+
+    def convolution(self, op: Op) -> Data:
+        before, width = op.attrs["state"]
+        return {
+            "input": self._read.tensors[op.inputs[0]],
+            "out": self._read.tensors[op.out.name],
+            "at": self._states[op.out.name].start,
+            "width": width,
+            "taps": before + 1,
+            "weight": self._vector(op, "weight"),
+            "bias": self._vector(op, "bias"),
         }
 
     def part(self, part: StreamPart) -> Data:
@@ -87,6 +106,8 @@ class _PageInside:
         """An op between the heads and the stream."""
         if op.kind == "scale":
             return {"kind": op.kind, "factor": op.attrs["factor"]}
+        if op.kind == "mul":
+            return {"kind": op.kind, "input": self._read.tensors[op.inputs[0]]}
         if op.kind == "linear":
             return self.linear(op)
         if op.kind in ("rms_norm", "layer_norm"):

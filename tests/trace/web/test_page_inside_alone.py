@@ -1,17 +1,22 @@
 """The inside of a step, computed by the modules of a page without a server: norms, biases, scales,
-positions and matrices behind heads as families have them."""
+positions, windows, convolutions and matrices behind heads as families have them."""
 
 import base64
 import json
 import shutil
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
 
 from cutaway import LLM
+from cutaway.compute.backends.cpu.recorded import Readable
 from cutaway.compute.loading.model import LoadedModel
 from cutaway.compute.loading.setup import Setup
+from cutaway.errors import InputError
+from cutaway.lab import page_folder
 from cutaway.lab.page_folder import write_page_folder
+from cutaway.lab.page_inside import page_inside
 from cutaway.trace import Trace
 from support.inside_files import asked, check_same
 from support.wasm import NEEDS, cores, run
@@ -23,35 +28,66 @@ from support import random_models
 
 pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="there is no node here")
 SCRIPT = Path(__file__).parent / "js/local-inside.mjs"
-CONTEXT = 128
+NAMES = (
+    "gpt2", "granite", "olmo2", "cohere", "qwen3", "gemma2", "gemma3", "mistral-window",
+    "phi3-window", "lfm2", "lfm2-last",
+)  # fmt: skip
 
 
-def exported(name, folder):
+def exported(name, folder, context):
     """A family's random model, and its page; what is not in it."""
     random_models.save(name, folder / "model")
+    random_models.edit(folder / "model/config.json", max_position_embeddings=1024)
     model = LoadedModel(folder / "model", Setup(), weights=False)
-    return write_page_folder(model, folder / "page", context=CONTEXT, cores=cores())
+    return write_page_folder(model, folder / "page", context=context, cores=cores())
 
 
-@pytest.mark.parametrize("name", ["gpt2", "granite", "olmo2", "cohere", "qwen3"])
-def test_it_is_that_of_this_engine(name, tmp_path):
-    assert not [one for one in exported(name, tmp_path) if "inside" in one]
-    prompt, path, step = random_models.IDS[:37], tmp_path / "run.jsonl", 3
-    with LLM(tmp_path / "model", threads=1, context=CONTEXT, progress=False) as llm:
+def check(name, folder, prompt, steps, context=128):
+    """The page looks into these steps, one after the other."""
+    assert not [one for one in exported(name, folder, context) if "inside" in one]
+    path = folder / "run.jsonl"
+    with LLM(folder / "model", threads=1, context=context, progress=False) as llm:
         how = {"temperature": 0.9, "presence_penalty": 0.5, "ignore_eos": True}
-        llm.generate(prompt, seed=3, max_tokens=step + 1, trace=str(path), **how)
+        llm.generate(prompt, seed=3, max_tokens=max(steps) + 1, trace=str(path), **how)
         trace = Trace.read(path)
-        (tmp_path / "asked.json").write_text(json.dumps([asked(trace, step)]))
-        said = run("node", "--no-warnings", SCRIPT, tmp_path / "page", tmp_path / "asked.json")
-        check_same(base64.b64decode(said), llm, trace, step)
+        (folder / "asked.json").write_text(json.dumps([asked(trace, step) for step in steps]))
+        said = run("node", "--no-warnings", SCRIPT, folder / "page", folder / "asked.json")
+        for answer, step in zip(said.split(), steps, strict=True):
+            check_same(base64.b64decode(answer), llm, trace, step)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_is_that_of_this_engine(name, tmp_path):
+    check(name, tmp_path, random_models.IDS[:37], (3,))
+
+
+@pytest.mark.parametrize("name", ["gemma3", "lfm2", "lfm2-last"])
+def test_steps_in_any_order(name, tmp_path):
+    """Of texts that begin shorter than a window, and than what a convolution reads."""
+    check(name, tmp_path, random_models.IDS[:1], (0, 1, 9, 9, 4, 5))
+
+
+def test_a_text_too_long_to_tell_what_a_convolution_takes_of_each_token(tmp_path):
+    check("lfm2", tmp_path, [*random_models.IDS[:30]] * 17, (0, 1, 2, 3), context=640)
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
-    [("lfm2", "its layers do not all attend"), ("mistral-window", "its layers have windows")],
+    ("name", "said"), [("llama4", "its layers see chunks"), ("deepseek_v2", "reads latents")]
 )
-def test_the_export_says_where_a_page_cannot_look(name, said, tmp_path):
-    [sentence] = [one for one in exported(name, tmp_path) if "inside" in one]
-    assert sentence.startswith(f"the page has no inside of a step: {said}")
+def test_models_that_a_page_cannot_look_into(name, said, tmp_path):
+    random_models.save(name, tmp_path)
+    model = LoadedModel(tmp_path, Setup(), weights=False)
+    tensors = defaultdict(lambda: (0, 0))
+    with pytest.raises(InputError, match=said):
+        page_inside(model.graph, Readable(tensors, {}, {}))
+
+
+def test_the_export_says_where_a_page_cannot_look(tmp_path, monkeypatch):
+    def refuse(_graph, _read):
+        raise InputError("its layers see chunks")
+
+    monkeypatch.setattr(page_folder, "page_inside", refuse)
+    [sentence] = [one for one in exported("llama", tmp_path, 64) if "inside" in one]
+    assert sentence == "the page has no inside of a step: its layers see chunks"
     about = json.loads((tmp_path / "page/model/about.json").read_text())
     assert about["local"]["inside"] is False

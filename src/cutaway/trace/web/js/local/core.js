@@ -14,7 +14,7 @@
  *   run: (plan: number, tokens: number, count: number, first: number) => number,
  *   run_on: (plan: number, numbers: number, rows: number) => number, read: (plan: number, buffer: number, width: number, out: number) => void,
  *   decode: (matrix: number, first: number, last: number, out: number) => void,
- *   stored: (layer: number, block: number, values: boolean) => number,
+ *   stored: (layer: number, window: number, block: number, values: boolean) => number, state: (block: number) => number,
  *   draw: (logits: number, numbers: number, count: number) => number, result_length: () => number,
  *   _initialize: () => void, memory?: WebAssembly.Memory, __stack_pointer: WebAssembly.Global, work: (id: number) => void,
  *   __wasm_init_tls: (at: number) => void, __tls_size: WebAssembly.Global, __tls_align: WebAssembly.Global}} Exports
@@ -39,6 +39,7 @@
 const STATUS = ["", "the logits are not finite", "a stage carries the logits beyond what the core computes", "no token is left"];
 
 const [TEXT, TAP, HEAD] = [0, 1, 2]; // plans
+export const KV_BLOCK = 32; // tokens
 const MOST = 2 ** 32; // bytes that 32 bits can name
 
 export class Core {
@@ -124,10 +125,20 @@ export class Core {
     return this.filled((last - first) * columns, (at) => this.exports.decode(matrix, first, last, at));
   }
 
-  /** @param {number} layer @param {number} block @param {boolean} values else keys @param {number} count @returns {Uint16Array} halves */
-  stored(layer, block, values, count) {
-    const at = this.call(() => this.exports.stored(layer, block, values));
+  /**
+   * @param {{layer: number, window: number}} of @param {number} block @param {boolean} values else keys @param {number} count
+   * @returns {Uint16Array} halves
+   */
+  stored({ layer, window }, block, values, count) {
+    const at = this.call(() => this.exports.stored(layer, window, block, values));
     return new Uint16Array(this.memory.buffer, at, count).slice();
+  }
+
+  /** @param {number} tokens of the text @param {number} first @param {number} count @returns {Float32Array} numbers of its state, 0 before it begins */
+  state(tokens, first, count) {
+    if (!tokens) return new Float32Array(count);
+    const at = this.call(() => this.exports.state(Math.floor((tokens - 1) / KV_BLOCK)));
+    return new Float32Array(this.memory.buffer, at + 4 * first, count).slice();
   }
 
   /** @param {number} count of floats @param {(at: number) => void} fill @returns {Float32Array} */

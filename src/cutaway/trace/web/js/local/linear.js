@@ -5,13 +5,19 @@
  * Knows sums in doubles; not a model's parts.
  */
 
+import { KV_BLOCK } from "./core.js";
+
 /**
  * @typedef {Float64Array | Float32Array} Floats
  * x ↦ along · x + constant, and what rounding added
  * @typedef {{along: Float64Array, constant: number, rounding: number}} Direction
  *
  * @typedef {{kind: string, weight: number[] | null, bias: number[] | null, eps: number, group: number}} Norm
- * @typedef {{heads: number, kv_heads: number, head_dim: number, scale: number, softcap: number, sinks: number[] | null}} Attention
+ * window: the most positions that a row sees, its own included; 0: all
+ * @typedef {{heads: number, kv_heads: number, head_dim: number, scale: number, softcap: number, window: number,
+ *   sinks: number[] | null}} Attention
+ * weight: (width, taps), the oldest token's first
+ * @typedef {{width: number, taps: number, weight: number[], bias: number[] | null}} Convolution
  */
 
 const QUANT = 32, TINY = Math.fround(1e-36);
@@ -92,16 +98,21 @@ function even(value) {
   return rest < 0.5 || (rest === 0.5 && below % 2 === 0) ? below : below + 1;
 }
 
+/** @param {Attention} of @param {number} n positions of a text @returns {number} the first that its last row sees */
+export const firstSeen = ({ window }, n) => (window ? Math.max(n - window, 0) : 0);
+
 /**
  * @param {Attention} of @param {Float32Array} query (heads · head_dim) @param {Float32Array} keys (kv_heads, n, head_dim)
- * @param {number} n @returns {Float64Array} (heads, n), each row adds up to 1
+ * @param {number} n @returns {Float64Array} (heads, n), each row adds up to 1; 0 before the window
  */
-export function attentionWeights({ heads, kv_heads, head_dim, scale, softcap, sinks }, query, keys, n) {
+export function attentionWeights(of, query, keys, n) {
+  const { heads, kv_heads, head_dim, scale, softcap, sinks } = of, seen = firstSeen(of, n);
   const made = new Float64Array(heads * n), group = heads / kv_heads;
   for (let head = 0; head < heads; head++) {
     const q = query.subarray(head * head_dim, (head + 1) * head_dim), row = made.subarray(head * n, (head + 1) * n);
     const first = Math.floor(head / group) * n * head_dim;
-    for (let i = 0; i < n; i++) {
+    row.fill(-Infinity, 0, seen);
+    for (let i = seen; i < n; i++) {
       const score = scale * dot(q, keys.subarray(first + i * head_dim, first + (i + 1) * head_dim));
       row[i] = softcap ? softcap * Math.tanh(score / softcap) : score;
     }
@@ -126,6 +137,14 @@ export function attentionAlong({ heads, kv_heads, head_dim }, weights, values, d
   });
 }
 
+/**
+ * What each of the last tokens gives to a convolution's output; the bias is beside it.
+ * @param {Convolution} of @param {Float32Array} inputs of the last tokens (taps, width) @returns {Float64Array} (taps, width)
+ */
+export function convolved({ width, taps, weight }, inputs) {
+  return Float64Array.from(inputs, (x, at) => x * /** @type {number} */ (weight[(at % width) * taps + Math.floor(at / width)]));
+}
+
 /** Every half as a float. */
 const HALVES = Float32Array.from({ length: 1 << 16 }, (_, bits) => {
   const exponent = (bits >> 10) & 31, fraction = bits & 1023, sign = bits >> 15 ? -1 : 1;
@@ -134,18 +153,18 @@ const HALVES = Float32Array.from({ length: 1 << 16 }, (_, bits) => {
 });
 
 /**
- * Keys or values of KV blocks side by side: (kv_heads, n, head_dim).
+ * Keys or values of the KV blocks that the last row sees, side by side: (kv_heads, n, head_dim); 0 before them.
  * @param {(block: number, count: number) => Uint16Array} block @param {Attention} of @param {boolean} values else keys
  * @param {number} n @returns {Float32Array}
  */
-export function gathered(block, { kv_heads, head_dim }, values, n) {
-  const BLOCK = 32, stride = values ? Math.ceil(head_dim / 16) * 16 : head_dim, made = new Float32Array(kv_heads * n * head_dim);
-  for (let first = 0; first < n; first += BLOCK) {
-    const halves = block(first / BLOCK, kv_heads * stride * BLOCK);
+export function gathered(block, of, values, n) {
+  const { kv_heads, head_dim } = of, stride = values ? Math.ceil(head_dim / 16) * 16 : head_dim, made = new Float32Array(kv_heads * n * head_dim);
+  for (let first = Math.floor(firstSeen(of, n) / KV_BLOCK) * KV_BLOCK; first < n; first += KV_BLOCK) {
+    const halves = block(first / KV_BLOCK, kv_heads * stride * KV_BLOCK);
     for (let head = 0; head < kv_heads; head++) {
-      for (let i = first; i < Math.min(first + BLOCK, n); i++) {
+      for (let i = first; i < Math.min(first + KV_BLOCK, n); i++) {
         for (let d = 0; d < head_dim; d++) {
-          const at = head * stride * BLOCK + (values ? (i - first) * stride + d : d * BLOCK + i - first);
+          const at = head * stride * KV_BLOCK + (values ? (i - first) * stride + d : d * KV_BLOCK + i - first);
           made[(head * n + i) * head_dim + d] = HALVES[halves[at] ?? 0] ?? 0;
         }
       }

@@ -45,12 +45,12 @@ export class Loop {
 
   /**
    * Compute what the core has not of a text, so that its last token's logits can be drawn from.
-   * @param {number[]} ids @param {AbortSignal} [signal]
+   * @param {number[]} ids @param {AbortSignal} [signal] @param {number} again how many of the last tokens are computed in any case
    * @returns {Promise<number>} how many tokens were known; -1: it was stopped
    */
-  async read(ids, signal) {
+  async read(ids, signal, again = 1) {
     const same = this.known.findIndex((id, i) => id !== ids[i]);
-    let known = Math.min(same < 0 ? this.known.length : same, ids.length - 1);
+    let known = Math.min(same < 0 ? this.known.length : same, ids.length - again);
     if (this.core.hasStates && known < this.known.length) known = 0; // the state is that after its last token
     for (let first = known; first < ids.length; first += CHUNK) {
       if (signal?.aborted) return -1;
@@ -59,6 +59,7 @@ export class Loop {
       this.known = ids.slice(0, first + CHUNK);
       await nextTask();
     }
+    this.known = ids;
     return known;
   }
 
