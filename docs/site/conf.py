@@ -70,13 +70,13 @@ def _fill_in(_app: Any, _name: str, source: list[str]) -> None:
 
 
 def _whole_pages(app: Any, error: Exception | None) -> None:
-    """The lessons, and the page that runs a model: without the site's frame."""
+    """The lessons, and the pages that run a model: without the site's frame."""
     if error is None and app.builder.format == "html":
         out = Path(app.outdir)
         gallery.write(written.lessons(), out / "gallery", "../gallery.html")
-        if folder := written.page_folder():
-            shutil.rmtree(out / "page-alone", ignore_errors=True)  # of the last build
-            shutil.copytree(folder, out / "page-alone")
+        for name, folder in written.page_folders().items():
+            shutil.rmtree(out / name, ignore_errors=True)  # of the last build
+            shutil.copytree(folder, out / name)
 
 
 def _read(_app: Any, _what: str, _name: str, object: Any, _options: Any, lines: list[str]) -> None:

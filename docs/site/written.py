@@ -1,5 +1,5 @@
 """What is written into pages while the site is built: README, help, keywords, endpoints, and the
-gallery and the page that runs a model, beside which these themselves lie.
+gallery and the pages that run a model, beside which these themselves lie.
 
 Knows the marks in the pages, ``<!-- written: NAME -->``. Refuses to keep anything that it writes:
 all of it follows from the package that is installed.
@@ -16,6 +16,8 @@ from importlib import import_module
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from cutaway.files.hub.catalog import SMOLLM2, TOY_WRITER
 
 if TYPE_CHECKING:
     from gallery import Lesson
@@ -198,38 +200,52 @@ def lessons() -> "list[Lesson]":
 
 
 def page() -> str:
-    """The page that runs SmolLM2, and what it fetches; or why this build of the site has none."""
-    if (folder := page_folder()) is None:
+    """The pages that run a model, and what each fetches; or why this build of the site has none."""
+    if not (folders := page_folders()):
         return (
             "This build of the site has no such page: what it runs was not compiled "
             "(`native/web/build.sh src/cutaway/trace/web/cores`)."
         )
-    sizes = {path: path.stat().st_size for path in folder.rglob("*") if path.is_file()}
-    weights = sum(size for path, size in sizes.items() if path.name.startswith("weights-"))
-    rest = sum(sizes.values()) - weights
+    links = (
+        f'<li><a href="{name}/index.html">Open the page with {_PAGES[name].title}</a> '
+        f"({_megabytes(folders[name])})</li>"
+        for name in folders
+    )
     return (
-        f'<p><a href="page-alone/index.html">Open the page with SmolLM2</a>: it fetches '
-        f"{weights / 1e6:.0f} MB of weights and {rest / 1e6:.0f} MB of other files from this site, "
-        "once, and asks no other. Your browser keeps them, and opens the page without a "
-        "connection. What you write stays with you.</p>"
+        f"<ul>{''.join(links)}</ul><p>It fetches that much from this site, once, and asks no "
+        "other. Your browser keeps it, and opens the page without a connection. What you write "
+        "stays with you.</p>"
     )
 
 
+_PAGES = {"page-alone": SMOLLM2, "page-toy": TOY_WRITER}  # what the site names them
+
+
+def _megabytes(folder: Path) -> str:
+    sizes = {path: path.stat().st_size for path in folder.rglob("*") if path.is_file()}
+    weights = sum(size for path, size in sizes.items() if path.name.startswith("weights-"))
+    rest = sum(sizes.values()) - weights
+    return f"{weights / 1e6:.0f} MB of weights, {rest / 1e6:.0f} MB of other files"
+
+
 @cache
-def page_folder() -> Path | None:
-    """The exported page, for one build; None: it was not compiled what a page runs."""
+def page_folders() -> dict[str, Path]:
+    """The exported pages of one build by name; none where what a page runs was not compiled."""
     from cutaway import LLM
     from cutaway.compute.loading.model import LoadedModel
     from cutaway.compute.loading.setup import Setup
     from cutaway.lab.page_folder import write_page_folder
 
     if not (cores := ROOT / "src/cutaway/trace/web/cores").is_dir():
-        return None
-    folder = Path(tempfile.mkdtemp()) / "page"
-    model = LoadedModel.open("smollm2", Setup(), weights=False)
-    run = partial(LLM, model.path, progress=False)
-    write_page_folder(model, folder, context=1024, cores=cores, run=run)
-    return folder
+        return {}
+    folders = {}
+    for name, listed in _PAGES.items():
+        folders[name] = Path(tempfile.mkdtemp()) / "page"
+        model = LoadedModel.open(listed.alias, Setup(), weights=False)
+        run = partial(LLM, model.path, progress=False)
+        context = min(1024, model.context)
+        write_page_folder(model, folders[name], context=context, cores=cores, run=run)
+    return folders
 
 
 _PARTS = {

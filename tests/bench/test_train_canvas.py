@@ -1,15 +1,16 @@
-"""The toy's training: what is masked, that it can be stopped, and that its file is the model."""
+"""The training of toy-canvas: what is masked, that it can stop, and that its file is the model."""
 
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="needs torch: pip install '.[test-transformers]'")
 
-import canvas_model
+import toy_model
+import toy_training
 import train_canvas
-from canvas_model import CHARACTERS, MASK, Sizes, Toy, ToyFile
 from cutaway import LLM, InputError
 from cutaway.files.weights.gguf_writer import write_gguf
+from toy_model import CHARACTERS, MASK, Sizes, Toy, ToyFile, characters
 
 SMALL = Sizes(hidden=64, layers=2, heads=2, ffn=96, context=64)
 TEXT = "It is a truth universally acknowledged, that a single man must want.\n" * 40
@@ -17,13 +18,12 @@ TEXT = "It is a truth universally acknowledged, that a single man must want.\n" 
 
 @pytest.fixture
 def small(monkeypatch):
-    monkeypatch.setattr(train_canvas, "Sizes", lambda: SMALL)
-    monkeypatch.setattr(train_canvas, "BATCH", 256)
+    monkeypatch.setattr(toy_training, "BATCH", 256)
+    monkeypatch.setattr(toy_training, "EVERY", 3)
+    monkeypatch.setattr(toy_training, "DRAWS", 1)
+    monkeypatch.setattr(toy_training, "LAST_DRAWS", 1)
     monkeypatch.setattr(train_canvas, "WINDOWS", (32, 64))
     monkeypatch.setattr(train_canvas, "HELD_OUT", 1000)
-    monkeypatch.setattr(train_canvas, "EVERY", 3)
-    monkeypatch.setattr(train_canvas, "DRAWS", 1)
-    monkeypatch.setattr(train_canvas, "LAST_DRAWS", 1)
     torch.set_num_threads(1)  # these sizes are too small to be shared
 
 
@@ -34,7 +34,7 @@ def test_its_file_is_the_model(tmp_path):
     for layer in model.blk:
         torch.nn.init.normal_(layer.attn_output.weight, std=0.1)
         torch.nn.init.normal_(layer.ffn_down.weight, std=0.1)
-    write_gguf(tmp_path / "toy.gguf", ToyFile(model, "toy", "A toy."))
+    write_gguf(tmp_path / "toy.gguf", ToyFile(model, "toy", "A toy.", characters()))
     with LLM(tmp_path / "toy.gguf", backend="reference", progress=False) as llm:
         ids = llm.tokenizer.encode("Mr. Darcy said:\n")
         assert [CHARACTERS[i] for i in ids] == [*"Mr. Darcy said:\n"]
@@ -55,7 +55,7 @@ def test_heads_begin_with_their_eyes_on_neighbours():
     for distance, layer in enumerate(model.blk, 1):
         n = layer.attn_norm(x)
         q, k = (
-            canvas_model.turned(
+            toy_model.turned(
                 matrix(n).unflatten(-1, (layer.heads, -1)).transpose(1, 2), model.turn[:, :32]
             )
             for matrix in (layer.attn_q, layer.attn_k)
@@ -83,12 +83,12 @@ def test_what_is_masked():
 
 
 def test_a_stopped_training_goes_on_as_if_it_had_not(small, tmp_path, capsys):
-    train_canvas.train(TEXT, tmp_path / "whole.pt", 6)
-    first = train_canvas.Training(TEXT)
+    toy_training.train(train_canvas.CanvasTraining(TEXT, SMALL), tmp_path / "whole.pt", 6)
+    first = train_canvas.CanvasTraining(TEXT, SMALL)
     for _ in range(3):
         first.step(30)  # it was to be longer
     first.save(tmp_path / "parts.pt")
-    train_canvas.train(TEXT, tmp_path / "parts.pt", 6)
+    toy_training.train(train_canvas.CanvasTraining(TEXT, SMALL), tmp_path / "parts.pt", 6)
     whole, parts = (
         torch.load(tmp_path / f"{name}.pt", weights_only=True) for name in ("whole", "parts")
     )
@@ -101,10 +101,10 @@ def test_a_stopped_training_goes_on_as_if_it_had_not(small, tmp_path, capsys):
 def test_another_text_is_refused(tmp_path):
     (tmp_path / "text").write_text(TEXT)
     with pytest.raises(SystemExit, match="is not the text of TEXT_SHA256"):
-        train_canvas.read(tmp_path / "text")
+        toy_training.read(tmp_path / "text")
 
 
 def test_clean_leaves_nothing_but_its_characters():
     assert (
-        train_canvas.clean("A  £5 note,\nsaid _he_.\n\n * * *\n\nNo.") == "A 5 note, said he.\nNo."
+        toy_training.clean("A  £5 note,\nsaid _he_.\n\n * * *\n\nNo.") == "A 5 note, said he.\nNo."
     )

@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 
+from cutaway import LLM
 from cutaway.cli.main import main
 from cutaway.compute.loading.model import LoadedModel
 from cutaway.compute.loading.setup import Setup
@@ -54,6 +55,26 @@ def test_a_text_written_in_the_browser_replays_here_bit_for_bit(
     for name in "page.jsonl", "fork.jsonl":
         assert main(["trace", "replay", str(tmp_path / name)]) == 0
         assert "no bit differs" in capsys.readouterr().out
+    assert not page.barriers()
+
+
+def test_the_small_model_of_the_package_needs_a_few_megabytes_and_writes_its_bits(
+    open_page, hosted, tmp_path
+):
+    model = LoadedModel.open("toy-writer", Setup(), weights=False)
+    with LLM("toy-writer", threads=1, progress=False) as llm:
+        out = tmp_path / "page"
+        missing = write_page_folder(model, out, context=512, cores=cores(), run=lambda: llm)
+        here = llm.generate("Mr. Darcy", seed=3, max_tokens=40)
+    assert missing == ["the page has no chat: the model has no chat template"]
+    size = sum(path.stat().st_size for path in out.rglob("*") if not path.name.startswith("core"))
+    assert size < 4e6
+    page = loaded(open_page(hosted(out), width=390, height=844))
+    page.write("Mr. Darcy", seed=3, max_tokens=40)
+    trace = page.saved(tmp_path / "page.jsonl")
+    assert trace.end.fingerprint == here.fingerprint
+    page.tab.get_by_role("tab", name="Inside").click()
+    page.tab.get_by_text("recomputed bit for bit").wait_for()
     assert not page.barriers()
 
 

@@ -119,22 +119,41 @@ MINILM = CatalogModel(
     ),
 )
 
-TOY_CANVAS = (
-    CatalogModel(  # bench/train_canvas.py; it is part of this package, so nothing is fetched
-        alias="toy-canvas",
-        title="a toy for the lesson on masked diffusion",
+
+def _toy(alias: str, title: str, size: int, sha256: str, *, writes: bool) -> CatalogModel:
+    """A toy that bench/ has trained; it is part of this package, so nothing is fetched."""
+    file = f"{alias}.Q8_0.gguf"
+    return CatalogModel(
+        alias=alias,
+        title=title,
         license="Apache-2.0",
-        file="toy-canvas.Q8_0.gguf",
-        writes=False,
-        size=1_163_456,
-        sha256="b1fc1e1b096f0953bd284db8b6884f93fab0e31393ace3b1ec9cd996574f2bff",
-        download_size=1_163_456,
-        parts=(WheelFile(f"cutaway=={__version__}", "cutaway/files/hub/toy-canvas.Q8_0.gguf"),),
+        file=file,
+        writes=writes,
+        size=size,
+        sha256=sha256,
+        download_size=size,
+        parts=(WheelFile(f"cutaway=={__version__}", f"cutaway/files/hub/{file}"),),
     )
+
+
+TOY_CANVAS = _toy(
+    "toy-canvas",
+    "a toy for the lesson on masked diffusion",
+    1_163_456,
+    "b1fc1e1b096f0953bd284db8b6884f93fab0e31393ace3b1ec9cd996574f2bff",
+    writes=False,
+)
+
+TOY_WRITER = _toy(
+    "toy-writer",
+    "a toy that writes, for slow lines",
+    1_732_768,
+    "f5d9f38f1dcdbada404465ab6dc4bb87bc10e9372748828327abe5ad494114af",
+    writes=True,
 )
 
 CATALOG: dict[str, CatalogModel] = {
-    model.alias: model for model in (SMOLLM2, GEMMA3_270M, MINILM, TOY_CANVAS)
+    model.alias: model for model in (SMOLLM2, GEMMA3_270M, MINILM, TOY_CANVAS, TOY_WRITER)
 }
 
 

@@ -1,10 +1,11 @@
-"""The toy that train_canvas.py trains: its characters, its body in torch, and its file as GGUF.
+"""The toys that are part of the package: their body in torch, and their files as GGUF.
 
-What is particular to it, beside LLaDA's architecture: a token is one character, and heads begin
-with their eyes on neighbours. Refuses to know the text and the training.
+A body is llama's, and LLaDA's where it is not causal. What is particular to these: heads begin with
+their eyes on neighbours, and a token of toy-canvas is one character. Refuses to know the text and
+the training.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -20,13 +21,18 @@ from cutaway.files.weights import ModelFile, TensorInfo
 
 CHARACTERS = "\n !\"&'(),-.0123456789:;?ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 MASK = len(CHARACTERS)  # the token behind them
-_NORMAL, _CONTROL = 1, 3  # a token's type
+NORMAL, CONTROL = 1, 3  # a token's type
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """What the model is. Sizes are multiples of 32 for the sake of Q8_0."""
+    """What the model is; toy-canvas's, where nothing else is said.
 
+    Sizes are multiples of 32 for the sake of Q8_0.
+    """
+
+    vocabulary: int = MASK + 1
+    causal: bool = False
     hidden: int = 128
     layers: int = 5
     heads: int = 4
@@ -37,11 +43,11 @@ class Sizes:
 
 
 class Layer(nn.Module):
-    """Attention over all of the window, then a gated network."""
+    """Attention over all of the window, or over what came before; then a gated network."""
 
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()
-        self.heads = sizes.heads
+        self.heads, self.causal = sizes.heads, sizes.causal
         hidden, ffn = sizes.hidden, sizes.ffn
         self.attn_norm = nn.RMSNorm(hidden, sizes.epsilon)
         self.attn_q, self.attn_k, self.attn_v, self.attn_output = (
@@ -63,6 +69,9 @@ class Layer(nn.Module):
         )
         # Spelt out: of windows this short the fused kernel takes twice as long to learn from.
         scores = turned(q, turn) @ turned(k, turn).transpose(-1, -2) * q.shape[-1] ** -0.5
+        if self.causal:
+            later = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
+            scores = scores.masked_fill(later, -torch.inf)
         x = x + self.attn_output((scores.softmax(-1).to(v.dtype) @ v).transpose(1, 2).flatten(2))
         n = self.ffn_norm(x)
         mixed: Tensor = x + self.ffn_down(F.silu(self.ffn_gate(n)) * self.ffn_up(n))
@@ -77,16 +86,16 @@ def turned(x: Tensor, turn: Tensor) -> Tensor:
 
 
 class Toy(nn.Module):
-    """Ids (texts, positions) to logits (texts, positions, characters and the mask)."""
+    """Ids (texts, positions) to logits (texts, positions, vocabulary)."""
 
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()
         self.sizes = sizes
-        self.token_embd = nn.Embedding(MASK + 1, sizes.hidden)
+        self.token_embd = nn.Embedding(sizes.vocabulary, sizes.hidden)
         layers = [Layer(sizes) for _ in range(sizes.layers)]
         self.blk = nn.ModuleList(layers)
         self.output_norm = nn.RMSNorm(sizes.hidden, sizes.epsilon)
-        self.output = nn.Linear(sizes.hidden, MASK + 1, bias=False)
+        self.output = nn.Linear(sizes.hidden, sizes.vocabulary, bias=False)
         size = sizes.hidden // sizes.heads
         speeds = sizes.rope_base ** (-torch.arange(0, size, 2).double() / size)
         angles = torch.outer(torch.arange(sizes.context).double(), speeds)
@@ -96,7 +105,9 @@ class Toy(nn.Module):
 
     @torch.no_grad()
     def _begin(self, layers: list[Layer], speeds: Tensor) -> None:
-        """Two heads of layer n look n + 1 characters back and ahead before anything is learnt.
+        """Two heads of layer n look n + 1 tokens back and ahead before anything is learnt.
+
+        In a causal body none looks ahead: two heads look back, n + 1 tokens and n + 1 + layers.
 
         A masked cell knows nothing of its own, so that heads would first have to find their
         neighbours: until then the loss is that of single characters.
@@ -108,7 +119,8 @@ class Toy(nn.Module):
         self.token_embd.weight += 0.5 * self.sizes.hidden**0.5 * shared
         fast = (speeds > 0.1).double()  # slow pairs cannot tell neighbours apart
         for n, layer in enumerate(layers):
-            for head, distance in enumerate((-n - 1, n + 1)):
+            other = -n - 1 - len(layers) if self.sizes.causal else n + 1
+            for head, distance in enumerate((-n - 1, other)):
                 rows = slice(head * 2 * len(speeds), (head + 1) * 2 * len(speeds))
                 query = torch.cat((fast, torch.zeros_like(speeds)))
                 angle = distance * speeds
@@ -126,15 +138,17 @@ class Toy(nn.Module):
 
 
 class ToyFile(ModelFile):
-    """A trained toy as llama.cpp names LLaDA's parts, in float32.
+    """A trained toy as llama.cpp names its parts, in float32; vocabulary: the tokenizer's entries.
 
     It names no token that begins or ends texts: it was trained on pieces of one long text.
     """
 
-    def __init__(self, model: Toy, name: str, description: str) -> None:
+    def __init__(
+        self, model: Toy, name: str, description: str, vocabulary: Mapping[str, Any]
+    ) -> None:
         self.path, self._model = Path(name), model
         self.metadata = MappingProxyType(
-            dict(_metadata(model.sizes, name, description)) | dict(_vocabulary())
+            dict(_metadata(model.sizes, name, description)) | dict(vocabulary)
         )
         self._numbers = dict(_tensors(model))
         self.tensors = MappingProxyType(
@@ -156,10 +170,13 @@ class ToyFile(ModelFile):
 
 
 def _metadata(sizes: Sizes, name: str, description: str) -> Iterator[tuple[str, Any]]:
-    yield "general.architecture", "llada"
+    architecture = "llama" if sizes.causal else "llada"
+    yield "general.architecture", architecture
     yield "general.name", name
     yield "general.description", description
-    yield "diffusion.shift_logits", False
+    if not sizes.causal:
+        yield "diffusion.shift_logits", False
+        yield f"{architecture}.attention.causal", False
     for key, value in (
         ("block_count", sizes.layers),
         ("context_length", sizes.context),
@@ -168,25 +185,25 @@ def _metadata(sizes: Sizes, name: str, description: str) -> Iterator[tuple[str, 
         ("attention.head_count", sizes.heads),
         ("attention.head_count_kv", sizes.heads),
         ("attention.layer_norm_rms_epsilon", sizes.epsilon),
-        ("attention.causal", False),
         ("rope.freq_base", sizes.rope_base),
         ("rope.dimension_count", sizes.hidden // sizes.heads),
-        ("vocab_size", MASK + 1),
+        ("vocab_size", sizes.vocabulary),
     ):
-        yield f"llada.{key}", value
+        yield f"{architecture}.{key}", value
 
 
-def _vocabulary() -> Iterator[tuple[str, Any]]:
+def characters() -> dict[str, Any]:
     """SentencePiece's kind without anything to merge: a character that it lacks is refused."""
     tokens = [*CHARACTERS.replace(" ", "\u2581"), "[MASK]"]
-    types = [_NORMAL] * MASK + [_CONTROL]
-    yield "tokenizer.ggml.model", "llama"
-    yield "tokenizer.ggml.tokens", tokens
-    yield "tokenizer.ggml.scores", np.zeros(len(tokens), np.float32)
-    yield "tokenizer.ggml.token_type", np.array(types, np.int32)
-    yield "tokenizer.ggml.mask_token_id", MASK
-    yield "tokenizer.ggml.add_space_prefix", False
-    yield "tokenizer.ggml.add_bos_token", False
+    return {
+        "tokenizer.ggml.model": "llama",
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.scores": np.zeros(len(tokens), np.float32),
+        "tokenizer.ggml.token_type": np.array([NORMAL] * MASK + [CONTROL], np.int32),
+        "tokenizer.ggml.mask_token_id": MASK,
+        "tokenizer.ggml.add_space_prefix": False,
+        "tokenizer.ggml.add_bos_token": False,
+    }
 
 
 def _tensors(model: Toy) -> Iterator[tuple[str, NDArray[np.float32]]]:

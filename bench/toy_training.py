@@ -1,0 +1,181 @@
+"""Trains a toy: the steps, their rates, the checkpoints. Knows one model and when to stop.
+
+Refuses to know what a toy is trained for: train_canvas.py and train_writer.py say the loss, the
+windows and the measure. It needs torch, which cutaway itself never does.
+
+The rate of learning is constant and falls in the last part of the steps alone, so a training that
+is stopped and resumed with fewer steps in all is the training that had these steps from the start.
+"""
+
+import argparse
+import json
+import re
+import time
+from collections.abc import Iterable
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from cutaway.files.weights.gguf_writer import write_gguf
+from script import parser_of
+from toy_model import CHARACTERS, Sizes, Toy, ToyFile
+
+TEXT_SHA256 = "f2516f2139e3cecf49657122fed58ac46313f1fdff32a26fc66789293e92d573"
+BATCH = 4096  # tokens of a step
+WARMUP, DECAY = 50, 0.45  # steps at the start, part of all steps at the end
+RATE, OTHER_RATE = 8e-3, 2e-3  # of matrices (Muon), of everything else (AdamW)
+DRAWS, LAST_DRAWS = 4, 32  # of 64 windows each, for the figure
+EVERY = 50  # steps from one checkpoint to the next
+
+
+def read(path: Path) -> str:
+    """The cleaned text; ends where it is not the one that the toys are trained on."""
+    data = path.read_bytes()
+    if sha256(data).hexdigest() != TEXT_SHA256:
+        raise SystemExit(f"{path} is not the text of TEXT_SHA256: make it as --help says")
+    return clean(data.decode())
+
+
+def clean(text: str) -> str:
+    """One line per paragraph, one space between words, nothing but CHARACTERS."""
+    known = re.sub(f"[^{re.escape(CHARACTERS)}]", "", text)
+    paragraphs = (" ".join(paragraph.split()) for paragraph in re.split(r"\n\s*\n", known))
+    return "\n".join(paragraph for paragraph in paragraphs if paragraph)
+
+
+class Windows:
+    """Tokens of a text, and windows of them that begin where a word does."""
+
+    def __init__(self, ids: Iterable[int], starts: Iterable[int]) -> None:
+        self.ids, self.starts = torch.tensor(list(ids)), torch.tensor(list(starts))
+
+    def draw(self, count: int, length: int, random: torch.Generator) -> Tensor:
+        """So many, (count, length), by chance."""
+        starts = self.starts[: torch.searchsorted(self.starts, len(self.ids) - length + 1)]
+        chosen = starts[torch.randint(len(starts), (count,), generator=random)]
+        return self.ids[chosen[:, None] + torch.arange(length)]
+
+
+def optimizers(model: nn.Module) -> list[torch.optim.Optimizer]:
+    """Muon for the matrices of layers, AdamW for all else."""
+    inner = [p for name, p in model.named_parameters() if "blk" in name and p.ndim == 2]
+    rest = [p for name, p in model.named_parameters() if "blk" not in name or p.ndim != 2]
+    return [
+        torch.optim.Muon(inner, RATE, weight_decay=0.1, adjust_lr_fn="match_rms_adamw"),
+        torch.optim.AdamW(rest, OTHER_RATE, betas=(0.9, 0.98), weight_decay=0.0),
+    ]
+
+
+def rate(step: int, steps: int) -> float:
+    """Part of the rate of learning that step has."""
+    return min(1.0, (step + 1) / WARMUP, (steps - step) / (DECAY * steps))
+
+
+class Training:
+    """A model on its way: what a checkpoint has, so that a resumed one goes on as if never stopped.
+
+    done     steps; each depends on its number, and on nothing else that is drawn
+    seconds  of processors that they took; figures: what was last measured
+    """
+
+    unit: str  # what `BATCH` counts
+
+    def __init__(self, sizes: Sizes) -> None:
+        torch.manual_seed(0)
+        self.model = Toy(sizes)
+        self.by = optimizers(self.model)
+        self.done, self.seconds = 0, 0.0
+        self.figures: dict[str, Any] = {}
+
+    def loss(self, random: torch.Generator) -> Tensor:
+        """Of the windows of one step, which `done` and random choose."""
+        raise NotImplementedError
+
+    def bits(self, draws: int) -> Tensor:
+        """Bits per character of windows that are never trained on, 64 for each draw."""
+        raise NotImplementedError
+
+    def file(self) -> ToyFile:
+        """The model with its name, its vocabulary and its figures."""
+        raise NotImplementedError
+
+    def load(self, path: Path) -> None:
+        """Go on from a checkpoint."""
+        state = torch.load(path, weights_only=True)
+        self.model.load_state_dict(state["model"])
+        for optimizer, was in zip(self.by, state["optimizers"], strict=True):
+            optimizer.load_state_dict(was)
+        self.done, self.seconds = state["done"], state["spent"]
+        self.figures = state["figures"]
+
+    def save(self, path: Path) -> None:
+        """Write a checkpoint, whole or not at all."""
+        state = {
+            "model": self.model.state_dict(),
+            "optimizers": [optimizer.state_dict() for optimizer in self.by],
+            "done": self.done,
+            "spent": self.seconds,
+            "figures": self.figures,
+        }
+        torch.save(state, path.with_suffix(".new"))
+        path.with_suffix(".new").replace(path)
+
+    def step(self, steps: int) -> None:
+        """One step of so many."""
+        started = time.process_time()
+        self.loss(torch.Generator().manual_seed(self.done + 1000)).backward()
+        nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        for optimizer, full in zip(self.by, (RATE, OTHER_RATE), strict=True):
+            for group in optimizer.param_groups:
+                group["lr"] = full * rate(self.done, steps)
+            optimizer.step()
+            optimizer.zero_grad()
+        self.done += 1
+        self.seconds += time.process_time() - started
+
+    def measure(self, draws: int) -> None:
+        """What the model has seen and how well it does, printed as a line of JSON."""
+        with torch.no_grad():
+            bits = self.bits(draws)
+        self.figures = {
+            "steps": self.done,
+            self.unit: self.done * BATCH,
+            "bits_per_character": round(bits.mean().item(), 3),
+            "standard_error": round(bits.std().item() / len(bits) ** 0.5, 3),
+            "core_minutes": round(self.seconds / 60, 1),
+        }
+        print(json.dumps(self.figures), flush=True)
+
+
+def train(training: Training, checkpoint: Path, steps: int) -> None:
+    """From the last checkpoint, if there is one, to the last step."""
+    if checkpoint.exists():
+        training.load(checkpoint)
+    while training.done < steps:
+        training.step(steps)
+        if training.done % EVERY == 0 or training.done == steps:
+            training.measure(LAST_DRAWS if training.done == steps else DRAWS)
+            training.save(checkpoint)
+
+
+def arguments(doc: str | None, steps: int) -> argparse.Namespace:
+    """Of both scripts; steps: of the whole training, where nobody says other."""
+    parser = parser_of(doc, model=False)
+    parser.add_argument("text", type=Path)
+    parser.add_argument("checkpoint", type=Path, help="resumed where it exists")
+    parser.add_argument("--steps", type=int, default=steps, help="of the whole training")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--export", type=Path, metavar="FILE", help="then write it as GGUF")
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    return args
+
+
+def run(training: Training, args: argparse.Namespace) -> None:
+    """What the arguments ask for."""
+    train(training, args.checkpoint, args.steps)
+    if args.export:
+        write_gguf(args.export, training.file())
