@@ -6,7 +6,7 @@ tokenizer, and what a trace's head and the page's settings say of the model. Com
 
 import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from functools import partial
 from hashlib import sha256
@@ -22,12 +22,10 @@ from cutaway.errors import CutawayError, InputError
 from cutaway.lab.page_about import page_about
 from cutaway.lab.page_inside import page_inside
 from cutaway.lab.page_practice import of_run, of_samples, of_ways
+from cutaway.lab.page_tokenizer import page_tokenizer
 from cutaway.requests.options import parse_options
 from cutaway.requests.recording import sizes_of
 from cutaway.text.chat_pieces import ChatPieces
-from cutaway.text.pretokenizers import FIELD, lookup
-from cutaway.text.tokenizer import Tokenizer
-from cutaway.text.vocabulary import LSTRIP_TOKEN_IDS, RSTRIP_TOKEN_IDS, Kind
 from cutaway.trace import Head
 from cutaway.trace.catalogue import catalogue
 from cutaway.trace.web.bundle import index
@@ -156,28 +154,6 @@ def _parts(weights: Path) -> Iterator[dict[str, Any]]:
             name = f"weights-{number:03d}.bin"
             weights.with_name(name).write_bytes(piece)
             yield {"name": name, "bytes": len(piece), "sha256": sha256(piece).hexdigest()}
-
-
-def page_tokenizer(metadata: Mapping[str, Any], tokenizer: Tokenizer) -> dict[str, Any]:
-    """A file's vocabulary as local/bpe.js reads it. InputError where a page cannot use it."""
-    if (kind := metadata.get("tokenizer.ggml.model")) != "gpt2":
-        raise InputError(f"the model's tokenizer is {kind!r}, and a page has byte-level BPE alone")
-    if any(len(metadata.get(name, ())) for name in (RSTRIP_TOKEN_IDS, LSTRIP_TOKEN_IDS)):
-        raise InputError(
-            "the model's special tokens take the white space beside them, unlike a page's"
-        )
-    pre = lookup(metadata.get(FIELD))
-    kinds = [int(one) for one in metadata["tokenizer.ggml.token_type"]]
-    return {
-        "tokens": list(metadata["tokenizer.ggml.tokens"]),
-        "kinds": kinds,
-        "merges": list(metadata["tokenizer.ggml.merges"]),
-        "patterns": list(pre.patterns),
-        "whole_words": pre.whole_words,
-        "bos_id": tokenizer.bos_id,
-        "add_bos": tokenizer.add_bos,
-        "names": {i: tokenizer.token_name(i) for i, k in enumerate(kinds) if k == Kind.CONTROL},
-    }
 
 
 def _if_any(made: Callable[[], T], said: str, missing: list[str]) -> T | None:

@@ -32,18 +32,19 @@ class SentencePieceBPE:
     def __init__(
         self,
         vocabulary: Vocabulary,
-        scores: Sequence[float],
-        merges: Sequence[str] | None = None,
         *,
+        scores: Sequence[float] | None,
+        merges: Sequence[str] | None,
         space_prefix: bool,
-        prefix_once: bool = False,
+        prefix_once: bool,
         unknown_id: int | None,
     ) -> None:
+        """By the scores of pieces, or where there are merges by their ranks."""
         # Control, unknown, unused and byte tokens stay out: ordinary text never spells them.
         self.space_prefix, self.prefix_once = space_prefix, prefix_once
         self._vocabulary = vocabulary
         self._pieces = vocabulary.table(Kind.NORMAL, Kind.USER_DEFINED)
-        self._scores = scores
+        self._scores = scores or ()
         self._ranks = None if merges is None else {pair: i for i, pair in enumerate(merges)}
         self._unknown_id = unknown_id
         self._byte_id = {_byte(text): i for text, i in vocabulary.table(Kind.BYTE).items()}

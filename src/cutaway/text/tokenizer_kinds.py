@@ -12,6 +12,7 @@ from cutaway.text import pretokenizers
 from cutaway.text.vocabulary import (
     MERGES,
     SPACE_PREFIX,
+    TOKENS,
     Vocabulary,
     flag,
     numbers,
@@ -59,34 +60,25 @@ def _byte_level(vocabulary: Vocabulary, metadata: Mapping[str, Any]) -> Made:
 
 
 def _sentencepiece(vocabulary: Vocabulary, metadata: Mapping[str, Any]) -> Made:
-    size = len(vocabulary.tokens)
-    scores = numbers(metadata, _PREFIX + "scores", size)
-    return _pieces(vocabulary, metadata, None if scores is None else scores.tolist(), space=True)
-
-
-def _merged_pieces(vocabulary: Vocabulary, metadata: Mapping[str, Any]) -> Made:
-    """Gemma 4's: merges say what is merged, whatever scores there are."""
-    return _pieces(vocabulary, metadata, None, space=False)
-
-
-def _pieces(
-    vocabulary: Vocabulary, metadata: Mapping[str, Any], scores: list[float] | None, *, space: bool
-) -> Made:
-    """space: whether one is put in front of a text, where the file does not say."""
     from cutaway.text.spm import SentencePieceBPE
 
-    size = len(vocabulary.tokens)
+    return SentencePieceBPE(vocabulary, **sentencepiece(metadata)), True, False
+
+
+def sentencepiece(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """What a ``SentencePieceBPE`` is made of beside its vocabulary, by name."""
+    size, is_gemma4 = len(metadata[TOKENS]), metadata[_PREFIX + "model"] == "gemma4"
+    # Gemma 4's merges say what is merged, whatever scores it has.
+    scores = None if is_gemma4 else numbers(metadata, _PREFIX + "scores", size)
     if scores is None and MERGES not in metadata:
         raise FormatError(f"{_PREFIX}scores is missing: convert the model again")
-    pieces = SentencePieceBPE(
-        vocabulary,
-        scores or [],
-        strings(metadata, MERGES) if scores is None else None,
-        space_prefix=flag(metadata, _PREFIX + "add_space_prefix", space),
-        prefix_once=metadata.get(SPACE_PREFIX) == "first",
-        unknown_id=special_id(metadata, _PREFIX + "unknown_token_id", size),
-    )
-    return pieces, True, False
+    return {
+        "scores": None if scores is None else scores.tolist(),
+        "merges": strings(metadata, MERGES) if scores is None else None,
+        "space_prefix": flag(metadata, _PREFIX + "add_space_prefix", not is_gemma4),
+        "prefix_once": metadata.get(SPACE_PREFIX) == "first",
+        "unknown_id": special_id(metadata, _PREFIX + "unknown_token_id", size),
+    }
 
 
 def _wordpiece(vocabulary: Vocabulary, metadata: Mapping[str, Any]) -> Made:
@@ -103,7 +95,7 @@ def _unigram(vocabulary: Vocabulary, metadata: Mapping[str, Any]) -> Made:
 
 
 KINDS: Mapping[str, Callable[[Vocabulary, Mapping[str, Any]], Made]] = {
-    "gpt2": _byte_level, "llama": _sentencepiece, "gemma4": _merged_pieces, "bert": _wordpiece,
+    "gpt2": _byte_level, "llama": _sentencepiece, "gemma4": _sentencepiece, "bert": _wordpiece,
     "t5": _unigram,
 }  # fmt: skip
 """By ``tokenizer.ggml.model``."""

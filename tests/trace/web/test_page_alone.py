@@ -16,6 +16,7 @@ from support.browser import loaded
 from support.inside_files import asked, check_same
 from support.many_scripts import lines
 from support.page_modules import in_node
+from support.page_tokenizer import MODULE, check_cuts_alike
 from support.random_granite_hybrid import write_tiny_granite_hybrid
 from support.wasm import NEEDS, cores
 
@@ -137,7 +138,7 @@ def test_where_relaxed_instructions_are_not_exact_it_does_without_them(
 def test_a_model_that_a_page_cannot_run_leaves_no_folder(tmp_path):
     path = write_tiny_granite_hybrid(tmp_path / "tiny.gguf")
     model = LoadedModel(path, Setup(), weights=False)
-    with pytest.raises(InputError, match="a page has byte-level BPE alone"):
+    with pytest.raises(InputError, match="needs mamba2, which a page cannot run"):
         write_page_folder(model, tmp_path / "page", context=64, cores=cores())
     assert not (tmp_path / "page").exists()
 
@@ -159,37 +160,15 @@ def test_a_setting_that_only_a_server_has_is_refused_by_its_name(open_page, host
         page.tab.evaluate(RUNS, [{"prompt": "a", "settings": {"min_tokens": 2}, "seed": "1"}])
 
 
-def cuts_alike(folder, llm, texts, tmp_path):
-    """Whether the page's tokenizer has our ids of each text, or refuses it as ours does."""
-    (tmp_path / "texts.json").write_text(json.dumps(texts))
-    script = tmp_path / "cut.mjs"
-    script.write_text(
-        f"""import {{ readFileSync }} from "node:fs";
-const {{ ByteLevelBPE }} = await import({(folder / "static/js/local/bpe.js").as_uri()!r});
-const read = (name) => JSON.parse(readFileSync(name, "utf8"));
-const cutter = new ByteLevelBPE(read({str(folder / "model/tokenizer.json")!r}));
-const texts = read({str(tmp_path / "texts.json")!r});
-const cut = (text, special) => {{
-  try {{ return cutter.encode(text, special); }} catch {{ return null; }}
-}};
-console.log(JSON.stringify(texts.flatMap((text) => [cut(text, false), cut(text, true)])));
-"""
-    )
-    ours = [_ids(llm, one, special) for one in texts for special in (False, True)]
-    assert sum(ids is not None for ids in ours) > len(texts) / 4  # SmolLM2 lacks some bytes
-    return json.loads(in_node(script)) == ours
-
-
-def _ids(llm, text, special):
-    try:
-        return llm.tokenizer.encode(text, special=special)
-    except ValueError:
-        return None
+def check_cuts(folder, llm, texts, tmp_path):
+    """See check_cuts_alike."""
+    vocabulary = json.loads((folder / "model/tokenizer.json").read_text())
+    check_cuts_alike(vocabulary, llm.tokenizer, texts, tmp_path)
 
 
 def test_its_tokenizer_cuts_texts_as_ours_does(alone_folder, smollm2_alone, tmp_path):
     texts = [*lines(3000), "", " ", "<|im_start|>user\n'll don't\r\n\r\n  x  1234"]
-    assert cuts_alike(alone_folder, smollm2_alone, texts, tmp_path)
+    check_cuts(alone_folder, smollm2_alone, texts, tmp_path)
 
 
 @pytest.mark.slow
@@ -197,7 +176,7 @@ def test_its_tokenizer_cuts_texts_as_ours_does(alone_folder, smollm2_alone, tmp_
 def test_its_tokenizer_cuts_a_million_lines_as_ours_does(
     alone_folder, smollm2_alone, tmp_path, seed
 ):
-    assert cuts_alike(alone_folder, smollm2_alone, [*lines(50_000, seed)], tmp_path)
+    check_cuts(alone_folder, smollm2_alone, [*lines(50_000, seed)], tmp_path)
 
 
 SAID = (
@@ -227,10 +206,10 @@ def test_conversations_have_the_token_ids_of_the_template_and_no_message_has_a_s
     script = tmp_path / "chat.mjs"
     script.write_text(
         f"""import {{ readFileSync }} from "node:fs";
-const {{ ByteLevelBPE }} = await import({(folder / "static/js/local/bpe.js").as_uri()!r});
+const {{ Tokenizer }} = await import({MODULE!r});
 const {{ chatIds }} = await import({(folder / "static/js/local/chat.js").as_uri()!r});
 const read = (name) => JSON.parse(readFileSync(name, "utf8"));
-const tokenizer = new ByteLevelBPE(read({str(folder / "model/tokenizer.json")!r}));
+const tokenizer = new Tokenizer(read({str(folder / "model/tokenizer.json")!r}));
 const {{ chat }} = read({str(folder / "model/model.json")!r});
 const asked = read({str(tmp_path / "asked.json")!r});
 console.log(JSON.stringify(asked.map((messages) => chatIds(messages, chat, tokenizer))));

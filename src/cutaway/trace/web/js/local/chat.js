@@ -3,7 +3,7 @@
  * in which nothing is a special token.
  */
 
-/** @import { ByteLevelBPE } from "./bpe.js" */
+/** @import { Tokenizer } from "./tokenizer.js" */
 
 /**
  * between: by two roles, "user assistant"; the first message follows "start", after the last comes "end"
@@ -20,7 +20,7 @@
 const AROUND = /^[\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+|[\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+$/g;
 
 /**
- * @param {Message[]} messages @param {ChatPieces | null} pieces null: the model has none @param {ByteLevelBPE} tokenizer
+ * @param {Message[]} messages @param {ChatPieces | null} pieces null: the model has none @param {Tokenizer} tokenizer
  * @returns {number[]} ready to be answered
  */
 export function chatIds(messages, pieces, tokenizer) {
@@ -29,7 +29,7 @@ export function chatIds(messages, pieces, tokenizer) {
   return idsOf(isNone ? others : messages, pieces, tokenizer);
 }
 
-/** @param {Message[]} messages @param {ChatPieces} pieces @param {ByteLevelBPE} tokenizer @returns {number[]} */
+/** @param {Message[]} messages @param {ChatPieces} pieces @param {Tokenizer} tokenizer @returns {number[]} */
 function idsOf(messages, pieces, tokenizer) {
   const roles = ["start", ...messages.map(({ role }) => role), "end"];
   const joins = roles.slice(1).map((role, i) => {

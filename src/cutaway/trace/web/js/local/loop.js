@@ -10,7 +10,7 @@ import { StoppedText } from "./stops.js";
 /**
  * @typedef {import("./core.js").Core} Core
  * @typedef {import("./core.js").Drawn} Drawn
- * @typedef {import("./bpe.js").ByteLevelBPE} ByteLevelBPE
+ * @typedef {import("./tokenizer.js").Tokenizer} Tokenizer
  * @typedef {Record<string, any>} Json
  *
  * @typedef {import("../figures/catalogue.js").StageEntry} StageEntry
@@ -30,7 +30,7 @@ const CHUNK = 64;  // tokens of a prompt in one run, so that the page can stop b
 export class Loop {
   /**
    * @param {Core} core
-   * @param {ByteLevelBPE} tokenizer
+   * @param {Tokenizer} tokenizer
    * @param {About} about
    * @param {{tier: string, threads: number}} computed what a trace says of how it was
    */

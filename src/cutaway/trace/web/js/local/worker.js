@@ -4,12 +4,12 @@
  * Knows messages: {load}, {ask: number, …}, {stop: number}. Knows no document.
  */
 
-import { ByteLevelBPE } from "./bpe.js";
 import { Core } from "./core.js";
 import { compiled, shared, start } from "./cores.js";
 import { fetched, fill } from "./files.js";
 import { inside } from "./inside.js";
 import { Loop } from "./loop.js";
+import { Tokenizer } from "./tokenizer.js";
 
 /** @type {Promise<{loop: Loop, anatomy: import("./inside.js").Anatomy | null}> | null} */
 let loading = null;
@@ -27,7 +27,7 @@ async function load(folder) {
   const weights = (/** @type {Uint8Array} */ to) => fill(folder, model.parts, to, (done, all) => postMessage({ progress: [done, all] }));
   const core = await Core.load(made.module, plan, weights, made.threads, memory);
   await start(core, made);
-  return { loop: new Loop(core, new ByteLevelBPE(vocabulary), model, { tier: made.tier, threads: made.threads }), anatomy };
+  return { loop: new Loop(core, new Tokenizer(vocabulary), model, { tier: made.tier, threads: made.threads }), anatomy };
 }
 
 /** @param {Loop} loop @param {number} id @param {import("./loop.js").Asked} text @param {AbortSignal} signal */

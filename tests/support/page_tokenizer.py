@@ -1,0 +1,56 @@
+"""The page's own tokenizer in Node, beside ours."""
+
+import json
+from pathlib import Path
+
+from cutaway.lab.page_folder import WEB
+from support.page_modules import in_node
+
+MODULE = Path(str(WEB / "js/local/tokenizer.js")).as_uri()
+MARK = "\U00020000"  # that no text has
+_CUT = """import {{ readFileSync }} from "node:fs";
+const {{ Tokenizer }} = await import({module!r});
+const [vocabulary, texts] = JSON.parse(readFileSync({asked!r}, "utf8"));
+const tokenizer = new Tokenizer(vocabulary);
+const cut = (text, ...how) => {{
+  try {{ return tokenizer.encode(text, ...how); }} catch {{ return null; }}
+}};
+const names = vocabulary.tokens.map((_, id) => [tokenizer.name(id), [...tokenizer.bytes(id)]]);
+const escaped = texts.map((text) => tokenizer.escape(text, {mark!r}));
+const ids = texts.flatMap((text, i) =>
+  [cut(text, false), cut(text, true), cut(escaped[i], true, {mark!r})]);
+console.log(JSON.stringify([ids, escaped, names]));
+"""
+
+
+def check_cuts_alike(vocabulary, ours, texts, tmp_path):
+    """The page has our ids of each text, or refuses it as we do; it hides special tokens where we
+    do, and its tokens add our bytes.
+
+    vocabulary: as the page reads it; ours: a Tokenizer
+    """
+    (tmp_path / "asked.json").write_text(json.dumps([vocabulary, texts]))
+    (tmp_path / "cut.mjs").write_text(
+        _CUT.format(module=MODULE, asked=str(tmp_path / "asked.json"), mark=MARK)
+    )
+    found, escaped, tokens = json.loads(in_node(tmp_path / "cut.mjs"))
+    hidden = [ours.escape_special_tokens(one, MARK) for one in texts]
+    here = [
+        _ids(ours, *each)
+        for one, marked in zip(texts, hidden, strict=True)
+        for each in ((one, False), (one, True), (marked, True, MARK))
+    ]
+    assert sum(ids is not None for ids in here) > len(texts) / 4  # SmolLM2 lacks some bytes
+    assert found == here
+    assert escaped == hidden
+    assert [data for _, data in tokens] == [[*ours.token_bytes(i)] for i in range(ours.vocab_size)]
+    for i, (name, data) in enumerate(tokens):
+        if not data:
+            assert name == ours.token_name(i)
+
+
+def _ids(tokenizer, text, special, mark=""):
+    try:
+        return tokenizer.encode(text, special=special, mark=mark)
+    except ValueError:
+        return None

@@ -1,0 +1,19 @@
+// A page's own model from its folder, by the page's modules, without a page.
+import { readFile } from "node:fs/promises";
+import { pathToFileURL } from "node:url";
+
+/** @returns what runs it, where its parts are, and the function that looks into a step */
+export async function load(folder) {
+  const module = (name) => import(pathToFileURL(`${folder}/static/js/local/${name}.js`));
+  const json = async (name) => JSON.parse(await readFile(`${folder}/model/${name}.json`, "utf8"));
+  const [{ Core }, { Loop }, { Tokenizer }, { inside }] = await Promise.all(["core", "loop", "tokenizer", "inside"].map(module));
+  const about = await json("model");
+  const core = await Core.load(await WebAssembly.compile(await readFile(`${folder}/model/core.wasm`)), await json("plan"), async (to) => {
+    let at = 0;
+    for (const { name, bytes } of about.parts) {
+      to.set(await readFile(`${folder}/model/${name}`), at);
+      at += bytes;
+    }
+  });
+  return { loop: new Loop(core, new Tokenizer(await json("tokenizer")), about), anatomy: await json("inside"), inside };
+}

@@ -1,0 +1,48 @@
+"""Models with SentencePiece's pieces in a page without a server: prompts, texts and records."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from cutaway import LLM
+from cutaway.compute.loading.model import LoadedModel
+from cutaway.compute.loading.setup import Setup
+from cutaway.lab.page_folder import write_page_folder
+from cutaway.trace import Trace
+from support import tiny_tokenizers
+from support.wasm import NEEDS, cores, run
+
+pytest.importorskip("ziglang", reason=NEEDS)
+pytest.importorskip("torch", reason="needs torch: pip install '.[test-transformers]'")
+pytest.importorskip("transformers", reason="needs transformers: pip install '.[test-transformers]'")
+from support import random_models
+
+pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="there is no node here")
+SCRIPT = Path(__file__).parent / "js/local-text.mjs"
+
+PROMPTS = (" the  quick", "déjà\n日本 ½ 🙂", "</s>def f", "")
+
+
+@pytest.mark.parametrize(
+    ("family", "prefix"), [("gemma3", "none"), ("llama", "every"), ("mistral-window", "first")]
+)
+def test_a_model_with_pieces_writes_in_a_page_what_it_writes_here(family, prefix, tmp_path):
+    made = tiny_tokenizers.with_begin(tiny_tokenizers.sentencepiece(prefix, 384))
+    random_models.save(family, tmp_path / "model", tokenizer=lambda: made)
+    loaded = LoadedModel(tmp_path / "model", Setup(), weights=False)
+    write_page_folder(loaded, tmp_path / "page", context=128, cores=cores())
+    how = {"max_tokens": 24, "ignore_eos": True}
+    asked = [{"prompt": one, "settings": how, "seed": "7"} for one in PROMPTS]
+    (tmp_path / "asked.json").write_text(json.dumps(asked))
+    said = run("node", "--no-warnings", SCRIPT, tmp_path / "page", tmp_path / "asked.json")
+    with LLM(tmp_path / "model", threads=1, context=128, progress=False) as llm:
+        for prompt, records in zip(PROMPTS, map(json.loads, said.splitlines()), strict=True):
+            (path := tmp_path / "run.jsonl").unlink(missing_ok=True)
+            llm.generate(prompt, seed=7, trace=str(path), **how)
+            here = Trace.read(path)
+            text = "".join(one["text"] for one in records if one["kind"] in ("step", "end"))
+            assert (records[-1]["fingerprint"], text) == (here.end.fingerprint, here.text)
+            tokens = {one["id"]: one for one in records if one["kind"] == "tok"}
+            assert tokens == {i: token.to_json() for i, token in here.tokens.items()}

@@ -1,0 +1,98 @@
+"""SentencePiece's BPE in a page without a server: ids as ours of pieces with scores (GGUF), of
+ranked merges (tokenizer.json), with spaces in front of texts and without."""
+
+import shutil
+
+import numpy as np
+import pytest
+
+from cutaway.errors import InputError
+from cutaway.files.huggingface.json_object import JsonObject
+from cutaway.files.huggingface.tokens import tokenizer_metadata
+from cutaway.lab.page_tokenizer import page_tokenizer
+from cutaway.text import Tokenizer
+from support import tiny_tokenizers
+from support.many_scripts import lines
+from support.page_tokenizer import check_cuts_alike
+from support.text_vocabularies import CONTROL, UNUSED, USER, sentencepiece
+
+NODE = pytest.mark.skipif(shutil.which("node") is None, reason="there is no node here")
+EXTRA = [
+    ("\n\n", USER), ("\n\n\n", USER), ("▁▁▁▁", USER), ("<b>", USER), ("<unused1>", UNUSED),
+    ("<|im_start|>", CONTROL), ("<|im_", CONTROL), ("<start_of_turn>", CONTROL), ("🙂", USER),
+    ("§", CONTROL),
+]  # fmt: skip
+ODD = [
+    "", " ", "  ", "▁", " a", "a\n\n\n\n b", "</s>x <s> y</s>", "<unk>", "<unused1>", "    <b> c",
+    "<|im_start|>user\nHi <|im_x", "🙂🙃 🙂", "\x00\ud7ff\U0010ffff", "<0x0A>", "<s>", "]^-\\[",
+    "<|im", "x <start_of_tur", "_start|>x", "turn>", ">", "<", "a§b§",
+    "aaaaaaa" * 40 + "▁▁▁" * 30, "a b" * 300,
+]  # fmt: skip
+
+
+def trained(prefix, folder, size=3000):
+    """A tokenizer.json's metadata: ranked merges, learned from lines in many scripts."""
+    made = tiny_tokenizers.sentencepiece(prefix, size, [*lines(400, 99), *tiny_tokenizers.TEXTS])
+    tiny_tokenizers.save(tiny_tokenizers.with_begin(made), folder)
+    config = JsonObject({"bos_token_id": 1, "eos_token_id": 2}, "config.json")
+    return tokenizer_metadata(folder, config, size + 20)
+
+
+def scored(folder, **fields):
+    """The same pieces with scores, of which many are equal."""
+    tokens = trained("none", folder)["tokenizer.ggml.tokens"]
+    pieces = [text for text in tokens[260:] if text and text not in {one for one, _ in EXTRA}]
+    scores = [(text, -float(i // 3)) for i, text in enumerate(pieces)]
+    return sentencepiece(scores, EXTRA, **fields)
+
+
+KINDS = {
+    "scores": scored,
+    "scores, no space in front": lambda folder: scored(folder, add_space_prefix=False),
+    "scores, no bytes": lambda folder: scored(folder, byte_tokens=False, unknown_token_id=0),
+    "scores, no bytes, none unknown": lambda folder: scored(folder, byte_tokens=False),
+    "merges, every": lambda folder: trained("every", folder),
+    "merges, first": lambda folder: trained("first", folder),
+    "merges, none": lambda folder: trained("none", folder),
+    "merges and words that hold spaces": lambda folder: (
+        scored(folder)
+        | {
+            "tokenizer.ggml.model": "gemma4",
+            "tokenizer.ggml.merges": ["a b", "▁ a", "a ▁", "a▁ b", "▁ ▁"],
+        }
+    ),
+}
+
+
+def check(kind, tmp_path, texts):
+    metadata = KINDS[kind](tmp_path)
+    ours = Tokenizer.from_gguf(metadata)
+    check_cuts_alike(page_tokenizer(metadata, ours), ours, texts, tmp_path)
+
+
+@NODE
+@pytest.mark.parametrize("kind", KINDS)
+def test_ids_are_ours(kind, tmp_path):
+    check(kind, tmp_path, [*lines(1500), *ODD, *tiny_tokenizers.TEXTS])
+
+
+@NODE
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1, 11))
+@pytest.mark.parametrize("kind", ["scores", "merges, every", "merges, none"])
+def test_ids_of_a_million_and_a_half_lines_are_ours(kind, seed, tmp_path):
+    check(kind, tmp_path, [*lines(50_000, seed)])
+
+
+def test_other_tokenizers_are_refused_by_name(tmp_path):
+    metadata = scored(tmp_path)
+    ours = Tokenizer.from_gguf(metadata)
+    for changed, said in (
+        ({"tokenizer.ggml.model": "t5"}, "tokenizer is 't5', and a page has"),
+        ({"cutaway.space_eating_token_ids": np.array([2])}, "take the white space beside them"),
+    ):
+        with pytest.raises(InputError, match=said):
+            page_tokenizer(metadata | changed, ours)
+    ended = {"tokenizer.ggml.seperator_token_id": 2, "tokenizer.ggml.add_sep_token": True}
+    with pytest.raises(InputError, match="texts end with a token"):
+        page_tokenizer(metadata, Tokenizer.from_gguf(metadata | ended))
