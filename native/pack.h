@@ -20,7 +20,7 @@ struct Packed {
 
   int panels() const { return (rows + kLanes - 1) / kLanes; }
   size_t bytes() const { return panel * panels(); }
-  // One row as floats (cols of them), exactly as the file's decoder gives them, times the factor.
+  // One row as floats (cols of them), times the factor.
   void decode_row(int row, float* out) const;
 };
 
@@ -31,6 +31,8 @@ size_t source_bytes(Format format, int rows, int cols);
 size_t packed_bytes(Format format, int rows, int cols);
 // The patterns of codes of IQ1, IQ2_XXS, IQ2_XS, IQ2_S, IQ3_XXS or IQ3_S (grids.h); throws std::invalid_argument.
 std::vector<uint16_t> patterns(const std::string& name);
+// A lane of a panel as floats, exactly as the file's decoder gives them.
+void unpack_row(Format format, const uint8_t* panel, int lane, int cols, float* out);
 // One row as the file has it, as floats: those of decode_row.
 void decode_stored_row(Format format, const uint8_t* row, int cols, float* out);
 // Lay rows first … first + rows - 1 of a matrix into its panels; first is a panel's.
