@@ -53,17 +53,14 @@ def config_from_gguf(
     context: the tokens that texts may have; None is as many as the model can.
     Raises FormatError naming the key that is missing, absurd or not supported.
     """
-    architecture: str = metadata["general.architecture"]
-    read = MetadataReader(metadata, architecture)
+    read = MetadataReader(metadata, metadata["general.architecture"])
     growth, period = _temperature(read, row)
     for key, values in {**_MUST_BE, **row.must_be}.items():
         read.must_be(key, *values)
     hidden, (layers, unrun) = read.size("embedding_length"), _layers(read)
-    recurrent = recurrent_layers(
-        read, layers, has_states=row.has_states, attends_every=row.attends_every
-    )
-    latent = latent_of(read) if row.has_latent else None
     attention = _attention(read, row)
+    recurrent = _recurrent(read, row, layers, attention)
+    latent = latent_of(read) if row.has_latent else None
     windows = windows_of(
         read, layers, attention,
         usual=row.window, full_every=row.full_every, full_first=row.full_first,
@@ -77,54 +74,34 @@ def config_from_gguf(
         read, width, interleaved=row.interleaved_rope, yarn_truncates=row.yarn_truncates,
         sharpens=latent is None,
     )  # fmt: skip
-    norm = "norm" if row.layer_norm else "norm_rms"
     experts = read.size_or_zero("expert_count")
-    if any(recurrent) and attention != "causal":
-        raise FormatError(
-            f"{architecture}: layers with a recurrent state read no token after theirs"
-        )
-    logit_scale = read.or_zero("logit_scale") or 1.0
-    scaled_by = hidden / heads if layers == row.scaled_by_width_at else width
     return ModelConfig(
-        architecture=architecture,
-        context_length=longest,
-        attention=attention,
+        architecture=read.prefix, context_length=longest, attention=attention,
         shift=MetadataReader(metadata, "diffusion").flag("shift_logits", row.shift),
-        layers=layers,
-        unrun_layers=unrun,
-        hidden=hidden,
-        heads=heads,
-        kv_heads=kv_heads,
-        head_dim=head_dim,
-        learned_positions=row.learned_positions,
-        rope=rope,
+        layers=layers, unrun_layers=unrun, hidden=hidden,
+        heads=heads, kv_heads=kv_heads, head_dim=head_dim,
+        learned_positions=row.learned_positions, rope=rope,
         rope_queries=rope if period else growing(read, rope, original),
         rope_local=_local(read, row, rope),
         extends_context=(context or longest) > (original or longest),
-        windows=windows,
-        recurrent=recurrent,
-        state_heads=state_heads(read),
+        windows=windows, recurrent=recurrent, state_heads=state_heads(read),
         relative=_relative(read) if row.has_relative else None,
         is_rotated=read.flag("rope.scaling.finetuned", True),
-        own_heads=own_heads,
-        latent=latent,
-        activation=_activation(read, row),
-        xielu=xielu_of(metadata, layers),
-        temperature_growth=growth,
-        temperature_period=period,
-        attention_scale=(
-            read.or_zero("attention.scale") or _scale(read, row, rope, latent, scaled_by)
+        own_heads=own_heads, latent=latent,
+        activation=_activation(read, row), xielu=xielu_of(metadata, layers),
+        temperature_growth=growth, temperature_period=period,
+        attention_scale=_scale(
+            read, row, rope, latent, hidden / heads if layers == row.scaled_by_width_at else width
         ),
         attention_softcap=read.or_zero("attn_logit_softcapping", row.attention_softcap),
         logit_softcap=read.or_zero("final_logit_softcapping", row.logit_softcap),
         embedding_scale=read.or_zero("embedding_scale") or 1.0,
         residual_scale=read.or_zero("residual_scale") or 1.0,
-        logit_scale=1 / logit_scale if row.multiplies_logits else logit_scale,
-        norm_eps=read.number(f"attention.layer_{norm}_epsilon"),
+        logit_scale=_logit_scale(read, row),
+        norm_eps=read.number(f"attention.layer_norm{'' if row.layer_norm else '_rms'}_epsilon"),
         is_parallel=read.flag("use_parallel_residual", row.is_parallel),
-        experts=experts,
-        mixture=mixture_of(read, row.mixture, experts) if experts else None,
-    )
+        experts=experts, mixture=mixture_of(read, row.mixture, experts) if experts else None,
+    )  # fmt: skip
 
 
 def _layers(read: MetadataReader) -> tuple[int, int]:
@@ -136,6 +113,20 @@ def _layers(read: MetadataReader) -> tuple[int, int]:
             f"{read.prefix}.nextn_predict_layers is {unrun} of {layers} layers, which leaves none"
         )
     return layers - unrun, unrun
+
+
+def _recurrent(
+    read: MetadataReader, row: Architecture, layers: int, attention: Attention
+) -> tuple[bool, ...]:
+    """Whether each layer has a state."""
+    found = recurrent_layers(
+        read, layers, has_states=row.has_states, attends_every=row.attends_every
+    )
+    if any(found) and attention != "causal":
+        raise FormatError(
+            f"{read.prefix}: layers with a recurrent state read no token after theirs"
+        )
+    return found
 
 
 def _heads(
@@ -162,11 +153,19 @@ def _local(read: MetadataReader, row: Architecture, rope: Rope) -> Rope:
 def _scale(
     read: MetadataReader, row: Architecture, rope: Rope, latent: Latent | None, width: float
 ) -> float:
-    """What scores are multiplied by where the file does not say: 1 / √width, mostly."""
+    """What scores are multiplied by: 1 / √width, mostly, where the file does not say."""
+    if told := read.or_zero("attention.scale"):
+        return told
     if latent:
         scale: float = (latent.keys + latent.rotated) ** -0.5
         return scale * latent_sharpness(read, rope) ** 2
     return row.attention_scale or width**-0.5
+
+
+def _logit_scale(read: MetadataReader, row: Architecture) -> float:
+    """What logits are divided by; some architectures' files have what they are multiplied by."""
+    scale = read.or_zero("logit_scale") or 1.0
+    return 1 / scale if row.multiplies_logits else scale
 
 
 def _relative(read: MetadataReader) -> Relative:

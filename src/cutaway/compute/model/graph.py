@@ -167,15 +167,9 @@ class Graph(StateOps, NumberOps, Cuts):
             "scale": scale, "softcap": softcap, "window": window, "reach": reach,
             "chunked": chunked,
         }  # fmt: skip
-        weights = {}
-        if sinks:
-            weights["sinks"] = f"{sinks}.weight"
-            self._expect(weights["sinks"], (heads,))
+        weights = self._score_weights(sinks, distance, heads)
         if distance is not None:
             attrs["distance"] = distance
-        if isinstance(distance, Buckets):
-            weights["distance"] = "position_bias.weight"
-            self._expect(weights["distance"], (self.matrix("position_bias")[0], heads))
         inputs = [q, k, v]
         if relative is not None:
             *said, attrs["relative"] = relative
@@ -185,6 +179,19 @@ class Graph(StateOps, NumberOps, Cuts):
                 )
             inputs += said
         return self._add("attend", q.width, *inputs, weights=weights, attrs=attrs)
+
+    def _score_weights(
+        self, sinks: str, distance: DistanceBias | None, heads: int
+    ) -> dict[str, str]:
+        """The file's numbers that join an attention's scores, by their roles."""
+        weights = {}
+        if sinks:
+            weights["sinks"] = f"{sinks}.weight"
+            self._expect(weights["sinks"], (heads,))
+        if isinstance(distance, Buckets):
+            weights["distance"] = "position_bias.weight"
+            self._expect(weights["distance"], (self.matrix("position_bias")[0], heads))
+        return weights
 
     def attend_again(
         self, q: Tensor, *, layer: int, reads: int, heads: int, scale: float
