@@ -84,19 +84,14 @@ def open_branch(
     """
     head = recorded.head
     check_vocabulary(llm, recorded)
-    if not recorded.steps:
-        raise InputError("the trace has no steps: there is nowhere to branch")
-    at = check_int("at", at, 0, len(recorded.steps) - 1)
+    at = _step_of(recorded, at)
     token = None if token is None else token_id_of(llm, token, "token")
     added = _from_step(interventions, at)
     if token is None and not added:
         raise InputError("a branch needs a token, or interventions: name one")
     options = settings_of(head) | _seed(luck, seed) | more
-    if head.decoder:
-        others = {"interventions": added, "luck fresh": luck == "fresh", "max_tokens": max_tokens}
-        options["denoise"] = _forced_cell(recorded, at, token, passed, others)
-    else:
-        options |= _forced_text(recorded, at, token, passed, added)
+    others = {"luck fresh": luck == "fresh", "max_tokens": max_tokens}
+    options |= _forced(recorded, at, token, passed, added=added, others=others)
     if max_tokens is not None:
         options["max_tokens"] = check_int("max_tokens: past the fork it", max_tokens, at + 1)
     if trace is not None:
@@ -108,11 +103,23 @@ def open_branch(
     return stream
 
 
-def _forced_text(
+def _step_of(recorded: Trace, at: int) -> int:
+    if not recorded.steps:
+        raise InputError("the trace has no steps: there is nowhere to branch")
+    return check_int("at", at, 0, len(recorded.steps) - 1)
+
+
+def _forced(
     recorded: Trace, at: int, token: int | None, passed: int | None,
-    added: "tuple[Intervention, ...]",
+    *, added: "tuple[Intervention, ...]", others: Mapping[str, Any],
 ) -> dict[str, Any]:  # fmt: skip
-    """The options that repeat a text up to the fork, and change it there."""
+    """The options that repeat a run up to the fork, and change it there.
+
+    others: what a canvas cannot have changed
+    """
+    if recorded.head.decoder:
+        others = {"interventions": added, **others}
+        return {"denoise": _forced_cell(recorded, at, token, passed, others)}
     if passed is not None:
         raise InputError("passed: this text was written from left to right, in no passes")
     own = () if token is None else (token,)
