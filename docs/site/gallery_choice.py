@@ -4,10 +4,12 @@ Every figure in a sentence is one of the record, and a lesson's main claim is as
 lesson is written which another model or release would make untrue.
 """
 
+from collections.abc import Mapping, Sequence
 from math import exp
 from typing import Any, Literal
 
 import gallery_figures as figures
+from cutaway.sampling import Candidate
 from cutaway.trace import Trace
 from gallery import (
     Desk,
@@ -39,17 +41,10 @@ def temperature(desk: Desk) -> Lesson:
     at = parting(cold, hot)
     assert at == parting(warm, hot) == parting(cold, warm)
     first, second, third = (drawn(run, at) for run in runs)
-    luck = candidate(hot, at, third).luck
-    rank = hot.steps[at].observed
+    luck, rank = candidate(hot, at, third).luck, hot.steps[at].observed
     assert rank is not None
     assert luck is not None
     words = [first, " the", " people", second, " me"]
-
-    def seen(run: Trace, own: str) -> list[tuple[str, float, bool]]:
-        kept = [exp(candidate(run, at, word).final_logprob or 0) for word in words]
-        rows = [(word, p, word == own) for word, p in zip(words, kept, strict=True)]
-        return rows if own in words else [*rows, (own, exp(_final(run, at)), True)]
-
     return Lesson(
         "temperature",
         "What a temperature does",
@@ -81,10 +76,18 @@ def temperature(desk: Desk) -> Lesson:
         "the likeliest token win nearly always; a large one leaves the choice to luck.",
         [shown(run, f"temperature {t}") for run, t in zip(runs, every, strict=True)],
         figures.bars([
-            (f"at {t}", seen(run, drawn(run, at))) for run, t in zip(runs, every, strict=True)
+            (f"at {t}", _shares(run, at, words)) for run, t in zip(runs, every, strict=True)
         ]),
         f"The same candidates at three temperatures: {first}, {second} and {third} are drawn.",
     )  # fmt: skip
+
+
+def _shares(run: Trace, at: int, words: Sequence[str]) -> list[tuple[str, float, bool]]:
+    """The probabilities of some candidates and of the drawn one, and which that is."""
+    own = drawn(run, at)
+    kept = [exp(candidate(run, at, word).final_logprob or 0) for word in words]
+    rows = [(word, p, word == own) for word, p in zip(words, kept, strict=True)]
+    return rows if own in words else [*rows, (own, exp(_final(run, at)), True)]
 
 
 def _final(trace: Trace, step: int) -> float:
@@ -112,14 +115,6 @@ def stages(desk: Desk) -> Lesson:
     sure = next(s.index for s in text.steps if s.survivors == 1)
     best = text.name_of(seen.candidates[0].id)
     listed = [c for c in seen.candidates if c.rank <= text.head.candidates]
-
-    def kept(name: str) -> list[tuple[str, float, bool]]:
-        high = listed[0].logit
-        return [  # square roots, or only the first would be seen
-            ("", exp((c.logit - high) / 2), c.removed_by is None or c.removed_by > by[name])
-            for c in listed
-        ]
-
     return Lesson(
         "stages",
         "Candidates, cut stage by stage",
@@ -142,11 +137,22 @@ def stages(desk: Desk) -> Lesson:
         "Top-k cuts at a number, top-p at a sum, min-p at a share of the best. Each reacts "
         "differently to a model that is sure and to one that is not.",
         [shown(text, "the run")],
-        figures.bars([(f"{name.replace('_', '-')}: "
-                       f"{left[name]}", kept(name)) for name in ("top_k", "top_p", "min_p")]),
+        figures.bars([
+            (f"{name.replace('_', '-')}: {left[name]}", _kept(listed, by[name]))
+            for name in ("top_k", "top_p", "min_p")
+        ]),
         f"The likeliest candidates; {left['top_k']}, then {left['top_p']}, then {left['min_p']} "
         "are left.",
     )  # fmt: skip
+
+
+def _kept(listed: Sequence[Candidate], stage: int) -> list[tuple[str, float, bool]]:
+    """Bars of candidates, and whether a stage leaves them."""
+    high = listed[0].logit
+    return [  # square roots, or only the first would be seen
+        ("", exp((c.logit - high) / 2), c.removed_by is None or c.removed_by > stage)
+        for c in listed
+    ]
 
 
 def snowball(desk: Desk) -> Lesson:
@@ -255,6 +261,26 @@ def _weather(city: Literal["Paris", "Rome", "Oslo"], days: int = 1) -> dict[str,
 _weather.__name__ = "get_weather"
 
 
+def _wished(text: Trace) -> dict[int, str]:
+    """What would have been drawn without the grammar, by the steps where that is another token."""
+    return {
+        step.index: text.name_of(step.unconstrained_id)
+        for step in text.steps
+        if step.unconstrained_id is not None and step.unconstrained_id != step.token_id
+    }
+
+
+def _struck(names: Sequence[str], wished: Mapping[int, str]) -> str:
+    """What was wanted, above what was allowed."""
+    return figures.strips(
+        ("wanted", [
+            (wished.get(i, name), "gone" if i in wished else "given")
+            for i, name in enumerate(names)
+        ]),
+        ("allowed", [(n, "hot" if i in wished else "") for i, n in enumerate(names)]),
+    )  # fmt: skip
+
+
 def tool_call(desk: Desk) -> Lesson:
     """A small model that would rather chat is held to a call by a grammar."""
     asked = [{"role": "user", "content": "What is the weather in Paris?"}]
@@ -264,11 +290,7 @@ def tool_call(desk: Desk) -> Lesson:
     )  # fmt: skip
     names = [drawn(text, step.index) for step in text.steps]
     first = text.steps[0]
-    wished = {
-        step.index: text.name_of(step.unconstrained_id)
-        for step in text.steps
-        if step.unconstrained_id not in (None, step.token_id)
-    }
+    wished = _wished(text)
     alone = sum(step.source == "grammar" for step in text.steps)
     name, field, city = names.index("get"), names.index("city"), names.index("Paris")
     assert 0 in wished
@@ -299,12 +321,6 @@ def tool_call(desk: Desk) -> Lesson:
         "call can have there. What remains is drawn as usual. So the form is certain; whether the "
         "content is right is up to the model.",
         [shown(text, "the call")],
-        figures.strips(
-            ("wanted", [
-                (wished.get(i, name), "gone" if i in wished else "given")
-                for i, name in enumerate(names[:24])
-            ]),
-            ("allowed", [(n, "hot" if i in wished else "") for i, n in enumerate(names[:24])]),
-        ),
+        _struck(names[:24], wished),
         "The tokens that the model wanted are struck; below them the call that the schema allowed.",
     )  # fmt: skip

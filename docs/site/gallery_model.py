@@ -142,22 +142,9 @@ def canvas(desk: Desk) -> Lesson:
         desk.write(desk.toy_canvas.denoise, "Mr. Darcy ", max_tokens=cells, seed=2, steps=steps)
         for steps in (cells, 8)
     )
-    first = len(slow.head.prompt_token_ids)
-
-    def revealed(trace: Trace, index: int) -> list[tuple[int, str]]:
-        return [
-            (c.position - first, trace.name_of(c.token_id)) for c in trace.passes[index].revealed
-        ]
-
-    def row(trace: Trace, index: int) -> list[tuple[str, str]]:
-        now: dict[int, tuple[str, str]] = {}
-        for i in range(index + 1):
-            now |= {at: (word, "hot" if i == index else "given") for at, word in revealed(trace, i)}
-        return [now.get(at, ("", "")) for at in range(cells)]
-
-    ((start, letter),) = revealed(slow, 0)
+    ((start, letter),) = _revealed(slow, 0)
     assert start != 0
-    together = revealed(fast, 0)
+    together = _revealed(fast, 0)
     lost = sum(one.bound for one in fast.passes)
     assert lost > sum(one.bound for one in slow.passes) == 0
     return Lesson(
@@ -171,7 +158,7 @@ def canvas(desk: Desk) -> Lesson:
                   "nowhere.", start, panel="canvas", **{"pass": 0}),
             point("A few passes later there are islands. Each new cell sees what is on its left "
                   "and on its right.",
-                  revealed(slow, 9)[0][0], panel="canvas", **{"pass": 9}),
+                  _revealed(slow, 9)[0][0], panel="canvas", **{"pass": 9}),
             point(f"After {len(slow.passes)} passes the text is whole. (The model is a toy of "
                   "single letters.)", start,
                   panel="canvas", **{"pass": len(slow.passes) - 1}),
@@ -187,10 +174,24 @@ def canvas(desk: Desk) -> Lesson:
         "pass are faster, but each is drawn without knowing the others, so they fit together less "
         "well.",
         [shown(slow, f"{len(slow.passes)} passes"), shown(fast, f"{len(fast.passes)} passes")],
-        figures.cells([row(slow, index) for index in (0, 4, 9, 16, 24, len(slow.passes) - 1)]),
+        figures.cells([_row(slow, at, cells) for at in (0, 4, 9, 16, 24, len(slow.passes) - 1)]),
         "The canvas after six of its passes: letters appear in no order, until all cells are "
         "filled.",
     )  # fmt: skip
+
+
+def _revealed(trace: Trace, index: int) -> list[tuple[int, str]]:
+    """The cells that a pass reveals, and their tokens."""
+    first = len(trace.head.prompt_token_ids)
+    return [(c.position - first, trace.name_of(c.token_id)) for c in trace.passes[index].revealed]
+
+
+def _row(trace: Trace, index: int, cells: int) -> list[tuple[str, str]]:
+    """All cells after a pass, those that it reveals marked."""
+    now: dict[int, tuple[str, str]] = {}
+    for i in range(index + 1):
+        now |= {at: (word, "hot" if i == index else "given") for at, word in _revealed(trace, i)}
+    return [now.get(at, ("", "")) for at in range(cells)]
 
 
 CODE = "def area(r):\n    return 3.14 * r * r\n\ndef area_of_two(r, s):\n    return"
