@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 
 from safetensors.numpy import load_file, save_file
 
-from support import random_models, tiny_ling, tiny_mdlm
-from support.random_models import FAMILIES, VOCAB, edit
+from support import families, random_models, tiny_ling, tiny_mdlm
+from support.families.row import VOCAB
+from support.random_models import FAMILIES, edit
 
 MASK = 5
 TOKENS = 40
@@ -101,9 +102,9 @@ def context(_name: str) -> None:
     """As ``random_models.context``."""
 
 
-def row(name: str) -> random_models.Row:
+def row(name: str) -> families.row.Row:
     """Which config of transformers the body has, and GGUF's name of the architecture."""
-    body = FAMILIES.get(DIFFUSION[name].body, random_models.Row("not there", {}, ""))
+    body = FAMILIES.get(DIFFUSION[name].body, families.row.Row("not there", {}, ""))
     return body._replace(architecture=DIFFUSION[name].architecture)
 
 

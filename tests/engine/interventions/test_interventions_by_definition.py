@@ -11,7 +11,8 @@ pytest.importorskip("transformers", reason="needs transformers: pip install '.[t
 
 import torch
 
-from support.random_models import VOCAB, context, save
+from support.families.row import VOCAB
+from support.random_models import context, save
 
 IDS = np.random.default_rng(1).integers(3, VOCAB, 24).tolist()
 ROWS = [3, 4, 5, 11, 20]

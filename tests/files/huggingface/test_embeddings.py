@@ -17,7 +17,8 @@ pytest.importorskip("transformers", reason="needs transformers: pip install '.[t
 
 import torch
 
-from support.random_models import BODIES, ENCODERS, FAMILIES, IDS, edit, row, save, save_row
+from support.families.encoders import BODIES, ENCODERS
+from support.random_models import FAMILIES, IDS, edit, row, save, save_row
 from support.tiny_tokenizers import byte_level, wordpiece
 
 DECODERS = ("llama", "qwen3", "gemma3", "gpt2")

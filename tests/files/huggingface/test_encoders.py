@@ -18,7 +18,8 @@ pytest.importorskip("transformers", reason="needs transformers: pip install '.[t
 from safetensors.numpy import load_file, save_file
 from tokenizers import Tokenizer
 
-from support.random_models import ENCODERS, IDS, edit, save
+from support.families.encoders import ENCODERS
+from support.random_models import IDS, edit, save
 from support.read_whole import read
 from support.tiny_tokenizers import wordpiece
 

@@ -15,17 +15,10 @@ pytest.importorskip("torch", reason="needs torch: pip install '.[test-transforme
 pytest.importorskip("transformers", reason="needs transformers: pip install '.[test-transformers]'")
 
 from support.diffusion_models import DIFFUSION
-from support.random_models import (
-    ENCODERS,
-    FAMILIES,
-    FORMULAS,
-    IDS,
-    RECURRENT,
-    VOCAB,
-    context,
-    logits,
-    save,
-)
+from support.families.encoders import ENCODERS
+from support.families.recurrent import RECURRENT
+from support.families.row import VOCAB
+from support.random_models import FAMILIES, FORMULAS, IDS, context, logits, save
 
 FORMATS = (None, "q8_0")
 WRITERS = [*FAMILIES, *FORMULAS]

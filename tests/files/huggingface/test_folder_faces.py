@@ -15,7 +15,8 @@ pytest.importorskip("torch", reason="needs torch: pip install '.[test-transforme
 pytest.importorskip("transformers", reason="needs transformers: pip install '.[test-transformers]'")
 
 from support import tiny_tokenizers
-from support.random_models import VOCAB, edit, save
+from support.families.row import VOCAB
+from support.random_models import edit, save
 
 
 @pytest.fixture(scope="module")

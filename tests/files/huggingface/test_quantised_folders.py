@@ -11,17 +11,9 @@ from cutaway.errors import FormatError, InputError
 from cutaway.files.huggingface import HuggingFaceFolder
 from cutaway.files.weights.gguf_writer import write_gguf
 from support.adapters import random_lora, write_lora
-from support.quantised_folders import (
-    IDS,
-    METHODS,
-    awq,
-    compressed,
-    fp8,
-    gptq,
-    quantise_folder,
-    write_folder,
-    write_twin,
-)
+from support.quantised.floats import fp8
+from support.quantised.integers import awq, compressed, gptq
+from support.quantised_folders import IDS, METHODS, quantise_folder, write_folder, write_twin
 
 
 @pytest.fixture(scope="module")

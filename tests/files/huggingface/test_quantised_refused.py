@@ -10,14 +10,10 @@ from hypothesis import strategies as st
 from cutaway.errors import CutawayError, FormatError
 from cutaway.files.huggingface import HuggingFaceFolder
 from support.examples import few_or_many
-from support.quantised_folders import (
-    METHODS,
-    Typed,
-    gptq,
-    read_tensors,
-    write_folder,
-    write_tensors,
-)
+from support.quantised.integers import gptq
+from support.quantised.method import Typed
+from support.quantised.tensors import read_tensors, write_tensors
+from support.quantised_folders import METHODS, write_folder
 from support.random_models import edit
 
 PLAIN = {"hidden_size": 64, "intermediate_size": 128}  # of tests that need no long rows

@@ -18,7 +18,8 @@ import torch
 import transformers
 from tokenizers import Tokenizer
 
-from support.random_models import RANKERS, edit, save
+from support.families.encoders import RANKERS
+from support.random_models import edit, save
 from support.tiny_tokenizers import modern_bert, roberta, wordpiece
 
 QUERY = "the quick brown fox"

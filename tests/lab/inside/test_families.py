@@ -17,7 +17,9 @@ pytest.importorskip("transformers", reason="needs transformers: pip install '.[t
 
 import torch
 
-from support.random_models import FAMILIES, RECURRENT, VOCAB, WINDOW, context, save
+from support.families.recurrent import RECURRENT
+from support.families.row import VOCAB, WINDOW
+from support.random_models import FAMILIES, context, save
 
 SCALED = [name for name in FAMILIES if FAMILIES[name].architecture == "gemma4"]
 ATTENDING = [name for name in FAMILIES if name not in (*RECURRENT, *SCALED)]

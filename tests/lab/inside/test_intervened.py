@@ -14,7 +14,8 @@ pytest.importorskip("transformers", reason="needs transformers: pip install '.[t
 
 from dataclasses import replace
 
-from support.random_models import VOCAB, context, save
+from support.families.row import VOCAB
+from support.random_models import context, save
 
 IDS = np.random.default_rng(1).integers(3, VOCAB, 24).tolist()
 STEP = 5

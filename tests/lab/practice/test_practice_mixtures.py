@@ -10,7 +10,8 @@ from cutaway.trace import Trace
 pytest.importorskip("torch", reason="needs torch: pip install '.[test-transformers]'")
 pytest.importorskip("transformers", reason="needs transformers: pip install '.[test-transformers]'")
 
-from support.random_models import VOCAB, context, save
+from support.families.row import VOCAB
+from support.random_models import context, save
 
 IDS = np.random.default_rng(1).integers(3, VOCAB, 12).tolist()
 

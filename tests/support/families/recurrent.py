@@ -1,0 +1,101 @@
+"""Models in which layers have a recurrent state."""
+
+from collections.abc import Mapping
+
+from support.families.row import FOUR_HEADS, GRANITE, Row, decoder, theta
+
+_DELTA = {
+    "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 16,
+    "linear_value_head_dim": 16, "linear_conv_kernel_dim": 4,
+}  # fmt: skip
+_MAMBA = {
+    "mamba_n_heads": 4, "mamba_d_head": 32, "mamba_n_groups": 2, "mamba_d_state": 24,
+    "mamba_d_conv": 4, "mamba_expand": 2,
+}  # fmt: skip
+_FALCON_H1 = {
+    **_MAMBA, "mamba_d_ssm": 128, "embedding_multiplier": 3.0, "lm_head_multiplier": 0.3,
+    "mlp_multipliers": [0.7, 0.4], "ssm_multipliers": [0.6, 1.7, 0.9, 1.2, 0.5],
+    "key_multiplier": 0.6, "attention_in_multiplier": 1.4, "attention_out_multiplier": 0.8,
+    "ssm_in_multiplier": 1.2, "ssm_out_multiplier": 0.4,
+}  # fmt: skip
+_NEMOTRON_H = {
+    "head_dim": 32, "mamba_num_heads": 6, "mamba_head_dim": 16, "n_groups": 2,
+    "ssm_state_size": 24, "num_hidden_layers": None, "pad_token_id": 0,
+}  # fmt: skip
+_SHARED_EXPERT = {
+    "num_experts": 5,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 32,
+    "shared_expert_intermediate_size": 96,
+}
+
+RECURRENT: Mapping[str, Row] = {
+    "lfm2": decoder(
+        "Lfm2Config", "lfm2", **FOUR_HEADS, tie_word_embeddings=True, num_hidden_layers=5,
+        layer_types=["conv", "conv", "full_attention", "conv", "full_attention"],
+        **theta(3000.0),
+    ),
+    "lfm2-last": decoder(
+        "Lfm2Config", "lfm2", **FOUR_HEADS, tie_word_embeddings=True, conv_L_cache=5,
+        conv_bias=True, full_attn_idxs=[1], block_auto_adjust_ff_dim=False,
+    ),
+    "lfm2_moe": decoder(
+        "Lfm2MoeConfig", "lfm2moe", **FOUR_HEADS, tie_word_embeddings=True, num_dense_layers=1,
+        layer_types=["conv", "full_attention", "conv", "full_attention"], num_experts=5,
+        num_experts_per_tok=2, moe_intermediate_size=32, routed_scaling_factor=1.5,
+    ),
+    "qwen3_5": decoder(
+        "Qwen3_5TextConfig", "qwen35", head_dim=32, num_hidden_layers=5, **_DELTA,
+        layer_types=["linear_attention"] * 2 + ["full_attention", "linear_attention"] * 1
+        + ["full_attention"],
+        **theta(3000.0, partial_rotary_factor=0.5),
+    ),
+    "qwen3_5-last": decoder(
+        "Qwen3_5TextConfig", "qwen35", head_dim=32, num_hidden_layers=5, **_DELTA | {
+            "linear_num_key_heads": 4, "linear_key_head_dim": 24,
+            "linear_value_head_dim": 80},
+        tie_word_embeddings=True,
+    ),
+    "qwen3_5_moe": decoder(
+        "Qwen3_5MoeTextConfig", "qwen35moe", head_dim=32, **_DELTA, **_SHARED_EXPERT,
+        layer_types=["linear_attention", "full_attention"] * 2,
+        **theta(3000.0, partial_rotary_factor=0.5),
+    ),
+    "qwen3_next": decoder(
+        "Qwen3NextConfig", "qwen3next", head_dim=32, **_DELTA, **_SHARED_EXPERT,
+        layer_types=["linear_attention", "full_attention"] * 2,
+        **theta(3000.0, partial_rotary_factor=0.5),
+    ),
+    "granite4-h": decoder(
+        "GraniteMoeHybridConfig", "granitehybrid", **FOUR_HEADS, **GRANITE, **_MAMBA,
+        num_local_experts=0, shared_intermediate_size=96,
+        layer_types=["linear_attention", "full_attention"] * 2,
+    ),
+    "granite4-h-moe": decoder(
+        "GraniteMoeHybridConfig", "granitehybrid", **FOUR_HEADS, **GRANITE, **_MAMBA,
+        num_local_experts=5, intermediate_size=32, shared_intermediate_size=96,
+        layer_types=["linear_attention", "full_attention"] * 2,
+    ),
+    "bamba": decoder(
+        "BambaConfig", "granitehybrid", **FOUR_HEADS, **_MAMBA, attn_layer_indices=[1, 3],
+    ),
+    "mamba2": decoder(
+        "Mamba2Config", "mamba2", num_heads=4, head_dim=32, n_groups=1, state_size=24,
+        conv_kernel=4, expand=2, pad_token_id=0, tie_word_embeddings=True,
+    ),
+    "falcon_h1": decoder(
+        "FalconH1Config", "falcon-h1", head_dim=32, **_FALCON_H1, mamba_rms_norm=True,
+        mamba_norm_before_gate=False,
+    ),
+    "falcon_h1-unnormed": decoder("FalconH1Config", "falcon-h1", head_dim=32, **_FALCON_H1),
+    "nemotron_h": decoder(
+        "NemotronHConfig", "nemotron_h", **_NEMOTRON_H,
+        layers_block_type=["linear_attention", "mlp", "full_attention", "linear_attention", "mlp"],
+    ),
+    "nemotron_h_moe": decoder(
+        "NemotronHConfig", "nemotron_h_moe", **_NEMOTRON_H, n_routed_experts=8, n_group=4,
+        topk_group=2, num_experts_per_tok=3, routed_scaling_factor=1.7, moe_intermediate_size=32,
+        moe_shared_expert_intermediate_size=96,
+        layers_block_type=["linear_attention", "moe", "full_attention", "moe"],
+    ),
+}  # fmt: skip

@@ -1,0 +1,1 @@
+"""Matrices quantised by each method, and what they are by its definition."""

@@ -1,0 +1,140 @@
+"""Methods of small floats: FP8, NF4, MXFP4."""
+
+import json
+from typing import Any
+
+import numpy as np
+
+from support.quantised.method import (
+    Array,
+    Method,
+    Quantised,
+    Typed,
+    bf16,
+    drawn_codes,
+)
+
+
+def _e4m3(rng: np.random.Generator, shape: tuple[int, int]) -> tuple[Typed, Array]:
+    """Bytes that are no NaN, and what each is by its definition."""
+    codes = rng.integers(0, 256, shape).astype(np.uint8)
+    codes[codes & 127 == 127] = 0
+    exponent, fraction = (codes >> 3 & 15).astype(int), (codes & 7).astype(int)
+    magnitude = np.where(
+        exponent == 0, fraction / 8 * 2.0**-6, (1 + fraction / 8) * 2.0 ** (exponent - 7)
+    )
+    return Typed("F8_E4M3", codes), np.where(codes & 128, -magnitude, magnitude).astype(np.float32)
+
+
+def fp8(block: int | None = 128, *, scale: str = "") -> Method:
+    """Blocks of both sides, as DeepSeek and Qwen have them; None: of a "tensor" or "channel"."""
+    config: dict[str, Any]
+    if block is not None:
+        config = {
+            "quant_method": "fp8", "activation_scheme": "dynamic", "fmt": "e4m3",
+            "weight_block_size": [block, block],
+        }  # fmt: skip
+    else:
+        weights = {"num_bits": 8, "type": "float", "symmetric": True, "strategy": scale}
+        scheme = {"targets": ["Linear"], "weights": weights, "input_activations": None}
+        config = {
+            "quant_method": "compressed-tensors", "format": "float-quantized",
+            "ignore": ["lm_head"], "config_groups": {"group_0": scheme},
+        }  # fmt: skip
+
+    def draw(
+        rng: np.random.Generator, shape: tuple[int, int], _orders: dict[int, Array]
+    ) -> Quantised:
+        rows, cols = shape
+        stored, numbers = _e4m3(rng, shape)
+        size = 1.0 / np.sqrt(cols) / 100
+        if block is not None:
+            sides = (-(-rows // block), -(-cols // block))
+            scales = (size * rng.uniform(0.5, 1.5, sides)).astype(np.float32)
+            each = scales[np.arange(rows)[:, None] // block, np.arange(cols) // block]
+            return Quantised({".weight": stored, ".weight_scale_inv": scales}, numbers * each)
+        count = (rows, 1) if scale == "channel" else (1,)
+        as_stored, scales = bf16(size * rng.uniform(0.5, 1.5, count))
+        parts: dict[str, Array | Typed] = {".weight": stored, ".weight_scale": as_stored}
+        parts[".input_scale"] = np.ones(1, np.float32)
+        return Quantised(parts, numbers * scales.reshape(-1, 1))
+
+    return Method(config, draw, f"FP8_G{32 if block == 96 else 128}", floats=True)
+
+
+NF4_TABLE = np.array(
+    [-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635,
+     -0.18477343022823334, -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725,
+     0.24611230194568634, 0.33791524171829224, 0.44070982933044434, 0.5626170039176941,
+     0.7229568362236023, 1.0], np.float32,
+)  # fmt: skip
+
+
+def nf4(*, double: bool = True, block: int = 64) -> Method:
+    """bitsandbytes': the first of two codes in the high half; scales of scales of 256 blocks."""
+    config = {
+        "quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4",
+        "bnb_4bit_use_double_quant": double, "bnb_4bit_quant_storage": "uint8",
+        "bnb_4bit_compute_dtype": "float32",
+    }  # fmt: skip
+
+    def draw(
+        rng: np.random.Generator, shape: tuple[int, int], _orders: dict[int, Array]
+    ) -> Quantised:
+        rows, cols = shape
+        codes = drawn_codes(rng, shape, 4).astype(np.uint8).reshape(-1)
+        blocks = rows * cols // block
+        state = {"quant_type": "nf4", "blocksize": block, "dtype": "float32", "shape": [rows, cols]}
+        parts: dict[str, Array | Typed] = {
+            ".weight": (codes[::2] << 4 | codes[1::2])[:, None],
+            ".weight.quant_map": NF4_TABLE,
+        }
+        if double:
+            table = np.sort(rng.uniform(-1, 1, 256)).astype(np.float32)
+            indexes = rng.integers(0, 256, blocks).astype(np.uint8)
+            factors = (0.02 * rng.uniform(0.5, 1, -(-blocks // 256))).astype(np.float32)
+            offset = 0.1
+            each = [
+                table[i] * factors[b // 256] + np.float32(offset) for b, i in enumerate(indexes)
+            ]
+            absmax = np.array(each, np.float32)
+            state |= {"nested_blocksize": 256, "nested_dtype": "float32", "nested_offset": offset}
+            parts[".weight.absmax"] = indexes
+            parts[".weight.nested_absmax"], parts[".weight.nested_quant_map"] = factors, table
+        else:
+            absmax = (0.1 * rng.uniform(0.5, 1.5, blocks)).astype(np.float32)
+            parts[".weight.absmax"] = absmax
+        said = np.frombuffer(json.dumps(state).encode(), np.uint8)
+        parts[".weight.quant_state.bitsandbytes__nf4"] = said
+        matrix = NF4_TABLE[codes] * np.repeat(absmax, block)
+        return Quantised(parts, matrix.reshape(shape))
+
+    return Method(config, draw, "NF4", floats=True)
+
+
+E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+
+
+def mxfp4() -> Method:
+    """compressed-tensors': bytes of two codes, the first in the low half, and exponents + 127."""
+    weights = {
+        "num_bits": 4, "type": "float", "symmetric": True, "group_size": 32, "strategy": "group",
+        "scale_dtype": "torch.uint8",
+    }  # fmt: skip
+    config = {
+        "quant_method": "compressed-tensors", "format": "mxfp4-pack-quantized",
+        "config_groups": {"group_0": {"targets": ["Linear"], "weights": weights}},
+    }  # fmt: skip
+
+    def draw(
+        rng: np.random.Generator, shape: tuple[int, int], _orders: dict[int, Array]
+    ) -> Quantised:
+        rows, cols = shape
+        codes = drawn_codes(rng, shape, 4).astype(np.uint8)
+        exponents = rng.integers(119, 122, (rows, cols // 32)).astype(np.uint8)
+        numbers = np.array([*E2M1, *(-x for x in E2M1)], np.float32)[codes]
+        powers = np.ldexp(np.float32(1), exponents.astype(int) - 127)
+        parts = {".weight_packed": codes[:, ::2] | codes[:, 1::2] << 4, ".weight_scale": exponents}
+        return Quantised(parts, numbers * np.repeat(powers, 32, axis=1))
+
+    return Method(config, draw, "MXFP4")

@@ -1,0 +1,67 @@
+"""A method of quantising, and what methods share: drawn codes and scales, and words of codes."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+
+class Typed(NamedTuple):
+    """Numbers whose dtype NumPy has not: their bytes, "BF16" or "F8_E4M3"."""
+
+    dtype: str
+    data: Array
+
+
+class Quantised(NamedTuple):
+    """The tensors of a matrix by their endings, and the matrix: float32 (out, in)."""
+
+    parts: Mapping[str, Array | Typed]
+    matrix: Array
+
+
+class Method(NamedTuple):
+    """A row of `METHODS`.
+
+    config  config.json's quantization_config
+    draw    makes a matrix: (rng, shape, the orders of act-order by width) -> Quantised
+    format  what cutaway makes of most
+    floats  whether activations stay unrounded
+    """
+
+    config: Mapping[str, Any]
+    draw: Callable[[np.random.Generator, tuple[int, int], dict[int, Array]], Quantised]
+    format: str
+    floats: bool = False
+
+
+def drawn_codes(rng: np.random.Generator, shape: tuple[int, int], bits: int) -> Array:
+    return rng.integers(0, 1 << bits, shape)
+
+
+def drawn_scales(rng: np.random.Generator, shape: tuple[int, ...], cols: int, bits: int) -> Array:
+    """For matrices of an ordinary size."""
+    drawn: Array = 1.2 / np.sqrt(cols) / 2 ** (bits - 1) * rng.uniform(0.5, 1.5, shape)
+    return drawn
+
+
+def bf16(numbers: Array) -> tuple[Typed, Array]:
+    """Cut off to BF16: as a file has it, and as float32."""
+    upper = np.ascontiguousarray(numbers, np.float32).view(np.uint32) >> 16
+    return Typed("BF16", upper.astype(np.uint16)), (upper << 16).view(np.float32)
+
+
+def packed_words(fields: Array, bits: int) -> Array:
+    """Codes (n, count) as words (n, count · bits / 32), lowest bits first, across words."""
+    count = fields.shape[1]
+    made = np.zeros((len(fields), -(-count * bits // 32)), np.uint64)
+    for i in range(count):
+        word, bit = divmod(i * bits, 32)
+        value = fields[:, i].astype(np.uint64) << np.uint64(bit)
+        made[:, word] |= value & np.uint64(0xFFFFFFFF)
+        if bit + bits > 32:
+            made[:, word + 1] |= value >> np.uint64(32)
+    return made.astype(np.uint32).view(np.int32)
