@@ -32,6 +32,15 @@ def test_inner_folders_that_the_picture_names_are_there():
             assert (PACKAGE / box / inner).is_dir(), f"{box}/{inner}"
 
 
+def test_every_folder_is_on_the_page_and_one_within_a_room_is_in_the_picture():
+    lines = dict(zip(DRAWN, PICTURE.splitlines(), strict=True))
+    code = {path.parent for kind in ("*.py", "*.js") for path in PACKAGE.rglob(kind)}
+    for folder in code - {PACKAGE, PACKAGE / "trace/web/js"}:
+        room, *within = folder.relative_to(PACKAGE).parts
+        where = lines[room] if len(within) == 1 else PAGE
+        assert f"{folder.name}/" in where or not within, folder
+
+
 def test_no_room_imports_upwards_and_the_counts_are_as_the_page_says():
     _, arrows, _ = rooms.read(ROOT)
     order = ["bench", "tools", *DRAWN, "native"]
