@@ -5,7 +5,7 @@ writes them into the site. They have the same bytes each time, since a trace is 
 times, and without the instruction set and the number of threads, which change no bit.
 
 Knows how runs become files and pages, and how sentences name what is on record. What is taught is
-in ``gallery_choice`` and ``gallery_model``, the index in ``gallery_figures``.
+in ``gallery_choice``, ``gallery_form`` and ``gallery_model``, the index in ``gallery_figures``.
 """
 
 import json
