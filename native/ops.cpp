@@ -13,6 +13,12 @@ int begin_of(int n, const Step& step, int thread) { return (int)((int64_t)n * th
 
 }  // namespace
 
+Embed::Embed(Plan& plan, Packed table, View out, By by) : table_(std::move(table)), out_(out), by_(by) {
+  if (by == By::kToken) plan.set_vocab(table_.rows);
+  if (by == By::kType) plan.set_types(table_.rows);
+  if (by == By::kPosition && table_.rows < plan.context()) throw std::invalid_argument("fewer positions than the context");
+}
+
 void Embed::run(Step& step, int thread) {
   const Batch& b = step.batch;
   const int32_t* by = by_ == By::kToken ? b.tokens : by_ == By::kPosition ? b.positions : b.types;

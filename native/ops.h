@@ -26,7 +26,7 @@ inline void copy(ActRow from, int blocks, ActRow to) {
 class Embed : public Op {
  public:
   enum class By { kToken, kPosition, kType };
-  Embed(Packed table, View out, By by) : table_(std::move(table)), out_(out), by_(by) {}
+  Embed(Plan& plan, Packed table, View out, By by);  // tells the plan how many tokens, or types, there are
   void run(Step& step, int thread) override;
 
  private:

@@ -138,8 +138,8 @@ Gating gating_of(const std::string& name) {
   throw std::invalid_argument("no gating is called " + name);
 }
 
-void add_embed(Plan& plan, const Packed& table, Where out, Embed::By by) {
-  plan.add(std::make_unique<Embed>(table, view(out), by));
+template <Embed::By by> void add_embed(Plan& plan, const Packed& table, Where out) {
+  plan.add(std::make_unique<Embed>(plan, table, view(out), by));
 }
 
 // What the ops of a plan are made from.
@@ -205,18 +205,9 @@ void bind_class(nb::module_& m) {
       .def_prop_ro("context", &Plan::context)
       .def("output", [](Plan& p, Where out) { p.set_output(view(out)); }, "out"_a)
       .def("given", [](Plan& p, Where in) { p.set_input(view(in)); }, "x"_a)
-      .def("embed", [](Plan& p, const Packed& table, Where out) {
-        p.set_vocab(table.rows);
-        add_embed(p, table, out, Embed::By::kToken);
-      }, "table"_a, "out"_a)
-      .def("embed_positions", [](Plan& p, const Packed& table, Where out) {
-        if (table.rows < p.context()) throw std::invalid_argument("fewer positions than the context");
-        add_embed(p, table, out, Embed::By::kPosition);
-      }, "table"_a, "out"_a)
-      .def("embed_types", [](Plan& p, const Packed& table, Where out) {
-        p.set_types(table.rows);
-        add_embed(p, table, out, Embed::By::kType);
-      }, "table"_a, "out"_a)
+      .def("embed", &add_embed<Embed::By::kToken>, "table"_a, "out"_a)
+      .def("embed_positions", &add_embed<Embed::By::kPosition>, "table"_a, "out"_a)
+      .def("embed_types", &add_embed<Embed::By::kType>, "table"_a, "out"_a)
       .def("embed_stored", [](Plan& p, const std::string& format, Bytes table, int cols, Where out) {
         const Format f = format_of(format);
         if (table.size() / source_bytes(f, 1, cols) < (size_t)p.vocab())

@@ -126,7 +126,6 @@ struct TinyModel {
             Wiring wiring = Wiring::kLlama, KvFormats kv = {KvFormat::f16, KvFormat::f16})
       : ones(1024, 1.0f), plan(std::make_unique<Plan>(pool, kernels, Plan::Options{.kv_blocks = kv_blocks, .context = context, .kv = kv})),
         format(f), random{(uint64_t)f + 1} {
-    plan->set_vocab(s.vocab);
     if (wiring == Wiring::kOther) build_other();
     else build(wiring == Wiring::kRecurrent);
   }
@@ -180,7 +179,7 @@ struct TinyModel {
     const View heads{plan->add_buffer(q + 2 * kv, false), 0}, mixed{plan->add_buffer(q, false), 0};
     const View up{plan->add_buffer(s.feed_forward, false), 0}, out{plan->add_buffer(s.vocab, false), 0};
     const int act = plan->add_buffer(256, true);
-    plan->add(std::make_unique<Embed>(matrix(s.vocab, s.hidden), x, Embed::By::kToken));
+    plan->add(std::make_unique<Embed>(*plan, matrix(s.vocab, s.hidden), x, Embed::By::kToken));
     for (int layer = 0; layer < s.layers; layer++) {
       const View k{heads.buffer, q}, v{heads.buffer, q + kv};
       norm(Rows::kAll, x, normed, act);
@@ -224,8 +223,8 @@ struct TinyModel {
       const Norm norm{std::vector<float>(group, 1.0f), std::vector<float>(group, 0.1f), 1e-5f, group};
       plan->add(std::make_unique<Normalise>(rows, in, n, norm, Places{normed, is_float(format) ? -1 : act}));
     };
-    plan->add(std::make_unique<Embed>(matrix(s.vocab, n), x, Embed::By::kToken));
-    plan->add(std::make_unique<Embed>(matrix(plan->context(), n), mixed, Embed::By::kPosition));
+    plan->add(std::make_unique<Embed>(*plan, matrix(s.vocab, n), x, Embed::By::kToken));
+    plan->add(std::make_unique<Embed>(*plan, matrix(plan->context(), n), mixed, Embed::By::kPosition));
     map(Rows::kAll, Map::add, x, mixed, 0, n);
     layer_norm(Rows::kAll, x, n);
     linear(Rows::kAll, normed, act, {},

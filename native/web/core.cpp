@@ -65,13 +65,11 @@ AttendShape attend_shape(Reader& r) {
 
 void embed(Plan& p, Reader& r) {
   const Packed& table = matrix(r);
-  p.set_vocab(table.rows);
-  p.add(std::make_unique<Embed>(table, view(r), Embed::By::kToken));
+  p.add(std::make_unique<Embed>(p, table, view(r), Embed::By::kToken));
 }
 void embed_positions(Plan& p, Reader& r) {
   const Packed& table = matrix(r);
-  if (table.rows < p.context()) throw std::invalid_argument("fewer positions than the context");
-  p.add(std::make_unique<Embed>(table, view(r), Embed::By::kPosition));
+  p.add(std::make_unique<Embed>(p, table, view(r), Embed::By::kPosition));
 }
 void gather(Plan& p, Reader& r) {
   const View in = view(r), out = view(r);
