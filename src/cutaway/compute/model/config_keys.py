@@ -59,33 +59,25 @@ def config_from_gguf(
         read.must_be(key, *values)
     hidden, (layers, unrun) = read.size("embedding_length"), _layers(read)
     attention = _attention(read, row)
-    recurrent = _recurrent(read, row, layers, attention)
     latent = latent_of(read) if row.has_latent else None
-    windows = windows_of(
-        read, layers, attention,
-        usual=row.window, full_every=row.full_every, full_first=row.full_first,
-    )  # fmt: skip
+    windows = _windows(read, row, layers, attention)
     own_heads = own_heads_of(read, windows) if row.has_own_heads else ()
     heads, kv_heads, head_dim = _heads(read, row, latent, own_heads)
     width = head_dim or 2  # where nothing attends, none is rotated either
     longest = read.size("context_length", most=MAX_CONTEXT)
     original = read.size_or_zero("rope.scaling.original_context_length")
-    rope = rope_of(
-        read, width, interleaved=row.interleaved_rope, yarn_truncates=row.yarn_truncates,
-        sharpens=latent is None,
-    )  # fmt: skip
+    rope = _rope(read, row, width, latent)
     experts = read.size_or_zero("expert_count")
     return ModelConfig(
         architecture=read.prefix, context_length=longest, attention=attention,
         shift=MetadataReader(metadata, "diffusion").flag("shift_logits", row.shift),
         layers=layers, unrun_layers=unrun, hidden=hidden,
         heads=heads, kv_heads=kv_heads, head_dim=head_dim,
-        learned_positions=row.learned_positions, rope=rope,
+        learned_positions=row.learned_positions, rope=rope, rope_local=_local(read, row, rope),
         rope_queries=rope if period else growing(read, rope, original),
-        rope_local=_local(read, row, rope),
         extends_context=(context or longest) > (original or longest),
-        windows=windows, recurrent=recurrent, state_heads=state_heads(read),
-        relative=_relative(read) if row.has_relative else None,
+        windows=windows, recurrent=_recurrent(read, row, layers, attention),
+        state_heads=state_heads(read), relative=_relative(read) if row.has_relative else None,
         is_rotated=read.flag("rope.scaling.finetuned", True),
         own_heads=own_heads, latent=latent,
         activation=_activation(read, row), xielu=xielu_of(metadata, layers),
@@ -129,6 +121,16 @@ def _recurrent(
     return found
 
 
+def _windows(
+    read: MetadataReader, row: Architecture, layers: int, attention: Attention
+) -> tuple[int, ...]:
+    """Of each layer; see ``ModelConfig``."""
+    return windows_of(
+        read, layers, attention,
+        usual=row.window, full_every=row.full_every, full_first=row.full_first,
+    )  # fmt: skip
+
+
 def _heads(
     read: MetadataReader, row: Architecture, latent: Latent | None, own: Sequence[OwnHeads]
 ) -> tuple[int, int, int]:
@@ -139,6 +141,14 @@ def _heads(
     if own:
         return heads, own[-1].kv_heads, max(one.head_dim for one in own)
     return heads_of(read, read.size("embedding_length"), has_states=row.has_states)
+
+
+def _rope(read: MetadataReader, row: Architecture, width: int, latent: Latent | None) -> Rope:
+    """Of layers that see the whole text; where a latent is stored, scores grow, not the rope."""
+    return rope_of(
+        read, width, interleaved=row.interleaved_rope, yarn_truncates=row.yarn_truncates,
+        sharpens=latent is None,
+    )  # fmt: skip
 
 
 def _local(read: MetadataReader, row: Architecture, rope: Rope) -> Rope:
