@@ -1,17 +1,19 @@
 """The page that runs its own model, in a headless Chromium, beside native threads and another page.
 
-    python bench/page_alone.py [-m MODEL] [--rounds 3] [--wllama FOLDER] [--json FILE]
+    python bench/page_alone.py [-m MODEL] [--rounds 3] [--line MBIT] [--wllama FOLDER] [--json FILE]
 
 exports the page and opens it twice: as any host serves it, with one thread, and isolated, with
 threads. Each writes 64 tokens, in turns with this engine: tokens a second, the first token of a
 prompt of 64, how long the page takes to load from this machine, which should have nothing else to
 do, and the memory of the browser's process that shows it (on Linux).
 
+--line    how long the page takes to load over a line of so many megabits a second, too, from a
+          host that answers each request after 0.15 s and compresses nothing
 --wllama  npm's @wllama/wllama, unpacked (npm pack @wllama/wllama; tar xf wllama-*.tgz): llama.cpp
           in the browser, on the same GGUF, takes part with one thread (with two its 3.13 did not
           answer in this Chromium)
 
-What it cannot show: other browsers, phones, and what a network takes.
+What it cannot show: other browsers, and phones.
 """
 
 import json
@@ -24,7 +26,7 @@ from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from statistics import median
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import Any
 
 from cutaway import LLM
@@ -59,25 +61,49 @@ RUN_WLLAMA = """async ([prompt, most]) => {
 }"""
 
 
+LATENCY = 0.15
+
+
+class Server(ThreadingHTTPServer):
+    """A host's settings: whether its pages are isolated, and the bytes a second of its line."""
+
+    isolated = False
+    rate: float | None = None
+    turn = threading.Lock()  # all answers share the line
+
+
 class Host(SimpleHTTPRequestHandler):
-    """Serves a folder without a word; isolated where the server says so."""
+    """Serves a folder without a word; isolated, and slow, where the server says so."""
+
+    server: Server
 
     def log_message(self, format: str, *args: Any) -> None:
         """Print nothing."""
 
     def end_headers(self) -> None:
         """With those of an isolated page."""
-        if getattr(self.server, "isolated", False):
+        if self.server.isolated:
             self.send_header("cross-origin-opener-policy", "same-origin")
             self.send_header("cross-origin-embedder-policy", "require-corp")
         super().end_headers()
 
+    def copyfile(self, source: Any, outputfile: Any) -> None:
+        """At the line's rate."""
+        if (rate := self.server.rate) is None:
+            super().copyfile(source, outputfile)
+            return
+        sleep(LATENCY)
+        while some := source.read(1 << 14):
+            with self.server.turn:
+                sleep(len(some) / rate)
+            outputfile.write(some)
+
 
 @contextmanager
-def hosted(folder: Path, isolated: bool) -> Iterator[str]:
+def hosted(folder: Path, *, isolated: bool = False, rate: float | None = None) -> Iterator[str]:
     """The address of a server of the folder."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Host, directory=folder))
-    server.isolated = isolated  # type: ignore[attr-defined]
+    server = Server(("127.0.0.1", 0), partial(Host, directory=folder))
+    server.isolated, server.rate = isolated, rate
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}/"
     server.shutdown()
@@ -141,6 +167,7 @@ def measured(writers: dict[str, Any], prompt: str, rounds: int) -> dict[str, dic
 def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--line", type=float, metavar="MBIT")
     parser.add_argument("--wllama", type=Path)
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
@@ -150,7 +177,7 @@ def main() -> None:
     prompt = llm.tokenizer.decode(cut)
     with tempfile.TemporaryDirectory() as temporary, browser() as chromium:
         write_page_folder(llm.model, folder := Path(temporary) / "page", context=512)
-        with hosted(folder, False) as plain, hosted(folder, True) as isolated:
+        with hosted(folder) as plain, hosted(folder, isolated=True) as isolated:
             pages = {
                 "page, one thread": Tab(chromium, plain, LOAD, RUN),
             }
@@ -168,6 +195,10 @@ def main() -> None:
             for name, tab in pages.items():
                 found[name]["loading, s"] = tab.loaded
             found["page, one thread"]["memory once loaded, MB"] = memory
+            if args.line:
+                with hosted(folder, rate=args.line * 1e6 / 8) as slow:
+                    loaded = Tab(chromium, slow, LOAD, RUN).loaded
+                found["page, one thread"][f"loading over {args.line:g} Mbit/s, s"] = loaded
     print(json.dumps(found, indent=1))
     if args.json:
         args.json.write_text(json.dumps(found))

@@ -91,6 +91,17 @@ def hosted():
 
 
 @pytest.fixture(scope="session")
+def toy_folder(tmp_path_factory):
+    """The page that runs toy-writer by itself."""
+    out = tmp_path_factory.mktemp("toy") / "page"
+    model = LoadedModel.open("toy-writer", Setup(), weights=False)
+    with LLM("toy-writer", threads=1, progress=False) as llm:
+        missing = write_page_folder(model, out, context=512, cores=cores(), run=lambda: llm)
+    assert missing == ["the page has no chat: the model has no chat template"]
+    return out
+
+
+@pytest.fixture(scope="session")
 def alone_folder(smollm2_path, smollm2_alone, tmp_path_factory):
     """The page that runs SmolLM2 by itself."""
     out = tmp_path_factory.mktemp("alone") / "page"

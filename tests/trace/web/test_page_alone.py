@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -18,9 +19,10 @@ from support.many_scripts import lines
 from support.page_modules import in_node
 from support.page_tokenizer import MODULE, check_cuts_alike
 from support.random_granite_hybrid import write_tiny_granite_hybrid
-from support.wasm import NEEDS, cores
+from support.wasm import NEEDS, cores, run
 
 pytest.importorskip("ziglang", reason=NEEDS)
+JS = Path(__file__).parent / "js"
 PROMPTS = ("The sky is", "Größe: 1, 2, 3,", "Once upon a time")
 PROBE_SAYS_NO = (  # a module: probe of one integer is 0
     *b"\0asm\1\0\0\0", 1, 6, 1, 0x60, 1, 0x7F, 1, 0x7F, 3, 2, 1, 0, 7, 9, 1, 5, *b"probe", 0, 0,
@@ -60,23 +62,25 @@ def test_a_text_written_in_the_browser_replays_here_bit_for_bit(
 
 
 def test_the_small_model_of_the_package_needs_a_few_megabytes_and_writes_its_bits(
-    open_page, hosted, tmp_path
+    open_page, hosted, toy_folder, tmp_path
 ):
-    model = LoadedModel.open("toy-writer", Setup(), weights=False)
-    with LLM("toy-writer", threads=1, progress=False) as llm:
-        out = tmp_path / "page"
-        missing = write_page_folder(model, out, context=512, cores=cores(), run=lambda: llm)
-        here = llm.generate("Mr. Darcy", seed=3, max_tokens=40)
-    assert missing == ["the page has no chat: the model has no chat template"]
-    size = sum(path.stat().st_size for path in out.rglob("*") if not path.name.startswith("core"))
-    assert size < 4e6
-    page = loaded(open_page(hosted(out), width=390, height=844))
+    files = [path for path in toy_folder.rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in files if path.suffix != ".wasm") < 4e6
+    page = loaded(open_page(hosted(toy_folder), width=390, height=844))
     page.write("Mr. Darcy", seed=3, max_tokens=40)
     trace = page.saved(tmp_path / "page.jsonl")
+    with LLM("toy-writer", threads=1, progress=False) as llm:
+        here = llm.generate("Mr. Darcy", seed=3, max_tokens=40)
     assert trace.end.fingerprint == here.fingerprint
     page.tab.get_by_role("tab", name="Inside").click()
     page.tab.get_by_text("recomputed bit for bit").wait_for()
     assert not page.barriers()
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="there is no node here")
+def test_a_text_can_be_stopped(toy_folder):
+    stopped, whole = json.loads(run("node", "--no-warnings", JS / "local-stop.mjs", toy_folder))
+    assert 0 < stopped < whole == 480
 
 
 def test_ten_seeds_of_three_prompts_have_the_fingerprints_of_the_native_tiers(

@@ -26,6 +26,7 @@ import { StoppedText } from "./stops.js";
 /** Settings beside those of the stages. */
 const OWN = ["max_tokens", "stop", "stop_token_ids", "ignore_eos", "seed", "preset", "chain", "track", "cache_prompt"];
 const CHUNK = 64;  // tokens of a prompt in one run, so that the page can stop between two
+const PAUSE = 16;  // ms without a look at messages
 
 export class Loop {
   /**
@@ -41,6 +42,7 @@ export class Loop {
     this.about = about;
     /** @type {number[]} the text whose keys and values the core has */
     this.known = [];
+    this.paused = performance.now();
   }
 
   /**
@@ -57,10 +59,17 @@ export class Loop {
       this.known = ids.slice(0, first);
       this.core.run(ids.slice(first, first + CHUNK), first);
       this.known = ids.slice(0, first + CHUNK);
-      await nextTask();
+      await this.pause();
     }
     this.known = ids;
     return known;
+  }
+
+  /** Lets messages in, one that stops the text among them; not at every token, since browsers make a timer wait 4 ms. */
+  async pause() {
+    if (performance.now() - this.paused < PAUSE) return;
+    await nextTask();
+    this.paused = performance.now();
   }
 
   /**
