@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from cutaway.compute.backends.base import Batch, Bytes, Edit, HostSampling, Logits, in_place
 from cutaway.compute.backends.layout import KV_BLOCK
-from cutaway.compute.backends.reference.kv import KVBlocks, kv_layout
-from cutaway.compute.backends.reference.ops import OPS, blocks_of
+from cutaway.compute.backends.reference.kv import KVBlocks, blocks_of, kv_layout
+from cutaway.compute.backends.reference.ops import OPS
 from cutaway.compute.backends.reference.run import Run
 from cutaway.compute.backends.reference.states import StateSlots
 from cutaway.compute.model import Graph, Op

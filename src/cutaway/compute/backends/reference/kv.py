@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cutaway.compute.backends.base import Bytes
+from cutaway.compute.backends.base import Batch, Bytes
 from cutaway.compute.backends.kv_formats import as_stored, keys_and_values
 from cutaway.compute.backends.layout import KV_BLOCK, KVLayout, kv_groups, state_group
 from cutaway.compute.model import Graph, Op
@@ -126,3 +126,8 @@ def kv_layout(graph: Graph) -> KVLayout:
     """All layers in float32."""
     groups = kv_groups(graph, "F32", lambda heads, dim, count: count * heads * dim * 4)
     return KVLayout(KV_BLOCK, groups, state_group(graph))
+
+
+def blocks_of(batch: Batch) -> NDArray[np.int32]:
+    """The KV block that each row is stored in, (M,)."""
+    return batch.block_tables[batch.sequences, batch.positions // KV_BLOCK]
