@@ -24,6 +24,13 @@ template <class Do> void each_matrix(const Expert& expert, Do act) {
 
 }  // namespace
 
+Gating gating_of(const std::string& name) {
+  if (name == "softmax") return Gating::softmax;
+  if (name == "sigmoid") return Gating::sigmoid;
+  if (name == "sparsemixer") return Gating::sparsemixer;
+  throw std::invalid_argument("no gating is called " + name);
+}
+
 Experts::Experts(Args args, std::vector<Expert> experts)
     : args_(std::move(args)), experts_(std::move(experts)), hidden_(experts_[0].up.weight.cols),
       inner_(experts_[0].up.weight.rows), float_in_(is_float(experts_[0].up.weight.format)),

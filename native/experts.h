@@ -6,6 +6,7 @@ namespace cutaway {
 
 // As compute/model/mixture.py has it.
 enum class Gating { softmax, sigmoid, sparsemixer };
+Gating gating_of(const std::string& name);
 struct Mixture {
   int used;  // experts of a row
   Gating gating;

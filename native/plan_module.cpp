@@ -131,13 +131,6 @@ void add_experts(Plan& plan, bool logits, const Places& in, Where scores, const 
   plan.add(std::make_unique<Experts>(std::move(args), std::move(list)), true);
 }
 
-Gating gating_of(const std::string& name) {
-  if (name == "softmax") return Gating::softmax;
-  if (name == "sigmoid") return Gating::sigmoid;
-  if (name == "sparsemixer") return Gating::sparsemixer;
-  throw std::invalid_argument("no gating is called " + name);
-}
-
 template <Embed::By by> void add_embed(Plan& plan, const Packed& table, Where out) {
   plan.add(std::make_unique<Embed>(plan, table, view(out), by));
 }

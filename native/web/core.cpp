@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "../arena.h"
+#include "../experts.h"
 #include "../ops.h"
 #include "../sampler.h"
 #include "../sampler_math.h"
@@ -130,6 +131,66 @@ void conv(Plan& p, Reader& r) {
   const int width = r.integer();
   p.add(std::make_unique<Conv>(p, in, out, ConvWeights{std::move(weight), std::move(bias), width, r.integer()}));
 }
+void delta_net(Plan& p, Reader& r) {
+  const View qkv = view(r), a = view(r), b = view(r), out = view(r);
+  r.expect(5);
+  DeltaShape shape{};
+  shape.k_heads = r.integer(), shape.heads = r.integer(), shape.keys = r.integer(), shape.values = r.integer();
+  shape.grouped = r.boolean();
+  auto scale = r.floats();
+  p.add(std::make_unique<DeltaNet>(p, DeltaNet::Views{qkv, a, b, out}, shape, std::move(scale), r.floats()));
+}
+void mamba2(Plan& p, Reader& r) {
+  const View vkq = view(r), dt = view(r), out = view(r);
+  r.expect(4);
+  Mamba::Shape shape{};
+  shape.groups = r.integer(), shape.heads = r.integer(), shape.keys = r.integer(), shape.values = r.integer();
+  Mamba::Weights weights{};
+  weights.a = r.floats(), weights.dt = r.floats(), weights.skip = r.floats();
+  p.add(std::make_unique<Mamba>(p, Mamba::Views{vkq, dt, out}, shape, std::move(weights)));
+}
+void join(Plan& p, Reader& r) {
+  const Rows which = rows(r);
+  const auto part = [&] {
+    r.expect(2);
+    const View from = view(r);
+    return Join::Part{from, r.integer()};
+  };
+  const Join::Part a = part(), b = part();
+  const int groups = r.integer();
+  p.add(std::make_unique<Join>(which, a, b, groups, view(r)));
+}
+Mixture mixture(Reader& r) {
+  r.expect(12);
+  Mixture m{};
+  m.used = r.integer(), m.gating = gating_of(r.string()), m.normed = r.boolean(), m.scale = (float)r.number();
+  m.groups = r.integer(), m.used_groups = r.integer(), m.best_of_group = r.integer();
+  m.activation = map_of(r.string()), m.limit = (float)r.number();
+  m.weighs_input = r.boolean(), m.tolerance = r.number(), m.bias = r.floats();
+  return m;
+}
+// An expert's matrices in the order of Experts: its gate, if it has one, up, down; each with its bias, if any.
+Expert expert(Reader& r) {
+  r.expect(3);
+  const auto biased = [&] {
+    r.expect(2);
+    const Packed& weight = matrix(r);
+    return Biased{weight, r.floats()};
+  };
+  std::optional<Biased> gate;
+  for (size_t given = r.count(); given; given--) gate = biased();
+  Biased up = biased();
+  return {std::move(gate), std::move(up), biased()};
+}
+void experts(Plan& p, Reader& r) {
+  const Rows which = rows(r);
+  const Places in = places(r);
+  const View scores = view(r);
+  Mixture by = mixture(r);
+  auto all = r.list([&] { return expert(r); });
+  const View out = view(r);
+  p.add(std::make_unique<Experts>(Experts::Args{which, in, scores, std::move(by), out, view(r)}, std::move(all)), true);
+}
 void buffer(Plan& p, Reader& r) {
   const int width = r.integer();
   p.add_buffer(width, r.boolean());
@@ -141,7 +202,8 @@ void output(Plan& p, Reader& r) { p.set_output(view(r)); }
 constexpr struct { const char* name; void (*add)(Plan&, Reader&); } kCalls[] = {
     {"buffer", buffer}, {"output", output}, {"embed", embed}, {"embed_positions", embed_positions}, {"gather", gather},
     {"reorder", reorder}, {"normalise", normalise}, {"map", map}, {"linear", linear}, {"attend", attend},
-    {"rotate", rotate}, {"conv", conv}, {"given", given},
+    {"rotate", rotate}, {"conv", conv}, {"delta_net", delta_net}, {"mamba2", mamba2}, {"join", join}, {"experts", experts},
+    {"given", given},
 };
 
 void call(Plan& plan, Reader& r) {

@@ -27,7 +27,7 @@ list of none or one."""
 
 CALLS = (
     "buffer", "output", "embed", "embed_positions", "gather", "reorder", "normalise", "map",
-    "linear", "attend", "rotate", "conv", "given",
+    "linear", "attend", "rotate", "conv", "delta_net", "mamba2", "join", "experts", "given",
 )  # fmt: skip
 """Those that the core knows."""
 
@@ -73,11 +73,11 @@ def write_plan(
     InputError where the model needs what the core does not have.
     """
     vectors, pool = read_vectors(graph, file), _native.Pool(1)
-    if graph.after_pooling() or any(op.kind == "embed_stored" for op in graph.ops):
+    if graph.after_pooling():
         raise _unknown("what is not a decoder")
+    if any(op.kind == "embed_stored" for op in graph.ops):
+        raise _unknown("a table of embeddings that stays in its file")
     packed, experts = pack_matrices(graph, file, pool, on_progress, _Into(weights))
-    if experts:
-        raise _unknown("experts")
     graph = ordered(graph, vectors)
     numbers = {id(matrix): i for i, matrix in enumerate(packed.values())}
 
@@ -145,8 +145,15 @@ def _attend_shape(**sizes: Any) -> list[Any]:
     return [*(_SHAPE | sizes).values()]
 
 
-def _experts_shape(**_sizes: Any) -> list[Any]:
-    raise _unknown("experts")
+_MIXTURE = (
+    "used", "gating", "normed", "scale", "groups", "used_groups", "best_of_group", "activation",
+    "limit", "weighs_input", "tolerance", "bias",
+)  # fmt: skip
+"""How experts are chosen, in the order of native/experts.h."""
+
+
+def _experts_shape(**sizes: Any) -> list[Any]:
+    return [sizes[name] for name in _MIXTURE]
 
 
 _ARGUMENTS = SimpleNamespace(
@@ -184,6 +191,18 @@ class _Recorder:
         gate: str = "",
     ) -> None:
         self._note("linear", late, x, parts, adds, gate)
+
+    def experts(self, *arguments: Any) -> None:
+        *before, experts, out, inner, biases = arguments
+
+        def biased(i: int, role: int) -> list[Any]:
+            return [experts[i][role], biases[role][i] if biases[role] else []]
+
+        every = [
+            [[biased(i, 0)] if gate else [], biased(i, 1), biased(i, 2)]
+            for i, (gate, _, _) in enumerate(experts)
+        ]
+        self._note("experts", *before, every, out, inner)
 
     def __getattr__(self, name: str) -> Any:
         if name not in CALLS:

@@ -39,6 +39,7 @@
 const STATUS = ["", "the logits are not finite", "a stage carries the logits beyond what the core computes", "no token is left"];
 
 const [TEXT, TAP, HEAD] = [0, 1, 2]; // plans
+const STATES = ["conv", "delta_net", "mamba2"]; // what a plan calls the ops that have some
 export const KV_BLOCK = 32; // tokens
 const MOST = 2 ** 32; // bytes that 32 bits can name
 
@@ -59,7 +60,7 @@ export class Core {
     const plans = [plan.calls, plan.tap, plan.head];
     core.give([plan.context, threads, plan.matrices, plans], (numbers, count) => core.exports.build(numbers, count) ?? 0);
     core.context = plan.context;
-    core.hasStates = plan.calls.some(([name]) => name === "conv");
+    core.hasStates = plan.calls.some(([name]) => STATES.includes(name));
     return core;
   }
 
