@@ -60,7 +60,7 @@ export class Core {
     const plans = [plan.calls, plan.tap, plan.head];
     core.give([plan.context, threads, plan.matrices, plans], (numbers, count) => core.exports.build(numbers, count) ?? 0);
     core.context = plan.context;
-    core.hasStates = plan.calls.some(([name]) => STATES.includes(name));
+    core.hasStates = plan.calls.some(([name]) => STATES.includes(String(name)));
     return core;
   }
 
