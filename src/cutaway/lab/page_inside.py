@@ -17,7 +17,7 @@ from cutaway.compute.model.state_layout import state_layout
 from cutaway.errors import InputError
 
 Data = dict[str, Any]
-_UNSEEN = {"experts": "experts", "delta_net": "delta nets", "mamba2": "Mamba 2"}
+_UNSEEN = {"delta_net": "delta nets", "mamba2": "Mamba 2"}
 
 
 def page_inside(graph: Graph, read: Readable) -> Data:
@@ -27,10 +27,10 @@ def page_inside(graph: Graph, read: Readable) -> Data:
     made = _PageInside(anatomy, read)
     layers = len(anatomy.stream) - 1
     attends = {op.attrs["layer"]: made.attention(op) for op in anatomy.attends}
-    convolves = {op.attrs["layer"]: made.convolution(op) for op in graph.ops if op.kind == "conv"}
     for op in graph.ops:
         if op.kind in _UNSEEN:
             raise InputError(f"its layers have {_UNSEEN[op.kind]}")
+    convolves = {op.attrs["layer"]: made.convolution(op) for op in graph.ops if op.kind == "conv"}
     if len({of["heads"] for of in attends.values()}) != 1:
         raise InputError("its layers do not have equally many heads")
     return {

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="there is n
 SCRIPT = Path(__file__).parent / "js/local-inside.mjs"
 NAMES = (
     "gpt2", "granite", "olmo2", "cohere", "qwen3", "gemma2", "gemma3", "mistral-window",
-    "phi3-window", "lfm2", "lfm2-last",
+    "phi3-window", "lfm2", "lfm2-last", "helium", "qwen3_moe", "gpt_oss", "lfm2_moe",
 )  # fmt: skip
 
 
@@ -72,7 +72,13 @@ def test_a_text_too_long_to_tell_what_a_convolution_takes_of_each_token(tmp_path
 
 
 @pytest.mark.parametrize(
-    ("name", "said"), [("llama4", "its layers see chunks"), ("deepseek_v2", "reads latents")]
+    ("name", "said"),
+    [
+        ("llama4", "its layers see chunks"),
+        ("deepseek_v2", "reads latents"),
+        ("qwen3_5", "its layers have delta nets"),
+        ("granite4-h", "its layers have Mamba 2"),
+    ],
 )
 def test_models_that_a_page_cannot_look_into(name, said, tmp_path):
     random_models.save(name, tmp_path)

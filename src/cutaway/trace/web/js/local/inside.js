@@ -6,7 +6,7 @@
 
 import { arraysOf } from "./inside-arrays.js";
 import {
-  attentionAlong, attentionWeights, beforeMatrix, beforeNorm, convolved, dot, firstSeen, gathered, rounding, size, sum, times,
+  attentionAlong, attentionWeights, beforeMatrix, beforeNorm, convolved, dot, firstSeen, gathered, padded, rounding, size, sum, times,
 } from "./linear.js";
 import { safetensors } from "./safetensors.js";
 
@@ -98,7 +98,7 @@ export class Look {
   }
 
   get kvBytes() {
-    return sum(Float64Array.from(this.anatomy.attends, (of) => (of ? 4 * of.kv_heads * of.head_dim * (this.n - firstSeen(of, this.n)) : 0)));
+    return sum(Float64Array.from(this.anatomy.attends, (of) => (of ? 2 * of.kv_heads * (of.head_dim + padded(of.head_dim)) * (this.n - firstSeen(of, this.n)) : 0)));
   }
 
   /** @template T @param {(head: number) => T} each @returns {T[]} */

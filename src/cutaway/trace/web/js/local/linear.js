@@ -152,13 +152,16 @@ const HALVES = Float32Array.from({ length: 1 << 16 }, (_, bits) => {
   return sign * (exponent ? 2 ** (exponent - 15) * (1 + fraction / 1024) : 2 ** -14 * (fraction / 1024));
 });
 
+/** @param {number} head_dim @returns {number} numbers of a stored value */
+export const padded = (head_dim) => Math.ceil(head_dim / 16) * 16;
+
 /**
  * Keys or values of the KV blocks that the last row sees, side by side: (kv_heads, n, head_dim); 0 before them.
  * @param {(block: number, count: number) => Uint16Array} block @param {Attention} of @param {boolean} values else keys
  * @param {number} n @returns {Float32Array}
  */
 export function gathered(block, of, values, n) {
-  const { kv_heads, head_dim } = of, stride = values ? Math.ceil(head_dim / 16) * 16 : head_dim, made = new Float32Array(kv_heads * n * head_dim);
+  const { kv_heads, head_dim } = of, stride = values ? padded(head_dim) : head_dim, made = new Float32Array(kv_heads * n * head_dim);
   for (let first = Math.floor(firstSeen(of, n) / KV_BLOCK) * KV_BLOCK; first < n; first += KV_BLOCK) {
     const halves = block(first / KV_BLOCK, kv_heads * stride * KV_BLOCK);
     for (let head = 0; head < kv_heads; head++) {
