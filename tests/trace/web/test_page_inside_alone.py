@@ -4,19 +4,14 @@ positions, windows, convolutions and matrices behind heads as families have them
 import base64
 import json
 import shutil
-from collections import defaultdict
 from pathlib import Path
 
 import pytest
 
 from cutaway import LLM
-from cutaway.compute.backends.cpu.recorded import Readable
 from cutaway.compute.loading.model import LoadedModel
 from cutaway.compute.loading.setup import Setup
-from cutaway.errors import InputError
-from cutaway.lab import page_folder
 from cutaway.lab.page_folder import write_page_folder
-from cutaway.lab.page_inside import page_inside
 from cutaway.trace import Trace
 from support.inside_files import asked, check_same
 from support.wasm import NEEDS, cores, run
@@ -80,20 +75,9 @@ def test_a_text_too_long_to_tell_what_a_convolution_takes_of_each_token(tmp_path
         ("granite4-h", "its layers have Mamba 2"),
     ],
 )
-def test_models_that_a_page_cannot_look_into(name, said, tmp_path):
-    random_models.save(name, tmp_path)
-    model = LoadedModel(tmp_path, Setup(), weights=False)
-    tensors = defaultdict(lambda: (0, 0))
-    with pytest.raises(InputError, match=said):
-        page_inside(model.graph, Readable(tensors, {}, {}))
-
-
-def test_the_export_says_where_a_page_cannot_look(tmp_path, monkeypatch):
-    def refuse(_graph, _read):
-        raise InputError("its layers see chunks")
-
-    monkeypatch.setattr(page_folder, "page_inside", refuse)
-    [sentence] = [one for one in exported("llama", tmp_path, 64) if "inside" in one]
-    assert sentence == "the page has no inside of a step: its layers see chunks"
+def test_the_export_says_where_a_page_cannot_look(name, said, tmp_path):
+    [sentence] = [one for one in exported(name, tmp_path, 64) if "inside" in one]
+    assert sentence.startswith("the page has no inside of a step: ")
+    assert said in sentence
     about = json.loads((tmp_path / "page/model/about.json").read_text())
     assert about["local"]["inside"] is False
