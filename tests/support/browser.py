@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from functools import cached_property
 from urllib.parse import urlsplit
 
 import pytest
@@ -22,28 +23,34 @@ LUCKY = {"temperature": 0.8, "max_tokens": 40, "seed": 11}
 
 
 class Page:
-    """One tab in a context of its own."""
+    """One tab in a context of its own, which goes to its address when it is first looked at."""
 
     def __init__(self, context, url):
-        self.context = context
-        self.tab = context.new_page()
-        self.tab.set_default_timeout(DEADLINE_MS)
-        self.tab.clock.install()
+        self.context, self.url = context, url
+        self._tab = context.new_page()
+        self._tab.set_default_timeout(DEADLINE_MS)
+        self._tab.clock.install()
         self.complaints: list[str] = []
         self.expected = "\0"  # complaints that contain this are allowed
         self.requests: list[str] = []
-        self.tab.on("pageerror", lambda error: self.complaints.append(str(error)))
-        self.tab.on("console", self._heard)
-        self.tab.on("request", lambda request: self.requests.append(request.url))
+        self._tab.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self._tab.on("console", self._heard)
+        self._tab.on("request", lambda request: self.requests.append(request.url))
         self.origin = "{0.scheme}://{0.netloc}".format(urlsplit(url))
-        self.tab.goto(url)
+
+    @cached_property
+    def tab(self):
+        """The browser's tab, at the address."""
+        self._tab.goto(self.url)
+        return self._tab
 
     def _heard(self, message):
         if message.type in ("error", "warning"):
             self.complaints.append(message.text)
 
     def close(self):
-        """Check that there was no error, and no request to another origin."""
+        """Check that it was open, without an error, and without a request to another origin."""
+        assert "tab" in vars(self)
         elsewhere = [u for u in self.requests if not u.startswith((self.origin, "data:", "blob:"))]
         self.context.close()
         assert not elsewhere
@@ -79,13 +86,14 @@ class Page:
         return Trace.read(path)
 
     def go(self, **state):
-        """Open the page again in this state."""
+        """Open the page in this state, again where it is open."""
         fragment = "&".join(
             f"{name}={value if isinstance(value, str) else json.dumps(value)}"
             for name, value in state.items()
         )
-        self.tab.goto("about:blank")
-        self.tab.goto(f"{self.origin}/#{fragment}")
+        self._tab.goto("about:blank")
+        self._tab.goto(f"{self.origin}/#{fragment}")
+        self.tab = self._tab
 
     def ended(self):
         """Wait until every run has ended."""

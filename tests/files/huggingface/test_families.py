@@ -25,6 +25,15 @@ WRITERS = [*FAMILIES, *FORMULAS]
 MODELS = [*WRITERS, *ENCODERS, *DIFFUSION]
 
 
+def dealt(names, first=0):
+    """Each model with one of the formats in turn; slow, with the other, too."""
+    return [
+        pytest.param(name, format, marks=() if j == (i + first) % 2 else pytest.mark.slow)
+        for i, name in enumerate(names)
+        for j, format in enumerate(FORMATS)
+    ]
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_the_reference_s_logits_are_those_of_transformers(random_model, name):
     (path, theirs), ids = random_model(name), IDS[: context(name)]
@@ -53,8 +62,7 @@ def test_a_state_is_that_of_transformers_after_200_tokens(random_model, name):
     assert np.sqrt(np.mean(errors**2)) < 1e-3
 
 
-@pytest.mark.parametrize("format", FORMATS)
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(("name", "format"), dealt(MODELS))
 def test_the_native_backend_is_close(random_model, name, format):
     """Keys and values have 11 bits there; activations 8 where weights are quantised.
 
@@ -98,8 +106,7 @@ def fingerprints(path, format, **more):
     return llm, prompts, [text.fingerprint for text in texts]
 
 
-@pytest.mark.parametrize("format", FORMATS)
-@pytest.mark.parametrize("name", WRITERS)
+@pytest.mark.parametrize(("name", "format"), dealt(WRITERS, 1))  # with the other one than above
 def test_fingerprints_are_the_same_in_every_way(random_model, name, format, monkeypatch):
     path, _ = random_model(name)
     llm, prompts, expected = fingerprints(path, format, threads=2)

@@ -32,6 +32,15 @@ CPU = 5e-3  # keys and values are halves
 WAYS = {"reference": None, "cpu": None, "rounded": "q8_0"}
 
 
+def dealt(names, ways):
+    """Each model in one of the ways in turn; slow, in the others, too."""
+    return [
+        pytest.param(name, way, marks=() if j == i % len(ways) else pytest.mark.slow)
+        for i, name in enumerate(names)
+        for j, way in enumerate(ways)
+    ]
+
+
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
     made = {}
@@ -91,8 +100,7 @@ def test_what_a_head_adds_through_a_latent_is_refused(folders, name):
             ask()
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("name", PLAIN)
+@pytest.mark.parametrize(("name", "way"), dealt(PLAIN, [*WAYS]))
 def test_attributions_add_up_to_the_difference_of_two_logits(folders, name, way):
     path, _ = folders(name)
     llm, look = looked_into(path, name, way)
@@ -157,8 +165,7 @@ def test_a_part_that_is_wrong_by_a_hundredth_is_found(folders, name, way):
             logit_attribution(replace(seen, weights={**seen.weights, layer: weight * 1.01}), pair)
 
 
-@pytest.mark.parametrize("way", ["cpu", "rounded"])
-@pytest.mark.parametrize("name", ATTENDING)
+@pytest.mark.parametrize(("name", "way"), dealt(ATTENDING, ["cpu", "rounded"]))
 def test_the_lens_ends_in_the_row_and_its_draw(folders, name, way):
     path, _ = folders(name)
     llm, look = looked_into(path, name, way)

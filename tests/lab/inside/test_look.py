@@ -92,7 +92,7 @@ def llms(paths):
     name=st.sampled_from([*MODELS]), way=st.sampled_from([*WAYS]), tier=st.sampled_from(tiers()),
     step=st.integers(0, STEPS - 1), cold=st.booleans(),
 )  # fmt: skip
-@settings(max_examples=200)
+@settings(max_examples=60)
 def test_every_row_is_the_one_on_record(llms, traces, name, way, tier, step, cold):
     llm, trace = llms[name, tier], traces[name, way]
     if cold:
