@@ -56,9 +56,11 @@ def _each_field_once(document):
         elif not came(name):
             fields = made["components"]["schemas"][name]["properties"]
             kept = {"stream", *made["components"]["schemas"][name].get("required", ())}
-            for field, told in [*fields.items()]:
-                if came(field, {**told, "description": ""}) and field not in kept:
-                    del fields[field]
+            again = [f for f, told in fields.items() if came(f, {**told, "description": ""})]
+            if len(again) == len(fields):
+                del made["paths"][path]
+            for field in {*again} - kept:
+                del fields[field]
     return made
 
 
