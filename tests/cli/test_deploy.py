@@ -138,7 +138,8 @@ def test_the_ray_service(dockerfile):
         spec = group["template"]["spec"]
         assert spec["securityContext"]["runAsUser"] == int(of(dockerfile, "USER"))
         assert spec["containers"][0]["volumeMounts"][0]["mountPath"] == "/models"
-    schema = pytest.importorskip("ray.serve.schema")
+    needs = "needs ray: pip install '.[test-ray]'"
+    schema = pytest.importorskip("ray.serve.schema", reason=needs)
     schema.ServeDeploySchema(**config)
     assert callable(getattr(import_module(module), name))
     served = import_module("cutaway.cluster.served")
