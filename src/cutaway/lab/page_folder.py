@@ -58,6 +58,11 @@ def write_page_folder(
     run: loads the model, for exercises on what it does; without it the page has those of samples.
     InputError where the model needs what a page cannot do yet, or the package has no cores.
     """
+    if not model.config.is_causal:
+        raise InputError(
+            f"{model.name} fills a canvas or masks, and a page writes from left to right: cutaway "
+            "serve has a page for it"
+        )
     made = cores or CORES
     if not made.is_dir():
         raise InputError(

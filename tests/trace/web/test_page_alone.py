@@ -18,7 +18,7 @@ from support.inside_files import asked, check_same
 from support.many_scripts import lines
 from support.page_modules import in_node
 from support.page_tokenizer import MODULE, check_cuts_alike
-from support.random_granite_hybrid import write_tiny_granite_hybrid
+from support.random_llama import write_tiny_ranker
 from support.wasm import NEEDS, cores, run
 
 pytest.importorskip("ziglang", reason=NEEDS)
@@ -140,9 +140,18 @@ def test_where_relaxed_instructions_are_not_exact_it_does_without_them(
 
 
 def test_a_model_that_a_page_cannot_run_leaves_no_folder(tmp_path):
-    path = write_tiny_granite_hybrid(tmp_path / "tiny.gguf")
+    path = write_tiny_ranker(tmp_path / "tiny.gguf")
     model = LoadedModel(path, Setup(), weights=False)
-    with pytest.raises(InputError, match="needs mamba2, which a page cannot run"):
+    with pytest.raises(InputError, match="computes vectors or scores, and a page writes texts"):
+        write_page_folder(model, tmp_path / "page", context=64, cores=cores())
+    assert not (tmp_path / "page").exists()
+
+
+def test_a_model_of_canvases_is_refused(tmp_path):
+    model = LoadedModel.open("toy-canvas", Setup(), weights=False)
+    with pytest.raises(
+        InputError, match="fills a canvas or masks, and a page writes"
+    ):
         write_page_folder(model, tmp_path / "page", context=64, cores=cores())
     assert not (tmp_path / "page").exists()
 

@@ -74,7 +74,7 @@ def write_plan(
     """
     vectors, pool = read_vectors(graph, file), _native.Pool(1)
     if graph.after_pooling():
-        raise _unknown("what is not a decoder")
+        raise InputError("the model computes vectors or scores, and a page writes texts")
     if any(op.kind == "embed_stored" for op in graph.ops):
         raise _unknown("a table of embeddings that stays in its file")
     packed, experts = pack_matrices(graph, file, pool, on_progress, _Into(weights))
