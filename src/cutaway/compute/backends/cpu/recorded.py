@@ -1,7 +1,7 @@
 """A plan as data: the calls of an ``Emitter``, for a core that has no Python.
 
-Knows what arguments the calls have (native/module.cpp); native/web/core.cpp makes the same calls
-from them. Runs nothing, and does not know where the list goes.
+Knows what arguments the calls have (native/plan_module.cpp); native/web/calls.cpp makes the same
+calls from them. Runs nothing, and does not know where the list goes.
 """
 
 from collections.abc import Callable, Iterator, Mapping
