@@ -114,10 +114,10 @@ export function keepInSight(box, inside, { head = 0, foot = 0, air = 0 } = {}) {
   else if (own.bottom > bottom) box.scrollTop += own.bottom - bottom + air;
 }
 
-/** On a phone, where the panels are below all else, bring them into sight. */
+/** On a phone, where the panels are below all else, bring them into sight, once the store's changes are drawn. */
 export function scrollToPanels() {
   const narrow = "(max-width: 56rem)"; // as in the sheets
-  if (matchMedia(narrow).matches) document.querySelector("panel-tabs")?.scrollIntoView();
+  if (matchMedia(narrow).matches) requestAnimationFrame(() => document.querySelector("panel-tabs")?.scrollIntoView());
 }
 
 // -- elements that several parts use --------------------------------------------------------------
