@@ -123,7 +123,7 @@ def test_a_reranker_s_words_are_tinted_by_what_leaving_them_out_changes(open_pag
     page = open_page(url, **context)
     page.tab.get_by_role("button", name="Compare two texts").click()
     query = page.tab.get_by_label("The query", exact=True)
-    page.tab.wait_for_function(IN_SIGHT, arg=query.element_handle())  # it is drawn, then scrolled to
+    page.tab.wait_for_function(IN_SIGHT, arg=query.element_handle())  # drawn, then scrolled to
     page.tab.get_by_label("The query", exact=True).fill(QUERY)
     page.tab.get_by_label("The document", exact=True).fill(DOCUMENT)
     page.tab.get_by_role("button", name="Compare", exact=True).click()
