@@ -212,7 +212,7 @@ def page() -> str:
         for name in folders
     )
     return (
-        f"<ul>{''.join(links)}</ul><p>It fetches that much from this site, once, and asks no "
+        f"<ul>{''.join(links)}</ul><p>Each fetches that much from this site, once, and asks no "
         "other. Your browser keeps it, and opens the page without a connection. What you write "
         "stays with you.</p>"
     )

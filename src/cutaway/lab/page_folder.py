@@ -60,8 +60,8 @@ def write_page_folder(
     """
     if not model.config.is_causal:
         raise InputError(
-            f"{model.name} fills a canvas or masks, and a page writes from left to right: cutaway "
-            "serve has a page for it"
+            f"{model.name} does not write from left to right, which is all that a page without a "
+            "server does: use cutaway serve"
         )
     made = cores or CORES
     if not made.is_dir():

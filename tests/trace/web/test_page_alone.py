@@ -149,7 +149,7 @@ def test_a_model_that_a_page_cannot_run_leaves_no_folder(tmp_path):
 
 def test_a_model_of_canvases_is_refused(tmp_path):
     model = LoadedModel.open("toy-canvas", Setup(), weights=False)
-    with pytest.raises(InputError, match="fills a canvas or masks, and a page writes"):
+    with pytest.raises(InputError, match="does not write from left to right, which is all"):
         write_page_folder(model, tmp_path / "page", context=64, cores=cores())
     assert not (tmp_path / "page").exists()
 
