@@ -9,6 +9,7 @@ is stopped and resumed with fewer steps in all is the training that had these st
 
 import argparse
 import json
+import math
 import re
 import time
 from collections.abc import Iterable
@@ -94,13 +95,18 @@ class Training:
         """Of the windows of one step, which `done` and random choose."""
         raise NotImplementedError
 
-    def bits(self, draws: int) -> Tensor:
-        """Bits per character of windows that are never trained on, 64 for each draw."""
+    def held_out_losses(self, random: torch.Generator) -> Tensor:
+        """Nats per character of each of 64 windows that are never trained on, (64,)."""
         raise NotImplementedError
 
     def file(self) -> ToyFile:
         """The model with its name, its vocabulary and its figures."""
         raise NotImplementedError
+
+    def bits(self, draws: int) -> Tensor:
+        """Bits per character of 64 such windows for each draw, the same ones each time."""
+        random = torch.Generator().manual_seed(1)
+        return torch.cat([self.held_out_losses(random) for _ in range(draws)]) / math.log(2)
 
     def load(self, path: Path) -> None:
         """Go on from a checkpoint."""

@@ -16,8 +16,6 @@ as a prompt is. Windows are of 64, 128 or 256 characters; in the first steps few
 since what is behind a hole says most about it.
 """
 
-import math
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
@@ -80,14 +78,10 @@ class CanvasTraining(Training):
         most = min(1.0, 0.2 + 0.8 * self.done / EASY)
         return losses(self.model, ids, masked(ids, random, most=most, prompts=True)).mean()
 
-    def bits(self, draws: int) -> Tensor:
+    def held_out_losses(self, random: torch.Generator) -> Tensor:
         """See `Training`."""
-        random = torch.Generator().manual_seed(1)
-        drawn = []
-        for _ in range(draws):
-            ids = self.held_out.draw(64, WINDOWS[-1], random)
-            drawn.append(losses(self.model, ids, masked(ids, random, prompts=False)))
-        return torch.cat(drawn) / math.log(2)
+        ids = self.held_out.draw(64, WINDOWS[-1], random)
+        return losses(self.model, ids, masked(ids, random, prompts=False))
 
     def file(self) -> ToyFile:
         """See `Training`."""

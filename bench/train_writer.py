@@ -13,7 +13,6 @@ windows of 256 tokens, in which the first tokens have little to go by.
 """
 
 import json
-import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -91,14 +90,10 @@ class WriterTraining(Training):
         ids = self.seen.draw(toy_training.BATCH // length, length + 1, random)
         return losses(self.model, ids).mean()
 
-    def bits(self, draws: int) -> Tensor:
+    def held_out_losses(self, random: torch.Generator) -> Tensor:
         """See `Training`."""
-        random = torch.Generator().manual_seed(1)
-        drawn = []
-        for _ in range(draws):
-            ids = self.held_out.draw(64, MEASURED, random)
-            drawn.append(losses(self.model, ids).sum(1) / self.lengths[ids[:, 1:]].sum(1))
-        return torch.cat(drawn) / math.log(2)
+        ids = self.held_out.draw(64, MEASURED, random)
+        return losses(self.model, ids).sum(1) / self.lengths[ids[:, 1:]].sum(1)
 
     def file(self) -> ToyFile:
         """See `Training`."""
