@@ -32,7 +32,10 @@ def test_closing_frees_the_weights_and_ends_what_is_written(tiny_path):
         assert backend() is None
     finally:
         gc.enable()
-    assert stream.completion().finish_reason == "aborted"
+    with pytest.raises(InputError, match=r"^tiny is closed: load the model again$"):
+        next(stream)
+    part = stream.completion()
+    assert (part.finish_reason, len(part.token_ids)) == ("error", 1)
     stream.close()
     llm.close()
 

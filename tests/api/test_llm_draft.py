@@ -41,7 +41,7 @@ def test_two_first_requests_for_one_draft_model_load_it_once(llm, tiny_path, mon
         if len(loads) == 1:
             other.start()
             latest = monotonic() + 30
-            while not llm.owner._waiting and monotonic() < latest:
+            while len(llm.owner._turns._line) < 2 and monotonic() < latest:
                 sleep(0.001)
         load_draft(*args, **options)
 

@@ -233,7 +233,11 @@ class ManagerMachine(RuleBasedStateMachine):
 
     def confirm(self):
         """As a backend does before the next run."""
-        for source, target in self.windows.take_changes() if self.windows else ():
+        if self.windows:
+            self.windows.settle(self.copy)
+
+    def copy(self, changes):
+        for source, target in changes:
             if target == -1:
                 self.seen.pop(source, None)
             elif source in self.seen:

@@ -87,7 +87,7 @@ def test_nothing_is_kept_without_a_prefix_cache():
     engine = engine_of(prefix_cache=False)
     cached(engine, prompt_of(9, 60))
     engine.step()
-    engine.backend.copy_windows(engine.blocks.windows.take_changes())
+    engine.settle_blocks()
     assert not engine.backend.windows
 
 

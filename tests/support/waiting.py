@@ -1,6 +1,7 @@
 """Waiting that ends: in what is awaited, or in a failure."""
 
 import asyncio
+import time
 from collections.abc import Callable
 
 
@@ -9,3 +10,11 @@ async def until(is_true: Callable[[], object], seconds: float = 60) -> None:
     async with asyncio.timeout(seconds):
         while not is_true():
             await asyncio.sleep(0)
+
+
+def wait_until(is_true: Callable[[], object], seconds: float = 60) -> None:
+    """Let other threads run until something is true."""
+    latest = time.monotonic() + seconds
+    while not is_true():
+        assert time.monotonic() < latest, "it did not come true in time"
+        time.sleep(0.001)

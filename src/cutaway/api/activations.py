@@ -54,7 +54,7 @@ class ActivationReader(SyncLLM):
         first = start if is_causal else 0
         reader = LogitsReader(len(ids) - start, self.tokenizer.vocab_size, first)
         with self.owner.running(request, reader):
-            self.owner.wait(lambda: reader.ended)
+            self.owner.wait(reader.has_ended)
         return reader.logits()
 
     def row(

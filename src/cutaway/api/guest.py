@@ -13,7 +13,7 @@ from cutaway.api.llm import LLM, SharedLLM
 from cutaway.compute.loading.model import LoadedModel
 from cutaway.engine import AsyncEngine, Engine, Sequence
 from cutaway.errors import CutawayError
-from cutaway.requests.owner import EngineOwner, EventReader
+from cutaway.requests.owner import EngineOwner
 
 T = TypeVar("T")
 
@@ -36,20 +36,15 @@ class GuestOwner(EngineOwner):
             raise CutawayError("nobody waits for this any more")
         return self._asked(function)
 
-    def listen(self, sequence: Sequence, reader: EventReader) -> None:
-        """See ``EngineOwner``."""
-        super().listen(sequence, reader)
-        self._host.listen(sequence, lambda event: self._deliver([event]))
-
     def wait(self, ready: Callable[[], object]) -> None:
         """See ``EngineOwner``."""
         while not self.call(ready):
             pass
 
-    def abort(self, sequence_id: int) -> None:
+    def abort(self, sequence: Sequence) -> None:
         """See ``EngineOwner``; also once ``unwanted`` is set."""
-        if sequence_id in self._sequences:
-            self._asked(lambda: self._abort(sequence_id))
+        if not sequence.outbox.end:
+            self._asked(lambda: self.engine.abort(sequence))
 
     def _asked(self, function: Callable[[], T]) -> T:
         def between() -> T:

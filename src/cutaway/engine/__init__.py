@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     )  # fmt: skip
     from cutaway.engine.inbox import Arrival, ArrivalReader, Inboxes, Route
     from cutaway.engine.limits import Limits
+    from cutaway.engine.outbox import OutboxReader
     from cutaway.engine.prefill_only import PinPrefix, Score, ScoreAnswers, ScoreBidirectional
     from cutaway.engine.request import Request, RunParams
     from cutaway.engine.row import Row
@@ -56,6 +57,7 @@ _MODULES = {
     "Step Usage",
     "inbox": "Arrival ArrivalReader Inboxes Route",
     "limits": "Limits",
+    "outbox": "OutboxReader",
     "prefill_only": "PinPrefix Score ScoreAnswers ScoreBidirectional",
     "request": "Request RunParams",
     "row": "Row",

@@ -8,19 +8,19 @@ from concurrent.futures import Future
 from functools import partial
 from queue import SimpleQueue
 from threading import Lock, Thread
-from time import perf_counter
 from typing import ParamSpec, TypeVar
 
 from cutaway.engine.engine import Engine
-from cutaway.engine.events import Ended, Event, Speculation
+from cutaway.engine.events import Ended, Event
 from cutaway.engine.inbox import Inbox, Inboxes
+from cutaway.engine.outbox import Emission, OutboxReader
 from cutaway.engine.request import Request
 from cutaway.engine.sequence import Sequence
 from cutaway.errors import CutawayError
 
 P = ParamSpec("P")
 T = TypeVar("T")
-News = tuple[Inbox, Event, Speculation]
+News = tuple[Inbox, Emission]
 
 _FORKED = "the engine's thread is not in this process: load the model after the fork"
 
@@ -36,7 +36,6 @@ class AsyncEngine:
         self.engine = engine
         engine.early = self._deliver
         self._inboxes: dict[int, Inbox] = {}  # by sequence id; the engine's thread alone uses it
-        self._listeners: dict[int, Callable[[Event], None]] = {}  # as above
         self._commands: SimpleQueue[Callable[[], object]] = SimpleQueue()  # none of them raises
         self._closed, self._lock = False, Lock()
         self._ended: Future[None] = Future()
@@ -57,7 +56,7 @@ class AsyncEngine:
         inboxes: list[Inbox] = []
         abort = partial(self._commands.put, partial(self._abort, inboxes))
         try:
-            await self.call(self._submit, inboxes, partial(Inbox, loop, news), [*asked])
+            await self.call(self._submit, inboxes, partial(_inbox, loop, news), [*asked])
         except asyncio.CancelledError:
             abort()  # they may have been queued already
             raise
@@ -81,10 +80,6 @@ class AsyncEngine:
                 raise CutawayError(_FORKED)
             self._commands.put(command)
         return future
-
-    def listen(self, sequence: Sequence, receive: Callable[[Event], None]) -> None:
-        """Call ``receive`` with each event of a sequence; both calls are on the engine's thread."""
-        self._listeners[sequence.id] = receive
 
     @property
     def alive(self) -> bool:
@@ -158,26 +153,28 @@ class AsyncEngine:
         try:
             return self.engine.step()
         except Exception as error:  # not attributable to one sequence: fail all, keep the loop
-            self.engine.abort_all(error)
+            self._fail_all(error)
         except BaseException as error:  # a user's processor exits; readers wait for this thread
-            self.engine.abort_all(CutawayError(f"{type(error).__name__}: {error}"))
+            self._fail_all(CutawayError(f"{type(error).__name__}: {error}"))
         return self.engine.take_events()
+
+    def _fail_all(self, error: Exception) -> None:
+        self.engine.begin()  # which puts right what the step left half done
+        self.engine.abort_all(error)
+        self.engine.end()
 
     def _deliver(self, events: list[Event]) -> None:
         """Hand every reader its new events, with one call for each event loop."""
-        made = perf_counter()
         new: dict[asyncio.AbstractEventLoop, list[News]] = defaultdict(list)
         for event in events:
             if inbox := self._inboxes.get(event.id):
-                new[inbox.loop].append((inbox, event, inbox.sequence.speculation))
-            if receive := self._listeners.get(event.id):
-                receive(event)
+                while emission := inbox.reader.take():
+                    new[inbox.loop].append((inbox, emission))
             if isinstance(event, Ended):
                 self._inboxes.pop(event.id, None)
-                self._listeners.pop(event.id, None)
         for loop, news in new.items():
             try:
-                loop.call_soon_threadsafe(_receive, news, made)
+                loop.call_soon_threadsafe(_receive, news)
             except RuntimeError:  # the event loop is closed, and its tasks with it
                 self._abort([i for i in self._inboxes.values() if i.loop is loop])
 
@@ -212,9 +209,13 @@ def _call(future: Future[T], function: Callable[[], T]) -> None:
         future.set_exception(error)
 
 
-def _receive(news: list[News], made: float) -> None:
-    for inbox, event, speculation in news:
-        inbox.receive(event, made, speculation)
+def _inbox(loop: asyncio.AbstractEventLoop, news: asyncio.Event, sequence: Sequence) -> Inbox:
+    return Inbox(loop, news, sequence, OutboxReader(sequence.outbox))
+
+
+def _receive(news: list[News]) -> None:
+    for inbox, emission in news:
+        inbox.receive(emission)
 
 
 def _nothing() -> None:

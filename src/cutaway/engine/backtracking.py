@@ -4,6 +4,7 @@ The last steps of such a text leave the engine delayed, since they may be taken 
 """
 
 from collections import deque
+from collections.abc import Sequence as Items
 from typing import NamedTuple
 
 import numpy as np
@@ -40,6 +41,7 @@ class Backtracker:
         self._delayed: deque[Step] = deque()
         self._tried: dict[int, set[int]] = {}  # by index in the output
         self._fingerprint = START  # before the first delayed step
+        self._counts: list[int] = []  # how many rewinds there were when each step was released
 
     def delay(self, step: Step) -> None:
         """Hold back the step of the output's last token."""
@@ -50,7 +52,15 @@ class Backtracker:
         steps = [self._delayed.popleft() for _ in range(len(self._delayed) - keep)]
         if steps:
             self._fingerprint = steps[-1].fingerprint
+            self._counts += [self.count] * len(steps)
         return steps
+
+    def follow(self, steps: Items[Step], before: "Backtracker") -> None:
+        """Stand where another stood when it had released these steps, and no more."""
+        if steps:
+            self._fingerprint = steps[-1].fingerprint
+            self._counts = before._counts[: len(steps)]
+            self.count = self._counts[-1]
 
     def without_tried(self, index: int, mask: Mask | None) -> Mask | None:
         """A mask without the tokens that led into dead ends at this index of the output."""

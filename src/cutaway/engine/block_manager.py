@@ -107,6 +107,22 @@ class BlockManager:
         self._refcounts.update(ids)
         return list(ids)
 
+    def reset(self) -> None:
+        """Give back every hold: a block is cached if it is published, else free.
+
+        Puts right whatever an exception left half done: a block is published if it is a node.
+        """
+        self._index = {node.key: i for i, node in self._nodes.items()}
+        self._refcounts = Counter()
+        known = [i for i in self._cached if i in self._nodes]
+        held = sorted(self._nodes.keys() - known, key=lambda i: -self._nodes[i].number)
+        self._cached = OrderedDict.fromkeys([*known, *held])  # leaves before their parents
+        self._free = [i for i in reversed(range(self.count)) if i not in self._nodes]
+        if self.windows:
+            self.windows.reset(self._nodes, self.count)
+        if self.states:
+            self.states.reset(self._nodes, self.count)
+
     def num_out_of_window(self, position: int) -> int:
         """How many of a text's first blocks no row attends to from this position on."""
         return self.windows.num_out_of_window(position) if self.windows else 0

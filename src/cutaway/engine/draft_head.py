@@ -96,6 +96,11 @@ class DraftHead:
         """The sequence has ended, or its rows will be computed again."""
         self._hidden.pop(sequence.id, None)
 
+    def reset(self) -> None:
+        """Forget every sequence, and what was read for it."""
+        self._hidden = {}
+        self._has_read[:] = False
+
     # -- what it has to read -------------------------------------------------------------------
 
     def _joined(self, sequence: Sequence, start: int, rows: Floats) -> _Hidden:

@@ -77,6 +77,11 @@ class DraftModel:
         if copy := self._copies.pop(sequence.id, None):
             self.blocks.release(copy.blocks, copy.num_out_of_window)
 
+    def reset(self) -> None:
+        """Forget every sequence, whatever an exception left half done."""
+        self._copies = {}
+        self.blocks.reset()
+
     def _begin(self, sequence: Sequence, wanted: int) -> tuple[GrowingDraft, _Copy]:
         """If there is room."""
         copy = self._copies.setdefault(sequence.id, _Copy())
@@ -102,7 +107,7 @@ class DraftModel:
         ready = [reached == d.end for (d, _), reached in zip(writing, done, strict=True)]
         ends = np.cumsum([len(tokens) for _, tokens, _ in parts]) - 1
         if self.blocks.windows:
-            self.backend.copy_windows(self.blocks.windows.take_changes())
+            self.blocks.windows.settle(self.backend.copy_windows)
         logits = self.backend.run(Batch(*lay_rows(parts), ends[ready].astype(np.int32)))
         for (_, copy), reached in zip(writing, done, strict=True):
             copy.num_computed_tokens = reached

@@ -4,7 +4,6 @@ scheduler.py says which sequences are in a step, decoders.py how a sequence is w
 """
 
 from collections.abc import Callable, Mapping
-from itertools import count
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -63,7 +62,9 @@ class Engine:
         self.phases = Phases()
         self.early: Callable[[list[Event]], object] | None = None
         self._events: list[Event] = []
-        self._ids, self.steps = count(), 0
+        self._sequences: dict[int, Sequence] = {}  # all that have not ended, by id
+        self._next_id, self.steps = 0, 0
+        self._changing: int | None = None  # while it changes: the next id when that began
 
     @property
     def backend(self) -> Backend:
@@ -73,24 +74,28 @@ class Engine:
     # -- the loop ----------------------------------------------------------------------------
 
     def step(self) -> list[Event]:
-        """One step of the model for all sequences that are scheduled; their events, in order."""
+        """One step of the model for all sequences that are scheduled; their events, in order.
+
+        An exception ends no sequence: the next step does again what this one did not emit.
+        """
+        self.begin()
         self.steps += 1
         self.phases = phases = Phases()
         started = perf_counter()
         scheduled = self.scheduler.schedule()
         self._emit_started()
-        if not scheduled:
-            return self.take_events()
-        self._copy_blocks()
-        total, started = lap(started)
-        phases.draft = self.scheduler.draft_s
-        phases.schedule = total - phases.draft
-        rows, logits = compute(self.backends, scheduled, self.speculator)  # of each; all together
-        phases.run, started = lap(started)
-        drawn = self._sample(scheduled, rows, logits)
-        phases.sample, _ = lap(started)
-        for one, its_rows, its_tokens in zip(scheduled, rows, drawn, strict=True):
-            self._commit(one, its_rows, its_tokens)
+        if scheduled:
+            self._copy_blocks()
+            total, started = lap(started)
+            phases.draft = self.scheduler.draft_s
+            phases.schedule = total - phases.draft
+            rows, logits = compute(self.backends, scheduled, self.speculator)  # of each; together
+            phases.run, started = lap(started)
+            drawn = self._sample(scheduled, rows, logits)
+            phases.sample, _ = lap(started)
+            for part, its_rows, its_tokens in zip(scheduled, rows, drawn, strict=True):
+                self._commit(part, its_rows, its_tokens)
+        self.end()
         return self.take_events()
 
     def take_events(self) -> list[Event]:
@@ -100,16 +105,19 @@ class Engine:
 
     def _emit_started(self) -> None:
         for sequence in self.scheduler.started:
-            self._events += sequence.started()
+            self._emit(sequence, sequence.started())
         if self.early and self._events:
             self.early(self.take_events())
+
+    def _emit(self, sequence: Sequence, events: list[Event]) -> None:
+        self._events += sequence.emit(events)
 
     def settle_blocks(self) -> None:
         """Copy and free windows and states as decided, before memory is read or written."""
         if self.blocks.windows:
-            self.backend.copy_windows(self.blocks.windows.take_changes())
+            self.blocks.windows.settle(self.backend.copy_windows)
         if self.blocks.states:
-            self.backend.copy_states(self.blocks.states.take_changes())
+            self.blocks.states.settle(self.backend.copy_states)
 
     def _copy_blocks(self) -> None:
         """Copy each block that a fork will write into; copy and free windows and states."""
@@ -143,12 +151,14 @@ class Engine:
         finish = self.backends[sequence.request.adapter].finish
         computed = Computed(logits, drawn, self.backend.read, self.phases, finish)
         before = len(sequence.output_token_ids)
-        self._events += sequence.decoder.commit(scheduled, computed)
+        events = sequence.decoder.commit(scheduled, computed)
         if sequence.error:
+            self._emit(sequence, events)
             self.fail(sequence, sequence.error)
             return
         is_over = sequence.finish_reason is not None
         if sequence.rewound or (not is_over and self._sequence_blocks.has_lost_state(sequence)):
+            self._emit(sequence, events)
             sequence.rewound = False  # forget what was computed for tokens that were taken back
             self.speculator.forget(sequence)
             self.scheduler.preempt(sequence)
@@ -156,9 +166,42 @@ class Engine:
         if scheduled.drafted_by == "draft":
             steps = len(sequence.output_token_ids) - before
             self.speculator.learn(sequence, scheduled.draft_token_ids, drawn, max(steps - 1, 0))
+        # Its end comes with its last steps: who restores it finds both, or neither.
+        self._emit(sequence, [*events, *sequence.left()] if is_over else events)
         self._sequence_blocks.publish(sequence)
-        if sequence.finish_reason:
-            self._release(sequence)
+        if is_over:
+            self._remove(sequence)
+
+    # -- changes, which an exception may tear ------------------------------------------------
+
+    def begin(self) -> None:
+        """Begin to change it. Where an exception tore the change before, all is put right first.
+
+        A step is a change. An owner's call is one, too: sequences that it added while it was torn
+        have no reader, and are forgotten. All others are restored from what they have emitted, and
+        computed again as far as the prefix cache has lost them, which changes no bit.
+        """
+        if self._changing is not None:
+            self._restore(self._changing)
+        self._changing = self._next_id
+
+    def end(self) -> None:
+        """The change that was begun is whole."""
+        self._changing = None
+
+    def _restore(self, first_new: int) -> None:
+        """Put everything right; it may be torn in its turn, and is then done again."""
+        self.speculator.reset()
+        living = [
+            sequence
+            for sequence in self._sequences.values()
+            if sequence.id < first_new and not sequence.outbox.end
+        ]
+        for sequence in living:
+            sequence.restore()
+        self._sequence_blocks.reset()
+        self.scheduler.reset(living)
+        self._sequences = {sequence.id: sequence for sequence in living}
 
     # -- adding and ending sequences ---------------------------------------------------------
 
@@ -193,14 +236,16 @@ class Engine:
         added: list[Sequence] = []
         for own in request.samples(samples):
             first = added[0] if added else None
-            added.append(Sequence(next(self._ids), own, self.vocabulary, longest, first))
+            added.append(Sequence(self._next_id, own, self.vocabulary, longest, first))
+            self._next_id += 1
         for sequence in added:
+            self._sequences[sequence.id] = sequence
             self.scheduler.add(sequence)
         return added
 
     def abort(self, sequence: Sequence) -> None:
         """End a sequence at once, wherever it is; its KV blocks are free again."""
-        if sequence.finish_reason is None:
+        if sequence.finish_reason is None and sequence.id in self._sequences:
             sequence.finish_reason = FinishReason.ABORTED
             self._release(sequence)
 
@@ -214,15 +259,21 @@ class Engine:
 
     def fail(self, sequence: Sequence, error: Exception) -> None:
         """End a sequence, unless it has ended, with an error of its own; the others continue."""
+        if isinstance(error, StopIteration):  # which would end a reader's loop without a word
+            error = _as_runtime_error(error)
         sequence.error = error
-        if sequence.finish_reason is None:
+        if sequence.finish_reason is None and sequence.id in self._sequences:
             sequence.finish_reason = FinishReason.ERROR
             self._release(sequence)
 
     def _release(self, sequence: Sequence) -> None:
+        self._emit(sequence, sequence.left())
+        self._remove(sequence)
+
+    def _remove(self, sequence: Sequence) -> None:
         self.scheduler.remove(sequence)
         self.speculator.forget(sequence)
-        self._events += sequence.left()
+        self._sequences.pop(sequence.id, None)
 
     def _check(self, request: Request) -> int:
         """The most tokens the sequence can have; InputError where it cannot run here."""
@@ -272,6 +323,13 @@ def _check_with_state(request: Request) -> None:
             "interventions: layers of this model have a recurrent state, from which no token can "
             "be knocked out; leave tokens out of the text instead"
         )
+
+
+def _as_runtime_error(error: StopIteration) -> RuntimeError:
+    """What Python makes of it where a generator raises it (PEP 479)."""
+    raised = RuntimeError("what the request brought, such as a processor, raised StopIteration")
+    raised.__cause__ = error
+    return raised
 
 
 def lap(started: float) -> tuple[float, float]:

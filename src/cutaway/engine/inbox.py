@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 from weakref import finalize
 
 from cutaway.engine.events import Ended, Event, Speculation
+from cutaway.engine.outbox import Emission, OutboxReader
 from cutaway.engine.sequence import Sequence
 
 
@@ -66,23 +67,24 @@ class ArrivalReader(Protocol):
 class Inbox:
     """Where the events of one sequence wait for their reader.
 
-    loop, sequence  used by the engine's thread
-    the others      used by the event loop's; several inboxes may share one ``news``
+    loop, sequence, reader  used by the engine's thread
+    the others              used by the event loop's; several inboxes may share one ``news``
     """
 
     loop: asyncio.AbstractEventLoop
     news: asyncio.Event
     sequence: Sequence
-    events: deque[tuple[Event, float, Speculation]] = field(default_factory=deque)
+    reader: OutboxReader
+    events: deque[Emission] = field(default_factory=deque)
     ended: bool = False
     error: Exception | None = None
 
-    def receive(self, event: Event, made: float, speculation: Speculation) -> None:
+    def receive(self, emission: Emission) -> None:
         """Take an event, unless the reader has closed or the sequence has ended."""
         if self.ended:
             return
-        self.events.append((event, made, speculation))
-        if isinstance(event, Ended):
+        self.events.append(emission)
+        if isinstance(event := emission.event, Ended):
             self.ended, self.error = True, event.error
         self.news.set()
 

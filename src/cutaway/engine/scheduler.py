@@ -4,7 +4,7 @@ Continuous batching with chunked prefill. A preempted sequence is computed again
 """
 
 from bisect import insort
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -82,6 +82,11 @@ class Scheduler:
         else:
             self.running.remove(sequence)
             self._blocks.release(sequence)
+
+    def reset(self, sequences: Iterable[Sequence]) -> None:
+        """Put these sequences, which hold no blocks, into the queue, and no others."""
+        self.running, self.started = [], []
+        self.waiting = sorted(sequences, key=lambda s: s.key)
 
     def preempt(self, sequence: Sequence) -> None:
         """Back into the queue; its text is computed again, as far as the cache has lost it."""

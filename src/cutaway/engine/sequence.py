@@ -15,6 +15,7 @@ from cutaway.engine.events import (
     Ended,
     Event,
     FinishReason,
+    Pass,
     Phases,
     Scored,
     Speculation,
@@ -23,6 +24,7 @@ from cutaway.engine.events import (
     Usage,
     chain_as_data,
 )  # fmt: skip
+from cutaway.engine.outbox import Outbox
 from cutaway.engine.prescribed import PrescribedTokens
 from cutaway.engine.request import Request
 from cutaway.engine.stops import SequenceText
@@ -63,6 +65,7 @@ class Sequence:
     rewound            tokens were taken back, and what was computed does not fit any more
     canvas             the cells of a text that is not written from left to right, once begun;
                        passes_fingerprint is of all rows that its passes looked at
+    outbox             the events that were emitted
     """
 
     id: int
@@ -90,11 +93,13 @@ class Sequence:
     error: Exception | None = None
     speculation: Speculation = field(default_factory=Speculation)
     rewound: bool = False
+    outbox: Outbox = field(default_factory=Outbox)
 
     def __post_init__(self) -> None:
         request, self._added = self.request, perf_counter()
         assert request.sampling.seed is not None  # the engine has chosen one
         self.prompt_token_ids, self.seed = request.prompt_token_ids, request.sampling.seed
+        self._repeated = 0  # events that a restored canvas makes again
         self.decoder = request.decoder
         self.observe = request.observe if request.observe.any_step else None
         self._prescribed = PrescribedTokens(request.run.forced, request.run.replay)
@@ -314,6 +319,48 @@ class Sequence:
             self.finish_reason = FinishReason.CONTEXT_FULL
 
     # -- its events ------------------------------------------------------------------------------
+
+    def emit(self, events: list[Event]) -> list[Event]:
+        """Add events to the outbox, all or none; returns those that its readers do not have."""
+        if self._repeated:
+            events = [event for event in events if not self._is_repeated(event)]
+        self.outbox.emit(events, self.speculation)
+        return events
+
+    def _is_repeated(self, event: Event) -> bool:
+        if not (self._repeated and isinstance(event, Pass | Step)):
+            return False
+        self._repeated -= 1
+        return True
+
+    def restore(self) -> None:
+        """Go back to what the outbox says, with nothing computed and no blocks.
+
+        An exception has torn a step: what the sequence had drawn and not emitted is drawn again,
+        with the same luck. A canvas begins anew, and emits what it had emitted no second time.
+        """
+        fresh = Sequence(self.id, self.request, self.vocabulary, self.longest, self.fork_of)
+        fresh._added, fresh.outbox, fresh.speculation = self._added, self.outbox, self.speculation
+        fresh._follow(self.backtracker)
+        self.__dict__.update(fresh.__dict__)  # one call, so that it is restored or not
+
+    def _follow(self, backtracker: "Backtracker | None") -> None:
+        events = list(self.outbox)
+        for event in events:
+            if isinstance(event, Started):
+                self.num_cached_tokens = event.cached_tokens
+            elif isinstance(event, Scored):
+                self.prompt_scores += event.rows
+                if event.logits is not None:
+                    self.logits_emitted = event.position - 1 + len(event.logits)
+        if self.decoder.goes_back:
+            self._repeated = sum(isinstance(event, Pass | Step) for event in events)
+            return
+        if steps := [event for event in events if isinstance(event, Step)]:
+            self.write([step.token_id for step in steps])
+            self.fingerprint = steps[-1].fingerprint
+        if self.backtracker and backtracker:
+            self.backtracker.follow(steps, backtracker)
 
     def started(self) -> list[Event]:
         """Started; and the prompt's scores, where they were taken from another sample."""

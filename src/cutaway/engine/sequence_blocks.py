@@ -82,6 +82,11 @@ class SequenceBlocks:
         sequence.blocks, sequence.published, sequence.num_out_of_window = [], 0, 0
         sequence.num_computed_tokens = 0
 
+    def reset(self) -> None:
+        """Take back all blocks of all sequences, whatever an exception left half done."""
+        self.copies = []
+        self._blocks.reset()
+
     def copied(self) -> None:
         """The copies were made: release the originals."""
         self._blocks.release([source for source, _ in self.copies])

@@ -108,6 +108,12 @@ class Speculator:
         if self.draft:
             self.draft.forget(sequence)
 
+    def reset(self) -> None:
+        """Forget every sequence, whatever an exception left half done."""
+        self._states = {}
+        if self.draft:
+            self.draft.reset()
+
     def _state(self, sequence: Sequence) -> DraftState:
         if sequence.id not in self._states:
             cost, priors = ROW_COST, FROM_NGRAM

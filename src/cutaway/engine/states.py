@@ -7,7 +7,7 @@ later text is likely to continue, while there is room; the least recently used a
 """
 
 from collections import Counter, OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Container, Sequence
 
 from cutaway.compute.backends import KVLayout
 
@@ -90,10 +90,21 @@ class States:
         for block_id in unread[: max(len(unread) - self.most, 0)]:
             self.forget(block_id)
 
-    def take_changes(self) -> list[tuple[int, int]]:
-        """What ``Backend.copy_states`` is to do before the next run."""
-        changes, self._changes = self._changes, []
-        return changes
+    def settle(self, copy_states: Callable[[list[tuple[int, int]]], object]) -> None:
+        """Have ``Backend.copy_states`` do what was decided, before the next run."""
+        changes = list(self._changes)
+        copy_states(changes)
+        del self._changes[: len(changes)]  # now, so that an exception before this loses none
+
+    def reset(self, published: Container[int], count: int) -> None:
+        """Let nobody read, and keep the whole states of published blocks, of 0 … count - 1.
+
+        Where a copy was decided on and may not have been made, none is kept.
+        """
+        unsure = {i for change in self._changes for i in change}
+        kept = dict.fromkeys(i for i in self._whole if i in published and i not in unsure)
+        self._changes = [(i, -1) for i in range(count) if i not in kept]
+        self._stored, self._readers, self._whole = set(kept), Counter(), OrderedDict(kept)
 
 
 def states_of(kv: KVLayout, kv_blocks: int, drafts: int) -> States | None:

@@ -7,7 +7,7 @@ room; the least recently used are freed first.
 """
 
 from collections import Counter, OrderedDict
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from itertools import takewhile
 
 from cutaway.compute.backends import KVLayout
@@ -105,10 +105,22 @@ class Windows:
             self._keep.discard(block_id)
             self._free(block_id)
 
-    def take_changes(self) -> list[tuple[int, int]]:
-        """What ``Backend.copy_windows`` is to do before the next run."""
-        changes, self._changes = self._changes, []
-        return changes
+    def settle(self, copy_windows: Callable[[list[tuple[int, int]]], object]) -> None:
+        """Have ``Backend.copy_windows`` do what was decided, before the next run."""
+        changes = list(self._changes)
+        copy_windows(changes)
+        del self._changes[: len(changes)]  # now, so that an exception before this loses none
+
+    def reset(self, published: Container[int], count: int) -> None:
+        """Let nobody read, and keep the windows of published blocks, of 0 … count - 1.
+
+        Where a copy was decided on and may not have been made, none is kept.
+        """
+        unsure = {i for change in self._changes for i in change}
+        stored = [*self._kept, *self._readers]
+        kept = dict.fromkeys(i for i in stored if i in published and i not in unsure)
+        self._changes = [(i, -1) for i in range(count) if i not in kept]
+        self._readers, self._kept, self._keep = Counter(), OrderedDict(kept), set(kept)
 
     def _free(self, block_id: int) -> None:
         self._changes.append((block_id, -1))

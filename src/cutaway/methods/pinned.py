@@ -140,7 +140,7 @@ def _pinned(llm: SyncLLM, request: Request) -> Iterator[tuple[EngineSequence, Ca
     with llm.owner.running(request, listener) as sequence:
 
         def wait() -> None:
-            llm.owner.wait(lambda: listener.ended or is_ready(sequence))
+            llm.owner.wait(lambda: listener.has_ended() or is_ready(sequence))
             if listener.ended:
                 raise listener.ended.error or CutawayError("the model was closed")
 

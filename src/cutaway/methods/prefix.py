@@ -129,10 +129,10 @@ def _compute(llm: SyncLLM, asked: AskedPrefix) -> None:
         llm.owner.running(asked.request(llm.model), listener) as sequence,
         Bar("computing", total, show=llm.progress, figures=tokens_done, after=1) as bar,
     ):
-        while listener.ended is None:
+        while not listener.has_ended():
             llm.owner.turn()
             bar.update(sequence.num_computed_tokens)
-    if listener.ended.error:
+    if listener.ended and listener.ended.error:
         raise listener.ended.error
 
 

@@ -1,40 +1,57 @@
-"""EngineOwner: steps an engine and gives each reader the events of its sequence."""
+"""EngineOwner: steps an engine for those that read its sequences.
+
+Knows who may touch an engine: whoever steps it, and calls between two steps. Each reader takes the
+events of its sequence itself, on its own thread, from the sequence's outbox.
+"""
 
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Protocol, TypeVar
-from weakref import WeakValueDictionary
+from typing import TypeVar
+from weakref import finalize
 
-from cutaway.engine import Ended, Engine, Event, FinishReason, Request, Sequence, Started
+from cutaway.engine import (
+    Ended,
+    Engine,
+    Event,
+    FinishReason,
+    OutboxReader,
+    Request,
+    Sequence,
+    Started,
+)
 from cutaway.errors import CutawayError
 
 T = TypeVar("T")
 
 
-class EventReader(Protocol):
-    """Receives the events of a sequence."""
-
-    def receive(self, event: Event) -> None:
-        """Take an event, on the thread that steps; raising CutawayError ends the sequence."""
-
-
 class EndListener:
-    """Keeps a sequence's Started and Ended events; ``take`` receives the others."""
+    """Keeps a sequence's Started and Ended events; ``take`` receives the others.
+
+    outbox  where they are read; None where somebody else hands them to ``receive``
+    """
+
+    outbox: OutboxReader | None = None
 
     def __init__(self) -> None:
         self.started: Started | None = None
         self.ended: Ended | None = None
 
     def receive(self, event: Event) -> None:
-        """See ``EventReader``."""
+        """Note an event."""
         if isinstance(event, Started):
             self.started = event
         elif isinstance(event, Ended):
             self.ended = event
         else:
             self.take(event)
+
+    def has_ended(self) -> bool:
+        """Receive what is new; whether the sequence has ended."""
+        while self.outbox and (emission := self.outbox.take()):
+            self.receive(emission.event)
+        return self.ended is not None
 
     def take(self, event: Event) -> None:
         """Take an event that is neither Started nor Ended."""
@@ -51,14 +68,12 @@ class EndListener:
 class EngineOwner(ABC):
     """Steps an engine for the threads that read its sequences.
 
-    abandoned  ids of sequences whose readers were garbage collected, to be aborted before the next
-               step; the collector may run during a step
+    abandoned  sequences whose readers were garbage collected, to be aborted before the next step;
+               the collector may run during a step
     """
 
     def __init__(self) -> None:
-        self.abandoned: deque[int] = deque()
-        self._readers: WeakValueDictionary[int, EventReader] = WeakValueDictionary()
-        self._sequences: dict[int, Sequence] = {}
+        self.abandoned: deque[Sequence] = deque()
 
     @property
     @abstractmethod
@@ -71,58 +86,47 @@ class EngineOwner(ABC):
 
     @abstractmethod
     def wait(self, ready: Callable[[], object]) -> None:
-        """Wait until ``ready`` returns true; it is called between steps.
+        """Wait until ``ready`` returns true; it is called on this thread, or between steps.
 
         Raises the error of a step that failed as a whole.
         """
 
-    def listen(self, sequence: Sequence, reader: EventReader) -> None:
-        """Deliver this sequence's events to the reader. To be called between steps."""
-        self._sequences[sequence.id] = sequence
-        self._readers[sequence.id] = reader
+    def follow(self, sequence: Sequence) -> OutboxReader:
+        """Read a sequence that was just added; once the reader is dropped, it is aborted.
 
-    def abort(self, sequence_id: int) -> None:
+        To be called between steps, in the call that adds it.
+        """
+        reader = OutboxReader(sequence.outbox)
+        finalize(reader, self.abandoned.append, sequence).atexit = False
+        return reader
+
+    def abort(self, sequence: Sequence) -> None:
         """End a sequence, unless it has ended."""
-        if sequence_id in self._sequences:
-            self.call(lambda: self._abort(sequence_id))
+        if not sequence.outbox.end:
+            self.call(lambda: self.engine.abort(sequence))
 
     @contextmanager
-    def running(self, request: Request, reader: EventReader) -> Iterator[Sequence]:
-        """Add a request of one sequence, for a reader; it is aborted at the end of the block."""
+    def running(self, request: Request, listener: EndListener) -> Iterator[Sequence]:
+        """Add a request of one sequence, for a listener; it is aborted at the end of the block."""
 
         def add() -> Sequence:
             [sequence] = self.engine.add(request)
-            self.listen(sequence, reader)
+            listener.outbox = self.follow(sequence)
             return sequence
 
         sequence = self.call(add)
         try:
             yield sequence
         finally:
-            self.abort(sequence.id)
+            self.abort(sequence)
 
     def turn(self) -> None:
         """Wait for one step, whichever thread makes it."""
         before = self.engine.steps
         self.wait(lambda: self.engine.steps != before)
 
-    # -- between two steps -------------------------------------------------------------------
-
     def _end_abandoned(self) -> None:
+        """Abort what nobody reads any more. To be called between steps."""
         while self.abandoned:
-            self._abort(self.abandoned.popleft())
-
-    def _deliver(self, events: list[Event]) -> None:
-        for event in events:
-            if (reader := self._readers.get(event.id)) is not None:
-                try:
-                    reader.receive(event)
-                except CutawayError as error:  # of this sequence alone
-                    self.engine.fail(self._sequences[event.id], error)
-            if isinstance(event, Ended):
-                self._readers.pop(event.id, None)
-                self._sequences.pop(event.id, None)
-
-    def _abort(self, sequence_id: int) -> None:
-        if sequence := self._sequences.get(sequence_id):
-            self.engine.abort(sequence)
+            self.engine.abort(self.abandoned[0])
+            self.abandoned.popleft()  # now, so that an exception before this loses none

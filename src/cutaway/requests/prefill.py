@@ -78,7 +78,7 @@ def each_ended(
             if not running:
                 return
             owner.turn()
-            for index in [index for index, (reader, _) in running.items() if reader.ended]:
+            for index in [index for index, (reader, _) in running.items() if reader.has_ended()]:
                 ended, stack = running.pop(index)
                 stack.close()  # or its logits would stay until the last text has ended
                 del stack

@@ -1,13 +1,33 @@
-"""One engine for any number of threads: one of those that wait steps it for all."""
+"""One engine for any number of threads: one of those that wait steps it for all.
+
+Knows the order: calls have their turns (``Turns``) in the order in which they came, and a step is a
+turn like any other, so whoever asks is served before the next step. Of the threads that wait for
+events one has the stepper's ticket; the others wait until it has left, and look again:
+
+    wait ─► is it ready? ──yes──► go on
+                │ no
+                ├─ nobody steps: take the stepper's ticket ─► join the line ─► step ─► leave ─┐
+                └─ somebody does: wait until that thread has left ───────────────────────────┤
+                ▲                                                                            │
+                └────────────────────────────────────────────────────────────────────────────┘
+
+An exception, such as a KeyboardInterrupt, may come at any bytecode. The turn is then over, since a
+ticket is released by the interpreter, and the next turn finds a change that was begun and not
+ended, which the engine puts right first (``Engine.begin``).
+"""
 
 import os
+from _thread import RLock
 from collections.abc import Callable
-from threading import Condition, Lock, get_ident
+from functools import partial
+from threading import Lock
 from typing import TypeVar
+from weakref import WeakSet
 
 from cutaway.engine import Engine
 from cutaway.errors import CutawayError, InputError
 from cutaway.requests.owner import EngineOwner
+from cutaway.requests.turns import Turns, pass_through
 
 T = TypeVar("T")
 
@@ -22,12 +42,11 @@ class Runner(EngineOwner):
     def __init__(self, engine: Engine) -> None:
         super().__init__()
         self._engine: Engine | None = engine
-        self._lock = Lock()  # guards the next three
-        self._stepping: int | None = None  # the thread that steps
-        self._waiting = 0  # threads that wait for it to become None
-        self._free = Condition(self._lock)
         self._closed = ""
-        self._pid = os.getpid()
+        self._turns = Turns()
+        self._stepper: RLock | None = None  # the ticket of who steps next, or did last
+        self._choosing = Lock()  # guards the ticket, for a line
+        _RUNNERS.add(self)
 
     @property
     def engine(self) -> Engine:
@@ -38,28 +57,32 @@ class Runner(EngineOwner):
 
     # -- what threads ask --------------------------------------------------------------------
 
+    # fmt: off
     def call(self, function: Callable[[], T]) -> T:
         """See ``EngineOwner``."""
         self._check()
-        try:
-            self._take()
-            engine = self.engine
-            self._end_abandoned()
-            result = function()
-            self._deliver(engine.take_events())
-            return result
-        finally:
-            self._leave()
+        ticket = RLock()
+        with ticket: return self._turns.take(partial(self._between, function), ticket)  # noqa: E701
 
     def wait(self, ready: Callable[[], object]) -> None:
         """See ``EngineOwner``. Steps, or lets another thread step."""
+        left: RLock | None = None  # the stepper that this thread has seen leave
         while not ready():
             self._check()
-            try:
-                if self._take(unless=ready):
-                    self._step()
-            finally:
-                self._leave()
+            ticket = RLock()
+            with ticket: left = self._step_or_follow(ready, left, ticket)  # noqa: E701
+            if left is not None and left is not ticket:
+                pass_through(left)
+
+    def _step_or_follow(
+        self, ready: Callable[[], object], left: RLock | None, ticket: RLock
+    ) -> RLock | None:
+        """Step, if no other thread is about to; the ticket of who did, or will."""
+        with self._choosing: self._stepper = ticket if self._stepper is left else self._stepper  # noqa: E701
+        if (stepper := self._stepper) is ticket:
+            self._turns.take(partial(self._step, ready), ticket)
+        return stepper
+    # fmt: on
 
     def hand_over(self, why: str) -> Engine:
         """Give the engine to another owner; ``why`` is the error of calls from now on."""
@@ -78,54 +101,65 @@ class Runner(EngineOwner):
         self._engine = engine
 
     def close(self, why: str) -> None:
-        """End everything; ``why`` is the error of calls from now on."""
-        if self._engine is None:
-            return
-        self.call(self._engine.abort_all)
-        self._engine, self._closed = None, why
+        """End everything; ``why`` is the error of calls from now on, and of unfinished texts."""
+        if self._engine is not None:
+            self.call(partial(self._end_all, why))
 
     # -- between two steps -------------------------------------------------------------------
 
-    def _step(self) -> None:
+    def _between(self, function: Callable[[], T]) -> T:
+        engine = self.engine
+        engine.begin()
         self._end_abandoned()
-        self._deliver(self.engine.step())
+        try:
+            result = function()
+        except CutawayError:  # a refusal, which has changed nothing
+            engine.end()
+            raise
+        engine.take_events()  # each reader has its own
+        engine.end()
+        return result
+
+    def _step(self, ready: Callable[[], object]) -> None:
+        """Step, unless a turn before this one has made it needless."""
+        if not ready():
+            if self.abandoned:
+                self._between(bool)  # which ends them
+            self.engine.step()
+            self.engine.take_events()  # each reader has its own
+        self._stepper = None  # before the ticket is released, so that the next need not wait
+
+    def _end_all(self, why: str) -> None:
+        if self._engine is not None:
+            self._engine.abort_all(InputError(why))
+            self._engine, self._closed = None, why
 
     def _check(self) -> None:
         if self._engine is None:
             raise InputError(self._closed)
-        if self._pid != os.getpid():
-            if self._stepping is not None:
-                raise CutawayError(
-                    "this process was forked while another thread was writing: load the model "
-                    "after the fork"
-                )
-            self._pid, self._waiting, self._lock = os.getpid(), 0, Lock()
-            self._free = Condition(self._lock)
-        if self._stepping == get_ident():
+        if self._turns.is_mine:
             raise InputError(
                 "this model is stepping: a processor, or what a step calls, cannot use it"
             )
 
-    # -- the right to step, which one thread has at a time -----------------------------------
+    def after_fork(self) -> None:
+        """Begin anew in a forked child, where this thread is the only one."""
+        if self._turns.is_taken:
+            self._engine = None
+            self._closed = (
+                "this process was forked while another thread was writing: load the model after "
+                "the fork"
+            )
+        self._turns, self._stepper, self._choosing = Turns(), None, Lock()
 
-    def _take(self, unless: Callable[[], object] = bool) -> bool:
-        """Take the right; False if ``unless`` became true while another thread stepped."""
-        with self._lock:
-            while self._stepping is not None:
-                self._waiting += 1
-                try:
-                    self._free.wait()
-                finally:
-                    self._waiting -= 1
-                if unless():
-                    return False
-            self._stepping = get_ident()
-            return True
 
-    def _leave(self) -> None:
-        """Give up the right, if this thread has it."""
-        with self._lock:
-            if self._stepping == get_ident():
-                self._stepping = None
-                if self._waiting:
-                    self._free.notify_all()
+_RUNNERS: "WeakSet[Runner]" = WeakSet()
+
+
+def _after_fork() -> None:
+    for runner in _RUNNERS:
+        runner.after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

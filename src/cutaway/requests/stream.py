@@ -1,17 +1,17 @@
 """Stream yields one sequence's steps as they are made; LogitsReader gathers its prompt's logits."""
 
-from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
-from time import perf_counter
-from weakref import finalize
+from functools import partial
+from threading import Lock
 
 import numpy as np
 
 from cutaway.compute.backends import Logits
 from cutaway.compute.loading.model import LoadedModel
-from cutaway.engine import Event, Pass, Scored, Step
+from cutaway.engine import Ended, Event, Pass, Scored, Step
 from cutaway.engine import Sequence as EngineSequence
+from cutaway.errors import CutawayError
 from cutaway.requests.completion import Completion
 from cutaway.requests.generation import Generation
 from cutaway.requests.owner import EndListener, EngineOwner
@@ -37,16 +37,9 @@ class Stream(Generation, Iterator[Step]):
         """To be called between steps, for a sequence that was just added."""
         super().__init__(sequence.id, prepared, model, asked)
         self.stop_asked = False
-        self._owner = owner
-        self._unread: deque[Step | Pass] = deque()
-        owner.listen(sequence, self)
-        finalize(self, owner.abandoned.append, sequence.id).atexit = False
-
-    def receive(self, event: Event) -> None:
-        """See ``EventReader``."""
-        self.arrived(event, perf_counter())
-        if isinstance(event, Step | Pass):
-            self._unread.append(event)
+        self._owner, self._sequence = owner, sequence
+        self._outbox = owner.follow(sequence)
+        self._reading = Lock()  # one stream may be read by several threads
 
     def __next__(self) -> Step:
         while isinstance(event := self._next(), Pass):
@@ -60,27 +53,68 @@ class Stream(Generation, Iterator[Step]):
                 yield self._next()
 
     def _next(self) -> Step | Pass:
-        if not (self._unread or self.stop_asked or self._closed):
+        while not self._closed:
+            if (event := self._read()) is not None:
+                return event
+            if self.stop_asked or (self.ended and not self._outbox.has_news):
+                break
             self._owner.wait(self._has_news)
-        if not self._unread or self._closed:
-            self.close()
-            if self.error:
-                raise self.error
-            raise StopIteration
-        event = self._unread.popleft()
-        if isinstance(event, Step):
-            self.steps.append(event)
-        else:
-            self.passes.append(event)
-        return event
+        self.close()
+        if self.error:
+            raise self.error
+        raise StopIteration
+
+    # fmt: off
+    def _read(self) -> Step | Pass | None:  # on one line each: see turns.py
+        with self._reading: return self._take()  # noqa: E701
+
+    def _read_unseen(self) -> None:
+        with self._reading: self._note_all()  # noqa: E701
+    # fmt: on
+
+    def _note_all(self) -> None:
+        """Note the events that nobody read."""
+        while self._noted() is not None:
+            pass
+
+    def _take(self) -> Step | Pass | None:
+        """Take events up to the next step or pass; None where it has not come."""
+        while (event := self._noted()) is not None:
+            if isinstance(event, Step):
+                self.steps.append(event)
+                return event
+            if isinstance(event, Pass):
+                self.passes.append(event)
+                return event
+        return None
+
+    def _noted(self) -> Event | None:
+        """Take the next event and note it; None where it has not come."""
+        if (emission := self._outbox.take()) is None:
+            return None
+        self.speculation = emission.speculation
+        try:
+            self.arrived(emission.event, emission.made)
+        except CutawayError as error:  # of this sequence alone: its trace cannot be written
+            self._owner.call(partial(self._owner.engine.fail, self._sequence, error))
+        return emission.event
+
+    @property
+    def ended(self) -> Ended | None:
+        """The last event, as soon as it is there: also where steps before it are not read."""
+        return self._ended or self._outbox.end
+
+    @ended.setter
+    def ended(self, ended: Ended | None) -> None:
+        self._ended = ended
 
     @property
     def num_arrived(self) -> int:
         """Tokens written so far, read or not."""
-        return len(self.steps) + sum(isinstance(event, Step) for event in [*self._unread])
+        return len(self.steps) + sum(isinstance(event, Step) for event in self._outbox.news)
 
     def _has_news(self) -> bool:
-        return bool(self._unread) or self.ended is not None or self.stop_asked
+        return self._outbox.has_news or self._closed or self.stop_asked
 
     def stop(self) -> None:
         """Begin no further step; steps that were made can still be read.
@@ -98,7 +132,8 @@ class Stream(Generation, Iterator[Step]):
     def close(self) -> None:
         """End the sequence if it has not ended, and free its blocks."""
         if not self._closed:
-            self._owner.abort(self.id)
+            self._owner.abort(self._sequence)
+            self._read_unseen()  # a trace has them
             self.abort()
 
     def finish(self) -> Completion:
