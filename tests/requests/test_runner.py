@@ -1,8 +1,10 @@
 """Who asks is served before the next step, in order; a step that fails is done again."""
 
+import gc
 import os
 from functools import partial
 from threading import Event, Thread
+from weakref import ref
 
 import pytest
 
@@ -209,3 +211,17 @@ def _in_child(work):
         finally:
             os._exit(status)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def test_texts_that_a_close_ended_do_not_keep_the_model(tiny_path):
+    """The error of a text leads by its traceback to its reader, which must not be held for ever."""
+    llm = LLM(tiny_path, threads=1, progress=False)
+    stream = llm.stream("ab", max_tokens=200, ignore_eos=True)
+    next(stream)
+    llm.close()
+    with pytest.raises(InputError, match="is closed"):
+        next(stream)
+    kept = ref(llm.model)
+    del llm, stream
+    gc.collect()
+    assert kept() is None

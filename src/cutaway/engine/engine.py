@@ -220,6 +220,10 @@ class Engine:
         """Whether no sequence is in the engine."""
         return not (self.scheduler.running or self.scheduler.waiting)
 
+    def find(self, sequence_id: int) -> Sequence | None:
+        """Return the sequence with this id; None where it has ended."""
+        return self._sequences.get(sequence_id)
+
     def add(self, request: Request, samples: int = 1) -> list[Sequence]:
         """Queue ``samples`` of a request, all or none; each sequence's own request names its seed.
 

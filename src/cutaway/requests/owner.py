@@ -68,12 +68,12 @@ class EndListener:
 class EngineOwner(ABC):
     """Steps an engine for the threads that read its sequences.
 
-    abandoned  sequences whose readers were garbage collected, to be aborted before the next step;
-               the collector may run during a step
+    abandoned  ids of sequences whose readers were garbage collected, to be aborted before the next
+               step; the collector may run during a step
     """
 
     def __init__(self) -> None:
-        self.abandoned: deque[Sequence] = deque()
+        self.abandoned: deque[int] = deque()
 
     @property
     @abstractmethod
@@ -97,7 +97,8 @@ class EngineOwner(ABC):
         To be called between steps, in the call that adds it.
         """
         reader = OutboxReader(sequence.outbox)
-        finalize(reader, self.abandoned.append, sequence).atexit = False
+        # The id alone: a sequence that failed leads, by its error's traceback, back to the reader.
+        finalize(reader, self.abandoned.append, sequence.id).atexit = False
         return reader
 
     def abort(self, sequence: Sequence) -> None:
@@ -128,5 +129,6 @@ class EngineOwner(ABC):
     def _end_abandoned(self) -> None:
         """Abort what nobody reads any more. To be called between steps."""
         while self.abandoned:
-            self.engine.abort(self.abandoned[0])
+            if sequence := self.engine.find(self.abandoned[0]):
+                self.engine.abort(sequence)
             self.abandoned.popleft()  # now, so that an exception before this loses none
