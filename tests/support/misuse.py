@@ -39,7 +39,7 @@ LONGEST = 660  # the names of all options fit
 """Characters of an error's sentence: values that are quoted in it are cut."""
 OPTIONS = [*KEYWORDS, "no_such_option"]
 LOADING = ["backend", "threads", "context", "kv_tokens", "prefix_cache",
-           "max_num_seqs", "max_waiting", "quantize", "kv", "offload_folder",
+           "max_num_seqs", "max_waiting", "step_ms", "quantize", "kv", "offload_folder",
            "progress"]  # fmt: skip
 OFFERED = ["tools", "tools", "tool_choice", "parallel_tool_calls", "run_tools", "max_rounds"]
 EXPECTED = {"max_tokens": 6, "seed": 1, "temperature": 1.0, "ignore_eos": True}

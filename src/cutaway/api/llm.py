@@ -42,6 +42,9 @@ class LLM(TextWriter):
     prefix_cache  keep what was computed, for prompts that begin alike; changes no token
     max_num_seqs  sequences in one step, 1 … 1024
     max_waiting   sequences in the queue, 0 or more; None has no limit
+    step_ms       milliseconds that a step should take at most where a prompt is read beside texts,
+                  of which the prompt has half or more; None: ten times what the texts take alone,
+                  so that they cost the prompt a tenth of its rate; 0: no target; changes no token
     progress  show on the terminal what takes long (a first fetch, many prompts)
 
     Closing it, or leaving its ``with`` block, frees the memory. Raises InputError for a bad
@@ -64,6 +67,7 @@ class LLM(TextWriter):
         prefix_cache: bool = True,
         max_num_seqs: int = 64,
         max_waiting: int | None = None,
+        step_ms: float | None = None,
         progress: bool = True,
     ) -> None:
         setup = Setup(
@@ -72,8 +76,9 @@ class LLM(TextWriter):
             adapters={} if adapters is None else adapters,
         )  # fmt: skip
         policy = Policy(
-            prefix_cache=prefix_cache, max_num_seqs=max_num_seqs, max_waiting=max_waiting
-        )
+            prefix_cache=prefix_cache, max_num_seqs=max_num_seqs, max_waiting=max_waiting,
+            step_ms=step_ms,
+        )  # fmt: skip
         if not isinstance(model, LoadedModel):
             model = LoadedModel.open(model, setup, progress=progress)
         elif setup != Setup():

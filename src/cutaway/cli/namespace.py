@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _MODEL = (
     "model", "backend", "threads", "context", "kv_tokens", "prefix_cache", "max_num_seqs",
-    "max_waiting", "quantize", "kv", "offload_folder", "lora", "adapters",
+    "max_waiting", "step_ms", "quantize", "kv", "offload_folder", "lora", "adapters",
 )  # fmt: skip
 
 

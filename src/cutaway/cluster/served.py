@@ -26,8 +26,11 @@ from cutaway.server.http import log
 from cutaway.server.http.settings import ServerSettings
 
 _MODEL = frozenset(
-    {"model", "prefix_cache", "max_num_seqs", "max_waiting", *(f.name for f in fields(Setup))}
-)
+    {
+        "model", "prefix_cache", "max_num_seqs", "max_waiting", "step_ms",
+        *(f.name for f in fields(Setup)),
+    }
+)  # fmt: skip
 _SETTINGS = frozenset(field.name for field in fields(ServerSettings))
 _MOST_ANSWERS = 1024
 

@@ -93,6 +93,7 @@ class Engine:
             phases.run, started = lap(started)
             drawn = self._sample(scheduled, rows, logits)
             phases.sample, _ = lap(started)
+            self.scheduler.learn(phases.run + phases.sample)
             for part, its_rows, its_tokens in zip(scheduled, rows, drawn, strict=True):
                 self._commit(part, its_rows, its_tokens)
         self.end()

@@ -8,12 +8,13 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from time import perf_counter
 
-from cutaway.base.checks import check_bool, check_int
+from cutaway.base.checks import check_bool, check_int, check_number
 from cutaway.compute.backends import STEP_ROWS
 from cutaway.engine.scheduled import Scheduled, rows_to_state_change
 from cutaway.engine.sequence import Sequence
 from cutaway.engine.sequence_blocks import SequenceBlocks
 from cutaway.engine.speculation import Speculator
+from cutaway.engine.step_time import StepRows, StepTime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +25,8 @@ class Policy:
                    for a longer text of bidirectional attention, and then no other prompt is read
     max_prefill_rows_while_decoding  the same where a sequence decodes, whose next token should not
                    wait long
+    step_ms        milliseconds that such a step should take at most, of which a prompt has half or
+                   more; None: ten times what its texts take alone; 0: no target
     max_logit_rows rows of a text whose every row's logits are wanted: of a prompt that is scored,
                    or of prescribed tokens
     max_draft_rows rows of decoding and draft tokens together: where compute overtakes memory
@@ -34,6 +37,7 @@ class Policy:
 
     max_rows: int = STEP_ROWS
     max_prefill_rows_while_decoding: int = 128
+    step_ms: float | None = None
     max_logit_rows: int = 64
     max_draft_rows: int = 16
     max_num_seqs: int = 64
@@ -44,6 +48,8 @@ class Policy:
         check_int("max_num_seqs", self.max_num_seqs, 1, 1024)
         if self.max_waiting is not None:
             check_int("max_waiting", self.max_waiting, 0)
+        if self.step_ms is not None:
+            check_number("step_ms", self.step_ms, 0, 60000)
         check_bool("prefix_cache", self.prefix_cache)
 
 
@@ -58,18 +64,25 @@ class Scheduler:
         self.max_num_seqs = min(policy.max_num_seqs, policy.max_rows)
         self.preemptions = 0
         self.draft_s = 0.0  # of the last step, spent on draft tokens
+        self._step_time, self._step_rows = StepTime(), StepRows(0, 0, 0)
 
     def schedule(self) -> list[Scheduled]:
         """The rows of the next step, in the order of the queue; empty without sequences."""
         self.started, self.draft_s = [], 0.0
         self._admit()
-        scheduled = self._decode()
-        scheduled += self._prefill(scheduled)
+        decoding = self._decode()
+        prefill = self._prefill(decoding)
         # A sequence that was scheduled may have been preempted for an older one since.
-        scheduled = [s for s in scheduled if s.sequence.blocks]
+        decoding, prefill = ([s for s in part if s.sequence.blocks] for part in (decoding, prefill))
+        self._step_rows = _step_rows(decoding, prefill)
+        scheduled = decoding + prefill
         self._blocks.trim_windows(self.running, scheduled)
         self._blocks.place_states(scheduled)
         return sorted(scheduled, key=lambda s: s.sequence.key)
+
+    def learn(self, seconds: float) -> None:
+        """Note how long the step took that was scheduled last."""
+        self._step_time.learn(self._step_rows, seconds)
 
     def add(self, sequence: Sequence) -> None:
         """Put a sequence into the queue, in its place."""
@@ -177,8 +190,7 @@ class Scheduler:
         A sequence whose next block another computes in this step waits, and finds it afterwards.
         """
         policy, taken = self.policy, {s.sequence.id for s in decoding}
-        room = policy.max_prefill_rows_while_decoding if decoding else policy.max_rows
-        room -= sum(s.num_rows for s in decoding)
+        room = self._room_beside(decoding) if decoding else policy.max_rows
         prefill: list[Scheduled] = []
         coming, size = set[Hashable](), self._blocks.size
         for sequence in list(self.running):
@@ -199,6 +211,16 @@ class Scheduler:
             if block is not None and len(one.token_ids) >= size:
                 coming.add(block)
         return prefill
+
+    def _room_beside(self, decoding: list[Scheduled]) -> int:
+        """The rows of prompts in a step beside these."""
+        policy, taken = self.policy, {s.sequence.id for s in decoding}
+        room = policy.max_prefill_rows_while_decoding - sum(s.num_rows for s in decoding)
+        reading = next((s for s in self.running if s.id not in taken), None)
+        if reading is None or policy.step_ms == 0:
+            return room
+        fits = self._step_time.room(reading.num_computed_tokens, policy.step_ms)
+        return room if fits is None else min(room, fits)
 
     def _rows(self, sequence: Sequence, room: int) -> Scheduled:
         room = min(room, rows_to_state_change(sequence, sequence.num_computed_tokens))
@@ -224,6 +246,11 @@ class Scheduler:
                 return False
         self._blocks.extend(sequence, lacking)
         return True
+
+
+def _step_rows(decoding: list[Scheduled], prefill: list[Scheduled]) -> StepRows:
+    decoded, read = (sum(s.num_rows for s in part) for part in (decoding, prefill))
+    return StepRows(decoded, read, prefill[0].start if prefill else 0)
 
 
 def _reads_for(fork_of: Sequence, sequence: Sequence) -> bool:
