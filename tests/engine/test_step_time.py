@@ -190,3 +190,18 @@ def test_bits_are_the_same_with_every_target(tiny_path):
 def test_a_target_is_a_number_of_milliseconds(step_ms):
     with pytest.raises(InputError, match="step_ms must be"):
         Policy(step_ms=step_ms)
+
+
+@pytest.mark.parametrize("step_ms", [0, None])
+def test_a_prompt_goes_on_beside_however_many_texts(step_ms):
+    engine = make_engine(
+        kv_blocks=99, rows=64, max_prefill_rows_while_decoding=6, max_num_seqs=9, step_ms=step_ms
+    )
+    options = SamplingParams(seed=3), StopParams(max_tokens=60, ignore_eos=True)
+    writing = [MockRequest((i,), *options).add_to(engine) for i in range(8)]
+    while not all(s.output_token_ids for s in writing):
+        engine.step()
+    prompt = MockRequest(LONG[:20], *options).add_to(engine)
+    for _ in range(10):
+        engine.step()
+    assert prompt.output_token_ids

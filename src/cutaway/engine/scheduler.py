@@ -14,7 +14,7 @@ from cutaway.engine.scheduled import Scheduled, rows_to_state_change
 from cutaway.engine.sequence import Sequence
 from cutaway.engine.sequence_blocks import SequenceBlocks
 from cutaway.engine.speculation import Speculator
-from cutaway.engine.step_time import StepRows, StepTime
+from cutaway.engine.step_time import LEAST_ROWS, StepRows, StepTime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,7 +215,9 @@ class Scheduler:
     def _room_beside(self, decoding: list[Scheduled]) -> int:
         """The rows of prompts in a step beside these."""
         policy, taken = self.policy, {s.sequence.id for s in decoding}
-        room = policy.max_prefill_rows_while_decoding - sum(s.num_rows for s in decoding)
+        decoded = sum(s.num_rows for s in decoding)
+        room = max(policy.max_prefill_rows_while_decoding - decoded, LEAST_ROWS)
+        room = min(room, policy.max_rows - decoded)
         reading = next((s for s in self.running if s.id not in taken), None)
         if reading is None or policy.step_ms == 0:
             return room
