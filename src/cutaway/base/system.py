@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from mmap import mmap
 from signal import Signals
 
@@ -31,7 +32,8 @@ else:
 def processors() -> set[int]:
     """The numbers of those that this process may use."""
     if sys.platform == "linux":
-        return os.sched_getaffinity(0)
+        with suppress(OSError):  # a sandbox may have no such call
+            return os.sched_getaffinity(0)
     return set(range(os.cpu_count() or 1))
 
 
@@ -73,6 +75,8 @@ def ticks_per_second() -> int:
 
 
 # -- files ---------------------------------------------------------------------------------------
+# Advice that the system does not take changes nothing: a host may have locked its memory
+# (mlockall), and a sandbox or a file system may have no such call.
 
 
 def lock(file: int, *, wait: bool = False) -> None:
@@ -108,7 +112,8 @@ def reserve(file: int, nbytes: int) -> None:
 def keep_no_copy(file: int, nbytes: int) -> None:
     """Drop a file's first bytes from the page cache: now the disk is read."""
     if sys.platform == "linux":
-        os.posix_fadvise(file, 0, nbytes, os.POSIX_FADV_DONTNEED)
+        with suppress(OSError):
+            os.posix_fadvise(file, 0, nbytes, os.POSIX_FADV_DONTNEED)
 
 
 def expect(data: mmap, start: int, nbytes: int) -> None:
@@ -116,7 +121,8 @@ def expect(data: mmap, start: int, nbytes: int) -> None:
     if sys.platform != "win32":
         from mmap import MADV_WILLNEED
 
-        data.madvise(MADV_WILLNEED, start, nbytes)
+        with suppress(OSError):
+            data.madvise(MADV_WILLNEED, start, nbytes)
 
 
 def forget(data: mmap, start: int, nbytes: int) -> None:
@@ -124,7 +130,8 @@ def forget(data: mmap, start: int, nbytes: int) -> None:
     if sys.platform != "win32":
         from mmap import MADV_DONTNEED
 
-        data.madvise(MADV_DONTNEED, start, nbytes)
+        with suppress(OSError):
+            data.madvise(MADV_DONTNEED, start, nbytes)
 
 
 # -- the terminal --------------------------------------------------------------------------------
