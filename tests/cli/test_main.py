@@ -1,7 +1,10 @@
 """The command line's face: exit codes, one-line errors, and what it does not import."""
 
+import gc
+import io
 import json
 import os
+import signal
 import subprocess
 import sys
 from argparse import Namespace
@@ -63,6 +66,70 @@ def test_a_bug_keeps_its_traceback(command):
     command.run = _raising(ZeroDivisionError())
     with pytest.raises(ZeroDivisionError):
         main(["play"])
+
+
+@pytest.mark.parametrize("error", [OSError(38, "Function not implemented"), BrokenPipeError(32)])
+def test_an_oserror_that_is_not_of_the_output_is_a_bug(command, error):
+    command.run = _raising(error)
+    with pytest.raises(type(error)):
+        main(["play"])
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (OSError(28, "No space left on device"), "No space left on device"),
+        (OSError(24, "Too many open files", "a.txt"), "a.txt: Too many open files"),
+        (OSError(5, "Input/output error", b"a.txt"), "a.txt: Input/output error"),
+    ],
+)
+def test_what_the_machine_has_no_more_of_is_one_line(command, capsys, error, sentence):
+    command.run = _raising(error)
+    assert main(["play"]) == 1
+    assert capsys.readouterr() == ("", f"cutaway: error: {sentence}\n")
+
+
+def _state():
+    return (
+        gc.get_threshold(),
+        dict(os.environ),
+        {number: signal.getsignal(number) for number in signal.valid_signals()},
+        [(each, each and each.errors) for each in (sys.stdin, sys.stdout, sys.stderr)],
+    )
+
+
+def _in_a_host(command, streams):
+    """The state of this process before a command, after it, and while it ran."""
+    during = []
+    command.run = lambda _: during.append(_state()) or print("é") or 0
+    with pytest.MonkeyPatch.context() as patch:
+        for name, stream in streams.items():
+            patch.setattr(sys, name, stream)
+        patch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+        before = _state()
+        assert main(["play"]) == 0
+        return before, _state(), during[0]
+
+
+def test_a_host_gets_its_process_back(command):
+    out = io.TextIOWrapper(io.BytesIO(), "ascii")
+    before, after, during = _in_a_host(command, {"stdout": out})
+    assert after == before
+    assert all(during[i] != before[i] for i in (0, 1, 3))
+    assert (out.buffer.getvalue(), out.errors) == (b"?\n", "strict")
+
+
+def test_a_host_gets_its_closed_streams_back(command):
+    before, after, _ = _in_a_host(command, dict.fromkeys(("stdin", "stderr")))
+    assert after == before
+
+
+def test_a_host_that_has_read_standard_input_goes_on_reading_it(command):
+    given = io.TextIOWrapper(io.BytesIO(b"one\ntwo\n"), "utf-8")
+    assert given.readline() == "one\n"
+    before, after, _ = _in_a_host(command, {"stdin": given})
+    assert after == before
+    assert given.readline() == "two\n"
 
 
 @pytest.mark.parametrize(

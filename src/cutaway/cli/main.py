@@ -10,6 +10,9 @@ import gc
 import os
 import shlex
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from errno import EDQUOT, EFBIG, EIO, EMFILE, ENFILE, ENOMEM, ENOSPC
 
 from cutaway._version import __version__
 from cutaway.base.progress import say
@@ -76,6 +79,10 @@ _OTHER_NAMES = {
 }  # fmt: skip
 """What people call a command -> what it is called here."""
 
+_BLAS_THREADS = "OPENBLAS_NUM_THREADS"
+_OF_THE_MACHINE = (ENOSPC, EDQUOT, EFBIG, EIO, EMFILE, ENFILE, ENOMEM)
+"""Of any file: the system has no more room, descriptors or memory, or a disk fails."""
+
 _EXAMPLES = """Begin with: cutaway generate "The sky is"  (93 MB, once); of each: COMMAND -h
 """
 
@@ -84,10 +91,14 @@ def main(argv: list[str] | None = None) -> int:
     """Run the command line and return its exit code; ``argv`` is without the program's name.
 
     A CutawayError ends as one line on standard error. Anything else is a bug, and its traceback
-    is shown.
+    is shown. What this changes of the process is afterwards as it was.
     """
-    streams.open_std_streams()
     argv = sys.argv[1:] if argv is None else argv
+    with streams.usable(), _started_fast(argv):
+        return _explained(argv)
+
+
+def _explained(argv: list[str]) -> int:
     try:
         code = _dispatch(argv)
         sys.stdout.flush()  # here, where a reader that went away can still be handled
@@ -100,22 +111,21 @@ def main(argv: list[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:
-        streams.detach(sys.stdout)
-        return 141
     except OSError as error:
-        if error.filename is not None:  # not of a stream: a bug
+        if error.filename == streams.OUTPUT and isinstance(error, BrokenPipeError):
+            return 141
+        if error.filename == streams.OUTPUT:
+            say(f"cutaway: error: cannot write the output: {error.strerror}")
+        elif error.errno in _OF_THE_MACHINE:
+            place = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
+            say(f"cutaway: error: {place}{error.strerror}")
+        else:  # a bug
             raise
-        streams.detach(sys.stdout)
-        say(f"cutaway: error: cannot write the output: {error.strerror}")
         return 1
-    finally:
-        streams.flush_stderr()
 
 
 def _dispatch(argv: list[str]) -> int:
     try:
-        _tune_startup(argv)
         parser = Parser("cutaway", _ABOUT)
         parser.add_argument("--version", action="version", version=f"cutaway {__version__}")
         text = " ".join(argv[:1])
@@ -136,10 +146,18 @@ def _dispatch(argv: list[str]) -> int:
         return leaving.code if isinstance(leaving.code, int) else 2
 
 
-def _tune_startup(argv: list[str]) -> None:
+@contextmanager
+def _started_fast(argv: list[str]) -> Iterator[None]:
     """Settings for a process of our own that must start fast; a library leaves them alone."""
+    thresholds, blas = gc.get_threshold(), os.environ.get(_BLAS_THREADS)
     gc.set_threshold(100_000)  # imports and vocabularies make many objects and no garbage
     if not any(word.endswith("reference") for word in argv):  # --backend reference
         # NumPy's BLAS is not used, but its idle threads would take time from ours.
         # It reads this variable once, when the command's module imports NumPy.
-        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+        os.environ.setdefault(_BLAS_THREADS, "1")
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
+        if blas is None:
+            os.environ.pop(_BLAS_THREADS, None)

@@ -4,23 +4,111 @@ import io
 import json
 import os
 import sys
-from typing import Any, TextIO
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from select import select
+from typing import TYPE_CHECKING, Any, TextIO
 
 from cutaway.base import system
 from cutaway.errors import InputError
 
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
-def open_std_streams() -> None:
-    """Make the three standard streams usable, whatever the shell did to them."""
-    # A closed stream is None in Python, and whoever prints expects a file.
-    sys.stdin = sys.stdin or open(os.devnull, encoding="utf-8")  # noqa: PTH123, SIM115
-    # Whatever is written to a closed standard output is an OSError, and not lost.
-    sys.stdout = sys.stdout or os.fdopen(os.open(os.devnull, os.O_RDONLY), "w", encoding="utf-8")
-    sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a terminal that lacks a character shows ?
-    if isinstance(sys.stdin, io.TextIOWrapper):
-        sys.stdin.reconfigure(errors="surrogateescape")  # refused where the text is encoded
+OUTPUT = "standard output"
+"""The ``filename`` of an OSError that a write to standard output raised, and of no other."""
+
+
+@contextmanager
+def usable() -> Iterator[None]:
+    """In the block the standard streams are usable, whatever the shell or a host did to them.
+
+    What standard output refuses is an OSError whose filename is OUTPUT, once; what follows is
+    dropped. Standard error drops what it cannot write: a log that is full is no reason to fail.
+    """
+    before = sys.stdin, sys.stdout, sys.stderr
+    with ExitStack() as opened:
+
+        def devnull(mode: str, flags: int) -> Any:
+            file = os.fdopen(os.open(os.devnull, flags), mode, encoding="utf-8")
+            return opened.enter_context(file)
+
+        # A closed stream is None in Python, and whoever prints expects a file. Whatever is written
+        # to a closed standard output is to be an OSError, and not lost.
+        sys.stdin = stdin = _reading(sys.stdin or devnull("r", os.O_RDONLY))
+        sys.stdout = stdout = _writing(sys.stdout or devnull("w", os.O_RDONLY), OUTPUT)
+        sys.stderr = _writing(sys.stderr or devnull("w", os.O_WRONLY), "")
+        try:
+            yield
+        finally:
+            sys.stdin, sys.stdout, sys.stderr = before
+            with suppress(OSError):  # an error is on its way
+                stdout.flush()
+            if isinstance(stdin, _Read):
+                stdin.detach()  # or it would close the host's
+
+
+def _reading(stream: TextIO) -> TextIO:
+    if not isinstance(stream, io.TextIOWrapper):
+        return stream  # a host's
+    return _Read(stream.buffer, stream.encoding, "surrogateescape")
+
+
+class _Read(io.TextIOWrapper):
+    """Standard input; its odd bytes are refused where the text is encoded."""
+
+
+def _writing(stream: TextIO, name: str) -> TextIO:
+    if not isinstance(stream, io.TextIOWrapper):
+        return stream  # a host's
+    with suppress(OSError):  # it will refuse what is ours, too
+        stream.flush()
+    written: Any = _Written(stream, name)
+    if isinstance(stream.buffer, io.BufferedIOBase):  # unless PYTHONUNBUFFERED is set
+        written = io.BufferedWriter(written)
+    return io.TextIOWrapper(
+        written,
+        stream.encoding,
+        errors="replace" if name else stream.errors,  # a terminal that lacks a character shows ?
+        newline="" if not system.IS_WINDOWS else None,
+        line_buffering=stream.line_buffering,
+        write_through=stream.write_through,
+    )
+
+
+class _Written(io.RawIOBase):
+    """The bytes of a stream for ``usable``; name: its errors' filename, "" where it has none."""
+
+    def __init__(self, stream: io.TextIOWrapper, name: str) -> None:
+        buffer = stream.buffer
+        # Below the buffer of a standard stream: it would keep what is refused, and raise it again.
+        self._file: Any = buffer.raw if isinstance(buffer, io.BufferedWriter) else buffer
+        self._stream, self._name, self._drops = stream, name, False
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._stream.fileno()
+
+    def isatty(self) -> bool:
+        return self._stream.isatty()
+
+    def write(self, data: "ReadableBuffer", /) -> int:
+        """See ``io.RawIOBase``."""
+        size = memoryview(data).nbytes
+        if self._drops:
+            return size
+        try:
+            while (written := self._file.write(data)) is None:  # a pipe that does not block
+                select([], [self.fileno()], [])
+            self._file.flush()
+            return int(written)
+        except OSError as error:
+            if not self._name:
+                return size
+            self._drops, error.filename = True, self._name
+            raise
 
 
 def in_one_file(a: TextIO, b: TextIO) -> bool:
@@ -58,16 +146,3 @@ def check_output(option: str, path: str | None) -> None:
         file.is_dir() or not os.access(file if file.exists() else file.parent, os.W_OK)
     ):
         raise InputError(f"{option}: {path} cannot be written; name a file in a folder that can")
-
-
-def flush_stderr() -> None:
-    """Write what standard error still holds: at exit, a failure would change the exit code."""
-    try:
-        sys.stderr.flush()
-    except OSError:
-        detach(sys.stderr)
-
-
-def detach(stream: TextIO) -> None:
-    """Drop what is still buffered: it would raise once more when Python ends."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
