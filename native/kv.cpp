@@ -19,8 +19,8 @@ size_t KvStore::claim(size_t at, size_t bytes, int window) {
 
 void KvStore::reserve() {
   if (memory_.size() || !bytes_) return;
-  memory_ = Memory(bytes_ * blocks_);
   if (window_) places_.assign(blocks_, -1);
+  memory_ = Memory(bytes_ * blocks_);  // the last: where memory ends before, all is tried again
 }
 
 int KvStore::take(int block) {

@@ -6,8 +6,10 @@
 #include <nanobind/stl/vector.h>
 
 #include <errno.h>
+#include <new>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 
 #include "arena.h"
 #include "arrays.h"
@@ -48,9 +50,24 @@ Numbers decode(const Packed& packed, int first, int last) {
   });
 }
 
+// What the system refuses, in a sentence that names the settings; see cutaway.errors.
+void explain(const std::exception_ptr& thrown, void*) {
+  const auto raise = [](const char* kind, const char* sentence) {
+    PyErr_SetString(nb::module_::import_("cutaway.errors").attr(kind).ptr(), sentence);
+  };
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const std::bad_alloc&) {
+    raise("OutOfMemoryError", "there is not enough memory to compute this: lower kv_tokens or context, or free some");
+  } catch (const std::system_error&) {  // of std::thread alone
+    raise("CutawayError", "the system has no more threads: lower threads (--threads), or raise its limit (ulimit -u, pids.max)");
+  }
+}
+
 }  // namespace
 
 NB_MODULE(_native, m) {
+  nb::register_exception_translator(explain);
   m.doc() = "Kernels, packed weights and the plan executor. Not for direct use: see cutaway.compute.backends.cpu.";
   nb::set_leak_warnings(false);  // a daemon thread at work while Python ends keeps what it uses
   m.def("tiers", &available_kernels, "Instruction-set tiers of this machine, best first, comma-separated.");

@@ -46,12 +46,15 @@ std::shared_ptr<Angles> Plan::angles(Rotation rotation) {
 }
 
 void Angles::reach(int position) {
+  const size_t row = 2 * rotation_.frequencies.size();
+  if (table_.size() < (position + 1) * row) table_.resize((position + 1) * row);  // whole rows, or as before
   for (; reached_ <= position; reached_++) {
+    float* to = table_.data() + reached_ * row;
     const double grown = 1 + rotation_.growth * log1p((reached_ + rotation_.offset) / rotation_.period);
     for (const double frequency : rotation_.frequencies) {
       const double angle = reached_ * frequency;
-      table_.push_back((float)(grown * rotation_.attention_factor * cos(angle)));
-      table_.push_back((float)(grown * rotation_.attention_factor * sin(angle)));
+      *to++ = (float)(grown * rotation_.attention_factor * cos(angle));
+      *to++ = (float)(grown * rotation_.attention_factor * sin(angle));
     }
   }
 }
@@ -68,7 +71,7 @@ void Angles::rotate(float* head, int position) const {
 }
 
 void WorkQueue::deal(int items, int threads) {
-  if (capacity_ < threads) cursors_ = std::make_unique<Cursor[]>(capacity_ = threads);
+  if (capacity_ < threads) cursors_ = std::make_unique<Cursor[]>(threads), capacity_ = threads;
   items_ = items, threads_ = threads;
   for (int t = 0; t < threads; t++) cursors_[t].next.store(begin(t), std::memory_order_relaxed);
 }

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <exception>
 #include <mutex>
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "plain_arithmetic.h"
@@ -29,10 +31,14 @@ int64_t nanoseconds() {
 
 }  // namespace
 
+// Thrown at a barrier that will never be complete.
+struct Abandoned {};
+
 struct Pool::Workers {
   std::vector<std::thread> threads;
   std::mutex mutex;
   std::condition_variable wake;
+  std::exception_ptr failure;  // the first of a job
 };
 
 // 2000 pauses last some 50 microseconds.
@@ -48,7 +54,7 @@ Pool::~Pool() { stop(); }
 void Pool::start() {
   owner_ = platform::this_process();
   stopping_ = false;
-  arrived_ = 0;
+  barrier_.arrived = end_.arrived = 0;
   try {
     for (int id = 1; id < size_; id++) workers_->threads.emplace_back(&Pool::work, this, id, epoch_.load());
   } catch (...) {  // the system has no more threads: with some missing, a barrier would wait forever
@@ -63,8 +69,9 @@ void Pool::stop() {
   if (owner_ != platform::this_process()) {
     // Forked: the threads stayed in the parent. Their handles must be neither joined nor destroyed,
     // and neither may what they slept on: it waits for them to leave, which they never will.
+    auto own = std::make_unique<Workers>();
     (void)workers_.release();
-    workers_ = std::make_unique<Workers>();
+    workers_ = std::move(own);
     return;
   }
   {
@@ -98,8 +105,13 @@ void Pool::run(const std::function<void(int)>& job, Work work) {
     std::lock_guard<std::mutex> lock(workers_->mutex);
     workers_->wake.notify_all();
   }
-  job(0);
-  barrier();  // all are done, and none still reads job_
+  attempt(0);
+  meet(end_);  // all are done, and none still reads job_
+  if (workers_->failure) {
+    barrier_.arrived.store(0, std::memory_order_relaxed);  // some may have waited there
+    barrier_.number.fetch_and(~kFailed, std::memory_order_relaxed);
+    std::rethrow_exception(std::exchange(workers_->failure, nullptr));
+  }
   if (work == Work::kEven) adapt(nanoseconds() - start, late_.load(std::memory_order_relaxed));
 }
 
@@ -127,8 +139,17 @@ void Pool::work(int id, uint64_t seen) {
     seen = epoch_.load(std::memory_order_acquire);
     if (stopping_) return;
     if (id >= (int)(seen % kMostThreads)) continue;  // not in this job
+    attempt(id);
+    meet(end_);
+  }
+}
+
+void Pool::attempt(int id) {
+  try {
     (*job_)(id);
-    barrier();
+  } catch (const Abandoned&) {
+  } catch (...) {
+    if (!(barrier_.number.fetch_or(kFailed, std::memory_order_acq_rel) & kFailed)) workers_->failure = std::current_exception();
   }
 }
 
@@ -144,21 +165,27 @@ void Pool::wait_for_job(uint64_t seen) {
 }
 
 void Pool::barrier() {
-  const int threads = active_;
-  if (threads == 1) return;
-  const uint64_t now = generation_.load(std::memory_order_acquire);
-  if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == threads) {
-    arrived_.store(0, std::memory_order_relaxed);
-    generation_.fetch_add(1, std::memory_order_release);
-    return;
+  if (active_ > 1 && meet(barrier_) & kFailed) throw Abandoned();
+}
+
+// The meeting's number once all have come, or one of them has failed.
+uint64_t Pool::meet(Meeting& meeting) {
+  const uint64_t now = meeting.number.load(std::memory_order_acquire);
+  const int threads = active_;  // once all have come it may change
+  if (now & kFailed) return now;
+  if (meeting.arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == threads) {
+    meeting.arrived.store(0, std::memory_order_relaxed);
+    return meeting.number.fetch_add(1, std::memory_order_acq_rel) + 1;
   }
+  uint64_t seen;
   for (int i = 0; i < spins_; i++) {
-    if (generation_.load(std::memory_order_acquire) != now) return;
+    if ((seen = meeting.number.load(std::memory_order_acquire)) != now) return seen;
     relax();
   }
   const int64_t start = nanoseconds();
-  while (generation_.load(std::memory_order_acquire) == now) std::this_thread::yield();
+  while ((seen = meeting.number.load(std::memory_order_acquire)) == now) std::this_thread::yield();
   late_.fetch_add(nanoseconds() - start, std::memory_order_relaxed);
+  return seen;
 }
 
 }  // namespace cutaway

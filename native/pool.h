@@ -25,7 +25,8 @@ class Pool {
   // Uneven work: threads wait for each other however idle the machine is, so the pool learns nothing
   // from it about other programs.
   enum class Work { kEven, kUneven };
-  // Run job(0) … job(size - 1) at once and return when all have. The caller is thread 0.
+  // Run job(0) … job(size - 1) at once and return when all have. The caller is thread 0. What one of them throws ends the
+  // others at their next barrier, and is thrown here; the next job runs as if nothing had been.
   void run(const std::function<void(int)>& job, Work work = Work::kEven);
   // To be called by every thread of a running job.
   void barrier();
@@ -33,8 +34,17 @@ class Pool {
   void work(int id, uint64_t seen);
 
  private:
+  // Where all threads of a job wait for each other.
+  struct Meeting {
+    alignas(64) std::atomic<int> arrived{0};
+    alignas(64) std::atomic<uint64_t> number{0};  // of meetings so far
+  };
+  static constexpr uint64_t kFailed = 1ull << 63;  // beside the number of those within a job: a thread has thrown
+
   void start();
   void stop();
+  void attempt(int id);
+  uint64_t meet(Meeting& meeting);
   void wait_for_job(uint64_t seen);
   void adapt(int64_t job, int64_t late);
   // A job's number and, in one word with it, how many threads it has: a worker that sleeps through
@@ -45,7 +55,7 @@ class Pool {
   const int size_;
   const int spins_;
   uint64_t owner_ = 0;
-  struct Workers;  // threads, and where they sleep while there is no job
+  struct Workers;  // threads, where they sleep while there is no job, and what one of them threw
   std::unique_ptr<Workers> workers_;
   const std::function<void(int)>* job_ = nullptr;
   bool stopping_ = false;
@@ -55,9 +65,9 @@ class Pool {
   int64_t backoff_ = kShortestBackoff;  // how long the next one lasts
   alignas(64) std::atomic<uint64_t> epoch_{0};
   alignas(64) std::atomic<int> sleepers_{0};
-  alignas(64) std::atomic<int> arrived_{0};
   alignas(64) std::atomic<int64_t> late_{0};  // nanoseconds of this job waited for after spinning
-  alignas(64) std::atomic<uint64_t> generation_{0};
+  Meeting barrier_;              // within a job
+  Meeting end_;                  // of a job, to which those come, too, that have thrown
 };
 
 }  // namespace cutaway

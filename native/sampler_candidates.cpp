@@ -29,8 +29,9 @@ float magnitude_of(const RowStats& stats) {
 void Scratch::reserve(size_t n) {
   n += kRoom;
   if (logits.size() >= n) return;
-  logits.resize(n), floats.resize(n), maxima.resize(n), ids.resize(n), index.resize(n), words.resize(n);
+  floats.resize(n), maxima.resize(n), ids.resize(n), index.resize(n), words.resize(n);
   bins.resize(n), keys.resize(n), sorted.resize(n), weights.resize(n), counts.resize(n);
+  logits.resize(n);  // the last: where memory ends before, all are tried again
 }
 
 Candidates::Candidates(const Kernels& k, Scratch& s, const float* logits, size_t n, const RowStats& stats)

@@ -98,11 +98,11 @@ void Pool::work(int id, uint64_t seen) {
 
 void Pool::barrier() {
   if (size_ == 1) return;
-  const uint64_t now = generation_.load(std::memory_order_acquire);
-  if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 < size_) return wait_while(generation_, now);
-  arrived_.store(0, std::memory_order_relaxed);
-  generation_.fetch_add(1, std::memory_order_release);
-  wake_all(generation_);
+  const uint64_t now = barrier_.number.load(std::memory_order_acquire);
+  if (barrier_.arrived.fetch_add(1, std::memory_order_acq_rel) + 1 < size_) return wait_while(barrier_.number, now);
+  barrier_.arrived.store(0, std::memory_order_relaxed);
+  barrier_.number.fetch_add(1, std::memory_order_release);
+  wake_all(barrier_.number);
 }
 
 }  // namespace cutaway

@@ -120,7 +120,8 @@ int main(int argc, char** argv) {
   const int tokens = argc > 1 ? atoi(argv[1]) : 40;  // more than the rows that matrix units ask for
   int wrong = check_quantise() + check_sampler();
 #if !defined(__wasm__)  // it has one thread and no exceptions
-  wrong += check_pool(1) + check_pool(2) + check_pool(3) + check_refusals() + check_prefetch();
+  wrong += check_pool(1) + check_pool(2) + check_pool(3) + check_failed_jobs(1) + check_failed_jobs(2) + check_failed_jobs(3) +
+           check_refusals() + check_prefetch();
 #endif
   for (int f = 0; f < kFormats; f++) wrong += check_format((Format)f, f == Q4_0 ? 7 * tokens : tokens, Wiring::kLlama, kHalves16);
   using enum KvFormat;

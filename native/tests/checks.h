@@ -27,6 +27,7 @@ constexpr int kTestThreads = 3;
 // Each returns how many checks failed.
 int check_sampler();           // sampler.cpp
 int check_pool(int threads);   // pool.cpp
+int check_failed_jobs(int threads);
 int check_refusals();          // plan.cpp
 int check_prefetch();
 

@@ -4,7 +4,9 @@
 #include <stdio.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <new>
 #include <thread>
 #include <vector>
 
@@ -28,6 +30,34 @@ int check_pool(int threads) {
   }
   if (missed) printf("pool of %d: %d of 300 jobs did not reach all their threads\n", threads, missed);
   return missed != 0;
+}
+
+// One thread throws before, between or after two barriers: the job ends with what it threw, and the next is whole.
+int check_failed_jobs(int threads) {
+  Pool pool(threads);
+  int wrong = 0;
+  for (int job = 0; job < 600; job++) {
+    const int thrower = job % (threads + 1), place = job / 7 % 3;  // one more than there are: nobody throws
+    std::atomic<int> whole{0};
+    bool thrown = false;
+    const int size = pool.size();
+    const bool expected = thrower < size;
+    try {
+      pool.run([&](int id) {
+        for (int at = 0; at < 3; at++) {
+          if (id == thrower && at == place) throw std::bad_alloc();
+          if (at < 2) pool.barrier();
+        }
+        whole++;
+      });
+      wrong += whole != size;
+    } catch (const std::bad_alloc&) {
+      thrown = true;
+    }
+    wrong += thrown != expected;
+  }
+  if (wrong) printf("pool of %d: %d of 600 jobs that failed or did not were taken for the other\n", threads, wrong);
+  return wrong != 0;
 }
 
 }  // namespace cutaway

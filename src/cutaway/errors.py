@@ -29,6 +29,10 @@ class ModelLoadError(CutawayError):
     """A model that is loaded on demand could not be loaded; other models are still served."""
 
 
+class OutOfMemoryError(CutawayError, MemoryError):
+    """There was not enough memory for a step; once there is, the model goes on working."""
+
+
 class ReplayError(CutawayError):
     """A text that was to be continued differs from the one that was cut."""
 

@@ -89,6 +89,19 @@ def test_what_the_machine_has_no_more_of_is_one_line(command, capsys, error, sen
     assert capsys.readouterr() == ("", f"cutaway: error: {sentence}\n")
 
 
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (MemoryError(), "there is not enough memory for this: lower --kv-tokens or --context"),
+        (RuntimeError("can't start new thread"), "the system has no more threads: raise its limit"),
+    ],
+)
+def test_memory_and_threads_that_python_cannot_have(command, capsys, error, sentence):
+    command.run = _raising(error)
+    assert main(["play"]) == 1
+    assert capsys.readouterr().err.startswith(f"cutaway: error: {sentence}")
+
+
 def _state():
     return (
         gc.get_threshold(),

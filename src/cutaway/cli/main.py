@@ -95,33 +95,47 @@ def main(argv: list[str] | None = None) -> int:
     """
     argv = sys.argv[1:] if argv is None else argv
     with streams.usable(), _started_fast(argv):
-        return _explained(argv)
+        return _run(argv)
 
 
-def _explained(argv: list[str]) -> int:
+def _run(argv: list[str]) -> int:
     try:
         code = _dispatch(argv)
         sys.stdout.flush()  # here, where a reader that went away can still be handled
         return code
-    except InputError as error:
-        say(f"cutaway: error: {as_typed(str(error), argv)}")
-        return 2
-    except CutawayError as error:
-        say(f"cutaway: error: {error}")
-        return 1
     except KeyboardInterrupt:
         return 130
-    except OSError as error:
-        if error.filename == streams.OUTPUT and isinstance(error, BrokenPipeError):
-            return 141
-        if error.filename == streams.OUTPUT:
-            say(f"cutaway: error: cannot write the output: {error.strerror}")
-        elif error.errno in _OF_THE_MACHINE:
-            place = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
-            say(f"cutaway: error: {place}{error.strerror}")
-        else:  # a bug
+    except Exception as error:
+        code, sentence = _explained(error, argv)
+        if not code:  # a bug
             raise
-        return 1
+        if sentence:
+            say(f"cutaway: error: {sentence}")
+        return code
+
+
+def _explained(error: Exception, argv: list[str]) -> tuple[int, str]:
+    """The exit code of an error and what to say of it; 0 for a bug."""
+    code, sentence = 1, str(error)
+    match error:
+        case InputError():
+            code, sentence = 2, as_typed(sentence, argv)
+        case CutawayError():
+            pass
+        case MemoryError():
+            sentence = "there is not enough memory for this: lower --kv-tokens or --context"
+        case RuntimeError() if sentence == "can't start new thread":
+            sentence = "the system has no more threads: raise its limit (ulimit -u, pids.max)"
+        case BrokenPipeError(filename=streams.OUTPUT):
+            code, sentence = 141, ""
+        case OSError(filename=streams.OUTPUT):
+            sentence = f"cannot write the output: {error.strerror}"
+        case OSError(filename=name) if error.errno in _OF_THE_MACHINE:
+            place = "" if name is None else f"{os.fsdecode(name)}: "
+            sentence = f"{place}{error.strerror}"
+        case _:
+            code = 0
+    return code, sentence
 
 
 def _dispatch(argv: list[str]) -> int:

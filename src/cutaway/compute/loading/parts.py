@@ -79,7 +79,10 @@ class Parts:
 
 
 def start(work: Callable[[], T]) -> Callable[[], T]:
-    """Run work in a thread; the answer is a function that waits for its result or error."""
+    """Run work in a thread, or here where none can be had.
+
+    The answer is a function that waits for its result or error.
+    """
     made: list[T] = []
     raised: list[BaseException] = []
 
@@ -90,10 +93,14 @@ def start(work: Callable[[], T]) -> Callable[[], T]:
             raised.append(error)
 
     thread = Thread(target=run, daemon=True)  # not joined where something else fails first
-    thread.start()
+    try:
+        thread.start()
+    except RuntimeError:  # the system has no more threads
+        run()
 
     def result() -> T:
-        thread.join()
+        if thread.ident is not None:
+            thread.join()
         if raised:
             raise raised[0]
         return made[0]
