@@ -67,6 +67,10 @@ void explain(const std::exception_ptr& thrown, void*) {
 }  // namespace
 
 NB_MODULE(_native, m) {
+  // Arrays ask for the GIL of the main interpreter, and would wait for it for ever.
+  if (PyInterpreterState_Get() != PyInterpreterState_Main())
+    throw std::runtime_error("cutaway computes in Python's main interpreter alone, and this is a subinterpreter: under mod_wsgi write "
+                             "WSGIApplicationGroup %{GLOBAL}, under uWSGI single-interpreter = true");
   nb::register_exception_translator(explain);
   m.doc() = "Kernels, packed weights and the plan executor. Not for direct use: see cutaway.compute.backends.cpu.";
   nb::set_leak_warnings(false);  // a daemon thread at work while Python ends keeps what it uses

@@ -1,5 +1,6 @@
 """SyncLLM: a model whose engine is in this process; any thread may read its streams."""
 
+import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from cutaway.compute.loading.model import LoadedModel
 from cutaway.engine import Engine, Request
-from cutaway.errors import InputError
+from cutaway.errors import CutawayError, InputError
 from cutaway.requests.base import BaseLLM
 from cutaway.requests.drafting import load_draft
 from cutaway.requests.options import Options
@@ -54,17 +55,25 @@ class SyncLLM(BaseLLM):
         grammar: the options' grammar, if it is compiled already
         """
         asked_at = perf_counter()
-        prepared = prepare(self, prompt, options, grammar)
-        if options.draft is not None:
-            self.load_draft(options.draft)
+        try:
+            prepared = prepare(self, prompt, options, grammar)
+            if options.draft is not None:
+                self.load_draft(options.draft)
 
-        def add() -> list[Stream]:
-            added = self.engine.add(prepared.request, options.n)
-            each = [(s, prepared._replace(request=s.request)) for s in added]
-            return [Stream(self.owner, s, own, self.model, asked_at) for s, own in each]
+            def add() -> list[Stream]:
+                added = self.engine.add(prepared.request, options.n)
+                each = [(s, prepared._replace(request=s.request)) for s in added]
+                return [Stream(self.owner, s, own, self.model, asked_at) for s, own in each]
 
-        traces = traces or options.traces(1)
-        streams = self.owner.call(add)
+            traces = traces or options.traces(1)
+            streams = self.owner.call(add)
+        except ImportError as error:
+            if not sys.is_finalizing():
+                raise
+            raise CutawayError(
+                "Python is ending, and can import nothing more that this text needs: write it "
+                "earlier, at the latest in a function of atexit"
+            ) from error
         if options.trace is not None:
             self._record(streams, traces)
         return streams

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 try:
     NATIVE: Any = import_module("cutaway.base._native")
-except ModuleNotFoundError:  # not built: the twin does everything
+except ImportError:  # not built: the twin does everything; of other reasons a load tells
     NATIVE = None
 # Taken here, so that a build of an older source tree fails at once instead of sampling slowly.
 _sample_rows: Any = NATIVE and NATIVE.sample_rows

@@ -30,7 +30,7 @@ from cutaway.compute.backends.layout import (
     StateGroup,
 )
 from cutaway.compute.model import Graph
-from cutaway.errors import FormatError, InputError
+from cutaway.errors import CutawayError, FormatError, InputError
 from cutaway.files.weights import ModelFile, TensorInfo
 from cutaway.files.weights.cursor import quoted
 
@@ -59,6 +59,7 @@ __all__ = [
     "Logits",
     "StateGroup",
     "check_kv",
+    "check_native",
     "default",
     "inspectable",
     "kv_layout",
@@ -70,6 +71,16 @@ __all__ = [
 def default() -> str:
     """The backend where none is named: the native one where it was built."""
     return "cpu" if find_spec("cutaway.base._native") else "reference"
+
+
+def check_native() -> None:
+    """CutawayError where native code was built and cannot be used, as in a subinterpreter."""
+    try:
+        import cutaway.base._native  # noqa: F401
+    except ModuleNotFoundError:
+        return
+    except ImportError as error:
+        raise CutawayError(str(error)) from error
 
 
 def kv_layout(graph: Graph, kv: str = "f16", name: str | None = None) -> KVLayout:

@@ -54,10 +54,13 @@ class LoadedModel:
     ) -> None:
         """Load a file or folder. FormatError for a bad one, InputError where memory is full.
 
+        CutawayError in a subinterpreter.
+
         progress: show a progress bar on the terminal, after a second
         weights: False reads the rest only, for a process in which nothing is computed
         """
         started = perf_counter()
+        backends.check_native()
         self.name = model_name(path, setup.quantize, setup.kv)
         self.path, self._stat, self._setup = path, stat_model(path), setup
         self._owner, self._lock, self._progress = "", Lock(), progress
