@@ -152,15 +152,26 @@ PermissionError: [Errno 13] Permission denied: 'x'
 """
 
 
+LACKING = """ERROR: Could not find a version that satisfies the requirement x==1
+ERROR: No matching distribution found for x==1"""
+CUT = """ERROR: Exception:
+Traceback (most recent call last):
+pip._vendor.urllib3.exceptions.ProtocolError: ('broken', IncompleteRead(5 bytes read))"""
+
+
 @pytest.mark.parametrize(
     ("log", "sentence"),
     [
         (OFFLINE, "could not be reached; pip said 'No matching distribution found for tiny-"),
         (CRASH, r'pip said "PermissionError: \[Errno 13\]'),
-        (" ", "pip said 'nothing'"),
+        (" ", "pip said 'nothing'; check the index that pip uses, or pass"),
+        (LACKING, r"pip said 'No matching distribution found for x==1'; check the index"),
+        (CUT, r"could not be reached; pip said .*IncompleteRead.*; check the connection"),
         ("OSError: [Errno 28] No space left on device", "no space is left for Tiny in .*; free "),
+        ("OSError: [Errno 122] Disk quota exceeded", "no space is left for Tiny in .*; free "),
+        ("OSError: [Errno 30] Read-only file system", r"cannot be kept in .* \(Read-only file sys"),
     ],
-    ids=["offline", "crash", "silent", "full disk"],
+    ids=["offline", "crash", "silent", "lacking", "cut", "full disk", "quota", "read-only"],
 )
 def test_pip_fails(world, monkeypatch, log, sentence):
     monkeypatch.setenv("FAKE_ERROR", log)
@@ -170,6 +181,30 @@ def test_pip_fails(world, monkeypatch, log, sentence):
     assert world.is_clean()
     monkeypatch.delenv("FAKE_ERROR")
     assert hub.resolve("tiny").read_bytes() == ONE
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="limits of files")
+def test_the_disk_is_full_before_pip_has_said_so(world, monkeypatch):
+    """A traceback is some kilobytes, and its last line says what went wrong."""
+    frames = "  File 'prepare.py', line 304, in _prepare\n" * 200
+    monkeypatch.setenv("FAKE_ERROR", f"{frames}OSError: [Errno 28] No space left on device")
+    import resource
+
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
+    try:
+        with pytest.raises(FetchError, match=r"no space is left for Tiny in .*; free "):
+            hub.resolve("tiny")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert world.is_clean()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+def test_a_pip_that_the_system_ends(world, monkeypatch):
+    monkeypatch.setattr(wheels, "pip_command", lambda: ["sh", "-c", "kill -9 $$"])
+    with pytest.raises(FetchError, match=r"tiny-model==1\.0: pip was ended by signal 9; try again"):
+        hub.resolve("tiny")
 
 
 def test_a_python_without_pip(world, monkeypatch):

