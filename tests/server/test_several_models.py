@@ -379,3 +379,14 @@ async def test_two_adapters_of_one_name_are_refused(paths, loras):
     finally:
         for llm in both.values():
             await llm.aclose()
+
+
+def test_no_load_makes_the_tables_of_a_vocabulary(paths):
+    """It would hold the interpreter, and with it all other texts: they are there from the start."""
+    made = models(paths)
+    with serve_all(lambda: made) as served:
+        tables = {name: vars(llm.model.grammars).get("tokenizer") for name, llm in made.items()}
+        assert all(tables.values()) and not any(llm.model.is_loaded for llm in made.values())
+        for name in made:
+            post(served, "/v1/completions", {"model": name, "prompt": "ab", "regex": "[ab]+"})
+        assert tables == {name: llm.model.grammars.tokenizer for name, llm in made.items()}

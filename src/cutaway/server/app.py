@@ -138,10 +138,11 @@ def _receipts(settings: ServerSettings) -> Receipts | None:
 
 
 def _prepare(service: Service) -> None:
-    """What no request is to wait for."""
-    _ = service.llm.model.identity  # reads the whole file, once
-    if service.slot is None or service.slot.state == "loaded":  # else when it is loaded
-        service.llm.model.grammars.prepare()
+    """What no request is to wait for, nor a text of another model."""
+    model = service.llm.model
+    _ = model.identity  # reads the whole file, once
+    if model.graph.has_head:  # or it writes no text
+        model.grammars.prepare()
 
 
 def _models(

@@ -106,7 +106,6 @@ class OnDemandLLM(AsyncModel):
                 raise closed() from error
             reason = str(error).replace(str(self.model.path), self.name)  # whose path is private
             raise ModelLoadError(f"{self.name} could not be loaded: {reason}") from error
-        self.model.grammars.prepare()  # no text is to wait for it
 
     def _go_on(self, _: int) -> None:
         if self._unwanted.is_set():
