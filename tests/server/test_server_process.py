@@ -13,10 +13,16 @@ from cutaway.server.http.process import run
 from cutaway.server.http.sockets import bind
 from support.serving_child import LAST_CHUNK, NEVER, SOON, serving
 
+ENDS = [
+    (signal.SIGTERM, 0),
+    (signal.SIGINT, 130),
+    *([(signal.SIGHUP, 0)] if hasattr(signal, "SIGHUP") else []),
+]
+
 # -- the end -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(("number", "code"), ENDS)
 def test_an_answer_that_runs_is_finished(number, code):
     with serving() as child, closing(child.ask("/at-stop")) as answer:
         child.signal(number)
@@ -92,7 +98,7 @@ def test_a_callback_that_raises_does_not_keep_the_process():
         assert child.end() == (["stop", "lifespan ended", "run returned"], 0)
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(("number", "code"), ENDS)
 def test_a_signal_during_the_start_ends_it(number, code):
     with serving(mode="never-starts", ready=False) as child:
         assert child.line() == "starting"
@@ -137,6 +143,31 @@ def test_handlers_of_signals_are_as_before():
     finally:
         for number, handler in zip(numbers, before, strict=True):
             signal.signal(number, handler)
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="Windows has no SIGHUP")
+def test_nohup_is_heard():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        ignored = _heard_while_serving()
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert ignored == signal.SIG_IGN
+
+
+def _heard_while_serving():
+    """What SIGHUP does while the server runs."""
+    found = []
+
+    def look() -> None:
+        found.append(signal.getsignal(signal.SIGHUP))
+        signal.raise_signal(signal.SIGTERM)
+
+    run(
+        willing, bind("127.0.0.1", 0), grace=NEVER, on_ready=look, on_stop=lambda: None,
+        on_grace_over=lambda: None,
+    )  # fmt: skip
+    return found[0]
 
 
 def fails(stage: str, error: BaseException | None):

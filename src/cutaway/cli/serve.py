@@ -8,6 +8,7 @@ from logging import WARNING
 from typing import TYPE_CHECKING
 
 from cutaway.cli import arguments, namespace, rule_arguments, served_models
+from cutaway.cli.terminal import signals
 from cutaway.errors import InputError
 
 if TYPE_CHECKING:
@@ -31,9 +32,9 @@ examples:
     -d '{{"messages": [{{"role": "user", "content": "Hello"}}], "stream": true}}'
 
 OpenAI's clients need base_url="http://127.0.0.1:8000/v1" and any key; a browser shows the page at
-http://127.0.0.1:8000. Sampling and stopping options set the defaults of requests. SIGTERM or Ctrl-C
-stops accepting requests, lets running ones finish for --grace seconds, then ends them; a second
-signal ends them at once.
+http://127.0.0.1:8000. Sampling and stopping options set the defaults of requests. SIGTERM, SIGHUP
+or Ctrl-C stops accepting requests, lets running ones finish for --grace seconds, then ends them; a
+second signal ends them at once.
 """
 _HOST = "address to listen on; default 127.0.0.1, which only this machine can reach"
 _KEY_HELP = f"key that clients must send; set {_KEY} instead to hide it from other users"
@@ -106,7 +107,16 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Serve until a signal comes; 0 after SIGTERM, 130 after Ctrl-C."""
+    """Serve until a signal comes; 0 after SIGTERM and SIGHUP, 130 after Ctrl-C."""
+    with signals.leaving_nothing(_end):  # while it starts
+        return _serve(args)
+
+
+def _end(_number: int, _frame: object) -> None:
+    raise SystemExit(0)
+
+
+def _serve(args: Namespace) -> int:
     settings, options = _settings(args), namespace.request_options(args)
     grace = getattr(args, "grace", 30.0)
     if not 0 <= grace < float("inf"):
@@ -120,15 +130,20 @@ def run(args: Namespace) -> int:
             f"cutaway serve needs {error.name}: pip install 'cutaway[serve]'"
         ) from error
 
+    def stopped(kind: type[BaseException] | None, *_: object) -> None:
+        if kind in (None, SystemExit):
+            log.event("stopped")
+
     host, port = args.host, args.port
     with ExitStack() as held:
+        held.enter_context(log.configured(args.log))
         # Bound first: a port in use is refused before a model is loaded.
         sockets = bind(host, port, patience=settings.write_timeout)
         for each in sockets:
             held.enter_context(each)
-        log.configure(args.log)
         name = _in_url("127.0.0.1" if host in _ALL else host)
         url = f"http://{name}:{sockets[0].getsockname()[1]}"
+        held.push(stopped)
         served = held.enter_context(served_models.served(args, options, log.event))
         app = create_app(served, settings)
         models = app.state.models
@@ -143,11 +158,9 @@ def run(args: Namespace) -> int:
             log.event("stopping", grace_s=grace, texts=sum(len(job.texts) for job in models.jobs))
             models.stop()
 
-        code = process.run(
+        return process.run(
             app, sockets, grace=grace, on_ready=ready, on_stop=stop, on_grace_over=models.close
         )
-    log.event("stopped")
-    return code
 
 
 def _settings(args: Namespace) -> "ServerSettings":

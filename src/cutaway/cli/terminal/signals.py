@@ -15,10 +15,10 @@ def leave(number: int, _: FrameType | None) -> None:
     raise SystemExit(128 + number)
 
 
-def leaving_nothing() -> AbstractContextManager[None]:
+def leaving_nothing(end: Handler = leave) -> AbstractContextManager[None]:
     """SIGTERM and SIGHUP, where nohup does not ignore it, end a block as Ctrl-C does."""
     heard = (n for n in system.ENDING if signal.getsignal(n) != signal.SIG_IGN)
-    return handling(dict.fromkeys(heard, leave))
+    return handling(dict.fromkeys(heard, end))
 
 
 @contextmanager

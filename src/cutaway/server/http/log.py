@@ -10,7 +10,8 @@ import math
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from traceback import format_exception
 from typing import Any, Literal, TextIO
@@ -41,6 +42,20 @@ def configure(mode: Mode, stream: TextIO | None = None) -> None:
         logger.setLevel(logging.INFO if logger is _LOGGER else logging.WARNING)
         logger.propagate = False
     _ACCESS.propagate = False
+
+
+@contextmanager
+def configured(mode: Mode) -> Iterator[None]:
+    """``configure`` for a block; afterwards a host's loggers are as they were."""
+    loggers = (_LOGGER, _UVICORN, _ASYNCIO, _ACCESS)
+    before = [([*each.handlers], each.level, each.propagate) for each in loggers]
+    configure(mode)
+    try:
+        yield
+    finally:
+        for each, (handlers, level, propagate) in zip(loggers, before, strict=True):
+            each.handlers[:], each.propagate = handlers, propagate
+            each.setLevel(level)
 
 
 def event(

@@ -12,6 +12,7 @@ import uvicorn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from cutaway.base import system
 from cutaway.errors import CutawayError
 from cutaway.server.http.idle import IdleConnections
 from cutaway.server.http.log import event
@@ -23,7 +24,6 @@ HEAD_WITHIN_S = 10.0
 """How long a connection may be idle before its request's head has arrived."""
 
 _WARN_EVERY_S = 10.0
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def run(
@@ -35,7 +35,7 @@ def run(
     on_stop: Callable[[], object],
     on_grace_over: Callable[[], object],
 ) -> int:
-    """Serve until SIGTERM or SIGINT, and return the exit code: 0, or 130 after SIGINT.
+    """Serve until SIGTERM, SIGHUP or SIGINT, and return the exit code: 0, or 130 after SIGINT.
 
     sockets        as ``bind`` gave them; they are closed at the end
     grace          seconds that running answers have after the signal
@@ -56,7 +56,7 @@ def run(
     server = _Server(config, grace, on_ready, on_stop, on_grace_over)
     for each in sockets:
         each.make_room = server.make_room
-    before = {number: signal.getsignal(number) for number in _SIGNALS}
+    before = {number: signal.getsignal(number) for number in server.heard}
     try:
         asyncio.run(server.serve([*sockets]))
     finally:
@@ -80,6 +80,7 @@ class _Server(uvicorn.Server):
     """uvicorn's server, ending in stages: the next begins after its time, or with a signal.
 
     signal  the first that came
+    heard   those that end it; nohup leaves SIGHUP out
     """
 
     def __init__(
@@ -92,6 +93,8 @@ class _Server(uvicorn.Server):
     ) -> None:
         super().__init__(config)
         self.signal: int | None = None
+        ending = [n for n in system.ENDING if signal.getsignal(n) != signal.SIG_IGN]
+        self.heard = {signal.SIGTERM, signal.SIGINT, *ending}
         self._on_ready, self._on_stop = on_ready, on_stop
         self._stages: Iterator[tuple[Callable[[], object], float | None]] = iter(
             [(self._stop, grace), (on_grace_over, CUT_AFTER_S), (self._cut, None)]
@@ -107,12 +110,12 @@ class _Server(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         """Handle signals here: uvicorn would raise them again at the end, and die of them."""
         loop = asyncio.get_running_loop()
-        for number in _SIGNALS:
+        for number in self.heard:
             loop.add_signal_handler(number, self._signalled, number)
         try:
             yield
         finally:
-            _remove_handlers()
+            self._remove_handlers()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start, unless a signal comes first."""
@@ -184,12 +187,11 @@ class _Server(uvicorn.Server):
             connection.transport.abort()  # since 3.12 asyncio's server waits for each
         for task in self.server_state.tasks:
             task.cancel()
-        _remove_handlers()
+        self._remove_handlers()
 
-
-def _remove_handlers() -> None:
-    for number in _SIGNALS:
-        asyncio.get_running_loop().remove_signal_handler(number)
+    def _remove_handlers(self) -> None:
+        for number in self.heard:
+            asyncio.get_running_loop().remove_signal_handler(number)
 
 
 class _Watched:
