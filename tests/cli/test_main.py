@@ -16,6 +16,7 @@ import pytest
 import cutaway
 from cutaway.cli import main as cli
 from cutaway.cli.main import main
+from cutaway.cli.parser import unknown
 from cutaway.cli.trace import VERBS
 from cutaway.errors import FetchError, FormatError, InputError
 
@@ -228,6 +229,42 @@ def test_wrong_arguments_get_one_sentence(command, capsys, argv, sentence):
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
     assert err.startswith("cutaway: error: ") and sentence in err
+
+
+@pytest.mark.parametrize("left", [["--times", "3"], ["3"], ["-z"]])
+def test_behind_two_dashes_all_is_text(command, capsys, left):
+    command.add_arguments = lambda parser: [
+        parser.add_argument("text"), parser.add_argument("--times", type=int)
+    ]  # fmt: skip
+    assert main(["play", "--times", "2", "--", "--times is", *left]) == 2
+    assert capsys.readouterr().err == (
+        f"cutaway: error: unexpected argument {left[0]!r}: behind -- all is text; put options "
+        "before it, and a text in quotes\n"
+    )
+
+
+def test_a_value_may_begin_with_a_dash(command, capsys):
+    seen = []
+    command.add_arguments = lambda parser: [
+        parser.add_argument("-m", "--model"),
+        parser.add_argument("-q", action="store_true"),
+        parser.add_argument("text"),
+    ]
+    command.run = lambda args: seen.append((args.model, args.text, args.q)) or 0
+    assert main(["play", "-m", "-dash.gguf", "a"]) == 0
+    assert main(["play", "--model", "-dash.gguf", "-q", "a"]) == 0
+    assert main(["play", "-m", "-1", "a"]) == 0
+    assert main(["play", "-m", "a.gguf", "--", "-b"]) == 0
+    assert seen == [
+        ("-dash.gguf", "a", False), ("-dash.gguf", "a", True), ("-1", "a", False),
+        ("a.gguf", "-b", False),
+    ]  # fmt: skip
+    assert main(["play", "-m", "-q", "a"]) == 2
+    assert "-m/--model: expected one argument" in capsys.readouterr().err
+
+
+def test_no_hint_is_what_was_typed():
+    assert unknown("option", "--times", ["--times"], "see --help").endswith("see --help")
 
 
 def test_what_looks_like_an_option_may_be_a_text_or_a_value(command):

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _RENAMED = {"passed": "--pass"}  # keywords whose options have another name
 _KINDS = {"int": "a whole number", "float": "a number"}
+_NEGATIVE = re.compile(r"-\.?\d")
 _WRONG_KIND = re.compile(r"argument ([^:]+): invalid (int|float) value: (.*)", re.DOTALL)
 
 
@@ -47,16 +48,36 @@ class Parser(ArgumentParser):
 
     def parse(self, argv: Sequence[str]) -> Namespace:
         """The arguments; SystemExit after --help and --version."""
-        for arg in argv[: argv.index("--")] if "--" in argv else argv:
+        end = argv.index("--") if "--" in argv else len(argv)
+        options, texts = [*argv[:end]], [*argv[end:]]
+        for arg in options:
             name = arg.partition("=")[0]
             if name.startswith("--") and " " not in arg and name not in self._option_string_actions:
                 raise self._unknown(name)
-        args, left = self.parse_known_args(argv)
+        args, left = self.parse_known_args([*self._with_values(options), *texts])
+        if left and texts[-len(left) :] == left:
+            raise InputError(
+                f"unexpected argument {left[0]!r}: behind -- all is text; put options before it, "
+                "and a text in quotes"
+            )
         if left and left[0].startswith("-"):
             raise self._unknown(left[0])
         if left:
             raise InputError(f"unexpected argument {left[0]!r}; put a text in quotes")
         return args
+
+    def _with_values(self, options: list[str]) -> list[str]:
+        """The options, each in one word with a value that begins with a dash, as a file may."""
+        words: list[str] = []
+        for word in options:
+            last = self._option_string_actions.get(words[-1]) if words else None
+            is_value = word[:1] == "-" and word[1:2] not in ("", "-")
+            is_value = is_value and word[:2] not in self._option_string_actions
+            if is_value and last and last.nargs is None and not _NEGATIVE.match(word):
+                words[-1] += f"={word}"
+            else:
+                words.append(word)
+        return words
 
     def error(self, message: str) -> NoReturn:
         """What argparse found, in one sentence."""
@@ -128,7 +149,8 @@ def unknown(what: str, name: str, known: Iterable[str], otherwise: str = "") -> 
     from difflib import get_close_matches
 
     hint = otherwise or f"choose one of {', '.join(known := [*known])}"
-    if close := get_close_matches(name.lower(), known, n=1):
+    close = get_close_matches(name.lower(), known, n=1)
+    if close and close[0] != name:
         hint = f"did you mean {close[0]!r}?"
     return f"unknown {what} {name!r}; {hint}"
 
