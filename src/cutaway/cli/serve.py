@@ -43,6 +43,7 @@ _NAMES = (
     ("--cors", "ORIGIN", "allow requests from pages of this origin, or *; repeat for more"),
     ("--served-model-name", "NAME", "name of the model in requests; repeat for more"),
 )
+_ROOT_PATH = "where a proxy has put the server, as in /models; it may take that off or not"
 _BATCHES = (
     "keep files and batches (/v1/files, /v1/batches) in this folder; a server that is started "
     "again continues what the last one has not finished"
@@ -73,7 +74,7 @@ _LIMITS = (
      "default 10"),
 )  # fmt: skip
 
-_GIVEN = ("max_body", "keep_alive", "keep_responses")
+_GIVEN = ("max_body", "keep_alive", "keep_responses", "root_path")
 """Options that are settings of the server under the same name."""
 
 
@@ -85,6 +86,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     group.add_argument("--api-key", metavar="KEY", help=_KEY_HELP)
     for flag, metavar, text in _NAMES:
         group.add_argument(flag, action="append", default=[], metavar=metavar, help=text)
+    group.add_argument("--root-path", metavar="PATH", default=SUPPRESS, help=_ROOT_PATH)
     group.add_argument("--batches", metavar="FOLDER", help=_BATCHES)
     group.add_argument("--receipts", metavar="FOLDER", help=_RECEIPTS)
     group.add_argument("--receipt-key", metavar="FILE", help="the key that signs receipts")

@@ -134,11 +134,10 @@ def _write_page(out: Path) -> None:
 
 
 def _document() -> str:
-    """The page of a server, which asks its own model; addresses begin where the folder is."""
-    page = index(catalogue()).replace("/static/js/app/app.js", "/static/js/app/page.js")
+    """The page of a server, which asks its own model."""
+    page = index(catalogue()).replace("static/js/app/app.js", "static/js/app/page.js")
     policy = f'<meta http-equiv="content-security-policy" content="{_POLICY}">'
-    page = page.replace('<meta charset="utf-8">', f'<meta charset="utf-8">\n  {policy}')
-    return page.replace('"/static/', '"static/')
+    return page.replace('<meta charset="utf-8">', f'<meta charset="utf-8">\n  {policy}')
 
 
 def _offline(out: Path) -> str:

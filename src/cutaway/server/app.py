@@ -97,6 +97,7 @@ def create_app(
     app = Documented(
         settings, SCHEMAS, title="cutaway", version=__version__, lifespan=lifespan,
         redoc_url=None, docs_url=None, summary="Text from a transformer, one token at a time",
+        servers=[{"url": settings.root_path}] if settings.root_path else None,
     )  # fmt: skip
     for router in ROUTERS:
         app.include_router(router)
@@ -110,7 +111,7 @@ def create_app(
     refusals.install(app, retry_after=lambda: models.retry_after)
     app.add_middleware(
         Guard, open_paths=(*OPEN_PATHS, "/static/"), api_key=settings.api_key,
-        allow_hosts=settings.allow_hosts, max_body=settings.max_body,
+        allow_hosts=settings.allow_hosts, max_body=settings.max_body, root_path=settings.root_path,
         read_timeout=settings.read_timeout,
         write_timeout=settings.write_timeout, done=_done(models),
     )  # fmt: skip

@@ -122,7 +122,7 @@ def test_help_and_lessons_are_a_click_away(open_page, tiny_server):
     help_ = page.tab.get_by_role("dialog", name="Help")
     assert "surprise" in help_.inner_text()
     reference = help_.get_by_role("link", name="openapi.json").get_attribute("href")
-    assert page.tab.request.get(tiny_server.url + reference).ok
+    assert page.tab.request.get(f"{tiny_server.url}/{reference}").ok
     help_.get_by_role("button", name="Close").click()
     look.get_by_role("button", name="Lessons").click()
     page.tab.get_by_role("tabpanel", name="Lesson").wait_for()

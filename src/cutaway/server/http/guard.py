@@ -9,6 +9,7 @@ from urllib.parse import quote
 from uuid import uuid4
 
 from starlette.requests import ClientDisconnect
+from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cutaway.server.http.errors import ApiError
@@ -29,6 +30,7 @@ class Guard:
     api_key        bearer key, or x-api-key, that all paths but the open ones need; None: no key is
                    needed
     allow_hosts    names accepted in the Host header beside the local ones; None: any
+    root_path      where a proxy has put the server: taken off paths that begin with it
     open_paths     need no key; one that ends in "/" includes all below it, except "/" itself
     max_body       largest request body, in bytes
     read_timeout   seconds for the whole body to arrive
@@ -47,6 +49,7 @@ class Guard:
         *,
         api_key: str | None = None,
         allow_hosts: Iterable[str] | None = None,
+        root_path: str = "",
         open_paths: Iterable[str] = OPEN_PATHS,
         max_body: int = 4 << 20,
         read_timeout: float = 30.0,
@@ -57,6 +60,7 @@ class Guard:
         self._app, self._done = app, done
         self._key = None if api_key is None else api_key.encode("utf-8", "surrogateescape")
         self._hosts = None if allow_hosts is None else {*_LOCAL_NAMES, *map(_name, allow_hosts)}
+        self._root = root_path
         self._open = frozenset(open_paths)
         self._open_below = tuple(p for p in self._open if p.endswith("/") and p != "/")
         self._max_body, self._read_timeout = max_body, read_timeout
@@ -68,22 +72,26 @@ class Guard:
             return await self._app(scope, receive, send)
         began, method = perf_counter(), scope["method"]
         scope = _in_origin_form({**scope, "method": "GET" if method == "HEAD" else method})
+        at_root = self._root != "" and scope["path"] == self._root
+        scope = _below(self._root, scope)
         id = _request_id(scope)
         scope.setdefault("state", {})["request_id"] = id
         exchange = HttpExchange(id, scope, receive, send, self._write_timeout)
         try:
-            await self._pass(scope, exchange)
+            # The page's links are relative to a path that ends in a slash.
+            app = RedirectResponse(f"{self._root}/", 308) if at_root else self._app
+            await self._pass(app, scope, exchange)
         finally:
             if self._done is not None:
                 done = {**scope, "method": method}
                 self._done(done, exchange.status or 500, perf_counter() - began)
         return None
 
-    async def _pass(self, scope: Scope, exchange: HttpExchange) -> None:
+    async def _pass(self, app: ASGIApp, scope: Scope, exchange: HttpExchange) -> None:
         try:
             self._check(scope, exchange)
             await exchange.read(self._max_body, self._read_timeout)
-            await self._app(scope, exchange.receive, exchange.send)
+            await app(scope, exchange.receive, exchange.send)
             if not (exchange.began or exchange.left):
                 raise RuntimeError("the app ended without an answer")
         except Exception as error:
@@ -119,6 +127,14 @@ def _in_origin_form(scope: Scope) -> Scope:
     others = [header for header in scope["headers"] if header[0] != b"host"]
     return {**scope, "path": path, "raw_path": quote(path).encode(),
             "headers": [(b"host", host.encode()), *others]}  # fmt: skip
+
+
+def _below(root: str, scope: Scope) -> Scope:
+    """The scope without the root of its path, which not every proxy takes off."""
+    path = scope["path"].removeprefix(root) or "/"
+    if not root or path == scope["path"] or path[0] != "/":
+        return scope
+    return {**scope, "path": path, "raw_path": quote(path).encode()}
 
 
 def _request_id(scope: Scope) -> str:

@@ -9,6 +9,7 @@ from os import PathLike
 from cutaway.base.checks import check_int
 from cutaway.errors import InputError
 
+_ROOT_PATH = re.compile(r"(/[\w.~-]+)*", re.ASCII)
 _ORIGIN = re.compile(r"\*|null|[a-z][a-z0-9+.-]*://[^/\s]+")
 
 
@@ -25,6 +26,7 @@ class ServerSettings:
     keep_responses bytes of answers of /v1/responses that later ones can continue; 0: none
     read_timeout   seconds for a request's body to arrive
     write_timeout  seconds for the client to read one message
+    root_path      where a proxy has put the server, as in "/models"; "" for its root
     batches        a folder for files and batches; None: there are none
     receipts       a folder for a signed receipt of each answer; None: there are none
     receipt_key    the file of the key that signs them
@@ -44,6 +46,7 @@ class ServerSettings:
     keep_responses: int = 64 << 20
     read_timeout: float = 30.0
     write_timeout: float = 60.0
+    root_path: str = ""
     batches: str | PathLike[str] | None = None
     receipts: str | PathLike[str] | None = None
     receipt_key: str | PathLike[str] | None = None
@@ -61,6 +64,11 @@ class ServerSettings:
         if (self.receipts is None) != (self.receipt_key is None):
             raise InputError("receipts and receipt_key belong together: give both")
         check_key(self.api_key)
+        if not _ROOT_PATH.fullmatch(self.root_path):
+            raise InputError(
+                f"root_path must begin with / and not end with one, as in /models, not "
+                f"{self.root_path!r}"
+            )
         for field in ("names", "allow_hosts"):
             if not all(name.strip() for name in getattr(self, field) or ()):
                 raise InputError(f"{field}: an empty name cannot be asked for; leave it out")

@@ -19,7 +19,7 @@ from posixpath import dirname, join, normpath
 from typing import Any, NamedTuple
 
 _WEB = files("cutaway.trace.web")
-_STYLES = re.compile(r'href="/static/([\w/-]+\.css)"')
+_STYLES = re.compile(r'href="static/([\w/-]+\.css)"')
 _GLASS = re.compile(r' *<section class="glass".*?</section>\n', re.DOTALL)
 _IMPORT = re.compile(r'^import (?:\{([^}]*)\}\s+from )?"(\.{1,2}/[\w./-]+\.js)";$', re.MULTILINE)
 _EXPORT = re.compile(

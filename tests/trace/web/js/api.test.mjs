@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import test from "node:test";
-import { ApiError, records } from "../../../../src/cutaway/trace/web/js/state/api.js";
+import { ApiError, ask, records } from "../../../../src/cutaway/trace/web/js/state/api.js";
 import { request } from "./runs.mjs";
 
 const event = (found) => `data: ${JSON.stringify({ choices: [{ cutaway: { trace: found } }] })}\n\n`;
@@ -36,4 +36,12 @@ test("records arrive unchanged, however the stream is cut", async () => {
 test("a broken stream is an error with a sentence", async () => {
   serve([event([{ a: 1 }])], true);
   await assert.rejects(read(), (error) => error instanceof ApiError && /broke off/.test(error.message));
+});
+
+test("what is asked is below the page's own address", async () => {
+  const asked = [];
+  serve([], false);
+  globalThis.fetch = async (path) => asked.push(path) && Response.json({});
+  await ask("/tokenize", { prompt: "a" });
+  assert.deepEqual(asked.map((path) => new URL(path, "http://proxy/a/models/?model=b#c").href), ["http://proxy/a/models/tokenize"]);
 });

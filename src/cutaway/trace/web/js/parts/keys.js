@@ -46,7 +46,7 @@ const SEARCHES = {
 
 class KeyHelp extends View {
   dialog = el("dialog", { "aria-label": "Help" });
-  reference = el("p", {}, "For programs, this server's endpoints: ", el("a", { href: "/openapi.json" }, "openapi.json"), ".");
+  reference = el("p", {}, "For programs, this server's endpoints: ", el("a", { href: "openapi.json" }, "openapi.json"), ".");
 
   build() {
     replace(this.dialog,

@@ -50,7 +50,8 @@ export async function aboutServer() {
 }
 
 /**
- * @param {string} path @param {object} [body] sent with POST; without it the request is a GET
+ * @param {string} path below the page's own, where a proxy may have put it
+ * @param {object} [body] sent with POST; without it the request is a GET
  * @param {AbortSignal} [signal] @returns {Promise<Response>}
  */
 export async function ask(path, body, signal) {
@@ -66,7 +67,7 @@ export async function ask(path, body, signal) {
   }
   let answer;
   try {
-    answer = await fetch(path, init);
+    answer = await fetch(`.${path}`, init);
   } catch (error) {
     if (signal?.aborted) throw error;
     throw new ApiError("the server cannot be reached: is it running?", 0);
