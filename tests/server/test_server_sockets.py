@@ -2,7 +2,9 @@
 
 import errno
 import socket
-from contextlib import contextmanager
+import sys
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -114,3 +116,14 @@ def test_a_host_that_is_another_machine():
 def test_a_port_that_is_none(port):
     with pytest.raises(InputError, match=rf"^--port must be from 0 to 65535, not {port}"):
         bind("127.0.0.1", port)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="others allow fewer")
+def test_a_thousand_clients_can_connect_before_the_server_answers():
+    """A client that finds the queue full tries again after a second."""
+    most = int(Path("/proc/sys/net/core/somaxconn").read_text())
+    with bound("127.0.0.1") as [listening], ExitStack() as held:
+        for _ in range(min(1000, most)):
+            client = held.enter_context(socket.socket())
+            client.settimeout(0.9)
+            client.connect(listening.getsockname())

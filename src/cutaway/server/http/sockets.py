@@ -11,6 +11,9 @@ from cutaway.base import system
 from cutaway.errors import CutawayError, InputError
 
 _TRIES = 16
+_WAITING = 2048
+"""Connections that wait to be accepted, as while models are loaded: one more would try again after
+a second, then after two, and so on. The system may allow fewer (net.core.somaxconn)."""
 _NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 
 
@@ -124,7 +127,7 @@ def _bind_one(address: _Address, port: int, patience: float) -> ListeningSocket:
         if family == socket.AF_INET6:
             made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         made.bind((name, port, *scope))
-        made.listen()  # or another program that starts now could still take the port
+        made.listen(_WAITING)  # or another program that starts now could still take the port
     except OSError:
         made.close()
         raise
