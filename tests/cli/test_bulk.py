@@ -181,5 +181,5 @@ def test_a_terminal_sees_a_bar(tiny, tmp_path):
 def test_a_full_disk_is_one_sentence(tiny, tmp_path, cutaway):
     (tmp_path / "in").write_text('"ab"\n')
     files = ["--input", tmp_path / "in", "--output", "/dev/full", "--max-tokens", "1"]
-    sentence = "cutaway: error: cannot write the output: No space left on device\n"
+    sentence = "cutaway: error: cannot write /dev/full: No space left on device\n"
     assert cutaway("generate", "-m", tiny, *files) == (1, "", sentence)

@@ -13,7 +13,7 @@ from tempfile import TemporaryFile
 from typing import IO, Any
 
 from cutaway.base import system
-from cutaway.errors import InputError
+from cutaway.errors import CutawayError, InputError
 
 _HEAD = re.compile(rb'\{"line": (\d{1,18}), "')
 _CUT_HEAD = re.compile(rb'\{"line": \d{1,18}(, ?)?')
@@ -103,14 +103,24 @@ class Records:
     def __enter__(self) -> "Records":
         return self
 
-    def __exit__(self, *_: object) -> None:
-        if self._path != "-":
+    def __exit__(self, raised: type[BaseException] | None, *_: object) -> None:
+        if self._path == "-":
+            return
+        try:
             self._file.close()
+        except OSError:
+            if raised is None:
+                raise  # else it was told when a record was written
 
     def write(self, record: dict[str, Any]) -> None:
         """Append a record of a line; it begins with the line's head."""
-        self._file.write(json.dumps(record).encode("ascii") + b"\n")
-        self._file.flush()
+        try:
+            self._file.write(json.dumps(record).encode("ascii") + b"\n")
+            self._file.flush()
+        except OSError as error:
+            if self._path == "-":
+                raise
+            raise CutawayError(f"cannot write {self._path}: {error.strerror}") from error
         self._lines.close(record)
 
     def _lock(self) -> None:
