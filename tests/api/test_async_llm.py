@@ -153,3 +153,14 @@ async def test_close_ends_texts_with_an_error(tiny_path):
             lockstep.open()
             with pytest.raises(CutawayError, match="closed before"):
                 await texts.finish()
+
+
+def test_a_thread_that_cannot_be_had_is_told_and_the_model_still_works(tiny_path, monkeypatch):
+    def start(_):
+        raise RuntimeError("can't start new thread")
+
+    with LLM(tiny_path, threads=1, progress=False) as llm:
+        with monkeypatch.context() as patch, pytest.raises(CutawayError, match="no thread left"):
+            patch.setattr("threading.Thread.start", start)
+            AsyncLLM(llm)
+        assert llm.generate("ab", max_tokens=2).token_ids

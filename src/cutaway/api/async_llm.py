@@ -9,6 +9,7 @@ from cutaway.api.guest import Guests
 from cutaway.api.llm import LLM
 from cutaway.compute.loading.model import LoadedModel
 from cutaway.engine import AsyncEngine, EngineState, Inboxes, Request
+from cutaway.errors import CutawayError
 from cutaway.requests.base import ModelName, common_options, make_engine
 from cutaway.requests.drafting import load_draft
 
@@ -28,7 +29,8 @@ class AsyncLLM(AsyncModel):
     model    as for LLM; or an LLM, which cannot be used until this is closed
     options  keywords of all requests, which a request's own override
 
-    Raises InputError for a bad option, or a model that has another owner.
+    Raises InputError for a bad option, or a model that has another owner; CutawayError where the
+    system has no thread left.
     """
 
     def __init__(
@@ -51,7 +53,13 @@ class AsyncLLM(AsyncModel):
             if draft is not None:
                 load_draft(draft, loaded, engine, progress=progress)
         super().__init__(loaded, options, progress=progress)
-        self.engine = AsyncEngine(engine)
+        try:
+            self.engine = AsyncEngine(engine)
+        except CutawayError:
+            loaded.release()
+            if self._lender:
+                self._lender.take_back(engine)
+            raise
         self._guests = Guests(loaded, self.engine)
 
     # -- what the engine does ----------------------------------------------------------------

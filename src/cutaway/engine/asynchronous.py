@@ -29,7 +29,8 @@ class AsyncEngine:
     """An engine for tasks of event loops; from now on it belongs to a thread of its own.
 
     Tasks of any number of event loops may use it at once. Their calls run on that thread between
-    two steps; it sleeps while there is nothing to do. ``async with`` closes it.
+    two steps; it sleeps while there is nothing to do. ``async with`` closes it. CutawayError where
+    no thread can be had; the engine is as it was.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -42,7 +43,14 @@ class AsyncEngine:
         self._ended.set_running_or_notify_cancel()  # no caller that stops waiting cancels it
         # A daemon, or the interpreter would wait for it; and joined before the interpreter ends.
         self._thread = Thread(target=self._work, name="cutaway engine", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            engine.early = None
+            raise CutawayError(
+                "the system has no thread left for the engine: allow this process more, or end "
+                "others"
+            ) from error
         atexit.register(self._exit)
 
     # -- calls from tasks --------------------------------------------------------------------
