@@ -1,6 +1,7 @@
 """An exception at any line of the engine ends one text: others have their bits, nothing is left."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -34,52 +35,64 @@ WORK: dict[str, Callable[[LLM], object]] = {
 """By name: what is interrupted."""
 
 
-def windowed(path):
-    metadata = {"gemma2.attention.sliding_window": 32}
-    return write_tiny_llama(path / "w.gguf", architecture="gemma2", context=512, metadata=metadata)
-
-
+WINDOW = {"llama.attention.sliding_window": 24, "llama.attention.sliding_window_pattern": 2}
 MODELS: dict[str, Any] = {
-    "attention": lambda path: write_tiny_llama(path / "t.gguf", context=512),
-    "state": lambda path: write_tiny_granite_hybrid(path / "s.gguf"),
+    "attention": lambda path: write_tiny_llama(path, context=512),
+    "window": lambda path: write_tiny_llama(path, context=512, metadata=WINDOW),
+    "state": write_tiny_granite_hybrid,
 }
+"""By name: what writes it, by what its layers keep of a text."""
 
 
 @pytest.fixture(scope="module", params=MODELS)
 def llm(request, tmp_path_factory):
-    with LLM(MODELS[request.param](tmp_path_factory.mktemp("m")), threads=1, progress=False) as llm:
+    path = MODELS[request.param](tmp_path_factory.mktemp("interrupted") / "tiny.gguf")
+    with LLM(path, threads=1, progress=False) as llm:
         yield llm
 
 
-def check_after(llm, other, expected, right):
-    """The interrupted model works, the other text goes on, and nothing stays behind."""
-    assert bits(llm.generate(PROMPT, **OPTIONS)) == right
-    assert bits(other.finish()) == expected
-    check_nothing_is_left(llm)
+def interrupt_lines(llm, work, every, write=LLM.generate):
+    """Interrupt each n-th line that some work runs, its first time and in the middle.
 
-
-def interrupt_lines(llm, name, every):
-    """Interrupt each n-th line that the work runs, its first time and in the middle; how many."""
-    work = WORK[name]
-    expected, right = bits(llm.generate("aab", **OTHER)), bits(llm.generate(PROMPT, **OPTIONS))
+    Each time, another text goes on meanwhile, the model works, and nothing stays behind.
+    """
+    expected, right = bits(write(llm, "aab", **OTHER)), bits(write(llm, PROMPT, **OPTIONS))
+    denoise = {} if write is LLM.generate else {"denoise": True}
     lines = lines_of(lambda: work(llm))
     interrupted = 0
     for line, times in sorted(lines.items())[::every]:
         for time in {1, (times + 1) // 2}:
-            other = llm.stream("aab", **OTHER)
+            other = llm.stream("aab", **OTHER, **denoise)
             next(other)
             interrupted += interrupt_at(line, time, lambda: work(llm))
-            check_after(llm, other, expected, right)
-    print(f"{name}: {len(lines)} lines, interrupted {interrupted} times")
+            assert bits(write(llm, PROMPT, **OPTIONS)) == right
+            assert bits(other.finish()) == expected
+            check_nothing_is_left(llm)
+    print(f"{len(lines)} lines, interrupted {interrupted} times")
     assert interrupted > len(lines) // every // 2
 
 
 @pytest.mark.parametrize("name", WORK)
 def test_at_some_lines(llm, name):
-    interrupt_lines(llm, name, every=41)
+    interrupt_lines(llm, WORK[name], every=41)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WORK)
 def test_at_every_line(llm, name):
-    interrupt_lines(llm, name, every=1)
+    interrupt_lines(llm, WORK[name], every=1)
+
+
+def interrupt_canvas(path, every):
+    with LLM(path, threads=1, progress=False) as llm:
+        work = partial(LLM.denoise, llm, PROMPT, block=3, **OPTIONS)
+        interrupt_lines(llm, lambda _: work(), every, LLM.denoise)
+
+
+def test_a_canvas_at_some_lines(tiny_diffusion_path):
+    interrupt_canvas(tiny_diffusion_path, every=41)
+
+
+@pytest.mark.slow
+def test_a_canvas_at_every_line(tiny_diffusion_path):
+    interrupt_canvas(tiny_diffusion_path, every=1)

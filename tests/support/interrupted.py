@@ -1,7 +1,6 @@
-"""Exceptions that come at a chosen line of the engine, as an interrupt may, and what is left then.
+"""Exceptions that come at a chosen line of the package, as an interrupt may, and what is left then.
 
-A tracer (``sys.settrace``) sees every line of ``cutaway.engine`` and ``cutaway.requests`` that a
-thread runs, and raises at one of them.
+A tracer (``sys.settrace``) sees every line of the package that a thread runs, and raises at one.
 """
 
 import gc
@@ -17,7 +16,7 @@ import cutaway
 from cutaway import LLM
 from cutaway.requests.runner import Runner
 
-ROOMS = tuple(str(Path(cutaway.__file__).parent / room) for room in ("engine", "requests"))
+PACKAGE = str(Path(cutaway.__file__).parent)
 Line = tuple[str, int]
 
 
@@ -27,7 +26,7 @@ class Interrupt(BaseException):
 
 @contextmanager
 def tracing(seen: Callable[[Line], object]) -> Iterator[None]:
-    """Call ``seen`` before each line of the two rooms that this thread runs; it may raise."""
+    """Call ``seen`` before each line of the package that this thread runs; it may raise."""
 
     def local(frame: FrameType, event: str, _: Any) -> Any:
         if event == "line":
@@ -35,7 +34,7 @@ def tracing(seen: Callable[[Line], object]) -> Iterator[None]:
         return local
 
     def entered(frame: FrameType, event: str, arg: Any) -> Any:
-        return local(frame, event, arg) if frame.f_code.co_filename.startswith(ROOMS) else None
+        return local(frame, event, arg) if frame.f_code.co_filename.startswith(PACKAGE) else None
 
     before = sys.gettrace()
     sys.settrace(entered)
@@ -46,7 +45,7 @@ def tracing(seen: Callable[[Line], object]) -> Iterator[None]:
 
 
 def lines_of(work: Callable[[], object]) -> Counter[Line]:
-    """How often each line of the two rooms is run by some work."""
+    """How often each line of the package is run by some work."""
     lines: Counter[Line] = Counter()
     with tracing(lambda line: lines.update([line])):
         work()
