@@ -90,9 +90,6 @@ class RandomModel(ModelFile):
             rows[:] = rng.standard_normal(rows.size, np.float32) * scale
         return drawn.reshape(-1).view(np.uint8)
 
-    def release(self, name: str) -> None:
-        """Nothing is kept."""
-
     def close(self) -> None:
         """Nothing is open."""
 

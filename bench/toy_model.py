@@ -162,9 +162,6 @@ class ToyFile(ModelFile):
         """See `ModelFile`."""
         return self._numbers[self.info(name).name].reshape(-1).view(np.uint8)
 
-    def release(self, name: str) -> None:
-        """All is kept."""
-
     def close(self) -> None:
         """Nothing is open."""
 

@@ -24,7 +24,7 @@ int Arena::rows_of(const Packed& packed, size_t bytes, int first) const {
   return (int)rows;
 }
 
-int Arena::fill(Pool& pool, const Packed& packed, const uint8_t* source, int first, int rows) {
+int Arena::fill(Pool& pool, const Packed& packed, const RowBytes& source, int first, int rows) {
   const size_t at = packed.data - memory_->data();
   if (!memory_->is_file()) return pack_rows(pool, packed, source, first, rows, memory_->data() + at), 0;
   const size_t bytes = packed.panel * ((rows + kLanes - 1) / kLanes);

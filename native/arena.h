@@ -20,7 +20,7 @@ class Arena {
   // How many rows, from `first` on, these bytes of the file are: whole panels, or all that are left.
   int rows_of(const Packed& packed, size_t bytes, int first) const;
   // Pack `rows` rows, from `first` on. Returns 0, or the errno of a failed write.
-  int fill(Pool& pool, const Packed& packed, const uint8_t* source, int first, int rows);
+  int fill(Pool& pool, const Packed& packed, const RowBytes& source, int first, int rows);
   uint8_t* data() const { return memory_->data(); }  // where the first matrix begins
 
  private:

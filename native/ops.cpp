@@ -26,9 +26,14 @@ void Embed::run(Step& step, int thread) {
     table_.decode_row(by ? by[i] : 0, step.at(out_, i));
 }
 
+void EmbedStored::prepare(Step& step) {
+  if (rows_.size() < step.batch.rows * row_bytes_) rows_.resize(step.batch.rows * row_bytes_);
+  read_({step.batch.tokens, (size_t)step.batch.rows}, rows_.data());
+}
+
 void EmbedStored::run(Step& step, int thread) {
   for (int i = begin_of(step.batch.rows, step, thread); i < begin_of(step.batch.rows, step, thread + 1); i++)
-    decode_stored_row(table_.format, table_.rows + step.batch.tokens[i] * row_bytes_, table_.cols, step.at(out_, i));
+    decode_stored_row(format_, rows_.data() + i * row_bytes_, cols_, step.at(out_, i));
 }
 
 void Gather::run(Step& step, int thread) {

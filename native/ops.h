@@ -1,6 +1,9 @@
 // The ops of a plan. Their rows are the batch's, or, after Gather, those that want logits.
 #pragma once
+#include <functional>
 #include <optional>
+#include <span>
+#include <vector>
 
 #include "plan.h"
 
@@ -35,17 +38,22 @@ class Embed : public Op {
   By by_;
 };
 
-// The same by token, of a matrix as the file has it: of a row its bytes alone are read, where the file is mapped.
+// The same by token, of a matrix as the file has it, whose rows are read when they are wanted.
 class EmbedStored : public Op {
  public:
-  struct Table { Format format; const uint8_t* rows; int cols; };
-  EmbedStored(Table table, View out) : table_(table), out_(out), row_bytes_(source_bytes(table.format, 1, table.cols)) {}
+  using Read = std::function<void(std::span<const int32_t> rows, uint8_t* out)>;  // may throw: it is called before the threads start
+  EmbedStored(Read read, Format format, int cols, View out)
+      : read_(std::move(read)), format_(format), cols_(cols), out_(out), row_bytes_(source_bytes(format, 1, cols)) {}
+  void prepare(Step& step) override;
   void run(Step& step, int thread) override;
 
  private:
-  const Table table_;
+  const Read read_;
+  const Format format_;
+  const int cols_;
   const View out_;
   const size_t row_bytes_;
+  std::vector<uint8_t> rows_;  // of the step's tokens
 };
 
 // Copy the rows that want logits to the front.

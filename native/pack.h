@@ -1,5 +1,6 @@
 // Packs weights losslessly into the panels that the kernels read.
 #pragma once
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -35,7 +36,12 @@ std::vector<uint16_t> patterns(const std::string& name);
 void unpack_row(Format format, const uint8_t* panel, int lane, int cols, float* out);
 // One row as the file has it, as floats: those of decode_row.
 void decode_stored_row(Format format, const uint8_t* row, int cols, float* out);
+// Rows as the file has them: some of their bytes, where they are or in `buffer` once they were read into it.
+struct RowBytes {
+  std::function<const uint8_t*(size_t first, size_t bytes, std::vector<uint8_t>& buffer)> find;
+  size_t at_once = 0;  // about how many a thread is to ask for
+};
 // Lay rows first … first + rows - 1 of a matrix into its panels; first is a panel's.
-void pack_rows(Pool& pool, const Packed& packed, const uint8_t* source, int first, int rows, uint8_t* out);
+void pack_rows(Pool& pool, const Packed& packed, const RowBytes& source, int first, int rows, uint8_t* out);
 
 }  // namespace cutaway

@@ -6,12 +6,16 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <string.h>
+
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <tuple>
 
 #include "arrays.h"
 #include "experts.h"
+#include "file_bytes.h"
 #include "ops.h"
 
 using namespace nanobind::literals;
@@ -131,6 +135,13 @@ void add_experts(Plan& plan, bool logits, const Places& in, Where scores, const 
   plan.add(std::make_unique<Experts>(std::move(args), std::move(list)), true);
 }
 
+// Bytes of one, of which there must be as many as tokens.
+size_t stored_row(const Plan& plan, const std::string& format, size_t bytes, int cols) {
+  const size_t row = source_bytes(format_of(format), 1, cols);
+  if (bytes / row < (size_t)plan.vocab()) throw std::invalid_argument("fewer rows than tokens");
+  return row;
+}
+
 template <Embed::By by> void add_embed(Plan& plan, const Packed& table, Where out) {
   plan.add(std::make_unique<Embed>(plan, table, view(out), by));
 }
@@ -201,13 +212,23 @@ void bind_class(nb::module_& m) {
       .def("embed", &add_embed<Embed::By::kToken>, "table"_a, "out"_a)
       .def("embed_positions", &add_embed<Embed::By::kPosition>, "table"_a, "out"_a)
       .def("embed_types", &add_embed<Embed::By::kType>, "table"_a, "out"_a)
-      .def("embed_stored", [](Plan& p, const std::string& format, Bytes table, int cols, Where out) {
-        const Format f = format_of(format);
-        if (table.size() / source_bytes(f, 1, cols) < (size_t)p.vocab())
-          throw std::invalid_argument("fewer rows than tokens");
-        p.add(std::make_unique<EmbedStored>(EmbedStored::Table{f, table.data(), cols}, view(out)));
-      }, "format"_a, "table"_a, "cols"_a, "out"_a, nb::keep_alive<1, 3>(),
+      .def("embed_stored", [](Plan& p, const std::string& format, const FileBytes& table, int cols, Where out) {
+        const size_t row = stored_row(p, format, table.size(), cols);
+        const auto read = [table, row](std::span<const int32_t> rows, uint8_t* to) {
+          if (rows.size() > 1)  // a disk can read several at once
+            for (const int32_t i : rows) table.expect(i * row, row);
+          for (size_t i = 0; i < rows.size(); i++) table.read(rows[i] * row, to + i * row, row);
+        };
+        p.add(std::make_unique<EmbedStored>(read, format_of(format), cols, view(out)));
+      }, "format"_a, "table"_a, "cols"_a, "out"_a,
          "By token, of a matrix as the file has it, whose bytes are read when they are wanted; after embed.")
+      .def("embed_stored", [](Plan& p, const std::string& format, Bytes table, int cols, Where out) {
+        const size_t row = stored_row(p, format, table.size(), cols);
+        const auto read = [at = table.data(), row](std::span<const int32_t> rows, uint8_t* to) {
+          for (size_t i = 0; i < rows.size(); i++) memcpy(to + i * row, at + rows[i] * row, row);
+        };
+        p.add(std::make_unique<EmbedStored>(read, format_of(format), cols, view(out)));
+      }, "format"_a, "table"_a, "cols"_a, "out"_a, nb::keep_alive<1, 3>(), "The same, of bytes that are in memory.")
       .def("gather", [](Plan& p, Where in, Where out, int width) {
         p.add(std::make_unique<Gather>(view(in), view(out), width));
       }, "x"_a, "out"_a, "width"_a)

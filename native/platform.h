@@ -22,12 +22,19 @@ uint8_t* allocate(size_t bytes);
 void release(uint8_t* at, size_t bytes);
 
 // Files are numbers, as Python has them.
+struct Stamp {  // other numbers once a file was written to; a size below 0 where it cannot be told
+  int64_t size, changed;
+  bool operator==(const Stamp&) const = default;
+};
+Stamp stamp(int file);
 int duplicate(int file);  // one that no other program inherits; negative where there can be none
 void close(int file);
 // To be read; nullptr where it cannot be.
 uint8_t* map(int file, size_t bytes);
 void unmap(uint8_t* at, size_t bytes);
 int write(int file, size_t at, const uint8_t* from, size_t bytes);  // 0, or the number of the error
+int read(int file, size_t at, uint8_t* to, size_t bytes);           // likewise; below 0 where the file ends before
+void expect_bytes(int file, size_t first, size_t end);              // which will soon be read: begin, and do not wait
 // The bytes from `first` to `end` of a mapped file are not read in order: whoever reads one wants none beside it.
 void expect_no_order(uint8_t* mapped, size_t first, size_t end);
 // The bytes from `first` to `end` of a mapped file will soon be read: begin, and do not wait.

@@ -32,6 +32,10 @@ bool allow_tiles() {
 
 void wish_for_large_pages(uint8_t* at, size_t bytes) { madvise(at, bytes, MADV_HUGEPAGE); }
 void expect_in_order(int file) { posix_fadvise(file, 0, 0, POSIX_FADV_SEQUENTIAL); }  // twice as far ahead
+void expect_bytes(int file, size_t first, size_t end) {
+  posix_fadvise(file, (off_t)first, (off_t)(end - first), POSIX_FADV_WILLNEED);
+}
+timespec time_of_writing(const struct stat& file) { return file.st_mtim; }
 void forget(int file, size_t first, size_t end) {
   posix_fadvise(file, (off_t)first, (off_t)(end - first), POSIX_FADV_DONTNEED);
 }

@@ -1,6 +1,8 @@
 // What macOS has and other Unixes have not. It reads ahead and chooses its pages by itself.
+#include <fcntl.h>
 #include <sys/sysctl.h>
 
+#include <algorithm>
 #include <thread>
 
 #include "posix.h"
@@ -25,6 +27,11 @@ bool allow_tiles() { return false; }
 
 void wish_for_large_pages(uint8_t*, size_t) {}
 void expect_in_order(int) {}
+void expect_bytes(int file, size_t first, size_t end) {
+  radvisory wish = {(off_t)first, (int)std::min<size_t>(end - first, 1 << 30)};
+  fcntl(file, F_RDADVISE, &wish);
+}
+timespec time_of_writing(const struct stat& file) { return file.st_mtimespec; }
 void forget(int, size_t, size_t) {}
 
 }  // namespace cutaway::platform

@@ -57,6 +57,23 @@ int write(int file, size_t at, const uint8_t* from, size_t bytes) {
   return 0;
 }
 
+int read(int file, size_t at, uint8_t* to, size_t bytes) {
+  while (bytes) {
+    const ssize_t n = pread(file, to, std::min<size_t>(bytes, 1 << 30), (off_t)at);
+    if (n == 0) return -1;
+    if (n < 0 && errno != EINTR) return errno;
+    if (n > 0) at += n, to += n, bytes -= n;
+  }
+  return 0;
+}
+
+Stamp stamp(int file) {
+  struct stat found;
+  if (fstat(file, &found) != 0) return {-1, 0};
+  const timespec written = time_of_writing(found);
+  return {(int64_t)found.st_size, (int64_t)written.tv_sec * 1'000'000'000 + written.tv_nsec};
+}
+
 void expect_no_order(uint8_t* mapped, size_t first, size_t end) {
   const size_t from = first / page() * page();
   madvise(mapped + from, end - from, MADV_RANDOM);

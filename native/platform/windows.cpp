@@ -70,6 +70,28 @@ int write(int file, size_t at, const uint8_t* from, size_t bytes) {
   return 0;
 }
 
+int read(int file, size_t at, uint8_t* to, size_t bytes) {
+  while (bytes) {
+    OVERLAPPED place = {};
+    place.Offset = (DWORD)at, place.OffsetHigh = (DWORD)(at >> 32);
+    DWORD n = 0;
+    if (!ReadFile(handle_of(file), to, (DWORD)std::min<size_t>(bytes, 1 << 30), &n, &place))
+      return GetLastError() == ERROR_HANDLE_EOF ? -1 : EIO;
+    if (n == 0) return -1;
+    at += n, to += n, bytes -= n;
+  }
+  return 0;
+}
+
+Stamp stamp(int file) {
+  BY_HANDLE_FILE_INFORMATION found;
+  if (!GetFileInformationByHandle(handle_of(file), &found)) return {-1, 0};
+  const auto number = [](DWORD high, DWORD low) { return (int64_t)((uint64_t)high << 32 | low); };
+  return {number(found.nFileSizeHigh, found.nFileSizeLow),
+          number(found.ftLastWriteTime.dwHighDateTime, found.ftLastWriteTime.dwLowDateTime)};
+}
+
+void expect_bytes(int, size_t, size_t) {}  // read when they are wanted
 void expect_no_order(uint8_t*, size_t, size_t) {}
 void expect_pages(uint8_t*, size_t, size_t) {}  // read when they are wanted
 void drop_pages(int, uint8_t*, size_t, size_t) {}  // the system takes back what it needs

@@ -97,7 +97,7 @@ inline void random_matrix(Random& random, Pool& pool, Format f, int rows, int co
   else for (size_t i = 0; i < source.size(); i += kHalves[f].bytes) random_scales(random, f, &source[i]);
   out.packed.assign(packed_bytes(f, rows, cols), 0);
   out.view = {f, rows, cols, panel_bytes(f, cols), out.packed.data(), nullptr};
-  pack_rows(pool, out.view, source.data(), 0, rows, out.packed.data());
+  pack_rows(pool, out.view, {[&](size_t first, size_t, auto&) { return source.data() + first; }}, 0, rows, out.packed.data());
 }
 
 inline std::vector<double> frequencies(int head_dim) {

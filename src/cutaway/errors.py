@@ -21,6 +21,10 @@ class FormatError(InputError):
     """A file is truncated, corrupt, hostile or of an unsupported kind."""
 
 
+class FileChangedError(FormatError):
+    """A file was written to, cut or lost while it was read; copied again, it can be read."""
+
+
 class FetchError(CutawayError):
     """A model could not be fetched; no partial file was left in the cache."""
 

@@ -2,7 +2,10 @@
 
 import asyncio
 import json
+import os
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from threading import Event
 
 import httpx
 import pytest
@@ -236,6 +239,41 @@ def test_a_file_that_is_gone_is_told_and_the_others_are_served(paths, tmp_path):
         assert error["message"].startswith("lost could not be loaded: ")
         assert str(tmp_path) not in error["message"]
         post(served, "/v1/completions", {**body, "model": "b"})
+
+
+def test_a_file_that_is_cut_in_its_load_is_told_while_a_text_of_another_goes_on(
+    paths, alone, tmp_path, monkeypatch
+):
+    cut = write_tiny_llama(tmp_path / "cut.gguf", context=512)
+    load, begun = LoadedModel.load, Event()
+
+    def held(model, on_progress):
+        def hear(done):
+            if model.path == cut:
+                os.truncate(cut, 1000)
+                assert begun.wait(30)
+            on_progress(done)
+
+        load(model, hear)
+
+    monkeypatch.setattr(LoadedModel, "load", held)
+    body = {"prompt": "ab", **SAMPLED, "max_tokens": 300}
+    with serve_all(lambda: models({**paths, "cut": cut})) as served, ThreadPoolExecutor() as pool:
+        url = f"{served.url}/v1/completions"
+        lost = pool.submit(httpx.post, url, json={**body, "model": "cut"}, timeout=60)
+        with httpx.stream("POST", url, json={**body, "model": "b", "stream": True}) as text:
+            lines = text.iter_lines()
+            events = [next(lines)]
+            begun.set()
+            answer = lost.result()
+            events += lines
+    assert answer.status_code == 503
+    assert answer.json()["error"]["message"] == (
+        "cut could not be loaded: cut: the file changed or was cut while it was read; copy it again"
+    )
+    [last] = [json.loads(line[6:]) for line in events if '"finish_reason":"length"' in line]
+    expected = alone["b"].generate("ab", **SAMPLED | {"max_tokens": 300})
+    assert fingerprint(last) == expected.fingerprint
 
 
 # -- how long they stay -----------------------------------------------------------------------

@@ -3,7 +3,7 @@ Kernels, packed weights and the plan executor. Not for direct use: see cutaway.c
 """
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, overload
 
 import numpy
 from numpy.typing import NDArray
@@ -52,12 +52,41 @@ class Arena:
         factor: what products with the matrix are multiplied by, and its decoded rows.
         """
 
+    @overload
+    def fill(self, pool: Pool, packed: Packed, source: FileBytes, first: int) -> None: ...
+
+    @overload
     def fill(self, pool: Pool, packed: Packed, source: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], first: int) -> None: ...
 
 def packed_bytes(format: str, rows: int, cols: int) -> int: ...
 
 def patterns(name: str) -> list[int]:
     """What IQ1, IQ2_XXS … IQ3_S name by a number: digits of 2 or 3 bits."""
+
+class FileBytes:
+    """Bytes of a file, which are read when they are sliced, into new memory."""
+
+    def __init__(self, file: int, name: str) -> None:
+        """All of a file; name: for errors."""
+
+    def part(self, first: int, end: int) -> FileBytes:
+        """Some of them, which are not read yet."""
+
+    def expect(self) -> None:
+        """Tell the system that they will be read soon: the disk can begin."""
+
+    @property
+    def nbytes(self) -> int: ...
+
+    def __getitem__(self, where: slice) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,), writable=False)]:
+        """
+        uint8 (bytes,), read-only. FileChangedError where the file has changed since it was opened.
+        """
+
+def strings(data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], position: int, count: int) -> tuple[list, int]:
+    """
+    Strings from this byte on, each behind its length (uint64), and the byte after them: fewer than `count` where one would not end in `data`. Bytes that are not UTF-8 become lone surrogates.
+    """
 
 KV_BLOCK: int = 32
 
@@ -141,10 +170,15 @@ class Plan:
 
     def embed_types(self, table: Packed, out: tuple[int, int]) -> None: ...
 
-    def embed_stored(self, format: str, table: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], cols: int, out: tuple[int, int]) -> None:
+    @overload
+    def embed_stored(self, format: str, table: FileBytes, cols: int, out: tuple[int, int]) -> None:
         """
         By token, of a matrix as the file has it, whose bytes are read when they are wanted; after embed.
         """
+
+    @overload
+    def embed_stored(self, format: str, table: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], cols: int, out: tuple[int, int]) -> None:
+        """The same, of bytes that are in memory."""
 
     def gather(self, x: tuple[int, int], out: tuple[int, int], width: int) -> None: ...
 
@@ -256,11 +290,6 @@ class ReadProbe:
 def tile_rate(pool: Pool, tier: str, weight: Packed) -> float: ...
 
 def instruction_rate(pool: Pool, tier: str) -> float: ...
-
-def strings(data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], position: int, count: int) -> tuple[list, int]:
-    """
-    Strings from this byte on, each behind its length (uint64), and the byte after them: fewer than `count` where one would not end in `data`. Bytes that are not UTF-8 become lone surrogates.
-    """
 
 def quantise(pool: Pool, source_format: str, source: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], format: str, out: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], importance: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None) -> int:
     """

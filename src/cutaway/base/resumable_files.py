@@ -6,7 +6,7 @@ its power may have lost pieces that a process had written.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -35,7 +35,7 @@ class Pieces:
             file.seek(at)
             file.truncate()
 
-    def write(self, *parts: bytes | memoryview) -> None:
+    def write(self, parts: Iterable[bytes | memoryview]) -> None:
         """Write one piece."""
         size, checksum = 0, 0
         for part in parts:

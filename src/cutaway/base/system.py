@@ -9,7 +9,6 @@ import signal
 import sys
 from collections.abc import Callable, Collection
 from contextlib import suppress
-from mmap import mmap
 from signal import Signals
 
 IS_WINDOWS = sys.platform == "win32"
@@ -114,24 +113,6 @@ def keep_no_copy(file: int, nbytes: int) -> None:
     if sys.platform == "linux":
         with suppress(OSError):
             os.posix_fadvise(file, 0, nbytes, os.POSIX_FADV_DONTNEED)
-
-
-def expect(data: mmap, start: int, nbytes: int) -> None:
-    """A mapped file's bytes will be read soon; start: a page's."""
-    if sys.platform != "win32":
-        from mmap import MADV_WILLNEED
-
-        with suppress(OSError):
-            data.madvise(MADV_WILLNEED, start, nbytes)
-
-
-def forget(data: mmap, start: int, nbytes: int) -> None:
-    """A mapped file's bytes were read and need no memory any more; start: a page's."""
-    if sys.platform != "win32":
-        from mmap import MADV_DONTNEED
-
-        with suppress(OSError):
-            data.madvise(MADV_DONTNEED, start, nbytes)
 
 
 # -- the terminal --------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """OnDemandLLM: a model of this process whose weights are loaded when they are used."""
 
 import asyncio
+import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -104,7 +105,8 @@ class OnDemandLLM(AsyncModel):
         except (CutawayError, OSError) as error:
             if self._unwanted.is_set():
                 raise closed() from error
-            reason = str(error).replace(str(self.model.path), self.name)  # whose path is private
+            path = self.model.path  # which is private
+            reason = str(error).replace(str(path), self.name).replace(f"{path.parent}{os.sep}", "")
             raise ModelLoadError(f"{self.name} could not be loaded: {reason}") from error
 
     def _go_on(self, _: int) -> None:

@@ -56,9 +56,6 @@ class HeldFile(ModelFile):
     def raw(self, name):
         return self.bytes[name]
 
-    def release(self, name):
-        pass
-
     def close(self):
         pass
 

@@ -176,7 +176,7 @@ def test_negative_control_one_altered_weight_is_seen(tmp_path):
     raw = bytearray(path.read_bytes())
     embedding = np.frombuffer(raw, np.uint8)  # the row of token 40, which stands at position 37
     with GGUFFile(path) as file:
-        row = np.asarray(file.raw("token_embd.weight")).view(np.float32).reshape(-1, 64)[40]
+        row = file.raw("token_embd.weight")[:].view(np.float32).reshape(-1, 64)[40]
     at = bytes(embedding).index(row.tobytes())
     raw[at] ^= 1  # the lowest bit of one number
     path.write_bytes(raw)

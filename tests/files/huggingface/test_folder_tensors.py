@@ -263,8 +263,7 @@ def test_tensors_are_those_of_the_conversion(folder):
         info = ours.tensors[new]
         assert (info.name, info.format, info.shape) == (new, "F32", expected.shape)
         assert np.array_equal(ours.dequantize(new), expected), new
-        assert not ours.raw(new).flags.writeable
-        ours.release(new)
+        assert not ours.raw(new)[:].flags.writeable
 
 
 def test_fused_experts_are_read_either_way_round(tmp_path):
@@ -284,7 +283,7 @@ def test_half_numbers_are_moved_and_not_changed(tmp_path):
     assert {t.format for t in gpt2.tensors.values() if len(t.shape) == 2} == {"F16"}
     assert {t.format for t in gemma.tensors.values() if len(t.shape) == 1} == {"F32"}
     stored = load_file(tmp_path / "gpt2" / "model.safetensors")
-    raw = gpt2.raw("blk.1.attn_qkv.weight").view(np.float16).reshape(192, 64)
+    raw = gpt2.raw("blk.1.attn_qkv.weight")[:].view(np.float16).reshape(192, 64)
     assert np.array_equal(raw, stored["transformer.h.1.attn.c_attn.weight"].T)
 
 
@@ -296,7 +295,6 @@ def test_a_closed_folder_says_so(tmp_path):
         file.raw("token_embd.weight")
     with pytest.raises(InputError, match="no tensor named 'nothing'"):
         file.raw("nothing")
-    file.release("token_embd.weight")
     assert embedding.nbytes == file.tensors["token_embd.weight"].nbytes
 
 

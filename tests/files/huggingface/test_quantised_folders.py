@@ -54,17 +54,6 @@ def test_matrices_are_those_of_the_definition(made, name):
         assert len(orders) == (14 if "act-order" in name else 0)
 
 
-def test_reading_says_when_bytes_were_read(made):
-    """All parts of a matrix: release and close are those of the files."""
-    folder, _ = made("gptq-act-order")
-    file = HuggingFaceFolder(folder)
-    before = file.raw("blk.0.ffn_down.weight").copy()
-    for name in file.tensors:
-        file.release(name)
-    assert np.array_equal(file.raw("blk.0.ffn_down.weight"), before)
-    file.close()
-
-
 @pytest.mark.parametrize("name", METHODS)
 def test_the_reference_s_logits_are_the_twin_s(made, name):
     folder, twin = made(name)
@@ -171,7 +160,7 @@ class Disordered(HuggingFaceFolder):
     """One column is for an input that is not there."""
 
     def raw(self, name):
-        data = super().raw(name)
+        data = super().raw(name)[:]
         if name.endswith(".order"):
             data = data.copy()
             data[:4].view(np.float32)[0] = 1e6

@@ -230,7 +230,7 @@ def test_the_config_of_old_folders_is_a_file_of_its_own(folders, tmp_path):
         (path / old).write_text(json.dumps(said))
         with HuggingFaceFolder(path) as ours, HuggingFaceFolder(folders(name)) as theirs:
             for tensor in theirs.tensors:
-                assert np.array_equal(ours.raw(tensor), theirs.raw(tensor))
+                assert np.array_equal(ours.raw(tensor)[:], theirs.raw(tensor)[:])
         assert path / old in parts(path)
 
 

@@ -67,9 +67,7 @@ def test_the_parts_are_the_whole(tmp_path_factory, data):
             ]
             assert dict(found.metadata).keys() == dict(whole.metadata).keys()
             for name in whole.tensors:
-                assert np.array_equal(found.raw(name), whole.raw(name))
-                found.release(name)
-                assert np.array_equal(found.raw(name), whole.raw(name))
+                assert np.array_equal(found.raw(name)[:], whole.raw(name)[:])
 
 
 def test_a_model_in_parts_runs_and_is_named_by_all_of_them(whole, parts):

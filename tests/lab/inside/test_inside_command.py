@@ -78,7 +78,7 @@ def test_a_file_of_all_arrays(run, look, tmp_path, said, capsys):
         ("weights", look.weights), ("writes", look.writes),
         ("attribution.positions", found.positions), ("blk.1.attend", look.tensor("blk.1.attend")),
     ):  # fmt: skip
-        got = file.raw(name).view(np.float32).reshape(file.info(name).shape)
+        got = file.raw(name)[:].view(np.float32).reshape(file.info(name).shape)
         np.testing.assert_array_equal(got, expected.astype(np.float32))
     raw = out.read_bytes()
     header = json.loads(raw[8 : 8 + int.from_bytes(raw[:8], "little")])

@@ -12,15 +12,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from cutaway.base.checks import check_finite, shown
 from cutaway.compute.backends import Backend
 from cutaway.compute.model import Graph, ModelConfig, adapted
 from cutaway.compute.model.lora import B, matrices_of, numbered
 from cutaway.errors import FormatError, InputError
-from cutaway.files.weights import ModelFile, open_gguf
+from cutaway.files.weights import ModelFile, TensorBytes, open_gguf, pieces
 from cutaway.files.weights.cursor import quoted
 
 _FORMATS = ("F32", "F16", "BF16")
@@ -155,17 +152,11 @@ class _Together(ModelFile):
             {new: replace(file.info(name), name=new) for new, (file, name) in self._of.items()}
         )
 
-    def raw(self, name: str) -> NDArray[np.uint8]:
+    def raw(self, name: str) -> TensorBytes:
         """See ``ModelFile``."""
         self.info(name)
         file, own = self._of[name]
         return file.raw(own)
-
-    def release(self, name: str) -> None:
-        """See ``ModelFile``."""
-        self.info(name)
-        file, own = self._of[name]
-        file.release(own)
 
     def close(self) -> None:
         """Nothing: whoever opened the files closes them."""
@@ -245,6 +236,6 @@ def _digest(file: ModelFile, scales: Mapping[str, float]) -> str:
     for name in sorted(file.tensors):
         info = file.tensors[name]
         digest.update(repr((name, info.format, info.shape)).encode())
-        digest.update(file.raw(name).data)
-        file.release(name)
+        for piece in pieces(file.raw(name)):
+            digest.update(piece.data)
     return digest.hexdigest()

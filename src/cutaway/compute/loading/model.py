@@ -124,16 +124,20 @@ class LoadedModel:
         Errors as of ``__init__``; InputError where the file has changed since.
         """
         started = perf_counter()
+        self._check_unchanged()
+        with self.opened() as file:
+            self._check_unchanged()  # from now on another file may take its name
+            self._load(self.parts.graph, file, show=show, on_progress=on_progress)
+        self.elsewhere = self.computer
+        self.load_s = perf_counter() - started
+
+    def _check_unchanged(self) -> None:
         try:
             now = stat_model(self.path)
         except OSError as error:
             raise InputError(f"{self.path} cannot be read: {error.strerror}") from error
         if stamp(now) != stamp(self._stat):
             raise InputError(f"{self.path} has changed since it was opened: open the model again")
-        with self.opened() as file:
-            self._load(self.parts.graph, file, show=show, on_progress=on_progress)
-        self.elsewhere = self.computer
-        self.load_s = perf_counter() - started
 
     def _load(
         self, graph: Graph, file: ModelFile, *, show: bool,

@@ -98,7 +98,7 @@ def _read(shards: Shards, name: str) -> Array:
     if name not in {*shards}:
         raise FormatError(f"the files lack the tensor {name}; download the model again")
     shape = shards.info(name).shape
-    made: Array = TensorSource(name, "F32", shape, (name,)).make(shards).view(np.float32)
+    made: Array = TensorSource(name, "F32", shape, (name,)).make(shards)[:].view(np.float32)
     return made.reshape(shape).astype(np.float64)
 
 

@@ -87,5 +87,5 @@ def _found(sources: Sources, name: str) -> TensorSource:
 
 def _numbers(source: TensorSource, shards: Shards) -> Array:
     as_float = TensorSource(source.name, "F32", source.shape, source.sources, source.rewrite)
-    made: Array = as_float.make(shards).view(np.float32).reshape(source.shape)
+    made: Array = as_float.make(shards)[:].view(np.float32).reshape(source.shape)
     return made.astype(np.float64)

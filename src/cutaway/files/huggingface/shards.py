@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from cutaway.errors import FormatError
 from cutaway.files.huggingface.json_object import JsonObject
-from cutaway.files.weights import FORMATS, TensorInfo, dequantize
+from cutaway.files.weights import FORMATS, TensorBytes, TensorInfo, dequantize
 from cutaway.files.weights.cursor import quoted
 from cutaway.files.weights.safetensors import SafetensorsFile
 
@@ -65,10 +65,13 @@ class Shards:
 
     def read(self, name: str) -> NDArray[Any]:
         """The elements of a tensor in its shape: float32, or 16-bit floats' bits as uint16."""
-        info, raw = self.info(name), self._where[name].raw(name)
-        aligned = raw if raw.ctypes.data % 4 == 0 else raw.copy()
-        elements: NDArray[Any] = aligned.view(np.dtype(_ELEMENTS[info.format]))
+        info = self.info(name)
+        elements: NDArray[Any] = self.raw(name)[:].view(np.dtype(_ELEMENTS[info.format]))
         return elements.reshape(info.shape)
+
+    def raw(self, name: str) -> TensorBytes:
+        """The bytes of these elements, which are read when they are sliced."""
+        return self._where[name].raw(name)
 
     def __contains__(self, name: object) -> bool:
         return name in self._where
@@ -84,15 +87,11 @@ class Shards:
     def part(self, name: str) -> NDArray[Any]:
         """A part of a quantised matrix, in its shape: integers, bytes, or floats as float32."""
         dtype, shape = self._where[name].stored(name)
-        data = self._where[name].part(name)
+        data = self._where[name].part(name)[:]
         if dtype in _ELEMENTS:
             return dequantize(FORMATS[dtype], data).reshape(shape)
-        numbers: NDArray[Any] = data.copy().view(np.dtype(_INTEGERS[dtype]))  # aligned
+        numbers: NDArray[Any] = data.view(np.dtype(_INTEGERS[dtype]))
         return numbers.reshape(shape)
-
-    def release(self, name: str) -> None:
-        """Tell the system that a tensor's bytes were read."""
-        self._where[name].release(name)
 
     def close(self) -> None:
         """Close the files; what `read` returned stays valid."""

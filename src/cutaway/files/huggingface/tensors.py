@@ -31,7 +31,7 @@ from cutaway.files.huggingface.rewrites import (
 )
 from cutaway.files.huggingface.shards import Shards
 from cutaway.files.huggingface.unread import ADDED, plain_name, unread_part
-from cutaway.files.weights import FORMATS, ModelFile, TensorInfo, dequantize
+from cutaway.files.weights import FORMATS, ModelFile, TensorBytes, TensorInfo, dequantize
 from cutaway.files.weights.cursor import quoted
 
 _LAYER = re.compile(
@@ -61,16 +61,24 @@ class TensorSource(TensorInfo):
     rewrite: Rewrite = as_it_is
     values: NDArray[np.float32] | None = None
 
-    def make(self, shards: Shards) -> NDArray[np.uint8]:
+    def make(self, shards: Shards) -> TensorBytes:
         """The bytes, in `format`: (nbytes,), read-only."""
         if self.values is not None:
             made: NDArray[Any] = self.values
+        elif len(self.shape) > 2 and len(self.sources) > 1:
+            made = np.empty(self.nbytes, np.uint8)
+            for place, source in zip(np.split(made, len(self.sources)), self.sources, strict=True):
+                place[:] = _flat_bytes(self._rewritten(shards, source))
+        elif self.rewrite is as_it_is and shards.info(self.sources[0]).format == self.format:
+            return shards.raw(self.sources[0])
         else:
-            parts = [self.rewrite(self._read(shards, source)) for source in self.sources]
-            made = np.stack(parts) if len(self.shape) > 2 else parts[0]
-        data = np.ascontiguousarray(made).reshape(-1).view(np.uint8)
+            made = self._rewritten(shards, self.sources[0])
+        data = _flat_bytes(made)
         data.flags.writeable = False
         return data
+
+    def _rewritten(self, shards: Shards, source: str) -> NDArray[Any]:
+        return self.rewrite(self._read(shards, source))
 
     def _read(self, shards: Shards, source: str) -> NDArray[Any]:
         elements = shards.read(source)
@@ -82,6 +90,10 @@ class TensorSource(TensorInfo):
         )
 
 
+def _flat_bytes(elements: NDArray[Any]) -> NDArray[np.uint8]:
+    return np.ascontiguousarray(elements).reshape(-1).view(np.uint8)
+
+
 class SourcedFile(ModelFile):
     """A folder whose tensors are made of those in its safetensors files when they are asked for."""
 
@@ -91,19 +103,12 @@ class SourcedFile(ModelFile):
         self.path = path
         self._shards: Shards | None = Shards(paths)
 
-    def raw(self, name: str) -> NDArray[np.uint8]:
-        """See `ModelFile`; a view where nothing is rewritten, else a new array."""
+    def raw(self, name: str) -> TensorBytes:
+        """See `ModelFile`; what is not rewritten is read when it is sliced."""
         self.info(name)
         if self._shards is None:
             raise InputError(f"{self.path}: the folder is closed, so {name} cannot be read")
         return self.tensors[name].make(self._shards)
-
-    def release(self, name: str) -> None:
-        """See `ModelFile`."""
-        self.info(name)
-        if self._shards is not None:
-            for source in self.tensors[name].sources:
-                self._shards.release(source)
 
     def close(self) -> None:
         """See `ModelFile`."""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from cutaway.errors import FormatError
 from cutaway.files.weights.cursor import quoted
 from cutaway.files.weights.decode import dequantize
-from cutaway.files.weights.file import ModelFile, TensorInfo
+from cutaway.files.weights.file import ModelFile, TensorBytes, TensorInfo
 from cutaway.files.weights.formats import FORMATS
 
 _GATE_UP, _KEYS_VALUES = "ffn_gate_up_exps", "attn_kv_b"
@@ -33,19 +33,27 @@ class _Part(TensorInfo):
     rows: slice | None = None
     turned: bool = False
 
-    def bytes_of(self, raw: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """Of the source's bytes, these rows': a new array, or a view of all."""
+    def bytes_of(self, raw: TensorBytes) -> TensorBytes:
+        """Of the source's bytes, these rows': a new array, or all as they are."""
         if self.rows is None:
             return raw
         if self.turned:
-            numbers = dequantize(FORMATS[self.source.format], raw)
+            numbers = dequantize(FORMATS[self.source.format], raw[:])
             numbers = numbers.reshape(*self.stack, -1)[:, self.rows]
-            found = np.ascontiguousarray(numbers.swapaxes(1, 2)).view(np.uint8)
+            found = np.ascontiguousarray(numbers.swapaxes(1, 2)).view(np.uint8).reshape(-1)
         else:
-            found = raw.reshape(*self.stack, -1)[:, self.rows]
-        found = np.ascontiguousarray(found).reshape(-1)
+            found = self._rows_of_each(raw, self.rows)
         found.flags.writeable = False
         return found
+
+    def _rows_of_each(self, raw: TensorBytes, rows: slice) -> NDArray[np.uint8]:
+        count, height = self.stack
+        row = raw.nbytes // (count * height)  # bytes
+        first, last, _ = rows.indices(height)
+        found = np.empty((count, (last - first) * row), np.uint8)
+        for i, place in enumerate(found):
+            place[:] = raw[(i * height + first) * row : (i * height + last) * row]
+        return found.reshape(-1)
 
 
 class ApartFile(ModelFile):
@@ -61,8 +69,8 @@ class ApartFile(ModelFile):
             twice = next(p.name for p in parts if self.tensors[p.name] is not p)
             raise FormatError(f"{file.path}: {quoted(twice)} is there twice, apart and in one")
 
-    def raw(self, name: str) -> NDArray[np.uint8]:
-        """See ``ModelFile``; a view of what is not fused."""
+    def raw(self, name: str) -> TensorBytes:
+        """See ``ModelFile``; what is not fused is read when it is sliced."""
         info = self.info(name)
         raw = self._file.raw(_source(info))
         return info.bytes_of(raw) if isinstance(info, _Part) else raw
@@ -70,10 +78,6 @@ class ApartFile(ModelFile):
     def expect(self, name: str) -> None:
         """See ``ModelFile``."""
         self._file.expect(_source(self.info(name)))
-
-    def release(self, name: str) -> None:
-        """See ``ModelFile``."""
-        self._file.release(_source(self.info(name)))
 
     def close(self) -> None:
         """See ``ModelFile``."""

@@ -1,4 +1,4 @@
-"""A bounds-checked walk through the header of a GGUF file.
+"""A bounds-checked walk through the header of a GGUF file, which is read piece by piece.
 
 Knows how numbers, strings, arrays and typed metadata values are written, and that nothing a file
 says may be believed before it fits into the bytes that remain: memory and time stay proportional to
@@ -7,13 +7,15 @@ the file, whatever its counts claim.
 Source: docs/gguf.md of ggml.
 """
 
-from mmap import mmap
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.errors import FormatError
+
+if TYPE_CHECKING:
+    from cutaway.base._native import FileBytes
 
 _LENGTH_BYTES = 8  # of a string
 STRING, ARRAY = 8, 9
@@ -33,6 +35,7 @@ NUMBERS: dict[int, np.dtype[Any]] = {
 _U32, _U64, _BOOL = NUMBERS[4], NUMBERS[10], NUMBERS[7]
 _MAX_DEPTH = 8  # arrays in arrays: real files have one level, and recursion must end
 _MIN_ARRAY = 4 + 8  # the bytes of an empty array: element type and count
+_AT_ONCE = 1 << 20  # bytes that are read of the file, if so many are left
 
 
 def quoted(name: str) -> str:
@@ -42,16 +45,17 @@ def quoted(name: str) -> str:
 
 
 class Cursor:
-    """A position in the mapped bytes of one file; every read checks, then advances.
+    """A position in the bytes of one file; every read checks, then advances.
 
     `where` says in words what is being read, for messages. All methods raise
     `FormatError` when the bytes cannot be what they should be.
     """
 
-    def __init__(self, data: mmap, path: object) -> None:
+    def __init__(self, data: "FileBytes", path: object) -> None:
         self._data = data
         self._path = path
-        self._size = len(data)
+        self._size = data.nbytes
+        self._ahead, self._begin = b"", 0  # what was read last, and where it begins
         self.position = 0
         self.where = "the header"
 
@@ -71,11 +75,19 @@ class Cursor:
     def take(self, nbytes: int) -> bytes:
         """Copy the next `nbytes` bytes."""
         self.check_room(nbytes, 1, "bytes")
-        start, self.position = self.position, self.position + nbytes
-        return self._data[start : self.position]
+        start = self._read(nbytes)
+        self.position += nbytes
+        return self._ahead[start : start + nbytes]
+
+    def _read(self, nbytes: int) -> int:
+        """Have so many of the next bytes ahead, or all that are left; where they begin there."""
+        if self.position + nbytes > self._begin + len(self._ahead):
+            self._begin = self.position
+            self._ahead = self._data[self._begin : self._begin + max(nbytes, _AT_ONCE)].tobytes()
+        return self.position - self._begin
 
     def numbers(self, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
-        """Read a packed array, (count,): read-only and independent of the mapping."""
+        """Read a packed array, (count,): read-only."""
         raw = self.take(count * dtype.itemsize)
         if dtype == _BOOL and raw.strip(b"\x00\x01"):
             self.fail(f"{self.where} holds a truth value that is neither 0 nor 1")
@@ -106,15 +118,21 @@ class Cursor:
         from cutaway.base import _native  # what is only listed needs no kernels
 
         self.check_room(count, _LENGTH_BYTES, "strings of at least 8 bytes")
-        data = np.frombuffer(self._data, np.uint8)
-        out, end = _native.strings(data, self.position, count)
-        if len(out) < count:
-            self.fail(
-                f"{self.where} has a string that runs past the end of the file; "
-                "it is truncated or damaged, download it again"
-            )
-        self.position = end
-        return out
+        found: list[str] = []
+        nbytes = _LENGTH_BYTES
+        while len(found) < count:
+            start = self._read(nbytes)
+            data = np.frombuffer(self._ahead, np.uint8)
+            more, end = _native.strings(data, start, count - len(found))
+            found += more
+            self.position = self._begin + end
+            if len(found) < count and self._begin + len(data) >= self._size:
+                self.fail(
+                    f"{self.where} has a string that runs past the end of the file; "
+                    "it is truncated or damaged, download it again"
+                )
+            nbytes = 2 * len(data)  # the next string is longer than what is left of these
+        return found
 
     def value(self, type_id: int) -> Any:
         """Read a metadata value of a type: str, int, float, bool or an array."""

@@ -5,12 +5,12 @@ not know which format it was.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,21 @@ from cutaway.errors import InputError
 from cutaway.files.weights.cursor import quoted
 from cutaway.files.weights.decode import dequantize
 from cutaway.files.weights.formats import FORMATS
+
+if TYPE_CHECKING:
+    from cutaway.base._native import FileBytes
+
+_AT_ONCE = 1 << 22  # bytes of a piece
+
+TensorBytes: TypeAlias = "FileBytes | NDArray[np.uint8]"
+"""A tensor's bytes, read-only when they are sliced: in a file, which is read then, or in memory."""
+
+
+def pieces(data: TensorBytes, multiple: int = 1) -> Iterator[NDArray[np.uint8]]:
+    """All of the bytes, some at a time; multiple: of what number of bytes."""
+    step = max(_AT_ONCE // multiple, 1) * multiple
+    for start in range(0, data.nbytes, step):
+        yield data[start : start + step]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +64,8 @@ class ModelFile(ABC):
     tensors: Mapping[str, TensorInfo]
 
     @abstractmethod
-    def raw(self, name: str) -> NDArray[np.uint8]:
-        """Return the bytes of a tensor in its format: uint8 (nbytes,), read-only.
+    def raw(self, name: str) -> TensorBytes:
+        """Return the bytes of a tensor in its format, which are read when they are sliced.
 
         Raises `InputError` for an unknown name or a closed file.
         """
@@ -59,15 +74,8 @@ class ModelFile(ABC):
         """Tell the system that a tensor's bytes will be read soon: the disk can begin."""
 
     @abstractmethod
-    def release(self, name: str) -> None:
-        """Tell the system that a tensor's bytes were read: they need no memory any more.
-
-        They can be read again. Does nothing after `close`.
-        """
-
-    @abstractmethod
     def close(self) -> None:
-        """Close the file; what `raw` returned stays valid."""
+        """Close the file; what `raw` returned can be read still."""
 
     def dequantize(self, name: str) -> NDArray[np.float32]:
         """Return the numbers of a tensor: a new float32 array of shape `tensors[name].shape`.
@@ -75,7 +83,11 @@ class ModelFile(ABC):
         Raises `InputError` for an unknown name or a closed file.
         """
         info = self.info(name)
-        return dequantize(FORMATS[info.format], self.raw(name)).reshape(info.shape)
+        numbers, done, format = np.empty(prod(info.shape), np.float32), 0, FORMATS[info.format]
+        for piece in pieces(self.raw(name), format.quant_block_bytes):
+            some = dequantize(format, piece)
+            numbers[done : (done := done + some.size)] = some
+        return numbers.reshape(info.shape)
 
     def factors(self, name: str) -> NDArray[np.float32] | None:
         """Return what products with a matrix, or with each of a stack, are multiplied by, if any.

@@ -1,4 +1,4 @@
-"""A GGUF file, mapped into memory.
+"""A GGUF file.
 
 Knows the header, the metadata and the tensor table, and that the three must agree with each other
 and with the size of the file; nothing is believed unchecked.
@@ -10,15 +10,17 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from mmap import mmap
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cutaway.files.weights.cursor import Cursor, quoted
 from cutaway.files.weights.file import ModelFile, TensorInfo
 from cutaway.files.weights.formats import FORMATS_BY_ID, unread
-from cutaway.files.weights.mapped import MappedTensors, forget, map_file
+from cutaway.files.weights.tensor_file import TensorFile, open_bytes
+
+if TYPE_CHECKING:
+    from cutaway.base._native import FileBytes
 
 _MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
@@ -50,8 +52,8 @@ class _Stored(TensorInfo):
         return self.offset + self.nbytes
 
 
-class GGUFFile(MappedTensors, ModelFile):
-    """A GGUF file: its metadata, its tensors, and views of their bytes.
+class GGUFFile(TensorFile, ModelFile):
+    """A GGUF file: its metadata, its tensors, and their bytes.
 
     `metadata` maps keys to str, int, float, bool; arrays of strings are list[str],
     arrays of numbers read-only numpy arrays, arrays of arrays lists. A string that is
@@ -59,33 +61,31 @@ class GGUFFile(MappedTensors, ModelFile):
     restores them). `tensors` is in file order. Both stay valid after `close`.
 
     Raises `InputError` if the file cannot be opened and `FormatError` if it is not a
-    sound GGUF file. Do not shorten a file in place while it is open: the operating
-    system ends a process that touches mapped bytes that are gone.
+    sound GGUF file, or is written to while it is open.
     """
 
     tensors: Mapping[str, _Stored]
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        data = map_file(self.path, ".gguf")
+        data = open_bytes(self.path, ".gguf")
         cursor = Cursor(data, self.path)
         tensor_count, pair_count = _read_header(cursor, data)
         metadata, types = _read_metadata(cursor, pair_count)
         tensors = _read_tensors(cursor, tensor_count, _alignment(cursor, metadata))
-        _check_extents(cursor, tensors, len(data))
+        _check_extents(cursor, tensors, data.nbytes)
         self.metadata, self.value_types = MappingProxyType(metadata), MappingProxyType(types)
         self.tensors = MappingProxyType(tensors)
-        self._map = data
-        forget(data, 0, cursor.position)
+        self._bytes = data
 
     def _span(self, name: str) -> tuple[int, int]:
         self.info(name)
         return self.tensors[name].offset, self.tensors[name].end
 
 
-def _read_header(cursor: Cursor, data: mmap) -> tuple[int, int]:
+def _read_header(cursor: Cursor, data: "FileBytes") -> tuple[int, int]:
     """Return how many tensors and how many metadata pairs the file announces."""
-    head = data[:32]
+    head = data[:32].tobytes()
     if not head.startswith(_MAGIC):
         hints = [hint for start, hint in _IMPOSTORS.items() if head.startswith(start)]
         cursor.fail("; ".join(["this is not a GGUF file (it does not begin with 'GGUF')", *hints]))

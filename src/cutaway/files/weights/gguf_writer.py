@@ -6,7 +6,7 @@ Knows how the header, metadata and the tensor table are written. Source: docs/gg
 import struct
 from collections.abc import Callable, Iterable, Iterator
 from hashlib import sha256
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from cutaway.base.resumable_files import resumable_file
 from cutaway.base.whole_files import whole_file
 from cutaway.errors import InputError
 from cutaway.files.weights.cursor import ARRAY, NUMBERS, STRING, quoted
-from cutaway.files.weights.file import ModelFile, TensorInfo
+from cutaway.files.weights.file import ModelFile, TensorInfo, pieces
 from cutaway.files.weights.formats import FORMATS
 
 _ALIGNMENT = 32  # the format's own: a file that has it need not say so
@@ -55,18 +55,18 @@ def write_resumable_gguf(
         if kept:
             on_kept(sum(info.nbytes for info in islice(file.tensors.values(), kept)))
         for piece in islice(_pieces(file, kept, on_progress), int(out.kept > 0), None):
-            out.write(*piece)
+            out.write(piece)
 
 
 def _pieces(
     file: ModelFile, kept: int, on_progress: Callable[[int], None]
-) -> Iterator[tuple[bytes | memoryview, ...]]:
+) -> Iterator[Iterable[bytes | memoryview]]:
     """The head, and then each tensor but the first ``kept``."""
     yield (_head(file),)
     done = 0
     for name, info in islice(file.tensors.items(), kept, None):
-        yield file.raw(name).data, _padding(info.nbytes)  # after the last, too: some ask for it
-        file.release(name)
+        parts = (part.data for part in pieces(file.raw(name)))
+        yield chain(parts, [_padding(info.nbytes)])  # after the last, too: some ask for it
         on_progress(done := done + info.nbytes)
 
 

@@ -22,7 +22,7 @@ from cutaway.errors import FormatError, InputError
 from cutaway.files.weights.cursor import Cursor, quoted
 from cutaway.files.weights.file import ModelFile, TensorInfo
 from cutaway.files.weights.gguf import GGUFFile
-from cutaway.files.weights.mapped import map_file
+from cutaway.files.weights.tensor_file import open_bytes
 
 Floats = NDArray[np.float32]
 _SUMS, _COUNTS = ".in_sum2", ".counts"
@@ -54,12 +54,12 @@ class Importance:
     @classmethod
     def read(cls, path: Path) -> Self:
         """Read a file. InputError or FormatError where it is none."""
-        with map_file(path, ".gguf") as data:
-            is_gguf = data[:4] == b"GGUF"
-            found = None if is_gguf else cls(*_read_dat(Cursor(data, path), len(data)), path)
-        if found is None:
+        data = open_bytes(path, ".gguf")
+        if data[:4].tobytes() == b"GGUF":
             with GGUFFile(path) as file:
                 found = cls(*_read_gguf(file), path)
+        else:
+            found = cls(*_read_dat(Cursor(data, path), data.nbytes), path)
         for name, entry in found.entries.items():
             if not (np.isfinite(entry.sums).all() and (entry.sums >= 0).all()):
                 raise FormatError(
@@ -198,9 +198,6 @@ class _ImportanceFile(ModelFile):
 
     def raw(self, name: str) -> NDArray[np.uint8]:
         return np.ascontiguousarray(self._data[name], "<f4").reshape(-1).view(np.uint8)
-
-    def release(self, name: str) -> None:
-        """Nothing: it is in memory."""
 
     def close(self) -> None:
         """Nothing."""

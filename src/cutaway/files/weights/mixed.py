@@ -4,10 +4,7 @@ from collections import Counter
 from collections.abc import Mapping
 from types import MappingProxyType
 
-import numpy as np
-from numpy.typing import NDArray
-
-from cutaway.files.weights.file import ModelFile, TensorInfo
+from cutaway.files.weights.file import ModelFile, TensorBytes, TensorInfo
 
 _OF_FORMATS = ("general.file_type", "general.quantization_version")
 
@@ -38,17 +35,13 @@ class MixedFile(ModelFile):
         types = {k: t for k, t in base.value_types.items() if k not in _OF_FORMATS}
         self.value_types = types | {k: t for k, t in most.value_types.items() if k in _OF_FORMATS}
 
-    def raw(self, name: str) -> NDArray[np.uint8]:
+    def raw(self, name: str) -> TensorBytes:
         """See ``ModelFile``."""
         return self._file(name).raw(name)
 
     def expect(self, name: str) -> None:
         """See ``ModelFile``."""
         self._file(name).expect(name)
-
-    def release(self, name: str) -> None:
-        """See ``ModelFile``."""
-        self._file(name).release(name)
 
     def close(self) -> None:
         """Nothing; see the class."""

@@ -17,7 +17,7 @@ from cutaway.base.resources import default_threads
 from cutaway.errors import FormatError, InputError
 from cutaway.files.weights.cursor import quoted
 from cutaway.files.weights.decode import dequantize
-from cutaway.files.weights.file import ModelFile, TensorInfo
+from cutaway.files.weights.file import ModelFile, TensorBytes, TensorInfo
 from cutaway.files.weights.formats import FORMATS
 from cutaway.files.weights.importance import Importance
 from cutaway.files.weights.mixes import MIXES, PLAIN_MIXES, fitting, formats_of, is_matrix
@@ -77,7 +77,7 @@ class QuantisedFile(ModelFile):
         self.metadata = MappingProxyType({**source.metadata, **changed})
         self.value_types = {k: t for k, t in source.value_types.items() if k not in changed}
 
-    def raw(self, name: str) -> NDArray[np.uint8]:
+    def raw(self, name: str) -> TensorBytes:
         """See `ModelFile`; the source's own bytes where its format stays."""
         want, data = self.info(name), self._source.raw(name)
         have = self._source.tensors[name]
@@ -108,10 +108,6 @@ class QuantisedFile(ModelFile):
     def expect(self, name: str) -> None:
         """See `ModelFile`."""
         self._source.expect(name)
-
-    def release(self, name: str) -> None:
-        """See `ModelFile`."""
-        self._source.release(name)
 
     def close(self) -> None:
         """See `ModelFile`; the threads end, too."""

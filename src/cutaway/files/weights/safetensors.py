@@ -1,4 +1,4 @@
-"""A safetensors file, mapped into memory.
+"""A safetensors file.
 
 Knows the header, which is JSON, and that its entries must fit the file and lie apart from each
 other; nothing is believed unchecked.
@@ -12,18 +12,17 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
-from mmap import mmap
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NoReturn, TypeGuard
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, NoReturn, TypeGuard
 
 from cutaway.errors import FormatError, InputError
 from cutaway.files.weights.cursor import quoted
 from cutaway.files.weights.file import TensorInfo
-from cutaway.files.weights.mapped import MappedTensors, forget, map_file
+from cutaway.files.weights.tensor_file import TensorFile, open_bytes
+
+if TYPE_CHECKING:
+    from cutaway.base._native import FileBytes
 
 _LENGTH = 8  # bytes: how long the header is, a little-endian uint64
 _LONGEST_HEADER = 100_000_000  # bytes, as the reference reader has it
@@ -46,25 +45,24 @@ class _Entry:
     end: int
 
 
-class SafetensorsFile(MappedTensors):
-    """The tensors of one file: names in the order of the header, sizes, and views of the bytes.
+class SafetensorsFile(TensorFile):
+    """The tensors of one file: names in the order of the header, sizes, and their bytes.
 
     Raises `InputError` if the file cannot be opened and `FormatError` if it is not a sound
     safetensors file. Tensors of dtypes other than F32, F16 and BF16 may be there, and are refused
     only when they are asked for; integers and bytes can be had as parts of a quantised matrix
-    (``stored``, ``part``). Do not shorten a file in place while it is open.
+    (``stored``, ``part``).
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        data = map_file(self.path, ".safetensors")
+        data = open_bytes(self.path, ".safetensors")
         start, header = self._header(data)
         self._entries = MappingProxyType(
-            {name: self._entry(name, entry, start, len(data)) for name, entry in header.items()}
+            {name: self._entry(name, entry, start, data.nbytes) for name, entry in header.items()}
         )
         self._check_apart()
-        self._map = data
-        forget(data, 0, start)
+        self._bytes = data
 
     @property
     def names(self) -> list[str]:
@@ -82,8 +80,8 @@ class SafetensorsFile(MappedTensors):
             self._fail(f"the tensor {quoted(name)} has the shape {shape}: it holds no rows")
         return TensorInfo(name, entry.dtype, entry.shape)
 
-    def raw(self, name: str) -> NDArray[np.uint8]:
-        """See `ModelFile`; a view, no copy. `FormatError` as ``info`` says."""
+    def raw(self, name: str) -> "FileBytes":
+        """See `ModelFile`. `FormatError` as ``info`` says."""
         self.info(name)
         return super().raw(name)
 
@@ -92,8 +90,8 @@ class SafetensorsFile(MappedTensors):
         entry = self._named(name, _BYTES)
         return entry.dtype, entry.shape
 
-    def part(self, name: str) -> NDArray[np.uint8]:
-        """The bytes of a tensor of any dtype that ``stored`` reads; a view, no copy."""
+    def part(self, name: str) -> "FileBytes":
+        """The bytes of a tensor of any dtype that ``stored`` reads."""
         return super().raw(name)
 
     def _named(self, name: str, read: Collection[str]) -> _Entry:
@@ -116,21 +114,21 @@ class SafetensorsFile(MappedTensors):
     def _fail(self, problem: str) -> NoReturn:
         raise FormatError(f"{self.path}: {problem}")
 
-    def _header(self, data: mmap) -> tuple[int, dict[str, Any]]:
+    def _header(self, data: "FileBytes") -> tuple[int, dict[str, Any]]:
         """Where the tensors' bytes start, and the entries as the JSON has them."""
-        length = int.from_bytes(data[:_LENGTH], "little")
-        if data[:7] == b"version":
+        length = int.from_bytes(head := data[:_LENGTH].tobytes(), "little")
+        if head.startswith(b"version"):
             self._fail("it is a Git LFS pointer: run `git lfs pull`")
-        if len(data) < _LENGTH or length > len(data) - _LENGTH:
+        if data.nbytes < _LENGTH or length > data.nbytes - _LENGTH:
             self._fail(
-                f"the header is said to have {length} bytes, and the file has {len(data)}: it is "
+                f"the header is said to have {length} bytes, and the file has {data.nbytes}: it is "
                 "no safetensors file, or truncated; download it again"
             )
         if length > _LONGEST_HEADER:
             self._fail(f"the header has {length} bytes, and the format allows {_LONGEST_HEADER}")
         try:
             header = json.loads(
-                data[_LENGTH : _LENGTH + length].decode(), object_pairs_hook=_no_key_twice
+                data[_LENGTH : _LENGTH + length].tobytes().decode(), object_pairs_hook=_no_key_twice
             )
         except (ValueError, RecursionError) as error:
             said = " ".join(str(error).split())[:80]

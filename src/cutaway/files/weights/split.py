@@ -8,13 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-import numpy as np
-from numpy.typing import NDArray
-
 from cutaway.errors import FormatError
 from cutaway.files.weights.apart import apart
 from cutaway.files.weights.cursor import quoted
-from cutaway.files.weights.file import ModelFile, TensorInfo
+from cutaway.files.weights.file import ModelFile, TensorBytes, TensorInfo
 from cutaway.files.weights.gguf import GGUFFile
 
 _NO, _COUNT, _TENSORS = "split.no", "split.count", "split.tensors.count"
@@ -61,17 +58,13 @@ class SplitGGUF(ModelFile):
                 f"{len(parts)} parts have {len(tensors)}: download them again"
             )
 
-    def raw(self, name: str) -> NDArray[np.uint8]:
-        """See `ModelFile`; a view, no copy."""
+    def raw(self, name: str) -> TensorBytes:
+        """See `ModelFile`."""
         return self._part(name).raw(name)
 
     def expect(self, name: str) -> None:
         """See `ModelFile`."""
         self._part(name).expect(name)
-
-    def release(self, name: str) -> None:
-        """See `ModelFile`."""
-        self._part(name).release(name)
 
     def close(self) -> None:
         """Close every part."""

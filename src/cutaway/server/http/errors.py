@@ -4,12 +4,19 @@ import json
 import re
 from collections.abc import Mapping
 from functools import partial
+from pathlib import PurePath
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
-from cutaway.errors import CutawayError, InputError, ReplayError, ReplicaLostError
+from cutaway.errors import (
+    CutawayError,
+    FileChangedError,
+    InputError,
+    ReplayError,
+    ReplicaLostError,
+)
 
 ErrorType = Literal[
     "invalid_request_error",
@@ -161,4 +168,7 @@ def of_text(error: CutawayError) -> ApiError:
         return ApiError(409, str(error), param="replay", code="replay_differs")
     if isinstance(error, ReplicaLostError):
         return ApiError(503, str(error), code="replica_lost", headers={"Retry-After": "1"})
+    if isinstance(error, FileChangedError):
+        path, _, what = str(error).rpartition(": ")  # whose folder is private
+        return ApiError(503, f"{PurePath(path).name}: {what}", code="file_changed")
     return ApiError(400 if isinstance(error, InputError) else 500, str(error), code="text_failed")

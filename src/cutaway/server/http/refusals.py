@@ -15,6 +15,7 @@ from starlette.responses import Response
 
 from cutaway.errors import (
     CutawayError,
+    FileChangedError,
     InputError,
     ModelLoadError,
     QueueFullError,
@@ -53,7 +54,7 @@ def install(app: FastAPI, *, retry_after: Callable[[], float]) -> None:
     _answer_with(app, HTTPException, routed)
     _answer_with(app, InputError, _of_input)
     _answer_with(app, QueueFullError, full)
-    for kind in (ReplayError, ReplicaLostError):
+    for kind in (ReplayError, ReplicaLostError, FileChangedError):
         _answer_with(app, kind, lambda _, error: of_text(error))
     _answer_with(app, ModelLoadError, _of_load)
     _answer_with(app, CutawayError, _of_cutaway)

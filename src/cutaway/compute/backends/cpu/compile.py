@@ -21,13 +21,14 @@ from numpy.typing import NDArray
 from cutaway.base import _native
 from cutaway.compute.model import Graph, Op, Tensor
 from cutaway.errors import FormatError
+from cutaway.files.weights import TensorBytes
 
 Vector = NDArray[np.float32]
 NOTHING: Vector = np.empty(0, np.float32)
 
 Slice = tuple[str, int, int]
 """Rows of a matrix: its name, the first row, and the one after the last."""
-Stored = tuple[str, NDArray[np.uint8]]
+Stored = tuple[str, TensorBytes]
 """A matrix as the file has it: its format and its bytes."""
 ExpertMatrices = list[Any]
 """The packed matrices of a layer's experts, in one role."""

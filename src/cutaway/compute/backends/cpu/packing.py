@@ -73,7 +73,7 @@ def pack_matrices(
 
 
 def read_stored(graph: Graph, file: ModelFile) -> dict[str, Stored]:
-    """The matrices that are read by token from the file, which may be closed."""
+    """The matrices that are read by token from the file, which stays open for that."""
     names = [op.weights["weight"] for op in graph.ops if op.kind == "embed_stored"]
     return {name: (file.info(name).format, file.raw(name)) for name in names}
 
@@ -119,10 +119,12 @@ def _pack(
             factor = 1.0 if factors is None else float(factors[first // rows % len(factors)])
             packed[part] = arena.reserve(format, rows, cols, factor)
             for at in range(first, last, step):
-                piece = raw[at * row : min(at + step, last) * row]
-                arena.fill(pool, packed[part], piece, at - first)
-                file.release(name)  # or a large matrix would be in memory twice
-                on_progress(done := done + piece.nbytes)
+                begin, end = at * row, min(at + step, last) * row
+                if isinstance(raw, _native.FileBytes):  # each thread reads what it packs
+                    arena.fill(pool, packed[part], raw.part(begin, end), at - first)
+                else:
+                    arena.fill(pool, packed[part], raw[begin:end], at - first)
+                on_progress(done := done + end - begin)
     return packed
 
 
@@ -172,7 +174,6 @@ def read_vectors(graph: Graph, file: ModelFile) -> dict[str, Vector]:
     found = dict[str, Vector]()
     for name in dict.fromkeys(name for op in graph.ops for name in _vectors(op, graph)):
         found[name] = file.dequantize(name)
-        file.release(name)
     return found
 
 

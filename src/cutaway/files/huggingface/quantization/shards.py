@@ -10,7 +10,7 @@ from cutaway.errors import FormatError
 from cutaway.files.huggingface.quantization.grouped import Grouped
 from cutaway.files.huggingface.quantization.method import Method
 from cutaway.files.huggingface.shards import Shards
-from cutaway.files.weights import TensorInfo
+from cutaway.files.weights import TensorBytes, TensorInfo
 from cutaway.files.weights.cursor import quoted
 
 ORDER = ".order"
@@ -73,13 +73,11 @@ class QuantisedShards(Shards):
         order = self._order(name)
         return super().read(name) if order is None else order.astype(np.float32)
 
-    def release(self, name: str) -> None:
-        """See `Shards`; all parts of a matrix."""
-        if (matrix := self._matrices.get(name)) is not None:
-            for part in matrix.parts:
-                super().release(part)
-        elif self._order(name) is None:
-            super().release(name)
+    def raw(self, name: str) -> TensorBytes:
+        """See `Shards`."""
+        if name in self._matrices or self._order(name) is not None:
+            return self.read(name).reshape(-1).view(np.uint8)
+        return super().raw(name)
 
     def _order(self, name: str) -> NDArray[np.int32] | None:
         matrix = self._matrices.get(f"{name.removesuffix(ORDER)}.weight")

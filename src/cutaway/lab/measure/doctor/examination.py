@@ -20,7 +20,7 @@ from cutaway.compute.loading.open import open_model, stat_model
 from cutaway.compute.loading.parts import open_as
 from cutaway.errors import InputError
 from cutaway.files import hub
-from cutaway.files.weights import ModelFile
+from cutaway.files.weights import ModelFile, pieces
 from cutaway.files.weights.gguf_writer import write_gguf
 from cutaway.files.weights.mixed import MixedFile
 from cutaway.files.weights.mixes import MIXES
@@ -274,10 +274,8 @@ class Doctor:
     def _differs(self, name: str, file: ModelFile) -> bool:
         if file.info(name).format != self._file.info(name).format:
             return True
-        same = np.array_equal(file.raw(name), self._file.raw(name))
-        file.release(name)
-        self._file.release(name)
-        return not same
+        both = zip(pieces(file.raw(name)), pieces(self._file.raw(name)), strict=True)
+        return not all(np.array_equal(own, other) for own, other in both)
 
     def _cost(
         self, name: str, file: ModelFile, record: Record, tell: Callable[[int], object]
@@ -288,7 +286,6 @@ class Doctor:
             mixed = MixedFile(self._file, {name: file})
             changed = self._llm.backend.with_weights(mixed, {name})
             damage = Damage.of(self._reading.beside(changed, tell), self._reading.top)
-            file.release(name)
             record.put(key, found := damage.to_dict())
         return TensorCost(
             name, other.format, own.format, other.nbytes, own.nbytes, Damage.from_dict(found)
