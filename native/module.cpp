@@ -17,6 +17,7 @@
 #include "arrays.h"
 #include "file_bytes.h"
 #include "kernels.h"
+#include "plain_arithmetic.h"
 
 using namespace nanobind::literals;
 using namespace cutaway;
@@ -98,6 +99,12 @@ NB_MODULE(_native, m) {
   nb::set_leak_warnings(false);  // a daemon thread at work while Python ends keeps what it uses
   m.def("tiers", &available_kernels, "Instruction-set tiers of this machine, best first, comma-separated.");
   m.def("amx_refusal", &amx_refusal, "Why matrix units that this processor has are not used; empty where they are.");
+
+  nb::class_<PlainBlock>(m, "PlainArithmetic", "In its block numbers are rounded as usual, whatever the thread's own rounding is.")
+      .def(nb::init<>())
+      .def("__enter__", &PlainBlock::enter)
+      .def("__exit__", [](const PlainBlock& b, nb::handle, nb::handle, nb::handle) { b.exit(); },
+           "kind"_a.none(), "error"_a.none(), "traceback"_a.none());
 
   nb::class_<Pool>(m, "Pool").def(nb::init<int>(), "threads"_a).def_prop_ro("threads", &Pool::most);
 

@@ -36,4 +36,14 @@ class PlainArithmetic {
   const Arithmetic before_ = arithmetic();
 };
 
+// The same for a block of Python.
+class PlainBlock {
+ public:
+  void enter() { before_ = arithmetic(), make_arithmetic_plain(); }
+  void exit() const { set_arithmetic(before_); }
+
+ private:
+  Arithmetic before_ = arithmetic();
+};
+
 }  // namespace cutaway

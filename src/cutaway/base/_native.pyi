@@ -17,6 +17,17 @@ def amx_refusal() -> str:
     Why matrix units that this processor has are not used; empty where they are.
     """
 
+class PlainArithmetic:
+    """
+    In its block numbers are rounded as usual, whatever the thread's own rounding is.
+    """
+
+    def __init__(self) -> None: ...
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object | None, error: object | None, traceback: object | None) -> None: ...
+
 class Pool:
     def __init__(self, threads: int) -> None: ...
 

@@ -9,6 +9,7 @@ left to right, on a causal model, this is the autoregressive loop, bit for bit.
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from cutaway.base.arithmetic import plainly
 from cutaway.engine.canvas import Canvas, Rule, make_canvas
 from cutaway.engine.cell_figures import CANDIDATES, cells_of, entropy_after_chain, figures_of
 from cutaway.engine.events import Event, Pass, Phases
@@ -175,6 +176,7 @@ class Denoise:
 
     # -- what becomes of it ----------------------------------------------------------------------
 
+    @plainly
     def commit(self, scheduled: Scheduled, computed: "Computed") -> list[Event]:
         """Reveal what the rule says; a finished block becomes steps."""
         sequence, canvas = scheduled.sequence, self._canvas(scheduled.sequence)

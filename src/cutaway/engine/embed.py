@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from cutaway.base.arithmetic import plainly
 from cutaway.engine.decoders import Computed
 from cutaway.engine.events import Embedded, Event, FinishReason
 from cutaway.engine.prefill_only import PrefillOnly, in_one_step
@@ -69,6 +70,7 @@ class Embed(PrefillOnly):
         limits = [min(place, self.seen - 1) for place in places] if self.seen else None
         return Scheduled(sequence, start, tokens, len(tokens), [*rows], limits)
 
+    @plainly
     def commit(self, scheduled: Scheduled, computed: Computed) -> list[Event]:
         """The vector comes with the last row."""
         sequence = scheduled.sequence

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cutaway.base.arithmetic import plainly
 from cutaway.errors import CutawayError
 from cutaway.sampling import Observation, ReadRow, Stage
 
@@ -235,6 +236,7 @@ class Ended(NamedTuple):
 Event = Started | Scored | Embedded | Pass | Step | Ended
 
 
+@plainly
 def neg_log_z(steps: Iterable[Step]) -> float | None:
     """The sum of a text's -ln Z, in nats: minus the logarithm of its importance weight.
 

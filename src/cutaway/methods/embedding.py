@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cutaway.base.arithmetic import plainly
 from cutaway.base.checks import check_bool, check_choice, check_int, shown
 from cutaway.compute.model import POOLINGS
 from cutaway.compute.model.pooling import TOKENS
@@ -49,6 +50,7 @@ class Embeddings:
     prompt: str = ""
     task: str = ""
 
+    @plainly
     def similarities(self) -> NDArray[np.float64]:
         """The cosine of each pair: (texts, texts)."""
         exact = self.vectors.astype(np.float64)

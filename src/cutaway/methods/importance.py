@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from cutaway.base.arithmetic import plainly
 from cutaway.requests.completion import Aligned, Completion
 from cutaway.sampling import text_luck
 from cutaway.sampling.fixed_math import log_sum_exp
@@ -33,6 +34,7 @@ class ConstraintEstimate:
     effective_n: float
 
     @property
+    @plainly
     def probability(self) -> float:
         """P(grammar)."""
         return exp(self.log_probability)
@@ -42,6 +44,7 @@ class ConstraintEstimate:
         return asdict(self) | {"probability": self.probability}
 
 
+@plainly
 def estimate(neg_log_z: Sequence[float]) -> ConstraintEstimate:
     """From -ln w of each text."""
     n, logs = len(neg_log_z), -np.array(neg_log_z, np.float64)
@@ -83,6 +86,7 @@ def resample(neg_log_z: Sequence[float], seed: int) -> int:
     return int(np.argmax(text_luck(seed, len(neg_log_z)) - np.array(neg_log_z, np.float64)))
 
 
+@plainly
 def align(samples: Sequence[Completion]) -> Completion:
     """Choose one of a request's samples by their weights, with the first one's seed."""
     logs = [sample.neg_log_z or 0.0 for sample in samples]  # None: nothing was drawn

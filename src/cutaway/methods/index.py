@@ -19,6 +19,7 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
+from cutaway.base.arithmetic import plainly
 from cutaway.errors import FormatError, InputError
 
 if TYPE_CHECKING:
@@ -186,6 +187,7 @@ class Index:
         )  # fmt: skip
         return self.nearest(asked.vectors[0], top)
 
+    @plainly
     def nearest(self, vector: NDArray[np.float32], top: int) -> list[Hit]:
         """Those nearest to a vector of length 1."""
         rough = self.vectors @ vector

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cutaway.base.arithmetic import plainly
 from cutaway.base.checks import check_bool, check_choice, check_int
 from cutaway.engine import Embed, Request
 from cutaway.errors import InputError
@@ -45,6 +46,7 @@ class TokenVectors:
     kind: str
     truncated: tuple[int, ...] = ()
 
+    @plainly
     def maxsim(self, documents: "TokenVectors") -> NDArray[np.float64]:
         """The score of each of these, as queries, with each document: (queries, documents).
 
@@ -69,6 +71,7 @@ class TokenVectors:
             truncated=truncated,
         )  # fmt: skip
 
+    @plainly
     def products(self, query: int, documents: "TokenVectors", document: int) -> NDArray[np.float64]:
         """The dot product of each row of a query with each of a document: (rows, rows)."""
         return _products(self.vectors[query], documents.vectors[document])

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cutaway.base.arithmetic import plainly
 from cutaway.engine import Embed, Request
 from cutaway.errors import InputError
 from cutaway.methods.embedding import FramedTexts, VectorReader, embedding, request_parts
@@ -64,6 +65,7 @@ class Nearness:
     shares: Rows | None
     left_out: tuple[LeftOut, ...]
 
+    @plainly
     def of_tokens(self) -> tuple[list[float], list[float]]:
         """What each token of the first text, and of the second, has of the score."""
         if self.shares is None:

@@ -6,6 +6,7 @@ from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
+from cutaway.base.arithmetic import plainly
 from cutaway.compute.loading.model import LoadedModel
 from cutaway.engine import (
     Ended,
@@ -215,6 +216,7 @@ class Generation:
         rate = usage.completion_tokens / (self.watch.last - self.watch.start)
         return timing._replace(prefill_tokens_per_s=None, decode_tokens_per_s=rate)
 
+    @plainly
     def completion(self) -> Completion:
         """A completion of the steps that were read so far."""
         usage, ended = self.usage(), self.ended if self._has_read_all else None

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from cutaway.base.arithmetic import plainly
 from cutaway.engine import Request
 from cutaway.requests.owner import EndListener, EngineOwner
 
@@ -50,12 +51,13 @@ def prefill(owner: EngineOwner, task: PrefillTask[R, T]) -> T:
 
     for _ in each_ended(owner, jobs, progress, _AT_ONCE):
         pass
-    return task.found(readers)
+    return plainly(task.found)(readers)
 
 
 async def prefill_async(queue: "Queue", task: PrefillTask[R, T]) -> T:
     """As ``prefill``, for a task of an event loop."""
-    return task.found(await read_all(queue, task.requests, task.reader, task.progress))
+    readers = await read_all(queue, task.requests, task.reader, task.progress)
+    return plainly(task.found)(readers)
 
 
 def each_ended(

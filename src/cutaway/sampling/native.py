@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cutaway.base.arithmetic import plainly
 from cutaway.errors import CutawayError, InputError
 from cutaway.sampling.candidates import Candidates, Context, History, LogitsRow, NothingAllowedError
 from cutaway.sampling.chain import Stage, StageReport, choose, logprob, run_stages
@@ -209,6 +210,7 @@ def _observation(chain: tuple[Stage, ...], *figures: Any) -> Observation:
     return Observation(*fields)
 
 
+@plainly
 def _by_twin(draw: RowDraw, row: LogitsRow) -> Sampled | Exception:
     if not np.isfinite(row).all():
         return _not_finite(draw)

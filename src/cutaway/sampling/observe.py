@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cutaway.base.arithmetic import PlainArithmetic
 from cutaway.base.checks import check_bool, check_ids, check_int
 from cutaway.errors import InputError
 from cutaway.sampling.candidates import Candidates, LogitsRow
@@ -114,14 +115,16 @@ class Observation(NamedTuple):
         before = self.log_sum_exp
         for report in self.stages:
             if report.stage.name == "constraint":
-                return max(before - report.log_sum_exp, 0.0)
+                with PlainArithmetic():
+                    return max(before - report.log_sum_exp, 0.0)
             before = report.log_sum_exp
         return None
 
     def logprobs(self, top: int) -> Logprobs:
         """The ``top`` likeliest tokens before and after the chain, if as many were observed."""
-        model = ((c.id, c.logit - self.log_sum_exp) for c in self.candidates[:top])
-        return Logprobs(tuple(model), self.after_chain[:top], self.logprob, self.final_logprob)
+        with PlainArithmetic():
+            model = tuple((c.id, c.logit - self.log_sum_exp) for c in self.candidates[:top])
+        return Logprobs(model, self.after_chain[:top], self.logprob, self.final_logprob)
 
 
 def observe(

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from cutaway.base.arithmetic import plainly
 from cutaway.engine.canvas import Rule
 from cutaway.engine.events import Pass, PassCell
 from cutaway.errors import InputError
@@ -90,6 +91,7 @@ def check_canvas(trace: Trace) -> None:
         raise InputError("the trace is of no canvas: its text was written from left to right")
 
 
+@plainly
 def canvas_figures(trace: Trace) -> CanvasFigures:
     """The figures of a canvas; InputError where the trace is of none."""
     check_canvas(trace)
@@ -123,6 +125,7 @@ def standing(passes: Iterable[Pass]) -> list[dict[int, int]]:
     return states
 
 
+@plainly
 def cell_life(trace: Trace, cell: int) -> tuple[CellMoment, ...]:
     """What each pass that looked at a cell, or masked it again, did to it. InputError for no such
     cell."""

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, fields
 from difflib import SequenceMatcher
 from typing import Any
 
+from cutaway.base.arithmetic import plainly
 from cutaway.engine.events import Pass, PassCell, Step
 from cutaway.trace.figures import bits, probability
 from cutaway.trace.read import Trace
@@ -123,6 +124,7 @@ class TraceDiff:
         return plain if self.passes else {k: v for k, v in plain.items() if k != "passes"}
 
 
+@plainly
 def diff_texts(a: Trace, b: Trace) -> TraceDiff:
     """Compare two traces, step by step."""
     common = common_prefix(a.output_token_ids, b.output_token_ids)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from cutaway.base.arithmetic import plainly
 from cutaway.engine.events import Step
 from cutaway.sampling import Candidate
 from cutaway.trace.constraint import ConstraintFigures, constraint_figures
@@ -78,6 +79,7 @@ class Why:
         return plain if self.constraint else {k: v for k, v in plain.items() if k != "constraint"}
 
 
+@plainly
 def why(trace: Trace, closest: int = CLOSEST) -> Why:
     """Why the text ended, from the record alone; ``closest``: how many near misses to name."""
     moments = tuple(m for step in trace.steps if (m := end_token_status(trace, step)))

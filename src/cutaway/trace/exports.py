@@ -5,6 +5,7 @@ from dataclasses import fields
 from types import SimpleNamespace
 from typing import Any, Literal
 
+from cutaway.base.arithmetic import plainly
 from cutaway.engine.events import Pass, PassCell, Phases, Step
 from cutaway.text.openai_token import REMOVED, openai_token
 from cutaway.trace.canvas import check_canvas
@@ -17,6 +18,7 @@ from cutaway.trace.steps import milliseconds, observed
 When = Literal["before", "after"]
 
 
+@plainly
 def to_openai(trace: Trace, when: When = "before") -> Json:
     """The ``logprobs`` object of a chat completion: ``content``, one entry per token.
 
@@ -43,6 +45,7 @@ def _token(trace: Trace, token_id: int, logprob: float) -> Json:
     return openai_token(trace.bytes_of(token_id), trace.name_of(token_id), logprob)
 
 
+@plainly
 def to_csv(trace: Trace) -> str:
     """A header and a row per step (RFC 4180, but for lines that end with a line feed).
 
@@ -55,6 +58,7 @@ def to_csv(trace: Trace) -> str:
     return _table(columns, [_row(trace, step) for step in trace.steps])
 
 
+@plainly
 def to_passes_csv(trace: Trace) -> str:
     """As ``to_csv``, with a row for each cell that a pass over a canvas looked at.
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from cutaway.base.arithmetic import plainly
 from cutaway.base.checks import check_int
 from cutaway.errors import InputError
 from cutaway.trace.catalogue import catalogue
@@ -14,6 +15,7 @@ from cutaway.trace.steps import step_to_json
 from cutaway.trace.web.bundle import BundledRun, viewer
 
 
+@plainly
 def to_html(trace: Trace, looks: Mapping[int, bytes] | None = None) -> str:
     """A document that shows the whole run and opens from disk, as UTF-8; it fetches nothing.
 
@@ -23,6 +25,7 @@ def to_html(trace: Trace, looks: Mapping[int, bytes] | None = None) -> str:
     return runs_to_html([ShownRun(trace, title, looks or {})], title)
 
 
+@plainly
 def runs_to_html(runs: Sequence[ShownRun], title: str, guide: Guide | None = None) -> str:
     """As ``to_html``, of several runs, with a guide beside them. InputError where there is no run,
     or where the guide shows none of them."""

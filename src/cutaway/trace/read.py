@@ -9,6 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
+from cutaway.base.arithmetic import plainly
 from cutaway.engine.events import Pass, Step
 from cutaway.errors import FormatError, InputError
 from cutaway.trace import passes, steps
@@ -60,6 +61,7 @@ class Trace:
         return cls._from(BytesIO(raw), path)
 
     @classmethod
+    @plainly
     def _from(cls, file: BinaryIO, path: Path | None) -> "Trace":
         records, name = _Records(), str(path or "the trace")
         digest, number = sha256(), 1

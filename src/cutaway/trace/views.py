@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from math import log
 from typing import Any
 
+from cutaway.base.arithmetic import plainly
 from cutaway.engine.events import Step
 from cutaway.sampling import Candidate
 from cutaway.trace.constraint import wanted_sentence
@@ -91,6 +92,7 @@ class StepView:
         return {k: v for k, v in asdict(self).items() if v is not None or k not in _OF_A_CONSTRAINT}
 
 
+@plainly
 def step_view(trace: Trace, step: Step) -> StepView:
     """All figures of a step."""
     seen, kv_tokens = observed(step), step.position if step.pass_index is None else None

@@ -10,6 +10,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Self
 
 from cutaway._version import ARITHMETIC
+from cutaway.base.arithmetic import PlainArithmetic, plainly
 from cutaway.compute import backends, model
 from cutaway.compute.backends import Backend, Computer, KVLayout
 from cutaway.compute.loading.adapters import LoadedAdapters
@@ -86,8 +87,9 @@ class LoadedModel:
 
     @contextmanager
     def opened(self) -> Iterator[ModelFile]:
-        """The model's file. InputError where memory runs out before it is closed."""
-        with open_as(self.path, self._setup.quantize, self._setup.threads) as file:
+        """The model's file, to be read in the block; InputError where memory runs out in it."""
+        setup = self._setup
+        with PlainArithmetic(), open_as(self.path, setup.quantize, setup.threads) as file:
             try:
                 yield file
             except MemoryError as error:
@@ -176,10 +178,12 @@ class LoadedModel:
         _ = self.backend
         return self._adapters.backend(sha256)
 
+    @plainly
     def open_adapter(self, name: str, at: str | PathLike[str]) -> "Adapter":
         """Read one more adapter, for ``add_adapter``. InputError where it cannot be one."""
         return self._adapters.open(name, at, self._setup, self.parts.graph, self.config)
 
+    @plainly
     def add_adapter(self, name: str, adapter: "Adapter") -> Backend:
         """Let requests name an adapter; the backend with it. Not while the model computes."""
         return self._adapters.add(name, adapter, self.backend)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cutaway.base.arithmetic import plainly
 from cutaway.compute.model.anatomy import Anatomy
 from cutaway.compute.model.graph import Graph
 from cutaway.compute.model.state_layout import state_layout
@@ -51,6 +52,7 @@ class PlacedIntervention:
     last: int
     spans: Spans
 
+    @plainly
     def apply(self, x: Floats) -> Floats:
         """What replaces x, (rows, columns)."""
         one = self.intervention
@@ -107,6 +109,7 @@ class BoundInterventions:
         spans = (span for one in self.states for span in one.spans)
         return min((max(a, start) - start + 1 for a, b in spans if b >= start), default=LAST)
 
+    @plainly
     def change_state(self, state: Floats, position: int) -> None:
         """Change a text's state as it is after the row at a position, in place."""
         for one in self.states:
@@ -114,6 +117,7 @@ class BoundInterventions:
                 here = state[None, one.first : one.last]
                 here[:] = one.apply(here)
 
+    @plainly
     def affine(self, position: int, widths: Mapping[str, int]) -> "dict[str, Affine]":
         """One row's interventions as a · x + b, by the name of the tensor."""
         made: dict[str, Affine] = {}
@@ -124,6 +128,7 @@ class BoundInterventions:
                 _then(known, one.intervention, slice(one.first, one.last))
         return made
 
+    @plainly
     def state_affine(self, position: int, place: slice) -> Affine | None:
         """What changes a part of the state after a row, as a · x + b; None: nothing does."""
         made: Affine | None = None
@@ -151,6 +156,7 @@ class BoundInterventions:
         return min(firsts, default=LAST), name
 
 
+@plainly
 def bind(
     interventions: Iterable[Intervention], graph: Graph, prompt_tokens: int
 ) -> BoundInterventions:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from cutaway.base.arithmetic import plainly
 from cutaway.base.checks import shown
 from cutaway.engine.interventions.intervention import (
     Intervention,
@@ -30,6 +31,7 @@ _KNOCK_OUT = re.compile(r"\s*knock_out\s+(?P<at>[^a-z]+?)", re.ASCII)
 _FROM = re.compile(r"(.*?)(?:\s+from\s+([0-9]{1,10}))?\s*", re.ASCII | re.DOTALL)
 
 
+@plainly
 def parse_intervention(text: Any) -> Intervention:
     """An intervention without a vector from its text; InputError where the text is none."""
     found = _FROM.fullmatch(current_name(text)) if isinstance(text, str) else None

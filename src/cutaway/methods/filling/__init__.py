@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from cutaway.base.arithmetic import plainly
 from cutaway.base.checks import check_int, shown
 from cutaway.errors import InputError
 from cutaway.methods.filling.bayes import fill_by_bayes
@@ -24,6 +25,7 @@ __all__ = ["MARK", "FillCandidate", "Filled", "Joint", "fill"]
 MARK = "[MASK]"
 
 
+@plainly
 def fill(
     llm: SyncLLM,
     text: str,

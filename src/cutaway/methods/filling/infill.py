@@ -16,6 +16,7 @@ from math import exp, fsum, log
 
 import numpy as np
 
+from cutaway.base.arithmetic import plainly
 from cutaway.errors import InputError
 from cutaway.methods.filling.causal import Causal, Ids, ScoredText
 from cutaway.methods.pinned import pinned
@@ -47,6 +48,7 @@ class _Candidate:
     count: int = 1
 
 
+@plainly
 def infill_by_bayes(
     llm: SyncLLM, start: Callable[[Options], list[Stream]], options: Options
 ) -> list[Stream]:

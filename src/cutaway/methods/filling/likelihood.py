@@ -12,6 +12,7 @@ from itertools import accumulate
 from math import fsum
 from typing import Any
 
+from cutaway.base.arithmetic import plainly
 from cutaway.base.checks import check_choice
 from cutaway.errors import InputError
 from cutaway.methods.filling.bidirectional import Ids, TextPositions, logits_at, logprob_of
@@ -30,6 +31,7 @@ class PseudoLikelihood:
     logprobs: tuple[float, ...]
 
     @property
+    @plainly
     def total(self) -> float:
         """The pseudo-log-likelihood, in nats."""
         return fsum(self.logprobs)
@@ -39,6 +41,7 @@ class PseudoLikelihood:
         return asdict(self) | {"total": self.total}
 
 
+@plainly
 def pseudo_likelihood(llm: SyncLLM, text: str, metric: str) -> PseudoLikelihood:
     """See ``LLM.pseudo_likelihood``."""
     check_choice("metric", metric, METRICS)

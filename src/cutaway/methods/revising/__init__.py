@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
+from cutaway.base.arithmetic import plainly
 from cutaway.base.checks import check_choice, check_int, shown
 from cutaway.engine.request import randbits
 from cutaway.errors import InputError
@@ -98,6 +99,7 @@ class How(NamedTuple):
         return cls(**given)
 
 
+@plainly
 def revise(
     llm: SyncLLM,
     prompt: Prompt,

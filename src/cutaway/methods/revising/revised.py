@@ -6,6 +6,7 @@ from difflib import SequenceMatcher
 from math import log
 from typing import Any, NamedTuple
 
+from cutaway.base.arithmetic import plainly
 from cutaway.text import Tokenizer
 
 Ids = tuple[int, ...]
@@ -48,6 +49,7 @@ class RevisionTrial:
         return self.luck < self.chance
 
     @property
+    @plainly
     def gain(self) -> float:
         """By how many bits the proposal lowers the draft's surprise."""
         return (self.logprob_after - self.logprob_before) / log(2)
@@ -135,6 +137,7 @@ def added(tokenizer: Tokenizer, ids: Ids) -> str:
     return b"".join(map(tokenizer.token_bytes, ids)).decode("utf-8", "replace")
 
 
+@plainly
 def in_bits(logprob: float) -> float:
     """Surprise in bits of a natural log-probability."""
     return max(-logprob, 0.0) / log(2)

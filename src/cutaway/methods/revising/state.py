@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from math import fsum
 from typing import NamedTuple, Protocol
 
+from cutaway.base.arithmetic import plainly
 from cutaway.compute.backends import Logits
 from cutaway.methods.filling.causal import Ids, PerToken, ScoredText
 
@@ -55,6 +56,7 @@ class RevisedText:
     logprobs: tuple[float, ...]
 
     @property
+    @plainly
     def logprob(self) -> float:
         """The log-probability of all tokens after the given ones."""
         return fsum(self.logprobs)

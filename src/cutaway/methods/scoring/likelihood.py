@@ -10,6 +10,7 @@ from itertools import chain
 from math import exp, fsum
 from typing import Any
 
+from cutaway.base.arithmetic import plainly
 from cutaway.engine import Event, Request, ScoreAnswers, Scored
 from cutaway.methods.scoring.cutting import Cut, Ids
 from cutaway.requests.owner import EndListener
@@ -33,6 +34,7 @@ class Likelihood:
     ranks: tuple[int, ...]
 
     @property
+    @plainly
     def total(self) -> float:
         """The log-likelihood of all tokens, in nats: the exact sum, rounded once."""
         return fsum(self.logprobs)
@@ -43,6 +45,7 @@ class Likelihood:
         return all(rank == 1 for rank in self.ranks)
 
     @property
+    @plainly
     def perplexity(self) -> float:
         """exp of minus the mean log-probability."""
         return exp(-self.total / len(self.token_ids))

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.base import _native
+from cutaway.base.arithmetic import plainly
 from cutaway.compute.backends.cpu.compile import INT8, NOTHING, GraphCompiler, Lowered, slice_of
 from cutaway.compute.backends.cpu.placement import Placement
 from cutaway.compute.model import Op
@@ -24,6 +25,7 @@ _WIDEST_HEAD = 1024  # attend.cpp keeps a head's numbers on the stack
 class Emitter:
     """Writes lowered ops into a native plan."""
 
+    @plainly
     def __init__(
         self,
         compiler: GraphCompiler,

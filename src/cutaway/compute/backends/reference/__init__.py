@@ -12,6 +12,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from cutaway.base.arithmetic import plainly
 from cutaway.compute.backends.base import Batch, Bytes, Edit, HostSampling, Logits, in_place
 from cutaway.compute.backends.layout import KV_BLOCK
 from cutaway.compute.backends.reference.kv import KVBlocks, blocks_of, kv_layout
@@ -113,6 +114,7 @@ class ReferenceBackend(HostSampling):
         """See ``Inspectable``."""
         return self._run_on(x, self.graph.after_rows())
 
+    @plainly
     def _run_on(self, x: Array, graph: Graph) -> Array:
         """Ops on rows that are given, row by row."""
         chosen, *ops = graph.ops
@@ -120,6 +122,7 @@ class ReferenceBackend(HostSampling):
         empty = Batch(none, none, none, np.empty((0, 0), np.int32), none)
         return np.concatenate([self._run(ops, empty, {chosen.out.name: row[None]}) for row in x])
 
+    @plainly
     def _run(
         self, ops: Sequence[Op], batch: Batch, given: Mapping[str, Array] = MappingProxyType({})
     ) -> Array:
