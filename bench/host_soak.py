@@ -135,8 +135,13 @@ class Host:
         while monotonic() < self.end:
             sleep(random.random() * 0.05)
             worker = random.choice(workers)
-            throw = ctypes.pythonapi.PyThreadState_SetAsyncExc
-            throw(ctypes.c_ulong(worker.ident or 0), ctypes.py_object(Interrupt))
+            if worker.is_alive():  # or a thread that begins with its number would never begin
+                throw = ctypes.pythonapi.PyThreadState_SetAsyncExc
+                throw(ctypes.c_ulong(worker.ident or 0), ctypes.py_object(Interrupt))
+            else:
+                at = workers.index(worker)
+                workers[at] = Thread(target=self._survive, args=(at,))
+                workers[at].start()
             if random.random() < 0.05:
                 self.fork()
             if monotonic() - shown > self.args.minutes * 6:  # ten times in all

@@ -107,10 +107,10 @@ def figures(llm: LLM, folder: Path) -> Iterator[tuple[str, Any]]:
             ),
         )
     yield "draft", lambda: llm.generate(text, max_tokens=24, seed=7, speculate="ngram").to_dict()
-    options = {"max_tokens": 12, "seed": 7, "regex": "[a-m ]+", "temperature": 1.0}
+    options: dict[str, Any] = {"max_tokens": 12, "seed": 7, "regex": "[a-m ]+", "temperature": 1.0}
     yield "aligned", lambda: llm.generate(text, n=3, align=True, **options).to_dict()
     yield "estimate", lambda: constraint_estimate(llm.generate(text, n=3, **options))
-    changed = {"interventions": ["L0.mlp x 0.7", "L1.attn x 1.3 at 3"], **options}
+    changed: dict[str, Any] = {"interventions": ["L0.mlp x 0.7", "L1.attn x 1.3 at 3"], **options}
     yield "intervened", lambda: llm.generate(text, **changed).to_dict()
     yield "asynchronously", lambda: asyncio.run(asked_asynchronously(llm))
     yield "revision", lambda: llm.revise(text, seed=3, max_tokens=10, rule="metropolis")
