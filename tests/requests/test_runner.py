@@ -225,3 +225,22 @@ def test_texts_that_a_close_ended_do_not_keep_the_model(tiny_path):
     del llm, stream
     gc.collect()
     assert kept() is None
+
+
+def test_an_interrupted_stream_ends_though_its_traceback_is_kept(tiny_path, monkeypatch):
+    """As a notebook keeps it, in sys.last_traceback."""
+    with LLM(tiny_path, threads=1, progress=False) as llm:
+        stream = llm.stream("ab", max_tokens=200, ignore_eos=True)
+        next(stream)
+        with monkeypatch.context() as patch:
+            patch.setattr(type(llm.engine), "step", _interrupted)
+            with pytest.raises(KeyboardInterrupt) as kept:
+                for _ in stream:
+                    pass
+        assert kept.tb is not None
+        assert llm.engine.is_idle
+        assert list(stream) == []
+
+
+def _interrupted(_):
+    raise KeyboardInterrupt

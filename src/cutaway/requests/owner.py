@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
-from weakref import finalize
+from weakref import ref
 
 from cutaway.engine import (
     Ended,
@@ -68,12 +68,13 @@ class EndListener:
 class EngineOwner(ABC):
     """Steps an engine for the threads that read its sequences.
 
-    abandoned  ids of sequences whose readers were garbage collected, to be aborted before the next
-               step; the collector may run during a step
+    abandoned  readers that were garbage collected, whose sequences are to be aborted before the
+               next step; the collector may run during a step
     """
 
     def __init__(self) -> None:
-        self.abandoned: deque[int] = deque()
+        self.abandoned: deque[ref[OutboxReader]] = deque()
+        self._followed: dict[ref[OutboxReader], int] = {}  # sequence ids
 
     @property
     @abstractmethod
@@ -97,8 +98,9 @@ class EngineOwner(ABC):
         To be called between steps, in the call that adds it.
         """
         reader = OutboxReader(sequence.outbox)
+        # The callback is no Python code, in which an interrupt would be lost ("Exception ignored").
         # The id alone: a sequence that failed leads, by its error's traceback, back to the reader.
-        finalize(reader, self.abandoned.append, sequence.id).atexit = False
+        self._followed[ref(reader, self.abandoned.append)] = sequence.id
         return reader
 
     def abort(self, sequence: Sequence) -> None:
@@ -129,6 +131,9 @@ class EngineOwner(ABC):
     def _end_abandoned(self) -> None:
         """Abort what nobody reads any more. To be called between steps."""
         while self.abandoned:
-            if sequence := self.engine.find(self.abandoned[0]):
+            reader = self.abandoned[0]
+            sequence = self.engine.find(self._followed.get(reader, -1))
+            if sequence:
                 self.engine.abort(sequence)
+            self._followed.pop(reader, None)
             self.abandoned.popleft()  # now, so that an exception before this loses none

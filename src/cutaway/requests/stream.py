@@ -22,8 +22,9 @@ class Stream(Generation, Iterator[Step]):
     """Yields each Step of one sequence; ``completion()`` when they have ended.
 
     Closing it (or leaving its ``with`` block, or dropping it) early ends the sequence as
-    "aborted"; ``held_text`` is the text that such an end releases. An error of this sequence
-    alone, such as one in the caller's own processor, is raised to its reader.
+    "aborted", as does an interrupt (KeyboardInterrupt) of who waits for a step; ``held_text`` is
+    the text that such an end releases. An error of this sequence alone, such as one in the caller's
+    own processor, is raised to its reader.
     """
 
     def __init__(
@@ -53,6 +54,15 @@ class Stream(Generation, Iterator[Step]):
                 yield self._next()
 
     def _next(self) -> Step | Pass:
+        try:
+            return self._wait_for_next()
+        except Exception:
+            raise
+        except BaseException:  # an interrupt ends the text: a notebook keeps the traceback, and us
+            self.close()
+            raise
+
+    def _wait_for_next(self) -> Step | Pass:
         while not self._closed:
             if (event := self._read()) is not None:
                 return event
