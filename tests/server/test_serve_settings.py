@@ -1,5 +1,8 @@
 """What the command line's words mean to the server: who may ask, and under which name."""
 
+import subprocess
+import sys
+
 import httpx
 import pytest
 
@@ -76,6 +79,28 @@ def test_a_start_that_is_refused_leaves_no_port_bound(words, monkeypatch):
     with pytest.raises(InputError, match=words[1]):
         command.run(serve_arguments("--port", "0", *words))
     assert [each.fileno() for each in bound] == [-1]
+
+
+_BOUND = """
+import sys
+from unittest.mock import patch
+from cutaway.cli.main import main
+from cutaway.server.http import sockets
+
+def bind(*_, **__):
+    print("fastapi" in sys.modules)
+    raise SystemExit
+
+with patch.object(sockets, "bind", bind):
+    main(["serve", "-m", "toy-writer"])
+"""
+
+
+def test_the_port_is_bound_before_what_serves_is_imported():
+    """That takes a second or more, in which clients of a server before would be refused."""
+    command = [sys.executable, "-c", _BOUND]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout == "False\n", done.stderr
 
 
 def test_an_answer_says_which_settings_are_the_servers(tiny_path):

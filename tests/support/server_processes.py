@@ -18,18 +18,19 @@ def serve_arguments(*words):
 
 
 @contextmanager
-def server(model, *options):
-    """A process that serves, and its URL."""
+def server(model, *options, host="127.0.0.1", named="127.0.0.1"):
+    """A process that serves, and its URL; named: what the URL calls the host."""
     with closing(socket.create_server(("127.0.0.1", 0))) as free:
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "cutaway", "serve", "-m", str(model), "--port", str(port)]
-    command += ["--threads", "1", *options]
-    url = f"http://127.0.0.1:{port}"
+    command += ["--host", host, "--threads", "1", *options]
+    url = f"http://{named}:{port}"
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as child:
         assert child.stderr
         try:
-            while url not in (line := child.stderr.readline()):
+            while " url=" not in (line := child.stderr.readline()):
                 assert line, "the server did not start"
+            assert f" url={url} " in line
             Thread(target=child.stderr.read, daemon=True).start()  # a full pipe would stop it
             yield child, url
         finally:

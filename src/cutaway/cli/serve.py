@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from cutaway.server.http.settings import ServerSettings
 
 _KEY = "CUTAWAY_API_KEY"
-_ALL = ("0.0.0.0", "::", "")  # addresses of this machine
+_ALL = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
+"""Hosts that stand for all addresses of this machine -> one of these, for a URL."""
 COMMON = "-m --host --port --api-key --context --max-num-seqs --adapter --log"
 EPILOG = f"""
 examples:
@@ -123,14 +124,7 @@ def _serve(args: Namespace) -> int:
     grace = getattr(args, "grace", 30.0)
     if not 0 <= grace < float("inf"):
         raise InputError(f"--grace must be seconds, 0 or more, not {grace}")
-    try:
-        from cutaway.server.app import create_app
-        from cutaway.server.http import log, process
-        from cutaway.server.http.sockets import bind
-    except ImportError as error:
-        raise InputError(
-            f"cutaway serve needs {error.name}: pip install 'cutaway[serve]'"
-        ) from error
+    from cutaway.server.http.sockets import bind
 
     def stopped(kind: type[BaseException] | None, *_: object) -> None:
         if kind in (None, SystemExit):
@@ -138,12 +132,20 @@ def _serve(args: Namespace) -> int:
 
     host, port = args.host, args.port
     with ExitStack() as held:
-        held.enter_context(log.configured(args.log))
-        # Bound first: a port in use is refused before a model is loaded.
+        # Bound first: a port in use is refused before a model is loaded, and from here on clients
+        # wait instead of being refused, as those of a server that was just stopped.
         sockets = bind(host, port, patience=settings.write_timeout)
         for each in sockets:
             held.enter_context(each)
-        name = _in_url("127.0.0.1" if host in _ALL else host)
+        try:
+            from cutaway.server.app import create_app
+            from cutaway.server.http import log, process
+        except ImportError as error:
+            raise InputError(
+                f"cutaway serve needs {error.name}: pip install 'cutaway[serve]'"
+            ) from error
+        held.enter_context(log.configured(args.log))
+        name = _in_url(_ALL.get(host, host))
         url = f"http://{name}:{sockets[0].getsockname()[1]}"
         held.push(stopped)
         served = held.enter_context(served_models.served(args, options, log.event))

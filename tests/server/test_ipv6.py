@@ -1,0 +1,38 @@
+"""``cutaway serve`` at addresses of IPv6: the URL that it names answers, to its own names alone."""
+
+import socket
+from contextlib import closing
+
+import httpx
+import pytest
+
+from support.server_processes import server
+
+HERE = "[::1]"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def ipv6():
+    try:
+        with closing(socket.create_server(("::1", 0), family=socket.AF_INET6)):
+            pass
+    except OSError as error:
+        pytest.skip(f"needs IPv6: {error}")
+
+
+def test_requests_under_its_own_names_are_answered(tiny_path):
+    with server(tiny_path, host="::1", named=HERE) as (_, url):
+        port = url.rpartition(":")[2]
+
+        def status(host):
+            return httpx.get(f"{url}/v1/models", headers={"Host": host}).status_code
+
+        for name in (f"{HERE}:{port}", HERE, f"localhost:{port}"):
+            assert status(name) == 200, name
+        for name in (f"[::2]:{port}", "::1", "example.org"):
+            assert status(name) == 403, name
+
+
+def test_the_url_of_all_addresses_is_one_that_answers(tiny_path):
+    with server(tiny_path, host="::", named=HERE) as (_, url):
+        assert httpx.get(f"{url}/health").json() == {"status": "ok"}
