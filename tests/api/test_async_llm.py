@@ -19,6 +19,13 @@ def sync(tiny_path):
     return LLM(tiny_path, threads=1, progress=False)
 
 
+@pytest.fixture(scope="module")
+def lent(tiny_path):
+    llm = AsyncLLM(LLM(tiny_path, threads=1, progress=False))
+    yield llm
+    asyncio.run(llm.aclose())
+
+
 def told(done):
     """A completion without what depends on time or on other texts."""
     document = done.to_dict()
@@ -164,3 +171,25 @@ def test_a_thread_that_cannot_be_had_is_told_and_the_model_still_works(tiny_path
             patch.setattr("threading.Thread.start", start)
             AsyncLLM(llm)
         assert llm.generate("ab", max_tokens=2).token_ids
+
+
+# -- other event loops ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda llm: llm.__aenter__(),
+        lambda llm: llm.generate("a"),
+        lambda llm: llm.generate("a", regex="a"),
+        lambda llm: llm.stream("a").__anext__(),
+        lambda llm: llm.chat([{"role": "user", "content": "a"}]),
+        lambda llm: llm.embed("a"),
+        lambda llm: llm.logits("a"),
+    ],
+    ids=["enter", "generate", "grammar", "stream", "chat", "embed", "logits"],
+)
+def test_a_loop_that_is_not_asyncios_is_named(lent, use):
+    """As trio would take the first step of a task."""
+    with pytest.raises(InputError, match=r"event loop of asyncio.* in trio use an LLM"):
+        use(lent).send(None)

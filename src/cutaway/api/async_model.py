@@ -1,6 +1,5 @@
 """AsyncModel: a model for an event loop, whose weights are in this process or elsewhere."""
 
-import asyncio
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -9,7 +8,7 @@ from os import PathLike
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from cutaway.api.forwarded import Forwarding, asking, blocking
+from cutaway.api.forwarded import Forwarding, asking, blocking, in_thread, running_loop
 from cutaway.api.llm import LLM
 from cutaway.compute.loading.model import LoadedModel
 from cutaway.engine import EngineState, Step
@@ -146,7 +145,7 @@ class AsyncModel(Forwarding):
         use = ToolUse(self.model, tools, tool_choice, parallel_tool_calls, wish)
         variables: dict[str, Any] = dict(use.variables)
         read = partial(self.chat_ids, continue_final_message=continue_final_message, **variables)
-        prompt = await asyncio.to_thread(read, said, use.tools)
+        prompt = await in_thread(read, said, use.tools)
         if continue_final_message:
             use.goes_on(said.pop())
         parsed = self.parse(await self.tool_options(use, options))
@@ -173,7 +172,7 @@ class AsyncModel(Forwarding):
                 messages, use.tools, continue_final_message=continue_final_message, **use.variables
             )
 
-        return await asyncio.to_thread(read)
+        return await in_thread(read)
 
     async def denoise(self, prompt: Prompt, **settings: Any) -> Any:
         """As ``LLM.denoise``."""
@@ -200,7 +199,7 @@ class AsyncModel(Forwarding):
     ) -> "AsyncIterator[Likelihood]":
         """As ``LLM.score_each``; the iterable of pairs is read in a thread."""
         parts = scores_of_each(self, pairs, special=special, adapter=adapter)
-        while (part := await asyncio.to_thread(next, parts, None)) is not None:
+        while (part := await in_thread(next, parts, None)) is not None:
             for found in await prefill_async(self.queue, part):
                 yield found
 
@@ -237,13 +236,11 @@ class AsyncModel(Forwarding):
             return await self._infilled(prompts, options)
         if grammar is None and (source := options.constraint.source) is not None:
             grammar = await self._compiled(source)
-        prepared = [
-            await asyncio.to_thread(prepare, self, prompt, options, grammar) for prompt in prompts
-        ]
+        prepared = [await in_thread(prepare, self, prompt, options, grammar) for prompt in prompts]
         if record is None and options.trace is not None:
             record = list(options.traces(len(prompts))).__getitem__
         if record is not None:
-            await asyncio.to_thread(lambda: self.model.identity)  # reads the file once
+            await in_thread(lambda: self.model.identity)  # reads the file once
         samples = [one.request.samples(options.n) for one in prepared]
         each = (
             one._replace(request=request)
@@ -282,11 +279,12 @@ class AsyncModel(Forwarding):
         """Call a function in the thread that compiles grammars, one at a time."""
         if self._compiling is None:
             raise CutawayError("the engine is closed and takes no more requests")
-        return await asyncio.get_running_loop().run_in_executor(self._compiling, function, *args)
+        return await running_loop().run_in_executor(self._compiling, function, *args)
 
     # -- the end -----------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
+        running_loop()
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -8,6 +8,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from cutaway.api.llm import LLM
 from cutaway.engine import ArrivalReader, Request
+from cutaway.errors import InputError
 from cutaway.requests.base import BaseLLM
 from cutaway.requests.owner import EndListener
 from cutaway.requests.prefill import PrefillTask, prefill_async
@@ -40,6 +41,23 @@ class Forwarding(BaseLLM, ABC):
         """
 
 
+def running_loop() -> asyncio.AbstractEventLoop:
+    """The event loop that this runs in; InputError where it is not asyncio's."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError as error:
+        raise InputError(
+            "an AsyncLLM needs the event loop of asyncio, which does not run here; in trio use an "
+            "LLM, in a thread: trio.to_thread.run_sync"
+        ) from error
+
+
+async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """As ``asyncio.to_thread``; InputError as for ``running_loop``."""
+    running_loop()
+    return await asyncio.to_thread(function, *args, **kwargs)
+
+
 def blocking(
     method: Callable[Concatenate[LLM, P], T],
 ) -> Callable[Concatenate[Forwarding, P], Coroutine[Any, Any, T]]:
@@ -47,6 +65,7 @@ def blocking(
 
     @wraps(method)
     async def forward(self: Forwarding, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        running_loop()
         return await self.run_blocking(method, *args, **kwargs)
 
     return forward
@@ -63,7 +82,7 @@ def asking(
 
     @wraps(method)
     async def forward(self: Forwarding, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        asked = await asyncio.to_thread(task, self, *args, **kwargs)
+        asked = await in_thread(task, self, *args, **kwargs)
         return await prefill_async(self.queue, asked)
 
     return forward
