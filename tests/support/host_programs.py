@@ -1,0 +1,83 @@
+"""Programs that host cutaway: those of docs/embedding.md as files, and servers of them.
+
+Knows which right answer each must give: what ``LLM`` writes in this process.
+"""
+
+import socket
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from functools import cache
+from time import monotonic, sleep
+
+import httpx
+
+from cutaway import LLM
+from support.page_sections import blocks
+
+PROMPT = "Mr. Darcy"
+
+
+def write_example(title, folder, name):
+    """The program of a section of the page, as a file."""
+    path = folder / f"{name}.py"
+    path.write_text("\n\n".join(blocks("embedding.md", title, "python", "")))
+    return path
+
+
+@cache
+def right(seed=1):
+    """(text, fingerprint) of the prompt that programs are asked for."""
+    with LLM("toy-writer", threads=1, progress=False) as llm:
+        done = llm.generate(PROMPT, max_tokens=40, seed=seed)
+        return done.text, done.fingerprint
+
+
+def free_port():
+    with closing(socket.create_server(("127.0.0.1", 0))) as free:
+        return free.getsockname()[1]
+
+
+@contextmanager
+def hosted(folder, port, *command):
+    """``python -m COMMAND`` in a folder, once it answers: its URL and its process."""
+    url = f"http://127.0.0.1:{port}"
+    with (folder / "log").open("w+") as log:
+        child = subprocess.Popen(
+            [sys.executable, "-m", *command], cwd=folder, stdout=log, stderr=log
+        )
+        try:
+            answered(url, child, folder)
+            yield url, child
+        finally:
+            child.terminate()
+            try:
+                child.wait(30)
+            except subprocess.TimeoutExpired:
+                child.kill()
+
+
+def answered(url, child, folder):
+    """Wait until the program answers."""
+    until = monotonic() + 60
+    while True:
+        try:
+            return httpx.get(f"{url}/write", params={"prompt": PROMPT}, timeout=60)
+        except httpx.TransportError:
+            alive = child.poll() is None and monotonic() < until
+            assert alive, (folder / "log").read_text()
+            sleep(0.05)
+
+
+def check_answers(url, *, times=24, seed=1):
+    """Ask from 12 threads at once: every answer, and a stream, is what ``LLM`` writes."""
+
+    def ask(_):
+        return httpx.get(f"{url}/write", params={"prompt": PROMPT}, timeout=60).raise_for_status()
+
+    text, fingerprint = right(seed)
+    with ThreadPoolExecutor(12) as pool:
+        answers = [answer.json() for answer in pool.map(ask, range(times))]
+    assert answers == times * [{"text": text, "fingerprint": fingerprint}]
+    assert httpx.get(f"{url}/stream", params={"prompt": PROMPT}).text == text
