@@ -344,6 +344,7 @@ def test_help_imports_no_command():
         "cutaway._version",
         "cutaway.base",
         "cutaway.cli",
+        "cutaway.cli.completion",
         "cutaway.cli.help",
         "cutaway.cli.main",
         "cutaway.cli.parser",

@@ -16,6 +16,7 @@ from errno import EDQUOT, EFBIG, EIO, EMFILE, ENFILE, ENOMEM, ENOSPC
 
 from cutaway._version import __version__
 from cutaway.base.progress import say
+from cutaway.cli.completion import SCRIPTS, ShellCompletion
 from cutaway.cli.parser import Parser, as_typed, run_command
 from cutaway.cli.terminal import streams
 from cutaway.errors import CutawayError, InputError
@@ -84,6 +85,7 @@ _OF_THE_MACHINE = (ENOSPC, EDQUOT, EFBIG, EIO, EMFILE, ENFILE, ENOMEM)
 """Of any file: the system has no more room, descriptors or memory, or a disk fails."""
 
 _EXAMPLES = """Begin with: cutaway generate "The sky is"  (93 MB, once); of each: COMMAND -h
+Completion in bash, zsh and fish: cutaway --completion SHELL; docs/install.md
 """
 
 
@@ -142,6 +144,7 @@ def _dispatch(argv: list[str]) -> int:
     try:
         parser = Parser("cutaway", _ABOUT)
         parser.add_argument("--version", action="version", version=f"cutaway {__version__}")
+        parser.add_argument("--completion", action=ShellCompletion, choices=SCRIPTS, const=COMMANDS)
         text = " ".join(argv[:1])
         otherwise = (
             f"to continue a text: cutaway generate {shlex.quote(text)}; 'cutaway -h' lists commands"
