@@ -27,65 +27,60 @@ class Emission(NamedTuple):
 
 
 class Outbox:
-    """The events of one sequence, in order."""
+    """The events of one sequence, in order.
+
+    emissions  all of them; no other list ever takes its place
+    """
 
     def __init__(self) -> None:
-        self._emissions: list[Emission] = []
-
-    def __len__(self) -> int:
-        return len(self._emissions)
+        self.emissions: list[Emission] = []
 
     def __iter__(self) -> Iterator[Event]:
-        return iter([emission.event for emission in self._emissions])
+        return iter([emission.event for emission in self.emissions])
 
     def emit(self, events: Iterable[Event], speculation: Speculation) -> None:
         """Add events, all or none: an exception comes before or after them, never in between."""
         made = perf_counter()
-        self._emissions += [Emission(event, made, speculation) for event in events]
+        self.emissions += [Emission(event, made, speculation) for event in events]
 
     @property
     def end(self) -> Ended | None:
         """The last event; None until it comes."""
-        last = self._emissions[-1].event if self._emissions else None
+        last = self.emissions[-1].event if self.emissions else None
         return last if isinstance(last, Ended) else None
-
-    def at(self, place: int) -> Emission:
-        """Return the event at a place."""
-        return self._emissions[place]
 
     def drop_logits(self, place: int) -> None:
         """Keep of the logits at a place, which a reader has taken, only how many rows they had."""
-        emission = self._emissions[place]
+        emission = self.emissions[place]
         if isinstance(event := emission.event, Scored) and event.logits is not None:
             rows = np.empty((len(event.logits), 0), np.float32)
-            self._emissions[place] = emission._replace(event=event._replace(logits=rows))
+            self.emissions[place] = emission._replace(event=event._replace(logits=rows))
 
 
 class OutboxReader:
     """One reader's place in an outbox. One thread at a time may use it."""
 
     def __init__(self, outbox: Outbox) -> None:
-        self._outbox, self._at = outbox, 0
+        self._outbox, self._emissions, self._at = outbox, outbox.emissions, 0
 
     @property
     def has_news(self) -> bool:
         """Whether an event is there that was not taken."""
-        return self._at < len(self._outbox)
+        return self._at < len(self._emissions)
 
     @property
     def end(self) -> Ended | None:
         """The sequence's last event, taken or not; None until it comes."""
         return self._outbox.end
 
-    def peek(self) -> Emission | None:
-        """Return the next event, and leave it; None where it has not come."""
-        return self._outbox.at(self._at) if self.has_news else None
-
     def take(self) -> Emission | None:
         """Take the next event; None where it has not come."""
-        if emission := self.peek():
+        if self._at >= len(self._emissions):
+            return None
+        emission = self._emissions[self._at]
+        if type(emission.event) is Scored:
             self._outbox.drop_logits(self._at)
-            self._at += 1
+        self._at += 1
         return emission
 
     @property

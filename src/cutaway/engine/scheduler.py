@@ -73,7 +73,8 @@ class Scheduler:
         decoding = self._decode()
         prefill = self._prefill(decoding)
         # A sequence that was scheduled may have been preempted for an older one since.
-        decoding, prefill = ([s for s in part if s.sequence.blocks] for part in (decoding, prefill))
+        decoding = [s for s in decoding if s.sequence.blocks]
+        prefill = [s for s in prefill if s.sequence.blocks]
         self._step_rows = _step_rows(decoding, prefill)
         scheduled = decoding + prefill
         self._blocks.trim_windows(self.running, scheduled)
@@ -190,11 +191,14 @@ class Scheduler:
         A sequence whose next block another computes in this step waits, and finds it afterwards.
         """
         policy, taken = self.policy, {s.sequence.id for s in decoding}
-        room = self._room_beside(decoding) if decoding else policy.max_rows
+        reading = [sequence for sequence in self.running if sequence.id not in taken]
+        if not reading:
+            return []
+        room = self._room_beside(decoding, reading[0]) if decoding else policy.max_rows
         prefill: list[Scheduled] = []
         coming, size = set[Hashable](), self._blocks.size
-        for sequence in list(self.running):
-            if room <= 0 or sequence.id in taken or not self._grow(sequence):
+        for sequence in reading:
+            if room <= 0 or not self._grow(sequence):
                 continue
             self._blocks.find_more(sequence)
             block, after = self._blocks.next_block(sequence), sequence.num_computed_tokens + size
@@ -212,14 +216,13 @@ class Scheduler:
                 coming.add(block)
         return prefill
 
-    def _room_beside(self, decoding: list[Scheduled]) -> int:
-        """The rows of prompts in a step beside these."""
-        policy, taken = self.policy, {s.sequence.id for s in decoding}
+    def _room_beside(self, decoding: list[Scheduled], reading: Sequence) -> int:
+        """The rows of prompts, of which one is at hand, in a step beside those that decode."""
+        policy = self.policy
         decoded = sum(s.num_rows for s in decoding)
         room = max(policy.max_prefill_rows_while_decoding - decoded, LEAST_ROWS)
         room = min(room, policy.max_rows - decoded)
-        reading = next((s for s in self.running if s.id not in taken), None)
-        if reading is None or policy.step_ms == 0:
+        if policy.step_ms == 0:
             return room
         fits = self._step_time.room(reading.num_computed_tokens, policy.step_ms)
         return room if fits is None else min(room, fits)
@@ -251,8 +254,10 @@ class Scheduler:
 
 
 def _step_rows(decoding: list[Scheduled], prefill: list[Scheduled]) -> StepRows:
-    decoded, read = (sum(s.num_rows for s in part) for part in (decoding, prefill))
-    return StepRows(decoded, read, prefill[0].start if prefill else 0)
+    decoded = sum([s.num_rows for s in decoding])
+    if not prefill:
+        return StepRows(decoded, 0, 0)
+    return StepRows(decoded, sum([s.num_rows for s in prefill]), prefill[0].start)
 
 
 def _reads_for(fork_of: Sequence, sequence: Sequence) -> bool:

@@ -126,7 +126,6 @@ class Runner(EngineOwner):
             if self.abandoned:
                 self._between(bool)  # which ends them
             self.engine.step()
-            self.engine.take_events()  # each reader has its own
         self._stepper = None  # before the ticket is released, so that the next need not wait
 
     def _end_all(self, why: str) -> None:

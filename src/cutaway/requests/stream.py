@@ -64,11 +64,13 @@ class Stream(Generation, Iterator[Step]):
 
     def _wait_for_next(self) -> Step | Pass:
         while not self._closed:
-            if (event := self._read()) is not None:
-                return event
-            if self.stop_asked or (self.ended and not self._outbox.has_news):
+            if self._outbox.has_news:
+                if (event := self._read()) is not None:
+                    return event
+            elif self.stop_asked or self._ended:
                 break
-            self._owner.wait(self._has_news)
+            else:
+                self._owner.wait(self._has_news)
         self.close()
         if self.error:
             raise self.error

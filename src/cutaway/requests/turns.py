@@ -34,15 +34,20 @@ class Turns:
         ticket: a new one, which this thread holds until the call is over
         """
         self._line.append(ticket)
-        for ahead in reversed(self._ahead(ticket)):
-            pass_through(ahead)
-            self._drop(ahead)
+        if self._line[0] is not ticket:
+            self._wait_for_those_ahead(ticket)
         self._holder = ticket
         try:
             return function()
         finally:
             self._holder = None
-            self._drop(ticket)
+            self._line.remove(ticket)
+
+    def _wait_for_those_ahead(self, ticket: RLock) -> None:
+        for ahead in reversed(self._ahead(ticket)):
+            pass_through(ahead)
+            with suppress(ValueError):  # it left the line itself, or another thread dropped it
+                self._line.remove(ahead)
 
     @property
     def is_mine(self) -> bool:
@@ -59,10 +64,6 @@ class Turns:
     def _ahead(self, ticket: RLock) -> list[RLock]:
         line = list(self._line)
         return line[: line.index(ticket)]
-
-    def _drop(self, ticket: RLock) -> None:
-        with suppress(ValueError):  # another thread has dropped it
-            self._line.remove(ticket)
 
 
 # Each "with" below and in runner.py that holds a ticket stands on one line with its body: between
