@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO, NoReturn
 from zipfile import BadZipFile, ZipFile
 
+from cutaway.base import child
 from cutaway.base.progress import Bar
 from cutaway.errors import FetchError
 from cutaway.files.hub.catalog import WheelFile
@@ -43,8 +44,7 @@ _OPTIONS = (
 
 def pip_command() -> list[str]:
     """Return the command that starts pip."""
-    # -P keeps a pip.py in the current folder from being taken for pip.
-    return [sys.executable, "-P", "-m", "pip"]
+    return child.command("-m", "pip")
 
 
 def download(requirements: Sequence[str], folder: Path, bar: Bar) -> None:
@@ -78,7 +78,7 @@ def _run(command: list[str], temporary: Path, bar: Bar) -> tuple[int, str]:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        env=os.environ | {"TMPDIR": str(temporary)},
+        env=child.foreign_environment() | {"TMPDIR": str(temporary)},
     ) as pip:
         try:
             while True:

@@ -6,13 +6,12 @@ limits of time and memory, at a lower priority.
 """
 
 import json
-import os
 import sys
 from dataclasses import asdict
 from subprocess import DEVNULL, PIPE, Popen
 from threading import Lock, Thread, Timer, stack_size
 
-from cutaway.base import system
+from cutaway.base import child, system
 from cutaway.errors import CutawayError, InputError
 from cutaway.text.grammar.llguidance_source import limits, sentence, source_of
 from cutaway.text.grammar.source import Grammar
@@ -59,12 +58,11 @@ class CompileSandbox:
 
 
 def _start() -> "Popen[str]":
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     code = "from cutaway.text.grammar.compile_sandbox import work; work()"
     try:
         made = Popen(
-            [sys.executable, "-c", code], stdin=PIPE, stdout=PIPE, stderr=DEVNULL, text=True,
-            env=environment, start_new_session=True,  # Ctrl-C is not for it
+            child.command("-c", code), stdin=PIPE, stdout=PIPE, stderr=DEVNULL, text=True,
+            env=child.own_environment(), start_new_session=True,  # Ctrl-C is not for it
         )  # fmt: skip
     except OSError as error:
         raise CutawayError(f"grammars cannot be compiled: {error}") from error
