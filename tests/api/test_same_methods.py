@@ -34,6 +34,7 @@ ONLY_ASYNC = {
     "queue": "what has no weights asks where they are",
     "run_blocking": "as queue",
     "parse": "an LLM has no options of all requests",
+    "parse_async": "as parse",
     "submit": "streams",
     "tool_options": "an LLM's thread waits for its own grammars alone",
     "end_compiling": "as tool_options",
@@ -47,7 +48,7 @@ RUNS_NOTHING = {
     "tokenize", "tool_options", "unload_adapter", "with_adapter",
     "add", "answers", "start",  # whose options have it
     "request",  # under the adapter of its model
-    "aclose", "run_blocking", "drain", "end_compiling", "parse", "queue", "state", "submit",
+    "aclose", "run_blocking", "drain", "end_compiling", "parse", "parse_async", "queue", "state", "submit",
 }  # fmt: skip
 
 

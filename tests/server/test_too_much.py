@@ -21,6 +21,7 @@ ASKED = {TEXT: {"prompt": "ab"}, CHAT: {"messages": [{"role": "user", "content":
     [
         (TEXT, "stop", {"stop": ["ab" * 3000]}),
         (TEXT, "stop", {"stop": [f"{i:0>400}" for i in range(20)]}),
+        (TEXT, "dry_breakers", {"dry_breakers": [f"{i:0>5}" for i in range(1000)]}),
         (TEXT, "logprobs", {"logprobs": 1000, "n": 8, "max_tokens": 400}),
         (TEXT, "logprobs", {"logprobs": 1000, "max_tokens": 1, "echo": True,
                             "prompt": ["ab" * 100] * 10}),
@@ -136,3 +137,25 @@ def test_long_texts_are_tokenized_one_after_another_and_short_ones_meanwhile(tin
             assert not began.acquire(timeout=0.1)
             goes_on.release()
         assert [one.result()["tokens"] for one in asked] == [[100]] * 3
+
+
+@pytest.mark.parametrize("path", ASKED)
+def test_others_are_answered_while_options_are_read(tiny, monkeypatch, path):
+    began, goes_on = Semaphore(0), Semaphore(0)
+    parse = tiny.service.llm.parse
+
+    def slow(*args, **kwargs):
+        began.release()
+        assert goes_on.acquire(timeout=20)
+        return parse(*args, **kwargs)
+
+    monkeypatch.setattr(tiny.service.llm, "parse", slow)
+    with ThreadPoolExecutor(1) as clients:
+        body = {**ASKED[path], "max_tokens": 1}
+        asked = clients.submit(httpx.post, f"{tiny.url}{path}", json=body, timeout=60)
+        assert began.acquire(timeout=20)
+        try:
+            assert httpx.get(f"{tiny.url}/health", timeout=5).status_code == 200
+        finally:
+            goes_on.release()
+        assert asked.result().status_code == 200

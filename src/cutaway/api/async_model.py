@@ -96,7 +96,7 @@ class AsyncModel(Forwarding):
     async def generate(self, prompt: Any, **options: "Unpack[RequestOptions]") -> Any:
         """As ``LLM.generate``."""
         prompts, many = one_or_many(prompt)
-        return await self._answers(prompts, self.parse(options), many=many)
+        return await self._answers(prompts, await self.parse_async(options), many=many)
 
     async def _answers(
         self,
@@ -114,7 +114,7 @@ class AsyncModel(Forwarding):
         self, prompt: Prompt, **options: "Unpack[RequestOptions]"
     ) -> AsyncIterator[Step]:
         """Continue a prompt, yielding each Step as it is made. Options as for generate."""
-        parsed = self.parse(options)
+        parsed = await self.parse_async(options)
         if parsed.n > 1:
             raise InputError("n must be 1 to stream; submit takes several")
         with await self.submit([prompt], parsed) as generations:
@@ -148,7 +148,7 @@ class AsyncModel(Forwarding):
         prompt = await in_thread(read, said, use.tools)
         if continue_final_message:
             use.goes_on(said.pop())
-        parsed = self.parse(await self.tool_options(use, options))
+        parsed = await self.parse_async(await self.tool_options(use, options))
         done = await self._answers([prompt], parsed, many=False, grammar=use.grammar)
         return use.read(done, f"{len(said)}")
 
@@ -216,6 +216,10 @@ class AsyncModel(Forwarding):
                 "speculate: that draft model or head is not loaded; name it where the model is"
             )
         return options
+
+    async def parse_async(self, given: Mapping[str, Any], *, traced: bool = False) -> Options:
+        """As parse, in a thread: some options are compared with the whole vocabulary."""
+        return await asyncio.to_thread(self.parse, given, traced=traced)
 
     async def submit(
         self,

@@ -1,16 +1,19 @@
 """BaseLLM: a loaded model that reads prompts and options."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property, lru_cache, partial
 from numbers import Real
 from os import PathLike
 from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
 
 from cutaway.base.checks import check_ids, shown
 from cutaway.compute.backends import Backend
 from cutaway.compute.loading.model import LoadedModel
 from cutaway.compute.model import Graph, ModelConfig
 from cutaway.engine import ConstraintParams, Engine, Limits, Policy
+from cutaway.engine.vocabulary import ConstraintVocabulary, WordAutomaton, unpacked
 from cutaway.errors import InputError
 from cutaway.requests.options import Options, parse_options
 from cutaway.requests.prompts import Prompt, check_prompt
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
 
 Message = Mapping[str, Any]
 _DRY_BREAKERS = ("\n", ":", '"', "*")  # llama.cpp's
+_MOST_BREAKERS = 4096  # bytes in all, as of bad_words
 
 
 class BaseLLM:
@@ -95,10 +99,31 @@ class BaseLLM:
         traced: bool = False,
     ) -> Options:
         """As ``options.parse_options``, with DRY's breakers as tokens of this model."""
-        breakers = _breakers({**(common or {}), **given}, self.tokenizer)
-        if breakers is not None:
+        options = {**(common or {}), **given}
+        if "dry_breakers" in options or _is_on(options.get("dry_multiplier")):
+            breakers = self._breakers(options.get("dry_breakers", _DRY_BREAKERS))
             given = {**given, "dry_breakers": breakers}
         return parse_options(given, common, traced=traced)
+
+    def _breakers(self, named: Any) -> Any:
+        """``dry_breakers`` from strings to the ids of the tokens that contain one."""
+        if not isinstance(named, (list, tuple)):
+            return named  # the sampler refuses it by name
+        try:
+            strings = {part.encode() for part in named if isinstance(part, str)}
+        except UnicodeEncodeError:
+            raise InputError("dry_breakers must be whole characters, not halves of them") from None
+        if b"" in strings:
+            raise InputError("dry_breakers: an empty string is in every token; leave it out")
+        if (size := sum(map(len, strings))) > _MOST_BREAKERS:
+            raise InputError(f"dry_breakers have {size} bytes; at most {_MOST_BREAKERS} in all")
+        ids = [part for part in named if not isinstance(part, str)]
+        return ids + self._ids_with(tuple(sorted(strings))) if strings else ids
+
+    @cached_property
+    def _ids_with(self) -> Callable[[tuple[bytes, ...]], list[int]]:
+        vocabulary = ConstraintVocabulary(limits_of(self.model), self.tokenizer.token_bytes)
+        return lru_cache(16)(partial(_ids_with, vocabulary=vocabulary))
 
     def adapter_hash(self, name: str) -> str:
         """The hash that names a loaded adapter in a ``Request``; "" where ``name`` is "".
@@ -167,25 +192,14 @@ def accepted(text: str, **constraint: "Unpack[GrammarOptions]") -> "Accepted":
     return accepts(text, grammar)
 
 
-def _breakers(given: Mapping[str, Any], tokenizer: Tokenizer) -> Any:
-    """``dry_breakers`` from strings to the ids of the tokens that contain one; None without DRY."""
-    multiplier = given.get("dry_multiplier")
-    if "dry_breakers" not in given and not (isinstance(multiplier, Real) and bool(multiplier)):
-        return None
-    named = given.get("dry_breakers", _DRY_BREAKERS)
-    if not isinstance(named, (list, tuple)):
-        return named  # the sampler refuses it by name
-    try:
-        strings = [part.encode() for part in named if isinstance(part, str)]
-    except UnicodeEncodeError:
-        raise InputError("dry_breakers must be whole characters, not halves of them") from None
-    if b"" in strings:
-        raise InputError("dry_breakers: an empty string is in every token; leave it out")
-    ids = [part for part in named if not isinstance(part, str)]
-    if strings:
-        tokens = enumerate(map(tokenizer.token_bytes, range(tokenizer.vocab_size)))
-        ids += [i for i, data in tokens if any(part in data for part in strings)]
-    return ids
+def _ids_with(words: tuple[bytes, ...], vocabulary: ConstraintVocabulary) -> list[int]:
+    """The tokens that contain one of some byte strings, in one pass over the vocabulary."""
+    free = unpacked(WordAutomaton(words, vocabulary).mask(0), vocabulary.limits.vocab_size)
+    return [int(i) for i in np.flatnonzero(~free)]
+
+
+def _is_on(multiplier: Any) -> bool:
+    return isinstance(multiplier, Real) and bool(multiplier)
 
 
 def read_messages(messages: Iterable[Message]) -> list[Message]:

@@ -122,7 +122,7 @@ class Service:
         options = await self.llm.tool_options(use, given) if use else {**given}
         if adapter:
             options["adapter"] = adapter
-        parsed = self._parse(options, trace=trace)
+        parsed = await self._parse(options, trace=trace)
         if fill and not parsed.denoise:
             parsed = fitted(parsed, self.room - len(prompts[0]))
         self._check(prompts, parsed)
@@ -139,11 +139,11 @@ class Service:
         texts = await self.llm.submit(prompts, parsed, grammar=grammar, record=record)
         return TextJob(texts, traces, access, self.metrics, self.jobs, given=frozenset(given))
 
-    def _parse(self, options: dict[str, Any], *, trace: bool) -> Options:
+    async def _parse(self, options: dict[str, Any], *, trace: bool) -> Options:
         self.check_interventions(options.get("interventions"))
         if (kind := options.get("speculate")) in ("draft", "eagle"):
             options["speculate"] = self._draft(kind)
-        return self.llm.parse(options, traced=trace)
+        return await self.llm.parse_async(options, traced=trace)
 
     async def chat_ids(
         self,

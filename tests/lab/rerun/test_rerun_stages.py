@@ -2,6 +2,7 @@
 
 import pytest
 
+from cutaway import LLM
 from cutaway.errors import InputError
 from cutaway.lab.rerun import replay
 from cutaway.trace import Trace
@@ -47,3 +48,25 @@ def test_breakers_are_texts_or_ids(tiny):
         tiny.parse_options({"dry_multiplier": 1, "dry_breakers": [""]})
     with pytest.raises(InputError, match="dry_breakers must be token ids"):
         tiny.parse_options({"dry_breakers": "abc"})
+
+
+@pytest.mark.parametrize("words", [["a"], ["ab", "b "], ["é", "\n", ":"], ["aaa", "aa", "zzzz"]])
+def test_breakers_are_the_tokens_that_contain_a_text(words):
+    llm = LLM("toy-writer", progress=False)
+    token_bytes = llm.tokenizer.token_bytes
+    found = llm.parse_options({"dry_breakers": words}).sampling.dry_breakers
+    wanted = [word.encode() for word in words]
+    ids = range(llm.tokenizer.vocab_size)
+    assert list(found) == [i for i in ids if any(word in token_bytes(i) for word in wanted)]
+
+
+def test_breakers_are_limited_and_looked_for_at_once(tiny, monkeypatch):
+    many = [chr(256 + i) for i in range(1700)]
+    with pytest.raises(InputError, match="dry_breakers have 10000 bytes; at most 4096 in all"):
+        tiny.parse_options({"dry_breakers": [f"{i:05}" for i in range(2000)]})
+    tiny.parse_options({"dry_breakers": many})
+    asked = []
+    monkeypatch.setattr(type(tiny.tokenizer), "token_bytes", lambda self, i: asked.append(i))
+    tiny.parse_options({"dry_breakers": many})
+    tiny.parse_options({"dry_breakers": many[1:]})
+    assert not asked, "the vocabulary is read once"
