@@ -75,7 +75,8 @@ async def upload_file(request: Request) -> Response:
     """Keep a file of requests for a batch."""
     folder = folder_of(request)
     _check_origin(request)
-    form = read_form(request.headers.get("content-type", ""), await request.body())
+    kind = request.headers.get("content-type", "")
+    form = await asyncio.to_thread(read_form, kind, await request.body())
     file = _checked(form)
     name = (file.filename or "input.jsonl").rpartition("/")[2][:255]
     return JSONResponse(await asyncio.to_thread(folder.add_file, name, file.content))
