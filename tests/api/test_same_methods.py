@@ -48,7 +48,8 @@ RUNS_NOTHING = {
     "tokenize", "tool_options", "unload_adapter", "with_adapter",
     "add", "answers", "start",  # whose options have it
     "request",  # under the adapter of its model
-    "aclose", "run_blocking", "drain", "end_compiling", "parse", "parse_async", "queue", "state", "submit",
+    "aclose", "run_blocking", "drain", "end_compiling", "parse", "parse_async",
+    "queue", "state", "submit",
 }  # fmt: skip
 
 

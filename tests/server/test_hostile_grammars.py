@@ -2,11 +2,14 @@
 
 import json
 import time
+from concurrent.futures import ThreadPoolExecutor
 from threading import Event, Thread
+from uuid import uuid4
 
 import httpx
 import pytest
 
+from cutaway.api import grammar_queue
 from support.served import BESIDE
 
 pytestmark = pytest.mark.parametrize("tiny", [BESIDE], indirect=True)  # it takes half a minute
@@ -92,6 +95,42 @@ def test_a_stream_goes_on_meanwhile(tiny):
     over.set()
     reader.join()
     assert refused == 400 and took > 2 > worst[0]
+
+
+@pytest.fixture
+def held(tiny, monkeypatch):
+    """The server while a grammar is compiled that takes as long as the test."""
+    began, goes_on, held = Event(), Event(), uuid4().hex
+    grammars = tiny.service.llm.model.grammars
+    compile = grammars.compile
+
+    def slow(source):
+        if source.text == held:
+            began.set()
+            assert goes_on.wait(30)
+        return compile(source)
+
+    monkeypatch.setattr(grammars, "compile", slow)
+    with ThreadPoolExecutor(8) as clients:
+        clients.submit(ask, tiny, regex=held)
+        try:
+            assert began.wait(20)
+            yield
+        finally:
+            goes_on.set()
+
+
+def test_a_chat_without_a_grammar_waits_for_none(tiny, held):
+    body = {"messages": [{"role": "user", "content": "a"}], "max_tokens": 2}
+    answer = httpx.post(f"{tiny.url}/v1/chat/completions", json=body, timeout=10)
+    assert answer.status_code == 200
+
+
+def test_too_many_that_wait_are_refused_with_a_time(tiny, held, monkeypatch):
+    monkeypatch.setattr(grammar_queue, "MOST_OF_A_CLIENT", 0)
+    answer = ask(tiny, regex="another")
+    assert answer.status_code == 429 and answer.json()["error"]["code"] == "queue_full"
+    assert int(answer.headers["retry-after"]) >= 1
 
 
 NOTHING = [

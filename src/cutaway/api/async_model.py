@@ -2,13 +2,13 @@
 
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from os import PathLike
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from cutaway.api.forwarded import Forwarding, asking, blocking, in_thread, running_loop
+from cutaway.api.grammar_queue import GrammarQueue
 from cutaway.api.llm import LLM
 from cutaway.compute.loading.model import LoadedModel
 from cutaway.engine import EngineState, Step
@@ -58,7 +58,7 @@ class AsyncModel(Forwarding):
         self._loaded_draft = common.draft
         self._sandbox = CompileSandbox()
         model.grammars.read = self._sandbox.source_of
-        self._compiling: ThreadPoolExecutor | None = ThreadPoolExecutor(1, "grammars")
+        self._compiling: GrammarQueue | None = GrammarQueue()
 
     # -- where the weights are ---------------------------------------------------------------
 
@@ -271,8 +271,8 @@ class AsyncModel(Forwarding):
         return Generations(NoReader(), texts)
 
     async def tool_options(self, use: "ToolUse", given: Mapping[str, Any]) -> dict[str, Any]:
-        """As ``ToolUse.options``, in the thread that compiles grammars."""
-        return await self._compile(use.options, given)
+        """As ``ToolUse.options``, in the thread that compiles grammars where it needs one."""
+        return await self._compile(use.options, given) if use.compiles else use.options(given)
 
     async def _compiled(self, source: Grammar) -> "Compiled":
         grammars = self.model.grammars
@@ -283,7 +283,7 @@ class AsyncModel(Forwarding):
         """Call a function in the thread that compiles grammars, one at a time."""
         if self._compiling is None:
             raise CutawayError("the engine is closed and takes no more requests")
-        return await running_loop().run_in_executor(self._compiling, function, *args)
+        return await self._compiling.run(function, *args)
 
     # -- the end -----------------------------------------------------------------------------
 
@@ -298,7 +298,7 @@ class AsyncModel(Forwarding):
         """Compile no more grammars. Returns whether this is the first call."""
         if self._compiling is None:
             return False
-        self._compiling.shutdown(wait=False, cancel_futures=True)
+        self._compiling.close()
         self._compiling = None
         self._sandbox.close()
         self.model.grammars.read = source_of

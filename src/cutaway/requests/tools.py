@@ -95,6 +95,11 @@ class ToolUse:
         self.functions[made.name] = tool
         return made.as_data()
 
+    @property
+    def compiles(self) -> bool:
+        """Whether ``options`` compiles a grammar, which may take seconds."""
+        return self._dialect is not None
+
     def goes_on(self, message: Mapping[str, Any]) -> None:
         """Let the answer continue this message of the assistant's; call before ``options``."""
         self._begun = message

@@ -1,0 +1,92 @@
+"""Who may compile a grammar next: one at a time, the clients in turn.
+
+A stranger's grammar may take seconds, so those of one client wait for each other, and the next
+client's only for the one that is being compiled.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
+from typing import TypeVar
+
+from cutaway.errors import CutawayError, QueueFullError
+
+T = TypeVar("T")
+
+CLIENT = ContextVar("CLIENT", default="")
+"""Whose request this task serves, such as its address."""
+MOST_WAITING, MOST_OF_A_CLIENT = 1024, 256
+
+
+class GrammarQueue:
+    """A thread, and who waits for it, in an event loop."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, "grammars")
+        self._busy = self._closed = False
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}  # by client, the next one first
+
+    async def run(self, function: Callable[..., T], *args: object) -> T:
+        """Call a function in the thread; cancelled, its place in the queue is free.
+
+        QueueFullError where too many wait, CutawayError once it is closed.
+        """
+        await self._turn()
+        try:
+            self._check_open()
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._thread, function, *args)
+        finally:
+            self._next()
+
+    def close(self) -> None:
+        """End: those who wait are refused at their turn, which is soon."""
+        self._closed = True
+        self._thread.shutdown(wait=False)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise CutawayError("the engine is closed and takes no more requests")
+
+    async def _turn(self) -> None:
+        self._check_open()
+        if not self._busy:
+            self._busy = True
+            return
+        client = CLIENT.get()
+        self._check_room(len(self._waiting.get(client, ())))
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(client, deque()).append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.cancelled():
+                self._leave(client, turn)
+            else:  # it had just come
+                self._next()
+            raise
+
+    def _check_room(self, own: int) -> None:
+        if own >= MOST_OF_A_CLIENT or sum(map(len, self._waiting.values())) >= MOST_WAITING:
+            raise QueueFullError("too many grammars wait to be compiled: try again later")
+
+    def _leave(self, client: str, turn: "asyncio.Future[None]") -> None:
+        if turn in (turns := self._waiting.get(client, deque())):
+            turns.remove(turn)
+            if not turns:
+                del self._waiting[client]
+
+    def _next(self) -> None:
+        """Give the turn to the first of the client that has waited longest for one."""
+        self._busy = False
+        while self._waiting and not self._busy:
+            client = next(iter(self._waiting))
+            turns = self._waiting.pop(client)
+            turn = turns.popleft()
+            if turns:
+                self._waiting[client] = turns
+            if not turn.cancelled():
+                turn.set_result(None)
+                self._busy = True
