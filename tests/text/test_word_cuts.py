@@ -1,0 +1,58 @@
+"""Words are those of the published expressions, and no text takes quadratic time."""
+
+import time
+from itertools import product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Regex, pre_tokenizers
+
+from cutaway.text.pretokenizers import PRETOKENIZERS
+from cutaway.text.word_cuts import WordCuts
+
+FAMILIES = {family.patterns: name for name, family in PRETOKENIZERS.items()}
+REWRITTEN = ("tiny_aya", "afmoe", "superbpe", "deepseek-llm")
+CHARACTERS = "0123٣²一a_é́.,!? \t\n\r\u3000\u00a0"
+TEXTS = st.lists(
+    st.tuples(st.sampled_from(CHARACTERS), st.integers(1, 8))
+    | st.tuples(st.characters(codec="utf-8"))
+).map(lambda runs: "".join(run[0] * run[-1] if len(run) > 1 else run[0] for run in runs))
+
+
+def published(patterns):
+    cuts = [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in patterns]
+    as_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    return pre_tokenizers.Sequence([*cuts, as_bytes])
+
+
+@pytest.mark.parametrize("name", REWRITTEN)
+def test_words_are_those_of_the_published_expressions(name):
+    patterns = PRETOKENIZERS[name].patterns
+    cuts, by_definition = WordCuts(patterns), published(patterns)
+
+    @given(TEXTS)
+    def check(text):
+        assert cuts.words(text) == [word for word, _ in by_definition.pre_tokenize_str(text)]
+
+    check()
+
+
+RUNS = ("1", "٣", "²", " ", "\u3000", "\n", "a", "é́", "一", ".", "a ", "1 ")
+
+
+@pytest.mark.parametrize("patterns", FAMILIES, ids=FAMILIES.values())
+def test_time_grows_with_the_text(patterns):
+    """Eight times the text takes some eight times as long; quadratic time would be 64 times."""
+    cuts = WordCuts(patterns)
+
+    def taken(text):
+        began = time.process_time()
+        cuts.words(text)
+        return time.process_time() - began
+
+    for run, end in product(RUNS, ("", "a", "1", "\n")):
+        text, part = run * 8000 + end, run * 1000 + end
+        if taken(text) > 0.1:  # what is quick is not looked at again
+            long, short = (min(taken(each) for _ in range(3)) for each in (text, part))
+            assert long < 30 * short, f"{run!r} * 8000 + {end!r}: {long:.2f} s"
