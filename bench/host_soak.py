@@ -138,10 +138,6 @@ class Host:
             if worker.is_alive():  # or a thread that begins with its number would never begin
                 throw = ctypes.pythonapi.PyThreadState_SetAsyncExc
                 throw(ctypes.c_ulong(worker.ident or 0), ctypes.py_object(Interrupt))
-            else:
-                at = workers.index(worker)
-                workers[at] = Thread(target=self._survive, args=(at,))
-                workers[at].start()
             if random.random() < 0.05:
                 self.fork()
             if monotonic() - shown > self.args.minutes * 6:  # ten times in all
@@ -151,11 +147,15 @@ class Host:
         for worker in workers:
             worker.join()
 
-    def _survive(self, seed: int) -> None:
+    def _survive(self, seed: int, depth: int = 8) -> None:
+        """Work, through interrupts between two lines of a loop, this one's too."""
         while monotonic() < self.end:
             try:
-                self.work(seed)
-            except Interrupt:  # between two lines of the loop
+                if depth:
+                    self._survive(seed, depth - 1)
+                else:
+                    self.work(seed)
+            except Interrupt:
                 self.counts["interrupts"] += 1
 
     def fork(self) -> None:

@@ -67,7 +67,8 @@ class CountingTurns(Turns):
 
     def take(self, function, ticket):
         def turn():
-            self.waits.append(self._engine.steps - self._joined.pop(id(ticket)))
+            began = self._engine.steps
+            self.waits.append(began - self._joined.pop(id(ticket), began))
             return function()
 
         return super().take(turn, ticket)

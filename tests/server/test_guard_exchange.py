@@ -53,6 +53,57 @@ def test_an_announced_length_is_refused_before_the_body_is_read(length):
     assert next(reading, None) is None  # what came was read
 
 
+class Slow:
+    """A client that sends what it is told to, over one guard."""
+
+    def __init__(self, guard, size):
+        self._messages, self.status = asyncio.Queue(), None
+        self.send(size)
+        headers = {"transfer-encoding": "chunked"}
+        scope = scope_of("POST", headers=headers)
+        self.done = asyncio.create_task(guard(scope, self._messages.get, self._answer))
+
+    def send(self, size, more=True):
+        body = bytes(size)
+        self._messages.put_nowait({"type": "http.request", "body": body, "more_body": more})
+
+    def hang_up(self):
+        self._messages.put_nowait({"type": "http.disconnect"})
+
+    async def _answer(self, message):
+        self.status = message.get("status", self.status)
+
+
+def test_large_bodies_that_arrive_at_once_have_one_budget():
+    large, small = 1 << 20, 60_000
+
+    async def clients(guard, sizes):
+        made = [Slow(guard, size) for size in sizes]
+        for _ in range(9):
+            await asyncio.sleep(0)
+        return made
+
+    async def main():
+        guard = Guard(Echo(), max_body=large)
+        slow = await clients(guard, [large - 1] * 40)
+        statuses = [client.status for client in slow]
+        assert statuses.count(None) in (16, 17), "the others' memory is not the server's"
+        assert {*statuses} == {None, 503}
+        [chat] = await clients(guard, [small])
+        chat.send(0, more=False)
+        await chat.done
+        assert chat.status == 200, "what is small has room beside them"
+        for client in slow:
+            client.hang_up()
+        await asyncio.gather(*(client.done for client in slow))
+        for client in await clients(guard, [large - 1] * 16):
+            client.send(1, more=False)
+            await client.done
+            assert client.status == 200, "what hung up took up nothing"
+
+    asyncio.run(main())
+
+
 def packed(body, encoding="gzip", limit=100):
     app, length = Echo(), str(len(body))
     headers = {"content-encoding": encoding, "content-length": length}

@@ -219,7 +219,7 @@ class AsyncModel(Forwarding):
 
     async def parse_async(self, given: Mapping[str, Any], *, traced: bool = False) -> Options:
         """As parse, in a thread: some options are compared with the whole vocabulary."""
-        return await asyncio.to_thread(self.parse, given, traced=traced)
+        return await in_thread(self.parse, given, traced=traced)
 
     async def submit(
         self,
@@ -283,6 +283,7 @@ class AsyncModel(Forwarding):
         """Call a function in the thread that compiles grammars, one at a time."""
         if self._compiling is None:
             raise CutawayError("the engine is closed and takes no more requests")
+        running_loop()
         return await self._compiling.run(function, *args)
 
     # -- the end -----------------------------------------------------------------------------

@@ -11,6 +11,36 @@ from cutaway.server.http.errors import ApiError
 
 CLIENT_CLOSED = 499  # nginx's status for a client that closed the connection unanswered
 _DRAIN_BYTES, _DRAIN_SECONDS = 16 << 20, 2.0
+_SMALL = 64 << 10
+
+
+class BodyBudget:
+    """Memory for all bodies that are being received at once.
+
+    The first 64 KiB of each are not counted: clients that send large ones slowly keep out
+    others' large ones, but no chat. left: bytes
+    """
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+    def take(self, before: int, after: int) -> None:
+        """Let a body grow to this size; ApiError 503 where no room is left."""
+        size = _counted(after) - _counted(before)
+        if size > self.left:
+            raise ApiError(
+                503, "too many large bodies arrive at once; send it again in a moment",
+                code="too_many_bodies", headers={"Retry-After": "1"},
+            )  # fmt: skip
+        self.left -= size
+
+    def free(self, size: int) -> None:
+        """Take back what a body of this size has."""
+        self.left += _counted(size)
+
+
+def _counted(size: int) -> int:
+    return max(0, size - _SMALL)
 
 
 class HttpExchange:
@@ -35,11 +65,11 @@ class HttpExchange:
 
     # -- the request -------------------------------------------------------------------------
 
-    async def read(self, limit: int, seconds: float) -> None:
+    async def read(self, limit: int, seconds: float, budget: BodyBudget) -> None:
         """Read the whole body, unpacked, which the app then receives in one message.
 
-        ApiError if it is longer than ``limit`` bytes, takes longer than ``seconds``, or has two
-        lengths; ClientDisconnect if the client disconnects.
+        ApiError if it is longer than ``limit`` bytes or what is left of the budget, takes longer
+        than ``seconds``, or has two lengths; ClientDisconnect if the client disconnects.
         """
         if self.headers.keys() >= {b"content-length", b"transfer-encoding"}:
             raise ApiError(
@@ -50,18 +80,24 @@ class HttpExchange:
             raise _too_long(limit)
         try:
             async with asyncio.timeout(seconds):
-                body = await self._whole(limit)
+                body = await self._whole(limit, budget)
         except TimeoutError:
             message = f"the body did not arrive within {seconds:g} seconds; send it again, faster"
             raise ApiError(408, message, code="request_timeout") from None
         self._body = _decoded(body, self.headers.get(b"content-encoding", b""), limit)
 
-    async def _whole(self, limit: int) -> bytes:
-        body = bytearray()
-        while self._more:
-            body += await self._part()
-            if len(body) > limit:
-                raise _too_long(limit)
+    async def _whole(self, limit: int, budget: BodyBudget) -> bytes:
+        body, size = bytearray(), 0
+        try:
+            while self._more:
+                part = await self._part()
+                if size + len(part) > limit:
+                    raise _too_long(limit)
+                budget.take(size, size + len(part))
+                size += len(part)
+                body += part
+        finally:
+            budget.free(size)
         return bytes(body)
 
     async def _part(self) -> bytes:

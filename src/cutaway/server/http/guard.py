@@ -13,11 +13,12 @@ from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cutaway.server.http.errors import ApiError
-from cutaway.server.http.exchange import HttpExchange
+from cutaway.server.http.exchange import BodyBudget, HttpExchange
 from cutaway.server.http.settings import check_key
 
 OPEN_PATHS = ("/", "/health", "/ready")
 
+_MOST_BODIES = 16  # of the largest size, that are received at once
 _LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
 _ABSOLUTE = re.compile(r"https?://([^/]+)(/.*)?", re.IGNORECASE | re.DOTALL)
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
@@ -32,7 +33,7 @@ class Guard:
     allow_hosts    names accepted in the Host header beside the local ones; None: any
     root_path      where a proxy has put the server: taken off paths that begin with it
     open_paths     need no key; one that ends in "/" includes all below it, except "/" itself
-    max_body       largest request body, in bytes
+    max_body       largest request body, in bytes; 16 of them may be received at once
     read_timeout   seconds for the whole body to arrive
     write_timeout  seconds for the client to read one message
     done           called once after each request with its scope, the status (499: the client
@@ -64,7 +65,7 @@ class Guard:
         self._open = frozenset(open_paths)
         self._open_below = tuple(p for p in self._open if p.endswith("/") and p != "/")
         self._max_body, self._read_timeout = max_body, read_timeout
-        self._write_timeout = write_timeout
+        self._write_timeout, self._budget = write_timeout, BodyBudget(_MOST_BODIES * max_body)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
@@ -90,7 +91,7 @@ class Guard:
     async def _pass(self, app: ASGIApp, scope: Scope, exchange: HttpExchange) -> None:
         try:
             self._check(scope, exchange)
-            await exchange.read(self._max_body, self._read_timeout)
+            await exchange.read(self._max_body, self._read_timeout, self._budget)
             await app(scope, exchange.receive, exchange.send)
             if not (exchange.began or exchange.left):
                 raise RuntimeError("the app ended without an answer")
