@@ -13,7 +13,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from cutaway.base.checks import check_bool
-from cutaway.errors import FormatError, InputError
+from cutaway.errors import CutawayError, FormatError, InputError
 from cutaway.text.vocabulary import special_id
 
 if TYPE_CHECKING:
@@ -176,8 +176,8 @@ class ChatTemplate:
             known["tools"] = tools
         try:
             return self._template.render(**(known | {**variables}))
-        except InputError:
-            raise  # the template's own raise_exception, or a FormatError of compiling
+        except CutawayError:
+            raise  # the template's own raise_exception, a FormatError of compiling, an old Jinja2
         except Exception as error:  # a template is a program and may fail in any way
             raise _broken(error) from error
 
@@ -200,6 +200,8 @@ class ChatTemplate:
 
         try:
             return variables_of(self.source) - _GIVEN
+        except CutawayError:
+            raise  # an old Jinja2
         except Exception as error:  # as in ``_template``
             raise _broken(error) from error
 
@@ -220,8 +222,9 @@ class ChatTemplate:
     def _template(self) -> Template:
         from cutaway.text.sandbox import environment
 
+        sandbox = environment()
         try:
-            return environment().from_string(self.source)
+            return sandbox.from_string(self.source)
         except Exception as error:  # the compiler meets Python's own limits, too
             raise _broken(error) from error
 

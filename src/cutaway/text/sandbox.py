@@ -6,16 +6,21 @@ know messages. Imports Jinja2, so import this module only when a template is due
 """
 
 import json
+import re
 from datetime import datetime
 from functools import cache
 from typing import Any, NoReturn
 
+import jinja2
 from jinja2 import meta, nodes
 from jinja2.ext import Extension
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from cutaway.errors import InputError
+from cutaway.errors import CutawayError, InputError
+
+_SAFE = (3, 1, 6)
+"""The first Jinja2 without a known way out of its sandbox (CVE-2025-27516)."""
 
 _ASKS = ("defined", "undefined", "none", "default", "d")
 """Tests and filters of what may not be given."""
@@ -33,7 +38,12 @@ class _Generation(Extension):
 
 @cache
 def environment() -> ImmutableSandboxedEnvironment:
-    """One environment for all templates: it holds no state of theirs."""
+    """One environment for all templates: it holds no state of theirs.
+
+    CutawayError where the installed Jinja2 would let a template out: another package's install may
+    have put an older one in the place of ours.
+    """
+    _check(jinja2.__version__)
     made = ImmutableSandboxedEnvironment(
         trim_blocks=True,
         lstrip_blocks=True,
@@ -56,6 +66,14 @@ def variables_of(source: str) -> frozenset[str]:
     asked += [one.node for one in tree.find_all(nodes.Filter) if one.name in _ASKS and one.node]
     given = {node.name for node in asked if isinstance(node, nodes.Name)}
     return frozenset(meta.find_undeclared_variables(tree) - (made - given))
+
+
+def _check(version: str) -> None:
+    if tuple(int(number) for number in re.findall(r"\d+", version)[:3]) < _SAFE:
+        raise CutawayError(
+            f"Jinja2 {version} lets a model's chat template read what it should not "
+            "(CVE-2025-27516): pip install 'jinja2>=3.1.6'"
+        )
 
 
 def _to_json(
