@@ -1,5 +1,5 @@
 # docker build -t cutaway .
-# docker run --rm -p 8000:8000 -v cutaway:/models cutaway
+# docker run --rm -p 127.0.0.1:8000:8000 -v cutaway:/models cutaway
 FROM debian:13-slim AS python
 # What else Debian has to give: KubeRay's probes call wget.
 ARG PACKAGES=""

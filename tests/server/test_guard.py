@@ -1,6 +1,7 @@
 """The middleware: who may send requests, and what each request is called."""
 
 import re
+from socket import gethostname
 
 import pytest
 
@@ -42,8 +43,12 @@ def test_the_states_of_the_server_are_kept():
 
 
 @pytest.mark.parametrize(
-    "host", ["localhost", "LOCALHOST:8000", "127.0.0.1:80", "[::1]", "[::1]:8000", "box.lan:1"]
-)
+    "host",
+    [
+        "localhost", "LOCALHOST:8000", "127.0.0.1:80", "[::1]", "[::1]:8000", "box.lan:1",
+        "192.168.1.5:8000", "[fe80::1%25eth0]:8000", "10.0.0.1", f"{gethostname()}:8000",
+    ],
+)  # fmt: skip
 def test_local_and_allowed_names_pass(host):
     guard = Guard(Echo(), allow_hosts=["Box.lan:8000"])
     assert call(guard, scope_of(headers={"host": host})).status == 200
@@ -51,7 +56,21 @@ def test_local_and_allowed_names_pass(host):
 
 @pytest.mark.parametrize(
     "host",
-    ["evil.example", "localhost.evil.example", "127.0.0.1.nip.io", "[::1", "localhost:x", ""],
+    [
+        "evil.example",
+        "localhost.evil.example",
+        "127.0.0.1.nip.io",
+        "[::1",
+        "localhost:x",
+        "",
+        "1.2.3",
+        "0x7f.0.0.1",
+        "[evil.example]",
+        "::1",
+        "[127.0.0.1]",
+        "127.0.0.1.",
+        "host.local",
+    ],
 )
 def test_another_name_is_refused(host):
     app = Echo()

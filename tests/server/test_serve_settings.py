@@ -44,11 +44,16 @@ def test_the_key_in_the_environment_is_hidden_by_that_of_the_command_line(monkey
         (("--host", "127.0.0.2"), ["127.0.0.2"]),
         (("--host", "::1", "--allow-host", "a"), ["[::1]", "a"]),
         (("--host", "10.0.0.1", "--allow-host", "a"), ["10.0.0.1", "a"]),
-        (("--host", "10.0.0.1"), None),
-        (("--host", "0.0.0.0"), None),
+        (("--host", "10.0.0.1"), ["10.0.0.1"]),
+        (("--host", "0.0.0.0"), []),
+        (("--host", "::"), []),
+        (("--host", "0.0.0.0", "--api-key", "k"), None),
+        (("--host", "0.0.0.0", "--api-key", "k", "--allow-host", "a"), ["a"]),
+        (("--api-key", "k"), ["127.0.0.1"]),
     ],
 )
-def test_the_address_that_it_listens_at_is_one_of_its_names(words, hosts):
+def test_any_host_is_taken_only_with_a_key_and_beyond_this_machine(words, hosts, monkeypatch):
+    monkeypatch.delenv("CUTAWAY_API_KEY", raising=False)
     assert settings(*words).allow_hosts == hosts
 
 

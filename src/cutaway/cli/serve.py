@@ -176,12 +176,13 @@ def _settings(args: Namespace) -> "ServerSettings":
         raise InputError("--served-model-name is for one model: write --model NAME=PATH for each")
     own = [names[0]] if len(names) == 1 and names[0] else []
     given = {name: getattr(args, name) for name in _GIVEN if name in args}
-    local, known = _is_local(args.host), [] if args.host in _ALL else [_in_url(args.host)]
+    known = [] if args.host in _ALL else [_in_url(args.host)]
     key = args.api_key if args.api_key is not None else os.environ.get(_KEY) or None
+    any_host = key is not None and not (_is_local(args.host) or args.allow_host)
     return ServerSettings(
         names=args.served_model_name or own,
         api_key=key,
-        allow_hosts=[*known, *args.allow_host] if local or args.allow_host else None,
+        allow_hosts=None if any_host else [*known, *args.allow_host],
         cors=args.cors,
         batches=args.batches,
         receipts=args.receipts,

@@ -54,6 +54,8 @@ def app(args: Mapping[str, Any]) -> serve.Application:
             f"{min(given)} is not a setting of a server: take replicas, cores, a keyword "
             "of LLM or of requests, or a setting of the server"
         )
+    if settings.get("api_key") is None:  # or a page reached us through a domain of its own
+        settings.setdefault("allow_hosts", [])
     own = ServerSettings(
         **{"names": [str(model.get("model", ""))], **settings} if model else settings
     )

@@ -4,6 +4,8 @@ import hmac
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping
+from ipaddress import IPv4Address, IPv6Address
+from socket import gethostname
 from time import perf_counter
 from urllib.parse import quote
 from uuid import uuid4
@@ -19,7 +21,6 @@ from cutaway.server.http.settings import check_key
 OPEN_PATHS = ("/", "/health", "/ready")
 
 _MOST_BODIES = 16  # of the largest size, that are received at once
-_LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
 _ABSOLUTE = re.compile(r"https?://([^/]+)(/.*)?", re.IGNORECASE | re.DOTALL)
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 _log = logging.getLogger("cutaway.server")
@@ -30,7 +31,7 @@ class Guard:
 
     api_key        bearer key, or x-api-key, that all paths but the open ones need; None: no key is
                    needed
-    allow_hosts    names accepted in the Host header beside the local ones; None: any
+    allow_hosts    names accepted in the Host header beside addresses and this machine's; None: any
     root_path      where a proxy has put the server: taken off paths that begin with it
     open_paths     need no key; one that ends in "/" includes all below it, except "/" itself
     max_body       largest request body, in bytes; 16 of them may be received at once
@@ -60,7 +61,7 @@ class Guard:
         check_key(api_key)
         self._app, self._done = app, done
         self._key = None if api_key is None else api_key.encode("utf-8", "surrogateescape")
-        self._hosts = None if allow_hosts is None else {*_LOCAL_NAMES, *map(_name, allow_hosts)}
+        self._hosts = None if allow_hosts is None else _names(allow_hosts)
         self._root = root_path
         self._open = frozenset(open_paths)
         self._open_below = tuple(p for p in self._open if p.endswith("/") and p != "/")
@@ -103,7 +104,7 @@ class Guard:
 
     def _check(self, scope: Scope, exchange: HttpExchange) -> None:
         host = _name(exchange.headers.get(b"host", b"").decode("latin-1"))
-        if self._hosts is not None and host not in self._hosts:
+        if not (self._hosts is None or host in self._hosts or _is_address(host)):
             message = f"host {host[:80]!r} is not allowed; start the server with --allow-host NAME"
             raise ApiError(403, message, code="host_not_allowed")
         if self._key is not None and not self._is_open(scope, exchange):
@@ -146,6 +147,21 @@ def _request_id(scope: Scope) -> str:
 def _name(host: str) -> str:
     """A host without its port, in lower case."""
     return re.sub(r":\d*$", "", host.strip().lower())
+
+
+def _names(given: Iterable[str]) -> frozenset[str]:
+    """What may stand in Host beside an address: this machine's names, and those that are given."""
+    return frozenset({"localhost", _name(gethostname()), *map(_name, given)})
+
+
+def _is_address(host: str) -> bool:
+    """Whether a Host is an IP address: a page's domain that is led to this server never is."""
+    try:
+        if host.startswith("[") and host.endswith("]"):
+            return bool(IPv6Address(host[1:-1]))
+        return bool(IPv4Address(host))
+    except ValueError:
+        return False
 
 
 def _check_key(headers: Mapping[bytes, bytes], key: bytes) -> None:

@@ -19,7 +19,7 @@ class ServerSettings:
 
     names          model names that requests may use; empty: the model's own name
     api_key        key that every client must send; None: no key is needed
-    allow_hosts    names accepted in the Host header beside the local ones; None: any
+    allow_hosts    names accepted in the Host header beside addresses and this machine's; None: any
     cors           origins whose pages may send requests, "*" for all; empty: none
     max_body       largest request body, in bytes
     keep_alive     seconds without an event after which a stream sends a comment
