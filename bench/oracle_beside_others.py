@@ -25,7 +25,7 @@ from tempfile import NamedTemporaryFile
 
 from cutaway import LLM
 from cutaway.errors import CutawayError
-from cutaway.lab.evidence.asking import Server
+from cutaway.lab.asking import Server
 from cutaway.lab.evidence.oracle import Oracle, Told, oracle, read_told, write_told
 from cutaway.lab.evidence.oracle.in_process import ask_transformers
 from cutaway.lab.evidence.oracle.remote import ask

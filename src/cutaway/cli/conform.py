@@ -45,7 +45,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     """Ask, compare, print; 1 where a pair differs."""
     from cutaway.base.checks import check_int
-    from cutaway.lab.evidence.asking import Server
+    from cutaway.lab.asking import Server
     from cutaway.lab.evidence.conform import PROMPT, Client, conform
 
     size = check_int("--size", args.size, 2, 64)

@@ -133,7 +133,7 @@ def _from_transformers(args: Namespace, llm: "LLM", settings: dict[str, Any]) ->
 
 
 def _from_server(args: Namespace, llm: "LLM", settings: dict[str, Any]) -> "list[Told]":
-    from cutaway.lab.evidence.asking import Server
+    from cutaway.lab.asking import Server
     from cutaway.lab.evidence.oracle.remote import ask, ask_echo
 
     server = Server(args.source, os.environ.get("CUTAWAY_API_KEY", ""))

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import pytest
 
 from cutaway.cli.main import main
-from cutaway.lab.evidence.asking import Server
+from cutaway.lab.asking import Server
 from cutaway.lab.evidence.conform import CHECKS, Client, conform
 from support.served import serve
 

@@ -6,7 +6,7 @@ import pytest
 
 from cutaway.cli.main import main
 from cutaway.errors import CutawayError, InputError
-from cutaway.lab.evidence.asking import Server
+from cutaway.lab.asking import Server
 from cutaway.lab.evidence.oracle import oracle
 from cutaway.lab.evidence.oracle.remote import ask, ask_echo, kind_of
 from support.pretended import pretended

@@ -11,7 +11,7 @@ from math import fsum
 from typing import Any
 
 from cutaway.errors import InputError
-from cutaway.lab.evidence.asking import Server
+from cutaway.lab.asking import Server
 from cutaway.requests.base import accepted
 from cutaway.requests.completion import ToolCall
 from cutaway.text.grammar.acceptance import Accepted

@@ -1,15 +1,13 @@
 """Continuing a run that was cut on servers: where one is lost, the next continues from the file."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from http.client import HTTPException
 from typing import Any, NoReturn
-from urllib.error import HTTPError
-from urllib.request import Request, urlopen
 
 from cutaway.engine import Step
 from cutaway.errors import CutawayError, InputError, ReplayError
+from cutaway.lab.asking import RefusedError, Server, UnansweredError
 from cutaway.lab.rerun.request import check_from_left, settings_of
 from cutaway.lab.rerun.resume import RestOfTrace, check_cut
 from cutaway.trace import End, Head, Token, Trace
@@ -20,9 +18,6 @@ _SAME = (
     "weights", "tokenizer", "backend", "chain", "prompt_token_ids", "candidates", "tracked_ids",
 )  # fmt: skip
 """Fields of the head that must be equal to the recorded ones, beside the settings."""
-
-_SILENT_S = 600
-"""How long a server may send nothing, such as during a prompt, before it counts as lost."""
 
 
 def resume_at(urls: Sequence[str], trace: Trace, key: str = "") -> Iterator[Step]:
@@ -42,16 +37,14 @@ def resume_at(urls: Sequence[str], trace: Trace, key: str = "") -> Iterator[Step
                     seen += 1
                     yield step
             return
-        except (OSError, HTTPException, ValueError) as error:
-            if isinstance(error, CutawayError):
-                raise
-            lost = f"{url}: {error}"
+        except UnansweredError as error:
+            lost = str(error)
         trace = Trace.read(trace.path)
     raise CutawayError(f"no server finished the text ({lost}); {trace.path} has what arrived")
 
 
 def _written_at(url: str, trace: Trace, key: str) -> Iterator[Step]:
-    """The steps of one server; OSError where it is lost."""
+    """The steps of one server; ``UnansweredError`` where it is lost."""
     tokens, head = {**trace.tokens}, trace.head
     version = VERSION
     with ExitStack() as stack:
@@ -79,7 +72,7 @@ def _written_at(url: str, trace: Trace, key: str) -> Iterator[Step]:
                 if record["error"]:
                     raise CutawayError(f"{url}: {record['error']}")
                 return
-        raise ConnectionError("its answer was cut")
+        raise UnansweredError(f"{url}: its answer was cut")
 
 
 def _request(trace: Trace) -> dict[str, Any]:
@@ -103,31 +96,27 @@ def _request(trace: Trace) -> dict[str, Any]:
 
 def _records(url: str, body: dict[str, Any], key: str) -> Iterator[dict[str, Any]]:
     """The lines of a server's trace, as they arrive."""
-    headers = {"Content-Type": "application/json"}
-    if key:
-        headers["Authorization"] = f"Bearer {key}"
-    request = Request(f"{url.rstrip('/')}/v1/completions", json.dumps(body).encode(), headers)
     try:
-        with urlopen(request, timeout=_SILENT_S) as answer:
-            for line in answer:
-                if line.startswith(b"data: {"):
-                    event = json.loads(line[6:])
-                    if "error" in event:
-                        _refuse(url, event["error"])
-                    for choice in event["choices"]:
-                        yield from choice.get("cutaway", {}).get("trace", ())
-    except HTTPError as error:
-        if error.code in (429, 503):  # another may have room
+        for event in Server(url, key).events("/v1/completions", body):
+            if "error" in event:
+                _refuse(url, event["error"])
+            for choice in event["choices"]:
+                yield from choice.get("cutaway", {}).get("trace", ())
+    except RefusedError as error:
+        if error.status in (429, 503):  # another may have room
+            raise UnansweredError(str(error)) from None
+        if not error.error:
             raise
-        _refuse(url, json.loads(error.read())["error"])
+        _refuse(url, error.error)
 
 
-def _refuse(url: str, error: dict[str, Any]) -> NoReturn:
-    if error["code"] == "replay_differs":
-        raise ReplayError(f"{url}: {error['message']}")
-    if error["type"] == "server_error":  # it shuts down, or has failed: another may succeed
-        raise ConnectionError(error["message"])
-    raise InputError(f"{url}: {error['message']}")
+def _refuse(url: str, error: Mapping[str, Any]) -> NoReturn:
+    message = f"{url}: {error.get('message')}"
+    if error.get("code") == "replay_differs":
+        raise ReplayError(message)
+    if error.get("type") == "server_error":  # it shuts down, or has failed: another may succeed
+        raise UnansweredError(message)
+    raise InputError(message)
 
 
 def _check_same(url: str, recorded: Head, now: Head) -> None:

@@ -7,7 +7,7 @@ from time import time_ns
 from typing import Any
 
 from cutaway.errors import CutawayError, InputError
-from cutaway.lab.evidence.asking import RefusedError, Server
+from cutaway.lab.asking import RefusedError, Server
 
 Numbers = tuple[float | None, ...]
 

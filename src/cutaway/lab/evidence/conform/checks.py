@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
-from cutaway.lab.evidence.asking import RefusedError
+from cutaway.lab.asking import RefusedError
 from cutaway.lab.evidence.conform.answers import Client, ServerAnswer
 
 _COMPANY = (

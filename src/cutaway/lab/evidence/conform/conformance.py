@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from xml.etree import ElementTree as Xml
 
-from cutaway.lab.evidence.asking import RefusedError
+from cutaway.lab.asking import RefusedError
 from cutaway.lab.evidence.conform.answers import Client
 from cutaway.lab.evidence.conform.checks import CHECKS, Case, Check, Pair, against
 

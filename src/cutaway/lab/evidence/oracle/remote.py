@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from cutaway.errors import CutawayError, InputError
-from cutaway.lab.evidence.asking import RefusedError, Server
+from cutaway.lab.asking import RefusedError, Server
 from cutaway.lab.evidence.oracle.told import Told, checked_ids
 from cutaway.lab.evidence.oracle.vocabulary import TokenWords
 from cutaway.requests.base import BaseLLM
