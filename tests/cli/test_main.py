@@ -351,6 +351,7 @@ def test_help_imports_no_command():
         "cutaway.cli.terminal",
         "cutaway.cli.terminal.streams",
         "cutaway.errors",
+        "cutaway.base.inert",
         "cutaway.base.progress",
         "cutaway.base.system",
     }

@@ -84,6 +84,13 @@ def test_csv_has_a_row_per_step():
     assert (second["step"], second["position"], second["run_ms"]) == ("1", "3", "5.0")
 
 
+@pytest.mark.parametrize("token", ["=1+1", "+1", "-1", "@A1", "\t=1", "\r=1", "="])
+def test_a_spreadsheet_runs_no_token(token):
+    (row,) = csv.DictReader(io.StringIO(to_csv(made_text(1, names={1: token})), newline=""))
+    assert row["token"] == "'" + token
+    assert row["logprob"].startswith("-"), "a figure is no formula"
+
+
 def test_the_draft_models_time_is_on_record_where_it_ran():
     first = made_step(0, 1)
     second = made_step(1, 2)._replace(phases=replace(first.phases, draft=2.5e-3))

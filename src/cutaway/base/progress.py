@@ -6,14 +6,17 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
+from cutaway.base.inert import inert
+
 _REDRAW_S = 0.1
 
 
 def say(text: str) -> None:
     """Write one line to standard error, where it never mixes with generated text.
 
-    A terminal's lines end between words.
+    A terminal's lines end between words, and no text steers it.
     """
+    text = inert(text, sys.stderr) if sys.stderr else text
     if len(text) > (columns := _columns()):
         from textwrap import fill  # not at every start
 

@@ -6,8 +6,9 @@ from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TextIO
 
+from cutaway.base.inert import inert
 from cutaway.base.progress import Bar, Figures, say, tokens_done
 from cutaway.cli.namespace import model_options
 from cutaway.cli.terminal.streams import in_one_file
@@ -132,13 +133,19 @@ def confirm(question: str) -> bool:
     return (read_line(f"{question} [y/N] ") or "").strip().lower() in ("y", "yes")
 
 
+def put(text: str, stream: TextIO | None = None) -> None:
+    """Write a piece of what a model, a file or a server says, on standard output or this stream."""
+    stream = stream or sys.stdout
+    print(inert(text, stream), end="", file=stream, flush=True)
+
+
 def write(stream: "Stream", *, show: bool) -> "Completion":
     """Read a stream to its end; with ``show``, print the text so far, and the rest as it comes."""
     if show:
-        print("".join(step.text for step in stream.steps), end="", flush=True)
+        put("".join(step.text for step in stream.steps))
     for step in stream:
         if show:
-            print(step.text, end="", flush=True)
+            put(step.text)
     if show:
-        print(stream.held_text, end="", flush=True)
+        put(stream.held_text)
     return stream.completion()

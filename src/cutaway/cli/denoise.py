@@ -102,10 +102,10 @@ def _read(stream: "Stream", view: CanvasView, *, show: bool) -> None:
                 continue
             view.wrote(event)
             if show and not drawn:
-                print(event.text, end="", flush=True)
+                console.put(event.text)
     finally:
         if drawn:
             view.clear()
-            print(stream.text, end="", flush=True)
+            console.put(stream.text)
     if show and not drawn:
-        print(stream.held_text, end="", flush=True)
+        console.put(stream.held_text)

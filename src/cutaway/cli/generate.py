@@ -153,7 +153,7 @@ def _aligned(args: Namespace, streams: list["Stream"]) -> "Completion":
 
     done = align([console.write(stream, show=False) for stream in streams])
     if not args.json:
-        print(done.text, end="", flush=True)
+        console.put(done.text)
         console.end_line(figures=not args.quiet)
     sample_output.show_figures(args, done)
     return done

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from cutaway.base.checks import check_int
 from cutaway.base.progress import megabytes
 from cutaway.base.resources import free_memory
+from cutaway.cli.terminal.drawing import print_lines
 from cutaway.cli.terminal.streams import print_json
 from cutaway.compute.loading.info import ModelInfo, Special
 from cutaway.compute.model import ModelConfig
@@ -21,8 +22,7 @@ def run(args: Namespace) -> int:
     if args.json:
         print_json(_document(card, context))
     else:
-        for name, text in _rows(card, context):
-            print(f"{name:<14}{text}".rstrip())
+        print_lines(f"{name:<14}{text}".rstrip() for name, text in _rows(card, context))
     return 0
 
 

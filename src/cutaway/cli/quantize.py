@@ -11,6 +11,7 @@ from cutaway._version import __version__
 from cutaway.base.progress import Bar, megabytes, say
 from cutaway.cli.namespace import gguf_output
 from cutaway.cli.terminal import signals, streams
+from cutaway.cli.terminal.drawing import print_lines
 from cutaway.errors import InputError
 from cutaway.files.weights.mixes import MIXES, PLAIN_MIXES
 
@@ -161,8 +162,8 @@ def _tell(
         })  # fmt: skip
     elif not args.quiet:
         sizes = (size_of(before.path), size_of(output))
-        print("\n".join(_table(old, new, sizes)))
-        print("\n".join([f"\n{output}", *_unfit(after), *_unweighted(without)]))
+        print_lines(_table(old, new, sizes))
+        print_lines(["", str(output), *_unfit(after), *_unweighted(without)])
 
 
 def _document(size: int, formats: Mapping[str, "Stored"]) -> dict[str, Any]:

@@ -75,10 +75,10 @@ def _at_servers(args: Namespace, trace: "Trace") -> int:
     count = len(trace.steps)
     shown = ""
     for step in resume_at(args.url, trace, os.environ.get("CUTAWAY_API_KEY", "")):
-        print(step.text, end="", flush=True)
+        console.put(step.text)
         shown += step.text
     trace = Trace.read(args.file)
-    print(trace.text[len(shown) :], end="", flush=True)
+    console.put(trace.text[len(shown) :])
     console.end_line(figures=not args.quiet)
     if not args.quiet:
         say(f"[{count} of {len(trace.steps)} tokens were on record; trace: {trace.path}]")

@@ -12,6 +12,7 @@ from traceback import walk_tb
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from cutaway.base.inert import inert
 from cutaway.base.progress import say
 from cutaway.cli import console
 from cutaway.cli.terminal.word_wrap import WordWrap
@@ -106,7 +107,7 @@ class Display:
                 print("(thinking) " if self._thinks else "\n", end="", file=sys.stderr, flush=True)
             match delta:
                 case Thought():
-                    print(delta.text, end="", file=sys.stderr, flush=True)
+                    console.put(delta.text, sys.stderr)
                 case Content():
                     self._push(delta.text)
                     sys.stdout.flush()
@@ -141,7 +142,8 @@ def _output() -> Callable[[str], object]:
     write = sys.stdout.write
     if not sys.stdout.isatty():
         return write
-    return WordWrap(write, lambda: get_terminal_size().columns).push
+    wrap = WordWrap(write, lambda: get_terminal_size().columns)
+    return lambda text: wrap.push(inert(text, sys.stdout))
 
 
 def functions_of(path: str) -> "list[Function]":

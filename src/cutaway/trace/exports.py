@@ -74,10 +74,16 @@ def _table(columns: tuple[str, ...], rows: list[dict[str, Any]]) -> str:
     into = SimpleNamespace(write=lines.append)
     writer = csv.DictWriter(into, columns, lineterminator="\r\n")  # so that both are quoted
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows({name: _inert(cell) for name, cell in row.items()} for row in rows)
     return "".join(line.removesuffix("\r\n") + "\n" for line in lines)
 
 
+def _inert(cell: Any) -> Any:
+    """A text that a spreadsheet would run as a formula has an apostrophe in front."""
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA) else cell
+
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _CELL_COLUMNS = (
     "pass", "cell", "position", "token_id", "token", "logprob", "entropy_bits", "figure", "was",
     "now", "masked_again", "best", "best_probability", "second", "second_probability", "redraw",

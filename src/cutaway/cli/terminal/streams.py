@@ -10,6 +10,7 @@ from select import select
 from typing import TYPE_CHECKING, Any, TextIO
 
 from cutaway.base import system
+from cutaway.base.inert import STEERING, inert
 from cutaway.errors import InputError
 
 if TYPE_CHECKING:
@@ -128,13 +129,16 @@ def are_a_screen() -> bool:
 def print_json(document: Any) -> None:
     """One JSON document on standard output, in characters that its encoding has."""
     is_unicode = (sys.stdout.encoding or "").lower().startswith("utf")
-    print(json.dumps(document, ensure_ascii=not is_unicode))
+    text = json.dumps(document, ensure_ascii=not is_unicode)
+    if sys.stdout.isatty():  # JSON escapes what is below a blank, but not C1
+        text = STEERING.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+    print(text)
 
 
 def print_utf_8(text: str) -> None:
-    """A file's text on standard output: every character of it, whatever a terminal would show."""
+    """A file's text on standard output: every character of it, unless a terminal would obey it."""
     sys.stdout.flush()
-    sys.stdout.buffer.write(text.encode())
+    sys.stdout.buffer.write(inert(text, sys.stdout).encode())
 
 
 def check_output(option: str, path: str | None) -> None:
