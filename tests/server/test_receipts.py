@@ -69,6 +69,17 @@ def test_every_form_of_an_answer_has_one(signing, tiny_alone, path, asked):
     assert check_all(tiny_alone, receipt).same
 
 
+def test_whoever_knows_a_request_id_has_no_receipt_by_it(signing):
+    headers = {"x-request-id": "mine"}
+    answers = [
+        signing.post("/v1/completions", json={"prompt": "ab", "max_tokens": 1}, headers=headers)
+        for _ in range(2)
+    ]
+    assert signing.get("/v1/receipts/mine").status_code == 404
+    for answer in answers:
+        assert len(proven(signing, answer.json()["id"])) == 1
+
+
 def test_the_log_grows_and_its_head_is_signed(signing):
     before = signing.get("/v1/receipts").json()
     signing.post("/v1/completions", json={"prompt": "ab", "max_tokens": 1})

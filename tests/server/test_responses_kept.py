@@ -46,6 +46,14 @@ def test_an_answer_is_continued_as_if_all_had_been_sent(strict_client, stream):
     assert third.store and third.instructions == "b"
 
 
+def test_whoever_sends_anothers_request_id_replaces_no_answer(strict_client):
+    create, mine = strict_client.responses.create, {"x-request-id": "session-42"}
+    first = create(**asked(input="one"), extra_headers=mine)
+    other = create(**asked(input="another"), extra_headers=mine)
+    assert first.id != other.id and first.id.startswith("resp_session-42-")
+    assert strict_client.responses.retrieve(first.id).output_text == first.output_text
+
+
 def test_an_answer_has_several_continuations(strict_client):
     create = strict_client.responses.create
     first = create(**asked())

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Annotated, Any, TypeVar
+from uuid import uuid4
 
 from fastapi import APIRouter, Path, Request
 from starlette.responses import JSONResponse, Response
@@ -162,6 +163,7 @@ async def _answer(
     begun: called when its texts are in the queue
     """
     service, access = admit(request, body.model, body.user, body.said)
+    id = _answer_id(request)
 
     async def start() -> TextJob:
         return await service.start(
@@ -172,8 +174,8 @@ async def _answer(
     job = await cancel_on_disconnect(request.receive, _named(body, start()))
     begun()
     if kept := request.app.state.receipts:
-        job.closed = partial(kept.keep, request.state.request_id)
-    events = make(service, body, job, request.state.request_id)
+        job.closed = partial(kept.keep, id)
+    events = make(service, body, job, id)
     if body.stream:
         return EventStream(job, events, service.keep_alive)
     with job:
@@ -181,6 +183,15 @@ async def _answer(
     # A long one may take a second, while other requests run.
     whole = await asyncio.to_thread(lambda: dumps(events.whole()))
     return Response(whole, media_type="application/json")
+
+
+def _answer_id(request: Request) -> str:
+    """The request's id; where the client chose that, with a random end.
+
+    Others may send the same, and what is kept of an answer is found by its id.
+    """
+    id: str = request.state.request_id
+    return f"{id}-{uuid4().hex}" if id == request.headers.get("x-request-id") else id
 
 
 async def _named(body: TextRequest, work: Awaitable[T]) -> T:

@@ -28,9 +28,7 @@ from cutaway.trace.sinks import end_of
 
 router = APIRouter(route_class=StrictRoute, tags=["receipts"])
 
-AnswerId = Annotated[
-    str, Path(description="of an answer, or its x-request-id", examples=["resp_example"])
-]
+AnswerId = Annotated[str, Path(description="of an answer", examples=["resp_example"])]
 
 _PREFIX = re.compile(r"^(chatcmpl-|cmpl-|resp_|msg_)")
 """What an answer's id has before that of its request."""
