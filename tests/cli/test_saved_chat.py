@@ -232,3 +232,14 @@ def test_what_is_kept_is_what_the_next_prompt_begins_with(tiny_path, file):
         ids = found.head.token_ids
     assert len(ids) >= 64
     assert tuple(llm.chat_prompt(said)[: len(ids)]) == ids
+
+
+def test_nobody_else_may_read_a_conversation(talk, file):
+    before = os.umask(0o022)
+    try:
+        talk(LINES[0])
+        assert os.umask(0o022) == 0o022, "what others write is as they want it"
+    finally:
+        os.umask(before)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in file.parent.iterdir()}
+    assert modes == {file.name: 0o600, f"{file.name}.prefix": 0o600}

@@ -1,6 +1,7 @@
 """/v1/files and /v1/batches through OpenAI's own client: answered on disk, whatever happens."""
 
 import json
+import os
 import threading
 from contextlib import contextmanager
 
@@ -310,6 +311,21 @@ def test_a_batch_survives_the_end_of_its_server(tiny_path, tmp_path):
     with asker(tiny_path, tmp_path) as ask:
         assert ask.batches.retrieve(batch.id) == ended
         assert ask.files.content(ended.output_file_id).content == data
+
+
+def test_nobody_else_may_read_what_is_asked_and_answered(tiny_path, tmp_path):
+    before = os.umask(0o022)
+    try:
+        with asker(tiny_path, tmp_path / "kept") as ask:
+            ask.end_of(ask.create(line("a"), line("b", max_tokens=-1)))
+    finally:
+        os.umask(before)
+    kept = [*(tmp_path / "kept").rglob("*")]
+    texts = [path for path in kept if path.is_file() and path.name != "lock"]
+    assert len(texts) >= 7
+    assert {path.stat().st_mode & 0o777 for path in texts} == {0o600}
+    folders = [tmp_path / "kept", *(path for path in kept if path.is_dir())]
+    assert {path.stat().st_mode & 0o777 for path in folders} == {0o700}
 
 
 def test_one_server_has_a_folder(tmp_path):

@@ -27,20 +27,21 @@ def check_place(path: Path) -> None:
 
 
 @contextmanager
-def whole_file(path: Path) -> Iterator[BinaryIO]:
+def whole_file(path: Path, *, private: bool = False) -> Iterator[BinaryIO]:
     """A new file to write into, which takes the name when the block ends.
 
     A file that had the name before is replaced; a link stays, and what it names is. Of two that
     write at once each has a file of its own, and the last to end has the name. Raises CutawayError
     where it cannot be written; whatever is raised, no part of it is left. What a process that was
     killed left, the next to write the file removes, once it is an hour old.
+    private: only its owner may read it
     """
     place = Path(os.path.realpath(path))
     part = part_of(place, os.urandom(8).hex())
     try:
         sweep(place)
         try:
-            with part.open("xb") as out:
+            with open(part, "xb", opener=only_owner if private else None) as out:
                 yield out
                 out.flush()
                 os.fsync(out.fileno())
@@ -51,6 +52,11 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
         raise CutawayError(
             f"{path} cannot be written: {error.strerror}; nothing was left behind"
         ) from error
+
+
+def only_owner(path: str, flags: int) -> int:
+    """The ``opener`` of a file with what people wrote: nobody else may read it."""
+    return os.open(path, flags, 0o600)
 
 
 def part_of(place: Path, key: str) -> Path:

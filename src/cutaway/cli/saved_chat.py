@@ -6,8 +6,8 @@ computed again.
 
 import json
 import os
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from hashlib import sha256
 from pathlib import Path
 from signal import SIGINT
@@ -118,6 +118,10 @@ class SavedChat:
             "messages": talk.messages,
         }  # fmt: skip
         data = json.dumps(said, ensure_ascii=False, indent=1).encode() + b"\n"
+        with _private():
+            self._write(llm, data, prompt)
+
+    def _write(self, llm: "LLM", data: bytes, prompt: Sequence[int] | None) -> None:
         try:
             unbroken = signals.handling({SIGINT: lambda _number, _frame: None})
             with signals.leaving_nothing(), unbroken, whole_file(self.path) as out:
@@ -145,6 +149,16 @@ class SavedChat:
     def close(self) -> None:
         """Let another process open it."""
         self._open.close()
+
+
+@contextmanager
+def _private() -> Iterator[None]:
+    """In the block new files are their owner's alone to read."""
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 def _talk(said: Any) -> Talk:

@@ -1,6 +1,7 @@
 """The log of receipts: RFC 9162's trees by brute force, and damage that must show."""
 
 import json
+import os
 from hashlib import sha256
 
 import pytest
@@ -119,3 +120,14 @@ def test_a_log_that_is_cut_as_a_whole_shows_by_a_head_kept_elsewhere(folder):
         check_log(folder, [kept])
     with pytest.raises(FormatError, match="not one of the key"):
         check_log(folder, [kept | {"size": 3}])
+
+
+def test_nobody_else_may_read_a_log(tmp_path, key):
+    before = os.umask(0o022)
+    try:
+        ReceiptLog(tmp_path / "log", key).close()
+    finally:
+        os.umask(before)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "log").iterdir()}
+    assert modes == {"receipts.jsonl": 0o600, "heads.jsonl": 0o600}
+    assert (tmp_path / "log").stat().st_mode & 0o777 == 0o700

@@ -10,9 +10,10 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, BinaryIO
 
 from cutaway.base.strict_json import parse
+from cutaway.base.whole_files import only_owner
 from cutaway.errors import CutawayError, FormatError, InputError
 from cutaway.lab.evidence.merkle import Tree, root_by_proof
 from cutaway.lab.evidence.receipt import Receipt
@@ -29,10 +30,10 @@ class ReceiptLog:
         """Open or begin a log. InputError where it cannot be written or disagrees with itself."""
         self.folder, self.key = Path(folder), key
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             known = check_log(self.folder)
-            self._receipts = (self.folder / "receipts.jsonl").open("ab")
-            self._heads = (self.folder / "heads.jsonl").open("ab")
+            self._receipts = _appended(self.folder / "receipts.jsonl")
+            self._heads = _appended(self.folder / "heads.jsonl")
         except OSError as error:
             raise InputError(f"{folder}: the log cannot be written: {error.strerror}") from error
         except FormatError as error:
@@ -102,6 +103,10 @@ class ReceiptLog:
         file.write(line.encode("utf-8", "surrogatepass") + b"\n")
         file.flush()
         os.fsync(file.fileno())
+
+
+def _appended(path: Path) -> BinaryIO:
+    return open(path, "ab", opener=only_owner)
 
 
 def check_log(folder: Path, kept: Iterable[Any] = ()) -> list[tuple[str, Receipt, int]]:

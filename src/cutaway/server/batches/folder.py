@@ -55,7 +55,7 @@ class BatchFolder:
     def add_file(self, name: str, content: bytes) -> FileObject:
         """Keep a client's file."""
         id = f"file-{uuid4().hex}"
-        with whole_file(self.content(id)) as out:
+        with whole_file(self.content(id), private=True) as out:
             out.write(content)
         return self.list_file(id, name, "batch")
 
@@ -124,8 +124,8 @@ class BatchFolder:
 def _locked(path: Path, *folders: Path) -> IO[bytes]:
     """The lock of a folder, in which these folders are made."""
     try:
-        for folder in folders:
-            folder.mkdir(parents=True, exist_ok=True)
+        for folder in (path, *folders):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = (path / "lock").open("ab")
         try:
             system.lock(lock.fileno())
@@ -162,7 +162,7 @@ def _documents(folder: Path) -> dict[str, Any]:
 
 
 def _write(path: Path, document: Mapping[str, Any]) -> None:
-    with whole_file(path) as out:
+    with whole_file(path, private=True) as out:
         out.write(json.dumps(document).encode())
 
 

@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Any, Self
 from uuid import uuid4
 
+from cutaway.base.whole_files import only_owner
 from cutaway.errors import CutawayError
 from cutaway.server.batches.folder import BatchFolder, whole_lines
 from cutaway.server.batches.lines import Line, check_lines
@@ -164,7 +165,8 @@ class BatchRunner:
         return f"file-{batch['id']}_{'output' if good else 'errors'}"
 
     def _append(self, batch: BatchObject, record: Any, *, good: bool) -> None:
-        with self.folder.content(self._output(batch, good=good)).open("ab") as out:
+        path = self.folder.content(self._output(batch, good=good))
+        with open(path, "ab", opener=only_owner) as out:
             out.write(json.dumps(record).encode() + b"\n")
 
     def _done(self, batch: BatchObject) -> set[str]:
