@@ -33,8 +33,16 @@ def test_the_key_in_the_environment_is_hidden_by_that_of_the_command_line(monkey
     monkeypatch.setenv("CUTAWAY_API_KEY", "environment")
     assert settings().api_key == "environment"
     assert settings("--api-key", "line").api_key == "line"
-    monkeypatch.setenv("CUTAWAY_API_KEY", "")
+    monkeypatch.delenv("CUTAWAY_API_KEY")
     assert settings().api_key is None
+
+
+def test_a_key_in_the_environment_that_is_empty_opens_no_door(monkeypatch):
+    """As where a Secret lacks its value."""
+    monkeypatch.setenv("CUTAWAY_API_KEY", "")
+    with pytest.raises(InputError, match="CUTAWAY_API_KEY is set and empty"):
+        settings()
+    assert settings("--api-key", "line").api_key == "line"
 
 
 @pytest.mark.parametrize(

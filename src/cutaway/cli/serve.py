@@ -177,7 +177,9 @@ def _settings(args: Namespace) -> "ServerSettings":
     own = [names[0]] if len(names) == 1 and names[0] else []
     given = {name: getattr(args, name) for name in _GIVEN if name in args}
     known = [] if args.host in _ALL else [_in_url(args.host)]
-    key = args.api_key if args.api_key is not None else os.environ.get(_KEY) or None
+    key = args.api_key if args.api_key is not None else os.environ.get(_KEY)
+    if key == "" and args.api_key is None:  # as of a Secret that lacks its value
+        raise InputError(f"{_KEY} is set and empty: give it a key, or unset it to serve without")
     any_host = key is not None and not (_is_local(args.host) or args.allow_host)
     return ServerSettings(
         names=args.served_model_name or own,
