@@ -120,8 +120,30 @@ def test_names_are_the_image_s_own(dockerfile):
     assert f"--uid {user}" in added and f"--owner={user}" in shlex.split(added)
 
 
+def test_a_ray_service_is_as_closed_as_a_deployment():
+    [_, deployment] = documents("deployment.yaml")
+    [pod] = deployment["spec"]["template"]["spec"]["containers"]
+    service, policy = documents("rayservice.yaml")
+    cluster = service["spec"]["rayClusterConfig"]
+    assert cluster["authOptions"] == {"mode": "token"}
+    assert "api_key" not in service["spec"]["serveConfigV2"]
+    selected = policy["spec"]["podSelector"]["matchLabels"]
+    for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):
+        template = group["template"]
+        assert template["metadata"]["labels"] == selected
+        [container] = template["spec"]["containers"]
+        assert container["securityContext"] == pod["securityContext"]
+        assert container["env"] == pod["env"]
+        mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+        assert mounts == {mount["name"]: mount["mountPath"] for mount in pod["volumeMounts"]}
+        assert mounts.keys() == {volume["name"] for volume in template["spec"]["volumes"]}
+    for rule in policy["spec"]["ingress"]:
+        assert "from" in rule or rule["ports"] == [{"port": 8000}]
+    assert policy["spec"]["policyTypes"] == ["Ingress"]
+
+
 def test_the_ray_service(dockerfile):
-    [service] = documents("rayservice.yaml")
+    [service, _] = documents("rayservice.yaml")
     config = yaml.safe_load(service["spec"]["serveConfigV2"])
     [application] = config["applications"]
     module, name = application["import_path"].split(":")

@@ -1,6 +1,5 @@
 """``cutaway serve``: an HTTP server with OpenAI's API, and the page."""
 
-import os
 from argparse import SUPPRESS, ArgumentParser, Namespace
 from contextlib import ExitStack
 from ipaddress import ip_address
@@ -169,7 +168,7 @@ def _serve(args: Namespace) -> int:
 
 def _settings(args: Namespace) -> "ServerSettings":
     """What clients may do; other users cannot see a key that is in the environment."""
-    from cutaway.server.http.settings import ServerSettings
+    from cutaway.server.http.settings import ServerSettings, key_in_environment
 
     names = [name for name, _ in served_models.named(args)]
     if len(names) > 1 and args.served_model_name:
@@ -177,9 +176,7 @@ def _settings(args: Namespace) -> "ServerSettings":
     own = [names[0]] if len(names) == 1 and names[0] else []
     given = {name: getattr(args, name) for name in _GIVEN if name in args}
     known = [] if args.host in _ALL else [_in_url(args.host)]
-    key = args.api_key if args.api_key is not None else os.environ.get(_KEY)
-    if key == "" and args.api_key is None:  # as of a Secret that lacks its value
-        raise InputError(f"{_KEY} is set and empty: give it a key, or unset it to serve without")
+    key = key_in_environment() if args.api_key is None else args.api_key
     any_host = key is not None and not (_is_local(args.host) or args.allow_host)
     return ServerSettings(
         names=args.served_model_name or own,

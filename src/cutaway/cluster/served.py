@@ -23,7 +23,7 @@ from cutaway.errors import InputError
 from cutaway.requests.options import OPTIONS
 from cutaway.server.app import create_app
 from cutaway.server.http import log
-from cutaway.server.http.settings import ServerSettings
+from cutaway.server.http.settings import ServerSettings, key_in_environment
 
 _MODEL = frozenset(
     {
@@ -39,7 +39,8 @@ def app(args: Mapping[str, Any]) -> serve.Application:
     """The server and its replicas.
 
     args  replicas, cores, and the keywords of ``LLM``, of requests and of ``ServerSettings`` by
-          their names in Python; a text that is JSON is parsed
+          their names in Python; a text that is JSON is parsed. Without api_key the environment
+          variable CUTAWAY_API_KEY has the key
 
     Raises InputError for an unknown name or a bad value.
     """
@@ -54,7 +55,9 @@ def app(args: Mapping[str, Any]) -> serve.Application:
             f"{min(given)} is not a setting of a server: take replicas, cores, a keyword "
             "of LLM or of requests, or a setting of the server"
         )
-    if settings.get("api_key") is None:  # or a page reached us through a domain of its own
+    if settings.get("api_key") is None:
+        settings["api_key"] = key_in_environment()
+    if settings["api_key"] is None:  # or a page reached us through a domain of its own
         settings.setdefault("allow_hosts", [])
     own = ServerSettings(
         **{"names": [str(model.get("model", ""))], **settings} if model else settings

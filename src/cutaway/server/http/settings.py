@@ -1,5 +1,6 @@
 """The settings of a server, checked once."""
 
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,6 +12,9 @@ from cutaway.errors import InputError
 
 _ROOT_PATH = re.compile(r"(/[\w.~-]+)*", re.ASCII)
 _ORIGIN = re.compile(r"\*|null|[a-z][a-z0-9+.-]*://[^/\s]+")
+
+
+KEY_VARIABLE = "CUTAWAY_API_KEY"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +81,16 @@ class ServerSettings:
                 raise InputError(
                     f"cors: {origin!r} is not an origin; write one as http://localhost:3000, or *"
                 )
+
+
+def key_in_environment() -> str | None:
+    """The key of a server that is given none otherwise; InputError where it is set and empty."""
+    key = os.environ.get(KEY_VARIABLE)
+    if key == "":  # as of a Secret that lacks its value
+        raise InputError(
+            f"{KEY_VARIABLE} is set and empty: give it a key, or unset it to serve without"
+        )
+    return key
 
 
 def check_key(key: str | None) -> None:
