@@ -1,6 +1,8 @@
 """``cutaway embed --out``, ``search``, ``rerank`` and ``near`` on a model of vectors."""
 
+import io
 import json
+from zipfile import ZipFile
 
 import numpy as np
 import pytest
@@ -143,6 +145,15 @@ def test_a_file_that_is_no_index_or_of_another_model_is_refused(index, tmp_path)
     np.savez(tmp_path / "y.npz", vectors=np.zeros(3))
     with pytest.raises(FormatError, match="is no index of cutaway"):
         Index.open(tmp_path / "y.npz")
+    boast = io.BytesIO()
+    np.lib.format.write_array_header_1_0(
+        boast, {"descr": "<f4", "fortran_order": False, "shape": (10**13, 1)}
+    )
+    with ZipFile(index) as whole, ZipFile(tmp_path / "z.npz", "w") as file:
+        for name in whole.namelist():
+            file.writestr(name, boast.getvalue() if name == "vectors.npy" else whole.read(name))
+    with pytest.raises(FormatError, match="vectors says that it has 40000000000000 bytes, and the"):
+        Index.open(tmp_path / "z.npz")
     found = Index.open(index)
     found.about["weights"] = "0"
     with LLM(found.about["model"]) as llm, pytest.raises(InputError, match="has other weights"):

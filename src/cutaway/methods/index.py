@@ -11,10 +11,10 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
-from math import fsum
+from math import fsum, prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from zipfile import BadZipFile
+from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -153,6 +153,7 @@ class Index:
     def open(cls, path: str | os.PathLike[str]) -> "Index":
         """Read a file. FormatError where it is no index."""
         try:
+            _check_sizes(path)
             with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as held:
                 arrays = {name: held[name] for name in _ARRAYS}
             ends = arrays["ends"].tolist()
@@ -244,3 +245,17 @@ class _Part:
                 out.write(rows.astype("<f4").tobytes())
         except OSError as error:
             raise InputError(f"{self.path} cannot be written: {error.strerror}") from error
+
+
+def _check_sizes(path: str | os.PathLike[str]) -> None:
+    """ValueError where arrays say that they have more than the file: nothing is allocated yet."""
+    with ZipFile(path) as file:
+        for name in _ARRAYS:
+            with file.open(f"{name}.npy") as data:
+                version = np.lib.format.read_magic(data)
+                if version != (1, 0):
+                    raise ValueError(f"{name} is of version {version}")
+                shape, _, dtype = np.lib.format.read_array_header_1_0(data)
+            size, most = prod(shape) * dtype.itemsize, Path(path).stat().st_size
+            if size > most:
+                raise ValueError(f"{name} says that it has {size} bytes, and the file has {most}")

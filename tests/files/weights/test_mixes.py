@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from cutaway.errors import FormatError
 from cutaway.files.weights import FORMATS, TensorInfo
 from cutaway.files.weights.mixes import MIXES, PLAIN_MIXES, fitting, formats_of, is_matrix
 from support.llama_quantize import CHOSEN, chosen, models
@@ -20,6 +21,14 @@ def ours(mix, metadata, tensors, *, with_importance):
 def test_it_is_what_llama_cpp_chooses():
     """Which support/llama_quantize.py noted, of llama-cpp-python 0.3.36."""
     assert chosen(ours) == json.loads(CHOSEN.read_text())
+
+
+@pytest.mark.parametrize("value", [1.0, "x", [], [1.5], ["x"]])
+def test_a_count_that_is_none_is_refused_by_name(value):
+    with pytest.raises(FormatError, match=r"llama\.block_count must be a whole number, not "):
+        formats_of(
+            "q4_k_m", {"general.architecture": "llama", "llama.block_count": value}, {},
+        )  # fmt: skip
 
 
 @pytest.mark.parametrize("mix", PLAIN_MIXES)

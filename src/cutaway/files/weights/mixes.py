@@ -10,9 +10,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
+from numbers import Integral
 from types import MappingProxyType
 from typing import Any
 
+from cutaway.errors import FormatError
 from cutaway.files.weights.file import TensorInfo
 from cutaway.files.weights.formats import FORMATS
 
@@ -112,9 +114,11 @@ class _Chooser:
 
         def number(key: str, otherwise: int = 0) -> int:
             value = metadata.get(f"{architecture}.{key}", otherwise)
-            return int(
-                value if isinstance(value, int) else value[0]
-            )  # some have one for each layer
+            plain = isinstance(value, (int, float, str)) or not len(value)
+            first = value if plain else value[0]  # some have one for each layer
+            if not isinstance(first, Integral):
+                raise FormatError(f"{architecture}.{key} must be a whole number, not {first!r:.40}")
+            return int(first)
 
         self._mix, self._base = mix, MIXES[mix].format
         self._layers, self._experts = number("block_count"), number("expert_count")

@@ -32,6 +32,7 @@ from cutaway.compute.backends.cpu.packing import (
 from cutaway.compute.backends.layout import KVLayout, kv_groups, state_group
 from cutaway.compute.model import Graph
 from cutaway.compute.model.lora import LOOK_UPS
+from cutaway.errors import CutawayError, FormatError
 from cutaway.files.weights import ModelFile
 from cutaway.sampling import ReadRow, RowDraw, Sampled, read_rows
 
@@ -139,7 +140,15 @@ class CpuBackend:
         """Into an empty plan that reads all weights."""
         if self._resident_budget is not None:
             plan.set_resident_budget(self._resident_budget, self._experts_share)
-        Emitter(GraphCompiler(graph, *self._packed), plan)
+        try:
+            Emitter(GraphCompiler(graph, *self._packed), plan)
+        except CutawayError:
+            raise
+        except ValueError as error:  # of the plan, which looks at each op's shapes
+            raise FormatError(
+                f"the model's tensors do not fit one another or its metadata: {error}; get the "
+                "file again"
+            ) from error
 
     @property
     def kept_experts(self) -> list[tuple[list[int], int, int]]:
