@@ -80,3 +80,23 @@ def test_a_sequence_that_fails_among_its_guesses_is_forgotten():
 
 def failing_on_twelfth(tokens, logits):
     return failing_on_third(tokens[7:], logits)
+
+
+def test_a_sequence_that_cannot_be_restored_ends_and_the_others_go_on(monkeypatch):
+    """As where its constraint raises whenever it is made anew."""
+    engine = make_engine()
+    bad, good = request(b"bad").add_to(engine), request().add_to(engine)
+    events = engine.step()
+    engine.backend.failures = 1
+    with pytest.raises(OSError, match="told to fail"):
+        engine.step()
+    monkeypatch.setattr(bad, "restore", failing_restore)
+    events += engine.step()
+    ended = end_of(events, bad)
+    assert (ended.reason, str(ended.error)) == (FinishReason.ERROR, "no constraint today")
+    run_to_end(engine, events)
+    assert written(good, events) == alone(request())
+
+
+def failing_restore():
+    raise ValueError("no constraint today")

@@ -198,11 +198,17 @@ class Engine:
             for sequence in self._sequences.values()
             if sequence.id < first_new and not sequence.outbox.end
         ]
+        failed: list[tuple[Sequence, Exception]] = []
         for sequence in living:
-            sequence.restore()
+            try:
+                sequence.restore()
+            except Exception as error:  # of what its request brought, such as a constraint
+                failed.append((sequence, error))
         self._sequence_blocks.reset()
         self.scheduler.reset(living)
         self._sequences = {sequence.id: sequence for sequence in living}
+        for sequence, error in failed:
+            self.fail(sequence, error)
 
     # -- adding and ending sequences ---------------------------------------------------------
 
