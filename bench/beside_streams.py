@@ -1,7 +1,7 @@
 """What long prompts do to the streams that are written beside them, and what these cost a prompt.
 
     python bench/beside_streams.py [-m MODEL] [--threads N] [--repeats 3] [--streams 10]
-        [--prompt 4154] [--prompts 1,3] [--step-ms 0,default,1] [--shared] [--json]
+        [--prompt 4154] [--prompts 1,3] [--step-ms 0,200,1] [--shared] [--json]
         [--write docs/server.md]
 
 Of streams alone, and for every number of prompts that come at once and every target of a step
@@ -57,7 +57,7 @@ class Run:
     texts: list[tuple[int, ...]]
 
 
-def run(llm: LLM, streams: Prompts, prompts: Prompts, step_ms: float | None) -> Run:
+def run(llm: LLM, streams: Prompts, prompts: Prompts, step_ms: float) -> Run:
     """All streams write at once, and then all prompts come."""
     engine, room = llm.engine, llm.engine.limits.context_length - CONTEXT
     engine.scheduler.policy = replace(engine.scheduler.policy, step_ms=step_ms)
@@ -113,7 +113,7 @@ def measure(llm: LLM, args: Namespace) -> dict[str, Any]:
     streams = [random_tokens(llm, rng, CONTEXT) for _ in range(args.streams)]
     prompts = [random_tokens(llm, rng, args.prompt) for _ in range(max(args.prompts))]
     unaided: dict[int, list[Run]] = {count: [] for count in args.prompts}
-    done: dict[tuple[int, float | None], list[Run]] = {
+    done: dict[tuple[int, float], list[Run]] = {
         (count, step_ms): [] for count in args.prompts for step_ms in args.step_ms
     }
     for turn in range(args.repeats):
@@ -162,9 +162,7 @@ def _are_equal(turns: list[list[tuple[int, ...]]]) -> bool:
     )
 
 
-def _name(step_ms: float | None) -> str:
-    if step_ms is None:
-        return "default"
+def _name(step_ms: float) -> str:
     return f"{step_ms:g} ms" if step_ms else "none"
 
 
@@ -184,10 +182,6 @@ def _milliseconds(row: Mapping[str, float]) -> list[str]:
     return [f"{row[name] * 1e3:.0f} ms" for name in ("gap_p50_s", "gap_p95_s", "gap_max_s")]
 
 
-def _target(text: str) -> float | None:
-    return None if text == "default" else float(text)
-
-
 def parse(argv: list[str] | None) -> Namespace:
     parser = parser_of(__doc__, write="docs/server.md")
     parser.add_argument("--threads", type=int)
@@ -195,13 +189,13 @@ def parse(argv: list[str] | None) -> Namespace:
     parser.add_argument("--streams", type=int, default=10)
     parser.add_argument("--prompt", type=int, default=4154, help="tokens of each prompt")
     parser.add_argument("--prompts", default="1,3", help="how many come at once")
-    parser.add_argument("--step-ms", default="0,default,1", help="targets: numbers, or default")
+    parser.add_argument("--step-ms", default="0,200,1", help="targets in milliseconds; 0: none")
     parser.add_argument("--shared", action="store_true", help="one thread, by processor time")
     parser.add_argument("--json", action="store_true", help="print the JSON document only")
     args = parser.parse_args(argv)
     try:
         args.prompts = [int(text) for text in words(args.prompts)]
-        args.step_ms = [_target(text) for text in words(args.step_ms)]
+        args.step_ms = [float(text) for text in words(args.step_ms)]
     except ValueError as error:
         parser.error(f"--prompts and --step-ms are numbers with commas between them: {error}")
     if min(args.repeats, args.prompt, *args.prompts) < 1:

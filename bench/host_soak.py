@@ -135,7 +135,9 @@ class Host:
         while monotonic() < self.end:
             sleep(random.random() * 0.05)
             worker = random.choice(workers)
-            if worker.is_alive():  # or a thread that begins with its number would never begin
+            # Not into a thread that starts another: CPython 3.11 may throw it into that one, which
+            # then never begins, and is waited for.
+            if worker.is_alive() and not self.loading.locked():
                 throw = ctypes.pythonapi.PyThreadState_SetAsyncExc
                 throw(ctypes.c_ulong(worker.ident or 0), ctypes.py_object(Interrupt))
             if random.random() < 0.05:

@@ -43,8 +43,7 @@ class LLM(TextWriter):
     max_num_seqs  sequences in one step, 1 … 1024
     max_waiting   sequences in the queue, 0 or more; None has no limit
     step_ms       milliseconds that a step should take at most where a prompt is read beside texts,
-                  of which the prompt has half or more; None: ten times what the texts take alone,
-                  so that they cost the prompt a tenth of its rate; 0: no target; changes no token
+                  of which the prompt has half or more; 0: no target; changes no token
     progress  show on the terminal what takes long (a first fetch, many prompts)
 
     Closing it, or leaving its ``with`` block, frees the memory. Raises InputError for a bad
@@ -67,7 +66,7 @@ class LLM(TextWriter):
         prefix_cache: bool = True,
         max_num_seqs: int = 64,
         max_waiting: int | None = None,
-        step_ms: float | None = None,
+        step_ms: float = 0,
         progress: bool = True,
     ) -> None:
         setup = Setup(

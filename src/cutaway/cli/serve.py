@@ -64,8 +64,7 @@ _LIMITS = (
     ("--max-num-seqs", int, "N", "sequences that run at once; default 64"),
     ("--max-waiting", int, "N", "sequences that may wait; more are refused (429); default 256"),
     ("--step-ms", float, "MS", "milliseconds that a step should take at most where a prompt is "
-     "read beside texts, of which the prompt has half or more; default ten times what the texts "
-     "take alone; 0: no target"),
+     "read beside texts, of which the prompt has half or more; default 0, no target"),
     ("--max-body", int, "BYTES", "maximum size of a request body; default 4194304"),
     ("--keep-responses", int, "BYTES", "answers of /v1/responses to keep in memory for "
      "previous_response_id, the latest of them; 0 keeps none; default 67108864"),

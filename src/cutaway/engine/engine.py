@@ -207,8 +207,8 @@ class Engine:
         self._sequence_blocks.reset()
         self.scheduler.reset(living)
         self._sequences = {sequence.id: sequence for sequence in living}
-        for sequence, error in failed:
-            self.fail(sequence, error)
+        for sequence, cause in failed:
+            self.fail(sequence, cause)
 
     # -- adding and ending sequences ---------------------------------------------------------
 

@@ -26,7 +26,7 @@ class Policy:
     max_prefill_rows_while_decoding  the same where a sequence decodes, whose next token should not
                    wait long
     step_ms        milliseconds that such a step should take at most, of which a prompt has half or
-                   more; None: ten times what its texts take alone; 0: no target
+                   more; 0: no target
     max_logit_rows rows of a text whose every row's logits are wanted: of a prompt that is scored,
                    or of prescribed tokens
     max_draft_rows rows of decoding and draft tokens together: where compute overtakes memory
@@ -37,7 +37,7 @@ class Policy:
 
     max_rows: int = STEP_ROWS
     max_prefill_rows_while_decoding: int = 128
-    step_ms: float | None = None
+    step_ms: float = 0
     max_logit_rows: int = 64
     max_draft_rows: int = 16
     max_num_seqs: int = 64
@@ -48,8 +48,7 @@ class Policy:
         check_int("max_num_seqs", self.max_num_seqs, 1, 1024)
         if self.max_waiting is not None:
             check_int("max_waiting", self.max_waiting, 0)
-        if self.step_ms is not None:
-            check_number("step_ms", self.step_ms, 0, 60000)
+        check_number("step_ms", self.step_ms, 0, 60000)
         check_bool("prefix_cache", self.prefix_cache)
 
 
@@ -222,7 +221,7 @@ class Scheduler:
         decoded = sum(s.num_rows for s in decoding)
         room = max(policy.max_prefill_rows_while_decoding - decoded, LEAST_ROWS)
         room = min(room, policy.max_rows - decoded)
-        if policy.step_ms == 0:
+        if not policy.step_ms:
             return room
         fits = self._step_time.room(reading.num_computed_tokens, policy.step_ms)
         return room if fits is None else min(room, fits)

@@ -10,11 +10,8 @@ from typing import NamedTuple
 
 LEAST_ROWS = 4
 """A prompt's rows in a step, at least: of two, each costs 1.4 times what it costs among eight."""
-MOST_STEPS = 10
-"""Without a target: a step takes at most so many times what its texts take alone, which leaves the
-prompt nine tenths of the time."""
 LEAST_STEPS = 2
-"""With a target that is less than this: the prompt has at least half of the time."""
+"""A target is at least so many times what the texts take alone: the prompt has half of the time."""
 ALONE_EVERY = 16
 """After so many steps with rows of prompts, one without: what the texts take alone."""
 _RECENT = 3  # steps that count, of which the median holds: one that was held up changes nothing
@@ -52,13 +49,13 @@ class StepTime:
             self._steps_beside += 1
         if rows.prompts >= LEAST_ROWS and (self._alone or not rows.decoding):
             alone = median_low(self._alone) if rows.decoding else 0.0
-            own = max(seconds - alone, seconds / MOST_STEPS, 1e-9)  # noise may leave less
+            own = max(seconds - alone, seconds / 10, 1e-9)  # noise may leave less
             self._near(rows.position + rows.prompts // 2).append(own / rows.prompts)
 
-    def room(self, position: int, step_ms: float | None) -> int | None:
+    def room(self, position: int, step_ms: float) -> int | None:
         """How many rows of a prompt fit beside those that decode, from this position on.
 
-        step_ms: the target of a step; None: as ``MOST_STEPS`` says
+        step_ms: the target of a step
         0: this step is to measure what the texts take alone. None: not known yet.
         """
         if self._steps_beside >= ALONE_EVERY:
@@ -66,9 +63,7 @@ class StepTime:
         if not self._row:
             return None
         alone = median_low(self._alone)
-        target = MOST_STEPS * alone
-        if step_ms is not None:
-            target = max(step_ms / 1e3, LEAST_STEPS * alone)
+        target = max(step_ms / 1e3, LEAST_STEPS * alone)
         return max(LEAST_ROWS, int((target - alone) / median_low(self._near(position))))
 
     def _near(self, position: int) -> deque[float]:
