@@ -27,9 +27,10 @@ def test_requests_under_its_own_names_are_answered(tiny_path):
         def status(host):
             return httpx.get(f"{url}/v1/models", headers={"Host": host}).status_code
 
-        for name in (f"{HERE}:{port}", HERE, f"localhost:{port}"):
+        # An address is nobody's domain, so it cannot be made to point here.
+        for name in (f"{HERE}:{port}", HERE, f"localhost:{port}", f"[::2]:{port}"):
             assert status(name) == 200, name
-        for name in (f"[::2]:{port}", "::1", "example.org"):
+        for name in ("::1", "example.org"):
             assert status(name) == 403, name
 
 
