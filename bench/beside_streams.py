@@ -29,12 +29,11 @@ import numpy as np
 
 from cutaway import LLM
 from cutaway.base.progress import say
-from cutaway.engine import Engine, Request, StopParams
+from cutaway.engine import Engine
 from cutaway.engine import Sequence as EngineSequence
 from cutaway.lab.measure.runs import MOST_STREAMS
-from cutaway.sampling import SamplingParams
 from script import check_page, grid, parser_of, publish, words
-from serving_runs import CONTEXT, random_tokens
+from serving_runs import CONTEXT, add_text, random_tokens
 
 ALONE = 32
 """Tokens of each stream before prompts come; the first WARM gaps do not count."""
@@ -61,13 +60,13 @@ def run(llm: LLM, streams: Prompts, prompts: Prompts, step_ms: float) -> Run:
     """All streams write at once, and then all prompts come."""
     engine, room = llm.engine, llm.engine.limits.context_length - CONTEXT
     engine.scheduler.policy = replace(engine.scheduler.policy, step_ms=step_ms)
-    writing = [_add(engine, prompt, room) for prompt in streams]
+    writing = [add_text(engine, prompt, room) for prompt in streams]
     reading: list[EngineSequence] = []
     try:
         while not all(s.output_token_ids for s in writing):
             engine.step()
         alone = [_timed_step(engine) for _ in range(ALONE if writing else 0)]
-        reading = [_add(engine, prompt, 1) for prompt in prompts]
+        reading = [add_text(engine, prompt, 1) for prompt in prompts]
         beside = []
         while not all(s.output_token_ids for s in reading):
             beside.append(_timed_step(engine))
@@ -96,15 +95,6 @@ def processor_time() -> Iterator[None]:
         yield
     finally:
         engine["perf_counter"] = before
-
-
-def _add(engine: Engine, prompt: list[int], max_tokens: int) -> EngineSequence:
-    stopping = StopParams(max_tokens=max_tokens, ignore_eos=True)
-    request = Request(
-        prompt_token_ids=tuple(prompt), sampling=SamplingParams(seed=1), stopping=stopping
-    )
-    [sequence] = engine.add(request)
-    return sequence
 
 
 def measure(llm: LLM, args: Namespace) -> dict[str, Any]:

@@ -121,13 +121,13 @@ def beside(llm: LLM, rng: np.random.Generator, tokens: int) -> Beside:
     engine = llm.engine
     times: list[float] = []
     arrived = 0.0
-    stream = _add(engine, random_tokens(llm, rng, CONTEXT), tokens)
+    stream = add_text(engine, random_tokens(llm, rng, CONTEXT), tokens)
     other = None
     try:
         while other is None or not other.output_token_ids:
             if len(times) == BEFORE and other is None:
                 arrived = perf_counter()
-                other = _add(engine, random_tokens(llm, rng, tokens), 1)
+                other = add_text(engine, random_tokens(llm, rng, tokens), 1)
             if any(isinstance(e, Step) and e.id == stream.id for e in engine.step()):
                 times.append(perf_counter())
         first = perf_counter() - arrived
@@ -138,7 +138,8 @@ def beside(llm: LLM, rng: np.random.Generator, tokens: int) -> Beside:
     return Beside(gaps[4 : BEFORE - 1], gaps[BEFORE - 1 :], first, alone)
 
 
-def _add(engine: Engine, prompt: list[int], max_tokens: int) -> EngineSequence:
+def add_text(engine: Engine, prompt: list[int], max_tokens: int) -> EngineSequence:
+    """Queue a text that is written to its last token."""
     stopping = StopParams(max_tokens=max_tokens, ignore_eos=True)
     request = Request(
         prompt_token_ids=tuple(prompt), sampling=SamplingParams(seed=1), stopping=stopping

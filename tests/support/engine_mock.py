@@ -50,7 +50,6 @@ def make_engine(
     backend.most_rows = rows if attention == "causal" else rows + 64  # a whole text, beside others
     backend.tells_places = tells_places
     beside = policy.pop("max_prefill_rows_while_decoding", rows)
-    policy.setdefault("step_ms", 0)  # else steps depend on the clock
     made = Policy(max_rows=rows, max_prefill_rows_while_decoding=beside, **policy)
     engine = Engine(backend, limits, pieces, GRAMMARS, made)
     if draft:

@@ -6,7 +6,7 @@ what the model writes.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, cast
 
@@ -79,11 +79,7 @@ def decode(
     resample: draw each token once more, to time sampling alone
     """
     steps, warm = Steps(), 0
-    with (
-        _whole_chunks(llm.engine),
-        timed(llm.engine) as watch,
-        _sequences(llm, rng, context, batch, params) as sequences,
-    ):
+    with timed(llm.engine) as watch, _sequences(llm, rng, context, batch, params) as sequences:
         while warm + len(steps.step) < STEPS:
             started = perf_counter()
             drawn = _steps(llm.engine)
@@ -123,18 +119,6 @@ def longest(context: int, batch: int) -> int:
     # While the last prompt is read, the first sequence already writes: room for that.
     rows = Policy().max_prefill_rows_while_decoding - min(batch, MOST_STREAMS)
     return context + STEPS + -(-context * batch // rows)
-
-
-@contextmanager
-def _whole_chunks(engine: Engine) -> Iterator[None]:
-    """Prompts are read in chunks of one size, as ``longest`` counts them."""
-    scheduler = engine.scheduler
-    policy = scheduler.policy
-    scheduler.policy = replace(policy, step_ms=0)
-    try:
-        yield
-    finally:
-        scheduler.policy = policy
 
 
 def _steps(engine: Engine) -> int:
