@@ -143,7 +143,7 @@ class Runner(EngineOwner):
 
     def after_fork(self) -> None:
         """Begin anew in a forked child, where this thread is the only one."""
-        if self._turns.is_taken:
+        if self._turns.belong_to_another():
             self._engine = None
             self._closed = (
                 "this process was forked while another thread was writing: load the model after "

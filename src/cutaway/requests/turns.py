@@ -55,9 +55,8 @@ class Turns:
         holder = self._holder
         return holder is not None and holder._is_owned()  # type: ignore[attr-defined]
 
-    @property
-    def is_taken(self) -> bool:
-        """Whether another thread has its turn; to be asked where no other thread runs."""
+    def belong_to_another(self) -> bool:
+        """Whether another thread has its turn; to be asked where no other runs, and only once."""
         holder = self._holder
         return holder is not None and not holder.acquire(blocking=False)
 
