@@ -11,11 +11,16 @@ class Host:
     def __init__(self):
         self.me = self  # so that __del__ comes when modules are torn down
         self.llm = LLM(sys.argv[1], progress=False)
+        self.options = {"max_tokens": 2, "seed": 1}
         if len(sys.argv) > 2:
-            self.text = self.llm.generate("ab", max_tokens=2, seed=1).text
+            self.text = self.write()
+        else:
+            self.options["regex"] = "[ab]+"  # imports what compiles it
+    def write(self):
+        return self.llm.generate("ab", **self.options).text
     def __del__(self):
         try:
-            assert self.llm.generate("ab", max_tokens=2, seed=1).text == self.text
+            assert self.write() == self.text
             print("the same")
         except CutawayError as error:
             print(error)
