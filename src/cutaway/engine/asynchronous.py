@@ -39,6 +39,7 @@ class AsyncEngine:
         self._inboxes: dict[int, Inbox] = {}  # by sequence id; the engine's thread alone uses it
         self._commands: SimpleQueue[Callable[[], object]] = SimpleQueue()  # none of them raises
         self._closed, self._lock = False, Lock()
+        self._torn = 0  # how many steps in a row
         self._ended: Future[None] = Future()
         self._ended.set_running_or_notify_cancel()  # no caller that stops waiting cancels it
         # A daemon, or the interpreter would wait for it; and joined before the interpreter ends.
@@ -159,11 +160,16 @@ class AsyncEngine:
 
     def _step(self) -> list[Event]:
         try:
-            return self.engine.step()
+            events = self.engine.step()
         except Exception as error:  # not attributable to one sequence: fail all, keep the loop
             self._fail_all(error)
-        except BaseException as error:  # a user's processor exits; readers wait for this thread
-            self._fail_all(CutawayError(f"{type(error).__name__}: {error}"))
+        except BaseException as error:  # a request's code exits: its own once it does so again
+            self._torn += 1
+            if self._torn > 1 + len(self.engine.running) + len(self.engine.waiting):
+                self._fail_all(CutawayError(f"{type(error).__name__}: {error}"))
+        else:
+            self._torn = 0
+            return events
         return self.engine.take_events()
 
     def _fail_all(self, error: Exception) -> None:

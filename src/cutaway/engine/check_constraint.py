@@ -1,12 +1,14 @@
 """Checks as a constraint: what no grammar can say, judged token by token, a user's own included."""
 
 from collections.abc import Sequence
+from time import thread_time
 from typing import Self
 
 import numpy as np
 
 from cutaway.engine.constraint import Constraint
 from cutaway.engine.vocabulary import Allowed, ConstraintVocabulary, Mask, packed, unpacked
+from cutaway.errors import InputError
 from cutaway.text.grammar.checks import Check
 
 _FEW = 64
@@ -30,6 +32,7 @@ class CheckConstraint(Constraint):
         self._ending, self._prompt, self._text = ending, prompt + taken, b""
         self._skip = len(taken)  # bytes that are drawn once more, and are not text
         self._mask: Mask | None = None
+        self._began = 0.0  # to ask a check about the next token, in the thread's processor time
 
     @property
     def checks(self) -> Sequence[str]:
@@ -74,7 +77,7 @@ class CheckConstraint(Constraint):
         allowed = np.ones(size, np.bool_) if given is None else unpacked(given, size)
         refused_by = []
         for check in self._checks:
-            before = np.count_nonzero(allowed)
+            before, self._began = np.count_nonzero(allowed), thread_time()
             self._refuse(check, allowed)
             if np.count_nonzero(allowed) < before:
                 refused_by.append(check.name)
@@ -88,7 +91,7 @@ class CheckConstraint(Constraint):
     def _refuse(self, check: Check, allowed: Allowed) -> None:
         text, data, skip = self._seen(check), self._vocabulary.data, self._skip
         ends = [i for i in self._ending if allowed[i]]
-        if ends and not check.allows(text, b""):
+        if ends and not self._allows(check, text, b""):
             allowed[ends] = False
         pattern = check.suspects(text)
         judged = allowed & self._vocabulary.holding(pattern)
@@ -101,10 +104,20 @@ class CheckConstraint(Constraint):
             bad = [
                 head
                 for head in np.unique(heads[heads >= 0])
-                if not check.allows(text, int(head).to_bytes(length, "big"))
+                if not self._allows(check, text, int(head).to_bytes(length, "big"))
             ]
             refused = np.isin(heads, bad)
             allowed[ids[refused]] = False
             ids = ids[~refused]
-        refused_ids = [i for i in ids if data[i][skip:] and not check.allows(text, data[i][skip:])]
+        new = ((i, data[i][skip:]) for i in ids)
+        refused_ids = [i for i, token in new if token and not self._allows(check, text, token)]
         allowed[refused_ids] = False
+
+    def _allows(self, check: Check, text: bytes, token: bytes) -> bool:
+        """Ask a check, as long as it has time: the other texts of the step wait for it."""
+        if check.limit_s is not None and thread_time() - self._began > check.limit_s:
+            raise InputError(
+                f"{check.name}: to check the next token of {len(text)} bytes takes more than "
+                f"{check.limit_s:g} s: loosen what is checked, or ask for a shorter text"
+            )
+        return check.allows(text, token)

@@ -11,7 +11,7 @@ from cutaway.errors import CutawayError
 class Constraint(Protocol):
     """Which tokens may come next, as a mask over the vocabulary. One per sequence, with state.
 
-    Any method may raise CutawayError, which ends its own sequence. The methods with a body are
+    What a method raises ends its own sequence alone (guest_code.py). The methods with a body are
     those of a constraint that forces nothing, ends nothing and has no checks.
     """
 

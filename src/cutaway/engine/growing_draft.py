@@ -30,7 +30,6 @@ class GrowingDraft:
     mask: Mask | None = None
 
     def __post_init__(self) -> None:
-        self.constraint = self.sequence.constraint and self.sequence.constraint.fork()
         self._constrain()
 
     @property
@@ -58,9 +57,10 @@ class GrowingDraft:
 
     def _constrain(self, *token_ids: int) -> None:
         """Advance the constraint; its error, left to the target's step, ends the drafting."""
-        if self.constraint is None or self.is_whole:
+        if self.sequence.constraint is None or self.is_whole:
             return
         try:
+            self.constraint = self.constraint or self.sequence.constraint.fork()
             for token_id in token_ids:
                 self.constraint.accept(token_id)
             self.mask = self.constraint.mask()

@@ -24,6 +24,7 @@ from cutaway.engine.events import (
     Usage,
     chain_as_data,
 )  # fmt: skip
+from cutaway.engine.guest_code import GuestCode, GuestConstraint
 from cutaway.engine.outbox import Outbox
 from cutaway.engine.prescribed import PrescribedTokens
 from cutaway.engine.request import Request
@@ -66,6 +67,7 @@ class Sequence:
     canvas             the cells of a text that is not written from left to right, once begun;
                        passes_fingerprint is of all rows that its passes looked at
     outbox             the events that were emitted
+    guest_code         calls code that the request brought
     """
 
     id: int
@@ -94,9 +96,11 @@ class Sequence:
     speculation: Speculation = field(default_factory=Speculation)
     rewound: bool = False
     outbox: Outbox = field(default_factory=Outbox)
+    guest_code: GuestCode = field(init=False)
 
     def __post_init__(self) -> None:
         request, self._added = self.request, perf_counter()
+        self.guest_code = GuestCode(self.outbox)
         assert request.sampling.seed is not None  # the engine has chosen one
         self.prompt_token_ids, self.seed = request.prompt_token_ids, request.sampling.seed
         self._repeated = 0  # events that a restored canvas makes again
@@ -106,8 +110,9 @@ class Sequence:
         ends = () if request.stopping.ignore_eos else self.vocabulary.limits.end_ids
         self._ending = frozenset((*ends, *request.stopping.stop_token_ids))
         self._begin()
-        stages = build_chain(request.sampling, constrained=request.is_constrained)
-        self.chain = CompiledChain(stages, request.sampling, self.prompt_token_ids)
+        sampling = self.guest_code.guard_processors(request.sampling)
+        stages = build_chain(sampling, constrained=request.is_constrained)
+        self.chain = CompiledChain(stages, sampling, self.prompt_token_ids)
         self.backtracker: Backtracker | None = None
         if self.constraint and self.constraint.checks:
             from cutaway.engine import backtracking  # here, since few texts have checks
@@ -126,10 +131,11 @@ class Sequence:
 
     def _new_constraint(self) -> "Constraint | None":
         request = self.request
-        return request.constraint.make(
-            self.vocabulary, self._ending, self.prompt_token_ids, self.decoder.banned_token_ids,
-            request.grammar,
+        constraint = self.guest_code.ask(
+            request.constraint.make, self.vocabulary, self._ending, self.prompt_token_ids,
+            self.decoder.banned_token_ids, request.grammar,
         )  # fmt: skip
+        return constraint and GuestConstraint(constraint, self.guest_code)
 
     def __len__(self) -> int:
         return len(self.prompt_token_ids) + len(self.output_token_ids)
@@ -219,10 +225,7 @@ class Sequence:
         self.output_token_ids.append(token_id)
         self._prescribed.follow(self.output_token_ids, len(self.output_token_ids) - 1)
         certain, text = self._text.push(token_id)
-        refused_by = self.constraint.refused_by if self.constraint else ()
-        self._constrain(token_id, forced=source == "forced")
-        if not self.error:  # an error ends it before any other condition
-            self._check_end(token_id)
+        refused_by = self._follow_constraint(token_id, forced=source == "forced")
         if self.finish_reason:
             rest, shown = self._text.end()
             certain, text = certain + rest, text + shown
@@ -234,7 +237,10 @@ class Sequence:
 
     def confirm(self, step: Step) -> list[Step]:
         """Add a step; the steps that can no longer be taken back, in order."""
-        steps = self._delay(step, self.backtracker) if self.backtracker else [step]
+        try:
+            steps = self._delay(step, self.backtracker) if self.backtracker else [step]
+        except CutawayError as error:
+            self.error, steps = error, []
         if self.request.run.replay and not self.error:
             self.error = self._prescribed.mismatch_error(
                 steps, len(self.output_token_ids), self.finish_reason, self.named
@@ -280,6 +286,18 @@ class Sequence:
         self._prescribed.diverged = False
         self._prescribed.follow(token_ids, 0)
 
+    def _follow_constraint(self, token_id: int, *, forced: bool) -> tuple[str, ...]:
+        """Take the output's last token into account; which checks had refused others there."""
+        refused_by: tuple[str, ...] = ()
+        try:
+            refused_by = self.constraint.refused_by if self.constraint else ()
+            self._constrain(token_id, forced=forced)
+            if not self.error:  # an error ends it before any other condition
+                self._check_end(token_id)
+        except CutawayError as error:
+            self.error = error
+        return refused_by
+
     def _constrain(self, token_id: int, *, forced: bool = False) -> None:
         if self.constraint is None:
             return
@@ -287,7 +305,9 @@ class Sequence:
             self.constraint.accept(token_id)
             self.expected = [] if self.is_forced else [*self.constraint.forced()]
         except CutawayError as error:
-            self.error, self.expected = self._forbidden(token_id) if forced else error, []
+            is_forbidden = forced and error.__cause__ is None
+            self.error = self._forbidden(token_id) if is_forbidden else error
+            self.expected = []
 
     def _forbidden(self, token_id: int) -> InputError:
         return InputError(
@@ -339,8 +359,11 @@ class Sequence:
         An exception has torn a step: what the sequence had drawn and not emitted is drawn again,
         with the same luck. A canvas begins anew, and emits what it had emitted no second time.
         """
-        fresh = Sequence(self.id, self.request, self.vocabulary, self.longest, self.fork_of)
-        fresh._added, fresh.outbox, fresh.speculation = self._added, self.outbox, self.speculation
+        fresh = Sequence(
+            self.id, self.request, self.vocabulary, self.longest, self.fork_of,
+            speculation=self.speculation, outbox=self.outbox,
+        )  # fmt: skip
+        fresh._added, fresh.guest_code.torn_at = self._added, self.guest_code.torn_at
         fresh._follow(self.backtracker)
         self.__dict__.update(fresh.__dict__)  # one call, so that it is restored or not
 

@@ -27,6 +27,7 @@ class Arithmetic:
     """Refuses what a calculator would not write after a sign of equality."""
 
     name, reads_prompt = "arithmetic", True
+    limit_s: float | None = 1.0
 
     def allows(self, text: bytes, token: bytes) -> bool:
         """Whether the token spells the result, or none is due; a text must not end within one."""

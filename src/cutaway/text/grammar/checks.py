@@ -29,10 +29,13 @@ class Check(Protocol):
 
     name          as errors and records call it
     reads_prompt  whether the text begins with the end of the prompt
+    limit_s       how much of the processor's time it may take for one token; None: any, where it
+                  is the user's own
     """
 
     name: str
     reads_prompt: bool
+    limit_s: float | None
 
     def allows(self, text: bytes, token: bytes) -> bool:
         """Whether a token may follow the text; where it is empty, whether the text may end.
@@ -49,6 +52,8 @@ class Check(Protocol):
 
 class _Own:
     """A user's own check as the loop calls it: what it raises ends its own text only."""
+
+    limit_s: float | None = None
 
     def __init__(self, check: OwnCheck) -> None:
         self._check = check

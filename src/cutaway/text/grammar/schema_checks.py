@@ -82,6 +82,7 @@ class SchemaCheck:
     """
 
     name, reads_prompt = "json_schema", False
+    limit_s: float | None = 1.0
 
     def __init__(self, schema: Any) -> None:
         self.schema = schema
