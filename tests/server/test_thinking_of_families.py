@@ -6,6 +6,7 @@ it: as of a model that would always think.
 
 import re
 from functools import cache
+from itertools import product
 
 import httpx
 import pytest
@@ -48,10 +49,9 @@ def template_of(name):
     return ChatTemplate(source, "<s>", "</s>")
 
 
-@pytest.fixture(scope="module")
-def family(request, tmp_path_factory):
-    """(a model with the template and its marks, a server of it)"""
-    template = template_of(request.param)
+def written(name, folder):
+    """A file of a model with the family's template and its marks."""
+    template = template_of(name)
     thinking = thinking_of(template, Marks())
     marks = [*MARKS] if isinstance(thinking, Harmony) else TAG.findall(thinking.empty)
     tokens, kinds = ["<unk>", "<s>", "</s>", *WORDS], [2, 3, 3, *[6] * 256, *[1] * 5]
@@ -63,8 +63,13 @@ def family(request, tmp_path_factory):
         "tokenizer.ggml.tokens": tokens,
         "tokenizer.ggml.token_type": kinds,
     }
-    folder = tmp_path_factory.mktemp("family")
-    path = write_tiny_llama(folder / "t.gguf", metadata=metadata, context=8192)
+    return write_tiny_llama(folder / "t.gguf", metadata=metadata, context=8192)
+
+
+@pytest.fixture(scope="module")
+def family(request, tmp_path_factory):
+    """(a model with the template and its marks, a server of it)"""
+    path = written(request.param, tmp_path_factory.mktemp("family"))
     with (
         LLM(path, threads=1, progress=False) as llm,
         serve(llm, ServerSettings(names=["t"])) as served,
@@ -114,3 +119,55 @@ def test_none_gives_no_thought(family, path):
 def test_a_budget_of_20_gives_20_at_most(family, path):
     begun, _, count = asked(family, path, **TWENTY[path])
     assert count <= 20 and (count > 0 or not begun)
+
+
+CALL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+ASKED_FOR = [
+    {"json_schema": {"type": "integer"}},
+    {"tools": [CALL], "tool_choice": "required"},
+]
+SLASH = [{"role": "system", "content": "/no_think"}, *ASK]
+
+
+def told_not_to_think(llm):
+    """(messages, keywords) of requests that are to have no thought: by the flag of the template,
+    by ours, and those whose prompt has a closed one, as some templates write by themselves or
+    behind a word of the system's."""
+    if flag := llm.model.thinking_switch.flag:
+        yield ASK, {"think": False}
+        yield ASK, {"chat_template_kwargs": {flag: False}}
+    for said in (ASK, SLASH):
+        prompt = llm.detokenize(llm.chat_prompt(said), special=True)
+        if prompt.rstrip().endswith(llm.model.thinking.closing):
+            yield said, {}
+
+
+@pytest.mark.parametrize("name", families())
+def test_a_thought_that_was_closed_does_not_begin_again(name, tmp_path):
+    """Under a schema or required calls, though the model would."""
+    with LLM(written(name, tmp_path), threads=1, progress=False) as llm:
+        thinking = llm.model.thinking
+        if isinstance(thinking, Harmony):
+            pytest.skip("its messages are in channels, which a schema or a call requires")
+        opening = thinking.token_ids(thinking.opening, llm.tokenizer)[0]
+        eager = {"logit_bias": {opening: 100}, "max_tokens": 4}
+        for (said, given), wanted in product(told_not_to_think(llm), ASKED_FOR):
+            done = llm.chat(said, **given, **wanted, **eager)
+            assert done.steps[0].token_id != opening, (said, given, wanted)
+            assert "reasoning_content" not in done.new_messages[0]
+
+
+def test_some_prompts_close_a_thought_because_of_what_the_system_says():
+    """So what a thought is depends on the messages, and not on variables alone."""
+    for name in ("smollm3", "nemotron-nano-v2"):
+        assert template_of(name).render(SLASH).rstrip().endswith("</think>")
+        assert not template_of(name).render(ASK).rstrip().endswith("</think>")
+
+
+def test_what_a_closed_thought_lets_pass_is_all_answer(tmp_path):
+    """Also what looks like another thought, under a grammar that has it."""
+    metadata = {"tokenizer.chat_template": template_of("qwen3").source}
+    with LLM(write_tiny_llama(tmp_path / "t.gguf", metadata=metadata), progress=False) as llm:
+        off = {"chat_template_kwargs": {"enable_thinking": False}}
+        done = llm.chat(ASK, regex="<think>no</think>", max_tokens=40, **off)
+    assert done.new_messages[0] == {"role": "assistant", "content": "<think>no</think>"}

@@ -101,5 +101,6 @@ def test_a_prompt_may_have_opened_the_thought(tail):
     begun = TAIL.replace("<turn>assistant\n{% endif %}", f"<turn>assistant\n{tail}{{% endif %}}")
     found = thinking_of(family(THOUGHT + SAID, begun), byte_tokenizer())
     assert found and found.begun
-    assert not found.behind("<turn>assistant\n<think>\n\n</think>\n\n").begun
+    over = found.behind("<turn>assistant\n<think>\n\n</think>\n\n")
+    assert over.closed and not over.begun
     assert found.behind("<turn>assistant\n<think>\n").begun

@@ -146,8 +146,7 @@ class AsyncModel(Forwarding):
         variables: dict[str, Any] = dict(use.variables)
         read = partial(self.chat_ids, continue_final_message=continue_final_message, **variables)
         prompt = await in_thread(read, said, use.tools)
-        if continue_final_message:
-            use.goes_on(said.pop())
+        use.behind(prompt, said.pop() if continue_final_message else None)
         parsed = await self.parse_async(await self.tool_options(use, options))
         done = await self._answers([prompt], parsed, many=False, grammar=use.grammar)
         return use.read(done, f"{len(said)}")

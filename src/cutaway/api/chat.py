@@ -41,8 +41,7 @@ def answer(
         prompt = llm.chat_ids(
             [*said, *new], use.tools, continue_final_message=goes_on, **use.variables
         )
-        if goes_on:
-            use.goes_on(said.pop())
+        use.behind(prompt, said.pop() if goes_on else None)
         own: Any = options if parsed.trace is None else {**options, "trace": next(traces)}
         parsed = llm.parse_options(use.options(own))
         done = answers([prompt], parsed, many=False, grammar=use.grammar)

@@ -286,10 +286,9 @@ class Conversation:
         """
         request = f"{len(messages)}"
         prompt = self._prompt(messages, use, goes_on=goes_on)
-        if goes_on:
-            use.goes_on(messages[-1])
+        use.behind(prompt, messages[-1] if goes_on else None)
         options = use.options(self._next_options())
-        reader, display = use.reader(request, prompt), tools.Display()
+        reader, display = use.reader(request), tools.Display()
         with self._llm.stream(prompt, **options) as stream, console.stoppable(stream):
             for step in stream:
                 display.show(reader.push(step))

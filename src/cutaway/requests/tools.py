@@ -67,7 +67,8 @@ class ToolUse:
         self._parallel, self._model = check_bool("parallel_tool_calls", parallel), model
         self._settings = model.thinking_switch.settings(wish) if wish and model.template else AS_IS
         self.variables, self.notes = self._settings.variables, self._settings.notes
-        self._thinking = self._usual = self._behind_a_question()
+        self._thinking = self._usual = self._usual_thinking()
+        self._is_plain = False  # whether a grammar lets no thought pass
         self._begun: Mapping[str, Any] | None = None  # the message that the answer continues
         self._dialect: Dialect | None = None
         self.grammar: Compiled | None = None
@@ -75,18 +76,16 @@ class ToolUse:
         if self.tools:
             if model.template is None:
                 raise InputError("tools: this model has no chat template, which has to offer them")
-            self._dialect = model.template.dialect(model.tokenizer)
+            dialect = model.template.dialect(model.tokenizer)
+            thought = self._thinking.empty if self._thinking else ""  # some write one in each call
+            self._dialect = replace(dialect, begin=dialect.begin.removeprefix(thought))
 
-    def _behind_a_question(self) -> Thinking | None:
-        """How thoughts are written behind a prompt with the variables of this request."""
-        thinking, template = self._model.thinking, self._model.template
+    def _usual_thinking(self) -> Thinking | None:
+        """How thoughts are written behind a question."""
+        thinking = self._model.thinking
         if isinstance(thinking, Harmony) and self._settings.tokens is not None:
-            thinking = replace(thinking, once=True)
-        if not (thinking and template and self.variables):
-            return thinking
-        return thinking.behind(
-            template.render([{"role": "user", "content": "a"}], **self.variables)
-        )
+            return replace(thinking, once=True)
+        return thinking
 
     def _as_data(self, tool: Function | Tool | Mapping[str, Any]) -> Any:
         if isinstance(tool, Tool) or not callable(tool):
@@ -100,11 +99,18 @@ class ToolUse:
         """Whether ``options`` compiles a grammar, which may take seconds."""
         return self._dialect is not None
 
-    def goes_on(self, message: Mapping[str, Any]) -> None:
-        """Let the answer continue this message of the assistant's; call before ``options``."""
-        self._begun = message
-        if self._thinking:
-            self._thinking = self._thinking.within(message["content"])
+    def behind(self, prompt: Sequence[int], begun: Mapping[str, Any] | None = None) -> None:
+        """Say which prompt the answer is to; call before ``options``.
+
+        begun: the message of the assistant's that the answer continues
+        """
+        self._begun, thinking = begun, self._usual
+        if thinking and begun and begun["content"].strip():
+            thinking = thinking.within(begun["content"])
+        elif thinking:
+            end = self._model.tokenizer.decode(prompt[-_MARK:], special=True)
+            thinking = thinking.behind(end)
+        self._thinking = thinking
 
     def options(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """A request's keywords with the grammar of the calls, which is compiled as ``grammar``.
@@ -113,11 +119,12 @@ class ToolUse:
         where another grammar is given, or the schema of a tool or of the text does not compile.
         """
         held = [name for name in KINDS if given.get(name) not in (None, (), [])]
-        thinking, is_off = self._thinking, self._settings.is_off
-        thought: dict[str, Any] = {}
-        if thinking and (held or self._dialect) and not is_off:
+        thinking, thought = self._thinking, dict[str, Any]()
+        is_over = self._settings.is_off or bool(thinking and thinking.closed)
+        self._is_plain = is_over and bool(held or self.choice.mode == "required")
+        if thinking and (held or self._dialect) and not is_over:
             thought["thought"] = thinking.grammar
-        if not (held and is_off):  # a grammar without thoughts needs no budget
+        if not (held and is_over):  # a grammar without thoughts needs no budget
             given = {**given, **self._budget()}
         if self._dialect is None:
             if isinstance(thinking, Harmony) and thinking.once and not held:
@@ -149,7 +156,7 @@ class ToolUse:
         if thinking is None or wanted.tokens is None:
             return {}
         opening, closing = thinking.opening, thinking.closing
-        opens = wanted.opens and not thinking.begun
+        opens = wanted.opens and not (thinking.begun or thinking.closed)
         if opens:  # as the template would write the empty thought
             closing = thinking.empty.lstrip().removeprefix(opening)
         first, last = (
@@ -207,12 +214,10 @@ class ToolUse:
                 said = str(error).removeprefix("json_schema: ")
                 raise InputError(f"tools[{i}]: parameters of {tool.name}: {said}") from None
 
-    def reader(self, request: str, prompt: Sequence[int]) -> AnswerReader:
-        """A reader of one answer to a prompt. request: the prefix of its calls' ids."""
-        tokenizer, thinking = self._model.tokenizer, self._thinking
-        token_bytes = tokenizer.token_bytes
-        if thinking and self._begun is None:
-            thinking = thinking.behind(tokenizer.decode(prompt[-_MARK:], special=True))
+    def reader(self, request: str) -> AnswerReader:
+        """A reader of one answer. request: the prefix of its calls' ids."""
+        token_bytes = self._model.tokenizer.token_bytes
+        thinking = None if self._is_plain else self._thinking
         new_id = partial(call_id, request)
         if isinstance(thinking, Harmony):
             parser = thinking.reader(self.choice.allowed(self.tools), new_id)
@@ -236,7 +241,7 @@ class ToolUse:
         if isinstance(done, list):
             return [self.read(one, f"{request}/{i}") for i, one in enumerate(done)]
         completion: Completion = done
-        reader = self.reader(request, completion.prompt_token_ids)
+        reader = self.reader(request)
         for step in completion.steps:
             reader.push(step)
         reader.finish(completion.text[sum(len(step.text) for step in completion.steps) :])

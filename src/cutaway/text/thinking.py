@@ -25,24 +25,27 @@ class Thinking:
 
     before, after: around a thought, as the template writes them: marks and white space
     begun:         whether the prompt has opened the first of them
+    closed:        whether the prompt has written a whole one, which may be empty
     control:       name -> id of the control tokens among the marks
     """
 
     before: str = "<think>"
     after: str = "</think>"
     begun: bool = False
+    closed: bool = False
     control: Mapping[str, int] = field(default_factory=dict)
 
     def behind(self, prompt: str) -> Thinking:
-        """The same behind a prompt, which may have opened the thought."""
-        return replace(self, begun=prompt.rstrip().endswith(self.opening))
+        """The same behind a prompt, which may have opened the thought, or closed it."""
+        end = prompt.rstrip()
+        return replace(self, begun=end.endswith(self.opening), closed=end.endswith(self.closing))
 
     def within(self, said: str) -> Thinking | None:
         """The same in an answer that begins with a given text; None where that is past thoughts."""
         _, opened, inside = said.rpartition(self.opening)
-        if said.strip() and (not opened or self.closing in inside):
+        if not opened or self.closing in inside:
             return None
-        return replace(self, begun=bool(opened))
+        return replace(self, begun=True, closed=False)
 
     @property
     def opening(self) -> str:

@@ -168,7 +168,8 @@ class ThinkingSwitch:
                 raise InputError(f"{name}: {self._no_words}")
         if wish.tokens is not None and self._reads(_BUDGET) and _BUDGET not in wish.variables:
             variables[_BUDGET] = wish.tokens
-        return ThinkingSettings(variables, wish.tokens, notes=notes)
+        is_off = self.flag is not None and wish.variables.get(self.flag) is False
+        return ThinkingSettings(variables, wish.tokens, is_off=is_off, notes=notes)
 
     @property
     def _no_words(self) -> str:

@@ -153,9 +153,10 @@ class Answer:
         else:
             ids = model.chat_prompt(said, use.tools)
         room = max(1, model.room - len(ids))
+        use.behind(ids)
         options = use.options({"max_tokens": room, **given})
         self._stream = model.stream(ids, **options)
-        self._reader = use.reader(f"{len(said)}", ids)
+        self._reader = use.reader(f"{len(said)}")
 
     def events(self) -> Iterator[StreamEvent]:
         """What is said, thought and called, as it is written."""

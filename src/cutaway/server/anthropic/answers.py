@@ -29,7 +29,7 @@ class MessageAnswer(OneText):
 
     def __init__(self, service: Service, body: MessagesRequest, job: TextJob, id: str) -> None:
         super().__init__(service, body, job, id)
-        self._reader = body.use(service).reader(id, self._text.prompt_token_ids)
+        self._reader = body.use(service).reader(id)
         self._blocks, self._notes = Blocks(), [*body.notes(service)]
 
     # -- whole ---------------------------------------------------------------------------------

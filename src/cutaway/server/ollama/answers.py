@@ -59,7 +59,7 @@ class OllamaAnswer(OneText):
     ) -> None:
         super().__init__(service, body, job, id)
         self._name, self._notes = body.model or service.names.first, [*body.notes(service)]
-        self._reader = body.use(service).reader(id, self._text.prompt_token_ids)
+        self._reader = body.use(service).reader(id)
         self._entries = Entries(self._tokenizer, self._text, body.top_logprobs or 0)
 
     @staticmethod

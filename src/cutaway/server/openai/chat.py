@@ -188,9 +188,7 @@ class ChatChoices(Choices):
         super().__init__(service, body, job, id=id, top=top)
         self._use = body.use(service)
         self._splits = bool(self._use.tools or service.llm.model.thinking)
-        self._readers = [
-            self._use.reader(f"{id}/{i}", text.prompt_token_ids) for i, text in enumerate(job.texts)
-        ]
+        self._readers = [self._use.reader(f"{id}/{i}") for i in range(len(job.texts))]
         self._deltas: list[list[AnswerPart]] = [[] for _ in job.texts]
 
     def shown(self, index: int, step: Step) -> Delta:

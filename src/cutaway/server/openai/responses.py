@@ -41,7 +41,7 @@ class ResponsesAnswer(OneText):
         super().__init__(service, body, job, id)
         self._kept = kept
         use, thinking = body.use(service), service.llm.model.thinking
-        self._reader = use.reader(id, self._text.prompt_token_ids)
+        self._reader = use.reader(id)
         self._is_only_text = not (use.tools or thinking)
         self._entries = (
             Entries(self._tokenizer, self._text, body.top_logprobs or 0) if body.include else None

@@ -72,8 +72,7 @@ class Conversing(Body):
         use = self.use(service)
         said = self.shown(use.tools)
         found = await service.chat_ids(said, use.tools, goes_on=self.goes_on, **use.variables)
-        if self.goes_on:
-            use.goes_on(said[-1])
+        use.behind(found, said[-1] if self.goes_on else None)
         return found
 
     async def read(self, service: Service) -> Read:
