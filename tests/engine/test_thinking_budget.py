@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cutaway.engine import ConstraintParams, Limits, RunParams, StopParams
 from cutaway.engine.constraint import allows
-from cutaway.engine.thinking_budget import NAME, ThinkingBudget
+from cutaway.engine.thinking_budget import NAME, BudgetedThought, ThinkingBudget
 from cutaway.engine.vocabulary import ConstraintVocabulary, missing_bytes
 from cutaway.errors import InputError
 from cutaway.sampling import SamplingParams
@@ -157,3 +157,17 @@ def test_healing_is_no_part_of_a_chat():
     budget = ThinkingBudget(tokens=3, opening=OPENING, closing=CLOSING)
     with pytest.raises(InputError, match=r"^heal: "):
         ConstraintParams(thinking_budget=budget, heal=True)
+
+
+def test_a_mark_of_one_token_is_not_what_spells_it():
+    """A thought that names its own end goes on, and its budget with it."""
+    texts = [b"<", b"/t>", b"</t>", b"a"]
+    vocabulary = ConstraintVocabulary(
+        Limits(context_length=64, vocab_size=4, end_ids=frozenset()), texts.__getitem__
+    )
+    budget = ThinkingBudget(tokens=4, opening=(3,), closing=(2,), begun=True)
+    thought = BudgetedThought(budget, vocabulary)
+    for token in (0, 1, 3, 3):
+        assert not thought.forced()
+        thought.accept(token)
+    assert thought.forced() == (2,)

@@ -6,7 +6,7 @@ from cutaway.text import ChatTemplate, Tokenizer
 from cutaway.text.thinking import Thinking
 from cutaway.text.thinking_probe import thinking_of
 from support.chat_templates import byte_tokenizer
-from support.text_vocabularies import CONTROL, byte_level
+from support.text_vocabularies import CONTROL, USER, byte_level
 
 HEAD = "{% for m in messages %}<turn>{{ m.role }}\n{% if m.role != 'assistant' %}{{ m.content }}"
 TAIL = "{% endif %}<end>\n{% endfor %}{% if add_generation_prompt %}<turn>assistant\n{% endif %}"
@@ -104,3 +104,12 @@ def test_a_prompt_may_have_opened_the_thought(tail):
     over = found.behind("<turn>assistant\n<think>\n\n</think>\n\n")
     assert over.closed and not over.begun
     assert found.behind("<turn>assistant\n<think>\n").begun
+
+
+@pytest.mark.parametrize("kind", [CONTROL, USER], ids=["control", "user-defined"])
+def test_a_tag_that_is_one_token_is_read_as_that_token(kind):
+    """Of whatever kind: mostly it is none of control, and has a text."""
+    tags = ["<think>", "</think>"]
+    tokenizer = Tokenizer.from_gguf(byte_level(extra=[(tag, kind) for tag in tags]))
+    found = thinking_of(family(THOUGHT + SAID), tokenizer)
+    assert found and found.control == {tag: tokenizer.encode(tag, special=True)[0] for tag in tags}

@@ -72,7 +72,9 @@ class BudgetedThought(Constraint):
 
     def __init__(self, budget: ThinkingBudget, vocabulary: ConstraintVocabulary) -> None:
         self._budget, self._vocabulary = budget, vocabulary
-        self._opening, self._closing = map(self._spelt, (budget.opening, budget.closing))
+        marks = budget.opening, budget.closing
+        self._whole = {mark[0] for mark in marks if len(mark) == 1}
+        self._opening, self._closing = map(self._spelt, marks)
         self._state = "thought" if budget.begun else "beginning"
         self._left = budget.tokens
         self._ids: tuple[int, ...] = ()  # the last ones of this state
@@ -134,9 +136,12 @@ class BudgetedThought(Constraint):
         return mark[next((n for n in sizes if self._ids[-n:] == mark[:n]), 0) :]
 
     def _spelt(self, token_ids: Sequence[int]) -> bytes:
-        """The tokens' bytes; a control token, which has none, as bytes that no text has."""
-        data = self._vocabulary.token_bytes
-        return b"".join(data(token_id) or b"\xff%d\xff" % token_id for token_id in token_ids)
+        """The tokens' bytes; a mark that is one token, or has none, as bytes that no text has."""
+        return b"".join(map(self._spelt_one, token_ids))
+
+    def _spelt_one(self, token_id: int) -> bytes:
+        data = b"" if token_id in self._whole else self._vocabulary.token_bytes(token_id)
+        return data or b"\xff%d\xff" % token_id
 
     def _whole_in_time(self) -> Allowed:
         """The tokens after which the tokens left suffice for the bytes missing of a character."""

@@ -114,9 +114,9 @@ class AnswerReader:
     def push(self, step: Step) -> list[AnswerPart]:
         """The parts that are certain after a step."""
         data = self._token_bytes(step.token_id)
-        if name := self._control.get(step.token_id):
-            self._due.append((self._made, name))
         self._made += len(self._decoded.push(data).encode())
+        if name := self._control.get(step.token_id):
+            self._due.append((self._made - len(data), name.removesuffix(data)))
         self._pieces.append(name or data)
         return self._push(step.text)
 

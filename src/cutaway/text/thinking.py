@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from cutaway.text.tokenizer import Tokenizer
 
 _BLANK = b" \n"
+_WHOLE = b"\xff"  # before what one token wrote, which UTF-8 has no use for
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,8 @@ class Thinking:
     before, after: around a thought, as the template writes them: marks and white space
     begun:         whether the prompt has opened the first of them
     closed:        whether the prompt has written a whole one, which may be empty
-    control:       name -> id of the control tokens among the marks
+    control:       name -> id of the marks that are one token, mostly control tokens: a text that
+                   spells such a mark by other tokens has none
     """
 
     before: str = "<think>"
@@ -84,8 +86,13 @@ class Thinking:
 
     @property
     def token_bytes(self) -> dict[int, bytes]:
-        """What ``ThinkingParser`` must be fed for control tokens: their names."""
-        return {token_id: name.encode() for name, token_id in self.control.items()}
+        """What ``ThinkingParser`` must be fed for marks that are one token."""
+        return {token_id: _WHOLE + name.encode() for name, token_id in self.control.items()}
+
+    def fed(self, mark: str) -> bytes:
+        """A mark as ``ThinkingParser`` is fed it."""
+        pieces = self._split(mark)
+        return b"".join(_WHOLE * (piece in self.control) + piece.encode() for piece in pieces)
 
     def parser(self) -> ThinkingParser | None:
         """What takes one text apart; None where the parser of the answer does."""
@@ -96,10 +103,10 @@ class Thinking:
 
         pieces: what each token of the text adds to what a parser is fed
         """
-        data, opening = b"".join(pieces), b"" if self.begun else self.opening.encode()
+        data, opening = b"".join(pieces), b"" if self.begun else self.fed(self.opening)
         if not data.startswith(opening):
             return 0
-        start, end = len(opening), data.find(self.closing.encode(), len(opening))
+        start, end = len(opening), data.find(self.fed(self.closing), len(opening))
         return spanned(pieces, start, len(data) if end < 0 else end)
 
     def token_ids(self, mark: str, tokenizer: Tokenizer) -> tuple[int, ...]:
@@ -146,10 +153,10 @@ class ThinkingParser:
     """
 
     def __init__(self, thinking: Thinking) -> None:
-        self._opening, self._closing = thinking.opening.encode(), thinking.closing.encode()
+        self._opening, self._closing = map(thinking.fed, (thinking.opening, thinking.closing))
         before, after = thinking.before.lstrip(), thinking.after.rstrip()
-        self._indent = before.encode()[len(self._opening) :]
-        self._ending = after.encode()  # with the white space before the mark
+        self._indent = thinking.fed(before)[len(self._opening) :]
+        self._ending = thinking.fed(after)  # with the white space before the mark
         self._state = "indent" if thinking.begun else "beginning"
         self._held = b""
 
@@ -169,11 +176,11 @@ class ThinkingParser:
         if self._state != "answer":
             return thought, b""
         answer, self._held = self._held, b""
-        return thought, answer
+        return thought, _shown(answer)
 
     def finish(self) -> tuple[bytes, bytes]:
         """What was held back."""
-        held, self._held = self._held, b""
+        held, self._held = _shown(self._held), b""
         return (held, b"") if self._state in ("indent", "thought") else (b"", held)
 
     def _begin(self) -> None:
@@ -193,9 +200,14 @@ class ThinkingParser:
         thought, closing, rest = self._held.partition(self._closing)
         if closing:
             self._held, self._state = rest, "blank"
-            return thought.removesuffix(self._ending.removesuffix(self._closing))
+            return _shown(thought.removesuffix(self._ending.removesuffix(self._closing)))
         sizes = range(min(len(self._ending) - 1, len(thought)), 0, -1)
         ends = (self._ending, self._closing)
         kept = next((n for n in sizes if any(e.startswith(thought[-n:]) for e in ends)), 0)
         self._held = thought[len(thought) - kept :]
-        return thought[: len(thought) - kept]
+        return _shown(thought[: len(thought) - kept])
+
+
+def _shown(data: bytes) -> bytes:
+    """What was fed, as it is read: a mark in a place where it is none, too."""
+    return data.replace(_WHOLE, b"")

@@ -45,7 +45,18 @@ def _found(template: ChatTemplate, tokenizer: Tokenizer) -> Thinking | None:
     if any(_HARMONY in _tried(template, messages) for messages in _conversations()):
         return Harmony.known_to(tokenizer)
     marks = _marks(template, tokenizer)
-    return marks and Thinking(*marks, control=tokenizer.control_tokens("".join(marks)))
+    return marks and Thinking(*marks, control=_tokens("".join(marks), tokenizer))
+
+
+def _tokens(marks: str, tokenizer: Tokenizer) -> dict[str, int]:
+    """name -> id of what is one token in these marks: control tokens, and whole tags."""
+    tags = {tag: _encoded(tag, tokenizer) for tag in _TAG.findall(marks)}
+    single = {tag: ids[0] for tag, ids in tags.items() if len(ids) == 1}
+    return {**single, **tokenizer.control_tokens(marks)}
+
+
+def _encoded(tag: str, tokenizer: Tokenizer) -> list[int]:
+    return tokenizer.encode(tag, special=True, add_bos=False, goes_on=True)
 
 
 def _marks(template: ChatTemplate, tokenizer: Tokenizer) -> tuple[str, str] | None:
@@ -59,7 +70,7 @@ def _marks(template: ChatTemplate, tokenizer: Tokenizer) -> tuple[str, str] | No
     for marks in UNRENDERED:
         tags = _TAG.findall("".join(marks))
         if all(tag in template.source for tag in tags) and all(
-            len(tokenizer.encode(tag, special=True, add_bos=False)) == 1 for tag in tags
+            len(_encoded(tag, tokenizer)) == 1 for tag in tags
         ):
             return marks
     return None
