@@ -152,7 +152,7 @@ class ConstraintParams:
         """The constraint of one sequence; None where every token may come.
 
         ending: the tokens that end the sequence
-        banned_token_ids: those that the sequence's decoder never draws
+        banned_token_ids: those that are never drawn, whatever the request
         grammar: ``source``, compiled
         """
         if not (self.is_set or banned_token_ids):

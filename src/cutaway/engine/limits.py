@@ -35,6 +35,7 @@ class Limits:
     shift      whether a row predicts the next position, where attention is not causal
     mask_id    the token in the place of one that is masked
     has_head   whether the model predicts tokens
+    padding_ids  rows of the output matrix that are no tokens: never drawn
     """
 
     context_length: int
@@ -44,6 +45,7 @@ class Limits:
     shift: bool = False
     mask_id: int | None = None
     has_head: bool = True
+    padding_ids: tuple[int, ...] = ()
     model: str = "this model"
 
     @property

@@ -111,7 +111,8 @@ class Sequence:
         self._ending = frozenset((*ends, *request.stopping.stop_token_ids))
         self._begin()
         sampling = self.guest_code.guard_processors(request.sampling)
-        stages = build_chain(sampling, constrained=request.is_constrained)
+        masked = request.is_constrained or bool(self.vocabulary.limits.padding_ids)
+        stages = build_chain(sampling, constrained=masked)
         self.chain = CompiledChain(stages, sampling, self.prompt_token_ids)
         self.backtracker: Backtracker | None = None
         if self.constraint and self.constraint.checks:
@@ -130,10 +131,10 @@ class Sequence:
         )  # fmt: skip
 
     def _new_constraint(self) -> "Constraint | None":
-        request = self.request
+        request, limits = self.request, self.vocabulary.limits
         constraint = self.guest_code.ask(
             request.constraint.make, self.vocabulary, self._ending, self.prompt_token_ids,
-            self.decoder.banned_token_ids, request.grammar,
+            (*self.decoder.banned_token_ids, *limits.padding_ids), request.grammar,
         )  # fmt: skip
         return constraint and GuestConstraint(constraint, self.guest_code)
 

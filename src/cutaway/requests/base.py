@@ -229,6 +229,7 @@ def limits_of(model: LoadedModel) -> Limits:
         shift=model.config.shift,
         mask_id=tokenizer.mask_id,
         has_head=model.graph.has_head,
+        padding_ids=tokenizer.padding_ids,
         model=model.name,
     )
 

@@ -24,6 +24,7 @@ from cutaway.text.vocabulary import (
     Kind,
     Vocabulary,
     flag,
+    padding_name,
     special_id,
     stored_bytes,
 )
@@ -234,6 +235,12 @@ class Tokenizer:
     def token_bytes(self, token_id: int) -> bytes:
         """What the token adds to the text: b"" for control, unknown and unused tokens."""
         return self._pieces.to_bytes(token_id) if self._kind(token_id) in _TEXTKINDS else b""
+
+    @cached_property
+    def padding_ids(self) -> tuple[int, ...]:
+        """The ids that are rows of the model's matrices and no tokens, as a file names them."""
+        unused, tokens = self._vocabulary.ids_of(Kind.UNUSED), self._vocabulary.tokens
+        return tuple(i for i in unused if tokens[i] == padding_name(i))
 
     def token_name(self, token_id: int) -> str:
         """A printable name, never empty: "<|im_end|>", " the", "<0x0A>" for what cannot print."""

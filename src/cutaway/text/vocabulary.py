@@ -49,6 +49,11 @@ class Kind(IntEnum):
     BYTE = 6
 
 
+def padding_name(row: int) -> str:
+    """What llama.cpp calls a row of a model's matrices for which the tokenizer has no token."""
+    return f"[PAD{row}]"
+
+
 @dataclass(frozen=True)
 class Vocabulary:
     """Token texts as stored, and kinds: int array (vocab_size,), both indexed by id."""

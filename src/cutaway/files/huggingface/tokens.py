@@ -25,7 +25,7 @@ from cutaway.files.huggingface.word_lists import FILES as LISTS
 from cutaway.files.huggingface.word_lists import tokenizer_of_lists
 from cutaway.text import chat
 from cutaway.text.pretokenizers import FIELD
-from cutaway.text.vocabulary import SPACE_PREFIX, Kind
+from cutaway.text.vocabulary import SPACE_PREFIX, Kind, padding_name
 from cutaway.text.wordpiece import as_stored
 
 TOKENIZER = "tokenizer.json"
@@ -143,7 +143,7 @@ def _vocabulary(
     tokenizer: JsonObject, model: JsonObject, rows: int, *, pieces: bool
 ) -> tuple[list[str], list[int]]:
     """Texts and kinds by id, one of each row; rows without a text are unused, as in llama.cpp."""
-    tokens, kinds = [f"[PAD{i}]" for i in range(rows)], [int(Kind.UNUSED)] * rows
+    tokens, kinds = [*map(padding_name, range(rows))], [int(Kind.UNUSED)] * rows
     scored = model.text("type") == "Unigram"
     known = model.get("vocab")
     if scored:
