@@ -132,7 +132,7 @@ REFUSED = [
     ({"tool_choice": {"type": "tool"}}, "tool_choice needs tools"),
     ({"tools": [{"type": "web_search_20250305", "name": "a"}]}, "'web_search_20250305' is not"),
     ({"tools": [{"name": "a"}]}, "tools[0].input_schema is missing; add it"),
-    ({"tools": [{"name": "a b", "input_schema": {}}]}, "tools[0].name must be 1 to 64 letters"),
+    ({"tools": [{"name": "a b", "input_schema": {}}]}, "tools[0].name must be 1 to 128 letters"),
     (
         {"tools": [{"name": "a", "input_schema": {"type": "array"}}]},
         "tools[0].input_schema must describe an object",

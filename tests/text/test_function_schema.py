@@ -133,7 +133,7 @@ def unknown(x: "Nowhere"): ...  # noqa: F821
         (of_literal, "offers values that are no JSON"),
         (unknown, "signature of unknown is unknown: name 'Nowhere'"),
         (3, "signature of 3 is unknown"),
-        (lambda: 1, "name must be 1 to 64 letters"),
+        (lambda: 1, "name must be 1 to 128 letters"),
     ],
 )
 def test_what_cannot_be_said_is_named(function: Any, said: str) -> None:

@@ -1,6 +1,7 @@
 """Tools of a chat: those the prompt offers, the grammar of their calls, and running the calls."""
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -139,8 +140,7 @@ class ToolUse:
         if isinstance(thinking, Harmony):
             return self._in_channels(thinking, given)
         either = bool(held) and self.choice.mode == "auto"
-        calls = Grammar("grammar", self._grammar(self._dialect, only=either), **thought)
-        self._compile(calls)
+        calls = self._compile(lambda: self._grammar(self.tools, only=either), **thought)
         self._either = self._beside(given, calls) if either else None
         if either:
             return {**given, **thought, "calls": calls.text}
@@ -179,16 +179,18 @@ class ToolUse:
         if rest.get("json_schema") is not None:
             schema = json.loads(source.json_schema(rest.pop("json_schema")))
             said = nested_json(schema, compact=rest.pop("json_compact", None) is True)
-        calls = Grammar("grammar", form.with_tools(self.tools, self.choice, said))
-        self._compile(calls)
+        calls = self._compile(lambda: form.with_tools(self.tools, self.choice, said))
         return {**rest, "grammar": calls.text}
 
-    def _compile(self, calls: Grammar) -> None:
+    def _compile(self, write: Callable[[], str], **thought: str) -> Grammar:
+        """The grammar of the calls, compiled; InputError names the tool that it fails for."""
         try:
+            calls = Grammar("grammar", write(), **thought)
             self.grammar = self._model.grammars.compile(calls)
         except InputError as error:
             self._check_each()
             raise InputError(f"tools: {error}") from None
+        return calls
 
     def _beside(self, given: Mapping[str, Any], calls: Grammar) -> Matcher:
         """A matcher of bytes for a text of the schema or calls; compiles both."""
@@ -198,21 +200,37 @@ class ToolUse:
         self.grammar = self._model.grammars.compile(either)
         assert self._dialect is not None
         named = replace(self._dialect, control={})  # control tokens are read as their names
-        return byte_matcher(replace(either, thought="", calls=self._grammar(named, only=True)))
+        bare = self._grammar(self.tools, only=True, dialect=named)
+        return byte_matcher(replace(either, thought="", calls=bare))
 
-    def _grammar(self, dialect: Dialect, *, only: bool) -> str:
+    def _grammar(self, tools: Sequence[Tool], *, only: bool, dialect: Dialect | None = None) -> str:
         """The grammar of answers by the choice; only: of calls alone, even if text is allowed."""
         choice = replace(self.choice, mode="required") if only else self.choice
-        return grammar(dialect, self.tools, choice, self._parallel)
+        form = dialect or self._dialect
+        assert form is not None
+        return grammar(form, tools, choice, self._parallel)
 
     def _check_each(self) -> None:
-        """InputError for the first tool whose parameters do not compile."""
+        """InputError for the first tool of which no call can be written.
+
+        Its schema is read alone, too: there an error says where in the schema it is.
+        """
         for i, tool in enumerate(self.tools):
+            schema = Grammar("json_schema", json.dumps(tool.parameters_schema()))
             try:
-                self._model.grammars.compile(Grammar("json_schema", json.dumps(tool.schema())))
+                self._model.grammars.compile(schema)
+                self._model.grammars.compile(Grammar("grammar", self._call_of(tool)))
             except InputError as error:
-                said = str(error).removeprefix("json_schema: ")
+                said = _of_a_tool(str(error))
                 raise InputError(f"tools[{i}]: parameters of {tool.name}: {said}") from None
+
+    def _call_of(self, tool: Tool) -> str:
+        """The grammar of a call of one tool."""
+        choice, form = ToolChoice("required"), self._usual
+        if isinstance(form, Harmony):
+            return form.with_tools((tool,), choice)
+        assert self._dialect is not None
+        return grammar(self._dialect, (tool,), choice)
 
     def reader(self, request: str) -> AnswerReader:
         """A reader of one answer. request: the prefix of its calls' ids."""
@@ -275,6 +293,13 @@ class ToolUse:
                 "dicts"
             ) from None
         return {"role": "tool", "tool_call_id": call.id, "content": text}
+
+
+def _of_a_tool(said: str) -> str:
+    """Why a tool's parameters do not compile, without where that is in a grammar of ours."""
+    if names := re.search(r"Unimplemented keys: \[(.*?)\]", said):
+        return f"{names[1]} cannot be kept to in a call: leave it out"
+    return re.sub(r"^(json_schema: |tools: parameters of \S+: |grammar: (line .*?: )?)", "", said)
 
 
 def _listed(tools: Any) -> list[Any]:

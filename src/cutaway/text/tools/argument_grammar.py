@@ -10,7 +10,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from cutaway.errors import InputError
+from cutaway.text.grammar.json_keys import check_counts
 from cutaway.text.grammar.llguidance_source import nested_json
+from cutaway.text.grammar.subschemas import check_types
 from cutaway.text.tools.argument_form import ParameterList, closing_tag
 from cutaway.text.tools.schema_types import (
     ARRAY,
@@ -55,6 +57,8 @@ class ArgumentRules:
 
     def arguments(self, schema: Mapping[str, Any]) -> None:
         """Adds the rule ``prefix`` for a tool's parameters, and those that it needs."""
+        check_counts(schema)
+        check_types(schema)
         self._root = schema
         self.lines.append(f"{self._prefix}: {self._object(schema)}")
 

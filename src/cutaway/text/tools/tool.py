@@ -12,11 +12,11 @@ from typing import Any
 from cutaway.base.checks import check_bool, check_choice, shown
 from cutaway.errors import InputError
 
-MAX_TOOLS = 128
+MAX_TOOLS = 512  # clients of Anthropic send more than the 128 of OpenAI
 MAX_DEPTH = 64
 MAX_BYTES = 256_000  # of all tools, as JSON
 
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,128}")
 _FUNCTION = ("name", "description", "parameters", "strict")
 _CUSTOM = ("name", "description", "format")
 INPUT = "input"  # the one argument by which a custom tool is described to a model
@@ -196,7 +196,7 @@ def _name(value: Any, field: str) -> str:
     if isinstance(value, str) and _NAME.fullmatch(value):
         return value
     raise InputError(
-        f"{field}.name must be 1 to 64 letters, digits, underscores or hyphens, not {shown(value)}"
+        f"{field}.name must be 1 to 128 letters, digits, underscores or hyphens, not {shown(value)}"
     )
 
 
