@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from cutaway.errors import InputError
 from cutaway.text.tools import Dialect, Tool, ToolChoice, grammar
-from cutaway.text.tools.argument_form import closing_tag
 from support.chat_templates import FORMS, dialect, template
 from support.tool_grammars import accepts, walk
 from support.tool_texts import put_together, read, read_tokens
@@ -77,7 +76,7 @@ def endings(form: Dialect) -> list[list[int]]:
 
 def marks_of(name: str) -> set[str]:
     form = dialect(name).form
-    return {closing_tag(one) for one in (form.texts if form else ()) if one}
+    return {one.strip() or one for one in (form.texts if form else ()) if one}
 
 
 @both
@@ -163,10 +162,26 @@ def test_hostile_values_come_back_or_cannot_be_written(name: str, values: dict[s
             assert (content, called, complete) == ("", "say", True)
             assert json.loads(said) == meant
     else:
-        end = closing_tag(form.form.text[1])
+        end = form.form.text[1]
         strings = [one for one in given.values() if isinstance(one, str)]
         strings += given.get("list", []) if form.form.nested else []
-        assert any(end in one or (not told and one[:1] == "{") for one in strings)
+        assert any(
+            (one + end).index(end) < len(one) or (not told and one[:1] == "{") for one in strings
+        )
+
+
+@pytest.mark.parametrize("name", [name for name in FORMS if "\n" in dialect(name).form.text[1]])
+def test_a_closing_without_its_line_breaks_is_text(name: str) -> None:
+    """As in a file that speaks of tools."""
+    form = dialect(name, False)
+    assert form.form
+    tag = form.form.text[1].strip()
+    said = {"text": f"The tag {tag} ends,\n{tag}{tag} too. {tag}"}
+    text = form.write([("say", json.dumps(said), "")])
+    assert accepts(_say(name), list(text.encode()))
+    [[_, _, arguments, whole]] = put_together(read(form, [SAY], [text.encode()]))[1]
+    assert whole
+    assert json.loads(arguments) == said
 
 
 def _read_alone(key: str, value: Any) -> Any:

@@ -71,8 +71,3 @@ class ParameterList:
         if isinstance(value, list):
             return f"[{self.between.join(map(self.nested_text, value))}]"
         return json.dumps(value)
-
-
-def closing_tag(closing: str) -> str:
-    """What no string may hold, since it ends one."""
-    return closing.strip() or closing

@@ -13,7 +13,7 @@ from cutaway.errors import InputError
 from cutaway.text.grammar.json_keys import check_counts
 from cutaway.text.grammar.llguidance_source import nested_json
 from cutaway.text.grammar.subschemas import check_types
-from cutaway.text.tools.argument_form import ParameterList, closing_tag
+from cutaway.text.tools.argument_form import ParameterList
 from cutaway.text.tools.schema_types import (
     ARRAY,
     NUMBER,
@@ -213,8 +213,11 @@ class ArgumentRules:
         return f"({' | '.join(ways)})"
 
     def _ended(self, terminal: str, closing: str) -> str:
-        """A terminal's text, which holds no closing tag, and the closing."""
-        tag = self._terminal(f"ANY {json.dumps(closing_tag(closing), ensure_ascii=False)} ANY")
+        """A terminal's text, which does not hold the closing, and the closing.
+
+        The closing is whole, with its line breaks: without them its tag is text.
+        """
+        tag = self._terminal(f"ANY {json.dumps(closing, ensure_ascii=False)} ANY")
         whole = self._terminal(f"{terminal} & ~{tag}")
         plain, rest = self._plain(closing)
         if rest:  # a text ends where a control token begins
