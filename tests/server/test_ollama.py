@@ -54,6 +54,18 @@ def same(told):
 # -- texts ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("path", ["/api/chat", "/api/generate"])
+def test_top_k_of_minus_one_is_none(client, path):
+    """As in other engines, and at /v1."""
+    asked = {"/api/chat": {"messages": ASK}, "/api/generate": {"prompt": "a", "raw": True}}[path]
+
+    def answer(k):
+        options = {**DRAWN, "top_k": k}
+        return whole(client.post(path, json={**asked, "stream": False, "options": options}))
+
+    assert same(answer(-1)) == same(answer(0))
+
+
 @pytest.mark.model
 @pytest.mark.parametrize("format", [None, "json", {"type": "object", "maxProperties": 1}], ids=str)
 def test_a_chat_has_the_text_that_openais_has(post, format):

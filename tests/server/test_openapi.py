@@ -81,7 +81,7 @@ def _make_what_the_examples_name(url):
     """An answer of the id that the document has as example."""
     headers = {"authorization": f"Bearer {KEY}"}
     asked = {"input": "a", "max_output_tokens": 1}
-    with patch.object(endpoints, "_answer_id", lambda _: "example"):
+    with patch.object(endpoints, "answer_id", lambda _: "example"):
         httpx.post(f"{url}/v1/responses", json=asked, headers=headers).raise_for_status()
 
 

@@ -243,3 +243,13 @@ def test_a_conversation_with_smollm2(smollm2):
         assert second.output_text == chat.message.content
         assert second.cutaway["fingerprint"] == chat.cutaway["fingerprint"]
         assert second.usage.input_tokens_details.cached_tokens > 0
+
+
+def test_agents_ask_for_encrypted_thoughts_which_changes_nothing(strict_client):
+    """Codex and inspect-ai do so in every request."""
+    encrypted = "reasoning.encrypted_content"
+    plain = strict_client.responses.create(**asked())
+    asking = strict_client.responses.create(**asked(include=[encrypted]))
+    assert lasting(asking) == lasting(plain)
+    both = strict_client.responses.create(**asked(include=[encrypted, *LOGPROBS]))
+    assert both.output[0].content[0].logprobs

@@ -41,7 +41,7 @@ REFUSED = [
     ("n", {"n": 2}, "unknown field 'n'"),
     ("messages", {"messages": []}, "unknown field 'messages'"),
     # values
-    ("include[0]", {"include": ["reasoning.encrypted_content"]}, "'message.output_text.logprobs'"),
+    ("include[0]", {"include": ["file_search_call.results"]}, "'message.output_text.logprobs'"),
     ("top_logprobs", {"top_logprobs": 1}, "needs include"),
     ("top_logprobs", {"top_logprobs": 1001}, "or equal to 1000"),
     ("max_output_tokens", {"max_output_tokens": 0}, "or equal to 1"),

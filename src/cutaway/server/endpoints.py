@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Annotated, Any, TypeVar
-from uuid import uuid4
 
 from fastapi import APIRouter, Path, Request
 from starlette.responses import JSONResponse, Response
@@ -22,7 +21,7 @@ from cutaway.server.job import TextJob
 from cutaway.server.llama_cpp.infill_answer import InfillAnswer
 from cutaway.server.llama_cpp.infill_request import InfillRequest
 from cutaway.server.llama_cpp.schemas import Infilling
-from cutaway.server.models import admit, service_of
+from cutaway.server.models import admit, answer_id, service_of
 from cutaway.server.ollama import requests as ollama
 from cutaway.server.ollama.answers import ChatAnswer, GeneratedAnswer, nothing_asked
 from cutaway.server.ollama.keep_alive import keep_alive_setter, seconds_of
@@ -163,7 +162,7 @@ async def _answer(
     begun: called when its texts are in the queue
     """
     service, access = admit(request, body.model, body.user, body.said)
-    id = _answer_id(request)
+    id = answer_id(request)
 
     async def start() -> TextJob:
         return await service.start(
@@ -183,15 +182,6 @@ async def _answer(
     # A long one may take a second, while other requests run.
     whole = await asyncio.to_thread(lambda: dumps(events.whole()))
     return Response(whole, media_type="application/json")
-
-
-def _answer_id(request: Request) -> str:
-    """The request's id; where the client chose that, with a random end.
-
-    Others may send the same, and what is kept of an answer is found by its id.
-    """
-    id: str = request.state.request_id
-    return f"{id}-{uuid4().hex}" if id == request.headers.get("x-request-id") else id
 
 
 async def _named(body: TextRequest, work: Awaitable[T]) -> T:

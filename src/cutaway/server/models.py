@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
+from uuid import uuid4
 
 from fastapi import Request
 
@@ -93,6 +94,15 @@ def admit(
     request.state.access = access
     CLIENT.set(request.client.host if request.client else "")
     return service, access
+
+
+def answer_id(request: Request) -> str:
+    """The request's id; where the client chose that, with a random end.
+
+    Others may send the same, and what is kept of an answer is found by its id.
+    """
+    id: str = request.state.request_id
+    return f"{id}-{uuid4().hex}" if id == request.headers.get("x-request-id") else id
 
 
 def service_of(request: Request, name: str | None) -> Service:

@@ -72,6 +72,8 @@ class OllamaOptions(OllamaMachine, NumberFields):  # type: ignore[misc]  # as Te
             given["repetition_penalty"] = self.repeat_penalty
         if self.seed is not None and self.seed < 0:
             given["seed"] = None
+        if self.top_k == -1:
+            given["top_k"] = 0
         if self.num_predict in (-1, -2):
             given["max_tokens"] = None
         return {name: value for name, value in given.items() if value is not None}

@@ -44,7 +44,9 @@ class ResponsesAnswer(OneText):
         self._reader = use.reader(id)
         self._is_only_text = not (use.tools or thinking)
         self._entries = (
-            Entries(self._tokenizer, self._text, body.top_logprobs or 0) if body.include else None
+            Entries(self._tokenizer, self._text, body.top_logprobs or 0)
+            if body.has_logprobs
+            else None
         )
         self._output, self._numbers, self._created = Output(id), count(), int(time())
 

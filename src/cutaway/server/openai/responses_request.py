@@ -41,6 +41,8 @@ class Reasoning(Body):
     effort: str | None = optional("none, or a level that the model's template knows")
 
 
+_LOGPROBS = "message.output_text.logprobs"
+Include = Literal["message.output_text.logprobs", "reasoning.encrypted_content"]
 _Responses: Any = with_keywords("_Responses", TextFields, own_form("responses"))
 
 
@@ -54,8 +56,9 @@ class ResponsesRequest(_Responses, ThinkingFields, WithTools):  # type: ignore[m
     text: TextSettings | None = optional(
         "its format: text, any JSON object, or JSON that a schema describes"
     )
-    include: list[Literal["message.output_text.logprobs"]] | None = optional(
-        "include each token's log-probability"
+    include: list[Include] | None = optional(
+        "message.output_text.logprobs: each token's log-probability; "
+        "reasoning.encrypted_content: changes nothing, as thoughts are sent readable"
     )
     top_logprobs: int | None = optional("and the likeliest beside it", ge=0, le=MAX_TOP)
     reasoning: Reasoning | None = None
@@ -92,11 +95,16 @@ class ResponsesRequest(_Responses, ThinkingFields, WithTools):  # type: ignore[m
         given: dict[str, Any] = super().keywords() | {"n": 1}
         if self.max_output_tokens is not None:
             given["max_tokens"] = self.max_output_tokens
-        if self.include:
+        if self.has_logprobs:
             given["logprobs"] = self.top_logprobs or 0
         elif self.top_logprobs:
-            raise InputError('top_logprobs needs include: ["message.output_text.logprobs"]')
+            raise InputError(f'top_logprobs needs include: ["{_LOGPROBS}"]')
         return given | constraint("text", self._format, given)
+
+    @property
+    def has_logprobs(self) -> bool:
+        """Whether the answer has each token's log-probability."""
+        return _LOGPROBS in (self.include or ())
 
     def wish(self, service: Service) -> ThinkingWish:  # noqa: ARG002 - others need it
         """What it says of thinking."""

@@ -17,7 +17,7 @@ from cutaway.requests.prefill import PrefillTask
 from cutaway.server.body import Body, Unsupported, examples, optional
 from cutaway.server.document import TEXT, replies
 from cutaway.server.http.strict_json import StrictRoute
-from cutaway.server.models import service_of
+from cutaway.server.models import answer_id, service_of
 from cutaway.server.prefill import prefill_texts
 from cutaway.server.scores.cosines import cosines, refuse_asked
 from cutaway.server.scores.likelihoods import (
@@ -148,7 +148,7 @@ async def rerank(body: RerankRequest, request: Request) -> Response:
         }  # fmt: skip
     results.sort(key=lambda one: -one["relevance_score"])
     answer: Ranking = {
-        "id": f"rerank-{request.state.request_id}",
+        "id": f"rerank-{answer_id(request)}",
         "model": name,
         "results": results[: body.top_n or None],
         "usage": usage,

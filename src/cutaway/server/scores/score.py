@@ -13,7 +13,7 @@ from cutaway.methods.scoring import Cut, Cutter
 from cutaway.server.body import Body, Texts, Unsupported, examples, optional
 from cutaway.server.document import TEXT, replies
 from cutaway.server.http.strict_json import StrictRoute
-from cutaway.server.models import service_of
+from cutaway.server.models import answer_id, service_of
 from cutaway.server.scores.cosines import cosines, refuse_asked
 from cutaway.server.scores.likelihoods import check_amount, likelihoods, method_of, scored_tokens
 from cutaway.server.scores.schemas import PairScore, Scores
@@ -75,7 +75,7 @@ async def score(body: ScoreRequest, request: Request) -> Response:
     read = _by_vectors(body, request) if method == "cosine" else _by_model(body, request, length)
     data, usage = await read
     answer: Scores = {
-        "id": f"score-{request.state.request_id}",
+        "id": f"score-{answer_id(request)}",
         "object": "list",
         "created": int(time()),
         "model": name,
