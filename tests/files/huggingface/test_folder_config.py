@@ -118,6 +118,33 @@ def test_the_text_part_of_gemma3_is_used(tmp_path):
     assert found.settings.get("eos_token_id") == [1, 106]
 
 
+def gemma4(**values):
+    """12 layers, of which two see all."""
+    rope = {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1e6}
+    return BASE | GEMMA | {
+        "model_type": "gemma4_text", "num_hidden_layers": 12,
+        "rope_parameters": {"full_attention": rope, "sliding_attention": {"rope_theta": 1e4}},
+    } | values  # fmt: skip
+
+
+@pytest.mark.parametrize("names", [("05", "11"), ("5", "11")])
+def test_layers_of_gemma4_that_see_all_are_named_with_zeros_before_or_without(tmp_path, names):
+    wide = {"head_dim": 64, "num_key_value_heads": 1}
+    found = read(tmp_path, **gemma4(per_layer_config=dict.fromkeys(names, wide)))
+    assert found.metadata["gemma4.attention.key_length"] == 64
+    assert found.metadata["gemma4.attention.key_length_swa"] == 32
+    counts = found.metadata["gemma4.attention.head_count_kv"].tolist()
+    assert counts == [2, 2, 2, 2, 2, 1] * 2
+
+
+@pytest.mark.parametrize(
+    "names", [("05", "10"), ("05",), ("5", "05"), ("5", "x"), ("5", "1" * 5000)]
+)
+def test_other_layers_of_gemma4_of_another_size_are_refused(tmp_path, names):
+    with pytest.raises(FormatError, match=r"per_layer_config is .* only layers of one kind that"):
+        read(tmp_path, **gemma4(per_layer_config={name: {"head_dim": 64} for name in names}))
+
+
 # -- rotary positions ------------------------------------------------------------------------------
 
 

@@ -54,29 +54,30 @@ def _kinds(config: JsonObject, layers: int) -> list[str]:
     ]
     if not isinstance(kinds, list) or len(kinds) != layers or {*kinds} - {SLIDING, FULL}:
         config.refuse("layer_types", f"only {SLIDING} and {FULL}, one for each layer, are")
-    return kinds
+    return [*kinds[:-1], FULL]  # as transformers has the last layer, whatever is said
 
 
 def _of_full(config: JsonObject, key: str) -> int:
     """A size of the layers that see all of a text, by the old names or the new ones."""
     each = config.part("per_layer_config")
     if each:
-        full = [str(i) for i, k in enumerate(_kinds(config, len(config.get("layer_types") or [])))
-                if k == FULL]  # fmt: skip
-        found = {
-            each.part(i).get(
-                key,
-            )
-            or config.get(key)
-            for i in full
-        }
-        if {*each.values} != {*full} or len(found) != 1:
+        kinds = _kinds(config, config.size("num_hidden_layers"))
+        sizes = {name: each.part(name).get(key) or config.get(key) for name in each.values}
+        if _numbers(each) != [i for i, kind in enumerate(kinds) if kind == FULL] or (
+            len({*sizes.values()}) != 1
+        ):
             config.refuse("per_layer_config", "only layers of one kind that are all alike are")
-        return each.part(full[0]).size(key) if each.part(full[0]).get(key) else config.size(key)
+        first = each.part(next(iter(sizes)))
+        return first.size(key) if first.get(key) else config.size(key)
     if key == "head_dim":
         return config.size("global_head_dim")
     shares = config.flag("attention_k_eq_v") and config.get("num_global_key_value_heads")
     return config.size("num_global_key_value_heads" if shares else key)
+
+
+def _numbers(each: JsonObject) -> list[int]:
+    """The numbers of layers that are keys: transformers writes "05" once there is a "10"."""
+    return sorted(int(name) if name.isdecimal() and len(name) < 9 else -1 for name in each.values)
 
 
 def _head_dim(config: JsonObject) -> int:
