@@ -60,6 +60,10 @@ MOE = {"llama.expert_count": 8, "llama.expert_used_count": 2}
         ({"llama.attention.head_count": 2}, "q, k, v are 48, 16, 16 wide"),
         ({"llama.attention.value_length": 4}, "head size differs"),
         ({"llama.rope.dimension_count": 7}, "rope dimension 7"),
+        *(
+            ({"llama.rope.dimension_count_swa": dim}, f"rope dimension {dim} does not fit a head")
+            for dim in (7, 64)
+        ),
         ({"llama.rope.scaling.type": "dynamic"}, "'dynamic' is not supported .*none, linear, yarn"),
         ({"llama.rope.scaling.type": np.array([1, 2])}, r"rope scaling array.* is not supported"),
         ({"llama.rope.scaling.type": "yarn"}, "lacks the metadata key llama.rope.scaling.factor"),

@@ -105,8 +105,8 @@ def test_gpt2_calls_them_otherwise(tmp_path):
     assert found["gpt2.context_length"] == 128
     assert found["gpt2.attention.layer_norm_epsilon"] == 1e-5
     assert not any("rope" in key for key in found)
-    with pytest.raises(FormatError, match=r"config\.json: n_head is missing"):
-        read(tmp_path, model_type="gpt2", **{k: v for k, v in GPT2.items() if k != "n_head"})
+    with pytest.raises(FormatError, match=r"config\.json: n_embd is missing"):
+        read(tmp_path, model_type="gpt2", **{k: v for k, v in GPT2.items() if k != "n_embd"})
 
 
 def test_the_text_part_of_gemma3_is_used(tmp_path):
@@ -204,9 +204,49 @@ def test_longrope_brings_two_tensors(tmp_path, kind):
     assert metadata["rope.scaling.attn_factor"] == sqrt(1 + log(4) / log(64))
 
 
+# -- keys that are not there, and such as are null -------------------------------------------------
+
+
+@pytest.mark.parametrize(("family", "window"), [("mistral", 4096), ("exaone4", 4096)])
+def test_an_absent_window_is_not_null(tmp_path, family, window):
+    key = "attention.sliding_window"
+    assert own(read(tmp_path, model_type=family, **BASE))[key] == window
+    assert key not in own(read(tmp_path, model_type=family, **BASE, sliding_window=None))
+
+
+def test_a_model_without_a_class_in_transformers_has_the_defaults_of_its_like(tmp_path):
+    found = read(tmp_path, model_type="kimi_k2", **BASE, kv_lora_rank=32)
+    assert own(found)["expert_group_count"] == 8
+
+
+@pytest.mark.parametrize("name", ["num_experts", "num_local_experts"])
+def test_both_names_of_a_key_are_known(tmp_path, name):
+    found = read(tmp_path, model_type="qwen3_moe", **BASE, **{name: 5})
+    assert own(found)["expert_count"] == 5
+
+
+def test_a_part_for_text_has_the_defaults_of_its_own_class(tmp_path):
+    text = BASE | {"model_type": "ministral3"}
+    found = own(read(tmp_path, model_type="mistral3", text_config=text))
+    assert found["rope.dimension_count"] == 128
+    assert found["rope.scaling.factor"] == 16.0
+
+
+def test_bamba_s_rows_are_as_many_pairs_as_it_rotates(tmp_path):
+    rope = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.25}
+    values = {"attn_layer_indices": [1], "mamba_n_heads": 8, "rope_parameters": rope}
+    found = read(tmp_path, model_type="bamba", **BASE, **values)
+    assert own(found)["rope.dimension_count"] == 4
+    rows = found.family.rewrites_of(found.settings)["attn_q"](np.arange(64.0).reshape(64, 1))
+    assert rows[:16, 0].tolist() == [0, 2, 1, 3, *range(4, 16)]
+
+
 # -- refusals --------------------------------------------------------------------------------------
 
 SLIDING = ["sliding_attention"] * 4
+FULL = ["full_attention"] * 4
+DENSE = {"num_local_experts": 0}
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}
 LLAMA3 = {
     "rope_type": "llama3", "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4,
 }  # fmt: skip
@@ -236,14 +276,14 @@ REFUSED = [
         for other in ({"type": "linear", "factor": 8.0}, {"rope_type": "weird"})
     ),
     ("llama", {"partial_rotary_factor": 0.5}, "partial_rotary_factor is 0.5"),
-    ("mistral", {"layer_types": SLIDING}, "layer_types is"),
+    ("mistral", {"layer_types": SLIDING, "sliding_window": None}, "layer_types is"),
     ("smollm3", {"no_rope_layers": [1, 1, 1, 1]}, "no_rope_layers is"),
     ("smollm3", {"no_rope_layer_interval": 3}, "no_rope_layer_interval is 3"),
     ("smollm3", {"use_sliding_window": True}, "use_sliding_window is True"),
     ("qwen2", {"use_sliding_window": True}, "use_sliding_window is True"),
     ("qwen3_moe", {"mlp_only_layers": [1]}, "mlp_only_layers is"),
     ("qwen3_moe", {"decoder_sparse_step": 2}, "decoder_sparse_step is 2"),
-    ("gemma2", GEMMA, "attn_logit_softcapping is missing"),
+    ("gemma2", GEMMA | {"attn_logit_softcapping": None}, "attn_logit_softcapping is missing"),
     ("gemma2", GEMMA | {"layer_types": SLIDING}, "layer_types is"),
     ("gemma3_text", GEMMA | {"sliding_window_pattern": 2}, "sliding_window_pattern is 2"),
     ("gemma3_text", GEMMA | {"layer_types": [*SLIDING[:3], "full_attention"]}, "layer_types is"),
@@ -252,6 +292,23 @@ REFUSED = [
     ("phi3", {"rope_scaling": {"type": "longrope", "long_factor": [1]}}, "a list of 8 numbers"),
     ("phi3", {"rope_scaling": {"type": "longrope", "long_factor": [10**400]}}, "a list of numbers"),
     ("phi3", {"rope_scaling": {"type": "longrope", "long_factor": [1e300]}}, "a list of numbers"),
+    *(
+        ("gpt_oss", {"num_local_experts": 4, "rope_parameters": YARN | more}, "truncate is ")
+        for more in ({}, {"truncate": True})
+    ),
+    ("deepseek_v3", {"rope_parameters": YARN | {"mscale_all_dim": 0.7}}, "mscale is None.* 0.7, i"),
+    ("deepseek_v3", {"rope_parameters": YARN | {"mscale": 1.0, "mscale_all_dim": 1.0,
+     "attention_factor": 1.5}}, "attention_factor is 1.5"),
+    ("phimoe", {"num_experts_per_tok": 3}, "num_experts_per_tok is 3, .*; only 2 is"),
+    *(
+        ("granitemoehybrid", {"layer_types": FULL, "position_embedding_type": kind} | DENSE,
+         f"position_embedding_type is {kind!r}, .* only 'rope' is")
+        for kind in (None, "nope")
+    ),
+    ("exaone4", {"layer_types": FULL, "sliding_window": 8}, "layer_types is .* only with sl"),
+    ("llama4_text", {"no_rope_layer_interval": 1, "layer_types": FULL}, "no_rope_layers is .* no"),
+    ("smollm3", {"layer_types": SLIDING}, "layer_types is"),
+    ("qwen2_moe", {"layer_types": SLIDING}, "layer_types is .* only full_attention is"),
     ("gpt_neox", {"hidden_act": "gelu_fast"}, "hidden_act is 'gelu_fast'"),
     ("gpt2", GPT2 | {"activation_function": "relu"}, "activation_function is 'relu'"),
     ("gpt2", GPT2 | {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx"),

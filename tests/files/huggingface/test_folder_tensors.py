@@ -348,6 +348,18 @@ def test_a_copy_of_a_tied_embedding_is_left_out(tmp_path):
     assert "output.weight" not in HuggingFaceFolder(tmp_path).tensors
 
 
+@pytest.mark.parametrize("name", ["llama", "nemotron_h", "bert"])
+def test_an_output_of_its_own_is_read_although_the_config_says_it_is_the_embedding(tmp_path, name):
+    save(name, tmp_path)
+    edit(tmp_path / "config.json", tie_word_embeddings=True)
+    output = "cls.predictions.decoder.weight" if name == "bert" else "lm_head.weight"
+    own = np.full((384, 64), 0.5, np.float32)
+    with_tensors(tmp_path, lambda t: t.update({output: own}))
+    folder = HuggingFaceFolder(tmp_path)
+    assert np.array_equal(folder.raw("output.weight")[:].view(np.float32), own.reshape(-1))
+    folder.close()
+
+
 def test_an_output_that_is_neither_there_nor_tied_is_refused(tmp_path):
     save("llama", tmp_path)
     with_tensors(tmp_path, lambda t: t.pop("lm_head.weight"))

@@ -22,7 +22,7 @@ from cutaway.compute.model.layer_keys import (
 from cutaway.compute.model.metadata import MetadataReader
 from cutaway.compute.model.mixture_keys import mixture_of
 from cutaway.compute.model.rope import Rope
-from cutaway.compute.model.rope_keys import growing, latent_sharpness, rope_of
+from cutaway.compute.model.rope_keys import check_dim, growing, latent_sharpness, rope_of
 from cutaway.compute.model.state_keys import heads_of, recurrent_layers, state_heads
 from cutaway.compute.model.xielu import xielu_of
 from cutaway.errors import FormatError
@@ -73,7 +73,8 @@ def config_from_gguf(
         shift=MetadataReader(metadata, "diffusion").flag("shift_logits", row.shift),
         layers=layers, unrun_layers=unrun, hidden=hidden,
         heads=heads, kv_heads=kv_heads, head_dim=head_dim,
-        learned_positions=row.learned_positions, rope=rope, rope_local=_local(read, row, rope),
+        learned_positions=row.learned_positions, rope=rope,
+        rope_local=_local(read, row, rope, width),
         rope_queries=rope if period else growing(read, rope, original),
         extends_context=(context or longest) > (original or longest),
         windows=windows, recurrent=_recurrent(read, row, layers, attention),
@@ -151,10 +152,12 @@ def _rope(read: MetadataReader, row: Architecture, width: int, latent: Latent | 
     )  # fmt: skip
 
 
-def _local(read: MetadataReader, row: Architecture, rope: Rope) -> Rope:
-    """Of layers with a window."""
+def _local(read: MetadataReader, row: Architecture, rope: Rope, width: int) -> Rope:
+    """Of layers with a window. FormatError where it does not fit their heads."""
+    dim = read.size("rope.dimension_count_swa", rope.dim)
+    check_dim(dim, read.size("attention.key_length_swa", width) if row.has_own_heads else width)
     return Rope(
-        dim=read.size("rope.dimension_count_swa", rope.dim),
+        dim=dim,
         base=read.number("rope.freq_base_swa", row.local_base or rope.base),
         rotate_half=rope.rotate_half,
     )

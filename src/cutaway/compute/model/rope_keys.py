@@ -19,8 +19,7 @@ def rope_of(
     sharpens: whether what is rotated grows under yarn; else scores do: ``latent_sharpness``
     """
     dim = read.size("rope.dimension_count", head_dim)
-    if dim > head_dim or dim % 2:
-        raise FormatError(f"rope dimension {dim} does not fit a head of {head_dim}")
+    check_dim(dim, head_dim)
     kind = read.value("rope.scaling.type", "linear")
     if not isinstance(kind, str) or kind not in _ROPE_TYPES:
         raise FormatError(
@@ -37,6 +36,12 @@ def rope_of(
         yarn=yarn,
         attention_factor=own * (_sharpness(read, yarn) if yarn and sharpens else 1.0),
     )
+
+
+def check_dim(dim: int, head_dim: int) -> None:
+    """FormatError for a number of rotated numbers that a head has not, or that make no pairs."""
+    if dim > head_dim or dim % 2:
+        raise FormatError(f"rope dimension {dim} does not fit a head of {head_dim}")
 
 
 def growing(read: MetadataReader, rope: Rope, original: int) -> Rope:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.errors import FormatError
+from cutaway.files.huggingface.class_defaults import TIED, completed
 from cutaway.files.huggingface.diffusion import DIFFUSION, REFUSED, meant, with_mask
 from cutaway.files.huggingface.draft_head import has_draft_head
 from cutaway.files.huggingface.encoders import NOMIC_NAMES
@@ -45,7 +46,8 @@ class Config:
         """tensors: the names of those in the folder's files."""
         found = JsonObject.read(folder / CONFIG)
         self.family = _family(found, tensors)
-        self.settings = s = _text(found).meant(self.family.names, self.family.defaults)
+        text = completed(_text(found), found.text("model_type"))
+        self.settings = s = text.meant(self.family.names, self.family.defaults)
         self.quantization = quantization_of(s, folder)
         self.heads = s.size("num_attention_heads", 1 << 16)
         self.kv_heads = self.heads
@@ -170,6 +172,7 @@ def _is_body(name: object) -> bool:
 def _family(config: JsonObject, tensors: Iterable[str]) -> Family:
     if not config:
         raise FormatError(f"{config.file} is missing or empty: the folder holds no model")
+    config = completed(config)
     name = of_mamba(meant(config.text("model_type"), config, tensors), config)
     name = of_ling(name, config)
     families = {**FAMILIES, **DIFFUSION}
@@ -208,6 +211,10 @@ def with_rank(family: Family, tensors: Iterable[str]) -> Family:
 
 
 def _text(config: JsonObject) -> JsonObject:
-    """gemma3's own part for text, where it has one beside that for pictures."""
-    text = config.part("text_config")
-    return JsonObject({}, config.file).over(text).over(config) if text else config
+    """gemma3's own part for text, where it has one beside that for pictures.
+
+    Whether matrices are one says the whole, where it says something.
+    """
+    text, whole = config.part("text_config").values, config.values
+    own = {k: v for k, v in text.items() if k not in whole or (v is not None and k != TIED)}
+    return JsonObject({**whole, **own}, config.file)

@@ -42,11 +42,6 @@ _NORMS_BEHIND = (
 _XIELU = tuple(f".mlp.act_fn.{name}" for name in ("alpha_p", "alpha_n", "beta", "eps"))
 _PLAIN_MLP = {"mlp.fc1": "ffn_up", "mlp.fc2": "ffn_down"}
 _GEMMA_LAYER = _LAYER | _POST_NORMS | {"pre_feedforward_layernorm": "ffn_norm"}
-_GEMMA_DEFAULTS = {
-    "tie_word_embeddings": True, "head_dim": 256, "num_attention_heads": 8,
-    "num_key_value_heads": 4, "rms_norm_eps": 1e-6, "sliding_window": 4096,
-    "query_pre_attn_scalar": 256,
-}  # fmt: skip
 
 
 def _interleaved(heads: int, kv_heads: int) -> Mapping[str, Rewrite]:
@@ -76,31 +71,19 @@ _GEMMA3 = Family(
     architecture="gemma3",
     prefixes=TEXT, outside=OUTSIDE, layer=_GEMMA_LAYER | _QK_NORMS,
     own=keys.gemma3, rewrites=_gemma,
-    defaults=_GEMMA_DEFAULTS | {"rope_theta": 1e6, "max_position_embeddings": 131072},
 )  # fmt: skip
 
-_MISTRAL3 = replace(
-    _LLAMA,
-    architecture="mistral3",
-    prefixes=TEXT,
-    own=keys.mistral3,
-    defaults={"num_key_value_heads": 8, "head_dim": 128},
-)
+_MISTRAL3 = replace(_LLAMA, architecture="mistral3", prefixes=TEXT, own=keys.mistral3)
 _QWEN2_VL = Family(
     architecture="qwen2vl", prefixes=TEXT, outside=OUTSIDE, layer=_LAYER, own=keys.qwen_vl
 )
-_QWEN3_VL = replace(
-    _QWEN2_VL, architecture="qwen3vl", layer=_LAYER | _QK_NORMS, defaults={"head_dim": 128}
-)
-_OLMO2 = Family(
-    architecture="olmo2", outside=OUTSIDE, layer=_NORMS_BEHIND, defaults={"rms_norm_eps": 1e-5}
-)
+_QWEN3_VL = replace(_QWEN2_VL, architecture="qwen3vl", layer=_LAYER | _QK_NORMS)
+_OLMO2 = Family(architecture="olmo2", outside=OUTSIDE, layer=_NORMS_BEHIND)
 _GLM = Family(
     architecture="chatglm",
     outside=OUTSIDE,
     layer=ATTENTION | _GATE_UP,
     partial_rope=True,
-    defaults={"head_dim": 128, "rotary_share": 0.5, "rms_norm_eps": 1.5625e-7},
 )
 _COHERE = Family(
     architecture="command-r",
@@ -109,13 +92,11 @@ _COHERE = Family(
     own=keys.cohere,
     layer_norm=True,
     names={"layer_norm_epsilon": "layer_norm_eps"},
-    defaults={"tie_word_embeddings": True, "layer_norm_epsilon": 1e-5, "logit_scale": 0.0625},
 )
 
 FAMILIES: Mapping[str, Family] = {
     "llama": _LLAMA,
-    "mistral": replace(
-        _LLAMA, own=keys.mistral, defaults={"num_key_value_heads": 8}),
+    "mistral": replace(_LLAMA, own=keys.mistral),
     "mixtral": replace(
         _LLAMA, layer=ATTENTION | {"block_sparse_moe.gate": "ffn_gate_inp"},
         experts={
@@ -124,17 +105,12 @@ FAMILIES: Mapping[str, Family] = {
             "block_sparse_moe.experts.{}.w3": "ffn_up_exps",
         },
         own=keys.mixtral,
-        defaults={"num_key_value_heads": 8, "rope_theta": 1e6, "num_experts_per_tok": 2},
     ),
-    "smollm3": replace(
-        _LLAMA, architecture="smollm3", own=keys.smollm3,
-        defaults={"tie_word_embeddings": True, "rope_theta": 2e6},
-    ),
+    "smollm3": replace(_LLAMA, architecture="smollm3", own=keys.smollm3),
     "granite": replace(_LLAMA, architecture="granite", own=keys.granite),
     "qwen2": Family(architecture="qwen2", outside=OUTSIDE, layer=_LAYER, own=keys.qwen),
     "qwen3": Family(
-        architecture="qwen3", outside=OUTSIDE, layer=_LAYER | _QK_NORMS, own=keys.qwen,
-        defaults={"head_dim": 128},
+        architecture="qwen3", outside=OUTSIDE, layer=_LAYER | _QK_NORMS, own=keys.qwen
     ),
     "qwen3_moe": Family(
         architecture="qwen3moe", outside=OUTSIDE,
@@ -144,11 +120,11 @@ FAMILIES: Mapping[str, Family] = {
             "mlp.experts.{}.up_proj": "ffn_up_exps",
             "mlp.experts.{}.down_proj": "ffn_down_exps",
         },
-        own=keys.qwen3_moe, defaults={"num_experts_per_tok": 8},
+        own=keys.qwen3_moe,
     ),
     "gemma2": Family(
         architecture="gemma2", outside=OUTSIDE, layer=_GEMMA_LAYER, own=keys.gemma2,
-        rewrites=_gemma, defaults=_GEMMA_DEFAULTS,
+        rewrites=_gemma,
     ),
     "gemma4": GEMMA4,
     "gemma4_text": GEMMA4,
@@ -183,7 +159,6 @@ FAMILIES: Mapping[str, Family] = {
             "num_attention_heads": "n_head", "num_hidden_layers": "n_layer",
             "intermediate_size": "n_inner", "hidden_act": "activation_function",
         },
-        defaults={"tie_word_embeddings": True, "layer_norm_epsilon": 1e-5},
         own=keys.gpt2, rewrites=_gpt2, grouped=False, layer_norm=True, rope=False,
     ),
     "gpt_neox": Family(
@@ -201,23 +176,20 @@ FAMILIES: Mapping[str, Family] = {
             "layer_norm_epsilon": "layer_norm_eps", "rope_theta": "rotary_emb_base",
             "rotary_share": "rotary_pct",
         },
-        defaults={"rotary_share": 0.25, "layer_norm_epsilon": 1e-5},
         own=keys.gpt_neox, rewrites=_gpt_neox, grouped=False, layer_norm=True,
         partial_rope=True,
     ),
     "olmo2": _OLMO2,
-    "olmo3": replace(_OLMO2, own=keys.olmo3, defaults={
-        "rms_norm_eps": 1e-5, "rope_theta": 5e5, "sliding_window": 4096}),
+    "olmo3": replace(_OLMO2, own=keys.olmo3),
     "exaone4": replace(_OLMO2, architecture="exaone4", own=keys.exaone4),
     "mistral3": _MISTRAL3,
     "ministral3": _MISTRAL3,
-    "ministral": replace(_LLAMA, own=keys.mistral, defaults={"num_key_value_heads": 8}),
-    "iquestcoder": replace(_LLAMA, defaults={"head_dim": 128, "num_key_value_heads": 8}),
+    "ministral": replace(_LLAMA, own=keys.mistral),
+    "iquestcoder": _LLAMA,
     "helium": Family(  # its rows of q and k are as GGUF has them
-        architecture="llama", outside=OUTSIDE, layer=_LAYER,
-        defaults={"head_dim": 128, "rms_norm_eps": 1e-8, "rope_theta": 1e5},
+        architecture="llama", outside=OUTSIDE, layer=_LAYER
     ),
-    "internlm3": replace(_LLAMA, defaults={"head_dim": 128, "num_key_value_heads": 2}),
+    "internlm3": _LLAMA,
     "qwen2_vl": _QWEN2_VL,
     "qwen2_5_vl": _QWEN2_VL,
     "qwen3_vl": _QWEN3_VL,
@@ -227,17 +199,12 @@ FAMILIES: Mapping[str, Family] = {
             "mlp.gate": "ffn_gate_inp", "mlp.experts.gate_up_proj": "ffn_gate_exps+ffn_up_exps",
             "mlp.experts.down_proj": "ffn_down_exps",
         },
-        defaults={"head_dim": 128, "num_experts_per_tok": 8, "norm_topk_prob": True},
+        defaults={"norm_topk_prob": True},
     ),
     "gemma": Family(
-        architecture="gemma", outside=OUTSIDE, layer=_LAYER, own=keys.gemma, rewrites=_gemma,
-        defaults={"tie_word_embeddings": True, "head_dim": 256, "rms_norm_eps": 1e-6},
+        architecture="gemma", outside=OUTSIDE, layer=_LAYER, own=keys.gemma, rewrites=_gemma
     ),
-    "ernie4_5": Family(
-        architecture="ernie4_5", outside=OUTSIDE, layer=_LAYER,
-        defaults={"tie_word_embeddings": True, "head_dim": 128, "rms_norm_eps": 1e-5,
-                  "rope_theta": 5e5},
-    ),
+    "ernie4_5": Family(architecture="ernie4_5", outside=OUTSIDE, layer=_LAYER),
     "hunyuan_v1_dense": Family(
         architecture="hunyuan-dense", outside=OUTSIDE, ntk_alpha=True,
         layer=_LAYER | {
@@ -245,28 +212,22 @@ FAMILIES: Mapping[str, Family] = {
         },
     ),
     "seed_oss": Family(
-        architecture="seed_oss", outside=OUTSIDE, defaults={"head_dim": 128},
+        architecture="seed_oss", outside=OUTSIDE,
         layer=_LAYER | {"post_attention_layernorm": "post_attention_norm"},
     ),
     "glm": _GLM,
     "glm4": replace(_GLM, architecture="glm4", layer={**_GLM.layer, **_SANDWICH}),
     "cohere": _COHERE,
-    "cohere2": replace(_COHERE, architecture="cohere2", own=keys.cohere2, defaults={
-        **_COHERE.defaults, "sliding_window": 4096}),
+    "cohere2": replace(_COHERE, architecture="cohere2", own=keys.cohere2),
     "starcoder2": Family(
         architecture="starcoder2", outside=OUTSIDE, own=keys.starcoder2, layer_norm=True,
         layer=ATTENTION | {"mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down"},
         names={"layer_norm_epsilon": "norm_epsilon"},
-        defaults={
-            "tie_word_embeddings": True, "layer_norm_epsilon": 1e-5, "num_key_value_heads": 2,
-            "hidden_act": "gelu_pytorch_tanh",
-        },
     ),
     "arcee": replace(_LLAMA, architecture="arcee", own=keys.relu2),
     "nemotron": Family(
         architecture="nemotron", outside=OUTSIDE, layer=_LAYER, own=keys.relu2, layer_norm=True,
         partial_rope=True, names={"layer_norm_epsilon": "norm_eps"}, rewrites=_nemotron,
-        defaults={"layer_norm_epsilon": 1e-5, "rotary_share": 0.5, "hidden_act": "relu2"},
     ),
     "apertus": Family(
         architecture="apertus", outside=OUTSIDE, own=keys.apertus, skipped=_XIELU,
@@ -277,24 +238,20 @@ FAMILIES: Mapping[str, Family] = {
             "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
         } | _QK_NORMS,
         scalars={f"model.layers.{{}}{name}": f"xielu.{name.rpartition('.')[2]}" for name in _XIELU},
-        defaults={"rms_norm_eps": 1e-5, "rope_theta": 12e6},
     ),
     "jais2": Family(
         architecture="jais2", outside=OUTSIDE, layer=_LAYER, own=keys.relu2, layer_norm=True,
         names={"layer_norm_epsilon": "layer_norm_eps"},
-        defaults={"layer_norm_epsilon": 1e-5, "hidden_act": "relu2"},
     ),
     "phi": Family(
         architecture="phi2", own=keys.phi, layer_norm=True, partial_rope=True,
         outside={**OUTSIDE, "final_layernorm": "output_norm"},
         layer=ATTENTION | _PLAIN_MLP | {"self_attn.dense": "attn_output"},
         names={"layer_norm_epsilon": "layer_norm_eps"},
-        defaults={"layer_norm_epsilon": 1e-5, "rotary_share": 0.5, "hidden_act": "gelu_new"},
     ),
     "stablelm": Family(
         architecture="stablelm", outside=OUTSIDE, layer=_LAYER, own=keys.stablelm,
         layer_norm=True, partial_rope=True, names={"layer_norm_epsilon": "layer_norm_eps"},
-        defaults={"layer_norm_epsilon": 1e-5, "rotary_share": 0.25},
     ),
     **MIXTURES,
     **LING,

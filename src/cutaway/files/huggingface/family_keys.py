@@ -64,6 +64,7 @@ def smollm3(config: JsonObject) -> dict[str, Any]:
     ]:
         config.refuse("no_rope_layers", "only 0 in every fourth layer and 1 elsewhere is")
     config.must_be("use_sliding_window", False)
+    config.must_be("layer_types", [FULL] * layers)
     return plain(config)
 
 
@@ -73,13 +74,14 @@ def granite(config: JsonObject) -> dict[str, Any]:
         "attention_multiplier": "attention.scale", "embedding_multiplier": "embedding_scale",
         "residual_multiplier": "residual_scale", "logits_scaling": "logit_scale",
     }  # fmt: skip
-    given = {new: config.positive(old) for old, new in names.items() if config.get(old) is not None}
-    return plain(config) | dict.fromkeys(names.values(), 1.0) | given
+    return plain(config) | {new: config.positive(old) for old, new in names.items()}
 
 
 def qwen(config: JsonObject) -> dict[str, Any]:
     """No window: which layers would have one cannot be said."""
     config.must_be("use_sliding_window", False)
+    if SLIDING in (config.get("layer_types") or []):
+        config.refuse("layer_types", f"of this family only {FULL} is")
     return plain(config)
 
 
@@ -167,12 +169,12 @@ def _gemma(config: JsonObject) -> dict[str, Any]:
 
 def olmo3(config: JsonObject) -> dict[str, Any]:
     """A window in three of four layers, whose rope is never scaled."""
-    metadata = flagged_windows(config)
-    rope = settings_of(config, SLIDING)
+    base = config.get("rope_theta")
     if isinstance(config.part("rope_parameters").get(SLIDING), dict):
+        rope = settings_of(config, SLIDING).meant({}, {"rope_theta": base})
         rope.must_be("rope_type", "default")
-        metadata["rope.freq_base_swa"] = rope.positive("rope_theta")
-    return plain(config) | metadata
+        base = rope.positive("rope_theta")
+    return plain(config) | flagged_windows(config) | {"rope.freq_base_swa": base}
 
 
 def exaone4(config: JsonObject) -> dict[str, Any]:
@@ -180,7 +182,10 @@ def exaone4(config: JsonObject) -> dict[str, Any]:
     if config.get("sliding_window") is None:
         return plain(config)
     config.must_be("sliding_window_pattern", 4, "LLLG")
-    return plain(config) | flagged_windows(config)
+    metadata = flagged_windows(config)
+    if not metadata[f"{_WINDOW}_pattern"].any():  # GGUF has every layer rotated then
+        config.refuse("layer_types", f"beside a sliding_window, only with {SLIDING} in it")
+    return plain(config) | metadata
 
 
 def flagged_windows(config: JsonObject) -> dict[str, Any]:

@@ -109,10 +109,5 @@ GEMMA4 = Family(
         "router.per_expert_scale": "ffn_down_exps.scale",
     },
     experts_turned=False,
-    defaults={
-        "tie_word_embeddings": True, "rms_norm_eps": 1e-6, "head_dim": 256, "global_head_dim": 512,
-        "num_key_value_heads": 4, "num_attention_heads": 8, "num_kv_shared_layers": 0,
-        "rope_theta": 1e6, "rotary_share": 0.25, "max_position_embeddings": 131072,
-        "sliding_window": 512,
-    },
+    defaults={"global_head_dim": 512},
 )  # fmt: skip

@@ -34,7 +34,8 @@ class JsonObject:
         return cls(_read(path), path.name)
 
     def meant(self, names: Mapping[str, str], defaults: Mapping[str, Any]) -> "JsonObject":
-        """The same values, with a family's names and defaults."""
+        """The same values, with a family's names and defaults beside those that there are."""
+        names, defaults = {**self._names, **names}, {**self._defaults, **defaults}
         return JsonObject(self._values, self.file, names, defaults)
 
     def over(self, other: "JsonObject") -> "JsonObject":

@@ -18,6 +18,7 @@ from cutaway.files.huggingface.rewrites import (
     interleave_rope_rows,
     minus_exp,
 )
+from cutaway.files.huggingface.rope import share_of
 
 _MAMBA = {
     f"mamba.{old}": f"ssm_{new}" for old, new in (
@@ -28,7 +29,6 @@ _SCALARS = {"A_log": "ssm_a", "dt_bias": "ssm_dt.bias", "D": "ssm_d"}
 _HALVES = {
     f"ffn_{name}{of}": Half(i) for i, name in enumerate(("gate", "up")) for of in ("", "_shexp")
 }
-_SIZES = {"mamba_d_conv": 4, "mamba_expand": 2, "mamba_n_groups": 1, "rms_norm_eps": 1e-5}
 
 
 def _mamba(config: JsonObject) -> dict[str, Rewrite]:
@@ -40,10 +40,13 @@ def _mamba(config: JsonObject) -> dict[str, Rewrite]:
     }  # fmt: skip
 
 
-def _interleaved(config: JsonObject, share: float = 1.0) -> dict[str, Rewrite]:
-    """share: of each head, that is rotated."""
+def _interleaved(config: JsonObject) -> dict[str, Rewrite]:
+    """Of each head the share that is rotated."""
     heads = config.size("num_attention_heads")
-    kv_heads = config.size("num_key_value_heads")
+    kv_heads = heads
+    if config.get("num_key_value_heads") is not None:
+        kv_heads = config.size("num_key_value_heads")
+    share = share_of(config)
     rotated = None if share == 1 else int(config.size("hidden_size") // heads * share)
     return {
         "attn_q": interleave_rope_rows(heads, rotated),
@@ -57,7 +60,7 @@ def _granite(config: JsonObject) -> Mapping[str, Rewrite]:
 
 
 def _bamba(config: JsonObject) -> Mapping[str, Rewrite]:
-    return _interleaved(config, 0.5) | _mamba(config)
+    return _interleaved(config) | _mamba(config)
 
 
 def _nemotron(config: JsonObject) -> Mapping[str, Rewrite]:
@@ -74,7 +77,7 @@ _GRANITE_DENSE = Family(
 _GRANITE_HYBRID = replace(
     _GRANITE_DENSE, architecture="granitehybrid", own=keys.granite_hybrid,
     layer={**_GRANITE_DENSE.layer, **_MAMBA},
-    whole={f"mamba.{old}": new for old, new in _SCALARS.items()}, defaults=_SIZES,
+    whole={f"mamba.{old}": new for old, new in _SCALARS.items()},
 )  # fmt: skip
 _GRANITE_HYBRID_MOE = replace(
     _GRANITE_HYBRID, own=keys.granite_hybrid_moe, names={}, experts_turned=False,
@@ -93,7 +96,7 @@ _BAMBA = Family(
         "pre_ff_layernorm": "ffn_norm", "feed_forward.gate_proj": "ffn_gate",
         "feed_forward.up_proj": "ffn_up", "feed_forward.down_proj": "ffn_down",
     },
-    whole=_GRANITE_HYBRID.whole, defaults=_SIZES | {"rotary_share": 0.5},
+    whole=_GRANITE_HYBRID.whole,
 )  # fmt: skip
 _MIXER = {
     "norm": "attn_norm", "mixer.q_proj": "attn_q", "mixer.k_proj": "attn_k",
@@ -114,7 +117,6 @@ _NEMOTRON_H = Family(
         "mamba_n_groups": "n_groups", "mamba_d_state": "ssm_state_size",
         "mamba_d_conv": "conv_kernel",
     },
-    defaults={**_SIZES, "hidden_act": "relu2", "head_dim": 128},
 )  # fmt: skip
 _MAMBA2 = Family(
     architecture="mamba2", prefixes=("backbone.",), own=keys.mamba2, rope=False,
@@ -127,11 +129,7 @@ _MAMBA2 = Family(
         "mamba_d_head": "head_dim", "mamba_n_groups": "n_groups", "mamba_d_state": "state_size",
         "mamba_d_conv": "conv_kernel", "mamba_expand": "expand",
     },
-    defaults={
-        **_SIZES, "num_attention_heads": 1, "max_position_embeddings": 2**20,
-        "tie_word_embeddings": True, "mamba_n_heads": 128, "mamba_d_head": 64,
-        "mamba_n_groups": 8, "mamba_d_state": 128,
-    },
+    defaults={"num_attention_heads": 1, "max_position_embeddings": 2**20},
 )  # fmt: skip
 _NEMOTRON_H_MOE = replace(
     _NEMOTRON_H, architecture="nemotron_h_moe",
@@ -173,13 +171,7 @@ def _falcon(config: JsonObject) -> Mapping[str, Rewrite]:
 _FALCON_H1 = Family(
     architecture="falcon-h1", own=keys.falcon_h1, rewrites_of=_falcon,
     outside=_BAMBA.outside, layer=_BAMBA.layer, whole=_GRANITE_HYBRID.whole,
-    defaults=_SIZES | {
-        "mamba_d_ssm": 1024, "mamba_n_heads": 128, "mamba_d_state": 256,
-        "mlp_multipliers": [1.0, 1.0], "ssm_multipliers": [1.0] * 5, "key_multiplier": 1.0,
-        "attention_in_multiplier": 1.0, "attention_out_multiplier": 1.0,
-        "ssm_in_multiplier": 1.0, "ssm_out_multiplier": 1.0,
-        "embedding_multiplier": 1.0, "lm_head_multiplier": 1.0,
-    },
+    defaults={"mlp_multipliers": [1.0, 1.0], "ssm_multipliers": [1.0] * 5},
 )  # fmt: skip
 
 MAMBA: Mapping[str, Family] = {

@@ -124,7 +124,10 @@ def _latent(config: JsonObject) -> dict[str, Any]:
         metadata["attention.q_lora_rank"] = config.size("q_lora_rank")
     if rope.get("rope_type") == "yarn":
         weight = rope.positive("mscale_all_dim")
-        rope.must_be("mscale", weight)
+        if rope.get("mscale") != weight:
+            rope.refuse("mscale", f"only mscale_all_dim, {weight}, is")
+        if rope.get("attention_factor") is not None:
+            rope.refuse("attention_factor", "only null is")
         metadata |= {
             "rope.scaling.attn_factor": 1.0,
             "rope.scaling.yarn_log_multiplier": float(np.float32(0.1 * weight)),
@@ -165,6 +168,7 @@ def gpt_oss(config: JsonObject) -> dict[str, Any]:
 def phimoe(config: JsonObject) -> dict[str, Any]:
     """Experts in every layer, chosen by sparsemixer, of which GGUF does not say the tolerance."""
     config.must_be("router_jitter_noise", 0.01)
+    config.must_be("num_experts_per_tok", 2)  # sparsemixer's number, whatever this says
     return keys.mixtral(config) | {"expert_feed_forward_length": config.size("intermediate_size")}
 
 
@@ -193,6 +197,8 @@ def llama4(config: JsonObject) -> dict[str, Any]:
     has_chunks = config.values.get("attention_chunk_size", 0) is not None
     if not isinstance(turned, list) or len(turned) < layers or not (has_chunks or all(turned)):
         config.refuse("no_rope_layers", "only layers that see all of a text have no positions")
+    if not any(turned[:layers]):
+        config.refuse("no_rope_layers", "models of which no layer is rotated are not")
     kinds = [f"{'chunked' if has_chunks and one else 'full'}_attention" for one in turned[:layers]]
     config.must_be("layer_types", kinds)
     config.must_be("use_qk_norm", count != 128)  # as GGUF has it

@@ -52,11 +52,6 @@ _LLAMA4 = Family(
         "feed_forward.experts.down_proj": "ffn_down_exps",
     },
     experts_turned=True,
-    defaults={
-        "head_dim": 128, "num_key_value_heads": 8, "rms_norm_eps": 1e-5, "rope_theta": 5e5,
-        "num_experts_per_tok": 1, "floor_scale": 8192, "attn_scale": 0.1,
-        "interleave_moe_layer_step": 1,
-    },
 )  # fmt: skip
 _CHOOSING = {"mlp.gate.e_score_correction_bias": "exp_probs_b"}
 
@@ -78,12 +73,6 @@ _DEEPSEEK = Family(
         "self_attn.kv_a_layernorm": "attn_kv_a_norm", "self_attn.kv_b_proj": "attn_k_b+attn_v_b",
     },
     names={"head_dim": "qk_rope_head_dim"}, rewrites_of=_latent,
-    defaults={
-        "rms_norm_eps": 1e-6, "kv_lora_rank": 512, "q_lora_rank": 1536, "qk_rope_head_dim": 64,
-        "v_head_dim": 128, "qk_nope_head_dim": 128, "routed_scaling_factor": 2.5,
-        "norm_topk_prob": True, "first_k_dense_replace": 3, "n_routed_experts": 256,
-        "num_experts_per_tok": 8, "n_shared_experts": 1,
-    },
 )  # fmt: skip
 
 MIXTURES: Mapping[str, Family] = {
@@ -92,12 +81,10 @@ MIXTURES: Mapping[str, Family] = {
         layer=ATTENTION | _ROUTER | _shared("shared_expert") | {
             "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
         },
-        defaults={"num_experts": 60, "num_experts_per_tok": 4},
     ),
     "olmoe": Family(
         architecture="olmoe", outside=OUTSIDE, own=keys.olmoe, experts=_EXPERTS,
         layer=ATTENTION | _HEAD_NORMS | _ROUTER,
-        defaults={"num_experts": 64, "num_experts_per_tok": 8, "rms_norm_eps": 1e-5},
     ),
     "granitemoe": _GRANITE_MOE,
     "granitemoeshared": _GRANITE_MOE,
@@ -107,10 +94,6 @@ MIXTURES: Mapping[str, Family] = {
             "mlp.moe_statics.e_score_correction_bias": "exp_probs_b",
         },
         names={"num_experts": "moe_num_experts", "num_experts_per_tok": "moe_k"},
-        defaults={
-            "tie_word_embeddings": True, "rms_norm_eps": 1e-5, "rope_theta": 5e5,
-            "moe_layer_interval": 1, "moe_layer_start_index": 1, "moe_num_shared_experts": 2,
-        },
     ),
     "glm4_moe": Family(
         architecture="glm4moe", outside=OUTSIDE, own=keys.sigmoid_router, experts=_EXPERTS,
@@ -119,20 +102,12 @@ MIXTURES: Mapping[str, Family] = {
             **_CHOOSING, **NEXTN, "post_attention_layernorm": "post_attention_norm",
         },
         partial_rope=True,
-        defaults={
-            "rotary_share": 0.5, "rms_norm_eps": 1e-5, "norm_topk_prob": True,
-            "first_k_dense_replace": 1, "routed_scaling_factor": 1.0, "n_shared_experts": 1,
-        },
     ),
     "dots1": Family(
         architecture="dots1", outside=OUTSIDE, own=keys.dots1, experts=_EXPERTS,
         layer={
             **ATTENTION, **_HEAD_NORMS, **_DENSE, **_ROUTER, **_shared("shared_experts"),
             **_CHOOSING,
-        },
-        defaults={
-            "first_k_dense_replace": 0, "routed_scaling_factor": 1.0, "sliding_window": 4096,
-            "max_window_layers": 62,
         },
     ),
     "gpt_oss": Family(
@@ -144,10 +119,6 @@ MIXTURES: Mapping[str, Family] = {
             "mlp.experts.down_proj": "ffn_down_exps",
         },
         experts_turned=True, experts_alternate=True, yarn_truncates=False,
-        defaults={
-            "head_dim": 64, "num_key_value_heads": 8, "rms_norm_eps": 1e-5, "rope_theta": 150000.0,
-            "sliding_window": 128, "num_experts_per_tok": 4,
-        },
     ),
     "phimoe": Family(
         architecture="phimoe", outside=OUTSIDE, own=keys.phimoe, longrope=True,
@@ -157,7 +128,6 @@ MIXTURES: Mapping[str, Family] = {
             "block_sparse_moe.experts.{}.w2": "ffn_down_exps",
             "block_sparse_moe.experts.{}.w3": "ffn_up_exps",
         },
-        defaults={"num_experts_per_tok": 2, "rms_norm_eps": 1e-5, "rope_theta": 1e6},
     ),
     "afmoe": Family(
         architecture="afmoe", outside=OUTSIDE, own=keys.afmoe, experts=_EXPERTS,
@@ -167,24 +137,14 @@ MIXTURES: Mapping[str, Family] = {
             "self_attn.gate_proj": "attn_gate",
             "mlp.router.gate": "ffn_gate_inp", "mlp.expert_bias": "exp_probs_b",
         },
-        defaults={"head_dim": 128, "rms_norm_eps": 1e-5, "mup_enabled": False, "route_scale": 1.0},
     ),
     "llama4": _LLAMA4,
     "llama4_text": _LLAMA4,
     "deepseek_v3": _DEEPSEEK,
     "kimi_k2": _DEEPSEEK,
-    "deepseek_v2": replace(
-        _DEEPSEEK, own=keys.deepseek_v2, defaults={
-            **_DEEPSEEK.defaults, "routed_scaling_factor": 1.0, "norm_topk_prob": False,
-            "first_k_dense_replace": 0, "n_routed_experts": 64, "n_shared_experts": 2,
-        },
-    ),
+    "deepseek_v2": replace(_DEEPSEEK, own=keys.deepseek_v2),
     "glm4_moe_lite": replace(
-        _DEEPSEEK, own=keys.glm4_moe_lite, defaults={
-            **_DEEPSEEK.defaults, "rms_norm_eps": 1e-5, "q_lora_rank": 768, "v_head_dim": 256,
-            "qk_nope_head_dim": 192, "routed_scaling_factor": 1.8, "n_routed_experts": 64,
-            "num_experts_per_tok": 4, "first_k_dense_replace": 1,
-        },
+        _DEEPSEEK, own=keys.glm4_moe_lite, defaults={"first_k_dense_replace": 1}
     ),
     "hunyuan_v1_moe": Family(
         architecture="hunyuan-moe", outside=OUTSIDE, own=keys.hunyuan_moe, experts=_EXPERTS,
@@ -192,7 +152,7 @@ MIXTURES: Mapping[str, Family] = {
             "self_attn.query_layernorm": "attn_q_norm", "self_attn.key_layernorm": "attn_k_norm",
             "mlp.gate.wg": "ffn_gate_inp",
         },
-        ntk_alpha=True, defaults={"rms_norm_eps": 1e-5, "moe_topk": 1},
+        ntk_alpha=True,
     ),
 }  # fmt: skip
 """By config.json's model_type."""

@@ -47,10 +47,6 @@ _LFM2 = Family(
         "feed_forward.w2": "ffn_down",
     },
     names={"rms_norm_eps": "norm_eps"}, own_width=True,
-    defaults={
-        "rms_norm_eps": 1e-5, "tie_word_embeddings": True, "rope_theta": 1e6,
-        "conv_L_cache": 3, "block_multiple_of": 256, "block_ffn_dim_multiplier": 1.0,
-    },
 )  # fmt: skip
 _LFM2_MOE = replace(
     _LFM2, architecture="lfm2moe", own=keys.lfm2_moe,
@@ -62,10 +58,6 @@ _LFM2_MOE = replace(
         "feed_forward.experts.{}.w1": "ffn_gate_exps",
         "feed_forward.experts.{}.w3": "ffn_up_exps",
         "feed_forward.experts.{}.w2": "ffn_down_exps",
-    },
-    defaults={
-        **_LFM2.defaults, "num_dense_layers": 2, "num_experts": 32, "num_experts_per_tok": 4,
-        "routed_scaling_factor": 1.0,
     },
 )  # fmt: skip
 
@@ -129,21 +121,12 @@ _QWEN35 = Family(
         "linear_attn.in_proj_a": "ssm_alpha", "linear_attn.in_proj_b": "ssm_beta",
     },
     whole={"linear_attn.A_log": "ssm_a", "linear_attn.dt_bias": "ssm_dt.bias"},
-    rewrites_of=_qwen35,
-    defaults={
-        "head_dim": 256, "rms_norm_eps": 1e-6, "rotary_share": 0.25, "full_attention_interval": 4,
-        "linear_conv_kernel_dim": 4, "linear_key_head_dim": 128, "linear_value_head_dim": 128,
-        "linear_num_key_heads": 16, "linear_num_value_heads": 32,
-    },
+    rewrites_of=_qwen35, defaults={"full_attention_interval": 4},
 )  # fmt: skip
-_EXPERT_DEFAULTS = {
-    **_QWEN35.defaults, "norm_topk_prob": True, "shared_expert_intermediate_size": 512,
-    "moe_intermediate_size": 512,
-}  # fmt: skip
 _QWEN35_MOE = replace(
     _QWEN35, architecture="qwen35moe", own=keys.qwen35_moe, own_width=True,
     layer={**_QWEN35.layer, **_MIXTURE}, experts=_EXPERTS, experts_turned=False,
-    defaults=_EXPERT_DEFAULTS | {"num_experts": 256, "num_experts_per_tok": 8},
+    defaults={**_QWEN35.defaults, "norm_topk_prob": True},
 )  # fmt: skip
 _QWEN3_NEXT = replace(
     _QWEN35_MOE, architecture="qwen3next", prefixes=("model.",), own=keys.qwen3_next,
@@ -151,7 +134,6 @@ _QWEN3_NEXT = replace(
         "linear_attn.in_proj_qkvz": "attn_qkv+attn_gate", "linear_attn.in_proj_ba": "ssm_ba",
     },
     rewrites_of=_qwen3_next,
-    defaults=_EXPERT_DEFAULTS | {"num_experts": 512, "num_experts_per_tok": 10},
 )  # fmt: skip
 
 

@@ -20,6 +20,11 @@ _PATTERN = {"M": _LINEAR, "*": FULL, "-": "mlp", "E": "moe"}  # Nemotron-H's let
 
 
 def lfm2(config: JsonObject) -> dict[str, Any]:
+    """MLPs of one width."""
+    return _lfm2(config) | {"feed_forward_length": _lfm2_feed_forward(config)}
+
+
+def _lfm2(config: JsonObject) -> dict[str, Any]:
     """Which layers attend; the others are short convolutions, to which GGUF gives no kv heads."""
     if "Bidirectional" in str(config.get("architectures")):
         but = "its convolutions read the token after each, and those of LFM2 here none after it"
@@ -36,7 +41,6 @@ def lfm2(config: JsonObject) -> dict[str, Any]:
     counts = np.array([kv_heads if kind == FULL else 0 for kind in kinds], np.int32)
     return {
         "attention.head_count_kv": counts, "shortconv.l_cache": config.size("conv_L_cache"),
-        "feed_forward_length": _lfm2_feed_forward(config),
     }  # fmt: skip
 
 
@@ -55,7 +59,7 @@ def _lfm2_feed_forward(config: JsonObject) -> int:
 
 def lfm2_moe(config: JsonObject) -> dict[str, Any]:
     """Weights by sigmoid, chosen with biases; the first layers have no experts."""
-    return lfm2(config) | mixture_keys.experts(config, "num_experts") | {
+    return _lfm2(config) | mixture_keys.experts(config, "num_experts") | {
         "feed_forward_length": config.size("intermediate_size"),
         "expert_feed_forward_length": config.size("moe_intermediate_size"),
         "expert_gating_func": mixture_keys.SIGMOID,
@@ -236,7 +240,8 @@ def granite_dense(config: JsonObject) -> dict[str, Any]:
     if {*kinds_of(config)} - {FULL}:
         config.refuse("layer_types", "only layers of attention are")
     config.must_be("num_local_experts", 0)
-    config.must_be("position_embedding_type", "rope")
+    if config.get("position_embedding_type") != "rope":
+        config.refuse("position_embedding_type", "of models without states only 'rope' is")
     return keys.granite(config)
 
 

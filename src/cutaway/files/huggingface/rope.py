@@ -31,6 +31,15 @@ def settings_of(config: JsonObject, layer_type: str | None = None) -> JsonObject
     return JsonObject(kind, new.file).over(new).over(old)
 
 
+def share_of(config: JsonObject, layer_type: str | None = None) -> float:
+    """How much of each head is rotated; FormatError for what is no share."""
+    usual = config.get("rotary_share") or config.get("partial_rotary_factor") or 1.0
+    rope = settings_of(config, layer_type).meant({}, {"partial_rotary_factor": usual})
+    if (share := rope.positive("partial_rotary_factor")) > 1:
+        rope.fail("partial_rotary_factor", "a share of each head, up to 1")
+    return share
+
+
 def rope_metadata(
     config: JsonObject,
     head_dim: int,
@@ -49,11 +58,9 @@ def rope_metadata(
     knows that kind; yarn_truncates: whether its yarn does
     """
     rope = settings_of(config, layer_type)
-    share = config.get("partial_rotary_factor") or config.get("rotary_share") or 1.0
+    share = share_of(config, layer_type)
     base = config.get("rope_theta") or 10000.0
     rope = rope.meant({}, {"rope_theta": base, "partial_rotary_factor": share})
-    if (share := rope.positive("partial_rotary_factor")) > 1:
-        rope.fail("partial_rotary_factor", "a share of each head, up to 1")
     dims = int(head_dim * share)
     if proportional and rope.text(_KIND) == "proportional":
         rope.must_be("factor", 1.0)
@@ -109,7 +116,8 @@ def _larger_base(rope: JsonObject, kind: str, dims: int, *, ntk_alpha: bool) -> 
 
 
 def _yarn(config: JsonObject, rope: JsonObject, *, truncates: bool) -> dict[str, Any]:
-    rope.must_be("truncate", truncates)
+    if rope.flag("truncate", True) != truncates:
+        rope.refuse("truncate", f"of this family only {str(truncates).lower()} is")
     factor = rope.positive("factor")
     metadata: dict[str, Any] = {
         "rope.scaling.type": "yarn",

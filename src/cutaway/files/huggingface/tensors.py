@@ -49,7 +49,9 @@ _WHOLE = {  # names that end in themselves
     "gate_up_proj_bias": "bias", "down_proj_bias": "bias",
     "e_score_correction_bias": "bias", "expert_bias": "bias", "sinks": "weight",
 }  # fmt: skip
+_EMBEDDING, _OUTPUT = "token_embd.weight", "output.weight"
 _BODIES = ("eurobert", "gemma-embedding")  # which may have no output matrix
+_PIECE = 1 << 24  # bytes compared at once
 _EXPERT = re.compile(r"(.*experts\.)(\d{1,5})(\..+)")
 
 
@@ -128,12 +130,12 @@ def tensor_sources(config: Config, shards: Shards) -> dict[str, TensorSource]:
     }  # fmt: skip
     sources: dict[str, dict[int, str]] = {}  # GGUF's name -> expert's number, or 0 -> the files'
     for name, (new, expert) in _named(config, shards):
-        if new == "output.weight" and config.tied:
-            continue  # a copy of the embedding
         if expert in sources.setdefault(new, {}):
             twice = f"{quoted(name)} and {quoted(sources[new][expert])}"
             raise FormatError(f"the tensors {twice} are one and the same: save the model again")
         sources[new][expert] = name
+    if config.tied and _is_copy(sources, shards):
+        del sources[_OUTPUT]
     _check_output(config, sources)
     made = {
         new: _tensor_source(new, found, config, rewrites, shards) for new, found in sources.items()
@@ -141,6 +143,22 @@ def tensor_sources(config: Config, shards: Shards) -> dict[str, TensorSource]:
     for new, values in config.tensors.items():
         made[new] = TensorSource(new, "F32", values.shape, (), values=values)
     return made
+
+
+def _is_copy(sources: Mapping[str, Mapping[int, str]], shards: Shards) -> bool:
+    """Whether there is an output matrix with the very bytes of the embedding.
+
+    Of two that differ, transformers takes each for what it is, although the config says one.
+    """
+    if _OUTPUT not in sources or _EMBEDDING not in sources:
+        return False
+    names = [sources[one][0] for one in (_EMBEDDING, _OUTPUT)]
+    first, second = (shards.info(name) for name in names)
+    if (first.shape, first.format) != (second.shape, second.format):
+        return False
+    held = [shards.raw(name) for name in names]
+    pieces = (slice(at, at + _PIECE) for at in range(0, first.nbytes, _PIECE))
+    return all(np.array_equal(held[0][piece], held[1][piece]) for piece in pieces)
 
 
 def _tensor_source(
@@ -301,12 +319,12 @@ def _whole_name(family: Family, name: str) -> str | None:
 
 
 def _check_output(config: Config, sources: Mapping[str, object]) -> None:
-    if "token_embd.weight" not in sources:
+    if _EMBEDDING not in sources:
         raise FormatError("the files hold no embedding of tokens: the folder holds no model")
     outside = config.family.outside.values()
     is_body = "cls.weight" not in sources and ("cls" in outside or "token_types" in outside)
     is_body |= config.family.is_rank or config.family.architecture in _BODIES or config.is_body
-    if not config.tied and "output.weight" not in sources and not is_body:
+    if not config.tied and _OUTPUT not in sources and not is_body:
         raise FormatError(
             f"{config.settings.file}: tie_word_embeddings is false, and the files hold no output "
             "matrix; download the model again"

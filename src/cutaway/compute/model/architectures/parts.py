@@ -49,7 +49,7 @@ def attention(
         q = _normed(g, q, c, f"{p}attn_q_norm", norms)
         k = _normed(g, k, c, f"{p}attn_k_norm", norms)
     if rope is not None:
-        factors = _rope_factors(g, c)
+        factors = _rope_factors(g, c) if rope is c.rope else None  # a window's are never scaled
         of_q = c.rope_queries if rope is c.rope else rope
         q = g.rope(q, of_q, head_dim=c.head_dim, factors=factors)  # (M, heads·head_dim)
         k = g.rope(k, rope, head_dim=c.head_dim, factors=factors)  # (M, kv_heads·head_dim)
