@@ -4,6 +4,7 @@ model that writes would answer (yes or no), or by vectors, of texts or of tokens
 Knows how two texts become one for a head, and what Qwen3-Reranker was trained to be asked.
 """
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from math import exp, fsum
@@ -13,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.base.checks import check_bool, check_int, shown
-from cutaway.compute.model.pooling import TOKENS
+from cutaway.compute.model.pooling import TOKENS, Pooling
 from cutaway.engine import Embed, Request
 from cutaway.errors import InputError, TooLongError
 from cutaway.methods.embedding import (
@@ -37,6 +38,10 @@ SYSTEM = (
 )
 USER = "<Instruct>: {instruction}\n<Query>: {query}\n<Document>: {document}"
 ANSWERS = ("yes", "no")
+_RELEVANT = {"yes", "true", "relevant", "positive", "match", "1", "label1"}
+_IRRELEVANT = {
+    "no", "false", "irrelevant", "notrelevant", "nonrelevant", "negative", "nomatch", "0", "label0"
+}  # fmt: skip
 Method = Literal["head", "maxsim", "answers", "cosine"]
 
 
@@ -153,6 +158,7 @@ def _by_head(
 ) -> PrefillTask[VectorReader, Reranking]:
     adapter_hash, pair = llm.adapter_hash(adapter), PairReader(llm, truncate=truncate)
     each = [pair.read(texts[0], text, f"documents[{i}]") for i, text in enumerate(texts[1:])]
+    relevant = _relevant(llm.model.pooling)
 
     def requests() -> Iterable[Request]:
         for one in each:
@@ -161,7 +167,7 @@ def _by_head(
             yield Request(**{**parts, "prompt_token_ids": one.ids})
 
     def found(readers: Sequence[VectorReader]) -> Reranking:
-        scores = [_score(reader.vector()) for reader in readers]
+        scores = [_score(reader.vector(), relevant) for reader in readers]
         tokens = sum(len(one.ids) for one in each)
         cut = tuple(i for i, one in enumerate(each) if one.is_cut)
         return Reranking(_sorted(scores, most, logistic), "head", tokens, cut)
@@ -169,13 +175,32 @@ def _by_head(
     return PrefillTask(requests(), VectorReader, found)
 
 
-def _score(head: NDArray[np.float64]) -> float:
-    """One number, or of two classes the difference: yes and no, as files of Qwen3-Reranker say."""
-    if len(head) == 1:
-        return float(head[0])
-    if len(head) == 2:
-        return float(head[0] - head[1])
-    raise InputError(f"the model's head tells {len(head)} classes apart: it ranks no documents")
+def _relevant(pooling: Pooling) -> int:
+    """Which of a head's classes is that of relevant documents. InputError where none is.
+
+    Without labels it is the first, as in files of Qwen3-Reranker: yes and no.
+    """
+    if pooling.dimensions > 2:
+        raise InputError(
+            f"the model's head tells {pooling.dimensions} classes apart: it ranks no documents"
+        )
+    if pooling.dimensions == 1 or len(pooling.labels) != 2:
+        return 0
+    names = [re.sub("[ _-]", "", label).lower() for label in pooling.labels]
+    found = {i for i, name in enumerate(names) if name in _RELEVANT}
+    found |= {1 - i for i, name in enumerate(names) if name in _IRRELEVANT}
+    if len(found) != 1:
+        raise InputError(
+            f"the model's head tells {shown(pooling.labels[0])} from {shown(pooling.labels[1])}, "
+            "and not which says that a document is relevant: it ranks no documents. Where one "
+            'does, call it "yes" in id2label of config.json, and the other "no"'
+        )
+    return found.pop()
+
+
+def _score(head: NDArray[np.float64], relevant: int) -> float:
+    """One number, or of two classes the relevant one's less the other's."""
+    return float(head[0]) if len(head) == 1 else float(head[relevant] - head[1 - relevant])
 
 
 def logistic(score: float) -> float:

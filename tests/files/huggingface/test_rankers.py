@@ -1,11 +1,12 @@
 """Heads that score pairs of texts: against transformers; the same bits however they are asked."""
 
 import os
+import shutil
 
 import numpy as np
 import pytest
 
-from cutaway import LLM, InputError
+from cutaway import LLM, FormatError, InputError
 from cutaway.compute.backends.cpu import tiers
 from cutaway.compute.loading.open import open_model
 from cutaway.files.weights.gguf_writer import write_gguf
@@ -19,7 +20,7 @@ import transformers
 from tokenizers import Tokenizer
 
 from support.families.encoders import RANKERS
-from support.random_models import edit, save
+from support.random_models import edit, row, save, save_row
 from support.tiny_tokenizers import modern_bert, roberta, wordpiece
 
 QUERY = "the quick brown fox"
@@ -147,6 +148,71 @@ def test_a_head_of_several_classes_ranks_nothing(tmp_path):
     edit(tmp_path / "config.json", num_labels=3)
     with pytest.raises(InputError, match="tells 3 classes apart: it ranks no documents"):
         LLM(tmp_path).rerank("a", ["b"])
+
+
+@pytest.fixture(scope="module")
+def of_two_classes(tmp_path_factory):
+    """A folder of a head with two classes, and transformers' logits of the documents."""
+    path = tmp_path_factory.mktemp("two")
+    made = row("rank-bert")
+    values = {**made.values, "num_labels": 2}
+    model = save_row(made._replace(values=values), path, "float32", wordpiece())
+    library = Tokenizer.from_file(str(path / "tokenizer.json"))
+    found = []
+    for pair in (library.encode(QUERY, document) for document in DOCUMENTS):
+        asked = {"input_ids": [pair.ids], "token_type_ids": [pair.type_ids]}
+        with torch.no_grad():
+            logits = model(**{name: torch.tensor(ids) for name, ids in asked.items()}).logits
+        found.append(logits[0].numpy())
+    return path, np.array(found)
+
+
+@pytest.mark.parametrize(("labels", "relevant"), [
+    (None, 1), (["LABEL_0", "LABEL_1"], 1), (["yes", "no"], 0), (["Not relevant", "Relevant"], 1),
+    (["positive", "negative"], 0), (["other", "match"], 1),
+])  # fmt: skip
+def test_of_two_classes_the_relevant_one_counts(of_two_classes, tmp_path, labels, relevant):
+    path, logits = of_two_classes
+    shutil.copytree(path, tmp_path, dirs_exist_ok=True)
+    named = None if labels is None else {str(i): label for i, label in enumerate(labels)}
+    edit(tmp_path / "config.json", id2label=named, label2id=None)
+    expected = logits[:, relevant] - logits[:, 1 - relevant]
+    with LLM(tmp_path, backend="reference") as llm:
+        assert np.abs(scores(llm.rerank(QUERY, DOCUMENTS)) - expected).max() < 1e-4
+    with open_model(tmp_path) as folder:
+        write_gguf(tmp_path / "one.gguf", folder)
+    with LLM(tmp_path / "one.gguf", backend="reference") as llm:
+        assert np.abs(scores(llm.rerank(QUERY, DOCUMENTS)) - expected).max() < 1e-4
+
+
+@pytest.mark.parametrize("labels", [["toxic", "fine"], ["yes", "true"]])
+def test_two_classes_neither_or_both_of_which_are_relevant_rank_nothing(
+    of_two_classes, tmp_path, labels
+):
+    shutil.copytree(of_two_classes[0], tmp_path, dirs_exist_ok=True)
+    edit(tmp_path / "config.json", id2label={str(i): label for i, label in enumerate(labels)})
+    sentence = f"tells '{labels[0]}' from '{labels[1]}', and not which .*: it ranks no documents"
+    with pytest.raises(InputError, match=sentence):
+        LLM(tmp_path).rerank("a", ["b"])
+
+
+def test_labels_have_the_numbers_of_classes(of_two_classes, tmp_path):
+    shutil.copytree(of_two_classes[0], tmp_path, dirs_exist_ok=True)
+    edit(tmp_path / "config.json", id2label={"1": "a", "2": "b"})
+    with pytest.raises(FormatError, match=r"config\.json: id2label is .* by numbers from 0 on"):
+        LLM(tmp_path)
+
+
+@pytest.mark.parametrize(("most", "tokens"), [(20, 20), (10**30, 97), (None, 97)])
+def test_a_pair_is_as_long_as_the_tokenizer_says(made, tmp_path, most, tokens):
+    """Of the query's 4 words, the document's 90 and what is between, and around them."""
+    shutil.copytree(made("rank-bert")[0], tmp_path, dirs_exist_ok=True)
+    edit(tmp_path / "tokenizer_config.json", model_max_length=most)
+    with LLM(tmp_path) as llm:
+        assert llm.rerank(QUERY, ["the " * 90], truncate=True).tokens == tokens
+        if most == 20:
+            with pytest.raises(InputError, match="tokens together, and the model reads 20"):
+                llm.rerank(QUERY, ["the " * 90])
 
 
 def test_a_model_that_writes_is_asked_and_one_of_vectors_compares(tiny_path, tmp_path):

@@ -37,6 +37,7 @@ class Pooling(NamedTuple):
     lower       whether texts become lower case
     end_id      the token that follows each text, where its tokenizer says so
     rank        of a head that scores: the pooling of what it reads
+    labels      of its classes, in their order; none where the file does not name them
     dimensions  of vectors
     late        how texts are read whose tokens have a vector each; None: texts have one
     """
@@ -51,6 +52,7 @@ class Pooling(NamedTuple):
     lower: bool = False
     end_id: int | None = None
     rank: str = ""
+    labels: tuple[str, ...] = ()
     dimensions: int = 0
     late: LateInteraction | None = None
 
@@ -76,9 +78,15 @@ def pooling_from_gguf(metadata: Mapping[str, Any], graph: Graph) -> Pooling:
         own.flag("lower", False),
         _end_id(metadata),
         (str(own.value("rank_pooling", "")) or "cls") if is_rank else "",
+        _labels(architecture) if is_rank else (),
         (after or graph.body()).ops[-1].out.width,
         late,
     )
+
+
+def _labels(architecture: MetadataReader) -> tuple[str, ...]:
+    said = architecture.value("classifier.output_labels")
+    return tuple(map(str, said)) if isinstance(said, list) else ()
 
 
 def _end_id(metadata: Mapping[str, Any]) -> int | None:

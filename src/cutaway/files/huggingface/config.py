@@ -108,6 +108,8 @@ class Config:
         if not family.is_rank:
             return {}
         values["pooling_type"] = 4
+        if len(labels := _labels(s)) > 1:
+            values["classifier.output_labels"] = labels
         pooling = s.text("classifier_pooling") or "cls"
         if pooling not in ("cls", "mean"):
             s.refuse("classifier_pooling", "cls and mean are")
@@ -162,6 +164,17 @@ def _layers(config: JsonObject) -> int:
     if config.get("num_hidden_layers") is None and isinstance(kinds, list):
         return len(kinds)
     return config.size("num_hidden_layers", 1 << 16)
+
+
+def _labels(config: JsonObject) -> list[str]:
+    """Of a head's classes, in their order; transformers calls them so where nothing is said."""
+    named = config.part("id2label").values
+    if not named:
+        count = config.size("num_labels", 1 << 16) if config.get("num_labels") is not None else 2
+        return [f"LABEL_{i}" for i in range(count)]
+    if {*named} != {str(i) for i in range(len(named))}:
+        config.fail("id2label", "an object of labels, by numbers from 0 on")
+    return [str(named[str(i)]) for i in range(len(named))]
 
 
 def _is_body(name: object) -> bool:

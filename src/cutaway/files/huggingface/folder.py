@@ -61,7 +61,9 @@ class HuggingFaceFolder(SourcedFile):
         self.metadata = MappingProxyType(
             config.metadata
             | text
-            | sentence_metadata(self.path, config.family.architecture)
+            | sentence_metadata(
+                self.path, config.family.architecture, is_rank=config.family.is_rank
+            )
             | late_metadata(self.path, config.settings, text)
             | self._token_types(config)
             | self._body(config)

@@ -43,11 +43,15 @@ def files(folder: Path) -> list[Path]:
     return [path for path in each if path.is_file()]
 
 
-def sentence_metadata(folder: Path, architecture: str) -> dict[str, Any]:
-    """GGUF's keys, and those that it has no words for; none where the folder says nothing."""
+def sentence_metadata(folder: Path, architecture: str, *, is_rank: bool) -> dict[str, Any]:
+    """GGUF's keys, and those that it has no words for; none where the folder says nothing.
+
+    is_rank: whether the model has a head that scores, whose tokenizer says how much is read
+    """
     listed = modules(folder)
     if not listed:
-        return {}
+        most = _most_tokens(folder, JsonObject.read(folder / TRANSFORMER)) if is_rank else None
+        return {} if most is None else {f"{_PREFIX}max_tokens": most}
     metadata: dict[str, Any] = {f"{_PREFIX}normalize": False}
     refused, dense = [], list[list[str]]()
     for kind, path in listed:
