@@ -355,3 +355,17 @@ def test_every_fourth_layer_of_smollm3_has_no_positions():
     _, graph = model.build(metadata | {"smollm3.block_count": 8}, shapes)
     turned = {op.out.name.split(".")[1] for op in graph.ops if op.kind == "rope"}
     assert turned == set("012456")
+
+
+@pytest.mark.parametrize(("said", "has_bias", "gating", "best"), [
+    ({}, True, "sigmoid", 2), ({}, False, "softmax", 1),
+    ({"deepseek2.expert_gating_func": 1}, True, "softmax", 1),
+    ({"deepseek2.expert_gating_func": 2}, True, "sigmoid", 2),
+])  # fmt: skip
+def test_a_deepseek_that_adds_a_bias_for_the_choice_has_sigmoids(said, has_bias, gating, best):
+    metadata, shapes = file_of("deepseek2")
+    if not has_bias:
+        shapes = {name: shape for name, shape in shapes.items() if "exp_probs_b" not in name}
+    _, graph = model.build(metadata | said, shapes)
+    [mixture] = {op.attrs["mixture"] for op in graph.ops if op.kind == "experts"}
+    assert (mixture.gating, mixture.best_of_group) == (gating, best)
