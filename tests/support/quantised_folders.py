@@ -15,7 +15,7 @@ import numpy as np
 
 from support import tiny_tokenizers
 from support.quantised.floats import fp8, mxfp4, nf4
-from support.quantised.integers import awq, compressed, gptq, llm_int8
+from support.quantised.integers import auto_round, awq, compressed, gptq, llm_int8
 from support.quantised.method import Array, Method, Typed
 from support.quantised.tensors import read_tensors, write_tensors
 
@@ -119,6 +119,10 @@ METHODS: Mapping[str, Method] = {
     "awq-g64": awq(64),
     "awq-g32": awq(32),
     "awq-row": awq(-1),
+    **{
+        f"auto-round{packing}": auto_round(f"auto_round{packing}")
+        for packing in ("", ":auto_gptq", ":gptqmodel", ":auto_awq")
+    },
     "ct-int4": compressed(),
     "ct-int4-g32": compressed(group=32, half=True),
     "ct-int4-row": compressed(group=None),

@@ -61,8 +61,8 @@ def opened(path):
             file.raw(name)
 
 
-REFUSED_METHODS = ("hqq", "eetq", "aqlm", "spqr", "vptq", "quark", "quanto", "torchao", "bitnet",
-                   "higgs", "fp_quant", "auto-round", "sinq", "")  # fmt: skip
+REFUSED_METHODS = ("hqq", "eetq", "aqlm", "spqr", "vptq", "quark", "quanto", "bitnet",
+                   "higgs", "fp_quant", "sinq", "")  # fmt: skip
 
 
 @pytest.mark.parametrize("method", REFUSED_METHODS)
@@ -73,7 +73,21 @@ def test_other_methods_are_refused_by_name(changed, method):
         HuggingFaceFolder(path)
 
 
+def test_torchao_is_refused_with_what_to_do(changed):
+    match = (
+        r"quantised with 'torchao', .* take the folder that was quantised, and .*--quantize q8_0"
+    )
+    with pytest.raises(FormatError, match=match):
+        HuggingFaceFolder(changed("awq", {"quant_method": "torchao"}))
+
+
 CONFIGS = [
+    ("auto-round", {"packing_format": "auto_round:marlin"}, "packing_format is 'auto_round:mar"),
+    ("auto-round", {"packing_format": None}, "packing_format is None, .*auto_round:auto_gptq, "),
+    ("auto-round", {"data_type": "mx_fp"}, "data_type is 'mx_fp', which is not supported; only 'i"),
+    ("auto-round", {"extra_config": {"a.b": {"bits": 8}}}, "extra_config: a.b is .* same bits"),
+    ("auto-round", {"extra_config": {"a": {"group_size": 32}}}, "extra_config: a is .* same bits"),
+    ("auto-round", {"extra_config": {"a": 3}}, "extra_config: a is 3; it must be an object"),
     ("awq", {"version": "gemv"}, "version is 'gemv', which is not supported; only 'gemm' is"),
     ("awq", {"bits": 8}, "bits is 8, which is not supported; only 4 is"),
     ("gptq", {"bits": 5}, "bits is 5, which is not supported"),

@@ -58,6 +58,21 @@ def gptq(
     return Method(config, draw, f"INT{8 if bits == 8 else 4}_G{longest}")
 
 
+def auto_round(packing: str) -> Method:
+    """AutoRound's, which names no matrix's columns."""
+    if packing.endswith("awq"):
+        method = awq()
+    else:
+        version = "gptq" if packing.endswith("auto_gptq") else "gptq_v2"
+        method = gptq(symmetric=True, version=version, g_idx=False)
+    config = {
+        "quant_method": "auto-round", "packing_format": packing, "bits": 4, "group_size": 128,
+        "sym": True, "data_type": "int", "block_name_to_quantize": "model.layers",
+        "autoround_version": "0.9.0", "iters": 200, "extra_config": {"lm_head": {"bits": 16}},
+    }  # fmt: skip
+    return method._replace(config=config)
+
+
 def awq(group: int = 128) -> Method:
     """AutoAWQ's gemm: words along the outputs, in its order."""
     order = [0, 2, 4, 6, 1, 3, 5, 7]

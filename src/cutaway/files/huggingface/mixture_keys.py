@@ -138,6 +138,7 @@ def _latent(config: JsonObject) -> dict[str, Any]:
 def groups(config: JsonObject) -> dict[str, Any]:
     """Of experts, and of how many a row's may be; {} where all are one."""
     if (config.get("n_group") or 1) == 1:
+        config.must_be("topk_group", 1)
         return {}
     return {
         "expert_group_count": config.size("n_group"),
@@ -175,7 +176,9 @@ def phimoe(config: JsonObject) -> dict[str, Any]:
 def afmoe(config: JsonObject) -> dict[str, Any]:
     """Windows in three of four layers; weights by sigmoid, normed, chosen with biases; a scale."""
     config.must_be("global_attn_every_n_layers", 4)
-    for name, value in (("mup_enabled", True), ("route_norm", True), ("score_func", "sigmoid")):
+    if config.get("mup_enabled") is not True:
+        config.refuse("mup_enabled", "only true is")
+    for name, value in (("route_norm", True), ("score_func", "sigmoid")):
         config.must_be(name, value)
     for name in ("n_group", "num_expert_groups"):
         config.must_be(name, 1)

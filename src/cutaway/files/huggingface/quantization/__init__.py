@@ -1,4 +1,4 @@
-"""Quantised matrices of folders: AWQ, GPTQ, compressed-tensors, FP8, bitsandbytes and
+"""Quantised matrices of folders: AWQ, GPTQ, AutoRound, compressed-tensors, FP8, bitsandbytes and
 gpt-oss' MXFP4.
 
 Knows how each method packs a matrix into several tensors, and makes of them one in a format of

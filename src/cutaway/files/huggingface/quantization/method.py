@@ -9,6 +9,7 @@ from typing import Protocol
 
 from cutaway.errors import FormatError
 from cutaway.files.huggingface.json_object import JsonObject
+from cutaway.files.huggingface.quantization.auto_round import read_auto_round
 from cutaway.files.huggingface.quantization.awq import Awq
 from cutaway.files.huggingface.quantization.bitsandbytes import BitsAndBytes
 from cutaway.files.huggingface.quantization.compressed_tensors import CompressedTensors
@@ -34,6 +35,8 @@ class Method(Protocol):
 METHODS: Mapping[str, Callable[[JsonObject], Method]] = {
     "awq": Awq.read,
     "gptq": Gptq.read,
+    "auto-round": read_auto_round,
+    "intel/auto-round": read_auto_round,
     "compressed-tensors": CompressedTensors.read,
     "fp8": Fp8.read,
     "fbgemm_fp8": Fp8.read,
@@ -56,6 +59,12 @@ def quantization_of(settings: JsonObject, folder: Path) -> Method | None:
                 return METHODS[method](JsonObject.read(folder / name))
         return None
     method = said.text("quant_method") or ""
+    if method == "torchao":
+        raise FormatError(
+            f"{said.file}: the weights are quantised with 'torchao', whose tensors cutaway does "
+            "not read: take the folder that was quantised, and name a format (--quantize q8_0, "
+            "q4_0) to have its weights in 8 or 4 bits"
+        )
     if method not in METHODS:
         how = repr(method)[:40] if method else "a method that it does not name"
         raise FormatError(
