@@ -1,5 +1,6 @@
 """``cutaway receipt verify``: the signature, the contents, and with the model every bit."""
 
+import json
 import secrets
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any
@@ -21,10 +22,14 @@ examples:
 
 First the chain of hashes and the signature, then the model computes every step again, at the rate
 of a prompt: each step's logits to the last bit, and the token that the luck draws from them.
---steps N computes only N steps, drawn now; it tells how likely one wrong step is missed. A file
-that a server gave ('/v1/receipts/ID') is checked with its proof that the log has it. Whose key it
-is that signed, only you can know: --trust names it. Exit code 0: all holds; 1: something differs.
+Every other field is compared with what follows from settings and tokens, or stands in a last line,
+as what the signer says and nothing shows. --steps N computes only N steps, drawn now; it tells how
+likely one wrong step is missed. A file that a server gave ('/v1/receipts/ID') is checked with its
+proof that the log has it. Whose key it is that signed, only you can know: --trust names it. Exit
+code 0: all holds; 1: something differs; 2: it cannot be computed again, as with another model.
 """
+
+_MOST_SHOWN = 80  # characters of a field
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -100,15 +105,41 @@ def _report(
     if head:
         lines.append(f"the log of {head['size']} receipts has it")
     if checked is None:
-        return [*lines, "not computed again: --no-model"]
+        return [*lines, "not computed again (--no-model): all of it is the signer's word"]
     if found := checked.mismatch:
-        at = "the end" if found.step is None else f"step {found.step}"
-        return [*lines, f"{at} differs: {found.what} {found.recorded!r} signed, {found.now!r} now"]
+        at = "" if found.step is None else f"step {found.step}, "
+        signed, now = map(_short, (found.recorded, found.now))
+        return [*lines, f"{at}{found.what} differs: {signed} signed, {now} now"]
+    return [*lines, _computed_again(checked), *_given(receipt, checked), _signer_says(checked)]
+
+
+def _computed_again(checked: "ReceiptCheck") -> str:
+    if checked.of == 0:
+        return "it has no steps: nothing could be computed again"
     if checked.steps == checked.of:
-        return [*lines, f"{checked.of} steps computed again, no bit differs"]
-    return [
-        *lines,
+        return f"{checked.of} steps computed again, no bit differs"
+    return (
         f"{checked.steps} of {checked.of} steps computed again, no bit differs; "
         f"one wrong step is missed with probability {checked.miss():.3f}, ten with "
-        f"{checked.miss(min(10, checked.of)):.3f}",
-    ]
+        f"{checked.miss(min(10, checked.of)):.3f}"
+    )
+
+
+def _given(receipt: "Receipt", checked: "ReceiptCheck") -> list[str]:
+    """What a reader could take for the model's doing, and is not; and why the text ends."""
+    from cutaway.lab.evidence.fields import ENDS
+
+    forced = f"its first {checked.forced} tokens are the request's (forced), and not drawn"
+    return [*([forced] if checked.forced else []), ENDS[receipt.end.reason]]
+
+
+def _signer_says(checked: "ReceiptCheck") -> str:
+    """The signer's word, field by field; those that are 0, false or empty are left out."""
+    told = (f"{path} {_short(value)}" for path, value in checked.signer_says.items() if value)
+    return f"the signer says, and nothing here shows: {', '.join(told)}"
+
+
+def _short(value: Any) -> str:
+    """As JSON, on one line."""
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}…"

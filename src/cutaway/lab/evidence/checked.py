@@ -4,6 +4,7 @@ Knows how to read the tokens on record at the rate of a prompt; equal bits make 
 arithmetic as writing them one by one. The document is ``receipt``'s.
 """
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from math import comb
 from typing import Any
@@ -11,45 +12,46 @@ from typing import Any
 from cutaway.api.llm import LLM
 from cutaway.engine import Step
 from cutaway.errors import InputError
+from cutaway.lab.evidence.derived import (
+    Derived,
+    ReceiptMismatch,
+    derive,
+    differing,
+    signed_alone,
+    undrawn,
+)
 from cutaway.lab.evidence.receipt import Receipt
 from cutaway.lab.inside.redraw import Redraw
 from cutaway.lab.rerun.request import (
+    Disagreement,
     Progress,
     bound,
-    disagreements,
     refuse_others,
     settings_of,
     silent,
 )
 from cutaway.sampling.luck import derive_seed
 from cutaway.sampling.row_hash import row_hash
-from cutaway.trace import End
 
-_FOLLOWS = ("end_token", "stop_string", "stop_token", "max_tokens", "constraint")
-"""Ends that follow from the tokens and the settings."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReceiptMismatch:
-    """The first thing that differs: ``what`` of a step, or of the end where ``step`` is None."""
-
-    step: int | None
-    what: str
-    recorded: Any
-    now: Any
+_OPENED = ("weights", "tokenizer", "backend")
+"""Fields of the head that differ where another model was opened."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReceiptCheck:
     """The result of a check against the model.
 
-    steps     how many were computed again
-    of        how many the receipt has
-    mismatch  None where all are the same to the last bit
+    steps        how many were computed again
+    of           how many the receipt has
+    forced       how many of its first tokens the request gave: the model did not draw them
+    signer_says  the fields that nothing shows, with their values: see ``fields.SIGNED``
+    mismatch     None where all else is the same to the last bit
     """
 
     steps: int
     of: int
+    forced: int
+    signer_says: Mapping[str, Any]
     mismatch: ReceiptMismatch | None
 
     @property
@@ -68,31 +70,23 @@ class ReceiptCheck:
 
 
 def check_all(llm: LLM, receipt: Receipt, *, progress: Progress = silent) -> ReceiptCheck:
-    """Compute every step again: its logits' hash, what the luck draws, then the text and its end.
+    """Compute every step again: its logits' hash, and what the luck draws; then all other fields.
 
-    InputError where the weights, the tokenizer, the backend, the chain or the grammar are not those
-    on record, or the context is too small.
+    InputError where the weights, the tokenizer or the backend are not those on record, the settings
+    cannot be run, or the context is too small.
     """
+    derived = _derived(llm, receipt)
+    if derived.broken:
+        return _check(receipt, 0, derived.broken)
     ids = receipt.token_ids
-    if not ids:
-        _check_settings(llm, receipt)
-        found = ReceiptMismatch(None, "text", receipt.text, "") if receipt.text else None
-        return ReceiptCheck(0, 0, found)
     options = settings_of(receipt.head) | {"forced": ids, "max_tokens": len(ids)}
-    options |= _as_long(receipt)
-    with llm.stream(list(receipt.head.prompt_token_ids), **options) as stream:
-        refuse_others(disagreements(receipt.head, llm, stream), receipt.head.model)
-        for n, recorded in enumerate(receipt.steps):
-            progress("computing again", n + 1, len(ids))
-            now = next(stream, None)
-            if found := _differs(n, recorded, now):
-                return ReceiptCheck(n + 1, len(ids), found)
-        left = next(stream, None)
-        text, ended = stream.text, stream.ended
-    if left is not None:
-        found = ReceiptMismatch(None, "the end", len(ids), "the text goes on")
-        return ReceiptCheck(len(ids), len(ids), found)
-    return ReceiptCheck(len(ids), len(ids), _end_differs(receipt.end, receipt.text, text, ended))
+    if ids:
+        with llm.stream(list(receipt.head.prompt_token_ids), **options) as stream:
+            for n, recorded in enumerate(receipt.steps):
+                progress("computing again", n + 1, len(ids))
+                if found := _differs(n, recorded, next(stream, None)):
+                    return _check(receipt, n + 1, found)
+    return _check(receipt, len(ids), _other(receipt, derived))
 
 
 def check_some(
@@ -100,14 +94,17 @@ def check_some(
 ) -> ReceiptCheck:
     """Compute ``count`` steps again, which ``seed`` draws: the hash of their logits, and the draw.
 
-    The text between them is read, but its logits are not computed. The seed must not be one that
-    the receipt's author could foresee. InputError as for ``check_all``, or where the run is one
-    whose draws follow from more than its tokens.
+    The text between them is read, but its logits are not computed; what follows from the tokens
+    alone is compared whole. The seed must not be one that the receipt's author could foresee.
+    InputError as for ``check_all``, or where the run is one whose draws follow from more than its
+    tokens.
     """
     ids, head = receipt.token_ids, receipt.head
     if not 1 <= count <= len(ids):
         raise InputError(f"--steps must be 1 to {len(ids)}, the steps of the receipt, not {count}")
-    _check_settings(llm, receipt)
+    derived = _derived(llm, receipt)
+    if derived.broken:
+        return _check(receipt, 0, derived.broken)
     prompt, interventions = list(head.prompt_token_ids), bound(llm, head)
     for done, n in enumerate(drawn_steps(len(ids), count, seed), 1):
         progress("computing again", done, count)
@@ -116,22 +113,15 @@ def check_some(
         recorded = receipt.steps[n]
         if (now := f"{row_hash(row):016x}") != recorded.logits_hash:
             found = ReceiptMismatch(n, "logits_hash", recorded.logits_hash, now)
-            return ReceiptCheck(done, len(ids), found)
+            return _check(receipt, done, found)
         redraw = Redraw.at(llm, head, ids[:n])
         if redraw is None:
             raise InputError("--steps: these draws follow from more than their tokens; check all")
         [drawn] = redraw.tokens(row[None])
         if drawn != recorded.sampled_id:
             found = ReceiptMismatch(n, "sampled_id", recorded.sampled_id, drawn)
-            return ReceiptCheck(done, len(ids), found)
-    return ReceiptCheck(count, len(ids), None)
-
-
-def _check_settings(llm: LLM, receipt: Receipt) -> None:
-    """InputError where this is not the model or the chain on record."""
-    options = settings_of(receipt.head) | {"forced": (), "max_tokens": 1}
-    with llm.stream(list(receipt.head.prompt_token_ids), **options) as stream:
-        refuse_others(disagreements(receipt.head, llm, stream), receipt.head.model)
+            return _check(receipt, done, found)
+    return _check(receipt, count, _other(receipt, derived))
 
 
 def drawn_steps(of: int, count: int, seed: int) -> list[int]:
@@ -139,10 +129,24 @@ def drawn_steps(of: int, count: int, seed: int) -> list[int]:
     return sorted(sorted(range(of), key=lambda n: derive_seed(seed, n + 1))[:count])
 
 
-def _as_long(receipt: Receipt) -> dict[str, Any]:
-    """The limit on record where the end follows from the tokens: the text then ends by itself."""
-    limit = receipt.head.params.get("max_tokens")
-    return {"max_tokens": limit} if receipt.end.reason in _FOLLOWS and limit else {}
+def _derived(llm: LLM, receipt: Receipt) -> Derived:
+    """What follows without logits. InputError where this is another model, or has no room."""
+    head, identity = receipt.head, llm.model.identity
+    now = (identity.weights, identity.tokenizer, llm.backend.name)
+    pairs = zip(_OPENED, (head.weights, head.tokenizer, head.backend), now, strict=True)
+    refuse_others((Disagreement(*each) for each in pairs if each[1] != each[2]), head.model)
+    count, room = len(head.prompt_token_ids) + len(receipt.steps), llm.model.context
+    if count > room:
+        raise InputError(
+            f"the receipt has {count} tokens with its prompt, and the context has room for {room}: "
+            "give the model more context"
+        )
+    return derive(llm, receipt)
+
+
+def _check(receipt: Receipt, steps: int, mismatch: ReceiptMismatch | None) -> ReceiptCheck:
+    forced = min(len(receipt.head.params.get("forced", ())), len(receipt.steps))
+    return ReceiptCheck(steps, len(receipt.steps), forced, signed_alone(receipt), mismatch)
 
 
 def _differs(n: int, recorded: Any, now: Step | None) -> ReceiptMismatch | None:
@@ -151,16 +155,11 @@ def _differs(n: int, recorded: Any, now: Step | None) -> ReceiptMismatch | None:
     pairs = {
         "logits_hash": (recorded.logits_hash, f"{now.logits_hash:016x}"),
         "sampled_id": (recorded.sampled_id, now.sampled_id),
-        "token_id": (recorded.token_id, now.token_id),
     }
     differing = ((name, *pair) for name, pair in pairs.items() if pair[0] != pair[1])
     return next((ReceiptMismatch(n, *each) for each in differing), None)
 
 
-def _end_differs(end: End, was: str, text: str, ended: Any) -> ReceiptMismatch | None:
-    if was != text:
-        return ReceiptMismatch(None, "text", was, text)
-    if end.reason not in _FOLLOWS:
-        return None
-    now = ended and str(ended.reason)
-    return None if end.reason == now else ReceiptMismatch(None, "reason", end.reason, now)
+def _other(receipt: Receipt, derived: Derived) -> ReceiptMismatch | None:
+    """What differs besides rows and draws."""
+    return undrawn(receipt) or next(differing(receipt, derived), None)

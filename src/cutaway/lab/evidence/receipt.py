@@ -20,11 +20,12 @@ from cutaway.base.strict_json import parse
 from cutaway.engine import Step
 from cutaway.errors import FormatError, InputError
 from cutaway.lab.evidence.signing import PrivateKey, PublicKey
-from cutaway.trace import End, Head
+from cutaway.trace import End, Head, check
 
 FORMAT, VERSION = "cutaway-receipt", 1
 _PREFIX = b"cutaway receipt 1\n"
 _FIELDS = {"format", "version", "head", "steps", "end", "text", "root", "public_key", "signature"}
+_STEP = (check.integer, check.integer, check.hexadecimal(16))
 
 
 class ReceiptStep(NamedTuple):
@@ -73,8 +74,10 @@ class Receipt:
         InputError where nobody could compute the run again from it: of a canvas, after a check that
         took tokens back, or where functions of the caller's own took part.
         """
-        _check_repeatable(head)
+        check_repeatable(head, end)
         kept = tuple(steps)
+        if end.usage["completion_tokens"] != len(kept):
+            raise InputError("receipt: these are not all steps of the run; read it to its end")
         text = "".join(step.text for step in kept) + end.text
         lines = [ReceiptStep(s.token_id, s.sampled_id, f"{s.logits_hash:016x}") for s in kept]
         body = {"head": head.to_json(), "steps": lines, "end": end.to_json(), "text": text}
@@ -99,6 +102,10 @@ class Receipt:
             raise FormatError(f"the receipt's version must be {VERSION}")
         if document.keys() != _FIELDS:
             raise FormatError(f"a receipt has the fields {', '.join(sorted(_FIELDS))}, no others")
+        for name, kind in (("head", dict), ("steps", list), ("end", dict), ("text", str)):
+            if not isinstance(document[name], kind):
+                form = {dict: "an object", list: "a list", str: "a text"}[kind]
+                raise FormatError(f"the receipt's {name} must be {form}")
         root = chain_root(document)
         if document["root"] != root:
             raise FormatError(
@@ -131,12 +138,7 @@ def read_document(path: str | PathLike[str]) -> Any:
 
 
 def chain_root(body: Mapping[str, Any]) -> str:
-    """The last link of the chain over ``head``, ``steps``, ``end`` and ``text``, in hex.
-
-    FormatError where the steps are no list.
-    """
-    if not isinstance(body["steps"], list):
-        raise FormatError("the receipt's steps must be a list")
+    """The last link of the chain over ``head``, ``steps``, ``end`` and ``text``, in hex."""
     link = sha256(_PREFIX + _canonical(body["head"])).digest()
     for step in body["steps"]:
         link = sha256(link + _canonical(step)).digest()
@@ -154,16 +156,21 @@ def _canonical(value: Any) -> bytes:
 
 
 def _step(value: Any) -> ReceiptStep:
-    match value:
-        case [int(token_id), int(sampled_id), str(logits_hash)] if len(logits_hash) == 16:
-            return ReceiptStep(token_id, sampled_id, logits_hash)
-    raise ValueError("a step must be [token id, drawn id, hash of its logits]")
+    if not isinstance(value, list) or len(value) != len(_STEP):
+        raise ValueError("a step must be [token id, drawn id, hash of its logits]")
+    try:
+        return ReceiptStep(*(check(part) for check, part in zip(_STEP, value, strict=True)))
+    except ValueError as error:
+        raise ValueError(f"a number or a hash of a step {error}") from None
 
 
-def _check_repeatable(head: Head) -> None:
+def check_repeatable(head: Head, end: End) -> None:
+    """InputError for a run that nobody could compute again from its receipt."""
     if head.decoder:
         raise InputError("receipt: a canvas has no chain of steps; take a text from left to right")
     if head.params.get("check"):
         raise InputError("receipt: a check took part, and what it took back is not on record")
     if head.params.get("processors"):
         raise InputError("receipt: processors are functions, which nobody else could run again")
+    if end.reason == "scored":
+        raise InputError("receipt: a prompt was scored, and no text was written; ask for one")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from cutaway._version import __version__
 from cutaway.api.llm import LLM
+from cutaway.base.checks import check_ids
 from cutaway.engine import ConstraintParams, StopParams
 from cutaway.errors import InputError
 from cutaway.requests.completion import Completion
@@ -61,7 +62,7 @@ def settings_of(head: Head) -> dict[str, Any]:
         raise InputError("processors are functions, which a trace cannot record: this run had some")
     if settings.get("check") not in (None, "arithmetic"):
         raise InputError("check: a trace cannot record a user's own object, and this run had one")
-    forced = tuple(head.params.get("forced", ()))
+    forced = check_ids("forced", head.params.get("forced", ()))
     if head.decoder:
         settings["denoise"] = head.decoder.rule
         settings |= {
