@@ -102,3 +102,30 @@ def test_a_changed_receipt_of_a_server_is_found(signing):
     [one] = signing.get(f"/v1/receipts/{answer['id']}").json()["data"]
     with pytest.raises(FormatError, match="changed after"):
         Receipt.from_json(one["receipt"] | {"text": "nothing"})
+
+
+def test_a_full_disk_costs_receipts_and_no_answers(tiny_path, folder):
+    """What is lost is a gap that the log's key signed, and the server starts again."""
+    resource = pytest.importorskip("resource", reason="Windows has no limit of a file's size")
+    settings = ServerSettings(receipts=folder / "full", receipt_key=folder / "key.pem")
+    asked, before = {"prompt": "ab", "max_tokens": 1}, resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def ask(client):
+        answer = client.post("/v1/completions", json=asked).raise_for_status().json()
+        return len(client.get(f"/v1/receipts/{answer['id']}").json().get("data", ()))
+
+    for sitting in range(2):
+        with (
+            serve(LLM(tiny_path, threads=1), settings) as served,
+            httpx.Client(base_url=served.url, timeout=60) as client,
+        ):
+            assert ask(client) == 1
+            size = (folder / "full" / "receipts.jsonl").stat().st_size
+            try:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (size + 1000, before[1]))
+                assert [ask(client), ask(client)] == [0, 0]
+            finally:
+                resource.setrlimit(resource.RLIMIT_FSIZE, before)
+            if sitting == 0:
+                assert ask(client) == 1
+    assert [entry.lost for entry in check_log(folder / "full")] == [0, 2, 0, 0, 2]

@@ -57,7 +57,10 @@ class Receipts:
     def close(self) -> None:
         """Write what is left, and close the log."""
         self._thread.shutdown()
-        self.log.close()
+        try:
+            self.log.close()
+        except CutawayError as error:
+            log.event("receipt", level=logging.ERROR, message=str(error))
 
     def _keep(self, request_id: str, texts: list[Generation]) -> None:
         for text in texts:

@@ -2,6 +2,8 @@
 
 import json
 import os
+from contextlib import contextmanager
+from errno import ENOSPC
 from hashlib import sha256
 
 import pytest
@@ -9,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cutaway import LLM
-from cutaway.errors import FormatError, InputError
+from cutaway.errors import CutawayError, FormatError, InputError
 from cutaway.lab.evidence.merkle import Tree, root_by_proof
 from cutaway.lab.evidence.receipt import Receipt
 from cutaway.lab.evidence.receipt_log import ReceiptLog, check_inclusion, check_log
@@ -131,3 +133,167 @@ def test_nobody_else_may_read_a_log(tmp_path, key):
     modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "log").iterdir()}
     assert modes == {"receipts.jsonl": 0o600, "heads.jsonl": 0o600}
     assert (tmp_path / "log").stat().st_mode & 0o777 == 0o700
+
+
+# -- a disk that is full ---------------------------------------------------------------------------
+
+
+@contextmanager
+def no_larger_file(size):
+    """As a disk that is full: a file that would be larger is written up to here, then EFBIG."""
+    resource = pytest.importorskip("resource", reason="Windows has no limit of a file's size")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def size(folder, name="receipts.jsonl"):
+    return (folder / name).stat().st_size
+
+
+@pytest.mark.parametrize("room", [0, 1, 700, "its line, but for the end"])
+def test_a_receipt_that_found_no_room_is_a_signed_gap(folder, key, receipts, room):
+    """Half a line is taken back, whatever part of it there was room for."""
+    line = lines(folder)[0]
+    log, before = ReceiptLog(folder, key), size(folder)
+    room = len(line) - 1 if isinstance(room, str) else room
+    with no_larger_file(before + room):
+        for n in (0, 1):
+            with pytest.raises(CutawayError, match="a receipt is lost: File too large"):
+                log.append(f"lost{n}", receipts[n])
+    assert size(folder) == before
+    assert log.append("a5", receipts[2]) == 6
+    log.close()
+    found = check_log(folder)
+    assert [entry.lost for entry in found] == [0, 0, 0, 0, 0, 2, 0]
+    log = ReceiptLog(folder, key)  # it starts again
+    assert log.of("lost0") == []
+    [one] = log.of("a5")
+    assert check_inclusion(receipts[2], one["log"])["size"] == 7
+    log.close()
+
+
+def test_a_gap_is_told_at_the_end_and_cannot_be_changed(folder, key, receipts):
+    log = ReceiptLog(folder, key)
+    with no_larger_file(size(folder)), pytest.raises(CutawayError):
+        log.append("lost", receipts[0])
+    log.close()
+    kept, whole = json.loads(lines(folder, "heads.jsonl")[-1]), lines(folder)
+    assert [entry.lost for entry in check_log(folder, [kept])] == [0, 0, 0, 0, 0, 1]
+    gap = json.loads(whole[-1])["gap"]
+    for change, what in [
+        ({"lost": 2}, "not one of the key"), ({"lost": 0}, "how many are lost"),
+        ({"lost": 2**80}, "0 to 2\\*\\*63"), ({"lost": True}, "whole number"),
+        ({"index": 4}, "number of its line"), ({"index": 5.0}, "whole number"),
+        ({"signature": "0" * 128}, "not one of the key"), ({"more": 1}, "or a gap"),
+    ]:  # fmt: skip
+        changed = json.dumps({"gap": gap | change}).encode() + b"\n"
+        (folder / "receipts.jsonl").write_bytes(b"".join([*whole[:-1], changed]))
+        with pytest.raises(FormatError, match=what):
+            check_log(folder)
+    (folder / "receipts.jsonl").write_bytes(b"".join(whole[:-1]))
+    with pytest.raises(FormatError, match="1 receipts are missing"):
+        check_log(folder)
+
+
+def test_a_head_that_found_no_room_is_made_up_for_by_the_next(folder, key, receipts):
+    log = ReceiptLog(folder, key)
+    log._heads.append = _full  # a limit of a file's size would meet the receipts first
+    with pytest.raises(CutawayError, match="no head of its own: No space left"):
+        log.append("a5", receipts[0])
+    del log._heads.append
+    assert log.append("a6", receipts[1]) == 6
+    log.close()
+    assert len(check_log(folder)) == 7
+    assert json.loads(lines(folder, "heads.jsonl")[-1])["size"] == 7
+
+
+def _full(*_):
+    raise OSError(ENOSPC, "No space left on device")
+
+
+def test_half_a_line_of_a_process_that_was_killed_is_taken_away(folder, key, receipts):
+    for name in ("receipts.jsonl", "heads.jsonl"):
+        half = lines(folder, name)[0][:200]
+        with (folder / name).open("ab") as file:
+            file.write(half)
+    assert len(check_log(folder)) == 5
+    log = ReceiptLog(folder, key)
+    log.append("a5", receipts[0])
+    log.close()
+    assert [entry.lost for entry in check_log(folder)] == [0, 0, 0, 0, 0, 1, 0]
+    assert [json.loads(line)["size"] for line in lines(folder, "heads.jsonl")] == [
+        1, 2, 3, 4, 5, 7,
+    ]  # fmt: skip
+
+
+def test_two_servers_add_to_no_one_log(folder, key):
+    log = ReceiptLog(folder, key)
+    with pytest.raises(InputError, match="another server adds to this log"):
+        ReceiptLog(folder, key)
+    log.close()
+    ReceiptLog(folder, key).close()
+
+
+# -- what is no log --------------------------------------------------------------------------------
+
+
+def signed_head(key, size, root):
+    """By the folder's own author, whatever it says."""
+    message = b"cutaway receipts head 1\n" + size.to_bytes(8, "big", signed=True) + root
+    return {
+        "size": size, "root": root.hex(),
+        "public_key": key.public.hex, "signature": key.sign(message),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ({"size": 2**80}, "size must be a whole number"), ({"size": -9}, "size must be a whole"),
+        ({"size": 2**63}, "size must be a whole number"), ({"size": True}, "size must be a whole"),
+        ({"size": 5.0}, "size must be a whole"), ({"size": None}, "size must be a whole"),
+        ({"root": "00"}, "root must be 64"), ({"root": 7}, "root must be 64"),
+        ({"public_key": "00"}, "64 hex digits"), ({"signature": None}, "not one of the key"),
+        ({"more": 1}, "the fields size"),
+    ],
+)  # fmt: skip
+def test_a_head_that_is_none(folder, key, receipts, change, what):
+    log = ReceiptLog(folder, key)
+    [one, *_] = log.of("a0")
+    log.close()
+    head = one["log"]["head"] | change
+    with pytest.raises(FormatError, match=what):
+        check_log(folder, [head])
+    with pytest.raises(FormatError, match=what):
+        check_inclusion(receipts[0], one["log"] | {"head": head})
+
+
+def test_a_head_of_no_size_by_the_folders_own_author(folder, key):
+    head = signed_head(key, -9, bytes(32))
+    with pytest.raises(FormatError, match="size must be a whole number"):
+        check_log(folder, [head])
+    with (folder / "heads.jsonl").open("a") as file:
+        file.write(json.dumps(head) + "\n")
+    with pytest.raises(InputError, match="size must be a whole number"):
+        ReceiptLog(folder, key)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"index": 2**80}, {"index": -1}, {"index": True}, {"index": "0"}, {"path": "00"},
+        {"path": {}}, {"path": [7]}, {"path": ["00"]}, {"path": ["0" * 64] * 99}, {"head": []},
+        {"more": 1},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_proof_that_is_none(folder, key, receipts, change):
+    log = ReceiptLog(folder, key)
+    [one, *_] = log.of("a0")
+    log.close()
+    with pytest.raises(FormatError):
+        check_inclusion(receipts[0], one["log"] | change)

@@ -2,6 +2,7 @@
 
 import json
 import random
+from pathlib import Path
 
 import pytest
 
@@ -209,6 +210,15 @@ def test_one_sentence_for_what_is_no_receipt(tmp_path, text, what):
     (tmp_path / "r.json").write_bytes(text)
     with pytest.raises(FormatError, match=what):
         Receipt.read(tmp_path / "r.json")
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="Windows has no such device")
+def test_what_has_no_end_fills_no_memory(tmp_path):
+    with pytest.raises(InputError, match=r"/dev/zero: more than 67 MB; name a smaller"):
+        Receipt.read("/dev/zero")
+    for read in (PublicKey.read, PrivateKey.read):
+        with pytest.raises(InputError, match=r"/dev/zero: more than 1 MB; name a smaller"):
+            read("/dev/zero")
 
 
 def test_keys_of_openssl_and_what_is_none(tmp_path, key):

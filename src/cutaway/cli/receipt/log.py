@@ -40,8 +40,16 @@ def run(args: Namespace) -> int:
         why = str(error)
         print_report(args, lambda: {"whole": False, "why": why}, lambda: [why])
         return 1
-    count = len(found)
+    gaps = [entry.lost for entry in found if entry.lost]
+    count, lost = len(found) - len(gaps), sum(gaps)
     print_report(
-        args, lambda: {"whole": True, "receipts": count}, lambda: [f"{count} receipts, whole"]
+        args,
+        lambda: {"whole": True, "receipts": count, "lost": lost},
+        lambda: [f"{count} receipts, whole", *([_lost(lost, len(gaps))] if gaps else [])],
     )
     return 0
+
+
+def _lost(lost: int, gaps: int) -> str:
+    where = "a gap" if gaps == 1 else f"{gaps} gaps"
+    return f"{lost} could not be written, as on a full disk: {where}, as the log's key signed"

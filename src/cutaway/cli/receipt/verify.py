@@ -103,7 +103,7 @@ def _report(
     of = "the trusted key" if args.trust else "whose key, only you can know"
     lines = [f"signed by {receipt.public_key[:16]}… ({of}); contents as signed"]
     if head:
-        lines.append(f"the log of {head['size']} receipts has it")
+        lines.append(f"the log of {head['size']} entries has it")
     if checked is None:
         return [*lines, "not computed again (--no-model): all of it is the signer's word"]
     if found := checked.mismatch:

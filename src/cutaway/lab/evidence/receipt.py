@@ -13,9 +13,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from os import PathLike
-from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+from cutaway.base.bounded_files import read_bounded
 from cutaway.base.strict_json import parse
 from cutaway.engine import Step
 from cutaway.errors import FormatError, InputError
@@ -25,6 +25,7 @@ from cutaway.trace import End, Head, check
 FORMAT, VERSION = "cutaway-receipt", 1
 _PREFIX = b"cutaway receipt 1\n"
 _FIELDS = {"format", "version", "head", "steps", "end", "text", "root", "public_key", "signature"}
+_MOST_BYTES = 1 << 26  # of a receipt's file: a million steps
 _STEP = (check.integer, check.integer, check.hexadecimal(16))
 
 
@@ -128,7 +129,7 @@ class Receipt:
 def read_document(path: str | PathLike[str]) -> Any:
     """The JSON of a file. InputError where it cannot be opened, FormatError where it is no JSON."""
     try:
-        data = Path(path).read_bytes()
+        data = read_bounded(path, _MOST_BYTES)
     except OSError as error:
         raise InputError(f"{path}: the receipt cannot be read: {error.strerror}") from error
     try:

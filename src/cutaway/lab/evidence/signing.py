@@ -8,13 +8,15 @@ import re
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from cutaway.base.bounded_files import read_bounded
 from cutaway.errors import CutawayError, FormatError, InputError
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+_MOST_BYTES = 1 << 20  # of a key's file
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,7 @@ def _is_hex(text: Any, size: int) -> bool:
 
 def _read(path: str | PathLike[str]) -> bytes:
     try:
-        return Path(path).read_bytes()
+        return read_bounded(path, _MOST_BYTES)
     except OSError as error:
         raise InputError(f"{path}: the key cannot be read: {error.strerror}") from error
 

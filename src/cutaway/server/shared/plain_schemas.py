@@ -185,9 +185,9 @@ class Ready(TypedDict):
 
 
 class ReceiptsHead(TypedDict):
-    """The root of all receipts so far, signed."""
+    """The root of all entries so far, signed."""
 
-    size: Annotated[int, doc("receipts")]
+    size: Annotated[int, doc("entries: receipts, and gaps where some are lost")]
     root: Annotated[str, doc("of the Merkle tree over their roots, in hex")]
     public_key: Annotated[str, doc("an Ed25519 key, in hex")]
     signature: str
