@@ -160,6 +160,31 @@ def test_a_file_that_is_no_index_or_of_another_model_is_refused(index, tmp_path)
         found.check(llm)
 
 
+@pytest.mark.parametrize(
+    ("name", "array", "sentence"),
+    [
+        ("vectors", np.full((6, 32), np.nan, np.float32), "vectors hold what is not finite"),
+        ("vectors", np.zeros((6, 32)), "vectors is an array of float64 with 2 dimensions"),
+        ("texts", np.array("x"), "texts is an array of <U1 with 0 dimensions"),
+        ("lines", np.zeros(6, "M8[s]"), r"lines is an array of datetime64\[s\] with 1 dimensions"),
+        ("files", b"[1, 2, 3, 4, 5, 6]", "files must be a list of texts"),
+        ("about", b'"\\u001b"', "about must have the fields model, weights, arithmetic"),
+        ("about", {"dimensions": "x"}, "about: dimensions is 'x'"),
+        ("about", {"model": 3}, "about: model is 3"),
+        ("about", {"weights": None}, "about: weights is None"),
+    ],
+)
+def test_a_part_of_another_type_is_refused(index, tmp_path, name, array, sentence):
+    with np.load(index) as whole:
+        arrays = dict(whole)
+    if isinstance(array, dict):
+        array = json.dumps(json.loads(arrays[name].tobytes()) | array).encode()
+    arrays[name] = np.frombuffer(array, np.uint8) if isinstance(array, bytes) else array
+    np.savez(tmp_path / "x.npz", **arrays)
+    with pytest.raises(FormatError, match=f"is no index of cutaway: {sentence}"):
+        Index.open(tmp_path / "x.npz")
+
+
 def test_documents_are_ordered(printed, tiny_path):
     said = json.loads(
         printed("rerank", "-q", "-m", tiny_path, "ab", *TEXTS, "--json", "--top", "2")

@@ -19,15 +19,26 @@ from zipfile import BadZipFile, ZipFile
 import numpy as np
 from numpy.typing import NDArray
 
+from cutaway.base import strict_json
 from cutaway.base.arithmetic import plainly
+from cutaway.base.checks import shown
 from cutaway.errors import FormatError, InputError
+from cutaway.text.printable import printable
 
 if TYPE_CHECKING:
     from cutaway.api.llm import LLM
 
 _AT_ONCE = 256  # texts whose vectors are written together
 _MORE = 64  # candidates that are computed again beside those wanted
-_ARRAYS = ("vectors", "texts", "ends", "files", "lines", "about")
+_ARRAYS = {
+    "vectors": ("<f4", 2), "texts": ("|u1", 1), "ends": ("<i8", 1), "files": ("|u1", 1),
+    "lines": ("<i8", 1), "about": ("|u1", 1),
+}  # fmt: skip
+"""The type and the dimensions of each."""
+_ABOUT = {
+    "model": str, "weights": str, "arithmetic": str, "dimensions": int | None,
+    "query_prompt": str | None, "document_prompt": str | None,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -158,17 +169,18 @@ class Index:
                 arrays = {name: held[name] for name in _ARRAYS}
             ends = arrays["ends"].tolist()
             data = arrays["texts"].tobytes()
-            files = json.loads(arrays["files"].tobytes())
-            about = json.loads(arrays["about"].tobytes())
+            files = strict_json.parse(arrays["files"].tobytes(), "files", most=None)
+            about = strict_json.parse(arrays["about"].tobytes(), "about")
+            _check_values(arrays["vectors"], files, about)
             texts = [data[a:b].decode() for a, b in zip([0, *ends], ends, strict=False)]
             each = zip(texts, files, arrays["lines"].tolist(), strict=True)
             found = cls(tuple(Passage(*one) for one in each), arrays["vectors"], about)
         except FileNotFoundError as error:
             raise InputError(f"{path}: there is no such file") from error
         except (OSError, ValueError, KeyError, TypeError, EOFError, BadZipFile) as error:
-            raise FormatError(f"{path} is no index of cutaway: {error}") from error
+            raise FormatError(f"{path} is no index of cutaway: {printable(str(error))}") from error
         shape = found.vectors.shape
-        if found.vectors.dtype != np.float32 or shape[:1] != (len(found.passages),):
+        if len(found.passages) != shape[0] or not len(found.passages):
             raise FormatError(f"{path} is damaged: {shape} vectors of {len(found.passages)} texts")
         return found
 
@@ -176,8 +188,8 @@ class Index:
         """InputError for a model with other weights than those that made the vectors."""
         if llm.model.identity.weights != self.about["weights"]:
             raise InputError(
-                f"the index was made by {self.about['model']}, and {llm.name} has other weights: "
-                "name that model with -m, or make the index again"
+                f"the index was made by {printable(self.about['model'])}, and {llm.name} has other "
+                "weights: name that model with -m, or make the index again"
             )
 
     def search(self, llm: "LLM", query: str, top: int = 10) -> list[Hit]:
@@ -247,15 +259,32 @@ class _Part:
             raise InputError(f"{self.path} cannot be written: {error.strerror}") from error
 
 
+def _check_values(vectors: NDArray[np.float32], files: Any, about: Any) -> None:
+    """ValueError for what is of another type than ``Index.save`` writes."""
+    if not isinstance(files, list) or not all(isinstance(file, str) for file in files):
+        raise ValueError("files must be a list of texts")
+    if not isinstance(about, dict) or about.keys() != _ABOUT.keys():
+        raise ValueError(f"about must have the fields {', '.join(_ABOUT)}")
+    for name, kind in _ABOUT.items():
+        if not isinstance(about[name], kind) or isinstance(about[name], bool):
+            raise ValueError(f"about: {name} is {shown(about[name])}")
+    with np.errstate(invalid="ignore"):
+        if not np.isfinite(vectors.sum(dtype=np.float64)):
+            raise ValueError("vectors hold what is not finite")
+
+
 def _check_sizes(path: str | os.PathLike[str]) -> None:
-    """ValueError where arrays say that they have more than the file: nothing is allocated yet."""
+    """ValueError where arrays are of another type than they should, or say that they have more
+    than the file: nothing is allocated yet."""
     with ZipFile(path) as file:
-        for name in _ARRAYS:
+        for name, (kind, dimensions) in _ARRAYS.items():
             with file.open(f"{name}.npy") as data:
                 version = np.lib.format.read_magic(data)
                 if version != (1, 0):
                     raise ValueError(f"{name} is of version {version}")
                 shape, _, dtype = np.lib.format.read_array_header_1_0(data)
+            if dtype.str != kind or len(shape) != dimensions:
+                raise ValueError(f"{name} is an array of {dtype} with {len(shape)} dimensions")
             size, most = prod(shape) * dtype.itemsize, Path(path).stat().st_size
             if size > most:
                 raise ValueError(f"{name} says that it has {size} bytes, and the file has {most}")

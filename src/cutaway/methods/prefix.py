@@ -18,6 +18,7 @@ from cutaway.files.prefix import PrefixHeader, PrefixReader, write_prefix
 from cutaway.requests.owner import EndListener
 from cutaway.requests.sync_llm import SyncLLM
 from cutaway.sampling import SamplingParams
+from cutaway.text.printable import printable
 
 if TYPE_CHECKING:
     from cutaway.compute.loading.model import LoadedModel
@@ -201,13 +202,18 @@ def _check_same(path: Path, head: PrefixHeader, model: "LoadedModel") -> None:
             continue
         if what in ("weights", "tokenizer"):
             raise InputError(
-                f"{path} is of {head.model}, and this is {model.name} with other {what}: save it "
-                "again with this model"
+                f"{path} is of {_cut(head.model)}, and this is {model.name} with other {what}: "
+                "save it again with this model"
             )
         raise InputError(
-            f"{path} was saved with another {what} ({then or 'none'}) than this model has now "
-            f"({now.get(what, 'none')}): save it again"
+            f"{path} was saved with another {_cut(what)} ({_cut(then or 'none')}) than this model "
+            f"has now ({now.get(what, 'none')}): save it again"
         )
+
+
+def _cut(text: str) -> str:
+    """What a stranger's file says, as a sentence shows it."""
+    return printable(text[:300])
 
 
 def _salt(model: "LoadedModel") -> tuple[int, str] | None:

@@ -44,6 +44,19 @@ def test_what_the_first_release_saved_is_read(path, tmp_path, monkeypatch):
     taken_back(path, old)
 
 
+@pytest.mark.parametrize("what", ["weights", "arithmetic", "\x1b[2J"])
+def test_what_a_strangers_file_says_steers_no_terminal(path, tmp_path, monkeypatch, what):
+    strange, own = "\x1b[2J\n" * 999, LoadedModel.computed_by.fget
+    strangers = property(lambda model: own(model) | {what: strange})
+    with monkeypatch.context() as patch:
+        patch.setattr(LoadedModel, "computed_by", strangers)
+        patch.setattr(LoadedModel, "name", strange, raising=False)
+        load(path).save_prefix(tmp_path / "strange", TEXT)
+    with pytest.raises(InputError) as error:
+        taken_back(path, tmp_path / "strange")
+    assert str(error.value).isprintable() and len(str(error.value)) < 4000
+
+
 def test_quantised_weights_are_other_weights(path, saved):
     with pytest.raises(InputError, match="other weights"):
         taken_back(path, saved, quantize="q8_0")

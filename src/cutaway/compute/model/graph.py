@@ -29,10 +29,12 @@ class Graph(StateOps, NumberOps, Cuts):
 
     def embed(self, weight: str) -> Tensor:
         """Rows of the embedding matrix for the batch's tokens: -> (M, hidden)."""
+        self._shape(f"{weight}.weight", 2)  # a vector is not the row of one token
         return self._look_up("embed", weight)
 
     def embed_stored(self, weight: str) -> Tensor:
         """The same of a matrix so large that it stays in the file: its rows are read by token."""
+        self._shape(f"{weight}.weight", 2)
         return self._look_up("embed_stored", weight)
 
     def embed_positions(self, weight: str, context: int) -> Tensor:
