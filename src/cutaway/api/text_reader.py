@@ -244,6 +244,7 @@ class TextReader(ActivationReader):
         special: bool = False,
         compute: bool = True,
         adapter: str = "",
+        cache_salt: str | None = None,
     ) -> "Prefix":
         """Save the keys and values of a prompt, for ``restore_prefix`` of the same model.
 
@@ -251,22 +252,28 @@ class TextReader(ActivationReader):
         special: parse special tokens in a prompt that is text
         compute: compute what the prefix cache lacks; otherwise save only what it has
         adapter: the name of a loaded adapter, as for generate
+        cache_salt: as for generate; it is not in the file
         An existing file is replaced once the new one is complete. Raises InputError for a bad
         prompt, CutawayError where the file cannot be written.
         """
         from cutaway.methods.prefix import save_prefix
 
         llm = self.with_adapter(adapter)
-        return save_prefix(llm, path, prompt, messages, special=special, compute=compute)
+        return save_prefix(
+            llm, path, prompt, messages, special=special, compute=compute, cache_salt=cache_salt
+        )
 
-    def restore_prefix(self, path: str | PathLike[str], *, adapter: str = "") -> "Prefix":
+    def restore_prefix(
+        self, path: str | PathLike[str], *, adapter: str = "", cache_salt: str | None = None
+    ) -> "Prefix":
         """Put a saved prefix into the prefix cache, for prompts that begin with its tokens.
 
         ``cached_tokens`` of the result is less than ``token_ids`` has where ``kv_tokens`` has no
         room for all. The bits are those of computing it. Raises InputError for a file that cannot
         be read or is of another model, FormatError for a damaged one.
         adapter: the name of the adapter that it was saved with
+        cache_salt: of the texts that may find it, whatever it was saved with
         """
         from cutaway.methods.prefix import restore_prefix
 
-        return restore_prefix(self.with_adapter(adapter), path)
+        return restore_prefix(self.with_adapter(adapter), path, cache_salt=cache_salt)

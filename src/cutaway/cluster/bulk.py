@@ -179,11 +179,12 @@ def _workers(replicas: Any, cores: int) -> dict[str, Any]:
 
 def _about(job: BulkJob) -> dict[str, Any]:
     """All that determines a row's text besides its own columns."""
+    asked = {name: value for name, value in job.options.items() if name != "cache_salt"}
     in_force = common_options(job.options).in_force(job.options.get("seed"))
     return {
         "model": job.model, "prompt": job.prompt, "id": job.id, "columns": job.added,
         "load": {name: str(value) for name, value in job.load.items()},
-        "options": {name: in_force.get(name, str(job.options[name])) for name in job.options},
+        "options": {name: in_force.get(name, str(value)) for name, value in asked.items()},
     }  # fmt: skip
 
 

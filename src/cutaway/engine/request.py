@@ -20,6 +20,7 @@ randbits = SystemRandom().getrandbits  # as `secrets` has it, which loads a cryp
 
 SPECULATE = ("off", "ngram", "jacobi", "draft", "mtp", "eagle")
 _PRIORITIES = 2**31
+_LONGEST_SALT = 256
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +29,8 @@ class RunParams:
 
     kv_cache   False computes the whole sequence again at every step: quadratic cost
     cache_prompt  False takes nothing from the prefix cache and leaves nothing there
+    cache_salt  the prefix cache is shared with texts of the same salt only; None: with those that
+               have none. A secret between them: it is in no repr, no record and no error
     priority   lower goes first, in the queue and when KV blocks run out
     speculate  draft tokens: "off", "ngram" (from the sequence itself), "jacobi" (what the
                model drew in earlier steps), "draft" (a small model) or "mtp" (the model's own
@@ -42,6 +45,7 @@ class RunParams:
 
     kv_cache: bool = True
     cache_prompt: bool = True
+    cache_salt: str | None = field(default=None, repr=False)
     priority: int = 0
     speculate: str = "off"
     forced: tuple[int, ...] = ()
@@ -50,6 +54,7 @@ class RunParams:
     def __post_init__(self) -> None:
         for name in ("kv_cache", "cache_prompt"):
             check_bool(name, getattr(self, name))
+        _check_salt(self.cache_salt)
         priority = check_int("priority", self.priority, -_PRIORITIES, _PRIORITIES)
         object.__setattr__(self, "priority", priority)
         for name in ("forced", "replay"):
@@ -61,6 +66,17 @@ class RunParams:
                     "give the same, or leave one out"
                 )
         check_choice("speculate", self.speculate, SPECULATE)
+
+
+def _check_salt(salt: Any) -> None:
+    """InputError unless it is None or a text of a bounded length; it does not show the salt."""
+    if salt is None or (isinstance(salt, str) and 0 < len(salt) <= _LONGEST_SALT):
+        return
+    given = f"of {len(salt)}" if isinstance(salt, str) else type(salt).__name__
+    raise InputError(
+        f"cache_salt must be a text of 1 to {_LONGEST_SALT} characters, not {given}: leave it out "
+        "to share the prefix cache with all texts that have none"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,13 +118,14 @@ class Request:
 
     @property
     def salt(self) -> tuple[int, str] | None:
-        """From which position on its keys and values are not the plain model's, and their name.
+        """From which position on it shares KV blocks with texts of the same name only; the name.
 
-        None: nowhere. From there on only texts with the same name share KV blocks.
+        None: it shares them with all others that have none.
         """
-        if not self.adapter:
-            return self.interventions.salt if self.interventions else None
-        return 0, f"{self.adapter} {self.interventions.salt if self.interventions else ''}"
+        changed = self.interventions.salt if self.interventions else None
+        if not self.adapter and self.run.cache_salt is None:
+            return changed
+        return 0, repr((self.adapter, changed, self.run.cache_salt))
 
     @property
     def is_constrained(self) -> bool:

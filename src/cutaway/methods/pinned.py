@@ -29,6 +29,10 @@ from cutaway.requests.sync_llm import SyncLLM
 if TYPE_CHECKING:
     from cutaway.engine.interventions import BoundInterventions
 
+LATER = RunParams(priority=1)
+"""Of a prefix that others go before."""
+_RUN = RunParams()
+
 
 def row(
     llm: SyncLLM,
@@ -111,7 +115,7 @@ def last_rows(
         )
         for ids, made in texts
     )
-    with pinned(llm, like, priority=1):
+    with pinned(llm, like, LATER):
         for index, reader in each_ended(llm.owner, jobs, stopped):
             yield index, reader.logits()[0]
 
@@ -120,7 +124,7 @@ def last_rows(
 def pinned(
     llm: SyncLLM,
     token_ids: Sequence[int],
-    priority: int = 0,
+    run: RunParams = _RUN,
     interventions: "BoundInterventions | None" = None,
 ) -> Iterator[tuple[EngineSequence, Callable[[], None]]]:
     """Keep a text's keys and values, its last token's excepted, until others need the memory.
@@ -128,7 +132,6 @@ def pinned(
     They are computed when the block begins. Yields the sequence, and a function that waits until
     they are computed again.
     """
-    run = RunParams(priority=priority)
     request = llm.request(token_ids, decoder=PinPrefix(), run=run, interventions=interventions)
     with _pinned(llm, request) as found:
         yield found

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from cutaway.base.checks import check_bool, shown
 from cutaway.base.progress import Bar, tokens_done
 from cutaway.base.whole_files import check_place
-from cutaway.engine import Request, StopParams
+from cutaway.engine import Request, RunParams, StopParams
 from cutaway.engine.prefix import fill_blocks, read_blocks
 from cutaway.errors import CutawayError, InputError
 from cutaway.files.prefix import PrefixHeader, PrefixReader, write_prefix
@@ -46,20 +46,15 @@ class Prefix(NamedTuple):
 
 
 class AskedPrefix(NamedTuple):
-    """A prompt to be saved: its token ids, and its text where it was given as one."""
+    """A prompt to be saved.
 
-    ids: list[int]
+    text     where it was given as one
+    request  what computes it: one token is drawn, and ignored
+    """
+
     text: str | None
     special: bool
-
-    def request(self, model: "LoadedModel") -> Request:
-        """The request that computes it. One token is drawn, and ignored."""
-        return Request(
-            prompt_token_ids=tuple(self.ids),
-            adapter=model.request_adapter,
-            sampling=SamplingParams(temperature=0),
-            stopping=StopParams(max_tokens=1),
-        )
+    request: Request
 
 
 def save_prefix(
@@ -70,11 +65,12 @@ def save_prefix(
     *,
     special: bool,
     compute: bool,
+    cache_salt: str | None,
 ) -> Prefix:
     """See ``LLM.save_prefix``."""
     place = _file_name(path)
     check_place(place)
-    asked = _read_asked(llm, prompt, messages, special)
+    asked = _read_asked(llm, prompt, messages, special, RunParams(cache_salt=cache_salt))
     if compute := check_bool("compute", compute):
         _check_worth(llm, asked)
         _compute(llm, asked)
@@ -82,7 +78,7 @@ def save_prefix(
 
 
 def _read_asked(
-    llm: SyncLLM, prompt: Any, messages: "Iterable[Message] | None", special: bool
+    llm: SyncLLM, prompt: Any, messages: "Iterable[Message] | None", special: bool, run: RunParams
 ) -> AskedPrefix:
     """InputError unless it is either a prompt or a conversation."""
     if (prompt is None) == (messages is None):
@@ -90,9 +86,12 @@ def _read_asked(
     if messages is not None:
         if special:
             raise InputError("special says how to read a text, and these are messages")
-        return AskedPrefix(llm.chat_ids(messages), None, False)
-    ids = llm.read_prompt(prompt, llm.parse_options({"special": special}))
-    return AskedPrefix(ids, prompt if isinstance(prompt, str) else None, special)
+        ids = llm.chat_ids(messages)
+    else:
+        ids = llm.read_prompt(prompt, llm.parse_options({"special": special}))
+    sampling, stopping = SamplingParams(temperature=0), StopParams(max_tokens=1)
+    request = llm.request(ids, run=run, sampling=sampling, stopping=stopping)
+    return AskedPrefix(prompt if isinstance(prompt, str) else None, special, request)
 
 
 def _file_name(path: Any) -> Path:
@@ -111,9 +110,9 @@ def _check_worth(llm: SyncLLM, asked: AskedPrefix) -> None:
     _check_cached(llm)
     _ = llm.model.identity  # raises where the model's file has changed
     block = llm.owner.call(lambda: llm.engine.blocks.block)
-    if len(asked.ids) < block:
+    if (tokens := len(asked.request.prompt_token_ids)) < block:
         raise InputError(
-            f"prompt has {len(asked.ids)} tokens, and whole KV blocks of {block} are saved: give "
+            f"prompt has {tokens} tokens, and whole KV blocks of {block} are saved: give "
             "a longer one"
         )
 
@@ -125,9 +124,9 @@ def _check_cached(llm: SyncLLM) -> None:
 
 def _compute(llm: SyncLLM, asked: AskedPrefix) -> None:
     """Compute a prompt while other texts are written; raises what it failed with."""
-    listener, total = EndListener(), len(asked.ids)
+    listener, total = EndListener(), len(asked.request.prompt_token_ids)
     with (
-        llm.owner.running(asked.request(llm.model), listener) as sequence,
+        llm.owner.running(asked.request, listener) as sequence,
         Bar("computing", total, show=llm.progress, figures=tokens_done, after=1) as bar,
     ):
         while not listener.has_ended():
@@ -143,8 +142,9 @@ def _save(llm: SyncLLM, path: Path, asked: AskedPrefix, *, whole: bool) -> Prefi
     whole: CutawayError where that is not all of it
     """
     model = llm.model
-    block, salt = model.backend.kv.block_tokens, _salt(model)
-    ids = asked.ids[: len(asked.ids) // block * block]
+    block, salt = model.backend.kv.block_tokens, asked.request.salt
+    ids = asked.request.prompt_token_ids
+    ids = ids[: len(ids) // block * block]
 
     def read(ids: Sequence[int], first: int, most: int, add: Callable[..., object]) -> int:
         return llm.owner.call(lambda: read_blocks(llm.engine, ids, first, most, add, salt=salt))
@@ -154,7 +154,7 @@ def _save(llm: SyncLLM, path: Path, asked: AskedPrefix, *, whole: bool) -> Prefi
         raise _lost()
     head = PrefixHeader(
         model=model.name, computed_by=model.computed_by, block_tokens=block,
-        token_ids=tuple(ids[: cached * block]), text=asked.text, special=asked.special,
+        token_ids=ids[: cached * block], text=asked.text, special=asked.special,
     )  # fmt: skip
     with write_prefix(path, head) as file, _bar("saving", head, show=llm.progress) as bar:
         done = 0
@@ -166,10 +166,10 @@ def _save(llm: SyncLLM, path: Path, asked: AskedPrefix, *, whole: bool) -> Prefi
     return _prefix(head, head.blocks, file.nbytes)
 
 
-def restore_prefix(llm: SyncLLM, path: Any) -> Prefix:
+def restore_prefix(llm: SyncLLM, path: Any, *, cache_salt: str | None) -> Prefix:
     """See ``LLM.restore_prefix``."""
     _check_cached(llm)
-    model, salt = llm.model, _salt(llm.model)
+    model, salt = llm.model, llm.request((), run=RunParams(cache_salt=cache_salt)).salt
     with (
         PrefixReader(_file_name(path)) as file,
         _bar("restoring", file.head, show=llm.progress) as bar,
@@ -214,11 +214,6 @@ def _check_same(path: Path, head: PrefixHeader, model: "LoadedModel") -> None:
 def _cut(text: str) -> str:
     """What a stranger's file says, as a sentence shows it."""
     return printable(text[:300])
-
-
-def _salt(model: "LoadedModel") -> tuple[int, str] | None:
-    """The salt of its texts in the prefix cache."""
-    return Request(prompt_token_ids=(), adapter=model.request_adapter).salt
 
 
 def _blocks_at_once(model: "LoadedModel") -> int:

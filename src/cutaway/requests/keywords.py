@@ -82,6 +82,7 @@ class RequestOptions(SamplingOptions, GrammarOptions, total=False):
     heal: bool | int
     kv_cache: bool
     cache_prompt: bool
+    cache_salt: str | None
     priority: int
     speculate: str
     forced: Sequence[int]
@@ -224,6 +225,12 @@ _ROWS = {
     "cache_prompt": Keyword(
         "off", True, "take nothing from the prefix cache and leave nothing there, as for measuring",
         Absent("a command is one process, and --no-prefix-cache is for all of its texts"),
+        EVERYWHERE,
+    ),
+    "cache_salt": Keyword(
+        "text", None, "a secret of 1 to 256 characters: share the prefix cache only with texts of "
+        "the same one; same text, and no trace has it",
+        Absent("a command is one process, and nobody else's; a line of --input may have it"),
         EVERYWHERE,
     ),
     "priority": Keyword(

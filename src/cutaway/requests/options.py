@@ -40,6 +40,8 @@ _OBSERVED = ("ledger", "logprobs", "prompt_logprobs", "candidates", "track")
 _OWN = ("n", "align", "special", "suffix", "trace", "interventions", "denoise", "adapter")
 OPTIONS = tuple(KEYWORDS)
 """Every keyword of a request."""
+_UNTOLD = ("replay", "cache_salt")
+"""Keywords that change no text, and are not among the settings of one. The salt is a secret."""
 _CANDIDATES = 20
 """Candidates that a trace keeps of every step by default."""
 
@@ -119,7 +121,7 @@ class Options:
         return iter([check_path(name) for name in names])
 
     def in_force(self, seed: int | None) -> dict[str, Any]:
-        """Every setting by name, ready for JSON."""
+        """Every setting by name but the salt, ready for JSON."""
         trace = None if self.trace is None else str(self.trace)
         interventions = [one.to_json() if one.vector else str(one) for one in self.interventions]
         own = {name: getattr(self, name) for name in ("n", "align", "special", "suffix", "adapter")}
@@ -134,13 +136,13 @@ class Options:
     def settings(self, seed: int | None) -> dict[str, Any]:
         """The settings of one text by name: keywords of another request for the same text.
 
-        ``replay`` is left out: it does not change the text.
+        Those are left out that change no text and are of one run, or secret.
         """
         values = {
             name: getattr(getattr(self, part), name)
             for part, names in _OF_PART.items()
             for name in names
-            if name != "replay"
+            if name not in _UNTOLD
         }
         values |= {name: getattr(self, name) for name in _OBSERVED}
         if self.draft is not None:

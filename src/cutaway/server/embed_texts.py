@@ -21,13 +21,15 @@ async def embed_texts(
     model: str | None,
     texts: Sequence[str | list[int]],
     field: str,
+    *,
     user: str | None = None,
+    cache_salt: str | None = None,
     **how: Any,
 ) -> Embeddings:
     """Those of the texts in a field of a request; ``how``: keywords of ``LLM.embed``."""
     found, _ = await prefill_texts(
         request, model, partial(_read, texts=texts, field=field, how=how), said=[*texts],
-        length=sum(map(len, texts)), user=user,
+        length=sum(map(len, texts)), user=user, cache_salt=cache_salt,
     )  # fmt: skip
     return found
 

@@ -16,6 +16,7 @@ from cutaway.server.embed_texts import embed_texts, numbers_of
 from cutaway.server.events import dumps
 from cutaway.server.http.strict_json import StrictRoute
 from cutaway.server.models import service_of
+from cutaway.server.shared.keyword_fields import CACHE_SALT
 from cutaway.server.shared.plain_schemas import EmbeddingList as Answer
 
 router = APIRouter(route_class=StrictRoute, tags=["text"])
@@ -33,6 +34,7 @@ class EmbeddingsRequest(Body):
     encoding_format: Literal["float", "base64"] | None = optional("default float")
     dimensions: int | None = optional("how many numbers of each vector, from its first")
     user: str | None = optional("is in the log")
+    cache_salt: str | None = CACHE_SALT
     pooling: Literal["mean", "cls", "last", "weighted"] | None = optional(
         "ours: how rows become one vector; left out: as the model's files say"
     )
@@ -58,9 +60,9 @@ async def embeddings(body: EmbeddingsRequest, request: Request) -> Response:
             "task: model names an adapter, and a task has its own: name one of the two"
         )
     found = await embed_texts(
-        request, body.model, body.input, "input", body.user, pooling=body.pooling,
-        normalize=body.normalize, dimensions=body.dimensions, prompt=body.prompt,
-        task=body.task, truncate=body.truncate,
+        request, body.model, body.input, "input", user=body.user, cache_salt=body.cache_salt,
+        pooling=body.pooling, normalize=body.normalize, dimensions=body.dimensions,
+        prompt=body.prompt, task=body.task, truncate=body.truncate,
     )  # fmt: skip
     name = names.named(body.model)
     data = await asyncio.to_thread(_document, found, name, body.encoding_format)

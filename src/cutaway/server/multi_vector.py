@@ -20,6 +20,7 @@ from cutaway.server.http.strict_json import StrictRoute
 from cutaway.server.models import service_of
 from cutaway.server.prefill import prefill_texts
 from cutaway.server.service import Service
+from cutaway.server.shared.keyword_fields import CACHE_SALT
 from cutaway.server.shared.plain_schemas import MultiVectorList as Answer
 
 router = APIRouter(route_class=StrictRoute, tags=["text"])
@@ -40,6 +41,7 @@ class MultiVectorRequest(Body):
     embedding_type: Literal["float"] = Field("float", description="the numbers as JSON has them")
     dimensions: int | None = optional("how many numbers of each vector, from its first")
     user: str | None = optional("is in the log")
+    cache_salt: str | None = CACHE_SALT
     truncate: bool = Field(False, description="ours: cut texts that are too long")
 
 
@@ -62,7 +64,7 @@ async def multi_vector(body: MultiVectorRequest, request: Request) -> Response:
 
     found, _ = await prefill_texts(
         request, body.model, ask, said=[*body.input], length=sum(map(len, body.input)),
-        user=body.user,
+        user=body.user, cache_salt=body.cache_salt,
     )  # fmt: skip
     name = service_of(request, body.model).names.named(body.model)
     data = await asyncio.to_thread(_document, found, name)

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from fastapi import Request
 
-from cutaway.engine import ArrivalReader
+from cutaway.engine import ArrivalReader, RunParams
 from cutaway.engine import Request as EngineRequest
 from cutaway.requests.owner import EndListener
 from cutaway.requests.prefill import PrefillTask, read_all
@@ -31,11 +31,14 @@ async def prefill_texts(
     said: Any,
     length: int,
     user: str | None = None,
+    cache_salt: str | None = None,
 ) -> tuple[T, list[R]]:
     """The answer to a task, and a reader of each of its requests, when all have ended.
 
     ask: reads the texts, in a thread; length: how many characters these are; said: for the log
+    cache_salt: see ``RunParams``
     """
+    run = RunParams(cache_salt=cache_salt)
     service, access = admit(request, model, user, lambda: said)
     adapter = service.llm.adapter_hash(service.names.adapter(model))
 
@@ -48,7 +51,7 @@ async def prefill_texts(
         started = perf_counter()
         thread = service.slow if length > _LONG else None
         task = await asyncio.get_running_loop().run_in_executor(thread, ask, service)
-        requests = (one.but(adapter=adapter or one.adapter) for one in task.requests)
+        requests = (one.but(adapter=adapter or one.adapter, run=run) for one in task.requests)
         readers = await read_all(queue, requests, task.reader)
         access.texts = [_figures(one, perf_counter() - started) for one in readers]
         for figures in access.texts:

@@ -22,7 +22,7 @@ from cutaway.methods.filling.causal import (
     likeliest,
 )
 from cutaway.methods.filling.filled import FillCandidate, Filled, Joint, candidate
-from cutaway.methods.pinned import pinned
+from cutaway.methods.pinned import LATER, pinned
 from cutaway.requests.sync_llm import SyncLLM
 
 
@@ -60,7 +60,7 @@ def fill_by_bayes(
     """See ``LLM.fill``."""
     asked = _read(llm, parts, targets)
     run, beams = _Run(llm), [_Beam(asked.before)]
-    with pinned(llm, asked.before, priority=1):
+    with pinned(llm, asked.before, LATER):
         for space, part in zip(asked.spaced, asked.after, strict=True):
             beams = run.followed(run.grown(beams, width, asked.targets, spaced=space), part)
     return _filled(llm, sorted(beams), top, asked.targets)

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.compute.backends import Logits
-from cutaway.engine import Event, Request, Score, Scored
+from cutaway.engine import Event, Request, RunParams, Score, Scored
 from cutaway.requests.owner import EndListener
 from cutaway.requests.prefill import R, each_ended
 from cutaway.requests.stream import LogitsReader
@@ -35,14 +35,15 @@ class ScoredText(NamedTuple):
 class Causal:
     """One model's predictions after texts, and its log-probabilities of given tokens.
 
+    salt     see ``RunParams``
     rows     computed so far: tokens that were not in the prefix cache
     stopped  called between two steps; once it returns True, Stopped is raised
     """
 
     stopped: Callable[[], bool]
 
-    def __init__(self, llm: SyncLLM) -> None:
-        self._llm, self.stopped, self.rows = llm, bool, 0
+    def __init__(self, llm: SyncLLM, salt: str | None = None) -> None:
+        self._llm, self._run, self.stopped, self.rows = llm, RunParams(cache_salt=salt), bool, 0
 
     def following(self, texts: Iterable[Ids]) -> Iterator[tuple[int, Logits]]:
         """(index, logits (1, vocab)) of what follows each text, in the order they end."""
@@ -70,7 +71,7 @@ class Causal:
         return found
 
     def _scored(self, text: Ids, logits_from: int) -> Request:
-        return self._llm.request(text, decoder=Score(logits_from=logits_from))
+        return self._llm.request(text, decoder=Score(logits_from=logits_from), run=self._run)
 
     def _ended(self, jobs: Iterable[tuple[Request, R]]) -> Iterator[tuple[int, R]]:
         for index, reader in each_ended(self._llm.owner, jobs, self.stopped):

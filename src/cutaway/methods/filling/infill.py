@@ -17,9 +17,10 @@ from math import exp, fsum, log
 import numpy as np
 
 from cutaway.base.arithmetic import plainly
+from cutaway.engine.request import randbits
 from cutaway.errors import InputError
 from cutaway.methods.filling.causal import Causal, Ids, ScoredText
-from cutaway.methods.pinned import pinned
+from cutaway.methods.pinned import LATER, pinned
 from cutaway.requests.completion import Between
 from cutaway.requests.options import Options
 from cutaway.requests.stream import Stream
@@ -163,5 +164,11 @@ class _Drawing:
         known = [
             ScoredText(prompt + text + self.suffix_ids, len(prompt) + len(text)) for text in texts
         ]
-        with pinned(self.llm, prompt, priority=1):
-            return [fsum(each) for each in Causal(self.llm).known(known)]
+        salt = self._salt()
+        with pinned(self.llm, prompt, replace(LATER, cache_salt=salt)):
+            return [fsum(each) for each in Causal(self.llm, salt).known(known)]
+
+    def _salt(self) -> str | None:
+        """The request's; without a prompt cache one of its own, so that nobody shares it."""
+        run = self.options.run
+        return run.cache_salt if run.cache_prompt else f"{randbits(128):032x}"

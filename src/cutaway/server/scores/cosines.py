@@ -20,6 +20,7 @@ async def cosines(
     fields: str,
     named: Callable[[int], str],
     user: str | None,
+    cache_salt: str | None,
 ) -> tuple[list[float], TokensRead]:
     """Of each pair of the texts, and how many tokens were read.
 
@@ -27,7 +28,7 @@ async def cosines(
     """
     check_count(fields, len(texts))
     try:
-        found = await embed_texts(request, model, texts, "texts", user)
+        found = await embed_texts(request, model, texts, "texts", user=user, cache_salt=cache_salt)
     except InputError as error:
         message = re.sub(r"^texts\[(\d+)\]", lambda m: named(int(m[1])), str(error))
         raise type(error)(message) from error

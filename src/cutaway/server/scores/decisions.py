@@ -54,7 +54,7 @@ async def decisions(body: DecisionsRequest, request: Request) -> Response:
 
     found = await likelihoods(
         request, body.model, cut, said=body.model_dump(include={"input"}, exclude_none=True),
-        length=length, user=body.safety_identifier,
+        length=length, user=body.safety_identifier, cache_salt=body.cache_salt,
     )  # fmt: skip
     each = iter(found.each)
     answer: Decision = {

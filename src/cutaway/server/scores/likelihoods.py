@@ -83,11 +83,13 @@ async def likelihoods(
     said: Any,
     length: int,
     user: str | None,
+    cache_salt: str | None,
 ) -> Likelihoods:
     """Those of all answers, computed together with whatever else runs; see ``prefill_texts``."""
     each, readers = await prefill_texts(
-        request, model, lambda service: scoring(cut(service)), said=said, length=length, user=user
-    )
+        request, model, lambda service: scoring(cut(service)), said=said, length=length, user=user,
+        cache_salt=cache_salt,
+    )  # fmt: skip
     usages = [reader.ended.usage for reader in readers if reader.ended]
     return Likelihoods(
         each, sum(one.prompt_tokens for one in usages), sum(one.cached_tokens for one in usages)

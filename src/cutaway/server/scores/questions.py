@@ -18,6 +18,7 @@ from cutaway.server.openai.responses_input import (
     as_items,
     conversation,
 )
+from cutaway.server.shared.keyword_fields import CACHE_SALT
 from cutaway.server.shared.messages import only_types
 
 MOST_QUESTIONS, MOST_CHOICES = 400, 255  # as OpenAI has it
@@ -190,6 +191,7 @@ class DecisionsRequest(Body):
         description="each is asked for itself, after the input",
     )  # fmt: skip
     safety_identifier: str | None = optional("is in the log")
+    cache_salt: str | None = CACHE_SALT
     prompt_cache_key: str | None = optional("is needless: texts themselves are compared")
     prompt_cache_options: dict[str, Any] | None = optional("is needless, too")
     trace: bool = Field(False, description="ours: the tokens of each probability")

@@ -28,6 +28,7 @@ from cutaway.server.scores.likelihoods import (
 )
 from cutaway.server.scores.schemas import HowRanked, Ranked, Ranking
 from cutaway.server.service import Service
+from cutaway.server.shared.keyword_fields import CACHE_SALT
 from cutaway.server.shared.plain_schemas import TokensRead
 
 router = APIRouter(route_class=StrictRoute, tags=["text"])
@@ -81,6 +82,7 @@ class RerankRequest(Body):
     top_n: int = Field(0, ge=0, description="only the first so many; 0: all")
     return_documents: bool = Field(True, description="each result has its document")
     user: str | None = optional("is in the log")
+    cache_salt: str | None = CACHE_SALT
     method: Method | None = optional(
         "ours: the model's head that scores pairs of texts, the vectors of tokens (late "
         "interaction), the probability of the first of two answers, or the cosine of vectors; left "
@@ -169,7 +171,10 @@ async def _by_answers(
         return (one for question in questions for one in question.cuts())
 
     said = {"query": body.query, "documents": body.texts}
-    found = await likelihoods(request, body.model, cut, said=said, length=length, user=body.user)
+    found = await likelihoods(
+        request, body.model, cut, said=said, length=length, user=body.user,
+        cache_salt=body.cache_salt,
+    )  # fmt: skip
     each, llm = iter(found.each), service_of(request, body.model).llm
     results: list[Ranked] = []
     for i, question in enumerate(questions):
@@ -200,8 +205,9 @@ async def _by_model(
 
     said = {"query": body.query, "documents": body.texts}
     found, _ = await prefill_texts(
-        request, body.model, ask, said=said, length=length, user=body.user
-    )
+        request, body.model, ask, said=said, length=length, user=body.user,
+        cache_salt=body.cache_salt,
+    )  # fmt: skip
     results = [_result(body, one.index, one.relevance) for one in found.results]
     return results, {"prompt_tokens": found.tokens, "total_tokens": found.tokens}
 
@@ -214,7 +220,7 @@ async def _by_vectors(body: RerankRequest, request: Request) -> tuple[list[Ranke
     pairs = [(0, i) for i in range(1, len(texts))]
     each, usage = await cosines(
         request, body.model, texts, pairs, fields="documents with query", named=named,
-        user=body.user,
+        user=body.user, cache_salt=body.cache_salt,
     )  # fmt: skip
     return [_result(body, i, one) for i, one in enumerate(each)], usage
 

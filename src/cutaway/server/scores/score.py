@@ -18,6 +18,7 @@ from cutaway.server.scores.cosines import cosines, refuse_asked
 from cutaway.server.scores.likelihoods import check_amount, likelihoods, method_of, scored_tokens
 from cutaway.server.scores.schemas import PairScore, Scores
 from cutaway.server.service import Service
+from cutaway.server.shared.keyword_fields import CACHE_SALT
 from cutaway.server.shared.plain_schemas import TokensRead
 
 router = APIRouter(route_class=StrictRoute, tags=["text"])
@@ -35,6 +36,7 @@ class ScoreRequest(Body):
     text_1: Texts = Field(description="a text or token ids, or a list of either")
     text_2: Texts = Field(description="as many, or any number where text_1 is one")
     user: str | None = optional("is in the log")
+    cache_salt: str | None = CACHE_SALT
     method: Literal["log_likelihood", "cosine"] | None = optional(
         "ours: the log-probability of text_2 after text_1, or the cosine of their "
         "vectors; left out: the former, but the latter of a model that is made for vectors or "
@@ -96,7 +98,10 @@ async def _by_model(
             yield cutter.pair(body.text_1[a], body.text_2[b], f"text_2[{b}]", f"text_1[{a}]")
 
     said = {"text_1": body.text_1, "text_2": body.text_2}
-    found = await likelihoods(request, body.model, cut, said=said, length=length, user=body.user)
+    found = await likelihoods(
+        request, body.model, cut, said=said, length=length, user=body.user,
+        cache_salt=body.cache_salt,
+    )  # fmt: skip
     llm = service_of(request, body.model).llm
     data: list[PairScore] = []
     for i, one in enumerate(found.each):
@@ -116,6 +121,6 @@ async def _by_vectors(body: ScoreRequest, request: Request) -> tuple[list[PairSc
     each, usage = await cosines(
         request, body.model, [*body.text_1, *body.text_2],
         [(a, first + b) for a, b in body.pairs], fields="text_2 with text_1", named=named,
-        user=body.user,
+        user=body.user, cache_salt=body.cache_salt,
     )  # fmt: skip
     return [{"index": i, "object": "score", "score": one} for i, one in enumerate(each)], usage

@@ -62,3 +62,5 @@ def _is_list(kind: Any) -> bool:
 
 NumberFields: Any = with_keywords("NumberFields", Body, PARAMS)
 """The settings of the sampler that are one number."""
+CACHE_SALT: Any = _field("cache_salt")[1]
+"""Of requests whose texts are only read."""
