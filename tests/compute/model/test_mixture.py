@@ -98,9 +98,10 @@ def test_what_a_file_says():
         ({"group_count": 3, "group_used_count": 1}, "3 groups"),
         ({"group_count": 8, "group_used_count": 2}, "8 groups"),
         ({"group_count": 4, "group_used_count": 1, "used_count": 3}, "from 1 of 4 groups"),
+        ({"group_count": 2, "group_used_count": 3}, "from 3 of 2 groups"),
         ({"used_count": 9}, "up to 8"),
     ],
 )
 def test_what_is_refused(keys, message):
     with pytest.raises(FormatError, match=message):
-        read(**keys)
+        read(**keys).check(8, "blk.0.")

@@ -258,6 +258,7 @@ class Graph(StateOps, NumberOps, Cuts):
         count, inner, _ = self._shape(weights["up"], 3)
         if count != scores.width:
             raise FormatError(f"{prefix}: {count} experts, and scores for {scores.width}")
+        mixture.check(count, prefix)
         for role in roles:
             shape = (x.width, inner) if role == "down" else (inner, x.width)
             self._expect(weights[role], (count, *shape))

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cutaway.errors import FormatError
+
 if TYPE_CHECKING:
     from cutaway.compute.model.wiring import Op
 
@@ -66,6 +68,17 @@ class Mixture:
     def is_gated(self) -> bool:
         """Whether an expert's MLP has a gate beside its up."""
         return self.activation not in ("relu2", "gelu_exact")
+
+    def check(self, experts: int, prefix: str) -> None:
+        """FormatError where a row cannot have its experts among so many of a layer."""
+        each, left = divmod(experts, self.groups)
+        fits = self.used_groups <= self.groups and self.used <= each * self.used_groups
+        if left or not fits or (self.groups > 1 and each < 2):
+            raise FormatError(
+                f"{prefix}: {self.used} of {experts} experts cannot be chosen from "
+                f"{self.used_groups} of {self.groups} groups (expert_used_count, "
+                "expert_group_used_count, expert_group_count)"
+            )
 
     def choose(
         self, scores: NDArray[Any], bias: NDArray[Any] | None = None

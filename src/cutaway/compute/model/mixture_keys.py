@@ -11,7 +11,7 @@ _OF_CHOSEN = 3  # a softmax after the choice, which is that of all, normed
 
 
 def mixture_of(read: MetadataReader, usual: Mixture, experts: int) -> Mixture:
-    """FormatError for a gating or groups that are not supported.
+    """FormatError for a gating that is not supported.
 
     usual: what the architecture has where its files do not say
     experts: of a layer
@@ -27,11 +27,6 @@ def mixture_of(read: MetadataReader, usual: Mixture, experts: int) -> Mixture:
     used = read.size("expert_used_count", most=experts)
     if groups in (1, used_groups):
         groups = used_groups = 1
-    elif experts % groups or experts // groups < 2 or used > experts // groups * used_groups:
-        raise FormatError(
-            f"{used} of {experts} experts cannot be chosen from {used_groups} of {groups} groups "
-            f"({read.prefix}.expert_group_count)"
-        )
     kind = _GATINGS.get(gating, usual.gating)
     return replace(
         usual,

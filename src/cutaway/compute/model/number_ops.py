@@ -13,15 +13,15 @@ class NumberOps(Wiring):
 
     def silu_mul(self, gate: Tensor, up: Tensor) -> Tensor:
         """silu(gate) · up (SwiGLU; Shazeer 2020, arXiv 2002.05202): (M, n) -> (M, n)."""
-        return self._add("silu_mul", up.width, gate, up)
+        return self._gated("silu_mul", gate, up)
 
     def gelu_mul(self, gate: Tensor, up: Tensor) -> Tensor:
         """gelu(gate) · up, gelu by tanh (GeGLU; Shazeer 2020): (M, n) -> (M, n)."""
-        return self._add("gelu_mul", up.width, gate, up)
+        return self._gated("gelu_mul", gate, up)
 
     def gelu_exact_mul(self, gate: Tensor, up: Tensor) -> Tensor:
         """gelu(gate) · up, gelu by the normal distribution: (M, n) -> (M, n)."""
-        return self._add("gelu_exact_mul", up.width, gate, up)
+        return self._gated("gelu_exact_mul", gate, up)
 
     def gelu(self, x: Tensor) -> Tensor:
         """x · Φ(x), Φ approached by tanh (Hendrycks & Gimpel 2016, arXiv 1606.08415)."""
@@ -48,7 +48,7 @@ class NumberOps(Wiring):
 
         (M, n) -> (M, n); gate is at most the limit, up between minus it and it.
         """
-        return self._add("clamped_swiglu", up.width, gate, up, attrs={"limit": limit})
+        return self._gated("clamped_swiglu", gate, up, limit=limit)
 
     def sigmoid_mul(self, gate: Tensor, x: Tensor) -> Tensor:
         """sigmoid(gate) · x, gate (M, n), or (M, 1) for all of a row: (M, n) -> (M, n)."""
@@ -81,3 +81,8 @@ class NumberOps(Wiring):
     def softcap(self, x: Tensor, cap: float) -> Tensor:
         """cap · tanh(x / cap), and x itself where cap is 0: (M, n) -> (M, n)."""
         return self._add("softcap", x.width, x, attrs={"cap": cap}) if cap else x
+
+    def _gated(self, kind: str, gate: Tensor, up: Tensor, **attrs: float) -> Tensor:
+        if gate.width != up.width:
+            raise FormatError(f"{gate.name} ({gate.width}) is no gate of {up.name} ({up.width})")
+        return self._add(kind, up.width, gate, up, attrs=attrs)

@@ -20,6 +20,7 @@ View = tuple[int, int]  # buffer, column
 NOWHERE: View = (-1, 0)
 _LANES = 16
 _WIDEST_HEAD = 1024  # attend.cpp keeps a head's numbers on the stack
+_MOST_TAPS = 16  # kMostTaps of recurrent.cpp
 
 
 class Emitter:
@@ -188,6 +189,11 @@ class Emitter:
         bias = self.c.vectors[conv.weights["bias"]] if "bias" in conv.weights else NOTHING
         x, out = self.view(op.reads[0]), self.view(conv.out.name)
         taps, width = weight.shape
+        if taps > _MOST_TAPS:
+            raise FormatError(
+                f"{conv.out.name}: convolutions over {taps} tokens are not supported here, only up "
+                f"to {_MOST_TAPS}; the reference backend has no such limit"
+            )
         self.plan.conv(x, out, np.ascontiguousarray(weight).ravel(), bias, width, taps)
 
     def _delta_net(self, op: Lowered) -> None:
