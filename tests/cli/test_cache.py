@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from support.prefixes import flipped, forge
+
 TEXT = "é ab été, " * 30
 RUN = ["--seed", "1", "--max-tokens", "6", "--json"]
 
@@ -61,6 +63,25 @@ def test_what_a_file_says_and_whether_it_is_whole(printed, refused, tiny_path, p
     damaged = f"damaged in block {said['blocks'] - 1}: save it again"
     assert damaged in refused("cache", "check", place, "--json")
     assert "is damaged" in refused("generate", "-m", tiny_path, "--prefix", place, "x")
+
+
+def test_keys_and_values_of_another_text_are_told(cutaway, tiny_path, saved, place):
+    model, check = tiny_path, ["cache", "check", place]
+    code, out, _ = cutaway(*check, "-m", model)
+    assert (code, out.splitlines()[1]) == (0, "1 of 11 blocks computed again: the same")
+    code, out, _ = cutaway(*check, "-m", model, "--all", "--json")
+    assert (code, json.loads(out)["computed"]) == (0, 11)
+    forge(Path(place), lambda _i, block: flipped(block))
+    assert cutaway(*check).code == 0
+    for more in ([], ["--all"]):
+        code, _, err = cutaway(*check, "-m", model, *more)
+        assert (code, err.count("\n")) == (2, 1)
+        assert "has not the keys and values of its text: do not use it" in err
+
+
+@pytest.mark.parametrize("more", [["--all"], ["--threads", "1"]])
+def test_blocks_are_computed_by_a_model_that_is_named(refused, tmp_path, more):
+    assert "-m names the model" in refused("cache", "check", str(tmp_path), *more)
 
 
 def test_standard_input_is_a_text_too(printed, tiny_path, place):

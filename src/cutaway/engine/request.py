@@ -68,6 +68,11 @@ class RunParams:
         check_choice("speculate", self.speculate, SPECULATE)
 
 
+def own_salt() -> str:
+    """A salt that no other text has."""
+    return f"{randbits(128):032x}"
+
+
 def _check_salt(salt: Any) -> None:
     """InputError unless it is None or a text of a bounded length; it does not show the salt."""
     if salt is None or (isinstance(salt, str) and 0 < len(salt) <= _LONGEST_SALT):

@@ -6,14 +6,18 @@ A few blocks are moved between two steps, so that other texts continue.
 import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from random import SystemRandom
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cutaway.base.checks import check_bool, shown
 from cutaway.base.progress import Bar, tokens_done
 from cutaway.base.whole_files import check_place
+from cutaway.compute.backends import Bytes
 from cutaway.engine import Request, RunParams, StopParams
+from cutaway.engine.block_manager import Salt
 from cutaway.engine.prefix import fill_blocks, read_blocks
-from cutaway.errors import CutawayError, InputError
+from cutaway.engine.request import own_salt
+from cutaway.errors import CutawayError, FormatError, InputError
 from cutaway.files.prefix import PrefixHeader, PrefixReader, write_prefix
 from cutaway.requests.owner import EndListener
 from cutaway.requests.sync_llm import SyncLLM
@@ -73,7 +77,7 @@ def save_prefix(
     asked = _read_asked(llm, prompt, messages, special, RunParams(cache_salt=cache_salt))
     if compute := check_bool("compute", compute):
         _check_worth(llm, asked)
-        _compute(llm, asked)
+        _compute(llm, asked.request)
     return _save(llm, place, asked, whole=compute)
 
 
@@ -89,9 +93,14 @@ def _read_asked(
         ids = llm.chat_ids(messages)
     else:
         ids = llm.read_prompt(prompt, llm.parse_options({"special": special}))
+    return AskedPrefix(
+        prompt if isinstance(prompt, str) else None, special, _request(llm, ids, run)
+    )
+
+
+def _request(llm: SyncLLM, ids: Sequence[int], run: RunParams) -> Request:
     sampling, stopping = SamplingParams(temperature=0), StopParams(max_tokens=1)
-    request = llm.request(ids, run=run, sampling=sampling, stopping=stopping)
-    return AskedPrefix(prompt if isinstance(prompt, str) else None, special, request)
+    return llm.request(ids, run=run, sampling=sampling, stopping=stopping)
 
 
 def _file_name(path: Any) -> Path:
@@ -122,11 +131,11 @@ def _check_cached(llm: SyncLLM) -> None:
         raise InputError("prefix_cache is off, which saved prefixes belong to: leave it on")
 
 
-def _compute(llm: SyncLLM, asked: AskedPrefix) -> None:
+def _compute(llm: SyncLLM, request: Request) -> None:
     """Compute a prompt while other texts are written; raises what it failed with."""
-    listener, total = EndListener(), len(asked.request.prompt_token_ids)
+    listener, total = EndListener(), len(request.prompt_token_ids)
     with (
-        llm.owner.running(asked.request, listener) as sequence,
+        llm.owner.running(request, listener) as sequence,
         Bar("computing", total, show=llm.progress, figures=tokens_done, after=1) as bar,
     ):
         while not listener.has_ended():
@@ -169,24 +178,83 @@ def _save(llm: SyncLLM, path: Path, asked: AskedPrefix, *, whole: bool) -> Prefi
 def restore_prefix(llm: SyncLLM, path: Any, *, cache_salt: str | None) -> Prefix:
     """See ``LLM.restore_prefix``."""
     _check_cached(llm)
-    model, salt = llm.model, llm.request((), run=RunParams(cache_salt=cache_salt)).salt
+    salt = llm.request((), run=RunParams(cache_salt=cache_salt)).salt
     with (
         PrefixReader(_file_name(path)) as file,
         _bar("restoring", file.head, show=llm.progress) as bar,
     ):
-        head, most = file.head, _blocks_at_once(model)
-        _check_same(file.path, head, model)
+        _check_same(file.path, file.head, llm.model)
+        done = _fill(llm, file, file.head.blocks, salt, bar)
+        return _prefix(file.head, done, file.nbytes)
 
-        def fill() -> int:
-            return fill_blocks(
-                llm.engine, head.token_ids, head.block_bytes, most, file.read, salt=salt
+
+def _fill(llm: SyncLLM, file: PrefixReader, blocks: int, salt: Salt | None, bar: Bar) -> int:
+    """Put the first blocks of a file into the prefix cache; how many of them are there then."""
+    head, most = file.head, _blocks_at_once(llm.model)
+    ids = head.token_ids[: blocks * head.block_tokens]
+
+    def fill() -> int:
+        return fill_blocks(llm.engine, ids, head.block_bytes[:blocks], most, file.read, salt=salt)
+
+    before, done = -1, 0
+    while before < done < blocks:
+        before, done = done, llm.owner.call(fill)
+        bar.update(done * head.block_tokens)
+    return done
+
+
+def check_prefix(llm: SyncLLM, path: Any, *, whole: bool = False) -> int:
+    """Compute a block again, and compare it with the file's; how many were compared.
+
+    Which it is nobody can know beforehand. It is computed from those before it as the file has
+    them. FormatError where it differs, or where the file is damaged.
+    whole: compute the text from its beginning, and compare all. So is one of whose beginning a
+           model with windows or states has not all that follows from it
+    """
+    _check_cached(llm)
+    if llm.model.backend.name == "reference":
+        raise InputError("blocks of the reference backend are not compared: its bits are NumPy's")
+    with (
+        PrefixReader(_file_name(path)) as file,
+        _bar("checking", file.head, show=llm.progress) as bar,
+    ):
+        head = file.head
+        _check_same(file.path, head, llm.model)
+        if not head.blocks:
+            return 0
+        whole = whole or len({*head.block_bytes}) > 1
+        first = 0 if whole else SystemRandom().randrange(head.blocks)
+        last = head.blocks if whole else first + 1
+        run = RunParams(cache_salt=own_salt())
+        request = _request(llm, head.token_ids[: last * head.block_tokens], run)
+        if first and _fill(llm, file, first, request.salt, bar) < first:
+            raise _lost()
+        _compute(llm, request)
+        _compare(llm, file, request, range(first, last))
+        return last - first
+
+
+def _compare(llm: SyncLLM, file: PrefixReader, request: Request, places: range) -> None:
+    """FormatError naming the first of these blocks whose memory now is not what the file has."""
+
+    def compare(place: int, memory: Sequence[Bytes]) -> None:
+        if not file.has(place, memory):
+            first = place * file.head.block_tokens
+            raise FormatError(
+                f"{file.path}: block {place} (tokens {first} to {first + file.head.block_tokens}) "
+                "has not the keys and values of its text: do not use it"
             )
 
-        before, done = -1, 0
-        while before < done < head.blocks:
-            before, done = done, llm.owner.call(fill)
-            bar.update(done * head.block_tokens)
-        return _prefix(head, done, file.nbytes)
+    ids, done = request.prompt_token_ids, places.start
+
+    def read() -> int:
+        most = _blocks_at_once(llm.model)
+        return read_blocks(llm.engine, ids, done, most, compare, salt=request.salt)
+
+    while done < places.stop:
+        before, done = done, llm.owner.call(read)
+        if done == before:
+            raise _lost()
 
 
 _RENAMED = {"cutaway-0.1.0-cpu": "cutaway-1-cpu"}

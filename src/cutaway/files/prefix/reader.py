@@ -68,6 +68,17 @@ class PrefixReader:
             if digest.digest() != self.head.digests[place]:
                 raise FormatError(f"is damaged in block {place}: save it again")
 
+    def has(self, place: int, memory: Memory) -> bool:
+        """Whether a block is the beginning of this memory, as its hash has it.
+
+        What follows is of windows and states, which a file has of the text's end alone.
+        """
+        left, digest = self.head.block_bytes[place], sha256()
+        for piece in memory:
+            digest.update(piece.data[:left])
+            left -= min(left, piece.nbytes)
+        return left == 0 and digest.digest() == self.head.digests[place]
+
     def check(self, on_progress: Callable[[int], object] = lambda _done: None) -> None:
         """Read all blocks. on_progress: called with the bytes read so far"""
         done, memory = 0, np.empty(max(self.head.block_bytes, default=0), np.uint8)

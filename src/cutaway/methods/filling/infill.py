@@ -17,7 +17,7 @@ from math import exp, fsum, log
 import numpy as np
 
 from cutaway.base.arithmetic import plainly
-from cutaway.engine.request import randbits
+from cutaway.engine.request import own_salt
 from cutaway.errors import InputError
 from cutaway.methods.filling.causal import Causal, Ids, ScoredText
 from cutaway.methods.pinned import LATER, pinned
@@ -171,4 +171,4 @@ class _Drawing:
     def _salt(self) -> str | None:
         """The request's; without a prompt cache one of its own, so that nobody shares it."""
         run = self.options.run
-        return run.cache_salt if run.cache_prompt else f"{randbits(128):032x}"
+        return run.cache_salt if run.cache_prompt else own_salt()
