@@ -13,8 +13,14 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from cutaway._version import __version__
 from cutaway.errors import InputError
-from cutaway.text.grammar.llguidance_source import idle_attributes, limits, sentence, source_of
-from cutaway.text.grammar.matcher import Matcher
+from cutaway.text.grammar.llguidance_source import (
+    idle_attributes,
+    judge_for,
+    limits,
+    sentence,
+    source_of,
+)
+from cutaway.text.grammar.matcher import Ends, Matcher, Way
 from cutaway.text.grammar.schema_checks import SchemaCheck, relaxed
 from cutaway.text.grammar.source import Grammar
 from cutaway.text.grammar.subschemas import own_formats, without_own_formats
@@ -102,15 +108,13 @@ class Compiled:
     """A grammar for one vocabulary: matchers of an empty text, or why there is none.
 
     size    of its source
-    words   of 32 bits in a mask
     ways    what a text may keep to: one, or two where calls may replace a text of a schema
     check   what its masks leave out, to be tried with each token
     failed  why it cannot be compiled
     """
 
     size: int
-    words: int
-    ways: "tuple[LLMatcher, ...]" = ()
+    ways: tuple[Way, ...] = ()
     check: SchemaCheck | None = None
     failed: str = ""
 
@@ -122,7 +126,7 @@ class Compiled:
 
     def matcher(self) -> Matcher:
         """Of an empty text."""
-        return Matcher([way.deep_copy() for way in self.ways], self.words)
+        return Matcher([way.fork() for way in self.ways])
 
 
 class GrammarCompiler:
@@ -174,18 +178,23 @@ class GrammarCompiler:
                 f"json_schema: {names} would have to be checked token by token, which cannot be "
                 "beside tools: leave out tools, or these keywords"
             )
-        return Compiled(said.size + called.size, said.words, (*said.ways, *called.ways))
+        return Compiled(said.size + called.size, (*said.ways, *called.ways))
 
     def _one(self, grammar: Grammar, tokenizer: "LLTokenizer") -> Compiled:
-        size, words = len(grammar.text), -(-self._words.vocab_size // 32)
+        size, ends = len(grammar.text), self._ends(tokenizer)
         try:
-            return Compiled(size, words, (_matcher(grammar, tokenizer, self.read),))
+            made = _matcher(grammar, tokenizer, self.read)
+            return Compiled(size, (Way(made, judge_for(grammar), ends),))
         except InputError as refused:
             try:
                 made, check = _checked(grammar, tokenizer, self.read, refused)
-                return Compiled(size, words, (made,), check)
+                return Compiled(size, (Way(made, None, ends),), check)
             except InputError as error:
-                return Compiled(size, words, failed=str(error))
+                return Compiled(size, failed=str(error))
+
+    def _ends(self, tokenizer: "LLTokenizer") -> Ends:
+        words = -(-self._words.vocab_size // 32)
+        return Ends(words, tuple(self._words.end_ids), tokenizer.decode_bytes)
 
     def known(self, grammar: Grammar) -> Compiled | None:
         """As ``compile``; None where it is not ready."""

@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from cutaway.errors import InputError
 from cutaway.text.grammar.json_keys import WITHOUT_U, check_counts, has_several, one_spelling
+from cutaway.text.grammar.judge import ANSWER, Judge, judge_of, judge_of_rules
+from cutaway.text.grammar.maskable import maskable
+from cutaway.text.grammar.schema_values import check_values
 from cutaway.text.grammar.source import Grammar
-from cutaway.text.grammar.subschemas import check_types, without_own_formats
+from cutaway.text.grammar.subschemas import without_own_formats
 
 if TYPE_CHECKING:
     from llguidance import LLParserLimits
@@ -43,20 +46,29 @@ def source_of(grammar: Grammar) -> str:
     """As llguidance reads it; InputError where it cannot be read at all."""
     from llguidance import LLMatcher
 
-    if grammar.thought:
-        lines = ["%llguidance {}", grammar.thought, f"answer: {_nested(grammar)}"]
-        return LLMatcher.grammar_from_lark("\n".join(lines))
+    if (lark := lark_of(grammar)) is not None:
+        return LLMatcher.grammar_from_lark(judge_of_rules(lark)[0])
     if grammar.kind == "json_schema":
         schema, rules = _schema_and_rules(json.loads(grammar.text), grammar.compact)
         return LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides=rules)
     if grammar.kind == "regex":
         return LLMatcher.grammar_from_regex(grammar.text)
-    if grammar.kind == "choice":
-        texts = json.loads(grammar.text)
-        return LLMatcher.grammar_from_lark(
-            "start: TEXT\nTEXT: " + " | ".join(map(json.dumps, texts))
-        )
-    return LLMatcher.grammar_from_lark(_lark(grammar.text))
+    texts = json.loads(grammar.text)
+    return LLMatcher.grammar_from_lark("start: TEXT\nTEXT: " + " | ".join(map(json.dumps, texts)))
+
+
+def lark_of(grammar: Grammar) -> str | None:
+    """A grammar that is Lark, or has a thought before it, in Lark."""
+    if grammar.thought:
+        return "\n".join(["%llguidance {}", grammar.thought, f"{ANSWER}: {_nested(grammar)}"])
+    return _lark(grammar.text) if grammar.kind == "grammar" else None
+
+
+def judge_for(grammar: Grammar) -> Judge | None:
+    """The judge of its texts; None where no schema binds them."""
+    if grammar.thought or "%json" in grammar.text:
+        return judge_of_rules(lark_of(grammar) or "")[1]
+    return judge_of(json.loads(grammar.text)) if grammar.kind == "json_schema" else None
 
 
 def nested_json(schema: Any, *, compact: bool = False) -> str:
@@ -66,9 +78,9 @@ def nested_json(schema: Any, *, compact: bool = False) -> str:
 
 
 def _schema_and_rules(schema: Any, compact: bool) -> "tuple[dict[str, Any], JsonCompileOptions]":
+    check_values(schema)
     check_counts(schema)
-    check_types(schema)
-    schema = one_spelling(without_own_formats(schema))
+    schema = one_spelling(maskable(without_own_formats(schema)))
     rules: JsonCompileOptions = {"lenient": False}
     if compact:
         rules["whitespace_flexible"] = False

@@ -1,13 +1,15 @@
 """The state of one text under a grammar, the grammar mask of its next token, forced tokens."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import takewhile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.errors import CutawayError, InputError
+from cutaway.text.grammar.judge import ANSWER, WHOLE, Judge
 from cutaway.text.grammar.llguidance_source import sentence
 
 if TYPE_CHECKING:
@@ -16,29 +18,120 @@ if TYPE_CHECKING:
 Mask = NDArray[np.uint32]
 
 
+@dataclass(frozen=True)
+class Ends:
+    """What a matcher knows of its vocabulary.
+
+    words  of 32 bits in a mask
+    ids    of the tokens that end a text
+    spell  the bytes of tokens
+    """
+
+    words: int
+    ids: tuple[int, ...]
+    spell: Callable[[list[int]], bytes]
+
+    def without(self, mask: Mask) -> Mask:
+        """The mask without the tokens that end a text."""
+        left = mask.copy()
+        for i in self.ids:
+            left[i >> 5] &= ~np.uint32(1 << (i & 31))
+        return left
+
+
+class Way:
+    """The state of one text under one grammar, and the judge of whether it may end."""
+
+    def __init__(self, matcher: "LLMatcher", judge: Judge | None, ends: Ends) -> None:
+        self.matcher, self._judge, self._ends = matcher, judge, ends
+        self._token_ids: list[int] = []
+        self._taken: bool | None = None  # as the judge has it; None before it is asked
+
+    def fork(self) -> Self:
+        """Another in the same state."""
+        made = type(self)(self.matcher.deep_copy(), self._judge, self._ends)
+        made._token_ids, made._taken = self._token_ids.copy(), self._taken
+        return made
+
+    def mask(self) -> Mask:
+        """Which tokens may come next; an end token only where the judge takes the text."""
+        mask = np.empty(self._ends.words, np.uint32)
+        self.matcher.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
+        self._check()
+        if self._judge and self.matcher.is_accepting() and not self._is_taken():
+            mask = self._ends.without(mask)
+            if not mask.any():
+                raise CutawayError(
+                    "json_schema: the text is whole, but does not keep to the schema, of which "
+                    "the grammar reads a keyword wrongly: write the schema in another way"
+                )
+        return mask
+
+    def accept(self, token_id: int) -> None:
+        """A token came."""
+        self.matcher.consume_token(token_id)
+        self._check()
+        if self._judge:
+            self._token_ids.append(token_id)
+            self._taken = None
+
+    @property
+    def may_end(self) -> bool:
+        """Whether the text may end here."""
+        return self.matcher.is_accepting() and (self._judge is None or self._is_taken())
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing may follow."""
+        stopped = self.matcher.is_stopped() and not self.matcher.is_error()
+        return stopped and (self._judge is None or self._is_taken())
+
+    def _is_taken(self) -> bool:
+        assert self._judge is not None
+        if self._taken is None:
+            self._taken = all(self._judge.takes(name, data) for name, data in self._written())
+        return self._taken
+
+    def _written(self) -> list[tuple[str, bytes]]:
+        """What was written under schemas, with the names of their rules."""
+        assert self._judge is not None
+        if WHOLE in self._judge.names:
+            return [(WHOLE, self._ends.spell(self._token_ids))]
+        matcher = self.matcher
+        if ANSWER in self._judge.names and not matcher.is_stopped():  # a number may go on
+            matcher = matcher.deep_copy()
+            matcher.consume_token(self._ends.ids[0])
+        return matcher.get_captures()
+
+    def _check(self) -> None:
+        if self.matcher.is_error():
+            raise CutawayError(f"the grammar failed: {sentence(self.matcher.get_error())}")
+
+
 class Matcher:
     """The state of one text under one grammar, or under several of which it must match one.
 
     Raises CutawayError where the text matches none any more.
-    ways   the state under each grammar; None where the text does not match it any more
-    words  of 32 bits in a mask
+    ways  the state under each grammar; None where the text does not match it any more
     """
 
-    def __init__(self, ways: "Iterable[LLMatcher | None]", words: int) -> None:
-        self._ways, self._words = [*ways], words
+    def __init__(self, ways: Iterable[Way | None]) -> None:
+        self._ways = [*ways]
 
     def mask(self) -> Mask:
         """Which tokens may come next, the end tokens among them where the text may end."""
-        masks = [self._mask(way) for way in self._open]
+        masks = [way.mask() for way in self._open]
         return masks[0] if len(masks) == 1 else np.bitwise_or.reduce(masks)
 
     def accept(self, token_id: int) -> None:
         """A token came; not for end tokens."""
         if len(self._open) > 1 and self.valid([token_id]):
-            self._ways = [w if w and w.validate_tokens([token_id]) else None for w in self._ways]
+            self._ways = [
+                way if way and way.matcher.validate_tokens([token_id]) else None
+                for way in self._ways
+            ]
         for way in self._open:
-            way.consume_token(token_id)
-            _check(way)
+            way.accept(token_id)
 
     def finish(self, token_id: int) -> None:
         """An allowed end token came; InputError where the grammar does not end with it."""
@@ -52,11 +145,11 @@ class Matcher:
 
     def valid(self, token_ids: Sequence[int]) -> int:
         """How many of these may come one after the other."""
-        return max(way.validate_tokens([*token_ids]) for way in self._open)
+        return max(way.matcher.validate_tokens([*token_ids]) for way in self._open)
 
     def forced(self) -> list[int]:
         """Tokens that come next whatever the model says."""
-        first, *others = (way.compute_ff_tokens() for way in self._open)
+        first, *others = (way.matcher.compute_ff_tokens() for way in self._open)
         for other in others:
             same = takewhile(lambda pair: pair[0] == pair[1], zip(first, other, strict=False))
             first = [token_id for token_id, _ in same]
@@ -64,7 +157,7 @@ class Matcher:
 
     def fork(self) -> "Matcher":
         """Another in the same state."""
-        return Matcher([way and way.deep_copy() for way in self._ways], self._words)
+        return Matcher([way and way.fork() for way in self._ways])
 
     @property
     def may_end(self) -> bool:
@@ -74,24 +167,13 @@ class Matcher:
     @property
     def ends(self) -> tuple[bool | None, ...]:
         """Whether it may end under each grammar; None where it does not match it any more."""
-        return tuple(None if way is None else way.is_accepting() for way in self._ways)
+        return tuple(None if way is None else way.may_end for way in self._ways)
 
     @property
     def is_over(self) -> bool:
         """Whether nothing may follow."""
-        return all(way.is_stopped() and not way.is_error() for way in self._open)
+        return all(way.is_over for way in self._open)
 
     @property
-    def _open(self) -> "list[LLMatcher]":
+    def _open(self) -> list[Way]:
         return [way for way in self._ways if way is not None]
-
-    def _mask(self, way: "LLMatcher") -> Mask:
-        mask = np.empty(self._words, np.uint32)
-        way.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
-        _check(way)
-        return mask
-
-
-def _check(way: "LLMatcher") -> None:
-    if way.is_error():
-        raise CutawayError(f"the grammar failed: {sentence(way.get_error())}")

@@ -3,12 +3,12 @@
 Text that is not JSON raises CutawayError.
 """
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Self
 
 from cutaway.errors import CutawayError
+from cutaway.text.grammar.json_values import parsed
 
 _SPACE = frozenset(b" \t\n\r")
 _KINDS = {ord('"'): "string", ord("t"): "boolean", ord("f"): "boolean", ord("n"): "null"}
@@ -18,9 +18,13 @@ MAX_DEPTH = 64
 
 @dataclass(frozen=True)
 class BegunScalar:
-    """A string, number or literal that is not whole; its kind is known by its first byte."""
+    """A string, number or literal that is not whole; its kind is known by its first byte.
+
+    text  of a number: what is there of it
+    """
 
     kind: str
+    text: str = ""
 
 
 @dataclass
@@ -80,11 +84,13 @@ class PartialJson:
 
     value       the whole value, ``OpenContainer`` or ``BegunScalar``; None while ``begun`` is false
     repeated    whether an object has a key twice
+    exponent    whether a number has an exponent
     """
 
     value: Any = None
     begun: bool = False
     repeated: bool = False
+    exponent: bool = False
     _stack: list[OpenContainer] = field(default_factory=list)
     _raw: bytearray | None = None  # of the string, number or literal that is begun
 
@@ -96,7 +102,7 @@ class PartialJson:
             stack.append(one)
             one = one.child
         raw = None if self._raw is None else bytearray(self._raw)
-        return type(self)(value, self.begun, self.repeated, stack, raw)
+        return type(self)(value, self.begun, self.repeated, self.exponent, stack, raw)
 
     @property
     def in_string(self) -> bool:
@@ -119,9 +125,7 @@ class PartialJson:
             if self.in_string:
                 yield from self._in_string(byte)
             elif self._raw is not None and byte not in b",]} \t\n\r":
-                self._raw.append(byte)
-                if self._raw in _LITERALS:
-                    yield from self.finish()
+                yield from self._in_plain(byte)
             else:
                 yield from self.finish()
                 yield from self._between(byte)
@@ -135,6 +139,18 @@ class PartialJson:
     def _wants_key(self) -> bool:
         top = self._stack[-1] if self._stack else None
         return top is not None and isinstance(top.value, dict) and top.key is None
+
+    def _in_plain(self, byte: int) -> Iterator[None]:
+        """Within a number or literal."""
+        raw = self._raw
+        assert raw is not None
+        raw.append(byte)
+        if raw in _LITERALS:
+            yield from self.finish()
+        elif chr(raw[0]) in "-0123456789":
+            self.exponent = self.exponent or byte in b"eE"
+            self._begin(BegunScalar("number", raw.decode(errors="replace")))
+            yield
 
     def _in_string(self, byte: int) -> Iterator[None]:
         raw = self._raw
@@ -170,7 +186,8 @@ class PartialJson:
             self._raw = bytearray([byte])
         else:
             self._raw = bytearray([byte])
-            self._begin(BegunScalar(_KINDS.get(byte, "number")))
+            kind = _KINDS.get(byte, "number")
+            self._begin(BegunScalar(kind, chr(byte) if kind == "number" else ""))
             yield
 
     def _begin(self, value: OpenContainer | BegunScalar) -> None:
@@ -196,6 +213,6 @@ def _escaped(raw: bytearray) -> bool:
 
 def _parsed(raw: bytes) -> Any:
     try:
-        return json.loads(raw)
+        return parsed(raw.decode())
     except (ValueError, RecursionError):
         raise CutawayError("the text is no JSON") from None

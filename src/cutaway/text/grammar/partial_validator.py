@@ -5,11 +5,9 @@ drafts 4 to 2020-12 that speak of a value alone.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from fractions import Fraction
 from functools import partial
 from types import EllipsisType
 from typing import Any
-from urllib.parse import unquote
 
 from cutaway.errors import InputError
 from cutaway.text.grammar.json_values import (
@@ -18,7 +16,10 @@ from cutaway.text.grammar.json_values import (
     alike,
     between,
     every,
+    exact,
+    is_multiple,
     is_number,
+    may_become,
     negated,
     some,
     string_fits,
@@ -30,6 +31,7 @@ from cutaway.text.grammar.partial_json import (
     entries,
     members,
 )
+from cutaway.text.grammar.references import References
 
 Schema = Any
 _MOST_KEPT = 4096
@@ -39,19 +41,23 @@ DEPENDENCIES = ("dependencies", "dependentRequired", "dependentSchemas")
 class PartialValidator:
     """A schema, and which values satisfy it.
 
+    root     the schema, its numbers as decimals
+    plain    whether numbers are written without an exponent
     touched  is set where a string, number or literal that is begun was looked at for more than
              its kind: what it becomes may decide
     """
 
-    def __init__(self, root: Schema) -> None:
-        self._root, self.touched = root, False
+    def __init__(self, root: Schema, *, plain: bool = False) -> None:
+        self.root, self._plain, self.touched = exact(root), plain, False
+        self._references = References(self.root)
+        self._enums: dict[tuple[int, str], frozenset[Any]] = {}
         self._kept: dict[tuple[int, int], tuple[Any, Any, Verdict]] = {}  # of whole containers
         self._now: dict[tuple[int, int], Verdict | EllipsisType] = {}  # of one judgement
 
     def judge(self, value: Any) -> Verdict:
         """Whether a value satisfies the schema."""
         self._now, self.touched = {}, False
-        return self.holds(self._root, value)
+        return self.holds(self.root, value)
 
     def holds(self, schema: Schema, value: Any) -> Verdict:
         """Whether a value that is judged, or a part of it, satisfies a part of the schema."""
@@ -72,22 +78,11 @@ class PartialValidator:
             self._kept[key] = schema, value, truth  # kept alive, so that their ids stay theirs
         return truth
 
-    def target(self, pointer: str) -> Schema:
-        """What a ``$ref`` means; InputError where it is not within this schema."""
-        one = self._root
-        try:
-            if pointer != "#" and not pointer.startswith("#/"):
-                raise KeyError(pointer)
-            for part in pointer.split("/")[1:]:
-                name = unquote(part).replace("~1", "/").replace("~0", "~")
-                one = one[int(name)] if isinstance(one, list) else one[name]
-        except (KeyError, IndexError, ValueError, TypeError):
-            raise InputError(
-                f"json_schema: $ref {pointer!r} names nothing within the schema"
-            ) from None
-        return one
+    def target(self, schema: dict[str, Any]) -> Schema:
+        """What its ``$ref`` means; InputError where it is not within the root."""
+        return self._references.target(schema)
 
-    def _each(self, schema: Mapping[str, Any], value: Any) -> Iterable[Verdict]:
+    def _each(self, schema: dict[str, Any], value: Any) -> Iterable[Verdict]:
         kind = value.kind if isinstance(value, BegunScalar) else None
         for name, rule in _ANY.items():
             if name in schema:
@@ -112,7 +107,7 @@ class PartialValidator:
 
     # -- keywords of any value -------------------------------------------------------------------
 
-    def _type(self, schema: Mapping[str, Any], value: Any) -> Verdict:
+    def _type(self, schema: dict[str, Any], value: Any) -> Verdict:
         names = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
         if isinstance(value, BegunScalar):
             if value.kind == "number" and "integer" in names and "number" not in names:
@@ -121,20 +116,26 @@ class PartialValidator:
         value = value.value if isinstance(value, OpenContainer) else value
         return any(TYPES[name](value) for name in names if name in TYPES)
 
-    def _enum(self, schema: Mapping[str, Any], value: Any) -> Verdict:
-        among = schema["enum"] if "enum" in schema else [schema["const"]]
+    def _enum(self, schema: dict[str, Any], value: Any, name: str = "enum") -> Verdict:
+        among = schema["enum"] if name == "enum" else [schema["const"]]
         if isinstance(value, BegunScalar):
-            return self._open() if any(TYPES[value.kind](one) for one in among) else False
+            among = [one for one in among if TYPES[value.kind](one)]
+            if self._plain and value.text:
+                among = [one for one in among if may_become(value.text, one)]
+            return self._open() if among else False
         if isinstance(value, OpenContainer):
             self.touched = True
             return None if any(type(one) is type(value.value) for one in among) else False
-        return any(alike(value) == alike(one) for one in among)
+        key = id(schema), name
+        if key not in self._enums:
+            self._enums[key] = frozenset(map(alike, among))
+        return alike(value) in self._enums[key]
 
-    def _one_of(self, schema: Mapping[str, Any], value: Any) -> Verdict:
+    def _one_of(self, schema: dict[str, Any], value: Any) -> Verdict:
         truths = [self.holds(one, value) for one in schema["oneOf"]]
         return between(truths.count(True), len(truths) - truths.count(False), 1, 1)
 
-    def _if(self, schema: Mapping[str, Any], value: Any) -> Verdict:
+    def _if(self, schema: dict[str, Any], value: Any) -> Verdict:
         asked = self.holds(schema["if"], value)
         then, other = (self.holds(schema.get(name, True), value) for name in ("then", "else"))
         if asked is None:
@@ -143,7 +144,7 @@ class PartialValidator:
 
     # -- objects ---------------------------------------------------------------------------------
 
-    def _properties(self, schema: Mapping[str, Any], value: Any) -> Verdict:
+    def _properties(self, schema: dict[str, Any], value: Any) -> Verdict:
         """All three keywords that speak of a key's value."""
         own, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
         rest = schema.get("additionalProperties", True)
@@ -171,12 +172,12 @@ class PartialValidator:
         missing = None if isinstance(value, OpenContainer) else False
         return every(True if name in keys else missing for name in names)
 
-    def _count_properties(self, schema: Mapping[str, Any], value: Any) -> Verdict:
+    def _count_properties(self, schema: dict[str, Any], value: Any) -> Verdict:
         sure = len({key for key, _ in members(value)})
         possible = float("inf") if isinstance(value, OpenContainer) else sure
         return between(sure, possible, schema.get("minProperties"), schema.get("maxProperties"))
 
-    def _dependencies(self, schema: Mapping[str, Any], value: Any, *, name: str) -> Verdict:
+    def _dependencies(self, schema: dict[str, Any], value: Any, *, name: str) -> Verdict:
         def each() -> Iterable[Verdict]:
             for key, needed in schema[name].items():
                 if isinstance(needed, str):
@@ -194,7 +195,7 @@ class PartialValidator:
 
     # -- arrays ----------------------------------------------------------------------------------
 
-    def _items(self, schema: Mapping[str, Any], value: Any) -> Verdict:
+    def _items(self, schema: dict[str, Any], value: Any) -> Verdict:
         """All keywords that speak of an item by its place."""
         first, rest = schema.get("prefixItems", []), schema.get("items", True)
         if isinstance(rest, list):
@@ -205,12 +206,12 @@ class PartialValidator:
         )
         return _so_far(each, value)
 
-    def _count_items(self, schema: Mapping[str, Any], value: Any) -> Verdict:
+    def _count_items(self, schema: dict[str, Any], value: Any) -> Verdict:
         sure = len(entries(value))
         possible = float("inf") if isinstance(value, OpenContainer) else sure
         return between(sure, possible, schema.get("minItems"), schema.get("maxItems"))
 
-    def _unique(self, schema: Mapping[str, Any], value: Any) -> Verdict:
+    def _unique(self, schema: dict[str, Any], value: Any) -> Verdict:
         if schema["uniqueItems"] is not True:
             return True
         items = [*value.value] if isinstance(value, OpenContainer) else value
@@ -219,7 +220,7 @@ class PartialValidator:
         self.touched = self.touched or isinstance(value, OpenContainer)
         return None if isinstance(value, OpenContainer) else True
 
-    def _contains(self, schema: Mapping[str, Any], value: Any) -> Verdict:
+    def _contains(self, schema: dict[str, Any], value: Any) -> Verdict:
         truths = [self.holds(schema["contains"], item) for item in entries(value)]
         sure, possible = truths.count(True), len(truths) - truths.count(False)
         most = float("inf") if isinstance(value, OpenContainer) else possible
@@ -227,7 +228,7 @@ class PartialValidator:
 
     # -- strings and numbers ---------------------------------------------------------------------
 
-    def _bounds(self, schema: Mapping[str, Any], value: Any) -> Verdict:
+    def _bounds(self, schema: dict[str, Any], value: Any) -> Verdict:
         low, high = schema.get("minimum"), schema.get("maximum")
         above, below = schema.get("exclusiveMinimum"), schema.get("exclusiveMaximum")
         above, below = low if above is True else above, high if below is True else below  # draft 4
@@ -245,13 +246,13 @@ def _so_far(truths: Iterable[Verdict], value: Any) -> Verdict:
     return None if truth and isinstance(value, OpenContainer) else truth
 
 
-_Keyword = Callable[[PartialValidator, Mapping[str, Any], Any], Verdict]
+_Keyword = Callable[[PartialValidator, dict[str, Any], Any], Verdict]
 _V = PartialValidator
 _ANY: Mapping[str, _Keyword] = {
     "type": _V._type,
     "enum": _V._enum,
-    "const": lambda v, schema, value: v._enum({"const": schema["const"]}, value),
-    "$ref": lambda v, schema, value: v.holds(v.target(schema["$ref"]), value),
+    "const": lambda v, schema, value: v._enum(schema, value, "const"),
+    "$ref": lambda v, schema, value: v.holds(v.target(schema), value),
     "if": _V._if,
     "not": lambda v, schema, value: negated(v.holds(schema["not"], value)),
     "allOf": lambda v, schema, value: every(v.holds(one, value) for one in schema["allOf"]),
@@ -285,7 +286,5 @@ _STRING: Mapping[str, _Keyword] = {
 }
 _NUMBER: Mapping[str, _Keyword] = {
     **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), _V._bounds),
-    "multipleOf": lambda _, schema, value: (
-        Fraction(repr(value)) % Fraction(repr(schema["multipleOf"])) == 0
-    ),
+    "multipleOf": lambda _, schema, value: is_multiple(value, schema["multipleOf"]),
 }

@@ -10,9 +10,10 @@ from functools import partial
 from typing import Any
 
 from cutaway.errors import InputError
-from cutaway.text.grammar.json_values import check_string_rule
+from cutaway.text.grammar.json_values import TYPES, check_string_rule, is_exact
 from cutaway.text.grammar.partial_json import BegunScalar, OpenContainer, PartialJson
 from cutaway.text.grammar.partial_validator import DEPENDENCIES, PartialValidator
+from cutaway.text.grammar.schema_values import check_values
 from cutaway.text.grammar.subschemas import mapped, subschemas
 
 CHECKED = (
@@ -38,14 +39,18 @@ def relaxed(schema: Any, *, guided: bool) -> Any:
     if not isinstance(schema, dict):
         return schema
     all_of = mapped(schema, partial(relaxed, guided=guided))
-    made = {name: value for name, value in all_of.items() if name not in CHECKED}
+    left_out = {*CHECKED, *_inexact(schema)}
+    made = {name: value for name, value in all_of.items() if name not in left_out}
     if guides := [*_guides(all_of, guided)]:
         made["allOf"] = [*made.get("allOf", ()), *guides]
     return made
 
 
 def _guides(made: Mapping[str, Any], guided: bool) -> Iterator[Any]:
-    """What a grammar can say of CHECKED keywords, whose own schemas are relaxed already."""
+    """What a grammar can say of keywords that are left out, whose schemas are relaxed already."""
+    for name in _inexact(made):
+        among = made["enum"] if name == "enum" else [made["const"]]
+        yield {"anyOf": [_roughly(value) for value in among]}
     if "oneOf" in made:
         keys = [_required_key(one) for one in made["oneOf"]]
         alone = guided and None not in keys and len({*keys}) == len(keys)
@@ -61,6 +66,17 @@ def _guides(made: Mapping[str, Any], guided: bool) -> Iterator[Any]:
         for key, needed in (made.get(name) or {}).items():
             if isinstance(needed, list):
                 yield {"anyOf": [{"required": [key, *needed]}, {"properties": {key: False}}]}
+
+
+def _inexact(schema: Mapping[str, Any]) -> list[str]:
+    """The keywords whose values have integers that masks do not know."""
+    return [name for name in ("const", "enum") if not is_exact(schema.get(name))]
+
+
+def _roughly(value: Any) -> Any:
+    if is_exact(value):
+        return {"const": value}
+    return {"type": next(name for name in ("object", "array", "integer") if TYPES[name](value))}
 
 
 def _only(key: str | None, keys: list[str | None]) -> Any:
@@ -86,9 +102,10 @@ class SchemaCheck:
 
     def __init__(self, schema: Any) -> None:
         self.schema = schema
-        found = _check_supported(schema)
-        self.keywords = tuple(name for name in CHECKED if name in found)
-        self._rules = PartialValidator(schema)
+        found, inexact = _check_supported(schema)
+        self.keywords = (*(name for name in CHECKED if name in found), *sorted(inexact))
+        self._plain = bool(inexact)
+        self._rules = PartialValidator(schema, plain=self._plain)
         self._readers: dict[bytes, PartialJson] = {}
         kinds = [BegunScalar(kind) for kind in ("string", "number", "boolean", "null")]
         # This also meets a $ref that leads in a circle.
@@ -100,7 +117,9 @@ class SchemaCheck:
         """Whether the token may follow; the end of the text where it is empty."""
         reader = self._at(text).fork()
         for _ in reader.read(token) if token else reader.finish():
-            if reader.repeated or self._rules.judge(reader.value) is False:
+            if reader.repeated or (self._plain and reader.exponent):
+                return False
+            if self._rules.judge(reader.value) is False:
                 return False
         return bool(token) or reader.is_whole
 
@@ -128,9 +147,14 @@ class SchemaCheck:
         return reader
 
 
-def _check_supported(schema: Any) -> set[str]:
-    """All keywords of it; InputError for one that can be neither masked nor checked."""
+def _check_supported(schema: Any) -> tuple[set[str], set[str]]:
+    """All keywords of it, and those that are not exact.
+
+    InputError for one that can be neither masked nor checked.
+    """
+    check_values(schema)
     found: set[str] = set()
+    inexact: set[str] = set()
     seen: set[tuple[int, bool]] = set()
     rules = PartialValidator(schema)
 
@@ -139,18 +163,19 @@ def _check_supported(schema: Any) -> set[str]:
             return
         seen.add((id(one), whole))
         found.update(one)
+        inexact.update(_inexact(one))
         for name in _UNKNOWN:
             if name in one:
                 raise InputError(f"json_schema: {name} is not supported")
         if whole:
             _check_strings(one)
         if isinstance(one.get("$ref"), str):
-            visit(rules.target(one["$ref"]), whole)
+            visit(rules.target(one), whole)
         for name, below in subschemas(one):
             visit(below, whole or name in _WHOLE)
 
-    visit(schema, False)
-    return found
+    visit(rules.root, False)
+    return found, inexact
 
 
 def _check_strings(schema: Mapping[str, Any]) -> None:

@@ -3,9 +3,6 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from cutaway.base.checks import shown
-from cutaway.errors import InputError
-
 _MAPS = (
     "properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies",
 )  # fmt: skip
@@ -26,10 +23,10 @@ STANDARD_FORMATS = frozenset({
 
 def subschemas(schema: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """The schemas directly within a schema, each with its keyword."""
-    return ((name, one) for name, _, one in _within(schema))
+    return ((name, one) for name, _, one in located(schema))
 
 
-def _within(schema: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
+def located(schema: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
     """Keyword, path and schema of each: ("anyOf", "anyOf[0]", {…})."""
     for name, value in schema.items():
         if name in _MAPS and isinstance(value, dict):
@@ -40,21 +37,6 @@ def _within(schema: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
             yield from ((name, f"{name}[{i}]", one) for i, one in enumerate(value))
         elif name in _ONES:
             yield name, name, value
-
-
-def check_types(schema: Any, path: str = "") -> None:
-    """InputError, with the place in the schema, for a type that JSON does not have."""
-    if not isinstance(schema, dict):
-        return
-    named = schema.get("type", [])
-    for one in named if isinstance(named, list) else [named]:
-        if isinstance(one, str) and one not in TYPES:
-            raise InputError(
-                f"json_schema: {path}type is {shown(one)}, which JSON does not have; choose one of "
-                f"{', '.join(TYPES)}"
-            )
-    for _, inner, one in _within(schema):
-        check_types(one, f"{path}{inner}.")
 
 
 def mapped(schema: Mapping[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
