@@ -182,10 +182,10 @@ class ToolUse:
         calls = self._compile(lambda: form.with_tools(self.tools, self.choice, said))
         return {**rest, "grammar": calls.text}
 
-    def _compile(self, write: Callable[[], str], **thought: str) -> Grammar:
+    def _compile(self, write: Callable[[], str], thought: str = "") -> Grammar:
         """The grammar of the calls, compiled; InputError names the tool that it fails for."""
         try:
-            calls = Grammar("grammar", write(), **thought)
+            calls = Grammar("grammar", write(), thought=thought)
             self.grammar = self._model.grammars.compile(calls)
         except InputError as error:
             self._check_each()

@@ -12,7 +12,7 @@ from typing import Any
 from cutaway.errors import InputError
 from cutaway.text.grammar.json_keys import check_counts
 from cutaway.text.grammar.llguidance_source import nested_json
-from cutaway.text.grammar.subschemas import check_types
+from cutaway.text.grammar.schema_values import check_values
 from cutaway.text.tools.argument_form import ParameterList
 from cutaway.text.tools.schema_types import (
     ARRAY,
@@ -58,7 +58,7 @@ class ArgumentRules:
     def arguments(self, schema: Mapping[str, Any]) -> None:
         """Adds the rule ``prefix`` for a tool's parameters, and those that it needs."""
         check_counts(schema)
-        check_types(schema)
+        check_values(schema)
         self._root = schema
         self.lines.append(f"{self._prefix}: {self._object(schema)}")
 
