@@ -128,3 +128,27 @@ def test_what_is_no_json_is_told(text):
     with pytest.raises(CutawayError):
         for _ in PartialJson().read(text + b" "):
             pass
+
+
+@pytest.mark.parametrize(
+    "rules", [{"uniqueItems": True}, {"contains": {"const": -1}}, {"not": {"items": {"const": 0}}}]
+)
+def test_a_token_is_judged_by_what_it_adds(rules, monkeypatch):
+    """Not by all that is before it: else an array's every token took as long as its beginning."""
+    judged = []
+    holds = PartialValidator.holds
+
+    def counted(self, schema, value):
+        judged.append(value)
+        return holds(self, schema, value)
+
+    check = SchemaCheck({"type": "array", "items": {"type": "integer"}, **rules})
+    text, counts = b"[", []
+    monkeypatch.setattr(PartialValidator, "holds", counted)
+    for number in range(100, 400):
+        judged.clear()
+        token = b"%d," % number
+        assert check.allows(text, token)
+        text += token
+        counts.append(len(judged))
+    assert max(counts) < 20

@@ -3,7 +3,7 @@
 Text that is not JSON raises CutawayError.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -27,6 +27,37 @@ class BegunScalar:
     text: str = ""
 
 
+class Known:
+    """What was found out about some whole children of a container, and about all but the last.
+
+    Children do not change, so that a longer text need not be judged from its beginning.
+    """
+
+    __slots__ = ("before", "facts")
+
+    def __init__(self, before: "Known | None" = None) -> None:
+        self.before, self.facts = before, dict[Hashable, Any]()
+        if before is not None:
+            before.before = None  # of what is further back nobody asks
+
+    def fold(
+        self, key: Hashable, value: "dict[str, Any] | list[Any]",
+        add: Callable[[Any, Any, Any], Any], start: Any,
+    ) -> Any:  # fmt: skip
+        """A fact of all children, ``add``ed up: (the fact before it, its place, the child)."""
+        if key not in self.facts:
+            before = self.before
+            if before is not None and key in before.facts:
+                place, child = last_child(value)
+                self.facts[key] = add(before.facts[key], place, child)
+            else:
+                fact = start
+                for place, child in children(value):
+                    fact = add(fact, place, child)
+                self.facts[key] = fact
+        return self.facts[key]
+
+
 @dataclass
 class OpenContainer:
     """An object or array that is not whole.
@@ -34,11 +65,13 @@ class OpenContainer:
     value  what is whole of it
     key    of the child that comes next, or is begun
     child  the value that is begun; None between two
+    known  what was found out about what is whole of it
     """
 
     value: dict[str, Any] | list[Any]
     key: str | None = None
     child: "OpenContainer | BegunScalar | None" = None
+    known: Known = field(default_factory=Known, compare=False)
 
     def put(self, child: Any) -> None:
         """A child is whole."""
@@ -48,16 +81,37 @@ class OpenContainer:
             raise CutawayError("the text is no JSON")
         else:
             self.value[self.key] = child
-        self.key, self.child = None, None
+        self.key, self.child, self.known = None, None, Known(self.known)
 
     def fork(self) -> "OpenContainer":
         """A copy of what may still change."""
         child = self.child.fork() if isinstance(self.child, OpenContainer) else self.child
-        return OpenContainer(self.value.copy(), self.key, child)
+        return OpenContainer(self.value.copy(), self.key, child, self.known)
+
+    @property
+    def begun(self) -> tuple[Any, Any] | None:
+        """Place and value of the child that is begun; None between two."""
+        if isinstance(self.value, list):
+            return None if self.child is None else (len(self.value), self.child)
+        if self.key is None:
+            return None
+        return self.key, NOT_BEGUN if self.child is None else self.child
 
 
 NOT_BEGUN = BegunScalar("")
 """In the place of a member whose key alone is known."""
+
+
+def children(value: dict[str, Any] | list[Any]) -> Iterable[tuple[Any, Any]]:
+    """Place and value of each child of a container: keys of an object, numbers in an array."""
+    return value.items() if isinstance(value, dict) else enumerate(value)
+
+
+def last_child(value: dict[str, Any] | list[Any]) -> tuple[Any, Any]:
+    """Place and value of the child that came last."""
+    if isinstance(value, dict):
+        return next(reversed(value.items()))
+    return len(value) - 1, value[-1]
 
 
 def members(value: Any) -> list[tuple[str, Any]]:

@@ -27,6 +27,7 @@ from cutaway.text.grammar.json_values import (
 from cutaway.text.grammar.partial_json import (
     NOT_BEGUN,
     BegunScalar,
+    Known,
     OpenContainer,
     entries,
     members,
@@ -142,6 +143,29 @@ class PartialValidator:
             return then if then is other else None
         return then if asked else other
 
+    # -- the children of a container -------------------------------------------------------------
+
+    def _fold(
+        self, schema: dict[str, Any], name: str, value: Any,
+        add: Callable[[Any, Any, Any], Any], start: Any,
+    ) -> Any:  # fmt: skip
+        """A fact of all children; see ``Known.fold``, which has it of those that are whole."""
+        if not isinstance(value, OpenContainer):
+            return Known().fold(name, value, add, start)
+        fact = value.known.fold((name, id(schema)), value.value, add, start)
+        return fact if value.begun is None else add(fact, *value.begun)
+
+    def _all(
+        self, schema: dict[str, Any], name: str, value: Any, holds: Callable[[Any, Any], Verdict]
+    ) -> Verdict:
+        """Whether all children hold, and nothing that comes can change that."""
+
+        def add(truth: Verdict, place: Any, child: Any) -> Verdict:
+            return truth if truth is False else every((truth, holds(place, child)))
+
+        truth: Verdict = self._fold(schema, name, value, add, True)
+        return None if truth and isinstance(value, OpenContainer) else truth
+
     # -- objects ---------------------------------------------------------------------------------
 
     def _properties(self, schema: dict[str, Any], value: Any) -> Verdict:
@@ -149,14 +173,17 @@ class PartialValidator:
         own, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
         rest = schema.get("additionalProperties", True)
 
-        def each(key: str, child: Any) -> Iterable[Verdict]:
+        def holds(key: str, child: Any) -> Verdict:
             fitting = [s for p, s in patterns.items() if string_fits("pattern", p, key)]
             if key in own:
                 fitting.append(own[key])
-            for one in fitting or [rest]:
-                yield self._child(one, child)
+            return every(self._child(one, child) for one in fitting or [rest])
 
-        return _so_far((t for key, child in members(value) for t in each(key, child)), value)
+        return self._all(schema, "properties", value, holds)
+
+    def _names(self, schema: dict[str, Any], value: Any) -> Verdict:
+        rule = schema["propertyNames"]
+        return self._all(schema, "propertyNames", value, lambda key, _: self.holds(rule, key))
 
     def _child(self, schema: Schema, value: Any) -> Verdict:
         """Of a member, which may be ``NOT_BEGUN``."""
@@ -200,11 +227,11 @@ class PartialValidator:
         first, rest = schema.get("prefixItems", []), schema.get("items", True)
         if isinstance(rest, list):
             first, rest = rest, schema.get("additionalItems", True)
-        each = (
-            self._child(first[i] if i < len(first) else rest, item)
-            for i, item in enumerate(entries(value))
-        )
-        return _so_far(each, value)
+
+        def holds(i: int, item: Any) -> Verdict:
+            return self._child(first[i] if i < len(first) else rest, item)
+
+        return self._all(schema, "items", value, holds)
 
     def _count_items(self, schema: dict[str, Any], value: Any) -> Verdict:
         sure = len(entries(value))
@@ -214,15 +241,25 @@ class PartialValidator:
     def _unique(self, schema: dict[str, Any], value: Any) -> Verdict:
         if schema["uniqueItems"] is not True:
             return True
-        items = [*value.value] if isinstance(value, OpenContainer) else value
-        if len({*map(alike, items)}) < len(items):
-            return False
-        self.touched = self.touched or isinstance(value, OpenContainer)
-        return None if isinstance(value, OpenContainer) else True
+
+        def add(seen: frozenset[Any] | None, _: int, item: Any) -> frozenset[Any] | None:
+            """The items so far; None once two are alike."""
+            key = alike(item)
+            return None if seen is None or key in seen else seen | {key}
+
+        if not isinstance(value, OpenContainer):
+            return len({*map(alike, value)}) == len(value)
+        self.touched = True
+        key = "uniqueItems", id(schema)
+        seen = value.known.fold(key, value.value, add, frozenset())
+        return False if seen is None else None
 
     def _contains(self, schema: dict[str, Any], value: Any) -> Verdict:
-        truths = [self.holds(schema["contains"], item) for item in entries(value)]
-        sure, possible = truths.count(True), len(truths) - truths.count(False)
+        def add(counts: tuple[int, int], _: int, item: Any) -> tuple[int, int]:
+            truth = self.holds(schema["contains"], item)
+            return counts[0] + (truth is True), counts[1] + (truth is not False)
+
+        sure, possible = self._fold(schema, "contains", value, add, (0, 0))
         most = float("inf") if isinstance(value, OpenContainer) else possible
         return between(sure, most, schema.get("minContains", 1), schema.get("maxContains"))
 
@@ -263,9 +300,7 @@ _OBJECT: Mapping[str, _Keyword] = {
     **dict.fromkeys(("properties", "patternProperties", "additionalProperties"), _V._properties),
     "required": lambda v, schema, value: v._has(schema["required"], value),
     **dict.fromkeys(("minProperties", "maxProperties"), _V._count_properties),
-    "propertyNames": lambda v, schema, value: _so_far(
-        (v.holds(schema["propertyNames"], key) for key, _ in members(value)), value
-    ),
+    "propertyNames": _V._names,
     **{n: partial(_V._dependencies, name=n) for n in DEPENDENCIES},
 }
 _ARRAY: Mapping[str, _Keyword] = {
