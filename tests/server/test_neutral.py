@@ -13,6 +13,7 @@ from openai import OpenAI
 from cutaway import LLM
 from cutaway.server.openai.chat import ChatRequest
 from cutaway.server.openai.completions import CompletionRequest
+from cutaway.text import ChatTemplate
 from support.served import serve
 
 CHAT, TEXT, ANSWERS = "/v1/chat/completions", "/v1/completions", "/v1/responses"
@@ -157,6 +158,17 @@ def test_a_name_that_the_template_shows_is_read(client, tiny, monkeypatch):
     assert not [note for note in choice["cutaway"]["notes"] if note.startswith("name")]
     prompt = tiny.service.llm.detokenize(choice["prompt_token_ids"])
     assert "ada" in prompt
+
+
+def test_a_chat_with_names_is_written_once(client, monkeypatch):
+    """Whether the template shows them is asked of it once, and not of each chat."""
+    assert client.post(CHAT, json=NAMED).status_code == 200
+    asked, encode = [], ChatTemplate.encode
+    monkeypatch.setattr(
+        ChatTemplate, "encode", lambda *a, **k: (asked.append(a), encode(*a, **k))[1]
+    )
+    assert client.post(CHAT, json=NAMED).status_code == 200
+    assert len(asked) == 1
 
 
 # -- the tokenizer -------------------------------------------------------------------------------

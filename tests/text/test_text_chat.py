@@ -193,3 +193,13 @@ def test_a_message_holds_what_json_can_say(calls: Any, said: str) -> None:
     """What is no text could become one in the template, unseen."""
     with pytest.raises(InputError, match=said):
         chat_ids({"role": "user", "content": "Hi", "tool_calls": calls})
+
+
+def test_the_roles_whose_names_a_template_shows():
+    """Where it takes no system message, those of the others."""
+    shown = "{% for m in messages %}{{ m.role }} {{ m.name if m.role == 'user' }}{% endfor %}"
+    refusing = "{% if messages[0].role == 'system' %}{{ raise_exception('no') }}{% endif %}" + shown
+    for source in (shown, refusing):
+        assert ChatTemplate(source, "", "").named_roles == {"user"}
+    assert ChatTemplate("{{ messages[0].content }}", "", "").named_roles == frozenset()
+    assert ChatTemplate("{{ raise_exception('no') }}", "", "").named_roles == frozenset()

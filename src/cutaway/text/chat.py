@@ -205,6 +205,19 @@ class ChatTemplate:
         except Exception as error:  # as in ``_template``
             raise _broken(error) from error
 
+    @cached_property
+    def named_roles(self) -> frozenset[str]:
+        """The roles of messages whose names the template shows."""
+        roles = ("system", "user", "assistant")
+        said = [{"role": role, "content": "a", "name": f"cutaway probe {role}"} for role in roles]
+        for messages in ([*said, said[1]], [*said[1:], said[1]]):  # some take no system message
+            try:
+                text = self.written(messages, None, {})
+            except (InputError, FormatError):
+                continue
+            return frozenset(role for role in roles if f"cutaway probe {role}" in text)
+        return frozenset()
+
     def has(self, word: str) -> bool:
         """Whether the template has this string."""
         return f"'{word}'" in self.source or f'"{word}"' in self.source

@@ -168,13 +168,11 @@ class ChatRequest(SampledFields, TurnFields, EffortFields, WithTools):
 
     async def read(self, service: Service) -> Read:
         """As of any conversation; notes whether the template shows the names of speakers."""
-        read, use = await super().read(service), self.use(service)
-        said = self.shown(use.tools)
-        if any("name" in one for one in said if one["role"] != "tool"):
-            for one in said:
-                one.pop("name", None)
-            bare = await service.chat_ids(said, use.tools, goes_on=self.goes_on, **use.variables)
-            self._nameless = bare == read.prompts[0]
+        read, template = await super().read(service), service.llm.model.template
+        said = self.conversation()
+        named = {one["role"] for one in said if "name" in one and one["role"] != "tool"}
+        if named and template:
+            self._nameless = named.isdisjoint(template.named_roles)
         return read
 
 
