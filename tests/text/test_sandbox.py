@@ -11,6 +11,7 @@ from jinja2.exceptions import SecurityError
 from cutaway.errors import CutawayError, InputError
 from cutaway.text import sandbox
 from cutaway.text.chat import ChatTemplate
+from cutaway.text.template_bounds import rendered
 
 OUT = (
     "{{ ('{0.__globals__[json].codecs.sys.modules[os].environ}' | attr('format'))(strftime_now) }}"
@@ -26,7 +27,7 @@ def unmade():
 
 def test_a_template_does_not_format_its_way_to_the_environment():
     with pytest.raises(SecurityError, match="__globals__"):
-        sandbox.environment().from_string(OUT).render()
+        rendered(sandbox.environment().from_string(OUT).generate, 0)
 
 
 @pytest.mark.parametrize("version", ["3.1.5", "3.1", "2.11.3", "3.0.99", "3.1.6", "3.2.0rc1"])

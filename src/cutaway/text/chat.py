@@ -175,7 +175,11 @@ class ChatTemplate:
         if tools is not None:
             known["tools"] = tools
         try:
-            return self._template.render(**(known | {**variables}))
+            from cutaway.text.template_bounds import rendered
+
+            known |= variables
+            given = sum(len(text) for value in known.values() for text in _strings(value))
+            return rendered(lambda: self._template.generate(**known), given)
         except CutawayError:
             raise  # the template's own raise_exception, a FormatError of compiling, an old Jinja2
         except Exception as error:  # a template is a program and may fail in any way

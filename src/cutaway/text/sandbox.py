@@ -15,9 +15,9 @@ import jinja2
 from jinja2 import meta, nodes
 from jinja2.ext import Extension
 from jinja2.parser import Parser
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from cutaway.errors import CutawayError, InputError
+from cutaway.text.template_bounds import BoundedEnvironment
 
 _SAFE = (3, 1, 6)
 """The first Jinja2 without a known way out of its sandbox (CVE-2025-27516)."""
@@ -37,19 +37,19 @@ class _Generation(Extension):
 
 
 @cache
-def environment() -> ImmutableSandboxedEnvironment:
+def environment() -> BoundedEnvironment:
     """One environment for all templates: it holds no state of theirs.
 
     CutawayError where the installed Jinja2 would let a template out: another package's install may
     have put an older one in the place of ours.
     """
     _check(jinja2.__version__)
-    made = ImmutableSandboxedEnvironment(
+    made = BoundedEnvironment(
         trim_blocks=True,
         lstrip_blocks=True,
         extensions=["jinja2.ext.loopcontrols", _Generation],
     )
-    made.filters["tojson"] = _to_json
+    made.add_filter("tojson", _to_json)
     made.globals["raise_exception"] = _refuse
     made.globals["strftime_now"] = _now
     return made
