@@ -37,6 +37,14 @@ class OutOfMemoryError(CutawayError, MemoryError):
     """There was not enough memory for a step; once there is, the model goes on working."""
 
 
+class DiskFullError(CutawayError):
+    """A file could not be written, since its disk or its owner's share of it is full."""
+
+
+class ClosedError(CutawayError):
+    """What was asked is closed, or was while it worked: a server that shuts down says so."""
+
+
 class ReplayError(CutawayError):
     """A text that was to be continued differs from the one that was cut."""
 

@@ -25,6 +25,8 @@ def test_what_each_is_called(path):
     assert named(f"own={path}") == [("own", str(path))]
     assert named("smollm2", f"own={path}") == [("smollm2", "smollm2"), ("own", str(path))]
     assert named("smollm2", str(path.parent))[1] == (None, str(path.parent))
+    assert named(str(path.parent)) == [(None, str(path.parent))]
+    assert named("a" * 5000) == [("a" * 5000, "a" * 5000)]
     odd = path.rename(path.parent / "a=b.gguf")
     assert named(str(odd)) == [(None, str(odd))]
 

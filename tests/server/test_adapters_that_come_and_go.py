@@ -130,6 +130,13 @@ def test_what_cannot_be_is_refused(served, adapters, tiny_path):
     assert "is a model" in error(post(served, UNLOAD, lora_name="base"), 400)
 
 
+@pytest.mark.parametrize("path", ["a" * 5000, "~nobody-here/a", "a\0b", "a" * 5000 + ":2"])
+def test_a_path_that_can_be_none_is_a_sentence(served, path):
+    refused = error(post(served, LOAD, lora_name="x", lora_path=path), 400)
+    assert "there is no file or folder" in refused
+    assert len(refused) < 400
+
+
 def test_it_is_off_unless_the_flag_is_given(tiny_path, adapters):
     with serve(LLM(tiny_path, threads=1)) as served:
         for path in (LOAD, UNLOAD):

@@ -1,5 +1,6 @@
 """/v1/files and /v1/batches through OpenAI's own client: answered on disk, whatever happens."""
 
+import errno
 import json
 import os
 import threading
@@ -12,8 +13,9 @@ from openai import OpenAI
 
 from cutaway import LLM
 from cutaway.errors import InputError
+from cutaway.server.batches import runner
 from cutaway.server.batches.folder import BatchFolder
-from cutaway.server.batches.runner import AT_ONCE
+from cutaway.server.batches.runner import AT_ONCE, BatchRunner
 from cutaway.server.http.settings import ServerSettings
 from support.served import serve
 
@@ -344,3 +346,66 @@ def test_a_folder_with_another_s_files_is_left_alone(tmp_path):
     (tmp_path / "plain").write_text("")
     with pytest.raises(InputError, match="cannot be used"):
         BatchFolder(tmp_path / "plain")
+
+
+# -- a disk that is full --------------------------------------------------------------------------
+
+
+class Disk:
+    """One that can be full, for what is written whole and what is appended."""
+
+    def __init__(self, monkeypatch):
+        self.full = False
+        monkeypatch.setattr(os, "fsync", self._check)
+        append = BatchRunner._append
+        monkeypatch.setattr(
+            BatchRunner, "_append", lambda *a, **k: (self._check(0), append(*a, **k))[1]
+        )
+        monkeypatch.setattr(runner, "AGAIN_S", 0.05)
+
+    def _check(self, _descriptor):
+        if self.full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_an_upload_on_a_full_disk_says_whose_fault_it_is(tiny_path, tmp_path, monkeypatch):
+    disk = Disk(monkeypatch)
+    with asker(tiny_path, tmp_path) as ask:
+        before = ask.upload(written(line("a")))
+        disk.full = True
+        for work in (lambda: ask.upload(b"{}"), lambda: create_of(ask, before)):
+            with pytest.raises(openai.APIStatusError, match="disk is full") as caught:
+                work()
+            assert (caught.value.status_code, caught.value.code) == (507, "disk_full")
+            assert str(tmp_path) not in str(caught.value)
+        disk.full = False
+        assert [one.id for one in ask.files.list()] == [before]
+        assert not [*ask.batches.list()]
+        assert ask.end_of(create_of(ask, before)).status == "completed"
+
+
+def create_of(ask, file):
+    return ask.batches.create(input_file_id=file, endpoint=TEXTS, completion_window="24h")
+
+
+def test_a_batch_waits_for_room_and_what_it_is_said_to_be_is_on_disk(
+    tiny_path, tmp_path, monkeypatch, caplog
+):
+    disk = Disk(monkeypatch)
+    with asker(tiny_path, tmp_path) as ask:
+        file = ask.upload(written(*(line(f"{i}") for i in range(3))))
+        batch = create_of(ask, file)
+        disk.full = True
+        until_true(lambda: "waits, as nothing can be written" in caplog.text or done(ask, batch))
+        told = ask.batches.retrieve(batch.id).status
+        on_disk = json.loads((tmp_path / "batches" / f"{batch.id}.json").read_text())["status"]
+        assert told == on_disk
+        disk.full = False
+        ended = ask.end_of(batch)
+        assert ended.status == "completed"
+        assert ended.request_counts.to_dict() == {"total": 3, "completed": 3, "failed": 0}
+        assert len(ask.records(ended.output_file_id)) == 3
+
+
+def done(ask, batch):
+    return ask.batches.retrieve(batch.id).status in ENDED

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.exceptions import HTTPException
 
-from cutaway.errors import CutawayError, FetchError, InputError, QueueFullError
+from cutaway.errors import ClosedError, CutawayError, FetchError, InputError, QueueFullError
 from cutaway.server.http.errors import ApiError
 from cutaway.server.http.guard import Guard
 from cutaway.server.http.refusals import install
@@ -118,7 +118,8 @@ def test_what_is_right_passes(app, path, body):
         (responses(top_logprobs=2000), "top_logprobs",
          "top_logprobs must be less than or equal to 1000, not 2000"),
         (responses(include=["x"]), "include[0]",
-         "include[0] must be 'message.output_text.logprobs', not 'x'"),
+         "include[0] must be 'message.output_text.logprobs' or 'reasoning.encrypted_content', "
+         "not 'x'"),
         (responses(metadata={"a": 1}), "metadata.a", "metadata.a must be a string, not 1"),
         (responses(metadata={"a" * 70: ""}), "metadata",
          f"each key of metadata must have at most 64 characters, not '{'a' * 39}…"),
@@ -226,10 +227,12 @@ def test_a_full_queue_says_when_to_come_again():
 
 
 def test_a_closed_engine_is_503_and_other_failures_500(caplog):
-    closed = CutawayError("the engine is closed and takes no more requests")
+    closed = ClosedError("whatever it says")
     assert refused(make(closed), GOOD, 503)["code"] == "shutting_down"
     assert refused(make(FetchError("no network")), GOOD, 500)["message"] == "no network"
     assert "no network" in caplog.text
+    alike = CutawayError("the engine is closed to arguments")
+    assert refused(make(alike), GOOD, 500)["code"] == "internal_error"
 
 
 def test_a_bug_is_logged_once_and_told_without_its_text(caplog):

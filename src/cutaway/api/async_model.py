@@ -12,7 +12,7 @@ from cutaway.api.grammar_queue import GrammarQueue
 from cutaway.api.llm import LLM
 from cutaway.compute.loading.model import LoadedModel
 from cutaway.engine import EngineState, Step
-from cutaway.errors import CutawayError, InputError
+from cutaway.errors import ClosedError, InputError
 from cutaway.methods.embedding import embedding
 from cutaway.methods.importance import answers
 from cutaway.methods.late_interaction import token_vectors
@@ -281,7 +281,7 @@ class AsyncModel(Forwarding):
     async def _compile(self, function: Callable[..., T], *args: Any) -> T:
         """Call a function in the thread that compiles grammars, one at a time."""
         if self._compiling is None:
-            raise CutawayError("the engine is closed and takes no more requests")
+            raise ClosedError("the engine is closed and takes no more requests")
         running_loop()
         return await self._compiling.run(function, *args)
 

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from typing import TypeVar
 
-from cutaway.errors import CutawayError, QueueFullError
+from cutaway.errors import ClosedError, QueueFullError
 
 T = TypeVar("T")
 
@@ -48,7 +48,7 @@ class GrammarQueue:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise CutawayError("the engine is closed and takes no more requests")
+            raise ClosedError("the engine is closed and takes no more requests")
 
     async def _turn(self) -> None:
         self._check_open()

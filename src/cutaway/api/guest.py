@@ -12,7 +12,7 @@ from typing import TypeVar
 from cutaway.api.llm import LLM, SharedLLM
 from cutaway.compute.loading.model import LoadedModel
 from cutaway.engine import AsyncEngine, Engine, Sequence
-from cutaway.errors import CutawayError
+from cutaway.errors import ClosedError, CutawayError
 from cutaway.requests.owner import EngineOwner
 
 T = TypeVar("T")
@@ -69,7 +69,7 @@ class Guests:
         ended: called when the function has returned, on any thread
         """
         if self._closed:
-            raise CutawayError("the engine is closed and takes no more requests")
+            raise ClosedError("the engine is closed and takes no more requests")
         unwanted = Flag()
         asked = self._thread.submit(function, self.guest(unwanted))
         asked.add_done_callback(lambda _: ended())

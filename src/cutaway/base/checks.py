@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from math import isfinite
 from numbers import Integral, Real
 from operator import index
+from pathlib import Path
 from typing import Any
 
 from cutaway.errors import InputError
@@ -72,3 +73,12 @@ def check_ids(name: str, ids: Iterable[Any]) -> tuple[int, ...]:
         return tuple(map(index, found))
     except TypeError:
         raise InputError(f"{name} must be token ids, and those are whole numbers") from None
+
+
+def existing(text: str) -> Path | None:
+    """The file or folder that a text names; None where there is none, or can be none."""
+    try:
+        path = Path(text).expanduser()
+        return path if path.exists() else None
+    except (OSError, RuntimeError, ValueError):  # too long, of no user, with a null byte
+        return None

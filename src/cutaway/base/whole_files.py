@@ -3,12 +3,13 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from errno import EDQUOT, ENOSPC
 from pathlib import Path
 from time import time
 from typing import BinaryIO
 from zlib import crc32
 
-from cutaway.errors import CutawayError, InputError
+from cutaway.errors import CutawayError, DiskFullError, InputError
 
 _STALE_S = 3600
 
@@ -32,8 +33,9 @@ def whole_file(path: Path, *, private: bool = False) -> Iterator[BinaryIO]:
 
     A file that had the name before is replaced; a link stays, and what it names is. Of two that
     write at once each has a file of its own, and the last to end has the name. Raises CutawayError
-    where it cannot be written; whatever is raised, no part of it is left. What a process that was
-    killed left, the next to write the file removes, once it is an hour old.
+    where it cannot be written, DiskFullError for want of room; whatever is raised, no part of it is
+    left. What a process that was killed left, the next to write the file removes, once it is an
+    hour old.
     private: only its owner may read it
     """
     place = Path(os.path.realpath(path))
@@ -49,9 +51,16 @@ def whole_file(path: Path, *, private: bool = False) -> Iterator[BinaryIO]:
         finally:
             part.unlink(missing_ok=True)
     except OSError as error:
-        raise CutawayError(
+        kind = DiskFullError if is_full(error) else CutawayError
+        raise kind(
             f"{path} cannot be written: {error.strerror}; nothing was left behind"
         ) from error
+
+
+def is_full(error: Exception) -> bool:
+    """Whether a disk had no room."""
+    known = isinstance(error, OSError) and error.errno in (ENOSPC, EDQUOT)
+    return known or isinstance(error, DiskFullError)
 
 
 def only_owner(path: str, flags: int) -> int:

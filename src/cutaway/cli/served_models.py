@@ -5,9 +5,9 @@ from argparse import SUPPRESS, Action, ArgumentParser, ArgumentTypeError, Namesp
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import isfinite
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cutaway.base.checks import existing
 from cutaway.cli import arguments, console, namespace
 from cutaway.errors import InputError
 from cutaway.files.hub import DEFAULT_MODEL
@@ -63,7 +63,7 @@ def named(args: Namespace) -> list[tuple[str | None, str]]:
     InputError where two have one name.
     """
     given = getattr(args, "model", None) or [DEFAULT_MODEL]
-    found = [_split(text, several=len(given) > 1) for text in given]
+    found = [_split(text) for text in given]
     _check_names([name for name, _ in found if name is not None])
     return found
 
@@ -171,15 +171,15 @@ def _on_demand(
     return {name: OnDemandLLM(model, cache, policy, **options) for name, model in made}
 
 
-def _split(text: str, *, several: bool) -> tuple[str | None, str]:
-    """(name, model) of a --model. A path gives no name, unless it is the one model, a folder."""
-    path = Path(text).expanduser()
+def _split(text: str) -> tuple[str | None, str]:
+    """(name, model) of a --model. A path gives no name: the model has one of its own."""
+    path = existing(text)
     name, equals, model = text.partition("=")
-    if equals and not path.exists():
+    if equals and path is None:
         if not _NAME.fullmatch(name) or not model:
             raise InputError(f"--model {text!r}: write NAME=PATH, a name without spaces or slashes")
         return name, model
-    return (None if (path.exists() if several else path.is_file()) else text), text
+    return (None if path else text), text
 
 
 def _check_names(names: Sequence[str]) -> None:

@@ -14,7 +14,7 @@ from cutaway.cluster.reader import MOST_TRIES, ResumedReader, all_lost
 from cutaway.compute.backends import Computer
 from cutaway.compute.loading.model import LoadedModel
 from cutaway.engine import Arrival, EngineState, Request, Route
-from cutaway.errors import CutawayError, ReplicaLostError
+from cutaway.errors import ClosedError, ReplicaLostError
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -104,7 +104,7 @@ class ClusterLLM(AsyncModel):
 
     def _check_open(self) -> None:
         if self._closed:
-            raise CutawayError("the engine is closed and takes no more requests")
+            raise ClosedError("the engine is closed and takes no more requests")
 
     def _set_computer(self, computer: Computer) -> None:
         """For the server's answers; replicas may differ in tier and threads."""
@@ -120,7 +120,7 @@ class ClusterLLM(AsyncModel):
     def close(self) -> None:
         """See ``AsyncModel``."""
         self._closed = True
-        self.exchange.fail(CutawayError("the engine was closed before this text was finished"))
+        self.exchange.fail(ClosedError("the engine was closed before this text was finished"))
 
     async def aclose(self) -> None:
         """See ``AsyncModel``."""

@@ -16,7 +16,7 @@ from cutaway.engine.inbox import Inbox, Inboxes
 from cutaway.engine.outbox import Emission, OutboxReader
 from cutaway.engine.request import Request
 from cutaway.engine.sequence import Sequence
-from cutaway.errors import CutawayError
+from cutaway.errors import ClosedError, CutawayError
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -84,7 +84,7 @@ class AsyncEngine:
         command = partial(_call, future, function)
         with self._lock:
             if self._closed:
-                raise CutawayError("the engine is closed and takes no more requests")
+                raise ClosedError("the engine is closed and takes no more requests")
             if not self._thread.is_alive():
                 raise CutawayError(_FORKED)
             self._commands.put(command)
@@ -132,7 +132,7 @@ class AsyncEngine:
             await asyncio.wrap_future(self._ended)
 
     def _close(self, *, abort: bool) -> None:
-        error = CutawayError("the engine was closed before this text was finished")
+        error = ClosedError("the engine was closed before this text was finished")
         with self._lock:
             self._closed = True
             self._commands.put(partial(self.engine.abort_all, error) if abort else _nothing)

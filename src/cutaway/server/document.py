@@ -46,6 +46,7 @@ _REFUSED = {
     415: "The Content-Type is not JSON.",
     429: "The queue is full; try again in Retry-After seconds.",
     500: "The server failed; its log has the reason under the x-request-id.",
+    507: "The server's disk is full.",
     503: "The server is stopping, or has stopped; its replicas were lost, one after the other; or "
     "the model could not be loaded.",
 }

@@ -12,7 +12,7 @@ from time import perf_counter
 from typing import Any, Literal, NamedTuple, Protocol
 
 from cutaway.base.progress import megabytes
-from cutaway.errors import CutawayError, InputError, QueueFullError
+from cutaway.errors import ClosedError, InputError, QueueFullError
 
 State = Literal["absent", "loading", "loaded", "unloading"]
 
@@ -294,6 +294,6 @@ class ModelSlot:
             self.done()
 
 
-def closed() -> CutawayError:
+def closed() -> ClosedError:
     """The error once the cache has stopped."""
-    return CutawayError("the engine is closed and takes no more requests")
+    return ClosedError("the engine is closed and takes no more requests")

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from cutaway.base.checks import check_finite, shown
+from cutaway.base.checks import check_finite, existing, shown
 from cutaway.compute.backends import Backend
 from cutaway.compute.model import Graph, ModelConfig, adapted
 from cutaway.compute.model.lora import B, matrices_of, numbered
@@ -41,15 +41,14 @@ class AdapterFile(NamedTuple):
         """Parse the text of a field. InputError names the field."""
         if not text:
             raise InputError(f"{field} has an empty name between commas: leave the comma out")
-        path = Path(text).expanduser()
-        if path.exists():
+        if path := existing(text):
             return cls(path, 1.0)
         name, _, number = text.rpartition(":")
         try:
             scale = check_finite(field, float(number))
         except (InputError, ValueError):
             name, scale = text, 1.0
-        if not name or not (path := Path(name).expanduser()).exists():
+        if not name or not (path := existing(name)):
             raise InputError(f"{field}: there is no file or folder {shown(name or text)}")
         if not -_MOST <= scale <= _MOST:
             raise InputError(f"{field}: the scale must be between -{_MOST:g} and {_MOST:g}")
@@ -95,7 +94,7 @@ class AdapterFiles(NamedTuple):
 def _is_one(text: str) -> bool:
     """Whether this names one file: it has no commas, or they belong to the file's name."""
     names = [name for name in (text, text.rpartition(":")[0]) if "," in name]
-    return not names or any(Path(name).expanduser().exists() for name in names)
+    return not names or any(map(existing, names))
 
 
 @dataclass(frozen=True)

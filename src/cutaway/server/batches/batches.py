@@ -37,7 +37,7 @@ class BatchRequest(Body):
     }
 
 
-@router.post("/v1/batches", responses=replies(BatchObject, *FIELDS))
+@router.post("/v1/batches", responses=replies(BatchObject, *FIELDS, 507))
 async def create_batch(body: BatchRequest, request: Request) -> Response:
     """Answer the requests of a file, in the background."""
     runner = runner_of(request)
@@ -59,7 +59,7 @@ async def one_batch(batch_id: BatchId, request: Request) -> Response:
     return JSONResponse(folder_of(request).batch(batch_id))
 
 
-@router.post("/v1/batches/{batch_id}/cancel", responses=replies(BatchObject, 400, 404))
+@router.post("/v1/batches/{batch_id}/cancel", responses=replies(BatchObject, 400, 404, 507))
 async def cancel_batch(batch_id: BatchId, request: Request) -> Response:
     """End a batch early; what was answered stays."""
     runner = runner_of(request)

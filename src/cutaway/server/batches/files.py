@@ -70,7 +70,7 @@ def folder_of(request: Request) -> BatchFolder:
     return runner_of(request).folder
 
 
-@router.post("/v1/files", responses=replies(FileObject, 400, 404, 415), openapi_extra=_FORM)
+@router.post("/v1/files", responses=replies(FileObject, 400, 404, 415, 507), openapi_extra=_FORM)
 async def upload_file(request: Request) -> Response:
     """Keep a file of requests for a batch."""
     folder = folder_of(request)

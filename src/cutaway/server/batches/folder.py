@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from cutaway.base import system
 from cutaway.base.whole_files import whole_file
-from cutaway.errors import InputError
+from cutaway.errors import CutawayError, InputError
 from cutaway.server.batches.schemas import BatchObject, BatchStatus, Endpoint, FileObject
 from cutaway.server.http.errors import ApiError
 
@@ -57,7 +57,11 @@ class BatchFolder:
         id = f"file-{uuid4().hex}"
         with whole_file(self.content(id), private=True) as out:
             out.write(content)
-        return self.list_file(id, name, "batch")
+        try:
+            return self.list_file(id, name, "batch")
+        except CutawayError:
+            self.content(id).unlink()
+            raise
 
     def list_file(
         self, id: str, name: str, purpose: Literal["batch", "batch_output"]
@@ -102,18 +106,21 @@ class BatchFolder:
             "request_counts": {"total": 0, "completed": 0, "failed": 0}, "errors": None,
             "output_file_id": None, "error_file_id": None,
         }  # fmt: skip
+        self._save(batch)
         self.batches[batch["id"]] = batch
-        self.save(batch)
         return batch
 
     def change(self, batch: BatchObject, status: BatchStatus, **more: Any) -> None:
-        """Note a batch's new status, and since when it has it."""
-        since = {} if status == "validating" else {f"{status}_at": int(time())}
-        batch.update(cast(BatchObject, {"status": status, **since, **more}))
-        self.save(batch)
+        """Note a batch's new status, and since when it has it.
 
-    def save(self, batch: BatchObject) -> None:
-        """Write a batch's document."""
+        Where it cannot be written the batch is as it was: what clients are told is on disk.
+        """
+        since = {} if status == "validating" else {f"{status}_at": int(time())}
+        changed = cast(BatchObject, {**batch, "status": status, **since, **more})
+        self._save(changed)
+        batch.update(changed)
+
+    def _save(self, batch: BatchObject) -> None:
         _write(self._batches / f"{batch['id']}.json", batch)
 
     def next_open(self) -> BatchObject | None:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any, Self
 from uuid import uuid4
 
-from cutaway.base.whole_files import only_owner
+from cutaway.base.whole_files import is_full, only_owner
 from cutaway.errors import CutawayError
 from cutaway.server.batches.folder import BatchFolder, whole_lines
 from cutaway.server.batches.lines import Line, check_lines
@@ -21,6 +21,8 @@ from cutaway.server.http.own_request import OwnAnswer
 
 AT_ONCE = 32
 """Lines that are asked at once; the engine batches them with all other requests."""
+AGAIN_S = 10.0
+"""After which a batch goes on that found no room on the disk."""
 _LATER = 100
 """Their priority where they name none: other requests go first."""
 _WITHOUT_PRIORITY = "/v1/embeddings"
@@ -88,7 +90,10 @@ class BatchRunner:
                 self._running = None
 
     async def _end_of(self, work: "asyncio.Task[None]", batch: BatchObject) -> None:
-        """Wait for a batch. One that cannot be run fails, and the next has its turn."""
+        """Wait for a batch. One that cannot be run fails, and the next has its turn.
+
+        One that finds no room on the disk stays as it is, and goes on later.
+        """
         try:
             await asyncio.wait([work])
             if not work.cancelled():
@@ -97,15 +102,24 @@ class BatchRunner:
                 self._finish(batch)
         except _ServerStopsError:
             raise
-        except Exception:
+        except Exception as error:
+            if is_full(error):
+                return await self._wait_for_room(batch, error)
             _log.exception("batch %s failed", batch["id"])
             said = "the server failed, and its log says why"
             fault = {"code": "server_error", "line": None, "message": said, "param": None}
-            with suppress(CutawayError):  # of a disk that is full, which the log has, too
+            try:
                 self._fail(batch, [fault])
+            except CutawayError as unwritten:
+                await self._wait_for_room(batch, unwritten)
         finally:
             work.cancel()
             await asyncio.gather(work, return_exceptions=True)
+        return None
+
+    async def _wait_for_room(self, batch: BatchObject, error: Exception) -> None:
+        _log.error("batch %s waits, as nothing can be written: %s", batch["id"], error)
+        await asyncio.sleep(AGAIN_S)
 
     # -- one of them ---------------------------------------------------------------------------
 

@@ -14,7 +14,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cutaway.errors import (
+    ClosedError,
     CutawayError,
+    DiskFullError,
     FileChangedError,
     InputError,
     ModelLoadError,
@@ -31,7 +33,6 @@ E = TypeVar("E", bound=Exception)
 
 _OF_MODELS = ("/api/pull", "/api/push", "/api/create", "/api/copy", "/api/delete", "/api/blobs")
 _UNDOCUMENTED = ("/", "/openapi.json")
-_CLOSED = ("the engine is closed", "the engine was closed")
 _PATH = re.compile(r"(\w+)(?:\[\d+\]|\.\w+)*")  # as tools[0].function.name
 _log = logging.getLogger("cutaway.server")
 
@@ -57,6 +58,8 @@ def install(app: FastAPI, *, retry_after: Callable[[], float]) -> None:
     for kind in (ReplayError, ReplicaLostError, FileChangedError):
         _answer_with(app, kind, lambda _, error: of_text(error))
     _answer_with(app, ModelLoadError, _of_load)
+    _answer_with(app, ClosedError, _of_closing)
+    _answer_with(app, DiskFullError, _of_full_disk)
     _answer_with(app, CutawayError, _of_cutaway)
     _answer_with(app, Exception, lambda request, _: internal_error(_id(request)))
 
@@ -94,11 +97,18 @@ def _of_load(request: Request, error: ModelLoadError) -> ApiError:
 
 
 def _of_cutaway(request: Request, error: CutawayError) -> ApiError:
-    message = str(error)
-    if message.startswith(_CLOSED):
-        return ApiError(503, "the server is shutting down; try again later", code="shutting_down")
-    _log.error("request %s failed: %s", _id(request), message)
-    return ApiError(500, message, code="internal_error")
+    _log.error("request %s failed: %s", _id(request), error)
+    return ApiError(500, str(error), code="internal_error")
+
+
+def _of_closing(_: Request, __: ClosedError) -> ApiError:
+    return ApiError(503, "the server is shutting down; try again later", code="shutting_down")
+
+
+def _of_full_disk(request: Request, error: DiskFullError) -> ApiError:
+    _log.error("request %s failed: %s", _id(request), error)  # paths are the server's own affair
+    said = "the server's disk is full: try again when its operator has made room"
+    return ApiError(507, said, code="disk_full")
 
 
 def _of_http(app: FastAPI, request: Request, error: HTTPException) -> ApiError:
