@@ -73,9 +73,12 @@ def test_logprobs_are_in_the_document(generate):
 def test_a_note_says_that_json_was_cut(generate):
     schema = '{"type": "array", "items": {"type": "integer"}, "minItems": 20}'
     code, out, error = generate("--json-schema", schema)
-    assert code == 0 and not out.rstrip().endswith("]")
+    assert code == 4 and not out.rstrip().endswith("]")
     assert "note: the JSON is not whole: it was cut (max_tokens); raise --max-tokens\n" in error
-    assert "not whole" not in generate("--choice", "a")[2]
+    assert generate("--json-schema", schema, "-q")[0] == 4
+    code, _, error = generate("--choice", "a")
+    assert code == 0 and "not whole" not in error
+    assert generate("--max-tokens", "1")[0] == 0
     assert generate("--json-schema", schema, "--fail-if-cut")[0] == 3
     assert generate("--choice", "a", "--fail-if-cut")[0] == 0
 

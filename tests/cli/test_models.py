@@ -74,11 +74,17 @@ def test_pull_finds_a_damaged_file(tiny, refused):
     assert "tiny.gguf is damaged" in refused("pull", "tiny")
 
 
-def test_pull_of_an_unpinned_file_says_so(tiny, capsys):
+def test_pull_of_an_unpinned_file_says_so(tiny_path, capsys):
+    assert main(["pull", str(tiny_path)]) == 0
+    said = "It is a model; no checksum is known for it.\n"
+    assert capsys.readouterr() == (f"{tiny_path}\n", said)
+
+
+@pytest.mark.parametrize("content", [b"x", b"GGUF", b""])
+def test_pull_of_a_file_that_is_no_model_fails(tiny, refused, content):
     other = tiny.with_name("other.gguf")
-    other.write_bytes(b"x")
-    assert main(["pull", str(other)]) == 0
-    assert capsys.readouterr() == (f"{other}\n", "No checksum is known for this model.\n")
+    other.write_bytes(content)
+    assert "other.gguf" in refused("pull", str(other))
 
 
 def test_pull_of_an_unknown_name(tiny, refused):

@@ -185,6 +185,18 @@ def test_a_failure_of_ours_is_a_warning(status, level):
     assert json.loads(stream.getvalue())["level"] == level
 
 
+@pytest.mark.parametrize(
+    ("path", "status", "written"),
+    [("/static/js/main.js", 200, 0), ("/static/none.js", 404, 1), ("/", 200, 1)],
+)
+def test_the_files_of_the_page_are_not_told(path, status, written):
+    """One load of it is a hundred of them."""
+    stream = io.StringIO()
+    log.configure("json", stream)
+    log.access(**REQUEST | {"path": path, "status": status})
+    assert len(stream.getvalue().splitlines()) == written
+
+
 # -- loggers and streams -----------------------------------------------------------------------
 
 

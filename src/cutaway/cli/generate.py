@@ -33,8 +33,9 @@ examples:
 
 The text goes to standard output, statistics to standard error. Ctrl-C stops after the current step
 and keeps the text so far (exit code 130); a second Ctrl-C stops at once. --fail-if-cut makes a text
-that was cut exit code 3, as JSON under a schema is then not whole. A prompt that leaves no
-room in the model's context is refused, never truncated.
+that was cut exit code 3. A text under a schema or another grammar that was cut is not whole, which
+is exit code 4 by itself. A prompt that leaves no room in the model's context is refused, never
+truncated.
 
 --prefix FILE continues a text that 'cutaway cache save' has saved: the prompt follows it as if both
 were one text, with the same bits, and what is saved is not computed again. Without a prompt the

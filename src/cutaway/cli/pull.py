@@ -3,6 +3,7 @@
 from argparse import ArgumentParser, Namespace
 
 from cutaway.base.progress import say
+from cutaway.compute.loading.model import LoadedModel
 from cutaway.files import hub
 from cutaway.files.hub.catalog import find
 
@@ -31,7 +32,10 @@ def run(args: Namespace) -> int:
     checked = find(args.name) is not None
     if checked:
         hub.verify(args.name)
+    else:
+        LoadedModel.open(path, progress=False, weights=False)  # all but its weights is read
+    known = "The checksum is correct." if checked else "It is a model; no checksum is known for it."
     if not args.quiet:
-        say("The checksum is correct." if checked else "No checksum is known for this model.")
+        say(known)
     print(path)
     return 0

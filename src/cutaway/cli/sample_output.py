@@ -63,7 +63,8 @@ def finish(
 ) -> int:
     """Say what concerns all samples; print the JSON. Returns the exit code.
 
-    130 where Ctrl-C ended a sample, 3 where one was cut and --fail-if-cut asks for that, else 0.
+    130 where Ctrl-C ended a sample, 3 where one was cut and --fail-if-cut asks for that, 4 where
+    one was cut that is to match a grammar, else 0.
     """
     if hasattr(args, "trace") and not args.quiet:
         console.say_where_traces_are(args.trace, range(1, 1 + len(streams)))
@@ -76,4 +77,6 @@ def finish(
     ends = {one.finish_reason for one in done}
     if "aborted" in ends:
         return 130
-    return 3 if getattr(args, "fail_if_cut", False) and ends & {*_CUT} else 0
+    if getattr(args, "fail_if_cut", False) and ends & {*_CUT}:
+        return 3
+    return 4 if any(True for one in done for _ in _cut(one)) else 0

@@ -25,6 +25,7 @@ _ACCESS = logging.getLogger("uvicorn.access")
 
 # json.dumps does not escape these, though some programs treat them as line ends or commands.
 _UNSEEN = re.compile("[\x7f-\x9f\u2028\u2029]")
+_STATIC = "/static/"  # of the page, which is a hundred files
 _COLOURS = {"warning": "33", "error": "31", "critical": "31"}
 
 
@@ -102,7 +103,8 @@ def access(
         fields["finish_reasons"] = [str(reason) for reason in finish_reasons]
     for name in fields.keys() & {"seconds", "queue_s", "ttft_s", "load_s"}:
         fields[name] = round(fields[name], 4)
-    event("request", level=logging.INFO if status < 500 else logging.WARNING, **fields)
+    level = logging.DEBUG if path.startswith(_STATIC) and status < 400 else logging.INFO
+    event("request", level=level if status < 500 else logging.WARNING, **fields)
 
 
 # -- handlers ----------------------------------------------------------------------------------
