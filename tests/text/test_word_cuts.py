@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Regex, pre_tokenizers
 
+from cutaway.text import word_cuts
 from cutaway.text.pretokenizers import PRETOKENIZERS
 from cutaway.text.word_cuts import WordCuts
 
@@ -36,6 +37,31 @@ def test_words_are_those_of_the_published_expressions(name):
         assert cuts.words(text) == [word for word, _ in by_definition.pre_tokenize_str(text)]
 
     check()
+
+
+@pytest.mark.parametrize("patterns", FAMILIES, ids=FAMILIES.values())
+def test_words_are_the_same_in_windows(patterns, monkeypatch):
+    """In small ones, of which a text has several."""
+    cuts, by_definition = WordCuts(patterns), published(patterns)
+    monkeypatch.setattr(word_cuts, "_WINDOW", 32)
+    monkeypatch.setattr(word_cuts, "_AHEAD", 16)
+    runs = st.lists(
+        st.tuples(st.sampled_from(f"{CHARACTERS}AB'sIMGZ(/、ㄱ"), st.integers(1, 70)), min_size=4
+    )
+
+    @given(runs.map(lambda runs: "".join(character * count for character, count in runs)))
+    def check(text):
+        assert cuts.words(text) == [word for word, _ in by_definition.pre_tokenize_str(text)]
+
+    check()
+
+
+@pytest.mark.parametrize("run", ["1", "a b ", "ab1. ", "\n 2"])
+def test_a_long_text_is_cut_as_a_whole(run):
+    patterns = PRETOKENIZERS["smollm"].patterns
+    text = run * (100_000 // len(run))
+    whole = [word for word, _ in published(patterns).pre_tokenize_str(text)]
+    assert WordCuts(patterns).words(text) == whole
 
 
 RUNS = ("1", "٣", "²", " ", "\u3000", "\n", "a", "é́", "一", ".", "a ", "1 ")
