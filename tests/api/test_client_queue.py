@@ -1,20 +1,25 @@
-"""The queue of grammars: clients in turn, limits, hanging up, and the end."""
+"""A queue of work: clients in turn, limits, hanging up, and the end."""
 
 import asyncio
 from threading import Event
 
 import pytest
 
-from cutaway.api import grammar_queue
-from cutaway.api.grammar_queue import CLIENT, GrammarQueue
+from cutaway.api.client_queue import CLIENT, ClientQueue
 from cutaway.errors import CutawayError, QueueFullError
+
+
+def a_queue(most=9, most_of_client=9):
+    return ClientQueue("grammars wait", most=most, most_of_client=most_of_client)
 
 
 class Busy:
     """A queue whose thread is busy until ``over`` is set; ``done`` has what ran since."""
 
+    def __init__(self, **limits):
+        self.queue, self.over, self.done = a_queue(**limits), Event(), []
+
     async def __aenter__(self):
-        self.queue, self.over, self.done = GrammarQueue(), Event(), []
         self._first = self.ask("first", lambda: self.over.wait(20))
         await asyncio.sleep(0)
         return self
@@ -66,7 +71,7 @@ def test_who_hangs_up_waits_no_longer():
 
 def test_a_turn_that_comes_to_one_who_hangs_up_goes_to_the_next():
     async def main():
-        queue = GrammarQueue()
+        queue = a_queue()
         began, over = asyncio.Event(), Event()
         loop = asyncio.get_running_loop()
         first = asyncio.create_task(
@@ -85,12 +90,9 @@ def test_a_turn_that_comes_to_one_who_hangs_up_goes_to_the_next():
     asyncio.run(main())
 
 
-def test_those_who_wait_are_limited(monkeypatch):
-    monkeypatch.setattr(grammar_queue, "MOST_OF_A_CLIENT", 2)
-    monkeypatch.setattr(grammar_queue, "MOST_WAITING", 3)
-
+def test_those_who_wait_are_limited():
     async def main():
-        async with Busy() as busy:
+        async with Busy(most=3, most_of_client=2) as busy:
             asked = await busy.ask_each("aaabb")
             done = asyncio.gather(*asked, return_exceptions=True)
             await asyncio.sleep(0)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cutaway.base.strict_json import MAX_DEPTH, MAX_VALUES, parse
+from cutaway.base.strict_json import MAX_DEPTH, MAX_NESTS, MAX_VALUES, parse
 from cutaway.errors import InputError
 
 values = st.recursive(
@@ -102,13 +102,19 @@ def test_depth_has_a_limit(opened, closed):
     assert "deeper than 64 levels" in refused(nested(100_000))
 
 
-@pytest.mark.parametrize("item", [b"1", b"[]", b'{"a":1}'])
-def test_the_number_of_values_has_a_limit(item):
-    each = 2 if b"a" in item else 1
-    most = (MAX_VALUES - 1) // each  # the list itself is one
+@pytest.mark.parametrize(
+    ("item", "most", "told"),
+    [
+        (b"1", MAX_VALUES - 1, "more than 262144 values"),  # the list itself is one
+        (b"[]", MAX_NESTS - 1, "more than 32768 lists and objects"),
+        (b'{"a":1}', MAX_NESTS - 1, "more than 32768 lists and objects"),
+        (b'{"a":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16]}', 14_563, "more than 262144 values"),
+    ],
+)
+def test_the_number_of_values_has_a_limit(item, most, told):
     assert len(parse(b"[" + b",".join([item] * most) + b"]")) == most
     more = b"[" + b",".join([item] * (most + 1)) + b"]"
-    assert "more than 262144 values" in refused(more)
+    assert told in refused(more)
     assert len(parse(more, most=None)) == most + 1
 
 

@@ -9,7 +9,6 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from cutaway.api import grammar_queue
 from support.served import BESIDE
 
 pytestmark = pytest.mark.parametrize("tiny", [BESIDE], indirect=True)  # it takes half a minute
@@ -127,7 +126,7 @@ def test_a_chat_without_a_grammar_waits_for_none(tiny, held):
 
 
 def test_too_many_that_wait_are_refused_with_a_time(tiny, held, monkeypatch):
-    monkeypatch.setattr(grammar_queue, "MOST_OF_A_CLIENT", 0)
+    monkeypatch.setattr(tiny.service.llm._compiling, "_most_of_client", 0)
     answer = ask(tiny, regex="another")
     assert answer.status_code == 429 and answer.json()["error"]["code"] == "queue_full"
     assert int(answer.headers["retry-after"]) >= 1

@@ -14,7 +14,7 @@ from cutaway.errors import ClosedError, CutawayError, FetchError, InputError, Qu
 from cutaway.server.http.errors import ApiError
 from cutaway.server.http.guard import Guard
 from cutaway.server.http.refusals import install
-from cutaway.server.http.strict_json import StrictRoute
+from cutaway.server.http.strict_json import StrictRoute, bodies
 from cutaway.server.openai.chat import ChatRequest
 from cutaway.server.openai.responses_request import ResponsesRequest
 from support.asgi_client import call, post, scope_of
@@ -44,6 +44,7 @@ def make(failing=None):
         raise HTTPException(404, f"there is no model {name!r}")
 
     app.include_router(router)
+    app.state.bodies = bodies()
     install(app, retry_after=lambda: 2.2)
     return Guard(app)
 

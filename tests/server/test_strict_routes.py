@@ -7,7 +7,7 @@ from fastapi import APIRouter, FastAPI, Request
 from pydantic import BaseModel
 
 from cutaway.server.http.refusals import install
-from cutaway.server.http.strict_json import StrictRoute
+from cutaway.server.http.strict_json import StrictRoute, bodies
 from support.asgi_client import call, post, request, scope_of
 
 
@@ -34,6 +34,7 @@ def app():
         return "nothing asked"
 
     app.include_router(router)
+    app.state.bodies = bodies()
     install(app, retry_after=lambda: 1.0)
     return app
 

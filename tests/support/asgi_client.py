@@ -63,10 +63,11 @@ def request(*parts, hangs_up=False):
 
 def call(app, scope, messages=None) -> Answer:
     """Ask an app; what it does not receive in time it waits for without end."""
-    return asyncio.run(_call(app, scope, request(b"") if messages is None else messages))
+    return asyncio.run(async_call(app, scope, request(b"") if messages is None else messages))
 
 
-async def _call(app, scope, messages) -> Answer:
+async def async_call(app, scope, messages) -> Answer:
+    """As ``call``, in an event loop."""
     answer, waiting = Answer(), list(messages)
 
     async def receive():

@@ -7,8 +7,8 @@ from os import PathLike
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from cutaway.api.client_queue import ClientQueue
 from cutaway.api.forwarded import Forwarding, asking, blocking, in_thread, running_loop
-from cutaway.api.grammar_queue import GrammarQueue
 from cutaway.api.llm import LLM
 from cutaway.compute.loading.model import LoadedModel
 from cutaway.engine import EngineState, Step
@@ -58,7 +58,9 @@ class AsyncModel(Forwarding):
         self._loaded_draft = common.draft
         self._sandbox = CompileSandbox()
         model.grammars.read = self._sandbox.source_of
-        self._compiling: GrammarQueue | None = GrammarQueue()
+        self._compiling: ClientQueue | None = ClientQueue(
+            "grammars wait to be compiled", most=1024, most_of_client=256
+        )
 
     # -- where the weights are ---------------------------------------------------------------
 

@@ -1,7 +1,7 @@
-"""Who may compile a grammar next: one at a time, the clients in turn.
+"""Whose work is done next in a thread: one at a time, the clients in turn.
 
-A stranger's grammar may take seconds, so those of one client wait for each other, and the next
-client's only for the one that is being compiled.
+A stranger's grammar or body may take seconds, so those of one client wait for each other, and the
+next client's only for the one that is being read.
 """
 
 import asyncio
@@ -17,14 +17,18 @@ T = TypeVar("T")
 
 CLIENT = ContextVar("CLIENT", default="")
 """Whose request this task serves, such as its address."""
-MOST_WAITING, MOST_OF_A_CLIENT = 1024, 256
 
 
-class GrammarQueue:
-    """A thread, and who waits for it, in an event loop."""
+class ClientQueue:
+    """A thread, and who waits for it, in an event loop.
 
-    def __init__(self) -> None:
-        self._thread = ThreadPoolExecutor(1, "grammars")
+    what           waits, as a refusal says it: "grammars wait to be compiled"
+    most           may wait, and of one client most_of_client
+    """
+
+    def __init__(self, what: str, *, most: int, most_of_client: int) -> None:
+        self._what, self._most, self._most_of_client = what, most, most_of_client
+        self._thread = ThreadPoolExecutor(1, what.partition(" ")[0])
         self._busy = self._closed = False
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}  # by client, the next one first
 
@@ -69,8 +73,8 @@ class GrammarQueue:
             raise
 
     def _check_room(self, own: int) -> None:
-        if own >= MOST_OF_A_CLIENT or sum(map(len, self._waiting.values())) >= MOST_WAITING:
-            raise QueueFullError("too many grammars wait to be compiled: try again later")
+        if own >= self._most_of_client or sum(map(len, self._waiting.values())) >= self._most:
+            raise QueueFullError(f"too many {self._what}: try again later")
 
     def _leave(self, client: str, turn: "asyncio.Future[None]") -> None:
         if turn in (turns := self._waiting.get(client, deque())):

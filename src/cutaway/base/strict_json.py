@@ -9,7 +9,8 @@ from typing import Any, NoReturn
 from cutaway.errors import InputError
 
 MAX_DEPTH = 64
-MAX_VALUES = 1 << 18  # a wrong one costs its validator a thousand times its bytes
+MAX_VALUES, MAX_NESTS = 1 << 18, 1 << 15
+"""Of all, and lists and objects: a validator takes microseconds for each of these."""
 
 # As far as no escape is half of a surrogate pair. Never goes back, so that it is linear.
 _WHOLE_PAIRS = re.compile(
@@ -20,11 +21,11 @@ _WHOLE_PAIRS = re.compile(
 def parse(data: bytes, what: str = "the body", most: int | None = MAX_VALUES) -> Any:
     """The value that ``data`` holds; ``what`` names the data in errors.
 
-    most: how many values it may hold; None: any number
+    most: how many values it may hold; None: any number, also of lists and objects
 
     InputError if it is empty, not UTF-8 or begins with a byte order mark, is not JSON, names a key
     twice, holds a number beyond float64 or half a surrogate pair, is nested deeper than 64 levels,
-    or holds more than ``most`` values.
+    or holds more than ``most`` values or 32,768 lists and objects.
     """
     text = _text(data, what)
     try:
@@ -60,11 +61,14 @@ def _place(text: str, position: int) -> str:
 
 
 def _check_size(value: Any, what: str, most: int | None) -> None:
-    level, count = [value], 1
+    level, count, nests = [value], 1, 0
     for _ in range(MAX_DEPTH):
+        nests += len(level)
         count += sum(len(parent) for parent in level if isinstance(parent, dict | list))
         if most is not None and count > most:
             raise InputError(f"{what} holds more than {most} values; give fewer")
+        if most is not None and nests > MAX_NESTS:
+            raise InputError(f"{what} holds more than {MAX_NESTS} lists and objects; give fewer")
         if not (level := [v for parent in level for v in _children(parent)]):
             return
     raise _too_deep(what)

@@ -41,6 +41,7 @@ from cutaway.server.http.log import access
 from cutaway.server.http.metrics import Metrics
 from cutaway.server.http.own_request import ask
 from cutaway.server.http.settings import ServerSettings
+from cutaway.server.http.strict_json import bodies
 from cutaway.server.job import AccessRecord
 from cutaway.server.llama_cpp import loading, properties
 from cutaway.server.llama_cpp import schemas as llama_cpp_schemas
@@ -90,6 +91,7 @@ def create_app(
                 await asyncio.to_thread(_prepare, service)
             if app.state.receipts:
                 stack.callback(app.state.receipts.close)
+            stack.callback(app.state.bodies.close)
             if app.state.batches:  # last, so that it ends first
                 await stack.enter_async_context(app.state.batches)
             yield
@@ -106,6 +108,7 @@ def create_app(
     app.state.lessons = OrderedDict()  # by step
     app.state.responses = KeptResponses(settings.keep_responses)
     app.state.settings = settings
+    app.state.bodies = bodies()
     app.state.batches = _batches(app, settings)
     app.state.receipts = _receipts(settings)
     refusals.install(app, retry_after=lambda: models.retry_after)

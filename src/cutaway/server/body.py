@@ -48,7 +48,8 @@ class Body(BaseModel):
         for name, (harmless, why) in cls.unsupported.items():
             if name in data and not _among(data[name], (None, *harmless)):
                 raise refused(f"{{field}}: {why}", name, "unsupported_parameter")
-        return {k: v for k, v in data.items() if v is not None and k not in cls.unsupported}
+        given = {k: v for k, v in data.items() if v is not None and k not in cls.unsupported}
+        return _with_one_unknown(given, {f.alias or n for n, f in cls.model_fields.items()})
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core: Any, handler: GetJsonSchemaHandler) -> Any:
@@ -66,6 +67,14 @@ class Body(BaseModel):
         }
         schema |= {"properties": {**fields, **unsupported}, "additionalProperties": _NULL}
         return made
+
+
+def _with_one_unknown(given: dict[str, Any], known: set[str]) -> dict[str, Any]:
+    """The fields without unknown ones but the first: pydantic takes 5 µs to refuse each."""
+    if len(given) <= len(known):
+        return given
+    first = next(name for name in given if name not in known)
+    return {name: value for name, value in given.items() if name in known or name == first}
 
 
 def examples(*bodies: dict[str, Any]) -> ConfigDict:

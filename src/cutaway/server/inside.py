@@ -4,7 +4,7 @@ import asyncio
 import gzip
 from base64 import b64encode
 from collections.abc import Callable
-from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
+from typing import Annotated, Any, Concatenate, Literal, ParamSpec, TypeVar
 
 from fastapi import APIRouter, Request
 from pydantic import Field
@@ -42,7 +42,9 @@ class StepOfText(Body):
     """A step of a text whose tokens are known."""
 
     model: str | None = optional("one of /v1/models; left out: the first")
-    prompt: str | list[int] = Field(description="a text or token ids")
+    prompt: str | Annotated[list[int], Field(fail_fast=True)] = Field(
+        description="a text or token ids"
+    )
     generated: list[int] = Field(
         fail_fast=True, description="token ids that followed; those after the step may be left out"
     )

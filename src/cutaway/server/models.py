@@ -6,7 +6,6 @@ from uuid import uuid4
 
 from fastapi import Request
 
-from cutaway.api.grammar_queue import CLIENT
 from cutaway.server.http.errors import ApiError
 from cutaway.server.http.metrics import several
 from cutaway.server.job import AccessRecord, TextJob
@@ -92,7 +91,6 @@ def admit(
     access = AccessRecord(service.names.named(name), user)
     access.prompt = said() if service.log_prompts else None
     request.state.access = access
-    CLIENT.set(request.client.host if request.client else "")
     return service, access
 
 

@@ -33,6 +33,8 @@ _KINDS = {
 }
 _WORDS: dict[type, str] = {str: "a string", list: "a list", dict: "an object"}
 _MANY = 1000  # a hostile request has many more errors, and those of one field are neighbours
+_SHOWN = 40  # characters of a value
+_PARTS = json.JSONEncoder(default=str)
 _MISSING = ("missing", "union_tag_not_found")
 
 
@@ -134,8 +136,16 @@ def _called(value: Any) -> str:
 
 
 def _shown(value: Any) -> str:
-    shown = repr(value) if isinstance(value, str) else json.dumps(value, default=str)
-    return shown if len(shown) <= 40 else f"{shown[:40]}…"
+    """Its beginning; of a megabyte no more is written."""
+    if isinstance(value, str):
+        shown = repr(value[: _SHOWN + 1])
+    else:
+        shown = ""
+        for part in _PARTS.iterencode(value):
+            if len(shown) > _SHOWN:
+                break
+            shown += part
+    return shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}…"
 
 
 # -- which fields there are ------------------------------------------------------------------

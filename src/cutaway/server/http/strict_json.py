@@ -1,8 +1,8 @@
-"""Requests whose body is strict JSON, and routes that take nothing else."""
+"""Routes whose body is strict JSON, read into their model: a long one beside the event loop."""
 
-import asyncio
 import re
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 from fastapi.routing import APIRoute
@@ -11,37 +11,26 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
 
+from cutaway.api.client_queue import CLIENT, ClientQueue
 from cutaway.base.strict_json import parse
 from cutaway.errors import InputError
+from cutaway.server.http.disconnect import cancel_on_disconnect
 from cutaway.server.http.errors import ApiError
+from cutaway.server.http.problems import problem
 
-_LONG = 1 << 18  # bytes
-
-
-class StrictRequest(Request):
-    """A request whose body is read by ``cutaway.base.strict_json``."""
-
-    async def json(self) -> Any:
-        """The body's value; ApiError (400) as parse, and 415 if its Content-Type is not JSON."""
-        if not hasattr(self, "_json"):
-            body = await self.body()
-            if body.strip():
-                _check_type(self.headers.get("content-type", ""))
-            # A long one may take a second, while other requests go on.
-            long = len(body) > _LONG
-            self._json = await asyncio.to_thread(_parse, body) if long else _parse(body)
-        return self._json
+_LONG = 1 << 15  # bytes: up to a twentieth of a second
 
 
-def _parse(body: bytes) -> Any:
-    try:
-        return parse(body)
-    except InputError as error:
-        raise ApiError(400, str(error), code="invalid_json") from None
+def bodies() -> ClientQueue:
+    """Who waits to have a long body read; the bodies of all are in memory."""
+    return ClientQueue("large bodies wait to be read", most=64, most_of_client=16)
 
 
 class StrictRoute(APIRoute):
-    """A route whose JSON body is read by ``cutaway.base.strict_json``."""
+    """A route whose JSON body is read by ``cutaway.base.strict_json`` and by its model.
+
+    Its app has ``bodies()`` as ``state.bodies``.
+    """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """What FastAPI calls with each request."""
@@ -50,11 +39,34 @@ class StrictRoute(APIRoute):
             return handle
 
         async def strict(request: Request) -> Response:
-            request = StrictRequest(_typed(request.scope), request.receive)
-            await request.json()  # here, since FastAPI would turn any exception into its own error
+            CLIENT.set(request.client.host if request.client else "")
+            request = Request(_typed(request.scope), request.receive)
+            body = await request.body()
+            if body.strip():
+                _check_type(request.headers.get("content-type", ""))
+            # FastAPI looks here for JSON, and leaves what is of the model already as it is.
+            request._json = await self._in_turn(request, body)
             return await handle(request)
 
         return strict
+
+    async def _in_turn(self, request: Request, body: bytes) -> Any:
+        if len(body) <= _LONG:
+            return self._read(body)
+        queue: ClientQueue = request.app.state.bodies
+        return await cancel_on_disconnect(request.receive, queue.run(partial(self._read, body)))
+
+    def _read(self, body: bytes) -> Any:
+        """The body as its model; ApiError 400 as parse, and for the first wrong field."""
+        try:
+            value = parse(body)
+        except InputError as error:
+            raise ApiError(400, str(error), code="invalid_json") from None
+        assert self.body_field
+        found, errors = self.body_field.validate(value, {}, loc=("body",))
+        if errors:
+            raise problem(errors, value, self)
+        return found
 
 
 def _typed(scope: Scope) -> Scope:

@@ -64,7 +64,7 @@ class InfillRequest(_Infill):  # type: ignore[misc]  # as TextFields
         "only these fields of a whole answer; a/b is the field b of a", fail_fast=True
     )
     id_slot: int | None = optional("ignored: any sequence continues what any other has read")
-    samplers: list[str] | None = optional(_NO_EFFECT)
+    samplers: list[str] | None = optional(_NO_EFFECT, fail_fast=True)
     n_indent: int | None = optional(_NO_EFFECT)
     t_max_prompt_ms: float | None = optional(_NO_EFFECT)
     t_max_predict_ms: float | None = optional(_NO_EFFECT)

@@ -120,7 +120,7 @@ class OllamaTurn(Body):
     thinking: str | None = optional(
         "of an assistant: what it thought, for templates that have a place for it"
     )
-    tool_calls: list[OllamaGivenCall] | None = optional("of an assistant")
+    tool_calls: list[OllamaGivenCall] | None = optional("of an assistant", fail_fast=True)
     tool_name: str | None = optional("of a tool: which one it is")
     tool_call_id: str | None = optional("of a tool: the call that it answers")
     unsupported: ClassVar[Unsupported] = {"images": (([],), ONLY_TEXT)}
@@ -138,7 +138,7 @@ class OllamaChatRequest(OllamaFields):
         default_factory=list, fail_fast=True,
         description="the conversation, oldest message first; empty: only loads the model",
     )  # fmt: skip
-    tools: list[dict[str, Any]] | None = optional("what the answer may call")
+    tools: list[dict[str, Any]] | None = optional("what the answer may call", fail_fast=True)
 
     @property
     def asks_nothing(self) -> bool:

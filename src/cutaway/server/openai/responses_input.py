@@ -119,7 +119,7 @@ class EarlierThoughts(Body):
     type: Literal["reasoning"]
     id: str | None = optional("as it was answered; nothing is looked up by it")
     summary: list[Any] | None = optional("empty: nothing is summarised here")
-    content: list[Thoughts] | None = optional("all of it")
+    content: list[Thoughts] | None = optional("all of it", fail_fast=True)
     status: Status | None = None
     unsupported: ClassVar[Unsupported] = {
         "encrypted_content": ((), "only thoughts of this server can be read; leave it out")

@@ -58,7 +58,8 @@ class ResponsesRequest(_Responses, ThinkingFields, WithTools):  # type: ignore[m
     )
     include: list[Include] | None = optional(
         "message.output_text.logprobs: each token's log-probability; "
-        "reasoning.encrypted_content: changes nothing, as thoughts are sent readable"
+        "reasoning.encrypted_content: changes nothing, as thoughts are sent readable",
+        fail_fast=True,
     )
     top_logprobs: int | None = optional("and the likeliest beside it", ge=0, le=MAX_TOP)
     reasoning: Reasoning | None = None

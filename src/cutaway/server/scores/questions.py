@@ -28,7 +28,7 @@ class DecisionJson(Body):
     """A part that is data, which is read as text."""
 
     type: Literal["input_json"]
-    data: dict[str, Any] | list[dict[str, Any]]
+    data: dict[str, Any] | Annotated[list[dict[str, Any]], Field(fail_fast=True)]
 
     @property
     def text(self) -> str:

@@ -56,7 +56,7 @@ class Wording(Body):
     system: str = Field(_SYSTEM, description='the system message; "": none')
     user: str = Field(_USER, description="with {query}, {document} and, if wanted, {instruction}")
     answers: list[str] = Field(
-        ["yes", "no"], min_length=2, max_length=2,
+        ["yes", "no"], min_length=2, max_length=2, fail_fast=True,
         description="that it is relevant, and that it is not",
     )  # fmt: skip
 

@@ -1,15 +1,24 @@
 """Fields of requests from the table of keywords: type, description, and which keyword each is."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, create_model
+from pydantic import BeforeValidator, Field, create_model
 
 from cutaway.requests.keyword import Fields, Kind
 from cutaway.requests.keywords import KEYWORDS
 from cutaway.sampling import PARAMS
 from cutaway.server.body import Body, Stops
 from cutaway.server.shared.canvas import Denoised
+
+
+def _as_far_as_right(value: Any) -> Any:
+    """Of an object with a value that is no number, the first: pydantic would refuse each."""
+    if not isinstance(value, dict):
+        return value
+    wrong = next((key for key, bias in value.items() if type(bias) not in (int, float)), None)
+    return value if wrong is None else {wrong: value[wrong]}
+
 
 _TYPES: Mapping[Kind, Any] = {
     "int": int,
@@ -23,7 +32,7 @@ _TYPES: Mapping[Kind, Any] = {
     "breakers": list[str | int],
     "ids": list[int],
     "tokens": list[int],
-    "biases": dict[str, float],
+    "biases": Annotated[dict[str, float], BeforeValidator(_as_far_as_right)],
     "schema": dict[str, Any] | bool,
     "interventions": list[str | dict[str, Any]],
     "rule": Denoised,

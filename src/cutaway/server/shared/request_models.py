@@ -111,7 +111,7 @@ class TextFields(_Every):  # type: ignore[misc]  # its fields are not known befo
     @model_validator(mode="after")
     def _one_user(self) -> "TextFields":
         if self.safety_identifier is not None:
-            if self.user is not None:
+            if self.user not in (None, self.safety_identifier):
                 raise refused("{field} is the newer name of user: give one", "safety_identifier")
             self.user = self.safety_identifier
         return self

@@ -1,8 +1,9 @@
 """Tools in requests and answers of ``/v1/chat/completions`` and ``/v1/responses``."""
 
 import json
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import Field
 from pydantic_core import from_json
 
 from cutaway.engine import Ended
@@ -16,7 +17,7 @@ from cutaway.server.shared.chat_schemas import CallPiece, ChatReason
 from cutaway.server.shared.conversing import Conversing
 from cutaway.text.tools import Arguments, CallStart
 
-Tools = list[dict[str, Any]]
+Tools = Annotated[list[dict[str, Any]], Field(fail_fast=True)]
 Choice = str | dict[str, Any]
 
 
