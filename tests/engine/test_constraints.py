@@ -29,6 +29,21 @@ def test_a_packed_mask_holds_a_bit_for_each_token(allowed):
     assert [allows(mask, i) for i in range(len(allowed))] == allowed
 
 
+def test_what_is_kept_of_bad_words_has_a_limit():
+    """Each text of 4,096 bytes may have an automaton of four megabytes, and masks."""
+    vocabulary = ConstraintVocabulary(replace(PIECE_LIMITS, vocab_size=8), PIECES.__getitem__)
+    for i in range(40):
+        automaton = vocabulary.words((f"{i:0>3}" + "a" * 4000,))
+        for state in range(100):
+            assert allows(automaton.mask(state), 0)
+        assert automaton.most_bytes >= automaton._next.nbytes + 64 * automaton.mask(99).nbytes // 4
+        assert len(automaton._masks) == 64
+    kept = [*vocabulary._automata.values()]
+    assert automaton in kept and vocabulary.words((f"{39:0>3}" + "a" * 4000,)) is automaton
+    assert 4 < len(kept) < 9
+    assert sum(one._next.nbytes for one in kept) <= 32 << 20
+
+
 @given(
     st.lists(st.sampled_from(["a", "ab", "bc", "abc", "é", "caba", "cc"]), min_size=1, max_size=3),
     st.lists(st.integers(1, len(PIECES) - 1), max_size=8),

@@ -18,7 +18,9 @@ Mask = NDArray[np.uint32]
 """(ceil(vocab / 32),): bit i % 32 of word i // 32 is set where token i may come."""
 Allowed = NDArray[np.bool_]
 
-_MOST_AUTOMATA = 64
+_MOST_KEPT = 64
+_MOST_AUTOMATON_BYTES = 32 << 20
+_MOST_MASKS = 64  # of an automaton
 _TAIL = 512  # tokens of a prompt that checks see
 
 LONGEST_CHARACTER = 4
@@ -83,10 +85,14 @@ class ConstraintVocabulary:
     def words(self, words: tuple[str, ...]) -> "WordAutomaton":
         """The automaton of some strings; the last few automata are kept."""
         if words not in self._automata:
-            while len(self._automata) >= _MOST_AUTOMATA:
+            made = WordAutomaton([word.encode() for word in words], self)
+            while self._automata and self._kept_bytes() + made.most_bytes > _MOST_AUTOMATON_BYTES:
                 del self._automata[next(iter(self._automata))]
-            self._automata[words] = WordAutomaton([word.encode() for word in words], self)
+            self._automata[words] = made
         return self._automata[words]
+
+    def _kept_bytes(self) -> int:
+        return sum(automaton.most_bytes for automaton in self._automata.values())
 
     @cached_property
     def data(self) -> list[bytes]:
@@ -124,7 +130,7 @@ class ConstraintVocabulary:
     def holding(self, pattern: re.Pattern[bytes] | None) -> Allowed:
         """Which tokens have bytes in which a pattern is found; None: any bytes."""
         if pattern not in self._holding:
-            while len(self._holding) >= _MOST_AUTOMATA:
+            while len(self._holding) >= _MOST_KEPT:
                 del self._holding[next(iter(self._holding))]
             found = [bool(d and (pattern is None or pattern.search(d))) for d in self.data]
             self._holding[pattern] = np.array(found, np.bool_)
@@ -154,7 +160,13 @@ class WordAutomaton:
         self._vocabulary = vocabulary
         self._next = _transitions(words)
         self._found = len(self._next) - 1
-        self._masks: dict[int, Mask] = {}
+        self._masks: dict[int, Mask] = {}  # of the last few states
+
+    @property
+    def most_bytes(self) -> int:
+        """Memory that it takes once it has seen many states."""
+        masks = min(len(self._next), _MOST_MASKS) * self._vocabulary.limits.vocab_size // 8
+        return self._next.nbytes + masks
 
     def after(self, state: int, token_id: int) -> int:
         """The state after a token's bytes."""
@@ -169,11 +181,13 @@ class WordAutomaton:
             states = np.full(self._vocabulary.limits.vocab_size, state, np.int64)
             for ids, column in self._vocabulary.columns:
                 states[ids] = self._next[states[ids], column]
+            if len(self._masks) >= _MOST_MASKS:
+                del self._masks[next(iter(self._masks))]
             self._masks[state] = packed(states != self._found)
         return self._masks[state]
 
 
-def _transitions(words: Sequence[bytes]) -> NDArray[np.int64]:
+def _transitions(words: Sequence[bytes]) -> NDArray[np.int32]:
     """(states, 256) of the automaton; the last state is the one in which a word was found."""
     children: list[dict[int, int]] = [{}]  # of each node of the trie of all words
     is_word = [False]
@@ -187,7 +201,7 @@ def _transitions(words: Sequence[bytes]) -> NDArray[np.int64]:
             node = children[node][byte]
         is_word[node] = True
     found = len(children)
-    table = np.zeros((found + 1, 256), np.int64)
+    table = np.zeros((found + 1, 256), np.int32)
     table[found] = found
     ready = deque([(0, 0)])  # a node, and the node of its longest suffix that begins a word
     while ready:
