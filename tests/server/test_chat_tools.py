@@ -1,6 +1,7 @@
 """Tools in chats, asked for by OpenAI's own client: calls and their results, whole and streamed."""
 
 import json
+from threading import Event
 
 import openai
 import pytest
@@ -35,6 +36,7 @@ ODD = {
         "parameters": {"properties": {"a": {"type": "string", "format": "iri"}}},
     },
 }
+IMPOSSIBLE = {"type": "object", "properties": {"a": {"$ref": "#/nowhere"}}}
 NUMBER = {
     "type": "custom",
     "custom": {
@@ -192,3 +194,21 @@ def test_arguments_keep_to_their_schema_though_they_need_not(create):
     for seed in range(3):
         [call] = create(**{**SAMPLED, **asked, "seed": seed}).choices[0].message.tool_calls
         assert json.loads(call.function.arguments).keys() == {"city", "days"}
+
+
+def test_tools_that_were_compiled_or_refused_before_wait_for_no_others(smollm2, create):
+    """The thread that compiles grammars is held for as long as the test takes."""
+    asked = {"tools": [WEATHER], "max_completion_tokens": 1, "timeout": 20}
+    before = create(**asked).choices[0].finish_reason
+    wrong = {**asked, "tools": [ODD | {"function": {"name": "odd", "parameters": IMPOSSIBLE}}]}
+    with pytest.raises(openai.BadRequestError) as refused:
+        create(**wrong)
+    over = Event()
+    smollm2.service.llm._compiling._thread.submit(over.wait, 60)
+    try:
+        assert create(**asked).choices[0].finish_reason == before
+        with pytest.raises(openai.BadRequestError) as again:
+            create(**wrong)
+        assert again.value.body == refused.value.body
+    finally:
+        over.set()

@@ -27,6 +27,7 @@ from cutaway.requests.prefill import prefill_async
 from cutaway.requests.prepared import infills_by_bayes, prepare
 from cutaway.requests.prompts import Prompt, one_or_many
 from cutaway.text.grammar.compile_sandbox import CompileSandbox
+from cutaway.text.grammar.compiler import UncompiledError
 from cutaway.text.grammar.llguidance_source import source_of
 from cutaway.text.grammar.source import Grammar
 
@@ -272,8 +273,13 @@ class AsyncModel(Forwarding):
         return Generations(NoReader(), texts)
 
     async def tool_options(self, use: "ToolUse", given: Mapping[str, Any]) -> dict[str, Any]:
-        """As ``ToolUse.options``, in the thread that compiles grammars where it needs one."""
-        return await self._compile(use.options, given) if use.compiles else use.options(given)
+        """As ``ToolUse.options``, in the thread that compiles grammars where one is to be."""
+        if not use.compiles:
+            return use.options(given)
+        try:
+            return await in_thread(use.options, given, ready=True)
+        except UncompiledError:
+            return await self._compile(use.options, given)
 
     async def _compiled(self, source: Grammar) -> "Compiled":
         grammars = self.model.grammars

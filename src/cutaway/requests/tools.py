@@ -16,7 +16,7 @@ from cutaway.requests.answer import AnswerReader, SchemaOrCalls
 from cutaway.requests.completion import Completion, ToolCall
 from cutaway.text.grammar import source
 from cutaway.text.grammar.acceptance import byte_matcher
-from cutaway.text.grammar.compiler import Compiled
+from cutaway.text.grammar.compiler import Compiled, UncompiledError
 from cutaway.text.grammar.llguidance_source import nested_json
 from cutaway.text.grammar.matcher import Matcher
 from cutaway.text.grammar.source import KINDS, Grammar
@@ -73,6 +73,7 @@ class ToolUse:
         self._begun: Mapping[str, Any] | None = None  # the message that the answer continues
         self._dialect: Dialect | None = None
         self.grammar: Compiled | None = None
+        self._compiled: Callable[[Grammar], Compiled]  # set by ``options``
         self._either: Matcher | None = None  # of a schema's text or calls, by their bytes
         if self.tools:
             if model.template is None:
@@ -113,11 +114,13 @@ class ToolUse:
             thinking = thinking.behind(end)
         self._thinking = thinking
 
-    def options(self, given: Mapping[str, Any]) -> dict[str, Any]:
+    def options(self, given: Mapping[str, Any], *, ready: bool = False) -> dict[str, Any]:
         """A request's keywords with the grammar of the calls, which is compiled as ``grammar``.
 
         Beside a JSON schema, calls may or must replace the JSON, as the choice says. InputError
         where another grammar is given, or the schema of a tool or of the text does not compile.
+
+        ready: compile nothing; UncompiledError where that is needed
         """
         held = [name for name in KINDS if given.get(name) not in (None, (), [])]
         thinking, thought = self._thinking, dict[str, Any]()
@@ -131,6 +134,8 @@ class ToolUse:
             if isinstance(thinking, Harmony) and thinking.once and not held:
                 thought = {"grammar": thinking.any_text}  # or it could think again
             return {**given, **thought}
+        grammars = self._model.grammars
+        self._compiled = grammars.ready if ready else grammars.compile
         if others := [name for name in held if name != "json_schema"]:
             raise InputError(f"tools and {others[0]} exclude each other: give one")
         if given.get("denoise") is not None:
@@ -141,6 +146,8 @@ class ToolUse:
             return self._in_channels(thinking, given)
         either = bool(held) and self.choice.mode == "auto"
         calls = self._compile(lambda: self._grammar(self.tools, only=either), **thought)
+        if either and ready:  # a matcher of bytes is compiled anew
+            raise UncompiledError
         self._either = self._beside(given, calls) if either else None
         if either:
             return {**given, **thought, "calls": calls.text}
@@ -186,7 +193,7 @@ class ToolUse:
         """The grammar of the calls, compiled; InputError names the tool that it fails for."""
         try:
             calls = Grammar("grammar", write(), thought=thought)
-            self.grammar = self._model.grammars.compile(calls)
+            self.grammar = self._compiled(calls)
         except InputError as error:
             self._check_each()
             raise InputError(f"tools: {error}") from None
@@ -218,8 +225,8 @@ class ToolUse:
         for i, tool in enumerate(self.tools):
             schema = Grammar("json_schema", json.dumps(tool.parameters_schema()))
             try:
-                self._model.grammars.compile(schema)
-                self._model.grammars.compile(Grammar("grammar", self._call_of(tool)))
+                self._compiled(schema)
+                self._compiled(Grammar("grammar", self._call_of(tool)))
             except InputError as error:
                 said = _of_a_tool(str(error))
                 raise InputError(f"tools[{i}]: parameters of {tool.name}: {said}") from None

@@ -48,6 +48,10 @@ def engine() -> str:
     return f"llguidance {llguidance.__version__}, cutaway {__version__}"
 
 
+class UncompiledError(Exception):
+    """A grammar would have to be compiled, which may take seconds."""
+
+
 class TokenizerLike(Protocol):
     """What a compiler wants of a tokenizer; see ``text.Tokenizer``."""
 
@@ -201,6 +205,12 @@ class GrammarCompiler:
         with self._lock:
             found = self._last.get(grammar)
         return found and found.checked()
+
+    def ready(self, grammar: Grammar) -> Compiled:
+        """As ``compile``; UncompiledError where it is not ready."""
+        if (found := self.known(grammar)) is None:
+            raise UncompiledError
+        return found
 
     def matcher(self, grammar: Grammar) -> "Matcher":
         """Of an empty text."""
