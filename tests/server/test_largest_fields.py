@@ -1,75 +1,85 @@
-"""Every field at the largest size that a body may have: `/health` is answered beside it."""
+"""Every field, header and part at its largest size: others are answered beside it.
 
-import json
-import time
-from threading import Event, Thread
+What is asked is found in the server's routes, so that a new field is among it by itself
+(bench/request_fields.py). bench/largest_fields.py writes what each makes others wait.
+"""
+
+import os
 
 import httpx
 import pytest
 
-from cutaway.server.openai.chat import ChatRequest
-from cutaway.server.openai.completions import CompletionRequest
+from asked_beside import Beside
+from cutaway import LLM
+from cutaway.server.app import ROUTERS
+from cutaway.server.http.settings import ServerSettings
+from largest_fields import rows
+from request_fields import places
+from support.served import serve
 
-pytestmark = [pytest.mark.slow, pytest.mark.model]
-
-SIZE = (4 << 20) - 4096
-MOST_S = 10.0  # of a busy machine; what is quadratic takes minutes
-MESSAGES = [{"role": "user", "content": "a"}]
-FORMS = {
-    "/v1/completions": (CompletionRequest, {"prompt": "a", "max_tokens": 1}),
-    "/v1/chat/completions": (ChatRequest, {"messages": MESSAGES, "max_completion_tokens": 1}),
-}
-FIELDS = [
-    (path, field.alias or name)
-    for path, (form, _) in FORMS.items()
-    for name, field in form.model_fields.items()
-]
-CONTENTS = {
-    "digits": "1" * SIZE + "a",
-    "spaces": " " * SIZE + "1",
-    "letters": "a" * SIZE,
-    "parentheses": "(" * (SIZE // 2) + ")" * (SIZE // 2),
-    "numbers": [*range(SIZE // 9)],
-    "bytes": [0] * (SIZE // 3),
-    "words": [f"w{i:0>7}" for i in range(SIZE // 12)],
-    "lists": [[]] * (SIZE // 4),
-    "names": {f"{i:0>7}": i for i in range(SIZE // 21)},
-    "objects": [{"role": "user", "content": "a"}] * (SIZE // 34),
-    "few words": [f"ÿ{i:0>3}" for i in range(500)],
-    "few names": {str(i): 1 for i in range(500)},
-}
+# Processor seconds of the whole server while /health waits: 0.25 is the aim on an idle machine.
+MOST_S = 1.0
+PATHS = [*sorted({route.path for router in ROUTERS for route in router.routes}), "any"]
 
 
-class Health:
-    """Asks for a server's health as often as it answers, in a thread; ``worst`` in seconds."""
-
-    def __init__(self, url):
-        self._url, self._over, self.worst = f"{url}/health", Event(), 0.0
-        self._thread = Thread(target=self._ask)
-
-    def __enter__(self):
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self._over.set()
-        self._thread.join()
-
-    def _ask(self):
-        with httpx.Client(timeout=60) as client:
-            while not self._over.wait(0.01):
-                asked = time.monotonic()
-                assert client.get(self._url).status_code == 200
-                self.worst = max(self.worst, time.monotonic() - asked)
+@pytest.fixture(scope="module")
+def every_place():
+    return [*places()]
 
 
-@pytest.mark.parametrize(("path", "field"), FIELDS)
-def test_health_is_answered_beside_it(smollm2, path, field):
-    with Health(smollm2.url) as health, httpx.Client(timeout=120) as client:
-        for name, content in CONTENTS.items():
-            body = json.dumps({**FORMS[path][1], field: content}, separators=(",", ":"))
-            health.worst = 0.0
-            headers = {"content-type": "application/json"}
-            status = client.post(f"{smollm2.url}{path}", content=body, headers=headers).status_code
-            assert status < 500, f"{name}: {status}"
-            assert health.worst < MOST_S, f"{name}: {health.worst:.1f} s"
+@pytest.fixture(scope="module")
+def asked(tiny_path, tmp_path_factory):
+    """What asks a server with all its endpoints, and what asks for its health beside that."""
+    settings = ServerSettings(batches=tmp_path_factory.mktemp("batches"))
+    with (
+        serve(LLM(tiny_path, threads=1, progress=False), settings) as served,
+        Beside(served.url, os.getpid(), of_texts=False) as beside,
+        httpx.Client(base_url=served.url, timeout=120) as client,
+    ):
+        yield client, beside
+
+
+def check(asked, wanted):
+    for place, content, status, waited in rows(*asked, wanted):
+        said = f"{place.endpoint} {place.name}, {content}"
+        assert status < 500, f"{said}: {status}"
+        assert waited.health < MOST_S, f"{said}: /health waited for {waited.health:.2f} s"
+
+
+def test_what_is_asked_has_every_endpoint_and_kind(every_place):
+    """And fields at any depth."""
+    found = {(place.endpoint, place.name) for place in every_place}
+    assert found >= {
+        ("POST /v1/chat/completions", "messages[0].content[0].text"),
+        ("POST /v1/completions", "denoise.block"),
+        ("POST /v1/responses", "input[0].content"),
+        ("POST /v1/messages", "tools[0].input_schema"),
+        ("POST /api/generate", "options.num_predict"),
+        ("POST /page/practice", "start"),
+        ("POST /v1/files", "head of file"),
+        ("GET /v1/models/{name}", "name"),
+        ("any", "header authorization"),
+        ("any", "header x-request-id"),
+    }
+    with_body = {
+        route.path
+        for router in ROUTERS
+        for route in router.routes
+        if getattr(route, "body_field", None)
+    }
+    assert with_body <= {place.endpoint.rpartition(" ")[2] for place in every_place}
+
+
+def test_health_is_answered_beside_some(asked, every_place):
+    """Two contents of each 250th place; the slow test has all of all."""
+    check(asked, [place._replace(contents=_first(place)) for place in every_place[::250]])
+
+
+def _first(place):
+    return lambda: iter([*place.contents()][:2])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", PATHS)
+def test_health_is_answered_beside_each(asked, every_place, path):
+    check(asked, [place for place in every_place if place.endpoint.rpartition(" ")[2] == path])
