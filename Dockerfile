@@ -9,10 +9,11 @@ RUN apt-get update && apt-get install -y --no-install-recommends ca-certificates
 
 FROM python AS build
 RUN apt-get update && apt-get install -y --no-install-recommends g++ python3-dev python3-venv
-RUN python3 -m venv /cutaway
+RUN python3 -m venv /cutaway && python3 -m venv /build
 COPY . /source
 # One library holds the kernels for every instruction set, so that one image runs on every node.
-RUN /cutaway/bin/pip wheel --no-deps --wheel-dir /wheels /source
+RUN /build/bin/pip install --no-cache-dir --require-hashes -r /source/tools/build-requirements.txt \
+    && /build/bin/pip wheel --no-deps --no-build-isolation --wheel-dir /wheels /source
 ARG EXTRAS=serve
 # Left out: others' tests, stubs and symbols, and hf-xet, a faster way to files of Hugging Face than the one that is left.
 # Ray starts many processes, and gives up those that compile their modules first.

@@ -69,7 +69,7 @@ def test_what_is_built_is_sent_to_the_build(dockerfile):
     assert all((ROOT / name).exists() for name in sent)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     licences = {name.partition("/")[0] for name in project["license-files"]}
-    built = {"pyproject.toml", "CMakeLists.txt", "native", "src"}
+    built = {"pyproject.toml", "CMakeLists.txt", "native", "src", "tools/build-requirements.txt"}
     assert sent == {*built, project["readme"], *licences}
     extra = re.search(r"ARG EXTRAS=(\w+)", (ROOT / "Dockerfile").read_text())[1]
     assert extra in project["optional-dependencies"]
