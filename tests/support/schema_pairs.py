@@ -218,6 +218,22 @@ def pairs(seed: int, count: int, each: int = 8) -> Iterator[tuple[Any, list[str]
         yield root, [text(rng, root, root) for _ in range(each)]
 
 
+def arguments(rng: Rng) -> tuple[Any, Callable[[], str]]:
+    """The schema of a strict tool's arguments, and what writes some that may be of it."""
+    kinds: list[Callable[[Rng], Any]] = [_string, _string, _number, _number, _formatted, _listed]
+    keys = rng.sample(["a", "b", "ab"], rng.randint(1, 2))
+    properties = {key: rng.choice(kinds)(rng) for key in keys}
+    if rng.random() < 0.2:
+        properties[keys[0]] = {"type": "array", "items": rng.choice(kinds)(rng)}
+    keywords = {"properties": properties, "required": keys, "additionalProperties": False}
+
+    def some() -> str:
+        said = (f'"{key}": {text(rng, one, None)}' for key, one in properties.items())
+        return f"{{{', '.join(said)}}}"
+
+    return {"type": "object", **keywords}, some
+
+
 # -- jsonschema -----------------------------------------------------------------------------------
 
 

@@ -8,6 +8,7 @@ from typing import cast
 import numpy as np
 from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
 
+from cutaway.text.tools import Dialect
 from support.chat_templates import CONTROLS, END
 
 
@@ -34,6 +35,22 @@ def matcher(grammar: str) -> LLMatcher:
     text = LLMatcher.grammar_from_lark(grammar)
     assert LLMatcher.validate_grammar(text, vocabulary()) == ""
     return LLMatcher(vocabulary(), text, log_level=0)
+
+
+def ids(text: str, form: Dialect) -> list[int]:
+    """Tokens as a model writes them: its dialect's tags as tokens, all else as bytes."""
+    found: list[int] = []
+    in_string = False
+    while text:
+        tag = next((tag for tag in form.control if text.startswith(tag)), None)
+        if tag and not in_string:
+            found.append(form.control[tag])
+            text = text[len(tag) :]
+        else:
+            found += text[0].encode()
+            in_string ^= text[0] == '"' and form.control != {}
+            text = text[1:]
+    return found
 
 
 def accepts(grammar: str, ids: list[int]) -> bool:

@@ -10,7 +10,7 @@ import pytest
 from cutaway.errors import InputError
 from cutaway.text.tools import Dialect, Tool, ToolChoice, grammar
 from support.chat_templates import NAMES, dialect
-from support.tool_grammars import accepts, walk
+from support.tool_grammars import accepts, ids, walk
 from support.tool_texts import put_together, read_tokens
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -26,22 +26,6 @@ NOW = ("get_weather_time", "{}", "abcdefgh2")
 
 both = pytest.mark.parametrize("control", [True, False], ids=["control", "text"])
 families = pytest.mark.parametrize("name", NAMES)
-
-
-def ids(text: str, form: Dialect) -> list[int]:
-    """Tokens as a model writes them: its dialect's tags as tokens, all else as bytes."""
-    found: list[int] = []
-    in_string = False
-    while text:
-        tag = next((tag for tag in form.control if text.startswith(tag)), None)
-        if tag and not in_string:
-            found.append(form.control[tag])
-            text = text[len(tag) :]
-        else:
-            found += text[0].encode()
-            in_string ^= text[0] == '"' and form.control != {}
-            text = text[1:]
-    return found
 
 
 def can_write(form: Dialect, text: str, choice: ToolChoice = AUTO, parallel: bool = True) -> bool:

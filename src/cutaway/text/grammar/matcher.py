@@ -61,7 +61,7 @@ class Way:
         if self._judge and self.matcher.is_accepting() and not self._is_taken():
             mask = self._ends.without(mask)
             if not mask.any():
-                raise CutawayError(
+                raise InputError(
                     "json_schema: the text is whole, but does not keep to the schema, of which "
                     "the grammar reads a keyword wrongly: write the schema in another way"
                 )

@@ -178,7 +178,7 @@ class ArgumentRules:
         if self._form.nested and types & {OBJECT, ARRAY}:
             return f"{self._nested(schema)} {self._literal(closing)}"
         parts = {key: self._root[key] for key in ("$defs", "definitions") if key in self._root}
-        ways = [nested_json({**resolved(schema, self._root), **parts})]
+        ways = [self._rule(nested_json({**resolved(schema, self._root), **parts}))]
         ways += [json.dumps(word) for word in words(types) if word[0].isupper()]
         return f"({' | '.join(ways)}) {self._literal(closing)}"
 

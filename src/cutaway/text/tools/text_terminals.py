@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
 from cutaway.errors import InputError
+from cutaway.text.grammar import calendar_formats
 from cutaway.text.grammar.subschemas import STANDARD_FORMATS
 from cutaway.text.tools.schema_types import NUMBER, STRING, narrowed, resolved, types_of
 
@@ -19,18 +20,11 @@ NUMBER_REGEX = r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?"
 _INTEGER_REGEX = r"-?(0|[1-9][0-9]*)"
 _BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
 
-_DATE = r"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
-_TIME = (
-    r"([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]+)?"
-    r"([zZ]|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"
-)
 _BYTE = r"(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
 _LABEL = r"[a-zA-Z0-9]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?"
 _HOST = rf"{_LABEL}(\.{_LABEL})*"
 _FORMATS = {
-    "date": _DATE,
-    "time": _TIME,
-    "date-time": f"{_DATE}[tT]{_TIME}",
+    **calendar_formats.PATTERNS,
     "ipv4": rf"{_BYTE}(\.{_BYTE}){{3}}",
     "uuid": "[0-9a-fA-F]{8}-([0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}",
     "hostname": _HOST,
