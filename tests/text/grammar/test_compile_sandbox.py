@@ -1,11 +1,13 @@
 """The process that compiles a stranger's grammar first."""
 
 import json
+import os
+import resource
 import sys
 
 import pytest
 
-from cutaway.errors import CutawayError, InputError
+from cutaway.errors import CutawayError, InputError, QueueFullError
 from cutaway.text.grammar.compile_sandbox import CompileSandbox
 from cutaway.text.grammar.llguidance_source import source_of
 from cutaway.text.grammar.source import Grammar
@@ -51,3 +53,16 @@ def test_a_process_that_does_not_run_is_no_fault_of_the_grammar(monkeypatch):
     with pytest.raises(CutawayError, match="does not run") as raised:
         CompileSandbox().source_of(FINE[0])
     assert not isinstance(raised.value, InputError)
+
+
+def test_where_no_file_can_be_opened_the_same_request_may_be_sent_later():
+    """As in a server with as many connections as it may have files."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    spare = os.dup(0)
+    os.close(spare)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (spare, hard))
+    try:
+        with pytest.raises(QueueFullError, match="send the request again later"):
+            CompileSandbox().source_of(FINE[0])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

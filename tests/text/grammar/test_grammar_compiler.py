@@ -203,3 +203,41 @@ def test_a_file_that_cannot_be_read_is_one_plain_sentence(tmp_path):
 def test_a_file_without_an_end_is_refused_when_it_is_too_large(read):
     with pytest.raises(InputError, match=r"/dev/zero has more than 262144 bytes$"):
         read(Path("/dev/zero"))
+
+
+@pytest.mark.parametrize(
+    ("gbnf", "text", "other"),
+    [
+        (r"root ::= [\u0391-\u03a9]+", "ΑΩ", "a"),
+        (r"root ::= [^\u0041-\u005a]+ ", "aé", "aB"),
+        (r'root ::= "\u0391\x42\u0022\U0001F600"', 'ΑB"😀', "ΑB😀"),
+        (r'root ::= "\\u0391"', r"\u0391", "Α"),
+        (r"root ::= [\U0001F600-\U0001F64F]", "😀", "é"),
+    ],
+)
+def test_characters_of_gbnf_by_their_codes(gbnf, text, other):
+    assert can_write(Grammar("grammar", gbnf), text.encode())
+    assert not can_write(Grammar("grammar", gbnf), other.encode())
+
+
+@pytest.mark.parametrize(
+    ("grammar", "said"),
+    [
+        (Grammar("regex", "a++a"), "regex: 'a\\+\\+' repeats a repetition"),
+        (Grammar("regex", r"[+]\++(b|c){2,3}+"), "regex: .* repeats a repetition"),
+        (Grammar("regex", "a?+b", thought='start: "t" answer'), "regex: 'a\\?\\+' repeats"),
+        (Grammar("json_schema", '{"pattern":"^a*+$"}'), "json_schema: pattern: .* repeats"),
+        (Grammar("json_schema", '{"not":{"patternProperties":{"a{2}+":{}}}}'), "repeats"),
+        (Grammar("grammar", 'start: a "b"\na[lazy]: /.*/'), "grammar: a rule that is lazy may be"),
+        (Grammar("grammar", r'root ::= "\ud800"'), r"grammar: \\ud800 is no character"),
+    ],
+)
+def test_what_would_be_read_as_something_else_is_refused(grammar, said):
+    with pytest.raises(InputError, match=said) as raised:
+        COMPILER.compile(grammar)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("regex", ["a+?", r"a\++", "[+*]+", "(?:a+)+", "(?i)a+", "a{2}b+", r"\?+"])
+def test_other_repetitions_are_taken(regex):
+    COMPILER.compile(Grammar("regex", regex))

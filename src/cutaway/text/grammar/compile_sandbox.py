@@ -5,6 +5,7 @@ Nothing ends that from within, so it happens here first: with less stack than el
 limits of time and memory, at a lower priority.
 """
 
+import errno
 import json
 import sys
 from dataclasses import asdict
@@ -12,12 +13,13 @@ from subprocess import DEVNULL, PIPE, Popen
 from threading import Lock, Thread, Timer, stack_size
 
 from cutaway.base import child, system
-from cutaway.errors import CutawayError, InputError
+from cutaway.errors import CutawayError, InputError, QueueFullError
 from cutaway.text.grammar.llguidance_source import limits, sentence, source_of
 from cutaway.text.grammar.source import Grammar
 
 CPU_S, MEMORY = 3, 1 << 30
 _WALL_S = 30.0  # where other processes leave little of the processor
+_SCARCE = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
 _STACK = 4 << 20  # half of what a thread has otherwise
 
 
@@ -65,6 +67,11 @@ def _start() -> "Popen[str]":
             env=child.own_environment(), start_new_session=True,  # Ctrl-C is not for it
         )  # fmt: skip
     except OSError as error:
+        if error.errno in _SCARCE:
+            raise QueueFullError(
+                "grammars cannot be compiled now, since too many files or processes are open: "
+                "send the request again later, or raise the limit (ulimit -n)"
+            ) from error
         raise CutawayError(f"grammars cannot be compiled: {error}") from error
     assert made.stdout
     if not made.stdout.readline():  # which is no grammar's fault

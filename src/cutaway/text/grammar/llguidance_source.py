@@ -11,6 +11,7 @@ from cutaway.errors import InputError
 from cutaway.text.grammar.json_keys import WITHOUT_U, check_counts, has_several, one_spelling
 from cutaway.text.grammar.judge import ANSWER, Judge, judge_of, judge_of_rules
 from cutaway.text.grammar.maskable import maskable
+from cutaway.text.grammar.patterns import check_repetition
 from cutaway.text.grammar.schema_values import check_values
 from cutaway.text.grammar.source import Grammar
 from cutaway.text.grammar.subschemas import without_own_formats
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 _SPACE = r" |\n[ \t]{0,20}"
 """White space between the parts of JSON: bounded, so that no model writes it endlessly."""
 _LONGEST_QUOTE = 120
+_GBNF_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|.)")
+_LAZY_AND_EMPTY = "has_lowest_match"
 _QUOTED = re.compile(r'"(?:\\.|[^"\\\n])*"')
 
 
@@ -52,6 +55,7 @@ def source_of(grammar: Grammar) -> str:
         schema, rules = _schema_and_rules(json.loads(grammar.text), grammar.compact)
         return LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides=rules)
     if grammar.kind == "regex":
+        check_repetition("regex", grammar.text)
         return LLMatcher.grammar_from_regex(grammar.text)
     texts = json.loads(grammar.text)
     return LLMatcher.grammar_from_lark("start: TEXT\nTEXT: " + " | ".join(map(json.dumps, texts)))
@@ -98,6 +102,7 @@ def _nested(grammar: Grammar) -> str:
     if grammar.kind == "json_schema":
         return nested_json(json.loads(grammar.text), compact=grammar.compact)
     if grammar.kind == "regex":
+        check_repetition("regex", grammar.text)
         return f"/{regex_to_lark(grammar.text, '')}/"
     if grammar.kind == "choice":
         return " | ".join(map(json.dumps, json.loads(grammar.text)))
@@ -112,11 +117,21 @@ def _lark(text: str) -> str:
     from llguidance.gbnf_to_lark import any_to_lark
 
     try:
-        return any_to_lark(text)
+        return any_to_lark(_GBNF_ESCAPE.sub(_character, text))
     except RecursionError:
         raise InputError("grammar: it is nested too deep; make it flatter") from None
     except Exception as error:  # its errors are its own
         raise InputError(f"grammar: {sentence(str(error))}") from None
+
+
+def _character(escape: re.Match[str]) -> str:
+    """What ``\\u0391`` of GBNF means; llguidance would lose its zeros."""
+    if not (digits := escape[1] or escape[2]):
+        return escape[0]
+    code = int(digits, 16)
+    if code > 0x10FFFF or 0xD800 <= code < 0xE000:
+        raise InputError(f"grammar: {escape[0]} is no character")
+    return f"\\x{code:02x}" if code < 128 else chr(code)
 
 
 def idle_attributes(lark: str) -> list[str]:
@@ -128,6 +143,11 @@ def idle_attributes(lark: str) -> list[str]:
 
 def sentence(said: str) -> str:
     """llguidance's own words: the reason alone, on one line."""
+    if _LAZY_AND_EMPTY in said:
+        return (
+            "a rule that is lazy may be empty, where it would end at once: end it with what must "
+            'follow, as a[lazy]: /.*/ "b"'
+        )
     first = re.split(
         r"\n\s*\n|<state>|<non-verbose/>|<backtrace>|\nstack backtrace|\n +\d+ \|", said, maxsplit=1
     )

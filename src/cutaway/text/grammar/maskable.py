@@ -96,6 +96,11 @@ def _change_bounds(
         del schema[excluded]
         schema[included] = sign * max(sign * one for one in (moved, *others))
     if is_number(schema.get(included)):
+        if schema[included] * sign >= _INT64:
+            raise InputError(
+                f"json_schema: {included} is {shown(schema[included])}; numbers beyond 2^63 cannot "
+                "be masked, which it asks for"
+            )
         schema[included] = _inward(schema[included], inside, _is_of_integers(schema))
 
 

@@ -9,6 +9,9 @@ from collections.abc import Iterator
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
+from cutaway.base.checks import shown
+from cutaway.errors import InputError
+
 if TYPE_CHECKING:
     from llguidance import LLTokenizer
 
@@ -17,6 +20,7 @@ _PLAIN = re.compile(
     r"\[[^\x00-\x1f\[\]\\^](?:[^\x00-\x1f\[\]\\]|\\[^a-zA-Z0-9]|\\[dw])*\]|\\[^a-zA-Z0-9]|\\[dw]"
 )
 """Sets that hold no control character whatever else is in them."""
+_POSSESSIVE = re.compile(r"(?:[*+]|(?<!\()\?|\{[0-9]+(?:,[0-9]*)?\})\+")
 _ESCAPE = re.compile(
     r"\\(?:[pP]\{[^}]*\}|[xuU]\{[^}]*\}|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[pPc].|.)",
     re.DOTALL,
@@ -50,8 +54,28 @@ def masked(pattern: str, without: str = "\0") -> str:
     return made + pattern[done:]
 
 
+def check_repetition(name: str, pattern: str) -> None:
+    """InputError for a possessive repetition such as ``a++``, which llguidance takes for (a+)+."""
+    plain = "".join(
+        "x" * (end - start) if end - start > 1 else pattern[start]
+        for start, end in _pieces(pattern)
+    )
+    if found := _POSSESSIVE.search(plain):
+        raise InputError(
+            f"{name}: {shown(pattern[: found.end()])} repeats a repetition, which may mean "
+            "possessive: leave out the last +, or group what it repeats"
+        )
+
+
 def _sets(pattern: str) -> Iterator[tuple[int, int]]:
     """Where the sets of characters in a pattern begin and end, escapes among them."""
+    for start, end in _pieces(pattern):
+        if end - start > 1 or pattern[start] in CONTROL:
+            yield start, end
+
+
+def _pieces(pattern: str) -> Iterator[tuple[int, int]]:
+    """Where classes, escapes and all other characters begin and end."""
     at = 0
     while at < len(pattern):
         start = at
@@ -61,8 +85,6 @@ def _sets(pattern: str) -> Iterator[tuple[int, int]]:
             at = escape.end()
         else:
             at += 1
-            if pattern[start] not in CONTROL:
-                continue
         yield start, at
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from cutaway.base.checks import shown
 from cutaway.errors import InputError
 from cutaway.text.grammar.json_values import is_number
+from cutaway.text.grammar.patterns import check_repetition
 from cutaway.text.grammar.subschemas import TYPES, located
 
 _Rule = tuple[Callable[[Any], bool], str]
@@ -29,8 +30,16 @@ def check_values(schema: Any, path: str = "") -> None:
                 raise InputError(f"json_schema: {path}{name} must be {said}, not {shown(value)}")
         if name == "type":
             _check_types(value, path)
+        for pattern in _patterns(name, value):
+            check_repetition(f"json_schema: {path}{name}", pattern)
     for _, inner, below in located(schema):
         check_values(below, f"{path}{inner}.")
+
+
+def _patterns(name: str, value: Any) -> list[str]:
+    if name == "patternProperties":
+        return [*value]
+    return [value] if name == "pattern" else []
 
 
 def _check_types(value: Any, path: str) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from cutaway.errors import InputError
 from cutaway.text.grammar import calendar_formats
+from cutaway.text.grammar.patterns import check_repetition
 from cutaway.text.grammar.subschemas import STANDARD_FORMATS
 from cutaway.text.tools.schema_types import NUMBER, STRING, narrowed, resolved, types_of
 
@@ -59,6 +60,7 @@ def _keyword(name: str, value: Any, define: Define) -> str:
     if name == "const":
         return define(alternatives([value]))
     if name == "pattern":
+        check_repetition("pattern", value)
         return define(" | ".join(f"/{slashes(way)}/" for way in _unanchored(value)))
     if name == "format" and value in STANDARD_FORMATS:
         if value not in _FORMATS:
