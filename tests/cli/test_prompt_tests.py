@@ -170,6 +170,36 @@ def test_parted(ask):
 """
 
 
+DAMAGED = (
+    "", "<<<<<<< ours", "[]", "null", "7", '"x"', "[" * 100_000, '{"test_it": 7}',
+    '{"test_it": {"1": []}}', '{"test_it": {"1": {"fingerprint": 7, "tokens": []}}}',
+    '{"test_it": {"1": {"fingerprint": "0", "tokens": ["x"]}}}',
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("kept", DAMAGED, ids=lambda kept: kept[:20])
+def test_damaged_fingerprints_are_one_sentence(suite, pytester, kept):
+    """Also when they are to be written anew: fingerprints of other tests are not thrown away."""
+    source = "def test_it(ask):\n    ask('a', max_tokens=1).same_bits()"
+    suite(source, "--update-fingerprints")
+    [file] = pytester.path.glob("*.fingerprints.json")
+    file.write_text(kept)
+    for flags in ((), ("--update-fingerprints",)):
+        result = suite(source, *flags)
+        result.assert_outcomes(failed=1)
+        result.stdout.fnmatch_lines(["*is damaged: restore it, or remove it and run pytest*"])
+        assert "Traceback" not in result.stdout.str()
+        assert file.read_text() == kept
+
+
+def test_a_server_that_is_none_is_one_sentence(suite):
+    source, listed = "def test_it(ask):\n    ask('a')", {"data": [{"owned_by": "cutaway"}]}
+    with pretended({"/v1/models": listed}) as (server, _):
+        result = suite(source, f"--cutaway-url={server.url}", f"{MODEL}=")
+    result.stdout.fnmatch_lines(["UnreadableError: */v1/models.data[[]0[]]: it has no id"])
+    assert "exception occurred" not in result.stdout.str()
+
+
 def test_a_server_s_answers_are_tested_as_those_of_this_process(suite, pytester, tiny_path):
     """The same sentences and fingerprints; what cannot be sent is said."""
     suite(CALLS, "--update-fingerprints")

@@ -88,7 +88,7 @@ def test_an_answer_that_would_fill_the_memory_is_refused(monkeypatch):
     monkeypatch.setattr(asking, "MOST_BYTES", 1000)
     document = json.dumps("a" * 998).encode()
     with listening(sending(document)) as (url, _):
-        assert Server(url).get("/") == "a" * 998
+        assert Server(url).get("/").text == "a" * 998
     for data in (document + b" ", b"data: " + document):
         with listening(sending(data)) as (url, _):
             server = Server(url)
@@ -111,4 +111,35 @@ def test_nothing_else_opens_a_url():
         for path in SOURCE.rglob("*.py")
         if client.search(path.read_text())
     }
-    assert others == {"lab/asking.py"}
+    assert others == {"lab/asking.py", "lab/timed_http.py"}
+
+
+RECORDS = {
+    "no object": 7,
+    "no record": {"kind": "x"},
+    "a kind that is a list": {"kind": []},
+    "a version that is a list": {"kind": "tok", "version": []},
+    "a head that is none": {"kind": "head"},
+    "a token that is none": {"kind": "tok", "id": "x", "text": "a"},
+    "a step that is none": {"kind": "step", "index": 0},
+    "an end that is none": {"kind": "end", "reason": "aborted"},
+}
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_a_server_that_goes_on_with_no_trace_is_one_sentence(cut, name):
+    event = json.dumps({"choices": [{"cutaway": {"trace": [RECORDS[name]]}}]}).encode()
+    with (
+        listening(sending(b"data: " + event + b"\n\n")) as (url, _),
+        pytest.raises(CutawayError, match=r"/v1/completions\.choices\[0\]\.cutaway\.trace"),
+    ):
+        [*resume_at([url], Trace.read(cut))]
+
+
+@pytest.mark.parametrize("event", ['"x"', "null", '{"error": "x"}', '{"choices": null}', "{"])
+def test_an_event_of_another_form_is_one_sentence(cut, event):
+    with (
+        listening(sending(f"data: {event}\n\n".encode())) as (url, _),
+        pytest.raises(CutawayError, match=f"{url}/v1/completions"),
+    ):
+        [*resume_at([url], Trace.read(cut))]

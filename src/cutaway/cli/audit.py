@@ -1,9 +1,7 @@
 """``cutaway audit``: whether texts were drawn by the luck of a seed."""
 
 import json
-import sys
 from argparse import ArgumentParser, Namespace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cutaway.cli import arguments, console, namespace
@@ -63,10 +61,7 @@ def _report(done: list["Audit"]) -> list[str]:
 
 def _texts(path: str, seed: int | None) -> list[tuple[Any, Any, int]]:
     """(prompt, text, seed) of each line; a document over several lines counts as one."""
-    try:
-        data = sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: the texts cannot be read: {error}") from error
+    data = namespace.read_file(path)
     found = [*_objects(path, data)]
     if not found:
         raise InputError(f"{path}: there are no texts")
@@ -75,13 +70,18 @@ def _texts(path: str, seed: int | None) -> list[tuple[Any, Any, int]]:
 
 def _objects(path: str, data: str) -> Any:
     decoder, at = json.JSONDecoder(), 0
-    while data[at:].strip():
-        at += len(data[at:]) - len(data[at:].lstrip())
+    while (at := _past_space(data, at)) < len(data):
         try:
             found, at = decoder.raw_decode(data, at)
         except (ValueError, RecursionError) as error:
             raise InputError(f"{path}: this is no JSON: {error}") from None
         yield found
+
+
+def _past_space(data: str, at: int) -> int:
+    while at < len(data) and data[at].isspace():
+        at += 1
+    return at
 
 
 def _text(where: str, given: Any, seed: int | None) -> tuple[Any, Any, int]:

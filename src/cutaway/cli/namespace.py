@@ -10,6 +10,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cutaway.base.bounded_files import read_all, read_bounded
 from cutaway.errors import InputError
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def read_file(path: str, flag: str = "") -> str:
     """
     name = "standard input" if path == "-" else f"{flag}: {path}".removeprefix(": ")
     try:
-        data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+        data = read_all(sys.stdin.buffer, name) if path == "-" else read_bounded(path)
         return data.decode("utf-8")
     except OSError as error:
         raise InputError(f"{name} cannot be read: {error.strerror}") from error

@@ -6,6 +6,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cutaway.cli.namespace import read_file
 from cutaway.errors import InputError
 
 if TYPE_CHECKING:
@@ -21,16 +22,13 @@ def read_questions(path: str, limit: int | None = None) -> "list[Question]":
 
 
 def _of_file(path: str) -> "list[Question]":
-    try:
-        data = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: the questions cannot be read: {error}") from error
+    data = read_file(path)
     if path.endswith((".yaml", ".yml")):
         return _of_promptfoo(path, _yaml(path, data))
     lines = [line for line in data.splitlines() if line.strip()]
     try:
         whole = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         whole = None
     if isinstance(whole, dict) and "tests" in whole:
         return _of_promptfoo(path, whole)
@@ -42,7 +40,7 @@ def _of_line(where: str, line: str) -> "Question":
 
     try:
         given = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise InputError(f"{where}: this is no JSON") from None
     if not (isinstance(given, dict) and isinstance(given.get("prompt"), str)):
         raise InputError(f"{where}: it must be an object with a prompt")
@@ -57,11 +55,11 @@ def _question(where: str, prompt: str, expect: list[tuple[Any, Any]]) -> "Questi
     if not expect:
         raise InputError(f"{where}: say what the answer must hold: {', '.join(RULES)}")
     for rule, value in expect:
-        if rule not in RULES or not isinstance(value, str):
+        if not (isinstance(rule, str) and rule in RULES and isinstance(value, str)):
             raise InputError(f"{where}: an assertion is one of {', '.join(RULES)}, with a text")
         try:
             re.compile(value if rule == "regex" else "")
-        except re.error as error:
+        except (re.error, RecursionError, OverflowError) as error:
             raise InputError(f"{where}: regex: {error}") from None
     return Question(prompt, tuple(expect))
 
@@ -72,12 +70,18 @@ def _of_promptfoo(path: str, given: Any) -> "list[Question]":
         raise InputError(f"{path}: a file of promptfoo has lists of prompts and of tests")
     found = []
     for n, test in enumerate(tests, 1):
-        prompt = str(prompts[0])
-        for name, value in (test.get("vars") or {}).items():
-            prompt = prompt.replace("{{" + name + "}}", str(value))
-            prompt = prompt.replace("{{ " + name + " }}", str(value))
-        expect = [(one.get("type"), one.get("value")) for one in test.get("assert") or ()]
-        found.append(_question(f"{path}, test {n}", prompt, expect))
+        where, prompt = f"{path}, test {n}", str(prompts[0])
+        if not isinstance(test, dict):
+            raise InputError(f"{where}: it must be an object with vars and assert")
+        values, asserted = test.get("vars") or {}, test.get("assert") or []
+        if not (isinstance(values, dict) and isinstance(asserted, list)):
+            raise InputError(f"{where}: vars must be an object, and assert a list")
+        for name, value in values.items():
+            prompt = prompt.replace(f"{{{{{name}}}}}", str(value))
+            prompt = prompt.replace(f"{{{{ {name} }}}}", str(value))
+        rules = (each if isinstance(each, dict) else {} for each in asserted)
+        expect = [(each.get("type"), each.get("value")) for each in rules]
+        found.append(_question(where, prompt, expect))
     return found
 
 
@@ -88,7 +92,7 @@ def _yaml(path: str, data: str) -> Any:
         raise InputError(f"{path}: YAML needs PyYAML: pip install pyyaml, or give JSON") from None
     try:
         found = yaml.safe_load(data)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise InputError(f"{path}: this is no YAML: {error}") from None
     if not isinstance(found, dict):
         raise InputError(f"{path}: a file of promptfoo has lists of prompts and of tests")

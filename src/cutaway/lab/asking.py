@@ -12,14 +12,21 @@ from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
+from cutaway.base.checks import shown
 from cutaway.base.progress import megabytes
 from cutaway.errors import CutawayError, InputError
+from cutaway.lab.answer_part import AnswerPart, UnreadableError
+from cutaway.lab.timed_http import http_handlers
 
-_SILENT_S = 600
-"""How long a server may send nothing, such as while it loads a model."""
+ANSWER_S = 900
+"""How long an answer may take in all."""
+PATIENT_S = 86_400
+"""How long a stream may take that its reader keeps no part of."""
 
-MOST_BYTES = 1 << 28
-"""The largest answer, or event of a stream."""
+MOST_BYTES = 1 << 27
+"""The largest answer, event of a stream, or stream."""
+MOST_VALUES = 1 << 24
+"""Of an answer, as far as its brackets and commas say; each takes some 60 bytes of memory."""
 
 
 class UnansweredError(CutawayError):
@@ -44,64 +51,69 @@ class _NoRedirect(HTTPRedirectHandler):
         """Follow none: each is an ``HTTPError``."""
 
 
-_opener = build_opener(_NoRedirect)
-
-
 class Server:
     """A server at a URL: its root, or its /v1.
 
-    key  its API key, if it wants one
+    key      its API key, if it wants one
+    patient  whether a stream may take a day, and any number of bytes
     """
 
-    def __init__(self, url: str, key: str = "") -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.netloc:
-            raise InputError(f"url must begin with http:// or https:// and a host, not {url!r:.80}")
+    def __init__(self, url: str, key: str = "", *, patient: bool = False) -> None:
+        _check_url(url)
+        if not (key.isascii() and key.isprintable()):
+            raise InputError("the API key (CUTAWAY_API_KEY) has characters that no header may have")
         self.url = url.rstrip("/").removesuffix("/v1")
         self._headers = {"Content-Type": "application/json"}
         if key:
             self._headers["Authorization"] = f"Bearer {key}"
+        self._patient = patient
+        self._opener = build_opener(_NoRedirect, *http_handlers(PATIENT_S if patient else ANSWER_S))
 
-    def get(self, path: str) -> Any:
+    def get(self, path: str) -> AnswerPart:
         """The JSON document at a path; ``RefusedError`` where it says no."""
         return self._document(path, None)
 
-    def post(self, path: str, body: Mapping[str, Any]) -> Any:
+    def post(self, path: str, body: Mapping[str, Any]) -> AnswerPart:
         """The JSON answer to a body; ``RefusedError`` where it says no."""
         return self._document(path, body)
 
-    def events(self, path: str, body: Mapping[str, Any]) -> Iterator[Any]:
+    def events(self, path: str, body: Mapping[str, Any]) -> Iterator[AnswerPart]:
         """The JSON events of a streamed answer, up to [DONE]."""
+        seen = 0
         with self._open(path, body) as answer:
             while line := self._read(path, answer.readline):
-                if line.startswith(b"data:") and not line[5:].strip().startswith(b"[DONE]"):
-                    yield self._json(path, line[5:])
+                seen += len(line)
+                if seen > MOST_BYTES and not self._patient:
+                    raise self._too_large(path)
+                if line.startswith(b"data:"):
+                    if line[5:].strip().startswith(b"[DONE]"):
+                        return
+                    yield self._part(path, line[5:])
 
     def model(self) -> str:
         """The name of the first model that it lists; "" where it lists none."""
         try:
-            listed = self.get("/v1/models")
-            return str(listed["data"][0]["id"])
-        except (RefusedError, KeyError, IndexError, TypeError):
+            return self.get("/v1/models")["data"][0]["id"].text
+        except (RefusedError, UnreadableError):
             return ""
 
-    def _document(self, path: str, body: Mapping[str, Any] | None) -> Any:
+    def _document(self, path: str, body: Mapping[str, Any] | None) -> AnswerPart:
         with self._open(path, body) as answer:
             data = self._read(path, answer.read)
             if answer.length:  # of Content-Length: what is still to come
                 raise UnansweredError(f"{self.url}{path}: its answer was cut")
-            return self._json(path, data)
+            return self._part(path, data)
 
     def _open(self, path: str, body: Mapping[str, Any] | None) -> Any:
         data = None if body is None else json.dumps(body).encode()
         request = Request(self.url + path, data, self._headers)
         try:
-            return _opener.open(request, timeout=_SILENT_S)
+            return self._opener.open(request)
         except HTTPError as error:
             with error:
                 raise self._refusal(path, error) from None
-        except (OSError, HTTPException) as error:
-            reason = getattr(error, "reason", error)
+        except (OSError, HTTPException, UnicodeError) as error:
+            reason = shown(str(getattr(error, "reason", error)))[1:-1]
             raise UnansweredError(f"{self.url}{path}: no answer: {reason}") from None
 
     def _refusal(self, path: str, error: HTTPError) -> RefusedError:
@@ -122,16 +134,43 @@ class Server:
         except (OSError, HTTPException) as error:
             raise UnansweredError(f"{self.url}{path}: its answer was cut: {error}") from None
         if len(data) > MOST_BYTES:
-            raise CutawayError(
-                f"{self.url}{path}: its answer is larger than {megabytes(MOST_BYTES)}"
-            )
+            raise self._too_large(path)
         return data
 
-    def _json(self, path: str, data: bytes) -> Any:
+    def _too_large(self, path: str) -> UnreadableError:
+        return UnreadableError(
+            f"{self.url}{path}: its answer is larger than {megabytes(MOST_BYTES)}"
+        )
+
+    def _part(self, path: str, data: bytes) -> AnswerPart:
+        where = f"{self.url}{path}"
+        if sum(map(data.count, (b",", b"[", b"{"))) > MOST_VALUES:
+            raise UnreadableError(f"{where}: its answer has more than {MOST_VALUES} values")
         try:
-            return json.loads(data)
-        except ValueError:
-            raise CutawayError(f"{self.url}{path}: the answer is not JSON: {data!r:.80}") from None
+            return AnswerPart(_json(data), where)
+        except ValueError as error:
+            raise UnreadableError(f"{where}: the answer is not JSON: {error}") from None
+
+
+def _check_url(url: str) -> None:
+    """InputError where nothing could be asked at the URL."""
+    try:
+        parts = urlsplit(url)
+        whole = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # brackets or a port that are none
+        whole = False
+    if not whole:
+        raise InputError(f"url must begin with http:// or https:// and a host, not {url!r:.80}")
+
+
+def _json(data: bytes | str) -> Any:
+    """ValueError, in a few words, where this is no JSON."""
+    try:
+        return json.loads(data)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+    except ValueError:
+        raise ValueError(f"{data!r:.80}") from None
 
 
 def _message(said: str) -> tuple[str, Mapping[str, Any] | None]:
@@ -140,7 +179,7 @@ def _message(said: str) -> tuple[str, Mapping[str, Any] | None]:
     Else the body, and none.
     """
     try:
-        body = json.loads(said)
+        body = _json(said)
     except ValueError:
         return said[:200], None
     told = body.get("error", body.get("detail", said)) if isinstance(body, dict) else said

@@ -72,6 +72,48 @@ def test_each_server_in_its_own_form(tiny, kind):
     assert "0.5" in json.dumps(asked[0][1])
 
 
+OTHERS = (
+    None, [], {}, "x", 7, -1, 0.5, 2**80, True, [None], [[]], ["x"], [{}], {"x": 1}, "\ud800",
+)  # fmt: skip
+
+
+def places(value, path=()):
+    """The way to everything inside."""
+    yield path
+    if isinstance(value, dict | list):
+        for name, inside in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from places(inside, (*path, name))
+
+
+def replaced(document, path, value):
+    if not path:
+        return value
+    copy = document.copy()
+    copy[path[0]] = replaced(document[path[0]], path[1:], value)
+    return copy
+
+
+@pytest.mark.parametrize("kind", FORMS)
+def test_an_answer_of_another_form_is_one_sentence(tiny, kind):
+    """Every value in it is replaced by others; what is told all the same is of the model."""
+    honest, path = FORMS[kind]
+    answers, refused = dict(MODELS | honest), 0
+    with pretended(answers) as (server, _):
+        for where in places(honest[path]):
+            for other in OTHERS:
+                answers[path] = replaced(honest[path], where, other)
+                try:
+                    [told] = ask(server, tiny, [PROMPT], max_tokens=2)
+                except CutawayError as error:
+                    assert len(str(error)) < 400
+                    refused += 1
+                    continue
+                assert all(type(i) is int and 0 <= i < 264 for i in told.token_ids)
+                assert all(p is None or -1e30 <= p <= 1e-3 for p in told.logprobs)
+                assert len(told.token_ids) == len(told.logprobs)
+    assert refused > 80
+
+
 def test_what_a_server_lacks_is_said(tiny):
     nothing = {"/v1/completions": {"choices": [{"text": "ab", "logprobs": None}]}}
     with pretended(MODELS | nothing) as (server, _):

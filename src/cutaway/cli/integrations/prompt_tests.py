@@ -8,12 +8,16 @@ an answer belongs to ``answers``, and how a server is asked to ``served``. A tes
 import json
 import os
 import pickle
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from cutaway.base.bounded_files import read_bounded
+from cutaway.base.whole_files import whole_file
+from cutaway.errors import CutawayError, InputError
 
 if TYPE_CHECKING:
     from cutaway.api.llm import LLM
@@ -22,6 +26,8 @@ if TYPE_CHECKING:
 
 DEFAULTS = {"temperature": 0.0, "seed": 0, "max_tokens": 64, "candidates": 200}
 """What ``ask`` adds where a test says nothing: the likeliest text, and figures of its steps."""
+
+_MOST_KEPT = 1 << 26  # bytes of fingerprints
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -50,12 +56,21 @@ def llm(request: pytest.FixtureRequest) -> "Iterator[LLM | ServedModel]":
     if url:
         from cutaway.cli.integrations.served import ServedModel
 
-        yield ServedModel(url, os.environ.get("CUTAWAY_API_KEY", ""), name)
+        yield told_alone(ServedModel, url, os.environ.get("CUTAWAY_API_KEY", ""), name)
         return
     from cutaway.api.llm import LLM
 
     with LLM(name or "smollm2") as opened:
         yield opened
+
+
+def told_alone(work: Callable[..., Any], *given: Any) -> Any:
+    """Call it; an error that cutaway explains is a red test with its sentence, and no traceback."""
+    try:
+        return work(*given)
+    except CutawayError as error:
+        sentence = f"{type(error).__name__}: {error}"
+    pytest.fail(sentence, pytrace=False)
 
 
 @pytest.fixture
@@ -87,7 +102,7 @@ class Ask:
         self._count += 1
         write = self._llm.generate if messages is None else self._llm.chat
         asked = prompt if messages is None else messages
-        completion = self._completion(write, asked, given)
+        completion = told_alone(self._completion, write, asked, given)
         prompt = list(completion.prompt_token_ids)
         return TestedAnswer(self._llm, prompt, completion, given, self._fingerprint)
 
@@ -99,7 +114,8 @@ class Ask:
             return pickle.loads(file.read_bytes())
         done = write(asked, **options)
         if file:
-            file.write_bytes(pickle.dumps(done))
+            with whole_file(file) as out:
+                pickle.dump(done, out)
         return done
 
     def _fingerprint(self, answer: "TestedAnswer") -> None:
@@ -118,7 +134,7 @@ def _identity(llm: "LLM | ServedModel") -> tuple[object, ...]:
 
 
 class Kept:
-    """The fingerprints of a file of tests, beside it: {"test": [{"fingerprint", "tokens"}]}."""
+    """Fingerprints of a file of tests, beside it: {"test": {"1": {"fingerprint", "tokens"}}}."""
 
     def __init__(self, path: Path, test: str) -> None:
         self._path, self._test = path, test
@@ -126,7 +142,7 @@ class Kept:
     def check(self, number: int, answer: "TestedAnswer", *, update: bool) -> None:
         """Compare the ``number``-th answer of the test with what is kept, or keep it."""
         own = {"fingerprint": answer.fingerprint, "tokens": list(answer.completion.token_ids)}
-        every = json.loads(self._path.read_text()) if self._path.exists() else {}
+        every = told_alone(self._read)
         of_test = every.setdefault(self._test, {})
         was = of_test.get(str(number))
         if update:
@@ -136,3 +152,35 @@ class Kept:
             pytest.fail("no fingerprint is kept: run pytest --update-fingerprints once", False)
         elif was != own:
             pytest.fail(answer.parted_from(was["tokens"], was["fingerprint"]), pytrace=False)
+
+    def _read(self) -> dict[str, dict[str, Any]]:
+        """What is kept; InputError where the file is damaged, as by a merge of two branches."""
+        if not self._path.exists():
+            return {}
+        data = read_bounded(self._path, _MOST_KEPT)
+        try:
+            every = json.loads(data)
+        except (ValueError, RecursionError):
+            every = None
+        if not _is_kept(every):
+            raise InputError(
+                f"{self._path} is damaged: restore it, or remove it and run "
+                "pytest --update-fingerprints"
+            )
+        kept: dict[str, dict[str, Any]] = every
+        return kept
+
+
+def _is_kept(every: Any) -> bool:
+    """Whether this is what ``Kept`` writes."""
+    return isinstance(every, dict) and all(
+        isinstance(of_test, dict)
+        and all(
+            isinstance(was, dict)
+            and isinstance(was.get("fingerprint"), str)
+            and isinstance(was.get("tokens"), list)
+            and all(type(token_id) is int for token_id in was["tokens"])
+            for was in of_test.values()
+        )
+        for of_test in every.values()
+    )

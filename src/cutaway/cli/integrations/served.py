@@ -11,6 +11,7 @@ from math import fsum
 from typing import Any
 
 from cutaway.errors import InputError
+from cutaway.lab.answer_part import AnswerPart, UnreadableError
 from cutaway.lab.asking import Server
 from cutaway.requests.base import accepted
 from cutaway.requests.completion import ToolCall
@@ -70,10 +71,10 @@ class ServedModel:
 
     def __init__(self, url: str, key: str = "", name: str = "") -> None:
         self._server = Server(url, key)
-        listed = self._server.get("/v1/models")["data"]
-        if not listed or listed[0].get("owned_by") != "cutaway":
+        listed = self._server.get("/v1/models").each("data")
+        if not (listed and listed[0].has("owned_by") and listed[0]["owned_by"].value == "cutaway"):
             raise InputError(f"{url} is no server of cutaway, and tells no trace of an answer")
-        self.name = name or str(listed[0]["id"])
+        self.name = name or listed[0]["id"].text
         self.tokenizer = ServedTokenizer(self._server, self.name)
         head = self.generate("a", max_tokens=1, candidates=1).trace.head
         self.identity = (url, self.name, head.cutaway, head.backend, head.weights, head.tokenizer)
@@ -90,9 +91,12 @@ class ServedModel:
         """How likely each text is after the prompt."""
         body = {"text_1": list(prompt), "text_2": list(answers), "trace": True}
         found = self._server.post("/v1/score", {"model": self.name, **body})["data"]
-        read = [each["cutaway"]["tokens"] for each in found]
+        read = [[*each["cutaway"]["tokens"]] for each in found]
         return [
-            ServedScore(tuple(t["token_id"] for t in each), tuple(t["logprob"] for t in each))
+            ServedScore(
+                tuple(token["token_id"].whole for token in each),
+                tuple(token["logprob"].number for token in each),
+            )
             for each in read
         ]
 
@@ -103,16 +107,25 @@ class ServedModel:
     def _answer(self, path: str, body: dict[str, Any]) -> ServedAnswer:
         asked = {"model": self.name, **body, "trace": True}
         try:
-            [choice] = self._server.post(path, asked)["choices"]
+            choice = self._server.post(path, asked)["choices"][0]
         except TypeError as error:
             raise InputError(f"a server is asked in JSON: {error}") from error
-        lines = (json.dumps(record).encode() + b"\n" for record in choice["cutaway"]["trace"])
-        trace = Trace.parse(b"".join(lines))
+        records = choice["cutaway"]["trace"]
+        lines = (json.dumps(record.fields).encode() + b"\n" for record in records)
+        try:
+            trace = Trace.parse(b"".join(lines))
+        except InputError as error:
+            raise UnreadableError(f"{records.where}: {error}") from error
         self.tokenizer.known.update(trace.tokens)
-        made = (choice.get("message") or {}).get("tool_calls") or ()
-        calls = ((call["id"], call[call["type"]]) for call in made)
-        tools = (ToolCall(i, c["name"], c.get("arguments", c.get("input", ""))) for i, c in calls)
-        return ServedAnswer(trace, trace.text, tuple(tools))
+        message = choice.get("message")
+        calls = message.each("tool_calls") if message else ()
+        return ServedAnswer(trace, trace.text, tuple(map(_tool_call, calls)))
+
+
+def _tool_call(call: AnswerPart) -> ToolCall:
+    says = call[call["type"].text]
+    given = says.get("arguments") or says.get("input")
+    return ToolCall(call["id"].text, says["name"].text, given.text if given else "")
 
 
 class ServedTokenizer:
@@ -132,6 +145,6 @@ class ServedTokenizer:
 
     def _token(self, token_id: int) -> Token:
         if token_id not in self.known:
-            text = self._server.post("/detokenize", {**self._model, "tokens": [token_id]})["prompt"]
-            self.known[token_id] = Token(token_id, text.encode())
+            told = self._server.post("/detokenize", {**self._model, "tokens": [token_id]})
+            self.known[token_id] = Token(token_id, told["prompt"].text.encode())
         return self.known[token_id]

@@ -1,12 +1,14 @@
 """Continuing a run that was cut on servers: where one is lost, the next continues from the file."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import Any, NoReturn
 
 from cutaway.engine import Step
 from cutaway.errors import CutawayError, InputError, ReplayError
+from cutaway.lab.answer_part import AnswerPart, UnreadableError
 from cutaway.lab.asking import RefusedError, Server, UnansweredError
 from cutaway.lab.rerun.request import check_from_left, settings_of
 from cutaway.lab.rerun.resume import RestOfTrace, check_cut
@@ -49,30 +51,41 @@ def _written_at(url: str, trace: Trace, key: str) -> Iterator[Step]:
     version = VERSION
     with ExitStack() as stack:
         rest: RestOfTrace | None = None
-        for line in _records(url, _request(trace), key):
-            version = line.get("version", version)
-            record = to_current(line, version)
-            match record["kind"]:
+        for part in _records(url, _request(trace), key):
+            version = part.fields.get("version", version)
+            record = to_current(part.value, version)
+            match record.get("kind"):
                 case "head":
-                    _check_same(url, head, Head.from_json(record))
+                    _check_same(url, head, _read(part, Head.from_json, record))
                     continue
                 case "tok":
-                    tokens[record["id"]] = Token.from_json(record)
+                    token = _read(part, Token.from_json, record)
+                    tokens[token.id] = token
                     continue
+                case "step" | "end":
+                    pass
+                case _:
+                    raise part.unlike("a record of a trace")
             if rest is None:  # the tokens of the head are known
-                rest = RestOfTrace(trace, head, tokens.__getitem__)
+                rest = RestOfTrace(trace, head, partial(_known, url, tokens))
                 stack.callback(rest.close)
             if record["kind"] == "step":
-                step = step_from_json(record, head)
+                step = _read(part, step_from_json, record, head)
                 rest.add(step)
                 yield step
-            elif record["reason"] != "aborted":
+            elif (end := _read(part, End.from_json, record)).reason != "aborted":
                 if not rest.closed:
-                    rest.end(End.from_json(record))
-                if record["error"]:
-                    raise CutawayError(f"{url}: {record['error']}")
+                    rest.end(end)
+                if end.error:
+                    raise CutawayError(f"{url}: {end.error}")
                 return
         raise UnansweredError(f"{url}: its answer was cut")
+
+
+def _known(url: str, tokens: Mapping[int, Token], token_id: int) -> Token:
+    if token_id not in tokens:
+        raise UnreadableError(f"{url}: a step names token {token_id}, of which it told no record")
+    return tokens[token_id]
 
 
 def _request(trace: Trace) -> dict[str, Any]:
@@ -94,14 +107,23 @@ def _request(trace: Trace) -> dict[str, Any]:
     return {name: value for name, value in body.items() if value is not None}
 
 
-def _records(url: str, body: dict[str, Any], key: str) -> Iterator[dict[str, Any]]:
+def _read(part: AnswerPart, read: Callable[..., Any], *record: Any) -> Any:
+    """A record of a trace; ``UnreadableError`` where it is none."""
+    try:
+        return read(*record)
+    except ValueError as error:
+        raise UnreadableError(f"{part.where}: {error}") from None
+
+
+def _records(url: str, body: dict[str, Any], key: str) -> Iterator[AnswerPart]:
     """The lines of a server's trace, as they arrive."""
     try:
-        for event in Server(url, key).events("/v1/completions", body):
-            if "error" in event:
-                _refuse(url, event["error"])
+        for event in Server(url, key, patient=True).events("/v1/completions", body):
+            if event.has("error"):
+                _refuse(url, event["error"].fields)
             for choice in event["choices"]:
-                yield from choice.get("cutaway", {}).get("trace", ())
+                if cutaway := choice.get("cutaway"):
+                    yield from cutaway.each("trace")
     except RefusedError as error:
         if error.status in (429, 503):  # another may have room
             raise UnansweredError(str(error)) from None

@@ -6,7 +6,9 @@ from itertools import count
 from time import time_ns
 from typing import Any
 
+from cutaway.base.checks import shown
 from cutaway.errors import CutawayError, InputError
+from cutaway.lab.answer_part import AnswerPart
 from cutaway.lab.asking import RefusedError, Server
 
 Numbers = tuple[float | None, ...]
@@ -89,29 +91,33 @@ class Client:
     def each(self, prompt: str, settings: Mapping[str, Any]) -> list[ServerAnswer]:
         """Every choice, whole."""
         answer = self.server.post(self.path, self.body(prompt, settings))
-        choices = sorted(answer["choices"], key=lambda choice: choice.get("index", 0))
+        choices = [*answer["choices"]]
+        if not choices:
+            raise answer["choices"].unlike("a list of one choice or more")
+        choices.sort(key=lambda choice: choice["index"].whole if choice.has("index") else 0)
         return [_answer([choice], "message") for choice in choices]
 
     def stream(self, prompt: str, settings: Mapping[str, Any]) -> ServerAnswer:
         """One answer, streamed."""
         body = {**self.body(prompt, settings), "stream": True}
-        pieces = list[dict[str, Any]]()
+        pieces = list[AnswerPart]()
         for event in self.server.events(self.path, body):
-            if "error" in event:
-                raise CutawayError(f"{self.server.url}: {event['error']}")
-            pieces += event.get("choices") or []
+            if event.has("error"):
+                raise CutawayError(f"{self.server.url}: {shown(event['error'].value)}")
+            pieces += event.each("choices")
         return _answer(pieces, "delta")
 
 
-def _answer(pieces: Iterable[Mapping[str, Any]], name: str) -> ServerAnswer:
+def _answer(pieces: Iterable[AnswerPart], name: str) -> ServerAnswer:
     """Of choices: a whole one, or the pieces of one."""
-    text, numbers, told = "", list[float | None](), False
+    texts, numbers, told = list[str](), list[float | None](), False
     for piece in pieces:
-        said = piece.get(name) or {}
-        text += piece.get("text") or said.get("content") or ""
-        if (logprobs := piece.get("logprobs")) is not None:
+        says = piece.get(name)
+        for part in (piece.get("text"), says and says.get("content")):
+            texts += [part.text] if part else []
+        if logprobs := piece.get("logprobs"):
             told = True
-            numbers += logprobs.get("token_logprobs") or [
-                token["logprob"] for token in logprobs.get("content") or ()
+            numbers += [each.logprob for each in logprobs.each("token_logprobs")] or [
+                each["logprob"].logprob for each in logprobs.each("content")
             ]
-    return ServerAnswer(text, tuple(numbers) if told and numbers else None)
+    return ServerAnswer("".join(texts), tuple(numbers) if told and numbers else None)

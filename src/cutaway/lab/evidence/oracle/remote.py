@@ -4,35 +4,38 @@ vLLM, SGLang, llama-server, Ollama and cutaway are known by what only each of th
 other is asked as OpenAI is, and its tokens are found by their bytes.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
-from cutaway.errors import CutawayError, InputError
+from cutaway.errors import InputError
+from cutaway.lab.answer_part import AnswerPart, UnreadableError
 from cutaway.lab.asking import RefusedError, Server
-from cutaway.lab.evidence.oracle.told import Told, checked_ids
+from cutaway.lab.evidence.oracle.told import Told, checked_ids, checked_logprob
 from cutaway.lab.evidence.oracle.vocabulary import TokenWords
 from cutaway.requests.base import BaseLLM
 
 Ids = Sequence[int]
-Answer = Mapping[str, Any]
+Body = Mapping[str, Any]
 
 _KNOWN_BY = {
-    "sglang": "/get_model_info", "llama-server": "/props", "ollama": "/api/tags",
-    "vllm": "/version",
+    "sglang": ("/get_model_info", "model_path"), "llama-server": ("/props", "total_slots"),
+    "ollama": ("/api/tags", "models"), "vllm": ("/version", "version"),
 }  # fmt: skip
+"""Path, and a field of what only this server answers there: some answer every path with a page."""
 _NUMBERS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 
 
 def kind_of(server: Server) -> str:
     """vllm, sglang, llama-server, ollama, cutaway or openai (any other)."""
-    with suppress(CutawayError, KeyError, IndexError, TypeError):
-        if server.get("/v1/models")["data"][0]["owned_by"] == "cutaway":
+    with suppress(RefusedError, UnreadableError):
+        if server.get("/v1/models")["data"][0]["owned_by"].value == "cutaway":
             return "cutaway"
-    for kind, path in _KNOWN_BY.items():
-        with suppress(CutawayError):
-            server.get(path)
-            return kind
+    for kind, (path, field) in _KNOWN_BY.items():
+        with suppress(RefusedError, UnreadableError):
+            if server.get(path).has(field):
+                return kind
     return "openai"
 
 
@@ -69,49 +72,56 @@ def ask_echo(server: Server, llm: BaseLLM, ids: Ids, model: str = "") -> Told:
     if kind == "sglang":
         asked = {"input_ids": [*ids], "return_logprob": True, "logprob_start_len": 0}
         asked |= {"sampling_params": {"max_new_tokens": 0}}
-        told = server.post("/generate", asked)["meta_info"]["input_token_logprobs"][1:]
-        return _told(words, (first,), [t[1] for t in told], [t[0] for t in told])
+        told = server.post("/generate", asked)["meta_info"]["input_token_logprobs"]
+        return _told(words, (first,), *_pairs([*told][1:]))
     body = {**name, "prompt": [*ids], "max_tokens": 1, "temperature": 0}
     if kind in ("vllm", "cutaway"):
         found = server.post("/v1/completions", {**body, "prompt_logprobs": 1})
-        rows = found["choices"][0]["prompt_logprobs"][1:]
-        return _told(
-            words, (first,), rest, [r[str(i)]["logprob"] for i, r in zip(rest, rows, strict=True)]
-        )
-    found = server.post("/v1/completions", {**body, "echo": True, "logprobs": 1})
-    logs = (found["choices"][0].get("logprobs") or {}).get("token_logprobs") or []
+        rows = [*found["choices"][0]["prompt_logprobs"]][1:]
+        pairs = zip(rest, rows, strict=False)
+        return _told(words, (first,), rest, [row[str(i)]["logprob"].logprob for i, row in pairs])
+    choice = server.post("/v1/completions", {**body, "echo": True, "logprobs": 1})["choices"][0]
+    logprobs = choice.get("logprobs")
+    logs = [each.logprob for each in logprobs.each("token_logprobs")] if logprobs else []
     if len(logs) < len(ids):
         raise InputError(f"{server.url} does not tell the log-probabilities of a prompt (echo)")
     return _told(words, (first,), rest, logs[1 : len(ids)])
 
 
-def _vllm(server: Server, words: TokenWords, ids: Ids, body: Answer) -> Told:
+def _vllm(server: Server, words: TokenWords, ids: Ids, body: Body) -> Told:
     asked = {**body, "prompt": [*ids], "logprobs": 1, "return_token_ids": True}
     choice = server.post("/v1/completions", asked)["choices"][0]
-    if not choice.get("token_ids"):  # before 0.10.2
+    if not (written := choice.each("token_ids")):  # before 0.10.2
         return _openai(server, words, ids, body)
-    return _told(words, ids, choice["token_ids"], choice["logprobs"]["token_logprobs"])
+    told = [each.logprob for each in choice["logprobs"]["token_logprobs"]]
+    return _told(words, ids, [each.whole for each in written], told)
 
 
-def _sglang(server: Server, words: TokenWords, ids: Ids, body: Answer) -> Told:
+def _sglang(server: Server, words: TokenWords, ids: Ids, body: Body) -> Told:
     params = {k: v for k, v in body.items() if k in _NUMBERS}
     params |= {"max_new_tokens": body["max_tokens"], "sampling_seed": body["seed"]}
     asked = {"input_ids": [*ids], "sampling_params": params, "return_logprob": True}
     told = server.post("/generate", asked)["meta_info"]["output_token_logprobs"]
-    return _told(words, ids, [t[1] for t in told], [t[0] for t in told])
+    return _told(words, ids, *_pairs(told))
 
 
-def _llama_server(server: Server, words: TokenWords, ids: Ids, body: Answer) -> Told:
+def _pairs(told: Iterable[AnswerPart]) -> tuple[list[int], list[float | None]]:
+    """Ids and log-probabilities of SGLang's [log-probability, id, …]."""
+    every = [*told]
+    return [each[1].whole for each in every], [each[0].logprob for each in every]
+
+
+def _llama_server(server: Server, words: TokenWords, ids: Ids, body: Body) -> Told:
     params = {
         k: v for k, v in body.items() if k in ("temperature", "top_p", "top_k", "min_p", "seed")
     }
     params["repeat_penalty"] = body.get("repetition_penalty", 1.0)
     asked = {"prompt": [*ids], "n_predict": body["max_tokens"], "n_probs": 1, **params}
-    told = server.post("/completion", asked).get("completion_probabilities") or []
-    return _told(words, ids, [t["id"] for t in told], [t["logprob"] for t in told])
+    told = server.post("/completion", asked).each("completion_probabilities")
+    return _told(words, ids, [t["id"].whole for t in told], [t["logprob"].logprob for t in told])
 
 
-def _ollama(server: Server, words: TokenWords, ids: Ids, body: Answer) -> Told:
+def _ollama(server: Server, words: TokenWords, ids: Ids, body: Body) -> Told:
     options = {
         k: v for k, v in body.items() if k in ("temperature", "top_p", "top_k", "min_p", "seed")
     }
@@ -119,45 +129,45 @@ def _ollama(server: Server, words: TokenWords, ids: Ids, body: Answer) -> Told:
     options["repeat_penalty"] = body.get("repetition_penalty", 1.0)
     asked = {"model": body["model"], "prompt": words.text(ids), "raw": True, "stream": False}
     found = server.post("/api/generate", {**asked, "logprobs": True, "options": options})
-    return _by_bytes(words, ids, found.get("logprobs") or [])
+    return _by_bytes(words, ids, found.each("logprobs"))
 
 
-def _openai(server: Server, words: TokenWords, ids: Ids, body: Answer) -> Told:
+def _openai(server: Server, words: TokenWords, ids: Ids, body: Body) -> Told:
     asked = {**body, "logprobs": 1}
     try:
         choice = server.post("/v1/completions", {**asked, "prompt": [*ids]})["choices"][0]
     except RefusedError:  # it takes no token ids
         choice = server.post("/v1/completions", {**asked, "prompt": words.text(ids)})["choices"][0]
-    logprobs = choice.get("logprobs") or {}
-    if logprobs.get("content"):
-        return _by_bytes(words, ids, logprobs["content"])
-    tokens = logprobs.get("tokens") or []
-    found = [words.id_of(words.named(token)) for token in tokens]
-    return _told(words, ids, found, logprobs.get("token_logprobs") or [])
+    logprobs = choice.get("logprobs")
+    if logprobs is None:
+        return _told(words, ids, (), ())
+    if content := logprobs.each("content"):
+        return _by_bytes(words, ids, content)
+    found = [words.id_of(words.named(token.text)) for token in logprobs.each("tokens")]
+    return _told(words, ids, found, [each.logprob for each in logprobs.each("token_logprobs")])
 
 
-def _chat(server: Server, words: TokenWords, messages: Any, body: Answer, kind: str) -> Told:
+def _chat(server: Server, words: TokenWords, messages: Any, body: Body, kind: str) -> Told:
     asked = {**body, "messages": messages, "logprobs": True, "top_logprobs": 1}
     asked |= {"return_token_ids": True} if kind == "vllm" else {}
     answer = server.post("/v1/chat/completions", asked)
-    [choice] = answer["choices"]
-    told = _by_bytes(words, (), (choice.get("logprobs") or {}).get("content") or [])
-    llm = words.llm
-    read = answer.get("prompt_token_ids") or llm.chat_ids(messages)
-    ids = choice.get("token_ids") or told.token_ids
-    return Told(
-        checked_ids("prompt_token_ids", read, llm), tuple(ids), told.logprobs, tuple(messages)
-    )
+    choice = answer["choices"][0]
+    logprobs = choice.get("logprobs")
+    told = _by_bytes(words, (), logprobs.each("content") if logprobs else [])
+    read = [each.whole for each in answer.each("prompt_token_ids")]
+    written = [each.whole for each in choice.each("token_ids")] or told.token_ids
+    whole = _told(words, read or words.llm.chat_ids(messages), written, told.logprobs)
+    return replace(whole, messages=tuple(messages))
 
 
-def _by_bytes(words: TokenWords, ids: Ids, told: Sequence[Answer]) -> Told:
+def _by_bytes(words: TokenWords, ids: Ids, told: Sequence[AnswerPart]) -> Told:
     """Tokens with their bytes or texts, and perhaps ids."""
-    found = [t["id"] if "id" in t else words.id_of(_bytes(words, t)) for t in told]
-    return _told(words, ids, found, [t["logprob"] for t in told])
+    found = [t["id"].whole if t.has("id") else words.id_of(_bytes(words, t)) for t in told]
+    return _told(words, ids, found, [t["logprob"].logprob for t in told])
 
 
-def _bytes(words: TokenWords, token: Answer) -> bytes:
-    return bytes(token["bytes"]) if token.get("bytes") else words.named(token["token"])
+def _bytes(words: TokenWords, token: AnswerPart) -> bytes:
+    return token["bytes"].byte_string if token.each("bytes") else words.named(token["token"].text)
 
 
 def _told(
@@ -165,12 +175,13 @@ def _told(
 ) -> Told:
     if not ids or len(ids) != len(logprobs):
         raise InputError("the server told no log-probabilities of its tokens: ask another endpoint")
-    return Told(
-        tuple(prompt), checked_ids("the server's tokens", list(ids), words.llm), tuple(logprobs)
-    )
+    read = checked_ids("the server's prompt", list(prompt), words.llm)
+    written = checked_ids("the server's tokens", list(ids), words.llm)
+    told = (checked_logprob(f"the server's logprobs[{i}]", p) for i, p in enumerate(logprobs))
+    return Told(read, written, tuple(told))
 
 
-_FORMS: Mapping[str, Callable[[Server, TokenWords, Ids, Answer], Told]] = {
+_FORMS: Mapping[str, Callable[[Server, TokenWords, Ids, Body], Told]] = {
     "vllm": _vllm, "sglang": _sglang, "llama-server": _llama_server, "ollama": _ollama,
     "cutaway": _openai, "openai": _openai,
 }  # fmt: skip

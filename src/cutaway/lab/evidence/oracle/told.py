@@ -3,16 +3,20 @@
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cutaway.base import strict_json
+from cutaway.base.bounded_files import read_bounded
 from cutaway.base.checks import check_ids, shown
 from cutaway.errors import InputError
 
 if TYPE_CHECKING:
     from cutaway.requests.base import BaseLLM
+
+_MOST_NATS = (
+    1e30  # below which a sum of them is finite; engines tell -1e9 and less of what they mask
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +48,7 @@ def read_told(path: str | Path, llm: "BaseLLM") -> list[Told]:
     or ``prompt`` (a text); where ids are missing, this model's tokenizer and template make them.
     """
     try:
-        data = Path(path).read_bytes()
+        data = read_bounded(path)
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from error
     lines = [(n, line) for n, line in enumerate(data.splitlines(), 1) if line.strip()]
@@ -67,7 +71,9 @@ def _told(line: Any, what: str, llm: "BaseLLM") -> Told:
         if not isinstance(line.get(name), list) or not line[name]:
             raise InputError(f"{what}: {name} must be a list that is not empty")
     ids = checked_ids(f"{what}: token_ids", line["token_ids"], llm)
-    logprobs = tuple(_logprob(f"{what}: logprobs[{i}]", p) for i, p in enumerate(line["logprobs"]))
+    logprobs = tuple(
+        checked_logprob(f"{what}: logprobs[{i}]", p) for i, p in enumerate(line["logprobs"])
+    )
     if len(ids) != len(logprobs):
         raise InputError(f"{what}: {len(ids)} token_ids and {len(logprobs)} logprobs: give as many")
     messages = line.get("messages") or ()
@@ -98,13 +104,16 @@ def checked_ids(name: str, ids: Any, llm: "BaseLLM") -> tuple[int, ...]:
     return found
 
 
-def _logprob(name: str, value: Any) -> float | None:
+def checked_logprob(name: str, value: Any) -> float | None:
+    """A log-probability as it was told, or None; InputError otherwise."""
     if value is None:
         return None
-    number = float(value) if isinstance(value, int | float) else float("nan")
-    if isinstance(value, bool) or not isfinite(number) or number > 1e-3:  # 0 as others round it
-        raise InputError(f"{name} must be a natural logarithm of at most 0, or null, not {value!r}")
-    return number
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not -_MOST_NATS <= value <= 1e-3:  # 0 as others round it
+        raise InputError(
+            f"{name} must be a natural logarithm of at most 0, or null, not {shown(value)}"
+        )
+    return float(value)
 
 
 def write_told(path: str | Path, answers: list[Told]) -> None:
