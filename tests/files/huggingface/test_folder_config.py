@@ -299,6 +299,7 @@ REFUSED = [
     ("deepseek_v3", {"rope_parameters": YARN | {"mscale_all_dim": 0.7}}, "mscale is None.* 0.7, i"),
     ("deepseek_v3", {"rope_parameters": YARN | {"mscale": 1.0, "mscale_all_dim": 1.0,
      "attention_factor": 1.5}}, "attention_factor is 1.5"),
+    ("deepseek_v3", {"rope_interleave": None}, "rope_interleave is None, .* only True is"),
     ("phimoe", {"num_experts_per_tok": 3}, "num_experts_per_tok is 3, .*; only 2 is"),
     *(
         ("granitemoehybrid", {"layer_types": FULL, "position_embedding_type": kind} | DENSE,

@@ -36,7 +36,8 @@ def completed(config: JsonObject, whole: str | None = None) -> JsonObject:
     for other, own in values.pop(_OTHER_NAMES, {}).items():
         named = [source[k] for source in (given, known) for k in (own, other) if k in source]
         values |= dict.fromkeys((other, own), named[0] if named else None)
-    return JsonObject(values, config.file)
+    nulls = {k for k, v in given.items() if v is None and known.get(k) is not None}
+    return JsonObject(values, config.file, nulls=nulls)
 
 
 def _defaults(name: str | None) -> Mapping[str, Any]:

@@ -15,7 +15,7 @@ _MLP = {"mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "
 def _metadata(config: JsonObject) -> dict[str, Any]:
     """Windows, heads of each kind of layer, layers that read others' keys, wider MLPs, experts."""
     config.must_be("hidden_activation", "gelu_pytorch_tanh")
-    config.must_be("use_bidirectional_attention", "vision")
+    config.must_be("use_bidirectional_attention", "vision", None)  # the same for text
     layers, width = config.size("num_hidden_layers"), config.size("intermediate_size")
     slides = np.array([kind == SLIDING for kind in _kinds(config, layers)])
     again = config.id("num_kv_shared_layers")

@@ -1,7 +1,7 @@
 """Typed look-ups in a folder's JSON files; an error names the file, the key and what it must be."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, NoReturn, Self
 
@@ -12,10 +12,11 @@ _MOST = 1e38  # within what float32 can represent; ints of any length are compar
 
 
 class JsonObject:
-    """The values of one JSON object; null is the same as absent.
+    """The values of one JSON object; null is the same as absent, where ``nulls`` does not have it.
 
     names: the file's name of a key, where it differs from the name asked for
     defaults: values of keys that the file lacks
+    nulls: the file's names of keys that are null, which is not what they are where they are absent
     """
 
     def __init__(
@@ -24,8 +25,9 @@ class JsonObject:
         file: str,
         names: Mapping[str, str] | None = None,
         defaults: Mapping[str, Any] | None = None,
+        nulls: Collection[str] = (),
     ) -> None:
-        self._values, self.file = values, file
+        self._values, self.file, self._nulls = values, file, nulls
         self._names, self._defaults = names or {}, defaults or {}
 
     @classmethod
@@ -36,7 +38,7 @@ class JsonObject:
     def meant(self, names: Mapping[str, str], defaults: Mapping[str, Any]) -> "JsonObject":
         """The same values, with a family's names and defaults beside those that there are."""
         names, defaults = {**self._names, **names}, {**self._defaults, **defaults}
-        return JsonObject(self._values, self.file, names, defaults)
+        return JsonObject(self._values, self.file, names, defaults, self._nulls)
 
     def over(self, other: "JsonObject") -> "JsonObject":
         """These values, and the other's where there are none."""
@@ -54,7 +56,7 @@ class JsonObject:
                 if any(one != found[0] for one in found):
                     self.refuse(key, "only the same for all layers is")
                 values[key] = found[0]
-        return JsonObject(values, self.file, self._names, self._defaults)
+        return JsonObject(values, self.file, self._names, self._defaults, self._nulls)
 
     @property
     def values(self) -> Mapping[str, Any]:
@@ -125,9 +127,10 @@ class JsonObject:
         return JsonObject(value or {}, f"{self.file}: {key}")
 
     def must_be(self, key: str, *allowed: Any) -> None:
-        """Refuse any other value; an absent key means the first."""
+        """Refuse any other value; a key that is absent everywhere means the first."""
         value = self.get(key)
-        if value is not None and value not in allowed:
+        is_absent = value is None and self._names.get(key, key) not in self._nulls
+        if not is_absent and value not in allowed:
             self.refuse(key, f"only {' or '.join(map(repr, allowed))} is")
 
     def fail(self, key: str, wanted: str) -> NoReturn:

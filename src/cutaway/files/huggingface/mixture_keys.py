@@ -176,9 +176,7 @@ def phimoe(config: JsonObject) -> dict[str, Any]:
 def afmoe(config: JsonObject) -> dict[str, Any]:
     """Windows in three of four layers; weights by sigmoid, normed, chosen with biases; a scale."""
     config.must_be("global_attn_every_n_layers", 4)
-    if config.get("mup_enabled") is not True:
-        config.refuse("mup_enabled", "only true is")
-    for name, value in (("route_norm", True), ("score_func", "sigmoid")):
+    for name, value in (("mup_enabled", True), ("route_norm", True), ("score_func", "sigmoid")):
         config.must_be(name, value)
     for name in ("n_group", "num_expert_groups"):
         config.must_be(name, 1)

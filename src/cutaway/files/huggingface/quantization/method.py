@@ -63,7 +63,7 @@ def quantization_of(settings: JsonObject, folder: Path) -> Method | None:
         raise FormatError(
             f"{said.file}: the weights are quantised with 'torchao', whose tensors cutaway does "
             "not read: take the folder that was quantised, and name a format (--quantize q8_0, "
-            "q4_0) to have its weights in 8 or 4 bits"
+            "q4_k_m) to have its weights in 8 or 4 bits"
         )
     if method not in METHODS:
         how = repr(method)[:40] if method else "a method that it does not name"
