@@ -13,7 +13,8 @@ from support.schema_pairs import is_valid, pairs
 
 REFUSED = (
     "allows no text", "Unsatisfiable schema", "Failed to generate regex", "not supported",
-    "cannot be masked", "not disjoint", "Unimplemented keys", "must be checked token by token", "Regex is empty",
+    "cannot be masked", "not disjoint", "Unimplemented keys", "must be checked token by token",
+    "Regex is empty",
 )  # fmt: skip
 
 
