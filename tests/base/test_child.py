@@ -2,7 +2,9 @@
 
 import os
 import re
+import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -14,24 +16,28 @@ from cutaway.errors import FetchError
 from cutaway.files.hub import wheels
 from cutaway.text.grammar.compile_sandbox import CompileSandbox
 from cutaway.text.grammar.source import Grammar
+from support.hostile_modules import write_hostile_modules
 
 MODULES = ["json", "site", "sitecustomize", "usercustomize", "pip", "ssl", "subprocess"]
 PACKAGES = ["numpy", "encodings", "llguidance", "cutaway", "pip"]
 SOURCES = Path(cutaway.__file__).parent
 
 
-@pytest.fixture(params=[None, "", ".", "/nowhere:", "HERE"])
-def ran(request, tmp_path, monkeypatch):
-    """The file that a stranger's module would write, in a current folder full of them."""
-    folder, ran = tmp_path / "model", tmp_path / "ran"
+@pytest.fixture
+def entered(tmp_path, monkeypatch):
+    """The current folder, full of a stranger's modules."""
+    folder = tmp_path / "model"
     names = [f"{name}.py" for name in MODULES] + [f"{name}/__init__.py" for name in PACKAGES]
-    for name in names:
-        module = folder / name
-        module.parent.mkdir(parents=True, exist_ok=True)
-        # By what is there before Python can open files, since encodings is needed for that.
-        module.write_text(f"import posix\nposix.close(posix.open({str(ran)!r}, {os.O_CREAT}))\n")
+    write_hostile_modules(folder, tmp_path / "ran", names)
     monkeypatch.chdir(folder)
     monkeypatch.delenv("PYTHONPATH", raising=False)
+    return folder
+
+
+@pytest.fixture(params=[None, "", ".", "/nowhere:", "HERE"])
+def ran(request, entered, tmp_path, monkeypatch):
+    """The file that one of them would write."""
+    folder, ran = entered, tmp_path / "ran"
     if request.param is not None:
         monkeypatch.setenv("PYTHONPATH", request.param.replace("HERE", str(folder)))
     # As python -m has it, and as PYTHONPATH adds it:
@@ -64,6 +70,23 @@ def test_no_file_of_the_current_folder_is_run(start, ran, tmp_path, monkeypatch)
     (tmp_path / "wheels").mkdir()
     start(tmp_path / "wheels")
     assert not ran.exists()
+
+
+COMMANDS = {
+    "cutaway": ([str(Path(sysconfig.get_path("scripts"), "cutaway"))], False),
+    "python -P -m cutaway": ([sys.executable, "-P", "-m", "cutaway"], False),
+    "python -m cutaway": ([sys.executable, "-m", "cutaway"], True),  # as Python does with any
+}
+
+
+@pytest.mark.parametrize(("command", "runs_it"), COMMANDS.values(), ids=COMMANDS)
+def test_which_command_runs_a_file_of_the_current_folder(command, runs_it, entered, tmp_path):
+    if not Path(command[0]).exists():
+        pytest.skip("cutaway is not installed here: pip install .")
+    words = ["generate", "-m", "toy-writer", "It is", "--max-tokens", "2", "--choice", "a"]
+    done = subprocess.run([*command, *words], capture_output=True, timeout=120, check=False)
+    assert (done.returncode == 0) == (not runs_it)
+    assert (tmp_path / "ran").exists() == runs_it
 
 
 def test_each_file_that_starts_a_process_is_in_the_test_above():

@@ -9,6 +9,7 @@ from time import monotonic, sleep
 import pytest
 
 from cutaway import LLM
+from support.hostile_modules import write_hostile_modules
 from support.random_llama import write_tiny_llama
 from support.replicated import replicated
 
@@ -122,3 +123,16 @@ def test_a_replica_that_hangs_is_left_and_replaced(path, alone):
             assert monotonic() < until, started.lines
             sleep(0.1)
         assert hung not in started.descendants()
+
+
+def test_no_file_of_the_current_folder_is_run(tiny_path, tmp_path, monkeypatch):
+    """Ray looks there for a worker's modules first, unless it is told not to."""
+    names = ["json.py", "jinja2.py", "llguidance.py", "pydantic.py", "starlette.py", "numpy.py"]
+    write_hostile_modules(tmp_path / "model", tmp_path / "ran", [*names, "cutaway/__init__.py"])
+    monkeypatch.chdir(tmp_path / "model")
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    with replicated("-m", tiny_path, "--replicas", 1, "--cores", 1) as server:
+        asked = {"prompt": "a", "max_tokens": 3, "json_schema": {"type": "integer"}}
+        answer = server.ask("/v1/completions", asked)
+        assert "choices" in answer, answer
+    assert not (tmp_path / "ran").exists()

@@ -22,7 +22,7 @@ class Server:
 
     def __init__(self, *argv) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "cutaway", "serve", "--port", "0", *map(str, argv)],
+            [sys.executable, "-P", "-m", "cutaway", "serve", "--port", "0", *map(str, argv)],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
         )  # fmt: skip
         self.lines = list[str]()

@@ -88,8 +88,11 @@ def _ray(address: str | None, plan: Plan) -> Iterator[str]:
     of_its_own: Any = {"num_cpus": cores, "include_dashboard": False} if address is None else {}
     try:
         ray.init(
-            address=address or "local", log_to_driver=False, logging_level="ERROR", **of_its_own
-        )
+            address=address or "local", log_to_driver=False, logging_level="ERROR",
+            # Else the current folder, which may be a stranger's, is where workers look for modules
+            # first. Of a client's job Ray does not know it.
+            job_config=ray.job_config.JobConfig(_client_job=True), **of_its_own,
+        )  # fmt: skip
     except ConnectionError as error:
         raise _no_cluster(str(address)) from error
     # Ray has log files of its own; the terminal is the server's.
