@@ -107,6 +107,19 @@ def test_those_who_wait_are_limited():
     asyncio.run(main())
 
 
+def test_tasks_of_no_client_wait_without_limit():
+    """As those of a host, which has no server."""
+
+    async def main():
+        async with Busy(most=1, most_of_client=1) as busy:
+            asked = await busy.ask_each(["", "", ""])
+            busy.over.set()
+            await asyncio.gather(*asked)
+            assert len(busy.done) == 3
+
+    asyncio.run(main())
+
+
 def test_the_end_refuses_those_who_wait():
     async def main():
         async with Busy() as busy:

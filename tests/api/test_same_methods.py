@@ -37,6 +37,7 @@ ONLY_ASYNC = {
     "parse_async": "as parse",
     "submit": "streams",
     "tool_options": "an LLM's thread waits for its own grammars alone",
+    "in_turn": "as tool_options",
     "end_compiling": "as tool_options",
 }
 NOT_IN_TASKS = {
@@ -48,7 +49,7 @@ RUNS_NOTHING = {
     "tokenize", "tool_options", "unload_adapter", "with_adapter",
     "add", "answers", "start",  # whose options have it
     "request",  # under the adapter of its model
-    "aclose", "run_blocking", "drain", "end_compiling", "parse", "parse_async",
+    "aclose", "run_blocking", "drain", "end_compiling", "in_turn", "parse", "parse_async",
     "queue", "state", "submit",
 }  # fmt: skip
 

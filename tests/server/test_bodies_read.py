@@ -82,7 +82,8 @@ def app():
 
 def ask(app, value):
     headers = {"content-type": "application/json"}
-    return async_call(app, scope_of("POST", "/", headers), request(json.dumps(value).encode()))
+    scope = scope_of("POST", "/", headers) | {"client": ("127.0.0.1", 1)}
+    return async_call(app, scope, request(json.dumps(value).encode()))
 
 
 LARGE = {"a": "a" * (1 << 20)}

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from cutaway import LLM
-from cutaway.server import tokens
+from cutaway.api import async_model
 from cutaway.server.service import MOST_BESIDE
 from support.served import serve
 
@@ -128,7 +128,7 @@ def test_long_texts_are_tokenized_one_after_another_and_short_ones_meanwhile(tin
         return httpx.post(f"{tiny.url}/tokenize", json={"prompt": text}, timeout=60).json()
 
     monkeypatch.setattr(tiny.service.llm, "tokenize", tokenize)
-    monkeypatch.setattr(tokens, "_LONG", 50)
+    monkeypatch.setattr(async_model, "LONG", 50)
     with ThreadPoolExecutor(3) as clients:
         asked = [clients.submit(ask, "a" * 100) for _ in range(3)]
         for _ in asked:

@@ -43,6 +43,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+LONG = 1 << 16
+"""Characters, which take up to a second to read."""
+
 
 class AsyncModel(Forwarding):
     """A model's methods that need no weights in this process. ``async with`` closes it.
@@ -62,6 +65,7 @@ class AsyncModel(Forwarding):
         self._compiling: ClientQueue | None = ClientQueue(
             "grammars wait to be compiled", most=1024, most_of_client=256
         )
+        self._reading = ClientQueue("long texts wait to be read", most=1024, most_of_client=256)
 
     # -- where the weights are ---------------------------------------------------------------
 
@@ -242,7 +246,13 @@ class AsyncModel(Forwarding):
             return await self._infilled(prompts, options)
         if grammar is None and (source := options.constraint.source) is not None:
             grammar = await self._compiled(source)
-        prepared = [await in_thread(prepare, self, prompt, options, grammar) for prompt in prompts]
+        for prompt in prompts:
+            if isinstance(prompt, str):  # before it waits to be read, in memory
+                self.check_length(prompt)
+        prepared = [
+            await self.in_turn(_length(prompt, options), prepare, self, prompt, options, grammar)
+            for prompt in prompts
+        ]
         if record is None and options.trace is not None:
             record = list(options.traces(len(prompts))).__getitem__
         if record is not None:
@@ -271,6 +281,16 @@ class AsyncModel(Forwarding):
         for text in texts:
             text.belongs_to(self.model)
         return Generations(NoReader(), texts)
+
+    async def in_turn(self, length: int, function: Callable[..., T], *args: Any) -> T:
+        """Call a function that reads a text, in a thread: long ones one at a time, by clients.
+
+        length: of the text, in characters. QueueFullError where too many long ones wait.
+        """
+        if length <= LONG:
+            return await in_thread(function, *args)
+        running_loop()
+        return await self._reading.run(function, *args)
 
     async def tool_options(self, use: "ToolUse", given: Mapping[str, Any]) -> dict[str, Any]:
         """As ``ToolUse.options``, in the thread that compiles grammars where one is to be."""
@@ -307,6 +327,7 @@ class AsyncModel(Forwarding):
         if self._compiling is None:
             return False
         self._compiling.close()
+        self._reading.close()
         self._compiling = None
         self._sandbox.close()
         self.model.grammars.read = source_of
@@ -315,3 +336,7 @@ class AsyncModel(Forwarding):
 
 def _infill(llm: LLM, prompts: Sequence[Prompt], options: Options) -> list[Generation]:
     return [text for prompt in prompts for text in llm.start(prompt, options)]
+
+
+def _length(prompt: Prompt, options: Options) -> int:
+    return len(options.suffix or "") + (len(prompt) if isinstance(prompt, str) else 0)

@@ -22,8 +22,8 @@ CLIENT = ContextVar("CLIENT", default="")
 class ClientQueue:
     """A thread, and who waits for it, in an event loop.
 
-    what           waits, as a refusal says it: "grammars wait to be compiled"
-    most           may wait, and of one client most_of_client
+    what  waits, as a refusal says it: "grammars wait to be compiled"
+    most  may wait, and of one client most_of_client; tasks that serve no client always may
     """
 
     def __init__(self, what: str, *, most: int, most_of_client: int) -> None:
@@ -73,6 +73,8 @@ class ClientQueue:
             raise
 
     def _check_room(self, own: int) -> None:
+        if not CLIENT.get():
+            return
         if own >= self._most_of_client or sum(map(len, self._waiting.values())) >= self._most:
             raise QueueFullError(f"too many {self._what}: try again later")
 

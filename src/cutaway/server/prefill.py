@@ -1,6 +1,5 @@
 """Texts that are read and not continued, batched with all other requests."""
 
-import asyncio
 from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any, TypeVar
@@ -15,9 +14,6 @@ from cutaway.server.http.disconnect import cancel_on_disconnect
 from cutaway.server.http.metrics import RequestStats
 from cutaway.server.models import admit
 from cutaway.server.service import Service
-
-_LONG = 1 << 16  # characters, which take up to a second
-
 
 T = TypeVar("T")
 R = TypeVar("R", bound=EndListener)
@@ -49,8 +45,7 @@ async def prefill_texts(
 
     async def read() -> tuple[T, list[R]]:
         started = perf_counter()
-        thread = service.slow if length > _LONG else None
-        task = await asyncio.get_running_loop().run_in_executor(thread, ask, service)
+        task = await service.llm.in_turn(length, ask, service)
         requests = (one.but(adapter=adapter or one.adapter, run=run) for one in task.requests)
         readers = await read_all(queue, requests, task.reader)
         access.texts = [_figures(one, perf_counter() - started) for one in readers]

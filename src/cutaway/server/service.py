@@ -1,8 +1,6 @@
 """What the endpoints share: the model, its names, its metrics, and the limits of a request."""
 
-import asyncio
 from collections.abc import Iterable, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter
@@ -45,7 +43,6 @@ class Service:
     log_prompts whether the log shows prompts
     keep_alive  seconds without an event after which a stream sends a keep-alive
     draining    it accepts no more requests
-    slow        one thread for work that holds the interpreter for seconds
     """
 
     llm: AsyncModel
@@ -57,7 +54,6 @@ class Service:
     allow_interventions: bool = False
     draining: bool = False
     jobs: WeakSet[TextJob] = field(default_factory=WeakSet)
-    slow: Executor = field(default_factory=lambda: ThreadPoolExecutor(1, "slow"))
 
     @property
     def room(self) -> int:
@@ -159,7 +155,8 @@ class Service:
         variables: of the template
         """
         read = partial(self.llm.chat_ids, continue_final_message=goes_on, **variables)
-        return await asyncio.to_thread(read, messages, tools)
+        said = [*messages]
+        return await self.llm.in_turn(_length(said), read, said, tools)
 
     def _check(self, prompts: Sequence[Prompt], options: Options) -> None:
         """InputError for what would take all memory, or be dropped."""
@@ -219,3 +216,8 @@ class Service:
                 f"suffix: up to {rows} tokens would be computed, and one request may have "
                 f"{MOST_ROWS}: lower max_tokens or n, or shorten the suffix"
             )
+
+
+def _length(messages: Sequence[Message]) -> int:
+    """How many characters their texts have."""
+    return sum(len(text) for said in messages for text in said.values() if isinstance(text, str))

@@ -20,7 +20,6 @@ from cutaway.server.shared.messages import TurnFields
 from cutaway.server.shared.plain_schemas import Detokenized, Tokenized, TokenizerInfo
 
 router = APIRouter(route_class=StrictRoute, tags=["tokens"])
-_LONG = 1 << 16  # characters: up to a second
 
 
 class TokenizeRequest(TurnFields):
@@ -57,8 +56,7 @@ async def tokenize(body: TokenizeRequest, request: Request) -> Response:
     """The token ids of a text, or of a conversation."""
     service = service_of(request, body.model)
     service.llm.check_length(body.prompt or "")
-    thread = service.slow if len(body.prompt or "") > _LONG else None
-    reading = asyncio.get_running_loop().run_in_executor(thread, _ids, service, body)
+    reading = service.llm.in_turn(len(await request.body()), _ids, service, body)
     ids = await cancel_on_disconnect(request.receive, reading)
     answer: Tokenized = {"tokens": ids, "count": len(ids), "max_model_len": service.room}
     if body.return_token_strs:

@@ -1,6 +1,5 @@
 """``/props``, ``/slots`` and ``/apply-template``: what llama-server's clients ask beside texts."""
 
-import asyncio
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
@@ -64,7 +63,8 @@ async def apply_template(body: TemplateRequest, request: Request) -> Response:
         service.llm.check_length(prompt)
         return prompt
 
-    prompt = await cancel_on_disconnect(request.receive, asyncio.to_thread(write))
+    writing = service.llm.in_turn(len(await request.body()), write)
+    prompt = await cancel_on_disconnect(request.receive, writing)
     answer: TemplateApplied = {"prompt": prompt}
     return JSONResponse(answer)
 
