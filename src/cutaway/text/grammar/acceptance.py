@@ -70,6 +70,8 @@ def accepts(text: str, grammar: Grammar) -> Accepted:
             break
     if good < len(data):
         return Accepted(False, len(data[:good].decode(errors="ignore")))
-    for byte in data:
+    for i, byte in enumerate(data):
         matcher.accept(byte)
+        if matcher.repeats:
+            return Accepted(False, len(data[:i].decode(errors="ignore")))
     return Accepted(matcher.may_end and all(check.allows(data, b"") for check in checks), None)

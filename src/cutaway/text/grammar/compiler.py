@@ -24,6 +24,7 @@ from cutaway.text.grammar.matcher import Ends, Matcher, Way
 from cutaway.text.grammar.schema_checks import SchemaCheck, relaxed
 from cutaway.text.grammar.source import Grammar
 from cutaway.text.grammar.subschemas import own_formats, without_own_formats
+from cutaway.text.grammar.unique_keys import QuotedTokens, UniqueKeys, has_open_objects
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
@@ -160,7 +161,7 @@ class GrammarCompiler:
     def prepare(self) -> None:
         """Make the tables, which holds the interpreter for as long."""
         with self._lock:
-            _ = self.tokenizer
+            _ = self.tokenizer, self._quoted
 
     def compile(self, grammar: Grammar) -> Compiled:
         """InputError that names the field where it is no grammar, or not supported."""
@@ -188,13 +189,24 @@ class GrammarCompiler:
         size, ends = len(grammar.text), self._ends(tokenizer)
         try:
             made = _matcher(grammar, tokenizer, self.read)
-            return Compiled(size, (Way(made, judge_for(grammar), ends),))
+            return Compiled(size, (Way(made, judge_for(grammar), ends, self._keys(grammar)),))
         except InputError as refused:
             try:
                 made, check = _checked(grammar, tokenizer, self.read, refused)
                 return Compiled(size, (Way(made, None, ends),), check)
             except InputError as error:
                 return Compiled(size, failed=str(error))
+
+    @cached_property
+    def _quoted(self) -> QuotedTokens:
+        return QuotedTokens(map(self._words.token_bytes, range(self._words.vocab_size)))
+
+    def _keys(self, grammar: Grammar) -> UniqueKeys | None:
+        """What keeps a key from being written twice, where a schema lets it."""
+        alone = grammar.kind == "json_schema" and not grammar.thought
+        if not alone or not has_open_objects(json.loads(grammar.text)):
+            return None
+        return UniqueKeys(self._quoted)
 
     def _ends(self, tokenizer: "LLTokenizer") -> Ends:
         words = -(-self._words.vocab_size // 32)

@@ -41,14 +41,19 @@ def check_counts(schema: Any) -> None:
     """InputError where llguidance would count a key twice that is written twice."""
     if not isinstance(schema, dict):
         return
-    least, is_open = schema.get("minProperties", 0), _rest(schema) is not False
-    if isinstance(least, int) and least > 1 and (is_open or schema.get("patternProperties")):
+    least = schema.get("minProperties", 0)
+    if isinstance(least, int) and least > 1 and is_open(schema):
         raise InputError(
             "json_schema: minProperties above 1 must be checked token by token, which is only "
             "possible without tools and thinking"
         )
     for _, one in subschemas(schema):
         check_counts(one)
+
+
+def is_open(schema: Mapping[str, Any]) -> bool:
+    """Whether an object may have keys that the schema does not name."""
+    return _rest(schema) is not False or bool(schema.get("patternProperties"))
 
 
 def _names(schema: Mapping[str, Any]) -> set[str]:

@@ -42,8 +42,18 @@ def exact(value: Any) -> Any:
 
 
 def parsed(text: str) -> Any:
-    """The value of a JSON text, its numbers by their digits; ValueError where it is none."""
-    return json.loads(text, parse_float=number, parse_int=number)
+    """The value of a JSON text, its numbers by their digits.
+
+    ValueError where it is none, or has a key twice in one object.
+    """
+    return json.loads(text, parse_float=number, parse_int=number, object_pairs_hook=_object)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        raise ValueError("a key is there twice")
+    return made
 
 
 def is_exact(value: Any) -> bool:
@@ -126,6 +136,11 @@ def alike(value: Any) -> Any:
     return (isinstance(value, bool), value)
 
 
+def as_written(text: str) -> str:
+    """A string as masks have it written, without its quotes."""
+    return json.dumps(text, ensure_ascii=False)[1:-1].replace("\x7f", r"\u007f")
+
+
 def every(truths: Iterable[Verdict]) -> Verdict:
     """Whether all hold."""
     result: Verdict = True
@@ -163,8 +178,7 @@ def string_fits(keyword: str, rule: str, text: str) -> bool:
     if keyword == "pattern":  # with all characters but one, which is not in the text
         rule = masked(rule, next((c for c in CONTROL if c not in text), "\0"))
     matcher = _string_matcher(keyword, rule).deep_copy()
-    said = json.dumps(text, ensure_ascii=False).replace("\x7f", r"\u007f")
-    data = said.encode("utf-8", "replace")
+    data = f'"{as_written(text)}"'.encode("utf-8", "replace")
     return bool(matcher.try_consume_tokens([*data]) == len(data) and matcher.is_accepting())
 
 

@@ -50,10 +50,9 @@ class Judge:
         return PartialValidator(self._schemas[name]).judge(value) is True
 
 
-def judge_of(schema: Any) -> Judge | None:
-    """The judge of whole texts of a schema; None of one that allows any JSON."""
-    schema = without_own_formats(schema)
-    return None if schema in (True, {}) else Judge({WHOLE: schema})
+def judge_of(schema: Any) -> Judge:
+    """The judge of whole texts of a schema."""
+    return Judge({WHOLE: without_own_formats(schema)})
 
 
 def judge_of_rules(lark: str) -> tuple[str, Judge | None]:

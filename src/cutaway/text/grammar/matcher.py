@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from cutaway.errors import CutawayError, InputError
 from cutaway.text.grammar.judge import ANSWER, WHOLE, Judge
 from cutaway.text.grammar.llguidance_source import sentence
+from cutaway.text.grammar.unique_keys import UniqueKeys
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher
@@ -40,16 +41,22 @@ class Ends:
 
 
 class Way:
-    """The state of one text under one grammar, and the judge of whether it may end."""
+    """The state of one text under one grammar, and the judge of whether it may end.
 
-    def __init__(self, matcher: "LLMatcher", judge: Judge | None, ends: Ends) -> None:
-        self.matcher, self._judge, self._ends = matcher, judge, ends
+    keys  of its objects, where they may be any
+    """
+
+    def __init__(
+        self, matcher: "LLMatcher", judge: Judge | None, ends: Ends, keys: UniqueKeys | None = None
+    ) -> None:
+        self.matcher, self.keys, self._judge, self._ends = matcher, keys, judge, ends
         self._token_ids: list[int] = []
         self._taken: bool | None = None  # as the judge has it; None before it is asked
 
     def fork(self) -> Self:
         """Another in the same state."""
-        made = type(self)(self.matcher.deep_copy(), self._judge, self._ends)
+        keys = self.keys and self.keys.fork()
+        made = type(self)(self.matcher.deep_copy(), self._judge, self._ends, keys)
         made._token_ids, made._taken = self._token_ids.copy(), self._taken
         return made
 
@@ -58,6 +65,10 @@ class Way:
         mask = np.empty(self._ends.words, np.uint32)
         self.matcher.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
         self._check()
+        if self.keys:
+            mask = self.keys.without_repeated(mask)
+            if not mask.any():
+                raise InputError("json_schema: all keys that may follow are there already")
         if self._judge and self.matcher.is_accepting() and not self._is_taken():
             mask = self._ends.without(mask)
             if not mask.any():
@@ -74,6 +85,8 @@ class Way:
         if self._judge:
             self._token_ids.append(token_id)
             self._taken = None
+        if self.keys:
+            self.keys.accept(self._ends.spell([token_id]))
 
     @property
     def may_end(self) -> bool:
@@ -173,6 +186,11 @@ class Matcher:
     def is_over(self) -> bool:
         """Whether nothing may follow."""
         return all(way.is_over for way in self._open)
+
+    @property
+    def repeats(self) -> bool:
+        """Whether a key is there twice in one object."""
+        return any(way.keys is not None and way.keys.repeated for way in self._open)
 
     @property
     def _open(self) -> list[Way]:

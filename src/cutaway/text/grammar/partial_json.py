@@ -169,6 +169,16 @@ class PartialJson:
         return self.in_string and self._wants_key
 
     @property
+    def key(self) -> bytes:
+        """What is there of the key that is begun."""
+        return bytes(self._raw[1:]) if self._raw is not None and self.in_key else b""
+
+    @property
+    def latest_key(self) -> str | None:
+        """The key whose value comes next, or is begun."""
+        return self._stack[-1].key if self._stack else None
+
+    @property
     def is_whole(self) -> bool:
         """Whether nothing is open."""
         return self.begun and not isinstance(self.value, (OpenContainer, BegunScalar))
