@@ -86,8 +86,14 @@ def test_a_pattern_without_such_sets_is_left_as_it_is():
         ({"allOf": [{"exclusiveMinimum": 0}, {"maximum": 0.5}]}, ["0.5"], ["0"]),
         ({"exclusiveMinimum": 0, "anyOf": [{"maximum": 0.5}, {"minimum": 9}]}, ["0.5"], ["0"]),
         ({"exclusiveMinimum": 0}, ["0.1", "5"], ["0", "-1"]),
+        (
+            {
+                "exclusiveMinimum": 99, "exclusiveMaximum": 100,
+                "anyOf": [{}, {"exclusiveMinimum": 100, "maximum": 100.5}],
+            }, ["99.5", "99.99"], ["99", "100", "99.0"],
+        ),
     ],
-)
+)  # fmt: skip
 def test_an_excluded_bound_is_excluded(bounds, inside, outside):
     for kind in ("number", ["number", "null"]):
         assert all(takes({"type": kind, **bounds}, text) for text in inside)

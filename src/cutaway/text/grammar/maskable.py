@@ -89,7 +89,7 @@ def _change_bounds(
         schema[excluded] = schema.pop(included)
     bound: Any = schema.get(excluded)
     sign = 1 if inside > 0 else -1
-    if is_number(bound) and (abs(bound) >= _WHOLE or bound in near):
+    if is_number(bound) and (abs(bound) >= _WHOLE or (bound in near and bound * sign >= 0)):
         step: Any = _ULPS * ulp(bound) if bound else _LEAST
         moved = int(bound) + sign if abs(bound) >= _WHOLE else bound + sign * step
         others = [schema[included]] if is_number(schema.get(included)) else []
