@@ -69,6 +69,13 @@ def test_every_form_of_an_answer_has_one(signing, tiny_alone, path, asked):
     assert check_all(tiny_alone, receipt).same
 
 
+def test_a_text_that_was_chosen_among_others_has_none(signing):
+    """Of a suffix, by a model without tokens for it: nobody could draw it from its own seed."""
+    asked = {"prompt": "ab", "suffix": "cd", "max_tokens": 8, "seed": 1}
+    answer = signing.post("/v1/completions", json=asked).raise_for_status().json()
+    assert signing.get(f"/v1/receipts/{answer['id']}").status_code == 404
+
+
 def test_whoever_knows_a_request_id_has_no_receipt_by_it(signing):
     headers = {"x-request-id": "mine"}
     answers = [

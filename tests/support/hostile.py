@@ -127,7 +127,7 @@ KINDS = {
 def hostile(send, known=()) -> Iterator[str]:
     """A server that sends these pieces to every request but to the paths that it knows; its URL."""
     listening = socket.create_server(("127.0.0.1", 0))
-    done: list[bool] = []
+    done = list[bool]()
 
     def serve():
         while True:

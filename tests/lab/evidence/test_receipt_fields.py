@@ -159,7 +159,11 @@ def is_true(llm, lie):
     return steps == [*lie.steps] and others <= {"head.prompt"}  # which was given as ids
 
 
-@pytest.mark.parametrize("name", RUNS)
+QUICK = "plain", "forced", "stopped", "aborted"
+EACH = [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in RUNS]
+
+
+@pytest.mark.parametrize("name", EACH)
 def test_every_lie_about_a_field_is_refused_or_stands_under_the_signers_word(
     llm, receipt_of, signed_anew, name
 ):
@@ -222,6 +226,7 @@ REFUSED = {
     "the request forced less": ("forced", setting(forced=[103])),
     "the request forced other tokens": ("forced", setting(forced=[103, 104, 106])),
     "it was asked something else": ("plain", having("head", prompt="I consent. abc")),
+    "a prompt of megabytes": ("plain", having("head", prompt="a b" * 3_000_000)),
     "other luck drew it": ("plain", setting(seed=7)),
     "other luck drew it, twice said": (
         "plain", lambda document: setting(seed=7)(having("head", seed=7)(document)),

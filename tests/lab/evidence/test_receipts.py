@@ -2,6 +2,7 @@
 
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -197,6 +198,13 @@ def test_another_model_is_refused(receipt, tmp_path):
 def test_one_sentence_for_what_has_no_receipt(llm, key):
     with pytest.raises(InputError, match="processors are functions"):
         receipt_of(llm, key, processors=[lambda ids, row: row])
+    with llm.stream("abc", max_tokens=4, seed=5, ignore_eos=True) as stream:
+        stream.finish()
+    end = end_of(stream.ended)
+    with pytest.raises(InputError, match="not all steps of the run; read it to its end"):
+        Receipt.of(stream.head(), stream.steps[:3], end, key)
+    with pytest.raises(InputError, match="a prompt was scored, and no text was written"):
+        Receipt.of(stream.head(), stream.steps, replace(end, reason="scored"), key)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import Any
 from cutaway.api.llm import LLM
 from cutaway.engine import Ended, FinishReason, Sequence
 from cutaway.engine.events import Phases, chain_as_data
-from cutaway.errors import CutawayError, InputError
+from cutaway.errors import InputError
 from cutaway.lab.evidence.fields import flat, is_signed, plain, same
 from cutaway.lab.evidence.receipt import Receipt, check_repeatable
 from cutaway.lab.rerun.request import settings_of
@@ -140,17 +140,14 @@ def _end(sequence: Sequence, receipt: Receipt, text: str) -> dict[str, Any]:
 
 def _prompt(llm: LLM, head: Head) -> str | None:
     """The prompt's text on record if its tokens are the prompt's, else a text of the tokens."""
-    ids, heal = list(head.prompt_token_ids), head.params.get("heal")
-    if head.prompt is None:
+    text, ids, heal = head.prompt, list(head.prompt_token_ids), head.params.get("heal")
+    if text is None:
         return None
     if type(heal) is int:
         ids.append(heal)
-    for special in (False, True):
-        try:
-            if llm.tokenize(head.prompt, special) == ids:
-                return head.prompt
-        except CutawayError:  # it is too long to be the text of these tokens
-            continue
+    could_be = llm.tokenizer.min_tokens(text) <= len(ids)  # megabytes are slow to tokenize
+    if could_be and any(llm.tokenize(text, special) == ids for special in (False, True)):
+        return text
     return llm.tokenizer.decode(ids, special=True)
 
 
