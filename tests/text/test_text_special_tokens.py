@@ -145,6 +145,8 @@ def test_what_may_be_wrong_with_a_beginning_is_told() -> None:
     assert own == "the prompt has its own <s>, so none was put in front of it"
     assert chatty(add_bos_token=False).notes([97]) == ()
     assert Tokenizer.from_gguf(byte_level()).notes([97, 97]) == ()
+    (lacking,) = Tokenizer.from_gguf(byte_level(add_bos_token=True)).notes([97])
+    assert lacking.startswith("the model's file asks for a BOS token first and names none")
 
 
 def test_bos_by_kind_where_the_metadata_is_silent() -> None:

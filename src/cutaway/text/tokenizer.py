@@ -67,6 +67,7 @@ class Tokenizer:
         fim: FimTokens | None = None,
         rstrip_token_ids: Iterable[int] = (),
         lstrip_token_ids: Iterable[int] = (),
+        lacks_bos: bool = False,
     ) -> None:
         self._vocabulary = vocabulary
         self._pieces = pieces
@@ -75,6 +76,7 @@ class Tokenizer:
         self.add_bos = add_bos and bos_id is not None
         self.end_ids: Mapping[int, str] = MappingProxyType(dict(end_ids))
         self.sep_id, self.mask_id, self.fim = sep_id, mask_id, fim
+        self._lacks_bos = lacks_bos
         self.pair_separators = pair_separators
         self._rstrip_token_ids = frozenset(rstrip_token_ids)
         self._lstrip_token_ids = frozenset(lstrip_token_ids)
@@ -115,6 +117,7 @@ class Tokenizer:
             fim=FimTokens.find(vocabulary, metadata),
             rstrip_token_ids=token_ids(metadata, RSTRIP_TOKEN_IDS, size),
             lstrip_token_ids=token_ids(metadata, LSTRIP_TOKEN_IDS, size),
+            lacks_bos=bos is None and metadata.get(_PREFIX + "add_bos_token") is True,
         )
 
     def has_tokens_of(self, other: "Tokenizer") -> bool:
@@ -183,7 +186,10 @@ class Tokenizer:
         text: what the ids were made from with special=True, if so
         """
         if self.bos_id is None:
-            return ()
+            said = (
+                "the model's file asks for a BOS token first and names none, so none is put there"
+            )
+            return (said,) if self._lacks_bos else ()
         name, head = self.token_name(self.bos_id), list(ids[:2])
         if head == [self.bos_id, self.bos_id]:
             return (f"the prompt begins with {name} twice; give it once",)

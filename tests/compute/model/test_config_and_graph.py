@@ -90,6 +90,8 @@ MOE = {"llama.expert_count": 8, "llama.expert_used_count": 2}
         ),
         ({"llama.attention.layer_norm_rms_epsilon": float("nan")}, "must be a positive number"),
         ({"llama.attention.head_count_kv": np.array([2, 1])}, "must be a positive number"),
+        ({"llama.attention.head_count_kv": np.array([2])}, "kv has 1 values for 2 layers"),
+        ({"llama.attention.layer_norm_rms_epsilon": np.array([1e-5])}, "1 values for 2 layers"),
         ({"llama.attention.sliding_window": 2**31}, "sliding_window must be .* up to 2147483647"),
         ({"llama.attention.layer_norm_rms_epsilon": None}, "lacks .*layer_norm_rms_epsilon"),
         ({"llama.attention.layer_norm_rms_epsilon": np.array([1, 2])}, "rms_epsilon must be a pos"),

@@ -27,6 +27,7 @@ class MetadataReader:
         if value is None:
             raise FormatError(f"the model file lacks the metadata key {self.prefix}.{key}")
         if isinstance(value, np.ndarray) and value.size and (value == value.flat[0]).all():
+            self._check_layers(key, value.size)
             value = value.flat[0].item()  # one value per layer, all the same
         known = isinstance(value, (int, float)) and not isinstance(value, bool)
         if known and 1 / _LARGEST <= value <= _LARGEST:  # which NaN is not
@@ -34,6 +35,14 @@ class MetadataReader:
         raise FormatError(
             f"metadata key {self.prefix}.{key} must be a positive number of an ordinary size"
         )
+
+    def _check_layers(self, key: str, size: int) -> None:
+        """FormatError where values of layers are not enough; more are of what is left out here."""
+        layers = self.value("block_count")
+        if isinstance(layers, int) and size < layers:
+            raise FormatError(
+                f"metadata key {self.prefix}.{key} has {size} values for {layers} layers"
+            )
 
     def or_zero(self, key: str, default: float = 0.0) -> float:
         """A number that files also write as 0, or leave out, where there is none."""

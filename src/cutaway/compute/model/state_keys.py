@@ -68,6 +68,7 @@ def heads_of(read: MetadataReader, hidden: int, *, has_states: bool) -> tuple[in
     if has_states and isinstance(found, np.ndarray):
         if not len(others := found[found != 0]):
             raise FormatError("a model without any attention is not supported")
+        others = np.where(found == 0, others[0], found)
         read = MetadataReader({**read.metadata, f"{read.prefix}.{_KV_HEADS}": others}, read.prefix)
     kv_heads = read.size(_KV_HEADS, heads)
     if heads % kv_heads:
