@@ -98,7 +98,7 @@ class Comparison:
         except PeerError as error:
             if kind == "cutaway":
                 raise
-            self.left_out.append(f"{name} ({error})")
+            print(f"{name} is not measured: {error}", file=sys.stderr, flush=True)
             return
         self.info = self.info or worker.info
         versioned = f"{KINDS.get(kind, kind)} {worker.info['version']}".strip()

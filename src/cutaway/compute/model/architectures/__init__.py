@@ -1,9 +1,10 @@
 """The architectures: one row each.
 
-A new one touches three files: this one (its row), a module of this package (the short function
-that builds its graph; ``parts.py`` has what they share), and for folders of transformers
-``files/huggingface/families.py`` (what its tensors are called, and keys of its own). docs/models.md
-lists it.
+A new one is a row here and, where no other has its graph, a short function that builds it in a
+module of this package (``parts.py`` has what they share). Folders of transformers need a row in
+``files/huggingface/families.py`` (what its tensors are called), and in a module of keys beside it
+what its config says in a way of its own; a tokenizer of its own is one more. docs/models.md lists
+it, and ``tests/support/families`` has a random model of it.
 """
 
 from collections.abc import Mapping
