@@ -1,6 +1,6 @@
 """A model as a graph of ops: its sizes, its wiring, its tensor names."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from cutaway.compute.model.architectures import ARCHITECTURES
@@ -58,7 +58,7 @@ def build(
             "the model file is a LoRA adapter: name the model that it was made for, and this file "
             "as its lora"
         )
-    config = config_of(metadata, context)
+    config = config_of(_with_gating(metadata, shapes), context)
     graph = Graph(_run(shapes, config))
     ARCHITECTURES[config.architecture].build(graph, config)
     finish(graph, metadata)
@@ -69,6 +69,15 @@ def build(
         )
     _check_ends(config, graph)
     return config, graph
+
+
+def _with_gating(metadata: Mapping[str, Any], shapes: Iterable[str]) -> Mapping[str, Any]:
+    """With the gating that follows from a bias for the choice of experts, where none is said."""
+    row = ARCHITECTURES.get(str(name := metadata.get("general.architecture")))
+    is_biased = any(tensor.endswith("exp_probs_b.bias") for tensor in shapes)
+    if row is None or not row.biased_gating or not is_biased:
+        return metadata
+    return {f"{name}.expert_gating_func": row.biased_gating, **metadata}
 
 
 def has_draft_head(config: ModelConfig) -> bool:

@@ -21,6 +21,8 @@ class Architecture:
     yarn_truncates       see ``Yarn``
     is_causal, shift, is_parallel, window, *_softcap  see ``ModelConfig``
     mixture              what files do not say of it: how many experts are used, they do
+    biased_gating        GGUF's number of the gating of files that do not say it, and add a bias for
+                         the choice of experts (DeepSeek V3, not V2); 0: the same as of others
     full_every           of this many layers one sees the whole text: the last, or the first
     has_own_heads        layers differ in their heads: ``OwnHeads``
     has_latent           what is stored of a token is a latent: ``Latent``
@@ -48,6 +50,7 @@ class Architecture:
     shift: bool = False
     is_parallel: bool = False
     mixture: Mixture = _MIXTURE
+    biased_gating: int = 0
     window: int = 0
     full_every: int = 0
     full_first: bool = False

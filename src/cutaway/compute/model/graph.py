@@ -269,7 +269,6 @@ class Graph(StateOps, NumberOps, Cuts):
         if self.has(bias := f"{prefix}exp_probs_b.bias"):
             self._expect(bias, (count,))
             weights["choosing_bias"] = bias
-            mixture = mixture.biased()
         attrs = {"mixture": mixture}
         return self._add("experts", x.width, x, scores, weights=weights, attrs=attrs)
 

@@ -4,7 +4,7 @@ Knows the definition of the choice, in NumPy. Does not know where scores come fr
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,8 +39,6 @@ class Mixture:
                   an up; "relu2", "gelu_exact", of up alone
     limit         the number of "clamped_swiglu"
     weighs_input  a weight multiplies what its expert reads, not what it writes (Llama 4)
-    of_biased     the gating where a bias is added for the choice; "" for no other (DeepSeek, whose
-                  files may not say which: V3 has the bias, V2 has not)
     tolerance     of "sparsemixer": the largest difference from the best score, by that score or
                   the lower one, whichever is larger
     """
@@ -55,14 +53,7 @@ class Mixture:
     activation: str = "silu_mul"
     limit: float = 0.0
     weighs_input: bool = False
-    of_biased: str = ""
     tolerance: float = 0.0
-
-    def biased(self) -> "Mixture":
-        """The same, where a bias is added for the choice."""
-        if not self.of_biased:
-            return self
-        return replace(self, gating=self.of_biased, best_of_group=2, of_biased="")
 
     @property
     def is_gated(self) -> bool:

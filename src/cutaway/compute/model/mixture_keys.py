@@ -37,5 +37,4 @@ def mixture_of(read: MetadataReader, usual: Mixture, experts: int) -> Mixture:
         scale=read.or_zero("expert_weights_scale") or usual.scale,
         groups=groups,
         used_groups=used_groups,
-        of_biased="" if gating else usual.of_biased,
     )

@@ -90,7 +90,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "afmoe": Architecture(afmoe, full_every=4, mixture=_SIGMOID),
     "deepseek2": Architecture(  # V2, V3, R1, Kimi K2, GLM 4.7 Flash
         deepseek2, interleaved_rope=True, has_latent=True, layer=deepseek2_layer,
-        mixture=Mixture(used=1, normed=False, best_of_group=1, of_biased="sigmoid"),
+        mixture=Mixture(used=1, normed=False, best_of_group=1), biased_gating=2,
     ),
     "bailingmoe": Architecture(llama, interleaved_rope=True, mixture=_UNNORMED),  # Ling 1
     "bailingmoe2": Architecture(qwen3, mixture=_SIGMOID),  # Ling and Ring 2
