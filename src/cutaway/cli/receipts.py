@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cutaway.base.progress import say
-from cutaway.errors import CutawayError, InputError
+from cutaway.base.whole_files import whole_file
+from cutaway.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -22,10 +23,8 @@ def write(receipt: "Receipt") -> Path:
     """Into the folder of now, under the first digits of its root. CutawayError where it cannot."""
     path = Path(f"receipt-{receipt.root[:12]}.json")
     text = json.dumps(receipt.document, ensure_ascii=False, indent=None)
-    try:
-        path.write_bytes(text.encode("utf-8", "surrogatepass") + b"\n")
-    except OSError as error:
-        raise CutawayError(f"{path}: the receipt cannot be written: {error.strerror}") from error
+    with whole_file(path) as out:
+        out.write(text.encode("utf-8", "surrogatepass") + b"\n")
     return path
 
 
