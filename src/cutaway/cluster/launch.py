@@ -6,9 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from logging import CRITICAL, getLogger
 from secrets import token_hex
+from signal import SIGTERM, getsignal, signal
 from socket import create_connection
+from threading import current_thread, main_thread
 from typing import TYPE_CHECKING, Any
 
+from cutaway.base import system
 from cutaway.base.checks import shown
 from cutaway.base.resources import usable_cores
 from cutaway.cluster.plan import Plan
@@ -52,6 +55,8 @@ def launched(
     model = without_weights(plan, progress=progress)
     with _ray(address, plan) as host:
         from ray import serve
+        from ray.exceptions import RayError
+        from ray.serve.exceptions import RayServeException
 
         from cutaway.cluster.front import ClusterLLM
         from cutaway.cluster.serving import RayReplicas, engines
@@ -61,8 +66,9 @@ def launched(
         try:
             try:
                 handle = serve.run(application, name=name, route_prefix=None)
-            except RuntimeError as error:
-                raise CutawayError(f"no replica could be started: {_reason(error)}") from error
+            except (RuntimeError, TimeoutError, RayError, RayServeException) as error:
+                told = "\n".join([str(error), *_told(serve, name)])
+                raise CutawayError(f"no replica could be started: {_reason(told)}") from error
             yield ClusterLLM(model, RayReplicas(handle), host=host, **options)
         finally:
             if address is not None:
@@ -87,14 +93,17 @@ def _ray(address: str | None, plan: Plan) -> Iterator[str]:
         raise InputError(f"--replicas needs {error.name}: pip install 'cutaway[ray]'") from error
     of_its_own: Any = {"num_cpus": cores, "include_dashboard": False} if address is None else {}
     try:
-        ray.init(
-            address=address or "local", log_to_driver=False, logging_level="ERROR",
-            # Else the current folder, which may be a stranger's, is where workers look for modules
-            # first. Of a client's job Ray does not know it.
-            job_config=ray.job_config.JobConfig(_client_job=True), **of_its_own,
-        )  # fmt: skip
+        with _own_signals():
+            ray.init(
+                address=address or "local", log_to_driver=False, logging_level="ERROR",
+                # Else the current folder, which may be a stranger's, is where workers look for
+                # modules first. Of a client's job Ray does not know it.
+                job_config=ray.job_config.JobConfig(_client_job=True), **of_its_own,
+            )  # fmt: skip
     except ConnectionError as error:
         raise _no_cluster(str(address)) from error
+    except (RuntimeError, TimeoutError, OSError) as error:
+        raise CutawayError(f"Ray could not be started: {_reason(str(error))}") from error
     # Ray has log files of its own; the terminal is the server's.
     ray._private.worker._worker_logs_enabled = False
     getLogger("ray").setLevel(CRITICAL)
@@ -130,7 +139,32 @@ def _no_cluster(address: str) -> InputError:
     )
 
 
-def _reason(error: RuntimeError) -> str:
+def _told(serve: Any, name: str) -> list[str]:
+    """What Ray knows of an application's deployments, which its errors leave out."""
+    try:
+        known = serve.status().applications.get(name)
+    except Exception:  # Ray itself may be what has ended: the error says so
+        return []
+    return [one.message for one in known.deployments.values()] if known else []
+
+
+def _reason(told: str) -> str:
     """Our own error message within Ray's report, which has tracebacks of several processes."""
-    found = _OURS.findall(str(error))
-    return found[-1] if found else str(error).strip().splitlines()[-1]
+    found = _OURS.findall(told)
+    return found[-1] if found else told.strip().splitlines()[-1]
+
+
+@contextmanager
+def _own_signals() -> Iterator[None]:
+    """What ends this process is as it was before the block: Ray sets handlers of its own."""
+    here = current_thread() is main_thread()
+    before = {number: getsignal(number) for number in system.ENDING} if here else {}
+    try:
+        yield
+    except SystemExit:  # of Ray's handler, with a code of its own
+        if callable(ends := before.get(SIGTERM)):
+            ends(SIGTERM, None)
+        raise
+    finally:
+        for number, handler in before.items():
+            signal(number, handler)
