@@ -265,7 +265,7 @@ class TestRunning:
         ({"tools": [5]}, r'tools\[0\] must be an object with "type"'),
         ({"tools": [lambda city: city]}, "parameter city of <lambda> has no type; annotate it"),
         ({"tools": [get_weather, get_weather]}, r'tools\[1\] is a second tool named "get_weather"'),
-        ({"tools": [Tool("a b")]}, r"tools\[0\].function.name must be 1 to 64"),
+        ({"tools": [Tool("a b")]}, r"tools\[0\].function.name must be 1 to 128"),
         ({"tools": [Tool("a", parameters={"type": "array"})]}, "must describe an object"),
         ({"tools": [DIAL, Tool("b", format="regex", definition="(")]}, r"tools(\[1\])?: "),
         ({"tool_choice": "required"}, "requires a call, but no tools are given"),
