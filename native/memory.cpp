@@ -6,10 +6,29 @@
 
 #include "platform.h"
 
+#ifdef __SANITIZE_ADDRESS__  // the rest of the last page is nobody's
+#include <sanitizer/asan_interface.h>
+#define FORBID_REST(at, bytes) ASAN_POISON_MEMORY_REGION((at) + (bytes), -(bytes) % 4096)
+#define ALLOW_REST(at, bytes) ASAN_UNPOISON_MEMORY_REGION((at) + (bytes), -(bytes) % 4096)
+#else
+#define FORBID_REST(at, bytes) (void)0
+#define ALLOW_REST(at, bytes) (void)0
+#endif
+
 namespace cutaway {
 
-Memory::Memory(size_t bytes) : size_((bytes + 4095) / 4096 * 4096) {
-  if (size_) data_ = platform::allocate(size_);
+namespace {
+#ifdef __SANITIZE_ADDRESS__
+constexpr size_t kWhole = 8;  // what a sanitizer tells apart
+#else
+constexpr size_t kWhole = 4096;
+#endif
+}  // namespace
+
+Memory::Memory(size_t bytes) : size_((bytes + kWhole - 1) / kWhole * kWhole) {
+  if (!size_) return;
+  data_ = platform::allocate(size_);
+  FORBID_REST(data_, size_);
 }
 Memory::Memory(size_t bytes, int file) : size_(bytes), file_(platform::duplicate(file)) {
   data_ = platform::map(file_, size_);
@@ -19,7 +38,10 @@ Memory::Memory(size_t bytes, int file) : size_(bytes), file_(platform::duplicate
 }
 Memory::~Memory() {
   if (is_file()) platform::unmap(data_, size_), platform::close(file_);
-  else if (data_) platform::release(data_, size_);
+  else if (data_) {
+    ALLOW_REST(data_, size_);
+    platform::release(data_, size_);
+  }
 }
 Memory::Memory(Memory&& other) noexcept { *this = std::move(other); }
 Memory& Memory::operator=(Memory&& other) noexcept {
