@@ -185,6 +185,16 @@ def test_a_part_of_another_type_is_refused(index, tmp_path, name, array, sentenc
         Index.open(tmp_path / "x.npz")
 
 
+def test_a_long_header_is_not_quoted_whole(index, tmp_path):
+    with ZipFile(index) as whole, ZipFile(tmp_path / "x.npz", "w") as file:
+        for name in whole.namelist():
+            head = b"\x93NUMPY\1\0\x10\x27" + b"x" * 10_000
+            file.writestr(name, head if name == "lines.npy" else whole.read(name))
+    with pytest.raises(FormatError) as error:
+        Index.open(tmp_path / "x.npz")
+    assert len(str(error.value)) < len(str(tmp_path)) + 400
+
+
 def test_documents_are_ordered(printed, tiny_path):
     said = json.loads(
         printed("rerank", "-q", "-m", tiny_path, "ab", *TEXTS, "--json", "--top", "2")

@@ -178,7 +178,8 @@ class Index:
         except FileNotFoundError as error:
             raise InputError(f"{path}: there is no such file") from error
         except (OSError, ValueError, KeyError, TypeError, EOFError, BadZipFile) as error:
-            raise FormatError(f"{path} is no index of cutaway: {printable(str(error))}") from error
+            why = printable(str(error)[:300])  # NumPy quotes all of a header
+            raise FormatError(f"{path} is no index of cutaway: {why}") from error
         shape = found.vectors.shape
         if len(found.passages) != shape[0] or not len(found.passages):
             raise FormatError(f"{path} is damaged: {shape} vectors of {len(found.passages)} texts")
