@@ -1,0 +1,206 @@
+"""Tries inputs, here or in a process that may die, and counts what becomes of them."""
+
+import faulthandler
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+import traceback
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from operator import itemgetter
+from pathlib import Path
+from random import Random
+from subprocess import PIPE
+from tempfile import TemporaryFile
+from typing import Any, Literal
+
+from cutaway.errors import CutawayError
+from support.fuzz.format import Format, check_sentence
+
+Outcome = Literal["whole", "refused", "failed"]
+MOST_S, MOST_BYTES = 120, 1 << 30
+"""Of one input: what takes longer hangs, and what takes more memory is a hole."""
+SANITIZER = ("ERROR: AddressSanitizer", "runtime error:")
+
+
+def input_of(format: Format, seed: int) -> bytes:
+    """The input with a number."""
+    return format.draw(Random(f"{format.name} {seed}"))
+
+
+def attempt(format: Format, data: bytes) -> tuple[Outcome, str]:
+    """What becomes of an input, and how it was refused or failed."""
+    before = _peak()
+    try:
+        format.use(data)
+        outcome: tuple[Outcome, str] = "whole", ""
+    except CutawayError as error:
+        try:
+            check_sentence(error)
+            outcome = "refused", str(error)
+        except AssertionError:
+            outcome = "failed", traceback.format_exc()
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # a panic of Rust is no Exception
+        outcome = "failed", traceback.format_exc()
+    if (taken := _peak() - before) > MOST_BYTES:
+        outcome = "failed", f"it took {taken >> 20} MB of memory"
+    return outcome
+
+
+def _peak() -> int:
+    """The most memory that this process has had, in bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+
+
+# -- many, in a process of their own -------------------------------------------------------------
+
+
+def work(format: Format, first: int, seconds: float) -> None:
+    """Print a line before each input, and one after it."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        print(json.dumps({"seed": first}), flush=True)
+        faulthandler.dump_traceback_later(MOST_S, exit=True)
+        data, began = input_of(format, first), time.process_time()
+        outcome, why = attempt(format, data)
+        answer = {"outcome": outcome, "why": why, "seconds": time.process_time() - began}
+        print(json.dumps(answer), flush=True)
+        first += 1
+    faulthandler.cancel_dump_traceback_later()
+    format.close()
+
+
+@dataclass
+class Report:
+    """What became of a format's inputs, on one instruction set.
+
+    slowest  the input that took most processor time: its seed and seconds
+    kinds    what failed: its last line and place, with the first seed of each kind
+    """
+
+    format: str
+    tier: str
+    inputs: int = 0
+    whole: int = 0
+    refused: int = 0
+    failed: int = 0
+    crashed: int = 0
+    sanitizer: int = 0
+    hung: int = 0
+    seconds: float = 0
+    slowest: tuple[int, float] = (0, 0.0)
+    kinds: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def clean(self) -> bool:
+        """Whether every input ended whole or in a sentence."""
+        return self.inputs == self.whole + self.refused
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        return asdict(self)
+
+
+def run(
+    format: Format, command: Sequence[str], *, tier: str, first: int, seconds: float,
+    findings: Path, environment: Mapping[str, str],
+) -> Report:  # fmt: skip
+    """Try inputs for so long, in processes that ``command`` starts: one more after each end.
+
+    findings: a folder for the first input of each kind of failure
+    """
+    report, began = Report(format.name, tier), time.monotonic()
+    findings.mkdir(parents=True, exist_ok=True)
+    env, seed = {**os.environ, **environment}, first
+    while (left := began + seconds - time.monotonic()) > 0:
+        arguments = [*command, format.name, str(seed), str(left)]
+        with TemporaryFile() as errors:
+            with subprocess.Popen(arguments, stdout=PIPE, stderr=errors, env=env) as child:
+                last = _count(report, format, child.stdout, findings)
+            if child.returncode == 0:  # its time is over
+                break
+            errors.seek(0)
+            said = errors.read().decode("utf-8", "replace")
+        if last is None:
+            raise RuntimeError(f"{' '.join(arguments)} does not start: {said[-3000:]}")
+        _count_end(report, said)
+        _keep(report, format, last, f"exit {child.returncode}\n{said[-20000:]}", findings)
+        seed = last + 1
+    report.seconds = round(time.monotonic() - began, 1)
+    return report
+
+
+def _count(report: Report, format: Format, lines: Any, findings: Path) -> int | None:
+    """Count what a process says; the last seed that it tried."""
+    seed = None
+    for seed, outcome, why, took in _answers(lines):
+        report.inputs += 1
+        report.slowest = max(report.slowest, (seed, round(took, 2)), key=itemgetter(1))
+        if outcome:
+            setattr(report, outcome, getattr(report, outcome) + 1)
+        if outcome == "failed":
+            _keep(report, format, seed, why, findings)
+    return seed
+
+
+def _answers(lines: Any) -> Iterator[tuple[int, str, str, float]]:
+    """(seed, outcome, why, seconds); the outcome is "" where the process ended before."""
+    seed = None
+    for line in lines:
+        said = json.loads(line)
+        if "seed" in said:
+            seed = said["seed"]
+        elif seed is not None:
+            yield seed, said["outcome"], said["why"], said["seconds"]
+            seed = None
+    if seed is not None:
+        yield seed, "", "", 0.0
+
+
+def _count_end(report: Report, said: str) -> None:
+    if any(words in said for words in SANITIZER):
+        report.sanitizer += 1
+    elif "Timeout (" in said:
+        report.hung += 1
+    else:
+        report.crashed += 1
+
+
+def _keep(report: Report, format: Format, seed: int, why: str, findings: Path) -> None:
+    """Write the input and what it did, where it is the first of its kind."""
+    kind = kind_of(why)
+    if kind in report.kinds:
+        return
+    report.kinds[kind] = seed
+    name = findings / f"{format.name}-{seed}"
+    name.with_suffix(".input").write_bytes(input_of(format, seed))
+    name.with_suffix(".txt").write_text(
+        f"{format.name} {seed} on {report.tier or 'any tier'}\n{why}"
+    )
+    print(f"{format.name} {seed}: {kind}", file=sys.stderr, flush=True)
+
+
+def kind_of(why: str) -> str:
+    """What happened and where: of two inputs with the same, one is enough."""
+    lines = [line.strip() for line in why.splitlines() if line.strip()]
+    for line in lines:
+        if any(words in line for words in SANITIZER):
+            return line[-200:]
+    places = [line for line in lines if line.startswith('File "') and "/cutaway/" in line]
+    place = places[-1].split("/cutaway/")[-1].replace('"', "") if places else ""
+    last = lines[-1] if lines else ""
+    return f"{last.split(':')[0]} {last.partition(':')[2][:80]} at {place}"
+
+
+def main(table: Mapping[str, type[Format]], folder: Path, arguments: Sequence[str]) -> None:
+    """The other process: FORMAT FIRST SECONDS."""
+    faulthandler.enable()
+    warnings.simplefilter("error")
+    name, first, seconds = arguments
+    work(table[name](folder), int(first), float(seconds))

@@ -1,0 +1,361 @@
+"""Models' files: GGUF as it is and while it is quantised, and folders of transformers."""
+
+import json
+import struct
+from io import BytesIO
+from pathlib import Path
+from random import Random
+from typing import Any
+from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
+from zlib import crc32
+
+import numpy as np
+
+from cutaway import LLM
+from cutaway.files.weights import FORMATS_BY_ID, GGUFFile
+from cutaway.files.weights.importance import ColumnSums, Importance
+from cutaway.files.weights.mixes import MIXES
+from cutaway.files.weights.quantised import QuantisedFile
+from support import random_llama, tiny_tokenizers
+from support.fuzz.format import Format, use_any
+from support.fuzz.gguf_parts import Mutation, Parts, Tensor
+from support.fuzz.mutation import in_bytes, in_json
+from support.random_granite_hybrid import write_tiny_granite_hybrid
+from support.random_lfm2 import write_tiny_lfm2
+from support.random_llama import write_tiny_llama
+from support.random_mamba2 import write_tiny_mamba2
+from support.random_qwen35 import write_tiny_qwen35
+
+TEMPLATE = "{% for m in messages %}<s>{{ m.role }}: {{ m.content }}</s>{% endfor %}<s>assistant: "
+TEXT = "ab a é ab\n" * 5  # some 45 tokens: a KV block and more, rows enough for matrix units
+KV = ("f16", "f16", "q8_0", "q5_1", "q4_0", "q8_0,q4_0")
+
+
+def use_model(path: Path, **setup: Any) -> None:
+    """Open a model and ask it all that it may be asked for."""
+    with LLM(path, progress=False, **setup) as llm:
+        use_any(
+            lambda: llm.generate(TEXT, max_tokens=4, n=2, seed=1, temperature=1.0, ignore_eos=True),
+            lambda: llm.chat([{"role": "user", "content": "ab"}], max_tokens=1),
+            lambda: llm.denoise("ab", max_tokens=8, seed=1),
+            lambda: llm.embed([TEXT, "a"]),
+            lambda: llm.embed_tokens("ab a"),
+            lambda: llm.rerank("ab", ["a", "b"]),
+        )
+
+
+class Gguf(Format):
+    """Files of all kinds of models and formats; how one is opened follows from its bytes."""
+
+    name, inputs, kernels = "gguf", 60, True
+
+    def make(self) -> None:
+        """Tiny models of seven architectures, then a llama in each format."""
+        at, chat = self.folder / "seeds", {"tokenizer.chat_template": TEMPLATE}
+        write_tiny_llama(at / "llama.gguf", metadata=chat, rope_factors=[1.0, 1.5, 2.0, 4.0])
+        write_tiny_llama(
+            at / "mixture.gguf", metadata=chat, experts=4, format="Q8_0", layers=1, heads=8
+        )
+        write_tiny_mamba2(at / "mamba2.gguf")
+        write_tiny_lfm2(at / "lfm2.gguf", layers=3)
+        write_tiny_qwen35(at / "qwen35.gguf", layers=2)
+        write_tiny_qwen35(at / "qwen35-draft.gguf", layers=2, draft_head=True)
+        write_tiny_granite_hybrid(at / "granite.gguf", layers=2)
+        random_llama.write_tiny_late(at / "late.gguf")
+        random_llama.write_tiny_ranker(at / "ranker.gguf")
+        canvas = {"tokenizer.ggml.mask_token_id": 0, "llada.attention.causal": False}
+        write_tiny_llama(at / "canvas.gguf", architecture="llada", metadata={**chat, **canvas})
+        for format in FORMATS_BY_ID.values():
+            write_tiny_llama(
+                at / f"format-{format.name}.gguf", format=format.name, hidden=256, layers=1,
+                feed_forward=256, tied=format.quant_block_elements > 32, head_dim=32, heads=8,
+                kv_heads=1,
+            )  # fmt: skip
+
+    def draw(self, rng: Random) -> bytes:
+        """A file with changed parts, one of five with changed bytes, too; a few unchanged."""
+        raw, other = (rng.choice(self.seeds).read_bytes() for _ in range(2))
+        if rng.random() < 0.03:
+            return raw
+        if rng.random() < 0.95:
+            raw = Mutation(rng, Parts.read(raw), Parts.read(other)).run()
+        return raw if rng.random() < 0.85 else in_bytes(rng, raw)
+
+    def use(self, data: bytes) -> None:
+        """Open it, some with --quantize and --kv, and have it write."""
+        chosen = Random(crc32(data))
+        use_model(
+            self.written(".gguf", data), threads=chosen.choice((1, 2)), kv=chosen.choice(KV),
+            quantize=chosen.choice((*MIXES,)) if chosen.random() < 0.1 else None,
+        )  # fmt: skip
+
+
+class Quantise(Format):
+    """What ``cutaway quantize`` reads: rows of whole and of broken quant blocks, odd weights."""
+
+    name, inputs, kernels = "quantise", 4, True
+
+    def make(self) -> None:
+        """Llamas and a mixture with rows of 256, 512 and 288 weights."""
+        for format in ("F32", "F16", "BF16"):
+            for hidden, feed_forward in ((256, 512), (288, 256), (512, 96)):
+                write_tiny_llama(
+                    self.folder / "seeds" / f"{format}-{hidden}.gguf", format=format,
+                    hidden=hidden, layers=1,
+                    feed_forward=feed_forward, tied=True, head_dim=32, heads=2, kv_heads=1,
+                )  # fmt: skip
+        write_tiny_llama(
+            self.folder / "seeds" / "mixture.gguf",
+            experts=4,
+            hidden=256,
+            feed_forward=64,
+            layers=1,
+            tied=True,
+        )
+
+    def draw(self, rng: Random) -> bytes:
+        """Most are sound but for finite weights of odd sizes; of some, other parts, too."""
+        raw = rng.choice(self.seeds).read_bytes()
+        change = Mutation(rng, Parts.read(raw), Parts())
+        for tensor in rng.sample(change.parts.tensors, rng.choice((0, 1, 3, 6))):
+            tensor.data = _odd_weights(rng, tensor)
+        return change.run() if rng.random() < 0.1 else change.parts.write()
+
+    def use(self, data: bytes) -> None:
+        """Quantise all of it, half of the times with importance, then load it so and write."""
+        chosen, path = Random(crc32(data)), self.written(".gguf", data)
+        mix = chosen.choice((*MIXES,))
+        with GGUFFile(path) as file:
+            importance = _importance(chosen, file) if chosen.random() < 0.5 else None
+            with QuantisedFile(file, mix, threads=2, importance=importance) as quantised:
+                for name in quantised.tensors:
+                    quantised.raw(name)
+        use_model(path, threads=2, quantize=mix)
+
+
+def _odd_weights(rng: Random, tensor: Tensor) -> bytes:
+    """A stretch of the weights, whole rows or a few numbers, becomes zeros, equals or extremes."""
+    name, numbers = FORMATS_BY_ID[tensor.type_id].name, np.random.default_rng(rng.randrange(2**32))
+    dtype = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16}[name]
+    weights = np.frombuffer(tensor.data, dtype).copy()
+    first = rng.randrange(len(weights))
+    some = slice(first, first + rng.choice((1, 16, 32, 256, 5000, len(weights))))
+    size = 10.0 ** (rng.uniform(-44, 4) if rng.random() < 0.5 else rng.uniform(-3, 1))
+    count = len(weights[some])
+    odd = rng.choice((
+        np.zeros(count), np.full(count, size), -np.full(count, size), np.linspace(0, size, count),
+        size * (-1.0) ** np.arange(count), size * numbers.normal(size=count),
+        size * numbers.integers(-8, 8, count), np.where(np.arange(count) % 256 == 7, size, 1e-5),
+    )).astype(np.float32)  # fmt: skip
+    weights[some] = odd.view(np.uint32) >> 16 if name == "BF16" else odd.astype(dtype)
+    return weights.tobytes()
+
+
+def _importance(rng: Random, file: GGUFFile) -> Importance:
+    numbers = np.random.default_rng(rng.randrange(2**32))
+    sums = {}
+    for name, info in file.tensors.items():
+        if len(info.shape) > 1 and np.prod(info.shape) < 1 << 20:
+            stack = info.shape[0] if len(info.shape) == 3 else 1
+            each = numbers.gamma(rng.choice((0.01, 1.0, 9.0)), size=(stack, info.shape[-1]))
+            sums[name] = ColumnSums(each.astype(np.float32), np.ones(stack, np.float32))
+    return Importance(sums, (), 1, 512)
+
+
+class Folder(Format):
+    """Folders of transformers, as a zip of their files."""
+
+    name, inputs = "folder", 25
+
+    def make(self) -> None:
+        """A llama, a Mixtral and a BERT with tokenizers of four kinds."""
+        kinds = [*tiny_tokenizers.KINDS.values()][:4]
+        for number, kind in enumerate(kinds):
+            files = _llama() if number % 2 == 0 else _mixtral()
+            self._write(f"{number}", files, kind())
+        self._write("bert", _bert(), tiny_tokenizers.wordpiece())
+
+    def _write(self, name: str, files: dict[str, bytes], tokenizer: Any) -> None:
+        settings = {
+            "bos_token": "<s>",
+            "eos_token": "</s>",
+            "add_bos_token": True,
+            "chat_template": TEMPLATE,
+        }
+        files["tokenizer.json"] = tokenizer.to_str().encode()
+        files["tokenizer_config.json"] = json.dumps(settings).encode()
+        files["generation_config.json"] = json.dumps(
+            {"eos_token_id": [2, 3], "temperature": 0.7}
+        ).encode()
+        (self.folder / "seeds" / f"{name}.zip").write_bytes(_zipped(files))
+
+    def draw(self, rng: Random) -> bytes:
+        """A value of a JSON file or of the header of tensors becomes another, or bytes do."""
+        with ZipFile(rng.choice(self.seeds)) as seed:
+            files = {name: seed.read(name) for name in seed.namelist()}
+        for _ in range(rng.choice((1, 1, 2, 3))):
+            name = rng.choice(
+                [name for name in files for _ in range(6 if name == "config.json" else 2)]
+            )
+            raw = files[name]
+            if rng.random() < 0.1:
+                files[name] = in_bytes(rng, raw)
+            elif name.endswith(".json"):
+                files[name] = _changed(rng, raw)
+            else:
+                files[name] = _tensors(rng, raw)
+        if rng.random() < 0.03:
+            del files[rng.choice((*files,))]
+        return _zipped(files)
+
+    def use(self, data: bytes) -> None:
+        """Open the folder, and have it write or embed."""
+        folder = self.scratch("folder")
+        folder.mkdir(exist_ok=True)
+        for path in folder.iterdir():
+            path.unlink()
+        with ZipFile(BytesIO(data)) as files:
+            files.extractall(folder)
+        use_model(folder, threads=1)
+
+
+def _json(document: Any) -> bytes:
+    return json.dumps(document).encode()
+
+
+def _changed(rng: Random, raw: bytes) -> bytes:
+    """JSON with a few odd values; what is no JSON any more stays."""
+    try:
+        return _json(in_json(rng, json.loads(raw)))
+    except ValueError:
+        return raw
+
+
+def _zipped(files: dict[str, bytes]) -> bytes:
+    """Equal files, equal bytes."""
+    out = BytesIO()
+    with ZipFile(out, "w") as zip:
+        for name, raw in files.items():
+            zip.writestr(ZipInfo(name), raw, ZIP_DEFLATED, 1)
+    return out.getvalue()
+
+
+def _tensors(rng: Random, raw: bytes) -> bytes:
+    """A safetensors file with another header, or with damaged weights."""
+    (length,) = struct.unpack_from("<Q", raw)
+    head, data = raw[8 : 8 + length], raw[8 + length :]
+    try:
+        entries = json.loads(head)
+    except ValueError:
+        return raw
+    if rng.random() < 0.7:
+        odd: tuple[Any, ...] = (
+            "BF16",
+            "F16",
+            "F32",
+            "I32",
+            "F8_E4M3",
+            "BOOL",
+            [0],
+            [],
+            [0, 2**63],
+            [1, 64],
+            -1,
+            None,
+            2**64,
+            {},
+        )
+        head = _json(in_json(rng, entries, odd))
+    else:
+        data = in_bytes(rng, data)
+    return struct.pack("<Q", len(head)) + head + data
+
+
+def _safetensors(shapes: dict[str, tuple[int, ...]]) -> bytes:
+    rng, head, data = np.random.default_rng(5), dict[str, Any](), b""
+    for name, shape in shapes.items():
+        raw = rng.integers(-2, 3, shape).astype(np.float16).tobytes()
+        head[name] = {
+            "dtype": "F16",
+            "shape": shape,
+            "data_offsets": [len(data), len(data) + len(raw)],
+        }
+        data += raw
+    packed = _json(head)
+    return struct.pack("<Q", len(packed)) + packed + data
+
+
+_SIZES = {
+    "hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 4, "num_hidden_layers": 1,
+    "max_position_embeddings": 128, "vocab_size": 400,
+}  # fmt: skip
+
+
+def _attention() -> dict[str, tuple[int, ...]]:
+    layer = "model.layers.0."
+    return {
+        "model.embed_tokens.weight": (400, 32), "model.norm.weight": (32,),
+        "lm_head.weight": (400, 32),
+        layer + "input_layernorm.weight": (32,), layer + "post_attention_layernorm.weight": (32,),
+        layer + "self_attn.q_proj.weight": (32, 32), layer + "self_attn.k_proj.weight": (16, 32),
+        layer + "self_attn.v_proj.weight": (16, 32), layer + "self_attn.o_proj.weight": (32, 32),
+    }  # fmt: skip
+
+
+def _llama() -> dict[str, bytes]:
+    config = _SIZES | {
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "num_key_value_heads": 2,
+        "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": False,
+        "hidden_act": "silu",
+        "rope_scaling": {
+            "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 64,
+        },
+    }  # fmt: skip
+    mlp = "model.layers.0.mlp."
+    shapes = _attention() | {
+        mlp + "gate_proj.weight": (48, 32), mlp + "up_proj.weight": (48, 32),
+        mlp + "down_proj.weight": (32, 48),
+    }  # fmt: skip
+    return {"config.json": _json(config), "model.safetensors": _safetensors(shapes)}
+
+
+def _mixtral() -> dict[str, bytes]:
+    config = _SIZES | {
+        "architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "num_key_value_heads": 2,
+        "rms_norm_eps": 1e-5, "rope_theta": 1e6, "num_local_experts": 4, "num_experts_per_tok": 2,
+        "tie_word_embeddings": False, "sliding_window": None, "hidden_act": "silu",
+    }  # fmt: skip
+    moe = "model.layers.0.block_sparse_moe."
+    shapes = _attention() | {moe + "gate.weight": (4, 32)}
+    for i in range(4):
+        expert = f"{moe}experts.{i}."
+        shapes |= {
+            expert + "w1.weight": (48, 32),
+            expert + "w2.weight": (32, 48),
+            expert + "w3.weight": (48, 32),
+        }
+    return {"config.json": _json(config), "model.safetensors": _safetensors(shapes)}
+
+
+def _bert() -> dict[str, bytes]:
+    config = _SIZES | {
+        "architectures": ["BertModel"], "model_type": "bert", "hidden_act": "gelu",
+        "layer_norm_eps": 1e-12,
+        "type_vocab_size": 2,
+    }  # fmt: skip
+    layer = "encoder.layer.0."
+    matrices = {
+        "embeddings.word_embeddings": (400, 32), "embeddings.position_embeddings": (128, 32),
+        "embeddings.token_type_embeddings": (2, 32), layer + "attention.self.query": (32, 32),
+        layer + "attention.self.key": (32, 32), layer + "attention.self.value": (32, 32),
+        layer + "attention.output.dense": (32, 32), layer + "intermediate.dense": (48, 32),
+        layer + "output.dense": (32, 48),
+    }  # fmt: skip
+    shapes: dict[str, tuple[int, ...]] = {
+        f"{name}.weight": shape for name, shape in matrices.items()
+    }
+    shapes |= {f"{name}.bias": shape[:1] for name, shape in matrices.items() if "layer" in name}
+    for name in ("embeddings.", layer + "attention.output.", layer + "output."):
+        shapes |= {f"{name}LayerNorm.{part}": (32,) for part in ("weight", "bias")}
+    return {"config.json": _json(config), "model.safetensors": _safetensors(shapes)}
