@@ -22,7 +22,10 @@ from support import tiny_tokenizers
 from support.families.encoders import ENCODERS
 from support.random_models import FAMILIES, IDS, ROWS, context, logits, save_row
 
-UNREAD = ("dropout", "_token_id", "initializer", "cache", "aux_loss", "output_", "pdrop", "dtype")
+UNREAD = (
+    "dropout", "_token_id", "initializer", "cache", "aux_loss", "output_", "pdrop", "dtype",
+    "rescale_prenorm",  # by which transformers divides what it has read
+)  # fmt: skip
 FULL, SLIDING, CHUNKED = (f"{kind}_attention" for kind in ("full", "sliding", "chunked"))
 YARN = {
     "rope_type": "yarn", "rope_theta": 900.0, "factor": 4.0, "original_max_position_embeddings": 32

@@ -13,6 +13,7 @@ from cutaway.errors import CutawayError, InputError
 from cutaway.text import Tokenizer
 from cutaway.text.grammar import source
 from cutaway.text.grammar.compiler import GrammarCompiler, _Vocabulary, notes_on
+from cutaway.text.grammar.llguidance_source import sentence
 from cutaway.text.grammar.source import Grammar
 from support.mock_backend import END, Words
 from support.text_vocabularies import sentencepiece
@@ -188,6 +189,12 @@ def test_attributes_of_rules_that_do_nothing_are_noted(attributes, idle):
 def test_attributes_of_rules_that_end_them_do_so(attributes, text, longer):
     grammar = Grammar("grammar", f'start: a "!"\na[{attributes}]: /[a-z]+/')
     assert can_write(grammar, text) and not can_write(grammar, longer)
+
+
+def test_what_llguidance_quotes_steers_no_terminal():
+    assert sentence("required property 'a\0\x1b[2J' is unsatisfiable") == (
+        r"required property 'a\x00\x1b[2J' is unsatisfiable"
+    )
 
 
 def test_a_file_that_cannot_be_read_is_one_plain_sentence(tmp_path):

@@ -15,6 +15,7 @@ from cutaway.text.grammar.patterns import check_repetition
 from cutaway.text.grammar.schema_values import check_values
 from cutaway.text.grammar.source import Grammar
 from cutaway.text.grammar.subschemas import without_own_formats
+from cutaway.text.printable import printable
 
 if TYPE_CHECKING:
     from llguidance import LLParserLimits
@@ -155,5 +156,5 @@ def sentence(said: str) -> str:
     words = re.sub(r"^regex parse error:.*\n\s*error: ", "", words, flags=re.S)
     words = re.sub(r"[.;,:]? *\b(enable|try|consider)\b.*$", "", words, flags=re.S | re.I)
     words = re.sub(r"^(?:at )?(\d+)\((\d+)\):", r"line \1, column \2:", " ".join(words.split()))
-    words = words or "it cannot be read"
+    words = printable(words or "it cannot be read")
     return words if len(words) <= 300 else f"{words[:_LONGEST_QUOTE]}…"
