@@ -185,6 +185,21 @@ def test_a_part_of_another_type_is_refused(index, tmp_path, name, array, sentenc
         Index.open(tmp_path / "x.npz")
 
 
+def test_a_compressed_or_encrypted_one_is_refused(index, tmp_path):
+    with np.load(index) as whole:
+        np.savez_compressed(tmp_path / "x.npz", **whole)
+    with pytest.raises(FormatError, match="vectors is compressed"):
+        Index.open(tmp_path / "x.npz")
+    raw = index.read_bytes()
+    at = raw.index(b"PK\1\2")
+    for place, byte, why in ((6, 95, "version 9.5"), (8, 1, "encrypted")):
+        changed = bytearray(raw)
+        changed[at + place] = byte
+        (tmp_path / "x.npz").write_bytes(changed)
+        with pytest.raises(FormatError, match=why):
+            Index.open(tmp_path / "x.npz")
+
+
 def test_a_long_header_is_not_quoted_whole(index, tmp_path):
     with ZipFile(index) as whole, ZipFile(tmp_path / "x.npz", "w") as file:
         for name in whole.namelist():

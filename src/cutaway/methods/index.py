@@ -14,7 +14,7 @@ from hashlib import sha256
 from math import fsum, prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from zipfile import BadZipFile, ZipFile
+from zipfile import ZIP_STORED, BadZipFile, ZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,7 @@ _ARRAYS = {
     "lines": ("<i8", 1), "about": ("|u1", 1),
 }  # fmt: skip
 """The type and the dimensions of each."""
+_UNREADABLE = BadZipFile, RuntimeError  # of another version, or with a password
 _ABOUT = {
     "model": str, "weights": str, "arithmetic": str, "dimensions": int | None,
     "query_prompt": str | None, "document_prompt": str | None,
@@ -177,7 +178,7 @@ class Index:
             found = cls(tuple(Passage(*one) for one in each), arrays["vectors"], about)
         except FileNotFoundError as error:
             raise InputError(f"{path}: there is no such file") from error
-        except (OSError, ValueError, KeyError, TypeError, EOFError, BadZipFile) as error:
+        except (*_UNREADABLE, OSError, ValueError, KeyError, TypeError, EOFError) as error:
             why = printable(str(error)[:300])  # NumPy quotes all of a header
             raise FormatError(f"{path} is no index of cutaway: {why}") from error
         shape = found.vectors.shape
@@ -279,6 +280,8 @@ def _check_sizes(path: str | os.PathLike[str]) -> None:
     than the file: nothing is allocated yet."""
     with ZipFile(path) as file:
         for name, (kind, dimensions) in _ARRAYS.items():
+            if file.getinfo(f"{name}.npy").compress_type != ZIP_STORED:
+                raise ValueError(f"{name} is compressed")
             with file.open(f"{name}.npy") as data:
                 version = np.lib.format.read_magic(data)
                 if version != (1, 0):
