@@ -128,7 +128,7 @@ class TraceFiles(OfAModel):
 class Receipts(OfAModel):
     """Receipts, with and without a proof, and logs of them; half of them are signed again."""
 
-    name, inputs = "receipt", 100
+    name, inputs = "receipt", 150
 
     @cached_property
     def key(self) -> PrivateKey:

@@ -121,7 +121,7 @@ _GRAMMAR_WORDS = (
 class Grammars(Format):
     """A request's grammars of all kinds, compiled as a server does, and written by."""
 
-    name, inputs = "grammar", 12
+    name, inputs = "grammar", 25
 
     def make(self) -> None:
         """A tiny model, that writes by them."""
