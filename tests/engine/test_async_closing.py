@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cutaway.engine import AsyncEngine, FinishReason, StopParams
-from cutaway.errors import CutawayError
+from cutaway.errors import ClosedError, CutawayError
 from cutaway.sampling import SamplingParams
 from support.async_mock import Lockstep, enter, read, read_all, serve, served
 from support.engine_definition import write_by_definition
@@ -41,7 +41,7 @@ async def test_readers_are_told_that_the_engine_closes(running, how):
     else:
         assert not await running.drain(timeout=0)
     for outcome in await asyncio.gather(*tasks, return_exceptions=True):
-        assert type(outcome) is CutawayError
+        assert type(outcome) is ClosedError
         assert str(outcome) == "the engine was closed before this text was finished"
     for stream in streams:
         with pytest.raises(CutawayError, match="closed before this text"):

@@ -124,6 +124,42 @@ def test_a_long_prompt_does_not_hold_up_who_already_writes():
     assert newcomer.num_computed_tokens == 12
 
 
+def test_a_short_prompt_is_read_beside_a_long_one():
+    """A chat waits for a step, and not for all of a prompt that fills the context."""
+    engine = make_engine(context=512, kv_blocks=64, rows=64)
+    long = request(bytes(range(200)) * 2).add_to(engine)
+    engine.step()
+    short = [request(b"%d chats" % i, SamplingParams(seed=i)).add_to(engine) for i in range(3)]
+    engine.step()
+    assert all(len(one.output_token_ids) == 1 for one in short)
+    assert long.num_computed_tokens == 64 + (64 - 3 * len(b"0 chats"))
+
+
+def test_the_oldest_prompt_has_half_of_a_step():
+    """However many shorter ones come in each."""
+    engine = make_engine(context=512, kv_blocks=200, rows=64, max_num_seqs=30)
+    long = request(bytes(range(200)) * 2).add_to(engine)
+    for number in range(9):
+        for i in range(5):
+            request(b"%d %d and a little more" % (number, i), SamplingParams(seed=i)).add_to(engine)
+        before = long.num_computed_tokens
+        room = 64 - len([s for s in engine.running if s.output_token_ids])
+        engine.step()
+        assert long.num_computed_tokens - before >= min(room // 2, 400 - before)
+
+
+def test_short_prompts_that_begin_as_a_long_one_wait_for_its_block():
+    engine = make_engine(context=512, kv_blocks=64, rows=128)
+    beginning = bytes(range(64))
+    long = request(beginning + bytes(range(200)) + bytes(range(100))).add_to(engine)
+    short = request(beginning + b"a chat", SamplingParams(seed=1)).add_to(engine)
+    engine.step()
+    assert (long.num_computed_tokens, short.num_computed_tokens) == (128, 0)
+    engine.step()
+    assert len(short.output_token_ids) == 1
+    assert engine.backend.runs[1] == 128
+
+
 def test_steps_come_oldest_first_and_end_together():
     engine = make_engine()
     sequences = [request(b"abc", SamplingParams(seed=i)).add_to(engine) for i in range(20)]

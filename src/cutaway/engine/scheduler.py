@@ -187,33 +187,55 @@ class Scheduler:
     def _prefill(self, decoding: list[Scheduled]) -> list[Scheduled]:
         """The next rows of sequences that do not decode, prompts above all.
 
-        A sequence whose next block another computes in this step waits, and finds it afterwards.
+        Shorter ones go before the oldest, which has half of the room or more. A sequence whose next
+        block another computes in this step waits, and finds it afterwards.
         """
         policy, taken = self.policy, {s.sequence.id for s in decoding}
         reading = [sequence for sequence in self.running if sequence.id not in taken]
         if not reading:
             return []
         room = self._room_beside(decoding, reading[0]) if decoding else policy.max_rows
-        prefill: list[Scheduled] = []
-        coming, size = set[Hashable](), self._blocks.size
-        for sequence in reading:
-            if room <= 0 or not self._grow(sequence):
+        prefill: dict[int, Scheduled] = {}  # by sequence id
+        coming, size = dict[Hashable, int](), self._blocks.size  # which sequence computes a block
+        oldest, short = reading[0], self._shorter(reading, room)
+        kept = room - room // 2 if short else 0  # for the oldest, until it has had its turn
+        if kept >= size and (block := self._blocks.next_block(oldest)) is not None:
+            coming[block] = oldest.id
+        for sequence in [*short, *reading]:
+            kept = 0 if sequence is oldest else kept
+            fits = room - kept
+            if fits <= 0 or sequence.id in prefill or not self._grow(sequence):
                 continue
             self._blocks.find_more(sequence)
             block, after = self._blocks.next_block(sequence), sequence.num_computed_tokens + size
-            if block in coming and sequence.decoder.reusable(sequence) >= after:
+            is_coming = coming.get(block, sequence.id) != sequence.id
+            if is_coming and sequence.decoder.reusable(sequence) >= after:
                 continue
-            one = self._rows(sequence, room)
+            one = self._rows(sequence, fits)
             whole = sequence.decoder.positions(sequence)
             for most in (policy.max_rows, whole):  # a text that must be in one step
-                if not (one.num_rows or prefill):
+                if not (one.num_rows or prefill or short):
                     one = self._rows(sequence, most)
             if one.num_rows:  # else it keeps its blocks
-                prefill.append(one)
+                prefill[sequence.id] = one
                 room -= one.num_rows
             if block is not None and len(one.token_ids) >= size:
-                coming.add(block)
-        return prefill
+                coming[block] = sequence.id
+        return [*prefill.values()]
+
+    def _shorter(self, reading: list[Sequence], room: int) -> list[Sequence]:
+        """Those of the oldest's priority that have fewer rows left than it, the fewest first.
+
+        None where half of the room holds all, or is too little for the oldest: a whole text.
+        """
+        oldest, least = reading[0], room - room // 2
+        self._blocks.find_more(oldest)
+        left = _unread(oldest)
+        if left <= least or len(reading) == 1 or not self._rows(oldest, least).num_rows:
+            return []
+        priority = oldest.request.run.priority
+        alike = [s for s in reading[1:] if s.request.run.priority == priority]
+        return sorted([s for s in alike if _unread(s) < left], key=_unread)
 
     def _room_beside(self, decoding: list[Scheduled], reading: Sequence) -> int:
         """The rows of prompts, of which one is at hand, in a step beside those that decode."""
@@ -256,7 +278,13 @@ def _step_rows(decoding: list[Scheduled], prefill: list[Scheduled]) -> StepRows:
     decoded = sum([s.num_rows for s in decoding])
     if not prefill:
         return StepRows(decoded, 0, 0)
-    return StepRows(decoded, sum([s.num_rows for s in prefill]), prefill[0].start)
+    most = max(prefill, key=lambda s: s.num_rows)
+    return StepRows(decoded, sum([s.num_rows for s in prefill]), most.start)
+
+
+def _unread(sequence: Sequence) -> int:
+    """How many of its positions are not computed."""
+    return sequence.decoder.positions(sequence) - sequence.num_computed_tokens
 
 
 def _reads_for(fork_of: Sequence, sequence: Sequence) -> bool:

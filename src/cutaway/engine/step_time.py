@@ -23,7 +23,7 @@ class StepRows(NamedTuple):
 
     decoding  rows of sequences that decode, draft tokens included
     prompts   rows of others
-    position  of the first of these
+    position  of the first of the prompt that has the most of them
     """
 
     decoding: int
