@@ -20,7 +20,7 @@ from cutaway.text.grammar.llguidance_source import (
     sentence,
     source_of,
 )
-from cutaway.text.grammar.matcher import Ends, Matcher, Way
+from cutaway.text.grammar.matcher import Ends, GrammarState, Matcher
 from cutaway.text.grammar.schema_checks import SchemaCheck, relaxed
 from cutaway.text.grammar.source import Grammar
 from cutaway.text.grammar.subschemas import own_formats, without_own_formats
@@ -119,7 +119,7 @@ class Compiled:
     """
 
     size: int
-    ways: tuple[Way, ...] = ()
+    ways: tuple[GrammarState, ...] = ()
     check: SchemaCheck | None = None
     failed: str = ""
 
@@ -189,11 +189,13 @@ class GrammarCompiler:
         size, ends = len(grammar.text), self._ends(tokenizer)
         try:
             made = _matcher(grammar, tokenizer, self.read)
-            return Compiled(size, (Way(made, judge_for(grammar), ends, self._keys(grammar)),))
+            return Compiled(
+                size, (GrammarState(made, judge_for(grammar), ends, self._keys(grammar)),)
+            )
         except InputError as refused:
             try:
                 made, check = _checked(grammar, tokenizer, self.read, refused)
-                return Compiled(size, (Way(made, None, ends),), check)
+                return Compiled(size, (GrammarState(made, None, ends),), check)
             except InputError as error:
                 return Compiled(size, failed=str(error))
 

@@ -40,7 +40,7 @@ class Ends:
         return left
 
 
-class Way:
+class GrammarState:
     """The state of one text under one grammar, and the judge of whether it may end.
 
     keys  of its objects, where they may be any
@@ -128,7 +128,7 @@ class Matcher:
     ways  the state under each grammar; None where the text does not match it any more
     """
 
-    def __init__(self, ways: Iterable[Way | None]) -> None:
+    def __init__(self, ways: Iterable[GrammarState | None]) -> None:
         self._ways = [*ways]
 
     def mask(self) -> Mask:
@@ -193,5 +193,5 @@ class Matcher:
         return any(way.keys is not None and way.keys.repeated for way in self._open)
 
     @property
-    def _open(self) -> list[Way]:
+    def _open(self) -> list[GrammarState]:
         return [way for way in self._ways if way is not None]

@@ -27,7 +27,7 @@ class BegunScalar:
     text: str = ""
 
 
-class Known:
+class ChildFacts:
     """What was found out about some whole children of a container, and about all but the last.
 
     Children do not change, so that a longer text need not be judged from its beginning.
@@ -35,7 +35,7 @@ class Known:
 
     __slots__ = ("before", "facts")
 
-    def __init__(self, before: "Known | None" = None) -> None:
+    def __init__(self, before: "ChildFacts | None" = None) -> None:
         self.before, self.facts = before, dict[Hashable, Any]()
         if before is not None:
             before.before = None  # of what is further back nobody asks
@@ -71,7 +71,7 @@ class OpenContainer:
     value: dict[str, Any] | list[Any]
     key: str | None = None
     child: "OpenContainer | BegunScalar | None" = None
-    known: Known = field(default_factory=Known, compare=False)
+    known: ChildFacts = field(default_factory=ChildFacts, compare=False)
 
     def put(self, child: Any) -> None:
         """A child is whole."""
@@ -81,7 +81,7 @@ class OpenContainer:
             raise CutawayError("the text is no JSON")
         else:
             self.value[self.key] = child
-        self.key, self.child, self.known = None, None, Known(self.known)
+        self.key, self.child, self.known = None, None, ChildFacts(self.known)
 
     def fork(self) -> "OpenContainer":
         """A copy of what may still change."""

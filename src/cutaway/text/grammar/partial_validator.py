@@ -27,7 +27,7 @@ from cutaway.text.grammar.json_values import (
 from cutaway.text.grammar.partial_json import (
     NOT_BEGUN,
     BegunScalar,
-    Known,
+    ChildFacts,
     OpenContainer,
     entries,
     members,
@@ -149,9 +149,9 @@ class PartialValidator:
         self, schema: dict[str, Any], name: str, value: Any,
         add: Callable[[Any, Any, Any], Any], start: Any,
     ) -> Any:  # fmt: skip
-        """A fact of all children; see ``Known.fold``, which has it of those that are whole."""
+        """A fact of all children; see ``ChildFacts.fold``, which has it of those that are whole."""
         if not isinstance(value, OpenContainer):
-            return Known().fold(name, value, add, start)
+            return ChildFacts().fold(name, value, add, start)
         fact = value.known.fold((name, id(schema)), value.value, add, start)
         return fact if value.begun is None else add(fact, *value.begun)
 
