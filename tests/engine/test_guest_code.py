@@ -194,6 +194,26 @@ def test_streams_of_an_event_loop(error):
     serve(make_engine(kv_blocks=256), main)
 
 
+def test_a_request_that_is_queued_behind_a_torn_step_is_written():
+    """It was forgotten: the next step undid what came since the torn one began."""
+
+    async def main(running):
+        queued = []
+
+        def processor(tokens, logits):
+            if not queued:
+                queued.append(running.ask(lambda: running.engine.add(neighbours()[0].asked())))
+            raise SystemExit("guest")
+
+        with pytest.raises(CutawayError, match="SystemExit: guest"):
+            await read_all(await enter(running, bad_request(processors=(processor,))))
+        [sequence] = await asyncio.wrap_future(queued[0])
+        assert await running.drain()
+        assert written(sequence, sequence.outbox) == EXPECTED[0]
+
+    serve(make_engine(), main)
+
+
 def test_one_that_throws_once_writes_on():
     """As where an interrupt was thrown into the thread while its code ran."""
     left = [KeyboardInterrupt()]

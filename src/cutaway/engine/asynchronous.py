@@ -165,12 +165,32 @@ class AsyncEngine:
             self._fail_all(error)
         except BaseException as error:  # a request's code exits: its own once it does so again
             self._torn += 1
-            if self._torn > 1 + len(self.engine.running) + len(self.engine.waiting):
+            if self._torn > self._most_torn:
                 self._fail_all(CutawayError(f"{type(error).__name__}: {error}"))
+            else:
+                self._undo()
         else:
             self._torn = 0
             return events
         return self.engine.take_events()
+
+    @property
+    def _most_torn(self) -> int:
+        """How many steps in a row may be torn: by each request's code once, until it is known."""
+        return 1 + len(self.engine.running) + len(self.engine.waiting)
+
+    def _undo(self) -> None:
+        """Undo a torn step at once: what was queued before that would be forgotten with it."""
+        for left in reversed(range(1 + self._most_torn)):
+            try:
+                self.engine.begin()
+                break
+            except Exception:
+                raise
+            except BaseException:  # of another request's code, whose own it is the next time
+                if not left:
+                    raise
+        self.engine.end()
 
     def _fail_all(self, error: Exception) -> None:
         self.engine.begin()  # which puts right what the step left half done
