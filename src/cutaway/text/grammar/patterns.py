@@ -78,14 +78,16 @@ def _pieces(pattern: str) -> Iterator[tuple[int, int]]:
     """Where classes, escapes and all other characters begin and end."""
     at = 0
     while at < len(pattern):
-        start = at
-        if pattern[at] == "[":
-            at = _behind_class(pattern, at)
-        elif escape := _ESCAPE.match(pattern, at):
-            at = escape.end()
-        else:
-            at += 1
+        start, at = at, _end(pattern, at)
         yield start, at
+
+
+def _end(pattern: str, at: int) -> int:
+    """Where the class, escape or other character ends that begins here."""
+    if pattern[at] == "[":
+        return _behind_class(pattern, at)
+    escape = _ESCAPE.match(pattern, at)
+    return escape.end() if escape else at + 1
 
 
 def _behind_class(pattern: str, at: int) -> int:
@@ -95,12 +97,7 @@ def _behind_class(pattern: str, at: int) -> int:
         at += 1
     at += pattern.startswith("]", at)  # the first is a character
     while at < len(pattern) and pattern[at] != "]":
-        if pattern[at] == "[":
-            at = _behind_class(pattern, at)
-        elif escape := _ESCAPE.match(pattern, at):
-            at = escape.end()
-        else:
-            at += 1
+        at = _end(pattern, at)
     return at + 1
 
 
