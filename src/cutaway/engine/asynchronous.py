@@ -185,10 +185,8 @@ class AsyncEngine:
             try:
                 self.engine.begin()
                 break
-            except Exception:
-                raise
-            except BaseException:  # of another request's code, whose own it is the next time
-                if not left:
+            except BaseException as error:  # another request's code: its own error the next time
+                if isinstance(error, Exception) or not left:
                     raise
         self.engine.end()
 

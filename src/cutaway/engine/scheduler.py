@@ -228,10 +228,12 @@ class Scheduler:
 
         None where half of the room holds all, or is too little for the oldest: a whole text.
         """
+        if len(reading) == 1:
+            return []
         oldest, least = reading[0], room - room // 2
         self._blocks.find_more(oldest)
         left = _unread(oldest)
-        if left <= least or len(reading) == 1 or not self._rows(oldest, least).num_rows:
+        if left <= least or not self._rows(oldest, least).num_rows:
             return []
         priority = oldest.request.run.priority
         alike = [s for s in reading[1:] if s.request.run.priority == priority]
