@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-import rooms
-
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src/cutaway"
 PAGE = (ROOT / "docs/structure.md").read_text(encoding="utf-8")
@@ -39,22 +37,6 @@ def test_every_folder_is_on_the_page_and_one_within_a_room_is_in_the_picture():
         room, *within = folder.relative_to(PACKAGE).parts
         where = lines[room] if len(within) == 1 else PAGE
         assert f"{folder.name}/" in where or not within, folder
-
-
-def test_no_room_imports_upwards_and_the_counts_are_as_the_page_says():
-    _, arrows, _ = rooms.read(ROOT)
-    order = ["bench", "tools", *DRAWN, "native"]
-    assert sorted(order) == sorted(arrows)
-    for room, others in arrows.items():
-        assert all(order.index(other) > order.index(room) for other in others), room
-    assert f"{len(arrows)} rooms, no circle" in PAGE
-
-
-def test_no_files_import_each_other_but_for_a_recursive_type():
-    """A Decoder is given a Sequence, which has a Request, which has its Decoder."""
-    files, _, _ = rooms.read(ROOT)
-    files["cutaway.engine.request"].remove("cutaway.engine.decoders")
-    assert rooms.circles(files) == []
 
 
 def test_fourteen_things_have_a_grep():
