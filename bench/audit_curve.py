@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from cutaway import LLM
-from cutaway.lab.evidence.audit import Audit, audit
+from cutaway.features.evidence.audit import Audit, audit
 from script import check_page, grid, parser_of, publish
 
 BOOK = Path(__file__).resolve().parent.parent / "tests" / "data" / "river_bank.txt"

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutaway import LLM
-from cutaway.lab.measure.doctor import Damage, Doctor, ModelChange, Positions
+from cutaway.features.measure.doctor import Damage, Doctor, ModelChange, Positions
 from script import check_page, grid, log_softmax, parser_of, publish
 
 HERE = Path(__file__).resolve().parent

@@ -17,10 +17,10 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from cutaway import LLM
+from cutaway.features.measure.importance import collect
 from cutaway.files.weights.gguf import GGUFFile
 from cutaway.files.weights.gguf_writer import write_gguf
 from cutaway.files.weights.quantised import QuantisedFile
-from cutaway.lab.measure.importance import collect
 from script import log_softmax, parser_of
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"

@@ -23,11 +23,11 @@ from typing import Any
 from cutaway import AsyncLLM
 from cutaway.api.async_model import AsyncModel
 from cutaway.base.progress import say
-from cutaway.cluster.front import ClusterLLM
-from cutaway.cluster.launch import launched
-from cutaway.cluster.plan import Plan
 from cutaway.engine import Phases, Step
 from cutaway.errors import CutawayError
+from cutaway.features.cluster.front import ClusterLLM
+from cutaway.features.cluster.launch import launched
+from cutaway.features.cluster.plan import Plan
 from cutaway.requests.generation import Generation
 from script import parser_of
 

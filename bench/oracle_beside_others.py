@@ -25,10 +25,10 @@ from tempfile import NamedTemporaryFile
 
 from cutaway import LLM
 from cutaway.errors import CutawayError
-from cutaway.lab.asking import Server
-from cutaway.lab.evidence.oracle import Oracle, Told, oracle, read_told, write_told
-from cutaway.lab.evidence.oracle.in_process import ask_transformers
-from cutaway.lab.evidence.oracle.remote import ask
+from cutaway.features.evidence.oracle import Oracle, Told, oracle, read_told, write_told
+from cutaway.features.evidence.oracle.in_process import ask_transformers
+from cutaway.features.evidence.oracle.remote import ask
+from cutaway.rerun.asking import Server
 from script import check_page, grid, parser_of, publish
 
 SAID, WRONG = 0.8, 1.2

@@ -30,7 +30,7 @@ from time import perf_counter, sleep
 from typing import Any
 
 from cutaway import LLM
-from cutaway.lab.page_folder import write_page_folder
+from cutaway.features.page.folder import write_page_folder
 from page_frames import browser
 from script import parser_of
 

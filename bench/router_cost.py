@@ -22,9 +22,9 @@ from statistics import median
 from time import perf_counter
 from typing import Any
 
-from cutaway.cluster.prompts import Prompt, block_keys
-from cutaway.cluster.routing import Load, Router
 from cutaway.compute.backends import KV_BLOCK
+from cutaway.features.cluster.prompts import Prompt, block_keys
+from cutaway.features.cluster.routing import Load, Router
 from script import check_page, grid, parser_of, publish
 
 TOKENS, SYSTEM = 1000, 500

@@ -29,8 +29,8 @@ from typing import Any
 import numpy as np
 
 from cutaway.base.progress import say
-from cutaway.cluster.prompts import Prompt
 from cutaway.compute.backends import KV_BLOCK
+from cutaway.features.cluster.prompts import Prompt
 from routing_policies import Way, ways
 from routing_replicas import Machine, Replica, Text
 from routing_traces import Conversation, Shape, conversations, rows_of

@@ -7,9 +7,9 @@ import numpy as np
 
 from cutaway import LLM
 from cutaway._version import __version__
+from cutaway.features.measure import runs
+from cutaway.features.measure.limits import costs_of
 from cutaway.files.weights import GGUFFile
-from cutaway.lab.measure import runs
-from cutaway.lab.measure.limits import costs_of
 from cutaway.sampling import SamplingParams
 
 _GREEDY = SamplingParams(temperature=0)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from time import perf_counter, process_time, sleep
 from typing import TypeVar
 
-from cutaway.lab.measure.machine import busy_seconds
+from cutaway.features.measure.machine import busy_seconds
 
 T = TypeVar("T")
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from cutaway.base import _native
 from cutaway.compute.loading.parts import Parts
+from cutaway.features.measure.limits import costs_of
+from cutaway.features.measure.machine import STREAMS
 from cutaway.files.weights import GGUFFile
-from cutaway.lab.measure.limits import costs_of
-from cutaway.lab.measure.machine import STREAMS
 
 
 class Engine:

@@ -1,3 +1,3 @@
 """The fixtures ask and llm."""
 
-pytest_plugins = ["cutaway.cli.integrations.prompt_tests"]
+pytest_plugins = ["cutaway.features.integrations.prompt_tests"]

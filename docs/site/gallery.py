@@ -22,9 +22,9 @@ from typing import Any, NamedTuple
 from cutaway import LLM
 from cutaway.cli.main import main as cutaway
 from cutaway.engine.events import Step
-from cutaway.lab.inside import inside, page_arrays
-from cutaway.lab.inside.look import Look
-from cutaway.lab.rerun import branch
+from cutaway.features.inside import inside, page_arrays
+from cutaway.features.inside.look import Look
+from cutaway.rerun import branch
 from cutaway.sampling import Candidate
 from cutaway.trace import Guide, Point, ShownRun, Trace, runs_to_html
 

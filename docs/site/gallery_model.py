@@ -8,7 +8,7 @@ from math import exp
 from typing import Any
 
 import gallery_figures as figures
-from cutaway.lab.inside.summary import heads
+from cutaway.features.inside.summary import heads
 from cutaway.trace import Trace
 from gallery import (
     Desk,

@@ -9,10 +9,9 @@ import asyncio
 import os
 import re
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import redirect_stdout
 from functools import cache, partial
-from importlib import import_module
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,6 +54,8 @@ def changelog() -> str:
 
 def commands() -> str:
     """The help page of each command and verb."""
+    from cutaway.cli.main import command_words
+
     os.environ["COLUMNS"] = "80"
     return "\n".join(
         f"{'#' * (len(words) + 1)} cutaway {' '.join(words)}\n\n```text\n{_help(words)}```\n"
@@ -62,17 +63,7 @@ def commands() -> str:
     )
 
 
-def command_words() -> Iterator[list[str]]:
-    """The words of each command: ["generate"], ["trace"], ["trace", "play"], …"""
-    from cutaway.cli.main import COMMANDS
-
-    for name in COMMANDS:
-        yield [name]
-        verbs = getattr(import_module(f"cutaway.cli.{name}"), "VERBS", ())
-        yield from ([name, verb] for verb in verbs)
-
-
-def _help(words: list[str]) -> str:
+def _help(words: Sequence[str]) -> str:
     from cutaway.cli.main import main
 
     with redirect_stdout(StringIO()) as out:
@@ -234,7 +225,7 @@ def page_folders() -> dict[str, Path]:
     from cutaway import LLM
     from cutaway.compute.loading.model import LoadedModel
     from cutaway.compute.loading.setup import Setup
-    from cutaway.lab.page_folder import write_page_folder
+    from cutaway.features.page.folder import write_page_folder
 
     if not (cores := ROOT / "src/cutaway/trace/web/cores").is_dir():
         return {}

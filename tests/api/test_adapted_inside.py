@@ -3,7 +3,7 @@
 import pytest
 
 from cutaway import LLM
-from cutaway.lab.inside import inside
+from cutaway.features.inside import inside
 from cutaway.trace import Trace
 from support.adapters import LAYER, adapter_of
 from support.random_llama import write_tiny_llama

@@ -6,7 +6,7 @@ import pytest
 from cutaway import LLM
 from cutaway.compute.backends.cpu import tiers
 from cutaway.errors import InputError
-from cutaway.lab.inside import inside
+from cutaway.features.inside import inside
 from cutaway.trace import Trace
 from support.adapters import LAYER, adapter_of, matrices, merged, random_lora, write_lora
 from support.random_llama import write_tiny_llama

@@ -7,15 +7,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cutaway import LLM, AsyncLLM
-from cutaway.cluster.job import Job, OtherBitsError
-from cutaway.cluster.replica import Replica
 from cutaway.compute.loading.model import LoadedModel
 from cutaway.compute.loading.setup import Setup
 from cutaway.engine import Request
 from cutaway.engine.interventions import scale
 from cutaway.errors import InputError
-from cutaway.lab.rerun import replay
+from cutaway.features.cluster.job import Job, OtherBitsError
+from cutaway.features.cluster.replica import Replica
 from cutaway.requests.prepared import prepare
+from cutaway.rerun import replay
 from cutaway.trace import Trace
 from support.adapters import adapter_of
 from support.random_llama import write_tiny_llama

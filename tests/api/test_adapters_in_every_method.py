@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from cutaway import LLM, AsyncLLM
 from cutaway.errors import InputError
-from cutaway.lab.inside import ablate, inside
-from cutaway.lab.rerun import replay
+from cutaway.features.inside import ablate, inside
+from cutaway.rerun import replay
 from cutaway.trace import Trace
 from support.adapters import LAYER, adapter_of
 

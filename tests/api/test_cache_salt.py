@@ -6,8 +6,8 @@ from itertools import combinations, product
 import pytest
 
 from cutaway import LLM, InputError
-from cutaway.cluster.prompts import read_prompt
 from cutaway.engine import Request, RunParams
+from cutaway.features.cluster.prompts import read_prompt
 from cutaway.requests.options import parse_options
 from cutaway.trace import Trace
 from support.random_granite_hybrid import write_tiny_granite_hybrid

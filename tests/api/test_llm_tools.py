@@ -10,8 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cutaway import LLM, AsyncLLM, InputError
-from cutaway.lab.rerun import replay
 from cutaway.requests.answer import AnswerReader
+from cutaway.rerun import replay
 from cutaway.text.tools import CallParser, Tool, call_id, parse_tools
 from cutaway.trace import Trace
 from support.chat_templates import byte_tokenizer, dialect

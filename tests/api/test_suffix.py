@@ -10,8 +10,8 @@ import pytest
 
 from cutaway import LLM, AsyncLLM, InputError
 from cutaway.cli.main import main
-from cutaway.lab.rerun import replay
 from cutaway.methods.filling import infill
+from cutaway.rerun import replay
 from cutaway.sampling import derive_seed, text_luck
 from cutaway.trace import Trace
 from support.random_llama import write_tiny_llama

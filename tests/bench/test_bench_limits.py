@@ -10,8 +10,8 @@ pytest.importorskip("cutaway.base._native", reason="the native backend was not b
 from cutaway.compute import model
 from cutaway.compute.backends import KVGroup, KVLayout
 from cutaway.compute.loading.info import ModelInfo
+from cutaway.features.measure.limits import Costs, costs_of
 from cutaway.files.weights import GGUFFile
-from cutaway.lab.measure.limits import Costs, costs_of
 from support.random_llama import write_tiny_llama
 
 

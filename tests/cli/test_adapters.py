@@ -7,10 +7,10 @@ import pytest
 
 from cutaway import LLM
 from cutaway.cli import served_models
-from cutaway.cluster.plan import Plan
 from cutaway.compute.loading.model import LoadedModel
 from cutaway.compute.loading.setup import Setup
 from cutaway.errors import InputError
+from cutaway.features.cluster.plan import Plan
 from cutaway.server.model_cache import ModelCache
 from cutaway.server.names import names_of
 from cutaway.server.on_demand import OnDemandLLM

@@ -5,14 +5,17 @@ import subprocess
 
 import pytest
 
-from cutaway.cli.main import COMMANDS, main
-from cutaway.cli.trace import VERBS
+from cutaway.cli.main import command_words, main
 
 SCRIPTS = ("bash", "zsh", "fish")
 OFFERED = [  # what is typed, some of what is offered, what is not
-    ("", {*COMMANDS}, {"play", "--help"}),
+    ("", {words[0] for words in command_words()}, {"play", "--help"}),
     ("ge", {"generate"}, {"chat"}),
-    ("trace ", {*VERBS}, {"generate"}),
+    (
+        "trace ",
+        {words[-1] for words in command_words() if words[0] == "trace"} - {"trace"},
+        {"generate"},
+    ),
     ("trace pl", {"play"}, {"price"}),
     ("trace play --", {"--help"}, {"--temperature"}),
     ("generate --top-", {"--top-k", "--top-p", "--top-n-sigma"}, {"--temperature"}),

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from cutaway.cli import namespace, serve
-from cutaway.cluster.plan import read_replicas
+from cutaway.features.cluster.plan import read_replicas
 from cutaway.requests.options import OPTIONS
 from cutaway.server import status
 from cutaway.server.http.guard import OPEN_PATHS
@@ -164,6 +164,6 @@ def test_the_ray_service(dockerfile):
     schema = pytest.importorskip("ray.serve.schema", reason=needs)
     schema.ServeDeploySchema(**config)
     assert callable(getattr(import_module(module), name))
-    served = import_module("cutaway.cluster.served")
+    served = import_module("cutaway.features.cluster.served")
     assert args.keys() <= {"replicas", "cores"} | served._MODEL | served._SETTINGS | set(OPTIONS)
     assert cluster["rayVersion"] == import_module("ray").__version__

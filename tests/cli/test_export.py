@@ -1,6 +1,6 @@
 """``cutaway export --page``: what it refuses. (trace/web/test_page_alone.py looks at the page.)"""
 
-from cutaway.lab import page_folder
+from cutaway.features.page import folder as page_folder
 
 
 def test_an_existing_folder_is_left_alone(refused, tiny_path, tmp_path):

@@ -2,18 +2,11 @@
 
 import pytest
 
-from cutaway.cli.cache import VERBS as CACHE_VERBS
 from cutaway.cli.help import LINES
-from cutaway.cli.main import COMMANDS, main
+from cutaway.cli.main import command_words, main
 from cutaway.cli.parser import as_typed
-from cutaway.cli.trace import VERBS as TRACE_VERBS
 
-EVERY = [
-    (),
-    *((name,) for name in COMMANDS),
-    *(("trace", verb) for verb in TRACE_VERBS),
-    *(("cache", verb) for verb in CACHE_VERBS),
-]
+EVERY = [(), *command_words()]
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from shutil import copytree
 import pytest
 
 from cutaway import LLM
-from cutaway.cli.integrations.served import ServedModel
 from cutaway.errors import InputError
+from cutaway.features.integrations.served import ServedModel
 from support.pretended import pretended
 from support.served import serve
 
@@ -30,7 +30,7 @@ def suite(pytester, tiny_path):
     def run(source, *flags):
         pytester.makepyfile(source)
         return pytester.runpytest_inprocess(
-            "-p", "cutaway.cli.integrations.prompt_tests", "-q", f"{MODEL}={tiny_path}", *flags
+            "-p", "cutaway.features.integrations.prompt_tests", "-q", f"{MODEL}={tiny_path}", *flags
         )
 
     return run
@@ -231,7 +231,7 @@ def test_the_example_has_one_red_test(pytester, smollm2_path):
     """That of the docs: 20 tests, of which one is red on purpose."""
     folder = Path(__file__).parents[2] / "docs" / "prompt_tests"
     copytree(folder, pytester.path, dirs_exist_ok=True)
-    plugin = ["-p", "cutaway.cli.integrations.prompt_tests", f"{MODEL}={smollm2_path}"]
+    plugin = ["-p", "cutaway.features.integrations.prompt_tests", f"{MODEL}={smollm2_path}"]
     result = pytester.runpytest_inprocess(*plugin, "-q")
     result.assert_outcomes(passed=19, failed=1)
     told = " ".join((folder.parent / "prompt-tests.md").read_text().replace("\n> ", " ").split())

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cutaway import LLM
 from cutaway.errors import InputError, ReplayError
-from cutaway.lab.rerun import check_cut, resume
+from cutaway.rerun import check_cut, resume
 from cutaway.trace import Trace
 from support.cut_traces import ASKED, altered, cut_at, lines_of, recorded
 from support.random_llama import write_tiny_llama

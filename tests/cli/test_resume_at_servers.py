@@ -8,7 +8,7 @@ import pytest
 
 from cutaway import LLM
 from cutaway.errors import CutawayError, InputError, ReplayError
-from cutaway.lab.rerun import resume_at
+from cutaway.rerun import resume_at
 from cutaway.trace import Trace
 from support.cut_traces import ASKED, altered, cut_at, lines_of, recorded
 from support.random_llama import write_tiny_llama

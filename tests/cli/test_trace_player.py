@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from cutaway import LLM, CutawayError
 from cutaway.cli.terminal.drawing import Style, fit, width
 from cutaway.cli.terminal.screen import Screen, keys_of
-from cutaway.cli.trace.play import _Looking, add_arguments
-from cutaway.cli.trace.play_screen import StepPlayer
-from cutaway.lab.inside import inside
+from cutaway.features.inside import inside
+from cutaway.features.players.play import _Looking, add_arguments
+from cutaway.features.players.play_screen import StepPlayer
 from cutaway.trace import Trace, step_view
 from support.trace_by_hand import END, made_bytes, made_step, made_text, made_trace
 

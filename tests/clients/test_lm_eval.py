@@ -12,7 +12,7 @@ import pytest
 
 from cutaway import LLM, InputError
 from cutaway.cli.main import main
-from cutaway.cli.question_files import read_questions
+from cutaway.features.measure.commands.question_files import read_questions
 from support.page_sections import blocks
 
 lm_eval = pytest.importorskip("lm_eval", reason="pip install 'cutaway[lm-eval]', to try lm-eval")
@@ -41,7 +41,7 @@ def tiny(tiny_path):
 
 
 def model(llm, **options):
-    from cutaway.cli.integrations.lm_eval import CutawayLM
+    from cutaway.features.integrations.lm_eval import CutawayLM
 
     return CutawayLM(llm, **options)
 
@@ -201,7 +201,7 @@ def test_the_same_as_transformers_on_the_same_folder_in_float32(tmp_path, words)
 def commanded(arguments):
     words = ["run", "--model", "cutaway", "--tasks", "capitals", "--include_path", "."]
     words += ["--model_args", arguments, "--batch_size", "16"]
-    command = [sys.executable, "-m", "cutaway.cli.integrations.lm_eval", *words]
+    command = [sys.executable, "-m", "cutaway.features.integrations.lm_eval", *words]
     return subprocess.run(
         command, env=os.environ | {"HF_HUB_OFFLINE": "1"}, text=True, capture_output=True,
         timeout=300, check=False,

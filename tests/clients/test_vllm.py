@@ -26,7 +26,7 @@ def drawn(seed, position, logits, temperature):
 def test_requests_draw_by_their_seeds_wherever_they_are():
     from vllm.v1.sample.logits_processor import BatchUpdate, MoveDirectionality
 
-    from cutaway.cli.integrations.vllm import VllmSeededLuck
+    from cutaway.features.integrations.vllm import VllmSeededLuck
 
     luck = VllmSeededLuck(None, torch.device("cpu"), False)
     texts = {"a": [], "b": [], "greedy": []}
@@ -70,7 +70,7 @@ def test_requests_draw_by_their_seeds_wherever_they_are():
     ],
 )
 def test_what_means_nothing_is_refused(extra, sentence):
-    from cutaway.cli.integrations.vllm import VllmSeededLuck
+    from cutaway.features.integrations.vllm import VllmSeededLuck
 
     with pytest.raises(ValueError, match=sentence):
         VllmSeededLuck.validate_params(params(**extra))

@@ -15,7 +15,7 @@ from cutaway.engine import RunParams, StopParams
 from cutaway.engine.canvas.rule import Rule
 from cutaway.engine.denoise import Denoise
 from cutaway.errors import InputError, ReplayError
-from cutaway.lab.measure.verify import checks
+from cutaway.features.measure.verify import checks
 from cutaway.sampling import SamplingParams
 from support.engine_definition import write_by_definition
 from support.engine_mock import MockRequest, check, make_engine, run_to_end, written

@@ -6,11 +6,11 @@ from itertools import product
 import numpy as np
 import pytest
 
+from cutaway.features.revise import How, _plan, _Revision, _silent, rules
+from cutaway.features.revise.places import PlaceReader
+from cutaway.features.revise.rules import Better, Gibbs, Metropolis
+from cutaway.features.revise.state import RevisedText
 from cutaway.methods.filling.causal import ScoredText
-from cutaway.methods.revising import How, _plan, _Revision, _silent, rules
-from cutaway.methods.revising.places import PlaceReader
-from cutaway.methods.revising.rules import Better, Gibbs, Metropolis
-from cutaway.methods.revising.state import RevisedText
 from support.revise_table import ALLOWED, TOKENS, Table
 
 HEAD = (0,)

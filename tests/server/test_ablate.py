@@ -1,4 +1,4 @@
-"""POST /v1/inside/ablate: what ``cutaway.lab.inside.ablate`` finds, over HTTP."""
+"""POST /v1/inside/ablate: what ``cutaway.features.inside.ablate`` finds, over HTTP."""
 
 import json
 
@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from cutaway import LLM
-from cutaway.lab.inside import ablate
+from cutaway.features.inside import ablate
 from support.inside_asked import asked_about
 from support.served import serve
 

@@ -13,9 +13,9 @@ from openai import OpenAI
 
 from cutaway import LLM
 from cutaway.errors import InputError
-from cutaway.server.batches import runner
-from cutaway.server.batches.folder import BatchFolder
-from cutaway.server.batches.runner import AT_ONCE, BatchRunner
+from cutaway.features.batches import runner
+from cutaway.features.batches.folder import BatchFolder
+from cutaway.features.batches.runner import AT_ONCE, BatchRunner
 from cutaway.server.http.settings import ServerSettings
 from support.served import serve
 

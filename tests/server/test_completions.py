@@ -7,7 +7,7 @@ import pytest
 from openai import APIError, AsyncOpenAI, OpenAI
 
 from cutaway import LLM
-from cutaway.lab.rerun import replay
+from cutaway.rerun import replay
 from cutaway.sampling import derive_seed
 from cutaway.trace import Trace
 from support.openai_words import clean, joined, trace_of

@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from cutaway import LLM, InputError
-from cutaway.lab.rerun import replay
+from cutaway.rerun import replay
 from cutaway.server.http.settings import ServerSettings
 from cutaway.text.harmony_parser import MARKS
 from cutaway.trace import Trace

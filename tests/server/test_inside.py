@@ -1,4 +1,4 @@
-"""POST /v1/inside: what ``cutaway.lab.inside`` finds, over HTTP, beside those who write."""
+"""POST /v1/inside: what ``cutaway.features.inside`` finds, over HTTP, beside those who write."""
 
 import asyncio
 import base64
@@ -12,9 +12,9 @@ import pytest
 
 from cutaway import LLM
 from cutaway.api.guest import Guests
-from cutaway.lab.inside import inside, page_arrays
-from cutaway.lab.inside.summary import to_dict
-from cutaway.server import inside as endpoint
+from cutaway.features.inside import inside, page_arrays
+from cutaway.features.inside.endpoints import inside as endpoint
+from cutaway.features.inside.summary import to_dict
 from cutaway.trace import Trace
 from support.inside_asked import asked_about
 from support.served import serve

@@ -5,8 +5,8 @@ import json
 import httpx
 import pytest
 
+from cutaway.features.ollama.requests import OllamaChatRequest
 from cutaway.requests.tools import ToolUse
-from cutaway.server.ollama.requests import OllamaChatRequest
 
 ASK = [{"role": "user", "content": "What is the capital of France?"}]
 TOOL = {

@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from cutaway import LLM
-from cutaway.lab.evidence.signing import PrivateKey
+from cutaway.features.anthropic.blocks import TextBlock
+from cutaway.features.anthropic.requests import CountRequest, MessagesRequest
+from cutaway.features.anthropic.tools import ClientTool
+from cutaway.features.evidence.signing import PrivateKey
+from cutaway.features.inside.endpoints.ablate import AblateRequest
+from cutaway.features.inside.endpoints.inside import InsideRequest
 from cutaway.server import endpoints
-from cutaway.server.ablate import AblateRequest
-from cutaway.server.anthropic.blocks import TextBlock
-from cutaway.server.anthropic.requests import CountRequest, MessagesRequest
-from cutaway.server.anthropic.tools import ClientTool
 from cutaway.server.fill import FillRequest
 from cutaway.server.http.settings import ServerSettings
-from cutaway.server.inside import InsideRequest
 from cutaway.server.openai.chat import ChatRequest, Message, TextPart
 from cutaway.server.openai.completions import CompletionRequest
 from cutaway.server.shared.request_models import StreamOptions

@@ -4,7 +4,7 @@ import httpx
 import pytest
 
 from cutaway import LLM
-from cutaway.lab.practice.lessons import possible, scene
+from cutaway.features.practice.lessons import possible, scene
 from support.inside_asked import asked_about
 from support.served import serve
 

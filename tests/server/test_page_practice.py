@@ -1,4 +1,4 @@
-"""/page/practice: what cutaway.lab.practice asks and judges, and no solution before its time."""
+"""/page/practice: what a practice asks and judges, and no solution before its time."""
 
 import json
 from dataclasses import asdict
@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cutaway import LLM
-from cutaway.lab.practice import (
+from cutaway.features.practice import (
     SAMPLE,
     SAMPLE_CELLS,
     cell_exercises,
@@ -17,8 +17,8 @@ from cutaway.lab.practice import (
     exercises,
     from_trace,
 )
+from cutaway.features.practice.endpoints import router
 from cutaway.server.http.refusals import install
-from cutaway.server.practice import router
 from cutaway.text.printable import printable
 from cutaway.trace import Trace
 from support.asgi_client import post
@@ -73,7 +73,7 @@ def plain(block):
 
 
 def check(app, start, body):
-    """All that the endpoints tell of a start is what cutaway.lab.practice tells."""
+    """All that the endpoints tell of a start is what cutaway.features.practice tells."""
     every, page = exercises(start), told(app, "", body)
     assert (page["text"], page["names"]) == (start.text, list(start.names))
     assert (page["seed"], page["position"]) == (str(start.seed), start.position)

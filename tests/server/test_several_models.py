@@ -15,9 +15,9 @@ from cutaway.compute.loading.model import LoadedModel
 from cutaway.compute.loading.setup import Setup
 from cutaway.engine import Policy
 from cutaway.errors import InputError
+from cutaway.features.ollama.keep_alive import seconds_of
 from cutaway.server.app import create_app
 from cutaway.server.model_cache import ModelCache
-from cutaway.server.ollama.keep_alive import seconds_of
 from cutaway.server.on_demand import OnDemandLLM
 from support.adapters import adapter_of
 from support.random_llama import write_tiny_llama

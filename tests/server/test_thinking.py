@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from cutaway import LLM
-from cutaway.lab.rerun import replay
+from cutaway.rerun import replay
 from cutaway.server.http.settings import ServerSettings
 from cutaway.trace import Trace
 from support.messages_client import Asker, built, lasting

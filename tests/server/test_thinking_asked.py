@@ -7,7 +7,7 @@ import pytest
 
 from cutaway import LLM
 from cutaway.errors import InputError
-from cutaway.lab.rerun import replay
+from cutaway.rerun import replay
 from cutaway.server.http.settings import ServerSettings
 from cutaway.trace import Trace
 from cutaway.trace.constraint import wanted_sentence

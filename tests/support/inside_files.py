@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 
-from cutaway.lab.inside import inside, page_arrays
+from cutaway.features.inside import inside, page_arrays
 
 
 def asked(trace, step, rival=None):

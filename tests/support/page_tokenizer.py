@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from cutaway.lab.page_folder import WEB
+from cutaway.features.page.folder import WEB
 from support.page_modules import in_node
 
 MODULE = Path(str(WEB / "js/local/tokenizer.js")).as_uri()

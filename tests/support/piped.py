@@ -1,8 +1,8 @@
 """A model without weights before a replica that has them, in one process, over real sockets."""
 
 from cutaway import AsyncLLM
-from cutaway.cluster.front import ClusterLLM
 from cutaway.compute.loading.model import LoadedModel
+from cutaway.features.cluster.front import ClusterLLM
 from support.replicas import InProcess, Killable, sent
 
 

@@ -2,7 +2,7 @@
 
 from math import exp, log2
 
-from cutaway.lab.practice import Start
+from cutaway.features.practice import Start
 
 QUICK = ("softmax", "entropy", "greedy", "sampling", "top-k", "top-p", "temperature")
 

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
-from cutaway.lab.asking import Server
+from cutaway.rerun.asking import Server
 
 
 @contextmanager

@@ -8,13 +8,13 @@ from itertools import count
 from typing import Any, Literal
 
 from cutaway import AsyncLLM
-from cutaway.cluster.front import ClusterLLM
-from cutaway.cluster.job import Job, Update
-from cutaway.cluster.replica import Replica
 from cutaway.compute.loading.model import LoadedModel
 from cutaway.compute.loading.setup import Setup
 from cutaway.engine import Arrival, Pass, Scored, Step
 from cutaway.errors import ReplicaLostError
+from cutaway.features.cluster.front import ClusterLLM
+from cutaway.features.cluster.job import Job, Update
+from cutaway.features.cluster.replica import Replica
 
 NAMES = count()
 

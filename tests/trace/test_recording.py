@@ -11,7 +11,7 @@ from jsonschema import Draft202012Validator
 from cutaway import LLM
 from cutaway.engine.interventions import add
 from cutaway.errors import CutawayError, InputError
-from cutaway.lab.rerun import replay
+from cutaway.rerun import replay
 from cutaway.trace import Trace, diff_texts, why
 from cutaway.trace.steps import step_to_json
 from cutaway.trace.write import numbered

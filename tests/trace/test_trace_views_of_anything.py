@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cutaway.cli.terminal.drawing import Style, width
-from cutaway.cli.trace import play_lines
-from cutaway.cli.trace.play_screen import StepPlayer
+from cutaway.features.players import play_lines
+from cutaway.features.players.play_screen import StepPlayer
 from cutaway.trace import Trace, diff_texts, step_view, to_csv, to_html, to_openai, why
 from support.made_traces import embedded, runs, write
 

@@ -20,8 +20,8 @@ import pytest
 from cutaway import LLM
 from cutaway.cli.main import main
 from cutaway.engine import Phases
-from cutaway.lab.rerun import replay, resume
-from cutaway.lab.rerun.request import settings_of
+from cutaway.rerun import replay, resume
+from cutaway.rerun.request import settings_of
 from cutaway.trace import Trace
 from cutaway.trace.renames import RENAMES, to_version
 from cutaway.trace.sinks import line

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from cutaway import LLM
-from cutaway.lab.inside import inside
-from cutaway.lab.rerun import replay
+from cutaway.features.inside import inside
+from cutaway.rerun import replay
 from cutaway.trace import Trace, diff_texts
 from cutaway.trace.renames import to_version
 from cutaway.trace.sinks import line

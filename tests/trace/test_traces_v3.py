@@ -1,7 +1,7 @@
 """Traces of canvases as version 3 of the format was first written: read and shown as they were.
 
 Of the toy that comes with the program, with edits and fresh luck; it may be another one by now, so
-nothing is computed again here (tests/lab/rerun/test_rerun_canvas.py does that).
+nothing is computed again here (tests/rerun/test_rerun_canvas.py does that).
 """
 
 import gzip

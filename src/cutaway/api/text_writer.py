@@ -11,6 +11,7 @@ from cutaway.api.text_reader import TextReader
 from cutaway.base.progress import Bar, texts_done
 from cutaway.errors import CutawayError, InputError
 from cutaway.methods.importance import answers
+from cutaway.registry import feature
 from cutaway.requests.base import Message, common_options
 from cutaway.requests.completion import Completion
 from cutaway.requests.options import Options
@@ -21,7 +22,7 @@ from cutaway.requests.stream import Stream
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from cutaway.methods.revising import Progress, Revised
+    from cutaway.features.revise import Progress, Revised
     from cutaway.requests.keywords import RequestOptions
     from cutaway.requests.tools import Tools
     from cutaway.text.grammar.compiler import Compiled
@@ -235,17 +236,17 @@ class TextWriter(TextReader):
         options: of the draft, as for generate
         Raises InputError for a value out of range.
         """
-        from cutaway.methods.revising import How, revise
-
-        how = How.of(
+        revising = feature("revise")
+        how = revising.How.of(
             rule=rule, power=power, share=share, sweeps=sweeps, surprise=surprise,
             candidates=candidates, span=span, filler=filler, seed=seed,
         )  # fmt: skip
         llm = self.with_adapter(adapter)
-        return revise(
+        revised: Revised = revising.revise(
             llm, prompt, draft, how, filler=filler,
             options=options, progress=progress, stopped=stopped,
         )  # fmt: skip
+        return revised
 
     def start(
         self,

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
 from typing import Any
 
-from cutaway.cli.parser import Parser
+from cutaway.cli.parser import Parser, commands_of
 
 _BASH = """\
 _cutaway() {{
@@ -29,26 +29,27 @@ _Place = tuple[tuple[str, ...], Mapping[str, str], list[Action]]
 
 
 class ShellCompletion(Action):
-    """Print the script of a shell and exit. const: the commands, name -> help"""
+    """Print the script of a shell and exit. const: the commands' package, and name -> help"""
 
     def __call__(self, parser: Any, _: object, shell: Any, _option: object = None) -> None:  # noqa: D102
-        print(SCRIPTS[shell](_places((), self.const)), end="")
+        print(SCRIPTS[shell](_places((), *self.const)), end="")
         parser.exit()
 
 
-def _places(words: tuple[str, ...], verbs: Mapping[str, str]) -> Iterator[_Place]:
+def _places(words: tuple[str, ...], package: str, helps: Mapping[str, str]) -> Iterator[_Place]:
     """The command of these words, and those within it."""
-    yield words, verbs, []
-    for verb in verbs:
-        within = (*words, verb)
-        module = import_module(".".join(["cutaway.cli", *within]))
+    commands = commands_of(package, helps, *words)
+    yield words, {name: command.help for name, command in commands.items()}, []
+    for name, command in commands.items():
+        within = (*words, name)
+        module = import_module(command.module)
         if hasattr(module, "add_arguments"):
             parser = Parser("", "")
             module.add_arguments(parser)
             options = [a for a in parser._actions if a.option_strings and a.help != SUPPRESS]
             yield within, {}, options
         else:
-            yield from _places(within, module.VERBS)
+            yield from _places(within, command.module, module.VERBS)
 
 
 def _bash(places: Iterable[_Place]) -> str:

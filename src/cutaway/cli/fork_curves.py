@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from cutaway.cli.terminal.drawing import Style, table
 
 if TYPE_CHECKING:
-    from cutaway.lab.rerun import Curve
+    from cutaway.rerun import Curve
 
 _BAR = 16  # cells of the longest bar
 
@@ -23,7 +23,7 @@ def lines(
     style: Style, forced: "Curve", cost: "Curve", free: "Curve", parted: "Curve | None" = None
 ) -> list[str]:
     """Means by distance, then what the columns mean; a curve may end before the others do."""
-    from cutaway.lab.rerun import bands, span
+    from cutaway.rerun import bands, span
 
     parts = bands(max(len(forced), len(free)))
     columns = [

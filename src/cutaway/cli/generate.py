@@ -4,8 +4,9 @@ from argparse import ArgumentParser, Namespace
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from cutaway.cli import arguments, console, namespace, receipts, sample_output
+from cutaway.cli import arguments, console, namespace, sample_output
 from cutaway.errors import InputError
+from cutaway.registry import feature
 
 if TYPE_CHECKING:
     from cutaway.api.llm import LLM
@@ -111,7 +112,7 @@ def _one(args: Namespace) -> int:
     options = namespace.request_options(args)
     if not args.json and {"logprobs", "prompt_logprobs"} & options.keys():
         raise InputError("--logprobs and --prompt-logprobs are printed as JSON: add --json")
-    sign = receipts.signer(args.receipt, options)
+    sign = args.receipt and feature("evidence.receipt_files").signer(args.receipt, options)
     llm = console.load(args)
     if args.prefix is not None:
         prompt = _restored(args, llm) + prompt

@@ -17,53 +17,31 @@ from errno import EDQUOT, EFBIG, EIO, EMFILE, ENFILE, ENOMEM, ENOSPC
 from cutaway._version import __version__
 from cutaway.base.progress import say
 from cutaway.cli.completion import SCRIPTS, ShellCompletion
-from cutaway.cli.parser import Parser, as_typed, run_command
+from cutaway.cli.parser import Parser, as_typed, run_command, words_of
 from cutaway.cli.terminal import streams
 from cutaway.errors import CutawayError, InputError
 
 _ABOUT = "Generate text, one token at a time, and see the whole machine while it runs."
+PACKAGE = "cutaway.cli"
 COMMANDS = {
     "generate": "continue a text",
     "resume": "finish a recorded text that was cut",
     "chat": "hold a conversation",
     "fill": "fill in what a text leaves out",
     "denoise": "reveal a text cell by cell, in any order",
-    "revise": "write a draft and try its worst tokens again",
     "embed": "make vectors of texts, or compare texts",
     "rerank": "order documents by their relevance",
     "search": "find the passages of an index that are nearest",
-    "near": "show why two texts are near",
     "serve": "serve OpenAI's API and the page over HTTP",
     "perplexity": "measure the perplexity of a text",
     "tokenize": "show a text's tokens",
     "trace": "show, explain or repeat a recorded run",
     "cache": "save a prompt's KV cache",
-    "snowball": "measure what one wrong token changes",
-    "exposure": "compare a human text with the model's own",
-    "compare": "run one prompt under several settings",
-    "repair": "measure whether a rule takes mistakes back",
-    "practice": "do a sampling step by hand",
-    "bench": "measure speed beside the machine's limit",
-    "oracle": "hold another engine's answers against the model",
-    "ab": "compare two ways to answer, with the same luck",
-    "audit": "find out whether a text was drawn by a seed's luck",
-    "conform": "compare a server's answers that should be equal",
-    "receipt": "sign a run, and check what others signed",
-    "verify": "check that logits are bit-identical in any batch",
-    "export": "write a model as a page that runs it",
     "quantize": "write a model with smaller weights",
-    "imatrix": "collect what quantising should keep exact",
-    "doctor": "measure what quantisation costs on your text",
     "models": "list the models and where they are stored",
     "pull": "fetch a model and check it",
 }
-"""Name -> help; its module is cutaway.cli.NAME."""
-
-_RARE = (
-    "snowball", "exposure", "compare", "repair", "practice", "imatrix", "doctor", "oracle", "ab",
-    "audit", "conform", "receipt", "near",
-)  # fmt: skip
-"""Commands that ``cutaway -h`` only names."""
+"""The core's: name -> help; the module is cutaway.cli.NAME. Those of features follow them."""
 
 _OTHER_NAMES = {
     "benchmark": "bench", "complete": "generate", "completion": "generate", "convert": "quantize",
@@ -87,6 +65,11 @@ _OF_THE_MACHINE = (ENOSPC, EDQUOT, EFBIG, EIO, EMFILE, ENFILE, ENOMEM)
 _EXAMPLES = """Begin with: cutaway generate "The sky is"  (93 MB, once); of each: COMMAND -h
 Completion in bash, zsh and fish: cutaway --completion SHELL; docs/install.md
 """
+
+
+def command_words() -> Iterator[tuple[str, ...]]:
+    """The words of each command, each before its verbs: ("trace",), ("trace", "replay"), …"""
+    return words_of(PACKAGE, COMMANDS)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -144,7 +127,9 @@ def _dispatch(argv: list[str]) -> int:
     try:
         parser = Parser("cutaway", _ABOUT)
         parser.add_argument("--version", action="version", version=f"cutaway {__version__}")
-        parser.add_argument("--completion", action=ShellCompletion, choices=SCRIPTS, const=COMMANDS)
+        parser.add_argument(
+            "--completion", action=ShellCompletion, choices=SCRIPTS, const=(PACKAGE, COMMANDS)
+        )
         text = " ".join(argv[:1])
         otherwise = (
             f"to continue a text: cutaway generate {shlex.quote(text)}; 'cutaway -h' lists commands"
@@ -152,12 +137,12 @@ def _dispatch(argv: list[str]) -> int:
         return run_command(
             parser,
             "command",
+            PACKAGE,
             COMMANDS,
-            _EXAMPLES,
             argv,
+            examples=_EXAMPLES,
             otherwise=otherwise,
             names=_OTHER_NAMES,
-            rare=_RARE,
         )
     except SystemExit as leaving:  # argparse: --help and --version are 0, bad usage is 2
         return leaving.code if isinstance(leaving.code, int) else 2

@@ -3,14 +3,16 @@
 import re
 import sys
 from argparse import SUPPRESS, ArgumentParser, Namespace
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from textwrap import wrap
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NoReturn
 
+from cutaway import registry
 from cutaway.cli.help import Help, complete
 from cutaway.errors import InputError
+from cutaway.registry import Command
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
@@ -96,48 +98,76 @@ class Parser(ArgumentParser):
 
 
 def run_command(
-    parser: Parser, kind: str, commands: Mapping[str, str], examples: str, argv: list[str],
-    *, otherwise: str = "", names: Mapping[str, str] = MappingProxyType({}),
-    rare: Collection[str] = (),
+    parser: Parser, kind: str, package: str, helps: Mapping[str, str], argv: list[str],
+    *, examples: str, otherwise: str = "", names: Mapping[str, str] = MappingProxyType({}),
 ) -> int:  # fmt: skip
     """Run the command that the arguments begin with; its exit code.
 
     parser     of what may stand instead of a command, such as --help; its prog is the words before
     kind       of these commands: "command", or "verb" of a command
-    commands   name -> help. The module, cutaway.cli.NAME or cutaway.cli.COMMAND.VERB, is imported
-               when it is chosen. It has ``add_arguments(parser)``, ``run(args) -> int``, an EPILOG
+    package    where their modules are, each of the command's name
+    helps      name -> help. Those of features come after them, and those of other packages where
+               --help lists all or a name is not known. A module is imported when its
+               command is chosen. It has ``add_arguments(parser)``, ``run(args) -> int``, an EPILOG
                of the help, whose examples come first, and COMMON, the options that -h shows, if
-               they are more than fit a screen; where it has verbs, only ``run(argv) -> int``
+               they are more than fit a screen; where it has verbs, VERBS and ``run(argv) -> int``
     otherwise  what to say of a name that is like none of them
     names      other names of theirs, which an error corrects
-    rare       those that -h only names; --help says what each does
     """
-    if not argv or argv[0].startswith("-"):
-        listing = _listing(commands, () if "--help" in argv else rare)
+    _, *within = parser.prog.split()
+    name, *rest = argv or [""]
+    lists, whole = name[:1] in ("", "-"), "--help" in argv
+    known = commands_of(package, helps, *within, others=whole)
+    if not lists and name not in known:  # those of other packages, which take 40 ms to find
+        known = commands_of(package, helps, *within)
+    if lists:
         parser.usage = f"{parser.prog} {kind.upper()} ..."
-        parser.epilog = f"{kind}s:\n{listing}\n{examples}"
+        parser.epilog = f"{kind}s:\n{_listing(known, whole=whole)}\n{examples}"
         parser.parse(argv)  # exits for --help
         parser.print_help(sys.stderr)
         return 2
-    name, *rest = argv
-    if name not in commands:
+    if name not in known:
         if name in names:
             raise InputError(f"unknown {kind} {name!r}; did you mean {names[name]!r}?")
-        raise InputError(unknown(kind, name, commands, otherwise))
-    prog = f"{parser.prog} {name}"
-    module = import_module(prog.replace("cutaway", "cutaway.cli", 1).replace(" ", "."))
-    given: Namespace | list[str] = rest
+        raise InputError(unknown(kind, name, known, otherwise))
+    return _run(f"{parser.prog} {name}", known[name], rest)
+
+
+def commands_of(
+    package: str, helps: Mapping[str, str], *within: str, others: bool = True
+) -> dict[str, Command]:
+    """The commands whose modules are in a package, then those that features add to them.
+
+    within: the words before them. others: those of other packages' features, too
+    """
+    own = {name: Command(help, f"{package}.{name}") for name, help in helps.items()}
+    return own | registry.commands(*within, others=others)
+
+
+def words_of(package: str, helps: Mapping[str, str], *within: str) -> Iterator[tuple[str, ...]]:
+    """The words of each of these commands, and of its verbs."""
+    for name, command in commands_of(package, helps, *within).items():
+        yield (*within, name)
+        verbs = getattr(import_module(command.module), "VERBS", None)
+        if verbs is not None:
+            yield from words_of(command.module, verbs, *within, name)
+
+
+def _run(prog: str, command: Command, argv: list[str]) -> int:
+    module = import_module(command.module)
+    given: Namespace | list[str] = argv
     if hasattr(module, "add_arguments"):
-        own = Parser(prog, f"{commands[name][0].upper()}{commands[name][1:]}.")
+        own = Parser(prog, f"{command.help[0].upper()}{command.help[1:]}.")
         own.epilog, own.common = module.EPILOG, getattr(module, "COMMON", "").split()
         module.add_arguments(own)
-        given = own.parse(rest)
+        given = own.parse(argv)
     code: int = module.run(given)
     return code
 
 
-def _listing(commands: Mapping[str, str], rare: Collection[str]) -> str:
-    lines = [f"  {name:<10} {help}" for name, help in commands.items() if name not in rare]
+def _listing(commands: Mapping[str, Command], *, whole: bool) -> str:
+    rare = [name for name, command in commands.items() if command.rare and not whole]
+    lines = [f"  {name:<10} {row.help}" for name, row in commands.items() if name not in rare]
     if rare:
         also = f"also: {', '.join(rare)}; --help says what each does"
         lines += wrap(also, 80, initial_indent="  ", subsequent_indent="  ")

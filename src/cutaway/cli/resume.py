@@ -50,7 +50,7 @@ def run(args: Namespace) -> int:
     from cutaway.trace import Trace
 
     trace, how = Trace.read(args.file), namespace.request_options(args)
-    from cutaway.lab.rerun import check_cut, resume
+    from cutaway.rerun import check_cut, resume
 
     check_cut(trace)
     if args.url:
@@ -67,7 +67,7 @@ def run(args: Namespace) -> int:
 
 
 def _at_servers(args: Namespace, trace: "Trace") -> int:
-    from cutaway.lab.rerun import resume_at
+    from cutaway.rerun import resume_at
     from cutaway.trace import Trace
 
     if hasattr(args, "model"):

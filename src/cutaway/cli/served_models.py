@@ -11,6 +11,7 @@ from cutaway.base.checks import existing
 from cutaway.cli import arguments, console, namespace
 from cutaway.errors import InputError
 from cutaway.files.hub import DEFAULT_MODEL
+from cutaway.registry import feature
 
 if TYPE_CHECKING:
     from cutaway.api.async_model import AsyncModel
@@ -86,13 +87,10 @@ def served(
                 "--replicas is for one model that stays in memory: leave out --memory, "
                 "--unload-after and each --model but one"
             )
-        from cutaway.cluster.launch import launched
-        from cutaway.cluster.plan import Plan
-
-        plan = Plan.of(
+        plan = feature("cluster.plan").Plan.of(
             args.replicas, cluster.get("cores"), namespace.model_options(asked[0]), options
         )
-        with launched(
+        with feature("cluster.launch").launched(
             plan, cluster.get("address"), progress=not args.quiet, **options
         ) as replicated:
             yield replicated

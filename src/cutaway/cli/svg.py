@@ -10,7 +10,7 @@ from math import floor, log2, log10
 from pathlib import Path
 
 from cutaway.errors import InputError
-from cutaway.lab.rerun import Estimate, span
+from cutaway.rerun import Estimate, span
 
 _WIDTH, _HEIGHT, _LEFT, _TOP, _RIGHT, _BOTTOM = 720, 360, 56, 40, 24, 48
 _LOOKS = (("#0072b2", "none"), ("#d55e00", "6 3"), ("#009e73", "2 3"), ("#cc79a7", "8 3 2 3"))

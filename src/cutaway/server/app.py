@@ -1,10 +1,8 @@
 """The ASGI application: endpoints and middleware around one model or several."""
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from pathlib import Path
 from time import time
 from typing import Any
 
@@ -12,66 +10,47 @@ from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import Scope
 
+from cutaway import registry
 from cutaway._version import __version__
 from cutaway.api.async_model import AsyncModel
 from cutaway.server import (
-    ablate,
     adapters,
     embeddings,
     endpoints,
     fill,
-    inside,
     multi_vector,
-    near,
     page,
-    practice,
-    receipts,
     status,
     tokens,
-)  # fmt: skip
-from cutaway.server.anthropic import schemas as anthropic_schemas
-from cutaway.server.batches import batches, files
-from cutaway.server.batches import schemas as batch_schemas
-from cutaway.server.batches.folder import BatchFolder
-from cutaway.server.batches.runner import BatchRunner
+)
 from cutaway.server.document import Documented
 from cutaway.server.http import errors, refusals
 from cutaway.server.http.guard import OPEN_PATHS, Guard
 from cutaway.server.http.log import access
 from cutaway.server.http.metrics import Metrics
-from cutaway.server.http.own_request import ask
 from cutaway.server.http.settings import ServerSettings
 from cutaway.server.http.strict_json import bodies
 from cutaway.server.job import AccessRecord
-from cutaway.server.llama_cpp import loading, properties
-from cutaway.server.llama_cpp import schemas as llama_cpp_schemas
 from cutaway.server.models import ServedModels
 from cutaway.server.names import Names, names_of
-from cutaway.server.ollama import embeddings as ollama_embeddings
-from cutaway.server.ollama import models as ollama_models
-from cutaway.server.ollama import schemas as ollama_schemas
 from cutaway.server.on_demand import OnDemandLLM
 from cutaway.server.openai import response_schemas
 from cutaway.server.openai.kept_responses import KeptResponses
-from cutaway.server.receipts import Receipts
 from cutaway.server.scores import decisions, rerank, score
 from cutaway.server.scores import schemas as score_schemas
 from cutaway.server.service import Service
-from cutaway.server.shared import chat_schemas, inside_schemas, plain_schemas, schemas
+from cutaway.server.shared import chat_schemas, plain_schemas, schemas
 
-ROUTERS = (
-    endpoints.router, embeddings.router, multi_vector.router, score.router, rerank.router,
-    decisions.router, fill.router,
-    inside.router, ablate.router, tokens.router, status.router, ollama_models.router,
-    ollama_embeddings.router, page.router, near.router, practice.router,
-    properties.router, loading.router, adapters.router, files.router, batches.router,
-    receipts.router,
+_ROUTERS = (
+    endpoints, embeddings, multi_vector, score, rerank, decisions, fill, tokens, status, page,
+    adapters,
 )  # fmt: skip
+_SCHEMAS = (schemas, chat_schemas, response_schemas, plain_schemas, score_schemas, errors)
 
-SCHEMAS = (
-    schemas, chat_schemas, response_schemas, inside_schemas, plain_schemas, anthropic_schemas,
-    ollama_schemas, llama_cpp_schemas, batch_schemas, score_schemas, errors,
-)  # fmt: skip
+MODULES = (*_ROUTERS, *registry.endpoints())
+"""Those of all endpoints: the core's, and those of features, which the registry has."""
+ROUTERS = [module.router for module in MODULES]
+SCHEMAS = (*_SCHEMAS, *(more for module in MODULES for more in getattr(module, "SCHEMAS", ())))
 
 
 def create_app(
@@ -89,11 +68,9 @@ def create_app(
             for service in models.services:
                 await stack.enter_async_context(service.llm)
                 await asyncio.to_thread(_prepare, service)
-            if app.state.receipts:
-                stack.callback(app.state.receipts.close)
             stack.callback(app.state.bodies.close)
-            if app.state.batches:  # last, so that it ends first
-                await stack.enter_async_context(app.state.batches)
+            for context in reversed(contexts):  # what is listed first ends first
+                await stack.enter_async_context(context)
             yield
 
     app = Documented(
@@ -105,12 +82,12 @@ def create_app(
         app.include_router(router)
     app.mount("/static", page.Static())
     app.state.models = models = _models(llm, settings, app)
-    app.state.lessons = OrderedDict()  # by step
     app.state.responses = KeptResponses(settings.keep_responses)
     app.state.settings = settings
     app.state.bodies = bodies()
-    app.state.batches = _batches(app, settings)
-    app.state.receipts = _receipts(settings)
+    app.state.keep = None  # called with an answer's id and its texts, where somebody keeps them
+    installed = (module.install(app, settings) for module in MODULES if hasattr(module, "install"))
+    contexts = [context for context in installed if context is not None]
     refusals.install(app, retry_after=lambda: models.retry_after)
     app.add_middleware(
         Guard, open_paths=(*OPEN_PATHS, "/static/"), api_key=settings.api_key,
@@ -124,21 +101,6 @@ def create_app(
             allow_headers=["*"], expose_headers=["x-request-id", "retry-after"],
         )  # fmt: skip
     return app
-
-
-def _batches(app: FastAPI, settings: ServerSettings) -> BatchRunner | None:
-    if settings.batches is None:
-        return None
-    return BatchRunner(
-        BatchFolder(Path(settings.batches).expanduser()),
-        lambda path, id, body: ask(app, path, id, body, key=settings.api_key),
-    )
-
-
-def _receipts(settings: ServerSettings) -> Receipts | None:
-    if settings.receipts is None or settings.receipt_key is None:
-        return None
-    return Receipts(Path(settings.receipts).expanduser(), settings.receipt_key)
 
 
 def _prepare(service: Service) -> None:

@@ -7,10 +7,10 @@ from starlette.responses import JSONResponse, Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import Message, Receive, Scope, Send
 
-from cutaway.lab.page_about import page_about
 from cutaway.methods.reranking import method_of
 from cutaway.server.http.strict_json import StrictRoute
 from cutaway.server.models import models_of, service_of
+from cutaway.server.page_about import page_about
 from cutaway.server.service import Service
 from cutaway.trace.catalogue import catalogue
 from cutaway.trace.web.bundle import index

@@ -1,7 +1,7 @@
 """The trace: a run on record, that can be read, replayed, forked and compared.
 
 Knows the file's form and what follows from the file alone. Refuses to know how the engine
-works: it writes down its events. What runs a model again is in ``cutaway.lab.rerun``.
+works: it writes down its events. What runs a model again is in ``cutaway.rerun``.
 """
 
 from cutaway.sampling import Candidate

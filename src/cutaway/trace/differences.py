@@ -1,6 +1,6 @@
 """Two traces side by side: where they diverge, what they share after that, what each text cost.
 
-Knows only the files; what a text costs under another model is for ``cutaway.lab.rerun``.
+Knows only the files; what a text costs under another model is for ``cutaway.rerun``.
 """
 
 from collections.abc import Iterator, Sequence

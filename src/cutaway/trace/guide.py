@@ -16,7 +16,7 @@ class ShownRun:
     """A run of a page. One whose parent is among the runs before it is shown as its fork.
 
     name   what the page calls it
-    looks  by step, files of ``cutaway.lab.inside.page_arrays``
+    looks  by step, files of ``cutaway.features.inside.page_arrays``
     """
 
     trace: Trace

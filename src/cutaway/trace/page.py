@@ -19,7 +19,7 @@ from cutaway.trace.web.bundle import BundledRun, viewer
 def to_html(trace: Trace, looks: Mapping[int, bytes] | None = None) -> str:
     """A document that shows the whole run and opens from disk, as UTF-8; it fetches nothing.
 
-    looks: by step, files of ``cutaway.lab.inside.page_arrays``; other steps need the model
+    looks: by step, files of ``cutaway.features.inside.page_arrays``; other steps need the model
     """
     title = f"cutaway: {trace.head.model}, seed {trace.head.seed}"
     return runs_to_html([ShownRun(trace, title, looks or {})], title)

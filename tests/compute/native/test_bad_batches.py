@@ -5,7 +5,7 @@ import pytest
 
 from cutaway import LLM
 from cutaway.compute.backends import Batch
-from cutaway.lab.measure.verify import differing_bits
+from cutaway.features.measure.verify import differing_bits
 from support.native_plans import batch_of
 
 IDS = list(range(3, 63))

@@ -8,8 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cutaway import LLM
+from cutaway.features.measure.verify import (
+    BatchMate,
+    Sample,
+    checks,
+    differing_bits,
+    instruction_set,
+)
 from cutaway.files.weights import FORMATS, FORMATS_BY_ID, GGUFFile
-from cutaway.lab.measure.verify import BatchMate, Sample, checks, differing_bits, instruction_set
 from support.native_plans import TIERS, batch_of, linear
 from support.random_llama import write_tiny_llama
 

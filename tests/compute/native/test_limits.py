@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cutaway import LLM
-from cutaway.lab.measure.verify import differing_bits
+from cutaway.features.measure.verify import differing_bits
 from support.attention_by_definition import check, in_order, random_qkv
 from support.native_plans import TIERS, assert_same_bits, attention, batch_of, spans
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cutaway import LLM
-from cutaway.lab.measure.verify import Sample, differing_bits, instruction_set
+from cutaway.features.measure.verify import Sample, differing_bits, instruction_set
 from support.golden import GOLDEN
 from support.native_plans import TIERS
 

@@ -8,7 +8,7 @@ import pytest
 from cutaway import LLM
 from cutaway.cli.main import main
 from cutaway.errors import InputError
-from cutaway.lab.measure.verify import Sample, checks, differing_bits, text_of
+from cutaway.features.measure.verify import Sample, checks, differing_bits, text_of
 from support.native_plans import TIERS
 
 
@@ -89,7 +89,7 @@ def test_a_bit_of_a_saved_block_that_is_lost_is_found(q8_path):
 
 
 def test_the_exit_code_where_bits_differ(q8_path, capsys, monkeypatch):
-    import cutaway.cli.verify as face
+    import cutaway.features.measure.commands.verify as face
 
     def forgetful(load, *more):
         return checks(lambda *asked: Forgetful(load(*asked)), *more)

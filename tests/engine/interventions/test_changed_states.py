@@ -8,9 +8,9 @@ pytest.importorskip("cutaway.base._native", reason="the native backend was not b
 from cutaway import LLM
 from cutaway.engine.interventions import add, bind, check_interventions, patch, scale
 from cutaway.errors import InputError
-from cutaway.lab.inside import inside
-from cutaway.lab.rerun import replay
+from cutaway.features.inside import inside
 from cutaway.methods.pinned import text_state
+from cutaway.rerun import replay
 from cutaway.trace import Trace
 from support.engine_mock import forget_cached
 from support.random_granite_hybrid import write_tiny_granite_hybrid

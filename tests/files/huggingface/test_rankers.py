@@ -9,8 +9,8 @@ import pytest
 from cutaway import LLM, FormatError, InputError
 from cutaway.compute.backends.cpu import tiers
 from cutaway.compute.loading.open import open_model
+from cutaway.features.inside import text_attention
 from cutaway.files.weights.gguf_writer import write_gguf
-from cutaway.lab.inside import text_attention
 
 pytest.importorskip("torch", reason="needs torch: pip install '.[test-transformers]'")
 pytest.importorskip("transformers", reason="needs transformers: pip install '.[test-transformers]'")

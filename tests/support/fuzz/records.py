@@ -19,16 +19,16 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cutaway import LLM
 from cutaway.cli.main import main
 from cutaway.cli.terminal.drawing import Style
-from cutaway.cli.trace.play_canvas import CanvasPlayer
-from cutaway.cli.trace.play_screen import StepPlayer
+from cutaway.features.evidence.checked import check_all
+from cutaway.features.evidence.receipt import Receipt, chain_root, read_document
+from cutaway.features.evidence.receipt_log import ReceiptLog, check_inclusion, check_log
+from cutaway.features.evidence.signing import PrivateKey
+from cutaway.features.players.play_canvas import CanvasPlayer
+from cutaway.features.players.play_screen import StepPlayer
 from cutaway.files.prefix import PrefixHeader, PrefixReader
 from cutaway.files.prefix.header import MAGIC, VERSION
-from cutaway.lab.evidence.checked import check_all
-from cutaway.lab.evidence.receipt import Receipt, chain_root, read_document
-from cutaway.lab.evidence.receipt_log import ReceiptLog, check_inclusion, check_log
-from cutaway.lab.evidence.signing import PrivateKey
-from cutaway.lab.rerun import replay
 from cutaway.methods.index import Index, Passage
+from cutaway.rerun import replay
 from cutaway.trace import (
     Trace,
     diff_texts,

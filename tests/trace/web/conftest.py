@@ -9,7 +9,7 @@ import pytest
 from cutaway import LLM
 from cutaway.compute.loading.model import LoadedModel
 from cutaway.compute.loading.setup import Setup
-from cutaway.lab.page_folder import write_page_folder
+from cutaway.features.page.folder import write_page_folder
 from support.browser import CHROMIUM, HOW_TO_HAVE_CHROMIUM, Page
 from support.served import serve
 from support.wasm import cores

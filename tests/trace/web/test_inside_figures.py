@@ -1,4 +1,4 @@
-"""Every figure of the panel Inside equals that of ``cutaway.lab.inside``, as float32."""
+"""Every figure of the panel Inside equals that of ``cutaway.features.inside``, as float32."""
 
 import json
 import shutil
@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from cutaway import LLM
-from cutaway.cli.trace.inside_tables import _settled
+from cutaway.features.inside import inside, page_arrays
+from cutaway.features.inside.commands.inside_tables import _settled
+from cutaway.features.inside.summary import heads, places
 from cutaway.files.weights.safetensors_writer import write_safetensors
-from cutaway.lab.inside import inside, page_arrays
-from cutaway.lab.inside.summary import heads, places
 from cutaway.trace import Trace
 from support.page_modules import JS, in_node
 from support.random_llama import write_tiny_llama

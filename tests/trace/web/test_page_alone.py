@@ -11,7 +11,7 @@ from cutaway.cli.main import main
 from cutaway.compute.loading.model import LoadedModel
 from cutaway.compute.loading.setup import Setup
 from cutaway.errors import InputError
-from cutaway.lab.page_folder import write_page_folder
+from cutaway.features.page.folder import write_page_folder
 from cutaway.trace import Trace
 from support.browser import loaded
 from support.inside_files import asked, check_same

@@ -3,7 +3,7 @@
 import pytest
 
 from cutaway import LLM
-from cutaway.lab.practice.lessons.ways import ways
+from cutaway.features.practice.lessons.ways import ways
 from support.served import serve
 
 CELLS = 12

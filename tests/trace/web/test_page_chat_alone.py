@@ -10,8 +10,8 @@ from string import printable
 
 import pytest
 
-from cutaway.lab.page_folder import WEB
-from cutaway.lab.page_tokenizer import page_tokenizer
+from cutaway.features.page.folder import WEB
+from cutaway.features.page.tokenizer import page_tokenizer
 from cutaway.text import ChatTemplate, Tokenizer
 from cutaway.text.chat_pieces import ChatPieces
 from support.page_modules import in_node

@@ -9,7 +9,7 @@ import pytest
 from cutaway import LLM
 from cutaway.compute.loading.model import LoadedModel
 from cutaway.compute.loading.setup import Setup
-from cutaway.lab.page_folder import write_page_folder
+from cutaway.features.page.folder import write_page_folder
 from cutaway.trace import Trace
 from support import tiny_tokenizers
 from support.wasm import NEEDS, cores, run

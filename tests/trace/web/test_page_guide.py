@@ -3,8 +3,8 @@
 import pytest
 
 from cutaway import LLM, InputError
-from cutaway.lab.inside import inside, page_arrays
-from cutaway.lab.rerun import branch
+from cutaway.features.inside import inside, page_arrays
+from cutaway.rerun import branch
 from cutaway.trace import Guide, Point, ShownRun, Trace, runs_to_html
 from support.made_traces import embedded
 

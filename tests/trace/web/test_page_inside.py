@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from cutaway.lab.inside import ablate, inside
+from cutaway.features.inside import ablate, inside
 from support.browser import GREEDY, LUCKY, PROMPT
 
 pytestmark = pytest.mark.model

@@ -1,4 +1,4 @@
-"""Practice in a page without a server: what cutaway.lab.practice asks, judges and explains."""
+"""Practice in a page without a server: what cutaway.features.practice asks, judges and explains."""
 
 import json
 import random
@@ -9,9 +9,15 @@ from pathlib import Path
 import pytest
 
 from cutaway.errors import InputError
-from cutaway.lab.page_folder import WEB
-from cutaway.lab.practice import SAMPLE, SAMPLE_CELLS, Numbers, cell_exercises, exercises
-from cutaway.lab.practice.told import told_judge, told_question
+from cutaway.features.page.folder import WEB
+from cutaway.features.practice import (
+    SAMPLE,
+    SAMPLE_CELLS,
+    Numbers,
+    cell_exercises,
+    exercises,
+)
+from cutaway.features.practice.told import told_judge, told_question
 from support.browser import loaded
 from support.page_modules import in_node
 from support.wasm import NEEDS

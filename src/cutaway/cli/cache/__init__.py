@@ -29,4 +29,5 @@ def run(argv: list[str]) -> int:
     if argv[:1] == ["restore"]:
         raise InputError("a saved prefix is restored where it is used: cutaway generate --prefix")
     about = "Keep a prompt's KV cache in a file, so that the prompt is computed once."
-    return run_command(Parser("cutaway cache", about), "verb", VERBS, _EXAMPLES, argv)
+    parser = Parser("cutaway cache", about)
+    return run_command(parser, "verb", __name__, VERBS, argv, examples=_EXAMPLES)

@@ -3,19 +3,16 @@
 from cutaway.cli.parser import Parser, run_command
 
 VERBS = {
-    "play": "show a run step by step, in the terminal",
     "why": "explain why a text ended, and why not earlier; of a canvas, what became of a cell",
     "diff": "compare two runs: where they diverge, and whether they rejoin",
     "export": "print a run's probabilities as OpenAI logprobs or CSV, or write its page",
     "replay": "run a trace again, and check that every bit is the same",
     "logits": "compute the full logits of every step again, into a file",
-    "inside": "show attention, logit attribution and the lens of one step",
-    "ablate": "leave out each part of the text before a step, and show what changes",
     "rescore": "score a recorded text under another model or other settings",
     "price": "measure what revealing a canvas's cells together cost",
     "branch": "change one token of a run, and continue from there",
 }
-"""Verb -> help; its module is cutaway.cli.trace.VERB."""
+"""The core's: verb -> help; the module is cutaway.cli.trace.VERB."""
 
 _EXAMPLES = """
 examples:
@@ -36,4 +33,4 @@ def run(argv: list[str]) -> int:
     if argv[:1] == ["without"]:  # its earlier name
         argv = ["ablate", *argv[1:]]
     parser = Parser("cutaway trace", "Look at a recorded run.")
-    return run_command(parser, "verb", VERBS, _EXAMPLES, argv)
+    return run_command(parser, "verb", __name__, VERBS, argv, examples=_EXAMPLES)

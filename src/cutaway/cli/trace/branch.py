@@ -74,7 +74,7 @@ def run(args: Namespace) -> int:
             "say what to change at this step: --token, --id, --intervention or --control-vector"
         )
     llm = console.load(args)
-    from cutaway.lab.rerun import open_branch
+    from cutaway.rerun import open_branch
 
     token = args.token if args.id is None else args.id
     stream = open_branch(llm, trace, args.at, token, passed=args.passed, luck=args.luck, **options)

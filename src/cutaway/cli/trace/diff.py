@@ -13,7 +13,7 @@ from cutaway.trace.differences import SHORTEST_RUN
 from cutaway.trace.figures import chain_label, percent
 
 if TYPE_CHECKING:
-    from cutaway.lab.rerun import Fork
+    from cutaway.rerun import Fork
 
 EPILOG = f"""
 examples:
@@ -56,7 +56,7 @@ def run(args: Namespace) -> int:
 def _measured(args: Namespace, a: Trace, b: Trace) -> "Fork | None":
     """What a model makes of B as a fork of A."""
     llm = console.load(args)
-    from cutaway.lab import rerun
+    from cutaway import rerun
 
     return rerun.diff_models(llm, a, b)
 

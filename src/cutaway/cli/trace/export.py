@@ -8,6 +8,7 @@ from pathlib import Path
 from cutaway.cli import arguments, console
 from cutaway.cli.terminal.streams import check_output, print_json, print_utf_8
 from cutaway.errors import InputError
+from cutaway.registry import feature
 from cutaway.trace import Trace, to_csv, to_html, to_openai, to_passes_csv
 
 EPILOG = """
@@ -89,12 +90,11 @@ def _steps(text: str, count: int) -> list[int]:
 
 
 def _looks(args: Namespace, trace: Trace, steps: list[int]) -> Iterator[tuple[int, bytes]]:
-    from cutaway.lab.inside import inside, page_arrays
-
+    inside, page_arrays = feature("inside"), feature("inside.page_arrays")
     llm = console.load(args)
     with llm, console.progress(show=not args.quiet) as report:
         for done, step in enumerate(steps):
-            look = inside(llm, trace, step)
+            look = inside.inside(llm, trace, step)
             found = look, look.logit_attribution(), look.lens(1)
             told = page_arrays.about(
                 *found, llm.tokenizer.token_name, trace=trace.sha256, model=llm.name

@@ -37,7 +37,7 @@ def run(args: Namespace) -> int:
     llm = console.load(args)
     import numpy as np
 
-    from cutaway.lab.rerun import logits
+    from cutaway.rerun import logits
 
     rows = logits(llm, trace)
     try:

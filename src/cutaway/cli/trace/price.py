@@ -8,7 +8,7 @@ from cutaway.cli.terminal.drawing import print_report, table
 from cutaway.trace import Trace
 
 if TYPE_CHECKING:
-    from cutaway.lab.rerun import Price
+    from cutaway.rerun import Price
 
 _COLUMNS = """
   together  surprise in bits of the tokens as they were drawn, each without knowing the others
@@ -37,7 +37,7 @@ def run(args: Namespace) -> int:
     """Price, and print a line per pass."""
     trace = Trace.read(args.file)
     llm = console.load(args)
-    from cutaway.lab.rerun import price_of_trace
+    from cutaway.rerun import price_of_trace
 
     with console.progress(show=not args.quiet) as progress:
         found = price_of_trace(llm, trace, progress=progress)

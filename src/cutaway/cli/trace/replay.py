@@ -8,7 +8,7 @@ from cutaway.cli.terminal.drawing import print_report
 from cutaway.trace import Trace
 
 if TYPE_CHECKING:
-    from cutaway.lab.rerun import Replayed
+    from cutaway.rerun import Replayed
 
 EPILOG = """
 examples:
@@ -39,7 +39,7 @@ def run(args: Namespace) -> int:
     """Replay, print, and return 0, or 1 where something differs."""
     trace, how = Trace.read(args.file), namespace.request_options(args)
     llm = console.load(args)
-    from cutaway.lab.rerun import replay
+    from cutaway.rerun import replay
 
     with console.progress(show=not args.quiet) as progress:
         done = replay(llm, trace, anyway=args.anyway, progress=progress, **how)

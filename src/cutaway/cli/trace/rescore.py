@@ -10,7 +10,7 @@ from cutaway.cli.terminal.tokens import names_of, quoted
 from cutaway.trace import Trace
 
 if TYPE_CHECKING:
-    from cutaway.lab.rerun import Rescored
+    from cutaway.rerun import Rescored
 
 _COLUMNS = """
   bits      surprise of the token, -log2 of its probability under the model: recorded, and now
@@ -43,7 +43,7 @@ def run(args: Namespace) -> int:
     trace, options = Trace.read(args.file), namespace.request_options(args)
     llm = console.load(args)
     options |= namespace.tracked(args, llm)
-    from cutaway.lab.rerun import rescore
+    from cutaway.rerun import rescore
 
     done = rescore(llm, trace, **options)
     name_of = names_of(llm.tokenizer)

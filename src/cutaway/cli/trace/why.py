@@ -8,6 +8,7 @@ from cutaway.cli import arguments
 from cutaway.cli.terminal.drawing import print_report, table
 from cutaway.cli.terminal.tokens import names_of
 from cutaway.errors import InputError
+from cutaway.registry import feature
 from cutaway.trace import CellMoment, Trace, cell_life, why
 from cutaway.trace.canvas import rule_label
 from cutaway.trace.constraint import constraint_sentences
@@ -65,10 +66,9 @@ def run(args: Namespace) -> int:
 def _attribution(args: Namespace, trace: Trace) -> tuple[Any, list[str]]:
     """The end token's logit attribution, as data and as lines."""
     from cutaway.cli import console
-    from cutaway.lab.inside import end_attribution
 
     with console.load(args) as llm:
-        found = end_attribution(llm, trace)
+        found = feature("inside").end_attribution(llm, trace)
         if found is None:
             return None, ["No end token is on record, so there is no logit to attribute."]
         return asdict(found), [

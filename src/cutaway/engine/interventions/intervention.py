@@ -30,7 +30,7 @@ _EARLIER = re.compile(r"^(\s*)blind\b")
 
 @runtime_checkable
 class Looked(Protocol):
-    """What a patch may be taken from: ``cutaway.lab.inside.Look``."""
+    """What a patch may be taken from: ``cutaway.features.inside.Look``."""
 
     def part(self, where: str) -> NDArray[np.float32]:
         """The activations at a place."""

@@ -1,5 +1,5 @@
 /**
- * The figures of the inside of a step, as `cutaway.lab.inside.summary` has them: positions, heads, the logit
+ * The figures of the inside of a step, as `cutaway.features.inside.summary` has them: positions, heads, the logit
  * lens, the logit attribution; and how strongly each position of the text is tinted.
  *
  * Knows the arrays of a StepInside. Knows no document.

@@ -1,5 +1,5 @@
 /**
- * A look into a step as the arrays that a page reads (src/cutaway/lab/inside/page_arrays.py), with the figures of each head
+ * A look into a step as the arrays that a page reads (src/cutaway/features/inside/page_arrays.py), with the figures of each head
  * (summary.py).
  *
  * Knows names, shapes and orders; computes no weights.
@@ -16,7 +16,7 @@ const MOST = 8, SCALE = 255;
 
 /**
  * @param {Look} look @param {ReturnType<Look["attribution"]>} found @param {Lens} lens
- * @returns {[string, import("./safetensors.js").Numbers, number[]][]} as lab/inside/page_arrays.py has them
+ * @returns {[string, import("./safetensors.js").Numbers, number[]][]} as features/inside/page_arrays.py has them
  */
 export function arraysOf(look, found, lens) {
   const { n, ids, weights, anatomy: { attends } } = look, layers = weights.length, heads = look.heads((head) => head);
@@ -50,7 +50,7 @@ const largest = (row, by) => [...row.keys()].sort((a, b) => by(row[b] ?? 0) - by
 
 /**
  * @param {Float64Array} weights @param {number} attribution @param {number[]} ids @param {number} seen the first that is seen
- * @returns {number[]} attribution, sink, previous, same, induction, entropy, most, weight (lab/inside/summary.py)
+ * @returns {number[]} attribution, sink, previous, same, induction, entropy, most, weight (features/inside/summary.py)
  */
 function headFigures(weights, attribution, ids, seen) {
   const n = ids.length, count = n - seen, [most = 0] = largest(weights, (value) => value);

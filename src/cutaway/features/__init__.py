@@ -1,0 +1,1 @@
+"""Features: folders that the core does without; ``cutaway.registry`` says what each adds."""

@@ -1,0 +1,218 @@
+"""Answers the lines of batches, one batch after another; a line is a request like any other.
+
+Knows the application as something that is asked; a server that ends leaves a batch to the next.
+"""
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
+from typing import Any, Self
+from uuid import uuid4
+
+from cutaway.base.whole_files import is_full, only_owner
+from cutaway.errors import CutawayError
+from cutaway.features.batches.folder import BatchFolder, whole_lines
+from cutaway.features.batches.lines import Line, check_lines
+from cutaway.features.batches.schemas import BatchObject
+from cutaway.server.http.errors import ApiError
+from cutaway.server.http.own_request import OwnAnswer
+
+AT_ONCE = 32
+"""Lines that are asked at once; the engine batches them with all other requests."""
+AGAIN_S = 10.0
+"""After which a batch goes on that found no room on the disk."""
+_LATER = 100
+"""Their priority where they name none: other requests go first."""
+_WITHOUT_PRIORITY = "/v1/embeddings"
+_STOPPING = ("stopping", "shutting_down")
+_log = logging.getLogger("cutaway.server")
+
+
+Ask = Callable[[str, str, bytes], Awaitable[OwnAnswer]]
+"""(path, id of the request, JSON) -> the answer"""
+
+
+class BatchRunner:
+    """Runs the batches of a folder in the background, while its ``async with`` block lasts."""
+
+    def __init__(self, folder: BatchFolder, ask: Ask) -> None:
+        self.folder, self._ask = folder, ask
+        self._new = asyncio.Event()
+        self._running: tuple[str, asyncio.Task[None]] | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.create_task(self._run_all())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._task is not None
+        self._task.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._task
+        self.folder.close()
+
+    def wake(self) -> None:
+        """There is a new batch."""
+        self._new.set()
+
+    def cancel(self, batch: BatchObject) -> None:
+        """End a batch early. ApiError for one that has ended."""
+        if batch["status"] not in ("validating", "in_progress", "cancelling"):
+            raise ApiError(
+                400, f"batch_id: it is {batch['status']} and cannot be cancelled",
+                param="batch_id", code="batch_ended",
+            )  # fmt: skip
+        if batch["status"] != "cancelling":
+            self.folder.change(batch, "cancelling")
+        if self._running and self._running[0] == batch["id"]:
+            self._running[1].cancel()
+        else:
+            self._finish(batch)
+
+    # -- all of them ---------------------------------------------------------------------------
+
+    async def _run_all(self) -> None:
+        while True:
+            self._new.clear()
+            if (batch := self.folder.next_open()) is None:
+                await self._new.wait()
+                continue
+            work = asyncio.create_task(self._run(batch))
+            self._running = batch["id"], work
+            try:
+                await self._end_of(work, batch)
+            except _ServerStopsError:
+                return
+            finally:
+                self._running = None
+
+    async def _end_of(self, work: "asyncio.Task[None]", batch: BatchObject) -> None:
+        """Wait for a batch. One that cannot be run fails, and the next has its turn.
+
+        One that finds no room on the disk stays as it is, and goes on later.
+        """
+        try:
+            await asyncio.wait([work])
+            if not work.cancelled():
+                work.result()
+            elif batch["status"] == "cancelling":
+                self._finish(batch)
+        except _ServerStopsError:
+            raise
+        except Exception as error:
+            if is_full(error):
+                return await self._wait_for_room(batch, error)
+            _log.exception("batch %s failed", batch["id"])
+            said = "the server failed, and its log says why"
+            fault = {"code": "server_error", "line": None, "message": said, "param": None}
+            try:
+                self._fail(batch, [fault])
+            except CutawayError as unwritten:
+                await self._wait_for_room(batch, unwritten)
+        finally:
+            work.cancel()
+            await asyncio.gather(work, return_exceptions=True)
+        return None
+
+    async def _wait_for_room(self, batch: BatchObject, error: Exception) -> None:
+        _log.error("batch %s waits, as nothing can be written: %s", batch["id"], error)
+        await asyncio.sleep(AGAIN_S)
+
+    # -- one of them ---------------------------------------------------------------------------
+
+    async def _run(self, batch: BatchObject) -> None:
+        if batch["status"] in ("finalizing", "cancelling"):  # by a server that ended then
+            return self._finish(batch)
+        data = await asyncio.to_thread(self.folder.content(batch["input_file_id"]).read_bytes)
+        lines, faults = await asyncio.to_thread(check_lines, data, batch["endpoint"])
+        if faults:
+            return self._fail(batch, faults)
+        done = await asyncio.to_thread(self._done, batch)
+        batch["request_counts"]["total"] = len(lines)
+        if batch["status"] == "validating":
+            self.folder.change(batch, "in_progress")
+        left = (line for line in lines if line.custom_id not in done)
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(AT_ONCE):
+                    group.create_task(self._work(batch, left))
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+        self._finish(batch)
+        return None
+
+    async def _work(self, batch: BatchObject, lines: Iterator[Line]) -> None:
+        for line in lines:
+            id = f"batch_req_{uuid4().hex}"
+            answered = await self._answered(batch["endpoint"], id, line.body)
+            record = {
+                "id": id, "custom_id": line.custom_id, "error": None,
+                "response": {
+                    "status_code": answered.status, "request_id": id,
+                    "body": json.loads(answered.body),
+                },
+            }  # fmt: skip
+            good = answered.status == 200
+            self._append(batch, record, good=good)
+            batch["request_counts"]["completed" if good else "failed"] += 1
+
+    async def _answered(self, path: str, id: str, body: dict[str, Any]) -> OwnAnswer:
+        """The answer, when the queue has room. _ServerStopsError where there will be none."""
+        later = {} if path == _WITHOUT_PRIORITY else {"priority": _LATER}
+        data = json.dumps({**later, **body}).encode()
+        while True:
+            answered = await self._ask(path, id, data)
+            if answered.status == 429:
+                await asyncio.sleep(float(answered.headers.get("retry-after", 1)))
+            elif answered.status == 503 and answered.code in _STOPPING:
+                raise _ServerStopsError
+            else:
+                return answered
+
+    # -- what is on disk -----------------------------------------------------------------------
+
+    def _output(self, batch: BatchObject, *, good: bool) -> str:
+        """The id of the file with its answers, or with its errors."""
+        return f"file-{batch['id']}_{'output' if good else 'errors'}"
+
+    def _append(self, batch: BatchObject, record: Any, *, good: bool) -> None:
+        path = self.folder.content(self._output(batch, good=good))
+        with open(path, "ab", opener=only_owner) as out:
+            out.write(json.dumps(record).encode() + b"\n")
+
+    def _done(self, batch: BatchObject) -> set[str]:
+        """The lines that were answered before, by a server that ended."""
+        return {json.loads(line)["custom_id"] for line in self._records(batch)}
+
+    def _records(self, batch: BatchObject) -> list[bytes]:
+        """Those on disk, counted; one that was cut off is removed."""
+        good, bad = (
+            whole_lines(self.folder.content(self._output(batch, good=good)))
+            for good in (True, False)
+        )
+        batch["request_counts"].update({"completed": len(good), "failed": len(bad)})
+        return [*good, *bad]
+
+    def _fail(self, batch: BatchObject, faults: Any) -> None:
+        self.folder.change(batch, "failed", errors={"object": "list", "data": faults})
+
+    def _finish(self, batch: BatchObject) -> None:
+        """List the files that it wrote; done again, it does the same."""
+        cancelled = batch["status"] == "cancelling"
+        if not cancelled:
+            self.folder.change(batch, "finalizing")
+        self._records(batch)
+        found = dict[str, str]()
+        for good, field in ((True, "output_file_id"), (False, "error_file_id")):
+            id = self._output(batch, good=good)
+            if self.folder.content(id).exists():
+                self.folder.list_file(id, f"{id.removeprefix('file-')}.jsonl", "batch_output")
+                found[field] = id
+        self.folder.change(batch, "cancelled" if cancelled else "completed", **found)
+
+
+class _ServerStopsError(Exception):
+    """No line will be answered any more."""

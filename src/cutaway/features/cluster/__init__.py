@@ -1,0 +1,17 @@
+"""Many replicas of one model behind one server.
+
+Knows which replica generates which text, and which one continues it when a replica is lost. Only
+``app`` and ``generate`` import Ray.
+"""
+
+from importlib import import_module
+from typing import Any
+
+__all__ = ["app", "generate"]
+_MODULES = {"app": "served", "generate": "bulk"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module 'cutaway.features.cluster' has no attribute {name!r}")
+    return getattr(import_module(f"cutaway.features.cluster.{_MODULES[name]}"), name)

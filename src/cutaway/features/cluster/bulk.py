@@ -1,0 +1,255 @@
+"""``generate``: a text for each row of a Ray dataset, by many models in parallel."""
+
+from collections.abc import Iterator, Mapping
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cutaway.base.checks import check_int, shown
+from cutaway.errors import CutawayError, InputError
+from cutaway.features.cluster.checkpoint import Checkpoint, part_name, write_part
+from cutaway.features.cluster.cores import claim
+from cutaway.features.cluster.rows import BulkJob, digest
+from cutaway.requests.base import common_options
+
+if TYPE_CHECKING:
+    import pyarrow
+    from ray.data import Dataset
+
+_PATIENCE_S = 30.0  # waits for the cores of a run that was just killed
+_PART = 32
+"""Rows in a file: a killed worker's successor repeats at most as many."""
+
+
+def generate(
+    dataset: "Dataset",
+    *,
+    model: str | PathLike[str] | None = None,
+    prompt: str = "prompt",
+    id: str = "id",
+    replicas: int | tuple[int, int] = 1,
+    cores: int = 1,
+    checkpoint: str | PathLike[str] | None = None,
+    batch_size: int = 256,
+    token_ids: bool = False,
+    column_prefix: str = "",
+    load: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> "Dataset":
+    """A dataset with a text for the prompt of each row.
+
+    prompt    the column of prompts: texts, token ids, or lists of messages
+    id        the column of each row's unique id, a text or a whole number. The row's seed derives
+              from it and ``seed``, so a row has the same text on any worker
+    replicas  how many models, or (fewest, most): each is a process with ``cores`` processors
+    checkpoint  a folder on storage that all nodes share. Rows are saved there as they end; the call
+              returns when all are saved. After a kill, the same call does the rest. Without it the
+              dataset is lazy, like others of Ray Data, and nothing is saved
+    batch_size  rows in one call of a model
+    token_ids add a column with the ids of each text's tokens
+    column_prefix  of the names of the columns that are added
+    load      keywords of ``LLM``, as {"context": 2048}
+    options   as for ``LLM.generate``; n and traces are refused
+
+    Adds text, finish_reason, fingerprint, system_fingerprint, seed and error, which says why a row
+    has no text; other rows are unaffected. Raises InputError where no row can be generated.
+    """
+    job = BulkJob(
+        model=None if model is None else str(model), prompt=prompt, id=id, token_ids=token_ids,
+        before=column_prefix, load=dict(load or {}), options=options,
+    )  # fmt: skip
+    _check_job(job)
+    _check_columns(dataset, job)
+    how = _workers(replicas, cores) | {"batch_size": check_int("batch_size", batch_size, 1)}
+    if checkpoint is None:
+        return dataset.map_batches(_Writer, fn_constructor_args=(job, cores, None), **how)
+    from ray.data import read_parquet
+
+    saved = Checkpoint(checkpoint, _about(job))
+    if (left := _left(dataset, job, saved)) is not None:
+        run = saved.open()
+        _finish(left.map_batches(_Writer, fn_constructor_args=(job, cores, run), **how))
+        saved.close()
+    return read_parquet(saved.files())
+
+
+class _Writer:
+    """A process with a model."""
+
+    def __init__(self, job: BulkJob, cores: int, run: Path | None) -> None:
+        self._job, self._run = job, run
+        self._refusal: CutawayError | None = None
+        try:
+            self._claim = claim(cores, patience_s=_PATIENCE_S)
+            self._claim.pin()
+            self._llm = job.open()
+        except CutawayError as error:  # raised here, Ray would report a dead actor
+            self._refusal = error
+
+    def __call__(self, table: "pyarrow.Table") -> Iterator["pyarrow.Table"]:
+        """Yields the rows of a batch, 32 at a time; with a checkpoint, the numbers saved."""
+        import pyarrow as pa
+
+        if self._refusal is not None:
+            raise self._refusal
+        self._claim.pin()  # Ray may have made the model in another thread
+        ids, prompts = (table[name].to_pylist() for name in (self._job.id, self._job.prompt))
+        written: list[dict[str, Any] | None] = [None] * len(ids)
+        for place, columns in self._job.write(self._llm, zip(ids, prompts, strict=True)):
+            written[place] = columns
+            start = place - place % _PART
+            rows = written[start : start + _PART]
+            if None in rows:
+                continue
+            part = _with_columns(table.slice(start, _PART), rows, self._job)
+            if self._run is None:
+                yield part
+            else:
+                write_part(self._run, part, part_name(ids[start : start + _PART]))
+                yield pa.table({"rows": [len(rows)]})
+
+
+def _with_columns(table: "pyarrow.Table", rows: list[Any], job: BulkJob) -> "pyarrow.Table":
+    import pyarrow as pa
+
+    types = {"seed": pa.int64(), "token_ids": pa.list_(pa.int32())}
+    for name, column in job.added.items():
+        values = [row[name] for row in rows]
+        table = table.append_column(column, pa.array(values, types.get(name, pa.string())))
+    return table
+
+
+def _check_job(job: BulkJob) -> None:
+    try:
+        import ray.data  # noqa: F401
+    except ImportError as error:
+        raise InputError(
+            f"cutaway.features.cluster.generate needs {error.name}: pip install 'cutaway[ray-data]'"
+        ) from error
+    parsed = common_options(job.options)
+    if parsed.n != 1:
+        raise InputError("n must be 1: for more texts of a prompt, repeat its row with another id")
+    job.check_load()
+
+
+def _check_columns(dataset: Any, job: BulkJob) -> None:
+    from ray.data import Dataset
+
+    if not isinstance(dataset, Dataset):
+        raise InputError(
+            f"dataset must be one of Ray Data, as ray.data.read_parquet makes it, not "
+            f"{shown(dataset)}"
+        )
+    if not (columns := dataset.columns()):
+        raise InputError("dataset has no rows")
+    for what, name in (("prompt", job.prompt), ("id", job.id)):
+        if name not in columns:
+            raise InputError(
+                f"{what}: the dataset has no column {name!r}; it has {', '.join(columns)}"
+            )
+    for name in job.added.values():
+        if name in columns:
+            raise InputError(
+                f"column_prefix: the dataset has a column {name!r} already: set a prefix"
+            )
+
+
+def _workers(replicas: Any, cores: int) -> dict[str, Any]:
+    """Arguments of ``map_batches``; InputError where the workers would wait forever."""
+    import ray
+    from ray.data import ActorPoolStrategy
+
+    bounds = replicas if isinstance(replicas, tuple) else (replicas, replicas)
+    if len(bounds) != 2:
+        raise InputError(f"replicas must be a number or (fewest, most), not {shown(replicas)}")
+    fewest = check_int("replicas", bounds[0], 1)
+    most = check_int("replicas", bounds[1], fewest)
+    check_int("cores", cores, 1)
+    each = [node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"]]
+    if cores > max(each):
+        raise InputError(f"cores must be {max(each):g} or fewer: no node has {cores}")
+    if fewest * cores >= sum(each):
+        raise InputError(
+            f"replicas: {fewest} with {cores} cores each leave none of the cluster's {sum(each):g} "
+            "for reading the dataset: take fewer"
+        )
+    pool = ActorPoolStrategy(min_size=fewest, max_size=most)
+    return {"num_cpus": cores, "compute": pool, "batch_format": "pyarrow"}
+
+
+def _about(job: BulkJob) -> dict[str, Any]:
+    """All that determines a row's text besides its own columns."""
+    asked = {name: value for name, value in job.options.items() if name != "cache_salt"}
+    in_force = common_options(job.options).in_force(job.options.get("seed"))
+    return {
+        "model": job.model, "prompt": job.prompt, "id": job.id, "columns": job.added,
+        "load": {name: str(value) for name, value in job.load.items()},
+        "options": {name: in_force.get(name, str(value)) for name, value in asked.items()},
+    }  # fmt: skip
+
+
+def _left(dataset: "Dataset", job: BulkJob, saved: Checkpoint) -> "Dataset | None":
+    """The rows that are not finished; None where all are."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    from ray.data import read_parquet
+
+    wanted = _named(dataset, job)
+    files = saved.files()
+    done = _named(read_parquet(files), job) if files else {}
+    for name, of in done.items():
+        if wanted.get(name) != of:
+            what = "is not in the dataset" if name not in wanted else "had another prompt"
+            raise InputError(
+                f"checkpoint: a row in {saved.path} with the id {shown(name)} {what}: "
+                "name a new folder"
+            )
+    if len(done) == len(wanted):
+        return None
+    if not done:
+        return dataset
+    finished = pa.array(done)
+
+    def without_finished(table: "pyarrow.Table") -> "pyarrow.Table":
+        ids = table[job.id].cast(finished.type)
+        return table.filter(pc.invert(pc.is_in(ids, value_set=finished)))
+
+    return dataset.map_batches(without_finished, batch_format="pyarrow", zero_copy_batch=True)
+
+
+def _named(dataset: "Dataset", job: BulkJob) -> dict[Any, bytes]:
+    """Each row's id, and a digest of its prompt; InputError where two have the same id."""
+    import pyarrow as pa
+
+    def digests(table: "pyarrow.Table") -> "pyarrow.Table":
+        hashes = [digest(prompt) for prompt in table[job.prompt].to_pylist()]
+        return pa.table({"id": table[job.id], "digest": pa.array(hashes, pa.binary())})
+
+    found: dict[Any, bytes] = {}
+    named = dataset.select_columns([job.id, job.prompt]).map_batches(
+        digests, batch_format="pyarrow", zero_copy_batch=True
+    )
+    for table in named.iter_batches(batch_size=None, batch_format="pyarrow"):
+        for name, of in zip(table["id"].to_pylist(), table["digest"].to_pylist(), strict=True):
+            if name in found:
+                raise InputError(f"{job.id}: several rows have the id {shown(name)}")
+            job.seed(name)  # refuses what cannot be an id
+            found[name] = of
+    return found
+
+
+def _finish(written: "Dataset") -> None:
+    """Run the dataset to its end; a CutawayError is raised with its own message."""
+    from ray.exceptions import RayError
+
+    try:
+        for _ in written.iter_batches(batch_size=None):
+            pass
+    except RayError as error:
+        cause: BaseException | None = error
+        while cause is not None and not isinstance(cause, CutawayError):
+            cause = getattr(cause, "cause", None) or cause.__cause__
+        if cause is None:
+            raise
+        # Ray appends lines of its own to the message.
+        raise InputError(str(getattr(cause, "cause", cause)).partition("\n")[0]) from None

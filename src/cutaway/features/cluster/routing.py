@@ -1,0 +1,277 @@
+"""Which replica a job goes to: the one where its first token costs the fewest rows.
+
+A choice is a function of the calls before it, without a clock or Ray. Costs are in rows:
+
+    cost = rows waiting there + rows of these prompts that are not in its cache × READ
+           + texts there × TEXT_ROWS
+
+A replica counts as having a prompt's blocks as soon as a job is routed there, so the second of many
+equal prompts finds the first. Blocks of answers, and evictions, are not known here, which costs
+rows and changes no token.
+
+Few replicas are costed: some of those that have most of the prompt, and two by rendezvous hashing
+of its first unknown block, so that independent routers agree on them. A popular prefix spreads by
+itself: as soon as waiting for the replicas that have it costs more than computing it again, another
+one computes it. There is no threshold.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutaway.base.checks import check_int
+from cutaway.features.cluster.prompt_blocks import PromptBlocks, PromptMatches
+from cutaway.features.cluster.prompts import Prompt, digest
+
+Scores = NDArray[np.uint64]
+
+READ = 2
+"""The cost of a prompt row: this text waits for it, and so do the others there. With 1, the second
+of two equal prompts might be computed elsewhere instead of waiting for the first."""
+
+TEXT_ROWS = 64
+"""The cost of a running text, in rows: it takes one row of each step while the new prompt and its
+answer are computed. With 16, texts pile up where much is cached; with 128, caches are used less
+(bench/routing.py)."""
+
+MOST_KEYS = 2**20
+KNOWING, DRAWN = 4, 2
+"""How many replicas are costed: of those that have most, and by rendezvous hashing."""
+
+
+# -- what is answered ------------------------------------------------------------------------------
+
+
+class Load(NamedTuple):
+    """A replica's load by its own count.
+
+    rows      prompt rows that are still to be computed
+    texts     number of texts, running or waiting
+    received  how many jobs of this router had arrived by then
+    prompts   keys of each recent prompt, so that routers learn of each other's prompts
+    """
+
+    rows: int = 0
+    texts: int = 0
+    received: int = 0
+    prompts: Sequence[Sequence[int]] = ()
+
+
+class ReplicaCost(NamedTuple):
+    """A replica that was costed; rows and texts: its load before this job."""
+
+    replica: str
+    matched: int
+    rows: int
+    texts: int
+    cost: int
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A replica, and why.
+
+    matched     how many of the prompts' tokens are in its cache
+    rows, texts its load before this job
+    considered  all that were costed, the cheapest first
+    """
+
+    replica: str
+    matched: int
+    tokens: int
+    rows: int
+    texts: int
+    considered: tuple[ReplicaCost, ...]
+
+    def __str__(self) -> str:
+        return (
+            f"replica {self.replica}: {self.matched} of {self.tokens} tokens cached, "
+            f"{self.rows} rows wait"
+        )
+
+
+# -- the router ------------------------------------------------------------------------------------
+
+
+class _Cost(NamedTuple):
+    """What a job adds to a replica's load."""
+
+    rows: int
+    texts: int
+
+
+class _Replica:
+    """A replica's last report, and the jobs sent since; rows and texts are their sum."""
+
+    def __init__(self, name: str, place: int) -> None:
+        self.name, self.place, self.bit = name, place, 1 << place
+        self.load, self.sent = Load(), dict[str, _Cost]()
+        self.rows = self.texts = 0
+
+    def report(self, load: Load) -> None:
+        self.rows += load.rows - self.load.rows
+        self.texts += load.texts - self.load.texts
+        self.load = load
+
+    def take(self, job: str, cost: _Cost) -> None:
+        self.sent[job] = cost
+        self.rows, self.texts = self.rows + cost.rows, self.texts + cost.texts
+
+    def drop(self, job: str) -> None:
+        cost = self.sent.pop(job)
+        self.rows, self.texts = self.rows - cost.rows, self.texts - cost.texts
+
+
+class Router:
+    """One Front's view of its replicas. One thread at a time may use it.
+
+    most_keys  the most blocks remembered; the least recently used are evicted first
+    text_rows  see TEXT_ROWS
+    """
+
+    def __init__(self, most_keys: int = MOST_KEYS, text_rows: int = TEXT_ROWS) -> None:
+        self._known = PromptBlocks(check_int("most_keys", most_keys, 1))
+        self.text_rows = check_int("text_rows", text_rows, 0)
+        self._replicas: dict[str, _Replica] = {}
+        self._places: list[_Replica | None] = []
+        self._seeds: NDArray[np.uint64] = np.empty(0, np.uint64)  # by place
+        self._there = 0  # a bit for each place in use
+        self._jobs: dict[str, _Replica] = {}  # not counted by their replicas yet
+        self._routed = 0
+
+    # -- replicas --------------------------------------------------------------------------------
+
+    def update(self, names: Iterable[str]) -> None:
+        """Set which replicas exist. Others are forgotten, with their blocks."""
+        there = dict.fromkeys(names)
+        gone = [one for name, one in self._replicas.items() if name not in there]
+        if gone:
+            self._forget(gone)
+        for name in there:
+            if name not in self._replicas:
+                self._add(name)
+
+    def report(self, name: str, load: Load) -> None:
+        """Take a replica's own load, which may lack jobs that were just sent."""
+        one = self._replicas.get(name)
+        if one is None:
+            return
+        for job in list(one.sent)[: max(0, load.received - one.load.received)]:
+            self.ended(job)
+        one.report(load)
+        for keys in load.prompts:
+            self._known.learn(one.bit, keys)
+
+    def _add(self, name: str) -> None:
+        place = self._places.index(None) if None in self._places else len(self._places)
+        one = self._replicas[name] = _Replica(name, place)
+        self._places[place : place + 1] = [one]
+        self._seeds = np.resize(self._seeds, len(self._places))
+        self._seeds[place] = int.from_bytes(digest(name.encode()), "little")
+        self._there |= one.bit
+
+    def _forget(self, gone: Sequence[_Replica]) -> None:
+        lost = 0
+        for one in gone:
+            del self._replicas[one.name]
+            self._places[one.place] = None
+            lost |= one.bit
+            for job in one.sent:
+                del self._jobs[job]
+        self._there &= ~lost
+        self._known.forget(lost)
+
+    # -- a job -----------------------------------------------------------------------------------
+
+    def choose(self, prompts: Sequence[Prompt], avoid: Collection[str] = ()) -> Choice | None:
+        """The cheapest that is not in ``avoid``; None where there is none."""
+        return next(iter(self.rank(prompts, avoid)), None)
+
+    def rank(self, prompts: Sequence[Prompt], avoid: Collection[str] = ()) -> list[Choice]:
+        """All replicas that were costed, the cheapest first; ties: fewer texts."""
+        free = self._there
+        for name in avoid:
+            if name in self._replicas:
+                free &= ~self._replicas[name].bit
+        if not free:
+            return []
+        found = [self._known.of(prompt) for prompt in prompts]
+        scores, tokens = self._scores(found), sum(prompt.tokens for prompt in prompts)
+        costed = []
+        for place in self._considered(found, scores, free):
+            one = self._places[place]
+            assert one is not None
+            matched = sum(known.matched(one.bit) for known in found)
+            cost = one.rows + (tokens - matched) * READ + one.texts * self.text_rows
+            candidate = ReplicaCost(one.name, matched, one.rows, one.texts, cost)
+            costed.append((cost, one.texts, -int(scores[place]), candidate))
+        considered = tuple(candidate for *_, candidate in sorted(costed))
+        return [
+            Choice(one.replica, one.matched, tokens, one.rows, one.texts, considered)
+            for one in considered
+        ]
+
+    def sent(self, job: str, prompts: Sequence[Prompt], choice: Choice) -> None:
+        """Note that a job was sent to a replica, and to no other; its cost counts at once."""
+        self.ended(job)
+        one = self._replicas.get(choice.replica)
+        if one is None:
+            return
+        self._routed += 1
+        cost = _Cost(choice.tokens - choice.matched, sum(prompt.texts for prompt in prompts))
+        self._jobs[job] = one
+        one.take(job, cost)
+        for prompt in prompts:
+            self._known.learn(one.bit, prompt.keys)
+
+    def ended(self, job: str) -> bool:
+        """Note that a job has ended or never arrived.
+
+        Returns whether its replica had not reported it yet; the next report may then include it.
+        """
+        one = self._jobs.pop(job, None)
+        if one:
+            one.drop(job)
+        return one is not None
+
+    # -- who is considered -----------------------------------------------------------------------
+
+    def _considered(self, found: list[PromptMatches], scores: Scores, free: int) -> list[int]:
+        """Places of the replicas that have most, and of two by rendezvous hashing."""
+        taken: list[int] = []
+        left = free
+        for who, _ in (level for known in found for level in reversed(known.levels)):
+            taken += _best(who & left, scores, KNOWING - len(taken))
+            left &= ~who
+            if len(taken) == KNOWING:
+                break
+        return list(dict.fromkeys(taken + _best(free, scores, DRAWN)))
+
+    def _scores(self, found: list[PromptMatches]) -> Scores:
+        """Each place's rendezvous hash with the first unknown block.
+
+        If there is none, the hash with a counter, so that equal prompts vary the replicas.
+        """
+        keys = (known.next_key for known in found if known.next_key is not None)
+        return _mixed(self._seeds ^ np.uint64(next(keys, self._routed)))
+
+
+def _best(who: int, scores: Scores, most: int) -> list[int]:
+    """Places of the bits that are set, at most ``most``, by the highest scores."""
+    if who & (who - 1) == 0:
+        return [who.bit_length() - 1] if who and most else []
+    packed = np.frombuffer(who.to_bytes(who.bit_length() // 8 + 1, "little"), np.uint8)
+    places = np.flatnonzero(np.unpackbits(packed, bitorder="little"))
+    if len(places) > most:
+        places = places[np.argpartition(scores[places], len(places) - most)[len(places) - most :]]
+    return [int(place) for place in places]
+
+
+def _mixed(x: Scores) -> Scores:
+    """Hashes of numbers: the finaliser of SplitMix64."""
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))

@@ -1,0 +1,136 @@
+"""An audit: given a seed and a text, how likely is it that this model, so set, drew the text by it.
+
+Knows the luck of a seed and what the chain leaves of each row. A text that was drawn by this luck
+has, at each position, the token that the luck draws; one written without it has that token only by
+chance, as often as the token's own probability. So the number of matches is a sum of independent
+coins of known probabilities, and its tail is the false-alarm rate, without any approximation.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from math import exp
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutaway.api.llm import LLM
+from cutaway.engine import Step
+from cutaway.errors import InputError
+from cutaway.requests.prompts import Prompt
+from cutaway.rerun.request import UNSTOPPED
+
+_TOP = 1000
+"""Tokens among which a rank under the luck is told."""
+ALARM = 1e-6
+"""False alarms below this rate are called evidence."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditedToken:
+    """One token of the text.
+
+    drawn_id     what this luck draws here
+    probability  of the text's token among the survivors of the chain; 0.0 where it is removed
+    rank         of the text's token by logit + luck among the survivors, 1 being the drawn one;
+                 None where it is removed; of the 1,000 likeliest tokens
+    """
+
+    token_id: int
+    drawn_id: int
+    probability: float
+    rank: int | None
+
+    @property
+    def matches(self) -> bool:
+        """Whether the luck draws it."""
+        return self.token_id == self.drawn_id
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """A text under a seed.
+
+    false_alarm  the probability of as many matches or more, had the text been written without
+                 this luck
+    """
+
+    tokens: tuple[AuditedToken, ...]
+    false_alarm: float
+
+    @property
+    def matches(self) -> int:
+        """How many tokens are the ones that this luck draws."""
+        return sum(one.matches for one in self.tokens)
+
+    @property
+    def by_chance(self) -> float:
+        """How many would be, on average, of a text written without this luck."""
+        return sum(one.probability for one in self.tokens)
+
+    @property
+    def verdict(self) -> str:
+        """One sentence."""
+        n, matches = len(self.tokens), self.matches
+        if any(one.rank is None for one in self.tokens):
+            first = next(i for i, one in enumerate(self.tokens) if one.rank is None)
+            removed = f"the chain removes token {first}: other settings, or another model"
+        else:
+            removed = ""
+        if self.false_alarm >= ALARM:
+            return removed or "this luck is not shown: matches are no more than by chance, or few"
+        if matches == n:
+            return "every token is the one that this luck draws"
+        but = f"this luck, and {n - matches} of {n} tokens by other arithmetic, settings or hands"
+        return f"{but}; {removed}" if removed else but
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        return {
+            "tokens": [asdict(one) | {"matches": one.matches} for one in self.tokens],
+            "matches": self.matches, "of": len(self.tokens), "by_chance": self.by_chance,
+            "false_alarm": self.false_alarm, "verdict": self.verdict,
+        }  # fmt: skip
+
+
+def audit(llm: LLM, prompt: Prompt, text: Prompt, seed: int, /, **settings: Any) -> Audit:
+    """Hold a text against the luck of a seed, under this model and these settings.
+
+    text: token ids, or a text, whose tokens are then taken to be those of its own encoding
+    settings: as of ``LLM.generate``. InputError where one is wrong, or the text has no tokens.
+    """
+    ids = llm.tokenizer.encode(text, goes_on=True) if isinstance(text, str) else list(text)
+    if not ids:
+        raise InputError("text: there are no tokens to audit")
+    if not settings.get("temperature", 1.0):
+        raise InputError("temperature: a greedy text has no luck to audit; it must be above 0")
+    observe = {"candidates": _TOP, **UNSTOPPED, "forced": ids, "max_tokens": len(ids)}
+    with llm.stream(prompt, **settings | observe, seed=seed) as stream:
+        tokens = tuple(_audited(step) for step in stream)
+    if len(tokens) != len(ids):
+        raise InputError(f"text: it ends after token {len(tokens)} under these settings")
+    return Audit(tokens, tail([one.probability for one in tokens], sum(t.matches for t in tokens)))
+
+
+def tail(probabilities: Sequence[float], count: int) -> float:
+    """P(at least ``count`` of independent coins with these probabilities), exactly but for
+    rounding: a sum of positive terms, so that also a small one has its digits."""
+    mass: NDArray[np.float64] = np.zeros(len(probabilities) + 1)
+    mass[0] = 1.0
+    for p in probabilities:
+        mass[1:] = mass[1:] * (1 - p) + mass[:-1] * p
+        mass[0] *= 1 - p
+    return min(1.0, float(mass[count:].sum()))
+
+
+def _audited(step: Step) -> AuditedToken:
+    assert step.observed is not None
+    left = {
+        one.id: one.final_logprob + (one.luck or 0.0)
+        for one in step.observed.candidates
+        if one.final_logprob is not None
+    }
+    own, probability = left.get(step.token_id), step.observed.final_logprob
+    rank = None if own is None else 1 + sum(value > own for value in left.values())
+    share = 0.0 if probability is None else min(1.0, exp(probability))
+    return AuditedToken(step.token_id, step.sampled_id, share, rank)

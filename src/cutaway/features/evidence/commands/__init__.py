@@ -1,0 +1,1 @@
+"""The commands that check and sign: oracle, audit, conform, receipt."""

@@ -1,0 +1,359 @@
+"""A log of receipts in a folder: appended only, so that a receipt taken out later shows.
+
+Knows two files: ``receipts.jsonl``, a line for each answer, and ``heads.jsonl``, where each line is
+the signed root of the Merkle tree over the entries so far. Who keeps a signed head finds out when
+the log is shortened or rewritten; the folder alone proves only that it agrees with itself.
+
+A receipt that could not be written, as on a full disk, is lost: the next line that can be written
+is a gap, signed, which says how many are.
+"""
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing
+from hashlib import sha256
+from io import FileIO
+from itertools import accumulate
+from pathlib import Path
+from threading import Lock
+from typing import Any, NamedTuple
+
+from cutaway.base import system
+from cutaway.base.strict_json import parse
+from cutaway.base.whole_files import only_owner
+from cutaway.errors import CutawayError, FormatError, InputError
+from cutaway.features.evidence.merkle import Tree, root_by_proof
+from cutaway.features.evidence.receipt import Receipt
+from cutaway.features.evidence.signing import PrivateKey, PublicKey
+from cutaway.trace import check
+
+_HEAD_PREFIX = b"cutaway receipts head 1\n"
+_GAP_PREFIX = b"cutaway receipts gap 1\n"
+_HEAD_FIELDS = {"size", "root", "public_key", "signature"}
+_GAP_FIELDS = {"lost", "index", "public_key", "signature"}
+_MOST_LINE = 1 << 28  # bytes
+_BLOCK = 1 << 16  # bytes that are read at once
+_MOST_SIZE = (1 << 63) - 1  # entries: a head's message has eight bytes for them
+
+
+class LogEntry(NamedTuple):
+    """A line of the log: a receipt, or a gap.
+
+    answer  whose receipt it is; "" for a gap
+    leaf    its bytes in the Merkle tree
+    lost    how many receipts a gap stands for; 0 for a receipt
+    offset  of its line in the file
+    """
+
+    answer: str
+    leaf: bytes
+    lost: int
+    offset: int
+
+
+class ReceiptLog:
+    """A folder's receipts, and the key that signs what is added. Safe for several threads."""
+
+    def __init__(self, folder: str | os.PathLike[str], key: PrivateKey) -> None:
+        """Open or begin a log. InputError where it cannot be written or disagrees with itself.
+
+        A last line that a process left half written is a lost receipt.
+        """
+        self.folder, self.key = Path(folder), key
+        self._tree, self._lock = Tree(), Lock()
+        self._places: dict[str, list[tuple[int, int]]] = {}  # id -> (index, offset in the file)
+        with ExitStack() as stack:
+            try:
+                self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                self._receipts, self._heads = (
+                    stack.enter_context(closing(_Lines(self.folder / name)))
+                    for name in ("receipts.jsonl", "heads.jsonl")
+                )
+                for entry in check_log(self.folder):
+                    self._add(entry.answer, entry.leaf, entry.offset)
+                self._lost = int(self._receipts.cut_back())  # that no gap tells of yet
+                self._heads.cut_back()
+            except BlockingIOError:
+                raise InputError(f"{folder}: another server adds to this log; stop it") from None
+            except OSError as error:
+                raise InputError(
+                    f"{folder}: the log cannot be written: {error.strerror}"
+                ) from error
+            except FormatError as error:
+                raise InputError(f"{folder}: nothing is added to a damaged log: {error}") from error
+            stack.pop_all()
+
+    def __len__(self) -> int:
+        return len(self._tree.leaves)
+
+    def append(self, answer: str, receipt: Receipt) -> int:
+        """Write a receipt under its answer's id, then a signed head; return its index.
+
+        CutawayError where the folder cannot be written: the receipt is lost, or has no head of its
+        own. The files end with a whole line then, too, and the next receipt can be written.
+        """
+        line = {"id": answer, "receipt": receipt.document}
+        with self._lock:
+            try:
+                self._write((answer, bytes.fromhex(receipt.root), line))
+            except OSError as error:
+                self._lost += 1
+                raise CutawayError(f"{self.folder}: a receipt is lost: {error.strerror}") from error
+            self._sign_head()
+            return len(self) - 1
+
+    def head(self) -> dict[str, Any]:
+        """The signed root of all entries so far."""
+        with self._lock:
+            return self._head()
+
+    def of(self, answer: str) -> list[dict[str, Any]]:
+        """The receipts of an answer, one a text, each with its proof of inclusion."""
+        with self._lock:
+            head = self._head()
+            return [self._proven(index, at, head) for index, at in self._places.get(answer, [])]
+
+    def close(self) -> None:
+        """Tell of what is lost, and close the files. CutawayError where it cannot be told."""
+        try:
+            with self._lock:
+                if self._lost:
+                    self._write()
+                    self._sign_head()
+        except OSError as error:
+            raise CutawayError(
+                f"{self.folder}: {self._lost} receipts are lost, and the log could not say so: "
+                f"{error.strerror}"
+            ) from error
+        finally:
+            self._receipts.close()
+            self._heads.close()
+
+    def _proven(self, index: int, offset: int, head: dict[str, Any]) -> dict[str, Any]:
+        with (self.folder / "receipts.jsonl").open("rb") as file:
+            file.seek(offset)
+            receipt = parse(file.readline(), "its line", most=None)["receipt"]
+        path = [each.hex() for each in self._tree.inclusion(index)]
+        return {"receipt": receipt, "log": {"index": index, "path": path, "head": head}}
+
+    def _write(self, *lines: tuple[str, bytes, Any]) -> None:
+        """Write (answer, leaf, line) after the gap of what is lost: all or, by OSError, none."""
+        if self._lost:
+            lines = (self._gap(), *lines)
+        offsets = self._receipts.append(*(line for _, _, line in lines))
+        for (answer, leaf, _), offset in zip(lines, offsets, strict=True):
+            self._add(answer, leaf, offset)
+        self._lost = 0
+
+    def _gap(self) -> tuple[str, bytes, Any]:
+        index = len(self)
+        message = _gap_message(index, self._lost)
+        gap = {
+            "lost": self._lost, "index": index,
+            "public_key": self.key.public.hex, "signature": self.key.sign(message),
+        }  # fmt: skip
+        return "", sha256(message).digest(), {"gap": gap}
+
+    def _sign_head(self) -> None:
+        """Write the head. CutawayError where it cannot be written: the next one is of all."""
+        try:
+            self._heads.append(self._head())
+        except OSError as error:
+            raise CutawayError(
+                f"{self.folder}: a receipt has no head of its own: {error.strerror}"
+            ) from error
+
+    def _add(self, answer: str, leaf: bytes, offset: int) -> None:
+        index = self._tree.append(leaf)
+        if answer:
+            self._places.setdefault(answer, []).append((index, offset))
+
+    def _head(self) -> dict[str, Any]:
+        size, root = len(self._tree.leaves), self._tree.root
+        signature = self.key.sign(_head_message(size, root))
+        return {
+            "size": size, "root": root.hex(),
+            "public_key": self.key.public.hex, "signature": signature,
+        }  # fmt: skip
+
+
+class _Lines:
+    """A file of JSON lines to append to, by nobody else. It ends with a whole line after errors."""
+
+    def __init__(self, path: Path) -> None:
+        """BlockingIOError where another process appends to it."""
+        self._file = FileIO(path, "a+", opener=only_owner)
+        try:
+            system.lock(self._file.fileno())
+        except BlockingIOError:
+            self._file.close()
+            raise
+        except OSError:  # a folder on a network
+            pass
+        self._end = _whole_size(self._file)
+
+    def cut_back(self) -> bool:
+        """Take away what follows the last whole line; whether there was anything."""
+        is_torn = self._file.seek(0, os.SEEK_END) > self._end
+        if is_torn:
+            self._file.truncate(self._end)
+        return is_torn
+
+    def append(self, *values: Any) -> list[int]:
+        """Write lines to the disk, and return their offsets. OSError where none was added."""
+        lines = [
+            json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n"
+            for value in values
+        ]
+        offsets = [*accumulate(map(len, lines), initial=self._end)]
+        left = memoryview(b"".join(lines))
+        self.cut_back()
+        try:
+            while left:
+                left = left[self._file.write(left) :]
+            os.fsync(self._file.fileno())
+        except OSError:
+            self.cut_back()
+            raise
+        self._end = offsets.pop()
+        return offsets
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def _whole_size(file: FileIO) -> int:
+    """How many bytes a file has up to its last line feed."""
+    end = file.seek(0, os.SEEK_END)
+    while end:
+        start = max(0, end - _BLOCK)
+        file.seek(start)
+        if (at := file.read(end - start).rfind(b"\n")) >= 0:
+            return start + at + 1
+        end = start
+    return 0
+
+
+def check_log(folder: Path, kept: Iterable[Any] = ()) -> list[LogEntry]:
+    """All entries of a log, in order.
+
+    kept: signed heads that somebody kept elsewhere, which the log must still give
+
+    FormatError where a receipt, a gap or a head was changed, where entries are fewer than a head
+    says, or where they do not give a head's root. An entry without a head, and half a line, the
+    last, are what the system's end or a full disk leaves: they are no error.
+    """
+    found = list(_entries(folder / "receipts.jsonl"))
+    tree, roots = Tree(), [Tree().root]
+    for entry in found:
+        tree.append(entry.leaf)
+        roots.append(tree.root)
+    for number, line in enumerate((*kept, *_heads(folder / "heads.jsonl")), 1):
+        head = check_head(line)
+        if head["size"] > len(found):
+            missing = head["size"] - len(found)
+            raise FormatError(f"{missing} receipts are missing: head {number} is of {head['size']}")
+        if bytes.fromhex(head["root"]) != roots[head["size"]]:
+            raise FormatError(f"the receipts are not those of head {number}: one was changed")
+    return found
+
+
+def check_head(head: Any) -> dict[str, Any]:
+    """A signed head. FormatError where it is none, or the signature is not its key's."""
+    if not isinstance(head, dict) or head.keys() != _HEAD_FIELDS:
+        raise FormatError("a head has the fields size, root, public_key and signature")
+    _check_count("a head's size", head["size"])
+    root = _hash("a head's root", head["root"])
+    message = _head_message(head["size"], root)
+    PublicKey.of_hex(head["public_key"]).check(head["signature"], message)
+    return head
+
+
+def check_inclusion(receipt: Receipt, log: Any) -> dict[str, Any]:
+    """The head of a log that has the receipt, by the proof with which it came.
+
+    FormatError where the proof does not lead to the head's root.
+    """
+    if not isinstance(log, dict) or log.keys() != {"index", "path", "head"}:
+        raise FormatError("a proof of inclusion has the fields index, path and head")
+    head, path = check_head(log["head"]), log["path"]
+    _check_count("a proof's index", log["index"])
+    if not isinstance(path, list):
+        raise FormatError("a proof's path must be a list of hashes in hex")
+    hashes: Sequence[bytes] = [_hash("each of a proof's path", each) for each in path]
+    root = root_by_proof(bytes.fromhex(receipt.root), log["index"], head["size"], hashes)
+    if root is None or root.hex() != head["root"]:
+        raise FormatError("the log does not have the receipt: its proof leads elsewhere")
+    return head
+
+
+def _head_message(size: int, root: bytes) -> bytes:
+    return _HEAD_PREFIX + size.to_bytes(8, "big", signed=True) + root
+
+
+def _gap_message(index: int, lost: int) -> bytes:
+    return _GAP_PREFIX + index.to_bytes(8, "big") + lost.to_bytes(8, "big")
+
+
+def _check_count(what: str, value: Any) -> None:
+    if type(value) is not int or not 0 <= value <= _MOST_SIZE:
+        raise FormatError(f"{what} must be a whole number, 0 to 2**63 - 1")
+
+
+def _hash(what: str, value: Any) -> bytes:
+    try:
+        return bytes.fromhex(check.hexadecimal(64)(value))
+    except ValueError as error:
+        raise FormatError(f"{what} {error}") from None
+
+
+def _entries(path: Path) -> Iterator[LogEntry]:
+    offset = 0
+    for number, raw in enumerate(_whole_lines(path), 1):
+        line = _parsed(path, number, raw)
+        try:
+            yield _entry(line, number - 1, offset)
+        except FormatError as error:
+            raise FormatError(f"{path.name}, line {number}: {error}") from error
+        offset += len(raw)
+
+
+def _entry(line: Any, index: int, offset: int) -> LogEntry:
+    match line:
+        case {"id": str(answer), "receipt": document, **more} if not more:
+            return LogEntry(answer, bytes.fromhex(Receipt.from_json(document).root), 0, offset)
+        case {"gap": dict(gap), **more} if not more and gap.keys() == _GAP_FIELDS:
+            _check_count("a gap's number of receipts", gap["lost"])
+            _check_count("a gap's index", gap["index"])
+            if gap["index"] != index or not gap["lost"]:
+                raise FormatError("a gap has the number of its line, and how many are lost there")
+            message = _gap_message(index, gap["lost"])
+            PublicKey.of_hex(gap["public_key"]).check(gap["signature"], message)
+            return LogEntry("", sha256(message).digest(), gap["lost"], offset)
+    raise FormatError("a line has an id and a receipt, or a gap")
+
+
+def _heads(path: Path) -> Iterator[Any]:
+    for number, raw in enumerate(_whole_lines(path), 1):
+        yield _parsed(path, number, raw)
+
+
+def _whole_lines(path: Path) -> Iterator[bytes]:
+    """The lines of a file that end; FormatError where one does not within ``_MOST_LINE``."""
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        for number, raw in enumerate(iter(lambda: file.readline(_MOST_LINE + 1), b""), 1):
+            if len(raw) > _MOST_LINE:
+                raise FormatError(f"{path.name}, line {number}: it is too long for a receipt")
+            if raw.endswith(b"\n"):
+                yield raw
+
+
+def _parsed(path: Path, number: int, raw: bytes) -> Any:
+    try:
+        return parse(raw, "its line", most=None)
+    except ValueError as error:
+        raise FormatError(f"{path.name}, line {number}: {error}") from error

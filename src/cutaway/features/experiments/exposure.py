@@ -1,0 +1,159 @@
+"""Exposure: what changes when a model reads its own text instead of a human's.
+
+From each of several cuts of a human text, the model reads the rest, and writes its own instead.
+docs/experiments.md explains the terms and their sources. All figures are in bits.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutaway.api.llm import LLM
+from cutaway.base.checks import check_int
+from cutaway.errors import InputError
+from cutaway.requests.completion import Completion
+from cutaway.rerun.request import UNSTOPPED, Progress, run_together, silent
+from cutaway.rerun.statistics import Estimate, bands, estimate
+from cutaway.sampling import derive_seed
+from cutaway.trace.figures import in_bits
+
+Curves = NDArray[np.float64]
+"""One row per window, one column per position after the cut: (windows, horizon)."""
+
+CURVES = ("reads", "writes", "gap", "expects_human", "expects_own", "drift")
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A part of the human text in token ids: the context before the cut, what the human wrote
+    after it, and what the model wrote instead."""
+
+    start: int
+    context: tuple[int, ...]
+    human: tuple[int, ...]
+    own: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Exposure:
+    """Curves by window and position after the cut.
+
+    reads         surprise of the human's tokens, given the human's tokens before them
+    writes        surprise of the model's own tokens, given its own tokens before them
+    expects_human entropy of the next token, given the human's tokens: the surprise that the
+                  model expects
+    expects_own   the same given its own tokens
+    """
+
+    windows: tuple[Window, ...]
+    reads: Curves
+    writes: Curves
+    expects_human: Curves
+    expects_own: Curves
+
+    @property
+    def gap(self) -> Curves:
+        """By how much its own text surprises the model more than the human's."""
+        return self.writes - self.reads
+
+    @property
+    def drift(self) -> Curves:
+        """How much more surprise it expects after its own tokens. 0 at the cut, where both
+        prefixes are the human's, and everywhere if its texts are like the human's."""
+        return self.expects_own - self.expects_human
+
+    def by_position(self, name: str) -> list[Estimate]:
+        """One of ``CURVES``, its mean over windows in each of ``statistics.bands``."""
+        curves: Curves = getattr(self, name)
+        return [estimate(curves[:, band].mean(axis=1)) for band in bands(curves.shape[1])]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON: the windows, every curve, and its means by position."""
+        parts = bands(self.reads.shape[1])
+        return {
+            "windows": [asdict(window) for window in self.windows],
+            "curves": {name: getattr(self, name).tolist() for name in CURVES},
+            "positions": [[part.start + 1, part.stop] for part in parts],
+            "mean": {name: [asdict(e) for e in self.by_position(name)] for name in CURVES},
+        }
+
+
+def exposure(
+    llm: LLM,
+    text: str | Sequence[int],
+    *,
+    before: int = 64,
+    tokens: int = 64,
+    points: int = 32,
+    seed: int = 0,
+    progress: Progress = silent,
+    **options: Any,
+) -> Exposure:
+    """Cut a human text at several points; from each, read the rest, and write another instead.
+
+    text     or its token ids, at least before + 2 · tokens of them
+    before   tokens of the text before each cut
+    tokens   tokens after each cut; no stop condition ends a text
+    points   the most cuts, spread evenly; what follows one never overlaps another's
+    seed     the i-th window's luck comes from (seed, i)
+    progress is called with ("reading and writing", tokens done, of how many)
+    options  of LLM.generate. By default the model's own distribution is drawn from, unsharpened
+             (temperature 1, top_p 1); with others, ``writes`` depends on them too
+
+    Raises InputError for a value out of range and a text that is too short.
+    """
+    cuts, seed = _cuts(llm, text, before, tokens, points), check_int("seed", seed, 0, 2**64 - 1)
+    common = {"temperature": 1.0, "top_p": 1.0} | options
+    common |= {"max_tokens": tokens, "candidates": 1, **UNSTOPPED}
+    requests = []
+    for i, cut in enumerate(cuts):
+        prompt, own = [*_begin(llm), *cut.context], common | {"seed": derive_seed(seed, i)}
+        requests += [(prompt, own | {"forced": cut.human}), (prompt, own)]
+    total = tokens * len(requests)
+    done = run_together(llm, requests, lambda n: progress("reading and writing", n, total))
+    read, written = done[::2], done[1::2]
+    windows = [replace(c, own=w.token_ids) for c, w in zip(cuts, written, strict=True)]
+    return Exposure(
+        tuple(windows), _surprise(read), _surprise(written), _entropy(read), _entropy(written)
+    )
+
+
+def _cuts(
+    llm: LLM, text: str | Sequence[int], before: int, tokens: int, points: int
+) -> list[Window]:
+    """Windows spread evenly over the text, without the model's own tokens."""
+    ids = llm.tokenize(text, add_bos=False) if isinstance(text, str) else list(text)
+    before, tokens = check_int("before", before, 1), check_int("tokens", tokens, 1)
+    points = check_int("points", points, 2)
+    room, fits = llm.model.context, (len(ids) - before) // tokens
+    if len(_begin(llm)) + before + tokens > room:
+        raise InputError(f"before and tokens together must fit the model's context of {room}")
+    if fits < 2:
+        raise InputError(
+            f"the text has {len(ids)} tokens and two windows need {before + 2 * tokens}: "
+            "take a longer text, or fewer tokens or less before"
+        )
+    count = min(points, fits)
+    last = len(ids) - before - tokens
+    starts = [last * i // (count - 1) for i in range(count)]
+    return [
+        Window(s, tuple(ids[s : s + before]), tuple(ids[s + before :][:tokens])) for s in starts
+    ]
+
+
+def _begin(llm: LLM) -> list[int]:
+    """The BOS token, for a model that wants one before every text."""
+    bos = llm.tokenizer.bos_id
+    return [bos] if llm.tokenizer.add_bos and bos is not None else []
+
+
+def _surprise(done: list[Completion]) -> Curves:
+    return in_bits(-np.array([[step.logprob for step in each.steps] for each in done]))
+
+
+def _entropy(done: list[Completion]) -> Curves:
+    observed = [[step.observed for step in each.steps] for each in done]
+    return in_bits(np.array([[o.entropy for o in each if o is not None] for each in observed]))

@@ -1,0 +1,243 @@
+"""Repair: whether a rule takes a wrong token back, and what else the token changes.
+
+A wrong token is forced into a cell in the pass that revealed it, and the canvas continues with the
+same luck. The autoregressive loop, which takes nothing back, is a rule like others: from the left,
+one cell a block.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass, replace
+from itertools import chain, count, islice
+from typing import Any
+
+import numpy as np
+
+from cutaway.api.llm import LLM
+from cutaway.base.checks import check_int
+from cutaway.engine.canvas import ForcedCell, Rule, rule_of_text
+from cutaway.engine.request import randbits
+from cutaway.errors import CutawayError, InputError
+from cutaway.requests.completion import Completion
+from cutaway.rerun.request import UNSTOPPED, Progress, silent
+from cutaway.rerun.statistics import Estimate, estimate, rate
+from cutaway.sampling import derive_seed
+from cutaway.trace.canvas import standing
+
+LOOP = "left,block=1"
+_ERRORS = 8
+_MEANS = ("gone", "own_gone", "restored", "differ", "later")
+
+
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """One wrong token, and what became of it.
+
+    seed        of its run
+    cell        into which it was forced, from 0, in pass ``passed``
+    token_id    the wrong token; ``instead_of`` the one revealed without the mistake
+    gone        whether the cell ends with another token than ``token_id``
+    own_gone    whether, without the mistake, it ends with another token than ``instead_of``
+    restored    whether it ends with the same token as without the mistake
+    differ      how many other cells end with another token than without the mistake
+    later       as ``differ``, of the ``of_later`` cells that were masked after that pass
+    """
+
+    seed: int
+    cell: int
+    passed: int
+    token_id: int
+    instead_of: int
+    gone: bool
+    own_gone: bool
+    restored: bool
+    differ: int
+    later: int
+    of_later: int
+
+
+@dataclass(frozen=True, slots=True)
+class Repaired:
+    """The mistakes under one rule, and rates over them."""
+
+    rule: str
+    mistakes: tuple[Mistake, ...]
+
+    @property
+    def gone(self) -> Estimate:
+        """How often the wrong token is gone at the end: the repair rate."""
+        return self._rate("gone")
+
+    @property
+    def own_gone(self) -> Estimate:
+        """How often the run's own tokens in these cells are gone: the baseline of ``gone``."""
+        return self._rate("own_gone")
+
+    @property
+    def restored(self) -> Estimate:
+        """How often the cell ends as it does without the mistake."""
+        return self._rate("restored")
+
+    @property
+    def differ(self) -> Estimate:
+        """How many other cells end with another token, on average."""
+        return estimate(np.array([float(one.differ) for one in self.mistakes]))
+
+    @property
+    def later(self) -> Estimate | None:
+        """The share of the cells masked after the mistake that do; None: none were masked."""
+        shares = [one.later / one.of_later for one in self.mistakes if one.of_later]
+        return estimate(np.array(shares)) if shares else None
+
+    def _rate(self, name: str) -> Estimate:
+        return rate(sum(getattr(one, name) for one in self.mistakes), len(self.mistakes))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        means = {name: getattr(self, name) for name in _MEANS}
+        return {
+            "rule": self.rule,
+            **{name: mean and asdict(mean) for name, mean in means.items()},
+            "mistakes": [asdict(one) for one in self.mistakes],
+        }
+
+
+def usual_repairs(llm: LLM, cells: int) -> tuple[str, ...]:
+    """Rules that take no token back, and rules that do; for a causal model, the loop."""
+    if llm.config.is_causal:
+        return (LOOP,)
+    steps = min(cells, 10)
+    return (
+        "confidence", f"confidence,steps={steps}", f"mask-predict,steps={steps}",
+        f"remdm,steps={cells}", "edit",
+    )  # fmt: skip
+
+
+def repair(
+    llm: LLM,
+    prompt: str | Sequence[int],
+    *,
+    rules: Sequence[str] | None = None,
+    errors: int | None = None,
+    seeds: int = 4,
+    max_tokens: int = 32,
+    progress: Progress = silent,
+    **options: Any,
+) -> tuple[Repaired, ...]:
+    """Make mistakes in canvases after a prompt, one in each, and measure which are taken back.
+
+    rules       as ``rule_of_text`` reads them; None: ``usual_repairs``
+    errors      mistakes in each run, in evenly spread cells; None: 8, or one for each cell
+    seeds       runs without a mistake, with the same seeds for all rules
+    max_tokens  cells of the canvas; no stop condition ends it
+    progress    called with ("writing", canvases done, of how many)
+    options     of LLM.denoise, such as temperature and seed
+
+    Raises InputError for a value out of range, or a rule that the model cannot have.
+    """
+    if given := [name for name in ("denoise", "n", "trace") if name in options]:
+        raise InputError(f"{given[0]}: rules and seeds say which canvases there are: leave it out")
+    cells = check_int("max_tokens", max_tokens, 2)
+    errors = min(_ERRORS, cells) if errors is None else check_int("errors", errors, 1, cells)
+    seeds = check_int("seeds", seeds, 1, 64)
+    named = usual_repairs(llm, cells) if rules is None else rules
+    if not named:
+        raise InputError("rules must name at least one: leave it out for the usual ones")
+    planned = [(name, rule_of_text(name)) for name in named]
+    ids = llm.tokenize(prompt) if isinstance(prompt, str) else list(prompt)
+    options |= {"max_tokens": cells, **UNSTOPPED}
+    llm.parse_options(options)
+    seed = randbits(32) if options.get("seed") is None else options["seed"]
+    total = len(planned) * seeds * (1 + errors)
+    runs = [
+        (rule, options | {"seed": derive_seed(seed, n)})
+        for _, rule in planned
+        for n in range(seeds)
+    ]
+    done = count(1)
+    each = iter(_mistakes(llm, ids, runs, errors, lambda: progress("writing", next(done), total)))
+    progress("writing", total, total)
+    return tuple(_repaired(name, islice(each, seeds)) for name, _ in planned)
+
+
+def _repaired(rule: str, runs: Iterable[list[Mistake]]) -> Repaired:
+    mistakes = tuple(chain.from_iterable(runs))
+    if not mistakes:
+        raise InputError(f"rule {rule!r}: no cell has a likely token that is wrong: add seeds")
+    return Repaired(rule, mistakes)
+
+
+_Run = tuple[Rule, Mapping[str, Any]]
+"""A canvas to generate: its rule, and its other options."""
+
+
+def _mistakes(
+    llm: LLM, ids: list[int], runs: Sequence[_Run], errors: int, one_done: Callable[[], object]
+) -> list[list[Mistake]]:
+    """The mistakes of each run: ``errors``, or as many as are possible."""
+    plain = _all(llm, ids, runs, one_done)
+    wrong = [_spread(_possible(done), errors) for done in plain]
+    forks = [
+        (replace(rule, forced_cells=(one,)), how)
+        for (rule, how), ones in zip(runs, wrong, strict=True)
+        for one in ones
+    ]
+    ended = iter(_all(llm, ids, forks, one_done))
+    return [
+        [_mistake(done, one, next(ended)) for one in ones]
+        for done, ones in zip(plain, wrong, strict=True)
+    ]
+
+
+def _all(
+    llm: LLM, ids: list[int], runs: Sequence[_Run], one_done: Callable[[], object]
+) -> list[Completion]:
+    """All canvases, generated in one batch, in the order of the runs."""
+    made: dict[int, Completion] = {}
+    requests = ((ids, {**how, "denoise": rule}) for rule, how in runs)
+    with closing(llm.generate_each(requests)) as results:
+        for index, done in results:
+            if isinstance(done, CutawayError):
+                raise done
+            assert isinstance(done, Completion)  # since n is 1
+            made[index] = done
+            one_done()
+    return [made[index] for index in range(len(runs))]
+
+
+def _possible(done: Completion) -> list[ForcedCell]:
+    """For each cell, in order: the likeliest wrong token, in the pass that revealed it.
+
+    Neither the revealed token nor the one at the end; cells without a third likely token are left
+    out.
+    """
+    first, found, seen = len(done.prompt_token_ids), dict[int, ForcedCell](), set[int]()
+    for made in done.passes:
+        for one in made.revealed:
+            cell = one.position - first
+            right = (one.token_id, done.token_ids[cell])
+            wrong = [token_id for token_id, _ in one.likely if token_id not in right]
+            if wrong and cell not in seen:
+                found[cell] = ForcedCell(made.index, cell, wrong[0])
+            seen.add(cell)
+    return [found[cell] for cell in sorted(found)]
+
+
+def _spread(cells: list[ForcedCell], errors: int) -> list[ForcedCell]:
+    """``errors`` of them, evenly spread, or all."""
+    errors = min(errors, len(cells))
+    return [cells[len(cells) * i // errors] for i in range(errors)]
+
+
+def _mistake(plain: Completion, wrong: ForcedCell, fork: Completion) -> Mistake:
+    first, passed, cell = len(plain.prompt_token_ids), wrong.passed, wrong.cell
+    known = {c.position - first: c.token_id for c in plain.passes[passed].revealed}
+    pairs = zip(plain.token_ids, fork.token_ids, strict=True)
+    others = {i for i, (a, b) in enumerate(pairs) if a != b} - {cell}
+    stands = standing(plain.passes[: passed + 1])[-1]
+    masked = {i for i in range(len(plain.token_ids)) if first + i not in stands}
+    own, now = plain.token_ids[cell], fork.token_ids[cell]
+    return Mistake(
+        plain.seed, cell, passed, wrong.token_id, known[cell], now != wrong.token_id,
+        own != known[cell], now == own, len(others), len(others & masked), len(masked),
+    )  # fmt: skip

@@ -1,0 +1,207 @@
+"""Leave-one-out ablation: a step's logits and draw without a part of the text before it.
+
+Each shortened text is run again, in batches and with the prefix cache; nothing is estimated. The
+draw keeps the step's chain, constraint, luck and history: only what the model reads changes.
+"""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from time import monotonic
+from typing import Any
+
+from cutaway.api.llm import LLM
+from cutaway.base.checks import check_choice, shown
+from cutaway.compute.backends import Logits
+from cutaway.engine.interventions.intervention import current_name
+from cutaway.errors import CutawayError, InputError
+from cutaway.features.inside.logit_attribution import LogitAttribution
+from cutaway.features.inside.look import Look, inside
+from cutaway.features.inside.redraw import Redraw
+from cutaway.features.inside.text_parts import BY, text_parts
+from cutaway.features.inside.variants import HOW, Variant, variants
+from cutaway.rerun.request import Progress, bound, silent
+from cutaway.sampling import ReadRow, read_rows
+from cutaway.trace import Trace
+
+
+@dataclass(frozen=True, slots=True)
+class AblatedPart:
+    """A part of the text, and the step without it.
+
+    start, stop    its positions, ``stop`` excluded; ``instead``: the tokens that replace it
+    weight         sum over its positions of the mean attention weight of all heads
+    attribution    sum over its positions and all heads
+    logprob, rival_logprob  of the step's token and of its rival, without the part
+    effect         the logprob with the part less ``logprob``
+    margin         what the lead over the rival loses; attribution is its direct part
+    drawn          the token that the same luck draws; None if the draw cannot be repeated
+    """
+
+    start: int
+    stop: int
+    token_ids: tuple[int, ...]
+    instead: tuple[int, ...]
+    weight: float
+    attribution: float
+    logprob: float
+    rival_logprob: float
+    effect: float
+    margin: float
+    drawn: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Ablation:
+    """A step without each part of the text before it. All in nats.
+
+    An effect, not a cause: repeated words mask each other, and the text becomes odd.
+
+    row_hash, is_as_run  of the step with all of the text, as of a ``Look``
+    by, how    what a part is, and how it was removed
+    drawn      token drawn at the step; None if unknown
+    token, rival  the step's token and the one to compare it with, and the logprobs of both
+    token_ids  the text before the step
+    parts      those that were tried, of ``total``, the largest attributions first
+    """
+
+    step: int
+    row_hash: int
+    is_as_run: bool
+    by: str
+    how: str
+    drawn: int | None
+    token: int
+    rival: int
+    logprob: float
+    rival_logprob: float
+    token_ids: tuple[int, ...]
+    total: int
+    parts: tuple[AblatedPart, ...]
+
+    def to_dict(self, name: Callable[[int], str]) -> dict[str, Any]:
+        """Ready for JSON. Names of tokens are raw."""
+        found = asdict(self)
+        found["tokens"] = [*map(name, self.token_ids)]
+        for part in found["parts"]:
+            part["tokens"] = [*map(name, part["token_ids"])]
+            part["drawn_token"] = None if part["drawn"] is None else name(part["drawn"])
+        found["row"] = f"{found.pop('row_hash'):016x}"
+        found["as_run"] = found.pop("is_as_run")
+        known = [key for key in ("token", "rival", "drawn") if found[key] is not None]
+        named = {key: name(found[key]) for key in known}
+        return found | {f"{key}_name": token for key, token in named.items()}
+
+
+def ablate(
+    llm: LLM,
+    trace: Trace,
+    step: int,
+    *,
+    by: str = "token",
+    how: str = "delete",
+    other: int | str | None = None,
+    rival: int | str | None = None,
+    budget_s: float | None = None,
+    progress: Progress = silent,
+    stopped: Callable[[], bool] = bool,
+) -> Ablation:
+    """A step of a trace without each part of the text before it.
+
+    by        what a part is: "token", "word", "line" or "sentence"
+    how       "delete": the text less the part, later tokens move up; "knock_out": no
+              later token attends to the part, and all keep their positions;
+              "other": other tokens in its place
+    other     the token for each of its positions, by its text or its id; None: the likeliest other
+              there, by the plain model. The first token stays: nothing predicts another
+    rival     the token to compare the step's token with; None: the likeliest other
+    budget_s  seconds after which parts that have not ended are left out; None: all are tried
+    progress  called with ("ablate", parts done, of how many)
+    stopped   called between two steps of the engine; True: return the parts tried so far
+
+    Raises InputError naming the field, OtherRowError where the step's row is not the recorded
+    one.
+    """
+    ends = monotonic() + _seconds(budget_s)
+    by, how = check_choice("by", by, BY), check_choice("how", current_name(how), HOW)
+    if how == "delete":
+        _check_unmoved(trace)
+    look = inside(llm, trace, step)
+    ids = tuple(look.token_ids)
+    places = text_parts([llm.tokenizer.token_bytes(token) for token in ids], by)
+    whole = _Whole(llm, trace, look, look.logit_attribution(rival))
+    ordered = sorted(variants(llm, ids, places, how, other), key=whole.order)
+
+    def is_over() -> bool:
+        return stopped() or monotonic() >= ends
+
+    parts: dict[int, AblatedPart] = {}
+    progress("ablate", 0, len(ordered))
+    texts = ((each.of(ids), bound(llm, trace.head, each.interventions)) for each in ordered)
+    for index, row in llm.last_rows(ids, texts, is_over):
+        parts[index] = whole.less(ordered[index], row)
+        progress("ablate", len(parts), len(ordered))
+    return whole.result(by, how, len(ordered), tuple(parts[index] for index in sorted(parts)))
+
+
+def _check_unmoved(trace: Trace) -> None:
+    if any(one.positions or one.from_step is not None for one in trace.head.interventions):
+        raise InputError(
+            "how: this run had interventions at some positions, which delete would move: take "
+            "knock_out"
+        )
+
+
+def _seconds(budget_s: float | None) -> float:
+    if budget_s is None:
+        return float("inf")
+    is_number = isinstance(budget_s, int | float) and not isinstance(budget_s, bool)
+    if not is_number or not 0 < budget_s < float("inf"):
+        raise InputError(f"budget_s must be a number of seconds above 0, not {shown(budget_s)}")
+    return float(budget_s)
+
+
+class _Whole:
+    """The step with all of its text."""
+
+    def __init__(self, llm: LLM, trace: Trace, look: Look, found: LogitAttribution) -> None:
+        self._look, self._pair = look, (found.token, found.rival)
+        self._weights = look.mean_weights
+        self._attributions, self._sizes = found.by_position, found.size_by_position
+        self._logprobs = self._read(look.logits)
+        own = look.is_as_run
+        self._redraw = Redraw.of(llm, trace, look.step, look.logits) if own else None
+
+    def order(self, variant: Variant) -> float:
+        """By the absolute attributions of its positions and heads, the largest first."""
+        return -float(self._sizes[variant.start : variant.stop].sum())
+
+    def less(self, variant: Variant, row: Logits) -> AblatedPart:
+        """A part, from the row of the text without it."""
+        start, stop = variant.start, variant.stop
+        (was, rival_was), (now, rival_now) = self._logprobs, self._read(row)
+        return AblatedPart(
+            start, stop, tuple(self._look.token_ids[start:stop]), variant.instead,
+            float(self._weights[start:stop].sum()), float(self._attributions[start:stop].sum()),
+            now, rival_now, was - now, (was - rival_was) - (now - rival_now),
+            None if self._redraw is None else self._redraw.tokens(row[None])[0],
+        )  # fmt: skip
+
+    def result(self, by: str, how: str, total: int, parts: tuple[AblatedPart, ...]) -> Ablation:
+        """With the parts that were tried."""
+        look, step = self._look, self._look.step
+        drawn = step.sampled_id if step.sampled_id >= 0 else None
+        return Ablation(
+            step.index, look.row_hash, look.is_as_run, by, how, drawn, *self._pair, *self._logprobs,
+            tuple(look.token_ids), total, parts,
+        )  # fmt: skip
+
+    def _read(self, row: Logits) -> tuple[float, float]:
+        """A row's logprobs of the two tokens."""
+        first, second = (self._of(row, token) for token in self._pair)
+        return first, second
+
+    def _of(self, row: Logits, token: int) -> float:
+        [read] = read_rows(row[None], [token], 0)
+        if not isinstance(read, ReadRow) or read.logprob is None:
+            raise CutawayError("the model's logits are not finite without a part of the text")
+        return read.logprob

@@ -1,0 +1,1 @@
+"""The commands that look into a step: trace inside and ablate; near."""

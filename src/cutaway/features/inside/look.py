@@ -1,0 +1,316 @@
+"""A look: one step of a trace computed again with all its tensors, proven by the row's hash."""
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutaway.api.llm import LLM
+from cutaway.base.checks import check_int
+from cutaway.compute.backends import STEP_ROWS, inspectable
+from cutaway.compute.model import Op
+from cutaway.compute.model.anatomy import Anatomy
+from cutaway.engine import Row
+from cutaway.engine.interventions import Affine, find
+from cutaway.engine.interventions.bound import STATE
+from cutaway.errors import CutawayError, InputError
+from cutaway.features.inside import attention, mixture
+from cutaway.features.inside.decomposition import Decomposition
+from cutaway.features.inside.embedding import Nearest, nearest
+from cutaway.features.inside.lens import Lens, lens
+from cutaway.features.inside.logit_attribution import LogitAttribution, logit_attribution
+from cutaway.features.inside.picture import Picture
+from cutaway.features.inside.redraw import Redraw
+from cutaway.features.inside.states import ValueWeights, value_weights
+from cutaway.methods.pinned import text_state
+from cutaway.rerun.branch import token_id_of
+from cutaway.rerun.request import bound, check_text
+from cutaway.sampling.row_hash import row_hash
+from cutaway.trace import Trace
+from cutaway.trace.phrases import phrase
+
+Floats = NDArray[np.float64]
+
+
+class OtherRowError(CutawayError):
+    """The model gives other logits than the recorded ones."""
+
+
+class Look:
+    """The inside of one step. The model keeps nothing of it.
+
+    step        the recorded one
+    token_ids   of the text that the row attends to, its own token last
+    row_hash    of the row's logits
+    is_as_run   whether ``row_hash`` is the recorded one; if not, the reference backend computed it
+    first_seen  (layers,): the first position that each layer attends to; above 0 with a window, and
+                the text's length where it does not attend
+    """
+
+    def __init__(self, llm: LLM, trace: Trace, step: int, row: Row, anatomy: Anatomy) -> None:
+        """From the row that gave a step its logits; made by ``inside``."""
+        self._llm, self._trace, self._row, self._anatomy = llm, trace, row, anatomy
+        self._bound = bound(llm, trace.head)
+        self.step = trace.steps[step]
+        self.token_ids = ids_before(trace, step)
+        self.row_hash = row_hash(row.logits)
+        self.is_as_run = self.row_hash == self.step.logits_hash
+        total = len(self.token_ids)
+        read = {op.attrs["layer"]: row.keys[op.attrs["layer"]].shape[1] for op in anatomy.attends}
+        self.first_seen = tuple(total - read.get(i, 0) for i in range(self.layers))
+
+    @property
+    def layers(self) -> int:
+        """How many the model has."""
+        return len(self._anatomy.stream) - 1
+
+    @property
+    def attending(self) -> list[int]:
+        """The layers that attend."""
+        return [*self._decomposition.weights]
+
+    @property
+    def position(self) -> int:
+        """Of the row: the position of its own token, the last of ``token_ids``."""
+        return len(self.token_ids) - 1
+
+    @property
+    def logits(self) -> NDArray[np.float32]:
+        """Of the row, before the chain: (vocab,), float32."""
+        return self._row.logits
+
+    # -- attention ------------------------------------------------------------------------------
+
+    @cached_property
+    def weights(self) -> Floats:
+        """Attention weights (layers, heads, positions). A row adds up to 1.
+
+        0 before ``first_seen``. A weight is not an effect: a token with much attention may matter
+        nothing.
+        """
+        return self._decomposition.side_by_side(self._decomposition.weights)
+
+    @property
+    def mean_weights(self) -> Floats:
+        """Of all heads that attend: (positions,); 0 where none does."""
+        attending = len(self._decomposition.weights) * self.weights.shape[1]
+        found: Floats = self.weights.sum(axis=(0, 1)) / max(attending, 1)
+        return found
+
+    @cached_property
+    def states(self) -> Mapping[int, ValueWeights]:
+        """By layer with a delta net or Mamba 2: the weight of each token's value in each head.
+
+        InputError for a text of more than 512 tokens.
+        """
+        kinds = ("delta_net", "mamba2")
+        ops = {op.out.name: op.attrs["layer"] for op in self._mixes if op.kind in kinds}
+        if ops and not self.has_state_heads:
+            raise InputError(
+                f"the text has {len(self.token_ids)} tokens; what heads with a recurrent state "
+                f"take of each is told of {STEP_ROWS} at most"
+            )
+        found = self._decomposition.states
+        return {layer: found[name] for name, layer in ops.items()}
+
+    @property
+    def has_states(self) -> bool:
+        """Whether layers of the model have a recurrent state."""
+        return bool(self._mixes)
+
+    @property
+    def has_state_heads(self) -> bool:
+        """Whether some have, and the text is short enough to tell their heads."""
+        return self.has_states and len(self.token_ids) <= STEP_ROWS
+
+    @cached_property
+    def _mixes(self) -> list[Op]:
+        """The ops with a state whose heads are linear up to the stream."""
+        ends = (part.path[-1] for part in self._anatomy.parts if part.path)
+        return [op for op in ends if "state" in op.attrs]
+
+    @cached_property
+    def writes(self) -> Floats:
+        """The norm of what each head wrote to the stream from each position.
+
+        (layers, heads, positions). It has no sign, and norms do not add up.
+        InputError as of ``logit_attribution``.
+        """
+        self._anatomy.check_paths()
+        parts = (part for part in self._anatomy.parts if part.path)
+        of = {p.path[-1].attrs["layer"]: p for p in parts if p.path[-1].kind == "attend"}
+        row, found = self._row, self._decomposition
+        return found.side_by_side({
+            layer: attention.writes(weight, row.values[layer], found.through(of[layer]))
+            for layer, weight in found.weights.items()
+        })  # fmt: skip
+
+    @property
+    def kv_bytes(self) -> int:
+        """Bytes of keys and values that the row read; fewer with windows."""
+        return self._llm.backend.kv.bytes_read(len(self.token_ids))
+
+    @property
+    def sinks(self) -> NDArray[np.bool_]:
+        """Whether a head has more than 0.3 of its weight at position 0: (layers, heads)."""
+        found: NDArray[np.bool_] = self.weights[:, :, 0] > attention.SINK
+        return found
+
+    @cached_property
+    def _decomposition(self) -> Decomposition:
+        row, weights, total = self._row, {}, len(self.token_ids)
+        interventions, unseen = self._affine, None
+        if self._bound and self._bound.knocked_out:
+            unseen = self._bound.hidden_from(total) <= self.position
+        for op in self._anatomy.attends:
+            query, layer = row.tensors[op.inputs[0]], op.attrs["layer"]
+            seen = None if unseen is None else unseen[len(unseen) - row.keys[layer].shape[1] :]
+            named = op.weights.get("sinks")
+            sinks = None if named is None else inspectable(self._llm.backend).weight(named)
+            weight = attention.weights(query, row.keys[layer], op.attrs, seen, sinks)
+            mixed = attention.mixed(weight, row.values[layer]).ravel()
+            if made := interventions.get(op.out.name):
+                mixed = made.factor * mixed + made.added
+            largest = float(np.abs(row.values[layer]).max())
+            attention.check(layer, mixed, row.tensors[op.out.name], largest)
+            weights[layer] = weight
+        mixes = self._mixes if self.has_state_heads else []
+        states = value_weights(self._llm, self.token_ids, mixes, self._bound, interventions)
+        return Decomposition(
+            inspectable(self._llm.backend), self._anatomy, row.tensors, weights, row.values, states,
+            self.layers, total, interventions,
+        )  # fmt: skip
+
+    @property
+    def _affine(self) -> dict[str, Affine]:
+        """The interventions that apply to the row, by tensor."""
+        widths = {name: len(tensor) for name, tensor in self._row.tensors.items()}
+        return self._bound.affine(self.position, widths) if self._bound else {}
+
+    # -- the lens, and logit attribution ----------------------------------------------------------
+
+    def lens(self, top: int = 5) -> Lens:
+        """The logit lens before the first layer and after each, and what the luck would draw."""
+        top = check_int("top", top, 1, self._trace.head.vocab_size)
+        rows = self._llm.head(np.stack([self._row.tensors[n] for n in self._anatomy.stream]))
+        if row_hash(rows[-1]) != self.row_hash:
+            raise CutawayError("the last layer's lens is not the row: this is a bug in cutaway")
+        again = Redraw.of(self._llm, self._trace, self.step, rows[-1]) if self.is_as_run else None
+        drawn = None if again is None else again.tokens(rows)
+        return lens(rows, self.step.token_id, top, drawn)
+
+    def nearest(self, top: int = 8) -> Nearest:
+        """The tokens whose embeddings are nearest to that of the row's own token."""
+        return nearest(self._llm, self.token_ids[-1], top)
+
+    def logit_attribution(self, rival: int | str | None = None) -> LogitAttribution:
+        """Direct logit attribution of the token that came over a rival; None: the likeliest other.
+
+        rival: its id, or its text. This is no effect of an ablation: later layers may erase what a
+        part added. CutawayError where the sums are not those of the run, InputError for a model
+        whose attention reads latents.
+        """
+        self._anatomy.check_paths()
+        chosen = self.step.token_id
+        if rival is None:
+            others = self._row.logits.copy()
+            others[chosen] = -np.inf
+            rival = int(np.argmax(others))
+        rival = token_id_of(self._llm, rival, "rival")
+        if rival == chosen:
+            raise InputError("rival: this is the token of the step; name another")
+        return logit_attribution(self._decomposition, (chosen, rival))
+
+    pushes = logit_attribution  # its earlier name
+
+    def proof(self) -> str:
+        """A sentence: the row is the recorded one, or the reference backend computed it."""
+        return phrase("same row" if self.is_as_run else "other row", row=f"{self.row_hash:016x}")
+
+    def _repr_html_(self) -> str:
+        """In a notebook: pictures and a table, without scripts."""
+        found, name = self.logit_attribution(), self._llm.tokenizer.token_name
+        title = (
+            f"step {self.step.index}: logit of {name(found.token)!r} less that of "
+            f"{name(found.rival)!r}: {found.total:+.3f}"
+        )
+        return Picture(
+            title, self.proof(), [name(i) for i in self.token_ids],
+            self.mean_weights, found.by_position, found.heads,
+            {**found.parts, "biases": found.bias, "rounding": found.rounding},
+            self.lens(1).rows(name),
+        ).html()  # fmt: skip
+
+    # -- tensors -------------------------------------------------------------------------------
+
+    @property
+    def names(self) -> list[str]:
+        """Names of all tensors, in the order in which they are computed."""
+        return [op.out.name for op in self._anatomy.graph.ops]
+
+    def tensor(self, name: str) -> NDArray[np.float32]:
+        """The output of an op for this row, (width,), by its name in the graph."""
+        if name not in self._row.tensors:
+            near = [known for known in self.names if name in known][:5] or self.names[:5]
+            raise InputError(f"tensor: there is no {name!r:.60}; some are {', '.join(near)}")
+        return self._row.tensors[name]
+
+    def part(self, where: str) -> NDArray[np.float32]:
+        """The activations at a place, such as "L9", "L9.attn", "L9.mlp" or "L9.H3", for a patch.
+
+        Of "L9.S" the recurrent state after the row's token.
+        """
+        name, first, last = find(self._anatomy, where)
+        if name == STATE:
+            return text_state(self._llm, self.token_ids, self._bound)[first:last]
+        return self._row.tensors[name][first:last]
+
+    @cached_property
+    def experts(self) -> Mapping[int, tuple[NDArray[np.int64], Floats]]:
+        """By layer of a mixture: experts that computed the row, best first, and their shares."""
+        return {
+            part.layer: mixture.chosen(
+                inspectable(self._llm.backend), self._row.tensors[part.op.inputs[1]], part.op
+            )
+            for part in self._anatomy.parts
+            if part.op.kind == "experts" and part.layer is not None
+        }
+
+
+def ids_before(trace: Trace, step: int) -> list[int]:
+    """The token ids before a step: the text of its row."""
+    return [*trace.head.prompt_token_ids, *trace.output_token_ids[:step]]
+
+
+def _first_seen(attrs: Mapping[str, Any], length: int) -> int:
+    """The first position that an attention reads for the last row of a text."""
+    window = attrs["window"] or length
+    return (length - 1) // window * window if attrs["chunked"] else max(length - window, 0)
+
+
+def inside(llm: LLM, trace: Trace, step: int) -> Look:
+    """Compute a step of a trace again, with all its tensors.
+
+    Raises InputError where the model has another vocabulary or too small a context, or the trace
+    has no such step; OtherRowError where the row's hash is not the recorded one. Only the reference
+    backend may compute other bits than another backend's run; ``is_as_run`` is False then.
+    """
+    check_text("the inside of a step", llm, trace)
+    step = check_int("step", step, 0, len(trace.steps) - 1)
+    anatomy, ids = Anatomy(llm.graph), ids_before(trace, step)
+    firsts = {op.attrs["layer"]: _first_seen(op.attrs, len(ids)) for op in anatomy.attends}
+    row = llm.row(ids, [op.out.name for op in llm.graph.ops], firsts, bound(llm, trace.head))
+    look = Look(llm, trace, step, row, anatomy)
+    if not look.is_as_run:
+        if llm.backend.name != "reference":
+            raise OtherRowError(
+                f"the logits of step {step} are not those on record: 'cutaway trace replay' says "
+                "what differs"
+            )
+        if llm.model.identity.weights != trace.head.weights:
+            raise InputError(
+                f"{llm.name} has other weights than the trace, which is of {trace.head.model!r:.80}"
+            )
+    return look

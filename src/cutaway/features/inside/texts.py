@@ -1,0 +1,107 @@
+"""What each token of a text reads from which, where all rows are computed in one step: attention of
+encoders and rerankers.
+
+The weights are those of the definition (``reference``), from the queries, keys and values of the
+run; what they make of the values is compared with what the run had.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutaway.api.llm import LLM
+from cutaway.compute.backends import STEP_ROWS, inspectable
+from cutaway.compute.backends.reference.attention import attention_of
+from cutaway.compute.model import Op
+from cutaway.engine import Embed, Request
+from cutaway.engine.row import WholeText
+from cutaway.errors import InputError
+from cutaway.features.inside import attention
+from cutaway.methods.nearness import nearness
+from cutaway.methods.pinned import whole_text
+
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class TextAttention:
+    """Attention in a text, or in two that are read together.
+
+    token_ids  of the text as the model reads it
+    weights    (layers, heads, tokens, tokens): how much of what each token reads comes from which;
+               a row adds up to 1. 0 in a layer that does not attend, and for heads that it lacks
+    """
+
+    token_ids: tuple[int, ...]
+    weights: Floats
+
+    @property
+    def mean(self) -> Floats:
+        """Of all heads that attend: (tokens, tokens)."""
+        attending = int((self.weights.sum(axis=(2, 3)) > 0).sum())
+        found: Floats = self.weights.sum(axis=(0, 1)) / np.float32(max(attending, 1))
+        return found
+
+
+def text_attention(
+    llm: LLM, first: str, second: str, *, prompt: str | None = None, adapter: str = ""
+) -> tuple[TextAttention, ...]:
+    """Attention as ``LLM.near`` has two texts read: in each, or once where both are read together.
+
+    A weight is not an effect: a token with much attention may matter nothing. InputError for a
+    model that is asked for yes or no (``inside`` shows its steps), and for more than 512 tokens.
+    """
+    llm = llm.with_adapter(adapter)
+    asked = nearness(llm, first, second, words=False, prompt=prompt)
+    return tuple(_of_request(llm, request) for request in asked.requests)
+
+
+def _of_request(llm: LLM, request: Request) -> TextAttention:
+    ids = request.prompt_token_ids
+    if not isinstance(request.decoder, Embed):
+        raise InputError(
+            "attention in whole texts is told of models that make vectors or scores; of one that "
+            "writes, 'cutaway trace inside' shows each step"
+        )
+    if len(ids) > STEP_ROWS:
+        raise InputError(
+            f"the text has {len(ids)} tokens; attention between all of them is told of "
+            f"{STEP_ROWS} at most"
+        )
+    ops = [op for op in llm.graph.ops if op.kind == "attend"]
+    names = {name for op in ops for name in (*op.inputs, op.out.name)}
+    text = whole_text(llm, request, [*names], [op.attrs["layer"] for op in llm.graph.stores])
+    heads = max((op.attrs["heads"] for op in ops), default=0)
+    weights = np.zeros((llm.config.layers, heads, len(ids), len(ids)), np.float32)
+    read = {**text.tensors, **_stored(text, llm.graph.stores)}
+    for op, output, found in attention_of(llm.graph, _weights(llm, ops), text.batch, read):
+        out = text.tensors[op.out.name]
+        attention.check(op.attrs["layer"], output, out, np.abs(out).max(initial=0))
+        weights[op.attrs["layer"], : len(found), :, : found.shape[-1]] = found
+    return TextAttention(tuple(ids), weights)
+
+
+def _weights(llm: LLM, ops: Iterable[Op]) -> dict[str, Floats]:
+    """The weights that ops which attend read."""
+    inside, roles = inspectable(llm.backend), ("sinks", "distance")
+    names = {op.weights[role] for op in ops for role in roles if role in op.weights}
+    return {name: inside.weight(name) for name in names}
+
+
+def _stored(text: WholeText, ops: Iterable[Op]) -> dict[str, Floats]:
+    """The keys and values of ops that store them, as stored, by the names of these inputs."""
+    found = {}
+    for op in ops:
+        layer = op.attrs["layer"]
+        found[op.inputs[1]] = _rows(text.keys[layer])
+        if "values_from" not in op.attrs:
+            found[op.inputs[2]] = _rows(text.values[layer])
+    return found
+
+
+def _rows(stored: NDArray[Any]) -> Floats:
+    """Keys or values as the op has them: (tokens, kv_heads · head_dim)."""
+    return stored.transpose(1, 0, 2).reshape(stored.shape[1], -1).astype(np.float32)

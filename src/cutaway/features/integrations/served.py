@@ -1,0 +1,150 @@
+"""A model behind ``cutaway serve``, for tests of prompts: what they use of an ``LLM``, over HTTP.
+
+A server's answer comes with the trace of its run, which has all that is asserted of it. Other
+servers tell no trace, and are refused.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import fsum
+from typing import Any
+
+from cutaway.errors import InputError
+from cutaway.requests.base import accepted
+from cutaway.requests.completion import ToolCall
+from cutaway.rerun.answer_part import AnswerPart, UnreadableError
+from cutaway.rerun.asking import Server
+from cutaway.text.grammar.acceptance import Accepted
+from cutaway.trace import Trace
+from cutaway.trace.record import Token
+
+
+@dataclass(frozen=True)
+class ServedAnswer:
+    """Of a run: its trace, and the tool calls that the server read in its text."""
+
+    trace: Trace
+    text: str
+    tool_calls: tuple[ToolCall, ...]
+
+    @property
+    def prompt_token_ids(self) -> tuple[int, ...]:
+        """What was read."""
+        return self.trace.head.prompt_token_ids
+
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        """What was written."""
+        return self.trace.output_token_ids
+
+    @property
+    def steps(self) -> tuple[Any, ...]:
+        """The steps, with what was observed of each draw."""
+        return self.trace.steps
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the logits of all steps, 16 hex digits."""
+        return self.trace.end.fingerprint if self.trace.end else ""
+
+
+@dataclass(frozen=True)
+class ServedScore:
+    """Log-probabilities of an answer's tokens."""
+
+    token_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+
+    @property
+    def total(self) -> float:
+        """Their sum."""
+        return fsum(self.logprobs)
+
+
+class ServedModel:
+    """A model of a cutaway server; InputError where the server is another.
+
+    name      its name there; "": the first that the server lists
+    identity  what its answers depend on beside the request
+    """
+
+    def __init__(self, url: str, key: str = "", name: str = "") -> None:
+        self._server = Server(url, key)
+        listed = self._server.get("/v1/models").each("data")
+        if not (listed and listed[0].has("owned_by") and listed[0]["owned_by"].value == "cutaway"):
+            raise InputError(f"{url} is no server of cutaway, and tells no trace of an answer")
+        self.name = name or listed[0]["id"].text
+        self.tokenizer = ServedTokenizer(self._server, self.name)
+        head = self.generate("a", max_tokens=1, candidates=1).trace.head
+        self.identity = (url, self.name, head.cutaway, head.backend, head.weights, head.tokenizer)
+
+    def generate(self, prompt: str | Sequence[int], **options: Any) -> ServedAnswer:
+        """Continue a text or token ids."""
+        return self._answer("/v1/completions", {"prompt": prompt, **options})
+
+    def chat(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> ServedAnswer:
+        """Answer a conversation, in the model's own template."""
+        return self._answer("/v1/chat/completions", {"messages": messages, **options})
+
+    def score(self, prompt: Sequence[int], answers: Sequence[str]) -> list[ServedScore]:
+        """How likely each text is after the prompt."""
+        body = {"text_1": list(prompt), "text_2": list(answers), "trace": True}
+        found = self._server.post("/v1/score", {"model": self.name, **body})["data"]
+        read = [[*each["cutaway"]["tokens"]] for each in found]
+        return [
+            ServedScore(
+                tuple(token["token_id"].whole for token in each),
+                tuple(token["logprob"].number for token in each),
+            )
+            for each in read
+        ]
+
+    def accepts(self, text: str, *, json_schema: Mapping[str, Any]) -> Accepted:
+        """Whether a schema allows the text, by the grammars of this process."""
+        return accepted(text, json_schema=json_schema)
+
+    def _answer(self, path: str, body: dict[str, Any]) -> ServedAnswer:
+        asked = {"model": self.name, **body, "trace": True}
+        try:
+            choice = self._server.post(path, asked)["choices"][0]
+        except TypeError as error:
+            raise InputError(f"a server is asked in JSON: {error}") from error
+        records = choice["cutaway"]["trace"]
+        lines = (json.dumps(record.fields).encode() + b"\n" for record in records)
+        try:
+            trace = Trace.parse(b"".join(lines))
+        except InputError as error:
+            raise UnreadableError(f"{records.where}: {error}") from error
+        self.tokenizer.known.update(trace.tokens)
+        message = choice.get("message")
+        calls = message.each("tool_calls") if message else ()
+        return ServedAnswer(trace, trace.text, tuple(map(_tool_call, calls)))
+
+
+def _tool_call(call: AnswerPart) -> ToolCall:
+    says = call[call["type"].text]
+    given = says.get("arguments") or says.get("input")
+    return ToolCall(call["id"].text, says["name"].text, given.text if given else "")
+
+
+class ServedTokenizer:
+    """What token ids mean: from traces, else asked for."""
+
+    def __init__(self, server: Server, model: str) -> None:
+        self._server, self._model = server, {"model": model}
+        self.known = dict[int, Token]()
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """What a token adds to the text."""
+        return self._token(token_id).bytes
+
+    def token_name(self, token_id: int) -> str:
+        """A token that adds none, as shown to a person."""
+        return self._token(token_id).name or f"[{token_id}]"
+
+    def _token(self, token_id: int) -> Token:
+        if token_id not in self.known:
+            told = self._server.post("/detokenize", {**self._model, "tokens": [token_id]})
+            self.known[token_id] = Token(token_id, told["prompt"].text.encode())
+        return self.known[token_id]

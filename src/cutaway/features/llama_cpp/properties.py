@@ -1,0 +1,127 @@
+"""``/props``, ``/slots`` and ``/apply-template``: what llama-server's clients ask beside texts."""
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from pydantic import Field
+from starlette.responses import JSONResponse, Response
+
+from cutaway._version import __version__
+from cutaway.errors import InputError
+from cutaway.features.llama_cpp.schemas import Properties, SequenceSlot, TemplateApplied
+from cutaway.sampling import PARAMS
+from cutaway.server.body import ModelNamed, examples, optional
+from cutaway.server.document import FIELDS, replies
+from cutaway.server.http.disconnect import cancel_on_disconnect
+from cutaway.server.http.errors import ApiError
+from cutaway.server.http.strict_json import StrictRoute
+from cutaway.server.models import service_of
+from cutaway.server.openai.chat import Message
+from cutaway.server.service import Service
+from cutaway.server.shared.messages import TurnFields
+from cutaway.server.shared.thinking import EffortFields
+from cutaway.server.shared.tools import WithTools
+
+router = APIRouter(route_class=StrictRoute, tags=["status"])
+
+
+class TemplateRequest(TurnFields, EffortFields, WithTools):
+    """A conversation."""
+
+    model_config = examples({"messages": [{"role": "user", "content": "Hello"}]})
+    model: str | None = optional("one of /v1/models; left out: the first")
+    messages: list[Message] = Field(
+        fail_fast=True, description="the conversation, oldest message first", min_length=1
+    )
+
+    @property
+    def own_schema(self) -> None:
+        """None: the text has no form."""
+
+
+class SlotsAsked(ModelNamed):
+    """Which slots."""
+
+    fail_on_no_slot: bool = Field(False, description="error 503 where none is idle")
+
+
+@router.post("/apply-template", responses=replies(TemplateApplied, *FIELDS), tags=["tokens"])
+async def apply_template(body: TemplateRequest, request: Request) -> Response:
+    """The prompt of a conversation as a text, in the model's own template."""
+    service = service_of(request, body.model)
+    use = body.use(service)
+    said = [message.plain() for message in body.messages]
+
+    def write() -> str:
+        template = service.llm.template
+        if template is None:
+            raise InputError("messages: this model has no chat template")
+        prompt = template.render(
+            said, use.tools, continue_final_message=body.goes_on, **use.variables
+        )
+        service.llm.check_length(prompt)
+        return prompt
+
+    writing = service.llm.in_turn(len(await request.body()), write)
+    prompt = await cancel_on_disconnect(request.receive, writing)
+    answer: TemplateApplied = {"prompt": prompt}
+    return JSONResponse(answer)
+
+
+@router.get("/props", responses=replies(Properties, 400, 404))
+async def properties(request: Request, query: Annotated[ModelNamed, Query()]) -> Response:
+    """What is known of a model and its server, in llama-server's form."""
+    service = service_of(request, query.model)
+    llm, tokenizer = service.llm, service.llm.tokenizer
+    eos = next(iter(tokenizer.end_ids), None)
+    answer: Properties = {
+        "default_generation_settings": {
+            "n_ctx": service.room, "params": _numbers(llm.parse({}).in_force(0)),
+        },
+        "total_slots": llm.state().most_running,
+        "model_alias": service.names.named(query.model),
+        "model_path": llm.model.path.name,
+        "chat_template": llm.template.source if llm.template else "",
+        "bos_token": "" if tokenizer.bos_id is None else tokenizer.token_name(tokenizer.bos_id),
+        "eos_token": "" if eos is None else tokenizer.token_name(eos),
+        "modalities": {"vision": False, "audio": False},
+        "build_info": f"cutaway-{__version__}",
+        "is_sleeping": service.slot is not None and service.slot.state != "loaded",
+    }  # fmt: skip
+    return JSONResponse(answer)
+
+
+@router.get("/slots", responses=replies(SequenceSlot, 400, 404, 503, several=True))
+async def slots(request: Request, query: Annotated[SlotsAsked, Query()]) -> Response:
+    """The sequences that run, and idle places for more, in llama-server's form."""
+    service = service_of(request, query.model)
+    most, used = service.llm.state().most_running, [*_running(service)]
+    if query.fail_on_no_slot and len(used) >= most:
+        raise ApiError(503, "no slot is idle: try again later", code="no_slot")
+    idle = [_slot(service, i) for i in range(len(used), most)]
+    return JSONResponse([*used, *idle])
+
+
+def _running(service: Service) -> Iterator[SequenceSlot]:
+    texts = [text for job in service.jobs for text in job.texts if text.started and not text.ended]
+    for i, text in enumerate(texts):
+        params = text.options.in_force(text.seed)
+        written = len(text.steps)
+        yield {
+            **_slot(service, i), "speculative": params["speculate"] != "off",
+            "is_processing": True, "params": _numbers(params),
+            "next_token": {
+                "has_next_token": True, "n_decoded": written,
+                "n_remain": max(0, params["max_tokens"] - written),
+            },
+        }  # fmt: skip
+
+
+def _numbers(params: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that are numbers: others may hold parts of a text."""
+    return {name: params[name] for name in (*PARAMS, "max_tokens")}
+
+
+def _slot(service: Service, id: int) -> SequenceSlot:
+    return {"id": id, "n_ctx": service.room, "speculative": False, "is_processing": False}

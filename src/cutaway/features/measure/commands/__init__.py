@@ -1,0 +1,1 @@
+"""The commands that measure: bench, verify, ab, imatrix, doctor."""

@@ -1,0 +1,27 @@
+"""The doctor: what a quantisation, of weights or of keys and values, costs on a text of one's own.
+
+``Doctor`` reads a text with BASE once, and compares every position of it with a changed model: all
+of it, or one tensor at a time. ``Doctor.mix`` proposes formats that fit into a size.
+"""
+
+from cutaway.features.measure.doctor.damage import Damage, Positions
+from cutaway.features.measure.doctor.draws import Parted
+from cutaway.features.measure.doctor.examination import Doctor, check_draws
+from cutaway.features.measure.doctor.findings import Diagnosis, ModelChange, TensorCost
+from cutaway.features.measure.doctor.mix import ProposedMix, TensorChoice, propose
+from cutaway.features.measure.doctor.picture import map_of_tensors
+
+__all__ = [
+    "Damage",
+    "Diagnosis",
+    "Doctor",
+    "ModelChange",
+    "Parted",
+    "Positions",
+    "ProposedMix",
+    "TensorChoice",
+    "TensorCost",
+    "check_draws",
+    "map_of_tensors",
+    "propose",
+]  # fmt: skip

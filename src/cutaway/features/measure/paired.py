@@ -1,0 +1,174 @@
+"""Two ways to answer the same questions with the same luck, and what the common luck saves.
+
+Knows how answers are scored and compared. Where two ways differ little, one seed draws the same
+text for both most of the time, so that their difference has less variance than that of two
+independent samples (common random numbers; Glasserman and Yao 1992): fewer samples tell as much.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from cutaway.api.llm import LLM
+from cutaway.errors import CutawayError, InputError
+from cutaway.requests.completion import Completion
+from cutaway.rerun.request import Progress, silent
+from cutaway.rerun.statistics import Estimate, estimate
+from cutaway.sampling.luck import trial_seed
+
+_RULES: dict[str, Callable[[str, str], bool]] = {
+    "contains": lambda text, wanted: wanted in text,
+    "icontains": lambda text, wanted: wanted.casefold() in text.casefold(),
+    "equals": lambda text, wanted: text.strip() == wanted.strip(),
+    "regex": lambda text, wanted: re.search(wanted, text) is not None,
+}
+RULES = tuple(_RULES)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A prompt, and what its answer must hold to be right: (rule, value), each of them.
+
+    judge    scores a text instead, with 1 where it is right
+    options  of generate, for this question, where a way has none: where its answer stops
+    """
+
+    prompt: str
+    expect: tuple[tuple[str, str], ...]
+    judge: Callable[[str], float] | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def score(self, text: str) -> float:
+        """1 where the answer is right, else 0."""
+        if self.judge is not None:
+            return self.judge(text)
+        return float(all(_RULES[rule](text, value) for rule, value in self.expect))
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A model, a template in which {prompt} stands for the question, and options of generate."""
+
+    llm: LLM
+    template: str
+    options: Mapping[str, Any]
+
+    def prompt(self, question: Question) -> str:
+        """What the model reads."""
+        return self.template.replace("{prompt}", question.prompt)
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """One question under one seed, both ways.
+
+    parts_at  the first token that differs, from 0; None where the texts are the same
+    """
+
+    question: int
+    seed: int
+    texts: tuple[str, str]
+    scores: tuple[float, float]
+    parts_at: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Paired:
+    """All answers.
+
+    a, b        the share of right answers
+    difference  b - a, with what holds 95 %, over questions
+    saved       how many times as many samples with independent luck would tell as much: the
+                variance of differences between unlike seeds of a question, by that of like ones;
+                None where the like ones do not vary
+    """
+
+    answers: tuple[Answers, ...]
+    a: float
+    b: float
+    difference: Estimate
+    saved: float | None
+
+    @property
+    def same(self) -> float:
+        """The share of seeds under which both texts are the same."""
+        return sum(one.parts_at is None for one in self.answers) / len(self.answers)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        return {**asdict(self), "same": self.same}
+
+
+def compare_ways(
+    questions: Sequence[Question], a: Way, b: Way, *, samples: int, seed: int,
+    progress: Progress = silent,
+) -> Paired:  # fmt: skip
+    """Answer every question ``samples`` times both ways, each time with the same seed.
+
+    InputError where there are no questions, or fewer than two samples.
+    """
+    if not questions:
+        raise InputError("questions: there are none")
+    if samples < 2:
+        raise InputError(f"samples must be 2 or more, not {samples}: else nothing varies")
+    seeds = [trial_seed(seed, n) for n in range(len(questions))]  # samples derive theirs otherwise
+    texts = []
+    for name, way in (("answering, A", a), ("answering, B", b)):
+        report = partial(progress, name)
+        texts.append(_answered(way, questions, seeds, samples, report))
+    answers = []
+    scores = np.zeros((2, len(questions), samples))
+    for n, question in enumerate(questions):
+        for k, (one, other) in enumerate(zip(texts[0][n], texts[1][n], strict=True)):
+            scores[:, n, k] = pair = question.score(one.text), question.score(other.text)
+            at = _parts_at(one, other)
+            answers.append(Answers(n, one.seed, (one.text, other.text), pair, at))
+    of_a, of_b = (float(mean) for mean in scores.mean(axis=(1, 2)))
+    difference = estimate((scores[1] - scores[0]).mean(axis=1))
+    return Paired(tuple(answers), of_a, of_b, difference, _saved(scores))
+
+
+def _saved(scores: Any) -> float | None:
+    """Within questions: between them the variance is the same for both ways to pair."""
+    like = scores[1] - scores[0]
+    unlike = np.stack(
+        [np.roll(scores[1], shift, axis=1) - scores[0] for shift in range(1, scores.shape[2])]
+    )
+    of_like = like.var(axis=1).mean()
+    return float(unlike.var(axis=2).mean() / of_like) if of_like > 0 else None
+
+
+def _answered(
+    way: Way,
+    questions: Sequence[Question],
+    seeds: Sequence[int],
+    samples: int,
+    report: Callable[[int, int], object],
+) -> list[list[Completion]]:
+    """Of each question, one text a seed: the given one, and those derived from it."""
+    pairs = zip(questions, seeds, strict=True)
+    each = (
+        (way.prompt(question), {**question.options, **way.options, "seed": seed})
+        for question, seed in pairs
+    )
+    found: dict[int, list[Completion]] = {}
+    for index, result in way.llm.generate_each(each, n=samples):
+        if isinstance(result, CutawayError):
+            raise result
+        assert isinstance(result, list)  # samples are two or more
+        found[index] = result
+        report(len(found), len(questions))
+    return [found[n] for n in range(len(questions))]
+
+
+def _parts_at(a: Completion, b: Completion) -> int | None:
+    """By tokens where both models have the same ones, which equal texts then show, else by text."""
+    if a.text == b.text and a.finish_reason == b.finish_reason:
+        return None
+    pairs = zip(a.token_ids, b.token_ids, strict=False)
+    shorter = min(len(a.token_ids), len(b.token_ids))
+    return next((n for n, (x, y) in enumerate(pairs) if x != y), shorter)

@@ -1,0 +1,1 @@
+"""``cutaway export``: a page that runs a model by itself."""

@@ -1,0 +1,200 @@
+"""A page that runs a model by itself, as a folder for any static host.
+
+Knows what the page's own loop (trace/web/js/local) reads: the plan and packed weights, the
+tokenizer, and what a trace's head and the page's settings say of the model. Computes nothing.
+"""
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from functools import partial
+from hashlib import sha256
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import Any, TypeVar
+
+from cutaway._version import __version__
+from cutaway.api.llm import LLM
+from cutaway.compute.backends.cpu.recorded import write_plan
+from cutaway.compute.loading.model import LoadedModel
+from cutaway.errors import CutawayError, InputError
+from cutaway.features.page.inside import page_inside
+from cutaway.features.page.tokenizer import page_tokenizer
+from cutaway.features.practice.page_exercises import of_run, of_samples, of_ways
+from cutaway.requests.options import parse_options
+from cutaway.requests.recording import sizes_of
+from cutaway.server.page_about import page_about
+from cutaway.text.chat_pieces import ChatPieces
+from cutaway.trace import Head
+from cutaway.trace.catalogue import catalogue
+from cutaway.trace.web.bundle import index
+
+T = TypeVar("T")
+WEB = files("cutaway.trace.web")
+CORES = WEB / "cores"
+PART = 8 << 20
+"""Bytes of a file of weights: browsers and hosts keep files of this size."""
+_CANDIDATES = 20
+_POLICY = (
+    "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self'; "
+    "img-src 'self' data:; connect-src 'self'; worker-src 'self'; base-uri 'none'; "
+    "form-action 'none'"
+)
+
+
+def write_page_folder(
+    model: LoadedModel,
+    out: Path,
+    *,
+    context: int,
+    cores: Path | None = None,
+    run: Callable[[], LLM] | None = None,
+    on_progress: Callable[[int], None] = lambda _done: None,
+) -> list[str]:
+    """The page, its core, and the model's plan, weights and tokenizer; what is not in it, in words.
+
+    out: a folder that does not exist. cores: a folder of the compiled ones; None is the package's.
+    run: loads the model, for exercises on what it does; without it the page has those of samples.
+    InputError where the model needs what a page cannot do yet, or the package has no cores.
+    """
+    if not model.config.is_causal:
+        raise InputError(
+            f"{model.name} does not write from left to right, which is all that a page without a "
+            "server does: use cutaway serve"
+        )
+    made = cores or CORES
+    if not made.is_dir():
+        raise InputError(
+            "this cutaway was built without the page's cores: pip install ziglang, and in a clone "
+            "native/web/build.sh src/cutaway/trace/web/cores"
+        )
+    try:
+        out.mkdir(parents=True)
+    except OSError as error:
+        raise InputError(f"{out} cannot be made a folder: {error.strerror}") from error
+    try:
+        return _write_all(model, out, context, made, run=run, on_progress=on_progress)
+    except BaseException:  # Ctrl-C, too: half a page is none
+        shutil.rmtree(out)
+        raise
+
+
+def _write_all(
+    model: LoadedModel,
+    out: Path,
+    context: int,
+    cores: Any,
+    *,
+    run: Callable[[], LLM] | None,
+    on_progress: Callable[[int], None],
+) -> list[str]:
+    (folder := out / "model").mkdir()
+    with model.opened() as file:
+        _write(folder / "tokenizer.json", page_tokenizer(file.metadata, model.tokenizer))
+        weights = folder / "weights"
+        plan, read = write_plan(model.graph, file, weights, context, on_progress)
+    _write(folder / "plan.json", plan._asdict() | {"bytes": weights.stat().st_size})
+    parts = [*_parts(weights)]
+    weights.unlink()
+    defaults, missing = parse_options({}).settings(0), list[str]()
+    chat = _if_any(lambda: _chat(model), "the page has no chat", missing)
+    inside = _if_any(
+        lambda: page_inside(model.graph, read), "the page has no inside of a step", missing
+    )
+    _write(folder / "inside.json", inside)
+    _write(folder / "model.json", _model(model, defaults) | {"parts": parts, "chat": chat})
+    about = page_about(
+        model.name, model.identity.weights, context, model.config.attention, defaults
+    )
+    practice = of_samples()
+    if run:
+        llm = run()
+        for exercises in (partial(of_run, llm), partial(of_ways, llm)):
+            practice |= _if_any(exercises, "the page has fewer exercises", missing) or {}
+    _write(folder / "practice.json", practice)
+    local = {"inside": inside is not None, "practice": [*practice]}
+    has = {"canvas": None, "chat": chat is not None, "local": local}
+    _write(folder / "about.json", about | has)
+    for core in cores.iterdir():
+        (folder / core.name).write_bytes(core.read_bytes())
+    _write_page(out)
+    return missing
+
+
+def _write_page(out: Path) -> None:
+    """The page's own files, and the list of all that it keeps in the browser."""
+    with as_file(WEB) as web:
+        for name in ("js", "css"):
+            shutil.copytree(web / name, out / "static" / name)
+        for name in ("style.css", "icon.svg", "first-run.jsonl.gz"):
+            shutil.copy(web / name, out / "static" / name)
+    (out / "index.html").write_text(_document(), encoding="utf-8")
+    (out / "offline.js").write_text(_offline(out), encoding="utf-8")
+
+
+def _document() -> str:
+    """The page of a server, which asks its own model."""
+    page = index(catalogue()).replace("static/js/app/app.js", "static/js/app/page.js")
+    policy = f'<meta http-equiv="content-security-policy" content="{_POLICY}">'
+    return page.replace('<meta charset="utf-8">', f'<meta charset="utf-8">\n  {policy}')
+
+
+def _offline(out: Path) -> str:
+    """What keeps the page's own files, of this export, in the browser (trace/web/offline.js)."""
+    names = sorted(
+        str(path.relative_to(out).as_posix()) for path in out.rglob("*") if path.is_file()
+    )
+    own = [name for name in names if not Path(name).name.startswith("weights-")]
+    name = sha256(b"".join((out / one).read_bytes() for one in own)).hexdigest()[:16]
+    script = (WEB / "offline.js").read_text("utf-8")
+    return script.replace('"FILES"', json.dumps(["./", *own])).replace("NAME", name)
+
+
+def _parts(weights: Path) -> Iterator[dict[str, Any]]:
+    """The file in pieces, each with its hash."""
+    with weights.open("rb") as file:
+        for number, piece in enumerate(iter(lambda: file.read(PART), b"")):
+            name = f"weights-{number:03d}.bin"
+            weights.with_name(name).write_bytes(piece)
+            yield {"name": name, "bytes": len(piece), "sha256": sha256(piece).hexdigest()}
+
+
+def _if_any(made: Callable[[], T], said: str, missing: list[str]) -> T | None:
+    """None where the model is not one for it; the sentence that says why goes to ``missing``."""
+    try:
+        return made()
+    except CutawayError as error:
+        missing.append(f"{said}: {error}")
+        return None
+
+
+def _chat(model: LoadedModel) -> dict[str, Any]:
+    """As local/chat.js reads it."""
+    if model.template is None:
+        raise InputError("the model has no chat template")
+    return asdict(ChatPieces.of(model.template))
+
+
+def _model(model: LoadedModel, defaults: dict[str, Any]) -> dict[str, Any]:
+    """As local/loop.js reads it: what the heads of all traces have, and every setting."""
+    head = Head(
+        cutaway=__version__, model=model.name, weights=model.identity.weights,
+        tokenizer=model.identity.tokenizer, backend="cpu", tier="wasm", threads=1,
+        vocab_size=model.tokenizer.vocab_size, prompt=None, prompt_token_ids=(), chain=(),
+        params={}, seed=0, candidates=_CANDIDATES, tracked_ids=(),
+        end_ids=tuple(model.tokenizer.end_ids),
+        kv_bytes_per_token=model.kv.bytes_per_token, sizes=sizes_of(model),
+    )  # fmt: skip
+    told = catalogue()
+    return {
+        "head": head.to_json(),
+        "defaults": defaults,
+        "end_ids": [*model.tokenizer.end_ids],
+        "stages": told["stages"],
+        "presets": told["presets"],
+    }
+
+
+def _write(path: Path, data: dict[str, Any] | None) -> None:
+    path.write_text(json.dumps(data, ensure_ascii=False), encoding="utf-8")

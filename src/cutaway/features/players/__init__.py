@@ -1,0 +1,1 @@
+"""``cutaway trace play``: a recorded run step by step, in the terminal."""

@@ -1,0 +1,221 @@
+"""The next cell of a canvas by hand: the cells of one pass, and which of them each rule reveals.
+
+The right answer is what ``canvas.Canvas.reveal`` does with the same figures.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from cutaway.engine.canvas import Figures, Rule, make_canvas
+from cutaway.errors import InputError
+from cutaway.features.practice.answers import BITS, COUNT, Numbers, TokenAnswer
+from cutaway.features.practice.exercises import Exercise
+from cutaway.features.practice.start import TOKENS, shortened, step_of, visible
+from cutaway.features.practice.tables import Block, Table, number, numbered
+from cutaway.sampling import Sampled
+from cutaway.sampling.fixed_math import entropy, log
+from cutaway.trace import Trace
+from cutaway.trace.canvas import in_order
+from cutaway.trace.figures import in_bits, probability
+
+TOPIC = "cells"
+THRESHOLD = 0.5
+_GAP = "▢"
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """Masked cells that a pass looked at, in the order of their positions.
+
+    text          around them
+    best, drawn   of each cell the likeliest token, and the one that its luck drew
+    p, second, p_drawn  probabilities of the likeliest, the second likeliest and the drawn token
+    entropy       in nats
+    made          the pass of a run that they come from; None: the sample
+    """
+
+    text: str
+    best: tuple[str, ...]
+    drawn: tuple[str, ...]
+    p: tuple[float, ...]
+    second: tuple[float, ...]
+    p_drawn: tuple[float, ...]
+    entropy: tuple[float, ...]
+    made: int | None = None
+
+    def __post_init__(self) -> None:
+        n = len(self.best)
+        if not 2 <= n <= TOKENS:
+            raise InputError(f"best must have 2 to {TOKENS} cells, not {n}")
+        for name in ("drawn", "p", "second", "p_drawn", "entropy"):
+            if len(getattr(self, name)) != n:
+                raise InputError(f"{name} must have one for each of the {n} cells")
+        for name, most in (("p", 1), ("second", 1), ("p_drawn", 1), ("entropy", 100)):
+            if not all(0 <= one <= most for one in getattr(self, name)):  # nor is any NaN
+                raise InputError(f"{name} must lie between 0 and {most}")
+
+    @property
+    def introduction(self) -> str:
+        """What the exercises give, in words."""
+        where = "" if self.made is None else f" in pass {self.made + 1} of your run"
+        return (
+            f"Here are {len(self.best)} masked cells{where}. The model has looked at all of them "
+            "at once: the likeliest token of each with its probability p, the second likeliest's, "
+            "the entropy, and the token that the cell's luck drew. A rule says which of them are "
+            "revealed in this pass; the others stay masked, and the next pass looks again."
+        )
+
+
+def _sample() -> Cells:
+    """Five cells; each rule reveals a different one first."""
+    rows = (
+        ("cat", "dog", (0.55, 0.25, *(0.025,) * 8), 1),
+        ("sat", "lay", (0.50, 0.08, *(0.03,) * 14), 1),
+        ("on", "in", (0.53, 0.47), 1),
+        ("warm", "warm", (0.52, 0.20, *(0.04,) * 7), 0),
+        ("sofa", "roof", (0.21, 0.20, *(0.059,) * 10), 1),
+    )
+    return Cells(
+        text=f"The {_GAP} {_GAP} {_GAP} the {_GAP} {_GAP}",
+        best=tuple(best for best, *_ in rows),
+        drawn=tuple(drawn for _, drawn, *_ in rows),
+        p=tuple(p[0] for *_, p, _ in rows),
+        second=tuple(p[1] for *_, p, _ in rows),
+        p_drawn=tuple(p[at] for *_, p, at in rows),
+        entropy=tuple(entropy(log(np.array(p))) for *_, p, _ in rows),
+    )
+
+
+SAMPLE_CELLS = _sample()
+
+
+def cells_of_trace(trace: Trace, index: int | None = None) -> Cells:
+    """The first cells, in the rule's order, of the recorded pass that revealed a step's token.
+
+    index: of the step; None takes the first pass. InputError where the run is of no canvas, or the
+    pass had only one masked cell.
+    """
+    if trace.head.decoder is None:
+        raise InputError(f"topic {TOPIC}: this trace is of no canvas; record one with denoise")
+    passed = 0 if index is None else step_of(trace, index).pass_index
+    made = trace.passes[passed or 0]
+    ranked = in_order(cell for cell in made.cells if len(cell.likely) > 1)
+    chosen = sorted(ranked[:TOKENS], key=lambda cell: cell.position)
+    if len(chosen) < 2:
+        raise InputError(f"topic {TOPIC}: pass {made.index} had one masked cell: take another step")
+    first, ids = len(trace.head.prompt_token_ids), dict.fromkeys(range(made.block[1]), _GAP)
+    for one in trace.passes[: made.index + 1]:
+        for cell in one.cells:
+            ids[cell.position] = _GAP if cell.was is None else trace.name_of(cell.was)
+    written = "".join(ids[position] for position in range(first, made.block[1]))
+    return Cells(
+        text=shortened((trace.head.prompt or "") + written),
+        best=tuple(visible(trace.name_of(cell.likely[0][0])) for cell in chosen),
+        drawn=tuple(visible(trace.name_of(cell.token_id)) for cell in chosen),
+        p=tuple(probability(cell.likely[0][1]) for cell in chosen),
+        second=tuple(probability(cell.likely[1][1]) for cell in chosen),
+        p_drawn=tuple(probability(cell.logprob) for cell in chosen),
+        entropy=tuple(cell.entropy for cell in chosen),
+        made=made.index,
+    )
+
+
+def revealed(cells: Cells, rule: Rule) -> tuple[list[int], list[float], float]:
+    """What ``Canvas.reveal`` does: the cells, what its order follows, and the bound in nats."""
+    n = len(cells.best)
+    canvas = make_canvas(rule, 0, n)
+    columns = (cells.p_drawn, cells.p, cells.second, cells.entropy)
+    of = Figures(np.arange(n), *(np.array(column, np.float64) for column in columns))
+    drawn = [Sampled(i, i, 1, 0.0, 0) for i in range(n)]
+    done = canvas.reveal(drawn, of, 0)
+    which = [i for i, cell in enumerate(canvas.cells) if cell.drawn]
+    return which, done.figures.tolist(), done.bound
+
+
+def cell_exercises(cells: Cells) -> tuple[Exercise, ...]:
+    """Which cell each rule reveals next; how many at once, and what that can lose."""
+    return (
+        _next(
+            cells, Rule(), "the surest cell goes first: that whose likeliest token has the "
+            "highest p", "only the column p matters.", "p",
+        ),
+        _next(
+            cells, Rule(order="margin"), "the cell goes first whose likeliest token is furthest "
+            "ahead of the second", "subtract the second from p.", "p − second",
+        ),
+        _next(
+            cells, Rule(order="entropy"), "the cell with the lowest entropy goes first",
+            "a cell that wavers between two tokens has less than one that wavers among twenty.",
+            "−entropy, bits",
+        ),
+        _next(
+            cells, Rule(draws_first=True), "each cell draws its token first, and the cell goes "
+            "first whose drawn token has the highest p (LLaDA)", "the last column, and no other.",
+            "p of the drawn",
+        ),
+        *_together(cells),
+    )  # fmt: skip
+
+
+def _given(cells: Cells) -> Table:
+    bits = [number(in_bits(one)) for one in cells.entropy]
+    return numbered(
+        cells.best,
+        {
+            "p": [number(p) for p in cells.p], "second": [number(p) for p in cells.second],
+            "entropy, bits": bits, "drawn": cells.drawn, "its p": [*map(number, cells.p_drawn)],
+        },
+    )  # fmt: skip
+
+
+def _next(cells: Cells, rule: Rule, words: str, hint: str, name: str) -> Exercise:
+    [row], figures, _ = revealed(cells, rule)
+    fates = ["revealed" if i == row else "" for i in range(len(figures))]
+    figures = [in_bits(one) for one in figures] if rule.order == "entropy" else figures
+    shown: dict[str, Sequence[str]] = {name: [*map(number, figures)], "": fates}
+    return Exercise(
+        TOPIC,
+        f"One cell a pass; {words}. Which cell is revealed next? Name it by its likeliest token or "
+        "its number.",
+        _given(cells),
+        TokenAnswer(cells.best, row),
+        hint,
+        (
+            numbered(cells.best, shown),
+            f"{cells.drawn[row]} is the token that its luck drew.",
+        ),
+    )
+
+
+def _together(cells: Cells) -> tuple[Exercise, Exercise]:
+    which, _, bound = revealed(cells, Rule(threshold=THRESHOLD))
+    fates = ["revealed" if i in which else "" for i in range(len(cells.p))]
+    bits = [number(in_bits(one)) if i in which else "" for i, one in enumerate(cells.entropy)]
+    last: tuple[Block, ...] = (
+        numbered(cells.best, {"entropy, bits": bits, "": fates}),
+        f"The sum less the largest is {number(in_bits(bound))} bits. One after another, each cell "
+        "would have seen the ones before it; together, each was drawn as if the others were still "
+        "masked. That is the most that fewer passes cost on average.",
+    )
+    return (
+        Exercise(
+            TOPIC,
+            f"A threshold reveals at once all cells whose p is {THRESHOLD:g} or more, and the "
+            "surest in any case. How many are revealed in this pass?",
+            _given(cells),
+            Numbers((len(which),), ("cells",), COUNT),
+            "look at p alone.",
+            (numbered(cells.best, {"p": [number(p) for p in cells.p], "": fates}),),
+        ),
+        Exercise(
+            TOPIC,
+            "Cells that are revealed together do not see each other. On average that loses at most "
+            "the sum of their entropies less the largest. How many bits is it here?",
+            _given(cells),
+            Numbers((in_bits(bound),), ("bound",), BITS),
+            f"of the {len(which)} that the threshold reveals.",
+            last,
+        ),
+    )

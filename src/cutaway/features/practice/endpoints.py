@@ -1,0 +1,200 @@
+"""``/page/practice``: the exercises of ``cutaway practice``, for the page.
+
+Nothing is stored: each request carries its own start.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any
+
+from fastapi import APIRouter, FastAPI, Request
+from pydantic import Field
+from starlette.responses import JSONResponse, Response
+
+from cutaway.base.checks import check_int
+from cutaway.errors import InputError
+from cutaway.features.inside.endpoints.inside import StepOfText
+from cutaway.features.practice import (
+    SAMPLE,
+    SAMPLE_CELLS,
+    Cells,
+    Exercise,
+    RunStep,
+    Start,
+    cell_exercises,
+    comparison,
+    exercises,
+    from_values,
+)
+from cutaway.features.practice.answers import REMARKS
+from cutaway.features.practice.lessons_of_step import Lessons, lesson_ways, lessons
+from cutaway.features.practice.start import shortened
+from cutaway.features.practice.told import (
+    told_block,
+    told_lesson,
+    told_solution,
+    told_start,
+)
+from cutaway.server.body import Body
+from cutaway.server.http.settings import ServerSettings
+from cutaway.server.http.strict_json import StrictRoute
+
+router = APIRouter(route_class=StrictRoute, include_in_schema=False)
+
+_MOST_CANDIDATES = 4096  # a trace keeps up to a thousand
+_MOST_CELLS = 64
+
+
+def install(app: FastAPI, _: ServerSettings) -> None:
+    """Room for lessons, by step, until their answers come."""
+    app.state.lessons = OrderedDict()
+
+
+class OriginFields(Body):
+    """The step of a run that a start is taken from."""
+
+    step: int
+    log_sum_exp: float
+    chain: str
+    own: int
+    drawn: str
+
+
+class StartFields(Body):
+    """A step's candidates, and the seed and position of their luck (Gumbel noise)."""
+
+    text: str
+    token_ids: list[int] = Field(fail_fast=True, max_length=_MOST_CANDIDATES)
+    names: list[str] = Field(fail_fast=True, max_length=_MOST_CANDIDATES)
+    logits: list[float] = Field(fail_fast=True, max_length=_MOST_CANDIDATES)
+    seed: int
+    position: int
+    run: OriginFields | None = None
+
+
+class CellsFields(Body):
+    """Masked cells of a pass over a canvas."""
+
+    text: str
+    best: list[str] = Field(fail_fast=True, max_length=_MOST_CELLS)
+    drawn: list[str] = Field(fail_fast=True, max_length=_MOST_CELLS)
+    p: list[float] = Field(fail_fast=True, max_length=_MOST_CELLS)
+    second: list[float] = Field(fail_fast=True, max_length=_MOST_CELLS)
+    p_drawn: list[float] = Field(fail_fast=True, max_length=_MOST_CELLS)
+    entropy: list[float] = Field(fail_fast=True, max_length=_MOST_CELLS)
+    made: int
+
+
+class PracticeRequest(Body):
+    """The start of the exercises, the step of a run whose inside they are on, the cells of a
+    canvas (true: a sample of these), or what the model writes in each way; left out: the sample."""
+
+    model: str | None = None
+    start: StartFields | None = None
+    inside: StepOfText | None = None
+    cells: CellsFields | bool | None = None
+    ways: bool = False
+
+    def asked_cells(self) -> Cells:
+        """The cells. InputError where a value is out of range."""
+        if not isinstance(self.cells, CellsFields):
+            return SAMPLE_CELLS
+        known = self.cells.model_dump()
+        lists = {name: tuple(one) for name, one in known.items() if isinstance(one, list)}
+        return Cells(
+            text=shortened(known["text"]), made=check_int("made", known["made"], 0), **lists
+        )
+
+    def asked_step(self) -> StepOfText | None:
+        """The step whose inside they are on, of the model that was named."""
+        step = self.inside
+        if step is None or step.model is not None:
+            return step
+        return step.model_copy(update={"model": self.model})
+
+    def made(self) -> Start:
+        """The start. InputError where its values are out of range."""
+        if self.start is None:
+            return SAMPLE
+        values = self.start.model_dump(exclude={"run"})
+        run = self.start.run
+        return from_values(**values, run=None if run is None else RunStep(**run.model_dump()))
+
+
+class AnswerRequest(PracticeRequest):
+    """An answer to an exercise; with ``reveal`` the solution is sent even if it is wrong."""
+
+    index: int
+    answer: str | None = Field(None, max_length=1000)
+    reveal: bool = False
+
+
+@router.post("/page/practice")
+async def practice(body: PracticeRequest, request: Request) -> Response:
+    """The exercises, without their solutions."""
+    if found := await _lessons(body, request):
+        return JSONResponse(told_lesson(*found))
+    return await _answer(lambda: _asked(body.made()))
+
+
+@router.post("/page/practice/answer")
+async def answer(body: AnswerRequest, request: Request) -> Response:
+    """Whether an answer is right; null where there is none or it cannot be parsed."""
+    found = await _lessons(body, request)
+    return await _answer(
+        lambda: _judged(found.exercises if found else _exercises(body.made()), body)
+    )
+
+
+@router.post("/page/practice/comparison")
+async def compared(body: PracticeRequest) -> Response:
+    """What each sampling strategy makes of the start; for the end, since it contains solutions."""
+    return await _answer(lambda: told_block(comparison(body.made())))
+
+
+async def _lessons(body: PracticeRequest, request: Request) -> Lessons | None:
+    """The exercises on a step's inside, on the model's ways, or on cells; None: on a start."""
+    if (step := body.asked_step()) is not None:
+        return await lessons(step, request)
+    if body.ways:
+        return await lesson_ways(body.model, request)
+    if body.cells:
+        cells = body.asked_cells()
+        exercises = await asyncio.to_thread(cell_exercises, cells)
+        return Lessons(cells.text, cells.introduction, exercises)
+    return None
+
+
+async def _answer(make: Callable[[], Any]) -> Response:
+    """Made in a thread: a thousand draws take a moment, while other requests run."""
+    return JSONResponse(await asyncio.to_thread(make))
+
+
+@lru_cache(16)
+def _exercises(start: Start) -> tuple[Exercise, ...]:
+    """Cached, since answers to them will follow."""
+    return exercises(start)
+
+
+def _asked(start: Start) -> dict[str, Any]:
+    return told_start(start, _exercises(start))
+
+
+def _judged(every: Sequence[Exercise], body: AnswerRequest) -> dict[str, Any]:
+    exercise = every[check_int("index", body.index, 0, len(every) - 1)]
+    right, remark = _verdict(exercise, body.answer)
+    if not (right or body.reveal):
+        return {"right": right, "remark": remark, "solution": None, "arithmetic": []}
+    return {"right": right, "remark": remark} | told_solution(exercise)
+
+
+def _verdict(exercise: Exercise, text: str | None) -> tuple[bool | None, str]:
+    if text is None:
+        return None, ""
+    try:
+        verdict = exercise.answer.judge(text)
+    except InputError as error:
+        return None, REMARKS["unreadable"].format(unread=error)
+    return verdict.right, verdict.remark

@@ -1,0 +1,286 @@
+"""The exercises, in the order in which they are asked.
+
+Every figure is of an ``Outcome`` of the engine's own sampler.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from math import sqrt
+from typing import Any
+
+from cutaway.errors import InputError
+from cutaway.features.practice import tables
+from cutaway.features.practice.answers import (
+    BITS,
+    SHARE,
+    Answer,
+    Numbers,
+    TokenAnswer,
+    Unit,
+)
+from cutaway.features.practice.outcome import COLD, HOT, WAYS, K, Outcome, P, draws, outcome
+from cutaway.features.practice.start import Start
+from cutaway.features.practice.tables import Block, Table, column, number, table
+
+TIMES = 1000
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """One question on a start.
+
+    topic        by which it can be chosen; a topic has one exercise or several
+    question     what is asked, and ``given`` what to work from
+    answer       judges what a person wrote
+    hint         a nudge
+    arithmetic   how one gets there
+    """
+
+    topic: str
+    question: str
+    given: Table
+    answer: Answer
+    hint: str
+    arithmetic: tuple[Block, ...]
+
+
+def exercises(start: Start, topics: Sequence[str] = ()) -> tuple[Exercise, ...]:
+    """Those of the topics, in the order in which they build on each other; none names all.
+
+    InputError where there is no such topic.
+    """
+    for topic in topics:
+        if topic not in _TOPICS:
+            raise InputError(f"topic must be one of {', '.join(TOPICS)}, not {topic!r}")
+    return tuple(
+        make(start) for topic in _TOPICS if not topics or topic in topics for make in _TOPICS[topic]
+    )
+
+
+def comparison(start: Start) -> Table:
+    """The token that each method draws from the same logits and luck; last, a recorded run's."""
+    rows = [(way, start.names[outcome(start, **rule).pick]) for way, rule in WAYS.items()]
+    rows += [(f"your run, all tokens: {start.run.chain}", start.run.drawn)] if start.run else []
+    return Table(("same logits, same luck", "token"), tuple(rows))
+
+
+# -- figures to fill in ----------------------------------------------------------------------
+
+
+def _softmax(start: Start) -> Exercise:
+    pure = outcome(start)
+    return Exercise(
+        "softmax",
+        f"How probable is each token? Write {len(start.names)} numbers, in this order; two "
+        "decimals are enough.",
+        tables.given(start),
+        _shares(start, pure, range(len(start.names))),
+        "subtract the largest z from each, take exp, and divide by the sum of them all.",
+        (
+            "p = exp(z − largest z) / sum. Subtracting the largest changes no p; it keeps the "
+            "numbers small.",
+            tables.softmax(start, pure),
+        ),
+    )
+
+
+def _entropy(start: Start) -> Exercise:
+    pure = outcome(start)
+    parts = {row: p * pure.bits[row] for row, p in pure.shares.items()}
+    known = {"p": tables.shares(start, pure.shares)}
+    worked = {"bits": column(start, pure.bits), "p × bits": tables.shares(start, parts)}
+    return Exercise(
+        "entropy",
+        "How uncertain is this step? Write its entropy in bits.",
+        table(start, known),
+        Numbers((pure.entropy,), ("entropy",), BITS),
+        "a token of probability p is a surprise of −log2 p bits. Which surprise is to be expected?",
+        (
+            "Entropy is the sum of p × bits, where bits = −log2 p.",
+            table(start, known | worked, total=("", "", number(pure.entropy, 3))),
+            f"It is the uncertainty of a fair choice among {2**pure.entropy:.1f} tokens.",
+        ),
+    )
+
+
+def _top_k(start: Start) -> Exercise:
+    cut = outcome(start, top_k=K)
+    return Exercise(
+        "top-k",
+        f"Top-k {K} keeps the {K} likeliest. How probable are they now? Write {len(cut.shares)} "
+        "numbers, the likeliest first.",
+        table(start, {"exp": tables.shares(start, outcome(start).weights)}),
+        _shares(start, cut, cut.shares),
+        "divide by the sum of those that stay.",
+        (
+            tables.softmax(start, cut),
+            f"The others had {number(cut.removed_mass, 3)} together. It goes to those that stay, "
+            "in proportion to what each has.",
+        ),
+    )
+
+
+def _top_p(start: Start) -> Exercise:
+    pure, cut = outcome(start), outcome(start, top_p=P)
+    sums = dict(zip(pure.shares, accumulate(pure.shares.values()), strict=True))
+    last = list(cut.shares)[-1]
+    fates = ["stays" if row in cut.shares else "removed" for row in range(len(start.names))]
+    fates[last] = "crosses, stays"
+    known = {"p": tables.shares(start, pure.shares)}
+    return Exercise(
+        "top-p",
+        f"Top-p {P:g} adds up the probabilities from the likeliest down until they make {P:g} or "
+        "more, and removes the others. Which token is the last to stay?",
+        table(start, known),
+        TokenAnswer(start.names, last),
+        f"the sum before it is below {P:g}; with it, it is not.",
+        (
+            table(start, known | {"sum": tables.shares(start, sums), "": fates}, rows=pure.shares),
+            f"The token that crosses {P:g} stays. The others had {number(cut.removed_mass, 3)} "
+            "together.",
+        ),
+    )
+
+
+def _temperature(start: Start) -> Exercise:
+    cold = outcome(start, temperature=COLD)
+    best = next(iter(cold.shares))
+    return Exercise(
+        "temperature",
+        f"Temperature {COLD:g} divides each z by {COLD:g} before softmax. How probable is "
+        f"{start.names[best]} now?",
+        tables.given(start),
+        _shares(start, cold, [best]),
+        f"each difference between two z becomes {1 / COLD:g} times as large. Then softmax.",
+        (
+            tables.softmax(start, cold, "z / T"),
+            "Below 1 the likely become likelier; above 1 all come closer together.",
+        ),
+    )
+
+
+def _shares(start: Start, made: Outcome, rows: Any) -> Numbers:
+    values = tuple(made.shares[row] for row in rows)
+    return Numbers(values, tuple(start.names[row] for row in rows), SHARE)
+
+
+# -- tokens to predict -----------------------------------------------------------------------
+
+
+def _greedy(start: Start) -> Exercise:
+    pick = outcome(start, **WAYS["greedy"]).pick
+    return Exercise(
+        "greedy",
+        "Greedy, which is temperature 0: which token comes next?",
+        tables.given(start),
+        TokenAnswer(start.names, pick),
+        "there is no luck in it.",
+        (f"The largest z wins: {start.names[pick]}.",),
+    )
+
+
+def _sampling(start: Start) -> Exercise:
+    made = outcome(start)
+    return Exercise(
+        "sampling",
+        "Pure sampling: each token has its luck, and the largest z + luck wins. Which token comes "
+        "next?",
+        tables.given(start, luck=True),
+        TokenAnswer(start.names, made.pick),
+        "add the two columns.",
+        (
+            tables.drawing(start, made),
+            "Luck is −ln(−ln u), where u is a random number from 0 to 1, made of seed, position "
+            "and token alone. With such luck a token wins with exactly the probability that "
+            "softmax gives it.",
+            "From here on the luck stays as it is: what changes, changes because of the settings.",
+        ),
+    )
+
+
+def _again(topic: str, way: str) -> Callable[[Start], Exercise]:
+    """The same luck under other settings."""
+    name = "z / T" if topic == "temperature" else "z"
+
+    def make(start: Start) -> Exercise:
+        made = outcome(start, **WAYS[way])
+        return Exercise(
+            topic,
+            f"{way.capitalize()} and the same luck: which token comes next?",
+            tables.given(start, luck=True),
+            TokenAnswer(start.names, made.pick),
+            "divide z by the temperature, then add luck, which is not divided."
+            if topic == "temperature"
+            else "the largest z + luck among those that stay.",
+            (tables.drawing(start, made, name), _what_changed(start, made)),
+        )
+
+    return make
+
+
+def _what_changed(start: Start, made: Outcome) -> str:
+    pure = outcome(start).pick
+    was, now = start.names[pure], start.names[made.pick]
+    if pure == made.pick:
+        return f"Pure sampling drew {was} too."
+    if pure not in made.scores:
+        return f"Pure sampling drew {was}, which is removed. {now} is the best of those that stay."
+    return f"Pure sampling drew {was}. The luck is the same, but {now} has overtaken it."
+
+
+# -- theory beside chance --------------------------------------------------------------------
+
+
+def _thousand(start: Start) -> Exercise:
+    pure, counts = outcome(start), draws(start, TIMES)
+    best, spread = next(iter(pure.shares)), {r: _spread(p) for r, p in pure.shares.items()}
+    rows = range(len(start.names))
+    worked = {
+        "theory": [f"{TIMES * pure.shares[row]:.0f} ± {spread[row]:.0f}" for row in rows],
+        "drawn": [str(count) for count in counts],
+    }
+    spans = tuple(
+        (pure.shares[r] - spread[r] / TIMES, pure.shares[r] + spread[r] / TIMES) for r in rows
+    )
+    beside = table(start, worked, bars={row: counts[row] / TIMES for row in rows})
+    inside = sum(abs(counts[row] - TIMES * pure.shares[row]) <= spread[row] for row in rows)
+    give = max(spread[best], 0.5)
+    unit = Unit("450", 0, give, percent=TIMES / 100)
+    return Exercise(
+        "thousand",
+        f"Draw {TIMES:,} times, each time with other luck. About how often does "
+        f"{start.names[best]} come?",
+        table(start, {"p": tables.shares(start, pure.shares)}),
+        Numbers((TIMES * pure.shares[best],), (start.names[best],), unit),
+        f"{TIMES:,} × p; any count that chance may give is right.",
+        (
+            replace(beside, spans=spans),
+            f"± is 2 × √(n p (1 − p)): chance keeps 19 counts in 20 within it. Here it keeps "
+            f"{inside} of {len(rows)}.",
+        ),
+    )
+
+
+def _spread(p: float) -> float:
+    """Two standard errors of a count of draws."""
+    return 2 * sqrt(TIMES * p * max(1 - p, 0.0))
+
+
+_TOPICS: Mapping[str, tuple[Callable[[Start], Exercise], ...]] = {
+    "softmax": (_softmax,),
+    "entropy": (_entropy,),
+    "greedy": (_greedy,),
+    "sampling": (_sampling,),
+    "top-k": (_top_k, _again("top-k", f"top-k {K}")),
+    "top-p": (_top_p, _again("top-p", f"top-p {P:g}")),
+    "temperature": (
+        _temperature,
+        _again("temperature", f"temperature {COLD:g}"),
+        _again("temperature", f"temperature {HOT:g}"),
+    ),
+    "thousand": (_thousand,),
+}
+
+TOPICS = tuple(_TOPICS)
+"""Their names, in order."""

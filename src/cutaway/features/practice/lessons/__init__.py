@@ -1,0 +1,46 @@
+"""Lessons on the inside of a step of one's own run: a question first, then what the model did.
+
+All figures come from the model and from ``cutaway.features.inside``.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+
+from cutaway.errors import InputError
+from cutaway.features.practice.exercises import Exercise
+from cutaway.features.practice.lessons import attention, cut, experts, induction, lens, mask
+from cutaway.features.practice.lessons.scene import Scene, scene
+
+__all__ = ["LESSONS", "Scene", "lessons", "possible", "scene"]
+
+LESSONS: Mapping[str, Callable[[Scene], list[Exercise]]] = {
+    "mask": mask.lesson,
+    "attention": attention.lesson,
+    "lens": lens.lesson,
+    "induction": induction.lesson,
+    "cut": cut.lesson,
+    "experts": experts.lesson,
+}
+"""The name of each topic -> its questions on a scene; InputError where it has none to ask."""
+
+
+def possible(here: Scene) -> tuple[Exercise, ...]:
+    """All questions that this model and run have."""
+    found: list[Exercise] = []
+    for lesson in LESSONS.values():
+        with suppress(InputError):
+            found += lesson(here)
+    return tuple(found)
+
+
+def lessons(here: Scene, topics: Sequence[str]) -> tuple[Exercise, ...]:
+    """Those of the topics, in the order in which they build on each other.
+
+    InputError where there is no such topic, or nothing to ask of this model and run.
+    """
+    for topic in topics:
+        if topic not in LESSONS:
+            raise InputError(f"topic must be one of {', '.join(LESSONS)}, not {topic!r}")
+    return tuple(
+        exercise for topic in LESSONS if topic in topics for exercise in LESSONS[topic](here)
+    )

@@ -1,0 +1,120 @@
+"""Where a lesson on the inside starts: one step of a run, and a model to look into it with."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from cutaway.errors import InputError
+from cutaway.features.practice.start import shortened, step_of, visible
+
+if TYPE_CHECKING:
+    from cutaway.api.llm import LLM
+    from cutaway.compute.backends import Logits
+    from cutaway.features.inside import Ablation, Lens, LogitAttribution, Look
+    from cutaway.trace import Trace
+
+TEXT = "The lighthouse keeper wrote in his log that the storm had passed, and the sea was"
+_SEED = 7
+_PATIENCE_S = 20  # a person waits no longer for the question
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A step of a recorded run; its figures are computed once, at their first use.
+
+    own  whether the run is the person's own
+    """
+
+    llm: "LLM"
+    trace: "Trace"
+    index: int
+    own: bool = True
+
+    @cached_property
+    def look(self) -> "Look":
+        """Its inside, proven by the row's hash."""
+        from cutaway.features.inside import inside
+
+        return inside(self.llm, self.trace, self.index)
+
+    @cached_property
+    def attribution(self) -> "LogitAttribution":
+        """Toward the token that came, away from the likeliest other."""
+        return self.look.logit_attribution()
+
+    @cached_property
+    def ablation(self) -> "Ablation":
+        """Each token left out, or as many as there is time for."""
+        from cutaway.features.inside import ablate
+
+        return ablate(self.llm, self.trace, self.index, budget_s=_PATIENCE_S)
+
+    @cached_property
+    def lens(self) -> "Lens":
+        """What the head says after each layer."""
+        return self.look.lens(1)
+
+    @property
+    def ids(self) -> Sequence[int]:
+        """The text before the step."""
+        return self.look.token_ids
+
+    @property
+    def token(self) -> str:
+        """The visible name of the step's token."""
+        return self.name(self.look.step.token_id)
+
+    @property
+    def text(self) -> str:
+        """The end of the text before the step."""
+        return shortened(self.llm.detokenize(self.ids, special=True))
+
+    @property
+    def introduction(self) -> str:
+        """Which step it is, and the proof that its figures are of what ran."""
+        where = f" at step {self.index} of your run" if self.own else ""
+        proof = f"and its row has the hash that it had then, {self.look.row_hash:016x}"
+        if not self.look.is_as_run:
+            proof = "in another arithmetic than what ran"
+        return (
+            f"Then came {self.token}{where}. What happened in the model before that is computed "
+            f"again, {proof}."
+        )
+
+    def logits(self, ids: Sequence[int], start: int) -> "Logits":
+        """The rows of a text from a position on, with the interventions of the run."""
+        from cutaway.rerun.request import bound
+
+        return self.llm.logits(ids, start, bound(self.llm, self.trace.head))
+
+    def need(self, topic: str, tokens: int) -> None:
+        """InputError where the text is too short for a topic."""
+        if len(self.ids) < tokens:
+            raise InputError(
+                f"topic {topic}: the text before this step has {len(self.ids)} tokens and needs "
+                f"{tokens}: take a later step"
+            )
+
+    def name(self, token_id: int) -> str:
+        """The visible name of a token; "" for -1, which is none."""
+        return "" if token_id < 0 else visible(self.llm.tokenizer.token_name(token_id))
+
+
+def scene(
+    llm: "LLM", trace: "Trace | None" = None, index: int | None = None, seed: int | None = None
+) -> Scene:
+    """A step of a run; None takes the one that was most uncertain.
+
+    No run: that of ``TEXT``, with this seed or the sample's. InputError where there is no step.
+    """
+    from cutaway.features.inside import unrecorded_trace
+
+    if trace is not None:
+        return Scene(llm, trace, step_of(trace, index).index)
+    ids, seed = llm.tokenize(TEXT), _SEED if seed is None else seed
+    settings: dict[str, Any] = {"seed": seed, "max_tokens": 1, "ignore_eos": True}
+    done = llm.generate(ids, **settings)
+    return Scene(
+        llm, unrecorded_trace(llm, ids, done.token_ids, 0, settings=settings), 0, own=False
+    )

@@ -1,0 +1,154 @@
+"""Whole words of a draft, refilled by a bidirectional model and judged by another.
+
+Their vocabularies differ, so they exchange text: the filler reads a text with a mask, and the judge
+reads the text with the filler's word in it.
+"""
+
+import re
+from collections.abc import Sequence
+from itertools import accumulate
+from math import fsum, inf, log
+from typing import TYPE_CHECKING, NamedTuple
+
+from cutaway.errors import InputError
+from cutaway.features.revise.state import Proposal, RevisedText, RevisionModel
+from cutaway.methods.filling import MARK, Filled, fill
+from cutaway.methods.filling.causal import Ids, ScoredText
+
+if TYPE_CHECKING:
+    from cutaway.requests.sync_llm import SyncLLM
+
+_WORD = re.compile(r"\w+")
+_MOST = 1000  # candidates among which whole words are looked for
+
+
+class _Word(NamedTuple):
+    """Where a word is in the text, and the positions of its tokens."""
+
+    start: int
+    end: int
+    first: int
+    last: int
+
+
+class WordRule:
+    """A rule: the best of the filler's words, if the judge finds the text likelier with it.
+
+    A word is identified by the position of its first token in the draft. One word replaces one, so
+    the n-th word stays the n-th.
+    """
+
+    def __init__(
+        self,
+        judge: RevisionModel,
+        llm: "SyncLLM",
+        filler: "SyncLLM",
+        candidates: int,
+        draft: RevisedText,
+    ) -> None:
+        if filler.config.attention != "bidirectional":
+            raise InputError(
+                "filler must be a model that sees a text as a whole, such as BERT; without one the "
+                "model itself fills in, by Bayes' rule"
+            )
+        self._judge, self._filler, self._candidates = judge, filler, candidates
+        self._tokenizer, self._context = llm.tokenizer, llm.model.context
+        adds_text = [bool(self._tokenizer.token_bytes(i)) for i in draft.ids]
+        own = [i for i in range(draft.given, len(draft.ids)) if adds_text[i]]
+        end = own[-1] + 1 if own else len(draft.ids)
+        if own != [*range(draft.given, end)]:
+            raise InputError("filler: the draft must be text, without special tokens in it")
+        self._tail = draft.ids[end:]
+        self._numbers = {word.first: n for n, word in reversed([*enumerate(self._words(draft))])}
+
+    def cells(self) -> list[int]:
+        """The positions at which words begin in the draft."""
+        return sorted(self._numbers)
+
+    def surprise(self, draft: RevisedText, position: int) -> float:
+        """-log p of a word given the text before it, by the judge; natural."""
+        word = self._words(draft)[self._numbers[position]]
+        return -fsum(draft.logprobs[word.first - draft.given : word.last - draft.given])
+
+    def masked_surprise(self, draft: RevisedText, position: int) -> float:
+        """-log p of a word given all others, by the filler; natural."""
+        whole, word = self._text(draft), self._words(draft)[self._numbers[position]]
+        [[one]] = self._filled(whole, word, [whole[word.start : word.end]]).masks
+        return -log(one.score) if one.score else inf
+
+    def propose(self, text: RevisedText, position: int, seed: int) -> Proposal:  # noqa: ARG002
+        """See ``RevisionRule``."""
+        whole, word = self._text(text), self._words(text)[self._numbers[position]]
+        own = whole[word.start : word.end]
+        texts = [
+            ids
+            for one in self._considered(self._filled(whole, word), own)
+            if len(ids := self._read(text, whole[: word.start] + one + whole[word.end :]))
+            <= self._context
+        ]
+        if not texts:
+            return Proposal(word.first, word.first, (), text.from_(word.first), -inf)
+        parted = [_parted(text.ids, ids, text.given) for ids in texts]
+        known = self._judge.known([*map(ScoredText, texts, parted)])
+        made = [
+            _proposal(text, ids, first, tuple(logprobs))
+            for ids, first, logprobs in zip(texts, parted, known, strict=True)
+        ]
+        each = [text.with_(one).logprob for one in made]
+        best = max(range(len(made)), key=each.__getitem__)
+        return made[best]._replace(log_ratio=0.0 if each[best] > text.logprob else -inf)
+
+    def _text(self, text: RevisedText) -> str:
+        end = len(text.ids) - len(self._tail)
+        data = b"".join(map(self._tokenizer.token_bytes, text.ids[text.given : end]))
+        try:
+            return data.decode("utf-8")
+        except UnicodeDecodeError:
+            raise InputError("filler: the draft must not end within a character") from None
+
+    def _words(self, text: RevisedText) -> list[_Word]:
+        whole = self._text(text)
+        each = (len(self._tokenizer.token_bytes(i)) for i in text.ids[text.given :])
+        ends = [*accumulate(each)]
+        found = []
+        for one in _WORD.finditer(whole):
+            start, end = (len(whole[:at].encode()) for at in one.span())
+            first = next((n for n, x in enumerate(ends) if x > start), len(ends) - 1)
+            last = next((n for n, x in enumerate(ends) if x >= end), len(ends) - 1)
+            found.append(_Word(*one.span(), text.given + first, text.given + last + 1))
+        return found
+
+    def _read(self, text: RevisedText, draft: str) -> Ids:
+        ids = self._tokenizer.encode(draft, add_bos=False, goes_on=True)
+        return (*text.ids[: text.given], *ids, *self._tail)
+
+    def _filled(self, whole: str, word: _Word, targets: Sequence[str] | None = None) -> Filled:
+        before, after = whole[: word.start], whole[word.end :]
+        if MARK in before + after:
+            raise InputError(f"filler: the draft must not have {MARK} in it")
+        text = f"{before}{MARK}{after}"
+        return fill(self._filler, text, top=_MOST, targets=targets, candidates=_MOST)
+
+    def _considered(self, filled: "Filled", own: str) -> list[str]:
+        """Whole words, best first; capitalized if the current word is."""
+        names = (one.token[1:] for one in filled.masks[0] if one.token.startswith(" "))
+        words = [name for name in names if _WORD.fullmatch(name)]
+        if own[0].isupper():
+            words = [name[0].upper() + name[1:] for name in words]
+        return [word for word in dict.fromkeys(words) if word != own][: self._candidates]
+
+
+def _parted(ids: Ids, others: Ids, given: int) -> int:
+    """The first position at which two texts differ, at least ``given``."""
+    pairs = enumerate(zip(ids, others, strict=False))
+    shorter = min(len(ids), len(others))
+    return max(given, next((i for i, (a, b) in pairs if a != b), shorter))
+
+
+def _proposal(text: RevisedText, ids: Ids, first: int, logprobs: tuple[float, ...]) -> Proposal:
+    """A proposal of the tokens that differ."""
+    most = min(len(ids), len(text.ids)) - first
+    same = next((n for n in range(most) if ids[-1 - n] != text.ids[-1 - n]), most)
+    return Proposal(
+        first, len(text.ids) - same, ids[first : len(ids) - same], logprobs, log_ratio=-inf
+    )

@@ -1,0 +1,203 @@
+"""The router: where prompts go, and the pains that others had with it."""
+
+import pickle
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+
+from cutaway.compute.backends import KV_BLOCK
+from cutaway.engine import Request
+from cutaway.errors import InputError
+from cutaway.features.cluster.prompts import read_prompt
+from cutaway.features.cluster.routing import READ, TEXT_ROWS, Load, Router
+
+
+def prompt(*blocks, tail=1, texts=1):
+    """A prompt of these blocks, and some tokens after them."""
+    ids = [token for block in blocks for token in [block] * KV_BLOCK]
+    return read_prompt(Request(prompt_token_ids=(*ids, *range(tail))), texts)
+
+
+def router(count=8, **settings):
+    made = Router(**settings)
+    made.update(map(str, range(count)))
+    return made
+
+
+def route(made, job, *prompts, avoid=()):
+    choice = made.choose(prompts, avoid)
+    made.sent(job, prompts, choice)
+    return choice
+
+
+def test_a_text_goes_where_its_beginning_is():
+    made = router()
+    first = route(made, "a", prompt(1, 2, 3))
+    assert (first.matched, first.tokens, first.rows, first.texts) == (0, 97, 0, 0)
+    second = route(made, "b", prompt(1, 2, 3, 4, tail=20))
+    assert second.replica == first.replica
+    assert (second.matched, second.tokens, second.rows, second.texts) == (96, 148, 97, 1)
+    assert str(second) == f"replica {first.replica}: 96 of 148 tokens cached, 97 rows wait"
+    assert pickle.loads(pickle.dumps(second)) == second
+    assert second.considered[0].cost == 97 + 2 * 52 + TEXT_ROWS
+    assert second.considered[1].cost == 2 * 148
+
+
+def test_an_overloaded_replica_leaves_the_others_their_prompts():
+    made = router()
+    places = {i: route(made, str(i), prompt(i, i + 100)).replica for i in range(40)}
+    for name in map(str, range(8)):
+        made.report(name, Load(received=40))
+    busy = places[0]
+    made.report(busy, Load(rows=10**6, texts=64, received=40))
+    for i, place in places.items():
+        found = made.choose([prompt(i, i + 100, tail=9)])
+        assert (found.replica == place and found.matched == 64) == (place != busy)
+
+
+def test_a_burst_of_equal_prompts_neither_scatters_nor_piles_up():
+    made, asked = router(), prompt(*range(10))
+    places = [route(made, str(i), asked).replica for i in range(400)]
+    # Nobody has told anything since, and the first was known as soon as it was sent: others wait
+    # for it until that costs more than reading it again.
+    wait = (READ - 1) * 321 // (TEXT_ROWS + 1)
+    assert wait > 3 and len(set(places[: wait + 1])) == 1
+    counts = Counter(places)
+    assert len(counts) == 8
+    # No more wait at one that knows it than it costs to read it elsewhere.
+    assert max(counts.values()) - min(counts.values()) <= READ * 321 / TEXT_ROWS + 1
+    reads = Counter(place for i, place in enumerate(places) if place not in places[:i])
+    assert set(reads.values()) == {1}
+
+
+def test_a_shared_beginning_is_found_under_different_ends():
+    made = router()
+    system = range(5)
+    first = route(made, "a", prompt(*system, 77, 78))
+    made.report(first.replica, Load(received=1))
+    for i in range(100, 150):
+        found = made.choose([prompt(*system, i, i + 1)])
+        assert (found.replica, found.matched) == (first.replica, 5 * KV_BLOCK)
+
+
+def test_a_beginning_that_everybody_has_spreads_over_all():
+    made, system = router(50), range(4)
+    places = Counter(route(made, str(i), prompt(*system, i + 100)).replica for i in range(5000))
+    assert len(places) == 50
+    assert max(places.values()) <= 2 * 5000 / 50
+
+
+def test_routers_that_do_not_talk_agree_on_what_nobody_knows():
+    one, other = router(20), Router()
+    other.update(map(str, range(30)))
+    other.update(map(str, reversed(range(20))))
+    for i in range(30):  # they have routed other prompts, and their load is the same
+        route(other, f"x{i}", prompt(1000 + i))
+        other.ended(f"x{i}")
+    asked = [[prompt(i, i + 1)] for i in range(200)]
+    assert [one.choose(p).replica for p in asked] == [other.choose(p).replica for p in asked]
+    assert len({one.choose(p).replica for p in asked}) == 20
+
+
+def test_routers_hear_of_each_others_prompts_from_the_replicas():
+    one, other = router(20), router(20)
+    asked = prompt(1, 2, 3)
+    place = route(one, "a", asked).replica
+    other.report(place, Load(rows=97, texts=1, prompts=[asked.keys]))
+    found = other.choose([prompt(1, 2, 3, 4)])
+    assert (found.replica, found.matched, found.rows, found.texts) == (place, 96, 97, 1)
+
+
+def test_removing_a_replica_moves_only_its_own():
+    made = router(20)
+    asked = [[prompt(i, i + 1)] for i in range(300)]
+    known = [[prompt(1000 + i)] for i in range(100)]
+    for i, prompts in enumerate(known):
+        route(made, str(i), *prompts)
+        made.ended(str(i))
+    before = [made.choose(p).replica for p in asked + known]
+    made.update(str(i) for i in range(20) if i != 7)
+    after = [made.choose(p).replica for p in asked + known]
+    moved = {a for a, b in zip(before, after, strict=True) if a != b}
+    assert moved == {"7"}
+    assert all(
+        made.choose(p).matched == 32 for p, a in zip(known, before[300:], strict=True) if a != "7"
+    )
+
+
+def test_what_a_replica_knew_is_forgotten_with_it():
+    made = router(2)
+    place = route(made, "a", prompt(1, 2)).replica
+    made.update({"0", "1"} - {place})
+    assert made.choose([prompt(1, 2)]).matched == 0
+    made.update(["0", "1"])  # one that comes back under its name has an empty cache
+    assert {c.matched for c in made.choose([prompt(1, 2)]).considered} == {0}
+    assert {c.rows for c in made.choose([prompt(1, 2)]).considered} == {0}
+    made.ended("a")  # and knows nothing of that job
+
+
+def test_what_must_be_avoided_is_not_taken():
+    made = router(3)
+    place = route(made, "a", prompt(1, 2)).replica
+    other = made.choose([prompt(1, 2)], avoid=[place, "stranger"])
+    assert other.replica != place
+    assert place not in {c.replica for c in other.considered}
+    assert made.choose([prompt(1, 2)], avoid=["0", "1", "2"]) is None
+    assert Router().choose([prompt(1)]) is None
+    assert Router().rank([prompt(1)]) == []
+
+
+def test_what_was_sent_counts_until_the_replica_counts_it():
+    made = router(1)
+    for job in "abc":
+        route(made, job, prompt(1, tail=8, texts=2))
+
+    def there():
+        choice = made.choose([prompt(5)])
+        return choice.rows, choice.texts
+
+    assert there() == (40 + 8 + 8, 6)
+    made.report("0", Load(rows=48, texts=4, received=2))  # the third was on its way
+    assert there() == (48 + 8, 6)
+    made.ended("c")  # it never came there
+    made.ended("c")
+    made.ended("a")  # the replica counts this one
+    assert there() == (48, 4)
+    made.report("0", Load(rows=0, texts=1, received=2))
+    assert there() == (0, 1)
+    made.report("stranger", Load())
+
+
+def test_a_job_that_is_sent_again_is_there_and_no_longer_here():
+    made = router(2)
+    asked = [prompt(1)]
+    first, second = made.rank(asked)
+    made.sent("a", asked, first)
+    made.sent("a", asked, second)
+    rows = {c.replica: c.rows for c in made.choose([prompt(2)]).considered}
+    assert rows == {first.replica: 0, second.replica: 33}
+    made.update([second.replica])
+    made.sent("a", asked, first)  # it went away in the meantime
+    assert made.choose([prompt(2)]).rows == 0
+
+
+def test_several_prompts_are_read_together():
+    made = router()
+    route(made, "a", prompt(1, 2))
+    made.ended("a")
+    both = made.choose([prompt(9), prompt(1, 2, 3)])
+    assert (both.matched, both.tokens) == (64, 33 + 97)
+
+
+def test_settings_that_cannot_be():
+    with pytest.raises(InputError, match="most_keys must be 1 or more"):
+        Router(most_keys=0)
+    with pytest.raises(InputError, match="text_rows must be 0 or more"):
+        Router(text_rows=-1)
+
+
+def test_it_needs_no_ray():
+    code = "import sys, cutaway.features.cluster.routing; sys.exit('ray' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

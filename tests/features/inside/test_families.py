@@ -1,0 +1,261 @@
+"""Every family looked into: what transformers has; sums that hold, and fail where one is wrong."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from cutaway import LLM, CutawayError
+from cutaway.compute.model.anatomy import Anatomy
+from cutaway.errors import InputError
+from cutaway.features.inside import inside
+from cutaway.features.inside.logit_attribution import logit_attribution
+from cutaway.trace import Trace
+
+pytest.importorskip("torch", reason="needs torch: pip install '.[test-transformers]'")
+pytest.importorskip("transformers", reason="needs transformers: pip install '.[test-transformers]'")
+
+import torch
+
+from support.families.recurrent import RECURRENT
+from support.families.row import VOCAB, WINDOW
+from support.random_models import FAMILIES, context, save
+
+SCALED = [name for name in FAMILIES if FAMILIES[name].architecture == "gemma4"]
+ATTENDING = [name for name in FAMILIES if name not in (*RECURRENT, *SCALED)]
+OTHERWISE = [n for n in ATTENDING if FAMILIES[n].architecture == "deepseek2"]
+"""Those between whose heads and matrices there is one matrix more."""
+PLAIN = [name for name in ATTENDING if name not in OTHERWISE]
+IDS = np.random.default_rng(1).integers(3, VOCAB, 24).tolist()
+STEP = 5
+CPU = 5e-3  # keys and values are halves
+WAYS = {"reference": None, "cpu": None, "rounded": "q8_0"}
+
+
+def dealt(names, ways):
+    """Each model in one of the ways in turn; slow, in the others, too."""
+    return [
+        pytest.param(name, way, marks=() if j == i % len(ways) else pytest.mark.slow)
+        for i, name in enumerate(names)
+        for j, way in enumerate(ways)
+    ]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    made = {}
+
+    def folder(name):
+        if name not in made:
+            path = tmp_path_factory.mktemp(name)
+            made[name] = path, save(name, path)
+        return made[name]
+
+    return folder
+
+
+def looked_into(path, name, way):
+    llm = LLM(
+        path, backend="reference" if way == "reference" else "cpu", context=context(name),
+        quantize=WAYS[way],
+    )  # fmt: skip
+    file = path / f"{way}.jsonl"
+    if not file.exists():
+        llm.generate(IDS, max_tokens=STEP + 1, temperature=0.9, seed=4, trace=file, ignore_eos=True)
+    return llm, inside(llm, Trace.read(file), STEP)
+
+
+@pytest.mark.parametrize(("way", "near"), [("reference", 1e-4), ("cpu", CPU)])
+@pytest.mark.parametrize("name", ATTENDING)
+def test_what_transformers_has(folders, name, way, near):
+    path, model = folders(name)
+    llm, look = looked_into(path, name, way)
+    model.set_attn_implementation("eager")
+    with torch.no_grad():
+        theirs = model(
+            torch.tensor([look.token_ids]), output_attentions=True, output_hidden_states=True
+        )
+    for mine, attention in zip(look.weights, theirs.attentions, strict=True):
+        assert np.abs(mine - attention[0, :, -1].numpy()).max() < near
+    stream = [look.tensor(tensor) for tensor in Anatomy(llm.graph).stream]
+    *before, last = (state[0, -1].numpy() for state in theirs.hidden_states)
+    for mine, state in zip(stream, before, strict=False):
+        assert np.abs(mine - state).max() < near * max(np.abs(state).max(), 1)
+    assert len(stream) == len(before) + 1
+    normed = look.tensor(Anatomy(llm.graph).norm.out.name)  # as transformers has the last
+    assert np.abs(normed - last).max() < near * max(np.abs(last).max(), 1)
+
+
+@pytest.mark.parametrize("name", SCALED)
+def test_a_model_whose_layers_multiply_their_stream_is_refused(folders, name):
+    with pytest.raises(InputError, match="each layer multiplies all of its stream"):
+        looked_into(folders(name)[0], name, "cpu")[1].logit_attribution()
+
+
+@pytest.mark.parametrize("name", OTHERWISE)
+def test_what_a_head_adds_through_a_latent_is_refused(folders, name):
+    _, look = looked_into(folders(name)[0], name, "cpu")
+    for ask in (look.logit_attribution, lambda: look.writes):
+        with pytest.raises(InputError, match="this one's reads latents"):
+            ask()
+
+
+@pytest.mark.parametrize(("name", "way"), dealt(PLAIN, [*WAYS]))
+def test_attributions_add_up_to_the_difference_of_two_logits(folders, name, way):
+    path, _ = folders(name)
+    llm, look = looked_into(path, name, way)
+    assert look.is_as_run or way == "reference"
+    anatomy = Anatomy(llm.graph)
+    head = look.tensor(anatomy.head.out.name).astype(float)
+    for rival in (None, 9, 200):
+        found = look.logit_attribution(rival)
+        whole = sum(found.parts.values()) + found.bias + found.rounding
+        assert whole == pytest.approx(found.total, abs=1e-4)
+        assert found.total == head[found.token] - head[found.rival]
+        assert found.positions.shape == look.weights.shape
+        assert (found.rounding == 0) == (way != "rounded")
+        assert (found.rounded == 0).all() == (way != "rounded")
+        np.testing.assert_allclose(found.positions.sum(axis=-1), found.heads, atol=1e-3)
+        names = [f"L{i}.{kind}" for i in range(llm.config.layers) for kind in ("attn", "mlp")]
+        assert [p for p in found.parts if p[0] == "L" and not p.endswith(".shared")] == names
+        if not any("bias" in op.weights for part in anatomy.parts for op in part.path):
+            for layer, heads in enumerate(found.heads):
+                mine = heads.sum() + found.rounded[layer]
+                assert mine == pytest.approx(found.parts[f"L{layer}.attn"], abs=1e-3)
+
+
+@pytest.mark.parametrize("way", ["cpu", "rounded"])
+@pytest.mark.parametrize("name", RECURRENT)
+def test_attributions_of_models_with_recurrent_states_add_up(folders, name, way):
+    """CutawayError where parts, heads or positions do not; each layer with a state has its own."""
+    llm, look = looked_into(folders(name)[0], name, way)
+    found = look.logit_attribution(9)
+    whole = sum(found.parts.values()) + found.bias + found.rounding
+    assert whole == pytest.approx(found.total, abs=1e-4)
+    kinds = {op.attrs["layer"]: op.kind for op in llm.graph.ops if "state" in op.attrs}
+    assert [*found.states] == [f"L{layer}.{kind}" for layer, kind in kinds.items()]
+    for part, own in found.states.items():
+        if not any("bias" in op.weights for op in llm.graph.ops):
+            mine = own.heads.sum() + own.rounded
+            assert mine == pytest.approx(found.parts[part], abs=1e-3)
+    assert [*look.states] == [layer for layer, kind in kinds.items() if kind != "conv"]
+    assert look.lens().rank[-1] == look.step.observed.rank
+
+
+@pytest.mark.parametrize("way", ["cpu", "rounded"])
+@pytest.mark.parametrize(
+    "name", ["llama-tied", "gemma2", "gpt_neox", "qwen3_moe", "gpt2", "granite"]
+)
+def test_a_part_that_is_wrong_by_a_hundredth_is_found(folders, name, way):
+    path, _ = folders(name)
+    _, look = looked_into(path, name, way)
+    seen, pair = look._decomposition, (look.step.token_id, 9)
+    anatomy, tensors = seen.anatomy, seen.tensors
+    logit_attribution(seen, pair)
+    for part in anatomy.parts:
+        wrong = tensors | {part.op.out.name: tensors[part.op.out.name] * np.float32(1.01)}
+        with pytest.raises(CutawayError, match="add up"):
+            logit_attribution(replace(seen, tensors=wrong), pair)
+    for op in anatomy.attends:
+        wrong = tensors | {op.out.name: tensors[op.out.name] * np.float32(1.01)}
+        with pytest.raises(CutawayError, match="add up"):
+            logit_attribution(replace(seen, tensors=wrong), pair)
+    for layer, weight in seen.weights.items():
+        with pytest.raises(CutawayError, match="the positions of"):
+            logit_attribution(replace(seen, weights={**seen.weights, layer: weight * 1.01}), pair)
+
+
+@pytest.mark.parametrize(("name", "way"), dealt(ATTENDING, ["cpu", "rounded"]))
+def test_the_lens_ends_in_the_row_and_its_draw(folders, name, way):
+    path, _ = folders(name)
+    llm, look = looked_into(path, name, way)
+    lens = look.lens(top=3)
+    assert len(lens.rank) == llm.config.layers + 1
+    seen = look.step.observed
+    assert lens.rank[-1] == seen.rank
+    assert lens.drawn[-1] == look.step.sampled_id
+    assert lens.ids[-1].tolist() == [c.id for c in seen.candidates[:3]]
+    logprobs = [c.logit - seen.log_sum_exp for c in seen.candidates[:3]]
+    np.testing.assert_allclose(lens.logprobs[-1], logprobs, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["mistral-window", "gemma3", "phi3-window"])
+def test_what_a_window_hides_is_not_read(folders, name):
+    path, _ = folders(name)
+    llm, look = looked_into(path, name, "cpu")
+    total = len(IDS) + STEP
+    assert total > WINDOW
+    seen = {w: total - w if w else 0 for w in (0, WINDOW)}
+    assert look.first_seen == tuple(seen[window] for window in llm.config.windows)
+    row = look._row
+    stored = sum(a.nbytes for both in (row.keys, row.values) for a in both.values())
+    assert look.kv_bytes == stored  # heads of 32, or 16, which need no filling up
+    for weights, writes, first in zip(look.weights, look.writes, look.first_seen, strict=True):
+        assert (weights[:, :first] == 0).all()
+        assert (weights[:, first:] > 0).all()
+        assert (writes[:, :first] == 0).all()
+        assert (writes[:, first:] > 0).all()
+        np.testing.assert_allclose(weights.sum(axis=-1), 1)
+
+
+@pytest.mark.parametrize("name", ["llama", "olmo2", "granite", "gemma2"])
+def test_writes_are_as_long_as_what_was_written(folders, name):
+    """By brute force: each position's value through the matrix, what follows it, and the scale."""
+    path, _ = folders(name)
+    llm, look = looked_into(path, name, "cpu")
+    backend, tensors, weights = llm.backend, look._decomposition.tensors, look.weights
+    for i, part in enumerate(p for p in Anatomy(llm.graph).parts if p.path):
+        linear = next(op for op in part.path if op.kind == "linear")
+        matrix = backend.weight(linear.weights["weight"]).astype(float)
+        matrix = matrix.reshape(len(matrix), llm.config.heads, -1)
+        norm = np.ones(len(matrix))
+        if part.path[0].kind == "rms_norm":
+            x = tensors[linear.out.name].astype(float)
+            size = np.sqrt(np.mean(x * x) + part.path[0].attrs["eps"])
+            norm = backend.weight(part.path[0].weights["weight"]) / size
+        group = llm.config.heads // llm.config.kv_heads
+        for h, t in ((0, 0), (1, 3), (llm.config.heads - 1, len(IDS))):
+            if t < look.first_seen[i]:
+                continue
+            v = look._row.values[i][h // group, t - look.first_seen[i]].astype(float)
+            written = weights[i, h, t] * part.factor * norm * (matrix[:, h] @ v)
+            assert look.writes[i, h, t] == pytest.approx(np.linalg.norm(written), rel=1e-6)
+
+
+MIXTURES = [name for name in PLAIN if "moe" in name or name in ("mixtral", "llama4")]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", MIXTURES)
+def test_attributions_of_experts_add_up_to_that_of_their_layer(folders, name, way):
+    path, _ = folders(name)
+    _, look = looked_into(path, name, way)
+    found, seen = look.logit_attribution(9), look._decomposition
+    for layer, each in found.experts.items():
+        assert [*each] == look.experts[layer][0].tolist()
+        part = found.parts[f"L{layer}.mlp"]
+        assert sum(each.values()) == pytest.approx(part, rel=1e-3, abs=1e-3)
+    for part in seen.anatomy.parts:
+        if part.op.kind != "experts" or part.op.attrs["mixture"].gating == "sparsemixer":
+            continue  # whose share may stay the same
+        scores, first = part.op.inputs[1], look.experts[part.layer][0][0]
+        other = seen.tensors[scores].copy()
+        other[first] -= 4.0  # as if its share had been smaller, or it had not been chosen
+        with pytest.raises(CutawayError, match="the experts of"):
+            logit_attribution(
+                replace(seen, tensors={**seen.tensors, scores: other}), (found.token, 9)
+            )
+
+
+def test_the_experts_that_were_chosen(folders):
+    path, model = folders("qwen3_moe-unnormed")
+    _, look = looked_into(path, "qwen3_moe-unnormed", "reference")
+    with torch.no_grad():
+        theirs = model(torch.tensor([look.token_ids]), output_router_logits=True)
+    assert [*look.experts] == [0, 1, 2, 3]
+    for layer, (chosen, share) in look.experts.items():
+        probability = torch.softmax(theirs.router_logits[layer][-1].double(), -1).numpy()
+        assert chosen.tolist() == np.argsort(-probability)[:2].tolist()
+        np.testing.assert_allclose(share, probability[chosen], atol=1e-4)
+    _, normed = looked_into(folders("qwen3_moe")[0], "qwen3_moe", "reference")
+    assert all(share.sum() == pytest.approx(1) for _, share in normed.experts.values())
