@@ -3,7 +3,9 @@
 import asyncio
 import os
 import signal
+import ssl
 from collections.abc import Iterator
+from functools import cache
 from inspect import iscoroutinefunction
 from pathlib import Path
 
@@ -17,6 +19,10 @@ from cutaway.files import hub
 # meet, and beside other tests threads that wait for each other take most of the time.
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
+
+# Every client reads the certificates of all authorities, which takes longer than most of what tests
+# ask for: 40 ms, and for each proxy again. Here all clients share what the first has read.
+ssl.create_default_context = cache(ssl.create_default_context)
 
 settings.register_profile(  # a stall is not a failure
     "shared-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
