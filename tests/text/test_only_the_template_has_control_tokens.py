@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cutaway.errors import FormatError, InputError
 from cutaway.text import ChatTemplate, Tokenizer
 from cutaway.text.tools import parse_tools
+from support.examples import few_or_many
 from support.text_vocabularies import CONTROL, byte_level
 
 FOLDER = Path(__file__).parent.parent / "data" / "chat_templates" / "families"
@@ -88,8 +88,7 @@ def conversations(say: Say) -> list[tuple[list[dict[str, Any]], list[Any]]]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=10)
-@given(data=st.data())
+@few_or_many(4, 10, st.data())
 def test_only_the_template_writes_control_tokens(name: str, data: st.DataObject) -> None:
     one = family(name)
     marks = st.sampled_from(one.marks)

@@ -67,8 +67,18 @@ def test_a_long_text_is_cut_as_a_whole(run):
 RUNS = ("1", "٣", "²", " ", "\u3000", "\n", "a", "é́", "一", ".", "a ", "1 ")
 
 
-@pytest.mark.parametrize("patterns", FAMILIES, ids=FAMILIES.values())
-def test_time_grows_with_the_text(patterns):
+ENDS = ("", "a", "1", "\n")
+
+
+@pytest.mark.parametrize(
+    ("patterns", "ends"),
+    [
+        *((patterns, (ENDS * 2)[i % 4 : i % 4 + 1]) for i, patterns in enumerate(FAMILIES)),
+        *(pytest.param(patterns, ENDS, marks=pytest.mark.slow) for patterns in FAMILIES),
+    ],
+    ids=[*FAMILIES.values(), *(f"{name}, all ends" for name in FAMILIES.values())],
+)
+def test_time_grows_with_the_text(patterns, ends):
     """Eight times the text takes some eight times as long; quadratic time would be 64 times."""
     cuts = WordCuts(patterns)
 
@@ -77,7 +87,7 @@ def test_time_grows_with_the_text(patterns):
         cuts.words(text)
         return time.process_time() - began
 
-    for run, end in product(RUNS, ("", "a", "1", "\n")):
+    for run, end in product(RUNS, ends):
         text, part = run * 8000 + end, run * 1000 + end
         if taken(text) > 0.1:  # what is quick is not looked at again
             long, short = (min(taken(each) for _ in range(3)) for each in (text, part))
