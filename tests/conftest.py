@@ -25,9 +25,15 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 ssl.create_default_context = cache(ssl.create_default_context)
 
 settings.register_profile(  # a stall is not a failure
-    "shared-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    "whole", deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
-settings.load_profile("shared-machine")
+settings.register_profile("usual", settings.get_profile("whole"), max_examples=40)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Where slow tests run, hypothesis draws as many examples as it does by itself."""
+    settings.load_profile("usual" if "not slow" in config.option.markexpr else "whole")
+
 
 # A shell starts what it puts into the background with Ctrl-C ignored, and children inherit that;
 # the tests that interrupt one would wait for ever.

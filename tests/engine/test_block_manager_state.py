@@ -283,5 +283,5 @@ class ManagerMachine(RuleBasedStateMachine):
         assert sorted(self.manager.allocate(self.count)) == list(range(self.count))
 
 
-ManagerMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+ManagerMachine.TestCase.settings = settings(stateful_step_count=40)
 TestManager = ManagerMachine.TestCase

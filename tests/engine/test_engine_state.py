@@ -116,5 +116,5 @@ class EngineMachine(RuleBasedStateMachine):
         return [read_row(narrow(prompt[:i]), prompt[i], top) for i in asked]
 
 
-EngineMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+EngineMachine.TestCase.settings = settings(stateful_step_count=25)
 TestEngine = EngineMachine.TestCase

@@ -153,4 +153,4 @@ class RouterMachine(RuleBasedStateMachine):
 
 
 TestRouter = RouterMachine.TestCase
-TestRouter.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
+TestRouter.settings = settings(stateful_step_count=30)

@@ -1,12 +1,12 @@
 """Whatever happens to the bytes of a file, it opens or is refused: nothing else."""
 
 import pytest
-from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cutaway.errors import FormatError
 from cutaway.files.weights import GGUFFile
 from support.damage import damage
+from support.examples import few_or_many
 from support.gguf_bytes import small
 
 SMALL = small()
@@ -24,8 +24,7 @@ def path(tmp_path_factory):
     return tmp_path_factory.mktemp("fuzz") / "fuzz.gguf"
 
 
-@settings(max_examples=1000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(raw=damaged())
+@few_or_many(250, 1000, damaged())
 def test_a_damaged_file_opens_or_is_refused(path, raw):
     path.write_bytes(raw)
     try:

@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cutaway.errors import FormatError, InputError
 from cutaway.files.weights import FORMATS, dequantize
 from cutaway.files.weights.safetensors import SafetensorsFile
 from support.damage import damage
+from support.examples import few_or_many
 from support.safetensors_bytes import entry, safetensors, small
 
 
@@ -140,8 +140,7 @@ def path(tmp_path_factory):
     return tmp_path_factory.mktemp("fuzz") / "fuzz.safetensors"
 
 
-@settings(max_examples=1000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(raw=damaged())
+@few_or_many(250, 1000, damaged())
 def test_a_damaged_file_opens_or_is_refused(path, raw):
     path.write_bytes(raw)
     try:

@@ -4,10 +4,11 @@ import re
 from fractions import Fraction
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from cutaway.text.grammar.arithmetic import Arithmetic
+from support.examples import few_or_many
 
 CHECK = Arithmetic()
 ALPHABET = [bytes([byte]) for byte in b"0123456789./-, =+*x\n"]
@@ -81,8 +82,7 @@ def sums(draw):
     return text + draw(st.sampled_from(["=", " ="])), value
 
 
-@settings(max_examples=400)
-@given(sums(), st.sampled_from(["", " ", "So ", "x = ", "\n", "("]), st.data())
+@few_or_many(100, 400, sums(), st.sampled_from(["", " ", "So ", "x = ", "\n", "("]), st.data())
 def test_what_follows_is_the_value_and_nothing_else(made, before, data):
     text, value = made
     if value is None:
@@ -95,7 +95,6 @@ def test_what_follows_is_the_value_and_nothing_else(made, before, data):
     assert passes(before + text, f" {said}\n") is begins_right(value, said)
 
 
-@settings(max_examples=100)
 @given(sums(), st.data())
 def test_there_is_always_a_way_to_the_end_of_the_number(made, data):
     text, value = made
@@ -108,7 +107,6 @@ def test_there_is_always_a_way_to_the_end_of_the_number(made, data):
         assert steps < 120
 
 
-@settings(max_examples=100)
 @given(sums(), st.lists(st.sampled_from(ALPHABET), min_size=1, max_size=4), st.data())
 def test_only_suspects_are_refused(made, pieces, data):
     text = made[0].encode()

@@ -45,8 +45,7 @@ def test_what_is_known_of_a_begun_value_stays_so(schema, value, data):
     assert known is None or known is PartialValidator(schema).judge(value)
 
 
-@settings(max_examples=300)
-@given(schema=schemas(), value=values(), data=st.data())
+@few_or_many(60, 300, schemas(), values(), st.data())
 def test_a_text_passes_token_by_token_if_and_only_if_it_is_valid(schema, value, data):
     check, text = check_of(schema), json.dumps(value).encode()
     at, passed = 0, True
@@ -57,8 +56,7 @@ def test_a_text_passes_token_by_token_if_and_only_if_it_is_valid(schema, value, 
     assert (passed and check.allows(text, b"")) is PartialValidator(schema).judge(value)
 
 
-@settings(max_examples=300)
-@given(schema=schemas(), value=values(), guided=st.booleans())
+@few_or_many(60, 300, schemas(), values(), st.booleans())
 def test_what_is_relaxed_allows_what_the_schema_allows(schema, value, guided):
     assume(PartialValidator(schema).judge(value))
     made = relaxed(schema, guided=guided)
