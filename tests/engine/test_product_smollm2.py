@@ -2,7 +2,7 @@
 
 from collections import Counter
 from dataclasses import replace
-from itertools import combinations, product
+from itertools import combinations, islice, product
 
 import pytest
 
@@ -77,10 +77,11 @@ def alone(smollm2_path):
     return Alone(new_engine(open_llm(smollm2_path, 2, KV_BLOCKS)))
 
 
-def test_no_way_of_writing_changes_a_text(llms, draft, alone):
+@pytest.mark.parametrize("most", [8, pytest.param(None, marks=pytest.mark.slow)])
+def test_no_way_of_writing_changes_a_text(llms, draft, alone, most):
     """Every text in every way: the same tokens from the same logits, of neighbours too."""
     happened = {}
-    for *values, rows, threads, chain, grammar in pairwise(VALUES.values()):
+    for *values, rows, threads, chain, grammar in islice(pairwise(VALUES.values()), most):
         way, llm = Way(*values), llms[threads]
         words = llm.tokenize(PASSAGE * 5)
         neighbours = tuple(llm.tokenize("The sky is")), tuple(words[3:45])
@@ -93,8 +94,11 @@ def test_no_way_of_writing_changes_a_text(llms, draft, alone):
             assert wrote == alone.write(request), (way, rows, threads, chain, grammar)
         assert (counts["preempted"] > 0) == way.preempted, (way, rows, threads, chain, grammar)
         happened.setdefault(way.speculate, Counter()).update(counts)
+    plain = happened.pop("off")
+    assert plain["proposed"] == 0
+    if most is None:  # the first ones find nothing in the cache
+        assert plain["evicted"] > 0
     assert all(counts["evicted"] > 0 for counts in happened.values())
-    assert happened["off"]["proposed"] == 0
     assert 0 < happened["ngram"]["accepted"] < happened["ngram"]["proposed"]
     assert happened["jacobi"]["proposed"] > 0
     assert 0 < happened["itself"]["accepted"] == happened["itself"]["proposed"]
