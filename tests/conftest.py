@@ -12,11 +12,9 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from cutaway import LLM
-from cutaway.files import hub
-
-# Read when NumPy and torch are imported. Matrices of tiny models are multiplied sooner than threads
-# meet, and beside other tests threads that wait for each other take most of the time.
+# Read when NumPy and torch are imported: by nothing above. Matrices of tiny models are multiplied
+# sooner than threads meet, and beside other tests threads that wait for each other take most of the
+# time.
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 
@@ -74,6 +72,8 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 @pytest.fixture(scope="session")
 def smollm2_path() -> Path:
     """The default model's file: fetched once into the user's own cache, then found there."""
+    from cutaway.files import hub
+
     return hub.resolve("smollm2", progress=False)
 
 
@@ -119,5 +119,7 @@ def tiny_encoder(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def tiny(tiny_path):
     """The tiny random model, opened anew in each module."""
+    from cutaway import LLM
+
     with LLM(tiny_path, progress=False) as llm:
         yield llm
