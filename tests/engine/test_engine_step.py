@@ -1,7 +1,7 @@
 """Who is in a step, in which order, on which blocks, and what it costs."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cutaway.engine import FinishReason, RunParams, StopParams
@@ -39,7 +39,6 @@ def alone(asked, model=noise, context=64):
     st.lists(st.tuples(st.integers(0, 12), st.integers(1, 40), st.integers(1, 9), st.booleans())),
     st.integers(1, 9),
 )
-@settings(deadline=None, max_examples=60)
 def test_arrivals_at_any_time_write_the_same_as_alone(arrivals, rows):
     """Each arrival: the step at which it comes, prompt and output lengths, kv_cache."""
     asked = [

@@ -15,6 +15,7 @@ from cutaway.errors import InputError
 from cutaway.sampling import Observe, SamplingParams
 from support.engine_mock import MockRequest, make_engine, run_to_end
 from support.engine_requests import WAYS
+from support.examples import few_or_many
 from support.mock_backend import END, noise
 
 SCHEMA = {
@@ -51,8 +52,7 @@ def text_of(sequence) -> bytes:
 
 @pytest.mark.parametrize("name", CONSTRAINTS)
 @pytest.mark.parametrize("way", WAYS)
-@settings(max_examples=10)
-@given(seed=st.integers(0, 1000), company=st.integers(0, 2))
+@few_or_many(4, 10, st.integers(0, 1000), st.integers(0, 2))
 def test_the_text_is_the_same_in_every_way(way, name, seed, company):
     constraint = CONSTRAINTS[name]
     expected = finished("plain", constraint, seed)
@@ -136,8 +136,7 @@ def steps_under(params, constraint, way="plain", **observe_and_run):
 
 
 @pytest.mark.parametrize("way", WAYS)
-@settings(max_examples=10)
-@given(seed=st.integers(0, 1000), temperature=st.sampled_from([0, 0.7, 1]))
+@few_or_many(5, 10, st.integers(0, 1000), st.sampled_from([0, 0.7, 1]))
 def test_what_was_wanted_is_what_is_drawn_after_the_same_tokens_without_a_grammar(
     way, seed, temperature
 ):

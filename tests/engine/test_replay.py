@@ -129,7 +129,7 @@ def engines(draw):
 SPECULATE = ["off", "ngram", "jacobi", "draft"]
 
 
-@few_or_many(100, 300, texts(), engines(), st.lists(texts(DECODERS[:1]), max_size=3), st.data())
+@few_or_many(40, 300, texts(), engines(), st.lists(texts(DECODERS[:1]), max_size=3), st.data())
 def test_a_text_that_is_cut_anywhere_goes_on_as_if_it_was_not(request_, way, company, data):
     whole = run(request_)
     told = [step.token_id for step in whole[0]]
@@ -162,7 +162,7 @@ def test_a_text_that_took_tokens_back_is_among_them():
     assert request.finish(engine_for(TEXT)).sequence.backtracker.count > 0
 
 
-@few_or_many(80, 200, texts(), st.data())
+@few_or_many(40, 200, texts(), st.data())
 def test_every_wrong_token_is_found_where_it_stands(request_, data):
     steps, _, end = run(request_)
     if end.reason is FinishReason.ERROR or len(steps) <= len(request_.run.forced):
