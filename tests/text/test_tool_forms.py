@@ -8,12 +8,12 @@ from typing import Any
 
 import jsonschema
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cutaway.errors import InputError
 from cutaway.text.tools import Dialect, Tool, ToolChoice, grammar
 from support.chat_templates import FORMS, dialect, template
+from support.examples import few_or_many
 from support.tool_grammars import accepts, walk
 from support.tool_texts import put_together, read, read_tokens
 
@@ -149,8 +149,7 @@ arguments = st.fixed_dictionaries(
 
 
 @families
-@settings(max_examples=40)
-@given(arguments)
+@few_or_many(12, 40, arguments)
 def test_hostile_values_come_back_or_cannot_be_written(name: str, values: dict[str, Any]) -> None:
     form = dialect(name, False)
     assert form.form
