@@ -8,6 +8,8 @@ import pytest
 from fastapi import APIRouter, FastAPI
 from pydantic import BaseModel
 
+from cutaway.errors import InputError
+from cutaway.requests import tools
 from cutaway.server.app import ROUTERS
 from cutaway.server.http import strict_json
 from cutaway.server.http.refusals import install
@@ -135,3 +137,31 @@ def test_too_many_that_wait_are_refused(app, held):
 def test_a_large_body_of_a_wrong_field_is_refused_by_name(app):
     answer = post(app, {**LARGE, "a": [0] * 100_000})
     assert answer.status == 400 and answer.error()["param"] == "a"
+
+
+SAID = {"messages": [{"role": "user", "content": "Hello"}]}
+TOOL = {"name": "a", "input_schema": {}}
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/chat/completions", {**SAID, "tools": [{}]}),
+        ("/v1/responses", {"input": "Hello", "tools": [{}]}),
+        ("/v1/messages", {**SAID, "max_tokens": 1, "tools": [TOOL]}),
+        ("/v1/messages/count_tokens", {**SAID, "tools": [TOOL]}),
+        ("/api/chat", {**SAID, "tools": [{}]}),
+        ("/apply-template", {**SAID, "tools": [{}]}),
+    ],
+)
+def test_tools_are_read_beside_the_event_loop(client, monkeypatch, path, body):
+    """They are of any form, so that the body's model leaves them as they are."""
+    beside = []
+
+    def parse(_):
+        beside.append(asyncio._get_running_loop() is None)
+        raise InputError("tools: so many")
+
+    monkeypatch.setattr(tools, "parse_tools", parse)
+    assert "tools: so many" in client.post(path, json=body).text
+    assert beside == [True]

@@ -90,6 +90,7 @@ def deep(levels: int) -> Any:
         ([function(), function()], r'tools\[1\] is a second tool named "f"; rename one'),
         ([function(parameters=deep(70))], "must not nest deeper than 64 levels"),
         ([function(description="x" * 256_000)], "bytes of JSON; give at most 256000"),
+        ([dict.fromkeys(map(str, range(128_001)))], "tools is at least 256002 bytes of JSON"),
         ([function(parameters={"default": float("nan")})], "tools must be JSON"),
         ([function(parameters={"default": b"x"})], "tools must be JSON"),
         ([custom(format="text")], r"custom\.format must be an object"),

@@ -50,10 +50,9 @@ class SlotsAsked(ModelNamed):
 async def apply_template(body: TemplateRequest, request: Request) -> Response:
     """The prompt of a conversation as a text, in the model's own template."""
     service = service_of(request, body.model)
-    use = body.use(service)
-    said = [message.plain() for message in body.messages]
 
     def write() -> str:
+        use, said = body.use(service), [message.plain() for message in body.messages]
         template = service.llm.template
         if template is None:
             raise InputError("messages: this model has no chat template")

@@ -236,6 +236,8 @@ def _check_size(value: Any, field: str) -> None:
     level = [value]
     for _ in range(MAX_DEPTH + 1):
         level = [child for parent in level for child in _children(parent)]
+        if (least := 2 * len(level)) > MAX_BYTES:  # each has a byte, and one beside it
+            raise InputError(f"{field} is at least {least} bytes of JSON; give at most {MAX_BYTES}")
     if level:
         raise InputError(f"{field} must not nest deeper than {MAX_DEPTH} levels")
     try:
@@ -247,6 +249,6 @@ def _check_size(value: Any, field: str) -> None:
 
 
 def _children(value: Any) -> Iterable[Any]:
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):  # no other mapping is JSON
         return value.values()
     return value if isinstance(value, (list, tuple)) else ()
