@@ -2,7 +2,7 @@
 
 import pytest
 
-from cutaway.engine import StopParams
+from cutaway.engine import Request, StopParams
 from cutaway.sampling import SamplingParams
 from support.engine_mock import MockRequest, make_engine, run_to_end, written
 from support.mock_backend import noise
@@ -25,6 +25,14 @@ def test_another_seed_gives_another_text(other):
     ours, theirs = (sampled(seed).run_on(make_engine()) for seed in (11, other))
     assert ours.token_ids != theirs.token_ids
     assert ours.fingerprints[0] == theirs.fingerprints[0], "the first logits know no seed"
+
+
+def test_samples_share_what_was_checked():
+    """Each would check as many biases as there are tokens."""
+    params = SamplingParams(logit_bias={1: 2.0, 3: 4.0}, seed=5)
+    first, second = Request(prompt_token_ids=(1,), sampling=params).samples(2)
+    assert first.sampling.seed == 5 != second.sampling.seed
+    assert first.sampling.logit_bias is second.sampling.logit_bias is params.logit_bias
 
 
 @pytest.mark.parametrize("seed", [0, 2**64 - 1])

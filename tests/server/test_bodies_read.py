@@ -14,6 +14,7 @@ from cutaway.server.app import ROUTERS
 from cutaway.server.http import strict_json
 from cutaway.server.http.refusals import install
 from cutaway.server.http.strict_json import StrictRoute, bodies
+from cutaway.server.shared import request_models
 from support.asgi_client import async_call, post, request, scope_of
 
 ROUTES = [
@@ -143,25 +144,31 @@ SAID = {"messages": [{"role": "user", "content": "Hello"}]}
 TOOL = {"name": "a", "input_schema": {}}
 
 
+TOOLS, BIASES = (tools, "parse_tools"), (request_models, "bias_of")
+BIAS = {"logit_bias": {"1": 1}}
+
+
 @pytest.mark.parametrize(
-    ("path", "body"),
+    ("reader", "path", "body"),
     [
-        ("/v1/chat/completions", {**SAID, "tools": [{}]}),
-        ("/v1/responses", {"input": "Hello", "tools": [{}]}),
-        ("/v1/messages", {**SAID, "max_tokens": 1, "tools": [TOOL]}),
-        ("/v1/messages/count_tokens", {**SAID, "tools": [TOOL]}),
-        ("/api/chat", {**SAID, "tools": [{}]}),
-        ("/apply-template", {**SAID, "tools": [{}]}),
+        (TOOLS, "/v1/chat/completions", {**SAID, "tools": [{}]}),
+        (TOOLS, "/v1/responses", {"input": "Hello", "tools": [{}]}),
+        (TOOLS, "/v1/messages", {**SAID, "max_tokens": 1, "tools": [TOOL]}),
+        (TOOLS, "/v1/messages/count_tokens", {**SAID, "tools": [TOOL]}),
+        (TOOLS, "/api/chat", {**SAID, "tools": [{}]}),
+        (TOOLS, "/apply-template", {**SAID, "tools": [{}]}),
+        (BIASES, "/v1/chat/completions", {**SAID, **BIAS}),
+        (BIASES, "/v1/completions", {"prompt": "Hello", **BIAS}),
     ],
 )
-def test_tools_are_read_beside_the_event_loop(client, monkeypatch, path, body):
-    """They are of any form, so that the body's model leaves them as they are."""
+def test_what_has_any_names_is_read_beside_the_event_loop(client, monkeypatch, reader, path, body):
+    """The body's model leaves it as it is."""
     beside = []
 
-    def parse(_):
+    def read(_):
         beside.append(asyncio._get_running_loop() is None)
-        raise InputError("tools: so many")
+        raise InputError("so many")
 
-    monkeypatch.setattr(tools, "parse_tools", parse)
-    assert "tools: so many" in client.post(path, json=body).text
+    monkeypatch.setattr(*reader, read)
+    assert "so many" in client.post(path, json=body).text
     assert beside == [True]

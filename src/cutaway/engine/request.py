@@ -1,6 +1,6 @@
 """Request: all that the engine needs for one sequence. Frozen, checked once, picklable."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from random import SystemRandom
 from typing import TYPE_CHECKING, Any
 
@@ -141,7 +141,7 @@ class Request:
         """The same, drawn with this seed."""
         if seed == self.sampling.seed:
             return self
-        return self.but(sampling=replace(self.sampling, seed=seed))
+        return self.but(sampling=self.sampling.with_seed(seed))
 
     def but(self, **parts: Any) -> "Request":
         """The same with these parts, already checked."""

@@ -6,7 +6,7 @@ from here. definitions.py says what they do.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 from cutaway.base.checks import check_choice, check_finite, check_ids, check_int, shown
 from cutaway.errors import InputError
@@ -194,6 +194,12 @@ class SamplingParams:
                 f"processors: {names} cannot be sent to another process; leave processors out"
             )
         return self.__dict__
+
+    def with_seed(self, seed: int) -> Self:
+        """The same with this seed, already checked."""
+        made = object.__new__(type(self))  # replace() would check 100,000 biases for each sample
+        made.__dict__.update(self.__dict__, seed=seed)
+        return made
 
     @property
     def order(self) -> tuple[str, ...]:

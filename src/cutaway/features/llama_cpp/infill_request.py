@@ -3,6 +3,7 @@
 Knows llama-server's fields and the layout of its prompts; nothing of answers.
 """
 
+import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -108,7 +109,7 @@ class InfillRequest(_Infill):  # type: ignore[misc]  # as TextFields
 
     async def read(self, service: Service) -> Read:
         """The prompt with the model's tokens for a gap, at whose ends the text ends."""
-        llm, given = service.llm, self.keywords()
+        llm, given = service.llm, await asyncio.to_thread(self.keywords)
         if (fim := llm.tokenizer.fim) is None:
             raise InputError(
                 "input_suffix: this model has no fill-in-the-middle tokens; suffix of "
@@ -116,7 +117,13 @@ class InfillRequest(_Infill):  # type: ignore[misc]  # as TextFields
             )
         if not self.ignore_eos:
             given["stop_token_ids"] = [*(self.stop_token_ids or ()), *fim.ends]
-        return Read([self._laid_out(llm, fim)], given)
+        return Read([await llm.in_turn(self._length, self._laid_out, llm, fim)], given)
+
+    @property
+    def _length(self) -> int:
+        """Of its texts, in characters."""
+        extra = sum(len(one.text) for one in self.input_extra or ())
+        return len(self.input_prefix) + len(self.input_suffix) + len(self.prompt) + extra
 
     def _laid_out(self, llm: AsyncModel, fim: FimTokens) -> list[int]:
         """The prompt, in the order of llama-server."""

@@ -1,5 +1,6 @@
 """The requests of ``/api/generate`` and ``/api/chat``."""
 
+import asyncio
 import json
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Literal
@@ -52,7 +53,8 @@ class OllamaGenerateRequest(OllamaFields):
     async def read(self, service: Service) -> Read:
         """The prompt, the keywords, and no tools."""
         use = self.use(service)
-        prompt, given = await self._prompt(service, self.keywords())
+        given = await asyncio.to_thread(self.keywords)
+        prompt, given = await self._prompt(service, given)
         return Read([prompt], given, use)
 
     def wish(self, service: Service) -> ThinkingWish:

@@ -1,5 +1,6 @@
 """``/v1/completions``: the fields of its requests, and its answers, whole and streamed."""
 
+import asyncio
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -76,7 +77,7 @@ class CompletionRequest(_Completion):  # type: ignore[misc]  # as SampledFields
 
     async def read(self, service: Service) -> Read:  # noqa: ARG002 - others need it
         """The prompts, and the keywords."""
-        return Read(self.prompt, self.keywords())
+        return Read(self.prompt, await asyncio.to_thread(self.keywords))
 
 
 class CompletionChoices(Choices):

@@ -82,5 +82,5 @@ class Conversing(Body):
 
     async def read(self, service: Service) -> Read:
         """The prompt, the keywords and the tools."""
-        given = self.keywords()
+        given = await asyncio.to_thread(self.keywords)
         return Read([await self.ids(service)], given, self.use(service))
