@@ -53,6 +53,27 @@ def test_clients_have_their_turns():
     asyncio.run(main())
 
 
+def test_as_many_as_may_have_their_turn_together():
+    async def main():
+        queue = ClientQueue("calls wait", most=9, most_of_client=9, at_once=lambda: 2)
+        over, began = asyncio.Event(), []
+
+        async def work(name):
+            async with queue.turn():
+                began.append(name)
+                await over.wait()
+
+        asked = [asyncio.create_task(work(name)) for name in "abc"]
+        await asyncio.sleep(0)
+        assert began == [*"ab"]
+        over.set()
+        await asyncio.gather(*asked)
+        assert began == [*"abc"]
+        queue.close()
+
+    asyncio.run(main())
+
+
 def test_who_hangs_up_waits_no_longer():
     async def main():
         async with Busy() as busy:

@@ -39,6 +39,7 @@ ONLY_ASYNC = {
     "tool_options": "an LLM's thread waits for its own grammars alone",
     "in_turn": "as tool_options",
     "end_compiling": "as tool_options",
+    "run_in_turn": "as queue",
 }
 NOT_IN_TASKS = {
     "chat": "run_tools and max_rounds: a task runs what is called itself",
@@ -50,7 +51,7 @@ RUNS_NOTHING = {
     "add", "answers", "start",  # whose options have it
     "request",  # under the adapter of its model
     "aclose", "run_blocking", "drain", "end_compiling", "in_turn", "parse", "parse_async",
-    "queue", "state", "submit",
+    "queue", "run_in_turn", "state", "submit",
 }  # fmt: skip
 
 

@@ -4,7 +4,7 @@ import asyncio
 import base64
 import gzip
 import json
-from threading import Event, Semaphore
+from threading import Event
 
 import httpx
 import numpy as np
@@ -145,7 +145,7 @@ def test_the_token_that_came_is_no_rival(asked, trace):
 
 def test_who_leaves_is_not_looked_for(tiny_path, body, monkeypatch):
     begun, go, ends, real = Event(), Event(), [], endpoint._answer
-    come, unwanted, guest = Semaphore(0), [], Guests.guest
+    unwanted, guest = [], Guests.guest
 
     def slow(llm, asked, binary):
         begun.set()
@@ -162,31 +162,36 @@ def test_who_leaves_is_not_looked_for(tiny_path, body, monkeypatch):
 
     def counted(guests, flag):
         unwanted.append(flag)
-        come.release()
         return guest(guests, flag)
 
     monkeypatch.setattr(Guests, "guest", counted)
 
-    async def main(url):
-        async with httpx.AsyncClient(base_url=url, timeout=30) as client:
+    async def main(served):
+        queue = served.service.llm._calling
+
+        async def until(condition):
+            async with asyncio.timeout(20):
+                while not condition():
+                    await asyncio.sleep(0.005)
+
+        async with httpx.AsyncClient(base_url=served.url, timeout=30) as client:
             first = asyncio.create_task(client.post("/v1/inside", json=body))
             await asyncio.to_thread(begun.wait, 20)
             second = asyncio.create_task(client.post("/v1/inside", json=body))
             text = await client.post("/v1/completions", json={"prompt": "ab", "max_tokens": 3})
             assert text.status_code == 200  # others write meanwhile
-            for _ in range(2):
-                assert await asyncio.to_thread(come.acquire, timeout=20)
-            first.cancel()
-            third = asyncio.create_task(client.post("/v1/inside", json=body))
+            await until(lambda: queue._waiting)
             second.cancel()  # while it waits for the first
-            await asyncio.gather(first, second, return_exceptions=True)
-            for flag in unwanted[:2]:  # the server has seen that both have left
-                assert await asyncio.to_thread(flag.wait, 20)
+            await until(lambda: not queue._waiting)
+            first.cancel()
+            await until(unwanted[0].is_set)
+            third = asyncio.create_task(client.post("/v1/inside", json=body))
+            await until(lambda: len(unwanted) == 2)
             go.set()
             assert (await third).status_code == 200
 
     with serve(LLM(tiny_path, threads=1), piped=False) as served:  # what is watched is local
-        asyncio.run(main(served.url))
+        asyncio.run(main(served))
         assert served.free()
     assert ends == ["nobody waits for this any more", "", ""]
 

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from os import PathLike
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
 from cutaway.api.client_queue import ClientQueue
 from cutaway.api.forwarded import Forwarding, asking, blocking, in_thread, running_loop
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from cutaway.text.grammar.compiler import Compiled
 
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 LONG = 1 << 16
@@ -66,6 +67,10 @@ class AsyncModel(Forwarding):
             "grammars wait to be compiled", most=1024, most_of_client=256
         )
         self._reading = ClientQueue("long texts wait to be read", most=1024, most_of_client=256)
+        self._calling = ClientQueue(
+            "calls wait for the model", most=64, most_of_client=16,
+            at_once=lambda: max(1, len(self.replicas)),
+        )  # fmt: skip
 
     # -- where the weights are ---------------------------------------------------------------
 
@@ -277,7 +282,7 @@ class AsyncModel(Forwarding):
 
     async def _infilled(self, prompts: Sequence[Prompt], options: Options) -> Generations:
         """Texts before a suffix, chosen where the weights are; they have ended."""
-        texts = await self.run_blocking(_infill, prompts, options)
+        texts = await self.run_in_turn(_infill, prompts, options)
         for text in texts:
             text.belongs_to(self.model)
         return Generations(NoReader(), texts)
@@ -291,6 +296,14 @@ class AsyncModel(Forwarding):
             return await in_thread(function, *args)
         running_loop()
         return await self._reading.run(function, *args)
+
+    async def run_in_turn(
+        self, function: Callable[Concatenate[LLM, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """As ``run_blocking``, by clients in turn. QueueFullError where too many wait."""
+        running_loop()
+        async with self._calling.turn():
+            return await self.run_blocking(function, *args, **kwargs)
 
     async def tool_options(self, use: "ToolUse", given: Mapping[str, Any]) -> dict[str, Any]:
         """As ``ToolUse.options``, in the thread that compiles grammars where one is to be."""
@@ -328,6 +341,7 @@ class AsyncModel(Forwarding):
             return False
         self._compiling.close()
         self._reading.close()
+        self._calling.close()
         self._compiling = None
         self._sandbox.close()
         self.model.grammars.read = source_of

@@ -1,13 +1,14 @@
-"""Whose work is done next in a thread: one at a time, the clients in turn.
+"""Whose work is done next: one at a time, the clients in turn.
 
-A stranger's grammar or body may take seconds, so those of one client wait for each other, and the
-next client's only for the one that is being read.
+A stranger's grammar, body or look inside may take seconds, so those of one client wait for each
+other, and the next client's only for the one that is being read.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from typing import TypeVar
 
@@ -24,12 +25,15 @@ class ClientQueue:
 
     what  waits, as a refusal says it: "grammars wait to be compiled"
     most  may wait, and of one client most_of_client; tasks that serve no client always may
+    at_once  how many have their turn together, where the work is done elsewhere
     """
 
-    def __init__(self, what: str, *, most: int, most_of_client: int) -> None:
+    def __init__(
+        self, what: str, *, most: int, most_of_client: int, at_once: Callable[[], int] = lambda: 1
+    ) -> None:
         self._what, self._most, self._most_of_client = what, most, most_of_client
         self._thread = ThreadPoolExecutor(1, what.partition(" ")[0])
-        self._busy = self._closed = False
+        self._busy, self._at_once, self._closed = 0, at_once, False
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}  # by client, the next one first
 
     async def run(self, function: Callable[..., T], *args: object) -> T:
@@ -37,11 +41,17 @@ class ClientQueue:
 
         QueueFullError where too many wait, CutawayError once it is closed.
         """
+        async with self.turn():
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._thread, function, *args)
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Wait for a turn, which ends with the block. Raises as ``run``."""
         await self._turn()
         try:
             self._check_open()
-            loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._thread, function, *args)
+            yield
         finally:
             self._next()
 
@@ -56,8 +66,8 @@ class ClientQueue:
 
     async def _turn(self) -> None:
         self._check_open()
-        if not self._busy:
-            self._busy = True
+        if self._busy < self._at_once():
+            self._busy += 1
             return
         client = CLIENT.get()
         self._check_room(len(self._waiting.get(client, ())))
@@ -86,8 +96,8 @@ class ClientQueue:
 
     def _next(self) -> None:
         """Give the turn to the first of the client that has waited longest for one."""
-        self._busy = False
-        while self._waiting and not self._busy:
+        self._busy -= 1
+        while self._waiting and self._busy < self._at_once():
             client = next(iter(self._waiting))
             turns = self._waiting.pop(client)
             turn = turns.popleft()
@@ -95,4 +105,4 @@ class ClientQueue:
                 self._waiting[client] = turns
             if not turn.cancelled():
                 turn.set_result(None)
-                self._busy = True
+                self._busy += 1

@@ -1,4 +1,4 @@
-"""Runs a function on the model beside running requests, one at a time."""
+"""Runs a function on the model beside running requests, one at a time, by clients in turn."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -21,12 +21,13 @@ async def run_exclusive(
     **kwargs: P.kwargs,
 ) -> T:
     """The result of a function of the named model and the arguments; cancelled when the client
-    disconnects. All are pickled if the model is in another process.
+    disconnects. All are pickled if the model is in another process. QueueFullError where too many
+    wait.
     """
     service = service_of(request, model)
     service.check_open()
     adapter = service.names.adapter(model)
-    doing = service.llm.run_blocking(_under, adapter, function, args, kwargs)
+    doing = service.llm.run_in_turn(_under, adapter, function, args, kwargs)
     return await cancel_on_disconnect(request.receive, doing)
 
 

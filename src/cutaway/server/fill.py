@@ -8,7 +8,7 @@ from cutaway.api.llm import LLM
 from cutaway.errors import InputError
 from cutaway.methods.filling import split_at_masks
 from cutaway.server.body import Body, examples, optional
-from cutaway.server.document import FIELDS, replies
+from cutaway.server.document import TEXT, replies
 from cutaway.server.events import dumps
 from cutaway.server.exclusive import run_exclusive
 from cutaway.server.http.strict_json import StrictRoute
@@ -43,7 +43,7 @@ class FillRequest(Body):
     )
 
 
-@router.post("/v1/fill", responses=replies(FilledIn, *FIELDS, 503))
+@router.post("/v1/fill", responses=replies(FilledIn, *TEXT))
 async def fill(body: FillRequest, request: Request) -> Response:
     """Candidates for the masks of a text, of each and of all together."""
     service = service_of(request, body.model)

@@ -8,7 +8,7 @@ from cutaway.features.inside import ablate
 from cutaway.features.inside.endpoints.inside import StepOfText, beside, traced
 from cutaway.features.inside.endpoints.schemas import AblationOfStep
 from cutaway.server.body import examples, optional
-from cutaway.server.document import FIELDS, replies
+from cutaway.server.document import WRITTEN, replies
 from cutaway.server.events import dumps
 from cutaway.server.http.strict_json import StrictRoute
 
@@ -34,7 +34,7 @@ class AblateRequest(StepOfText):
 
 
 @router.post("/v1/inside/without", include_in_schema=False)  # its earlier name
-@router.post("/v1/inside/ablate", responses=replies(AblationOfStep, *FIELDS, 409, 503))
+@router.post("/v1/inside/ablate", responses=replies(AblationOfStep, *WRITTEN))
 async def left_out(body: AblateRequest, request: Request) -> Response:
     """The step without each part of the text before it, with the same luck."""
     data = await beside(request, body, _answer)

@@ -21,7 +21,7 @@ from cutaway.features.inside import (
 from cutaway.features.inside.endpoints import schemas
 from cutaway.features.inside.endpoints.schemas import InsideOfStep
 from cutaway.server.body import Body, examples, optional
-from cutaway.server.document import FIELDS, replies
+from cutaway.server.document import WRITTEN, replies
 from cutaway.server.events import dumps
 from cutaway.server.exclusive import run_exclusive
 from cutaway.server.http.errors import ApiError
@@ -80,7 +80,7 @@ class InsideRequest(StepOfText):
     format: Literal["json", "safetensors"] | None = optional("left out: as the Accept header asks")
 
 
-@router.post("/v1/inside", responses=replies(InsideOfStep, *FIELDS, 409, 503, binary=_BYTES))
+@router.post("/v1/inside", responses=replies(InsideOfStep, *WRITTEN, binary=_BYTES))
 async def look(body: InsideRequest, request: Request) -> Response:
     """The inside of one step: attention, logit attribution, what each layer would say."""
     binary = _is_binary(body, request)
