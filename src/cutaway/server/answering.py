@@ -9,7 +9,7 @@ from fastapi import Request
 from starlette.responses import Response
 
 from cutaway.errors import InputError
-from cutaway.server.events import Events, EventStream, dumps
+from cutaway.server.events import Events, EventStream, dumps_by_parts
 from cutaway.server.http.disconnect import cancel_on_disconnect
 from cutaway.server.job import TextJob
 from cutaway.server.models import admit, answer_id
@@ -50,7 +50,7 @@ async def answer(
     with job:
         await cancel_on_disconnect(request.receive, job.finish())
     # A long one may take a second, while other requests run.
-    whole = await asyncio.to_thread(lambda: dumps(events.whole()))
+    whole = await asyncio.to_thread(lambda: dumps_by_parts(events.whole()))
     return Response(whole, media_type="application/json")
 
 

@@ -2,9 +2,11 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from itertools import chain
+from math import inf
+from time import thread_time
 from typing import Any, ClassVar
 
 from starlette.responses import Response
@@ -18,14 +20,43 @@ from cutaway.server.job import TextJob
 
 # Line ends to str.splitlines, and so to clients that read a stream line by line, though JSON may
 # hold them as they are.
-_LINE_ENDS = {ord(c): f"\\u{ord(c):04x}" for c in "\x85\u2028\u2029"}
+_LINE_ENDS = {c: f"\\u{ord(c):04x}" for c in "\x85\u2028\u2029"}
+_DEPTH, _FEW, _ITEMS = 7, 128, 16
+"""How deep parts are looked for; a list of more than so many is written some at a time."""
+_LONG_S = 0.005  # that others may wait
 _HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}  # or proxies would buffer
 
 
 def dumps(document: Any) -> bytes:
     """JSON as it is sent: one line, whatever a client takes for a line's end."""
     text = json.dumps(document, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return text.translate(_LINE_ENDS).encode() if not text.isascii() else text.encode()
+    for end, escape in _LINE_ENDS.items():
+        text = text.replace(end, escape)
+    return text.encode()
+
+
+def dumps_by_parts(document: Any) -> bytes:
+    """As dumps, for a large document in a thread: others run between its parts."""
+    return b"".join(_parts(document, _DEPTH))
+
+
+def _parts(value: Any, depth: int) -> Iterator[bytes]:
+    if not (depth and value and isinstance(value, dict | list)):
+        yield dumps(value)
+    elif isinstance(value, dict):
+        for i, (key, inner) in enumerate(value.items()):
+            yield (b"," if i else b"{") + dumps({key: 0})[1:-2]
+            yield from _parts(inner, depth - 1)
+        yield b"}"
+    elif isinstance(value[0], dict) and len(value) <= _FEW:
+        for i, inner in enumerate(value):
+            yield b"," if i else b"["
+            yield from _parts(inner, depth - 1)
+        yield b"]"
+    else:
+        for i in range(0, len(value), _ITEMS):
+            yield (b"," if i else b"[") + dumps(value[i : i + _ITEMS])[1:-1]
+        yield b"]"
 
 
 def event(document: Any, name: str | None = None) -> bytes:
@@ -78,6 +109,7 @@ class EventStream(Response):
         del self.headers["content-length"]
         self._job, self._events, self._keep_alive = job, events, keep_alive
         self._answered, self._begun = False, False
+        self._event_s = inf  # processor time of an event; nothing is known of the first
 
     async def __call__(self, _: Scope, receive: Receive, send: Send) -> None:
         """Send all of it."""
@@ -105,11 +137,10 @@ class EventStream(Response):
                 except TimeoutError:
                     yield self._events.alive()
                     continue
-                parts = (self._events.progress(*one) for one in new)
-                yield b"".join([*self._begin(), *chain.from_iterable(parts)])
+                yield await self._written(new)
                 if not new:
                     break
-            yield b"".join(self._events.end())
+            yield await asyncio.to_thread(lambda: b"".join(self._events.end()))
         except CutawayError as error:
             if not self._answered:
                 raise
@@ -119,6 +150,22 @@ class EventStream(Response):
                 message = "something went wrong in the server, and its log says what"
                 yield b"".join([*self._begin(), *self._events.failed(ApiError(500, message))])
             raise
+
+    async def _written(self, new: Sequence[tuple[int, Event]]) -> bytes:
+        """What the events add: beside the event loop where that takes long.
+
+        Those of a reader who is slow are many, and so are the log-probabilities of 64 texts.
+        """
+        if len(new) * self._event_s < _LONG_S:
+            return self._write(new)
+        return await asyncio.to_thread(self._write, new)
+
+    def _write(self, new: Sequence[tuple[int, Event]]) -> bytes:
+        began = thread_time()
+        parts = (self._events.progress(*one) for one in new)
+        data = b"".join([*self._begin(), *chain.from_iterable(parts)])
+        self._event_s = (thread_time() - began) / (len(new) or 1)
+        return data
 
     def _begin(self) -> Iterable[bytes]:
         """The opening events, once."""

@@ -7,7 +7,7 @@ from time import time
 from typing import Any
 
 from cutaway.engine import Ended, Event, Step
-from cutaway.server.events import dumps
+from cutaway.server.events import dumps_by_parts
 from cutaway.server.events import event as sent
 from cutaway.server.http.errors import ApiError
 from cutaway.server.job import TextJob, end_at
@@ -138,9 +138,10 @@ class ResponsesAnswer(OneText):
     def _keep(self, response: dict[str, Any]) -> dict[str, Any]:
         """The response, kept if that is wanted; its ``store`` says whether it was."""
         said, id = self._body.said_so_far, response["id"]
-        if response["store"] and not self._kept.keep(dumps(response), id, said, response["output"]):
-            return {**response, "store": False}
-        return response
+        if not response["store"]:
+            return response
+        is_kept = self._kept.keep(dumps_by_parts(response), id, said, response["output"])
+        return response if is_kept else {**response, "store": False}
 
     def _response(self, status: str, **fields: Any) -> dict[str, Any]:
         """The response object with these fields."""
