@@ -1,6 +1,7 @@
 """A schema beside tools, in each protocol: calls, or a text of the schema, whole and streamed."""
 
 import json
+from threading import Event
 
 import httpx
 import openai
@@ -103,6 +104,17 @@ def test_a_chat_calls_or_keeps_to_the_schema(served, client, request):
     assert seen == {False, True}
     first, _ = chat(client, 0, n=2).choices
     assert said(first.message) == said(chat(client, 0).choices[0].message)
+
+
+def test_what_was_compiled_before_waits_for_no_others(served, client):
+    """The thread that compiles grammars is held for as long as the test takes."""
+    before = said(chat(client, 0).choices[0].message)
+    over = Event()
+    served.service.llm._compiling._thread.submit(over.wait, 60)
+    try:
+        assert said(chat(client, 0, timeout=20).choices[0].message) == before
+    finally:
+        over.set()
 
 
 @pytest.mark.parametrize("speculate", ["ngram", "jacobi"])

@@ -16,7 +16,7 @@ from cutaway.requests.answer import AnswerReader, SchemaOrCalls
 from cutaway.requests.completion import Completion, ToolCall
 from cutaway.text.grammar import source
 from cutaway.text.grammar.acceptance import byte_matcher
-from cutaway.text.grammar.compiler import Compiled, UncompiledError
+from cutaway.text.grammar.compiler import Compiled
 from cutaway.text.grammar.llguidance_source import nested_json
 from cutaway.text.grammar.matcher import Matcher
 from cutaway.text.grammar.source import KINDS, Grammar
@@ -146,9 +146,7 @@ class ToolUse:
             return self._in_channels(thinking, given)
         either = bool(held) and self.choice.mode == "auto"
         calls = self._compile(lambda: self._grammar(self.tools, only=either), **thought)
-        if either and ready:  # a matcher of bytes is compiled anew
-            raise UncompiledError
-        self._either = self._beside(given, calls) if either else None
+        self._either = self._beside(given, calls, ready=ready) if either else None
         if either:
             return {**given, **thought, "calls": calls.text}
         rest = dict(given)
@@ -199,16 +197,16 @@ class ToolUse:
             raise InputError(f"tools: {error}") from None
         return calls
 
-    def _beside(self, given: Mapping[str, Any], calls: Grammar) -> Matcher:
-        """A matcher of bytes for a text of the schema or calls; compiles both."""
+    def _beside(self, given: Mapping[str, Any], calls: Grammar, *, ready: bool) -> Matcher:
+        """A matcher of bytes for a text of the schema or calls; compiles both. ready: as options"""
         schema = source.json_schema(given["json_schema"])
         compact = given.get("json_compact") is True
         either = Grammar("json_schema", schema, compact, calls.thought, calls.text)
-        self.grammar = self._model.grammars.compile(either)
+        self.grammar = self._compiled(either)
         assert self._dialect is not None
         named = replace(self._dialect, control={})  # control tokens are read as their names
         bare = self._grammar(self.tools, only=True, dialect=named)
-        return byte_matcher(replace(either, thought="", calls=bare))
+        return byte_matcher(replace(either, thought="", calls=bare), ready=ready)
 
     def _grammar(self, tools: Sequence[Tool], *, only: bool, dialect: Dialect | None = None) -> str:
         """The grammar of answers by the choice; only: of calls alone, even if text is allowed."""

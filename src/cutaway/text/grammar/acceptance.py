@@ -51,9 +51,13 @@ def _compiler() -> GrammarCompiler:
     return GrammarCompiler(_Bytes())
 
 
-def byte_matcher(grammar: Grammar) -> Matcher:
-    """A matcher of an empty text whose tokens are bytes; InputError for a bad grammar."""
-    return _compiler().matcher(grammar)
+def byte_matcher(grammar: Grammar, *, ready: bool = False) -> Matcher:
+    """A matcher of an empty text whose tokens are bytes; InputError for a bad grammar.
+
+    ready: compile nothing; UncompiledError where that is needed
+    """
+    compiler = _compiler()
+    return (compiler.ready if ready else compiler.compile)(grammar).matcher()
 
 
 def accepts(text: str, grammar: Grammar) -> Accepted:
