@@ -21,6 +21,7 @@ from cutaway.text.grammar.llguidance_source import (
     source_of,
 )
 from cutaway.text.grammar.matcher import Ends, GrammarState, Matcher
+from cutaway.text.grammar.repeated_calls import marks_calls, without_marks
 from cutaway.text.grammar.schema_checks import SchemaCheck, relaxed
 from cutaway.text.grammar.source import Grammar
 from cutaway.text.grammar.subschemas import own_formats, without_own_formats
@@ -189,9 +190,9 @@ class GrammarCompiler:
         size, ends = len(grammar.text), self._ends(tokenizer)
         try:
             made = _matcher(grammar, tokenizer, self.read)
-            return Compiled(
-                size, (GrammarState(made, judge_for(grammar), ends, self._keys(grammar)),)
-            )
+            judge, keys = judge_for(grammar), self._keys(grammar)
+            state = GrammarState(made, judge, ends, keys, marks_calls(grammar.text))
+            return Compiled(size, (state,))
         except InputError as refused:
             try:
                 made, check = _checked(grammar, tokenizer, self.read, refused)
@@ -248,7 +249,7 @@ def notes_on(grammar: Grammar, compiled: Compiled) -> list[str]:
             "json_schema: any text is allowed for these formats, which JSON Schema does not "
             f"define: {', '.join(sorted(own))}"
         )
-    if grammar.kind == "grammar" and (idle := idle_attributes(grammar.text)):
+    if grammar.kind == "grammar" and (idle := idle_attributes(without_marks(grammar.text))):
         notes.append(f"grammar: these attributes of rules do nothing here: {', '.join(idle)}")
     return notes
 

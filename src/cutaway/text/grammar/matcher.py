@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from cutaway.errors import CutawayError, InputError
 from cutaway.text.grammar.judge import ANSWER, WHOLE, Judge
 from cutaway.text.grammar.llguidance_source import sentence
+from cutaway.text.grammar.repeated_calls import repeats_call
 from cutaway.text.grammar.unique_keys import UniqueKeys
 
 if TYPE_CHECKING:
@@ -43,20 +44,29 @@ class Ends:
 class GrammarState:
     """The state of one text under one grammar, and the judge of whether it may end.
 
-    keys  of its objects, where they may be any
+    keys         of its objects, where they may be any
+    marks_calls  whether a call that is there already is the last
     """
 
     def __init__(
-        self, matcher: "LLMatcher", judge: Judge | None, ends: Ends, keys: UniqueKeys | None = None
+        self,
+        matcher: "LLMatcher",
+        judge: Judge | None,
+        ends: Ends,
+        keys: UniqueKeys | None = None,
+        marks_calls: bool = False,
     ) -> None:
         self.matcher, self.keys, self._judge, self._ends = matcher, keys, judge, ends
+        self._marks_calls = marks_calls
         self._token_ids: list[int] = []
         self._taken: bool | None = None  # as the judge has it; None before it is asked
 
     def fork(self) -> Self:
         """Another in the same state."""
         keys = self.keys and self.keys.fork()
-        made = type(self)(self.matcher.deep_copy(), self._judge, self._ends, keys)
+        made = type(self)(
+            self.matcher.deep_copy(), self._judge, self._ends, keys, self._marks_calls
+        )
         made._token_ids, made._taken = self._token_ids.copy(), self._taken
         return made
 
@@ -96,6 +106,8 @@ class GrammarState:
     @property
     def is_over(self) -> bool:
         """Whether nothing may follow."""
+        if self._marks_calls and repeats_call(self.matcher.get_captures()):
+            return True
         stopped = self.matcher.is_stopped() and not self.matcher.is_error()
         return stopped and (self._judge is None or self._is_taken())
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from cutaway.errors import InputError
 from cutaway.text.grammar.llguidance_source import nested_json
+from cutaway.text.grammar.repeated_calls import marked_call
 from cutaway.text.tools.argument_form import ParameterList
 from cutaway.text.tools.argument_grammar import ArgumentRules
 from cutaway.text.tools.dialect import Dialect, Parts, Slot, joined
@@ -23,21 +24,26 @@ def grammar(
 ) -> str:
     """Lark for llguidance: the answers that ``choice`` allows.
 
-    parallel: whether one answer may have several calls; of a tool that is named it has one
+    parallel: whether one answer may have several calls; of a tool that is named it has one. Where
+    a call is required, one that is there already is the last
     InputError: no tool may be called; a custom tool's grammar that does not fit in.
     """
     allowed = choice.allowed(tools)
     if not allowed:
         raise InputError("tool_choice allows no tool; give tools, or generate without")
-    rules = _Rules(dialect, allowed, parallel and dialect.many and not choice.named)
-    return "\n".join(["%llguidance {}", *rules.start(choice.mode == "required"), *rules.lines, ""])
+    required = choice.mode == "required"
+    rules = _Rules(dialect, allowed, parallel and dialect.many and not choice.named, required)
+    return "\n".join(["%llguidance {}", *rules.start(), *rules.lines, ""])
 
 
 class _Rules:
     """Collects rules; each method returns an expression that refers to them."""
 
-    def __init__(self, dialect: Dialect, tools: Sequence[Tool], several: bool) -> None:
-        self._dialect, self._several = dialect, several
+    def __init__(
+        self, dialect: Dialect, tools: Sequence[Tool], several: bool, required: bool
+    ) -> None:
+        self._dialect, self._several, self._required = dialect, several, required
+        self._marked = set[int]()  # tools whose calls have rules of their own
         self.lines = ["ANY: /(?s:.*)/", "ID: /[a-zA-Z0-9]{9}/", "NUMBER: /[0-9]{1,4}/"]
         self._tools = list(enumerate(tools))
         for index, tool in self._tools:
@@ -46,10 +52,10 @@ class _Rules:
             else:
                 self.lines += self._parameters(dialect.form, index, tool)
 
-    def start(self, required: bool) -> list[str]:
+    def start(self) -> list[str]:
         """The rules that say where calls may begin."""
         trigger = self._dialect.trigger
-        if required:
+        if self._required:
             return [f"start: {self._calls()}"]
         if not trigger:
             first = self._literal([self._dialect.opening[0]])
@@ -117,8 +123,17 @@ class _Rules:
         for index, tool in tools:
             before, after = around(self._dialect, tool)
             middle = self._literal([tool.name, *parts[at + 1 :], before])
-            calls.append(f"{middle} arguments_{index} {self._literal(after)}")
+            calls.append(self._call(index, tool, middle, self._literal(after)))
         return f"{self._literal(parts[:at])} ({' | '.join(calls)})"
+
+    def _call(self, index: int, tool: Tool, before: str, behind: str) -> str:
+        """From a tool's name to the call's end, which is marked where it may be the last."""
+        if not (self._required and self._several) or tool.format == RAW:
+            return f"{before} arguments_{index} {behind}"
+        if index not in self._marked:
+            self._marked.add(index)
+            self.lines += marked_call(index, before, behind)
+        return f"called_{index}"
 
     def _literal(self, parts: Sequence[str | Slot]) -> str:
         """Texts as strings, control tokens by id, ids as a pattern."""
