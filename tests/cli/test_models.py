@@ -130,6 +130,20 @@ def test_a_model_is_shown_to_people(printed, tmp_path):
     assert "ends with     </s> (2), from tokenizer.ggml.eos_token_id" in said
 
 
+def test_settings_that_a_file_recommends_are_shown_and_not_taken(printed, tmp_path):
+    wishes = {"general.sampling.temp": 0.6, "general.sampling.top_k": 20}
+    path = write_tiny_llama(tmp_path / "t.gguf", metadata=wishes)
+    said = printed("models", "show", path)
+    assert "sampling      temp 0.6, top_k 20\n" in said
+    assert "recommended by the file, and no default here" in said
+    card = json.loads(printed("models", "show", path, "--json"))
+    assert card["sampling"] == {"temp": 0.6, "top_k": 20}
+    plain = write_tiny_llama(tmp_path / "plain.gguf")
+    assert "sampling" not in printed("models", "show", plain)
+    texts = [LLM(p, threads=1).generate("a", seed=1, max_tokens=8).text for p in (path, plain)]
+    assert texts[0] == texts[1]
+
+
 def test_what_heads_attend_to_is_said():
     sizes = {
         "context_length": 64, "embedding_length": 64, "attention.head_count": 4, "block_count": 3,

@@ -4,7 +4,7 @@ from argparse import Namespace
 from collections.abc import Iterator
 from dataclasses import asdict
 
-from cutaway.base.checks import check_int
+from cutaway.base.checks import check_int, shown
 from cutaway.base.progress import megabytes
 from cutaway.base.resources import free_memory
 from cutaway.cli.terminal.drawing import print_lines
@@ -91,6 +91,9 @@ def _rows(card: ModelInfo, context: int) -> Iterator[tuple[str, str]]:
         yield "" if i else "ends with", _special(end)
     if card.mask:
         yield "mask", _special(card.mask)
+    if card.sampling:
+        yield "sampling", ", ".join(f"{k} {shown(v)}" for k, v in card.sampling.items())
+        yield "", "recommended by the file, and no default here: give options for them"
 
 
 def _each_token(card: ModelInfo) -> str:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from cutaway.errors import FormatError
 from cutaway.files.huggingface.json_object import JsonObject
 from cutaway.files.huggingface.splitting import byte_level_family
-from cutaway.files.huggingface.tokens import tokenizer_metadata
+from cutaway.files.huggingface.tokens import sampling_metadata, tokenizer_metadata
 from cutaway.text import ChatTemplate, Tokenizer
 from support.random_models import edit
 from support.tiny_tokenizers import KINDS, SPECIALS, TEXTS, byte_level, save, sentencepiece
@@ -115,6 +115,18 @@ def test_every_end_is_known_with_its_origin(tmp_path):
         3: "tokenizer_config.json eos_token",
         2: "config.json eos_token_id",
         7: "generation_config.json eos_token_id",
+    }
+
+
+def test_recommended_settings_have_ggufs_names(tmp_path):
+    assert sampling_metadata(tmp_path) == {}
+    edit(
+        tmp_path / "generation_config.json", temperature=0.6, top_k=20, do_sample=True,
+        repetition_penalty=1.1, top_p=None, min_p="low",
+    )  # fmt: skip
+    recommended = {"temp": 0.6, "top_k": 20, "penalty_repeat": 1.1}
+    assert sampling_metadata(tmp_path) == {
+        f"general.sampling.{k}": v for k, v in recommended.items()
     }
 
 

@@ -17,6 +17,7 @@ from cutaway.text.chat import FIELD, ORIGIN
 from cutaway.text.vocabulary import BEGIN_ORIGIN
 
 _UNREAD = ("pictures", "sound", "tokens ahead")
+_SAMPLING = "general.sampling."
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,7 @@ class ModelInfo:
     behind      the token that the model wants after every text
     unread      parts of the file that are not run: "pictures", "tokens ahead" (MTP)
     mask        the token that marks a place to be filled in
+    sampling    settings that the file recommends, by its names; nothing is drawn with them
     """
 
     name: str
@@ -75,6 +77,7 @@ class ModelInfo:
     behind: Special | None
     mask: Special | None
     unread: tuple[str, ...]
+    sampling: Mapping[str, Any]
 
     @classmethod
     def read(cls, path: Path, quantize: str | None = None, kv: str = "f16") -> "ModelInfo":
@@ -115,6 +118,7 @@ class ModelInfo:
                 behind=_of_field(tokenizer, tokenizer.sep_id, "seperator"),
                 mask=_of_field(tokenizer, tokenizer.mask_id, "mask"),
                 unread=_unread(file.metadata, config),
+                sampling=_sampling(file.metadata),
             )
 
     @property
@@ -132,6 +136,14 @@ def _unread(metadata: Mapping[str, Any], config: ModelConfig) -> tuple[str, ...]
     known = found if isinstance(found, list) else []
     ahead = ["tokens ahead"] if config.unrun_layers and not has_draft_head(config) else []
     return tuple(sorted({*filter(_UNREAD.__contains__, known), *ahead}))
+
+
+def _sampling(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name.removeprefix(_SAMPLING): value
+        for name, value in metadata.items()
+        if name.startswith(_SAMPLING) and isinstance(value, (bool, int, float, str))
+    }
 
 
 def _shares(graph: Graph, tensors: Mapping[str, TensorInfo]) -> dict[str, float]:

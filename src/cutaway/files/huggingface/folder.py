@@ -20,7 +20,7 @@ from cutaway.files.huggingface.scalars import scalars
 from cutaway.files.huggingface.sentences import dense_tensors, sentence_metadata
 from cutaway.files.huggingface.shards import INDEX, shard_paths
 from cutaway.files.huggingface.tensors import SourcedFile, TensorSource, tensor_sources
-from cutaway.files.huggingface.tokens import tokenizer_files, tokenizer_metadata
+from cutaway.files.huggingface.tokens import sampling_metadata, tokenizer_files, tokenizer_metadata
 from cutaway.files.huggingface.unread import UNREAD, unread
 
 
@@ -65,6 +65,7 @@ class HuggingFaceFolder(SourcedFile):
                 self.path, config.family.architecture, is_rank=config.family.is_rank
             )
             | late_metadata(self.path, config.settings, text)
+            | sampling_metadata(self.path)
             | self._token_types(config)
             | self._body(config)
             | scalars(config.family.scalars, shards, config.layers)

@@ -34,6 +34,10 @@ TOKENIZER_CONFIG, SPECIALS, GENERATION = (
 )  # fmt: skip
 TEMPLATE, OLD_TEMPLATE = "chat_template.jinja", "chat_template.json"
 _BESIDE = (TOKENIZER_CONFIG, SPECIALS, GENERATION, TEMPLATE, OLD_TEMPLATE)
+_RECOMMENDED = {
+    "temperature": "temp", "top_k": "top_k", "top_p": "top_p", "min_p": "min_p",
+    "repetition_penalty": "penalty_repeat",
+}  # fmt: skip
 _PREFIX = "tokenizer.ggml."
 _MOST_TOKENS = 1 << 21  # the largest vocabularies have 2¹⁸
 
@@ -85,6 +89,17 @@ def tokenizer_metadata(
         | metadata
         | _template(folder, own)
     )
+
+
+def sampling_metadata(folder: Path) -> dict[str, Any]:
+    """The settings that a folder recommends, by the names that a GGUF file has for them."""
+    given = JsonObject.read(folder / GENERATION).values
+    numbers = {key: given.get(key) for key in _RECOMMENDED}
+    return {
+        f"general.sampling.{_RECOMMENDED[key]}": value
+        for key, value in numbers.items()
+        if isinstance(value, (int, float)) and not isinstance(value, bool)
+    }
 
 
 def _byte_level(tokenizer: JsonObject) -> dict[str, Any]:
