@@ -9,6 +9,8 @@ from contextlib import suppress
 from cutaway.base.inert import inert
 
 _REDRAW_S = 0.1
+_LONGEST_BEGINNING, _LONGEST_END = 900, 300
+"""Characters of an error's sentence: it may quote a name of any length, and end with the remedy."""
 
 
 def say(text: str) -> None:
@@ -25,6 +27,13 @@ def say(text: str) -> None:
         )
     with suppress(OSError):  # a log that is full is no reason to fail
         print(text, file=sys.stderr, flush=True)
+
+
+def say_error(sentence: str) -> None:
+    """Write why a command failed to standard error; of a long sentence, its beginning and end."""
+    if len(sentence) > _LONGEST_BEGINNING + _LONGEST_END:
+        sentence = f"{sentence[:_LONGEST_BEGINNING]} … {sentence[-_LONGEST_END:]}"
+    say(f"cutaway: error: {sentence}")
 
 
 def _columns() -> int:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from cutaway.base.progress import Bar, say
+from cutaway.base.progress import Bar, say, say_error
 from cutaway.base.strict_json import parse
 from cutaway.cli import console
 from cutaway.cli.batch_files import Lines, Records, open_input
@@ -44,7 +44,7 @@ def run(args: Namespace, options: dict[str, Any]) -> int:
         return 130
     if lines.failed:
         reason = f"{lines.failed} of {lines.count} lines failed; their records{place} say why"
-        say(f"cutaway: error: {reason}")
+        say_error(reason)
     return 1 if lines.failed else 0
 
 

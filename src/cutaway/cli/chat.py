@@ -5,7 +5,7 @@ from argparse import ArgumentParser, Namespace
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
-from cutaway.base.progress import say
+from cutaway.base.progress import say, say_error
 from cutaway.cli import (
     arguments,
     console,
@@ -248,7 +248,7 @@ class Conversation:
             new = self._rounds([*self._opening, *before, last], goes_on=goes_on)
         except InputError as error:  # too long, most likely: the conversation is as it was
             self.refused = True
-            say(f"cutaway: error: {error} (/reset starts over)")
+            say_error(f"{error} (/reset starts over)")
             return
         except KeyboardInterrupt:  # the second: the conversation is as it was, too
             print(flush=True)

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from errno import EDQUOT, EFBIG, EIO, EMFILE, ENFILE, ENOMEM, ENOSPC
 
 from cutaway._version import __version__
-from cutaway.base.progress import say
+from cutaway.base.progress import say_error
 from cutaway.cli.completion import SCRIPTS, ShellCompletion
 from cutaway.cli.parser import Parser, as_typed, run_command, words_of
 from cutaway.cli.terminal import streams
@@ -95,7 +95,7 @@ def _run(argv: list[str]) -> int:
         if not code:  # a bug
             raise
         if sentence:
-            say(f"cutaway: error: {sentence}")
+            say_error(sentence)
         return code
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from cutaway.base import strict_json
 from cutaway.base.checks import shown
-from cutaway.base.progress import say
+from cutaway.base.progress import say, say_error
 from cutaway.base.whole_files import check_place, whole_file
 from cutaway.cli.terminal import signals
 from cutaway.errors import CutawayError, InputError
@@ -129,7 +129,7 @@ class SavedChat:
             self.failed = False
         except CutawayError as error:
             self.failed = True
-            say(f"cutaway: error: {error}")
+            say_error(str(error))
         if prompt is None:
             return
         try:

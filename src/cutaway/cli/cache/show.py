@@ -6,8 +6,8 @@ from typing import Any
 
 from cutaway.base.progress import megabytes
 from cutaway.cli.terminal import streams
+from cutaway.cli.terminal.drawing import print_lines
 from cutaway.files.prefix import PrefixReader
-from cutaway.text.printable import printable
 
 EPILOG = """
 examples:
@@ -38,8 +38,7 @@ def run(args: Namespace) -> int:
         "size": megabytes(said["bytes"]), "text": _shortened(said["text"]), **said["computed_by"],
     }  # fmt: skip
     width = max(map(len, lines))
-    for name, value in lines.items():
-        print(printable(f"{name:<{width}}  {value}"))
+    print_lines(f"{name:<{width}}  {value}" for name, value in lines.items())
     return 0
 
 

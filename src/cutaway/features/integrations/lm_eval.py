@@ -20,7 +20,7 @@ from tqdm import tqdm
 
 from cutaway import LLM, Completion, CutawayError, __version__
 from cutaway.base.checks import check_int, shown
-from cutaway.base.progress import say
+from cutaway.base.progress import say_error
 from cutaway.errors import InputError
 from cutaway.methods.scoring import windows
 
@@ -223,5 +223,5 @@ if __name__ == "__main__":
     try:
         cli_evaluate()
     except CutawayError as error:
-        say(f"cutaway: error: {error}")
+        say_error(str(error))
         sys.exit(2 if isinstance(error, InputError) else 1)
