@@ -3,6 +3,8 @@
 import json
 import re
 from datetime import date, timedelta
+from decimal import Decimal
+from fractions import Fraction
 
 import pytest
 from hypothesis import given
@@ -157,6 +159,22 @@ def test_bounds_between_which_there_is_only_what_masks_do_not_know_are_refused()
 def test_a_multiple_of_too_many_digits_is_refused_by_its_own_digits():
     with pytest.raises(InputError, match="multipleOf is 9007199254740993; of its digits"):
         takes({"type": "integer", "multipleOf": 9007199254740993}, "1")
+
+
+@pytest.mark.parametrize("multiple", [0.01, 0.29, 1.1, 0.001, 3, 2.5])
+def test_a_multiple_is_that_of_its_digits(multiple):
+    step = Fraction(repr(multiple))
+    for n in (*range(8), 10**6 + 1):
+        for moved in (n * step, n * step + Fraction(1, 10_000)):
+            text = format(Decimal(moved.numerator) / moved.denominator, "f")
+            assert takes({"type": "number", "multipleOf": multiple}, text) is (moved == n * step)
+
+
+@pytest.mark.parametrize("multiple", [0.07, 0.14, 0.53])
+def test_a_multiple_that_cannot_be_masked_is_refused_with_the_remedy(multiple):
+    """0.07 · 10 · 10 is 7.000000000000001 in float64."""
+    with pytest.raises(InputError, match=rf"multipleOf is {multiple}, which .* a smaller unit"):
+        takes({"type": "number", "multipleOf": multiple}, "0")
 
 
 # -- dates and times ------------------------------------------------------------------------------

@@ -59,6 +59,11 @@ def _check_number(name: str, schema: Mapping[str, Any]) -> None:
                 f"json_schema: multipleOf is {shown(value)}; of its digits, without the point, "
                 f"only a number up to {_MOST_MULTIPLE} can be masked"
             )
+        if value is not None and _as_read(float(value)) != Decimal(repr(value)):
+            raise InputError(
+                f"json_schema: multipleOf is {shown(value)}, which cannot be masked, since float64 "
+                "does not come to its digits by tens: ask for integers of a smaller unit"
+            )
     elif not is_exact(value):
         raise InputError(
             f"json_schema: {name} is {shown(value)}, a number that masks do not know, which must "
@@ -71,6 +76,14 @@ def _has_few_digits(value: Any) -> bool:
     assert isinstance(exponent, int)
     most: int = 10 ** max(exponent, 0) * int("".join(map(str, digits)))
     return most <= _MOST_MULTIPLE
+
+
+def _as_read(value: float) -> Decimal:
+    """What llguidance makes of a multiple: it multiplies by 10 up to a whole number."""
+    places = 0
+    while value != int(value):
+        value, places = value * 10, places + 1
+    return Decimal(int(value)).scaleb(-places)
 
 
 def _by_pattern(schemas: Mapping[str, Any]) -> dict[str, Any]:
