@@ -12,11 +12,12 @@ from cutaway import LLM
 from cutaway.cli.main import main
 from cutaway.compute import backends
 from cutaway.compute.backends.kv_formats import CODERS, as_stored, check_kv
-from cutaway.errors import InputError
+from cutaway.errors import CutawayError, InputError
 from cutaway.trace import Trace
 from support import attention_by_definition
 from support.attention_by_definition import in_order, random_qkv
 from support.native_plans import TIERS, assert_same_bits, attention, batch_of
+from support.random_llama import write_tiny_llama
 
 BEST = TIERS[0]
 CODED = tuple(CODERS)
@@ -65,11 +66,14 @@ BY_HAND = {"q8_0": q8_0_by_hand, "q5_1": q5_1_by_hand, "q4_0": q4_0_by_hand}
 def test_the_definition_number_by_number(format, x):
     codes, scales, minima = CODERS[format](x)
     numbers = as_stored(format, x)
-    assert np.isfinite(numbers).all()
     for i, (scale, minimum) in enumerate(zip(scales, minima, strict=True)):
         part = slice(32 * i, 32 * i + 32)
         expected, *halves = BY_HAND[format](held(x[part]))
         assert codes[part].tolist() == expected
+        if np.isnan(x[part]).any():
+            assert np.isnan(scale) and np.isnan(numbers[part]).all()
+            continue
+        assert np.isfinite(numbers[part]).all()
         assert [scale, minimum] == halves
         exact = [code * float(scale) + float(minimum) for code in expected]
         assert numbers[part].tolist() == np.float32(exact).tolist()
@@ -179,6 +183,18 @@ def test_cuts_threads_blocks_and_neighbours_change_no_bit(window, kv):
 
 
 TEXT = np.random.default_rng(0).integers(3, 260, 200).tolist()
+
+
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+@pytest.mark.parametrize("kv", ["f16", *CODED])
+def test_logits_that_are_not_finite_end_a_text_whatever_stores_it(tmp_path, kv, backend):
+    """Norms of NaN make keys and values of NaN, which codes cannot say."""
+    name, nan = "blk.0.attn_norm", np.full(32, np.nan, np.float32)
+    path = write_tiny_llama(
+        tmp_path / "nan.gguf", vectors={f"{name}.weight": nan}, skip_tensor=name
+    )
+    with pytest.raises(CutawayError, match="are not finite"):
+        LLM(path, kv=kv, backend=backend).generate("abc", temperature=0, max_tokens=4)
 
 
 @pytest.mark.parametrize("kv", KINDS)

@@ -40,7 +40,8 @@ class Coded(NamedTuple):
     """Numbers (…, head_dim) as codes of that shape, and what goes with every 32 of them.
 
     scales, minima: (…, ceil(head_dim / 32)); a number is code · scale + minimum, rounded once,
-    which changes nothing where the minimum is 0 or, in q4_0, -8 · scale
+    which changes nothing where the minimum is 0 or, in q4_0, -8 · scale. A scale is NaN where one
+    of its numbers is, since no code says that.
     """
 
     codes: NDArray[np.int8]
@@ -86,7 +87,20 @@ def q4_0(x: Floats) -> Coded:
     return Coded(codes, scales, scales.astype(np.float32) * np.float32(-8))
 
 
-CODERS: dict[str, Callable[[Floats], Coded]] = {"q8_0": q8_0, "q5_1": q5_1, "q4_0": q4_0}
+def _keeping_nan(coder: Callable[[Floats], Coded]) -> Callable[[Floats], Coded]:
+    """A coder whose scale of 32 numbers is NaN where one of them is."""
+
+    def coded(x: Floats) -> Coded:
+        codes, scales, minima = coder(x)
+        lacking = np.isnan(_padded(x)).any(-1)
+        return Coded(codes, np.where(lacking, np.float16(np.nan), scales), minima)
+
+    return coded
+
+
+CODERS: dict[str, Callable[[Floats], Coded]] = {
+    "q8_0": _keeping_nan(q8_0), "q5_1": _keeping_nan(q5_1), "q4_0": _keeping_nan(q4_0),
+}  # fmt: skip
 """By format; f16 has no codes."""
 
 
@@ -96,10 +110,14 @@ def as_stored(format: str, x: Floats) -> Floats:
 
 
 def _blocks(x: Floats) -> Floats:
-    """(…, ceil(head_dim / 32), 32): as far as a half goes; the last number fills up the last 32."""
-    held = np.maximum(np.where(x < _MOST, x, _MOST), -_MOST)  # NaN is the largest
+    """(…, ceil(head_dim / 32), 32): as far as a half goes."""
+    return _padded(np.maximum(np.where(x < _MOST, x, _MOST), -_MOST))  # NaN is the largest
+
+
+def _padded(x: Floats) -> Floats:
+    """(…, ceil(head_dim / 32), 32): the last number fills up the last 32."""
     pad = [(0, 0)] * (x.ndim - 1) + [(0, -x.shape[-1] % PER_SCALE)]
-    return np.pad(held, pad, mode="edge").reshape(*x.shape[:-1], -1, PER_SCALE)
+    return np.pad(x, pad, mode="edge").reshape(*x.shape[:-1], -1, PER_SCALE)
 
 
 def _codes(
