@@ -66,7 +66,9 @@ class _Asking:
     def __init__(self, ask: Callable[[httpx.Client, Callable[[], None]], None], url: str, pid: int):
         self.longest, self.rounds = 0.0, 0
         self._clock = (~pid << 3) | 2  # of a process, see clock_getcpuclockid
-        self._client = httpx.Client(base_url=url, timeout=600)
+        # The server closes a connection that nobody has used for 5 s, perhaps while this asks.
+        limits = httpx.Limits(keepalive_expiry=1)
+        self._client = httpx.Client(base_url=url, timeout=600, limits=limits)
         self._began = self._now()
         Thread(target=self._run, args=(ask,), daemon=True).start()
 
