@@ -3,6 +3,7 @@
 They are written as the template writes them, and read as the call parser reads them.
 """
 
+import json
 import random
 from collections import Counter
 from pathlib import Path
@@ -30,6 +31,7 @@ def test_arguments_that_can_be_written_are_valid(path: Path, count: int) -> None
     except InputError:
         assert path.stem == "functiongemma"  # which has a form that is not supported
         return
+    call_id = "0" if path.stem.startswith("kimi-k2") else "abcdefgh1"  # Kimi's are numbers
     rng, counts = random.Random(f"{path.stem} {count}"), Counter[str]()
     for _ in range(count):
         schema, some = arguments(rng)
@@ -40,7 +42,7 @@ def test_arguments_that_can_be_written_are_valid(path: Path, count: int) -> None
             counts["refused"] += 1
             continue
         for written in (some() for _ in range(8)):
-            tokens, running = ids(dialect.write([("f", written, "abcdefgh1")]), dialect), begun
+            tokens, running = ids(dialect.write([("f", written, call_id)]), dialect), begun
             running = running.deep_copy()
             if running.try_consume_tokens(tokens) == len(tokens) and running.is_accepting():
                 _, [call] = put_together(read_tokens(dialect, [Tool("f", "", schema)], tokens))
@@ -49,3 +51,21 @@ def test_arguments_that_can_be_written_are_valid(path: Path, count: int) -> None
             counts.update(pairs=1, valid=is_valid(schema, written))
     print(f"{path.stem}: {dict(counts)}")
     assert counts["taken"] or count == FEW
+
+
+@pytest.mark.parametrize("stem", ["step-3.5", "hunyuan-3", "kimi-k2"])
+@pytest.mark.parametrize(("pattern", "text", "fits"), [
+    (r"^\w\d$", "a1", True), (r"^\w\d$", "é1", False), (r"^\w\d$", "a١", False),
+    (r"^[\w-]/\W$", "-/é", True), (r"^[^\d]$", "١", True), (r"^\D$", "1", False),
+])  # fmt: skip
+def test_classes_of_characters_are_ascii_with_and_without_quotes(
+    stem: str, pattern: str, text: str, fits: bool
+) -> None:
+    path = FOLDER / "families" / f"{stem}.jinja"
+    dialect = ChatTemplate(path.read_text(), "<s>", "</s>").dialect(byte_tokenizer(False))
+    schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": pattern}}}
+    schema |= {"required": ["a"], "additionalProperties": False}
+    running = matcher(grammar(dialect, [Tool("f", "", schema)], ToolChoice("required")))
+    tokens = ids(dialect.write([("f", json.dumps({"a": text}, ensure_ascii=False), "0")]), dialect)
+    taken = running.try_consume_tokens(tokens) == len(tokens) and running.is_accepting()
+    assert taken == fits == is_valid(schema, json.dumps({"a": text}))

@@ -61,7 +61,7 @@ def _keyword(name: str, value: Any, define: Define) -> str:
         return define(alternatives([value]))
     if name == "pattern":
         check_repetition("pattern", value)
-        return define(" | ".join(f"/{slashes(way)}/" for way in _unanchored(value)))
+        return define(" | ".join(f"/{_ascii(way)}/" for way in _unanchored(value)))
     if name == "format" and value in STANDARD_FORMATS:
         if value not in _FORMATS:
             known = ", ".join(_FORMATS)
@@ -80,6 +80,13 @@ def alternatives(texts: Sequence[str]) -> str:
 def slashes(regex: str) -> str:
     """A regex between slashes."""
     return re.sub(r"\\.|/", lambda m: r"\/" if m[0] == "/" else m[0], regex, flags=re.S)
+
+
+def _ascii(regex: str) -> str:
+    r"""A regex between slashes, whose ``\d`` and ``\w`` are ASCII, as ECMA 262 has them."""
+    from llguidance import regex_to_lark  # only here: most requests have no pattern
+
+    return regex_to_lark(regex, "dw")
 
 
 def _unanchored(pattern: str) -> list[str]:
