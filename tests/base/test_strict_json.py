@@ -99,7 +99,8 @@ def test_depth_has_a_limit(opened, closed):
 
     assert parse(nested(MAX_DEPTH)) == json.loads(nested(MAX_DEPTH))
     assert "deeper than 64 levels" in refused(nested(MAX_DEPTH + 1))
-    assert "deeper than 64 levels" in refused(nested(100_000))
+    assert "deeper than 64 levels" in refused(nested(MAX_NESTS))
+    assert "more than 32768 lists and objects" in refused(nested(100_000))
 
 
 @pytest.mark.parametrize(
