@@ -1,10 +1,12 @@
-"""The rooms of the checkout, the imports between them, and whether any go in a circle.
+"""The rooms of the checkout: their sizes, the imports between them, whether any go in a circle.
 
     python bench/rooms.py [FOLDER]      FOLDER: of a checkout; default this one
 
 A room is a folder of ``src/cutaway``, and ``native``, ``tools`` and ``bench`` beside it; ``base``
 holds what ``native`` is compiled to. Imports inside functions count, imports that only type
-checkers see do not; the circles of files count both. The last line is JSON.
+checkers see do not; the circles of files count both. A level is
+what a folder holds, without its ``__init__``; the core is what is not in ``features``. The last
+line is JSON.
 """
 
 import ast
@@ -14,33 +16,65 @@ from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
+SHORT = 60  # lines
+_SHOWN = 12
 Arrows = dict[str, set[str]]
 
 
 def main() -> None:
     root = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parents[1])
-    files, rooms, lines = read(root)
+    files, rooms = read(root)
     for room in sorted(rooms):
         print(f"{room:<9} → {', '.join(sorted(rooms[room])) or '-'}")
     room_circles, file_circles = circles(rooms), circles(files)
     for circle in room_circles + file_circles:
         print("circle:", " → ".join(circle))
+    package = root / "src/cutaway"
+    for name, size in levels(package)[:_SHOWN]:
+        print(f"{size} entries: {name}")
     counts = {
+        **sizes(package),
         "rooms": len(rooms),
         "arrows": sum(map(len, rooms.values())),
         "floors": floors(rooms) if not room_circles else None,
         "circles": len(room_circles),
         "circles_of_files": len(file_circles),
-        "lines": lines,
     }
     print(json.dumps(counts))
 
 
-def read(root: Path) -> tuple[Arrows, Arrows, int]:
-    """Arrows between modules, between rooms, and the lines of the package."""
+def sizes(package: Path) -> dict[str, int]:
+    """Files and lines of the package and of its core, and how many files are short."""
+    lines = {path: path.read_bytes().count(b"\n") for path in package.rglob("*.py")}
+    core = {
+        path: count for path, count in lines.items() if package / "features" not in path.parents
+    }
+    return {
+        "files": len(lines),
+        "lines": sum(lines.values()),
+        f"files_under_{SHORT}_lines": sum(count < SHORT for count in lines.values()),
+        "files_of_the_core": len(core),
+        "lines_of_the_core": sum(core.values()),
+    }
+
+
+def levels(package: Path) -> list[tuple[str, int]]:
+    """The folders of the package with code, and how many entries each has; the fullest first."""
+    found: dict[str, int] = {}
+    for folder in {path.parent for path in package.rglob("*.py")}:
+        entries = {
+            entry.stem
+            for entry in folder.iterdir()
+            if entry.suffix == ".py" or next(entry.glob("**/*.py"), None)
+        }
+        found[folder.relative_to(package.parent).as_posix()] = len(entries - {"__init__"})
+    return sorted(found.items(), key=lambda row: (-row[1], row[0]))
+
+
+def read(root: Path) -> tuple[Arrows, Arrows]:
+    """Arrows between modules, and between rooms."""
     package = root / "src/cutaway"
     sources = {name_of(path, package.parent): path for path in sorted(package.rglob("*.py"))}
-    lines = sum(path.read_bytes().count(b"\n") for path in sources.values())
     others = [path for room in ("tools", "bench") for path in (root / room).rglob("*.py")]
     known = set(sources)
     files: Arrows = {
@@ -53,7 +87,7 @@ def read(root: Path) -> tuple[Arrows, Arrows, int]:
         if room:
             found = {room_of(other) for other in imports(path, known)} - {"", room}
             rooms.setdefault(room, set()).update(found)
-    return files, rooms, lines
+    return files, rooms
 
 
 def name_of(path: Path, root: Path) -> str:
@@ -66,7 +100,7 @@ def room_of(module: str) -> str:
     first, *rest = module.split(".")
     if first != "cutaway":
         return first
-    return "" if not rest or rest[0] in ("__main__", "_version", "errors") else rest[0]
+    return "" if not rest or rest[0] in ("__main__", "_version", "errors", "registry") else rest[0]
 
 
 def imports(path: Path, known: set[str], *, typing: bool = False) -> Iterator[str]:
