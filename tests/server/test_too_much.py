@@ -159,3 +159,24 @@ def test_others_are_answered_while_options_are_read(tiny, monkeypatch, path):
         finally:
             goes_on.release()
         assert asked.result().status_code == 200
+
+
+def test_a_suffix_is_read_beside_the_event_loop_and_a_hopeless_one_not_at_all(
+    tiny_path, monkeypatch
+):
+    lengths, in_turn = [], async_model.AsyncModel.in_turn
+
+    async def noted(self, length, *of_a_text):
+        lengths.append(length)
+        return await in_turn(self, length, *of_a_text)
+
+    monkeypatch.setattr(async_model.AsyncModel, "in_turn", noted)
+    with serve(LLM(tiny_path, threads=1, progress=False)) as served:
+        asked = {"prompt": "ab", "max_tokens": 2, "suffix": "ba" * 11}
+        assert httpx.post(f"{served.url}{TEXT}", json=asked).status_code == 200
+        assert 22 in lengths
+        lengths.clear()
+        hopeless = httpx.post(f"{served.url}{TEXT}", json={**asked, "suffix": "a" * 4_000_000})
+    assert hopeless.status_code == 400
+    assert "tokens" in hopeless.json()["error"]["message"]
+    assert lengths == []

@@ -123,7 +123,7 @@ class Service:
             parsed = fitted(parsed, self.room - len(prompts[0]))
         self._check(prompts, parsed)
         if infills_by_bayes(self.llm, parsed):
-            self._check_infill(prompts, parsed, stream=stream, trace=trace)
+            await self._check_infill(prompts, parsed, stream=stream, trace=trace)
         traces: list[TraceBuffer] = []
 
         def begin(*head: Any) -> TraceBuffer:
@@ -197,7 +197,7 @@ class Service:
                     f"and {MOST_BESIDE} are the most: ask for fewer cells, samples or steps"
                 )
 
-    def _check_infill(
+    async def _check_infill(
         self, prompts: Sequence[Prompt], options: Options, *, stream: bool, trace: bool
     ) -> None:
         """InputError for a suffix without tokens for it: streamed, traced, too much to compute."""
@@ -208,7 +208,10 @@ class Service:
                     "before a suffix is chosen once all candidates are written: leave out "
                     f"{name} or suffix"
                 )
-        suffix = len(self.llm.tokenize(options.suffix, add_bos=False))
+        text = options.suffix or ""
+        self.llm.check_length(text)
+        read = partial(self.llm.tokenize, text, add_bos=False)
+        suffix = len(await self.llm.in_turn(len(text), read))
         written = DRAWN * (min(options.stopping.max_tokens, self.room) + 1)
         rows = len(prompts) * options.n * (written + WEIGHED * (suffix + KV_BLOCK))
         if rows > MOST_ROWS:
