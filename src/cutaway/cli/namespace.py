@@ -47,7 +47,7 @@ def request_options(args: Namespace) -> dict[str, Any]:
 
 def _control_vectors(args: Namespace) -> list[Any]:
     """Those in files, as interventions."""
-    from cutaway.engine.interventions import control_vector
+    from cutaway.engine.interventions.control_vector import control_vector
 
     files = (control_vector(path, strength) for path, strength in args.control_vector)
     return [one.to_json() for found in files for one in found]

@@ -3,7 +3,7 @@
 All of it is what the sampler noted of a row.
 """
 
-from collections.abc import Sequence
+from collections.abc import Sequence as Items
 
 import numpy as np
 
@@ -19,10 +19,10 @@ CANDIDATES = 3
 
 
 def figures_of(
-    positions: Sequence[int],
-    drawn: Sequence[Sampled],
+    positions: Items[int],
+    drawn: Items[Sampled],
     mask_id: int | None,
-    after_chain: Sequence[float] | None = None,
+    after_chain: Items[float] | None = None,
 ) -> Figures:
     """What a rule looks at.
 
@@ -64,8 +64,8 @@ def entropy_after_chain(draw: RowDraw, row: LogitsRow) -> float:
 def cells_of(
     of: Figures,
     revealed: Revealed,
-    drawn: Sequence[Sampled],
-    tokens: Sequence[tuple[int | None, int | None]],
+    drawn: Items[Sampled],
+    tokens: Items[tuple[int | None, int | None]],
     mask_id: int | None,
 ) -> tuple[PassCell, ...]:
     """The record of each cell. tokens: its token before and after the pass."""

@@ -6,7 +6,7 @@ of its draft tokens; after the first wrong one the draws are the next guess of t
 Sources: Santilli et al. 2023, arXiv 2305.10427; Fu et al. 2024, arXiv 2402.02057 (the n-grams).
 """
 
-from collections.abc import Sequence
+from collections.abc import Sequence as Items
 
 from cutaway.engine.ngram import Draft
 
@@ -22,7 +22,7 @@ class JacobiDrafts:
         self._after: dict[tuple[int, ...], int] = {}
 
     def learn(
-        self, before: Sequence[int], position: int, drafts: Sequence[int], drawn: Sequence[int]
+        self, before: Items[int], position: int, drafts: Items[int], drawn: Items[int]
     ) -> None:
         """Note that in one step ``drawn[i]`` was drawn after ``before`` and ``drafts[:i]``.
 
@@ -36,7 +36,7 @@ class JacobiDrafts:
             self._after[tuple(seen[max(end - CONTEXT, 0) : end])] = token
             self._at[position + i] = token
 
-    def draft(self, last: Sequence[int], position: int, limit: int) -> Draft:
+    def draft(self, last: Items[int], position: int, limit: int) -> Draft:
         """``limit`` tokens that may follow the text's last CONTEXT tokens, from this position on.
 
         Each is the token that was last drawn after the two before it; else the one last drawn at

@@ -7,7 +7,8 @@ later text is likely to continue, while there is room; the least recently used a
 """
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container
+from collections.abc import Sequence as Items
 
 from cutaway.compute.backends import KVLayout
 
@@ -32,7 +33,7 @@ class States:
         """How many blocks have a state."""
         return len(self._stored)
 
-    def usable(self, ids: Sequence[int]) -> int:
+    def usable(self, ids: Items[int]) -> int:
         """How many of a text's blocks are before the last place from which a text can go on."""
         for count in range(len(ids), 0, -1):
             if ids[count - 1] in self._whole:
