@@ -1,9 +1,9 @@
 """A replica as the router sees it: a queue, a prefix cache, and steps that take their time.
 
-It does what the engine does (``engine/scheduler.py``): texts are admitted in order where there is
-room, cached tokens are not read, a step reads a limited number of rows (fewer while texts are being
-written), and each text being written has one row of a step. A step takes ``step_s``, and ``row_s``
-for each of its rows. Does not know who sends texts.
+It does what the engine does (``engine/loop/scheduler.py``): texts are admitted in order where there
+is room, cached tokens are not read, a step reads a limited number of rows (fewer while texts are
+being written), and each text being written has one row of a step. A step takes ``step_s``, and
+``row_s`` for each of its rows. Does not know who sends texts.
 """
 
 from collections import OrderedDict, deque

@@ -29,7 +29,7 @@ import jsonschema
 import numpy as np
 
 from cutaway import LLM, Completion
-from cutaway.engine.constraints import GrammarConstraint
+from cutaway.engine.constraint.params import GrammarConstraint
 from cutaway.errors import CutawayError, InputError
 from cutaway.text.grammar.compiler import GrammarCompiler
 from cutaway.text.grammar.source import Grammar, json_schema

@@ -88,7 +88,7 @@ constexpr struct { const char* name; Form form; } kMaps[] = {
 constexpr int kHistogram = 32;  // bins of a row's logits, one nat each
 
 struct RowStats {
-  uint64_t hash;       // sampling/row_hash.py
+  uint64_t hash;       // sampling/observe.py
   uint32_t magnitude;  // bits of the largest |x|: 0x7F800000 or more where x is not finite
   float max;
 };

@@ -13,7 +13,7 @@ from functools import partial
 import pytest
 
 from cutaway import LLM
-from cutaway.base.inert import inert
+from cutaway.base.progress import inert
 from cutaway.cli.terminal.canvas import CanvasView
 from cutaway.engine.canvas import SETTING_WORDS, SETTINGS
 

@@ -229,4 +229,4 @@ def test_who_uses_no_event_loop_does_not_load_one():
     code = "import sys, cutaway.api.llm; print('asyncio' in sys.modules)"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert told.stdout == "False\n"
-    assert AsyncEngine.__module__ == "cutaway.engine.asynchronous"
+    assert AsyncEngine.__module__ == "cutaway.engine.loop.asynchronous"

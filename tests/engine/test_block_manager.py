@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from cutaway.engine.block_manager import BlockManager
+from cutaway.engine.memory.block_manager import BlockManager
 from support.block_integrity import check_blocks
 
 

@@ -12,8 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from cutaway.engine.block_manager import BlockManager
-from cutaway.engine.windows import Windows
+from cutaway.engine.memory.block_manager import BlockManager, Windows
 from support.block_integrity import check_blocks
 from support.engine_mock import forget_cached
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from cutaway.engine import ConstraintParams, FinishReason, RunParams, Step, StopParams
-from cutaway.engine.backtracking import WINDOW
+from cutaway.engine.constraint.checks import WINDOW
 from cutaway.errors import InputError
 from cutaway.sampling import SamplingParams
 from support.engine_mock import Finished, MockRequest, make_engine, run_to_end

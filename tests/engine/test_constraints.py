@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cutaway.engine import ConstraintParams, FinishReason, Limits, RunParams, StopParams
-from cutaway.engine.constraint import allows, masks_along
-from cutaway.engine.vocabulary import ConstraintVocabulary, packed
+from cutaway.engine.constraint import ConstraintVocabulary, allows, masks_along, packed
 from cutaway.errors import InputError
 from cutaway.sampling import SamplingParams
 from support.engine_mock import MockRequest, make_engine, run_to_end

@@ -21,7 +21,7 @@ from cutaway.sampling import (
     sample,
 )
 from cutaway.sampling.fixed_math import exp
-from cutaway.sampling.row_hash import START, chain_hash
+from cutaway.sampling.observe import START, chain_hash
 from support.engine_mock import GREEDY, MockRequest, make_engine, run_to_end, written
 from support.mock_backend import AT, END, VOCAB, narrow, noise
 

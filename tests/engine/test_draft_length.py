@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cutaway.engine.draft_length import FROM_JACOBI, FROM_MODEL, FROM_NGRAM, MAX_DRAFT, DraftLength
+from cutaway.engine.speculation import (
+    FROM_JACOBI,
+    FROM_MODEL,
+    FROM_NGRAM,
+    MAX_DRAFT,
+    DraftLength,
+)
 
 PRIORS = st.sampled_from([FROM_NGRAM, FROM_JACOBI, FROM_MODEL])
 COSTS = st.sampled_from([0.0, 0.05, 0.1, 0.15, 1.0])

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cutaway.engine import Autoregressive, Embed, Embedded, Ended, FinishReason, Request, Score
-from cutaway.engine.embed import added_up
+from cutaway.engine.decoders.prefill import added_up
 from cutaway.errors import InputError
 from support.engine_mock import MockRequest, make_engine, run_to_end
 from support.mock_backend import WIDTH, broken_after, noise

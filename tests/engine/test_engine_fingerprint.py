@@ -8,7 +8,7 @@ from hypothesis.extra.numpy import arrays
 
 from cutaway.engine import FinishReason, StopParams
 from cutaway.errors import CutawayError
-from cutaway.sampling.row_hash import START, chain_hash, row_hash
+from cutaway.sampling.observe import START, chain_hash, row_hash
 from support.engine_mock import GREEDY, MockRequest, add, make_engine, run_to_end, steps_of, write
 from support.mock_backend import broken_after, noise, scripted
 

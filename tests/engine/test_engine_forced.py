@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from cutaway.engine import FinishReason, RunParams, StopParams
 from cutaway.errors import InputError
 from cutaway.sampling import History, Observe, SamplingParams, build_chain
-from cutaway.sampling.candidates import Context
 from cutaway.sampling.chain import run_stages
+from cutaway.sampling.definitions import Context
 from cutaway.sampling.observe import observe
 from support.engine_definition import write_by_definition
 from support.engine_mock import GREEDY, MockRequest, make_engine, run_to_end, steps_of, written
@@ -169,7 +169,7 @@ def test_a_step_is_not_observed_unless_asked():
 
 def test_the_phases_of_a_step_are_those_of_all_its_tokens(monkeypatch):
     ticks = iter(range(100, 10_000, 7))
-    monkeypatch.setattr("cutaway.engine.engine.perf_counter", lambda: float(next(ticks)))
+    monkeypatch.setattr("cutaway.engine.loop.engine.perf_counter", lambda: float(next(ticks)))
     engine = make_engine(rows=len(PROMPT), max_logit_rows=16)
     force(DRAWN, range(16)).add_to(engine)
     first, second = steps_of(engine.step()), steps_of(engine.step())

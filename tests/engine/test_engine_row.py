@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cutaway.engine import PinPrefix, Request, StopParams
-from cutaway.engine.row import is_ready, read_row
+from cutaway.engine.loop.pinned import is_ready, read_row
 from cutaway.errors import InputError
 from support.engine_mock import MockRequest, check, forget_cached, make_engine
 from support.mock_backend import narrow

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from cutaway.engine import Request, RunParams, Score, Scored, StopParams
 from cutaway.errors import InputError
 from cutaway.sampling import SamplingParams
-from cutaway.sampling.row_hash import START, chain_hash, row_hash
+from cutaway.sampling.observe import START, chain_hash, row_hash
 from support.engine_mock import GREEDY, MockRequest, add, make_engine, run_to_end, score, write
 from support.mock_backend import noise
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from cutaway.engine import FinishReason, Request, Score, Scored
-from cutaway.sampling.logprobs import read_row
+from cutaway.sampling.observe import read_row
 from support.engine_definition import write_by_definition
 from support.engine_mock import check, forget_cached, make_engine, run_to_end, written
 from support.engine_requests import CONTEXT, PROMPTS, REQUESTS, often_wrong

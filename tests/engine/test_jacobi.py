@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cutaway.engine import RunParams, StopParams
-from cutaway.engine.jacobi import CONTEXT, JacobiDrafts
+from cutaway.engine.speculation import CONTEXT, JacobiDrafts
 from cutaway.sampling import SamplingParams
 from support.engine_mock import GREEDY, MockRequest, make_engine
 from support.mock_backend import VOCAB

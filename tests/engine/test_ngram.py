@@ -3,7 +3,7 @@
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cutaway.engine.ngram import MIN_MATCH, REFRESHED, SuffixAutomaton
+from cutaway.engine.speculation import MIN_MATCH, REFRESHED, SuffixAutomaton
 
 LETTERS = st.integers(0, 1) | st.integers(0, 3)
 TEXTS = st.lists(LETTERS, max_size=60) | st.builds(

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cutaway.engine import StopParams
-from cutaway.engine.prefix import fill_blocks, read_blocks
+from cutaway.engine.loop.pinned import fill_blocks, read_blocks
 from support.engine_mock import MockRequest, check, make_engine, run_to_end, written
 from support.mock_backend import narrow
 

@@ -14,7 +14,7 @@ pytest.importorskip("cutaway.base._native", reason="the native backend was not b
 
 from cutaway.engine import ConstraintParams, RunParams, Step, StopParams
 from cutaway.sampling import SamplingParams
-from cutaway.sampling.row_hash import START, chain_hash, row_hash
+from cutaway.sampling.observe import START, chain_hash, row_hash
 from support.engine_mock import MockRequest
 from support.random_granite_hybrid import write_tiny_granite_hybrid
 from support.random_lfm2 import write_tiny_lfm2

@@ -13,7 +13,7 @@ from cutaway.cli.main import main
 from cutaway.compute.backends import KVGroup, KVLayout, StateGroup
 from cutaway.engine import RunParams, StopParams
 from cutaway.engine.canvas.rule import Rule
-from cutaway.engine.denoise import Denoise
+from cutaway.engine.decoders.denoise import Denoise
 from cutaway.errors import InputError, ReplayError
 from cutaway.features.measure.verify import checks
 from cutaway.sampling import SamplingParams

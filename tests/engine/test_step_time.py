@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from cutaway import LLM
 from cutaway.engine import StopParams
-from cutaway.engine.scheduler import Policy
-from cutaway.engine.step_time import ALONE_EVERY, LEAST_ROWS, StepRows, StepTime
+from cutaway.engine.loop.scheduler import ALONE_EVERY, LEAST_ROWS, Policy, StepRows, StepTime
 from cutaway.errors import InputError
 from cutaway.sampling import SamplingParams
 from support.engine_mock import MockRequest, make_engine

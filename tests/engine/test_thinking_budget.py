@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cutaway.engine import ConstraintParams, Limits, RunParams, StopParams
-from cutaway.engine.constraint import allows
-from cutaway.engine.thinking_budget import NAME, BudgetedThought, ThinkingBudget
-from cutaway.engine.vocabulary import ConstraintVocabulary, missing_bytes
+from cutaway.engine.constraint import ConstraintVocabulary, allows, missing_bytes
+from cutaway.engine.constraint.tokens import NAME, BudgetedThought, ThinkingBudget
 from cutaway.errors import InputError
 from cutaway.sampling import SamplingParams
 from support.engine_mock import MockRequest, make_engine

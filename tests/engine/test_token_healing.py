@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cutaway.engine import ConstraintParams, FinishReason, RunParams, StopParams
-from cutaway.engine.vocabulary import allows
+from cutaway.engine.constraint import allows
 from cutaway.errors import InputError
 from cutaway.sampling import SamplingParams
 from cutaway.text.grammar.compiler import GrammarCompiler

@@ -9,7 +9,7 @@ from cutaway import CutawayError, InputError
 from cutaway.engine.interventions import add, bind, knock_out, scale
 from cutaway.features.experiments import snowball
 from cutaway.rerun import branch, diff_models, logits, open_branch, replay, rescore
-from cutaway.sampling.row_hash import row_hash
+from cutaway.sampling.observe import row_hash
 from cutaway.trace import Trace, diff_texts
 
 VECTOR = np.random.default_rng(0).normal(size=32)

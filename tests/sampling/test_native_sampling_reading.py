@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cutaway.sampling import read_rows, sample
-from cutaway.sampling.logprobs import read_row
+from cutaway.sampling.observe import read_row
 from support.native_rows import ROWS, TIERS, TOPS, _native, made, needs_native, row_draw, same
 
 pytestmark = needs_native

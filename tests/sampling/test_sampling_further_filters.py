@@ -10,8 +10,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from cutaway.sampling import History, SamplingParams, build_chain
-from cutaway.sampling.candidates import Context
 from cutaway.sampling.chain import run_stages
+from cutaway.sampling.definitions import Context
 from cutaway.sampling.luck import coin
 from support.sampling_oracles import NOBODY, philox_words, row, rows
 

@@ -4,9 +4,8 @@ from collections import Counter
 from collections.abc import Container, Iterable, Sequence
 from itertools import repeat
 
-from cutaway.engine.block_manager import ROOT, BlockManager
-from cutaway.engine.states import States
-from cutaway.engine.windows import Windows
+from cutaway.engine.memory.block_manager import ROOT, BlockManager, Windows
+from cutaway.engine.memory.states import States
 
 
 def check_blocks(

@@ -2,9 +2,9 @@
 
 from cutaway.engine import FinishReason, StopParams
 from cutaway.sampling import History, build_chain
-from cutaway.sampling.candidates import Context
 from cutaway.sampling.chain import choose, run_stages
-from cutaway.sampling.row_hash import START, chain_hash, row_hash
+from cutaway.sampling.definitions import Context
+from cutaway.sampling.observe import START, chain_hash, row_hash
 from support.engine_mock import MockRequest, Written
 from support.mock_backend import END, Model, token_bytes
 

@@ -25,8 +25,8 @@ from cutaway.engine import (
     Step,
     StopParams,
 )  # fmt: skip
-from cutaway.engine.block_manager import BlockManager
 from cutaway.engine.interventions import BoundInterventions
+from cutaway.engine.memory.block_manager import BlockManager
 from cutaway.sampling import Observe, SamplingParams
 from support.block_integrity import check_blocks, check_states
 from support.mock_backend import END, GRAMMARS, VOCAB, MockBackend, Model, noise, token_bytes

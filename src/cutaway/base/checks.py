@@ -1,6 +1,6 @@
-"""Checks of arguments that several rooms make: numbers, choices, token ids."""
+"""Checks of arguments that several rooms make: numbers, choices, token ids, earlier names."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from math import isfinite
 from numbers import Integral, Real
 from operator import index
@@ -82,3 +82,20 @@ def existing(text: str) -> Path | None:
         return path if path.exists() else None
     except (OSError, RuntimeError, ValueError):  # too long, of no user, with a null byte
         return None
+
+
+# -- earlier names, which still work: docs/interventions.md lists them -----------------------------
+
+KEYWORDS = {"changes": "interventions", "allow_changes": "allow_interventions"}
+RULE = {"luck": "noise"}
+"""Of a canvas's rule: earlier name -> name."""
+
+
+def current_names(
+    given: Mapping[str, Any], earlier_names: Mapping[str, str] = KEYWORDS
+) -> dict[str, Any]:
+    """Keywords under their current names; InputError where one is given by both names."""
+    for earlier, name in earlier_names.items():
+        if earlier in given and name in given:
+            raise InputError(f"{earlier} is the earlier name of {name}: give {name} alone")
+    return {earlier_names.get(name, name): value for name, value in given.items()}

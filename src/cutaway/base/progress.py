@@ -1,12 +1,17 @@
-"""What a person sees while something takes long."""
+"""What a person sees while something takes long, and what a model, a file or a server says.
+
+On a terminal the controls in a stranger's text are shown, and not obeyed.
+"""
 
 import os
+import re
 import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from typing import TextIO
 
-from cutaway.base.inert import inert
+# -- while something takes long --------------------------------------------------------------------
 
 _REDRAW_S = 0.1
 _LONGEST_BEGINNING, _LONGEST_END = 900, 300
@@ -136,3 +141,16 @@ class Bar:
 
 def _is_unicode() -> bool:
     return (sys.stderr.encoding or "").lower().startswith("utf")
+
+
+# -- a stranger's text -----------------------------------------------------------------------------
+
+STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+"""What steers a terminal or turns a line around. Line feeds and tabs only lay a text out."""
+
+
+def inert(text: str, stream: TextIO) -> str:
+    """The text as this stream is to have it: with escapes on a terminal, raw in files and pipes."""
+    if not stream.isatty():
+        return text
+    return STEERING.sub(lambda match: match[0].encode("unicode_escape").decode(), text)

@@ -8,8 +8,7 @@ from contextlib import ExitStack, contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Protocol, TextIO
 
-from cutaway.base.inert import inert
-from cutaway.base.progress import Bar, Figures, say, tokens_done
+from cutaway.base.progress import Bar, Figures, inert, say, tokens_done
 from cutaway.cli.namespace import model_options
 from cutaway.cli.terminal.streams import in_one_file
 

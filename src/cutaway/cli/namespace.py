@@ -10,7 +10,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cutaway.base.bounded_files import read_all, read_bounded
+from cutaway.base.whole_files import read_all, read_bounded
 from cutaway.errors import InputError
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def request_options(args: Namespace) -> dict[str, Any]:
 
 def _control_vectors(args: Namespace) -> list[Any]:
     """Those in files, as interventions."""
-    from cutaway.engine.interventions.control_vector import control_vector
+    from cutaway.engine.interventions.intervention import control_vector
 
     files = (control_vector(path, strength) for path, strength in args.control_vector)
     return [one.to_json() for found in files for one in found]

@@ -12,8 +12,7 @@ from traceback import walk_tb
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from cutaway.base.inert import inert
-from cutaway.base.progress import say
+from cutaway.base.progress import inert, say
 from cutaway.cli import console
 from cutaway.cli.terminal.word_wrap import WordWrap
 from cutaway.errors import InputError

@@ -7,21 +7,24 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cutaway.engine.asynchronous import AsyncEngine
     from cutaway.engine.constraint import Constraint
-    from cutaway.engine.constraints import ConstraintParams
+    from cutaway.engine.constraint.params import ConstraintParams
     from cutaway.engine.decoders import Autoregressive, Decoder
-    from cutaway.engine.denoise import Denoise
-    from cutaway.engine.draft_head import DraftHead
-    from cutaway.engine.draft_model import DraftModel
-    from cutaway.engine.eagle_head import EagleHead, EagleTensors
-    from cutaway.engine.embed import Embed, PinWhole
-    from cutaway.engine.engine import Engine
+    from cutaway.engine.decoders.denoise import Denoise
+    from cutaway.engine.decoders.prefill import (
+        Embed,
+        PinPrefix,
+        PinWhole,
+        Score,
+        ScoreAnswers,
+        ScoreBidirectional,
+    )
     from cutaway.engine.events import (
         Embedded,
         Ended,
         Event,
         FinishReason,
+        OutboxReader,
         Pass,
         PassCell,
         Phases,
@@ -31,39 +34,37 @@ if TYPE_CHECKING:
         Step,
         Usage,
     )  # fmt: skip
-    from cutaway.engine.inbox import Arrival, ArrivalReader, Inboxes, Route
     from cutaway.engine.limits import Limits
-    from cutaway.engine.outbox import OutboxReader
-    from cutaway.engine.prefill_only import PinPrefix, Score, ScoreAnswers, ScoreBidirectional
+    from cutaway.engine.loop.asynchronous import Arrival, ArrivalReader, AsyncEngine, Inboxes, Route
+    from cutaway.engine.loop.engine import Engine, EngineState
+    from cutaway.engine.loop.pinned import Row
+    from cutaway.engine.loop.scheduler import Policy
     from cutaway.engine.request import Request, RunParams
-    from cutaway.engine.row import Row
-    from cutaway.engine.scheduler import Policy
     from cutaway.engine.sequence import Sequence
-    from cutaway.engine.state import EngineState
+    from cutaway.engine.speculation.draft_models import (
+        DraftHead,
+        DraftModel,
+        EagleHead,
+        EagleTensors,
+    )
     from cutaway.engine.stops import StopMatcher, StopParams
 
 _MODULES = {
-    "asynchronous": "AsyncEngine",
     "constraint": "Constraint",
-    "constraints": "ConstraintParams",
+    "constraint.params": "ConstraintParams",
     "decoders": "Autoregressive Decoder",
-    "denoise": "Denoise",
-    "draft_head": "DraftHead",
-    "eagle_head": "EagleHead EagleTensors",
-    "draft_model": "DraftModel",
-    "embed": "Embed PinWhole",
-    "engine": "Engine",
-    "events": "Embedded Ended Event FinishReason Pass PassCell Phases Scored Speculation Started "
-    "Step Usage",
-    "inbox": "Arrival ArrivalReader Inboxes Route",
+    "decoders.denoise": "Denoise",
+    "decoders.prefill": "Embed PinPrefix PinWhole Score ScoreAnswers ScoreBidirectional",
+    "events": "Embedded Ended Event FinishReason OutboxReader Pass PassCell Phases Scored "
+    "Speculation Started Step Usage",
     "limits": "Limits",
-    "outbox": "OutboxReader",
-    "prefill_only": "PinPrefix Score ScoreAnswers ScoreBidirectional",
+    "loop.asynchronous": "Arrival ArrivalReader AsyncEngine Inboxes Route",
+    "loop.engine": "Engine EngineState",
+    "loop.pinned": "Row",
+    "loop.scheduler": "Policy",
     "request": "Request RunParams",
-    "row": "Row",
-    "scheduler": "Policy",
     "sequence": "Sequence",
-    "state": "EngineState",
+    "speculation.draft_models": "DraftHead DraftModel EagleHead EagleTensors",
     "stops": "StopMatcher StopParams",
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names.split()}

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from cutaway.compute.backends import KV_BLOCK, Backend, Batch, Edit, Logits, inspectable
 
 if TYPE_CHECKING:
+    from cutaway.engine.constraint import Mask
     from cutaway.engine.sequence import Sequence
-    from cutaway.engine.vocabulary import Mask
 
 Ints = NDArray[np.int32]
 _NOTHING: Logits = np.empty((0, 0), np.float32)

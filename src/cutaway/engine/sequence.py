@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from cutaway.engine.constraint import masks_along
+from cutaway.engine.constraint import ConstraintVocabulary, Mask, allows, masks_along
+from cutaway.engine.constraint.guest_code import GuestCode, GuestConstraint
 from cutaway.engine.events import (
     Ended,
     Event,
     FinishReason,
+    Outbox,
     Pass,
     Phases,
     Scored,
@@ -24,20 +26,16 @@ from cutaway.engine.events import (
     Usage,
     chain_as_data,
 )  # fmt: skip
-from cutaway.engine.guest_code import GuestCode, GuestConstraint
-from cutaway.engine.outbox import Outbox
-from cutaway.engine.prescribed import PrescribedTokens
-from cutaway.engine.request import Request
+from cutaway.engine.request import PrescribedTokens, Request
 from cutaway.engine.stops import SequenceText
-from cutaway.engine.vocabulary import ConstraintVocabulary, Mask, allows
 from cutaway.errors import CutawayError, InputError
 from cutaway.sampling import CompiledChain, History, ReadRow, Sampled, build_chain
-from cutaway.sampling.row_hash import START, chain_hash
+from cutaway.sampling.observe import START, chain_hash
 
 if TYPE_CHECKING:
-    from cutaway.engine.backtracking import Backtracker
     from cutaway.engine.canvas import Canvas
     from cutaway.engine.constraint import Constraint
+    from cutaway.engine.constraint.checks import Backtracker
 
 
 @dataclass(eq=False)
@@ -116,9 +114,9 @@ class Sequence:
         self.chain = CompiledChain(stages, sampling, self.prompt_token_ids)
         self.backtracker: Backtracker | None = None
         if self.constraint and self.constraint.checks:
-            from cutaway.engine import backtracking  # here, since few texts have checks
+            from cutaway.engine.constraint import checks
 
-            self.backtracker = backtracking.Backtracker(self.vocabulary)
+            self.backtracker = checks.Backtracker(self.vocabulary)
 
     def _begin(self) -> None:
         """Set the state that depends on the output, of which nothing is written."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from cutaway.compute.backends import Logits
 from cutaway.engine import Embed, PinPrefix, PinWhole, Request, Row, RunParams, Score
 from cutaway.engine import Sequence as EngineSequence
-from cutaway.engine.row import (
+from cutaway.engine.loop.pinned import (
     Floats,
     WholeText,
     is_ready,

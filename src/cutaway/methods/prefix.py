@@ -14,8 +14,8 @@ from cutaway.base.progress import Bar, tokens_done
 from cutaway.base.whole_files import check_place
 from cutaway.compute.backends import Bytes
 from cutaway.engine import Request, RunParams, StopParams
-from cutaway.engine.block_manager import Salt
-from cutaway.engine.prefix import fill_blocks, read_blocks
+from cutaway.engine.loop.pinned import fill_blocks, read_blocks
+from cutaway.engine.memory.block_manager import Salt
 from cutaway.engine.request import own_salt
 from cutaway.errors import CutawayError, FormatError, InputError
 from cutaway.files.prefix import PrefixHeader, PrefixReader, write_prefix

@@ -13,7 +13,7 @@ from cutaway.compute.backends import Backend
 from cutaway.compute.loading.model import LoadedModel
 from cutaway.compute.model import Graph, ModelConfig
 from cutaway.engine import ConstraintParams, Engine, Limits, Policy
-from cutaway.engine.vocabulary import ConstraintVocabulary, WordAutomaton, unpacked
+from cutaway.engine.constraint import ConstraintVocabulary, WordAutomaton, unpacked
 from cutaway.errors import InputError
 from cutaway.requests.options import Options, parse_options
 from cutaway.requests.prompts import Prompt, check_prompt

@@ -26,7 +26,7 @@ from cutaway.requests.completion import Between, Completion, Stopwatch, Timing, 
 from cutaway.requests.options import Options
 from cutaway.requests.prepared import Prepared
 from cutaway.sampling import ReadRow, build_chain
-from cutaway.sampling.row_hash import START
+from cutaway.sampling.observe import START
 
 if TYPE_CHECKING:
     from cutaway.trace import Head, Parent, Token, TraceSink

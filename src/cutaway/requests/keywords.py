@@ -23,8 +23,8 @@ from cutaway.sampling import PARAMS, PRESETS, STAGES
 
 if TYPE_CHECKING:
     from cutaway.engine.canvas import Rule
+    from cutaway.engine.constraint.tokens import ThinkingBudget
     from cutaway.engine.interventions import Intervention
-    from cutaway.engine.thinking_budget import ThinkingBudget
     from cutaway.sampling import Processor
     from cutaway.text.grammar.checks import OwnCheck
 

@@ -9,8 +9,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cutaway.base.checks import check_bool, check_int, shown
-from cutaway.base.earlier_names import RULE, current_names
+from cutaway.base.checks import RULE, check_bool, check_int, current_names, shown
 from cutaway.engine import (
     Autoregressive,
     ConstraintParams,

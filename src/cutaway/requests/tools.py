@@ -10,7 +10,7 @@ from typing import Any
 
 from cutaway.base.checks import check_bool, shown
 from cutaway.compute.loading.model import LoadedModel
-from cutaway.engine.thinking_budget import ThinkingBudget
+from cutaway.engine.constraint.tokens import ThinkingBudget
 from cutaway.errors import InputError
 from cutaway.requests.answer import AnswerReader, SchemaOrCalls
 from cutaway.requests.completion import Completion, ToolCall

@@ -6,8 +6,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal
 
 from cutaway.api.llm import LLM
-from cutaway.base.checks import check_int
-from cutaway.base.earlier_names import current_names
+from cutaway.base.checks import check_int, current_names
 from cutaway.engine.canvas import ForcedCell, Rule
 from cutaway.errors import InputError
 from cutaway.requests.completion import Completion

@@ -4,7 +4,7 @@ from cutaway.api.llm import LLM
 from cutaway.compute.backends import Logits
 from cutaway.errors import CutawayError
 from cutaway.rerun.request import bound, check_text
-from cutaway.sampling.row_hash import row_hash
+from cutaway.sampling.observe import row_hash
 from cutaway.trace import Trace
 
 

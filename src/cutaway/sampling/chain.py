@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cutaway.errors import InputError
-from cutaway.sampling.candidates import Candidates, Context, History, LogitsRow
+from cutaway.sampling.definitions import Candidates, Context, History, LogitsRow
 from cutaway.sampling.fixed_math import log_sum_exp, ordered_sum
 from cutaway.sampling.luck import gumbel
 from cutaway.sampling.params import SamplingParams

@@ -1,9 +1,11 @@
 """From the rows of a step to its tokens: natively where that was built, else by the NumPy twin.
 
-A chain is handed to native/sampler.cpp once per sequence; an error belongs to its row. chain.py,
-logprobs.py and observe.py define all that it computes. They take its place where
-``cutaway.base._native`` is missing, and for single rows: those with a user's processors, which are
-Python, and those whose logits a stage might carry beyond float32.
+A chain is handed to native/sampler.cpp once per sequence; an error belongs to its row. chain.py and
+observe.py define all that it computes. They take its place where ``cutaway.base._native`` is
+missing, and for single rows: those with a user's processors, which are Python, and those whose
+logits a stage might carry beyond float32.
+
+Rows are read without drawing, too: how likely the model found tokens that are known.
 """
 
 from collections.abc import Sequence
@@ -15,16 +17,31 @@ from numpy.typing import NDArray
 
 from cutaway.base.arithmetic import plainly
 from cutaway.errors import CutawayError, InputError
-from cutaway.sampling.candidates import Candidates, Context, History, LogitsRow, NothingAllowedError
 from cutaway.sampling.chain import Stage, StageReport, choose, logprob, run_stages
+from cutaway.sampling.definitions import (
+    Candidates,
+    Context,
+    History,
+    LogitsRow,
+    NothingAllowedError,
+)
 from cutaway.sampling.luck import place_of
-from cutaway.sampling.observe import Candidate, Observation, Observe, check_vocabulary, observe
+from cutaway.sampling.observe import (
+    Candidate,
+    Observation,
+    Observe,
+    ReadRow,
+    check_vocabulary,
+    observe,
+    read_row,
+    row_hash,
+)
 from cutaway.sampling.params import SamplingParams
-from cutaway.sampling.row_hash import row_hash
 from cutaway.sampling.stages import STAGES
 
 if TYPE_CHECKING:
     from cutaway.base._native import Pool
+
 
 try:
     NATIVE: Any = import_module("cutaway.base._native")
@@ -179,7 +196,7 @@ def _finish(draw: RowDraw, row: LogitsRow, native: Any, free: Any) -> Sampled | 
     if native is None:
         return _by_twin(draw, row)
     if native.status == _NOT_FINITE:
-        return _not_finite(draw)
+        return _not_finite(f"at position {draw.position}")
     if native.status == _NOTHING_ALLOWED:
         return _nothing_allowed(draw)
     if native.status != _DRAWN:
@@ -213,7 +230,7 @@ def _observation(chain: tuple[Stage, ...], *figures: Any) -> Observation:
 @plainly
 def _by_twin(draw: RowDraw, row: LogitsRow) -> Sampled | Exception:
     if not np.isfinite(row).all():
-        return _not_finite(draw)
+        return _not_finite(f"at position {draw.position}")
     if (refused := check_vocabulary(draw.observe, draw.forced, len(row))) is not None:
         return refused
     chain, params = draw.compiled.chain, draw.compiled.params
@@ -253,8 +270,8 @@ def _unconstrained(draw: RowDraw, states: Sequence[Candidates], context: Context
     return choose(free, draw.compiled.params, draw.seed, draw.place)
 
 
-def _not_finite(draw: RowDraw) -> CutawayError:
-    return CutawayError(f"the model's logits at position {draw.position} are not finite")
+def _not_finite(where: str) -> CutawayError:
+    return CutawayError(f"the model's logits {where} are not finite")
 
 
 def _nothing_allowed(draw: RowDraw) -> InputError:
@@ -262,3 +279,58 @@ def _nothing_allowed(draw: RowDraw) -> InputError:
         f"the constraint allows no token at position {draw.position}: loosen it, or what else "
         "forbids tokens there (allowed_token_ids, bad_words, min_tokens, a chain's earlier stages)"
     )
+
+
+# -- rows that are read ----------------------------------------------------------------------------
+
+_read_rows: Any = NATIVE and NATIVE.read_rows
+
+
+def read_rows(
+    logits: NDArray[np.float32],
+    next_ids: Sequence[int | None],
+    top: int,
+    *,
+    tier: str = "",
+    pool: "Pool | None" = None,
+) -> list[ReadRow | Exception]:
+    """The probability and rank of a given next token in each row, and the likeliest tokens.
+
+    logits: (rows, vocab), not changed. next_ids: one per row, None where no token is given. top:
+    how many of the likeliest, at most the vocabulary. tier, pool: as for ``sample``.
+
+    A row that is not finite gives a CutawayError in its place. Raises InputError for an id outside
+    the vocabulary.
+    """
+    rows, vocab = logits.shape
+    if rows != len(next_ids):
+        raise ValueError(f"{rows} rows of logits for {len(next_ids)} next ids")
+    for next_id in next_ids:
+        if next_id is not None and not 0 <= next_id < vocab:
+            raise InputError(f"next_ids: token id {next_id} is not between 0 and {vocab - 1}")
+    if _read_rows is None or tier == TWIN:
+        return [
+            _read_by_twin(n, row, next_id, top)
+            for n, (row, next_id) in enumerate(zip(logits, next_ids, strict=True))
+        ]
+    ids = np.array([-1 if next_id is None else next_id for next_id in next_ids], np.int32)
+    read = _read_rows(
+        np.ascontiguousarray(logits, np.float32), ids, max(0, min(top, vocab)), tier, pool
+    )
+    return [
+        _finish_read(n, next_id, native)
+        for n, (next_id, native) in enumerate(zip(next_ids, read, strict=True))
+    ]
+
+
+def _finish_read(n: int, next_id: int | None, native: Any) -> ReadRow | Exception:
+    finite, log_p, rank, best = native
+    if not finite:
+        return _not_finite(f"in row {n}")
+    return ReadRow(None, None, best) if next_id is None else ReadRow(log_p, rank, best)
+
+
+def _read_by_twin(n: int, row: LogitsRow, next_id: int | None, top: int) -> ReadRow | Exception:
+    if not np.isfinite(row).all():
+        return _not_finite(f"in row {n}")
+    return read_row(row, next_id, max(0, top))

@@ -1,6 +1,10 @@
-"""What is noted of a row besides its token: figures, and what the chain did to some tokens.
+"""What is noted of a row besides its token: its hash, likely tokens, what the chain did to some.
 
-This NumPy code is the definition; native/sampler_observe.cpp gives the same bits.
+Equal hashes mean equal logits, to the last bit. A row's hash is a wrapping 64-bit sum, so that any
+order of adding gives the same number; the fingerprint of a run is a hash of the hashes of its rows.
+
+This NumPy code is the definition; the native sampler (sample_kernels.inc, sampler.cpp,
+sampler_observe.cpp) gives the same bits.
 """
 
 from collections.abc import Sequence
@@ -13,11 +17,93 @@ from numpy.typing import NDArray
 from cutaway.base.arithmetic import PlainArithmetic
 from cutaway.base.checks import check_bool, check_ids, check_int
 from cutaway.errors import InputError
-from cutaway.sampling.candidates import Candidates, LogitsRow
 from cutaway.sampling.chain import Stage, StageReport, logprob, reports
+from cutaway.sampling.definitions import Candidates, LogitsRow
 from cutaway.sampling.fixed_math import entropy, log_sum_exp
-from cutaway.sampling.logprobs import Likeliest, Logprobs, likeliest, rank
 from cutaway.sampling.luck import gumbel
+
+# -- the hash of a row -----------------------------------------------------------------------------
+
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+MIX = np.uint64(0xD6E8FEB86659FD93)  # the multiplier of Pelle Evensen's rrmxmx
+_HALF = np.uint64(32)
+
+START = 0xC07A_0A1D
+"""The fingerprint of a run without rows."""
+
+
+def row_hash(logits: NDArray[np.float32]) -> int:
+    """64-bit hash of a row of logits (vocab,): the sum of a mix of each value's bits and place."""
+    x = np.ascontiguousarray(logits).view(np.uint32).astype(np.uint64)
+    x += np.arange(1, len(x) + 1, dtype=np.uint64) * GOLDEN
+    x ^= x >> _HALF
+    x *= MIX
+    x ^= x >> _HALF
+    return int(x.sum(dtype=np.uint64))
+
+
+def chain_hash(so_far: int, row: int) -> int:
+    """Append one row's hash to the fingerprint of the rows before it."""
+    mixed = (so_far ^ row) * int(MIX) % 2**64
+    return (mixed ^ (mixed >> 29)) * int(GOLDEN) % 2**64
+
+
+# -- how likely tokens are -------------------------------------------------------------------------
+
+Likeliest = tuple[tuple[int, float], ...]
+"""(token id, natural log-probability), best first; ties go to the lowest id."""
+
+
+class Logprobs(NamedTuple):
+    """A draw's likeliest tokens and the drawn token's own log-probability, natural logarithms.
+
+    model, chosen_model   under the model's own logits
+    chain, chosen_chain   after the chain: among the survivors, whose probabilities sum to 1. At
+                          temperature 0 the chain has no temperature and no filters. None where
+                          the token was forced and did not survive
+    """
+
+    model: Likeliest
+    chain: Likeliest
+    chosen_model: float
+    chosen_chain: float | None
+
+
+class ReadRow(NamedTuple):
+    """What the model's own logits say of the token that follows them.
+
+    logprob, rank   of that token, 1 being the likeliest; None where no token was given
+    top             the likeliest tokens
+    """
+
+    logprob: float | None
+    rank: int | None
+    top: Likeliest
+
+
+def likeliest(c: Candidates, count: int) -> Likeliest:
+    """The ``count`` likeliest candidates, or all where they are fewer."""
+    best, wide = c.best_first()[:count], c.logits.astype(np.float64)
+    total = log_sum_exp(wide)
+    return tuple((int(c.ids[i]), float(wide[i]) - total) for i in best)
+
+
+def rank(logits: LogitsRow, index: int) -> int:
+    """1 for the likeliest of a vector; of equals the lowest index comes first."""
+    own = logits[index]
+    ahead = np.count_nonzero(logits > own) + np.count_nonzero(logits[:index] == own)
+    return 1 + int(ahead)
+
+
+def read_row(logits: LogitsRow, next_id: int | None, top: int) -> ReadRow:
+    """Read one row of finite logits (vocab,)."""
+    best = likeliest(Candidates.all_of(logits), top)
+    if next_id is None:
+        return ReadRow(None, None, best)
+    return ReadRow(logprob(logits, next_id), rank(logits, next_id), best)
+
+
+# -- what is noted ---------------------------------------------------------------------------------
 
 BINS = 32  # of the histogram, one nat each
 MAX_TOP = 1000

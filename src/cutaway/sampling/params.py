@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 from cutaway.base.checks import check_choice, check_finite, check_ids, check_int, shown
 from cutaway.errors import InputError
-from cutaway.sampling.candidates import LogitsRow
+from cutaway.sampling.definitions import LogitsRow
 from cutaway.sampling.stages import PRESETS, STAGES
 
 Processor = Callable[[list[int], LogitsRow], LogitsRow]

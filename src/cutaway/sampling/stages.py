@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cutaway.sampling import definitions
-from cutaway.sampling.candidates import Candidates, Context
+from cutaway.sampling.definitions import Candidates, Context
 from cutaway.sampling.fixed_math import scalar_log
 
 _MANY = 2**31  # beyond any vocabulary

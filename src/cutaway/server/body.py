@@ -13,7 +13,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from cutaway.base.earlier_names import current_names
+from cutaway.base.checks import current_names
 
 Unsupported = Mapping[str, tuple[tuple[Any, ...], str]]
 """A field that others have -> the values that ask for nothing, and what is said to other values."""

@@ -18,7 +18,7 @@ from cutaway.engine.canvas import (
     read_rule,
     rule_of_text,
 )  # fmt: skip
-from cutaway.engine.canvas.reveal import (
+from cutaway.engine.canvas.canvas import (
     BlockProgress,
     bound,
     edited,

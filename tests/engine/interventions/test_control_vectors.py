@@ -7,7 +7,7 @@ import pytest
 from cutaway import LLM, FormatError, InputError
 from cutaway.cli.main import main
 from cutaway.engine.interventions import add
-from cutaway.engine.interventions.control_vector import control_vector
+from cutaway.engine.interventions.intervention import control_vector
 from support.random_llama import write_tiny_llama
 
 VECTORS = {layer: np.random.default_rng(layer).normal(size=32) for layer in (1, 2)}

@@ -20,7 +20,12 @@ from cutaway.engine.interventions import (
     patch,
     scale,
 )  # fmt: skip
-from cutaway.engine.interventions.spans import LAST, check_spans, from_position, spans_text
+from cutaway.engine.interventions.intervention import (
+    LAST,
+    check_spans,
+    from_position,
+    spans_text,
+)
 from cutaway.errors import InputError
 
 PLACES = st.one_of(

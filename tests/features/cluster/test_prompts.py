@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from cutaway.compute.backends import KV_BLOCK
 from cutaway.engine import Request, RunParams
-from cutaway.engine.block_manager import BlockManager
 from cutaway.engine.interventions import BoundInterventions
+from cutaway.engine.memory.block_manager import BlockManager
 from cutaway.features.cluster.prompts import block_keys, read_prompt
 from cutaway.sampling import Observe
 

@@ -10,7 +10,7 @@ from cutaway.engine.interventions import bind, parse_intervention
 from cutaway.features.inside import ablate, inside, unrecorded_trace
 from cutaway.sampling import logprob
 from cutaway.sampling.luck import gumbel
-from cutaway.sampling.row_hash import row_hash
+from cutaway.sampling.observe import row_hash
 from cutaway.trace import Trace
 from support.block_integrity import check_blocks
 from support.random_llama import write_tiny_llama

@@ -98,7 +98,7 @@ def test_no_earlier_row_moves(llm, trace, step):
 
 
 def _hash(row):
-    from cutaway.sampling.row_hash import row_hash
+    from cutaway.sampling.observe import row_hash
 
     return f"{row_hash(row):016x}"[:8]
 

@@ -7,7 +7,7 @@ import pytest
 
 from cutaway import LLM
 from cutaway.compute.backends.cpu import tiers
-from cutaway.sampling.row_hash import row_hash
+from cutaway.sampling.observe import row_hash
 
 pytest.importorskip("torch", reason="needs torch: pip install '.[test-transformers]'")
 pytest.importorskip("transformers", reason="needs transformers: pip install '.[test-transformers]'")

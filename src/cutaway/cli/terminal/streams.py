@@ -10,7 +10,7 @@ from select import select
 from typing import TYPE_CHECKING, Any, TextIO
 
 from cutaway.base import system
-from cutaway.base.inert import STEERING, inert
+from cutaway.base.progress import STEERING, inert
 from cutaway.errors import InputError
 
 if TYPE_CHECKING:

@@ -1,9 +1,16 @@
 """A canvas: cells that are revealed in any order, and the rules that say which and when."""
 
-from cutaway.engine.canvas.canvas import Canvas, Cell, Revealed, make_canvas, most_computed
-from cutaway.engine.canvas.reveal import Figures
-from cutaway.engine.canvas.rule import RULES, SETTINGS, ForcedCell, Rule, read_rule
-from cutaway.engine.canvas.settings import SETTING_WORDS, Setting, rule_of_text
+from cutaway.engine.canvas.canvas import Canvas, Cell, Figures, Revealed, make_canvas, most_computed
+from cutaway.engine.canvas.rule import (
+    RULES,
+    SETTING_WORDS,
+    SETTINGS,
+    ForcedCell,
+    Rule,
+    Setting,
+    read_rule,
+    rule_of_text,
+)
 
 __all__ = [
     "RULES", "SETTINGS", "SETTING_WORDS", "Canvas", "Cell", "Figures", "ForcedCell", "Revealed",

@@ -5,9 +5,16 @@ what each intervention computes there, and where both are in a graph.
 """
 
 from cutaway.engine.interventions.bound import Affine, BoundInterventions, bind, find
-from cutaway.engine.interventions.control_vector import control_vector
-from cutaway.engine.interventions.intervention import Intervention, add, knock_out, patch, scale
-from cutaway.engine.interventions.text import check_interventions, parse_intervention
+from cutaway.engine.interventions.intervention import (
+    Intervention,
+    add,
+    check_interventions,
+    control_vector,
+    knock_out,
+    parse_intervention,
+    patch,
+    scale,
+)
 
 blind = knock_out  # its earlier name
 

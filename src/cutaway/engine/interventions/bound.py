@@ -17,8 +17,14 @@ from cutaway.base.arithmetic import plainly
 from cutaway.compute.model.anatomy import Anatomy
 from cutaway.compute.model.graph import Graph
 from cutaway.compute.model.state_layout import state_layout
-from cutaway.engine.interventions.intervention import Intervention, check_place, numbered
-from cutaway.engine.interventions.spans import LAST, Spans, from_position
+from cutaway.engine.interventions.intervention import (
+    LAST,
+    Intervention,
+    Spans,
+    check_place,
+    from_position,
+    numbered,
+)
 from cutaway.errors import InputError
 
 if TYPE_CHECKING:

@@ -1,24 +1,92 @@
 """One intervention: frozen data that can be compared, pickled and written into a trace.
 
-Whether a model has the place, and how wide it is there, is for ``bind`` to find out.
+Whether a model has the place, and how wide it is there, is for ``bind`` to find out. As a line of
+text an intervention is "L25.H2 x 0", "L9.mlp x 0.5 at 3-7 from 2" or "knock_out 3-7"; positions are
+as people write them ("3-7, 9", a number, several numbers), and are stored as spans.
+
+Control vectors in files are interventions, too: a vector for each of some layers. The format is
+that of repeng and llama.cpp: a GGUF file of the architecture "controlvector", whose tensor
+``direction.N`` is added to the stream after layer N.
 """
 
 import math
 import re
 from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
+from os import PathLike
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cutaway.base.arithmetic import plainly
 from cutaway.base.checks import check_choice, check_int, shown
-from cutaway.engine.interventions.spans import LAST, Spans, check_spans, spans_text
 from cutaway.errors import InputError
+from cutaway.files.weights import GGUFFile
+
+# -- positions -------------------------------------------------------------------------------------
+
+Spans = tuple[tuple[int, int], ...]
+"""(first, last) of each run of neighbours, in order; between two runs there is a gap."""
+LAST = 2**31 - 1
+"""The largest position."""
+
+_PART = re.compile(r"\s*([0-9]{1,10})\s*(?:-\s*([0-9]{1,10})\s*)?", re.ASCII)
+
+
+def check_spans(name: str, given: Any) -> Spans:
+    """Spans of "3-7, 9", of a number or of several; InputError where there is no position."""
+    if isinstance(given, str):
+        return _joined(_part(name, given, part) for part in given.split(","))
+    numbers = given if isinstance(given, Iterable) else [given]
+    found = _joined(_pair(name, each) for each in numbers)
+    if not found:
+        raise InputError(f"{name}: name at least one, such as 3-7")
+    return found
+
+
+def spans_text(spans: Spans) -> str:
+    """As ``check_spans`` reads it."""
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in spans)
+
+
+def from_position(spans: Spans, start: int) -> Spans:
+    """The part of them at a position and after it."""
+    return tuple((max(first, start), last) for first, last in spans if last >= start)
+
+
+def _pair(name: str, given: Any) -> tuple[int, int]:
+    """A number, or a span as it is kept."""
+    ends = given if isinstance(given, tuple) and len(given) == 2 else (given, given)
+    first, last = (check_int(name, end, 0, LAST) for end in ends)
+    if last < first:
+        raise InputError(f"{name}: {first}-{last} ends before it begins")
+    return first, last
+
+
+def _part(name: str, whole: str, part: str) -> tuple[int, int]:
+    found = _PART.fullmatch(part)
+    if found is None:
+        raise InputError(f"{name} are numbers and spans such as 3-7,9, not {shown(whole)}")
+    first = int(found[1])
+    return _pair(name, (first, int(found[2] or first)))
+
+
+def _joined(spans: Iterable[tuple[int, int]]) -> Spans:
+    found: list[tuple[int, int]] = []
+    for first, last in sorted(spans):
+        if found and first <= found[-1][1] + 1:
+            found[-1] = found[-1][0], max(found[-1][1], last)
+        else:
+            found.append((first, last))
+    return tuple(found)
+
+
+# -- the intervention ------------------------------------------------------------------------------
 
 KINDS = ("scale", "add", "patch", "knock_out")
 _PARTS = "attn|mlp|shared|conv|delta_net|mamba2"
@@ -240,3 +308,99 @@ def numbered(index: int) -> Iterator[None]:
     except InputError as error:
         said = str(error).removeprefix("intervention: ")
         raise InputError(f"interventions[{index}]: {said}") from None
+
+
+# -- in text, and in a request ---------------------------------------------------------------------
+
+MOST = 1024
+"""Interventions of one request."""
+MOST_BYTES = 8 << 20
+"""Of the vectors of one request: one line of its trace has them all."""
+
+
+_SCALE = re.compile(
+    r"\s*(?P<where>\S+)\s+x\s+(?P<number>\S+)(?:\s+at\s+(?P<at>[^a-z]+?))?", re.ASCII
+)
+_KNOCK_OUT = re.compile(r"\s*knock_out\s+(?P<at>[^a-z]+?)", re.ASCII)
+_FROM = re.compile(r"(.*?)(?:\s+from\s+([0-9]{1,10}))?\s*", re.ASCII | re.DOTALL)
+
+
+@plainly
+def parse_intervention(text: Any) -> Intervention:
+    """An intervention without a vector from its text; InputError where the text is none."""
+    found = _FROM.fullmatch(current_name(text)) if isinstance(text, str) else None
+    if found is None:
+        raise _none(text)
+    step = None if found[2] is None else int(found[2])
+    if hidden := _KNOCK_OUT.fullmatch(found[1]):
+        return knock_out(hidden["at"], from_step=step)
+    if not (scaled := _SCALE.fullmatch(found[1])):
+        raise _none(text)
+    try:
+        factor = float(scaled["number"])
+    except ValueError:
+        raise _none(text) from None
+    return scale(scaled["where"], factor, positions=scaled["at"], from_step=step)
+
+
+def check_interventions(given: Any) -> tuple[Intervention, ...]:
+    """Interventions, given as such, as texts or as objects of a trace; else InputError."""
+    if isinstance(given, (str, Intervention)) or not isinstance(given, Iterable):
+        raise InputError(
+            f'interventions must be a list, such as ["L25.H2 x 0"], not {shown(given)}'
+        )
+    found: list[Intervention] = []
+    for i, one in enumerate(given):
+        with numbered(i):
+            if isinstance(one, Intervention):
+                found.append(one)
+            else:
+                found.append(
+                    parse_intervention(one) if isinstance(one, str) else Intervention.from_json(one)
+                )
+    if len(found) > MOST:
+        raise InputError(f"interventions: {len(found)} are more than {MOST}")
+    if (nbytes := sum(len(one.vector) for one in found)) > MOST_BYTES:
+        raise InputError(f"interventions: vectors of {nbytes} bytes are more than {MOST_BYTES}")
+    return tuple(found)
+
+
+def _none(text: Any) -> InputError:
+    return InputError(
+        f'intervention: write "L25.H2 x 0", "L9.mlp x 0.5 at 3-7 from 2" or "knock_out 3-7", '
+        f"not {shown(text)}"
+    )
+
+
+# -- control vectors -------------------------------------------------------------------------------
+
+_DIRECTION = re.compile(r"direction\.(0|[1-9][0-9]{0,4})", re.ASCII)
+
+
+def control_vector(
+    path: str | PathLike[str],
+    strength: float = 1.0,
+    *,
+    positions: Any = None,
+    from_step: int | None = None,
+) -> tuple[Intervention, ...]:
+    """Add ``strength`` times each of a file's vectors; in the order of the layers.
+
+    InputError where the file is no control vector, FormatError where it is damaged.
+    """
+    file = GGUFFile(path)
+    try:
+        kind = file.metadata.get("general.architecture")
+        found = {m[1]: name for name in file.tensors if (m := _DIRECTION.fullmatch(name))}
+        if kind != "controlvector" or not found or len(found) < len(file.tensors):
+            raise InputError(
+                f"{file.path}: this is no control vector: its architecture is {kind!r:.40}, and "
+                "its tensors are not named direction.1, direction.2 and so on"
+            )
+        each = {int(layer): file.dequantize(name) for layer, name in found.items()}
+    finally:
+        file.close()
+    return tuple(
+        add(f"L{layer}", each[layer], strength, positions=positions, from_step=from_step)
+        for layer in sorted(each)
+    )

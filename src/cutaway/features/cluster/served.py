@@ -13,7 +13,7 @@ import ray
 from fastapi import FastAPI
 from ray import serve
 
-from cutaway.base.earlier_names import current_names
+from cutaway.base.checks import current_names
 from cutaway.compute.loading.setup import Setup
 from cutaway.errors import InputError
 from cutaway.features.cluster.front import ClusterLLM

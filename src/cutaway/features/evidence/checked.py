@@ -31,7 +31,7 @@ from cutaway.rerun.request import (
     silent,
 )
 from cutaway.sampling.luck import derive_seed
-from cutaway.sampling.row_hash import row_hash
+from cutaway.sampling.observe import row_hash
 
 _OPENED = ("weights", "tokenizer", "backend")
 """Fields of the head that differ where another model was opened."""

@@ -15,8 +15,8 @@ from hashlib import sha256
 from os import PathLike
 from typing import Any, NamedTuple, Self
 
-from cutaway.base.bounded_files import read_bounded
 from cutaway.base.strict_json import parse
+from cutaway.base.whole_files import read_bounded
 from cutaway.engine import Step
 from cutaway.errors import FormatError, InputError
 from cutaway.features.evidence.signing import PrivateKey, PublicKey

@@ -10,7 +10,7 @@ from functools import cached_property
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Self
 
-from cutaway.base.bounded_files import read_bounded
+from cutaway.base.whole_files import read_bounded
 from cutaway.errors import CutawayError, FormatError, InputError
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from cutaway.features.inside.states import ValueWeights, value_weights
 from cutaway.methods.pinned import text_state
 from cutaway.rerun.branch import token_id_of
 from cutaway.rerun.request import bound, check_text
-from cutaway.sampling.row_hash import row_hash
+from cutaway.sampling.observe import row_hash
 from cutaway.trace import Trace
 from cutaway.trace.phrases import phrase
 

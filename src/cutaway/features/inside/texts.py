@@ -17,7 +17,7 @@ from cutaway.compute.backends import STEP_ROWS, inspectable
 from cutaway.compute.backends.reference.attention import attention_of
 from cutaway.compute.model import Op
 from cutaway.engine import Embed, Request
-from cutaway.engine.row import WholeText
+from cutaway.engine.loop.pinned import WholeText
 from cutaway.errors import InputError
 from cutaway.features.inside import attention
 from cutaway.methods.nearness import nearness

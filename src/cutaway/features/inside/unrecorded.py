@@ -11,7 +11,7 @@ from cutaway.engine.events import Phases
 from cutaway.engine.interventions import Intervention, check_interventions
 from cutaway.errors import InputError
 from cutaway.rerun.request import bound, settings_of
-from cutaway.sampling.row_hash import row_hash
+from cutaway.sampling.observe import row_hash
 from cutaway.trace import Head, Trace
 from cutaway.trace.record import settings_from_json
 from cutaway.trace.steps import word

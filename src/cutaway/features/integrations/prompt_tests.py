@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cutaway.base.bounded_files import read_bounded
-from cutaway.base.whole_files import whole_file
+from cutaway.base.whole_files import read_bounded, whole_file
 from cutaway.errors import CutawayError, InputError
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from cutaway.features.practice.start import Start
 from cutaway.sampling import History, SamplingParams, apply, build_chain, derive_seed
-from cutaway.sampling.candidates import Candidates, LogitsRow
 from cutaway.sampling.chain import StageReport, choose
+from cutaway.sampling.definitions import Candidates, LogitsRow
 from cutaway.sampling.fixed_math import entropy, ordered_sum
 from cutaway.trace.figures import in_bits
 

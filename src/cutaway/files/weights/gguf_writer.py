@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from cutaway.base.resumable_files import resumable_file
-from cutaway.base.whole_files import whole_file
+from cutaway.base.whole_files import resumable_file, whole_file
 from cutaway.errors import InputError
 from cutaway.files.weights.cursor import ARRAY, NUMBERS, STRING, quoted
 from cutaway.files.weights.file import ModelFile, TensorInfo, pieces

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cutaway.base import strict_json
-from cutaway.base.bounded_files import read_bounded
 from cutaway.base.checks import check_ids, shown
+from cutaway.base.whole_files import read_bounded
 from cutaway.errors import InputError
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from cutaway.features.practice.answers import COUNT, Numbers
 from cutaway.features.practice.exercises import Exercise
 from cutaway.features.practice.lessons.scene import Scene
 from cutaway.features.practice.tables import numbered
-from cutaway.sampling.row_hash import row_hash
+from cutaway.sampling.observe import row_hash
 
 _ROWS = 10  # of a table
 _LEAST = 3  # tokens, so that one has another before and another after it

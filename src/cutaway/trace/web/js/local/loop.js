@@ -242,7 +242,7 @@ function figures(drawn, isGreedy) {
 const START = 0xc07a0a1dn, GOLDEN = 0x9e3779b97f4a7c15n, MIX = 0xd6e8feb86659fd93n;
 
 /**
- * sampling/row_hash.py.
+ * sampling/observe.py.
  * @param {bigint} soFar
  * @param {bigint} row
  */

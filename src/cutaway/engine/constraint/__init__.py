@@ -1,0 +1,289 @@
+"""Constraint: the seam between the loop and what forbids tokens (constrained decoding).
+
+Beside it the vocabulary as constraints need it: masks over it, and the bytes of its tokens. A mask
+has a bit for each token, set where the token may come. Which constraints there are is known to the
+modules of this folder, and from which settings they come to params.py.
+"""
+
+import re
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from copy import copy
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutaway.engine.limits import Limits
+from cutaway.errors import CutawayError
+
+Mask = NDArray[np.uint32]
+"""(ceil(vocab / 32),): bit i % 32 of word i // 32 is set where token i may come."""
+Allowed = NDArray[np.bool_]
+
+_MOST_KEPT = 64
+_MOST_AUTOMATON_BYTES = 32 << 20
+_MOST_MASKS = 64  # of an automaton
+_TAIL = 512  # tokens of a prompt that checks see
+
+LONGEST_CHARACTER = 4
+"""Bytes of UTF-8."""
+
+
+# -- the seam --------------------------------------------------------------------------------------
+
+
+class Constraint(Protocol):
+    """Which tokens may come next, as a mask over the vocabulary. One per sequence, with state.
+
+    What a method raises ends its own sequence alone (guest_code.py). The methods with a body are
+    those of a constraint that forces nothing, ends nothing and has no checks.
+    """
+
+    def mask(self) -> Mask | None:
+        """Which tokens may come next; None: all."""
+        ...
+
+    def accept(self, token_id: int) -> None:
+        """Advance by a token. A forced one may be forbidden by the mask, except by a grammar's."""
+        ...
+
+    def fork(self) -> Self:
+        """An independent copy in the same state. Those with parts must fork these too."""
+        return copy(self)
+
+    def forced(self) -> Sequence[int]:
+        """The next tokens where the masks leave no other; they are used as draft tokens."""
+        return ()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing but the end may come: the sequence ends without another step."""
+        return False
+
+    @property
+    def checks(self) -> Sequence[str]:
+        """Names of its checks. Only checks lead into dead ends, from which a text backtracks."""
+        return ()
+
+    @property
+    def refused_by(self) -> tuple[str, ...]:
+        """Names of the checks that refused tokens at the last mask; of a thinking budget, too."""
+        return ()
+
+
+def masks_along(
+    constraint: Constraint, token_ids: Sequence[int], *, forced: bool = False
+) -> list[Mask | None]:
+    """The mask before each of these tokens and after the last, up to a token that is forbidden.
+
+    forced: the tokens come whether they are allowed or not
+    """
+    masks = [constraint.mask()]
+    ahead = constraint.fork() if token_ids else constraint
+    for token_id in token_ids:
+        if not (forced or allows(masks[-1], token_id)):
+            break
+        try:
+            ahead.accept(token_id)
+            mask = ahead.mask()
+            if mask is not None and not mask.any():  # a dead end, for the step that gets there
+                break
+            masks.append(mask)
+        except CutawayError:  # an error for the step that gets there
+            break
+    return masks
+
+
+# -- masks, and the bytes of tokens ----------------------------------------------------------------
+
+
+def packed(allowed: Allowed) -> Mask:
+    """A mask of one truth value for each token, (vocab,)."""
+    words = np.zeros(-(-len(allowed) // 32) * 32, np.bool_)
+    words[: len(allowed)] = allowed
+    return np.packbits(words, bitorder="little").view("<u4").astype(np.uint32)
+
+
+def allows(mask: Mask | None, token_id: int) -> bool:
+    """Whether a token may come."""
+    return mask is None or bool(mask[token_id >> 5] >> np.uint32(token_id & 31) & np.uint32(1))
+
+
+def unpacked(mask: Mask, size: int) -> Allowed:
+    """The truth value of each token, (size,)."""
+    return np.unpackbits(mask.astype("<u4").view(np.uint8), count=size, bitorder="little").view(
+        np.bool_
+    )
+
+
+def missing_bytes(data: bytes) -> int:
+    """How many bytes the last character of a text in UTF-8 lacks."""
+    for size, byte in enumerate(reversed(data[1 - LONGEST_CHARACTER :]), 1):
+        if byte < 0x80 or byte >= 0xF8:
+            return 0
+        if byte >= 0xC0:
+            return max(2 + (byte >= 0xE0) + (byte >= 0xF0) - size, 0)
+    return 0
+
+
+@dataclass
+class ConstraintVocabulary:
+    """The tokens of a model as a constraint needs them; made once, shared by all sequences."""
+
+    limits: Limits
+    token_bytes: Callable[[int], bytes]
+    _automata: dict[tuple[str, ...], "WordAutomaton"] = field(default_factory=dict)
+    _heads: dict[int, NDArray[np.int64]] = field(default_factory=dict)
+    _holding: dict[re.Pattern[bytes] | None, Allowed] = field(default_factory=dict)
+
+    def mask_of(self, token_ids: Iterable[int]) -> Mask:
+        """These tokens and no others."""
+        allowed = np.zeros(self.limits.vocab_size, np.bool_)
+        allowed[list(token_ids)] = True
+        return packed(allowed)
+
+    def mask_without(self, token_ids: Iterable[int]) -> Mask:
+        """All tokens but these."""
+        allowed = np.ones(self.limits.vocab_size, np.bool_)
+        allowed[list(token_ids)] = False
+        return packed(allowed)
+
+    def tail(self, token_ids: Sequence[int]) -> bytes:
+        """The last bytes of a text."""
+        return b"".join(map(self.token_bytes, token_ids[-_TAIL:]))
+
+    def words(self, words: tuple[str, ...]) -> "WordAutomaton":
+        """The automaton of some strings; the last few automata are kept."""
+        if words not in self._automata:
+            made = WordAutomaton([word.encode() for word in words], self)
+            while self._automata and self._kept_bytes() + made.most_bytes > _MOST_AUTOMATON_BYTES:
+                del self._automata[next(iter(self._automata))]
+            self._automata[words] = made
+        return self._automata[words]
+
+    def _kept_bytes(self) -> int:
+        return sum(automaton.most_bytes for automaton in self._automata.values())
+
+    @cached_property
+    def data(self) -> list[bytes]:
+        """What each token adds to a text."""
+        return [self.token_bytes(i) for i in range(self.limits.vocab_size)]
+
+    @cached_property
+    def missing_bytes(self) -> NDArray[np.int8]:
+        """How many bytes each token lacks of its last character."""
+        return np.array([missing_bytes(data) for data in self.data], np.int8)
+
+    @cached_property
+    def of_byte(self) -> dict[int, int]:
+        """For each byte the token that is this byte alone."""
+        return {data[0]: i for i, data in reversed([*enumerate(self.data)]) if len(data) == 1}
+
+    @cached_property
+    def alike(self) -> dict[bytes, list[int]]:
+        """The tokens that differ only in the white space around them, by their bytes without it."""
+        found: dict[bytes, list[int]] = {}
+        for i, data in enumerate(self.data):
+            if data:
+                found.setdefault(data.strip(), []).append(i)
+        return found
+
+    def heads(self, length: int) -> NDArray[np.int64]:
+        """The first bytes of each token as a number; -1 for a token that is not longer."""
+        if length not in self._heads:
+            heads = [
+                int.from_bytes(d[:length], "big") if len(d) > length else -1 for d in self.data
+            ]
+            self._heads[length] = np.array(heads, np.int64)
+        return self._heads[length]
+
+    def holding(self, pattern: re.Pattern[bytes] | None) -> Allowed:
+        """Which tokens have bytes in which a pattern is found; None: any bytes."""
+        if pattern not in self._holding:
+            while len(self._holding) >= _MOST_KEPT:
+                del self._holding[next(iter(self._holding))]
+            found = [bool(d and (pattern is None or pattern.search(d))) for d in self.data]
+            self._holding[pattern] = np.array(found, np.bool_)
+        return self._holding[pattern]
+
+    @cached_property
+    def columns(self) -> list[tuple[NDArray[np.int64], NDArray[np.uint8]]]:
+        """For j = 0, 1, …: the tokens that have a j-th byte, and that byte of each."""
+        data = self.data
+        order = sorted(range(len(data)), key=lambda i: -len(data[i]))
+        columns, longest = [], len(data[order[0]])
+        for j in range(longest):
+            while order and len(data[order[-1]]) <= j:
+                order.pop()
+            column = np.frombuffer(bytes(data[i][j] for i in order), np.uint8)
+            columns.append((np.array(order, np.int64), column))
+        return columns
+
+
+class WordAutomaton:
+    """Finds any of some byte strings in a stream of tokens (Aho & Corasick 1975).
+
+    A state is how much of a word the stream ends with; ``_found`` absorbs: a word is complete.
+    """
+
+    def __init__(self, words: Sequence[bytes], vocabulary: ConstraintVocabulary) -> None:
+        self._vocabulary = vocabulary
+        self._next = _transitions(words)
+        self._found = len(self._next) - 1
+        self._masks: dict[int, Mask] = {}  # of the last few states
+
+    @property
+    def most_bytes(self) -> int:
+        """Memory that it takes once it has seen many states."""
+        masks = min(len(self._next), _MOST_MASKS) * self._vocabulary.limits.vocab_size // 8
+        return self._next.nbytes + masks
+
+    def after(self, state: int, token_id: int) -> int:
+        """The state after a token's bytes."""
+        for byte in self._vocabulary.token_bytes(token_id):
+            state = int(self._next[state, byte])
+        # A forced token may have completed a word; the next word begins anew.
+        return 0 if state == self._found else state
+
+    def mask(self, state: int) -> Mask:
+        """The tokens that complete no word."""
+        if state not in self._masks:
+            states = np.full(self._vocabulary.limits.vocab_size, state, np.int64)
+            for ids, column in self._vocabulary.columns:
+                states[ids] = self._next[states[ids], column]
+            if len(self._masks) >= _MOST_MASKS:
+                del self._masks[next(iter(self._masks))]
+            self._masks[state] = packed(states != self._found)
+        return self._masks[state]
+
+
+def _transitions(words: Sequence[bytes]) -> NDArray[np.int32]:
+    """(states, 256) of the automaton; the last state is the one in which a word was found."""
+    children: list[dict[int, int]] = [{}]  # of each node of the trie of all words
+    is_word = [False]
+    for word in words:
+        node = 0
+        for byte in word:
+            if byte not in children[node]:
+                children[node][byte] = len(children)
+                children.append({})
+                is_word.append(False)
+            node = children[node][byte]
+        is_word[node] = True
+    found = len(children)
+    table = np.zeros((found + 1, 256), np.int32)
+    table[found] = found
+    ready = deque([(0, 0)])  # a node, and the node of its longest suffix that begins a word
+    while ready:
+        node, suffix = ready.popleft()
+        row = table[suffix].copy()
+        for byte, child in children[node].items():
+            shorter = int(row[byte]) if node else 0
+            row[byte] = found if is_word[child] or shorter == found else child
+            if row[byte] == child:
+                ready.append((child, shorter))
+        table[node] = row
+    return table

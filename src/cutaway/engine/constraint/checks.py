@@ -1,0 +1,233 @@
+"""Checks as a constraint: what no grammar can say, judged token by token, a user's own included.
+
+Backtracking: where a check leaves no token, tokens are taken back and others drawn instead. The
+last steps of such a text leave the engine delayed, since they may be taken back.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from collections.abc import Sequence as Items
+from time import thread_time
+from typing import NamedTuple, Self
+
+import numpy as np
+
+from cutaway.engine.constraint import (
+    Allowed,
+    Constraint,
+    ConstraintVocabulary,
+    Mask,
+    packed,
+    unpacked,
+)
+from cutaway.engine.events import Step
+from cutaway.errors import InputError
+from cutaway.sampling.observe import START
+from cutaway.text.grammar.checks import Check
+
+_FEW = 64
+"""Up to so many tokens are tried one by one; of more, their first bytes are tried before."""
+
+
+class CheckConstraint(Constraint):
+    """Another constraint without the tokens that checks refuse.
+
+    The checks judge only tokens that the other allows. prompt: its last bytes, for checks that read
+    it; taken: the bytes of it that token healing takes back.
+    """
+
+    refused_by: tuple[str, ...] = ()
+
+    def __init__(
+        self, inner: Constraint | None, checks: Sequence[Check], vocabulary: ConstraintVocabulary,
+        ending: frozenset[int], *, prompt: bytes = b"", taken: bytes = b"",
+    ) -> None:  # fmt: skip
+        self._inner, self._checks, self._vocabulary = inner, checks, vocabulary
+        self._ending, self._prompt, self._text = ending, prompt + taken, b""
+        self._skip = len(taken)  # bytes that are drawn once more, and are not text
+        self._mask: Mask | None = None
+        self._began = 0.0  # to ask a check about the next token, in the thread's processor time
+
+    @property
+    def checks(self) -> Sequence[str]:
+        """Names of the checks."""
+        return [check.name for check in self._checks]
+
+    def mask(self) -> Mask | None:
+        """Which tokens both allow."""
+        if self._mask is None:
+            self._mask = self._judge()
+        return self._mask
+
+    def accept(self, token_id: int) -> None:
+        """Append the token to the text."""
+        if self._inner:
+            self._inner.accept(token_id)
+        if token_id not in self._ending:
+            data = self._vocabulary.token_bytes(token_id)
+            self._text += data[self._skip :]
+            self._skip -= min(self._skip, len(data))
+        self._mask, self.refused_by = None, ()
+
+    def fork(self) -> Self:
+        """An independent copy in the same state."""
+        made = super().fork()
+        made._inner = self._inner and self._inner.fork()
+        return made
+
+    def forced(self) -> Sequence[int]:
+        """The tokens that the other forces, up to one that the masks refuse."""
+        return self._inner.forced() if self._inner else ()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the text is whole for both; if only for the other, every token is refused."""
+        over = self._inner is not None and self._inner.is_over
+        return over and all(check.allows(self._seen(check), b"") for check in self._checks)
+
+    def _judge(self) -> Mask:
+        given = self._inner.mask() if self._inner else None
+        size = self._vocabulary.limits.vocab_size
+        allowed = np.ones(size, np.bool_) if given is None else unpacked(given, size)
+        refused_by = []
+        for check in self._checks:
+            before, self._began = np.count_nonzero(allowed), thread_time()
+            self._refuse(check, allowed)
+            if np.count_nonzero(allowed) < before:
+                refused_by.append(check.name)
+        own = self._inner.refused_by if self._inner else ()
+        self.refused_by = (*own, *refused_by)
+        return packed(allowed)
+
+    def _seen(self, check: Check) -> bytes:
+        return self._prompt + self._text if check.reads_prompt else self._text
+
+    def _refuse(self, check: Check, allowed: Allowed) -> None:
+        text, data, skip = self._seen(check), self._vocabulary.data, self._skip
+        ends = [i for i in self._ending if allowed[i]]
+        if ends and not self._allows(check, text, b""):
+            allowed[ends] = False
+        pattern = check.suspects(text)
+        judged = allowed & self._vocabulary.holding(pattern)
+        judged[list(self._ending)] = False
+        ids = np.flatnonzero(judged)
+        for length in (1, 2, 3):
+            if skip or len(ids) <= _FEW:
+                break
+            heads = self._vocabulary.heads(length)[ids]
+            bad = [
+                head
+                for head in np.unique(heads[heads >= 0])
+                if not self._allows(check, text, int(head).to_bytes(length, "big"))
+            ]
+            refused = np.isin(heads, bad)
+            allowed[ids[refused]] = False
+            ids = ids[~refused]
+        new = ((i, data[i][skip:]) for i in ids)
+        refused_ids = [i for i, token in new if token and not self._allows(check, text, token)]
+        allowed[refused_ids] = False
+
+    def _allows(self, check: Check, text: bytes, token: bytes) -> bool:
+        """Ask a check, as long as it has time: the other texts of the step wait for it."""
+        if check.limit_s is not None and thread_time() - self._began > check.limit_s:
+            raise InputError(
+                f"{check.name}: to check the next token of {len(text)} bytes takes more than "
+                f"{check.limit_s:g} s: loosen what is checked, or ask for a shorter text"
+            )
+        return check.allows(text, token)
+
+
+# -- backtracking ----------------------------------------------------------------------------------
+
+WINDOW = 32
+"""How many of the last tokens can be taken back."""
+MAX_REWINDS = 64
+"""How often a text may backtrack."""
+
+
+class Rewind(NamedTuple):
+    """What the output goes back to: its length in tokens, and its fingerprint then."""
+
+    length: int
+    fingerprint: int
+
+
+class Backtracker:
+    """The last choices of one sequence, and the tokens that were tried there and failed.
+
+    count   how many rewinds there were
+    window  how many of the last tokens can be taken back
+    """
+
+    window = WINDOW
+
+    def __init__(self, vocabulary: ConstraintVocabulary) -> None:
+        self._vocabulary, self.count = vocabulary, 0
+        self._delayed: deque[Step] = deque()
+        self._tried: dict[int, set[int]] = {}  # by index in the output
+        self._fingerprint = START  # before the first delayed step
+        self._counts: list[int] = []  # how many rewinds there were when each step was released
+
+    def delay(self, step: Step) -> None:
+        """Hold back the step of the output's last token."""
+        self._delayed.append(step)
+
+    def release(self, keep: int) -> list[Step]:
+        """The delayed steps except the last ``keep``; these can no longer be taken back."""
+        steps = [self._delayed.popleft() for _ in range(len(self._delayed) - keep)]
+        if steps:
+            self._fingerprint = steps[-1].fingerprint
+            self._counts += [self.count] * len(steps)
+        return steps
+
+    def follow(self, steps: Items[Step], before: "Backtracker") -> None:
+        """Stand where another stood when it had released these steps, and no more."""
+        if steps:
+            self._fingerprint = steps[-1].fingerprint
+            self._counts = before._counts[: len(steps)]
+            self.count = self._counts[-1]
+
+    def without_tried(self, index: int, mask: Mask | None) -> Mask | None:
+        """A mask without the tokens that led into dead ends at this index of the output."""
+        return mask if index not in self._tried else _without(mask, self._tried[index])
+
+    def rewind(self, output: list[int], constraint: Constraint, first: int) -> Rewind | None:
+        """Back to the last place where another token was allowed; None where there is none.
+
+        constraint: as it is before the output's first token
+        first: the first index that may be taken back
+        """
+        if self.count == MAX_REWINDS:
+            return None
+        first = max(first, len(output) - len(self._delayed))
+        masks: list[Mask | None] = []
+        for index, token_id in enumerate(output):
+            if index >= first:
+                masks.append(constraint.mask())
+            constraint.accept(token_id)
+        for index in reversed(range(first, len(output))):
+            tried = self._tried.get(index, set()) | self._alike(output[index])
+            left = _without(masks[index - first], tried)
+            if left is None or left.any():
+                for _ in range(len(output) - index):
+                    self._delayed.pop()
+                self._tried = {i: ids for i, ids in self._tried.items() if i < index}
+                self._tried[index] = tried
+                self.count += 1
+                last = self._delayed[-1].fingerprint if self._delayed else self._fingerprint
+                return Rewind(index, last)
+        return None
+
+    def _alike(self, token_id: int) -> set[int]:
+        """The token, and those that differ from it in white space alone and would fail as well."""
+        vocabulary = self._vocabulary
+        return {token_id, *vocabulary.alike.get(vocabulary.data[token_id].strip(), ())}
+
+
+def _without(mask: Mask | None, token_ids: set[int]) -> Mask | None:
+    if mask is None:
+        return None
+    left = mask.copy()
+    for i in token_ids:
+        left[i >> 5] &= ~np.uint32(1 << (i & 31))
+    return left

@@ -1,0 +1,274 @@
+"""Constrained decoding: a request's settings of which tokens may come, and the Constraint of them.
+
+All constraints of a request make one mask over the vocabulary, which is one stage of the chain.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from cutaway.base.checks import check_bool, check_ids, check_int, shown
+from cutaway.engine.constraint import Constraint, ConstraintVocabulary, Mask, allows
+from cutaway.engine.constraint.tokens import (
+    AllowedTokens,
+    BadWords,
+    BudgetedThought,
+    MinTokens,
+    ThinkingBudget,
+)
+from cutaway.errors import CutawayError, InputError
+from cutaway.text.grammar import source
+from cutaway.text.grammar.source import KINDS, Grammar
+
+if TYPE_CHECKING:
+    from cutaway.text.grammar.checks import Check
+    from cutaway.text.grammar.compiler import Compiled
+    from cutaway.text.grammar.matcher import Matcher
+
+
+_MOST_BYTES = 4096  # of all bad words: each byte is a state of 2 kB
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConstraintParams:
+    """Which tokens may come at all.
+
+    allowed_token_ids  only these tokens; an end token only if it is one of them
+    bad_words          strings that must not appear in the output, however cut into tokens
+    min_tokens         no end token and no stop token before this many new tokens; a stop string
+                       that is completed earlier is text
+    json_schema        the text is JSON that this schema describes: a dict, true for any JSON, JSON
+                       text, a path, or a class with ``model_json_schema()``; kept as JSON text
+    regex              the text matches this regular expression
+    grammar            the text is one of a grammar in Lark's notation or in GBNF
+    choice             the text is one of these
+    json_compact       JSON without white space between its parts
+    thought            Lark of what may precede a text of a grammar, which is its ``answer``; set by
+                       chats with models that think first
+    thinking_budget    ends a thought that begins the text, see ``ThinkingBudget``; set by chats
+    calls              Lark of calls of tools that may be written in place of a text of json_schema;
+                       set by chats with tools
+    check              "arithmetic": after a sum such as 12*13= comes its value, in the text and
+                       at the end of the prompt; or the user's own object, see ``OwnCheck``
+    heal               true: the prompt's last token is taken back, and the text begins with its
+                       bytes, however they are cut into tokens; they are not part of what is
+                       written. A token id: this one was taken back already
+
+    At most one of json_schema, regex, grammar and choice. Raises InputError naming the field.
+    """
+
+    allowed_token_ids: tuple[int, ...] | None = None
+    bad_words: tuple[str, ...] = ()
+    min_tokens: int = 0
+    json_schema: Any = None
+    regex: str | None = None
+    grammar: str | None = None
+    choice: tuple[str, ...] = ()
+    json_compact: bool = False
+    thought: str = ""
+    thinking_budget: ThinkingBudget | None = None
+    calls: str = ""
+    check: Any = None
+    heal: bool | int = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self.check is not None and not isinstance(self.check, str):
+            raise InputError(
+                "check: an object of one's own cannot be sent to another process; leave check out"
+            )
+        return self.__dict__
+
+    def __post_init__(self) -> None:
+        self._check_words()
+        if self.check is not None:
+            from cutaway.text.grammar.checks import check_named
+
+            check_named(self.check)
+        if not isinstance(self.heal, bool):
+            object.__setattr__(
+                self, "heal", check_int("heal: true, false or a token id; it", self.heal, 0)
+            )
+        if self.thinking_budget is not None:
+            budget = ThinkingBudget.read(self.thinking_budget)
+            object.__setattr__(self, "thinking_budget", budget)
+            if self.heal is not False:
+                raise InputError("heal: a thinking budget is of a chat: leave one of them out")
+        if isinstance(self.choice, list) and not self.choice:  # as a trace has it
+            object.__setattr__(self, "choice", ())
+        given = [name for name in KINDS if getattr(self, name) not in (None, ())]
+        if len(given) > 1:
+            raise InputError(f"{' and '.join(given)} exclude each other: give one")
+        for name in given:
+            object.__setattr__(self, name, getattr(source, name)(getattr(self, name)))
+        for name in ("thought", "calls"):
+            if not isinstance(value := getattr(self, name), str):
+                raise InputError(f"{name} must be Lark, a text, not {shown(value)}")
+        if self.calls and self.json_schema is None:
+            raise InputError("calls are written in place of JSON: give json_schema, too")
+        if check_bool("json_compact", self.json_compact) and self.json_schema is None:
+            raise InputError("json_compact says how JSON is written: give json_schema, too")
+
+    def _check_words(self) -> None:
+        if self.allowed_token_ids is not None:
+            ids = tuple(sorted({*check_ids("allowed_token_ids", self.allowed_token_ids)}))
+            if not ids:
+                raise InputError("allowed_token_ids must hold at least one id; or leave it out")
+            object.__setattr__(self, "allowed_token_ids", ids)
+        words: Any = (self.bad_words,) if isinstance(self.bad_words, str) else self.bad_words
+        if not isinstance(words, (list, tuple)) or not all(isinstance(w, str) for w in words):
+            raise InputError(f"bad_words must be a list of strings, not {shown(self.bad_words)}")
+        if "" in words:
+            raise InputError("bad_words must not hold an empty string; leave it out instead")
+        if any("\ud800" <= character <= "\udfff" for word in words for character in word):
+            raise InputError("bad_words must be whole characters, not halves of surrogate pairs")
+        if (size := sum(len(word.encode()) for word in words)) > _MOST_BYTES:
+            raise InputError(f"bad_words have {size} bytes; at most {_MOST_BYTES} in all")
+        object.__setattr__(self, "bad_words", tuple(words))
+        object.__setattr__(self, "min_tokens", check_int("min_tokens", self.min_tokens, 0))
+
+    @property
+    def source(self) -> Grammar | None:
+        """The grammar of the text, where it has one."""
+        for name in KINDS:
+            if (text := getattr(self, name)) not in (None, ()):
+                text = text if isinstance(text, str) else json.dumps(text)
+                return Grammar(name, text, self.json_compact, self.thought, self.calls)
+        return None
+
+    @property
+    def is_set(self) -> bool:
+        """Whether any token may be forbidden at any step."""
+        words = bool(self.bad_words or self.min_tokens or self.check or self.heal is not False)
+        ids = self.allowed_token_ids is not None or self.thinking_budget is not None
+        return ids or words or self.source is not None
+
+    def make(
+        self,
+        vocabulary: "ConstraintVocabulary",
+        ending: frozenset[int],
+        prompt: Sequence[int] = (),
+        banned_token_ids: Sequence[int] = (),
+        grammar: "Compiled | None" = None,
+    ) -> Constraint | None:
+        """The constraint of one sequence; None where every token may come.
+
+        ending: the tokens that end the sequence
+        banned_token_ids: those that are never drawn, whatever the request
+        grammar: ``source``, compiled
+        """
+        if not (self.is_set or banned_token_ids):
+            return None
+        made: list[Constraint] = []
+        if banned_token_ids:
+            made.append(AllowedTokens(vocabulary.mask_without(banned_token_ids)))
+        if self.allowed_token_ids is not None:
+            made.append(AllowedTokens(vocabulary.mask_of(self.allowed_token_ids)))
+        if self.min_tokens:
+            made.append(MinTokens(vocabulary.mask_without(ending), self.min_tokens))
+        if self.thinking_budget is not None:
+            made.append(BudgetedThought(self.thinking_budget, vocabulary))
+        of_bytes: list[Constraint] = []
+        if self.bad_words:
+            of_bytes.append(BadWords(vocabulary.words(self.bad_words)))
+        checks: list[Check] = []
+        if self.source is not None:
+            assert grammar is not None
+            of_bytes.append(GrammarConstraint(grammar.matcher(), ending))
+            checks += [grammar.check] if grammar.check else []
+        if self.check is not None:
+            from cutaway.text.grammar.checks import check_named
+
+            checks.append(check_named(self.check))
+        if taken := self.taken(vocabulary):
+            from cutaway.engine.constraint.token_healing import TokenHealing
+
+            of_bytes = [TokenHealing(_all(of_bytes), taken, vocabulary)]
+        made += of_bytes
+        if not checks:
+            return _all(made)
+        from cutaway.engine.constraint.checks import CheckConstraint
+
+        seen = vocabulary.tail(prompt)
+        return CheckConstraint(_all(made), checks, vocabulary, ending, prompt=seen, taken=taken)
+
+    def taken(self, vocabulary: "ConstraintVocabulary") -> bytes:
+        """The bytes that token healing took back of the prompt; the text begins with them."""
+        return b"" if isinstance(self.heal, bool) else vocabulary.token_bytes(self.heal)
+
+
+def _all(parts: list[Constraint]) -> Constraint | None:
+    return AllOf(parts) if len(parts) > 1 else parts[0] if parts else None
+
+
+class GrammarConstraint(Constraint):
+    """Only tokens after which the text can still match a grammar (grammar-constrained decoding).
+
+    ending: the tokens that end the sequence; of these the grammar knows the model's own
+    """
+
+    def __init__(self, matcher: "Matcher", ending: frozenset[int]) -> None:
+        self._matcher, self._ending = matcher, ending
+
+    def mask(self) -> Mask | None:
+        """The tokens that the grammar allows."""
+        return self._matcher.mask()
+
+    def accept(self, token_id: int) -> None:
+        """Append the token to the text, or finish it with a token that ends the sequence."""
+        if token_id not in self._ending:
+            self._matcher.accept(token_id)
+        elif not allows(self._matcher.mask(), token_id):
+            raise CutawayError("the grammar does not allow the text to end here")
+        else:
+            self._matcher.finish(token_id)
+
+    def fork(self) -> Self:
+        """An independent copy in the same state."""
+        return type(self)(self._matcher.fork(), self._ending)
+
+    def forced(self) -> Sequence[int]:
+        """Tokens that any text of the grammar continues with here."""
+        return self._matcher.forced()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the text is whole and nothing may follow."""
+        return self._matcher.is_over
+
+
+class AllOf(Constraint):
+    """Several at once: a token may come where all allow it."""
+
+    def __init__(self, parts: list[Constraint]) -> None:
+        self._parts = parts
+
+    def mask(self) -> Mask | None:
+        """The bits that all have set."""
+        masks = [mask for part in self._parts if (mask := part.mask()) is not None]
+        return np.bitwise_and.reduce(masks) if masks else None
+
+    def accept(self, token_id: int) -> None:
+        """All of them accept it."""
+        for part in self._parts:
+            part.accept(token_id)
+
+    def fork(self) -> Self:
+        """All of them fork."""
+        return type(self)([part.fork() for part in self._parts])
+
+    def forced(self) -> Sequence[int]:
+        """The forced tokens of the first part that has any."""
+        return next((ids for part in self._parts if (ids := part.forced())), ())
+
+    @property
+    def is_over(self) -> bool:
+        """Whether one of them is."""
+        return any(part.is_over for part in self._parts)
+
+    @property
+    def refused_by(self) -> tuple[str, ...]:
+        """The names of all."""
+        return tuple(name for part in self._parts for name in part.refused_by)

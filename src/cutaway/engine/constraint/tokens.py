@@ -1,0 +1,200 @@
+"""Constraints that look at tokens alone: which ids, which strings, how many; where a thought ends.
+
+The thinking budget: a thought ends after a number of tokens, by the tokens that close it. It knows
+the two marks of a thought as token ids, and how far the text is. It cuts nothing: the closing mark
+is the only token that may come, so that it is on record, and other constraints see it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+import numpy as np
+
+from cutaway.base.checks import check_bool, check_ids, check_int, shown
+from cutaway.engine.constraint import (
+    LONGEST_CHARACTER,
+    Allowed,
+    Constraint,
+    ConstraintVocabulary,
+    Mask,
+    WordAutomaton,
+    missing_bytes,
+    packed,
+)
+from cutaway.errors import InputError
+
+
+class AllowedTokens(Constraint):
+    """The same tokens at every step."""
+
+    def __init__(self, mask: Mask) -> None:
+        self._mask = mask
+
+    def mask(self) -> Mask | None:
+        """Always the same."""
+        return self._mask
+
+    def accept(self, token_id: int) -> None:
+        """Nothing changes."""
+
+
+class MinTokens(Constraint):
+    """No token that ends a sequence before a number of tokens."""
+
+    def __init__(self, mask: Mask, left: int) -> None:
+        self._mask, self._left = mask, left
+
+    def mask(self) -> Mask | None:
+        """All tokens except those that end the sequence, until enough have come."""
+        return self._mask if self._left > 0 else None
+
+    def accept(self, token_id: int) -> None:  # noqa: ARG002 - whichever it is
+        """Count it."""
+        self._left -= 1
+
+
+class BadWords(Constraint):
+    """No token that would complete one of some strings."""
+
+    def __init__(self, words: WordAutomaton, state: int = 0) -> None:
+        self._words, self._state = words, state
+
+    def mask(self) -> Mask | None:
+        """All tokens that complete no word."""
+        return self._words.mask(self._state)
+
+    def accept(self, token_id: int) -> None:
+        """Append its bytes to the text."""
+        self._state = self._words.after(self._state, token_id)
+
+
+# -- the thinking budget ---------------------------------------------------------------------------
+
+NAME = "thinking_budget"
+"""By which a step says that the budget left no other token; see ``Step.refused_by``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThinkingBudget:
+    """At most ``tokens`` between the marks of a thought that begins the text.
+
+    opening, closing  the token ids of the marks
+    begun             the prompt has opened the thought
+    opens             where it has not, the text begins with the opening mark, whatever is drawn
+    """
+
+    tokens: int
+    opening: tuple[int, ...]
+    closing: tuple[int, ...]
+    begun: bool = False
+    opens: bool = False
+
+    @classmethod
+    def read(cls, value: Any) -> Self:
+        """From a budget or the same as JSON; InputError for anything else."""
+        if isinstance(value, cls):
+            return value
+        names = [field.name for field in fields(cls)]
+        if not isinstance(value, Mapping) or {*value} != {*names}:
+            raise InputError(f"{NAME} must be an object of {', '.join(names)}, not {shown(value)}")
+        opening, closing = (
+            tuple(check_ids(f"{NAME}.{name}", value[name])) for name in ("opening", "closing")
+        )
+        if not (opening and closing):
+            raise InputError(f"{NAME}: opening and closing must hold at least one token id")
+        return cls(
+            tokens=check_int(f"{NAME}.tokens", value["tokens"], 0),
+            opening=opening,
+            closing=closing,
+            begun=check_bool(f"{NAME}.begun", value["begun"]),
+            opens=check_bool(f"{NAME}.opens", value["opens"]),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """What ``read`` takes."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+class BudgetedThought(Constraint):
+    """After its budget a thought is closed; what follows it may be anything."""
+
+    def __init__(self, budget: ThinkingBudget, vocabulary: ConstraintVocabulary) -> None:
+        self._budget, self._vocabulary = budget, vocabulary
+        marks = budget.opening, budget.closing
+        self._whole = {mark[0] for mark in marks if len(mark) == 1}
+        self._opening, self._closing = map(self._spelt, marks)
+        self._state = "thought" if budget.begun else "beginning"
+        self._left = budget.tokens
+        self._ids: tuple[int, ...] = ()  # the last ones of this state
+        self._data = b""  # theirs, as far as a mark or a character may reach into it
+
+    def mask(self) -> Mask | None:
+        """All tokens; near the end of the budget those that end with a whole character."""
+        if due := self.forced():
+            return self._vocabulary.mask_of(due[:1])
+        if self._state != "thought" or self._left >= LONGEST_CHARACTER:
+            return None
+        allowed = self._whole_in_time()
+        return packed(allowed) if allowed.any() else None
+
+    def accept(self, token_id: int) -> None:
+        """Append the token to the text, and count it where it is of the thought."""
+        if self._state == "answer":
+            return
+        self._ids += (token_id,)
+        self._data += self._spelt((token_id,))
+        if self._state == "beginning":
+            self._begin()
+        else:
+            self._think()
+
+    def forced(self) -> Sequence[int]:
+        """What is left of the mark that has to come now."""
+        if self._state == "thought" and self._left <= 0:
+            return self._rest(self._budget.closing)
+        if self._state == "beginning" and self._budget.opens:
+            return self._rest(self._budget.opening)
+        return ()
+
+    @property
+    def refused_by(self) -> tuple[str, ...]:
+        """That it is the budget which left one token."""
+        return (NAME,) if self.forced() else ()
+
+    def _begin(self) -> None:
+        if self._data.startswith(self._opening):
+            self._data, self._ids = self._data[len(self._opening) :], ()
+            self._state = "thought"
+            if self._data:  # a token with more than the end of the mark
+                self._think()
+        elif not self._opening.startswith(self._data):
+            self._state = "answer"
+
+    def _think(self) -> None:
+        if self._closing in self._data:
+            self._state = "answer"
+            return
+        self._left -= 1
+        self._data = self._data[-max(len(self._closing), LONGEST_CHARACTER) :]
+        self._ids = self._ids[-len(self._budget.closing) :]
+
+    def _rest(self, mark: tuple[int, ...]) -> tuple[int, ...]:
+        """The mark, without the tokens of it that are the end of the text."""
+        sizes = range(min(len(mark) - 1, len(self._ids)), 0, -1)
+        return mark[next((n for n in sizes if self._ids[-n:] == mark[:n]), 0) :]
+
+    def _spelt(self, token_ids: Sequence[int]) -> bytes:
+        """The tokens' bytes; a mark that is one token, or has none, as bytes that no text has."""
+        return b"".join(map(self._spelt_one, token_ids))
+
+    def _spelt_one(self, token_id: int) -> bytes:
+        data = b"" if token_id in self._whole else self._vocabulary.token_bytes(token_id)
+        return data or b"\xff%d\xff" % token_id
+
+    def _whole_in_time(self) -> Allowed:
+        """The tokens after which the tokens left suffice for the bytes missing of a character."""
+        if not missing_bytes(self._data):
+            return self._vocabulary.missing_bytes < self._left
+        tail, data = self._data[1 - LONGEST_CHARACTER :], self._vocabulary.data
+        return np.array([missing_bytes(tail + more) < self._left for more in data], np.bool_)

@@ -1,0 +1,363 @@
+"""Prefill only: decoders that read a text and draw nothing after it: scores, vectors, pinning.
+
+The vector of a text is its final hidden states pooled, added in the order of the tokens. The sum is
+in float64, row after row, so that it is the same however the text is cut into steps.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutaway.base.arithmetic import plainly
+from cutaway.engine.decoders import Computed, Decoder, score_prompt
+from cutaway.engine.events import Embedded, Event, FinishReason, Scored
+from cutaway.engine.limits import last_seen
+from cutaway.engine.scheduled import Scheduled
+from cutaway.errors import CutawayError, InputError
+from cutaway.sampling import ReadRow
+
+if TYPE_CHECKING:
+    from cutaway.engine.limits import Limits
+    from cutaway.engine.request import Request
+    from cutaway.engine.sequence import Sequence
+
+
+class PrefillOnly(Decoder):
+    """Reads a prompt, and draws nothing after it."""
+
+    def longest(self, request: "Request", limits: "Limits") -> int:
+        """The prompt, which may fill the context."""
+        limits.check_causal()
+        limits.check_scored(request.prompt_token_ids)
+        return len(request.prompt_token_ids)
+
+
+def in_one_step(sequence: "Sequence", room: int, wanted: Iterable[int], seen: int = 0) -> Scheduled:
+    """All rows of a text whose attention is not causal; no rows where there is no room for all.
+
+    seen: none attends to a position from this one on; 0: all do
+    """
+    length = len(sequence)
+    if length > room:
+        return Scheduled(sequence, 0, [], first_logit_row=0)
+    attention = sequence.vocabulary.limits.attention
+    limits = [last_seen(attention, position, seen or length) for position in range(length)]
+    return Scheduled(sequence, 0, sequence.tokens(0, length), length, [*wanted], limits)
+
+
+@dataclass(frozen=True)
+class Score(PrefillOnly):
+    """Scores each token of the prompt, by the model's own logits.
+
+    logits_from  position from which on the logits themselves are events; None: none
+    """
+
+    logits_from: int | None = None
+
+    def reusable(self, sequence: "Sequence") -> int:
+        """The tokens before the first row whose logits are wanted."""
+        if sequence.wants_prompt_scores:
+            return 0
+        return max(self.logits_from or 0, sequence.logits_emitted)
+
+    def rows(self, sequence: "Sequence", room: int, logit_room: int) -> Scheduled:
+        """Pending tokens."""
+        start = sequence.num_computed_tokens
+        tokens = sequence.tokens(start, start + min(room, logit_room))
+        wanted = 0 if sequence.wants_prompt_scores else len(tokens)
+        if self.logits_from is not None:
+            emitted = max(self.logits_from, sequence.logits_emitted)
+            wanted = min(wanted, max(emitted - start, 0))
+        return Scheduled(sequence, start, tokens, first_logit_row=wanted)
+
+    def commit(self, scheduled: Scheduled, computed: Computed) -> list[Event]:
+        """Events of the wanted rows; the last token ends the sequence."""
+        sequence = scheduled.sequence
+        events: list[Event] = [*score_prompt(scheduled, computed)]
+        if self.logits_from is not None:
+            first = scheduled.start + scheduled.first_logit_row
+            start = max(self.logits_from, sequence.logits_emitted, first)
+            wanted = computed.logits[start - first :]
+            if len(wanted):
+                events.append(Scored(sequence.id, start + 1, logits=wanted.copy()))
+                sequence.logits_emitted = start + len(wanted)
+        sequence.num_computed_tokens += len(scheduled.token_ids)
+        if sequence.num_pending == 0 and not sequence.error:
+            sequence.finish_reason = FinishReason.SCORED
+        return events
+
+
+@dataclass(frozen=True)
+class ScoreAnswers(PrefillOnly):
+    """Scores the tokens of an answer after a prompt, by the model's own logits.
+
+    The text is a prompt and all tokens of an answer but the last, which no row has to read.
+    ``Scored`` events have the answer's tokens in their order, then each of ``ends`` as its last
+    token. Blocks found in the prefix cache are not computed again.
+
+    first  position of the answer's first token, which may be one of the ends; 1 or more
+    ends   the tokens that may follow the text, one or more
+    """
+
+    first: int
+    ends: tuple[int, ...]
+
+    def longest(self, request: "Request", limits: "Limits") -> int:
+        """The text, which may fill the context."""
+        if not (0 < self.first <= len(request.prompt_token_ids) and self.ends):
+            raise InputError("an answer must come after one token or more, and have one or more")
+        limits.check_ids("token_ids", self.ends)
+        return super().longest(request, limits)
+
+    def reusable(self, sequence: "Sequence") -> int:
+        """The tokens before the first row that is still wanted."""
+        return min(self._next_row(sequence), len(sequence) - 1)
+
+    def rows(self, sequence: "Sequence", room: int, logit_room: int) -> Scheduled:
+        """Pending tokens; logits of the rows that one of the answer's tokens follows."""
+        start = sequence.num_computed_tokens
+        before = max(self._next_row(sequence) - start, 0)
+        tokens = sequence.tokens(start, start + min(room, before + logit_room))
+        return Scheduled(sequence, start, tokens, first_logit_row=min(before, len(tokens)))
+
+    def commit(self, scheduled: Scheduled, computed: Computed) -> list[Event]:
+        """The scores; the last token ends the sequence."""
+        sequence, rows = scheduled.sequence, computed.logits
+        sequence.num_computed_tokens += len(scheduled.token_ids)
+        is_last = sequence.num_pending == 0
+        first = scheduled.start + scheduled.first_logit_row + 1
+        following = sequence.tokens(first, first + len(rows))
+        found = computed.read(rows[: len(following)], following, 0) if following else []
+        for end in self.ends if is_last else ():
+            found += computed.read(rows[-1:], [end], 0)
+        position, looked_up = self.first + len(sequence.prompt_scores), list[ReadRow]()
+        for row in found:
+            if isinstance(row, Exception):
+                sequence.error = row
+                return []
+            looked_up.append(row)
+        sequence.prompt_scores += looked_up
+        if is_last:
+            sequence.finish_reason = FinishReason.SCORED
+        return [Scored(sequence.id, position, tuple(looked_up))] if looked_up else []
+
+    def _next_row(self, sequence: "Sequence") -> int:
+        """The position of the first row that is still wanted."""
+        return self.first - 1 + len(sequence.prompt_scores)
+
+
+@dataclass(frozen=True)
+class PinPrefix(PrefillOnly):
+    """Pins the KV blocks of a text until it is aborted.
+
+    All tokens but the last are computed; the blocks have room for the last row (``row.py``).
+    """
+
+    def reusable(self, sequence: "Sequence") -> int:
+        """All but the last."""
+        return len(sequence) - 1
+
+    def rows(self, sequence: "Sequence", room: int, logit_room: int) -> Scheduled:  # noqa: ARG002
+        """Pending tokens except the last, without their logits."""
+        start = sequence.num_computed_tokens
+        tokens = sequence.tokens(start, min(start + room, len(sequence) - 1))
+        return Scheduled(sequence, start, tokens, first_logit_row=len(tokens))
+
+    def commit(self, scheduled: Scheduled, computed: Computed) -> list[Event]:  # noqa: ARG002
+        """No events."""
+        scheduled.sequence.num_computed_tokens += len(scheduled.token_ids)
+        return []
+
+
+@dataclass(frozen=True)
+class ScoreBidirectional(PrefillOnly):
+    """Logits at some positions of a model whose attention is bidirectional or block-causal.
+
+    All rows are computed in one step, and no other text can use their KV blocks. The events have
+    the logits in the order of ``wanted``, as many in a step as fit.
+    """
+
+    wanted: tuple[int, ...]
+
+    def shares(self, sequence: "Sequence") -> bool:  # noqa: ARG002
+        """Never."""
+        return False
+
+    def longest(self, request: "Request", limits: "Limits") -> int:
+        """The text, which may fill the context."""
+        limits.check_bidirectional(request.prompt_token_ids)
+        return len(request.prompt_token_ids)
+
+    def reusable(self, sequence: "Sequence") -> int:  # noqa: ARG002
+        """None."""
+        return 0
+
+    def rows(self, sequence: "Sequence", room: int, logit_room: int) -> Scheduled:
+        """All rows, or none where there is no room for all."""
+        done = sequence.logits_emitted
+        return in_one_step(sequence, room, self.wanted[done : done + logit_room])
+
+    def commit(self, scheduled: Scheduled, computed: Computed) -> list[Event]:
+        """The logits; the last of them end the sequence."""
+        sequence = scheduled.sequence
+        done = sequence.logits_emitted
+        sequence.logits_emitted += len(computed.logits)
+        if sequence.logits_emitted == len(self.wanted):
+            sequence.finish_reason = FinishReason.SCORED
+        return [Scored(sequence.id, done + 1, logits=computed.logits.copy())]
+
+
+# -- the vector of a text --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Embed(PrefillOnly):
+    """Pools the final hidden states of a text.
+
+    Where attention is not causal the text is read in one step.
+
+    pooling      "mean", the first ("cls"), the "last", the mean "weighted" by 1, 2, 3 … or
+                 "rows", which keeps all of them
+    first        the first row that is pooled
+    second_from  position from which on tokens are in the second of two texts; 0: all are in one
+    finishes     whether the model's layers after pooling compute on the result
+    seen         tokens attend to none from this position on; 0: to all
+    """
+
+    pooling: str
+    first: int = 0
+    second_from: int = 0
+    finishes: bool = True
+    seen: int = 0
+
+    hidden = True
+
+    def shares(self, sequence: "Sequence") -> bool:  # noqa: ARG002
+        """Not where some tokens are not attended to, as other texts do."""
+        return not self.seen
+
+    def longest(self, request: "Request", limits: "Limits") -> int:
+        """The text, as far as it can be read."""
+        limits.check_read(request.prompt_token_ids)
+        return len(request.prompt_token_ids)
+
+    def reusable(self, sequence: "Sequence") -> int:
+        """The tokens before the first row that is still wanted."""
+        return 0 if _reads_whole(sequence) else self._wanted(sequence).start
+
+    def rows(self, sequence: "Sequence", room: int, logit_room: int) -> Scheduled:  # noqa: ARG002
+        """The next rows; where attention is not causal all rows, or none without room for all."""
+        wanted, start = self._wanted(sequence), sequence.num_computed_tokens
+        if _reads_whole(sequence):
+            whole = in_one_step(sequence, room, wanted, self.seen)
+            whole.second_from = self.second_from
+            return whole
+        tokens = sequence.tokens(start, start + room)
+        rows = range(max(wanted.start - start, 0), min(wanted.stop - start, len(tokens)))
+        places = range(start, start + len(tokens))
+        limits = [min(place, self.seen - 1) for place in places] if self.seen else None
+        return Scheduled(sequence, start, tokens, len(tokens), [*rows], limits)
+
+    @plainly
+    def commit(self, scheduled: Scheduled, computed: Computed) -> list[Event]:
+        """The vector comes with the last row."""
+        sequence = scheduled.sequence
+        if rows := len(computed.logits):
+            first = self._wanted(sequence).start
+            sequence.pooled = self._pooled(sequence.pooled, computed.logits, first)
+            sequence.logits_emitted = first + rows
+        read = scheduled.start + len(scheduled.token_ids)
+        if not _reads_whole(sequence):
+            sequence.num_computed_tokens = read
+        if read < len(sequence) or sequence.pooled is None:
+            return []
+        vector = self._finished(sequence.pooled / self._weight(len(sequence)), computed)
+        if not np.isfinite(vector).all():
+            sequence.error = CutawayError("the model's numbers for this text are not finite")
+            return []
+        sequence.finish_reason = FinishReason.SCORED
+        return [Embedded(sequence.id, vector)]
+
+    def _pooled(
+        self, before: NDArray[np.float64] | None, rows: NDArray[np.float32], first: int
+    ) -> NDArray[np.float64]:
+        """With the rows (n, width) from position ``first`` on."""
+        if self.pooling == "rows":
+            each = rows.astype(np.float64)
+            return each if before is None else np.concatenate([before, each])
+        if self.pooling == "weighted":
+            weights = np.arange(first + 1, first + 1 + len(rows), dtype=np.float64)
+            return added_up(before, rows * weights[:, None])
+        return added_up(before, rows)
+
+    def _weight(self, length: int) -> int:
+        """What the sum of a text's rows is divided by."""
+        if self.pooling == "weighted":
+            return sum(range(self.first + 1, length + 1))
+        return length - self.first if self.pooling == "mean" else 1
+
+    def _finished(self, vector: NDArray[np.float64], computed: Computed) -> NDArray[np.float64]:
+        if not self.finishes:
+            return vector
+        rows = np.atleast_2d(vector).astype(np.float32)
+        after = computed.finish(rows)
+        if after is rows:
+            return vector
+        return after.astype(np.float64) if vector.ndim > 1 else after[0].astype(np.float64)
+
+    def _wanted(self, sequence: "Sequence") -> range:
+        """The positions that are still to be pooled."""
+        length = len(sequence)
+        spans = {"cls": (0, 1), "last": (length - 1, length)}
+        first, last = spans.get(self.pooling, (self.first, length))
+        return range(max(first, sequence.logits_emitted), last)
+
+
+@dataclass(frozen=True)
+class PinWhole(Embed):
+    """Pins the KV blocks of a text until it is aborted; all rows are computed in one step."""
+
+    def shares(self, sequence: "Sequence") -> bool:  # noqa: ARG002
+        """Never: all rows are computed again over these blocks."""
+        return False
+
+    def reusable(self, sequence: "Sequence") -> int:  # noqa: ARG002
+        """None."""
+        return 0
+
+    def whole(self, sequence: "Sequence") -> Scheduled:
+        """All rows of the text, each of which attends to what it attends to in ``Embed``."""
+        found = in_one_step(sequence, len(sequence), (), self.seen)
+        found.second_from, found.states = self.second_from, []
+        return found
+
+    def rows(self, sequence: "Sequence", room: int, logit_room: int) -> Scheduled:  # noqa: ARG002
+        """All rows, or none without room for all; none once they are computed."""
+        if sequence.num_computed_tokens or len(sequence) > room:
+            return Scheduled(sequence, 0, [], first_logit_row=0)
+        return self.whole(sequence)
+
+    def commit(self, scheduled: Scheduled, computed: Computed) -> list[Event]:  # noqa: ARG002
+        """No events; the last token stays, or the sequence would end."""
+        if scheduled.token_ids:
+            scheduled.sequence.num_computed_tokens = len(scheduled.sequence) - 1
+        return []
+
+
+def added_up(
+    before: NDArray[np.float64] | None, rows: NDArray[np.float32] | NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """The rows (n, width) added to the sum so far, one after the other."""
+    first = [] if before is None else [before[None]]
+    total: NDArray[np.float64] = np.add.reduce(
+        np.concatenate([*first, rows.astype(np.float64)]), axis=0
+    )
+    return total
+
+
+def _reads_whole(sequence: "Sequence") -> bool:
+    """Whether attention is not causal, so that the text is read in one step."""
+    return not sequence.vocabulary.limits.is_causal

@@ -1,0 +1,384 @@
+"""AsyncEngine: one thread steps the engine, and tasks of any event loop read their sequences.
+
+An event loop's side of a sequence is its inbox: events that came, and waiting for more.
+"""
+
+import asyncio
+import atexit
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from functools import partial
+from queue import SimpleQueue
+from threading import Lock, Thread
+from typing import NamedTuple, ParamSpec, Protocol, TypeVar
+from weakref import finalize
+
+from cutaway.engine.events import Emission, Ended, Event, OutboxReader, Speculation
+from cutaway.engine.loop.engine import Engine
+from cutaway.engine.request import Request
+from cutaway.engine.sequence import Sequence
+from cutaway.errors import ClosedError, CutawayError
+
+# -- an event loop's side --------------------------------------------------------------------------
+
+
+class Arrival(NamedTuple):
+    """An event of one of several sequences.
+
+    made         when, in seconds of ``perf_counter``
+    speculation  draft tokens of the sequence until then
+    """
+
+    which: int
+    event: Event
+    made: float
+    speculation: Speculation
+
+
+class Route(NamedTuple):
+    """Which of several replicas wrote texts, one replica at a time.
+
+    why       for each replica that had them, in order: which one, and why
+    resumed   how many times another replica continued them
+    replayed  tokens that were computed again for that
+    """
+
+    why: tuple[str, ...]
+    resumed: int
+    replayed: int
+
+
+class ArrivalReader(Protocol):
+    """Reads the events of sequences that were queued together, wherever they are written.
+
+    Closing it early, or dropping it, ends those that have not ended as "aborted".
+    """
+
+    @property
+    def load_s(self) -> float:
+        """Seconds for which they waited until their model was loaded."""
+
+    @property
+    def route(self) -> Route | None:
+        """Where they are written; None if in this process."""
+
+    async def read(self) -> list[Arrival]:
+        """The new events, as soon as there are some; [] at the end.
+
+        Raises the error of a sequence, or of a whole step, once all events before it were read. May
+        be cancelled, and called again.
+        """
+
+    def close(self) -> None:
+        """End what has not ended; nothing more is read. Does not wait."""
+
+
+@dataclass(eq=False, slots=True)
+class Inbox:
+    """Where the events of one sequence wait for their reader.
+
+    loop, sequence, reader  used by the engine's thread
+    the others              used by the event loop's; several inboxes may share one ``news``
+    """
+
+    loop: asyncio.AbstractEventLoop
+    news: asyncio.Event
+    sequence: Sequence
+    reader: OutboxReader
+    events: deque[Emission] = field(default_factory=deque)
+    ended: bool = False
+    error: Exception | None = None
+
+    def receive(self, emission: Emission) -> None:
+        """Take an event, unless the reader has closed or the sequence has ended."""
+        if self.ended:
+            return
+        self.events.append(emission)
+        if isinstance(event := emission.event, Ended):
+            self.ended, self.error = True, event.error
+        self.news.set()
+
+    def close(self) -> None:
+        """Drop what is not read, and take nothing more."""
+        self.events.clear()
+        self.ended, self.error = True, None
+        self.news.set()
+
+
+class Inboxes:
+    """The ``ArrivalReader`` of sequences of this process's engine, for one event loop."""
+
+    route, load_s = None, 0.0
+
+    def __init__(self, inboxes: list[Inbox], abort: Callable[[], object]) -> None:
+        self._inboxes, self._news = inboxes, inboxes[0].news
+        self._abort = finalize(self, abort)  # once: by close, or when it is dropped
+        self._abort.atexit = False
+
+    @property
+    def sequences(self) -> list[Sequence]:
+        """The sequences; their state belongs to the engine's thread."""
+        return [inbox.sequence for inbox in self._inboxes]
+
+    async def read(self) -> list[Arrival]:
+        """See ``ArrivalReader``."""
+        while not (new := self._take()):
+            if error := next((i.error for i in self._inboxes if i.error), None):
+                raise error
+            if all(i.ended for i in self._inboxes):
+                return []
+            self._news.clear()
+            await self._news.wait()
+        return new
+
+    def close(self) -> None:
+        """See ``ArrivalReader``."""
+        for inbox in self._inboxes:
+            inbox.close()
+        self._abort()
+
+    def _take(self) -> list[Arrival]:
+        new = [Arrival(n, *one) for n, inbox in enumerate(self._inboxes) for one in inbox.events]
+        for inbox in self._inboxes:
+            inbox.events.clear()
+        return new
+
+
+# -- the engine's thread ---------------------------------------------------------------------------
+
+P = ParamSpec("P")
+T = TypeVar("T")
+News = tuple[Inbox, Emission]
+
+_FORKED = "the engine's thread is not in this process: load the model after the fork"
+
+
+class AsyncEngine:
+    """An engine for tasks of event loops; from now on it belongs to a thread of its own.
+
+    Tasks of any number of event loops may use it at once. Their calls run on that thread between
+    two steps; it sleeps while there is nothing to do. ``async with`` closes it. CutawayError where
+    no thread can be had; the engine is as it was.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        engine.early = self._deliver
+        self._inboxes: dict[int, Inbox] = {}  # by sequence id; the engine's thread alone uses it
+        self._commands: SimpleQueue[Callable[[], object]] = SimpleQueue()  # none of them raises
+        self._closed, self._lock = False, Lock()
+        self._torn = 0  # how many steps in a row
+        self._ended: Future[None] = Future()
+        self._ended.set_running_or_notify_cancel()  # no caller that stops waiting cancels it
+        # A daemon, or the interpreter would wait for it; and joined before the interpreter ends.
+        self._thread = Thread(target=self._work, name="cutaway engine", daemon=True)
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            engine.early = None
+            raise CutawayError(
+                "the system has no thread left for the engine: allow this process more, or end "
+                "others"
+            ) from error
+        atexit.register(self._exit)
+
+    # -- calls from tasks --------------------------------------------------------------------
+
+    async def submit(self, asked: Iterable[tuple[Request, int]]) -> Inboxes:
+        """Queue n samples of each request for one reader, in order: all or none.
+
+        Raises what ``Engine.add`` raises; CutawayError as for call.
+        """
+        loop, news = asyncio.get_running_loop(), asyncio.Event()
+        inboxes: list[Inbox] = []
+        abort = partial(self._commands.put, partial(self._abort, inboxes))
+        try:
+            await self.call(self._submit, inboxes, partial(_inbox, loop, news), [*asked])
+        except asyncio.CancelledError:
+            abort()  # they may have been queued already
+            raise
+        return Inboxes(inboxes, abort)
+
+    async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a function on the engine's thread, between two steps; its result, or its error.
+
+        CutawayError if the engine is closed, or was made before this process was forked.
+        """
+        return await asyncio.wrap_future(self.ask(partial(function, *args, **kwargs)))
+
+    def ask(self, function: Callable[[], T]) -> Future[T]:
+        """As ``call``, for threads."""
+        future: Future[T] = Future()
+        command = partial(_call, future, function)
+        with self._lock:
+            if self._closed:
+                raise ClosedError("the engine is closed and takes no more requests")
+            if not self._thread.is_alive():
+                raise CutawayError(_FORKED)
+            self._commands.put(command)
+        return future
+
+    @property
+    def alive(self) -> bool:
+        """Whether it takes requests."""
+        return not self._closed and self._thread.is_alive()
+
+    # -- the end -----------------------------------------------------------------------------
+
+    async def __aenter__(self) -> "AsyncEngine":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    def close(self) -> None:
+        """Take no more requests and end what runs; its readers get a CutawayError."""
+        self._close(abort=True)
+
+    async def aclose(self) -> None:
+        """As close, and wait until the thread has ended."""
+        self.close()
+        await self._until_ended()
+        self._join()
+
+    async def drain(self, timeout: float | None = None) -> bool:
+        """Take no more requests and wait for the running ones, ``timeout`` seconds at most.
+
+        Returns whether all have ended; those that have not are aborted, as by aclose.
+        """
+        self._close(abort=False)
+        try:
+            await asyncio.wait_for(self._until_ended(), timeout)
+        except TimeoutError:
+            await self.aclose()
+            return False
+        self._join()
+        return True
+
+    async def _until_ended(self) -> None:
+        if self._thread.is_alive():  # in a forked process it is not, and would never end
+            await asyncio.wrap_future(self._ended)
+
+    def _close(self, *, abort: bool) -> None:
+        error = ClosedError("the engine was closed before this text was finished")
+        with self._lock:
+            self._closed = True
+            self._commands.put(partial(self.engine.abort_all, error) if abort else _nothing)
+
+    def _exit(self) -> None:
+        """At the end of the interpreter, where the engine was not closed."""
+        self._close(abort=True)
+        self._join()
+
+    def _join(self) -> None:
+        self._thread.join()
+        atexit.unregister(self._exit)
+
+    # -- the thread --------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        """Run calls, step and deliver, until the engine is closed and has no sequence left."""
+        engine = self.engine
+        while not engine.is_idle or not self._closed or not self._commands.empty():
+            for _ in range(self._commands.qsize() or engine.is_idle):
+                self._commands.get()()
+            self._deliver(self._step())
+        engine.early = None
+        self._ended.set_result(None)
+
+    def _step(self) -> list[Event]:
+        try:
+            events = self.engine.step()
+        except Exception as error:  # not attributable to one sequence: fail all, keep the loop
+            self._fail_all(error)
+        except BaseException as error:  # a request's code exits: its own once it does so again
+            self._torn += 1
+            if self._torn > self._most_torn:
+                self._fail_all(CutawayError(f"{type(error).__name__}: {error}"))
+            else:
+                self._undo()
+        else:
+            self._torn = 0
+            return events
+        return self.engine.take_events()
+
+    @property
+    def _most_torn(self) -> int:
+        """How many steps in a row may be torn: by each request's code once, until it is known."""
+        return 1 + len(self.engine.running) + len(self.engine.waiting)
+
+    def _undo(self) -> None:
+        """Undo a torn step at once: what was queued before that would be forgotten with it."""
+        for left in reversed(range(1 + self._most_torn)):
+            try:
+                self.engine.begin()
+                break
+            except BaseException as error:  # another request's code: its own error the next time
+                if isinstance(error, Exception) or not left:
+                    raise
+        self.engine.end()
+
+    def _fail_all(self, error: Exception) -> None:
+        self.engine.begin()  # which puts right what the step left half done
+        self.engine.abort_all(error)
+        self.engine.end()
+
+    def _deliver(self, events: list[Event]) -> None:
+        """Hand every reader its new events, with one call for each event loop."""
+        new: dict[asyncio.AbstractEventLoop, list[News]] = defaultdict(list)
+        for event in events:
+            if inbox := self._inboxes.get(event.id):
+                while emission := inbox.reader.take():
+                    new[inbox.loop].append((inbox, emission))
+            if isinstance(event, Ended):
+                self._inboxes.pop(event.id, None)
+        for loop, news in new.items():
+            try:
+                loop.call_soon_threadsafe(_receive, news)
+            except RuntimeError:  # the event loop is closed, and its tasks with it
+                self._abort([i for i in self._inboxes.values() if i.loop is loop])
+
+    def _submit(
+        self,
+        inboxes: list[Inbox],
+        make: Callable[[Sequence], Inbox],
+        asked: list[tuple[Request, int]],
+    ) -> None:
+        try:
+            for request, samples in asked:
+                for sequence in self.engine.add(request, samples):
+                    inboxes.append(make(sequence))
+                    self._inboxes[sequence.id] = inboxes[-1]
+        except BaseException:
+            self._abort(inboxes)
+            raise
+
+    def _abort(self, inboxes: list[Inbox]) -> None:
+        """End sequences that are no longer read."""
+        for sequence in [i.sequence for i in inboxes]:
+            self._inboxes.pop(sequence.id, None)
+            self.engine.abort(sequence)
+
+
+def _call(future: Future[T], function: Callable[[], T]) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        future.set_result(function())
+    except BaseException as error:  # raised where the caller waits
+        future.set_exception(error)
+
+
+def _inbox(loop: asyncio.AbstractEventLoop, news: asyncio.Event, sequence: Sequence) -> Inbox:
+    return Inbox(loop, news, sequence, OutboxReader(sequence.outbox))
+
+
+def _receive(news: list[News]) -> None:
+    for inbox, emission in news:
+        inbox.receive(emission)
+
+
+def _nothing() -> None:
+    """A command that only wakes the thread."""

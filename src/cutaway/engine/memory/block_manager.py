@@ -1,0 +1,400 @@
+"""KV blocks by id: reference counts, the prefix cache, eviction. One manager serves one model.
+
+A published block is a node of a tree of texts: its key is its parent's number and its own tokens,
+and where a salt begins the salt's name. Python's dict compares the tokens themselves, so two texts
+are never mistaken for each other, as they could be by a chained hash alone; only one block's tokens
+are compared, since the parent's number identifies all that comes before. A number is never used
+twice: the child of an evicted parent cannot be found again, even when the parent's text is
+published again, and is evicted in its turn.
+
+The window of a block is what the layers with sliding-window attention stored in it. It is freed
+when no sequence reads it, unless a later text is likely to continue there: the windows before the
+end of a prompt or a text, and before a place where two texts differed, are kept while there is
+room; the least recently used are freed first.
+"""
+
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Container, Iterable, Sequence
+from itertools import count as counting
+from itertools import takewhile
+from typing import NamedTuple
+
+from cutaway.compute.backends import KVLayout
+from cutaway.engine.memory.states import States
+
+# -- sliding windows -------------------------------------------------------------------------------
+
+
+class Windows:
+    """The windows of one BlockManager's blocks, by id.
+
+    window  tokens that the widest of the layers attends to, the row's own included
+    block   tokens of a block
+    most    how many blocks may have their windows before kept ones are freed
+    read    how many windows are being read, as of the last ``trim``
+    """
+
+    def __init__(self, window: int, block: int, most: int = 0) -> None:
+        self.window, self.block, self.most = window, block, most
+        self.read = 0
+        self._readers: Counter[int] = Counter()  # none is at zero
+        self._kept: OrderedDict[int, None] = OrderedDict()  # longest unused first
+        self._keep: set[int] = set()  # to be kept once nobody reads them
+        self._changes: list[tuple[int, int]] = []
+
+    @property
+    def held(self) -> int:
+        """How many blocks have their windows."""
+        return self.read + len(self._kept)
+
+    def num_out_of_window(self, position: int) -> int:
+        """How many of a text's first blocks no row at this position or later attends to."""
+        return max(0, position - self.window + 1) // self.block
+
+    def are_stored(self, ids: Sequence[int]) -> bool:
+        """Whether the windows of all of these can be read."""
+        return self.until(ids) == len(ids)
+
+    def until(self, ids: Sequence[int]) -> int:
+        """How many of them can be read, up to the first that cannot."""
+        return sum(1 for _ in takewhile(lambda i: i in self._readers or i in self._kept, ids))
+
+    def usable(self, ids: Sequence[int]) -> int:
+        """How many of a text's blocks have the windows that a continuation needs.
+
+        If not all: two texts differ after the last, so its window is kept from now on.
+        """
+        best = there = 0  # there: how many in a row, up to this one
+        for count, i in enumerate(ids, 1):
+            there = there + 1 if self.are_stored((i,)) else 0
+            if there >= count - self.num_out_of_window(count * self.block):
+                best = count
+        if best < len(ids):
+            self._keep.update(ids[self.num_out_of_window(len(ids) * self.block) :])
+        return best
+
+    # -- who reads -------------------------------------------------------------------------------
+
+    def begin(self, ids: Iterable[int]) -> None:
+        """Begin to read: new blocks, or windows that are stored."""
+        for i in ids:
+            self._kept.pop(i, None)
+            self._readers[i] += 1
+
+    def end(self, ids: Iterable[int], keep: Container[int] = ()) -> None:
+        """Stop reading. keep: those that are to be kept once they have no reader."""
+        for i in ids:
+            if i in keep:
+                self._keep.add(i)
+            self._readers[i] -= 1
+            if self._readers[i]:
+                continue
+            del self._readers[i]
+            if i in self._keep:
+                self._kept[i] = None
+            else:
+                self._free(i)
+
+    def take_over(self, own: int, found: int) -> None:
+        """Let a reader of a block's window read that of an equal block from now on."""
+        if not self.are_stored((found,)):
+            self._changes.append((own, found))
+        self.begin((found,))
+        self.end((own,))
+
+    def forget(self, block_id: int) -> None:
+        """The block is to hold another text."""
+        self._keep.discard(block_id)
+        if block_id in self._kept:
+            del self._kept[block_id]
+            self._free(block_id)
+
+    def trim(self, read: int) -> None:
+        """Free kept windows until ``read`` ones, those of the next step, have room."""
+        self.read = read
+        while self._kept and self.held > self.most:
+            block_id, _ = self._kept.popitem(last=False)
+            self._keep.discard(block_id)
+            self._free(block_id)
+
+    def settle(self, copy_windows: Callable[[list[tuple[int, int]]], object]) -> None:
+        """Have ``Backend.copy_windows`` do what was decided, before the next run."""
+        changes = list(self._changes)
+        copy_windows(changes)
+        del self._changes[: len(changes)]  # now, so that an exception before this loses none
+
+    def reset(self, published: Container[int], count: int) -> None:
+        """Let nobody read, and keep the windows of published blocks, of 0 … count - 1.
+
+        Where a copy was decided on and may not have been made, none is kept.
+        """
+        unsure = {i for change in self._changes for i in change}
+        stored = [*self._kept, *self._readers]
+        kept = dict.fromkeys(i for i in stored if i in published and i not in unsure)
+        self._changes = [(i, -1) for i in range(count) if i not in kept]
+        self._readers, self._kept, self._keep = Counter(), OrderedDict(kept), set(kept)
+
+    def _free(self, block_id: int) -> None:
+        self._changes.append((block_id, -1))
+
+
+def windows_of(kv: KVLayout, kv_blocks: int, context: int, rows: int) -> Windows | None:
+    """The windows of a backend's blocks; None where no layer has a window.
+
+    For each context that fits into the KV blocks there is room for ``KVLayout.window_blocks``.
+    """
+    if not kv.window:
+        return None
+    contexts = max(1, kv_blocks * kv.block_tokens // context)
+    return Windows(kv.window, kv.block_tokens, contexts * kv.window_blocks(rows))
+
+
+# -- KV blocks -------------------------------------------------------------------------------------
+
+Key = tuple[int, str, tuple[int, ...]]
+Salt = tuple[int, str]
+"""(position, name): from this position on, only texts with the same name are the same text."""
+
+ROOT = 0
+"""The number of the empty text."""
+
+
+class Node(NamedTuple):
+    """A published block's place in the tree: key = (parent's number, salt, own tokens)."""
+
+    number: int
+    key: Key
+
+
+class BlockManager:
+    """Hands out block ids 0 … count - 1; each is free, held, or cached: published and unheld.
+
+    count      how many blocks there are
+    block      tokens per block
+    windows    where some layers see a window only: which blocks still have theirs
+    states     where some layers have a recurrent state: which blocks have one
+    evictions  cached blocks that were taken for other texts
+
+    An id list is one text's blocks, in the order of the text. A caller publishes whole blocks
+    before it shares them, and never gives back a block while it holds a later one of the text; so
+    all blocks before a held block are held, and leaves are evicted first. A holder of a text's
+    blocks also reads their windows, except those of the first ``outside``, which lie outside the
+    sliding window of every later row.
+    """
+
+    def __init__(
+        self, count: int, block: int, windows: Windows | None = None, states: States | None = None
+    ) -> None:
+        self.count, self.block, self.windows, self.states = count, block, windows, states
+        self.evictions = 0
+        self._free = list(range(count - 1, -1, -1))
+        self._refcounts: Counter[int] = Counter()  # held ids only: none is at zero
+        self._cached: OrderedDict[int, None] = OrderedDict()  # least recently used first
+        self._nodes: dict[int, Node] = {}  # of published blocks, by id
+        self._index: dict[Key, int] = {}
+        self._numbers = counting(ROOT + 1)
+
+    # -- holding -----------------------------------------------------------------------------
+
+    @property
+    def free(self) -> int:
+        """How many blocks can be taken now, cached ones included."""
+        return len(self._free) + len(self._cached)
+
+    def allocate(self, n: int) -> list[int]:
+        """n blocks for new content, each held once: free ones, then the least recently used cached.
+
+        RuntimeError, and nothing taken, if n exceeds ``free``.
+        """
+        if n > self.free:
+            raise RuntimeError(f"{n} KV blocks wanted, {self.free} free")
+        evicted = max(0, n - len(self._free))
+        ids = [self._free.pop() for _ in range(n - evicted)]
+        ids += [self._drop_oldest() for _ in range(evicted)]
+        self.evictions += evicted
+        self._refcounts.update(ids)
+        if self.windows:
+            self.windows.begin(ids)
+        return ids
+
+    def release(self, ids: Sequence[int], outside: int = 0) -> None:
+        """Release one hold of each; a block without holds is cached if published, else free.
+
+        The end of a text counts as used before its beginning, so that leaves are evicted first.
+        RuntimeError, and nothing given back, if an id is not held as often as it is named.
+        """
+        self._check_held(ids)
+        if self.windows:
+            self.windows.end(reversed(ids[outside:]), self._nodes)
+        for i in reversed(ids):
+            self._release_one(i)
+
+    def retain(self, ids: Sequence[int], outside: int = 0) -> list[int]:
+        """Hold each once more, for a fork of the text; the same ids in a list of its own.
+
+        RuntimeError if an id is not held, or a window is not stored.
+        """
+        self._check_held(ids)
+        if self.windows:
+            if not self.windows.are_stored(ids[outside:]):
+                raise RuntimeError(f"KV blocks {ids[outside:]} have lost their windows")
+            self.windows.begin(ids[outside:])
+        self._refcounts.update(ids)
+        return list(ids)
+
+    def reset(self) -> None:
+        """Give back every hold: a block is cached if it is published, else free.
+
+        Puts right whatever an exception left half done: a block is published if it is a node.
+        """
+        self._index = {node.key: i for i, node in self._nodes.items()}
+        self._refcounts = Counter()
+        known = [i for i in self._cached if i in self._nodes]
+        held = sorted(self._nodes.keys() - known, key=lambda i: -self._nodes[i].number)
+        self._cached = OrderedDict.fromkeys([*known, *held])  # leaves before their parents
+        self._free = [i for i in reversed(range(self.count)) if i not in self._nodes]
+        if self.windows:
+            self.windows.reset(self._nodes, self.count)
+        if self.states:
+            self.states.reset(self._nodes, self.count)
+
+    def num_out_of_window(self, position: int) -> int:
+        """How many of a text's first blocks no row attends to from this position on."""
+        return self.windows.num_out_of_window(position) if self.windows else 0
+
+    def free_windows(self, ids: Sequence[int], keep: Sequence[int] = ()) -> None:
+        """Stop reading these blocks' windows. keep: those to be kept, where published."""
+        if self.windows:
+            self.windows.end(ids, [i for i in keep if i in self._nodes])
+
+    # -- finding what was computed before ----------------------------------------------------
+
+    def match(self, tokens: Sequence[int], salt: Salt | None = None) -> list[int]:
+        """The prefix cache: the longest chain of published blocks that these tokens begin with.
+
+        Each is held once more, with the windows that a row after the chain attends to; its last
+        block has a state. A caller that needs the logits of the last token leaves that token out.
+        """
+        ids = self._chain(tokens, salt)
+        known = -1
+        while known != len(ids):  # until both find what they need
+            known = len(ids)
+            if self.windows:
+                ids = ids[: self.windows.usable(ids)]
+            if self.states:
+                ids = ids[: self.states.usable(ids)]
+        return self._hold(ids, self.num_out_of_window(len(ids) * self.block))
+
+    def num_known(self, tokens: Sequence[int], salt: Salt | None = None) -> int:
+        """How many published blocks these tokens begin with, whatever else they lack."""
+        return len(self._chain(tokens, salt))
+
+    def match_stored(
+        self, tokens: Sequence[int], outside: int, salt: Salt | None = None
+    ) -> list[int]:
+        """The longest such chain whose windows are stored from block ``outside`` on."""
+        ids = self._chain(tokens, salt)
+        if self.windows:
+            ids = ids[: outside + self.windows.until(ids[outside:])]
+        return self._hold(ids, outside)
+
+    def _hold(self, ids: list[int], outside: int) -> list[int]:
+        for i in ids:
+            self._retain_one(i)
+        if self.windows:
+            self.windows.begin(ids[outside:])
+        return ids
+
+    def _chain(self, tokens: Sequence[int], salt: Salt | None = None) -> list[int]:
+        ids, parent = [], ROOT
+        for place in range(len(tokens) // self.block):
+            found = self._index.get(self._key(parent, tokens, place, salt))
+            if found is None:
+                break
+            ids.append(found)
+            parent = self._nodes[found].number
+        return ids
+
+    def publish(
+        self, ids: Sequence[int], tokens: Sequence[int], first: int = 0, salt: Salt | None = None
+    ) -> list[int]:
+        """Put a text's whole blocks from ``first`` on into the tree; the ids to use from now on.
+
+        tokens  the text from its beginning, as far as its keys and values are computed
+        first   how many of its blocks are published already
+
+        Where another block holds the same text, that one replaces the caller's, which is given
+        back: equal texts have equal bits. RuntimeError if a block is not held, is missing, is
+        published with another text, or if the one before ``first`` is not published.
+        """
+        published, whole = list(ids), len(tokens) // self.block
+        if whole > len(ids):
+            raise RuntimeError(f"{len(ids)} KV blocks cannot hold {len(tokens)} tokens")
+        self._check_held(ids[first:whole])
+        parent = self._number_before(ids, first)
+        for place in range(first, whole):
+            found = self._publish_one(ids[place], self._key(parent, tokens, place, salt))
+            published[place], parent = found, self._nodes[found].number
+        return published
+
+    def _check_held(self, ids: Sequence[int]) -> None:
+        strange = [i for i, n in Counter(ids).items() if n > self._refcounts[i]]
+        if strange:
+            raise RuntimeError(f"KV blocks {strange} are not held")
+
+    # -- one block ---------------------------------------------------------------------------
+
+    def _key(self, parent: int, tokens: Sequence[int], place: int, salt: Salt | None) -> Key:
+        begins = salt is not None and salt[0] // self.block == place
+        own = tuple(tokens[place * self.block : (place + 1) * self.block])
+        return parent, salt[1] if salt and begins else "", own
+
+    def _number_before(self, ids: Sequence[int], first: int) -> int:
+        """The number of the text that ends where block ``first`` begins."""
+        if first == 0:
+            return ROOT
+        if ids[first - 1] not in self._nodes:
+            raise RuntimeError(f"KV block {ids[first - 1]}, before the first, is not published")
+        return self._nodes[ids[first - 1]].number
+
+    def _publish_one(self, own: int, key: Key) -> int:
+        """The block that holds this text from now on; the caller's hold moves to it."""
+        if key not in self._index:
+            if own in self._nodes:
+                raise RuntimeError(f"KV block {own} is published with another text: write a copy")
+            self._index[key], self._nodes[own] = own, Node(next(self._numbers), key)
+        found = self._index[key]
+        if found != own:
+            if self.windows:
+                self.windows.take_over(own, found)
+            if self.states:
+                self.states.take_over(own, found)
+            self._retain_one(found)
+            self._release_one(own)
+        return found
+
+    def _retain_one(self, block_id: int) -> None:
+        self._cached.pop(block_id, None)
+        self._refcounts[block_id] += 1
+
+    def _release_one(self, block_id: int) -> None:
+        self._refcounts[block_id] -= 1
+        if self._refcounts[block_id]:
+            return
+        del self._refcounts[block_id]
+        if block_id in self._nodes:
+            self._cached[block_id] = None
+        else:
+            self._free.append(block_id)
+            if self.states:
+                self.states.forget(block_id)
+
+    def _drop_oldest(self) -> int:
+        """Take the least recently used cached block out of the tree; its id, for the caller."""
+        block_id, _ = self._cached.popitem(last=False)
+        if self.windows:
+            self.windows.forget(block_id)
+        if self.states:
+            self.states.forget(block_id)
+        del self._index[self._nodes.pop(block_id).key]
+        return block_id

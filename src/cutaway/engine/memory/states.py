@@ -1,0 +1,221 @@
+"""Recurrent states: which KV blocks have one, which keep it, and after which tokens it is stored.
+
+A text's state is stored with the KV block of its last token, and is overwritten as the text grows.
+Where the block's last token is the text's, the state belongs to the block as its keys and values
+do: any text that begins with the same tokens can go on from there. Such states are kept where a
+later text is likely to continue, while there is room; the least recently used are freed first.
+
+Of a sequence the state is stored after the last token that is certain, and after each draft token,
+so that a rejected one costs nothing; and at ends of KV blocks from which later texts may go on: the
+last one before the prompt's end, the last one of the text so far, where another text parted from
+this, and after every ``STATE_TOKENS`` tokens.
+"""
+
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Container, Iterator
+from collections.abc import Sequence as Items
+
+from cutaway.compute.backends import STATE_TOKENS, KVLayout
+from cutaway.engine.scheduled import Scheduled
+from cutaway.engine.sequence import Sequence
+
+# -- of KV blocks ----------------------------------------------------------------------------------
+
+
+class States:
+    """The states of one BlockManager's blocks, by id, and beside them those of draft tokens.
+
+    most    how many are kept that no text reads
+    drafts  slots of states after draft tokens, for one step
+    """
+
+    def __init__(self, most: int, drafts: range) -> None:
+        self.most, self.drafts = most, drafts
+        self._stored: set[int] = set()
+        self._readers: Counter[int] = Counter()  # none is at zero
+        # Those that are of all the block, longest unused first.
+        self._whole: OrderedDict[int, None] = OrderedDict()
+        self._changes: list[tuple[int, int]] = []
+
+    @property
+    def held(self) -> int:
+        """How many blocks have a state."""
+        return len(self._stored)
+
+    def usable(self, ids: Items[int]) -> int:
+        """How many of a text's blocks are before the last place from which a text can go on."""
+        for count in range(len(ids), 0, -1):
+            if ids[count - 1] in self._whole:
+                self._whole.move_to_end(ids[count - 1])
+                return count
+        return 0
+
+    def store(self, block_id: int) -> None:
+        """A run stores a state there, of a part of the block for now."""
+        self._stored.add(block_id)
+        self._whole.pop(block_id, None)
+
+    def complete(self, block_id: int) -> None:
+        """The state there is that after the block's last token."""
+        self._whole[block_id] = None
+
+    def copy(self, source: int, target: int) -> None:
+        """Copy a state before the next run."""
+        self._stored.add(target)
+        self._changes.append((source, target))
+
+    # -- who reads -------------------------------------------------------------------------------
+
+    def begin(self, block_id: int) -> None:
+        """A text is to go on from there."""
+        self._readers[block_id] += 1
+
+    def end(self, block_id: int, *, keep: bool) -> None:
+        """The text has gone on, or ended. keep: for later texts, where the state is a whole one."""
+        self._readers[block_id] -= 1
+        if self._readers[block_id]:
+            return
+        del self._readers[block_id]
+        if not (keep and block_id in self._whole):
+            self.forget(block_id)
+
+    def take_over(self, own: int, found: int) -> None:
+        """Let who reads a block's state read that of an equal block from now on."""
+        if own in self._whole and found not in self._whole:
+            self.copy(own, found)
+            self.complete(found)
+        if readers := self._readers.pop(own, 0):
+            self._readers[found] += readers
+
+    def forget(self, block_id: int) -> None:
+        """Free a block's state; the block may hold another text soon."""
+        self._whole.pop(block_id, None)
+        if block_id in self._stored:
+            self._stored.remove(block_id)
+            self._changes.append((block_id, -1))
+
+    def trim(self) -> None:
+        """Free kept states that are too many."""
+        unread = [i for i in self._whole if i not in self._readers]
+        for block_id in unread[: max(len(unread) - self.most, 0)]:
+            self.forget(block_id)
+
+    def settle(self, copy_states: Callable[[list[tuple[int, int]]], object]) -> None:
+        """Have ``Backend.copy_states`` do what was decided, before the next run."""
+        changes = list(self._changes)
+        copy_states(changes)
+        del self._changes[: len(changes)]  # now, so that an exception before this loses none
+
+    def reset(self, published: Container[int], count: int) -> None:
+        """Let nobody read, and keep the whole states of published blocks, of 0 … count - 1.
+
+        Where a copy was decided on and may not have been made, none is kept.
+        """
+        unsure = {i for change in self._changes for i in change}
+        kept = dict.fromkeys(i for i in self._whole if i in published and i not in unsure)
+        self._changes = [(i, -1) for i in range(count) if i not in kept]
+        self._stored, self._readers, self._whole = set(kept), Counter(), OrderedDict(kept)
+
+
+def states_of(kv: KVLayout, kv_blocks: int, drafts: int) -> States | None:
+    """The states of a backend's blocks; None where no layer has one."""
+    if kv.state is None:
+        return None
+    return States(kv.kept_states(kv_blocks * kv.block_tokens), range(kv_blocks, kv_blocks + drafts))
+
+
+# -- of a sequence ---------------------------------------------------------------------------------
+
+
+class SequenceStates:
+    """The states of sequences, in the slots of their KV blocks."""
+
+    def __init__(self, states: States, block: int) -> None:
+        """block: tokens of one."""
+        self._states, self._block = states, block
+
+    def begin(self, sequence: Sequence, parted: int) -> None:
+        """It goes on from the state after the tokens that were found, if any were.
+
+        parted: how many tokens it shares with another text, or 0
+        """
+        sequence.parted, sequence.stored_states = parted, {}
+        self._read(sequence, [sequence.num_computed_tokens] if sequence.num_computed_tokens else [])
+
+    def place(self, scheduled: list[Scheduled]) -> None:
+        """Say after which rows of the next step states are stored, and where."""
+        drafts = iter(self._states.drafts)
+        for one in scheduled:
+            stored = one.sequence.stored_states = dict(self._slots(one, drafts))
+            one.states = [(tokens - 1 - one.start, slot) for tokens, slot in stored.items()]
+
+    def _slots(self, one: Scheduled, drafts: Iterator[int]) -> Iterator[tuple[int, int]]:
+        """(tokens, slot): of the state after so many tokens of the text."""
+        sequence, block = one.sequence, self._block
+        certain = one.start + len(one.token_ids)
+        if one.drafted_by in ("forced", "replay"):
+            certain = one.start + one.num_rows
+        last = certain // block * block
+        for tokens in range((one.start // block + 1) * block, certain + 1, block):
+            if tokens == last or self._is_kept(sequence, tokens):
+                yield tokens, self._place(sequence, tokens)
+        if certain > last:
+            yield certain, self._place(sequence, certain)
+        yield from zip(range(certain + 1, one.start + one.num_rows + 1), drafts, strict=False)
+
+    def _place(self, sequence: Sequence, tokens: int) -> int:
+        block_id = self._block_of(sequence, tokens)
+        self._states.store(block_id)
+        return block_id
+
+    def _block_of(self, sequence: Sequence, tokens: int) -> int:
+        """The block of the last of so many tokens."""
+        return sequence.blocks[(tokens - 1) // self._block]
+
+    def _is_kept(self, sequence: Sequence, tokens: int) -> bool:
+        """Whether the state after so many tokens is kept when the text has gone on."""
+        before_end = (len(sequence.prompt_token_ids) - 1) // self._block * self._block
+        return tokens % STATE_TOKENS == 0 or tokens in (before_end, sequence.parted)
+
+    def is_lost(self, sequence: Sequence) -> bool:
+        """Whether no state was stored after the tokens that turned out to be right."""
+        computed = sequence.num_computed_tokens
+        return computed > 0 and computed not in sequence.stored_states
+
+    def advance(self, sequence: Sequence) -> None:
+        """The step is over: keep the states after tokens that turned out to be right."""
+        computed, block = sequence.num_computed_tokens, self._block
+        whole = {tokens for tokens in sequence.read_states if tokens % block == 0}
+        for tokens, slot in sequence.stored_states.items():
+            if tokens > computed or (tokens < computed and tokens % block):
+                continue
+            block_id = self._block_of(sequence, tokens)
+            if slot != block_id:
+                self._states.copy(slot, block_id)
+            if tokens % block == 0:
+                self._states.complete(block_id)
+                whole.add(tokens)
+        known = computed in sequence.stored_states
+        last = max((tokens for tokens in whole if tokens <= computed), default=0)
+        sequence.stored_states = {}
+        self._read(sequence, [tokens for tokens in {last, computed * known} if tokens])
+
+    def _read(self, sequence: Sequence, ends: list[int]) -> None:
+        """Hold the states after so many tokens, and no others."""
+        before = sequence.read_states
+        sequence.read_states = {tokens: self._block_of(sequence, tokens) for tokens in ends}
+        for block_id in sequence.read_states.values():
+            self._states.begin(block_id)
+        for tokens, block_id in before.items():
+            self._states.end(block_id, keep=self._is_kept(sequence, tokens))
+
+    def follow(self, sequence: Sequence) -> None:
+        """Its blocks may be others now, equal ones."""
+        held = sequence.read_states
+        sequence.read_states = {tokens: self._block_of(sequence, tokens) for tokens in held}
+
+    def release(self, sequence: Sequence) -> None:
+        """It ends, or its blocks are taken; the last state at a block's end is kept."""
+        for block_id in sequence.read_states.values():
+            self._states.end(block_id, keep=True)
+        sequence.read_states, sequence.stored_states = {}, {}
