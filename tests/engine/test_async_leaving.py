@@ -57,7 +57,7 @@ async def test_who_leaves_gives_back_all_blocks_with_the_next_step(running, phas
     [sequence] = stream.sequences
     assert (sequence in engine.waiting) == (phase == "queue")
     assert bool(sequence.output_token_ids) == (phase == "decode")
-    assert bool(sequence.blocks) == (phase != "queue")
+    assert bool(sequence.memory.blocks) == (phase != "queue")
     await asyncio.sleep(0)  # a task that has not begun has nothing to leave
     await leave(stream, task)
     await lockstep.step()

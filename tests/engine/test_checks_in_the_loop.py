@@ -108,9 +108,10 @@ def test_no_window_is_let_go_of_that_is_seen_once_all_that_is_held_is_taken_back
     while not engine.is_idle:
         engine.step()
         left = max(len(sequence) - WINDOW - 1, 0) // 4 * 4  # to be found again
-        assert blocks.windows.are_stored(sequence.blocks[blocks.num_out_of_window(left) :])
-        assert engine.is_idle or sequence.num_out_of_window >= blocks.num_out_of_window(left) - 1
-    assert sequence.stored > 100
+        assert blocks.windows.are_stored(sequence.memory.blocks[blocks.num_out_of_window(left) :])
+        outside = blocks.num_out_of_window(left) - 1
+        assert engine.is_idle or sequence.memory.num_out_of_window >= outside
+    assert sequence.memory.stored > 100
 
 
 def test_a_dead_end_that_nothing_leads_out_of_is_an_error():

@@ -76,7 +76,7 @@ class EngineMachine(RuleBasedStateMachine):
     def every_block_is_accounted_for(self):
         check(self.engine)
         assert not any(
-            s.blocks for s in [*self.sequences, *self.scored] if s not in self.engine.running
+            s.memory.blocks for s in [*self.sequences, *self.scored] if s not in self.engine.running
         )
 
     @invariant()

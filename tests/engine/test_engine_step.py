@@ -222,14 +222,14 @@ def test_all_who_queue_finish_and_write_the_same():
 def test_a_sequence_holds_blocks_for_what_is_known_of_its_text():
     engine = make_engine(context=256)
     sequence = request(PROMPT, stops=StopParams(max_tokens=40, ignore_eos=True)).add_to(engine)
-    assert sequence.blocks == []
+    assert sequence.memory.blocks == []
     engine.step()
-    assert len(sequence.blocks) == 1
+    assert len(sequence.memory.blocks) == 1
     for _ in range(7):
         engine.step()
-    assert (len(sequence), len(sequence.blocks)) == (33, 1)
+    assert (len(sequence), len(sequence.memory.blocks)) == (33, 1)
     engine.step()
-    assert (len(sequence), len(sequence.blocks)) == (34, 2)
+    assert (len(sequence), len(sequence.memory.blocks)) == (34, 2)
 
 
 # -- abort -------------------------------------------------------------------------------------
@@ -252,7 +252,7 @@ def test_abort_frees_the_blocks_at_once_in_every_phase(steps):
     engine.abort(first)
     assert engine.blocks.free == 2
     assert first.finish_reason == FinishReason.ABORTED
-    assert first.blocks == []
+    assert first.memory.blocks == []
     assert written(second, run_to_end(engine)) == alone(request())
     assert engine.blocks.free == 2
 

@@ -124,7 +124,7 @@ def test_what_can_never_fit_is_refused_and_the_others_go_on(trial, alone):
 
 def phase(sequence):
     """Where a sequence is, as far as it matters for what it holds."""
-    if not sequence.blocks:
+    if not sequence.memory.blocks:
         return "sent away" if sequence.output_token_ids else "queue"
     return "decode" if sequence.output_token_ids else "prefill"
 

@@ -214,7 +214,7 @@ def test_a_block_that_another_wrote_into_shows(trial, alone, speculate):
     while len(sample.output_token_ids) < 4:
         trial.step()
     before = len(sample.output_token_ids)
-    trial.engine.backend.copy_blocks([(other.blocks[0], sample.blocks[1])])
+    trial.engine.backend.copy_blocks([(other.memory.blocks[0], sample.memory.blocks[1])])
     trial.finish()
     (request, spoiled), (neighbour, untouched) = trial.texts()
     plain = alone.write(request)

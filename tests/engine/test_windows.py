@@ -191,4 +191,4 @@ def test_a_window_wider_than_the_context_keeps_all(tmp_path):
     again = replace(request, stops=StopParams(max_tokens=1)).add_to(engine)
     while not engine.is_idle:
         engine.step()
-    assert (first.num_out_of_window, again.num_cached_tokens) == (0, 64)
+    assert (first.memory.num_out_of_window, again.num_cached_tokens) == (0, 64)

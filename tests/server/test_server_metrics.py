@@ -114,7 +114,7 @@ def test_the_engine_is_read_when_the_page_is_made():
         add(engine, [1, 2, 3, 4, 5], GREEDY, StopParams(max_tokens=9, ignore_eos=True))
     engine.step()
     page = read(metrics)
-    held = sum(len(s.blocks) for s in engine.running)
+    held = sum(len(s.memory.blocks) for s in engine.running)
     assert held > 0
     assert page["cutaway_requests_running",] == len(engine.running)
     assert page["cutaway_requests_waiting",] == 3 - len(engine.running)
@@ -135,7 +135,7 @@ def test_blocks_in_the_layers_with_a_window_are_those_that_take_memory():
     for _ in range(7):
         engine.step()
     held = read(metrics)["cutaway_kv_window_blocks",]
-    assert held == len(engine.backend.windows) < len(engine.running[0].blocks)
+    assert held == len(engine.backend.windows) < len(engine.running[0].memory.blocks)
 
 
 def test_recurrent_states_are_those_that_take_memory():

@@ -61,11 +61,15 @@ def make_engine(
 def check(engine: Engine) -> None:
     """The integrity of the blocks, whatever happened before."""
     running = engine.running
-    check_blocks(engine.blocks, [s.blocks for s in running], [s.num_out_of_window for s in running])
+    check_blocks(
+        engine.blocks,
+        [s.memory.blocks for s in running],
+        [s.memory.num_out_of_window for s in running],
+    )
     if states := engine.blocks.states:
-        read = [block for s in running for block in s.read_states.values()]
+        read = [block for s in running for block in s.memory.read_states.values()]
         check_states(states, read, {*engine.blocks._nodes, *engine.blocks._refcounts})
-    assert not any(s.blocks or s.read_states for s in engine.waiting)
+    assert not any(s.memory.blocks or s.memory.read_states for s in engine.waiting)
     if isinstance(draft := engine.speculator.draft, DraftModel):
         copies = draft._copies.values()
         check_blocks(

@@ -161,7 +161,7 @@ class Trial:
         while not leader.output_token_ids:
             self.step()
         taken, preempted = [], self.engine.scheduler.preemptions
-        while leader.blocks:
+        while leader.memory.blocks:
             taken += self.engine.blocks.allocate(self.engine.blocks.free)
             self.add(replace(quick(self.prompt[:20]), run=RunParams(priority=-1)))
             self.step()

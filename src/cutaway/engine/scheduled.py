@@ -91,7 +91,7 @@ def lay_rows(parts: Items[tuple[int, Iterable[int], list[int]]]) -> tuple[Ints, 
 def batch_of(scheduled: list[Scheduled]) -> Batch:
     """The rows of one step, sequence by sequence."""
     rows = lay_rows(
-        [(s.start, s.token_ids + s.draft_token_ids, s.sequence.blocks) for s in scheduled]
+        [(s.start, s.token_ids + s.draft_token_ids, s.sequence.memory.blocks) for s in scheduled]
     )
     wanted = [start + row for start, one in _placed(scheduled) for row in one.wanted]
     limits, hidden_from = _limits(scheduled, rows[1]), _hidden_from(scheduled, rows[3])

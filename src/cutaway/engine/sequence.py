@@ -7,9 +7,6 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
-
 from cutaway.engine.constraint import ConstraintVocabulary, Mask, allows, masks_along
 from cutaway.engine.constraint.guest_code import GuestCode, GuestConstraint
 from cutaway.engine.events import (
@@ -33,9 +30,32 @@ from cutaway.sampling import CompiledChain, History, ReadRow, Sampled, build_cha
 from cutaway.sampling.observe import START, chain_hash
 
 if TYPE_CHECKING:
-    from cutaway.engine.canvas import Canvas
     from cutaway.engine.constraint import Constraint
     from cutaway.engine.constraint.checks import Backtracker
+
+
+@dataclass(eq=False)
+class SequenceMemory:
+    """What a sequence has of an engine's memory; what becomes of it is for ``SequenceBlocks``.
+
+    blocks         KV block ids by position // block size; the first ``published`` of them are in
+                   the prefix cache, and the first ``num_out_of_window`` lie outside the sliding
+                   windows of all rows to come
+    stored         positions that the blocks store something of, rejected draft tokens included;
+                   kept where layers have sliding windows
+    read_states    where layers have a recurrent state: the blocks with those after so many tokens
+                   that it may go on from
+    stored_states  the slots in which a step stores states, by the tokens before each
+    parted         tokens that it shares with another text, whose state it lacked
+    """
+
+    blocks: list[int] = field(default_factory=list)
+    published: int = 0
+    num_out_of_window: int = 0
+    stored: int = 0
+    read_states: dict[int, int] = field(default_factory=dict)
+    stored_states: dict[int, int] = field(default_factory=dict)
+    parted: int = 0
 
 
 @dataclass(eq=False)
@@ -44,28 +64,18 @@ class Sequence:
 
     longest            how many tokens it can have at most, prompt included
     fork_of            the sample of the same prompt whose blocks this one may share
-    blocks             KV block ids by position // block size; the first ``published`` of them
-                       are in the prefix cache, and the first ``num_out_of_window`` lie outside the
-                       sliding windows of all rows to come
-    stored             positions that the blocks store something of, rejected draft tokens
-                       included; kept where layers have sliding windows
-    read_states        where layers have a recurrent state: the blocks with those after so many
-                       tokens that it may go on from
-    stored_states      the slots in which a step stores states, by the tokens before each
-    parted             tokens that it shares with another text, whose state it lacked
+    memory             its KV blocks, and what is known of them
     num_cached_tokens  tokens of the prompt that were not computed for this sequence; None while
                        it has not left the queue
     prompt_scores      of the tokens that are scored, as far as computed, where the request has it:
                        prompt_token_ids[1:], or those of an answer (``ScoreAnswers``)
     logits_emitted     positions up to which ``Scored`` events have had the logits: a sequence
                        that is preempted and computed again emits each row once
-    pooled             the sum of its rows, as far as they were added
     expected           token ids that the constraint leaves no choice about, drawn as draft tokens
     rewound            tokens were taken back, and what was computed does not fit any more
-    canvas             the cells of a text that is not written from left to right, once begun;
-                       passes_fingerprint is of all rows that its passes looked at
     outbox             the events that were emitted
     guest_code         calls code that the request brought
+    decoding           what its decoder remembers of it (``Decoder.begin``)
     """
 
     id: int
@@ -75,19 +85,10 @@ class Sequence:
     fork_of: "Sequence | None" = None
     num_computed_tokens: int = 0
     num_cached_tokens: int | None = None
-    blocks: list[int] = field(default_factory=list)
-    published: int = 0
-    num_out_of_window: int = 0
-    stored: int = 0
-    read_states: dict[int, int] = field(default_factory=dict)
-    stored_states: dict[int, int] = field(default_factory=dict)
-    parted: int = 0
+    memory: SequenceMemory = field(default_factory=SequenceMemory)
     prompt_scores: list[ReadRow] = field(default_factory=list)
     logits_emitted: int = 0
-    pooled: NDArray[np.float64] | None = None
     fingerprint: int = START
-    canvas: "Canvas | None" = None
-    passes_fingerprint: int = START
     finish_reason: FinishReason | None = None
     matched: str | int | None = None
     error: Exception | None = None
@@ -102,7 +103,7 @@ class Sequence:
         assert request.sampling.seed is not None  # the engine has chosen one
         self.prompt_token_ids, self.seed = request.prompt_token_ids, request.sampling.seed
         self._repeated = 0  # events that a restored canvas makes again
-        self.decoder = request.decoder
+        self.decoder, self.decoding = request.decoder, request.decoder.begin()
         self.observe = request.observe if request.observe.any_step else None
         self._prescribed = PrescribedTokens(request.run.forced, request.run.replay)
         ends = () if request.stopping.ignore_eos else self.vocabulary.limits.end_ids

@@ -1,13 +1,14 @@
 """How a sequence is written: which rows a step computes for it, and what becomes of their logits.
 
-A decoder is stateless and picklable; what it remembers of a sequence is in the ``Sequence``.
+A decoder is stateless and picklable; what it remembers of a sequence is in the ``Sequence``,
+in ``Sequence.decoding`` where no other decoder does.
 """
 
 from collections.abc import Callable
 from collections.abc import Sequence as Items
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from cutaway.compute.backends import Logits
 from cutaway.engine.events import Event, Phases, Scored
@@ -60,6 +61,10 @@ class Decoder(Protocol):
     def banned_token_ids(self) -> tuple[int, ...]:
         """Tokens that are never drawn."""
         return ()
+
+    def begin(self) -> Any:
+        """What it will remember of one sequence alone, as ``Sequence.decoding``."""
+        return None
 
     def longest(self, request: "Request", limits: "Limits") -> int:
         """The most positions that the sequence can have; InputError where it cannot run."""

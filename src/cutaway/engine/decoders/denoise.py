@@ -25,7 +25,7 @@ from cutaway.sampling import Observe, RowDraw, Sampled
 from cutaway.sampling.chain import run_stages
 from cutaway.sampling.definitions import Context, LogitsRow
 from cutaway.sampling.fixed_math import entropy, exp
-from cutaway.sampling.observe import chain_hash
+from cutaway.sampling.observe import START, chain_hash
 
 if TYPE_CHECKING:
     from cutaway.engine.decoders import Computed
@@ -37,6 +37,14 @@ if TYPE_CHECKING:
 # -- the decoder -----------------------------------------------------------------------------------
 
 _BLOCKS = {"causal": 1, "bidirectional": None}
+
+
+@dataclass
+class Passes:
+    """The passes over one text: its cells, once begun, and the fingerprint of all rows seen."""
+
+    canvas: Canvas | None = None
+    fingerprint: int = START
 
 
 @dataclass(frozen=True)
@@ -54,6 +62,10 @@ class Denoise:
 
     drafts = hidden = False
     goes_back = True
+
+    def begin(self) -> Passes:
+        """None yet."""
+        return Passes()
 
     @property
     def banned_token_ids(self) -> tuple[int, ...]:
@@ -142,12 +154,13 @@ class Denoise:
         return kept and not sequence.num_computed_tokens
 
     def _canvas(self, sequence: "Sequence") -> Canvas:
-        if sequence.canvas is None:
+        passes: Passes = sequence.decoding
+        if passes.canvas is None:
             block, length = _model_block(sequence), sequence.request.stopping.max_tokens
             sees_ahead = block if block and block > 1 else None
             first = len(sequence.prompt_token_ids)
-            sequence.canvas = make_canvas(self.rule, first, length, sees_ahead)
-        return sequence.canvas
+            passes.canvas = make_canvas(self.rule, first, length, sees_ahead)
+        return passes.canvas
 
     def _end(self, sequence: "Sequence", canvas: Canvas) -> int:
         """The end of the rows that are computed: of all, or of those up to the current block."""
@@ -226,8 +239,9 @@ class Denoise:
         positions = [canvas.first + cell for cell in cells]
         of = figures_of(positions, drawn, self.mask_id, entropies)
         revealed = canvas.reveal(drawn, of, sequence.seed)
+        passes: Passes = sequence.decoding
         for one in drawn:
-            sequence.passes_fingerprint = chain_hash(sequence.passes_fingerprint, one.logits_hash)
+            passes.fingerprint = chain_hash(passes.fingerprint, one.logits_hash)
         now = [canvas.cells[cell].token_id for cell in cells]
         seen = cells_of(of, revealed, drawn, list(zip(was, now, strict=True)), self.mask_id)
         if not sequence.observe:
@@ -235,7 +249,7 @@ class Denoise:
         again = tuple(canvas.first + cell for cell in revealed.masked_again)
         return Pass(
             sequence.id, index, (canvas.first + start, canvas.first + end), scheduled.num_rows,
-            seen, again, revealed.bound, redraw, computed.phases, sequence.passes_fingerprint,
+            seen, again, revealed.bound, redraw, computed.phases, passes.fingerprint,
         )  # fmt: skip
 
     def _write(self, sequence: "Sequence", canvas: Canvas, phases: Phases) -> list[Event]:

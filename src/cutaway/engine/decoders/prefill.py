@@ -213,6 +213,13 @@ class ScoreBidirectional(PrefillOnly):
 # -- the vector of a text --------------------------------------------------------------------------
 
 
+@dataclass
+class Pooled:
+    """The sum of a text's rows, as far as they were added."""
+
+    rows: NDArray[np.float64] | None = None
+
+
 @dataclass(frozen=True)
 class Embed(PrefillOnly):
     """Pools the final hidden states of a text.
@@ -234,6 +241,10 @@ class Embed(PrefillOnly):
     seen: int = 0
 
     hidden = True
+
+    def begin(self) -> Pooled:
+        """Of no row yet."""
+        return Pooled()
 
     def shares(self, sequence: "Sequence") -> bool:  # noqa: ARG002
         """Not where some tokens are not attended to, as other texts do."""
@@ -265,16 +276,17 @@ class Embed(PrefillOnly):
     def commit(self, scheduled: Scheduled, computed: Computed) -> list[Event]:
         """The vector comes with the last row."""
         sequence = scheduled.sequence
+        pooled: Pooled = sequence.decoding
         if rows := len(computed.logits):
             first = self._wanted(sequence).start
-            sequence.pooled = self._pooled(sequence.pooled, computed.logits, first)
+            pooled.rows = self._pooled(pooled.rows, computed.logits, first)
             sequence.logits_emitted = first + rows
         read = scheduled.start + len(scheduled.token_ids)
         if not _reads_whole(sequence):
             sequence.num_computed_tokens = read
-        if read < len(sequence) or sequence.pooled is None:
+        if read < len(sequence) or pooled.rows is None:
             return []
-        vector = self._finished(sequence.pooled / self._weight(len(sequence)), computed)
+        vector = self._finished(pooled.rows / self._weight(len(sequence)), computed)
         if not np.isfinite(vector).all():
             sequence.error = CutawayError("the model's numbers for this text are not finite")
             return []

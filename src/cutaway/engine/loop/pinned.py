@@ -62,7 +62,7 @@ class WholeText(NamedTuple):
 
 def is_ready(sequence: EngineSequence) -> bool:
     """Whether all is stored that its last token attends to."""
-    return bool(sequence.blocks) and sequence.num_pending == 1
+    return bool(sequence.memory.blocks) and sequence.num_pending == 1
 
 
 def read_row(
@@ -78,7 +78,7 @@ def read_row(
     engine.settle_blocks()
     logits, tensors = inside.tap(batch_of([one]), names, edits_of(one))
     stored = {
-        layer: inside.keys_values(layer, sequence.blocks, first, last + 1)
+        layer: inside.keys_values(layer, sequence.memory.blocks, first, last + 1)
         for layer, first in firsts.items()
     }
     return Row(
@@ -103,7 +103,7 @@ def read_text(
         start, total = 0, len(sequence)
         while start < total:
             end = min(start + rows_to_state_change(sequence, start), total)
-            rows, slot = end - start, sequence.blocks[(end - 1) // KV_BLOCK]
+            rows, slot = end - start, sequence.memory.blocks[(end - 1) // KV_BLOCK]
             states = [] if end == total else [(rows - 1, slot)]
             one = Scheduled(sequence, start, sequence.tokens(start, end), rows - 1, states=states)
             if states:
@@ -126,7 +126,7 @@ def read_whole(
     engine.settle_blocks()
     batch = batch_of([decoder.whole(sequence)])
     _, tensors = inside.tap(batch, names)
-    stored = {at: inside.keys_values(at, sequence.blocks, 0, len(sequence)) for at in layers}
+    stored = {at: inside.keys_values(at, sequence.memory.blocks, 0, len(sequence)) for at in layers}
     keys, values = ({at: one[i].copy() for at, one in stored.items()} for i in (0, 1))
     return WholeText(batch, tensors, keys, values)
 
@@ -134,7 +134,7 @@ def read_whole(
 def read_state(engine: Engine, sequence: EngineSequence) -> Floats:
     """The recurrent state before the last token of a sequence that is ready, of all layers."""
     engine.settle_blocks()
-    slot = sequence.read_states[sequence.num_computed_tokens]
+    slot = sequence.memory.read_states[sequence.num_computed_tokens]
     memory = _copied(engine.backends[sequence.request.adapter].state_memory(slot))
     return np.empty(0, np.float32) if memory is None else memory.view(np.float32)
 

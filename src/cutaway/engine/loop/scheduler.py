@@ -149,8 +149,8 @@ class Scheduler:
         decoding = self._decode()
         prefill = self._prefill(decoding)
         # A sequence that was scheduled may have been preempted for an older one since.
-        decoding = [s for s in decoding if s.sequence.blocks]
-        prefill = [s for s in prefill if s.sequence.blocks]
+        decoding = [s for s in decoding if s.sequence.memory.blocks]
+        prefill = [s for s in prefill if s.sequence.memory.blocks]
         self._step_rows = _step_rows(decoding, prefill)
         scheduled = decoding + prefill
         self._blocks.trim_windows(self.running, scheduled)
@@ -207,7 +207,7 @@ class Scheduler:
     def _can_preempt_for(self, first: Sequence, wanted: int) -> bool:
         """Whether preempting lower priorities frees enough KV blocks; else it would be in vain."""
         less = [s for s in self.running if s.request.run.priority > first.request.run.priority]
-        room = self._blocks.free + sum(len(s.blocks) for s in less)
+        room = self._blocks.free + sum(len(s.memory.blocks) for s in less)
         return bool(less) and wanted + _watermark(len(self.running) - len(less)) <= room
 
     def _start(self, first: Sequence) -> None:
@@ -337,11 +337,11 @@ class Scheduler:
         room = max(0, min(room, sequence.longest - len(sequence) - 1))
         lacking = self._blocks.lacking(sequence, len(sequence) + room)
         self._blocks.extend(sequence, min(lacking, self._blocks.free))
-        return min(room, len(sequence.blocks) * self._blocks.size - len(sequence))
+        return min(room, len(sequence.memory.blocks) * self._blocks.size - len(sequence))
 
     def _grow(self, sequence: Sequence) -> bool:
         """Give it KV blocks for all positions, preempting the youngest. False: it has none left."""
-        if not sequence.blocks:
+        if not sequence.memory.blocks:
             return False
         lacking = self._blocks.lacking(sequence, sequence.decoder.positions(sequence))
         while lacking > self._blocks.free:

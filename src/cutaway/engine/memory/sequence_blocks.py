@@ -57,29 +57,33 @@ class SequenceBlocks:
         taken = self._blocks.allocate(fresh)
         if begun:
             self.copies.append((held.pop(), taken[0]))
-        sequence.blocks = held + taken
-        sequence.num_computed_tokens = sequence.stored = computed
-        sequence.num_out_of_window = outside
-        sequence.published = len(held) if fork_of is None else min(fork_of.published, len(held))
+        memory = sequence.memory
+        memory.blocks = held + taken
+        sequence.num_computed_tokens = memory.stored = computed
+        memory.num_out_of_window = outside
+        memory.published = len(held)
+        if fork_of is not None:
+            memory.published = min(fork_of.memory.published, len(held))
         if self._states:
             self._states.begin(sequence, self._parted(sequence))
         return None
 
     def lacking(self, sequence: Sequence, positions: int) -> int:
         """How many more blocks it needs for this many positions."""
-        return max(self.count_for(positions) - len(sequence.blocks), 0)
+        return max(self.count_for(positions) - len(sequence.memory.blocks), 0)
 
     def extend(self, sequence: Sequence, count: int) -> None:
         """Give it ``count`` more blocks; RuntimeError if that exceeds ``free``."""
-        sequence.blocks += self._blocks.allocate(count)
+        sequence.memory.blocks += self._blocks.allocate(count)
 
     def release(self, sequence: Sequence) -> None:
         """Take back all of its blocks."""
-        self._drop_copies(sequence.blocks)
+        memory = sequence.memory
+        self._drop_copies(memory.blocks)
         if self._states:
             self._states.release(sequence)
-        self._blocks.release(sequence.blocks, sequence.num_out_of_window)
-        sequence.blocks, sequence.published, sequence.num_out_of_window = [], 0, 0
+        self._blocks.release(memory.blocks, memory.num_out_of_window)
+        memory.blocks, memory.published, memory.num_out_of_window = [], 0, 0
         sequence.num_computed_tokens = 0
 
     def reset(self) -> None:
@@ -106,14 +110,14 @@ class SequenceBlocks:
             self._states.advance(sequence)
         if not sequence.request.run.kv_cache:
             return
-        whole = sequence.num_computed_tokens // self._blocks.block
+        memory, whole = sequence.memory, sequence.num_computed_tokens // self._blocks.block
         shares = self._is_cached(sequence) and sequence.decoder.shares(sequence)
-        if shares and whole > sequence.published:
+        if shares and whole > memory.published:
             text = sequence.tokens(0, whole * self._blocks.block)
-            sequence.blocks = self._blocks.publish(
-                sequence.blocks, text, sequence.published, sequence.request.salt
+            memory.blocks = self._blocks.publish(
+                memory.blocks, text, memory.published, sequence.request.salt
             )
-            sequence.published = whole
+            memory.published = whole
         if self._states:
             self._states.follow(sequence)
         if self._blocks.windows:
@@ -125,12 +129,12 @@ class SequenceBlocks:
         if not sequence.request.run.kv_cache:
             return [], 0
         if fork_of and last and blocks.states:
-            shared = fork_of.blocks[: last // blocks.block]
+            shared = fork_of.memory.blocks[: last // blocks.block]
             shared = shared[: blocks.states.usable(shared)]
             if shared and not blocks.windows:
                 return blocks.retain(shared), len(shared) * blocks.block
         elif fork_of and last:
-            shared = fork_of.blocks[: self.count_for(last)]
+            shared = fork_of.memory.blocks[: self.count_for(last)]
             outside = blocks.num_out_of_window(last)
             if not blocks.windows or blocks.windows.are_stored(shared[outside:]):
                 return blocks.retain(shared, outside), last
@@ -148,14 +152,15 @@ class SequenceBlocks:
             return
         block, last = self._blocks.block, sequence.decoder.reusable(sequence)
         found = self._blocks.match(sequence.tokens(0, last), sequence.request.salt)
-        if len(found) <= sequence.published:
+        memory = sequence.memory
+        if len(found) <= memory.published:
             self._blocks.release(found)
             return
-        self._blocks.release(sequence.blocks[: len(found)])
-        sequence.blocks[: len(found)] = found
-        sequence.published, sequence.num_computed_tokens = len(found), len(found) * block
+        self._blocks.release(memory.blocks[: len(found)])
+        memory.blocks[: len(found)] = found
+        memory.published, sequence.num_computed_tokens = len(found), len(found) * block
         if self._states:
-            self._states.begin(sequence, sequence.parted)
+            self._states.begin(sequence, memory.parted)
 
     def next_block(self, sequence: Sequence) -> Hashable:
         """What identifies its next whole block; None where others cannot use that block."""
@@ -163,7 +168,7 @@ class SequenceBlocks:
         text = tuple(sequence.tokens(start, start + block))
         if len(text) < block or not self._finds(sequence):
             return None
-        before = sequence.blocks[sequence.published - 1] if start else None
+        before = sequence.memory.blocks[sequence.memory.published - 1] if start else None
         return before, sequence.request.salt, text
 
     def _finds(self, sequence: Sequence) -> bool:
@@ -174,7 +179,7 @@ class SequenceBlocks:
         """
         if self._blocks.windows or not self._is_cached(sequence):
             return False
-        aligned = sequence.published * self._blocks.block == sequence.num_computed_tokens
+        aligned = sequence.memory.published * self._blocks.block == sequence.num_computed_tokens
         return aligned and sequence.decoder.shares(sequence)
 
     def _is_cached(self, sequence: Sequence) -> bool:
@@ -204,7 +209,7 @@ class SequenceBlocks:
             if one.num_computed_tokens < last and one.request.salt == new.request.salt:
                 pairs = zip(ids, one.tokens(0, last), strict=False)
                 alike = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
-                one.parted = max(one.parted, alike // block * block)
+                one.memory.parted = max(one.memory.parted, alike // block * block)
 
     def _parted(self, sequence: Sequence) -> int:
         """The tokens that the cache has more of than a state was found for."""
@@ -220,25 +225,27 @@ class SequenceBlocks:
 
         The same prompt can then be found again. Tokens that may be taken back keep theirs.
         """
-        block = self._blocks.block
+        block, memory = self._blocks.block, sequence.memory
         delayed = sequence.backtracker.window if sequence.backtracker else 0
         certain = sequence.num_computed_tokens - delayed
         outside = self._blocks.num_out_of_window((certain - 1) // block * block)
-        if outside > sequence.num_out_of_window:
+        if outside > memory.num_out_of_window:
             whole = (len(sequence.prompt_token_ids) - 1) // block
-            keep = sequence.blocks[self._blocks.num_out_of_window(whole * block) : whole]
-            freed = sequence.blocks[sequence.num_out_of_window : outside]
+            keep = memory.blocks[self._blocks.num_out_of_window(whole * block) : whole]
+            freed = memory.blocks[memory.num_out_of_window : outside]
             self._blocks.free_windows(freed, keep)
-            sequence.num_out_of_window = outside
+            memory.num_out_of_window = outside
 
     def trim_windows(self, running: list[Sequence], scheduled: list[Scheduled]) -> None:
         """Make room for the windows in which the next step's rows are stored."""
         if not self._blocks.windows:
             return
         for one in scheduled:
-            one.sequence.stored = max(one.sequence.stored, one.start + one.num_rows)
+            memory = one.sequence.memory
+            memory.stored = max(memory.stored, one.start + one.num_rows)
         read = {source for source, _ in self.copies}
         for sequence in running:
-            last = self.count_for(sequence.stored)
-            read.update(sequence.blocks[sequence.num_out_of_window : last])
+            memory = sequence.memory
+            last = self.count_for(memory.stored)
+            read.update(memory.blocks[memory.num_out_of_window : last])
         self._blocks.windows.trim(len(read))

@@ -139,14 +139,14 @@ class SequenceStates:
 
         parted: how many tokens it shares with another text, or 0
         """
-        sequence.parted, sequence.stored_states = parted, {}
+        sequence.memory.parted, sequence.memory.stored_states = parted, {}
         self._read(sequence, [sequence.num_computed_tokens] if sequence.num_computed_tokens else [])
 
     def place(self, scheduled: list[Scheduled]) -> None:
         """Say after which rows of the next step states are stored, and where."""
         drafts = iter(self._states.drafts)
         for one in scheduled:
-            stored = one.sequence.stored_states = dict(self._slots(one, drafts))
+            stored = one.sequence.memory.stored_states = dict(self._slots(one, drafts))
             one.states = [(tokens - 1 - one.start, slot) for tokens, slot in stored.items()]
 
     def _slots(self, one: Scheduled, drafts: Iterator[int]) -> Iterator[tuple[int, int]]:
@@ -170,23 +170,23 @@ class SequenceStates:
 
     def _block_of(self, sequence: Sequence, tokens: int) -> int:
         """The block of the last of so many tokens."""
-        return sequence.blocks[(tokens - 1) // self._block]
+        return sequence.memory.blocks[(tokens - 1) // self._block]
 
     def _is_kept(self, sequence: Sequence, tokens: int) -> bool:
         """Whether the state after so many tokens is kept when the text has gone on."""
         before_end = (len(sequence.prompt_token_ids) - 1) // self._block * self._block
-        return tokens % STATE_TOKENS == 0 or tokens in (before_end, sequence.parted)
+        return tokens % STATE_TOKENS == 0 or tokens in (before_end, sequence.memory.parted)
 
     def is_lost(self, sequence: Sequence) -> bool:
         """Whether no state was stored after the tokens that turned out to be right."""
         computed = sequence.num_computed_tokens
-        return computed > 0 and computed not in sequence.stored_states
+        return computed > 0 and computed not in sequence.memory.stored_states
 
     def advance(self, sequence: Sequence) -> None:
         """The step is over: keep the states after tokens that turned out to be right."""
-        computed, block = sequence.num_computed_tokens, self._block
-        whole = {tokens for tokens in sequence.read_states if tokens % block == 0}
-        for tokens, slot in sequence.stored_states.items():
+        computed, block, memory = sequence.num_computed_tokens, self._block, sequence.memory
+        whole = {tokens for tokens in memory.read_states if tokens % block == 0}
+        for tokens, slot in memory.stored_states.items():
             if tokens > computed or (tokens < computed and tokens % block):
                 continue
             block_id = self._block_of(sequence, tokens)
@@ -195,27 +195,27 @@ class SequenceStates:
             if tokens % block == 0:
                 self._states.complete(block_id)
                 whole.add(tokens)
-        known = computed in sequence.stored_states
+        known = computed in memory.stored_states
         last = max((tokens for tokens in whole if tokens <= computed), default=0)
-        sequence.stored_states = {}
+        memory.stored_states = {}
         self._read(sequence, [tokens for tokens in {last, computed * known} if tokens])
 
     def _read(self, sequence: Sequence, ends: list[int]) -> None:
         """Hold the states after so many tokens, and no others."""
-        before = sequence.read_states
-        sequence.read_states = {tokens: self._block_of(sequence, tokens) for tokens in ends}
-        for block_id in sequence.read_states.values():
+        memory, before = sequence.memory, sequence.memory.read_states
+        memory.read_states = {tokens: self._block_of(sequence, tokens) for tokens in ends}
+        for block_id in memory.read_states.values():
             self._states.begin(block_id)
         for tokens, block_id in before.items():
             self._states.end(block_id, keep=self._is_kept(sequence, tokens))
 
     def follow(self, sequence: Sequence) -> None:
         """Its blocks may be others now, equal ones."""
-        held = sequence.read_states
-        sequence.read_states = {tokens: self._block_of(sequence, tokens) for tokens in held}
+        held = sequence.memory.read_states
+        sequence.memory.read_states = {tokens: self._block_of(sequence, tokens) for tokens in held}
 
     def release(self, sequence: Sequence) -> None:
         """It ends, or its blocks are taken; the last state at a block's end is kept."""
-        for block_id in sequence.read_states.values():
+        for block_id in sequence.memory.read_states.values():
             self._states.end(block_id, keep=True)
-        sequence.read_states, sequence.stored_states = {}, {}
+        sequence.memory.read_states, sequence.memory.stored_states = {}, {}

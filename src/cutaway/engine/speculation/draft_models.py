@@ -239,7 +239,7 @@ class DraftHead:
         chunks: list[_Part] = []
         for one, rows in zip(scheduled, hidden, strict=True):
             sequence, end = one.sequence, one.start + len(one.token_ids)
-            self._note(sequence.blocks, one.start, one.start + one.num_rows, read=False)
+            self._note(sequence.memory.blocks, one.start, one.start + one.num_rows, read=False)
             if rows is None:
                 self._hidden.pop(sequence.id, None)
                 continue
@@ -296,7 +296,7 @@ class DraftHead:
             return _Part(0, [], [], np.empty((0, 0), np.float32))
         start, rows = known.first + 1, known.rows[: end - 1 - known.first]
         given = self._of_model(rows)
-        return _Part(start, sequence.tokens(start, end), sequence.blocks, given)
+        return _Part(start, sequence.tokens(start, end), sequence.memory.blocks, given)
 
     # -- its steps -----------------------------------------------------------------------------
 
