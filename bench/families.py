@@ -16,9 +16,9 @@ from typing import Any
 
 from cutaway.errors import CutawayError
 from cutaway.text import ChatTemplate
+from cutaway.text.chat_probe import thinking_of
 from cutaway.text.harmony import Harmony
-from cutaway.text.thinking_probe import thinking_of
-from cutaway.text.thinking_switch import ThinkingSwitch, ThinkingWish
+from cutaway.text.thinking import ThinkingSwitch, ThinkingWish
 from cutaway.text.tools import Arguments, CallParser, CallStart, Tool
 
 FOLDER = Path(__file__).parents[1] / "tests" / "data" / "chat_templates" / "families"

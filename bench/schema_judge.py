@@ -11,7 +11,7 @@ import time
 import tracemalloc
 from typing import Any
 
-from cutaway.text.grammar.judge import WHOLE, judge_of
+from cutaway.text.grammar.schema_checks import WHOLE, judge_of
 
 BYTES = 16_000  # of the text: some four a token
 KINDS: list[dict[str, Any]] = [

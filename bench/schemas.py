@@ -31,8 +31,8 @@ import numpy as np
 from cutaway import LLM, Completion
 from cutaway.engine.constraint.params import GrammarConstraint
 from cutaway.errors import CutawayError, InputError
+from cutaway.text.grammar import Grammar, json_schema
 from cutaway.text.grammar.compiler import GrammarCompiler
-from cutaway.text.grammar.source import Grammar, json_schema
 from script import check_page, grid, parser_of, publish
 
 PACKAGES = ("cfn-lint==1.58.0", "kubernetes-validate==1.37.0", "check-jsonschema==0.39.0")

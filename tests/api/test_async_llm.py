@@ -7,7 +7,7 @@ import pytest
 
 from cutaway import LLM, AsyncLLM, CutawayError, InputError
 from cutaway.trace import TraceBuffer
-from cutaway.trace.sinks import line
+from cutaway.trace.write import line
 from support.async_mock import Lockstep
 from support.opened_async_llm import LONG, opened
 

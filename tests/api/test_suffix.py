@@ -10,7 +10,7 @@ import pytest
 
 from cutaway import LLM, AsyncLLM, InputError
 from cutaway.cli.main import main
-from cutaway.methods.filling import infill
+from cutaway.methods import infill
 from cutaway.rerun import replay
 from cutaway.sampling import derive_seed, text_luck
 from cutaway.trace import Trace

@@ -14,8 +14,8 @@ from cutaway.base import child
 from cutaway.base.progress import Bar
 from cutaway.errors import FetchError
 from cutaway.files.hub import wheels
+from cutaway.text.grammar import Grammar
 from cutaway.text.grammar.compile_sandbox import CompileSandbox
-from cutaway.text.grammar.source import Grammar
 from support.hostile_modules import write_hostile_modules
 
 MODULES = ["json", "site", "sitecustomize", "usercustomize", "pip", "ssl", "subprocess"]

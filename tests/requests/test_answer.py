@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cutaway.requests.answer import AnswerReader
-from cutaway.text.stream import TextStream
+from cutaway.text.characters import TextStream
 from cutaway.text.thinking import Thinking
 
 OPENING, CLOSING = 256, 257

@@ -14,9 +14,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from cutaway.requests.answer import SchemaOrCalls
-from cutaway.text.grammar.acceptance import accepts, byte_matcher
-from cutaway.text.grammar.compiler import GrammarCompiler
-from cutaway.text.grammar.source import Grammar
+from cutaway.text.grammar import Grammar
+from cutaway.text.grammar.compiler import GrammarCompiler, accepts, byte_matcher
 from cutaway.text.tools import CallParser, Content, Tool, ToolChoice, grammar
 from support.chat_templates import NAMES, byte_tokenizer, dialect
 from support.tool_texts import put_together

@@ -110,7 +110,7 @@ def test_nothing_else_opens_a_url():
         for path in SOURCE.rglob("*.py")
         if client.search(path.read_text())
     }
-    assert others == {"rerun/asking.py", "rerun/timed_http.py"}
+    assert others == {"rerun/asking.py"}
 
 
 RECORDS = {

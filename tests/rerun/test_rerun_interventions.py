@@ -8,7 +8,14 @@ import pytest
 from cutaway import CutawayError, InputError
 from cutaway.engine.interventions import add, bind, knock_out, scale
 from cutaway.features.experiments import snowball
-from cutaway.rerun import branch, diff_models, logits, open_branch, replay, rescore
+from cutaway.rerun import (
+    branch,
+    diff_models,
+    logits,
+    open_branch,
+    replay,
+    rescore,
+)
 from cutaway.sampling.observe import row_hash
 from cutaway.trace import Trace, diff_texts
 

@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel
 
 from cutaway.methods.importance import estimate, resample
-from cutaway.text.grammar.source import Grammar
+from cutaway.text.grammar import Grammar
 from support.responses_client import client_of
 
 SAID = [{"role": "user", "content": "a"}]

@@ -8,7 +8,7 @@ import pytest
 from cutaway import LLM, InputError
 from cutaway.rerun import replay
 from cutaway.server.http.settings import ServerSettings
-from cutaway.text.harmony_parser import MARKS
+from cutaway.text.harmony import MARKS
 from cutaway.trace import Trace
 from support.chat_templates import template
 from support.random_llama import WORDS, write_tiny_llama

@@ -19,7 +19,7 @@ from cutaway.features.practice import (
 )
 from cutaway.features.practice.endpoints import router
 from cutaway.server.http.refusals import install
-from cutaway.text.printable import printable
+from cutaway.text.characters import printable
 from cutaway.trace import Trace
 from support.asgi_client import post
 from support.random_llama import write_tiny_llama

@@ -10,7 +10,7 @@ from cutaway.errors import InputError
 from cutaway.rerun import replay
 from cutaway.server.http.settings import ServerSettings
 from cutaway.trace import Trace
-from cutaway.trace.constraint import wanted_sentence
+from cutaway.trace.endings import wanted_sentence
 from support.random_llama import WORDS, write_tiny_llama
 from support.served import serve
 from support.thoughts import ASK, FORMS, NONE, TWENTY, thought_and_count

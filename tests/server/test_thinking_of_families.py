@@ -14,9 +14,8 @@ import pytest
 from cutaway import LLM
 from cutaway.server.http.settings import ServerSettings
 from cutaway.text import ChatTemplate
-from cutaway.text.harmony import Harmony
-from cutaway.text.harmony_parser import MARKS
-from cutaway.text.thinking_probe import thinking_of
+from cutaway.text.chat_probe import thinking_of
+from cutaway.text.harmony import MARKS, Harmony
 from support.chat_templates import FOLDER
 from support.random_llama import WORDS, write_tiny_llama
 from support.served import serve

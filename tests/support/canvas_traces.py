@@ -5,8 +5,8 @@ from cutaway.engine.canvas import ForcedCell, Rule
 from cutaway.engine.events import chain_as_data
 from cutaway.sampling import Observe, SamplingParams, build_chain
 from cutaway.trace import Head, Token
-from cutaway.trace.canvas_decoder import DecoderRecord
-from cutaway.trace.sinks import TraceLines, end_of
+from cutaway.trace.record import DecoderRecord
+from cutaway.trace.write import TraceLines, end_of
 from support.engine_mock import MockRequest, make_engine, run_to_end
 from support.mock_backend import END, VOCAB, noise, token_bytes
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cutaway.engine import Phases, Step
 from cutaway.sampling import Candidate, Observation, Stage, StageReport
-from cutaway.text.grammar.source import KINDS, Grammar
+from cutaway.text.grammar import KINDS, Grammar
 from cutaway.trace import End, Head, Parent, Token, Trace, TraceWriter
 from cutaway.trace.record import REASONS, GrammarRecord, SizesRecord
 from cutaway.trace.steps import SOURCES

@@ -5,7 +5,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from cutaway.trace.catalogue import catalogue
+from cutaway.trace.page import catalogue
 
 JS = Path(__file__).parents[1] / "trace" / "web" / "js"
 

@@ -13,7 +13,7 @@ from typing import Any
 from jsonschema import Draft202012Validator, validators
 from jsonschema.exceptions import ValidationError
 
-from cutaway.text.grammar.calendar_formats import FITS
+from cutaway.text.grammar.json_values import CALENDAR_FITS
 
 Rng = random.Random
 ALPHABET = '"\\abAz/-[]05.@ \n\t\x00\x1f\x7fé😀'
@@ -266,7 +266,7 @@ def _others_fit(validator: Any, below: Any, instance: Any, given: Any) -> Iterat
 
 
 def _format_fits(validator: Any, name: str, instance: Any, _: Any) -> Iterator[Any]:
-    fits = FITS.get(name) or (lambda text: _CHECKER.conforms(text, name))
+    fits = CALENDAR_FITS.get(name) or (lambda text: _CHECKER.conforms(text, name))
     if isinstance(instance, str) and not fits(instance):
         yield ValidationError("format")
 

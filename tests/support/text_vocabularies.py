@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from cutaway.text.bpe import byte_alphabet
+from cutaway.text.tokenizers.byte_level import byte_alphabet
 
 NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = range(1, 7)
 

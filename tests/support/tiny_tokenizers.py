@@ -15,7 +15,7 @@ from tokenizers import (
     trainers,
 )
 
-from cutaway.text.pretokenizers import PRETOKENIZERS
+from cutaway.text.tokenizers.pretokenizers import PRETOKENIZERS
 
 TEXTS = [
     "the quick brown fox jumps over the lazy dog, 12345 times; the dog sleeps",

@@ -28,9 +28,8 @@ from typing import Any
 
 from cutaway.trace import Trace, diff_texts, why
 from cutaway.trace.canvas import canvas_figures, cell_life, standing
-from cutaway.trace.constraint import constraint_sentences, wanted_sentence
 from cutaway.trace.differences import _common_runs
-from cutaway.trace.endings import status_sentence
+from cutaway.trace.endings import constraint_sentences, status_sentence, wanted_sentence
 
 ENDS = (
     ("end_token", 2976), ("stop_token", 28), ("stop_string", "\n\n"), ("max_tokens", None),

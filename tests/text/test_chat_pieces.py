@@ -4,7 +4,7 @@ import pytest
 
 from cutaway.errors import InputError
 from cutaway.text import ChatTemplate
-from cutaway.text.chat_pieces import ChatPieces
+from cutaway.text.chat_probe import ChatPieces
 from support.chat_templates import template
 
 CHATML = """{% for m in messages %}<|im_start|>{{ m.role }}

@@ -13,14 +13,13 @@ from hypothesis import strategies as st
 
 from cutaway.errors import InputError
 from cutaway.text import Tokenizer
+from cutaway.text.chat_probe import thinking_of
+from cutaway.text.grammar import Grammar
 from cutaway.text.grammar.compiler import GrammarCompiler
 from cutaway.text.grammar.llguidance_source import nested_json
 from cutaway.text.grammar.matcher import Matcher
-from cutaway.text.grammar.source import Grammar
-from cutaway.text.harmony import Harmony
-from cutaway.text.harmony_parser import MARKS
+from cutaway.text.harmony import MARKS, Harmony
 from cutaway.text.thinking import Thought
-from cutaway.text.thinking_probe import thinking_of
 from cutaway.text.tools import Tool, ToolChoice
 from support.chat_templates import byte_tokenizer, template
 from support.text_vocabularies import CONTROL, byte_level

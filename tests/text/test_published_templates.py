@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from cutaway.errors import FormatError, InputError
-from cutaway.text import ChatTemplate, harmony_messages, sandbox
+from cutaway.text import ChatTemplate, harmony, sandbox
 from cutaway.text.messages import for_template
 from cutaway.text.tools import parse_tools
 
@@ -212,8 +212,8 @@ def test_tools_are_the_same(name: str, reference: PreTrainedTokenizerFast) -> No
         if written and not (support.calls and support.results) and not about.startswith("tools"):
             continue  # texts of ours
         asked = as_wanted(messages, support.text_arguments)
-        if harmony_messages.MARK in template(name).source:  # which would drop a second call
-            asked = harmony_messages.for_harmony(asked)
+        if harmony.MARK in template(name).source:  # which would drop a second call
+            asked = harmony.for_harmony(asked)
         goes_on = {"continue_final_message": True, "add_generation_prompt": False}
         more = [goes_on] if written and about == "after" else []
         for given in [*switches(name), *more]:

@@ -2,9 +2,9 @@
 
 import pytest
 
+from cutaway.text.grammar import Grammar
 from cutaway.text.grammar.compiler import GrammarCompiler, notes_on
 from cutaway.text.grammar.matcher import Matcher
-from cutaway.text.grammar.source import Grammar
 from cutaway.text.tools import Tool, ToolChoice, grammar
 from support.chat_templates import FORMS, NAMES, dialect
 from support.mock_backend import Words

@@ -11,7 +11,7 @@ from jinja2.exceptions import SecurityError
 from cutaway.errors import CutawayError, InputError
 from cutaway.text import sandbox
 from cutaway.text.chat import ChatTemplate
-from cutaway.text.template_bounds import rendered
+from cutaway.text.sandbox import rendered
 
 OUT = (
     "{{ ('{0.__globals__[json].codecs.sys.modules[os].environ}' | attr('format'))(strftime_now) }}"

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from cutaway.errors import FormatError, InputError
 from cutaway.text import Tokenizer
-from cutaway.text.bpe import byte_alphabet
-from cutaway.text.pretokenizers import PRETOKENIZERS
+from cutaway.text.tokenizers.byte_level import byte_alphabet
+from cutaway.text.tokenizers.pretokenizers import PRETOKENIZERS
 from support.text_vocabularies import CONTROL, USER, byte_level
 
 DIGITS = ["1 2", "12 3", "123 4"]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from cutaway.errors import FormatError, InputError
 from cutaway.text import Tokenizer
-from cutaway.text.merging import merge
+from cutaway.text.tokenizers.bpe import merge
 from support.text_vocabularies import CONTROL, UNUSED, USER, sentencepiece
 
 WORDS = st.text("ab▁c", min_size=2, max_size=5)

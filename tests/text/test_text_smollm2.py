@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from cutaway.errors import InputError
 from cutaway.files.weights import GGUFFile
 from cutaway.text import ChatTemplate, Tokenizer
-from cutaway.text.vocabulary import Kind
+from cutaway.text.tokenizers.vocabulary import Kind
 from support.golden import GOLDEN
 
 pytestmark = pytest.mark.model

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cutaway.errors import FormatError, InputError
 from cutaway.text import Tokenizer
-from cutaway.text.special_tokens import SpecialTokens
+from cutaway.text.tokenizers.vocabulary import SpecialTokens
 from support.text_vocabularies import (
     CONTROL,
     NORMAL,

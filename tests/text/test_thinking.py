@@ -9,8 +9,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from cutaway.text.grammar import Grammar
 from cutaway.text.grammar.compiler import GrammarCompiler
-from cutaway.text.grammar.source import Grammar
 from cutaway.text.thinking import Thinking
 from support.mock_backend import END, Words
 

@@ -3,8 +3,8 @@
 import pytest
 
 from cutaway.text import ChatTemplate, Tokenizer
+from cutaway.text.chat_probe import thinking_of
 from cutaway.text.thinking import Thinking
-from cutaway.text.thinking_probe import thinking_of
 from support.chat_templates import byte_tokenizer
 from support.text_vocabularies import CONTROL, USER, byte_level
 

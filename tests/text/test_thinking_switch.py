@@ -8,8 +8,8 @@ import pytest
 
 from cutaway.errors import InputError
 from cutaway.text import ChatTemplate
-from cutaway.text.thinking_probe import thinking_of
-from cutaway.text.thinking_switch import ThinkingSwitch, ThinkingWish
+from cutaway.text.chat_probe import thinking_of
+from cutaway.text.thinking import ThinkingSwitch, ThinkingWish
 
 FOLDER = Path(__file__).parent.parent / "data" / "chat_templates" / "families"
 ASK = [{"role": "user", "content": "Hi"}]

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Regex, pre_tokenizers
 
-from cutaway.text import word_cuts
-from cutaway.text.pretokenizers import PRETOKENIZERS
-from cutaway.text.word_cuts import WordCuts
+from cutaway.text.tokenizers import byte_level
+from cutaway.text.tokenizers.byte_level import WordCuts
+from cutaway.text.tokenizers.pretokenizers import PRETOKENIZERS
 
 FAMILIES = {family.patterns: name for name, family in PRETOKENIZERS.items()}
 REWRITTEN = ("tiny_aya", "afmoe", "superbpe", "deepseek-llm")
@@ -43,8 +43,8 @@ def test_words_are_those_of_the_published_expressions(name):
 def test_words_are_the_same_in_windows(patterns, monkeypatch):
     """In small ones, of which a text has several."""
     cuts, by_definition = WordCuts(patterns), published(patterns)
-    monkeypatch.setattr(word_cuts, "_WINDOW", 32)
-    monkeypatch.setattr(word_cuts, "_AHEAD", 16)
+    monkeypatch.setattr(byte_level, "_WINDOW", 32)
+    monkeypatch.setattr(byte_level, "_AHEAD", 16)
     runs = st.lists(
         st.tuples(st.sampled_from(f"{CHARACTERS}AB'sIMGZ(/、ㄱ"), st.integers(1, 70)), min_size=4
     )

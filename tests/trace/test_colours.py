@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import cutaway.trace
-from cutaway.trace.colours import MOST, ORANGE, heat, heat_of_text
+from cutaway.trace.html import MOST, ORANGE, heat, heat_of_text
 
 STYLE = (Path(cutaway.trace.__file__).parent / "web" / "style.css").read_text()
 LEVELS = [i / 16 for i in range(17)]

@@ -219,20 +219,20 @@ def test_the_schema_knows_the_time_of_a_draft_model(recorded, tmp_path):
 
 
 def test_the_schema_names_what_the_reader_knows():
-    from cutaway.trace import canvas_decoder, passes, record, steps
+    from cutaway.trace import record, steps
 
     definitions = SCHEMA["$defs"]
     assert tuple(definitions["step"]["properties"]["source"]["enum"]) == steps.SOURCES
     assert tuple(definitions["end"]["properties"]["reason"]["enum"]) == record.REASONS
     own = {"kind", "format", "version"}
     tables = {
-        "head": record._HEAD, "step": steps._STEP, "end": record._END, "pass": passes._PASS,
-        "cells": passes._CELL,
+        "head": record._HEAD, "step": steps._STEP, "end": record._END, "pass": steps._PASS,
+        "cells": steps._CELL,
     }  # fmt: skip
     for name, checks in tables.items():
         assert definitions[name]["properties"].keys() - own == checks.keys()
     rule = definitions["head"]["properties"]["decoder"]["properties"]
-    assert rule.keys() - own == canvas_decoder.CHECKS.keys()
+    assert rule.keys() - own == record.DECODER_CHECKS.keys()
 
 
 def test_the_page_names_every_field():

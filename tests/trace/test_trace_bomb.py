@@ -8,7 +8,7 @@ import pytest
 
 from cutaway.cli.main import main
 from cutaway.errors import FormatError
-from cutaway.trace import Trace, file_lines
+from cutaway.trace import Trace, read
 from support.trace_by_hand import made_bytes, made_step
 
 MIB = 1 << 20
@@ -30,7 +30,7 @@ def test_a_line_that_never_ends_takes_little_memory(bomb):
     try:
         with pytest.raises(FormatError, match=r"bomb.jsonl.gz, line 1: it is longer than 16 MiB"):
             Trace.read(bomb)
-        assert tracemalloc.get_traced_memory()[1] < 4 * file_lines.LONGEST_LINE
+        assert tracemalloc.get_traced_memory()[1] < 4 * read.LONGEST_LINE
     finally:
         tracemalloc.stop()
 
@@ -45,7 +45,7 @@ def test_the_command_refuses_it_in_one_sentence(bomb, capsys):
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
 def test_many_lines_are_bounded_too(pack, monkeypatch):
     """Whatever the lines say: here each is a token of its own."""
-    monkeypatch.setattr(file_lines, "MOST_BYTES", MIB)
+    monkeypatch.setattr(read, "MOST_BYTES", MIB)
     head, rest = made_bytes([], None, vocab_size=10**9).split(b"\n", 1)
     toks = b"".join(b'{"kind":"tok","id":%d,"text":"a"}\n' % i for i in range(10, 60_000))
     with pytest.raises(FormatError, match="the file holds more than 1 MiB of text"):
@@ -55,9 +55,9 @@ def test_many_lines_are_bounded_too(pack, monkeypatch):
 @pytest.mark.parametrize("size", [1, 2, 7, 1 << 20])
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
 def test_it_does_not_matter_in_which_pieces_it_comes(pack, size, monkeypatch):
-    monkeypatch.setattr(file_lines, "PIECE", size)
+    monkeypatch.setattr(read, "PIECE", size)
     raw = pack(RUN + b'{"cut')
     seen = []
-    lines = list(file_lines.whole_lines(BytesIO(raw), seen.append))
+    lines = list(read.whole_lines(BytesIO(raw), seen.append))
     assert lines == RUN.split(b"\n")[:-1]
     assert b"".join(seen) == raw

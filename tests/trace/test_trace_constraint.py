@@ -7,7 +7,7 @@ import pytest
 
 from cutaway.sampling import Stage
 from cutaway.trace import Trace, step_view, why
-from cutaway.trace.constraint import constraint_figures, constraint_sentences, wanted_sentence
+from cutaway.trace.endings import constraint_figures, constraint_sentences, wanted_sentence
 from cutaway.trace.steps import step_from_json, step_to_json
 from support.trace_by_hand import made_step, made_text, made_trace
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from cutaway.errors import FormatError, InputError
 from cutaway.sampling import Stage
 from cutaway.trace import Trace
-from cutaway.trace.renames import VERSION
+from cutaway.trace.check import VERSION
 from support.damage import damage, put_odd_value
 from support.made_traces import records, runs, write
 

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from cutaway.errors import CutawayError, InputError
 from cutaway.trace import Token, Trace, TraceWriter
-from cutaway.trace.sinks import token_line
-from cutaway.trace.write import numbered
+from cutaway.trace.write import numbered, token_line
 from support.made_traces import HEADS, TEXTS, runs, tell, write
 
 

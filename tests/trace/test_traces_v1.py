@@ -23,9 +23,9 @@ from cutaway.engine import Phases
 from cutaway.rerun import replay, resume
 from cutaway.rerun.request import settings_of
 from cutaway.trace import Trace
-from cutaway.trace.renames import RENAMES, to_version
-from cutaway.trace.sinks import line
+from cutaway.trace.check import RENAMES, to_version
 from cutaway.trace.steps import step_to_json
+from cutaway.trace.write import line
 
 FOLDER = Path(__file__).parents[1] / "data" / "traces_v1"
 OUTPUTS = json.loads(gzip.decompress((FOLDER / "outputs.json.gz").read_bytes()))

@@ -10,8 +10,8 @@ from cutaway import LLM
 from cutaway.features.inside import inside
 from cutaway.rerun import replay
 from cutaway.trace import Trace, diff_texts
-from cutaway.trace.renames import to_version
-from cutaway.trace.sinks import line
+from cutaway.trace.check import to_version
+from cutaway.trace.write import line
 
 FOLDER = Path(__file__).parents[1] / "data" / "traces_v2"
 NAMES = ("changed", "fork")

@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 
 from cutaway.trace import Trace, canvas_figures, cell_life, diff_texts
-from cutaway.trace.passes import pass_to_json
-from cutaway.trace.renames import to_version
-from cutaway.trace.sinks import line
-from cutaway.trace.steps import step_to_json
+from cutaway.trace.check import to_version
+from cutaway.trace.steps import pass_to_json, step_to_json
+from cutaway.trace.write import line
 
 FOLDER = Path(__file__).parents[1] / "data" / "traces_v3"
 NAMES = ("canvas", "fork")

@@ -16,7 +16,7 @@ from cutaway.requests.sync_llm import SyncLLM
 
 if TYPE_CHECKING:
     from cutaway.engine.interventions import BoundInterventions
-    from cutaway.methods.filling.bidirectional import TextPositions
+    from cutaway.methods.rows import TextPositions
 
 
 class ActivationReader(SyncLLM):
@@ -72,7 +72,7 @@ class ActivationReader(SyncLLM):
         firsts: layer -> the first position whose keys and values are wanted
         Other texts are written meanwhile.
         """
-        from cutaway.methods.pinned import row
+        from cutaway.methods.rows import row
 
         ids = check_ids("token_ids", token_ids)
         return row(self.with_adapter(adapter), ids, names, firsts, interventions)
@@ -90,7 +90,7 @@ class ActivationReader(SyncLLM):
         They are computed in one batch, whose activations are all in memory meanwhile: InputError
         for more than 512 tokens.
         """
-        from cutaway.methods.pinned import text_tensors
+        from cutaway.methods.rows import text_tensors
 
         ids = check_ids("token_ids", token_ids)
         if len(ids) > STEP_ROWS:
@@ -114,7 +114,7 @@ class ActivationReader(SyncLLM):
         like: the prefix of most texts, whose keys and values are kept in memory if there is room
         stopped: called between steps, ends the iteration once true. Closing it early aborts texts.
         """
-        from cutaway.methods.pinned import last_rows
+        from cutaway.methods.rows import last_rows
 
         return last_rows(self.with_adapter(adapter), check_ids("token_ids", like), texts, stopped)
 
@@ -123,7 +123,7 @@ class ActivationReader(SyncLLM):
 
         asked: (token ids, positions) of each text. InputError for a causal model.
         """
-        from cutaway.methods.filling.bidirectional import logits_at
+        from cutaway.methods.rows import logits_at
 
         return logits_at(self.with_adapter(adapter), asked)
 

@@ -26,10 +26,10 @@ from cutaway.requests.options import Options
 from cutaway.requests.prefill import prefill_async
 from cutaway.requests.prepared import infills_by_bayes, prepare
 from cutaway.requests.prompts import Prompt, one_or_many
+from cutaway.text.grammar import Grammar
 from cutaway.text.grammar.compile_sandbox import CompileSandbox
 from cutaway.text.grammar.compiler import UncompiledError
 from cutaway.text.grammar.llguidance_source import source_of
-from cutaway.text.grammar.source import Grammar
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -150,7 +150,7 @@ class AsyncModel(Forwarding):
     ) -> Any:
         """Answer a conversation, as ``LLM.chat``; the caller runs the tools."""
         from cutaway.requests.tools import ToolUse
-        from cutaway.text.thinking_switch import ThinkingWish
+        from cutaway.text.thinking import ThinkingWish
 
         said = read_messages(messages)
         wish = ThinkingWish(think, think_budget, chat_template_kwargs or {})
@@ -174,7 +174,7 @@ class AsyncModel(Forwarding):
     ) -> list[int]:
         """As ``LLM.chat_prompt``, in a thread."""
         from cutaway.requests.tools import ToolUse
-        from cutaway.text.thinking_switch import ThinkingWish
+        from cutaway.text.thinking import ThinkingWish
 
         def read() -> list[int]:
             wish = ThinkingWish(think, None, chat_template_kwargs or {})

@@ -15,12 +15,11 @@ from cutaway.requests.prompts import Prompt
 if TYPE_CHECKING:
     from cutaway.methods.embedding import Embeddings
     from cutaway.methods.filling import Filled
-    from cutaway.methods.filling.likelihood import PseudoLikelihood
     from cutaway.methods.late_interaction import TokenVectors
     from cutaway.methods.nearness import Nearness
     from cutaway.methods.prefix import Prefix
     from cutaway.methods.reranking import Reranking
-    from cutaway.methods.scoring import Likelihood, Pair, Progress
+    from cutaway.methods.scoring import Likelihood, Pair, Progress, PseudoLikelihood
 
 
 class TextReader(ActivationReader):
@@ -110,7 +109,7 @@ class TextReader(ActivationReader):
         metric: "original", or "word_l2r", where later tokens of the same word are masked too
         adapter: the name of a loaded adapter, as for generate
         """
-        from cutaway.methods.filling.likelihood import pseudo_likelihood
+        from cutaway.methods.scoring import pseudo_likelihood
 
         return pseudo_likelihood(self.with_adapter(adapter), text, metric)
 

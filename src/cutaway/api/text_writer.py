@@ -172,7 +172,7 @@ class TextWriter(TextReader):
         answer. With n > 1 returns a list.
         """
         from cutaway.api.chat import answer
-        from cutaway.text.thinking_switch import ThinkingWish
+        from cutaway.text.thinking import ThinkingWish
 
         return answer(
             self, self.answers, messages, tools, tool_choice=tool_choice, options=options,
@@ -196,7 +196,7 @@ class TextWriter(TextReader):
         continue_final_message: the prompt ends within the last message, which is the assistant's
         """
         from cutaway.requests.tools import ToolUse
-        from cutaway.text.thinking_switch import ThinkingWish
+        from cutaway.text.thinking import ThinkingWish
 
         use = ToolUse(self.model, tools, wish=ThinkingWish(think, None, chat_template_kwargs or {}))
         return self.chat_ids(
@@ -258,7 +258,7 @@ class TextWriter(TextReader):
         """As ``add``; with a suffix and a model without tokens for it, they have ended."""
         if not infills_by_bayes(self, options):
             return self.add(prompt, options, traces, grammar)
-        from cutaway.methods.filling.infill import infill_by_bayes
+        from cutaway.methods.infill import infill_by_bayes
 
         if options.draft is not None:
             self.load_draft(options.draft)

@@ -103,7 +103,7 @@ def _answers(result: "Result", totals: Totals, args: Namespace) -> dict[str, Any
 def _request(llm: "LLM", line: bytes, head: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     """The prompt and the options of a line; its id becomes part of the head."""
     from cutaway.requests.tools import ToolUse
-    from cutaway.text.thinking_switch import ThinkingWish
+    from cutaway.text.thinking import ThinkingWish
 
     given = parse(line.removeprefix(BOM_UTF8), "this line")
     if isinstance(given, str):

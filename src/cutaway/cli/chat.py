@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from cutaway.requests.base import Message
     from cutaway.requests.completion import Completion
     from cutaway.requests.tools import ToolUse
-    from cutaway.text.thinking_switch import ThinkingWish
+    from cutaway.text.thinking import ThinkingWish
 
 COMMON = "-m --system --tools --resume --max-tokens --temperature --seed --json-schema"
 EPILOG = '''

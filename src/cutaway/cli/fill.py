@@ -12,7 +12,7 @@ from cutaway.errors import InputError
 
 if TYPE_CHECKING:
     from cutaway.methods.filling import FillCandidate, Filled
-    from cutaway.methods.filling.likelihood import PseudoLikelihood
+    from cutaway.methods.scoring import PseudoLikelihood
     from cutaway.text import Tokenizer
 
 COMMON = "-m --top --targets --score --json -q"

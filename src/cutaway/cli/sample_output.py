@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from cutaway.base.progress import say
 from cutaway.cli import console, reports
 from cutaway.cli.terminal.streams import print_json
-from cutaway.text.grammar.source import KINDS
+from cutaway.text.grammar import KINDS
 
 if TYPE_CHECKING:
     from cutaway.methods.importance import ConstraintEstimate

@@ -10,7 +10,7 @@ from cutaway.errors import InputError
 
 if TYPE_CHECKING:
     from cutaway.requests.tools import ToolUse
-    from cutaway.text.thinking_switch import ThinkingWish
+    from cutaway.text.thinking import ThinkingWish
 
 _OTHERS = ("--think-budget", "--chat-template-kwargs")
 _THINK = "let the model think before it answers, as much as LEVEL says (low, medium, high, ...)"
@@ -31,7 +31,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def wish_of(args: Namespace) -> "ThinkingWish":
     """What the options say; InputError for bad ones."""
-    from cutaway.text.thinking_switch import ThinkingWish
+    from cutaway.text.thinking import ThinkingWish
 
     think = getattr(args, "think", None)
     think = _SWITCH.get(think, think) if isinstance(think, str) else think

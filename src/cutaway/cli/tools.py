@@ -16,14 +16,14 @@ from cutaway.base.progress import inert, say
 from cutaway.cli import console
 from cutaway.cli.terminal.word_wrap import WordWrap
 from cutaway.errors import InputError
-from cutaway.text.printable import printable
+from cutaway.text.characters import printable
 
 if TYPE_CHECKING:
     from cutaway.api.llm import LLM
     from cutaway.requests.answer import AnswerPart
     from cutaway.requests.completion import ToolCall
     from cutaway.requests.tools import Function, ToolUse
-    from cutaway.text.thinking_switch import ThinkingWish
+    from cutaway.text.thinking import ThinkingWish
 
 ROUNDS = 8
 """Answers to one message; the last of them is made without tools."""

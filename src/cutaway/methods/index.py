@@ -23,7 +23,7 @@ from cutaway.base import strict_json
 from cutaway.base.arithmetic import plainly
 from cutaway.base.checks import shown
 from cutaway.errors import FormatError, InputError
-from cutaway.text.printable import printable
+from cutaway.text.characters import printable
 
 if TYPE_CHECKING:
     from cutaway.api.llm import LLM

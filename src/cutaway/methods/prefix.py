@@ -22,7 +22,7 @@ from cutaway.files.prefix import PrefixHeader, PrefixReader, write_prefix
 from cutaway.requests.owner import EndListener
 from cutaway.requests.sync_llm import SyncLLM
 from cutaway.sampling import SamplingParams
-from cutaway.text.printable import printable
+from cutaway.text.characters import printable
 
 if TYPE_CHECKING:
     from cutaway.compute.loading.model import LoadedModel

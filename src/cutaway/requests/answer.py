@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from cutaway.engine import Step
+from cutaway.text.characters import TextStream
 from cutaway.text.grammar.matcher import Matcher
-from cutaway.text.harmony_parser import HarmonyParser
-from cutaway.text.stream import TextStream
+from cutaway.text.harmony import HarmonyParser
 from cutaway.text.thinking import Thinking, Thought
 from cutaway.text.tools import Arguments, CallEnd, CallParser, CallStart, Content, Tool
 from cutaway.text.tools import Delta as Part

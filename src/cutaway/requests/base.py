@@ -18,13 +18,13 @@ from cutaway.errors import InputError
 from cutaway.requests.options import Options, parse_options
 from cutaway.requests.prompts import Prompt, check_prompt
 from cutaway.text import ChatTemplate, Tokenizer
-from cutaway.text.grammar.source import KINDS
+from cutaway.text.grammar import KINDS
 
 if TYPE_CHECKING:
     from typing import Unpack
 
     from cutaway.requests.keywords import GrammarOptions
-    from cutaway.text.grammar.acceptance import Accepted
+    from cutaway.text.grammar.compiler import Accepted
     from cutaway.text.tools import Tool
 
 Message = Mapping[str, Any]
@@ -187,7 +187,7 @@ def accepted(text: str, **constraint: "Unpack[GrammarOptions]") -> "Accepted":
         raise InputError(f"{min(unknown)} is no constraint of a whole text")
     if (grammar := ConstraintParams(**given).source) is None:
         raise InputError("accepts needs one of json_schema, regex, grammar and choice")
-    from cutaway.text.grammar.acceptance import accepts
+    from cutaway.text.grammar.compiler import accepts
 
     return accepts(text, grammar)
 

@@ -290,7 +290,7 @@ class Generation:
                 case Step() | Pass():
                     trace.add(event)
                 case Ended():
-                    from cutaway.trace.sinks import end_of
+                    from cutaway.trace.write import end_of
 
                     trace.end(end_of(event))
         except CutawayError:

@@ -8,8 +8,7 @@ from cutaway.compute.loading.model import LoadedModel
 from cutaway.engine import Denoise, Request
 from cutaway.requests.prepared import Prepared
 from cutaway.trace import Head, Token
-from cutaway.trace.canvas_decoder import DecoderRecord
-from cutaway.trace.record import GrammarRecord, SizesRecord
+from cutaway.trace.record import DecoderRecord, GrammarRecord, SizesRecord
 
 
 def head_of(prepared: Prepared, chain: Iterable[Mapping[str, Any]], model: LoadedModel) -> Head:

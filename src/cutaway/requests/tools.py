@@ -14,15 +14,12 @@ from cutaway.engine.constraint.tokens import ThinkingBudget
 from cutaway.errors import InputError
 from cutaway.requests.answer import AnswerReader, SchemaOrCalls
 from cutaway.requests.completion import Completion, ToolCall
-from cutaway.text.grammar import source
-from cutaway.text.grammar.acceptance import byte_matcher
-from cutaway.text.grammar.compiler import Compiled
+from cutaway.text.grammar import KINDS, Grammar, json_schema
+from cutaway.text.grammar.compiler import Compiled, byte_matcher
 from cutaway.text.grammar.llguidance_source import nested_json
 from cutaway.text.grammar.matcher import Matcher
-from cutaway.text.grammar.source import KINDS, Grammar
 from cutaway.text.harmony import Harmony
-from cutaway.text.thinking import Thinking
-from cutaway.text.thinking_switch import AS_IS, NO_WISH, ThinkingWish
+from cutaway.text.thinking import AS_IS, NO_WISH, Thinking, ThinkingWish
 from cutaway.text.tools import (
     CallParser,
     Dialect,
@@ -151,7 +148,7 @@ class ToolUse:
             return {**given, **thought, "calls": calls.text}
         rest = dict(given)
         if held:  # a call is required, so the schema is only checked
-            source.json_schema(rest.pop("json_schema"))
+            json_schema(rest.pop("json_schema"))
             rest.pop("json_compact", None)
         return {**rest, **thought, "grammar": calls.text}
 
@@ -182,7 +179,7 @@ class ToolUse:
             )
         rest, said = dict(given), "TEXT"
         if rest.get("json_schema") is not None:
-            schema = json.loads(source.json_schema(rest.pop("json_schema")))
+            schema = json.loads(json_schema(rest.pop("json_schema")))
             said = nested_json(schema, compact=rest.pop("json_compact", None) is True)
         calls = self._compile(lambda: form.with_tools(self.tools, self.choice, said))
         return {**rest, "grammar": calls.text}
@@ -199,7 +196,7 @@ class ToolUse:
 
     def _beside(self, given: Mapping[str, Any], calls: Grammar, *, ready: bool) -> Matcher:
         """A matcher of bytes for a text of the schema or calls; compiles both. ready: as options"""
-        schema = source.json_schema(given["json_schema"])
+        schema = json_schema(given["json_schema"])
         compact = given.get("json_compact") is True
         either = Grammar("json_schema", schema, compact, calls.thought, calls.text)
         self.grammar = self._compiled(either)

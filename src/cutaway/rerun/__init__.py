@@ -1,14 +1,18 @@
 """What needs a trace and a model: replay, rescore, resume, branch, diff_models."""
 
-from cutaway.rerun.branch import branch, open_branch, token_of
-from cutaway.rerun.forks import Fork, Reconvergence, diff_models
-from cutaway.rerun.logits import logits
+from cutaway.rerun.forks import Fork, Reconvergence, branch, diff_models, open_branch, token_of
 from cutaway.rerun.price import PassPrice, Price, price, price_of_trace
-from cutaway.rerun.replay import Replayed, ReplayMismatch, replay
+from cutaway.rerun.replay import (
+    Reading,
+    Replayed,
+    ReplayMismatch,
+    Rescored,
+    logits,
+    replay,
+    rescore,
+)
 from cutaway.rerun.request import Disagreement
-from cutaway.rerun.rescore import Reading, Rescored, rescore
-from cutaway.rerun.resume import check_cut, resume
-from cutaway.rerun.resume_at import resume_at
+from cutaway.rerun.resume import check_cut, resume, resume_at
 from cutaway.rerun.statistics import Curve, Estimate, bands, estimate, span
 
 __all__ = [

@@ -1,22 +1,207 @@
-"""Asking another server over HTTP: JSON, and streams of events. Knows no model.
+"""Asking another server over HTTP: JSON, and streams of events. Knows no model and no protocol.
 
 Every command that asks a server does it here, so that a key goes to the host that was named and to
 no other, nothing waits for ever, and no answer fills the memory.
 """
 
+import io
 import json
+import socket
 from collections.abc import Callable, Iterator, Mapping
-from http.client import HTTPException
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from math import isfinite
+from time import monotonic
 from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
-from urllib.request import HTTPRedirectHandler, Request, build_opener
+from urllib.request import HTTPHandler, HTTPRedirectHandler, HTTPSHandler, Request, build_opener
 
 from cutaway.base.checks import shown
 from cutaway.base.progress import megabytes
 from cutaway.errors import CutawayError, InputError
-from cutaway.rerun.answer_part import AnswerPart, UnreadableError
-from cutaway.rerun.timed_http import http_handlers
+
+# -- a part of a server's answer ---------------------------------------------------------------
+# What a server sends is whatever it likes: every reader of it says here what it takes for what, and
+# nobody meets a list where a text should be.
+
+
+class UnreadableError(CutawayError):
+    """A server's answer is no JSON, has no end, or is not of the form that was asked for."""
+
+
+class AnswerPart:
+    """A value in an answer; where: the server's address, and the way to the value, for errors.
+
+    Every method but ``value``, ``has`` and ``get`` raises ``UnreadableError`` where the server sent
+    something else.
+    """
+
+    def __init__(self, value: Any, where: str) -> None:
+        self.value, self.where = value, where
+
+    def __getitem__(self, name: str | int) -> "AnswerPart":
+        """A field of an object, or an item of a list."""
+        if isinstance(name, str):
+            if name not in self.fields:
+                raise UnreadableError(f"{self.where}: it has no {name}")
+            return AnswerPart(self.value[name], f"{self.where}.{name}")
+        if not -len(self.items) <= name < len(self.value):
+            raise UnreadableError(f"{self.where}: it has {len(self.value)} items, and no {name}")
+        return AnswerPart(self.value[name], f"{self.where}[{name}]")
+
+    def __iter__(self) -> Iterator["AnswerPart"]:
+        """The items of a list."""
+        return (self[i] for i in range(len(self.items)))
+
+    def has(self, name: str) -> bool:
+        """Whether this is an object with the field, which is not null."""
+        return isinstance(self.value, dict) and self.value.get(name) is not None
+
+    def get(self, name: str) -> "AnswerPart | None":
+        """The field of an object; None where there is none, or null."""
+        return self[name] if self.has(name) else None
+
+    def each(self, name: str) -> list["AnswerPart"]:
+        """The items of a list that is a field; none where there is no field, or null."""
+        return [*self[name]] if self.has(name) else []
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """An object."""
+        fields: dict[str, Any] = self._of(dict, "an object")
+        return fields
+
+    @property
+    def items(self) -> list[Any]:
+        """A list."""
+        items: list[Any] = self._of(list, "a list")
+        return items
+
+    @property
+    def text(self) -> str:
+        """A text, without halves of surrogate pairs."""
+        text: str = self._of(str, "a text")
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise self.unlike("a text of whole characters") from None
+        return text
+
+    @property
+    def whole(self) -> int:
+        """A whole number; no bool."""
+        number: int = self._of(int, "a whole number")
+        return number
+
+    @property
+    def number(self) -> float:
+        """A finite number; no bool."""
+        number: float = self._of((int, float), "a number")
+        try:
+            if isfinite(number):
+                return float(number)
+        except OverflowError:  # a whole number beyond float64
+            pass
+        raise self.unlike("a finite number")
+
+    @property
+    def logprob(self) -> float | None:
+        """A number, or null."""
+        return None if self.value is None else self.number
+
+    @property
+    def byte_string(self) -> bytes:
+        """A list of whole numbers, 0 to 255."""
+        try:
+            return bytes(part.whole for part in self)
+        except ValueError:
+            raise self.unlike("a list of bytes") from None
+
+    def unlike(self, kind: str) -> UnreadableError:
+        """The error of a value that is not what it should be."""
+        return UnreadableError(f"{self.where}: it should be {kind}, and is {shown(self.value)}")
+
+    def _of(self, kind: Any, name: str) -> Any:
+        if not isinstance(self.value, kind) or isinstance(self.value, bool):
+            raise self.unlike(name)
+        return self.value
+
+
+# -- HTTP whose answers end in time ------------------------------------------------------------
+# A server that sends a byte now and then holds nobody up.
+
+SILENT_S = 600
+"""How long a server may send nothing, such as while it loads a model."""
+
+
+class _Arriving(io.RawIOBase):
+    """What a socket brings until a time, on the clock of ``monotonic``; then TimeoutError."""
+
+    def __init__(self, sock: socket.socket, until: float) -> None:
+        self._sock, self._raw, self._until = sock, sock.makefile("rb", buffering=0), until
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        if (left := self._until - monotonic()) <= 0:
+            raise TimeoutError("it takes too long")
+        self._sock.settimeout(min(left, SILENT_S))
+        return self._raw.readinto(buffer)
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+class _TimedSocket:
+    """A socket whose answer must have come in some seconds."""
+
+    def __init__(self, sock: socket.socket, seconds: float) -> None:
+        self._sock, self._until = sock, monotonic() + seconds
+
+    def makefile(self, *_: Any, **__: Any) -> io.BufferedReader:
+        return io.BufferedReader(_Arriving(self._sock, self._until))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sock, name)
+
+
+def _timed(kind: type[HTTPConnection], seconds: float) -> type[HTTPConnection]:
+    class Timed(kind):  # type: ignore[valid-type,misc]
+        def connect(self) -> None:
+            super().connect()
+            self.sock: Any = _TimedSocket(self.sock, seconds)
+
+    return Timed
+
+
+def http_handlers(seconds: float) -> tuple[HTTPHandler, HTTPSHandler]:
+    """urllib's handlers for connections whose answers may take so many seconds in all."""
+    return _Handler(seconds), _SecureHandler(seconds)
+
+
+class _Handler(HTTPHandler):
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self._kind = _timed(HTTPConnection, seconds)
+
+    def http_open(self, req: Any) -> Any:
+        req.timeout = SILENT_S
+        return self.do_open(self._kind, req)
+
+
+class _SecureHandler(HTTPSHandler):
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self._kind = _timed(HTTPSConnection, seconds)
+
+    def https_open(self, req: Any) -> Any:
+        req.timeout = SILENT_S
+        return self.do_open(self._kind, req)
+
+
+# -- servers -----------------------------------------------------------------------------------
 
 ANSWER_S = 900
 """How long an answer may take in all."""

@@ -1,24 +1,188 @@
-"""Two texts that differ from one token on: what this mistake costs, and for how long.
+"""Forks of a recorded run: another token, or an intervention, at one step, and what follows of it.
 
-Curves are by distance from the mistake; docs/experiments.md defines them.
+Knows how a run is continued from there (``branch``), and what a mistake costs, and for how long
+(``diff_models``). Curves are by distance from the mistake; docs/experiments.md defines them.
 """
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from cutaway.api.llm import LLM
+from cutaway.base.checks import check_int, current_names
 from cutaway.compute.backends import Logits
+from cutaway.engine.canvas import ForcedCell, Rule
 from cutaway.errors import InputError
-from cutaway.rerun.request import bound, check_from_left, check_vocabulary
+from cutaway.requests.completion import Completion
+from cutaway.requests.stream import Stream
+from cutaway.rerun.request import bound, check_from_left, check_vocabulary, prompt_of, settings_of
 from cutaway.rerun.statistics import Curve, divergence, surprise
-from cutaway.trace import Trace
+from cutaway.trace import Parent, Trace
 from cutaway.trace.differences import SHORTEST_RUN, common_prefix
+from cutaway.trace.write import check_path
 
 if TYPE_CHECKING:
-    from cutaway.engine.interventions import BoundInterventions
+    from cutaway.engine.interventions import BoundInterventions, Intervention
+
+
+# -- branches ----------------------------------------------------------------------------------
+
+Luck = Literal["same", "fresh"]
+
+
+def token_of(llm: LLM, text: str, field: str = "token") -> int:
+    """The one token that adds exactly this text; InputError, with its tokens, where none does."""
+    data, tokenizer = text.encode(), llm.tokenizer
+    ids = tokenizer.encode(text, add_bos=False)
+    if len(ids) == 1 and tokenizer.token_bytes(ids[0]) == data:
+        return ids[0]
+    # SentencePiece puts a space before a text, and has tokens of single bytes before the others.
+    exact = [i for i in range(tokenizer.vocab_size) if tokenizer.token_bytes(i) == data]
+    if exact and data:
+        return exact[-1]
+    names = ", ".join(f"{i} {tokenizer.token_name(i)!r}" for i in ids) or "none"
+    raise InputError(
+        f"{field}: {text!r} is not one token but {len(ids)} ({names}): give one of them"
+    )
+
+
+def token_id_of(llm: LLM, token: str | int, field: str) -> int:
+    """The id of a token, which is given by its text or its id; InputError naming the field."""
+    given = token_of(llm, token, field) if isinstance(token, str) else token
+    return check_int(field, given, 0, llm.tokenizer.vocab_size - 1)
+
+
+def branch(
+    llm: LLM, recorded: Trace, at: int, token: str | int | None = None, **how: Any
+) -> Completion:
+    """``open_branch``, read to its end."""
+    return open_branch(llm, recorded, at, token, **current_names(how)).finish()
+
+
+def open_branch(
+    llm: LLM,
+    recorded: Trace,
+    at: int,
+    token: str | int | None = None,
+    *,
+    passed: int | None = None,
+    interventions: "Iterable[Intervention | str]" = (),
+    luck: Luck = "same",
+    seed: int | None = None,
+    max_tokens: int | None = None,
+    trace: str | PathLike[str] | None = None,
+    **more: Any,
+) -> Stream:
+    """Generate the text again with another token at step ``at``, and continue from there.
+
+    token       its text, which must be exactly one token, or its id; None, with interventions: the
+                step is drawn
+    interventions  in addition to the recorded ones, from this step on unless they name a step
+    passed      on a canvas: the pass in which cell ``at``, which is also its step, gets the token;
+                None: the pass of the recorded token
+    luck        "same": the recorded seed, so that each position keeps its luck (Gumbel noise);
+                "fresh": ``seed``, or one that is chosen and reported
+    max_tokens  of the whole answer, the part before the fork included; None: as recorded
+    trace       file for the fork's trace, whose parent is the recorded one
+    more        options of LLM.stream that change no token, such as speculate and candidates
+
+    The tokens before the fork are forced and computed again, since the fingerprint covers every
+    step's logits. Raises InputError for a step or a token that does not exist, or another
+    vocabulary; reading the stream raises one where the grammar forbids the token.
+    """
+    head = recorded.head
+    check_vocabulary(llm, recorded)
+    at = _step_of(recorded, at)
+    token = None if token is None else token_id_of(llm, token, "token")
+    added = _from_step(interventions, at)
+    if token is None and not added:
+        raise InputError("a branch needs a token, or interventions: name one")
+    options = settings_of(head) | _seed(luck, seed) | more
+    others = {"luck fresh": luck == "fresh", "max_tokens": max_tokens}
+    options |= _forced(recorded, at, token, passed, added=added, others=others)
+    if max_tokens is not None:
+        options["max_tokens"] = check_int("max_tokens: past the fork it", max_tokens, at + 1)
+    if trace is not None:
+        check_path(trace)
+        options = {"candidates": head.candidates, "track": head.tracked_ids} | options
+    stream = llm.stream(prompt_of(llm, head), **options)
+    if trace is not None:
+        stream.record(trace, prompt=head.prompt, parent=Parent(recorded.sha256, at, token))
+    return stream
+
+
+def _step_of(recorded: Trace, at: int) -> int:
+    if not recorded.steps:
+        raise InputError("the trace has no steps: there is nowhere to branch")
+    return check_int("at", at, 0, len(recorded.steps) - 1)
+
+
+def _forced(
+    recorded: Trace, at: int, token: int | None, passed: int | None,
+    *, added: "tuple[Intervention, ...]", others: Mapping[str, Any],
+) -> dict[str, Any]:  # fmt: skip
+    """The options that repeat a run up to the fork, and change it there.
+
+    others: what a canvas cannot have changed
+    """
+    if recorded.head.decoder:
+        others = {"interventions": added, **others}
+        return {"denoise": _forced_cell(recorded, at, token, passed, others)}
+    if passed is not None:
+        raise InputError("passed: this text was written from left to right, in no passes")
+    own = () if token is None else (token,)
+    return {
+        "interventions": (*recorded.head.interventions, *added),
+        "forced": (*recorded.output_token_ids[:at], *own),
+    }
+
+
+def _forced_cell(
+    recorded: Trace, at: int, token: int | None, passed: int | None, others: Mapping[str, Any]
+) -> Rule:
+    """The canvas's rule with one more forced cell; no pass before that one changes."""
+    decoder, first = recorded.head.decoder, len(recorded.head.prompt_token_ids)
+    assert decoder is not None
+    for name, given in others.items():
+        if given:
+            raise InputError(f"{name}: it would change passes before the fork: give a token alone")
+    assert token is not None  # since there are no interventions
+    passed = recorded.steps[at].pass_index if passed is None else passed
+    possible = [p.index for p in recorded.passes if first + at in range(*p.block)]
+    if passed not in possible:
+        raise InputError(
+            f"passed: the block of cell {at} was revealed in passes {possible[0]} to "
+            f"{possible[-1]}, not in {passed}"
+        )
+    kept = [one for one in decoder.rule.forced_cells if (one.passed, one.cell) != (passed, at)]
+    return replace(decoder.rule, forced_cells=(*kept, ForcedCell(passed, at, token)))
+
+
+def _from_step(
+    interventions: "Iterable[Intervention | str]", at: int
+) -> "tuple[Intervention, ...]":
+    if not interventions:
+        return ()
+    from cutaway.engine.interventions import check_interventions
+
+    made = check_interventions(interventions)
+    return tuple(one if one.from_step is not None else replace(one, from_step=at) for one in made)
+
+
+def _seed(luck: Luck, seed: int | None) -> dict[str, Any]:
+    if luck not in ("same", "fresh"):
+        raise InputError(f'luck must be "same" or "fresh", not {luck!r}')
+    if luck == "same" and seed is not None:
+        raise InputError(
+            "seed is for fresh luck: the same luck has the recorded seed; leave it out"
+        )
+    return {} if luck == "same" else {"seed": seed}
+
+
+# -- two texts that differ from one token on ---------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

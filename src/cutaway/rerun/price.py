@@ -16,7 +16,7 @@ from typing import Any
 from cutaway.api.llm import LLM
 from cutaway.engine import Pass
 from cutaway.errors import InputError
-from cutaway.methods.filling.bidirectional import logprob_of
+from cutaway.methods.rows import logprob_of
 from cutaway.rerun.request import Progress, check_vocabulary, silent
 from cutaway.trace import Trace
 from cutaway.trace.canvas import check_canvas, in_order

@@ -12,8 +12,8 @@ from cutaway.server.http.strict_json import StrictRoute
 from cutaway.server.models import models_of, service_of
 from cutaway.server.page_about import page_about
 from cutaway.server.service import Service
-from cutaway.trace.catalogue import catalogue
-from cutaway.trace.web.bundle import index
+from cutaway.trace.page import catalogue
+from cutaway.trace.web import index
 
 router = APIRouter(route_class=StrictRoute, include_in_schema=False)
 

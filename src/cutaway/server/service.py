@@ -11,7 +11,7 @@ from cutaway.api.async_model import AsyncModel
 from cutaway.compute.backends import KV_BLOCK
 from cutaway.engine.canvas import most_computed
 from cutaway.errors import InputError
-from cutaway.methods.filling.infill import DRAWN, WEIGHED
+from cutaway.methods.infill import DRAWN, WEIGHED
 from cutaway.requests.base import Message
 from cutaway.requests.options import Options
 from cutaway.requests.prepared import fitted, infills_by_bayes

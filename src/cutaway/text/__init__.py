@@ -4,8 +4,8 @@ Knows tokenizers, incremental bytes to text, and the model's own chat template. 
 imported when the first tokenizer or template is made, not here.
 """
 
+from cutaway.text.characters import TextStream
 from cutaway.text.chat import ChatTemplate
-from cutaway.text.stream import TextStream
-from cutaway.text.tokenizer import Tokenizer
+from cutaway.text.tokenizers import Tokenizer
 
 __all__ = ["ChatTemplate", "TextStream", "Tokenizer"]

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from cutaway.base.checks import check_bool
 from cutaway.errors import CutawayError, FormatError, InputError
-from cutaway.text.vocabulary import special_id
+from cutaway.text.tokenizers.vocabulary import special_id
 
 if TYPE_CHECKING:
     from jinja2 import Template
 
-    from cutaway.text.tokenizer import Tokenizer
+    from cutaway.text.tokenizers import Tokenizer
     from cutaway.text.tools.dialect import Dialect
     from cutaway.text.tools.tool import Tool
     from cutaway.text.tools.tool_support import ToolSupport
@@ -118,7 +118,7 @@ class ChatTemplate:
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Tool], goes_on: bool
     ) -> tuple[list[dict[str, Any]], list[dict[str, Any]] | None]:
         """(messages, tools) as the template takes them. goes_on: the last is to be continued."""
-        from cutaway.text.harmony_messages import MARK, for_harmony
+        from cutaway.text.harmony import MARK, for_harmony
         from cutaway.text.messages import check_goes_on, for_template  # no text needs these
 
         read = for_template(messages)
@@ -175,7 +175,7 @@ class ChatTemplate:
         if tools is not None:
             known["tools"] = tools
         try:
-            from cutaway.text.template_bounds import rendered
+            from cutaway.text.sandbox import rendered
 
             known |= variables
             given = sum(len(text) for value in known.values() for text in _strings(value))

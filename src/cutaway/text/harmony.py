@@ -1,23 +1,121 @@
 """Harmony, the form of gpt-oss: an answer is one or several messages, each in a channel.
 
 Knows what the channels are for: "analysis" has thoughts, "commentary" calls of tools and what is
-said before them, "final" the answer. Makes the grammar of such answers.
+said before them, "final" the answer. Makes the grammar of such answers, takes them apart while they
+are written, and writes conversations as harmony's templates take them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from cutaway.errors import InputError
-from cutaway.text.harmony_parser import BARE, MARKS, HarmonyParser
-from cutaway.text.thinking import Thinking, quoted
+from cutaway.text.characters import TextStream
+from cutaway.text.thinking import Thinking, Thought, quoted
+from cutaway.text.tools.call_parser import CallParser, Content, Delta
+from cutaway.text.tools.dialect import Dialect, Slot
 from cutaway.text.tools.grammar import arguments, around
+from cutaway.text.tools.tool import Tool
 
 if TYPE_CHECKING:
-    from cutaway.text.tokenizer import Tokenizer
-    from cutaway.text.tools.tool import Tool, ToolChoice
+    from cutaway.text.tokenizers import Tokenizer
+    from cutaway.text.tools.tool import ToolChoice
+
+
+# -- messages, taken apart ---------------------------------------------------------------------
+# The marks of a message, its header (channel and recipient) and what each channel is to a client.
+# No tokens: a mark is fed as a byte that no text has.
+
+MARKS = {
+    name: bytes([0xF8 + index])  # which UTF-8 has no use for
+    for index, name in enumerate(
+        ("<|start|>", "<|channel|>", "<|constrain|>", "<|message|>", "<|end|>", "<|return|>",
+         "<|call|>")
+    )
+}  # fmt: skip
+"""A control token -> the byte that it is fed as."""
+
+START_BYTE, CHANNEL_BYTE, _, MESSAGE_BYTE, END_BYTE, RETURN_BYTE, CALL_BYTE = MARKS.values()
+_MARK = re.compile(rb"([\xf8-\xfe])")
+_CHANNEL = re.compile(rb"\xf9\s*(\w+)")
+_RECIPIENT = re.compile(rb"\bto=functions\.([^\s\xf8-\xfe]+)")
+BARE = Dialect(("<call>", Slot.NAME, "<arguments>"), ())
+"""Calls as the inner parser reads them: what is around them is for the channels to know."""
+
+
+class HarmonyParser:
+    """One answer, from within the header of its first message.
+
+    A message to a tool is a call, one of the channel "analysis" is a thought, any other is said.
+    """
+
+    def __init__(self, tools: Sequence[Tool], new_id: Callable[[int], str]) -> None:
+        self._names = {tool.name.encode() for tool in tools}
+        self._calls = CallParser(BARE, tools, new_id, required=True)
+        self._header: bytes | None = b""  # None within a message's text
+        self._kind: type[Thought] | type[Content] | None = None  # None: a call
+        self._text = TextStream()
+        self._said = set[type]()  # kinds that have had a message
+
+    @property
+    def thinks(self) -> bool:
+        """Whether what comes next is of a thought."""
+        return self._header is None and self._kind is Thought
+
+    def push(self, data: bytes) -> list[Thought | Delta]:
+        """What is certain after these bytes."""
+        found: list[Thought | Delta] = []
+        for piece in filter(None, _MARK.split(data)):
+            found += self._take(piece)
+        return found
+
+    def finish(self) -> list[Thought | Delta]:
+        """The end of the answer: the deltas that this makes certain."""
+        return [*self._close()] if self._header is None else []
+
+    def _take(self, piece: bytes) -> Iterable[Thought | Delta]:
+        """A mark, or bytes between marks."""
+        if self._header is None:
+            if not _MARK.match(piece):
+                return self._grow(piece)
+            self._header = piece if piece == CHANNEL_BYTE else b""
+            return self._close()
+        if piece == MESSAGE_BYTE:
+            return self._open(self._header)
+        self._header = (
+            b"" if piece in (START_BYTE, END_BYTE, RETURN_BYTE, CALL_BYTE) else self._header + piece
+        )
+        return ()
+
+    def _open(self, header: bytes) -> Iterable[Thought | Delta]:
+        channel, to = _CHANNEL.search(header), _RECIPIENT.search(header)
+        self._header, self._text = None, TextStream()
+        if to and to[1] in self._names:
+            self._kind = None
+            return self._calls.push(b"<call>" + to[1] + b"<arguments>")
+        self._kind = Thought if channel and channel[1] == b"analysis" else Content
+        again = self._kind in self._said
+        self._said.add(self._kind)
+        return [self._kind("\n")] if again else []
+
+    def _grow(self, data: bytes) -> Iterable[Thought | Delta]:
+        if self._kind is None:
+            return self._calls.push(data)
+        text = self._text.push(data)
+        return [self._kind(text)] if text else []
+
+    def _close(self) -> Iterable[Thought | Delta]:
+        if self._kind is None:
+            return self._calls.finish()
+        text = self._text.flush()
+        return [self._kind(text)] if text else []
+
+
+# -- how a model answers -----------------------------------------------------------------------
 
 START, CHANNEL, MESSAGE, END = "<|start|>", "<|channel|>", "<|message|>", "<|end|>"
 _NEXT = f"{END}{START}assistant"
@@ -170,3 +268,41 @@ class Harmony(Thinking):
         for name, mark in MARKS.items():
             data = data.replace(name.encode(), mark)
         return data
+
+
+# -- a conversation ----------------------------------------------------------------------------
+# As templates have it: a thought is "thinking", a message has one call, and what is said before a
+# call is part of the thought.
+
+MARK = "<|channel|>analysis<|message|>"
+"""What is in the source of these templates."""
+
+
+def for_harmony(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The messages, each call with its result behind it.
+
+    InputError for a system message that is not the first, which these templates would leave out.
+    """
+    made: list[dict[str, Any]] = []
+    for index, message in enumerate(messages):
+        if message["role"] in ("system", "developer") and index:
+            raise InputError(
+                f"messages[{index}]: this model's template takes a system message only as the "
+                "first; put its text there"
+            )
+        if message["role"] != "assistant":
+            made += [message] if message["role"] != "tool" else []
+            continue
+        thought = message.get("reasoning_content") or message.get("thinking")
+        plain = {k: v for k, v in message.items() if k not in ("reasoning_content", "thinking")}
+        if "tool_calls" not in message:
+            made.append({**plain, "thinking": thought} if thought else plain)
+            continue
+        said = "\n".join(filter(None, [thought, plain["content"]]))
+        results = [*takewhile(lambda m: m["role"] == "tool", messages[index + 1 :])]
+        for call in plain["tool_calls"]:
+            made.append({**plain, "content": "", "tool_calls": [call]})
+            made[-1] |= {"thinking": said} if said else {}
+            made += [one for one in results if one["tool_call_id"] == call["id"]]
+            said = ""
+    return made

@@ -18,13 +18,11 @@ from cutaway.trace.differences import (
 )
 from cutaway.trace.endings import EndTokenStatus, Why, why
 from cutaway.trace.exports import to_csv, to_openai, to_passes_csv
-from cutaway.trace.guide import Guide, Point, ShownRun
-from cutaway.trace.page import runs_to_html, to_html
+from cutaway.trace.page import Guide, Point, ShownRun, runs_to_html, to_html
 from cutaway.trace.read import Trace
 from cutaway.trace.record import End, Head, Parent, Token
-from cutaway.trace.sinks import TraceBuffer, TraceSink
 from cutaway.trace.views import CandidateView, StageView, StepView, step_view
-from cutaway.trace.write import TraceWriter
+from cutaway.trace.write import TraceBuffer, TraceSink, TraceWriter
 
 __all__ = [
     "Candidate", "CandidateView", "CanvasFigures", "CellMoment", "Change", "CommonRun",

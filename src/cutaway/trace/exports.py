@@ -7,13 +7,22 @@ from typing import Any, Literal
 
 from cutaway.base.arithmetic import plainly
 from cutaway.engine.events import Pass, PassCell, Phases, Step
-from cutaway.text.openai_token import REMOVED, openai_token
 from cutaway.trace.canvas import check_canvas
 from cutaway.trace.endings import end_token_status, ended_by_token
 from cutaway.trace.figures import bits, in_bits, probability
 from cutaway.trace.read import Trace
 from cutaway.trace.record import Json
 from cutaway.trace.steps import milliseconds, observed
+
+REMOVED = -9999.0
+"""What OpenAI writes where a token's probability is not known to be above zero."""
+
+
+def openai_token(data: bytes, name: str, logprob: float | None) -> dict[str, Any]:
+    """A token with its true bytes; one that adds nothing to the text has its name."""
+    text = data.decode("utf-8", "replace") if data else name
+    return {"token": text, "logprob": logprob, "bytes": list(data) or None}
+
 
 When = Literal["before", "after"]
 

@@ -1,18 +1,84 @@
-"""Traces as one HTML file. ``cutaway.trace.web`` draws it."""
+"""Traces as one HTML file, which ``cutaway.trace.web`` draws, and the data that a page gets.
+
+Knows guides as data, the words of every figure, and the catalogue, which the served page and the
+file contain as JSON, so that no script names a stage. Refuses to know how runs are made.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
 
 from cutaway.base.arithmetic import plainly
 from cutaway.base.checks import check_int
+from cutaway.engine.canvas import SETTING_WORDS
 from cutaway.errors import InputError
-from cutaway.trace.catalogue import catalogue
-from cutaway.trace.guide import Guide, ShownRun
-from cutaway.trace.passes import pass_to_json
+from cutaway.sampling import PARAMS, PRESETS, STAGES, Param, StageSpec
+from cutaway.trace.check import READABLE, RENAMES, VERSION
+from cutaway.trace.figures import phrases
+from cutaway.trace.html import MOST, ORANGE
 from cutaway.trace.read import Trace
 from cutaway.trace.record import Json
-from cutaway.trace.sinks import line
-from cutaway.trace.steps import step_to_json
-from cutaway.trace.web.bundle import BundledRun, viewer
+from cutaway.trace.steps import pass_to_json, step_to_json
+from cutaway.trace.web import BundledRun, viewer
+from cutaway.trace.write import line
+
+# -- guides ------------------------------------------------------------------------------------
+# A question, and short sentences beside a page of recorded runs that open places in them.
+
+
+@dataclass(frozen=True, slots=True)
+class ShownRun:
+    """A run of a page. One whose parent is among the runs before it is shown as its fork.
+
+    name   what the page calls it
+    looks  by step, files of ``cutaway.features.inside.page_arrays``
+    """
+
+    trace: Trace
+    name: str
+    looks: Mapping[int, bytes] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A sentence, and the place that it opens.
+
+    run    its number on the page, from 1
+    shows  what is selected in it, as the page's address has it: step, panel, candidate, pass,
+           other (the run that it is compared with), inside (by, map, head, part)
+    """
+
+    text: str
+    run: int
+    shows: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Guide:
+    """What a page of runs teaches.
+
+    links  words → address, below the guide
+    """
+
+    title: str
+    question: str
+    points: tuple[Point, ...]
+    answer: str
+    links: Mapping[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> Json:
+        """As the page reads it."""
+        return {
+            "title": self.title,
+            "question": self.question,
+            "points": [{"text": p.text, "shows": {**p.shows, "run": p.run}} for p in self.points],
+            "answer": self.answer,
+            "links": [*self.links.items()],
+        }
+
+
+# -- the file ----------------------------------------------------------------------------------
 
 
 @plainly
@@ -65,3 +131,160 @@ def _made(trace: Trace) -> Iterator[Json]:
             while steps and steps[0].position < made.block[1]:
                 yield step_to_json(steps.pop(0))
     yield from map(step_to_json, steps)
+
+
+# -- the catalogue -----------------------------------------------------------------------------
+# Stages, presets, styles, settings of a canvas, phrases.
+
+
+def catalogue() -> Json:
+    """Plain data.
+
+    stages    in the table's order: name, letter, label, help, params, filter (whether it only
+              removes tokens), rule, switches, at_zero (see ``StageSpec``), history; of each param:
+              name, type, help, its range and default, the value at which it is off, and how far a
+              slider goes
+    presets   name → names of stages, in the order in which they run
+    styles    settings under one name
+    usual     the settings that most people change
+    mask      name of the stage of constraints
+    canvas    settings of a canvas that the page asks for: name, type, help, and what a text may be
+    heat      the colour of every measure: red, green, blue, and the opacity of the largest value
+    phrases   why a text ended, and what a constraint did, with places for figures
+    glosses   by the name of a figure: what it means
+    trace     of the format: its version, those that can be read, and what old names are now
+    """
+    return {
+        "stages": [_stage(name, spec) for name, spec in STAGES.items()],
+        "presets": {name: list(order) for name, order in PRESETS.items()},
+        "styles": list(_STYLES),
+        "usual": list(_USUAL),
+        "mask": "constraint",
+        "canvas": [_canvas(name) for name in _CANVAS],
+        "heat": {"colour": list(ORANGE), "most": MOST},
+        "phrases": phrases(),
+        "glosses": dict(GLOSSES),
+        "trace": {"version": VERSION, "readable": READABLE, "renames": RENAMES},
+    }
+
+
+def _stage(name: str, spec: StageSpec) -> Json:
+    return {
+        "name": name, "letter": spec.letter, "label": spec.label, "help": spec.help,
+        "filter": spec.filter, "rule": dict(spec.rule), "switches": list(spec.switches),
+        "at_zero": spec.at_zero, "history": spec.history,
+        "params": [_param(p, PARAMS[p]) for p in spec.params if p in PARAMS],
+    }  # fmt: skip
+
+
+def _canvas(name: str) -> Json:
+    words = SETTING_WORDS[name]
+    return {
+        "name": name, "type": words.type.__name__, "choices": list(words.choices),
+        "help": words.help.partition(": ")[0].capitalize() + ".",
+    }  # fmt: skip
+
+
+_CANVAS = ("rule", "steps", "block", "threshold", "noise")
+
+
+def _param(name: str, param: Param) -> Json:
+    low, high, step = param.slider
+    return {
+        "name": name, "type": param.type.__name__, "min": 0 if param.zero else param.low,
+        "max": param.high, "default": param.default, "off": param.off,
+        "low": low, "high": high, "step": step,
+        "help": param.help[:1].upper() + param.help[1:] + ".",
+    }  # fmt: skip
+
+
+_USUAL = ("temperature", "top_p", "top_k")
+
+_STYLES: tuple[Json, ...] = (
+    {"name": "greedy", "settings": {"temperature": 0, "top_p": 1},
+     "help": "Always the likeliest token: the same text every time, soon the same words again."},
+    {"name": "careful", "settings": {"temperature": 0.3, "top_p": 0.8},
+     "help": "Close to the likeliest: for facts and code."},
+    {"name": "balanced", "settings": {"temperature": 0.7, "top_p": 0.9},
+     "help": "Sharper than the model, without its long tail: for most answers."},
+    {"name": "pure", "settings": {"temperature": 1, "top_p": 1},
+     "help": "The model's own probabilities, nothing removed: what it has learnt, tail and all."},
+    {"name": "wild", "settings": {"temperature": 1.4, "top_p": 0.98},
+     "help": "Flatter than the model: surprising words, and before long no sense."},
+)  # fmt: skip
+
+
+# -- what each figure of a step means ----------------------------------------------------------
+# One sentence for every name under which a figure is shown, which is the word beside it. The page
+# and the terminal read the same table.
+
+GLOSSES = MappingProxyType({
+    # The text.
+    "context": "tokens before this one, the prompt included: all that the model knows of the text",
+    "last token": "the token at the end of the text so far; the model continues from it",
+    "position": "index of the token in the text, counted from 0, the prompt included",
+    "KV cache": (
+        "memory for the keys and values of earlier tokens, kept so that attention can read them "
+        "without computing them again"
+    ),
+    # The model.
+    "token id": "number of the token in the vocabulary, and of its row in the embedding matrix",
+    "width": "numbers that represent one token inside the model (the residual stream)",
+    "layers": "each adds the results of its attention and its MLP to the residual stream",
+    "heads": "in each layer; every head reads the earlier tokens with weights of its own",
+    "KV heads": "heads of keys and values; several attention heads share one",
+    "MLP": "width of the inner layer of the feed-forward network, which works on one token alone",
+    "experts": "MLPs in each layer, and how many of them compute a token",
+    "attention": "the tokens that a token can read",
+    "settled": (
+        "the first layer from which on the logit lens, the head applied after each layer, has "
+        "this token as the likeliest"
+    ),
+    "vocabulary": "tokens that the model knows; each gets one score, its logit, in every step",
+    "logit": "the model's score of a token; the softmax of all logits gives the probabilities",
+    "likeliest": "the token with the highest logit, and its probability before the sampling chain",
+    "entropy": (
+        "uncertainty of the model's prediction in bits: 0 is certain, each bit more doubles the "
+        "number of equally likely choices"
+    ),
+    # The sampler.
+    "left": "tokens that can still be drawn after this stage of the sampling chain",
+    "removed": "probability of the tokens that this stage of the sampling chain removed",
+    "delta": "what bias and penalties added to the logit",
+    "luck": (
+        "random number of this token (Gumbel noise); seed, position and token determine it, so "
+        "the same seed gives the same text"
+    ),
+    "score": "log of the probability after the chain, plus luck; the highest score is drawn",
+    "runner-up": "the token with the second-highest score",
+    "lead": "the highest score minus the second-highest",
+    # The token.
+    "probability": "of the token, in the model's own prediction, before the sampling chain",
+    "after the chain": "probability of the token after the sampling chain, among those left",
+    "surprise": "−log2 of the probability, in bits: 1 bit is one half, 10 bits about 1 in 1000",
+    "rank": "place of the token among all tokens by logit; 1 is the likeliest",
+    "drawn": "the token with the highest score",
+    "greedy": "temperature 0: the likeliest token is taken, without luck",
+    "forced": "the token was given in advance, not drawn",
+    "grammar": "the only token that the grammar allowed here",
+    "thinking budget": "a token of the mark that ends the thought, whose budget was spent",
+    "draft": "drawn as usual; a faster model or an earlier passage had proposed the same token",
+    "end": "probability of the end token, before the sampling chain",
+    # The computation.
+    "schedule": "milliseconds in which the engine chose the rows to compute",
+    "run": "milliseconds in which the model computed the logits",
+    "draft model": "milliseconds in which the draft model proposed tokens",
+    "sample": "milliseconds in which the sampling chain and the draw ran",
+    "row hash": "hash of all logits of this step; a replay must have the same one",
+    "fingerprint": "hash of all logits up to this step; equal texts on other machines have it too",
+    # A canvas.
+    "canvas": "positions that are filled in any order; a cell is one of them",
+    "masked": "cells that have no token yet",
+    "pass": "one run of the model over the canvas, which reveals one cell or several",
+    "revealed": "cells to which this pass gave a token",
+    "rows": "positions that the model computed in this pass",
+    "bound": (
+        "the most that revealing several cells in one pass, rather than one by one, can lose on "
+        "average; in bits"
+    ),
+})  # fmt: skip

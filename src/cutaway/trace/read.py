@@ -1,10 +1,16 @@
-"""Reading a trace, complete or cut short, and checking that its records agree."""
+"""Reading a trace, complete or cut short, and checking that its records agree.
+
+Knows files, gzipped or not, and in which order records may stand.
+"""
 
 import json
-from collections.abc import Mapping
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from io import BytesIO
+from itertools import chain
 from os import PathLike
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
@@ -12,13 +18,75 @@ from typing import Any, BinaryIO, NoReturn
 from cutaway.base.arithmetic import plainly
 from cutaway.engine.events import Pass, Step
 from cutaway.errors import FormatError, InputError
-from cutaway.trace import passes, steps
+from cutaway.trace import steps
+from cutaway.trace.check import VERSION, to_current
 from cutaway.trace.figures import bits, chain_label, percent, probability
-from cutaway.trace.file_lines import whole_lines
 from cutaway.trace.html import Chip, by_surprise
 from cutaway.trace.record import End, Head, Token
-from cutaway.trace.renames import VERSION, to_current
 from cutaway.trace.steps import observed
+
+# -- lines of a file ---------------------------------------------------------------------------
+# Their lengths are bounded, since 8 MB of gzip can expand to 8 GB of text.
+
+MIB = 1 << 20
+
+MOST_BYTES = 1024 * MIB
+"""The most text in one file: 128k steps of 20 candidates are 300 MB."""
+
+LONGEST_LINE = 16 * MIB
+"""A head with a bias for each of 262k tokens has 8 MB, a step of 1000 candidates 100 kB."""
+
+PIECE = MIB
+"""Bytes read, and inflated, at a time."""
+
+_GZIP = b"\x1f\x8b"
+
+
+def whole_lines(file: BinaryIO, see: Callable[[bytes], object]) -> Iterator[bytes]:
+    """Each complete line, without its line feed; ``see`` gets the file's bytes as they are read.
+
+    A gzipped file may lack its end, as that of an aborted run does. Raises ValueError, with a
+    sentence, where the stream is damaged or too long.
+    """
+    total, rest = 0, b""
+    for piece in _text(file, see):
+        total += len(piece)
+        *lines, rest = (rest + piece).split(b"\n")
+        yield from lines
+        if len(rest) > LONGEST_LINE:
+            raise ValueError(f"it is longer than {LONGEST_LINE // MIB} MiB: this is no trace")
+        if total > MOST_BYTES:
+            raise ValueError(f"the file holds more than {MOST_BYTES // MIB} MiB of text")
+
+
+def _text(file: BinaryIO, see: Callable[[bytes], object]) -> Iterator[bytes]:
+    """The file's text in pieces of any length."""
+    start = file.read(len(_GZIP))
+    pieces = _seen(chain([start], iter(partial(file.read, PIECE), b"")), see)
+    return _inflated(pieces) if start == _GZIP else pieces
+
+
+def _seen(pieces: Iterable[bytes], see: Callable[[bytes], object]) -> Iterator[bytes]:
+    for piece in pieces:
+        see(piece)
+        yield piece
+
+
+def _inflated(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    stream = zlib.decompressobj(wbits=31)
+    try:
+        for piece in pieces:
+            data = stream.decompress(piece, PIECE)
+            while data or stream.unconsumed_tail:
+                yield data
+                data = stream.decompress(stream.unconsumed_tail, PIECE)
+            if stream.unused_data:
+                raise ValueError("the gzip stream is damaged: something follows its end")
+    except zlib.error as error:
+        raise ValueError(f"the gzip stream is damaged: {error}") from None
+
+
+# -- the trace ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -150,7 +218,7 @@ class _Records:
             case "step":
                 self._take_step(steps.step_from_json(data, self.head), self.head)
             case "pass":
-                self._take_pass(passes.pass_from_json(data), self.head)
+                self._take_pass(steps.pass_from_json(data), self.head)
             case "end":
                 self.end = End.from_json(data)
             case _:
@@ -199,7 +267,7 @@ class _Records:
         _require(in_order, "cells must be in the order of their positions")
         for position in (*positions, *made.masked_again):
             _require(position in range(*made.block), f"cell {position} is not in the block")
-        self._require_tokens(passes.tokens_of(made))
+        self._require_tokens(steps.tokens_of_pass(made))
         for cell in made.cells:
             left, again = self.canvas.get(cell.position), cell.position in made.masked_again
             _require(cell.was == left, f"was: at {cell.position} passes left {left}")

@@ -1,7 +1,7 @@
 """The head, the tokens and the end of a trace, one record per line, and their JSON.
 
 Knows the format (docs/trace.md, schema.json), but neither how a run is made nor where the lines
-go. Steps and passes are events of the engine; ``steps`` and ``passes`` write and read their lines.
+go. Steps and passes are events of the engine; ``steps`` writes and reads their lines.
 
 Every ``from_json`` raises ValueError, with a sentence, where the line is no such record.
 """
@@ -10,13 +10,68 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple, Self
 
+from cutaway.engine.canvas import Rule, read_rule
 from cutaway.engine.interventions import Intervention
 from cutaway.errors import InputError
+from cutaway.text.grammar import KINDS, Grammar
 from cutaway.text.grammar.compiler import engine
-from cutaway.text.grammar.source import KINDS, Grammar
 from cutaway.trace import check
-from cutaway.trace.canvas_decoder import DecoderRecord, decoder
-from cutaway.trace.renames import READABLE, VERSION
+from cutaway.trace.check import READABLE, VERSION
+
+# -- how a canvas was revealed -----------------------------------------------------------------
+
+DENOISE = "denoise"
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderRecord:
+    """The decoder of a canvas; a text that was written from left to right has none.
+
+    attention   what a token attends to: "causal", "bidirectional", or up to the end of its block,
+                as the size of a block
+    shift       whether the row of a token predicts the next one
+    mask_id     what a masked cell was computed as; None where attention is causal
+    suffix_ids  tokens after the canvas
+    """
+
+    rule: Rule
+    attention: str | int
+    shift: bool
+    mask_id: int | None
+    suffix_ids: tuple[int, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """The field of the head."""
+        fields = {name: getattr(self, name) for name in DECODER_CHECKS}
+        return {"kind": DENOISE} | fields | {"rule": self.rule.to_json()}
+
+
+def decoder(value: Any) -> DecoderRecord:
+    """The inverse of ``to_json``; ValueError where the value is no such field."""
+    known = check.fields(value, {"kind": check.one_of(DENOISE), **DECODER_CHECKS})
+    return DecoderRecord(**{name: known[name] for name in DECODER_CHECKS})
+
+
+def _rule(value: Any) -> Rule:
+    settings = check.table(check.anything)(value)
+    try:
+        rule = read_rule(settings)
+    except InputError as error:
+        raise ValueError(f"is no rule: {error}") from None
+    if rule.to_json() != settings:
+        raise ValueError("must say what differs from a plain rule, and no more")
+    return rule
+
+
+def _attention(value: Any) -> str | int:
+    words = check.one_of("causal", "bidirectional")
+    return check.integer(value) if type(value) is int else words(value)
+
+
+DECODER_CHECKS = check.of(DecoderRecord, rule=_rule, attention=_attention)
+
+
+# -- records -----------------------------------------------------------------------------------
 
 FORMAT = "cutaway-trace"
 

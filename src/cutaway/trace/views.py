@@ -11,8 +11,7 @@ from typing import Any
 from cutaway.base.arithmetic import plainly
 from cutaway.engine.events import Step
 from cutaway.sampling import Candidate
-from cutaway.trace.constraint import wanted_sentence
-from cutaway.trace.endings import EndTokenStatus, end_token_status
+from cutaway.trace.endings import EndTokenStatus, end_token_status, wanted_sentence
 from cutaway.trace.figures import bits, in_bits, probability, stage_label, stage_letter
 from cutaway.trace.read import Trace
 from cutaway.trace.steps import milliseconds, observed

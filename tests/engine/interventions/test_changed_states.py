@@ -9,7 +9,7 @@ from cutaway import LLM
 from cutaway.engine.interventions import add, bind, check_interventions, patch, scale
 from cutaway.errors import InputError
 from cutaway.features.inside import inside
-from cutaway.methods.pinned import text_state
+from cutaway.methods.rows import text_state
 from cutaway.rerun import replay
 from cutaway.trace import Trace
 from support.engine_mock import forget_cached

@@ -16,7 +16,7 @@ from cutaway.features.evidence.receipt import Receipt, ReceiptStep, chain_root
 from cutaway.features.evidence.signing import PrivateKey
 from cutaway.rerun.request import settings_of
 from cutaway.sampling.observe import START, chain_hash
-from cutaway.trace.sinks import end_of
+from cutaway.trace.write import end_of
 
 pytest.importorskip("cryptography", reason="the extra 'receipt' is not installed")
 

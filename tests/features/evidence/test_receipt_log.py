@@ -16,7 +16,7 @@ from cutaway.features.evidence.merkle import Tree, root_by_proof
 from cutaway.features.evidence.receipt import Receipt
 from cutaway.features.evidence.receipt_log import ReceiptLog, check_inclusion, check_log
 from cutaway.features.evidence.signing import PrivateKey
-from cutaway.trace.sinks import end_of
+from cutaway.trace.write import end_of
 
 pytest.importorskip("cryptography", reason="the extra 'receipt' is not installed")
 

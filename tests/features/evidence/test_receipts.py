@@ -14,7 +14,7 @@ from cutaway.features.evidence.checked import check_all, check_some, drawn_steps
 from cutaway.features.evidence.receipt import Receipt, chain_root
 from cutaway.features.evidence.signing import PrivateKey, PublicKey
 from cutaway.features.measure.verify import instruction_set
-from cutaway.trace.sinks import end_of
+from cutaway.trace.write import end_of
 from support.random_llama import write_tiny_llama
 
 pytest.importorskip("cryptography", reason="the extra 'receipt' is not installed")

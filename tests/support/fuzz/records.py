@@ -39,7 +39,7 @@ from cutaway.trace import (
     to_passes_csv,
     why,
 )
-from cutaway.trace.sinks import end_of
+from cutaway.trace.write import end_of
 from support.fuzz.format import Format, use_any
 from support.fuzz.mutation import NUMBERS, a_few, in_bytes, in_json, near_json
 from support.random_llama import write_tiny_llama

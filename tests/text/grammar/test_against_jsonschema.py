@@ -6,9 +6,9 @@ from collections import Counter
 import pytest
 
 from cutaway.errors import InputError
-from cutaway.text.grammar.acceptance import accepts
-from cutaway.text.grammar.judge import Judge
-from cutaway.text.grammar.source import Grammar
+from cutaway.text.grammar import Grammar
+from cutaway.text.grammar.compiler import accepts
+from cutaway.text.grammar.schema_checks import Judge
 from support.schema_pairs import is_valid, pairs
 
 REFUSED = (

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from cutaway.text.grammar.arithmetic import Arithmetic
+from cutaway.text.grammar.checks import Arithmetic
 from support.examples import few_or_many
 
 CHECK = Arithmetic()

@@ -8,9 +8,9 @@ import sys
 import pytest
 
 from cutaway.errors import CutawayError, InputError, QueueFullError
+from cutaway.text.grammar import Grammar
 from cutaway.text.grammar.compile_sandbox import CompileSandbox
 from cutaway.text.grammar.llguidance_source import source_of
-from cutaway.text.grammar.source import Grammar
 
 FINE = [
     Grammar("json_schema", '{"type":"array"}', compact=True), Grammar("regex", "a\nb"),

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from cutaway.errors import InputError
-from cutaway.text.grammar.acceptance import Accepted, accepts
-from cutaway.text.grammar.source import Grammar
+from cutaway.text.grammar import Grammar
+from cutaway.text.grammar.compiler import Accepted, accepts
 
 EXPRESSION = "(é|ab)+c?"
 SCHEMA = {

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from cutaway.errors import CutawayError, InputError
 from cutaway.text import Tokenizer
-from cutaway.text.grammar import source
+from cutaway.text import grammar as sources
+from cutaway.text.grammar import Grammar
 from cutaway.text.grammar.compiler import GrammarCompiler, _Vocabulary, notes_on
 from cutaway.text.grammar.llguidance_source import sentence
-from cutaway.text.grammar.source import Grammar
 from support.mock_backend import END, Words
 from support.text_vocabularies import sentencepiece
 
@@ -199,14 +199,14 @@ def test_what_llguidance_quotes_steers_no_terminal():
 
 def test_a_file_that_cannot_be_read_is_one_plain_sentence(tmp_path):
     with pytest.raises(InputError, match=r"missing\.json: No such file or directory$"):
-        source.json_schema(tmp_path / "missing.json")
+        sources.json_schema(tmp_path / "missing.json")
     (tmp_path / "latin.gbnf").write_bytes(b'root ::= "\xe9"')
     with pytest.raises(InputError, match=r"latin\.gbnf is not UTF-8 \(byte 10\)$"):
-        source.grammar(tmp_path / "latin.gbnf")
+        sources.grammar(tmp_path / "latin.gbnf")
 
 
 @pytest.mark.skipif(not Path("/dev/zero").exists(), reason="/dev/zero")
-@pytest.mark.parametrize("read", [source.json_schema, source.grammar])
+@pytest.mark.parametrize("read", [sources.json_schema, sources.grammar])
 def test_a_file_without_an_end_is_refused_when_it_is_too_large(read):
     with pytest.raises(InputError, match=r"/dev/zero has more than 262144 bytes$"):
         read(Path("/dev/zero"))

@@ -5,11 +5,9 @@ import json
 import pytest
 
 from cutaway.errors import CutawayError, InputError
-from cutaway.text.grammar import llguidance_source
-from cutaway.text.grammar.acceptance import accepts
-from cutaway.text.grammar.compiler import GrammarCompiler
-from cutaway.text.grammar.judge import WHOLE, Judge, judge_of, judge_of_rules
-from cutaway.text.grammar.source import Grammar
+from cutaway.text.grammar import Grammar, llguidance_source
+from cutaway.text.grammar.compiler import GrammarCompiler, accepts
+from cutaway.text.grammar.schema_checks import WHOLE, Judge, judge_of, judge_of_rules
 from support.mock_backend import END, Words
 
 SCHEMA = {"type": "string", "pattern": '^[^"]+$'}

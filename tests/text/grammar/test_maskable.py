@@ -11,11 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cutaway.errors import InputError
-from cutaway.text.grammar import calendar_formats
-from cutaway.text.grammar.acceptance import accepts
-from cutaway.text.grammar.judge import Judge
-from cutaway.text.grammar.patterns import masked
-from cutaway.text.grammar.source import Grammar
+from cutaway.text.grammar import Grammar, json_values
+from cutaway.text.grammar.compiler import accepts
+from cutaway.text.grammar.json_values import masked
+from cutaway.text.grammar.schema_checks import Judge
 
 
 @pytest.fixture(autouse=True)
@@ -185,7 +184,7 @@ FORMATS = ("date", "time", "date-time")
 @pytest.mark.parametrize("year", ["0000", "0001", "0004", "0100", "0400", "1900", "2000", "2024",
                                   "2025", "9999"])  # fmt: skip
 def test_days_are_those_of_the_calendar(year):
-    days, pattern = set(), re.compile(calendar_formats.PATTERNS["date"])
+    days, pattern = set(), re.compile(json_values.CALENDAR_PATTERNS["date"])
     if year != "0000":
         day = date(int(year), 1, 1)
         while day.isoformat()[:4] == year:
@@ -196,7 +195,7 @@ def test_days_are_those_of_the_calendar(year):
     for month in range(14):
         for day in range(33):
             text = f"{year}-{month:02d}-{day:02d}"
-            assert (text in days) is calendar_formats.FITS["date"](text)
+            assert (text in days) is json_values.CALENDAR_FITS["date"](text)
             assert (text in days) is (pattern.fullmatch(text) is not None)
 
 
@@ -214,7 +213,7 @@ def test_days_are_those_of_the_calendar(year):
 def test_a_text_of_a_format_is_one(format, text, fits):
     assert takes({"type": "string", "format": format}, f'"{text}"') is fits
     assert takes({"format": format, "pattern": "^2"}, f'"{text}"') is (fits and text[0] == "2")
-    assert calendar_formats.FITS[format](text) is fits
+    assert json_values.CALENDAR_FITS[format](text) is fits
     assert takes({"type": "string", "not": {"format": format}}, f'"{text}"') is not fits
 
 
@@ -227,5 +226,5 @@ def test_a_text_of_a_format_is_one(format, text, fits):
 )  # fmt: skip
 def test_a_leap_second_is_at_midnight_of_utc(text, fits):
     """Of which masks allow those that are written in UTC."""
-    assert calendar_formats.FITS["time"](text) is fits
+    assert json_values.CALENDAR_FITS["time"](text) is fits
     assert not takes({"type": "string", "format": "time"}, f'"{text}"')

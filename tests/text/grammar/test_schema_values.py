@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cutaway.errors import InputError
-from cutaway.text.grammar.acceptance import accepts
+from cutaway.text.grammar import Grammar
+from cutaway.text.grammar.compiler import accepts
 from cutaway.text.grammar.json_values import is_multiple, is_whole, number
-from cutaway.text.grammar.source import Grammar
 
 
 def takes(schema, text: str) -> bool:

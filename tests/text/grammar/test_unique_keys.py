@@ -8,11 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cutaway.errors import InputError
-from cutaway.text.grammar.acceptance import accepts
-from cutaway.text.grammar.compiler import GrammarCompiler
+from cutaway.text.grammar import Grammar
+from cutaway.text.grammar.compiler import GrammarCompiler, accepts
+from cutaway.text.grammar.matcher import has_open_objects
 from cutaway.text.grammar.partial_json import PartialJson
-from cutaway.text.grammar.source import Grammar
-from cutaway.text.grammar.unique_keys import has_open_objects
 from support.mock_backend import Words
 
 TOKENS = [

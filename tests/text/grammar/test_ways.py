@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cutaway.errors import CutawayError, InputError
-from cutaway.text.grammar.acceptance import accepts
-from cutaway.text.grammar.compiler import GrammarCompiler
-from cutaway.text.grammar.source import Grammar
+from cutaway.text.grammar import Grammar
+from cutaway.text.grammar.compiler import GrammarCompiler, accepts
 from support.mock_backend import END, Words
 
 COMPILER = GrammarCompiler(Words())

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cutaway.trace.catalogue import catalogue
+from cutaway.trace.page import catalogue
 from cutaway.trace.web import __file__ as web
 from support.page_modules import JS, in_node
 

@@ -13,7 +13,7 @@ import pytest
 from cutaway.features.page.folder import WEB
 from cutaway.features.page.tokenizer import page_tokenizer
 from cutaway.text import ChatTemplate, Tokenizer
-from cutaway.text.chat_pieces import ChatPieces
+from cutaway.text.chat_probe import ChatPieces
 from support.page_modules import in_node
 from support.page_tokenizer import MODULE
 from support.text_vocabularies import CONTROL, USER, byte_level, sentencepiece

@@ -12,7 +12,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from cutaway.trace import Parent, Trace, diff_texts
-from cutaway.trace.renames import VERSION, to_current
+from cutaway.trace.check import VERSION, to_current
 from support.page_modules import in_node
 from support.web_data import DATA, FOUND
 

@@ -8,8 +8,8 @@ import pytest
 from cutaway import LLM
 from cutaway.server.http.settings import ServerSettings
 from cutaway.trace import Trace
-from cutaway.trace.renames import VERSION
-from cutaway.trace.web.bundle import _WEB
+from cutaway.trace.check import VERSION
+from cutaway.trace.web import _WEB
 from support.served import serve
 
 RECORDED = _WEB / "first-run.jsonl.gz"

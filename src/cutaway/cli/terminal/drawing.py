@@ -15,8 +15,8 @@ from operator import itemgetter
 from typing import Any, TextIO, TypeVar
 
 from cutaway.cli.terminal.streams import print_json
-from cutaway.text.printable import printable
-from cutaway.trace.colours import heat_of_text
+from cutaway.text.characters import printable
+from cutaway.trace.html import heat_of_text
 
 _SPARKS, _ASCII_SPARKS = "▁▂▃▄▅▆▇█", "_.-:=+*#"
 _EIGHTHS = " ▏▎▍▌▋▊▉█"

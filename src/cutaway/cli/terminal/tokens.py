@@ -7,7 +7,7 @@ A character that cannot be seen is an escape, as ``\\n``; a byte that is no whol
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from cutaway.text.printable import printable
+from cutaway.text.characters import printable
 
 if TYPE_CHECKING:
     from cutaway.cli.terminal.drawing import Style

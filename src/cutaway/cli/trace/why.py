@@ -11,10 +11,14 @@ from cutaway.errors import InputError
 from cutaway.registry import feature
 from cutaway.trace import CellMoment, Trace, cell_life, why
 from cutaway.trace.canvas import rule_label
-from cutaway.trace.constraint import constraint_sentences
-from cutaway.trace.endings import CLOSEST, Why, outcome_phrase, status_sentence
-from cutaway.trace.figures import percent
-from cutaway.trace.phrases import phrase
+from cutaway.trace.endings import (
+    CLOSEST,
+    Why,
+    constraint_sentences,
+    outcome_phrase,
+    status_sentence,
+)
+from cutaway.trace.figures import percent, phrase
 
 EPILOG = """
 examples:

@@ -14,7 +14,7 @@ from cutaway.compute.model.mixture import expert_shares
 from cutaway.files.weights import TensorInfo
 from cutaway.text import Tokenizer
 from cutaway.text.chat import FIELD, ORIGIN
-from cutaway.text.vocabulary import BEGIN_ORIGIN
+from cutaway.text.tokenizers.vocabulary import BEGIN_ORIGIN
 
 _UNREAD = ("pictures", "sound", "tokens ahead")
 _SAMPLING = "general.sampling."

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from cutaway.compute.loading.adapter import Adapter
     from cutaway.compute.loading.identity import Identity
     from cutaway.text.grammar.compiler import GrammarCompiler
-    from cutaway.text.thinking import Thinking
-    from cutaway.text.thinking_switch import ThinkingSwitch
+    from cutaway.text.thinking import Thinking, ThinkingSwitch
 
 
 class LoadedModel:
@@ -271,14 +270,14 @@ class LoadedModel:
     @cached_property
     def thinking(self) -> "Thinking | None":
         """How the model marks thoughts before an answer; None where its template has none."""
-        from cutaway.text.thinking_probe import thinking_of  # few texts need it
+        from cutaway.text.chat_probe import thinking_of
 
         return thinking_of(self.template, self.tokenizer) if self.template else None
 
     @cached_property
     def thinking_switch(self) -> "ThinkingSwitch":
         """What the chat template can be told of thinking; the model has a template."""
-        from cutaway.text.thinking_switch import ThinkingSwitch
+        from cutaway.text.thinking import ThinkingSwitch
 
         assert self.template is not None
         return ThinkingSwitch(self.template, self.thinking)

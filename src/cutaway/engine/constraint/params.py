@@ -20,8 +20,8 @@ from cutaway.engine.constraint.tokens import (
     ThinkingBudget,
 )
 from cutaway.errors import CutawayError, InputError
-from cutaway.text.grammar import source
-from cutaway.text.grammar.source import KINDS, Grammar
+from cutaway.text import grammar
+from cutaway.text.grammar import KINDS, Grammar
 
 if TYPE_CHECKING:
     from cutaway.text.grammar.checks import Check
@@ -102,7 +102,7 @@ class ConstraintParams:
         if len(given) > 1:
             raise InputError(f"{' and '.join(given)} exclude each other: give one")
         for name in given:
-            object.__setattr__(self, name, getattr(source, name)(getattr(self, name)))
+            object.__setattr__(self, name, getattr(grammar, name)(getattr(self, name)))
         for name in ("thought", "calls"):
             if not isinstance(value := getattr(self, name), str):
                 raise InputError(f"{name} must be Lark, a text, not {shown(value)}")

@@ -23,7 +23,7 @@ from cutaway.features.anthropic.tools import WithMessagesTools
 from cutaway.server.body import Body, Unsupported, optional, refused
 from cutaway.server.service import Service
 from cutaway.server.shared.conversing import Messages
-from cutaway.text.thinking_switch import NO_WISH, ThinkingWish
+from cutaway.text.thinking import NO_WISH, ThinkingWish
 from cutaway.text.tools import Tool
 
 _BILLING = "x-anthropic-billing-header:"

@@ -19,7 +19,7 @@ from cutaway.requests.recording import head_of
 from cutaway.rerun.request import settings_of
 from cutaway.sampling import Sampled, build_chain
 from cutaway.trace import Head
-from cutaway.trace.sinks import end_of
+from cutaway.trace.write import end_of
 
 _ENDLESS = 1 << 62  # tokens, of a context that ends no text
 _LATER = ("head.params", "head.sizes")

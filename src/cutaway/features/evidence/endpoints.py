@@ -26,7 +26,7 @@ from cutaway.server.http.errors import ApiError
 from cutaway.server.http.settings import ServerSettings
 from cutaway.server.http.strict_json import StrictRoute
 from cutaway.server.shared.plain_schemas import AnswerReceipts, ProvenReceipt, ReceiptsHead
-from cutaway.trace.sinks import end_of
+from cutaway.trace.write import end_of
 
 router = APIRouter(route_class=StrictRoute, tags=["receipts"])
 

@@ -44,7 +44,7 @@ def signer(path: str, options: "Mapping[str, Any]") -> "Callable[[Streams], None
 
 def _write_each(key: "PrivateKey", streams: "Streams") -> None:
     from cutaway.features.evidence.receipt import Receipt
-    from cutaway.trace.sinks import end_of
+    from cutaway.trace.write import end_of
 
     for stream in streams:
         assert stream.ended is not None

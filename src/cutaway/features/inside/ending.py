@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from cutaway.api.llm import LLM
 from cutaway.features.inside.look import inside
 from cutaway.trace import Trace, why
-from cutaway.trace.phrases import phrase
+from cutaway.trace.figures import phrase
 
 _MOST = 4  # parts that are named
 

@@ -24,12 +24,12 @@ from cutaway.features.inside.logit_attribution import LogitAttribution, logit_at
 from cutaway.features.inside.picture import Picture
 from cutaway.features.inside.redraw import Redraw
 from cutaway.features.inside.states import ValueWeights, value_weights
-from cutaway.methods.pinned import text_state
-from cutaway.rerun.branch import token_id_of
+from cutaway.methods.rows import text_state
+from cutaway.rerun.forks import token_id_of
 from cutaway.rerun.request import bound, check_text
 from cutaway.sampling.observe import row_hash
 from cutaway.trace import Trace
-from cutaway.trace.phrases import phrase
+from cutaway.trace.figures import phrase
 
 Floats = NDArray[np.float64]
 

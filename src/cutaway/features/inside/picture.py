@@ -11,10 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.features.inside.lens import LensRow
-from cutaway.trace.colours import heat
-from cutaway.trace.figures import percent
-from cutaway.trace.html import Markup, tag
-from cutaway.trace.phrases import phrase
+from cutaway.trace.figures import percent, phrase
+from cutaway.trace.html import Markup, heat, tag
 
 Floats = NDArray[np.float64]
 _CELL, _FALL, _BAR = (16, 12), 120, 9  # pixels

@@ -21,7 +21,7 @@ from cutaway.engine.loop.pinned import WholeText
 from cutaway.errors import InputError
 from cutaway.features.inside import attention
 from cutaway.methods.nearness import nearness
-from cutaway.methods.pinned import whole_text
+from cutaway.methods.rows import whole_text
 
 Floats = NDArray[np.float32]
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from cutaway.api.llm import LLM
 from cutaway.engine.interventions import Intervention, knock_out
 from cutaway.errors import InputError
-from cutaway.rerun.branch import token_id_of
+from cutaway.rerun.forks import token_id_of
 
 HOW = ("delete", "knock_out", "other")
 

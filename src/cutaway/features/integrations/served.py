@@ -13,9 +13,8 @@ from typing import Any
 from cutaway.errors import InputError
 from cutaway.requests.base import accepted
 from cutaway.requests.completion import ToolCall
-from cutaway.rerun.answer_part import AnswerPart, UnreadableError
-from cutaway.rerun.asking import Server
-from cutaway.text.grammar.acceptance import Accepted
+from cutaway.rerun.asking import AnswerPart, Server, UnreadableError
+from cutaway.text.grammar.compiler import Accepted
 from cutaway.trace import Trace
 from cutaway.trace.record import Token
 

@@ -16,7 +16,7 @@ from cutaway.server.body import Body, Unsupported, examples, optional
 from cutaway.server.service import Service
 from cutaway.server.shared.keyword_fields import own_form, with_keywords
 from cutaway.server.shared.request_models import Read, TextFields, bias_of
-from cutaway.text.fim import FimTokens
+from cutaway.text.tokenizers.vocabulary import FimTokens
 
 _LEFT_OUT = {"n", "align", "special", "prompt_logprobs", "denoise"}  # one text, as llama-server's
 _NO_EFFECT = "is read and has no effect; a note in the answer says so"

@@ -13,7 +13,7 @@ from cutaway.server.service import Service
 from cutaway.server.shared.conversing import Conversing
 from cutaway.server.shared.keyword_fields import NumberFields, own_form
 from cutaway.server.shared.thinking import ThinkingFields
-from cutaway.text.thinking_switch import ThinkingWish
+from cutaway.text.thinking import ThinkingWish
 
 KeepAlive = float | str | None
 STAYS = (

@@ -15,7 +15,7 @@ from cutaway.server.service import Service
 from cutaway.server.shared.conversing import Messages
 from cutaway.server.shared.messages import ONLY_TEXT
 from cutaway.server.shared.request_models import Read
-from cutaway.text.thinking_switch import NO_WISH, ThinkingWish
+from cutaway.text.thinking import NO_WISH, ThinkingWish
 
 _TEMPLATE = "the model's own template is used; leave it out, or give raw and the whole prompt"
 

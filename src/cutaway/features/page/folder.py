@@ -25,10 +25,10 @@ from cutaway.features.practice.page_exercises import of_run, of_samples, of_ways
 from cutaway.requests.options import parse_options
 from cutaway.requests.recording import sizes_of
 from cutaway.server.page_about import page_about
-from cutaway.text.chat_pieces import ChatPieces
+from cutaway.text.chat_probe import ChatPieces
 from cutaway.trace import Head
-from cutaway.trace.catalogue import catalogue
-from cutaway.trace.web.bundle import index
+from cutaway.trace.page import catalogue
+from cutaway.trace.web import index
 
 T = TypeVar("T")
 WEB = files("cutaway.trace.web")

@@ -7,10 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from cutaway.errors import InputError
-from cutaway.text.pretokenizers import FIELD, lookup
-from cutaway.text.tokenizer import Tokenizer
-from cutaway.text.tokenizer_kinds import sentencepiece
-from cutaway.text.vocabulary import LSTRIP_TOKEN_IDS, RSTRIP_TOKEN_IDS, Vocabulary
+from cutaway.text.tokenizers import Tokenizer, sentencepiece
+from cutaway.text.tokenizers.pretokenizers import FIELD, lookup
+from cutaway.text.tokenizers.vocabulary import (
+    LSTRIP_TOKEN_IDS,
+    RSTRIP_TOKEN_IDS,
+    Vocabulary,
+)
 
 Data = dict[str, Any]
 

@@ -8,8 +8,7 @@ from cutaway.cli.terminal.tokens import visible
 from cutaway.engine.events import Step
 from cutaway.trace import Trace, canvas_figures
 from cutaway.trace.canvas import rule_label
-from cutaway.trace.constraint import ends_thought
-from cutaway.trace.endings import end_token_status
+from cutaway.trace.endings import end_token_status, ends_thought
 from cutaway.trace.figures import bits, chain_label, percent, probability
 from cutaway.trace.steps import observed
 from cutaway.trace.views import CandidateView, StepView

@@ -14,7 +14,7 @@ from cutaway.engine.events import Step
 from cutaway.errors import InputError
 from cutaway.sampling.luck import gumbel
 from cutaway.sampling.params import MAX_SEED
-from cutaway.text.printable import printable
+from cutaway.text.characters import printable
 from cutaway.trace import Trace
 from cutaway.trace.figures import stage_label
 from cutaway.trace.steps import observed

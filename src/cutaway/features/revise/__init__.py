@@ -30,7 +30,7 @@ from cutaway.features.revise.revised import (
 from cutaway.features.revise.rules import Better, Gibbs, Metropolis, RevisionRule
 from cutaway.features.revise.state import Proposal, RevisedText, RevisionModel
 from cutaway.features.revise.words import WordRule
-from cutaway.methods.filling.causal import Ids, ScoredText, Stopped, adding_text
+from cutaway.methods.rows import Ids, ScoredText, Stopped, adding_text
 from cutaway.requests.base import BaseLLM, limits_of
 from cutaway.requests.prompts import Prompt, check_prompt
 from cutaway.requests.sync_llm import SyncLLM

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from cutaway.features.revise.places import Mask
-from cutaway.methods.filling.causal import Causal, Ids
+from cutaway.methods.rows import Causal, Ids
 from cutaway.requests.sync_llm import SyncLLM
 
 

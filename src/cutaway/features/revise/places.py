@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.features.revise.state import RevisedText, RevisionModel
-from cutaway.methods.filling.causal import ScoredText, all_logprobs, likeliest
+from cutaway.methods.rows import ScoredText, all_logprobs, likeliest
 from cutaway.sampling.fixed_math import log_sum_exp
 
 Mask = NDArray[np.bool_]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from cutaway.compute.backends import Logits
 from cutaway.features.revise.places import Mask, Place, PlaceReader
 from cutaway.features.revise.state import Proposal, RevisedText, RevisionModel
-from cutaway.methods.filling.causal import ScoredText
+from cutaway.methods.rows import ScoredText
 from cutaway.sampling import gumbel, trial_seed
 from cutaway.sampling.fixed_math import log_sum_exp
 

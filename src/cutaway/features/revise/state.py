@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 from cutaway.base.arithmetic import plainly
 from cutaway.compute.backends import Logits
-from cutaway.methods.filling.causal import Ids, PerToken, ScoredText
+from cutaway.methods.rows import Ids, PerToken, ScoredText
 
 
 class RevisionModel(Protocol):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from cutaway.errors import InputError
 from cutaway.features.revise.state import Proposal, RevisedText, RevisionModel
 from cutaway.methods.filling import MARK, Filled, fill
-from cutaway.methods.filling.causal import Ids, ScoredText
+from cutaway.methods.rows import Ids, ScoredText
 
 if TYPE_CHECKING:
     from cutaway.requests.sync_llm import SyncLLM

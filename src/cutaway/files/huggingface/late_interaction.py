@@ -12,7 +12,7 @@ from typing import Any
 from cutaway.files.huggingface.json_object import JsonObject
 from cutaway.files.huggingface.sentences import PROMPTS, TRANSFORMER, modules
 from cutaway.text.late_interaction import LateInteraction
-from cutaway.text.wordpiece import as_stored
+from cutaway.text.tokenizers.wordpiece import as_stored
 
 ARTIFACT = "artifact.metadata"
 _COLBERT = "HF_ColBERT"

@@ -11,7 +11,7 @@ import numpy as np
 
 from cutaway.errors import FormatError
 from cutaway.files.huggingface.json_object import JsonObject
-from cutaway.text.vocabulary import (
+from cutaway.text.tokenizers.vocabulary import (
     BEGIN_ORIGIN,
     END_IDS,
     END_ORIGINS,

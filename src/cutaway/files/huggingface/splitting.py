@@ -9,8 +9,8 @@ from typing import Any
 
 from cutaway.errors import FormatError
 from cutaway.files.huggingface.json_object import JsonObject
-from cutaway.text.pretokenizers import GPT2_WORDS, PRETOKENIZERS
-from cutaway.text.wordpiece import FIELD, GOES_ON, LONGEST_WORD, SETTINGS
+from cutaway.text.tokenizers.pretokenizers import GPT2_WORDS, PRETOKENIZERS
+from cutaway.text.tokenizers.wordpiece import FIELD, GOES_ON, LONGEST_WORD, SETTINGS
 
 _SPACE = "▁"
 _UNICODE = ("NFC",)  # left out, as in the other files of these families: texts keep their bytes

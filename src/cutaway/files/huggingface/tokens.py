@@ -24,9 +24,9 @@ from cutaway.files.huggingface.unigram import scored_pieces, unigram
 from cutaway.files.huggingface.word_lists import FILES as LISTS
 from cutaway.files.huggingface.word_lists import tokenizer_of_lists
 from cutaway.text import chat
-from cutaway.text.pretokenizers import FIELD
-from cutaway.text.vocabulary import SPACE_PREFIX, Kind, padding_name
-from cutaway.text.wordpiece import as_stored
+from cutaway.text.tokenizers.pretokenizers import FIELD
+from cutaway.text.tokenizers.vocabulary import SPACE_PREFIX, Kind, padding_name
+from cutaway.text.tokenizers.wordpiece import as_stored
 
 TOKENIZER = "tokenizer.json"
 TOKENIZER_CONFIG, SPECIALS, GENERATION = (

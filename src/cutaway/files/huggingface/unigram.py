@@ -11,7 +11,7 @@ import numpy as np
 
 from cutaway.errors import FormatError
 from cutaway.files.huggingface.json_object import JsonObject
-from cutaway.text.unigram import CHARSMAP, PREPARATION, SCORES
+from cutaway.text.tokenizers.unigram import CHARSMAP, PREPARATION, SCORES
 
 _PREFIX = "tokenizer.ggml."
 

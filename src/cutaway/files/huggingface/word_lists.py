@@ -9,7 +9,7 @@ from typing import Any
 
 from cutaway.errors import FormatError, InputError
 from cutaway.files.huggingface.json_object import JsonObject
-from cutaway.text.pretokenizers import PRETOKENIZERS
+from cutaway.text.tokenizers.pretokenizers import PRETOKENIZERS
 
 WORDS, VOCAB, MERGES, ADDED = "vocab.txt", "vocab.json", "merges.txt", "added_tokens.json"
 FILES = (WORDS, VOCAB, MERGES, ADDED)

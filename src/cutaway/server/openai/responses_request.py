@@ -29,7 +29,7 @@ from cutaway.server.shared.keyword_fields import own_form, with_keywords
 from cutaway.server.shared.request_models import ONE_CACHE, TextFields
 from cutaway.server.shared.thinking import ThinkingFields
 from cutaway.server.shared.tools import WithTools
-from cutaway.text.thinking_switch import ThinkingWish
+from cutaway.text.thinking import ThinkingWish
 
 _NOT_STORED = "conversations have no id here; give previous_response_id, or all of it as input"
 

@@ -9,7 +9,7 @@ from cutaway.server.body import Body, doc
 from cutaway.server.service import Service
 from cutaway.server.shared.request_models import Read
 from cutaway.text.messages import with_schema
-from cutaway.text.thinking_switch import NO_WISH, ThinkingWish
+from cutaway.text.thinking import NO_WISH, ThinkingWish
 from cutaway.text.tools import Tool
 
 Messages = list[dict[str, Any]]

@@ -7,7 +7,7 @@ from pydantic import ConfigDict, Field
 
 from cutaway.errors import InputError
 from cutaway.server.body import Body, Unsupported, optional
-from cutaway.text.grammar.source import KINDS
+from cutaway.text.grammar import KINDS
 
 
 class PlainText(Body):

@@ -16,7 +16,7 @@ from cutaway.server.shared.chat_schemas import ChatToken, LikelyToken
 from cutaway.server.shared.request_models import When
 from cutaway.server.shared.schemas import CompletionLogprobs, PromptToken
 from cutaway.text import TextStream, Tokenizer
-from cutaway.text.openai_token import REMOVED, openai_token
+from cutaway.trace.exports import REMOVED, openai_token
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from cutaway.server.body import Body, optional, refused
 from cutaway.server.service import Service
-from cutaway.text.thinking_switch import ThinkingWish
+from cutaway.text.thinking import ThinkingWish
 
 NOTHING: dict[str, Any] = {}
 

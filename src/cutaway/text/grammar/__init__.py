@@ -1,5 +1,142 @@
-"""Which texts a request allows: JSON Schema, regular expressions, grammars, choices.
+"""Grammar: which texts a request allows, as text that can be sent, recorded and compiled again.
 
-Knows these languages, and which tokens may follow a text that is begun. llguidance compiles them;
-it is imported with the first grammar, so names are imported from the module that defines them.
+Knows what people hand over as a JSON Schema, regular expression, grammar or choice, and how large
+it may be. llguidance compiles them; it is imported with the first grammar, by ``compiler``.
 """
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from cutaway.base import strict_json
+from cutaway.base.checks import shown
+from cutaway.errors import InputError
+
+KINDS = ("json_schema", "regex", "grammar", "choice")
+MAX_BYTES = {"json_schema": 256 << 10, "regex": 16 << 10, "grammar": 256 << 10, "choice": 256 << 10}
+_LONGEST_CHOICE = 16 << 10
+
+
+@dataclass(frozen=True)
+class Grammar:
+    """One of KINDS and its text: JSON of a schema or of a list of choices, or the source itself.
+
+    compact  of JSON: no white space between its parts
+    thought  Lark of what may precede it, in which the rule ``answer`` is the text itself
+    calls    Lark of what may be written in its place
+    """
+
+    kind: str
+    text: str
+    compact: bool = False
+    thought: str = ""
+    calls: str = ""
+
+    @property
+    def ways(self) -> "tuple[Grammar, ...]":
+        """What a text may keep to, each by itself."""
+        if not self.calls:
+            return (self,)
+        return replace(self, calls=""), Grammar("grammar", self.calls, thought=self.thought)
+
+    @cached_property
+    def sha256(self) -> str:
+        """Of its kind and text, in hex."""
+        import hashlib  # 4 ms of a start
+
+        parts = [self.kind, self.text, self.compact]
+        parts += [self.thought, self.calls] if self.calls else filter(None, [self.thought])
+        said = json.dumps(parts)
+        return hashlib.sha256(said.encode()).hexdigest()
+
+
+def json_schema(value: Any) -> str:
+    """A schema as JSON text, its keys in the order that they were given in.
+
+    value: a dict, true, JSON text, a path to a file of it, or a class that has
+    ``model_json_schema()``, as pydantic's models have
+    """
+    text = _schema_text(value)
+    schema = strict_json.parse(_sized("json_schema", text).encode(), "json_schema")
+    if not isinstance(schema, (dict, bool)):
+        raise InputError(f"json_schema must be an object, not {shown(schema)}")
+    if schema is False:
+        raise InputError("json_schema: false allows no text")
+    return json.dumps(schema, ensure_ascii=False, separators=(",", ":"))
+
+
+def _schema_text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, PathLike):
+        return _read("json_schema", Path(value))
+    if callable(method := getattr(value, "model_json_schema", None)):
+        value = method()
+    if not isinstance(value, (Mapping, bool)):
+        raise InputError(
+            "json_schema must be a schema as a dict, as JSON text, as a path, or a class with "
+            f"model_json_schema(), not {shown(value)}"
+        )
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"json_schema is not JSON: {error}") from None
+    except RecursionError:
+        raise InputError("json_schema is nested too deep") from None
+
+
+def regex(value: Any) -> str:
+    """A regular expression that all of the text must match."""
+    if not isinstance(value, str) or not value:
+        raise InputError(f"regex must be a regular expression, not {shown(value)}")
+    return _sized("regex", value)
+
+
+def grammar(value: Any) -> str:
+    """A grammar in Lark's or llama.cpp's notation (GBNF): its text, or a path to it."""
+    if isinstance(value, PathLike):
+        value = _read("grammar", Path(value))
+    if not isinstance(value, str) or not value.strip():
+        raise InputError(f"grammar must be the text of a Lark or GBNF grammar, not {shown(value)}")
+    return _sized("grammar", value)
+
+
+def choice(value: Any) -> tuple[str, ...]:
+    """Texts of which one is written."""
+    if isinstance(value, str) or not isinstance(value, (list, tuple)):
+        raise InputError(f"choice must be a list of texts, not {shown(value)}")
+    if not all(isinstance(text, str) and text for text in value):
+        raise InputError("choice must hold texts that are not empty")
+    for text in value:
+        if len(text) > _LONGEST_CHOICE:
+            raise InputError(f"choice has a text of more than {_LONGEST_CHOICE} characters")
+    _sized("choice", json.dumps(value))
+    return tuple(dict.fromkeys(value))
+
+
+def _sized(name: str, text: str) -> str:
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        raise InputError(f"{name} must be whole characters, not halves of them") from None
+    if size > MAX_BYTES[name]:
+        raise InputError(f"{name} has {size} bytes; at most {MAX_BYTES[name]}")
+    return text
+
+
+def _read(name: str, path: Path) -> str:
+    most = MAX_BYTES[name]
+    try:
+        with path.open("rb") as file:
+            data = file.read(most + 1)  # /dev/zero has no end
+        if len(data) > most:
+            raise InputError(f"{name}: {path} has more than {most} bytes")
+        return data.decode("utf-8")
+    except OSError as error:
+        raise InputError(f"{name}: {path}: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{name}: {path} is not UTF-8 (byte {error.start})") from None

@@ -14,8 +14,8 @@ from threading import Lock, Thread, Timer, stack_size
 
 from cutaway.base import child, system
 from cutaway.errors import CutawayError, InputError, QueueFullError
+from cutaway.text.grammar import Grammar
 from cutaway.text.grammar.llguidance_source import limits, sentence, source_of
-from cutaway.text.grammar.source import Grammar
 
 CPU_S, MEMORY = 3, 1 << 30
 _WALL_S = 30.0  # where other processes leave little of the processor

@@ -7,12 +7,14 @@ import json
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from threading import Lock
 from typing import TYPE_CHECKING, Protocol, cast
 
 from cutaway._version import __version__
+from cutaway.base.checks import shown
 from cutaway.errors import InputError
+from cutaway.text.grammar import Grammar
 from cutaway.text.grammar.llguidance_source import (
     idle_attributes,
     judge_for,
@@ -20,15 +22,22 @@ from cutaway.text.grammar.llguidance_source import (
     sentence,
     source_of,
 )
-from cutaway.text.grammar.matcher import Ends, GrammarState, Matcher
-from cutaway.text.grammar.repeated_calls import marks_calls, without_marks
+from cutaway.text.grammar.matcher import (
+    Ends,
+    GrammarState,
+    Matcher,
+    QuotedTokens,
+    UniqueKeys,
+    has_open_objects,
+    marks_calls,
+    without_marks,
+)
 from cutaway.text.grammar.schema_checks import SchemaCheck, relaxed
-from cutaway.text.grammar.source import Grammar
-from cutaway.text.grammar.subschemas import own_formats, without_own_formats
-from cutaway.text.grammar.unique_keys import QuotedTokens, UniqueKeys, has_open_objects
+from cutaway.text.grammar.schemas import own_formats, without_own_formats
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
+
 
 Read = Callable[[Grammar], str]
 """How the source of a grammar is made, as llguidance reads it; InputError where it cannot be."""
@@ -283,3 +292,75 @@ def _checked(
     except InputError:
         plain = json.dumps(relaxed(check.schema, guided=False))
         return _matcher(replace(grammar, text=plain), tokenizer, read), check
+
+
+# -- a text that is there already --------------------------------------------------------------
+# Whether it could have been written under a grammar, byte by byte: no vocabulary has a say.
+
+_END = 256
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """True where `whole` is.
+
+    whole  whether the grammar allows the text, ended here
+    at     index of the first character that cannot follow those before it; None where all can
+    """
+
+    whole: bool
+    at: int | None
+
+    def __bool__(self) -> bool:
+        return self.whole
+
+
+class _Bytes:
+    """A vocabulary of the 256 bytes and an end."""
+
+    vocab_size, end_ids = _END + 1, (_END,)
+    bos_id: int | None = None
+
+    def token_bytes(self, token_id: int) -> bytes:
+        return bytes([token_id]) if token_id < _END else b""
+
+    def token_name(self, token_id: int) -> str:
+        return f"<{token_id}>"
+
+    def encode(self, text: str, *, goes_on: bool = False) -> list[int]:  # noqa: ARG002
+        return [*text.encode()]
+
+
+@cache
+def _compiler() -> GrammarCompiler:
+    return GrammarCompiler(_Bytes())
+
+
+def byte_matcher(grammar: Grammar, *, ready: bool = False) -> Matcher:
+    """A matcher of an empty text whose tokens are bytes; InputError for a bad grammar.
+
+    ready: compile nothing; UncompiledError where that is needed
+    """
+    compiler = _compiler()
+    return (compiler.ready if ready else compiler.compile)(grammar).matcher()
+
+
+def accepts(text: str, grammar: Grammar) -> Accepted:
+    """Whether the grammar allows the text, and where not; InputError for a bad grammar."""
+    if not isinstance(text, str):
+        raise InputError(f"text must be a string, not {shown(text)}")
+    compiled = _compiler().compile(grammar)
+    matcher, checks = compiled.matcher(), [compiled.check] if compiled.check else []
+    data = text.encode("utf-8", "surrogatepass")
+    good = matcher.valid([*data])
+    for i in range(good):
+        if not all(check.allows(data[:i], data[i : i + 1]) for check in checks):
+            good = i
+            break
+    if good < len(data):
+        return Accepted(False, len(data[:good].decode(errors="ignore")))
+    for i, byte in enumerate(data):
+        matcher.accept(byte)
+        if matcher.repeats:
+            return Accepted(False, len(data[:i].decode(errors="ignore")))
+    return Accepted(matcher.may_end and all(check.allows(data, b"") for check in checks), None)

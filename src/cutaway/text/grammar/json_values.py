@@ -2,19 +2,23 @@
 
 Verdict has three values: True and False hold whatever follows, None is not known yet. Numbers are
 the decimals that are written. Patterns and most formats are decided by llguidance, in time linear
-in the string.
+in the string; dates and times by their own rules.
 """
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from calendar import monthrange
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from decimal import Decimal
-from functools import lru_cache
-from typing import Any
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Any
 
+from cutaway.base.checks import shown
 from cutaway.errors import InputError
-from cutaway.text.grammar import calendar_formats
-from cutaway.text.grammar.patterns import CONTROL, byte_tokenizer, masked
+
+if TYPE_CHECKING:
+    from llguidance import LLTokenizer
+
 
 Verdict = bool | None
 
@@ -173,8 +177,8 @@ def between(sure: int, possible: float, least: Any, most: Any) -> Verdict:
 @lru_cache(4096)
 def string_fits(keyword: str, rule: str, text: str) -> bool:
     """Whether a string matches a pattern, as llguidance reads it, or has a format."""
-    if keyword == "format" and rule in calendar_formats.FITS:
-        return calendar_formats.FITS[rule](text)
+    if keyword == "format" and rule in CALENDAR_FITS:
+        return CALENDAR_FITS[rule](text)
     if keyword == "pattern":  # with all characters but one, which is not in the text
         rule = masked(rule, next((c for c in CONTROL if c not in text), "\0"))
     matcher = _string_matcher(keyword, rule).deep_copy()
@@ -199,3 +203,171 @@ def _string_matcher(keyword: str, rule: str) -> Any:
 def check_string_rule(keyword: str, rule: str) -> None:
     """InputError where a pattern or a format cannot be checked."""
     string_fits(keyword, rule, "")
+
+
+# -- patterns of strings -----------------------------------------------------------------------
+# As llguidance reads them without letting a wrong character through: 1.9.1 writes a set with all
+# control characters, such as ``[^"]``, as if it held ``"`` and ``\``, too. So where such a set
+# could come about, one control character is taken out of it.
+
+CONTROL = "".join(map(chr, range(32)))
+_PLAIN = re.compile(
+    r"\[[^\x00-\x1f\[\]\\^](?:[^\x00-\x1f\[\]\\]|\\[^a-zA-Z0-9]|\\[dw])*\]|\\[^a-zA-Z0-9]|\\[dw]"
+)
+"""Sets that hold no control character whatever else is in them."""
+_POSSESSIVE = re.compile(r"(?:[*+]|(?<!\()\?|\{[0-9]+(?:,[0-9]*)?\})\+")
+_ESCAPE = re.compile(
+    r"\\(?:[pP]\{[^}]*\}|[xuU]\{[^}]*\}|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[pPc].|.)",
+    re.DOTALL,
+)
+
+
+@cache
+def byte_tokenizer() -> "LLTokenizer":
+    """A vocabulary of the 256 bytes."""
+    from llguidance import LLTokenizer
+
+    return LLTokenizer("byte")
+
+
+@lru_cache(1024)
+def masked(pattern: str, without: str = "\0") -> str:
+    """A pattern that llguidance can quote.
+
+    It matches the same strings, but where it has a set of all control characters without ``"`` or
+    ``\\``, strings that hold the character ``without`` may be left out.
+    """
+    sets = [(start, end) for start, end in _sets(pattern) if _lacks_quotes(pattern[start:end])]
+    controls = {c for start, end in sets for c in _held(pattern[start:end]) if c in CONTROL}
+    if not controls >= {*CONTROL} - {"\n"}:
+        return pattern
+    made, done = "", 0
+    for start, end in sets:
+        if without in _held(pattern[start:end]):
+            made += f"{pattern[done:start]}[{pattern[start:end]}--[\\x{ord(without):02x}]]"
+            done = end
+    return made + pattern[done:]
+
+
+def check_repetition(name: str, pattern: str) -> None:
+    """InputError for a possessive repetition such as ``a++``, which llguidance takes for (a+)+."""
+    plain = "".join(
+        "x" * (end - start) if end - start > 1 else pattern[start]
+        for start, end in _pieces(pattern)
+    )
+    if found := _POSSESSIVE.search(plain):
+        raise InputError(
+            f"{name}: {shown(pattern[: found.end()])} repeats a repetition, which may mean "
+            "possessive: leave out the last +, or group what it repeats"
+        )
+
+
+def _sets(pattern: str) -> Iterator[tuple[int, int]]:
+    """Where the sets of characters in a pattern begin and end, escapes among them."""
+    for start, end in _pieces(pattern):
+        if end - start > 1 or pattern[start] in CONTROL:
+            yield start, end
+
+
+def _pieces(pattern: str) -> Iterator[tuple[int, int]]:
+    """Where classes, escapes and all other characters begin and end."""
+    at = 0
+    while at < len(pattern):
+        start, at = at, _end(pattern, at)
+        yield start, at
+
+
+def _end(pattern: str, at: int) -> int:
+    """Where the class, escape or other character ends that begins here."""
+    if pattern[at] == "[":
+        return _behind_class(pattern, at)
+    escape = _ESCAPE.match(pattern, at)
+    return escape.end() if escape else at + 1
+
+
+def _behind_class(pattern: str, at: int) -> int:
+    """Where a class ends that begins with ``[`` here; it may hold others."""
+    at += 1 + pattern.startswith("^", at + 1)
+    while pattern.startswith("-", at):
+        at += 1
+    at += pattern.startswith("]", at)  # the first is a character
+    while at < len(pattern) and pattern[at] != "]":
+        at = _end(pattern, at)
+    return at + 1
+
+
+def _lacks_quotes(characters: str) -> bool:
+    held = _held(characters)
+    return not {'"', "\\"} <= held
+
+
+@lru_cache(1024)
+def _held(characters: str) -> frozenset[str]:
+    """The control characters and quotes in a set; none where it has no control characters."""
+    from llguidance import LLMatcher, regex_to_lark
+
+    if _PLAIN.fullmatch(characters):
+        return frozenset()
+    source = LLMatcher.grammar_from_regex(regex_to_lark(characters, "dw"))
+    matcher = LLMatcher(byte_tokenizer(), source, log_level=0)
+    if matcher.is_error():
+        return frozenset()
+    return frozenset(c for c in CONTROL + '"\\' if matcher.validate_tokens([ord(c)]))
+
+
+# -- dates and times of RFC 3339 ---------------------------------------------------------------
+# A pattern knows the days of each month and which years are leap years. Of the leap seconds, which
+# are at 23:59:60 in UTC, it has those that are written in UTC.
+
+_LEAP_YEAR = r"(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:0[48]|[2468][048]|[13579][26])00)"
+_YEAR = r"(?:[1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])"
+_MONTH_AND_DAY = (
+    r"(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])"
+    r"|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)|02-(?:0[1-9]|1[0-9]|2[0-8]))"
+)
+_DATE = rf"(?:{_YEAR}-{_MONTH_AND_DAY}|{_LEAP_YEAR}-02-29)"
+_TIME = (
+    r"(?:(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]+)?"
+    r"(?:[zZ]|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
+    r"|23:59:60(?:\.[0-9]+)?(?:[zZ]|[+-]00:00))"
+)
+CALENDAR_PATTERNS: Mapping[str, str] = {
+    "date": _DATE,
+    "time": _TIME,
+    "date-time": f"{_DATE}[tT]{_TIME}",
+}
+"""Format -> a regular expression of the whole text."""
+
+_DATE_PARTS = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})")
+_TIME_PARTS = re.compile(
+    r"([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.[0-9]+)?(?:[zZ]|([+-])([0-9]{2}):([0-9]{2}))"
+)
+
+
+def _is_date(text: str) -> bool:
+    if not (parts := _DATE_PARTS.fullmatch(text)):
+        return False
+    year, month, day = map(int, parts.groups())
+    return year > 0 and 1 <= month <= 12 and 1 <= day <= monthrange(year, month)[1]
+
+
+def _is_time(text: str) -> bool:
+    if not (parts := _TIME_PARTS.fullmatch(text)):
+        return False
+    hour, minute, second, off_hour, off_minute = (int(parts[i] or 0) for i in (1, 2, 3, 5, 6))
+    if max(hour, off_hour) > 23 or max(minute, off_minute) > 59 or second > 60:
+        return False
+    offset = (60 * off_hour + off_minute) * (-1 if parts[4] == "-" else 1)
+    return second < 60 or (60 * hour + minute - offset) % 1440 == 1439
+
+
+def _is_date_time(text: str) -> bool:
+    return text[10:11] in ("t", "T") and _is_date(text[:10]) and _is_time(text[11:])
+
+
+CALENDAR_FITS: Mapping[str, Callable[[str], bool]] = {
+    "date": _is_date,
+    "time": _is_time,
+    "date-time": _is_date_time,
+}
+"""Format -> whether a text has it."""

@@ -1,21 +1,183 @@
-"""The state of one text under a grammar, the grammar mask of its next token, forced tokens."""
+"""The state of one text under a grammar, the grammar mask of its next token, forced tokens.
+
+Knows what a mask of llguidance lets through and must not: a key twice in one object, and a call
+that an answer repeats. Refuses to know how grammars are compiled.
+"""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.errors import CutawayError, InputError
-from cutaway.text.grammar.judge import ANSWER, WHOLE, Judge
+from cutaway.text.grammar.json_values import as_written
 from cutaway.text.grammar.llguidance_source import sentence
-from cutaway.text.grammar.repeated_calls import repeats_call
-from cutaway.text.grammar.unique_keys import UniqueKeys
+from cutaway.text.grammar.partial_json import PartialJson
+from cutaway.text.grammar.schema_checks import ANSWER, WHOLE, Judge
+from cutaway.text.grammar.schemas import is_open, subschemas
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher
+
+
+# -- no key twice ------------------------------------------------------------------------------
+# The tokens that would write a key twice in one object are taken out of masks.
+
+_ELSEWHERE = {"const", "enum", "$ref", "anyOf", "oneOf", "allOf"}
+"""What says what a value is, beside its type."""
+
+
+def has_open_objects(schema: Any) -> bool:
+    """Whether any object of a schema may have keys that the schema does not name."""
+    if not isinstance(schema, dict):
+        return schema is not False
+    named = schema.get("type", [] if _ELSEWHERE & {*schema} else ["object", "array"])
+    if "object" in named and is_open(schema):
+        return True
+    if "array" in named and "items" not in schema:
+        return True
+    return any(has_open_objects(one) for name, one in subschemas(schema) if name != "not")
+
+
+class QuotedTokens:
+    """The tokens of a vocabulary that may end a key.
+
+    data    id -> bytes, of all that have a quote
+    inside  what a token has between two quotes -> the ids of those that have it
+    twice   those that have the same between quotes twice
+    """
+
+    def __init__(self, texts: Iterable[bytes]) -> None:
+        self.data = {i: text for i, text in enumerate(texts) if b'"' in text}
+        self.inside: dict[bytes, list[int]] = {}
+        self.twice: list[int] = []
+        for i, text in self.data.items():
+            parts = text.split(b'"')[1:-1]
+            for between in {*parts}:
+                self.inside.setdefault(between, []).append(i)
+            if len({*parts}) < len(parts):
+                self.twice.append(i)
+        self._by_first: dict[int, list[int]] = {}
+        for i, text in self.data.items():
+            self._by_first.setdefault(text[0], []).append(i)
+
+    def beginning(self, text: bytes) -> list[int]:
+        """Those that begin with a text."""
+        return [i for i in self._by_first.get(text[0], ()) if self.data[i].startswith(text)]
+
+
+class UniqueKeys:
+    """What was written of one JSON text, and which tokens would write a key of it again."""
+
+    def __init__(self, tokens: QuotedTokens) -> None:
+        self._tokens = tokens
+        self._reader: PartialJson | None = PartialJson()  # None where it is too deep to be read
+        self._keys: set[bytes] = set()  # of all objects, as they are written
+
+    def fork(self) -> Self:
+        """Another in the same state."""
+        made = type(self)(self._tokens)
+        made._reader, made._keys = self._reader and self._reader.fork(), self._keys.copy()
+        return made
+
+    def accept(self, data: bytes) -> None:
+        """The bytes of a token came."""
+        reader = self._reader
+        if reader is None:
+            return
+        try:
+            for _ in reader.read(data):
+                if (key := reader.latest_key) is not None:
+                    self._keys.add(as_written(key).encode(errors="surrogatepass"))
+        except CutawayError:
+            self._reader = None
+
+    @property
+    def repeated(self) -> bool:
+        """Whether a key is there twice."""
+        return self._reader is not None and self._reader.repeated
+
+    def without_repeated(self, mask: NDArray[np.uint32]) -> NDArray[np.uint32]:
+        """A mask without the tokens that write a key again."""
+        refused = [i for i in self._suspects() if mask[i >> 5] >> (i & 31) & 1 and self._repeats(i)]
+        if not refused:
+            return mask
+        left = mask.copy()
+        for i in refused:
+            left[i >> 5] &= ~np.uint32(1 << (i & 31))
+        return left
+
+    def _suspects(self) -> list[int]:
+        reader, tokens = self._reader, self._tokens
+        if reader is None:
+            return []
+        found = [i for between in tokens.inside if between in self._keys
+                 for i in tokens.inside[between]]  # fmt: skip
+        if reader.in_key:
+            begun = reader.key
+            if b"\\u" in begun:  # as a character may be spelled another time
+                return [*tokens.data]
+            for key in self._keys:
+                if key.startswith(begun):
+                    found += tokens.beginning(key[len(begun) :] + b'"')
+        return [*found, *tokens.twice]
+
+    def _repeats(self, token_id: int) -> bool:
+        assert self._reader is not None
+        ahead = self._reader.fork()
+        try:
+            for _ in ahead.read(self._tokens.data[token_id]):
+                pass
+        except CutawayError:
+            return False
+        return ahead.repeated
+
+
+# -- calls that one answer repeats -------------------------------------------------------------
+# How a grammar marks its calls, by how llguidance keeps what rules matched, and whether one is
+# there twice.
+
+_KEPT = "__LIST_APPEND:"
+"""Before the name of a capture: llguidance then keeps what is equal to the one before it, too."""
+_GIVEN, _CALLED = f"{_KEPT}given_", f"{_KEPT}called_"
+
+
+def marked_call(index: int, before: str, behind: str) -> list[str]:
+    """Lark of the rule ``called_{index}``, a call with these texts around its arguments."""
+    return [
+        f'given_{index}[capture="{_GIVEN}{index}"]: arguments_{index}',
+        f'called_{index}[capture="{_CALLED}{index}"]: {before} given_{index} {behind}',
+    ]
+
+
+def marks_calls(lark: str) -> bool:
+    """Whether a grammar's answers end behind a call that they repeat."""
+    return f'[capture="{_CALLED}' in lark
+
+
+def without_marks(lark: str) -> str:
+    """The same without captures of calls."""
+    return "\n".join(line for line in lark.split("\n") if f'[capture="{_KEPT}' not in line)
+
+
+def repeats_call(captures: Iterable[tuple[str, bytes]]) -> bool:
+    """Whether a tool was called twice with the same arguments; ids of calls do not count."""
+    calls, given = set[tuple[str, bytes]](), b""
+    for name, data in captures:
+        if name.startswith(_GIVEN):
+            given = data
+        elif name.startswith(_CALLED):
+            if (name, given) in calls:
+                return True
+            calls.add((name, given))
+            given = b""
+    return False
+
+
+# -- the matcher -------------------------------------------------------------------------------
 
 Mask = NDArray[np.uint32]
 

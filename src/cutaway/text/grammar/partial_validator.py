@@ -32,7 +32,7 @@ from cutaway.text.grammar.partial_json import (
     entries,
     members,
 )
-from cutaway.text.grammar.references import References
+from cutaway.text.grammar.schemas import References
 
 Schema = Any
 _MOST_KEPT = 4096

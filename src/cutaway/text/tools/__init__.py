@@ -13,6 +13,5 @@ from cutaway.text.tools.call_parser import (
     Delta,
 )
 from cutaway.text.tools.dialect import Dialect, call_id
-from cutaway.text.tools.function_schema import tool_of
 from cutaway.text.tools.grammar import grammar
-from cutaway.text.tools.tool import Tool, ToolChoice, parse_choice, parse_tools
+from cutaway.text.tools.tool import Tool, ToolChoice, parse_choice, parse_tools, tool_of

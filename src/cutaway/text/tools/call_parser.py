@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from cutaway.text.stream import TextStream
+from cutaway.text.characters import TextStream
 from cutaway.text.tools.argument_reader import JsonReader, ParameterReader, reader
 from cutaway.text.tools.dialect import ID_LENGTH, Dialect, Slot, joined
 from cutaway.text.tools.grammar import RAW, around

@@ -10,15 +10,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from cutaway.errors import InputError
-from cutaway.text.tools import dialect_probe
 from cutaway.text.tools.dialect import (
     ID_LENGTH,
     OURS,
     UNRENDERED,
     Dialect,
+    RenderMessages,
     as_json,
     call_id,
+    find_dialect,
     numbered,
+    probe_calls,
 )
 from cutaway.text.tools.tool import Tool
 
@@ -173,12 +175,12 @@ def _place(render: Render, tools: Sequence[Mapping[str, Any]]) -> str:
     return "system" if _TOOL.name in _tried(render, [system, _USER], None) else "ours"
 
 
-def _dialect(render: dialect_probe.Render) -> tuple[Dialect | None, str, bool]:
+def _dialect(render: RenderMessages) -> tuple[Dialect | None, str, bool]:
     """(dialect, why there is none, whether arguments go in as text)."""
     refusal = ""
     for as_text in (False, True):
         try:
-            dialect = dialect_probe.find(render, as_text)
+            dialect = find_dialect(render, as_text)
         except InputError as error:
             refusal = refusal or str(error)
             continue
@@ -189,7 +191,7 @@ def _dialect(render: dialect_probe.Render) -> tuple[Dialect | None, str, bool]:
 
 def _calls(identity: str, written: bool, as_text: bool) -> dict[str, Any]:
     """An assistant's message with one call, where the template writes calls."""
-    [call] = dialect_probe.probe_calls(1, as_text)
+    [call] = probe_calls(1, as_text)
     message = {"role": "assistant", "content": "" if written else "cutaway probe call"}
     return message | ({"tool_calls": [call | {"id": identity}]} if written else {})
 

@@ -1,5 +1,5 @@
 // figures/endings.js and figures/constraint.js: data/sentences.json has the sentences of trace/endings.py and
-// trace/constraint.py.
+// trace/endings.py.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";

@@ -8,8 +8,7 @@ from typing import Any
 
 from cutaway.base.checks import shown
 from cutaway.errors import CutawayError, InputError
-from cutaway.rerun.answer_part import AnswerPart
-from cutaway.rerun.asking import RefusedError, Server
+from cutaway.rerun.asking import AnswerPart, RefusedError, Server
 
 Numbers = tuple[float | None, ...]
 

@@ -13,8 +13,7 @@ from cutaway.errors import InputError
 from cutaway.features.evidence.oracle.told import Told, checked_ids, checked_logprob
 from cutaway.features.evidence.oracle.vocabulary import TokenWords
 from cutaway.requests.base import BaseLLM
-from cutaway.rerun.answer_part import AnswerPart, UnreadableError
-from cutaway.rerun.asking import RefusedError, Server
+from cutaway.rerun.asking import AnswerPart, RefusedError, Server, UnreadableError
 
 Ids = Sequence[int]
 Body = Mapping[str, Any]

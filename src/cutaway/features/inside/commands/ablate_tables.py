@@ -8,8 +8,7 @@ from cutaway.cli.terminal.drawing import PLAIN, Line, Style, clip, joined, table
 from cutaway.cli.terminal.tokens import quoted
 from cutaway.features.inside import Ablation
 from cutaway.features.inside.ablate import AblatedPart
-from cutaway.trace.figures import in_bits, percent, probability
-from cutaway.trace.phrases import phrase
+from cutaway.trace.figures import in_bits, percent, phrase, probability
 
 Text = Callable[[Sequence[int]], str]
 """What tokens add to the text, or their name."""

@@ -23,8 +23,7 @@ from cutaway.features.inside.summary import (
     near_to,
     places,
 )
-from cutaway.trace.figures import percent, probability
-from cutaway.trace.phrases import phrase
+from cutaway.trace.figures import percent, phrase, probability
 
 Name = Callable[[int], str]
 Spark = Callable[[Iterable[float | None]], str]

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 
 from cutaway.base.progress import megabytes
 from cutaway.features.measure.doctor.findings import TensorCost
-from cutaway.trace.colours import heat
-from cutaway.trace.html import Markup, tag
+from cutaway.trace.html import Markup, heat, tag
 
 _LAYER = re.compile(r"blk\.(\d+)\.(.+?)(?:\.weight)?")
 _CELL, _LEFT, _TOP, _ROW, _RIGHT = 18, 170, 44, 20, 90  # pixels

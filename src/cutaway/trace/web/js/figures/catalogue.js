@@ -1,5 +1,5 @@
 /**
- * The data that Python writes into the document as JSON (trace/catalogue.py): the sampling stages and their settings,
+ * The data that Python writes into the document as JSON (trace/page.py): the sampling stages and their settings,
  * which of them is the constraints' mask, which settings people use, presets, styles, the phrases on why a text ended, what
  * each figure means, and the current names of fields of old traces. So a new stage needs no change here.
  */

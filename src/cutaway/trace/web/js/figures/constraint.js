@@ -1,5 +1,5 @@
 /**
- * The effect of a constraint on a text, with the figures and sentences of trace/constraint.py. Knows the record only,
+ * The effect of a constraint on a text, with the figures and sentences of trace/endings.py. Knows the record only,
  * and no document.
  */
 

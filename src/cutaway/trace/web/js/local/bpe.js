@@ -1,5 +1,5 @@
 /**
- * Byte-level BPE: ordinary text to token ids and back (src/cutaway/text/bpe.py).
+ * Byte-level BPE: ordinary text to token ids and back (src/cutaway/text/tokenizers/byte_level.py).
  *
  * Knows merges and words; not what tokens are special.
  */

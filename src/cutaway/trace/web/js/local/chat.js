@@ -1,5 +1,5 @@
 /**
- * A conversation as token ids: what the model's template writes between messages (text/chat_pieces.py), and the messages,
+ * A conversation as token ids: what the model's template writes between messages (text/chat_probe.py), and the messages,
  * in which nothing is a special token.
  */
 

@@ -1,5 +1,5 @@
 /**
- * The loop of every BPE (src/cutaway/text/merging.py): merge the best of all adjacent pairs, until none can be merged.
+ * The loop of every BPE (src/cutaway/text/tokenizers/bpe.py): merge the best of all adjacent pairs, until none can be merged.
  *
  * Knows the order: the cheapest first, the leftmost among equals.
  */

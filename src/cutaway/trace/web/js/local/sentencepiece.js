@@ -1,5 +1,5 @@
 /**
- * SentencePiece BPE: ordinary text to token ids and back (src/cutaway/text/spm.py). What is no piece becomes bytes.
+ * SentencePiece BPE: ordinary text to token ids and back (src/cutaway/text/tokenizers/bpe.py). What is no piece becomes bytes.
  *
  * Knows pieces with their scores, or merges with their ranks; not what tokens are special.
  */

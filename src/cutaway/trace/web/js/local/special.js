@@ -1,5 +1,5 @@
 /**
- * Tokens that are found in a text as a whole, before any merging (src/cutaway/text/special_tokens.py).
+ * Tokens that are found in a text as a whole, before any merging (src/cutaway/text/tokenizers/vocabulary.py).
  *
  * Knows literal texts, and finds them leftmost first, longest first. Some vocabularies have 6,000 of them: an expression of all
  * would try each at every place.

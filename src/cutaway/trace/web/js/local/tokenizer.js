@@ -1,5 +1,5 @@
 /**
- * A text to token ids and back (src/cutaway/text/tokenizer.py): special tokens, what begins a text, and between them one of two
+ * A text to token ids and back (src/cutaway/text/tokenizers/__init__.py): special tokens, what begins a text, and between them one of two
  * kinds of BPE.
  *
  * Knows which tokens are special, and when they count; not how ordinary text is merged, and not chats.

@@ -1,5 +1,5 @@
 /**
- * The guide of an exported file (trace/guide.py): a question, sentences that open places in the runs, and the answer.
+ * The guide of an exported file (trace/page.py): a question, sentences that open places in the runs, and the answer.
  *
  * Knows how a place is an address, so that each sentence is a link. Which of them was opened last is not in the address.
  */

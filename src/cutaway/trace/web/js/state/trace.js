@@ -181,7 +181,7 @@ export const recordOf = (line) => JSON.parse(line.replaceAll(/"seed":(\d+)/g, '"
 export const lineOf = (record) => JSON.stringify(record).replaceAll(/"seed":"(\d+)"/g, '"seed":$1');
 
 /**
- * A record of an old version with current names, as in trace/renames.py.
+ * A record of an old version with current names, as in trace/check.py.
  * @param {any} value @param {string} where kind of the record and field, in old names @returns {any}
  */
 function renamed(value, where) {

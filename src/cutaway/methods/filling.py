@@ -1,0 +1,395 @@
+"""Finds what fits the masks of a text.
+
+Knows how a text with masks is read. A bidirectional model predicts the masks; for a causal model
+the candidates follow by Bayes' rule. A text between a prompt and a suffix is for ``infill``.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from heapq import nsmallest
+from math import exp, fsum
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from cutaway.base.arithmetic import plainly
+from cutaway.base.checks import check_int, shown
+from cutaway.errors import InputError
+from cutaway.methods.rows import (
+    LATER,
+    Causal,
+    Ids,
+    ScoredText,
+    adding_text,
+    all_logprobs,
+    likeliest,
+    likeliest_of_rows,
+    logits_at,
+    logprob_of,
+    pinned,
+)
+from cutaway.requests.base import limits_of
+from cutaway.requests.sync_llm import SyncLLM
+from cutaway.text import Tokenizer
+
+if TYPE_CHECKING:
+    from cutaway.text import Tokenizer
+
+
+# -- candidates --------------------------------------------------------------------------------
+
+
+class FillCandidate(NamedTuple):
+    """A candidate for one mask.
+
+    token_ids  one id, or several for a target of several tokens
+    token      their names, joined
+    text       the text that they add
+    score      its probability; see ``Filled``
+    """
+
+    token_ids: tuple[int, ...]
+    token: str
+    text: str
+    score: float
+
+    @property
+    def token_id(self) -> int | None:
+        """The token's id; None for several tokens."""
+        return self.token_ids[0] if len(self.token_ids) == 1 else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        ids = {"token_id": self.token_id, "token_ids": list(self.token_ids)}
+        return ids | {"token": self.token, "text": self.text, "score": self.score}
+
+
+class Joint(NamedTuple):
+    """Candidates for all masks together, one token in each; score: their joint probability."""
+
+    candidates: tuple[FillCandidate, ...]
+    score: float
+
+
+@dataclass(frozen=True)
+class Filled:
+    """A text's masks, each with its candidates, best first.
+
+    method   "masked": the model's own answer, each mask for itself. "bayes": p(token | what is
+             before and after), among those that were considered
+    masks    the candidates of each mask, in the order of the text
+    joint    of several masks: the best of all places together. "masked": the product from left to
+             right, each place given those before it and the masks after it
+    covered  "bayes": the share of all continuations, given what is before alone, that the single
+             tokens considered have; None for "masked", which considers all
+    """
+
+    method: str
+    masks: tuple[tuple[FillCandidate, ...], ...]
+    joint: tuple[Joint, ...] = ()
+    covered: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        joint = [
+            {"candidates": [c.to_dict() for c in one.candidates], "score": one.score}
+            for one in self.joint
+        ]
+        masks = [[c.to_dict() for c in one] for one in self.masks]
+        return {"method": self.method, "masks": masks, "joint": joint, "covered": self.covered}
+
+
+def candidate(tokenizer: Tokenizer, ids: Iterable[int], score: float) -> FillCandidate:
+    """A candidate of these tokens."""
+    ids = tuple(ids)
+    names = "".join(map(tokenizer.token_name, ids))
+    return FillCandidate(ids, names, tokenizer.decode(ids, special=True), score)
+
+
+# -- a text with masks -------------------------------------------------------------------------
+
+__all__ = ["MARK", "FillCandidate", "Filled", "Joint", "fill"]
+
+MARK = "[MASK]"
+
+
+@plainly
+def fill(
+    llm: SyncLLM,
+    text: str,
+    *,
+    top: int,
+    targets: Iterable[str] | None,
+    candidates: int,
+) -> Filled:
+    """See ``LLM.fill``."""
+    limits_of(llm.model).check_head()
+    parts = split_at_masks(text, llm.tokenizer)
+    top, width = check_int("top", top, 1, 1000), check_int("candidates", candidates, 1, 1000)
+    wanted = None if targets is None else _check_targets(targets)
+    way = fill_by_bayes if llm.config.is_causal else fill_masked
+    return way(llm, parts, top=top, targets=wanted, width=max(top, width))
+
+
+def split_at_masks(text: str, tokenizer: "Tokenizer") -> list[str]:
+    """The text before, between and after the masks; InputError where there is none."""
+    if not isinstance(text, str):
+        raise InputError(f"text must be a string, not {shown(text)}")
+    marks, mask = [MARK], tokenizer.mask_id
+    if mask is not None and not tokenizer.token_bytes(mask):  # else it is a word, as DiffuGPT's
+        marks.append(tokenizer.token_name(mask))
+    parts = re.split("|".join(map(re.escape, marks)), text)
+    if len(parts) == 1:
+        raise InputError(
+            f"the text has no mask: write {' or '.join(dict.fromkeys(marks))} where something is "
+            "to be filled in"
+        )
+    return parts
+
+
+def _check_targets(targets: Iterable[str]) -> list[str]:
+    found = None if isinstance(targets, str) else [*targets]
+    if not found or not all(isinstance(one, str) and one.strip() for one in found):
+        raise InputError(f"targets must be a list of texts, not {shown(targets)}")
+    return [*dict.fromkeys(found)]
+
+
+# -- by a bidirectional model ------------------------------------------------------------------
+# In one pass. A target of several tokens is scored from left to right: each token at its own mask,
+# given those before it, with those after it masked.
+
+
+def fill_masked(
+    llm: SyncLLM,
+    parts: Sequence[str],
+    *,
+    top: int,
+    targets: Sequence[str] | None,
+    width: int,
+) -> Filled:
+    """See ``LLM.fill``."""
+    tokenizer = llm.tokenizer
+    if tokenizer.mask_id is None:
+        raise InputError("this model names no mask token, so it cannot be asked to fill one in")
+    around = [x for part in parts for x in (part, tokenizer.mask_id)][:-1]
+    text = tuple(tokenizer.encode_parts(around))
+    places = tuple(i for i, token_id in enumerate(text) if token_id == tokenizer.mask_id)
+    if len(places) != len(parts) - 1:
+        name = tokenizer.token_name(tokenizer.mask_id)
+        raise InputError(f"text holds {name!r}, which this model takes for a mask: leave it out")
+    if targets is not None:
+        masks = []
+        for place, before in zip(places, parts, strict=False):
+            pieces = [*dict.fromkeys(_pieces(llm, one, before) for one in targets)]
+            masks.append(tuple(_scored(llm, text, place, pieces)[:top]))
+        return Filled("masked", tuple(masks))
+    [logits] = logits_at(llm, [(text, places)])
+    found = (
+        tuple(candidate(tokenizer, [i], exp(p)) for i, p in r.top)
+        for r in likeliest_of_rows(logits, top)
+    )
+    joint = _joint(llm, text, places, width)[:top] if len(places) > 1 else ()
+    return Filled("masked", tuple(found), tuple(joint))
+
+
+def _pieces(llm: SyncLLM, target: str, before: str) -> Ids:
+    """A target's tokens, with a leading space where the mask token absorbs the one before it."""
+    tokenizer, mask = llm.tokenizer, llm.tokenizer.mask_id
+    assert mask is not None
+    there, gone = (tokenizer.encode_parts([text, mask]) for text in (before, before.rstrip()))
+    spaced = before[-1:].isspace() and not target[0].isspace() and there == gone
+    ids = tuple(tokenizer.encode(f" {target}" if spaced else target, goes_on=True))
+    if not all(map(tokenizer.token_bytes, ids)):
+        raise InputError(f"targets: the model has no tokens for {target!r:.40}: give another")
+    return ids
+
+
+def _scored(llm: SyncLLM, text: Ids, place: int, targets: Sequence[Ids]) -> list[FillCandidate]:
+    """Each target in the place of one mask, best first."""
+    mask = text[place]
+    asked = [
+        ((*text[:place], *ids[:n], *[mask] * (len(ids) - n), *text[place + 1 :]), (place + n,))
+        for ids in targets
+        for n in range(len(ids))
+    ]
+    distinct = [*dict.fromkeys(asked)]
+    known = dict(zip(distinct, logits_at(llm, distinct), strict=True))
+    each = iter(asked)
+    found = []
+    for ids in targets:
+        logprob = sum(logprob_of(known[next(each)], token_id) for token_id in ids)
+        found.append(candidate(llm.tokenizer, ids, exp(logprob)))
+    return sorted(found, key=lambda one: -one.score)
+
+
+def _joint(llm: SyncLLM, text: Ids, places: Ids, width: int) -> list[Joint]:
+    """The best tokens for all masks together: a beam search of this width, from left to right."""
+    beams: list[tuple[Ids, float]] = [((), 0.0)]
+    for place in places:
+        asked = [(_with(text, places, values), (place,)) for values, _ in beams]
+        grown = [
+            ((*values, token_id), before + p)
+            for (values, before), logits in zip(beams, logits_at(llm, asked), strict=True)
+            for token_id, p in likeliest_of_rows(logits, width)[0].top
+        ]
+        beams = sorted(grown, key=lambda beam: (-beam[1], beam[0]))[:width]
+    return [
+        Joint(tuple(candidate(llm.tokenizer, [i], exp(p)) for i in values), exp(p))
+        for values, p in beams
+    ]
+
+
+def _with(text: Ids, places: Ids, values: Ids) -> Ids:
+    filled = dict(zip(places, values, strict=False))
+    return tuple(filled.get(i, token_id) for i, token_id in enumerate(text))
+
+
+# -- by a causal model and Bayes' rule ---------------------------------------------------------
+#     p(v | rest)  is proportional to  p(v | before) · p(after | before, v)
+#
+# Exact over the candidates, which are the likeliest tokens given the text before. Several masks are
+# filled by a beam search, and the joint probabilities are exact over its beams.
+
+
+@dataclass(frozen=True)
+class _Beam:
+    """The text up to some mask, with all masks in it filled.
+
+    text    token ids
+    values  the tokens in each mask
+    prior   log-probability of the first token of each mask, given what is before it
+    rest    log-probability of all other tokens since the first mask
+    """
+
+    text: Ids
+    values: tuple[Ids, ...] = ()
+    prior: float = 0.0
+    rest: float = 0.0
+
+    @property
+    def weight(self) -> float:
+        return self.prior + self.rest
+
+    def __lt__(self, other: "_Beam") -> bool:
+        return (-self.weight, self.values) < (-other.weight, other.values)
+
+
+def fill_by_bayes(
+    llm: SyncLLM,
+    parts: Sequence[str],
+    *,
+    top: int,
+    targets: Sequence[str] | None,
+    width: int,
+) -> Filled:
+    """See ``LLM.fill``."""
+    asked = _read(llm, parts, targets)
+    run, beams = _Run(llm), [_Beam(asked.before)]
+    with pinned(llm, asked.before, LATER):
+        for space, part in zip(asked.spaced, asked.after, strict=True):
+            beams = run.followed(run.grown(beams, width, asked.targets, spaced=space), part)
+    return _filled(llm, sorted(beams), top, asked.targets)
+
+
+class _Asked(NamedTuple):
+    """A text with masks as token ids.
+
+    before   the tokens before the first mask
+    after    the tokens after each mask
+    spaced   for each mask, whether its token begins with the space that was before it
+    targets  the only tokens that may fill the one mask; empty: any
+    """
+
+    before: Ids
+    after: list[Ids]
+    spaced: list[bool]
+    targets: list[Ids]
+
+
+def _read(llm: SyncLLM, parts: Sequence[str], targets: Sequence[str] | None) -> _Asked:
+    if targets is not None and len(parts) > 2:
+        raise InputError("targets: with this model only one mask can have them: leave one mask")
+    encode, begin = llm.tokenizer.encode, llm.tokenizer.bos_id
+    spaced = [part.endswith(" ") for part in parts[:-1]]
+    texts = [p[:-1] if s else p for p, s in zip(parts, [*spaced, False], strict=True)]
+    before = tuple(encode(texts[0])) or (() if begin is None else (begin,))
+    if not before:
+        raise InputError(
+            "nothing is before the mask, and this model needs something: begin with it"
+        )
+    after = [tuple(encode(text, goes_on=True)) for text in texts[1:]]
+    each = (f" {one}" if spaced[0] and one[0] != " " else one for one in targets or ())
+    wanted = [*dict.fromkeys(tuple(encode(one, goes_on=True)) for one in each)]
+    filled = len(after) - 1 + max(map(len, wanted), default=1)
+    length = len(before) + sum(map(len, after)) + filled
+    if length > llm.model.context:
+        raise InputError(
+            f"the text has {length} tokens with what is filled in, and the context is "
+            f"{llm.model.context}: shorten it"
+        )
+    return _Asked(before, after, spaced, wanted)
+
+
+def _filled(llm: SyncLLM, beams: list[_Beam], top: int, wanted: Sequence[Ids]) -> Filled:
+    """beams: best first."""
+    shares = [exp(beam.weight - beams[0].weight) for beam in beams]
+    total = fsum(shares)
+    scores = [share / total for share in shares]
+    masks: list[tuple[FillCandidate, ...]] = []
+    for i in range(len(beams[0].values)):
+        sums: dict[Ids, list[float]] = {}
+        for beam, score in zip(beams, scores, strict=True):
+            if not wanted or beam.values[i] in wanted:
+                sums.setdefault(beam.values[i], []).append(score)
+        found = [candidate(llm.tokenizer, ids, fsum(each)) for ids, each in sums.items()]
+        masks.append(tuple(sorted(found, key=lambda one: -one.score)[:top]))
+    joint = [
+        Joint(tuple(candidate(llm.tokenizer, ids, score) for ids in beam.values), score)
+        for beam, score in zip(beams[:top], scores, strict=False)
+    ]
+    single = (beam.prior for beam in beams if all(len(ids) == 1 for ids in beam.values))
+    covered = min(fsum(map(exp, single)), 1.0)
+    return Filled("bayes", tuple(masks), tuple(joint) if len(masks) > 1 else (), covered)
+
+
+class _Run:
+    """A beam search with one model."""
+
+    def __init__(self, llm: SyncLLM) -> None:
+        self._tokenizer, self._model = llm.tokenizer, Causal(llm)
+
+    def grown(
+        self, beams: Sequence[_Beam], width: int, wanted: Sequence[Ids], *, spaced: bool
+    ) -> list[_Beam]:
+        """The ``width`` best beams with one more mask filled, and each beam with each target."""
+        best: list[tuple[float, int, int]] = []  # minus the weight, which beam, and the token
+        asked: list[_Beam] = []
+        logprobs: dict[int, dict[int, float]] = {}
+        allowed = adding_text(self._tokenizer, spaced=spaced)
+        for index, row in self._model.following(beam.text for beam in beams):
+            beam, each = beams[index], all_logprobs(row)
+            considered = likeliest(row[0], allowed, width)
+            logprobs[index] = {token_id: float(each[token_id]) for token_id in considered}
+            best += [(-beam.weight - p, index, v) for v, p in logprobs[index].items()]
+            best = nsmallest(width, best)
+            asked += [_extended(beam, ids, float(each[ids[0]])) for ids in wanted]
+        found = [_extended(beams[index], (v,), logprobs[index][v]) for _, index, v in best]
+        known = {beam.values for beam in found}
+        return found + [beam for beam in asked if beam.values not in known]
+
+    def followed(self, beams: Sequence[_Beam], part: Ids) -> list[_Beam]:
+        """Each beam with the text after the mask, and its log-probability."""
+        texts = [beam.text + part for beam in beams]
+        asked = [
+            ScoredText(
+                text, len(beam.text) - len(beam.values[-1]) + 1
+            )  # after a mask's first token
+            for text, beam in zip(texts, beams, strict=True)
+        ]
+        return [
+            _Beam(text, beam.values, beam.prior, beam.rest + fsum(each))
+            for text, beam, each in zip(texts, beams, self._model.known(asked), strict=True)
+        ]
+
+
+def _extended(beam: _Beam, ids: Ids, logprob: float) -> _Beam:
+    return _Beam(beam.text + ids, (*beam.values, ids), beam.prior + logprob, beam.rest)

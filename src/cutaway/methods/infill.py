@@ -1,0 +1,173 @@
+"""A text between a prompt and a suffix, by Bayes' rule, for models without FIM tokens.
+
+    p(text | prompt, suffix)  is proportional to  p(text | prompt) · p(suffix | prompt, text)
+
+The model writes some continuations with the request's own chain. Their prefixes of every length are
+candidates drawn from the first factor; one is drawn by the second: sampling importance resampling
+(Rubin 1987).
+"""
+
+from codecs import getincrementaldecoder
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from heapq import nsmallest
+from math import exp, fsum, log
+
+import numpy as np
+
+from cutaway.base.arithmetic import plainly
+from cutaway.engine.request import own_salt
+from cutaway.errors import InputError
+from cutaway.methods.rows import LATER, Causal, Ids, ScoredText, pinned
+from cutaway.requests.completion import Between
+from cutaway.requests.options import Options
+from cutaway.requests.stream import Stream
+from cutaway.requests.sync_llm import SyncLLM
+from cutaway.sampling import derive_seed, text_luck
+from cutaway.sampling.fixed_math import log_sum_exp
+
+DRAWN = 16
+"""Continuations: as many rows as a step computes at little more than the cost of one."""
+WEIGHED = 64
+"""Candidates whose whole suffix is scored: those where its first token is likeliest."""
+
+
+@dataclass(slots=True)
+class _Candidate:
+    """A prefix of one or more continuations.
+
+    stream  index of the first continuation that has it; it is that one's first ``length`` steps
+    count   how many continuations have it
+    first   log-probability of the suffix's first token after it
+    """
+
+    stream: int
+    length: int
+    first: float
+    count: int = 1
+
+
+@plainly
+def infill_by_bayes(
+    llm: SyncLLM, start: Callable[[Options], list[Stream]], options: Options
+) -> list[Stream]:
+    """The samples of a request with a suffix, each ended where the suffix begins.
+
+    start: queue the continuations of its prompt
+    """
+    _check(options)
+    suffix_ids = tuple(llm.tokenizer.encode(options.suffix, special=options.special, goes_on=True))
+    drawing = _Drawing(llm, start, suffix_ids, options)
+    first = drawing.sample(options.sampling.seed)
+    return [first, *(drawing.sample(derive_seed(first.seed, i)) for i in range(1, options.n))]
+
+
+def _check(options: Options) -> None:
+    """InputError for options that exclude a text that is cut out of a longer one."""
+    constraint = options.constraint
+    asked = {
+        "trace": options.trace is not None,
+        "align": options.align,
+        "forced": bool(options.run.forced),
+        "replay": bool(options.run.replay),
+        "interventions": bool(options.interventions),
+        "check": constraint.check is not None,
+        constraint.source.kind if constraint.source else "": constraint.source is not None,
+    }
+    for name, given in asked.items():
+        if given:
+            raise InputError(
+                f"{name}: this model has no fill-in-the-middle tokens, so that a text before a "
+                f"suffix is cut out of longer ones: leave out {name} or suffix"
+            )
+    if not options.stopping.max_tokens:
+        raise InputError("max_tokens: a text before a suffix has 1 token or more: raise it")
+
+
+@dataclass(frozen=True)
+class _Drawing:
+    """Draws texts that fit before the suffix."""
+
+    llm: SyncLLM
+    start: Callable[[Options], list[Stream]]
+    suffix_ids: Ids
+    options: Options
+
+    def sample(self, seed: int | None) -> Stream:
+        """Draw one text, from continuations of its own."""
+        with ExitStack() as stack:
+            streams = [stack.enter_context(one) for one in self.start(self._continuing(seed))]
+            for stream in streams:
+                stream.finish()
+        found = self._candidates(streams)
+        seed, each = streams[0].seed, [*found.values()]
+        logprobs = self._logprobs(streams[0].prompt_token_ids, [*found])
+        weights = np.array([log(c.count) + p for c, p in zip(each, logprobs, strict=True)])
+        luck = text_luck(seed, len(each)) if self._draws else 0.0
+        taken = int(np.argmax(weights + luck))
+        share = exp(weights[taken] - log_sum_exp(weights))
+        how = Between("bayes", len(streams), len(each), share, logprobs[taken])
+        text = streams[each[taken].stream]
+        text.truncate(each[taken].length, self.options, seed, how)
+        return text
+
+    @property
+    def _draws(self) -> bool:
+        return self.options.sampling.temperature > 0
+
+    def _continuing(self, seed: int | None) -> Options:
+        """Options of the continuations: one token longer, so that a row follows each token."""
+        options = self.options
+        return replace(
+            options, n=DRAWN if self._draws else 1, suffix="", draft=None,
+            sampling=replace(options.sampling, seed=seed),
+            stopping=replace(options.stopping, max_tokens=options.stopping.max_tokens + 1),
+            track=(*options.track, self.suffix_ids[0]),
+        )  # fmt: skip
+
+    def _candidates(self, streams: Sequence[Stream]) -> dict[Ids, _Candidate]:
+        """The candidates that are weighed, by their tokens, in the order of the continuations."""
+        found: dict[Ids, _Candidate] = {}
+        for index, stream in enumerate(streams):
+            ids = tuple(step.token_id for step in stream.steps)
+            for length, first in self._beginnings(stream):
+                if ids[:length] in found:
+                    found[ids[:length]].count += 1
+                else:
+                    found[ids[:length]] = _Candidate(index, length, first)
+        if not found:
+            limits = self.llm.engine.limits
+            most = len(streams[0].prompt_token_ids) + len(self.suffix_ids)
+            raise limits.too_long(most, "prompt and suffix have")
+        order = {ids: (-one.first, place) for place, (ids, one) in enumerate(found.items())}
+        weighed = set(nsmallest(WEIGHED, order, key=order.__getitem__))
+        return {ids: one for ids, one in found.items() if ids in weighed}
+
+    def _beginnings(self, stream: Stream) -> Iterator[tuple[int, float]]:
+        """(length, first) of prefixes of whole characters that leave room for the suffix."""
+        room = self.llm.model.context - len(stream.prompt_token_ids) - len(self.suffix_ids)
+        least, decoder = (
+            self.options.constraint.min_tokens,
+            getincrementaldecoder("utf-8")("replace"),
+        )
+        for length, step in enumerate(stream.steps):
+            assert step.observed is not None
+            if least <= length <= room and not decoder.getstate()[0]:
+                [logit] = {c.logit for c in step.observed.candidates if c.id == self.suffix_ids[0]}
+                yield length, logit - step.observed.log_sum_exp
+            decoder.decode(self.llm.tokenizer.token_bytes(step.token_id))
+
+    def _logprobs(self, prompt: Ids, texts: Sequence[Ids]) -> list[float]:
+        """The log-probability of the suffix after each text."""
+        known = [
+            ScoredText(prompt + text + self.suffix_ids, len(prompt) + len(text)) for text in texts
+        ]
+        salt = self._salt()
+        with pinned(self.llm, prompt, replace(LATER, cache_salt=salt)):
+            return [fsum(each) for each in Causal(self.llm, salt).known(known)]
+
+    def _salt(self) -> str | None:
+        """The request's; without a prompt cache one of its own, so that nobody shares it."""
+        run = self.options.run
+        return run.cache_salt if run.cache_prompt else own_salt()

@@ -1,0 +1,332 @@
+"""Rows of given texts: logits and activations, which the methods and what looks inside are made of.
+
+Knows requests that only read. Refuses to know what is done with the rows.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutaway.compute.backends import Logits
+from cutaway.engine import (
+    Embed,
+    Event,
+    PinPrefix,
+    PinWhole,
+    Request,
+    Row,
+    RunParams,
+    Score,
+    ScoreBidirectional,
+    Scored,
+)
+from cutaway.engine import Sequence as EngineSequence
+from cutaway.engine.loop.pinned import (
+    Floats,
+    WholeText,
+    is_ready,
+    read_row,
+    read_state,
+    read_text,
+    read_whole,
+)
+from cutaway.errors import CutawayError
+from cutaway.requests.owner import EndListener
+from cutaway.requests.prefill import R, each_ended
+from cutaway.requests.stream import LogitsReader
+from cutaway.requests.sync_llm import SyncLLM
+from cutaway.sampling import ReadRow, read_rows
+from cutaway.sampling.fixed_math import log_sum_exp
+from cutaway.text import Tokenizer
+
+if TYPE_CHECKING:
+    from cutaway.engine.interventions import BoundInterventions
+
+
+# -- after a pinned prefix ---------------------------------------------------------------------
+# The prefix stays in the KV cache meanwhile. It is computed like any prompt, beside other
+# sequences.
+
+LATER = RunParams(priority=1)
+"""Of a prefix that others go before."""
+_RUN = RunParams()
+
+
+def row(
+    llm: SyncLLM,
+    token_ids: Sequence[int],
+    names: Sequence[str],
+    firsts: Mapping[int, int],
+    interventions: "BoundInterventions | None" = None,
+) -> Row:
+    """See ``LLM.row``."""
+    with pinned(llm, token_ids, interventions=interventions) as (sequence, wait):
+
+        def read() -> Row | None:  # None: other texts have taken its memory since
+            ready = is_ready(sequence)
+            return read_row(llm.engine, sequence, names, firsts) if ready else None
+
+        while (found := llm.owner.call(read)) is None:
+            wait()
+        return found
+
+
+def text_tensors(
+    llm: SyncLLM,
+    token_ids: Sequence[int],
+    names: Sequence[str],
+    interventions: "BoundInterventions | None" = None,
+) -> Mapping[str, Floats]:
+    """See ``LLM.tensors``."""
+    with pinned(llm, token_ids, interventions=interventions) as (sequence, wait):
+
+        def read() -> Mapping[str, Floats] | None:
+            return read_text(llm.engine, sequence, names) if is_ready(sequence) else None
+
+        while (found := llm.owner.call(read)) is None:
+            wait()
+        return found
+
+
+def text_state(
+    llm: SyncLLM, token_ids: Sequence[int], interventions: "BoundInterventions | None" = None
+) -> Floats:
+    """The recurrent state after a text, of all layers: (numbers,), as ``state_layout`` has it."""
+    with pinned(llm, [*token_ids, token_ids[-1]], interventions=interventions) as (sequence, wait):
+
+        def read() -> Floats | None:
+            return read_state(llm.engine, sequence) if is_ready(sequence) else None
+
+        while (found := llm.owner.call(read)) is None:
+            wait()
+        return found
+
+
+def whole_text(
+    llm: SyncLLM, request: Request, names: Sequence[str], layers: Sequence[int]
+) -> WholeText:
+    """All rows of a text that ``Embed`` reads, in one step; the keys and values of some layers."""
+    assert isinstance(request.decoder, Embed)
+    whole = replace(request, decoder=PinWhole(**vars(request.decoder)))
+    with _pinned(llm, whole) as (sequence, wait):
+
+        def read() -> WholeText | None:
+            return read_whole(llm.engine, sequence, names, layers) if is_ready(sequence) else None
+
+        while (found := llm.owner.call(read)) is None:
+            wait()
+        return found
+
+
+def last_rows(
+    llm: SyncLLM,
+    like: Sequence[int],
+    texts: Iterable[tuple[Sequence[int], "BoundInterventions | None"]],
+    stopped: Callable[[], bool],
+) -> Iterator[tuple[int, Logits]]:
+    """See ``LLM.last_rows``."""
+    vocab = llm.tokenizer.vocab_size
+    jobs = (
+        (
+            llm.request(ids, decoder=Score(logits_from=len(ids) - 1), interventions=made),
+            LogitsReader(1, vocab, len(ids) - 1),
+        )
+        for ids, made in texts
+    )
+    with pinned(llm, like, LATER):
+        for index, reader in each_ended(llm.owner, jobs, stopped):
+            yield index, reader.logits()[0]
+
+
+@contextmanager
+def pinned(
+    llm: SyncLLM,
+    token_ids: Sequence[int],
+    run: RunParams = _RUN,
+    interventions: "BoundInterventions | None" = None,
+) -> Iterator[tuple[EngineSequence, Callable[[], None]]]:
+    """Keep a text's keys and values, its last token's excepted, until others need the memory.
+
+    They are computed when the block begins. Yields the sequence, and a function that waits until
+    they are computed again.
+    """
+    request = llm.request(token_ids, decoder=PinPrefix(), run=run, interventions=interventions)
+    with _pinned(llm, request) as found:
+        yield found
+
+
+@contextmanager
+def _pinned(llm: SyncLLM, request: Request) -> Iterator[tuple[EngineSequence, Callable[[], None]]]:
+    listener = EndListener()
+    with llm.owner.running(request, listener) as sequence:
+
+        def wait() -> None:
+            llm.owner.wait(lambda: listener.has_ended() or is_ready(sequence))
+            if listener.ended:
+                raise listener.ended.error or CutawayError("the model was closed")
+
+        wait()
+        yield sequence, wait
+
+
+# -- of a causal model -------------------------------------------------------------------------
+# Many texts at a time; common prefixes are computed once.
+
+Ids = tuple[int, ...]
+PerToken = Callable[[Logits, Sequence[int]], list[float]]
+"""Rows of logits, and the token that follows each -> a number for each."""
+
+
+class Stopped(Exception):  # noqa: N818  it is none
+    """The caller asked to stop."""
+
+
+class ScoredText(NamedTuple):
+    """A text whose tokens from position ``first``, 1 or more, are scored."""
+
+    text: Ids
+    first: int
+
+
+class Causal:
+    """One model's predictions after texts, and its log-probabilities of given tokens.
+
+    salt     see ``RunParams``
+    rows     computed so far: tokens that were not in the prefix cache
+    stopped  called between two steps; once it returns True, Stopped is raised
+    """
+
+    stopped: Callable[[], bool]
+
+    def __init__(self, llm: SyncLLM, salt: str | None = None) -> None:
+        self._llm, self._run, self.stopped, self.rows = llm, RunParams(cache_salt=salt), bool, 0
+
+    def following(self, texts: Iterable[Ids]) -> Iterator[tuple[int, Logits]]:
+        """(index, logits (1, vocab)) of what follows each text, in the order they end."""
+        vocab = self._llm.tokenizer.vocab_size
+        jobs = (
+            (self._scored(text, len(text) - 1), LogitsReader(1, vocab, len(text) - 1))
+            for text in texts
+        )
+        for index, reader in self._ended(jobs):
+            yield index, reader.logits()
+
+    def known(self, texts: Sequence[ScoredText], look: PerToken | None = None) -> list[list[float]]:
+        """The log-probability of each scored token, given those before it.
+
+        look: computes another number for each token, from rows of logits and the tokens themselves
+        """
+        found: list[list[float]] = [[] for _ in texts]
+        asked = [i for i, one in enumerate(texts) if one.first < len(one.text)]
+        jobs = (
+            (self._scored(texts[i].text, texts[i].first - 1), _Lookup(*texts[i], look or _look_up))
+            for i in asked
+        )
+        for index, reader in self._ended(jobs):
+            found[asked[index]] = reader.logprobs()
+        return found
+
+    def _scored(self, text: Ids, logits_from: int) -> Request:
+        return self._llm.request(text, decoder=Score(logits_from=logits_from), run=self._run)
+
+    def _ended(self, jobs: Iterable[tuple[Request, R]]) -> Iterator[tuple[int, R]]:
+        for index, reader in each_ended(self._llm.owner, jobs, self.stopped):
+            assert reader.ended
+            self.rows += reader.ended.usage.prompt_tokens - reader.ended.usage.cached_tokens
+            yield index, reader
+        if self.stopped():
+            raise Stopped
+
+
+def adding_text(tokenizer: Tokenizer, *, spaced: bool = False) -> NDArray[np.bool_]:
+    """Which tokens add bytes to a text, (vocab,); spaced: only those that begin with a space."""
+    each = map(tokenizer.token_bytes, range(tokenizer.vocab_size))
+    fits = (bool(data) and (data.startswith(b" ") or not spaced) for data in each)
+    return np.fromiter(fits, np.bool_, tokenizer.vocab_size)
+
+
+def likeliest(row: Logits, allowed: NDArray[np.bool_], count: int) -> list[int]:
+    """Ids of the ``count`` likeliest allowed tokens. Ties: the lowest id first."""
+    fits = np.where(allowed, row, -np.inf)
+    order = np.argsort(-fits, kind="stable")[:count]
+    return [i for i in order.tolist() if fits[i] > -np.inf]
+
+
+def all_logprobs(row: Logits) -> NDArray[np.float64]:
+    """Log-probabilities of every token, (vocab,), of a row (1, vocab); the same as ``known``'s."""
+    _look_up(row, [0])  # raises where it is not finite
+    wide: NDArray[np.float64] = row[0].astype(np.float64)
+    return np.subtract(wide, log_sum_exp(wide))
+
+
+def _look_up(logits: Logits, known: Sequence[int]) -> list[float]:
+    """The log-probability of the token that follows each row."""
+    found = []
+    for read in read_rows(logits, known, 0):
+        if isinstance(read, Exception):
+            raise read
+        assert read.logprob is not None
+        found.append(read.logprob)
+    return found
+
+
+class _Lookup(EndListener):
+    """Scores a text's tokens from one position on, without keeping logits."""
+
+    def __init__(self, text: Ids, first: int, look: PerToken) -> None:
+        super().__init__()
+        self._text, self._first, self._look = text, first, look
+        self._each: list[float] = []
+
+    def take(self, event: Event) -> None:
+        """See ``EndListener``."""
+        if isinstance(event, Scored) and (rows := event.logits) is not None:
+            following = self._text[event.position : event.position + len(rows)]
+            self._each += self._look(rows[: len(following)], following)
+
+    def logprobs(self) -> list[float]:
+        """A number for each token; raises what the text failed with."""
+        self.check("logits")
+        assert len(self._each) == len(self._text) - self._first
+        return self._each
+
+
+# -- of a bidirectional or block-causal model --------------------------------------------------
+
+TextPositions = tuple[Ids, Ids]
+"""A text, and the positions whose logits are wanted."""
+
+
+def logits_at(llm: SyncLLM, asked: Sequence[TextPositions]) -> list[Logits]:
+    """The logits at the wanted positions of each text, (positions, vocab) each."""
+    vocab, config = llm.tokenizer.vocab_size, llm.config
+    rows = [tuple(max(i - config.shift, 0) for i in wanted) for _, wanted in asked]
+    jobs = (
+        (llm.request(ids, decoder=ScoreBidirectional(wanted)), LogitsReader(len(wanted), vocab, 0))
+        for (ids, _), wanted in zip(asked, rows, strict=True)
+    )
+    found = {i: reader.logits() for i, reader in each_ended(llm.owner, jobs)}
+    return [found[i] for i in range(len(asked))]
+
+
+def likeliest_of_rows(logits: Logits, top: int) -> list[ReadRow]:
+    """The ``top`` likeliest tokens of each row."""
+    return [_sound(row) for row in read_rows(logits, [None] * len(logits), top)]
+
+
+def logprob_of(logits: Logits, token_id: int) -> float:
+    """The log-probability of a token, by one row."""
+    found = _sound(read_rows(np.atleast_2d(logits), [token_id], 0)[0]).logprob
+    assert found is not None
+    return found
+
+
+def _sound(row: ReadRow | Exception) -> ReadRow:
+    """The row; raises where its logits are not finite."""
+    if isinstance(row, Exception):
+        raise row
+    return row

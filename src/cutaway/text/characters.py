@@ -1,0 +1,40 @@
+"""Characters: of bytes that arrive in any pieces, and of text from anywhere, safe to be shown.
+
+Knows UTF-8, and which characters a terminal or a page would take for something else.
+"""
+
+import codecs
+
+
+class TextStream:
+    """Incremental UTF-8: all pushes and the flush, joined, equal decoding the bytes at once.
+
+    An unfinished character is held back until its last byte comes; bytes that can
+    no longer become one turn into U+FFFD. Nothing raises.
+    """
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def push(self, data: bytes) -> str:
+        """The text that is certain after these bytes, perhaps ""."""
+        return self._decoder.decode(data)
+
+    def flush(self) -> str:
+        """The unfinished rest as U+FFFD; the stream can then be used anew."""
+        return self._decoder.decode(b"", final=True)
+
+
+def printable(text: str) -> str:
+    """Characters that cannot be seen, steer a terminal or turn the line around, as escapes."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def printable_bytes(data: bytes) -> str:
+    """``data`` as text, with <0xXX> for each byte of what is no character or cannot be seen."""
+    text = data.decode("utf-8", "surrogateescape")
+    return "".join(char if char.isprintable() else _hex(char) for char in text)
+
+
+def _hex(char: str) -> str:
+    return "".join(f"<0x{byte:02X}>" for byte in char.encode("utf-8", "surrogateescape"))

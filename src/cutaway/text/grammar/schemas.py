@@ -1,0 +1,325 @@
+"""JSON Schema: the schemas within a schema, and whether its keywords are what they may be.
+
+Knows which keywords hold schemas, what the metaschemas of drafts 4 to 2020-12 say, without the
+keywords that are not supported, and what ``$ref`` names. Refuses to know values, see
+``partial_validator``.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from math import isfinite
+from typing import Any
+from urllib.parse import unquote, urldefrag, urljoin
+
+from cutaway.base.checks import shown
+from cutaway.errors import InputError
+from cutaway.text.grammar.json_values import check_repetition, is_number
+
+# -- the schemas within ------------------------------------------------------------------------
+
+_MAPS = (
+    "properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies",
+)  # fmt: skip
+_LISTS = ("allOf", "anyOf", "oneOf", "prefixItems", "items")
+_ONES = (
+    "additionalProperties", "items", "additionalItems", "not", "if", "then", "else", "contains",
+    "propertyNames",
+)  # fmt: skip
+
+TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
+STANDARD_FORMATS = frozenset({
+    "date-time", "date", "time", "duration", "email", "idn-email", "hostname", "idn-hostname",
+    "ipv4", "ipv6", "uri", "uri-reference", "iri", "iri-reference", "uuid", "uri-template",
+    "json-pointer", "relative-json-pointer", "regex",
+})  # fmt: skip
+"""Those that JSON Schema defines. Others are notes to people: validators pass over them."""
+
+
+def subschemas(schema: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The schemas directly within a schema, each with its keyword."""
+    return ((name, one) for name, _, one in located(schema))
+
+
+def located(schema: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
+    """Keyword, path and schema of each: ("anyOf", "anyOf[0]", {…})."""
+    for name, value in schema.items():
+        if name in _MAPS and isinstance(value, dict):
+            for key, one in value.items():
+                if isinstance(one, (dict, bool)):
+                    yield name, f"{name}.{key}", one
+        elif name in _LISTS and isinstance(value, list):
+            yield from ((name, f"{name}[{i}]", one) for i, one in enumerate(value))
+        elif name in _ONES:
+            yield name, name, value
+
+
+def mapped(schema: Mapping[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
+    """A schema in which those directly within it are changed."""
+
+    def under(name: str, value: Any) -> Any:
+        if name in _MAPS and isinstance(value, dict):
+            return {key: change(one) for key, one in value.items()}
+        if name in _LISTS and isinstance(value, list):
+            return [change(one) for one in value]
+        return change(value) if name in _ONES else value
+
+    return {name: under(name, value) for name, value in schema.items()}
+
+
+def without_own_formats(schema: Any) -> Any:
+    """A schema without the formats that JSON Schema does not define."""
+    if not isinstance(schema, dict):
+        return schema
+    made = mapped(schema, without_own_formats)
+    if _own_format(made) is not None:
+        del made["format"]
+    return made
+
+
+def own_formats(schema: Any) -> set[str]:
+    """The formats in a schema that JSON Schema does not define."""
+    if not isinstance(schema, dict):
+        return set()
+    own = {name} if (name := _own_format(schema)) is not None else set()
+    return own.union(*(own_formats(one) for _, one in subschemas(schema)))
+
+
+def _own_format(schema: Mapping[str, Any]) -> str | None:
+    name = schema.get("format")
+    return name if isinstance(name, str) and name not in STANDARD_FORMATS else None
+
+
+# -- the values of keywords --------------------------------------------------------------------
+
+_Rule = tuple[Callable[[Any], bool], str]
+
+
+def check_values(schema: Any, path: str = "") -> None:
+    """InputError, with the place in the schema, for a keyword's value that means nothing."""
+    if isinstance(schema, bool):
+        return
+    if not isinstance(schema, dict):
+        place = path.removesuffix(".") if path.endswith(".") else f"{path}it"
+        raise InputError(f"json_schema: {place} must be a schema, an object, not {shown(schema)}")
+    for name, value in schema.items():
+        if name in _RULES:
+            fits, said = _RULES[name]
+            if not fits(value):
+                raise InputError(f"json_schema: {path}{name} must be {said}, not {shown(value)}")
+        if name == "type":
+            _check_types(value, path)
+        for pattern in _patterns(name, value):
+            check_repetition(f"json_schema: {path}{name}", pattern)
+    for _, inner, below in located(schema):
+        check_values(below, f"{path}{inner}.")
+
+
+def _patterns(name: str, value: Any) -> list[str]:
+    if name == "patternProperties":
+        return [*value]
+    return [value] if name == "pattern" else []
+
+
+def _check_types(value: Any, path: str) -> None:
+    for name in value if isinstance(value, list) else [value]:
+        if name not in TYPES:
+            raise InputError(
+                f"json_schema: {path}type is {shown(name)}, which JSON does not have; choose one "
+                f"of {', '.join(TYPES)}"
+            )
+
+
+def _is_number(value: Any) -> bool:
+    return is_number(value) and isfinite(value)
+
+
+def _is_count(value: Any) -> bool:
+    return _is_number(value) and value >= 0 and value == int(value)
+
+
+def _is_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(one, str) for one in value)
+
+
+def _is_schema(value: Any) -> bool:
+    return isinstance(value, (dict, bool))
+
+
+def _is_schemas(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_is_schema, value))
+
+
+def _maps_to(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, dict) and all(map(fits, value.values()))
+
+
+_SCHEMA: _Rule = _is_schema, "a schema, an object"
+_SCHEMAS: _Rule = _is_schemas, "a list of schemas"
+_BY_NAME: _Rule = _maps_to(_is_schema), "an object whose values are schemas"
+_COUNT: _Rule = _is_count, "a whole number, 0 or more"
+_NUMBER: _Rule = _is_number, "a number"
+_BOOL: _Rule = lambda value: isinstance(value, bool), "true or false"
+_TEXT: _Rule = lambda value: isinstance(value, str), "a text"
+
+_RULES: Mapping[str, _Rule] = {
+    "type": (
+        lambda value: isinstance(value, str) or _is_texts(value),
+        "the name of a type or a list of names",
+    ),
+    "enum": (lambda value: isinstance(value, list), "a list of values"),
+    **dict.fromkeys(("minimum", "maximum"), _NUMBER),
+    **dict.fromkeys(  # draft 4 has true beside minimum
+        ("exclusiveMinimum", "exclusiveMaximum"),
+        (lambda value: isinstance(value, bool) or _is_number(value), "a number"),
+    ),
+    "multipleOf": (lambda value: _is_number(value) and value > 0, "a number above 0"),
+    **dict.fromkeys(
+        (
+            "minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties",
+            "minContains", "maxContains",
+        ),
+        _COUNT,
+    ),
+    **dict.fromkeys(("pattern", "format", "$ref"), _TEXT),
+    "uniqueItems": _BOOL,
+    "required": (  # draft 3 has true
+        lambda value: isinstance(value, bool) or _is_texts(value), "a list of names"
+    ),
+    **dict.fromkeys(
+        (
+            "additionalProperties", "additionalItems", "not", "if", "then", "else", "contains",
+            "propertyNames",
+        ),
+        _SCHEMA,
+    ),
+    "items": (  # drafts before 2020-12 have a list
+        lambda value: isinstance(value, list) or _is_schema(value), "a schema, an object"
+    ),
+    **dict.fromkeys(("allOf", "anyOf", "oneOf", "prefixItems"), _SCHEMAS),
+    **dict.fromkeys(("properties", "patternProperties", "dependentSchemas"), _BY_NAME),
+    "dependentRequired": (_maps_to(_is_texts), "an object whose values are lists of names"),
+    "dependencies": (  # draft 3 has a name
+        _maps_to(lambda value: _is_schema(value) or _is_texts(value) or isinstance(value, str)),
+        "an object whose values are schemas or lists of names",
+    ),
+}  # fmt: skip
+
+
+# -- references --------------------------------------------------------------------------------
+# What the ``$ref`` of a schema name, within it alone: JSON pointers, anchors and ``$id``.
+
+
+class References:
+    """The places of a schema that references may name."""
+
+    def __init__(self, root: Any) -> None:
+        self._home: dict[int, str] = {}  # by a schema's id: the URI of the resource that holds it
+        self._resources: dict[str, Any] = {"": root}
+        self._anchors: dict[tuple[str, str], Any] = {}
+        self._targets: dict[int, Any] = {}
+        self._walk(root, "")
+        self._root_uri = self._home.get(id(root), "")
+
+    def target(self, schema: dict[str, Any]) -> Any:
+        """The schema that ``$ref`` means here; InputError where it is not within the root."""
+        if id(schema) in self._targets:
+            return self._targets[id(schema)]
+        reference = schema["$ref"]
+        home = self._home.get(id(schema), self._root_uri)
+        whole = home + reference if reference.startswith("#") else urljoin(home, reference)
+        uri, fragment = urldefrag(whole)
+        try:
+            named = self._within(uri, unquote(fragment))
+        except (KeyError, IndexError, ValueError, TypeError):
+            raise InputError(
+                f"json_schema: $ref {reference!r} names nothing within the schema"
+            ) from None
+        check_values(named, f"{reference}: ")
+        self._targets[id(schema)] = named
+        return named
+
+    def _within(self, uri: str, fragment: str) -> Any:
+        if fragment and not fragment.startswith("/"):
+            return self._anchors[uri, fragment]
+        place = self._resources[uri]
+        for part in fragment.split("/")[1:]:
+            name = part.replace("~1", "/").replace("~0", "~")
+            place = place[int(name)] if isinstance(place, list) else place[name]
+        return place
+
+    def _walk(self, schema: Any, uri: str) -> None:
+        if not isinstance(schema, dict):
+            return
+        if isinstance(own := schema.get("$id"), str):
+            uri, fragment = urldefrag(urljoin(uri, own))
+            if fragment:  # as drafts before 2019-09 name an anchor
+                self._anchors[uri, fragment] = schema
+            else:
+                self._resources[uri] = schema
+        if isinstance(anchor := schema.get("$anchor"), str):
+            self._anchors[uri, anchor] = schema
+        self._home[id(schema)] = uri
+        for _, one in subschemas(schema):
+            self._walk(one, uri)
+
+
+# -- keys in one spelling ----------------------------------------------------------------------
+# llguidance excludes the keys that a schema names from "any other key" as they are written, not as
+# a parser reads them: ``"\u0072ole"`` would pass beside a typed ``role``. So each has one spelling.
+
+WITHOUT_U = r"\"nrbtf"
+"""Escapes of strings where no other way is left: of control characters, only those with a name."""
+
+_SEVERAL = re.compile(r"[\x00-\x1f\x7f]")  # characters that are written in more than one way
+
+
+def one_spelling(schema: Any) -> Any:
+    """The same schema with "any other key" as a pattern, which llguidance matches decoded."""
+    if not isinstance(schema, dict):
+        return schema
+    made = mapped(schema, one_spelling)
+    if _names(schema) and _rest(schema) is True and "patternProperties" not in schema:
+        return {**made, "patternProperties": {"": True}, "additionalProperties": False}
+    return made
+
+
+def has_several(schema: Any) -> bool:
+    """Whether llguidance takes a named key in another spelling, after ``one_spelling``, too."""
+    if not isinstance(schema, dict):
+        return False
+    among = bool(_names(schema) or schema.get("patternProperties"))
+    if (among and _rest(schema) is not False) or any(map(_SEVERAL.search, _names(schema))):
+        return True
+    return any(has_several(one) for _, one in subschemas(schema))
+
+
+def check_counts(schema: Any) -> None:
+    """InputError where llguidance would count a key twice that is written twice."""
+    if not isinstance(schema, dict):
+        return
+    least = schema.get("minProperties", 0)
+    if isinstance(least, int) and least > 1 and is_open(schema):
+        raise InputError(
+            "json_schema: minProperties above 1 must be checked token by token, which is only "
+            "possible without tools and thinking"
+        )
+    for _, one in subschemas(schema):
+        check_counts(one)
+
+
+def is_open(schema: Mapping[str, Any]) -> bool:
+    """Whether an object may have keys that the schema does not name."""
+    return _rest(schema) is not False or bool(schema.get("patternProperties"))
+
+
+def _names(schema: Mapping[str, Any]) -> set[str]:
+    own, required = schema.get("properties", {}), schema.get("required", [])
+    names = {*own} if isinstance(own, dict) else set()
+    if isinstance(required, list):
+        names |= {name for name in required if isinstance(name, str)}
+    return names
+
+
+def _rest(schema: Mapping[str, Any]) -> Any:
+    rest = schema.get("additionalProperties", True)
+    return True if rest == {} else rest

@@ -1,0 +1,404 @@
+"""Text to token ids and back, as the model file defines it.
+
+Knows which tokens are special, when they count, where BOS goes and which ids end a generation, and
+of each kind of tokenizer which fields of the file it needs; the kind, and the library that it
+uses, is imported when the first of it is made. Leaves merging to the kinds. Refuses to know models,
+sampling and files: metadata comes as a plain mapping.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import chain
+from types import MappingProxyType
+from typing import Any, Protocol
+
+from cutaway.base.checks import shown
+from cutaway.errors import FormatError, InputError
+from cutaway.text.characters import printable_bytes
+from cutaway.text.tokenizers import pretokenizers
+from cutaway.text.tokenizers.vocabulary import (
+    LSTRIP_TOKEN_IDS,
+    MERGES,
+    PAIR_SEPARATORS,
+    RSTRIP_TOKEN_IDS,
+    SPACE_PREFIX,
+    TOKENS,
+    FimTokens,
+    Kind,
+    SpecialTokens,
+    Vocabulary,
+    flag,
+    numbers,
+    padding_name,
+    special_id,
+    stored_bytes,
+    strings,
+)
+from cutaway.text.tokenizers.vocabulary import ids as token_ids
+
+# -- the kinds ---------------------------------------------------------------------------------
+
+_PREFIX = "tokenizer.ggml."
+
+
+class TokenizerKind(Protocol):
+    """Ordinary text <-> tokens: what the kinds of tokenizers have in common."""
+
+    @property
+    def space_prefix(self) -> bool:
+        """Whether a text, and what follows a special token, gets a space in front."""
+
+    @property
+    def prefix_once(self) -> bool:
+        """Whether that is only at the very beginning, where there is no space yet."""
+
+    @property
+    def drops_text(self) -> bool:
+        """Whether characters of a text may be in no token."""
+
+    def words(self, text: str, *, begins: bool = False) -> Sequence[Sequence[int]]:
+        """Ids of each word of a text without special tokens.
+
+        begins: whether it gets a space in front, where the kind puts one
+        """
+
+    def to_bytes(self, token_id: int) -> bytes:
+        """What a token that is not special adds to the text."""
+
+
+Made = tuple[TokenizerKind, bool, bool]
+"""The tokenizer; whether texts begin with BOS and end with a token where the file does not say."""
+
+
+def _byte_level(vocabulary: Vocabulary, metadata: Mapping[str, Any]) -> Made:
+    from cutaway.text.tokenizers.byte_level import ByteLevelBPE
+
+    pre = pretokenizers.lookup(metadata.get(pretokenizers.FIELD))
+    return ByteLevelBPE(vocabulary, strings(metadata, MERGES), pre), pre.add_bos, pre.add_sep
+
+
+def _sentencepiece(vocabulary: Vocabulary, metadata: Mapping[str, Any]) -> Made:
+    from cutaway.text.tokenizers.bpe import SentencePieceBPE
+
+    return SentencePieceBPE(vocabulary, **sentencepiece(metadata)), True, False
+
+
+def sentencepiece(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """What a ``SentencePieceBPE`` is made of beside its vocabulary, by name."""
+    size, is_gemma4 = len(metadata[TOKENS]), metadata[_PREFIX + "model"] == "gemma4"
+    # Gemma 4's merges say what is merged, whatever scores it has.
+    scores = None if is_gemma4 else numbers(metadata, _PREFIX + "scores", size)
+    if scores is None and MERGES not in metadata:
+        raise FormatError(f"{_PREFIX}scores is missing: convert the model again")
+    return {
+        "scores": None if scores is None else scores.tolist(),
+        "merges": strings(metadata, MERGES) if scores is None else None,
+        "space_prefix": flag(metadata, _PREFIX + "add_space_prefix", not is_gemma4),
+        "prefix_once": metadata.get(SPACE_PREFIX) == "first",
+        "unknown_id": special_id(metadata, _PREFIX + "unknown_token_id", size),
+    }
+
+
+def _wordpiece(vocabulary: Vocabulary, metadata: Mapping[str, Any]) -> Made:
+    from cutaway.text.tokenizers.wordpiece import WordPiece
+
+    unknown = special_id(metadata, _PREFIX + "unknown_token_id", len(vocabulary.tokens))
+    return WordPiece(vocabulary, metadata, unknown), True, True
+
+
+def _unigram(vocabulary: Vocabulary, metadata: Mapping[str, Any]) -> Made:
+    from cutaway.text.tokenizers.unigram import Unigram
+
+    return Unigram(vocabulary, metadata), False, False
+
+
+KINDS: Mapping[str, Callable[[Vocabulary, Mapping[str, Any]], Made]] = {
+    "gpt2": _byte_level, "llama": _sentencepiece, "gemma4": _sentencepiece, "bert": _wordpiece,
+    "t5": _unigram,
+}  # fmt: skip
+"""By ``tokenizer.ggml.model``."""
+
+
+# -- the tokenizer -----------------------------------------------------------------------------
+
+# What Unicode calls white space, which is less than what Python strips.
+_WHITE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
+    map(chr, range(0x2000, 0x200B))
+)
+_TEXTKINDS = (Kind.NORMAL, Kind.USER_DEFINED, Kind.BYTE)  # the kinds that add to the text
+
+
+class Tokenizer:
+    """One model's tokenizer. Immutable, safe to share between threads.
+
+    vocab_size: number of tokens, ids are 0..vocab_size-1
+    bos_id:     the begin-of-sequence token, or None
+    add_bos:    whether the model wants BOS in front of every text
+    sep_id:     the token that the model wants after every text (BERT's [SEP]), or None
+    pair_separators: how many of these stand between two texts that are read as one
+    mask_id:    the token in the place of one that is to be filled in, or None
+    fim:     the tokens that lay out a text with a gap, or None
+    end_ids:    id -> origin, for every id that ends a generation
+    rstrip_token_ids: tokens that absorb the white space after them (Phi-3's)
+    lstrip_token_ids: tokens that absorb the white space before them (RoBERTa's mask)
+    """
+
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        pieces: TokenizerKind,
+        *,
+        bos_id: int | None,
+        add_bos: bool,
+        end_ids: Mapping[int, str],
+        sep_id: int | None = None,
+        pair_separators: int = 1,
+        mask_id: int | None = None,
+        fim: FimTokens | None = None,
+        rstrip_token_ids: Iterable[int] = (),
+        lstrip_token_ids: Iterable[int] = (),
+        lacks_bos: bool = False,
+    ) -> None:
+        self._vocabulary = vocabulary
+        self._pieces = pieces
+        self.vocab_size = len(vocabulary.tokens)
+        self.bos_id = bos_id
+        self.add_bos = add_bos and bos_id is not None
+        self.end_ids: Mapping[int, str] = MappingProxyType(dict(end_ids))
+        self.sep_id, self.mask_id, self.fim = sep_id, mask_id, fim
+        self._lacks_bos = lacks_bos
+        self.pair_separators = pair_separators
+        self._rstrip_token_ids = frozenset(rstrip_token_ids)
+        self._lstrip_token_ids = frozenset(lstrip_token_ids)
+
+    @classmethod
+    def from_gguf(cls, metadata: Mapping[str, Any]) -> "Tokenizer":
+        """From GGUF ``tokenizer.ggml.*``; FormatError for a kind that is not supported."""
+        kind = metadata.get(_PREFIX + "model")
+        vocabulary = Vocabulary.from_gguf(metadata)
+        if not isinstance(kind, str) or kind not in KINDS:
+            said = "is missing" if kind is None else f"{kind!r:.40} is not supported"
+            raise FormatError(
+                f"{_PREFIX}model {said}: use a model whose tokenizer is {' or '.join(KINDS)}"
+            )
+        pieces, wants_bos, wants_sep = KINDS[kind](vocabulary, metadata)
+        size = len(vocabulary.tokens)
+        bos, begin, sep, mask = (
+            special_id(metadata, f"{_PREFIX}{name}_token_id", size)
+            for name in ("bos", "cls", "seperator", "mask")  # as GGUF spells it
+        )
+        if bos is None and wants_bos:
+            bos = begin  # llama.cpp's conversion of BERT has no other word for it
+        adds_sep = flag(metadata, _PREFIX + "add_sep_token", wants_sep)
+        if kind == "t5" and not adds_sep:  # which ends each text by its end token
+            sep = special_id(metadata, _PREFIX + "eos_token_id", size)
+            adds_sep = flag(metadata, _PREFIX + "add_eos_token", True)
+        return cls(
+            vocabulary,
+            pieces,
+            bos_id=bos,
+            add_bos=flag(metadata, _PREFIX + "add_bos_token", wants_bos),
+            end_ids=vocabulary.end_ids(metadata),
+            sep_id=sep if adds_sep else None,
+            pair_separators=2
+            if metadata.get(PAIR_SEPARATORS, 2 if kind == "t5" else 1) == 2
+            else 1,
+            mask_id=mask,
+            fim=FimTokens.find(vocabulary, metadata),
+            rstrip_token_ids=token_ids(metadata, RSTRIP_TOKEN_IDS, size),
+            lstrip_token_ids=token_ids(metadata, LSTRIP_TOKEN_IDS, size),
+            lacks_bos=bos is None and metadata.get(_PREFIX + "add_bos_token") is True,
+        )
+
+    def has_tokens_of(self, other: "Tokenizer") -> bool:
+        """Whether every token id means the same in both."""
+        return self._vocabulary.tokens == other._vocabulary.tokens
+
+    def encode(
+        self,
+        text: str,
+        *,
+        special: bool = False,
+        add_bos: bool | None = None,
+        mark: str = "",
+        goes_on: bool = False,
+    ) -> list[int]:
+        """Token ids of ``text``.
+
+        special: whether "<|im_start|>" and its like are tokens; otherwise ordinary text
+        add_bos: put BOS first, and the end token last where the model wants one; None: as the
+                 model wants it. Neither is put twice
+        mark:    the character that ``escape_special_tokens`` inserted, which is removed again
+        goes_on: the text continues another, so neither a space nor BOS is put first
+        InputError: a lone surrogate, a byte without a token, BOS asked of a model without one.
+        """
+        _check_text(text)
+        parts = (self._all_specials if special else self._user_defined).split(text, mark)
+        found = [*(self._unmarked(parts, mark) if mark else parts)]
+        ids = self._ids(found, goes_on=goes_on)
+        return self._framed(ids, self.add_bos and not goes_on if add_bos is None else add_bos)
+
+    def encode_parts(self, parts: Iterable[str | int]) -> list[int]:
+        """Token ids of a text that is given as texts and single tokens in turn."""
+        found: list[str | int] = []
+        for part in parts:
+            if isinstance(part, str):
+                _check_text(part)
+            found += [part] if isinstance(part, int) else self._user_defined.split(part)
+        return self._framed(self._ids(found), self.add_bos)
+
+    def words(self, text: str) -> list[Sequence[int]]:
+        """Token ids of each word of a text, without BOS or end tokens."""
+        _check_text(text)
+        return [*self._words([*self._user_defined.split(text)])]
+
+    def _ids(self, found: Sequence[str | int], *, goes_on: bool = False) -> list[int]:
+        return [*chain.from_iterable(self._words(found, goes_on=goes_on))]
+
+    def _words(
+        self, found: Sequence[str | int], *, goes_on: bool = False
+    ) -> Iterator[Sequence[int]]:
+        """Of texts, and of tokens that were found in them."""
+        fresh, eaten = self._pieces.space_prefix and not goes_on, False
+        for part, following in zip(found, [*found[1:], None], strict=False):
+            if isinstance(part, str) and following in self._lstrip_token_ids:
+                part = part.rstrip(_WHITE)  # noqa: PLW2901
+            if isinstance(part, int):
+                yield [part]
+            elif rest := part.lstrip(_WHITE) if eaten else part:
+                yield from self._pieces.words(rest, begins=fresh)
+            fresh = self._begins_again and isinstance(part, int)
+            eaten = part in self._rstrip_token_ids
+
+    def notes(self, ids: Sequence[int], text: str | None = None) -> tuple[str, ...]:
+        """Warnings about how a prompt begins, for its author; mostly none.
+
+        text: what the ids were made from with special=True, if so
+        """
+        if self.bos_id is None:
+            said = (
+                "the model's file asks for a BOS token first and names none, so none is put there"
+            )
+            return (said,) if self._lacks_bos else ()
+        name, head = self.token_name(self.bos_id), list(ids[:2])
+        if head == [self.bos_id, self.bos_id]:
+            return (f"the prompt begins with {name} twice; give it once",)
+        if self.add_bos and head[:1] != [self.bos_id]:
+            return (f"the model expects {name} first, and the prompt begins without it",)
+        if self.add_bos and text is not None and text.startswith(name):
+            return (f"the prompt has its own {name}, so none was put in front of it",)
+        return ()
+
+    def min_tokens(self, text: str) -> int:
+        """How many tokens ``text`` has at least, known without reading it."""
+        if self._pieces.drops_text:
+            return 0
+        return -(-len(text) // self._longest)
+
+    def escape_special_tokens(self, text: str, mark: str) -> str:
+        """``text`` in which no control token can be found: each is broken by ``mark``.
+
+        The text can then be part of another that is encoded with special=True and the
+        same mark, which must occur nowhere else.
+        """
+        return self._control_tokens.escape(text, mark)
+
+    def control_tokens(self, text: str) -> dict[str, int]:
+        """name -> id of the control tokens that ``text`` holds."""
+        ids = self._control_tokens.split(text)
+        return {self._vocabulary.tokens[i]: i for i in ids if isinstance(i, int)}
+
+    def decode(self, ids: Iterable[int], *, special: bool = False) -> str:
+        """The whole text of ``ids``; special=True shows control tokens by name.
+
+        Undoes ``encode``: spaces that it put in front are taken away again. Bytes
+        that are no UTF-8 become U+FFFD. For a text that grows use ``token_bytes``
+        with ``TextStream``.
+        """
+        parts: list[bytes] = []
+        fresh = self._pieces.space_prefix
+        for token_id in ids:
+            kind = self._kind(token_id)
+            if kind in _TEXTKINDS:
+                data = self._pieces.to_bytes(token_id)
+            else:
+                data = stored_bytes(self._vocabulary.tokens[token_id]) if special else b""
+            ordinary = kind in (Kind.NORMAL, Kind.BYTE)
+            parts.append(data.removeprefix(b" ") if fresh and ordinary else data)
+            fresh = self._begins_again and not ordinary
+        return b"".join(parts).decode("utf-8", "replace")
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """What the token adds to the text: b"" for control, unknown and unused tokens."""
+        return self._pieces.to_bytes(token_id) if self._kind(token_id) in _TEXTKINDS else b""
+
+    @cached_property
+    def padding_ids(self) -> tuple[int, ...]:
+        """The ids that are rows of the model's matrices and no tokens, as a file names them."""
+        unused, tokens = self._vocabulary.ids_of(Kind.UNUSED), self._vocabulary.tokens
+        return tuple(i for i in unused if tokens[i] == padding_name(i))
+
+    def token_name(self, token_id: int) -> str:
+        """A printable name, never empty: "<|im_end|>", " the", "<0x0A>" for what cannot print."""
+        if self._kind(token_id) == Kind.NORMAL:
+            name = printable_bytes(self._pieces.to_bytes(token_id))
+        else:
+            name = printable_bytes(stored_bytes(self._vocabulary.tokens[token_id]))
+        return name or f"[empty token {token_id}]"
+
+    @cached_property
+    def _longest(self) -> int:
+        """The most characters that one token can cover."""
+        return max(map(len, self._vocabulary.tokens), default=1) or 1
+
+    @cached_property
+    def _user_defined(self) -> SpecialTokens:
+        return SpecialTokens(self._vocabulary.table(Kind.USER_DEFINED))
+
+    @cached_property
+    def _control_tokens(self) -> SpecialTokens:
+        return SpecialTokens(self._vocabulary.table(Kind.CONTROL, Kind.UNKNOWN))
+
+    @cached_property
+    def _all_specials(self) -> SpecialTokens:
+        return SpecialTokens(self._vocabulary.table(Kind.USER_DEFINED, Kind.CONTROL, Kind.UNKNOWN))
+
+    @property
+    def _begins_again(self) -> bool:
+        """Whether what follows a special token gets a space in front, too."""
+        return self._pieces.space_prefix and not self._pieces.prefix_once
+
+    def _unmarked(self, parts: Iterable[str | int], mark: str) -> Iterator[str | int]:
+        """Take the mark out of what is text, which is then read as any text is."""
+        for part in parts:
+            if isinstance(part, int) or mark not in part:
+                yield part
+            else:
+                yield from self._user_defined.split(part.replace(mark, ""))
+
+    def _framed(self, ids: list[int], wanted: bool) -> list[int]:
+        if not wanted:
+            return ids
+        if self.bos_id is None:
+            raise InputError("add_bos asks for a BOS token, but this model has none: leave it out")
+        begun = ids if ids[:1] == [self.bos_id] else [self.bos_id, *ids]
+        return begun if self.sep_id in (None, begun[-1]) else [*begun, self.sep_id]
+
+    def _kind(self, token_id: int) -> int:
+        if not 0 <= token_id < self.vocab_size:
+            raise InputError(
+                f"token id {token_id} is outside the vocabulary: use 0 to {self.vocab_size - 1}"
+            )
+        return int(self._vocabulary.kinds[token_id])
+
+
+def _check_text(text: str) -> None:
+    if not isinstance(text, str):
+        raise InputError(f"text must be a string, not {shown(text)}")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(
+            f"the text holds a lone surrogate, U+{ord(text[error.start]):04X}, at character "
+            f"{error.start}: it is no Unicode text, decode the input as UTF-8"
+        ) from error

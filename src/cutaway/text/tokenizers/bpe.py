@@ -1,0 +1,152 @@
+"""BPE: the loop that merges, and SentencePiece's, the "llama" kind.
+
+Knows the merge rule (Kudo and Richardson 2018, as llama.cpp implements it): of all adjacent pairs
+whose concatenation is a piece, merge the one with the highest score, the leftmost among equals,
+until none is left. Unknown text becomes bytes. A tokenizer.json ranks the pairs themselves; its
+ranks are taken as they are, since a vocabulary that the library trained has pairs that become a
+piece and are no merge. ``byte_level`` has the other kind.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from functools import cached_property, lru_cache
+from heapq import heapify, heappop, heappush
+
+from cutaway.errors import FormatError, InputError
+from cutaway.text.tokenizers.vocabulary import TOKENS, Kind, Vocabulary, stored_bytes
+
+LONGEST_REMEMBERED = 64  # characters; longer words are rare and would only fill a memory of them
+
+
+def merge(text: str, cost: Callable[[str, str], float | None]) -> list[str]:
+    """Split ``text`` into parts, beginning with its characters.
+
+    cost: of merging two neighbours, None where they cannot be. Takes O(n log n) for n characters.
+    """
+    parts, end = list(text), len(text)
+    before, after = list(range(-1, end - 1)), list(range(1, end + 1))
+    queue: list[tuple[float, int, int, int]] = []  # (cost, left, right, characters)
+
+    def pair(left: int, right: int) -> list[tuple[float, int, int, int]]:
+        if left < 0 or right >= end:
+            return []
+        price = cost(parts[left], parts[right])
+        size = len(parts[left]) + len(parts[right])
+        return [] if price is None else [(price, left, right, size)]
+
+    for left in range(end - 1):
+        queue += pair(left, left + 1)
+    heapify(queue)
+    while queue:
+        _, left, right, size = heappop(queue)
+        # A part that was merged away is empty and one that grew is longer: the entry is stale.
+        if not parts[left] or not parts[right] or len(parts[left]) + len(parts[right]) != size:
+            continue
+        parts[left] += parts[right]
+        parts[right] = ""
+        after[left] = after[right]
+        if after[left] < end:
+            before[after[left]] = left
+        for entry in pair(before[left], left) + pair(left, after[left]):
+            heappush(queue, entry)
+    return [part for part in parts if part]
+
+
+# -- the "llama" kind --------------------------------------------------------------------------
+# Hugging Face ``tokenizers`` would want ranked merges, and deriving them from scores for Gemma's
+# 262k pieces and handing them over takes 1.4 s before the first token; it also breaks ties by rank,
+# not by position. This needs one dict of the pieces (0.05 s). Text is cut before every run of
+# spaces when no piece crosses such a cut (then merges on both sides cannot meet, so the result is
+# the same), which lets the words be remembered.
+
+SPACE = "▁"  # U+2581, how pieces write a space
+_WORD = re.compile(f"{SPACE}*[^{SPACE}]+|{SPACE}+")
+
+
+class SentencePieceBPE:
+    """Ordinary text <-> tokens, by scored merges over characters."""
+
+    drops_text = False
+
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        *,
+        scores: Sequence[float] | None,
+        merges: Sequence[str] | None,
+        space_prefix: bool,
+        prefix_once: bool,
+        unknown_id: int | None,
+    ) -> None:
+        """By the scores of pieces, or where there are merges by their ranks."""
+        # Control, unknown, unused and byte tokens stay out: ordinary text never spells them.
+        self.space_prefix, self.prefix_once = space_prefix, prefix_once
+        self._vocabulary = vocabulary
+        self._pieces = vocabulary.table(Kind.NORMAL, Kind.USER_DEFINED)
+        self._scores = scores or ()
+        self._ranks = None if merges is None else {pair: i for i, pair in enumerate(merges)}
+        self._unknown_id = unknown_id
+        self._byte_id = {_byte(text): i for text, i in vocabulary.table(Kind.BYTE).items()}
+        self._remember = lru_cache(maxsize=16384)(self._merge)
+
+    def words(self, text: str, *, begins: bool = False) -> list[tuple[int, ...]]:
+        """Ids of ordinary text, word by word where that cuts no token.
+
+        A literal U+2581 reads as a space, as in every SentencePiece.
+        begins: whether a space is put in front, where there is to be one
+        """
+        escaped = text.replace(" ", SPACE)
+        if begins and not (self.prefix_once and escaped.startswith(SPACE)):
+            escaped = SPACE + escaped
+        words = _WORD.findall(escaped) if self._cuts_are_safe else [escaped]
+        return [
+            self._remember(word) if len(word) <= LONGEST_REMEMBERED else self._merge(word)
+            for word in words
+        ]
+
+    def to_bytes(self, token_id: int) -> bytes:
+        """The bytes of a normal, user-defined or byte token."""
+        text = self._vocabulary.tokens[token_id]
+        if int(self._vocabulary.kinds[token_id]) == Kind.BYTE:
+            return bytes([_byte(text)])
+        return stored_bytes(text.replace(SPACE, " "))
+
+    @cached_property
+    def _cuts_are_safe(self) -> bool:
+        """Whether no piece holds a space after another character."""
+        return not any(SPACE in piece.lstrip(SPACE) for piece in self._pieces)
+
+    def _merge(self, word: str) -> tuple[int, ...]:
+        ids: list[int] = []
+        for piece in merge(word, self._cost):
+            token_id = self._pieces.get(piece)
+            ids += self._spell(piece) if token_id is None else [token_id]
+        return tuple(ids)
+
+    def _cost(self, left: str, right: str) -> float | None:
+        token_id = self._pieces.get(left + right)
+        if token_id is None:
+            return None
+        if self._ranks is not None:
+            return self._ranks.get(f"{left} {right}")
+        return -self._scores[token_id]
+
+    def _spell(self, char: str) -> list[int]:
+        """A character that is no piece: its bytes, else the unknown token."""
+        ids = [self._byte_id.get(byte) for byte in char.replace(SPACE, " ").encode()]
+        known = [token_id for token_id in ids if token_id is not None]
+        if len(known) == len(ids):
+            return known
+        if self._unknown_id is None:
+            raise InputError(
+                f"the text holds {char!r}, for which the model's vocabulary has no token: "
+                "remove that character"
+            )
+        return [self._unknown_id]
+
+
+def _byte(text: str) -> int:
+    """0x0A from "<0x0A>"."""
+    if not re.fullmatch("<0x[0-9A-Fa-f]{2}>", text):
+        raise FormatError(f"{TOKENS} marks {text!r} as a byte token, which reads like <0x0A>")
+    return int(text[3:5], 16)

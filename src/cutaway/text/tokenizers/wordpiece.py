@@ -1,0 +1,68 @@
+"""WordPiece, the "bert" kind: words cut into the longest tokens that fit, from the left.
+
+Knows how GGUF stores such tokens: those that begin a word with "▁", the others bare. The
+``tokenizers`` library cleans the text, splits it into words and these into tokens. It sees
+ordinary text alone, no special tokens.
+"""
+
+from collections.abc import Mapping
+from itertools import groupby
+from typing import Any
+
+from cutaway.errors import FormatError
+from cutaway.text.tokenizers.vocabulary import Kind, Vocabulary, flag, stored_bytes
+
+SPACE, GOES_ON, LONGEST_WORD = "▁", "##", 100
+SETTINGS = ("clean_text", "handle_chinese_chars", "strip_accents", "lowercase")
+FIELD = "cutaway.wordpiece_{}"  # what GGUF has no words for: whether each of these is done
+
+
+class WordPiece:
+    """Ordinary text <-> tokens. What the model has no token for becomes the unknown token."""
+
+    space_prefix, prefix_once = True, False  # a word's token has its space
+    drops_text = True
+
+    def __init__(
+        self, vocabulary: Vocabulary, metadata: Mapping[str, Any], unknown_id: int | None
+    ) -> None:
+        from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+
+        if unknown_id is None:
+            raise FormatError("tokenizer.ggml.unknown_token_id is missing: convert the model again")
+        ids = {
+            text.removeprefix(SPACE) if _begins(text) else GOES_ON + text: i
+            for text, i in vocabulary.table(Kind.NORMAL, Kind.USER_DEFINED).items()
+        }
+        unknown = vocabulary.tokens[unknown_id]
+        self._vocabulary = vocabulary
+        self._library = Tokenizer(
+            models.WordPiece(
+                vocab=ids | {unknown: unknown_id}, unk_token=unknown,
+                continuing_subword_prefix=GOES_ON, max_input_chars_per_word=LONGEST_WORD,
+            )
+        )  # fmt: skip
+        done = {name: flag(metadata, FIELD.format(name), True) for name in SETTINGS}
+        self._library.normalizer = normalizers.BertNormalizer(**done)
+        self._library.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+
+    def words(self, text: str, *, begins: bool = False) -> list[list[int]]:  # noqa: ARG002
+        """Ids of ordinary text, word by word."""
+        found = self._library.encode(text, add_special_tokens=False)
+        each = groupby(zip(found.ids, found.word_ids, strict=True), key=lambda one: one[1])
+        return [[token_id for token_id, _ in word] for _, word in each]
+
+    def to_bytes(self, token_id: int) -> bytes:
+        """The bytes of a token, with the space before a word."""
+        text = self._vocabulary.tokens[token_id]
+        return stored_bytes(f" {text[1:]}" if _begins(text) else text)
+
+
+def _begins(stored: str) -> bool:
+    """Whether a token begins a word; "▁" alone is a word's part, which is no space."""
+    return stored.startswith(SPACE) and stored != SPACE
+
+
+def as_stored(text: str) -> str:
+    """A token of tokenizer.json as GGUF stores it."""
+    return text[len(GOES_ON) :] if text.startswith(GOES_ON) else SPACE + text

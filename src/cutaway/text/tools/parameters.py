@@ -1,0 +1,304 @@
+"""The parameters of a call that is not one JSON object: their form, their types, their texts.
+
+Knows the texts around keys and values, the keywords that combine schemas, and strings and plain
+values without quotes as terminals of llguidance's Lark. What cannot be said is an InputError.
+Refuses to know calls.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass
+from typing import Any
+
+from cutaway.errors import InputError
+from cutaway.text.grammar.json_values import CALENDAR_PATTERNS, check_repetition
+from cutaway.text.grammar.schemas import STANDARD_FORMATS
+
+# -- the form of a list of parameters ----------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ParameterList:
+    """before KEY opening VALUE closing  (between  before KEY opening VALUE closing)…
+
+    before:  precedes each key
+    text:    (opening, closing) of a string, which stands between them as it is
+    other:   the same of any other value, which is JSON
+    between: between two parameters
+    nested:  whether objects and lists within are in the same form, in { } and [ ], and not JSON
+    """
+
+    before: str
+    text: tuple[str, str]
+    other: tuple[str, str]
+    between: str = ""
+    nested: bool = False
+
+    @property
+    def tells_strings(self) -> bool:
+        """Whether what is around a value says if it is a string."""
+        return self.text != self.other
+
+    @property
+    def escapes(self) -> bool:
+        """Whether strings have backslashes, as Python writes them, and may be JSON, too."""
+        return self.text[1] == "'"
+
+    @property
+    def quotes(self) -> tuple[str, str]:
+        """What is around a string alone."""
+        return self.text[0].removeprefix(self.other[0]), self.text[1].removesuffix(self.other[1])
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """All literal texts."""
+        return (self.before, *self.text, *self.other, self.between)
+
+    def write(self, arguments: Mapping[str, Any]) -> str:
+        """The text of ``arguments``."""
+        return self.between.join(
+            self.before + key + self._value(value) for key, value in arguments.items()
+        )
+
+    def _value(self, value: Any) -> str:
+        if self.nested:
+            return self.nested_text(value).join(self.other)
+        if not isinstance(value, str):
+            return json.dumps(value, ensure_ascii=False).join(self.other)
+        if self.escapes:
+            value = json.dumps(value, ensure_ascii=False)[1:-1].replace(r"\"", '"')
+            value = value.replace("'", r"\'")
+        return str(value).join(self.text)
+
+    def nested_text(self, value: Any) -> str:
+        """A value as it is within a list."""
+        if isinstance(value, str):
+            return value.join(self.quotes)
+        if isinstance(value, Mapping):
+            return f"{{{self.write(value)}}}"
+        if isinstance(value, list):
+            return f"[{self.between.join(map(self.nested_text, value))}]"
+        return json.dumps(value)
+
+
+# -- which types a schema allows ---------------------------------------------------------------
+# A type is one of JSON Schema's, but "boolean" is "true" and "false", and "integer" is "number".
+
+STRING, NUMBER, OBJECT, ARRAY = "string", "number", "object", "array"
+ANY = frozenset({STRING, NUMBER, OBJECT, ARRAY, "true", "false", "null"})
+_NAMED = {"boolean": {"true", "false"}, "integer": {NUMBER}}
+_DEPTH = 100
+
+
+def resolved(schema: Any, root: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema as an object, with what a local ``$ref`` names put in.
+
+    root: the whole schema, whose parts references name
+    InputError for a reference to nothing or elsewhere.
+    """
+    if isinstance(schema, bool):
+        return {} if schema else {"not": {}}
+    found = dict(schema)
+    for _ in range(_DEPTH):
+        if "$ref" not in found:
+            return found
+        found = {**_named(found.pop("$ref"), root), **found}
+    raise InputError(f"the reference {schema['$ref']} names itself; describe the value there")
+
+
+def _named(reference: Any, root: Mapping[str, Any]) -> dict[str, Any]:
+    place: Any = root
+    for step in str(reference).removeprefix("#").removeprefix("/").split("/"):
+        name = step.replace("~1", "/").replace("~0", "~")
+        if name:
+            place = place.get(name) if isinstance(place, dict) else None
+    if not str(reference).startswith("#") or not isinstance(place, (dict, bool)):
+        raise InputError(f'the reference "{reference}" names nothing; put it under $defs')
+    return resolved(place, {}) if isinstance(place, bool) else dict(place)
+
+
+def types_of(schema: Any, root: Mapping[str, Any], depth: int = 0) -> frozenset[str]:
+    """The types of the values that a schema may allow."""
+    if depth > _DEPTH:
+        return ANY
+    here = resolved(schema, root)
+    if here.get("not") == {}:
+        return frozenset()
+    found = set(ANY)
+    if "type" in here:
+        named = here["type"] if isinstance(here["type"], list) else [here["type"]]
+        found &= set().union(*(_NAMED.get(name, {name}) for name in named))
+    for values in _listed(here):
+        found &= {type_of(value) for value in values}
+    for one in here.get("allOf", ()):
+        found &= types_of(one, root, depth + 1)
+    for name in ("anyOf", "oneOf"):
+        if name in here:
+            found &= set().union(*(types_of(one, root, depth + 1) for one in here[name]))
+    return frozenset(found)
+
+
+def _listed(schema: Mapping[str, Any]) -> list[list[Any]]:
+    """The values that a schema lists, by ``enum`` and by ``const``."""
+    listed = [schema["enum"]] if isinstance(schema.get("enum"), list) else []
+    return [*listed, [schema["const"]]] if "const" in schema else listed
+
+
+def type_of(value: Any) -> str:
+    """The type of a JSON value."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    kinds = ((str, STRING), ((int, float), NUMBER), (Mapping, OBJECT))
+    return next((name for kind, name in kinds if isinstance(value, kind)), ARRAY)
+
+
+def narrowed(schema: Any, keep: Set[str], root: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema of those of its values that have one of the types ``keep``.
+
+    root: the whole schema, whose parts references name
+    """
+    types = types_of(schema, root)
+    if types <= keep:
+        return {**resolved(schema, root)}
+    here = resolved(schema, root)
+    for name in ("anyOf", "oneOf"):
+        if name in here:
+            ways = [one for one in here[name] if types_of(one, root) & keep]
+            here[name] = [narrowed(one, keep, root) for one in ways]
+    for name in ("enum", "const"):
+        if name in here:
+            values = here.pop(name) if name == "enum" else [here.pop(name)]
+            here["enum"] = [value for value in values if type_of(value) in keep]
+            return here
+    if "anyOf" in here or "oneOf" in here:
+        return here
+    named = here.get("type", ["object", "array", "string", "number", "boolean", "null"])
+    named = named if isinstance(named, list) else [named]
+    here["type"] = [name for name in named if _NAMED.get(name, {name}) & keep]
+    return here
+
+
+# -- values without quotes ---------------------------------------------------------------------
+
+SPELLINGS = {"true": ("true", "True"), "false": ("false", "False"), "null": ("null", "None")}
+"""A plain value -> its words, JSON's and Python's: templates write one or the other."""
+
+NUMBER_REGEX = r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?"
+_INTEGER_REGEX = r"-?(0|[1-9][0-9]*)"
+_BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
+
+_BYTE = r"(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
+_LABEL = r"[a-zA-Z0-9]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?"
+_HOST = rf"{_LABEL}(\.{_LABEL})*"
+_FORMATS = {
+    **CALENDAR_PATTERNS,
+    "ipv4": rf"{_BYTE}(\.{_BYTE}){{3}}",
+    "uuid": "[0-9a-fA-F]{8}-([0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}",
+    "hostname": _HOST,
+    "email": rf"[a-zA-Z0-9_+-]+(\.[a-zA-Z0-9_+-]+)*@{_HOST}",
+    "uri": r"[a-zA-Z][a-zA-Z0-9+.-]*:[a-zA-Z0-9._~:/?#@!$&'()*+,;=%\[\]-]+",
+}
+
+Define = Callable[[str], str]  # an expression -> the name of the terminal that it becomes
+
+
+def text(schema: Any, root: Mapping[str, Any], define: Define) -> str:
+    """The terminal of a schema's strings."""
+    here = resolved(schema, root)
+    parts = [one for name, value in here.items() if (one := _keyword(name, value, define))]
+    for one in here.get("allOf", ()):
+        parts.append(text(one, root, define))
+    for name in ("anyOf", "oneOf"):
+        if name in here:
+            ways = [one for one in here[name] if STRING in types_of(one, root)]
+            parts.append(define(" | ".join(text(one, root, define) for one in ways)))
+    shortest, longest = here.get("minLength", 0), here.get("maxLength")
+    if shortest or longest is not None:
+        until = "" if longest is None else longest
+        parts.append(define(f"/(?s:.){{{shortest},{until}}}/"))
+    return define(" & ".join(parts)) if parts else "ANY"
+
+
+def _keyword(name: str, value: Any, define: Define) -> str:
+    """The terminal of one keyword; "" of one that says nothing of a string by itself."""
+    if name == "enum":
+        return define(alternatives([one for one in value if isinstance(one, str)]))
+    if name == "const":
+        return define(alternatives([value]))
+    if name == "pattern":
+        check_repetition("pattern", value)
+        return define(" | ".join(f"/{_ascii(way)}/" for way in _unanchored(value)))
+    if name == "format" and value in STANDARD_FORMATS:
+        if value not in _FORMATS:
+            known = ", ".join(_FORMATS)
+            raise InputError(f'the format "{value}" is none of {known}; give a pattern')
+        return define(f"/{slashes(_FORMATS[value])}/")
+    if name in ("not", "if"):
+        raise InputError(f'"{name}" of a string is not supported; give a pattern')
+    return ""
+
+
+def alternatives(texts: Sequence[str]) -> str:
+    """An expression of the texts."""
+    return " | ".join(json.dumps(one, ensure_ascii=False) for one in texts)
+
+
+def slashes(regex: str) -> str:
+    """A regex between slashes."""
+    return re.sub(r"\\.|/", lambda m: r"\/" if m[0] == "/" else m[0], regex, flags=re.S)
+
+
+def _ascii(regex: str) -> str:
+    r"""A regex between slashes, whose ``\d`` and ``\w`` are ASCII, as ECMA 262 has them."""
+    from llguidance import regex_to_lark  # only here: most requests have no pattern
+
+    return regex_to_lark(regex, "dw")
+
+
+def _unanchored(pattern: str) -> list[str]:
+    """The regexes of the whole texts in which ``pattern``, with its anchors, is found."""
+    ways = []
+    for way in _ways(pattern):
+        begins, ends = way.startswith("^"), re.search(r"(?<!\\)(\\\\)*\$$", way) is not None
+        middle = way[begins : len(way) - ends]
+        ways.append(f"{'' if begins else '(?s:.*)'}({middle}){'' if ends else '(?s:.*)'}")
+    return ways
+
+
+def _ways(pattern: str) -> list[str]:
+    """A regex cut where it has a | outside of brackets."""
+    ways, depth, in_class = [""], 0, False
+    for piece in re.findall(r"\\.|.", pattern, re.S):
+        in_class = piece != "]" if in_class else piece == "["
+        depth += (piece == "(") - (piece == ")") if not in_class else 0
+        if piece == "|" and not depth and not in_class:
+            ways.append("")
+        else:
+            ways[-1] += piece
+    return ways
+
+
+def words(types: Set[str]) -> list[str]:
+    """All spellings of true, false and null, as far as these are among the types."""
+    return [word for name, spelled in SPELLINGS.items() if name in types for word in spelled]
+
+
+def numbers(schema: Any, root: Mapping[str, Any]) -> list[str]:
+    """Expressions of a schema's numbers.
+
+    InputError for bounds: beside a string without quotes a number is a matter of characters.
+    """
+    here = resolved(narrowed(schema, {NUMBER}, root), root)
+    found: list[str] = []
+    for name in ("anyOf", "oneOf", "allOf"):
+        for one in here.get(name, ()):
+            found += numbers(one, root)
+    if found:
+        return found
+    if "enum" in here:
+        return [json.dumps(json.dumps(value)) for value in here["enum"]]
+    if bound := next((name for name in _BOUNDS if name in here), ""):
+        raise InputError(f'"{bound}" beside a string is not supported; leave it out')
+    is_integer = here.get("type") in ("integer", ["integer"])
+    return [f"/{_INTEGER_REGEX if is_integer else NUMBER_REGEX}/"]
