@@ -116,7 +116,7 @@ def run_all(args: argparse.Namespace) -> int:
 
 def tiers_of(args: argparse.Namespace) -> list[str]:
     """Those asked for; else the best alone, and of a build for sanitizers all of this machine."""
-    from cutaway.compute.backends.cpu.machine import tiers
+    from cutaway.compute.backends.cpu import tiers
 
     if args.isa:
         return [*args.isa.split(",")]

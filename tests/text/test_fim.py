@@ -4,7 +4,7 @@ import pytest
 
 from cutaway.errors import FormatError
 from cutaway.files.huggingface.json_object import JsonObject
-from cutaway.files.huggingface.tokens import tokenizer_metadata
+from cutaway.files.huggingface.tokenizer import tokenizer_metadata
 from cutaway.text import Tokenizer
 from support import tiny_tokenizers
 from support.text_vocabularies import CONTROL, NORMAL, USER, byte_level, sentencepiece

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer as Library
 
 from cutaway.errors import FormatError
 from cutaway.files.huggingface.json_object import JsonObject
-from cutaway.files.huggingface.tokens import tokenizer_metadata
+from cutaway.files.huggingface.tokenizer import tokenizer_metadata
 from cutaway.text import Tokenizer
 from support import unigram_tokenizers
 from support.many_scripts import lines

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from cutaway.compute.model.metadata import MetadataReader
-from cutaway.compute.model.mixture import Mixture
-from cutaway.compute.model.mixture_keys import mixture_of
+from cutaway.compute.model.mixture import Mixture, mixture_of
 from cutaway.errors import FormatError
 
 COUNT = 12

@@ -10,7 +10,7 @@ from cutaway.compute.backends.layout import KV_BLOCK
 from cutaway.compute.backends.reference import ReferenceBackend
 from cutaway.compute.model.graph import Graph
 from cutaway.compute.model.mixture import Mixture
-from cutaway.compute.model.rope import Rope, Yarn
+from cutaway.compute.model.positions import Rope, Yarn
 from cutaway.errors import FormatError
 
 RNG = np.random.default_rng(0)

@@ -5,7 +5,7 @@ from math import exp, log1p
 import numpy as np
 import pytest
 
-from cutaway.compute.model.xielu import xielu_of
+from cutaway.compute.model.layers import xielu_of
 from cutaway.errors import FormatError
 
 STORED = {

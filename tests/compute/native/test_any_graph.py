@@ -12,11 +12,11 @@ from cutaway.base.offload import Offload
 from cutaway.base.resources import Memory
 from cutaway.compute.backends import KV_BLOCK, Batch
 from cutaway.compute.backends.cpu import CpuBackend
-from cutaway.compute.backends.kv_formats import KV_FORMATS, as_stored, keys_and_values
+from cutaway.compute.backends.layout import KV_FORMATS, as_stored, keys_and_values
 from cutaway.compute.backends.reference import ReferenceBackend
 from cutaway.compute.model.graph import Graph
 from cutaway.compute.model.mixture import Mixture
-from cutaway.compute.model.rope import Rope
+from cutaway.compute.model.positions import Rope
 from cutaway.errors import FormatError
 from cutaway.files.weights.file import ModelFile, TensorInfo
 from support.native_plans import assert_same_bits

@@ -11,7 +11,7 @@ from hypothesis.extra.numpy import arrays
 from cutaway import LLM
 from cutaway.cli.main import main
 from cutaway.compute import backends
-from cutaway.compute.backends.kv_formats import CODERS, as_stored, check_kv
+from cutaway.compute.backends.layout import CODERS, as_stored, check_kv
 from cutaway.errors import CutawayError, InputError
 from cutaway.trace import Trace
 from support import attention_by_definition

@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from cutaway.base import _native
-from cutaway.compute.backends.cpu import machine
+from cutaway.compute.backends import cpu
 from support.native_plans import TIERS, new_plan
 
 
@@ -24,12 +24,12 @@ def test_a_refused_tier_is_logged_once(monkeypatch, caplog):
         tiers = staticmethod(lambda: "avx512,generic")
         amx_refusal = staticmethod(lambda: "the system does not let this process use them (amx)")
 
-    monkeypatch.setattr(machine, "_native", Refusing)
-    machine.report_refusal.cache_clear()
+    monkeypatch.setattr(cpu, "_native", Refusing)
+    cpu.report_refusal.cache_clear()
     with caplog.at_level(logging.WARNING, logger="cutaway"):
-        machine.report_refusal()
-        machine.report_refusal()
-    machine.report_refusal.cache_clear()
+        cpu.report_refusal()
+        cpu.report_refusal()
+    cpu.report_refusal.cache_clear()
     assert [record.getMessage() for record in caplog.records] == [
         "the system does not let this process use them (amx): avx512 is used instead"
     ]

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cutaway.compute.backends.cpu.compile import Lowered
-from cutaway.compute.backends.cpu.placement import Placement
+from cutaway.compute.backends.cpu.emit import Placement
 
 
 def check(lowered, output):

@@ -24,7 +24,7 @@ from cutaway.features.measure.doctor.draws import parted, prompts
 from cutaway.features.measure.doctor.picture import map_of_tensors, place_of
 from cutaway.features.measure.doctor.reading import windows
 from cutaway.files.weights.gguf_writer import write_gguf
-from cutaway.files.weights.mixed import MixedFile
+from cutaway.files.weights.quantised import MixedFile
 from support.random_llama import write_tiny_llama
 
 SHAPE = {"heads": 4, "kv_heads": 2, "head_dim": 16, "hidden": 64, "feed_forward": 96}

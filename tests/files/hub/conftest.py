@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from cutaway.files.hub import catalog, wheels
+from cutaway.files.hub import catalog, fetch
 from support import tiny_hub
 
 
@@ -41,7 +41,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setitem(catalog.CATALOG, "tiny", tiny_hub.TINY)
     monkeypatch.setitem(catalog.CATALOG, "parts", tiny_hub.PARTS)
     monkeypatch.setitem(catalog.CATALOG, "folder", tiny_hub.FOLDER)
-    monkeypatch.setattr(wheels, "pip_command", tiny_hub.fake_pip)
+    monkeypatch.setattr(fetch, "pip_command", tiny_hub.fake_pip)
     return world
 
 

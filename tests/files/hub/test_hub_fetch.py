@@ -11,7 +11,7 @@ import pytest
 
 from cutaway.errors import FetchError, FormatError
 from cutaway.files import hub
-from cutaway.files.hub import cache, wheels
+from cutaway.files.hub import catalog, fetch
 from support.tiny_hub import ONE, TINY, TWO, write_wheel
 
 
@@ -23,7 +23,7 @@ def test_fetches_once_and_then_needs_neither_pip_nor_network(world, monkeypatch,
     place = world.model.parent
     assert said.err == f"Fetching Tiny (5.0 kB, MIT), once; it is kept in {place}\n"
 
-    monkeypatch.setattr(wheels, "pip_command", lambda: pytest.fail("pip was started"))
+    monkeypatch.setattr(fetch, "pip_command", lambda: pytest.fail("pip was started"))
     assert hub.resolve("TINY") == world.model
     assert capsys.readouterr().err == ""
     assert world.pip_runs() == ["tiny-model==1.0"]
@@ -83,7 +83,7 @@ def test_an_installed_package_of_another_size_is_passed_over(world, site):
 def test_a_package_installed_for_editing_has_its_model_in_the_checkout(world, site, monkeypatch):
     found = ModuleSpec("tiny_model", None, is_package=True)
     found.submodule_search_locations = [str(world.home / "tiny_model"), str(site / "tiny_model")]
-    monkeypatch.setattr(cache, "find_spec", lambda name: found)
+    monkeypatch.setattr(catalog, "find_spec", lambda name: found)
     assert hub.resolve("tiny") == site / "tiny_model" / "data" / "tiny.gguf"
     assert world.pip_runs() == []
 
@@ -202,13 +202,13 @@ def test_the_disk_is_full_before_pip_has_said_so(world, monkeypatch):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
 def test_a_pip_that_the_system_ends(world, monkeypatch):
-    monkeypatch.setattr(wheels, "pip_command", lambda: ["sh", "-c", "kill -9 $$"])
+    monkeypatch.setattr(fetch, "pip_command", lambda: ["sh", "-c", "kill -9 $$"])
     with pytest.raises(FetchError, match=r"tiny-model==1\.0: pip was ended by signal 9; try again"):
         hub.resolve("tiny")
 
 
 def test_a_python_without_pip(world, monkeypatch):
-    monkeypatch.setattr(wheels, "find_spec", lambda name: None)
+    monkeypatch.setattr(fetch, "find_spec", lambda name: None)
     with pytest.raises(FetchError, match=r"no pip to fetch tiny-model==1\.0 with; install pip"):
         hub.resolve("tiny")
 
@@ -253,7 +253,7 @@ def test_interrupted_in_the_middle_then_again(world, monkeypatch):
 @pytest.mark.model
 def test_the_real_thing(tmp_path: Path, monkeypatch):
     monkeypatch.setenv("CUTAWAY_HOME", str(tmp_path / "a home"))
-    monkeypatch.setattr(cache, "is_installed", lambda model: False)
+    monkeypatch.setattr(catalog, "is_installed", lambda model: False)
     path = hub.resolve("smollm2")
     assert path.parent == tmp_path / "a home" / "models"
     digest = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"

@@ -30,7 +30,7 @@ def test_a_file_without_the_suffix_is_taken(world, tmp_path):
 
 
 def test_none_is_the_default_model(world, monkeypatch):
-    monkeypatch.setattr("cutaway.files.hub.names.DEFAULT_MODEL", "tiny")
+    monkeypatch.setattr("cutaway.files.hub.DEFAULT_MODEL", "tiny")
     assert hub.resolve() == world.model
 
 
@@ -120,5 +120,5 @@ def test_the_hub_imports_little():
     code = "import sys, cutaway.files.hub; print(*sorted(sys.modules))"
     loaded = subprocess.check_output([sys.executable, "-c", code], text=True).split()
     heavy = {"numpy", "subprocess", "zipfile", "filelock", "huggingface_hub", "pip"}
-    assert "cutaway.files.hub.names" in loaded
+    assert "cutaway.files.hub" in loaded
     assert heavy.isdisjoint(loaded)

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from cutaway import FormatError
-from cutaway.files.huggingface.class_defaults import TABLE
 from cutaway.files.huggingface.config import Config
+from cutaway.files.huggingface.families.class_defaults import TABLE
 from support.absent_keys import PATH, completed, without
 
 READ = json.loads(PATH.read_text("utf-8"))

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from tokenizers.normalizers import NFC
 
 from cutaway.errors import FormatError
-from cutaway.files.huggingface.folder import parts
+from cutaway.files.huggingface import parts
 from cutaway.files.huggingface.json_object import JsonObject
-from cutaway.files.huggingface.tokens import tokenizer_metadata
+from cutaway.files.huggingface.tokenizer import tokenizer_metadata
 from cutaway.text import Tokenizer
 from support.random_models import edit
 from support.tiny_tokenizers import (

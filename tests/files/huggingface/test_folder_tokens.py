@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from cutaway.errors import FormatError
 from cutaway.files.huggingface.json_object import JsonObject
-from cutaway.files.huggingface.splitting import byte_level_family
-from cutaway.files.huggingface.tokens import sampling_metadata, tokenizer_metadata
+from cutaway.files.huggingface.tokenizer import sampling_metadata, tokenizer_metadata
+from cutaway.files.huggingface.tokenizer.splitting import byte_level_family
 from cutaway.text import ChatTemplate, Tokenizer
 from support.random_models import edit
 from support.tiny_tokenizers import KINDS, SPECIALS, TEXTS, byte_level, save, sentencepiece

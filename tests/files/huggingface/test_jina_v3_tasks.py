@@ -14,7 +14,7 @@ import pytest
 from cutaway import LLM, AsyncLLM
 from cutaway.cli.main import main
 from cutaway.errors import FormatError, InputError
-from cutaway.files.huggingface.tasks import TaskAdapter
+from cutaway.files.huggingface.adapters import TaskAdapter
 from cutaway.files.weights.gguf_writer import write_gguf
 from support import tiny_tokenizers
 from support.served import serve

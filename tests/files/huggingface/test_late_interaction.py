@@ -11,7 +11,7 @@ from cutaway import LLM, FormatError, InputError
 from cutaway.compute.backends.cpu import tiers
 from cutaway.compute.loading.open import open_model
 from cutaway.files.huggingface.json_object import JsonObject
-from cutaway.files.huggingface.late_interaction import late_metadata
+from cutaway.files.huggingface.sentences import late_metadata
 from cutaway.files.weights.gguf_writer import write_gguf
 
 pytest.importorskip("torch", reason="needs torch: pip install '.[test-transformers]'")

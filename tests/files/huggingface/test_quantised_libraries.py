@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cutaway.files.huggingface.json_object import JsonObject
-from cutaway.files.huggingface.quantization.method import METHODS
+from cutaway.files.huggingface.quantization import METHODS
 from cutaway.files.huggingface.shards import Shards
 from cutaway.files.weights import FORMATS, dequantize
 

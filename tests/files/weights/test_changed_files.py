@@ -10,7 +10,7 @@ import pytest
 
 from cutaway import FormatError
 from cutaway.base import _native
-from cutaway.compute.backends.cpu.machine import new_plan
+from cutaway.compute.backends.cpu import new_plan
 from cutaway.files import hub
 from cutaway.files.weights import GGUFFile
 from cutaway.files.weights.safetensors import SafetensorsFile

@@ -25,8 +25,7 @@ from cutaway.features.evidence.receipt_log import ReceiptLog, check_inclusion, c
 from cutaway.features.evidence.signing import PrivateKey
 from cutaway.features.players.play_canvas import CanvasPlayer
 from cutaway.features.players.play_screen import StepPlayer
-from cutaway.files.prefix import PrefixHeader, PrefixReader
-from cutaway.files.prefix.header import MAGIC, VERSION
+from cutaway.files.prefix import MAGIC, VERSION, PrefixHeader, PrefixReader
 from cutaway.methods.index import Index, Passage
 from cutaway.rerun import replay
 from cutaway.trace import (

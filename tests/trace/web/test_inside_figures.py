@@ -11,7 +11,7 @@ from cutaway import LLM
 from cutaway.features.inside import inside, page_arrays
 from cutaway.features.inside.commands.inside_tables import _settled
 from cutaway.features.inside.summary import heads, places
-from cutaway.files.weights.safetensors_writer import write_safetensors
+from cutaway.files.weights.safetensors import write_safetensors
 from cutaway.trace import Trace
 from support.page_modules import JS, in_node
 from support.random_llama import write_tiny_llama

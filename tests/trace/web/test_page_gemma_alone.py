@@ -12,8 +12,8 @@ from cutaway import LLM
 from cutaway.compute.loading.model import LoadedModel
 from cutaway.compute.loading.setup import Setup
 from cutaway.features.page.folder import write_page_folder
+from cutaway.files.hub import located
 from cutaway.files.hub.catalog import find
-from cutaway.files.hub.names import located
 from cutaway.trace import Trace
 from support.inside_files import asked, check_same
 from support.many_scripts import lines

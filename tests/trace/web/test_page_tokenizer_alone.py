@@ -9,7 +9,7 @@ import pytest
 from cutaway.errors import InputError
 from cutaway.features.page.tokenizer import page_tokenizer
 from cutaway.files.huggingface.json_object import JsonObject
-from cutaway.files.huggingface.tokens import tokenizer_metadata
+from cutaway.files.huggingface.tokenizer import tokenizer_metadata
 from cutaway.text import Tokenizer
 from support import tiny_tokenizers
 from support.many_scripts import lines

@@ -19,15 +19,16 @@ from cutaway.compute.backends.base import (
     Logits,
     inspectable,
 )
-from cutaway.compute.backends.kv_formats import KV_FORMATS, check_kv
 from cutaway.compute.backends.layout import (
     DRAFT_STATES,
     KV_BLOCK,
+    KV_FORMATS,
     STATE_TOKENS,
     STEP_ROWS,
     KVGroup,
     KVLayout,
     StateGroup,
+    check_kv,
 )
 from cutaway.compute.model import Graph
 from cutaway.errors import CutawayError, FormatError, InputError

@@ -182,7 +182,7 @@ def _opened(
 
 
 def _of_task(one: AdapterFile) -> tuple[ModelFile, Mapping[str, float]]:
-    from cutaway.files.huggingface.tasks import TaskAdapter  # few models have tasks
+    from cutaway.files.huggingface.adapters import TaskAdapter
 
     found = TaskAdapter(one.path, one.task)
     return found, found.scales
@@ -190,7 +190,7 @@ def _of_task(one: AdapterFile) -> tuple[ModelFile, Mapping[str, float]]:
 
 def _read(path: Path, config: ModelConfig) -> tuple[ModelFile, Mapping[str, float]]:
     if path.is_dir():
-        from cutaway.files.huggingface.peft import PeftFolder  # most adapters are one file
+        from cutaway.files.huggingface.adapters import PeftFolder
 
         folder = PeftFolder(path, config.architecture, config.heads, config.kv_heads)
         return folder, folder.scales

@@ -45,7 +45,7 @@ class LoadedAdapters:
 
     def _read_tasks(self, setup: Setup, path: Path, graph: Graph, config: ModelConfig) -> None:
         from cutaway.compute.loading.adapter import Adapter, AdapterFile, AdapterFiles
-        from cutaway.files.huggingface.tasks import task_instructions  # few models have tasks
+        from cutaway.files.huggingface.adapters import task_instructions
 
         self.tasks = task_instructions(path)
         for task in self.tasks if setup.lora is None else ():

@@ -4,10 +4,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from cutaway.compute.model.architectures import ARCHITECTURES
-from cutaway.compute.model.architectures.draft_head import draft_head
-from cutaway.compute.model.config import ModelConfig
-from cutaway.compute.model.config_keys import config_from_gguf
-from cutaway.compute.model.eagle import Eagle, build_eagle
+from cutaway.compute.model.config import ModelConfig, config_from_gguf
+from cutaway.compute.model.draft_heads import Eagle, build_eagle, draft_head
 from cutaway.compute.model.graph import Graph, Op, Tensor
 from cutaway.compute.model.lora import adapted
 from cutaway.compute.model.pooling import POOLINGS, Pooling, finish, pooling_from_gguf

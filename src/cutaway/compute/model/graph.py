@@ -3,19 +3,179 @@
 An architecture calls the methods of ``Graph`` once, at load; what it leaves is ``graph.ops``, in an
 order that can be run from top to bottom. Every tensor is a matrix (M, width) whose row count M is
 open: prefill, decode and verification are the same list with another M. Knows names, widths and
-which weights an op needs, and checks them against the file's tensor table.
+which weights an op needs, and checks them against the file's tensor table. Computes nothing.
 """
 
 from typing import Any
 
-from cutaway.compute.model.cuts import Cuts
-from cutaway.compute.model.distance import Buckets, DistanceBias, Relative
 from cutaway.compute.model.mixture import Mixture
-from cutaway.compute.model.number_ops import NumberOps
-from cutaway.compute.model.rope import Rope
-from cutaway.compute.model.state_ops import StateOps
-from cutaway.compute.model.wiring import Op, Tensor
+from cutaway.compute.model.positions import Buckets, DistanceBias, Relative, Rope
+from cutaway.compute.model.wiring import Cuts, Op, Tensor, Wiring
 from cutaway.errors import FormatError
+
+# -- ops that work number by number ----------------------------------------------------------------
+
+
+class NumberOps(Wiring):
+    """Of results and inputs of the same width: (M, n) -> (M, n)."""
+
+    def silu(self, x: Tensor) -> Tensor:
+        """x · sigmoid(x): (M, n) -> (M, n)."""
+        return self._add("silu", x.width, x)
+
+    def silu_mul(self, gate: Tensor, up: Tensor) -> Tensor:
+        """silu(gate) · up (SwiGLU; Shazeer 2020, arXiv 2002.05202): (M, n) -> (M, n)."""
+        return self._gated("silu_mul", gate, up)
+
+    def gelu_mul(self, gate: Tensor, up: Tensor) -> Tensor:
+        """gelu(gate) · up, gelu by tanh (GeGLU; Shazeer 2020): (M, n) -> (M, n)."""
+        return self._gated("gelu_mul", gate, up)
+
+    def gelu_exact_mul(self, gate: Tensor, up: Tensor) -> Tensor:
+        """gelu(gate) · up, gelu by the normal distribution: (M, n) -> (M, n)."""
+        return self._gated("gelu_exact_mul", gate, up)
+
+    def gelu(self, x: Tensor) -> Tensor:
+        """x · Φ(x), Φ approached by tanh (Hendrycks & Gimpel 2016, arXiv 1606.08415)."""
+        return self._add("gelu", x.width, x)
+
+    def gelu_exact(self, x: Tensor) -> Tensor:
+        """x · Φ(x), Φ the normal distribution's: (M, n) -> (M, n)."""
+        return self._add("gelu_exact", x.width, x)
+
+    def relu(self, x: Tensor) -> Tensor:
+        """max(x, 0): (M, n) -> (M, n)."""
+        return self._add("relu", x.width, x)
+
+    def relu2(self, x: Tensor) -> Tensor:
+        """max(x, 0)² (So et al. 2021, arXiv 2109.08668): (M, n) -> (M, n)."""
+        return self._add("relu2", x.width, x)
+
+    def elu_less_x(self, x: Tensor) -> Tensor:
+        """e^x - 1 - x below 0, else 0: what ELU adds to the identity there: (M, n) -> (M, n)."""
+        return self._add("elu_less_x", x.width, x)
+
+    def clamped_swiglu(self, gate: Tensor, up: Tensor, limit: float) -> Tensor:
+        """gate · sigmoid(1.702 gate) · (up + 1), both within a limit (gpt-oss, arXiv 2508.10925).
+
+        (M, n) -> (M, n); gate is at most the limit, up between minus it and it.
+        """
+        return self._gated("clamped_swiglu", gate, up, limit=limit)
+
+    def sigmoid_mul(self, gate: Tensor, x: Tensor) -> Tensor:
+        """sigmoid(gate) · x, gate (M, n), or (M, 1) for all of a row: (M, n) -> (M, n)."""
+        if gate.width not in (1, x.width):
+            raise FormatError(f"{gate.name} ({gate.width}) is no gate of {x.name} ({x.width})")
+        return self._add("sigmoid_mul", x.width, gate, x)
+
+    def add(self, a: Tensor, b: Tensor) -> Tensor:
+        """a + b, the residual stream: (M, n) -> (M, n)."""
+        if a.width != b.width:
+            raise FormatError(f"cannot add {a.name} ({a.width}) and {b.name} ({b.width})")
+        return self._add("add", a.width, a, b)
+
+    def mul(self, a: Tensor, b: Tensor) -> Tensor:
+        """a · b, number by number: (M, n) -> (M, n)."""
+        if a.width != b.width:
+            raise FormatError(f"cannot multiply {a.name} ({a.width}) and {b.name} ({b.width})")
+        return self._add("mul", a.width, a, b)
+
+    def scale(self, x: Tensor, factor: float) -> Tensor:
+        """x · factor, and x itself where that changes nothing: (M, n) -> (M, n)."""
+        return x if factor == 1 else self._add("scale", x.width, x, attrs={"factor": factor})
+
+    def scale_by(self, x: Tensor, weight: str) -> Tensor:
+        """x · the one number of a tensor: (M, n) -> (M, n)."""
+        named = f"{weight}.weight"
+        self._expect(named, (1,))
+        return self._add("scale_by", x.width, x, name=weight, weights={"factor": named})
+
+    def softcap(self, x: Tensor, cap: float) -> Tensor:
+        """cap · tanh(x / cap), and x itself where cap is 0: (M, n) -> (M, n)."""
+        return self._add("softcap", x.width, x, attrs={"cap": cap}) if cap else x
+
+    def _gated(self, kind: str, gate: Tensor, up: Tensor, **attrs: float) -> Tensor:
+        if gate.width != up.width:
+            raise FormatError(f"{gate.name} ({gate.width}) is no gate of {up.name} ({up.width})")
+        return self._add(kind, up.width, gate, up, attrs=attrs)
+
+
+# -- ops that keep a recurrent state of each text --------------------------------------------------
+
+
+class StateOps(Wiring):
+    """As ``Graph``, of which it is a part. ``attrs["state"]`` of each op is its state's shape."""
+
+    def conv(self, x: Tensor, weight: str, *, layer: int) -> Tensor:
+        """Each number's weighted sum over the last tokens, its own the last: (M, n) -> (M, n).
+
+        A depthwise causal convolution. The matrix has a row of weights for each number, oldest
+        token first. The state is the inputs of all these tokens but the newest.
+        """
+        named, inputs = f"{weight}.weight", {"weight": f"{weight}.weight"}
+        if (taps := self._shape(named, 2)[1]) < 2:
+            raise FormatError(f"tensor {named} has weights of {taps} tokens, not of 2 or more")
+        self._expect(named, (x.width, taps))
+        if self.has(bias := f"{weight}.bias"):
+            self._expect(bias, (x.width,))
+            inputs["bias"] = bias
+        attrs = {"layer": layer, "state": (taps - 1, x.width)}
+        return self._add("conv", x.width, x, name=weight, weights=inputs, attrs=attrs)
+
+    def delta_net(
+        self, x: Tensor, a: Tensor, b: Tensor, prefix: str, *, layer: int, k_heads: int,
+        heads: int, keys: int, values: int, grouped: bool,
+    ) -> Tensor:  # fmt: skip
+        """A gated delta net (Yang et al. 2024, arXiv 2412.06464): -> (M, heads·values).
+
+        x     (M, 2·k_heads·keys + heads·values): queries, keys and values side by side
+        a, b  (M, heads): how much of its state a head forgets, and how much it learns
+        Each head's state is a matrix S (keys, values). A token multiplies it by
+        e^(ssm_a · softplus(a + ssm_dt)), adds k ⊗ (v - kᵀS) · sigmoid(b), and gives qᵀS; q and k
+        have length 1, and q is divided by √keys.
+        grouped: whether neighbours among the heads share a key head; else every k_heads-th do
+        """
+        weights = {"a": f"{prefix}ssm_a", "dt": f"{prefix}ssm_dt.bias"}
+        for name in weights.values():
+            self._expect(name, (heads,))
+        wanted = 2 * k_heads * keys + heads * values, heads, heads
+        if (x.width, a.width, b.width) != wanted or heads % k_heads:
+            raise FormatError(
+                f"{prefix}: {x.width}, {a.width} and {b.width} numbers do not make {k_heads} heads "
+                f"of {keys} for keys and {heads} of {values} for values"
+            )
+        attrs = {
+            "layer": layer, "state": (heads, keys, values), "k_heads": k_heads, "grouped": grouped,
+        }  # fmt: skip
+        return self._add("delta_net", heads * values, x, a, b, weights=weights, attrs=attrs)
+
+    def mamba2(
+        self, x: Tensor, dt: Tensor, prefix: str, *, layer: int, k_heads: int, heads: int,
+        keys: int, values: int,
+    ) -> Tensor:  # fmt: skip
+        """The heads of Mamba 2 (Dao & Gu 2024, arXiv 2405.21060): -> (M, heads·values).
+
+        x   (M, heads·values + 2·k_heads·keys): values, keys and queries side by side, which are
+            elsewhere called x, B and C; neighbours among the heads share a key and a query
+        dt  (M, heads): how long a token's step is
+        Each head's state is a matrix S (keys, values). A token, whose step is t = softplus(dt +
+        ssm_dt), multiplies it by e^(ssm_a · t), adds k ⊗ v · t, and gives qᵀS + ssm_d · v.
+        """
+        weights = {"a": f"{prefix}ssm_a", "d": f"{prefix}ssm_d", "dt": f"{prefix}ssm_dt.bias"}
+        for role, name in weights.items():
+            self._expect(name, (heads,) if role == "dt" else (heads, 1))
+        wanted = heads * values + 2 * k_heads * keys, heads
+        if (x.width, dt.width) != wanted or heads % k_heads:
+            raise FormatError(
+                f"{prefix}: {x.width} and {dt.width} numbers do not make {heads} heads of {values} "
+                f"for values and {k_heads} of {keys} for keys"
+            )
+        attrs = {"layer": layer, "state": (heads, keys, values), "k_heads": k_heads}
+        return self._add("mamba2", heads * values, x, dt, weights=weights, attrs=attrs)
+
+
+# -- the graph -------------------------------------------------------------------------------------
+
 
 __all__ = ["Graph", "Op", "Tensor"]
 

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.base.arithmetic import plainly
+from cutaway.compute.backends.layout import state_layout
 from cutaway.compute.model.anatomy import Anatomy
 from cutaway.compute.model.graph import Graph
-from cutaway.compute.model.state_layout import state_layout
 from cutaway.engine.interventions.intervention import (
     LAST,
     Intervention,

@@ -15,7 +15,7 @@ from cutaway.features.inside.lens import Lens, Name
 from cutaway.features.inside.logit_attribution import LogitAttribution
 from cutaway.features.inside.look import Look
 from cutaway.features.inside.summary import HeadFigures, described, heads
-from cutaway.files.weights.safetensors_writer import parts
+from cutaway.files.weights.safetensors import parts
 
 SCALE = 255
 """A byte b of ``maps.weights`` is the weight (b / 255) ** 2, to the nearest b."""

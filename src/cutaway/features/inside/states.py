@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from cutaway.api.llm import LLM
 from cutaway.compute.backends import inspectable
+from cutaway.compute.backends.layout import state_layout
 from cutaway.compute.model import Op
-from cutaway.compute.model.state_layout import state_layout
 from cutaway.engine.interventions import Affine, BoundInterventions
 from cutaway.errors import CutawayError
 

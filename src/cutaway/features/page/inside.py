@@ -11,9 +11,9 @@ import numpy as np
 
 from cutaway.compute.backends import STEP_ROWS
 from cutaway.compute.backends.cpu.recorded import Readable
+from cutaway.compute.backends.layout import state_layout
 from cutaway.compute.model import Graph, Op
 from cutaway.compute.model.anatomy import Anatomy, StreamPart
-from cutaway.compute.model.state_layout import state_layout
 from cutaway.errors import InputError
 
 Data = dict[str, Any]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from cutaway.errors import CutawayError, FetchError, InputError
-from cutaway.files.hub.parts import parts_of
+from cutaway.files.hub.catalog import parts_of
 
 _MAX_CHOICES = 12
 _FOLDER = ("*.json", "*.jinja", "*.txt", "model*.safetensors")  # what a model's folder needs

@@ -12,15 +12,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.errors import FormatError
-from cutaway.files.huggingface.class_defaults import TIED, completed
-from cutaway.files.huggingface.diffusion import DIFFUSION, REFUSED, meant, with_mask
-from cutaway.files.huggingface.draft_head import has_draft_head
-from cutaway.files.huggingface.encoders import NOMIC_NAMES
 from cutaway.files.huggingface.families import FAMILIES
-from cutaway.files.huggingface.family import Family
+from cutaway.files.huggingface.families.class_defaults import TIED, completed
+from cutaway.files.huggingface.families.diffusion import (
+    DIFFUSION,
+    REFUSED,
+    meant,
+    with_mask,
+)
+from cutaway.files.huggingface.families.encoders import NOMIC_NAMES
+from cutaway.files.huggingface.families.family import Family, has_draft_head
+from cutaway.files.huggingface.families.ling import meant as of_ling
+from cutaway.files.huggingface.families.mamba import meant as of_mamba
 from cutaway.files.huggingface.json_object import JsonObject
-from cutaway.files.huggingface.ling import meant as of_ling
-from cutaway.files.huggingface.mamba import meant as of_mamba
 from cutaway.files.huggingface.quantization import quantization_of
 from cutaway.files.huggingface.rope import rope_metadata
 

@@ -7,5 +7,4 @@ Knows bytes and formats. What most runs do without is imported from its own modu
 from cutaway.files.weights.decode import dequantize
 from cutaway.files.weights.file import ModelFile, TensorBytes, TensorInfo, pieces
 from cutaway.files.weights.formats import FORMATS, FORMATS_BY_ID, QuantFormat
-from cutaway.files.weights.gguf import GGUFFile
-from cutaway.files.weights.split import open_gguf
+from cutaway.files.weights.gguf import GGUFFile, open_gguf

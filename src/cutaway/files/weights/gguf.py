@@ -1,26 +1,33 @@
-"""A GGUF file.
+"""A GGUF file, or a model in several of them.
 
 Knows the header, the metadata and the tensor table, and that the three must agree with each other
-and with the size of the file; nothing is believed unchecked.
+and with the size of the file; nothing is believed unchecked. Knows which tensors of some files hold
+several, and the keys that say which part a file is (`split.no`, `split.count`,
+`split.tensors.count`): all parts must be of one model. Does not know what a key means.
 
 Reads versions 2 and 3, little-endian. Source: docs/gguf.md of ggml.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from cutaway.errors import FormatError
 from cutaway.files.weights.cursor import Cursor, quoted
-from cutaway.files.weights.file import ModelFile, TensorInfo
-from cutaway.files.weights.formats import FORMATS_BY_ID, unread
-from cutaway.files.weights.tensor_file import TensorFile, open_bytes
+from cutaway.files.weights.decode import dequantize
+from cutaway.files.weights.file import ModelFile, TensorBytes, TensorFile, TensorInfo, open_bytes
+from cutaway.files.weights.formats import FORMATS, FORMATS_BY_ID, unread
 
 if TYPE_CHECKING:
     from cutaway.base._native import FileBytes
+
 
 _MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
@@ -174,3 +181,200 @@ def _check_extents(cursor: Cursor, tensors: dict[str, _Stored], size: int) -> No
     for before, after in pairwise(ordered):
         if before.end > after.offset:
             cursor.fail(f"the tensors {quoted(before.name)} and {quoted(after.name)} overlap")
+
+
+# -- tensors that hold several, which are read one by one ------------------------------------------
+
+
+_GATE_UP, _KEYS_VALUES = "ffn_gate_up_exps", "attn_kv_b"
+
+
+@dataclass(frozen=True, slots=True)
+class _Part(TensorInfo):
+    """Rows of each of the stacked matrices of ``source``; all of it where ``rows`` is None.
+
+    stack: how many matrices there are, of how many rows each
+    turned: as float32, their rows for columns
+    """
+
+    source: TensorInfo
+    stack: tuple[int, int] = (1, 1)
+    rows: slice | None = None
+    turned: bool = False
+
+    def bytes_of(self, raw: TensorBytes) -> TensorBytes:
+        """Of the source's bytes, these rows': a new array, or all as they are."""
+        if self.rows is None:
+            return raw
+        if self.turned:
+            numbers = dequantize(FORMATS[self.source.format], raw[:])
+            numbers = numbers.reshape(*self.stack, -1)[:, self.rows]
+            found = np.ascontiguousarray(numbers.swapaxes(1, 2)).view(np.uint8).reshape(-1)
+        else:
+            found = self._rows_of_each(raw, self.rows)
+        found.flags.writeable = False
+        return found
+
+    def _rows_of_each(self, raw: TensorBytes, rows: slice) -> NDArray[np.uint8]:
+        count, height = self.stack
+        row = raw.nbytes // (count * height)  # bytes
+        first, last, _ = rows.indices(height)
+        found = np.empty((count, (last - first) * row), np.uint8)
+        for i, place in enumerate(found):
+            place[:] = raw[(i * height + first) * row : (i * height + last) * row]
+        return found.reshape(-1)
+
+
+class ApartFile(ModelFile):
+    """A file whose fused tensors are replaced by what they hold. Closing this closes the file."""
+
+    def __init__(self, file: ModelFile) -> None:
+        """FormatError for a fused tensor that cannot be cut."""
+        self.path, self._file = file.path, file
+        self.metadata, self.value_types = file.metadata, file.value_types
+        parts = [part for info in file.tensors.values() for part in _apart(info, file)]
+        self.tensors = MappingProxyType({part.name: part for part in parts})
+        if len(self.tensors) < len(parts):
+            twice = next(p.name for p in parts if self.tensors[p.name] is not p)
+            raise FormatError(f"{file.path}: {quoted(twice)} is there twice, apart and in one")
+
+    def raw(self, name: str) -> TensorBytes:
+        """See ``ModelFile``; what is not fused is read when it is sliced."""
+        info = self.info(name)
+        raw = self._file.raw(_source(info))
+        return info.bytes_of(raw) if isinstance(info, _Part) else raw
+
+    def expect(self, name: str) -> None:
+        """See ``ModelFile``."""
+        self._file.expect(_source(self.info(name)))
+
+    def close(self) -> None:
+        """See ``ModelFile``."""
+        self._file.close()
+
+
+def apart(file: ModelFile) -> ModelFile:
+    """The file, with its fused tensors apart if it has some."""
+    is_fused = any(_GATE_UP in name or _KEYS_VALUES in name for name in file.tensors)
+    return ApartFile(file) if is_fused else file
+
+
+def _source(info: TensorInfo) -> str:
+    return info.source.name if isinstance(info, _Part) else info.name
+
+
+def _apart(info: TensorInfo, file: ModelFile) -> Iterator[TensorInfo]:
+    """What a tensor holds, itself as a rule."""
+    if _GATE_UP in info.name:
+        yield from _gate_and_up(info)
+    elif _KEYS_VALUES in info.name and len(info.shape) > 1:
+        yield from _keys_and_values(info, file)
+    else:
+        yield info
+
+
+def _gate_and_up(info: TensorInfo) -> Iterator[TensorInfo]:
+    """Each a half of the rows of each expert; of factors and the like, all of them."""
+    for i, name in enumerate(info.name.replace(_GATE_UP, f"ffn_{x}_exps") for x in ("gate", "up")):
+        if len(info.shape) == 1:
+            yield _Part(name, info.format, info.shape, info)
+            continue
+        experts, rows, *columns = info.shape
+        if rows % 2:
+            raise FormatError(
+                f"tensor {info.name} has {rows} rows, which are not gate and up alike"
+            )
+        half = slice(i * rows // 2, (i + 1) * rows // 2)
+        shape = (experts, rows // 2, *columns)
+        yield _Part(name, info.format, shape, info, (experts, rows), half)
+
+
+def _keys_and_values(info: TensorInfo, file: ModelFile) -> Iterator[TensorInfo]:
+    """A matrix of each head for its keys, turned as the query reads it, and one for its values.
+
+    Nothing where the file has these, too.
+    """
+    keys_name, values_name = (info.name.replace(_KEYS_VALUES, f"attn_{x}_b") for x in "kv")
+    if keys_name in file.tensors and values_name in file.tensors:
+        return
+    prefix = file.metadata.get("general.architecture")
+    names = ("attention.head_count", "attention.value_length")
+    heads, values = (file.metadata.get(f"{prefix}.{name}") for name in names)
+    rows, rank = info.shape[-2:]
+    if type(heads) is not int or type(values) is not int or not 0 < values * heads < rows or (
+        rows % heads
+    ):  # fmt: skip
+        raise FormatError(
+            f"tensor {info.name} has {rows} rows, which are no keys and values of {heads!r} heads "
+            f"({prefix}.attention.head_count, attention.value_length)"
+        )
+    stack = heads, rows // heads
+    keys = stack[1] - values
+    yield _Part(keys_name, "F32", (heads, rank, keys), info, stack, slice(keys), turned=True)
+    shape, rows_of = (heads, values, rank), slice(keys, stack[1])
+    yield _Part(values_name, info.format, shape, info, stack, rows_of)
+
+
+# -- a model in several files, read as one ---------------------------------------------------------
+
+
+_NO, _COUNT, _TENSORS = "split.no", "split.count", "split.tensors.count"
+
+
+def open_gguf(paths: Sequence[Path]) -> ModelFile:
+    """The model in these files, its first part first. FormatError unless they are all its parts."""
+    files = [GGUFFile(path) for path in paths]
+    for i, file in enumerate(files):
+        no, count = file.metadata.get(_NO, 0), file.metadata.get(_COUNT, 1) or 1
+        if (no, count) != (i, len(files)):
+            raise FormatError(
+                f"{file.path}: by its name it is part {i + 1} of {len(files)}, but its split.no "
+                f"(from 0) is {no!r:.20} and its split.count {count!r:.20}: give it its own name "
+                "back (NAME-00001-of-00003.gguf), or download all parts again"
+            )
+    return apart(files[0] if len(files) == 1 else SplitGGUF(files))
+
+
+class SplitGGUF(ModelFile):
+    """The parts of a model, in order: the metadata of the first, the tensors of all."""
+
+    def __init__(self, parts: Sequence[GGUFFile]) -> None:
+        first = parts[0]
+        self.path = first.path
+        own = (_NO, _COUNT, _TENSORS)  # of the file, not of the model
+        self.metadata = MappingProxyType({k: v for k, v in first.metadata.items() if k not in own})
+        self.value_types = first.value_types
+        self._parts: dict[str, GGUFFile] = {}
+        tensors: dict[str, TensorInfo] = {}
+        for part in parts:
+            for name, info in part.tensors.items():
+                if name in tensors:
+                    raise FormatError(
+                        f"{part.path}: {self._parts[name].path.name} has the tensor "
+                        f"{quoted(name)} too, so the parts are of different models: download "
+                        "them again"
+                    )
+                tensors[name], self._parts[name] = info, part
+        self.tensors = MappingProxyType(tensors)
+        if first.metadata.get(_TENSORS, len(tensors)) != len(tensors):
+            raise FormatError(
+                f"{first.path}: the model has {first.metadata[_TENSORS]} tensors, and its "
+                f"{len(parts)} parts have {len(tensors)}: download them again"
+            )
+
+    def raw(self, name: str) -> TensorBytes:
+        """See `ModelFile`."""
+        return self._part(name).raw(name)
+
+    def expect(self, name: str) -> None:
+        """See `ModelFile`."""
+        self._part(name).expect(name)
+
+    def close(self) -> None:
+        """Close every part."""
+        for part in self._parts.values():
+            part.close()
+
+    def _part(self, name: str) -> GGUFFile:
+        self.info(name)
+        return self._parts[name]

@@ -20,9 +20,8 @@ from numpy.typing import NDArray
 
 from cutaway.errors import FormatError, InputError
 from cutaway.files.weights.cursor import Cursor, quoted
-from cutaway.files.weights.file import ModelFile, TensorInfo
+from cutaway.files.weights.file import ModelFile, TensorInfo, open_bytes
 from cutaway.files.weights.gguf import GGUFFile
-from cutaway.files.weights.tensor_file import open_bytes
 
 Floats = NDArray[np.float32]
 _SUMS, _COUNTS = ".in_sum2", ".counts"

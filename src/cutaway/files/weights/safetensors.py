@@ -1,14 +1,14 @@
-"""A safetensors file.
+"""A safetensors file, read and written.
 
 Knows the header, which is JSON, and that its entries must fit the file and lie apart from each
-other; nothing is believed unchecked.
+other; nothing is believed unchecked. Does not know what a tensor is of.
 
 Source: https://github.com/huggingface/safetensors, "Format".
 """
 
 import json
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
@@ -16,13 +16,17 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeGuard
 
+import numpy as np
+from numpy.typing import NDArray
+
+from cutaway.base.whole_files import whole_file
 from cutaway.errors import FormatError, InputError
 from cutaway.files.weights.cursor import quoted
-from cutaway.files.weights.file import TensorInfo
-from cutaway.files.weights.tensor_file import TensorFile, open_bytes
+from cutaway.files.weights.file import TensorFile, TensorInfo, open_bytes
 
 if TYPE_CHECKING:
     from cutaway.base._native import FileBytes
+
 
 _LENGTH = 8  # bytes: how long the header is, a little-endian uint64
 _LONGEST_HEADER = 100_000_000  # bytes, as the reference reader has it
@@ -173,3 +177,35 @@ def _no_key_twice(pairs: list[tuple[str, Any]]) -> Mapping[str, Any]:
 def _sizes(value: Any) -> TypeGuard[list[int]]:
     """Whether it is a list of whole numbers, none below 0."""
     return isinstance(value, list) and all(type(one) is int and one >= 0 for one in value)
+
+
+# -- writing: names, shapes and bytes, and what is said of them ------------------------------------
+
+
+_DTYPES = {"f4": "F32", "f8": "F64", "i4": "I32", "i8": "I64", "f2": "F16", "u1": "U8"}
+_ALIGNED = 8  # bytes, to a multiple of which the header is filled up with spaces
+
+
+Arrays = Mapping[str, NDArray[Any]]
+
+
+def write_safetensors(path: Path, tensors: Arrays, metadata: Mapping[str, str]) -> None:
+    """All or nothing, in the order given; CutawayError where it cannot be written."""
+    with whole_file(path) as file:
+        file.writelines(parts(tensors, metadata))
+
+
+def parts(tensors: Arrays, metadata: Mapping[str, str]) -> Iterator[bytes]:
+    """What such a file holds: its header, then each tensor."""
+    header: dict[str, Any] = {"__metadata__": dict(metadata)}
+    at = 0
+    for name, tensor in tensors.items():
+        dtype = _DTYPES[tensor.dtype.newbyteorder("<").str[1:]]
+        end = at + tensor.nbytes
+        header[name] = {"dtype": dtype, "shape": tensor.shape, "data_offsets": [at, end]}
+        at = end
+    data = json.dumps(header, separators=(",", ":")).encode()
+    data += b" " * (-len(data) % _ALIGNED)
+    yield len(data).to_bytes(8, "little") + data
+    for tensor in tensors.values():
+        yield np.ascontiguousarray(tensor, tensor.dtype.newbyteorder("<")).tobytes()

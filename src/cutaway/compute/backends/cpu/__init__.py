@@ -1,11 +1,18 @@
 """The CPU backend, the default: the graph compiled to one native plan.
 
-Knows the threads that compute and sample, and the plans that share one set of weights.
+Knows the threads that compute and sample, the plans that share one set of weights, and what the
+machine and its environment decide of a plan.
+
+``CUTAWAY_ISA`` forces a tier of instructions (generic, avx2, avxvnni, avx512, amx, neon, i8mm;
+amx-plain is the path of the matrix units in plain C++, on any machine). ``CUTAWAY_PREFETCH`` forces
+how weights are prefetched (none, near, far); without it the first steps are timed and the fastest
+way is kept.
 """
 
+import os
 from collections.abc import Callable, Container, Sequence
 from copy import copy
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
@@ -15,11 +22,8 @@ from cutaway import sampling
 from cutaway.base import _native
 from cutaway.base.resources import default_threads
 from cutaway.compute.backends.base import Batch, Bytes, Edit, Logits, in_place
-from cutaway.compute.backends.cpu.column_order import ordered
-from cutaway.compute.backends.cpu.compile import GraphCompiler, slice_of
+from cutaway.compute.backends.cpu.compile import GraphCompiler, ordered, slice_of, spelled_out
 from cutaway.compute.backends.cpu.emit import Emitter
-from cutaway.compute.backends.cpu.low_rank import spelled_out
-from cutaway.compute.backends.cpu.machine import new_plan, report_refusal, tiers
 from cutaway.compute.backends.cpu.packing import (
     PackedWeights,
     pack_matrices,
@@ -29,18 +33,55 @@ from cutaway.compute.backends.cpu.packing import (
     stored_bytes,
     weight_bytes,
 )
-from cutaway.compute.backends.layout import KVLayout, kv_groups, state_group
+from cutaway.compute.backends.layout import DRAFT_STATES, KVLayout, kv_groups, state_group
 from cutaway.compute.model import Graph
 from cutaway.compute.model.lora import LOOK_UPS
-from cutaway.errors import CutawayError, FormatError
+from cutaway.errors import CutawayError, FormatError, InputError
 from cutaway.files.weights import ModelFile
 from cutaway.sampling import ReadRow, RowDraw, Sampled, read_rows
 
-if TYPE_CHECKING:  # not before somebody looks
+if TYPE_CHECKING:
     from cutaway.base.offload import Offload
     from cutaway.compute.backends.cpu.stored import Numbers, StoredKV, Weights
-    from cutaway.compute.backends.cpu.tap import Tap
-    from cutaway.compute.backends.cpu.whole import WholeRun
+    from cutaway.compute.backends.cpu.tap import Tap, WholeRun
+
+
+# -- the machine and its environment ---------------------------------------------------------------
+
+
+def tiers() -> tuple[str, ...]:
+    """The instruction-set tiers of this machine, best first."""
+    return tuple(_native.tiers().split(","))
+
+
+def new_plan(pool: _native.Pool, kv_blocks: int, context: int, kv: str) -> _native.Plan:
+    """An empty plan of the best tier, or the one that is forced, with KV blocks of its own."""
+    tier, prefetch = os.environ.get("CUTAWAY_ISA", ""), _prefetch()
+    try:
+        return _native.Plan(pool, tier, kv_blocks, context, prefetch, kv, DRAFT_STATES)
+    except ValueError as error:
+        raise InputError(f"CUTAWAY_ISA: {error}") from None
+
+
+def _prefetch() -> str:
+    """CUTAWAY_PREFETCH, or "" for what is fastest."""
+    value = os.environ.get("CUTAWAY_PREFETCH", "")
+    if value not in ("", "none", "near", "far"):
+        raise InputError(f"CUTAWAY_PREFETCH is {value!r}; set it to none, near or far, or unset it")
+    return value
+
+
+@cache
+def report_refusal() -> None:
+    """Log, once a process, that a better tier of this processor is not used."""
+    if refusal := _native.amx_refusal():
+        from logging import getLogger
+
+        getLogger("cutaway").warning("%s: %s is used instead", refusal, tiers()[0])
+
+
+# -- the backend -----------------------------------------------------------------------------------
+
 
 Array = NDArray[np.float32]
 
@@ -185,7 +226,7 @@ class CpuBackend:
 
     def run_whole(self, batch: Batch, names: tuple[str, ...] = ()) -> tuple[Logits, Array]:
         """See ``Backend``."""
-        from cutaway.compute.backends.cpu.whole import WholeRun
+        from cutaway.compute.backends.cpu.tap import WholeRun
 
         if names not in self._wholes:
             made = WholeRun(self._graph, self._packed, self._plan.beside(), names)

@@ -8,9 +8,12 @@ Knows which ops are fused:
 What follows the last attention, or op with a state, works row by row, so it is computed only for
 the rows whose logits are wanted. In a plan to be read or edited (``apart``) nothing is fused, and
 each result has its own floats. The bits are the same.
+
+Act-order and adapters are spelt out first, as ops that there are kernels for. Knows names and ops,
+no buffers.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Any
@@ -20,6 +23,7 @@ from numpy.typing import NDArray
 
 from cutaway.base import _native
 from cutaway.compute.model import Graph, Op, Tensor
+from cutaway.compute.model.lora import Lora, loras
 from cutaway.errors import FormatError
 from cutaway.files.weights import TensorBytes
 
@@ -260,3 +264,75 @@ class GraphCompiler:
         if not floats:
             self._quantise(x)
         self._emit("experts", [op], [x if floats else quantised(x), scores], [op.out])
+
+
+# -- act-order: columns in another order than the input's numbers read a copy of these -------------
+
+
+def ordered(graph: Graph, vectors: Mapping[str, Vector]) -> Graph:
+    """The same graph, with the same results by name, in which no linear layer has an order.
+
+    vectors: the orders by their names
+    """
+    made, copies = Graph(graph.shapes), dict[tuple[str, bytes], str]()
+    made.ops = [one for op in graph.ops for one in _ordering_ops(op, vectors, copies)]
+    return made
+
+
+def _ordering_ops(
+    op: Op, vectors: Mapping[str, Vector], copies: dict[tuple[str, bytes], str]
+) -> Iterator[Op]:
+    if op.kind != "linear" or "order" not in op.weights:
+        yield op
+        return
+    order, (x,) = op.weights["order"], op.inputs
+    key = x, vectors[order].tobytes()
+    if key not in copies:
+        copy = Tensor(f"{op.out.name} input in order", len(vectors[order]))
+        copies[key] = copy.name
+        yield Op("reorder", copy, (x,), {"order": order})
+    weights = {role: name for role, name in op.weights.items() if role != "order"}
+    yield replace(op, inputs=(copies[key],), weights=weights)
+
+
+# -- adapters: y = W x + B (scale · A x); layers that share an input and an A compute A x once -----
+
+
+def spelled_out(graph: Graph) -> Graph:
+    """The same graph, with the same results by name, without ``loras`` in its ops."""
+    made, within = Graph(graph.shapes), dict[tuple[str, tuple[str, ...]], str]()
+    made.ops = [one for op in graph.ops for one in _adapter_ops(op, graph, within)]
+    return made
+
+
+def _adapter_ops(
+    op: Op, graph: Graph, within: dict[tuple[str, tuple[str, ...]], str]
+) -> Iterator[Op]:
+    if not (each := loras(op)):
+        yield op
+        return
+    name, width = op.out.name, op.out.width
+    alone = Tensor(f"{name} alone", width)
+    attrs = {key: value for key, value in op.attrs.items() if key != "loras"}
+    yield replace(op, out=alone, attrs=attrs)
+    so_far = [alone, *(Tensor(f"{name} with {n}", width) for n in range(1, len(each))), op.out]
+    for n, lora in enumerate(each):
+        if (lora.a, op.inputs) not in within:
+            yield from _inner(op, graph.shapes[lora.b][1], lora, f"{name} inner {n}", within)
+        added, rows = Tensor(f"{name} added {n}", width), op.attrs.get("rows", (0, width))
+        read = (within[lora.a, op.inputs],)
+        yield Op("linear", added, read, {"weight": lora.b}, {"rows": rows})
+        yield Op("add", so_far[n + 1], (so_far[n].name, added.name))
+
+
+def _inner(
+    op: Op, rank: int, lora: Lora, name: str, within: dict[tuple[str, tuple[str, ...]], str]
+) -> Iterator[Op]:
+    """scale · A x, or scale times A's row of a token; its name is added to ``within``."""
+    inner, rows = Tensor(name, rank), {"rows": (0, rank)} if op.kind == "linear" else {}
+    within[lora.a, op.inputs] = inner.name
+    yield Op(op.kind, inner, op.inputs, {"weight": lora.a}, rows)
+    if lora.scale != 1:
+        scaled = Tensor(f"{name} scaled", rank)
+        within[lora.a, op.inputs] = scaled.name
+        yield Op("scale", scaled, (inner.name,), {}, {"factor": lora.scale})

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cutaway.base import _native
-from cutaway.compute.backends.cpu.column_order import ordered
-from cutaway.compute.backends.cpu.compile import GraphCompiler, Slice, Vector
+from cutaway.compute.backends.cpu.compile import GraphCompiler, Slice, Vector, ordered
 from cutaway.compute.backends.cpu.emit import Emitter
 from cutaway.compute.backends.cpu.packing import pack_matrices, read_vectors
 from cutaway.compute.model import Graph

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from cutaway.base import _native
 from cutaway.compute.backends.cpu.compile import Slice, Vector
-from cutaway.compute.backends.kv_formats import PER_SCALE, Coded, keys_and_values
-from cutaway.compute.backends.layout import KV_BLOCK
+from cutaway.compute.backends.layout import KV_BLOCK, PER_SCALE, Coded, keys_and_values
 from cutaway.compute.model import Graph
 
 Numbers = NDArray[Any]

@@ -1,7 +1,8 @@
-"""A run whose tensors can be read and edited, with the bits of an ordinary run.
+"""Runs that give more than logits: tensors, to be read or edited; and of all rows, before the head.
 
-Knows a second plan without fusions, which shares weights, threads, keys and values with the first.
-An edit takes place between two pieces of a run: the first ends with the op that makes the tensor.
+A tap knows a second plan without fusions, which shares weights, threads, keys and values with the
+first, and has the bits of an ordinary run. An edit takes place between two pieces of a run: the
+first ends with the op that makes the tensor.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,6 +15,8 @@ from cutaway.base import _native
 from cutaway.compute.backends.base import Batch, Edit, Logits
 from cutaway.compute.backends.cpu.compile import GraphCompiler
 from cutaway.compute.backends.cpu.emit import Emitter
+from cutaway.compute.backends.cpu.packing import PackedWeights
+from cutaway.compute.model import Graph
 
 Array = NDArray[np.float32]
 
@@ -52,3 +55,31 @@ class Tap:
         for edit in edits:
             whole[edit.rows, edit.columns] = edit.change(whole[edit.rows, edit.columns])
         self._plan.write(view, np.arange(rows, dtype=np.int32), whole)
+
+
+# -- all rows before the head: see ``Backend.run_whole`` -------------------------------------------
+
+
+class WholeRun:
+    """A plan in which rows are chosen just before the head, so that all rows reach it.
+
+    Tensors on the way, as the residual stream, each have a buffer in a plan without fusions.
+    """
+
+    def __init__(
+        self, graph: Graph, packed: PackedWeights, plan: _native.Plan, names: tuple[str, ...]
+    ) -> None:
+        """plan: empty, and beside the ordinary one; names: none are what the head reads."""
+        last, read = graph.choosing_last()
+        by_name = {op.out.name: op.out for op in last.ops}
+        self._read = [by_name[name] for name in names] or [read]
+        compiler = GraphCompiler(last, *packed, hoist=False, apart=bool(names))
+        self._emitter = Emitter(compiler, plan, also={one.name for one in self._read})
+        self._plan = plan
+
+    def run(self, batch: Batch) -> tuple[Logits, NDArray[np.float32]]:
+        """The logits are valid until the next run."""
+        logits = self._plan.run(*batch)
+        rows, view = len(batch.tokens), self._emitter.view
+        found = [self._plan.read(view(one.name), rows, one.width) for one in self._read]
+        return logits, found[0] if len(found) == 1 else np.concatenate(found, axis=1)

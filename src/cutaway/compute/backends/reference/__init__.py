@@ -15,10 +15,8 @@ from numpy.typing import NDArray
 from cutaway.base.arithmetic import plainly
 from cutaway.compute.backends.base import Batch, Bytes, Edit, HostSampling, Logits, in_place
 from cutaway.compute.backends.layout import KV_BLOCK
-from cutaway.compute.backends.reference.kv import KVBlocks, blocks_of, kv_layout
 from cutaway.compute.backends.reference.ops import OPS
-from cutaway.compute.backends.reference.run import Run
-from cutaway.compute.backends.reference.states import StateSlots
+from cutaway.compute.backends.reference.run import KVBlocks, Run, StateSlots, blocks_of, kv_layout
 from cutaway.compute.model import Graph, Op
 from cutaway.files.weights import ModelFile
 

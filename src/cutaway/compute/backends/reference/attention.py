@@ -8,9 +8,7 @@ from numpy.typing import NDArray
 
 from cutaway.compute.backends.base import Batch
 from cutaway.compute.backends.layout import KV_BLOCK
-from cutaway.compute.backends.reference.kv import KVBlocks, blocks_of
-from cutaway.compute.backends.reference.run import Array, Run
-from cutaway.compute.backends.reference.states import StateSlots
+from cutaway.compute.backends.reference.run import Array, KVBlocks, Run, StateSlots, blocks_of
 from cutaway.compute.model import Graph, Op
 
 

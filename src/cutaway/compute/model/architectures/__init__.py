@@ -10,7 +10,6 @@ it, and ``tests/support/families`` has a random model of it.
 from collections.abc import Mapping
 from functools import partial
 
-from cutaway.compute.model.architecture import Architecture
 from cutaway.compute.model.architectures.bert import (
     bert,
     gated_bert,
@@ -18,38 +17,46 @@ from cutaway.compute.model.architectures.bert import (
     modern_bert,
     mpnet,
 )
-from cutaway.compute.model.architectures.cohere import cohere, cohere2
-from cutaway.compute.model.architectures.deepseek import deepseek2, deepseek2_layer
-from cutaway.compute.model.architectures.gemma import gemma, gemma2, gemma3, gemma_embedding
-from cutaway.compute.model.architectures.gemma4 import gemma4
-from cutaway.compute.model.architectures.glm import glm4
+from cutaway.compute.model.architectures.gemma import gemma, gemma2, gemma3, gemma4, gemma_embedding
 from cutaway.compute.model.architectures.gpt import gpt2, gptneox, phi2, stablelm
-from cutaway.compute.model.architectures.lfm2 import lfm2
 from cutaway.compute.model.architectures.llama import (
     apertus,
     arcee,
+    cohere,
+    cohere2,
     eurobert,
+    exaone4,
+    glm4,
     glm4_moe,
     glm4_moe_layer,
     gpt_oss,
     hunyuan,
     llama,
     minicpm,
+    olmo2,
     olmoe,
     qwen2_moe,
     qwen3,
     seed_oss,
     smollm3,
 )
-from cutaway.compute.model.architectures.mamba import (
+from cutaway.compute.model.architectures.mixtures import (
+    afmoe,
+    deepseek2,
+    deepseek2_layer,
+    llama4,
+    phimoe,
+)
+from cutaway.compute.model.architectures.recurrent import (
     falcon_h1,
     granite_hybrid,
+    lfm2,
     mamba2,
     nemotron_h,
+    qwen35,
+    qwen35_layer,
 )
-from cutaway.compute.model.architectures.mixtures import afmoe, llama4, phimoe
-from cutaway.compute.model.architectures.olmo import exaone4, olmo2
-from cutaway.compute.model.architectures.qwen35 import qwen35, qwen35_layer
+from cutaway.compute.model.config import Architecture
 from cutaway.compute.model.mixture import Mixture
 
 _UNNORMED = Mixture(used=1, normed=False)

@@ -12,8 +12,8 @@ from cutaway.compute.model.architectures.parts import (
     plain_mlp,
 )
 from cutaway.compute.model.config import ModelConfig
-from cutaway.compute.model.distance import Alibi, Buckets, DistanceBias
 from cutaway.compute.model.graph import Graph, Tensor
+from cutaway.compute.model.positions import Alibi, Buckets, DistanceBias
 
 _GATED = {"gelu": Graph.gelu_exact_mul, "gelu_tanh": Graph.gelu_mul, "silu": Graph.silu_mul}
 

@@ -1,4 +1,4 @@
-"""Llama and those that are wired like it."""
+"""Llama and those that are wired like it, or differ in where their norms stand."""
 
 from collections.abc import Callable
 from functools import partial
@@ -7,12 +7,13 @@ from cutaway.compute.model.architectures.parts import (
     attention,
     embedding,
     feed_forward,
+    gated_mlp,
     head,
     plain_mlp,
 )
 from cutaway.compute.model.config import ModelConfig
 from cutaway.compute.model.graph import Graph, Tensor
-from cutaway.compute.model.rope import Rope
+from cutaway.compute.model.positions import Rope
 from cutaway.errors import FormatError
 
 _SECOND_NORM = "post_attention_norm"  # as some files call the one before the MLP
@@ -139,3 +140,71 @@ def minicpm(g: Graph, c: ModelConfig) -> Tensor:
     if c.embedding_scale == 1:
         raise FormatError("minicpm.embedding_scale is missing: convert the model again")
     return llama(g, c)
+
+
+# -- OLMo 2 and 3, EXAONE 4: norms after attention and MLP only ------------------------------------
+
+
+def olmo2(g: Graph, c: ModelConfig) -> Tensor:
+    """Team OLMo 2024, arXiv 2501.00656; OLMo 3 (arXiv 2512.13961) has windows and two ropes."""
+    ropes: list[Rope | None] = [c.rope_local if window else c.rope for window in c.windows]
+    return _norms_behind(g, c, ropes, norms="all")
+
+
+def exaone4(g: Graph, c: ModelConfig) -> Tensor:
+    """LG AI Research 2025, arXiv 2507.11407: beside windows, those that see all rotate nothing."""
+    is_local = any(c.windows)
+    ropes = [c.rope if window or not is_local else None for window in c.windows]
+    return _norms_behind(g, c, ropes, norms="head")
+
+
+def _norms_behind(g: Graph, c: ModelConfig, ropes: list[Rope | None], *, norms: str) -> Tensor:
+    """Returns the logits, (L, vocab). norms: see ``attention``."""
+    x = embedding(g, c)  # (M, hidden)
+    for layer, p in enumerate(g.layers(c.layers)):
+        a = attention(g, c, x, layer, ropes[layer], norms=norms)
+        x = g.add(x, g.rms_norm(a, f"{p}post_attention_norm", c.norm_eps))
+        m = gated_mlp(g, x, p, g.silu_mul)
+        x = g.add(x, g.rms_norm(m, f"{p}post_ffw_norm", c.norm_eps))
+
+    return head(g, c, g.rms_norm(g.logit_rows(x), "output_norm", c.norm_eps))
+
+
+# -- GLM 4: norms before and after attention and MLP, rope on a part of each head ------------------
+
+
+def glm4(g: Graph, c: ModelConfig) -> Tensor:
+    """GLM-4-0414. Returns the logits, (L, vocab)."""
+    x = embedding(g, c)  # (M, hidden)
+    for layer, p in enumerate(g.layers(c.layers)):
+        h = g.rms_norm(x, f"{p}attn_norm", c.norm_eps)
+        a = attention(g, c, h, layer, c.rope)
+        x = g.add(x, g.rms_norm(a, f"{p}post_attention_norm", c.norm_eps))
+        h = g.rms_norm(x, f"{p}ffn_norm", c.norm_eps)
+        m = gated_mlp(g, h, p, g.silu_mul)
+        x = g.add(x, g.rms_norm(m, f"{p}post_ffw_norm", c.norm_eps))
+
+    return head(g, c, g.rms_norm(g.logit_rows(x), "output_norm", c.norm_eps))
+
+
+# -- Cohere's Command: attention and MLP side by side, after one norm without a bias ---------------
+
+
+def cohere(g: Graph, c: ModelConfig, *, rotates_all: bool = True) -> Tensor:
+    """Command R. Returns the logits, (L, vocab).
+
+    rotates_all: else layers that see the whole text have no positions
+    """
+    x = embedding(g, c)  # (M, hidden)
+    for layer, p in enumerate(g.layers(c.layers)):
+        h = g.layer_norm(x, f"{p}attn_norm", c.norm_eps, bias=False)
+        rope = c.rope if rotates_all or c.windows[layer] else None
+        after = g.add(x, attention(g, c, h, layer, rope))
+        x = g.add(after, gated_mlp(g, h, p, g.silu_mul))
+
+    return head(g, c, g.layer_norm(g.logit_rows(x), "output_norm", c.norm_eps, bias=False))
+
+
+def cohere2(g: Graph, c: ModelConfig) -> Tensor:
+    """Command A and R7B (Cohere 2025, arXiv 2504.00698): three of four layers see a window."""
+    return cohere(g, c, rotates_all=False)

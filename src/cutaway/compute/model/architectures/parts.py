@@ -7,9 +7,8 @@ of the config that is neutral elsewhere, or by the tensors of the file (one matr
 from collections.abc import Callable
 
 from cutaway.compute.model.config import ModelConfig
-from cutaway.compute.model.distance import DistanceBias, Relative
 from cutaway.compute.model.graph import Graph, Tensor
-from cutaway.compute.model.rope import Rope
+from cutaway.compute.model.positions import DistanceBias, Relative, Rope
 from cutaway.errors import FormatError
 
 Gate = Callable[[Tensor, Tensor], Tensor]

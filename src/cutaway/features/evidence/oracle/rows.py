@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from cutaway.api.llm import LLM
 from cutaway.features.evidence.oracle.told import Told
-from cutaway.files.weights.safetensors_writer import write_safetensors
+from cutaway.files.weights.safetensors import write_safetensors
 
 
 def write_rows(path: str | Path, llm: LLM, answers: Sequence[Told]) -> None:

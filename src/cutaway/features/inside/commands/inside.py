@@ -71,7 +71,7 @@ def run(args: Namespace) -> int:
     llm = console.load(args)
     from cutaway.features.inside import inside
     from cutaway.features.inside.summary import arrays, described, near_to, to_dict
-    from cutaway.files.weights.safetensors_writer import write_safetensors
+    from cutaway.files.weights.safetensors import write_safetensors
 
     look = inside(llm, trace, args.step)
     found = look.logit_attribution(namespace.token(args.rival))

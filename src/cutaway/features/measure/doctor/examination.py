@@ -45,9 +45,8 @@ from cutaway.features.measure.doctor.record import Record
 from cutaway.files import hub
 from cutaway.files.weights import ModelFile, pieces
 from cutaway.files.weights.gguf_writer import write_gguf
-from cutaway.files.weights.mixed import MixedFile
 from cutaway.files.weights.mixes import MIXES
-from cutaway.files.weights.quantised import refuse_quantised
+from cutaway.files.weights.quantised import MixedFile, refuse_quantised
 from cutaway.rerun.request import Progress, silent
 
 _MOST_TOP = 1000

@@ -1,12 +1,159 @@
-"""Quantised matrices of folders: AWQ, GPTQ, AutoRound, compressed-tensors, FP8, bitsandbytes and
-gpt-oss' MXFP4.
+"""Quantised matrices of folders: AWQ, GPTQ, AutoRound, compressed-tensors, bitsandbytes, floats.
 
-Knows how each method packs a matrix into several tensors, and makes of them one in a format of
-`weights.formats`, exactly: codes, the codes that stand for 0, and scales are the file's own
-numbers.
+Knows the names of all methods, refuses those that are not read, and shows a folder's tensors with
+each quantised matrix as one tensor in a format of `weights.formats`, exactly: codes, the codes that
+stand for 0, and scales are the file's own numbers. How a method packs them, its own module knows.
 """
 
-from cutaway.files.huggingface.quantization.method import OLD_CONFIGS, quantization_of
-from cutaway.files.huggingface.quantization.shards import QuantisedShards
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutaway.errors import FormatError
+from cutaway.files.huggingface.json_object import JsonObject
+from cutaway.files.huggingface.quantization.bitsandbytes import BitsAndBytes
+from cutaway.files.huggingface.quantization.compressed_tensors import CompressedTensors
+from cutaway.files.huggingface.quantization.floats import Fp8, Mxfp4
+from cutaway.files.huggingface.quantization.gptq_awq import Awq, Gptq, read_auto_round
+from cutaway.files.huggingface.quantization.grouped import Grouped
+from cutaway.files.huggingface.shards import Shards
+from cutaway.files.weights import TensorBytes, TensorInfo
+from cutaway.files.weights.cursor import quoted
+
+# -- which method a config says --------------------------------------------------------------------
+
+
+OLD_CONFIGS = {"quantize_config.json": "gptq", "quant_config.json": "awq"}
+"""Files that say it in folders from before config.json did, and of which method."""
+_KEYS = ("quantization_config", "compression_config")
+
+
+class Method(Protocol):
+    """One way of packing matrices into several tensors."""
+
+    def matrices(self, shards: Shards) -> Iterator[Grouped]:
+        """Those of a folder; FormatError for one that is not whole."""
+        ...
+
+
+METHODS: Mapping[str, Callable[[JsonObject], Method]] = {
+    "awq": Awq.read,
+    "gptq": Gptq.read,
+    "auto-round": read_auto_round,
+    "intel/auto-round": read_auto_round,
+    "compressed-tensors": CompressedTensors.read,
+    "fp8": Fp8.read,
+    "fbgemm_fp8": Fp8.read,
+    "modelopt": Fp8.read,
+    "bitsandbytes": BitsAndBytes.read,
+    "mxfp4": Mxfp4.read,
+}
+"""By config.json's quant_method."""
+
+
+def quantization_of(settings: JsonObject, folder: Path) -> Method | None:
+    """How a folder's matrices are quantised; None where they are not.
+
+    settings: config.json. FormatError for a method or a variant that is not read.
+    """
+    said = next((settings.part(key) for key in _KEYS if settings.get(key) is not None), None)
+    if said is None:
+        for name, method in OLD_CONFIGS.items():
+            if (folder / name).is_file():
+                return METHODS[method](JsonObject.read(folder / name))
+        return None
+    method = said.text("quant_method") or ""
+    if method == "torchao":
+        raise FormatError(
+            f"{said.file}: the weights are quantised with 'torchao', whose tensors cutaway does "
+            "not read: take the folder that was quantised, and name a format (--quantize q8_0, "
+            "q4_k_m) to have its weights in 8 or 4 bits"
+        )
+    if method not in METHODS:
+        how = repr(method)[:40] if method else "a method that it does not name"
+        raise FormatError(
+            f"{said.file}: the weights are quantised with {how}, and cutaway reads "
+            f"{', '.join(METHODS)}: take the model quantised with one of these, the folder that is "
+            "not quantised, or a .gguf file"
+        )
+    return METHODS[method](said)
+
+
+# -- a folder's tensors ----------------------------------------------------------------------------
+
+
+ORDER = ".order"
+"""The ending of a vector beside a matrix: which input each of its columns is for (act-order)."""
+
+_OF_ACTIVATIONS = (
+    ".input_scale", ".input_zero_point", ".input_global_scale", ".input_scale_ub", ".output_scale",
+    ".activation_scale", ".q_scale", ".k_scale", ".v_scale",
+)  # fmt: skip
+
+
+class QuantisedShards(Shards):
+    """The tensors of some shards. How activations, keys and values would be rounded is left out.
+
+    A quantised matrix has its name with ".weight", its format, and as its elements each row's quant
+    blocks: uint8 (rows, bytes of a row).
+    """
+
+    def __init__(self, shards: Shards, method: Method) -> None:
+        """FormatError for a matrix that is not whole, or where none is quantised."""
+        self._where, self._files = shards._where, shards._files
+        self._matrices, self._of_part = dict[str, Grouped](), dict[str, Grouped]()
+        for matrix in method.matrices(shards):
+            self._matrices[f"{matrix.name}.weight"] = matrix
+            self._of_part |= dict.fromkeys(matrix.parts, matrix)
+        if not self._matrices:
+            raise FormatError(
+                "config.json's quantization_config says that matrices are quantised, and none is: "
+                "remove it to use the weights as they are"
+            )
+        for name in self._matrices:
+            if name in self._where and name not in self._of_part:
+                raise FormatError(f"the tensor {quoted(name)} is there twice, once quantised")
+
+    def __iter__(self) -> Iterator[str]:
+        done = set[str]()
+        for name in self._where:
+            matrix = self._of_part.get(name)
+            if matrix is None:
+                if not name.endswith(_OF_ACTIVATIONS):
+                    yield name
+            elif matrix.name not in done:
+                done.add(matrix.name)
+                yield f"{matrix.name}.weight"
+                if matrix.order is not None:
+                    yield matrix.name + ORDER
+
+    def info(self, name: str) -> TensorInfo:
+        """See `Shards`."""
+        if (matrix := self._matrices.get(name)) is not None:
+            return TensorInfo(name, matrix.format, matrix.shape)
+        if (order := self._order(name)) is not None:
+            return TensorInfo(name, "F32", order.shape)
+        return super().info(name)
+
+    def read(self, name: str) -> NDArray[Any]:
+        """See `Shards`."""
+        if (matrix := self._matrices.get(name)) is not None:
+            return matrix.rows()
+        order = self._order(name)
+        return super().read(name) if order is None else order.astype(np.float32)
+
+    def raw(self, name: str) -> TensorBytes:
+        """See `Shards`."""
+        if name in self._matrices or self._order(name) is not None:
+            return self.read(name).reshape(-1).view(np.uint8)
+        return super().raw(name)
+
+    def _order(self, name: str) -> NDArray[np.int32] | None:
+        matrix = self._matrices.get(f"{name.removesuffix(ORDER)}.weight")
+        return matrix.order if matrix is not None and name.endswith(ORDER) else None
+
 
 __all__ = ["OLD_CONFIGS", "QuantisedShards", "quantization_of"]

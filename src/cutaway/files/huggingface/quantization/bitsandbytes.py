@@ -14,12 +14,11 @@ from numpy.typing import NDArray
 
 from cutaway.errors import FormatError
 from cutaway.files.huggingface.json_object import JsonObject
-from cutaway.files.huggingface.quantization.grouped import Grouped, format_of
-from cutaway.files.huggingface.quantization.parts import MatrixParts, bases
+from cutaway.files.huggingface.quantization.grouped import Grouped, MatrixParts, bases, format_of
 from cutaway.files.huggingface.shards import Shards
 from cutaway.files.weights import FORMATS
 from cutaway.files.weights.cursor import quoted
-from cutaway.files.weights.grouped import NF4
+from cutaway.files.weights.decode import NF4
 
 _STATE = ".quant_state.bitsandbytes__nf4"
 _LONGEST_ROW = 2**31 - 1

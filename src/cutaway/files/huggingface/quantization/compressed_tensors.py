@@ -14,20 +14,29 @@ from numpy.typing import NDArray
 
 from cutaway.errors import FormatError
 from cutaway.files.huggingface.json_object import JsonObject
-from cutaway.files.huggingface.quantization.bits import as_bytes, by_rows, fields, paired
-from cutaway.files.huggingface.quantization.fp8 import E4M3, block_of, fp8_matrix, scale_sides
+from cutaway.files.huggingface.quantization.floats import (
+    E4M3,
+    block_of,
+    fp8_matrix,
+    mxfp4_matrix,
+    scale_sides,
+)
 from cutaway.files.huggingface.quantization.grouped import (
     WHOLE_ROW,
     Grouped,
     Lengths,
+    MatrixParts,
     Order,
+    as_bytes,
+    bases,
+    by_rows,
+    fields,
     format_of,
     group_of,
     lengths_of,
     order_of,
+    paired,
 )
-from cutaway.files.huggingface.quantization.mxfp4 import mxfp4_matrix
-from cutaway.files.huggingface.quantization.parts import MatrixParts, bases
 from cutaway.files.huggingface.shards import Shards
 from cutaway.files.weights.cursor import quoted
 

@@ -1,9 +1,10 @@
 """Matrices whose weights share scales in groups along a row, in the formats of `weights.formats`.
 
-Knows which format fits a group. Does not know how a method packs its codes.
+Knows which format fits a group, and how to check the tensors that a matrix is made of. Does not
+know how a method packs its codes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from cutaway.errors import FormatError
 from cutaway.files.huggingface.json_object import JsonObject
+from cutaway.files.huggingface.shards import Shards
 from cutaway.files.weights import FORMATS
 from cutaway.files.weights.cursor import quoted
 
@@ -128,3 +130,112 @@ def order_of(name: str, groups_of: NDArray[Any], groups: int) -> Order | None:
         )
     order = np.argsort(groups_of, kind="stable").astype(np.int32)
     return None if np.array_equal(order, np.arange(cols)) else order
+
+
+# -- the tensors that a matrix is made of, by their endings ----------------------------------------
+
+
+def bases(shards: Shards, ending: str) -> Iterator[str]:
+    """The names of the matrices that have a tensor of this ending, without it."""
+    return (name.removesuffix(ending) for name in shards if name.endswith(ending))
+
+
+class MatrixParts:
+    """Those tensors of one matrix that were asked for. Errors name the tensor."""
+
+    def __init__(self, shards: Shards, base: str) -> None:
+        self._shards, self.base = shards, base
+        self.used: list[str] = []
+
+    def has(self, ending: str) -> bool:
+        """Whether there is one with this ending."""
+        return self.base + ending in self._shards
+
+    def shape(self, ending: str, *dtypes: str) -> tuple[int, ...]:
+        """Its shape; FormatError where it is missing, or of another dtype than these."""
+        name = self.base + ending
+        if name not in self._shards:
+            raise FormatError(
+                f"the tensor {quoted(name)} is missing, without which {quoted(self.base)} cannot "
+                "be read; download the model again"
+            )
+        dtype, shape = self._shards.dtype(name), self._shards.shape(name)
+        if dtype not in dtypes:
+            raise FormatError(
+                f"the tensor {quoted(name)} is stored as {dtype}; it must be {' or '.join(dtypes)}"
+            )
+        if 0 in shape:
+            raise FormatError(f"the tensor {quoted(name)} has the shape {shape}: it holds nothing")
+        if name not in self.used:
+            self.used.append(name)
+        return shape
+
+    def sides(self, ending: str, *dtypes: str) -> tuple[int, int]:
+        """The shape of one that has two dimensions."""
+        shape = self.shape(ending, *dtypes)
+        if len(shape) != 2:
+            raise FormatError(
+                f"the tensor {quoted(self.base + ending)} has {len(shape)} dimensions, not 2"
+            )
+        return shape[0], shape[1]
+
+    def dtype(self, ending: str) -> str:
+        """How the file stores it."""
+        return self._shards.dtype(self.base + ending)
+
+    def expect(self, ending: str, shape: tuple[int, ...], *dtypes: str) -> None:
+        """FormatError where it has another shape."""
+        if (found := self.shape(ending, *dtypes)) != shape:
+            raise FormatError(
+                f"the tensor {quoted(self.base + ending)} has the shape {found}, which is not "
+                f"{shape} as the others of its matrix ask for; download the model again"
+            )
+
+    def array(self, ending: str) -> NDArray[Any]:
+        """Its numbers; floats as float32."""
+        return self._shards.part(self.base + ending)
+
+
+FLOATS = ("F16", "BF16", "F32")
+"""The dtypes of scales."""
+
+
+# -- codes of a few bits in bytes: what packing programs do, undone --------------------------------
+
+
+_AT_ONCE = 1 << 22  # codes: bounds the memory of unpacking
+
+
+def fields(packed: Bytes, bits: int) -> Bytes:
+    """Fields of 2, 3, 4 or 8 bits, lowest first, across the bytes: (n, bytes) -> (n, codes)."""
+    if bits == 8:
+        return packed
+    if bits == 3:
+        each = np.unpackbits(packed, axis=1, bitorder="little").reshape(len(packed), -1, 3)
+        made: Bytes = each @ np.array([1, 2, 4], np.uint8)
+        return made
+    parts = [packed >> np.uint8(shift) & np.uint8((1 << bits) - 1) for shift in range(0, 8, bits)]
+    return np.stack(parts, axis=-1).reshape(len(packed), -1)
+
+
+def paired(codes: Bytes) -> Bytes:
+    """Codes of 4 bits, two to a byte, the first in its low half: (n, codes) -> (n, codes / 2)."""
+    made: Bytes = codes[:, ::2] | codes[:, 1::2] << np.uint8(4)
+    return made
+
+
+def as_bytes(words: NDArray[np.int32]) -> Bytes:
+    """The bytes of each row of 32-bit words, lowest first: (n, words) -> (n, 4 · words)."""
+    return np.ascontiguousarray(words, "<i4").view(np.uint8)
+
+
+def by_rows(rows: int, width: int, make: Callable[[slice], Bytes]) -> Bytes:
+    """What ``make`` makes of rows, few at a time where they are wide."""
+    return np.concatenate(
+        [make(part) for part in _pieces(rows, max(_AT_ONCE // width, 8) // 8 * 8)]
+    )
+
+
+def _pieces(rows: int, most: int) -> Iterator[slice]:
+    for first in range(0, rows, most):
+        yield slice(first, min(first + most, rows))

@@ -1,0 +1,178 @@
+"""Architectures in which layers have a recurrent state: LFM2, Qwen 3.5, those with Mamba 2."""
+
+from cutaway.compute.model.architectures.parts import (
+    attention,
+    embedding,
+    experts,
+    feed_forward,
+    head,
+    plain_mlp,
+)
+from cutaway.compute.model.config import ModelConfig
+from cutaway.compute.model.graph import Graph, Tensor
+from cutaway.errors import FormatError
+
+# -- LFM2: in most layers a short convolution between two gates, attention in the others -----------
+
+
+def lfm2(g: Graph, c: ModelConfig) -> Tensor:
+    """Liquid AI 2025, arXiv 2511.23404. GGUF calls the last norm after the embedding."""
+    x = embedding(g, c)  # (M, hidden)
+    for layer, p in enumerate(g.layers(c.layers)):
+        h = g.rms_norm(x, f"{p}attn_norm", c.norm_eps)
+        if c.recurrent[layer]:
+            a = _short_conv(g, h, layer)
+        else:
+            a = attention(g, c, h, layer, c.rope, norms="head")
+        x = g.add(x, a)
+        h = g.rms_norm(x, f"{p}ffn_norm", c.norm_eps)
+        for m in feed_forward(g, c, h, layer):
+            x = g.add(x, m)  # (M, hidden)
+    return head(g, c, g.rms_norm(g.logit_rows(x), "token_embd_norm", c.norm_eps))
+
+
+def _short_conv(g: Graph, h: Tensor, layer: int) -> Tensor:
+    """out(C · conv(B · x)), the three from one matrix: (M, hidden) -> (M, hidden)."""
+    p, n = f"blk.{layer}.shortconv.", h.width
+    b, c, x = (g.linear(h, f"{p}in_proj", (i * n, (i + 1) * n)) for i in range(3))
+    return g.linear(g.mul(c, g.conv(g.mul(b, x), f"{p}conv", layer=layer)), f"{p}out_proj")
+
+
+# -- Qwen 3.5, Qwen3-Next: delta nets in three of four layers, gated attention in the others -------
+
+
+def qwen35(g: Graph, c: ModelConfig, *, grouped: bool = False) -> Tensor:
+    """Qwen team 2025 and 2026; gated delta nets are Yang et al. 2024, arXiv 2412.06464.
+
+    grouped: whether files have the value heads that share a key head side by side
+    """
+    x = embedding(g, c)  # (M, hidden)
+    for layer, _ in enumerate(g.layers(c.layers)):
+        x = qwen35_layer(g, c, x, layer, grouped=grouped)
+    return head(g, c, g.rms_norm(g.logit_rows(x), "output_norm", c.norm_eps))
+
+
+def qwen35_layer(
+    g: Graph, c: ModelConfig, x: Tensor, layer: int, *, grouped: bool = False
+) -> Tensor:
+    """One of them: (M, hidden) -> (M, hidden)."""
+    p = f"blk.{layer}."
+    h = g.rms_norm(x, f"{p}attn_norm", c.norm_eps)
+    if c.recurrent[layer]:
+        x = g.add(x, _delta_net(g, c, h, layer, grouped=grouped))
+    else:
+        x = g.add(x, _gated_attention(g, c, h, layer))
+    h = g.rms_norm(x, f"{p}post_attention_norm", c.norm_eps)
+    for m in feed_forward(g, c, h, layer, shared_gate=True):
+        x = g.add(x, m)
+    return x
+
+
+def _gated_attention(g: Graph, c: ModelConfig, h: Tensor, layer: int) -> Tensor:
+    """Attention whose output is multiplied by a sigmoid, which one matrix gives with the query."""
+    p = f"blk.{layer}."
+    both = g.linear(h, f"{p}attn_q")  # (M, heads·2·head_dim)
+    n = c.head_dim
+    q, gate = g.pick(both, 2 * n, 0, n), g.pick(both, 2 * n, n, 2 * n)
+    k, v = g.linear(h, f"{p}attn_k"), g.linear(h, f"{p}attn_v")
+    q = g.rms_norm(q, f"{p}attn_q_norm", c.norm_eps, group=c.head_dim)
+    k = g.rms_norm(k, f"{p}attn_k_norm", c.norm_eps, group=c.head_dim)
+    q, k = (g.rope(each, c.rope, head_dim=c.head_dim) for each in (q, k))
+    a = g.attend(
+        q, k, v, layer=layer, heads=c.heads, kv_heads=c.kv_heads, head_dim=c.head_dim,
+        scale=c.attention_scale,
+    )  # fmt: skip
+    return g.linear(g.sigmoid_mul(gate, a), f"{p}attn_output")
+
+
+def _delta_net(g: Graph, c: ModelConfig, h: Tensor, layer: int, *, grouped: bool) -> Tensor:
+    """A short convolution of q, k and v, the net, a gated norm of each head: (M, hidden)."""
+    p, heads = f"blk.{layer}.", c.state_heads
+    if heads is None:
+        raise FormatError("the model file does not say how many heads its delta nets have")
+    x = g.silu(g.conv(g.linear(h, f"{p}attn_qkv"), f"{p}ssm_conv1d", layer=layer))
+    if g.has(f"{p}ssm_ba.weight"):  # of each key head's heads side by side
+        both, each = g.linear(h, f"{p}ssm_ba"), heads.heads // heads.k_heads
+        b, a = g.pick(both, 2 * each, 0, each), g.pick(both, 2 * each, each, 2 * each)
+    else:
+        a, b = g.linear(h, f"{p}ssm_alpha"), g.linear(h, f"{p}ssm_beta")
+    y = g.delta_net(x, a, b, p, layer=layer, **heads._asdict(), grouped=grouped)
+    y = g.rms_norm(y, f"{p}ssm_norm", c.norm_eps, group=heads.values)
+    return g.linear(g.silu_mul(g.linear(h, f"{p}attn_gate"), y), f"{p}ssm_out")
+
+
+# -- Mamba 2 in some layers, or in all beside attention --------------------------------------------
+
+
+def mamba2(g: Graph, c: ModelConfig) -> Tensor:
+    """Mamba 2 in every layer, and nothing else (Dao & Gu 2024, arXiv 2405.21060)."""
+    x = embedding(g, c)  # (M, hidden)
+    for layer, p in enumerate(g.layers(c.layers)):
+        h = g.rms_norm(x, f"{p}attn_norm", c.norm_eps)
+        x = g.add(x, _mamba(g, c, h, layer))  # (M, hidden)
+    return head(g, c, g.rms_norm(g.logit_rows(x), "output_norm", c.norm_eps))
+
+
+def granite_hybrid(g: Graph, c: ModelConfig) -> Tensor:
+    """Granite 4's h models, IBM 2025, and Bamba: Mamba 2 or attention, then an MLP or experts."""
+    x = embedding(g, c)  # (M, hidden)
+    for layer, p in enumerate(g.layers(c.layers)):
+        h = g.rms_norm(x, f"{p}attn_norm", c.norm_eps)
+        if c.recurrent[layer]:
+            mixed = _mamba(g, c, h, layer)
+        else:
+            mixed = attention(g, c, h, layer, c.rope if c.is_rotated else None)
+        x = g.add(x, g.scale(mixed, c.residual_scale))
+        h = g.rms_norm(x, f"{p}ffn_norm", c.norm_eps)
+        for m in feed_forward(g, c, h, layer):
+            x = g.add(x, g.scale(m, c.residual_scale))  # (M, hidden)
+    return head(g, c, g.rms_norm(g.logit_rows(x), "output_norm", c.norm_eps))
+
+
+def falcon_h1(g: Graph, c: ModelConfig) -> Tensor:
+    """Mamba 2 and attention side by side in every layer (Zuo et al. 2025, arXiv 2507.22448)."""
+    x, normed = embedding(g, c), g.has("blk.0.ssm_norm.weight")  # (M, hidden)
+    ending = "weight" if g.has("blk.0.ffn_norm.weight") else ""  # llama.cpp's converter gives none
+    for layer, p in enumerate(g.layers(c.layers)):
+        h = g.rms_norm(x, f"{p}attn_norm", c.norm_eps)
+        x = g.add(x, _mamba(g, c, h, layer, normed=normed))
+        x = g.add(x, attention(g, c, h, layer, c.rope))
+        h = g.rms_norm(x, f"{p}ffn_norm", c.norm_eps, ending=ending)
+        for m in feed_forward(g, c, h, layer):
+            x = g.add(x, m)  # (M, hidden)
+    return head(g, c, g.rms_norm(g.logit_rows(x), "output_norm", c.norm_eps))
+
+
+def nemotron_h(g: Graph, c: ModelConfig) -> Tensor:
+    """Each layer is one thing (NVIDIA 2025, arXiv 2504.03624): Mamba 2, attention without
+    positions, an MLP with relu², or experts with it."""
+    x = embedding(g, c)  # (M, hidden)
+    for layer, p in enumerate(g.layers(c.layers)):
+        h = g.rms_norm(x, f"{p}attn_norm", c.norm_eps)
+        if c.recurrent[layer]:
+            parts = [_mamba(g, c, h, layer)]
+        elif g.has(f"{p}attn_q.weight"):
+            parts = [attention(g, c, h, layer, None)]
+        elif g.has(f"{p}ffn_gate_inp.weight"):
+            parts = [experts(g, c, h, p), plain_mlp(g, h, p, g.relu2, of="_shexp")]
+        else:
+            parts = [plain_mlp(g, h, p, g.relu2)]
+        for part in parts:
+            x = g.add(x, part)  # (M, hidden)
+    return head(g, c, g.rms_norm(g.logit_rows(x), "output_norm", c.norm_eps))
+
+
+def _mamba(g: Graph, c: ModelConfig, h: Tensor, layer: int, *, normed: bool = True) -> Tensor:
+    """A short convolution of values, keys and queries, the heads, a gate, perhaps a norm."""
+    p, heads = f"blk.{layer}.", c.state_heads
+    if heads is None:
+        raise FormatError("the model file does not say how many heads its layers of Mamba 2 have")
+    inner = heads.heads * heads.values
+    mixed = inner + 2 * heads.k_heads * heads.keys
+    ends = (0, inner, inner + mixed, inner + mixed + heads.heads)
+    z, x, dt = (g.linear(h, f"{p}ssm_in", (ends[i], ends[i + 1])) for i in range(3))
+    x = g.silu(g.conv(x, f"{p}ssm_conv1d", layer=layer))
+    y = g.silu_mul(z, g.mamba2(x, dt, p, layer=layer, **heads._asdict()))  # (M, heads·values)
+    if normed:
+        y = g.rms_norm(y, f"{p}ssm_norm", c.norm_eps, group=inner // heads.k_heads)
+    return g.linear(y, f"{p}ssm_out")

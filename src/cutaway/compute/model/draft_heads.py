@@ -1,0 +1,160 @@
+"""Heads that draft: a block behind the model's own, and EAGLE-3's layer.
+
+*Multi-token prediction* (Gloeckle et al. 2024, arXiv 2404.19737), as DeepSeek-V3 has it (arXiv
+2412.19437, section 2.2): what the model's head read at one position, and the embedding of the token
+that came next, go through one more layer. GGUF calls these blocks nextn.
+
+*EAGLE-3* (Li et al. 2025, arXiv 2503.01840): one layer that drafts from the model's residual stream
+at three depths. Its row reads a token, and of the token before what ``fc`` makes of the model's
+streams; of its own drafts, what its layer gave for them.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutaway.compute.model.anatomy import Anatomy
+from cutaway.compute.model.architectures.parts import embedding, gated_mlp, head
+from cutaway.compute.model.config import ModelConfig
+from cutaway.compute.model.graph import Graph, Tensor
+from cutaway.compute.model.metadata import MetadataReader
+from cutaway.compute.model.positions import rope_of
+from cutaway.errors import FormatError
+
+# -- multi-token prediction ------------------------------------------------------------------------
+
+
+Layer = Callable[[Graph, ModelConfig, Tensor, int], Tensor]
+"""One layer of an architecture, by its number: (M, hidden) -> (M, hidden)."""
+
+
+def draft_head(g: Graph, c: ModelConfig, layer: Layer) -> Tensor:
+    """The first of the blocks behind the model. Returns the logits, (L, vocab).
+
+    Given are the hidden states that the model's head read of the tokens before, or this head of
+    its own drafts: behind the last norm, as vLLM and llama.cpp have it.
+    """
+    c = replace(c, windows=(*c.windows, 0), recurrent=(*c.recurrent, False))
+    p = next(g.layers(1, first=c.layers))
+    n, norm = f"{p}nextn.", "output_norm"
+    hidden = g.given(c.hidden)  # (M, hidden), of the tokens before
+    own = f"{n}embed_tokens"
+    x = embedding(g, c, own if g.has(f"{own}.weight") else "token_embd")
+    x, hidden = g.rms_norm(x, f"{n}enorm", c.norm_eps), g.rms_norm(hidden, f"{n}hnorm", c.norm_eps)
+    x = layer(g, c, g.linear(g.join(x, hidden, 1), f"{n}eh_proj"), c.layers)
+
+    if g.has(f"{n}shared_head_norm.weight"):
+        norm = f"{n}shared_head_norm"
+    own = f"{n}shared_head_head"
+    x = g.rms_norm(g.logit_rows(x), norm, c.norm_eps)
+    return head(g, c, x, own if g.has(f"{own}.weight") else "")
+
+
+# -- EAGLE-3 ---------------------------------------------------------------------------------------
+
+
+_P = "eagle."
+
+
+@dataclass(frozen=True)
+class Eagle:
+    """A head, and what it reads.
+
+    graph       given of each row are the model's streams side by side, then its own result; zeros
+                stand for whichever it lacks
+    streams     the model's tensors, by name
+    own         the tensor of ``graph`` that is given of its own drafts
+    hidden      how wide that is
+    target_ids  of its vocabulary, the model's token ids; None: it has all of the model's
+    """
+
+    graph: Graph
+    streams: tuple[str, ...]
+    own: str
+    hidden: int
+    target_ids: NDArray[np.int64] | None
+
+
+def build_eagle(
+    metadata: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], target: Graph
+) -> Eagle:
+    """The ops of a head whose tensors have these shapes; those of the model are in ``target``.
+
+    FormatError where it does not fit the model, or lacks a tensor.
+    """
+    read = MetadataReader(metadata, "eagle3")
+    embedding = "token_embd.weight"
+    graph = Graph({embedding: target.shapes[embedding], **shapes})
+    graph.allow_unused(embedding)
+    stream = Anatomy(target).stream
+    depths = _depths(read, len(stream) - 1)
+    width = {op.out.name: op.out.width for op in target.ops}[stream[0]]
+    own = _wire(graph, read, len(depths) * width)
+    graph.check_all_used()
+    ids = read.value("target_ids")
+    tokens, drafted = target.ops[-1].out.width, graph.ops[-1].out.width
+    if (ids is None and drafted != tokens) or (ids is not None and len(ids) != drafted):
+        raise FormatError(
+            f"the head guesses {drafted} tokens, and its d2t names "
+            f"{'none' if ids is None else len(ids)} of the model's {tokens}"
+        )
+    if ids is not None and not (ids.min() >= 0 and ids.max() < tokens):
+        raise FormatError(
+            f"the head guesses tokens that the model, which has {tokens}, lacks: it is another's"
+        )
+    return Eagle(graph, tuple(stream[i] for i in depths), own.name, own.width, ids)
+
+
+def _depths(read: MetadataReader, layers: int) -> list[int]:
+    """How many layers come before each stream that it reads."""
+    named = read.value("target_layers")
+    if named is None:
+        return [min(2, layers), layers // 2, max(layers - 3, 0)]
+    if max(named) > layers:
+        raise FormatError(
+            f"the head reads the stream behind {max(named)} layers, and the model has {layers}: it "
+            "is another's"
+        )
+    return [*named]
+
+
+def _wire(g: Graph, read: MetadataReader, streams: int) -> Tensor:
+    """The ops; streams: how many numbers of the model are given."""
+    n, eps = read.size("embedding_length"), read.number("attention.layer_norm_rms_epsilon")
+    if (takes := g.matrix(f"{_P}fc")[1]) != streams:
+        raise FormatError(
+            f"the head reads {takes} numbers of each token, and the model gives {streams}: it is "
+            "another's"
+        )
+    if g.has(f"{_P}fc.bias"):
+        raise FormatError("the head's fc has a bias, which is not supported")
+    given = g.given(streams + n)
+    theirs = g.pick(given, given.width, 0, streams)
+    mine = g.pick(given, given.width, streams, given.width)
+    hidden = g.add(g.linear(theirs, f"{_P}fc"), mine)  # (M, n)
+    own = f"{_P}token_embd" if g.has(f"{_P}token_embd.weight") else "token_embd"
+    x = _layer(g, read, g.embed(own), hidden, eps)
+    normed = g.rms_norm(g.logit_rows(x), f"{_P}output_norm", eps)
+    g.linear(normed, f"{_P}output")
+    return x
+
+
+def _layer(g: Graph, read: MetadataReader, token: Tensor, hidden: Tensor, eps: float) -> Tensor:
+    """One of Llama, whose attention reads the token beside the hidden state."""
+    heads, kv_heads = read.size("attention.head_count"), read.size("attention.head_count_kv")
+    head_dim = read.size("attention.key_length")
+    normed = g.rms_norm(hidden, f"{_P}hidden_norm", eps)
+    h = g.join(g.rms_norm(token, f"{_P}attn_norm", eps), normed, 1)  # (M, 2·n)
+    q, k, v = (g.linear(h, f"{_P}attn_{role}") for role in "qkv")
+    rope = rope_of(read, head_dim, interleaved=False)
+    factors = f"{_P}rope_freqs" if g.has(f"{_P}rope_freqs.weight") else None
+    q, k = (g.rope(each, rope, head_dim=head_dim, factors=factors) for each in (q, k))
+    a = g.attend(
+        q, k, v, layer=0, heads=heads, kv_heads=kv_heads, head_dim=head_dim, scale=head_dim**-0.5
+    )
+    x = g.add(normed if read.flag("norm_before_residual", False) else hidden,
+              g.linear(a, f"{_P}attn_output"))  # fmt: skip
+    return g.add(x, gated_mlp(g, g.rms_norm(x, f"{_P}ffn_norm", eps), _P, g.silu_mul))

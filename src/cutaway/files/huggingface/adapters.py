@@ -1,0 +1,239 @@
+"""Folders of adapters with the face of a GGUF adapter: PEFT's, and jina-embeddings-v3's by task.
+
+Knows what PEFT calls things, and which of its adapters are plain LoRA; the others are refused by
+name. Rows of B are moved as those of the model's own matrices are. Of jina's folder, which holds
+the adapters of several tasks, knows how torch names a matrix and what is added to it
+(``parametrizations``), and what config.json says of tasks.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import sqrt
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from numpy.typing import NDArray
+
+from cutaway.errors import FormatError
+from cutaway.files.huggingface.config import CONFIG, Config
+from cutaway.files.huggingface.families import FAMILIES
+from cutaway.files.huggingface.families.diffusion import DIFFUSION
+from cutaway.files.huggingface.families.family import Family
+from cutaway.files.huggingface.json_object import JsonObject
+from cutaway.files.huggingface.rewrites import Rewrite, as_it_is, transposed
+from cutaway.files.huggingface.shards import ADDED, Shards, shard_paths
+from cutaway.files.huggingface.tensors import SourcedFile, TensorSource, gguf_name
+from cutaway.files.weights import TensorInfo
+from cutaway.files.weights.cursor import quoted
+
+ADAPTER_CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+_TENSOR = re.compile(r"(?:base_model\.model\.)?(.+)\.lora_([AB])\.(?:default\.)?weight")
+_MODULE = re.compile(r"[\w.]+", re.ASCII)
+_PLAIN: Mapping[str, tuple[Any, ...]] = {
+    "use_dora": (False,), "bias": ("none",), "lora_bias": (False,), "use_qalora": (False,),
+    "init_lora_weights": (True, False, "gaussian", "eva", "orthogonal"),
+}  # fmt: skip
+"""Any other value of these settings makes it another kind of adapter."""
+_ABSENT = (
+    "modules_to_save", "layer_replication", "trainable_token_indices", "target_parameters",
+    "alora_invocation_tokens", "megatron_config", "arrow_config",
+)  # fmt: skip
+
+
+class PeftFolder(SourcedFile):
+    """An adapter's matrices by GGUF's names, in the format of its file.
+
+    scales  by matrix: the factor of its product
+    Raises `InputError` if a file cannot be opened and `FormatError` for what is not plain LoRA.
+    """
+
+    def __init__(self, path: Path, architecture: str, heads: int, kv_heads: int) -> None:
+        if not (path / WEIGHTS).is_file():
+            hint = "; it has a .bin file: save the adapter as safetensors"
+            raise FormatError(
+                f"{path}: the folder has no {WEIGHTS}{hint if [*path.glob('*.bin')] else ''}"
+            )
+        config = JsonObject.read(path / ADAPTER_CONFIG)
+        _check_plain(config)
+        families = _families(architecture)
+        rewrites = families[0].rewrites(heads, kv_heads)
+        super().__init__(path, [path / WEIGHTS])
+        shards = self._shards
+        assert shards is not None
+        sources: dict[str, TensorSource] = {}
+        scales: dict[str, float] = {}
+        for name in shards:
+            (module, new), info = _names(families, name), shards.info(name)
+            if new in sources:
+                raise FormatError(f"{path}: {quoted(name)} and {quoted(sources[new].sources[0])} "
+                                  "are one and the same: save the adapter again")  # fmt: skip
+            rewrite = _rewrite(rewrites, new)
+            sources[new] = TensorSource(new, info.format, info.shape, (name,), rewrite)
+            matrix, _, ending = new.rpartition(".")
+            if ending == "lora_a":
+                scales[matrix] = _scale(config, module, info)
+        self.metadata = MappingProxyType({})
+        self.scales = MappingProxyType(scales)
+        self.tensors = MappingProxyType(sources)
+
+
+def _rewrite(rewrites: Mapping[str, Rewrite], name: str) -> Rewrite:
+    """How a matrix of the adapter is stored: the rows of B are moved as those of its product.
+
+    Columns of A are not, nor is either transposed where its layer's matrix is: A reads what the
+    layer reads.
+    """
+    base = name.split(".")[-3]
+    found = rewrites.get(base, as_it_is) if name.endswith("lora_b") else as_it_is
+    return as_it_is if found is transposed else found
+
+
+def _families(architecture: str) -> list[Family]:
+    """The families whose adapters fit a model of this architecture."""
+    known = {**FAMILIES, **DIFFUSION}.values()
+    found = [each for each in known if each.architecture == architecture and not each.modulated]
+    if found:
+        return found
+    raise FormatError(
+        f"folders of PEFT cannot be read for models of the architecture {architecture!r:.40}: "
+        "convert the adapter to GGUF"
+    )
+
+
+def _check_plain(config: JsonObject) -> None:
+    """FormatError for what is not plain LoRA."""
+    if not config:
+        raise FormatError(f"{CONFIG} is missing or empty: the folder holds no adapter")
+    config.must_be("peft_type", "LORA")
+    for name, allowed in _PLAIN.items():
+        config.must_be(name, *allowed)
+    for name in _ABSENT:
+        if config.get(name):
+            config.refuse(name, "only plain LoRA is")
+    config.positive("lora_alpha")
+    config.flag("use_rslora")
+    config.size("r")
+
+
+def _names(families: Sequence[Family], name: str) -> tuple[str, str]:
+    """The module, and GGUF's name of the tensor."""
+    found = _TENSOR.fullmatch(name)
+    each = (gguf_name(family, f"{found[1]}.weight") for family in families if found)
+    new = next(filter(None, each), None)
+    if found is None or new is None:
+        raise FormatError(
+            f"the tensor {quoted(name)} is of no linear layer of this family of models: only plain "
+            "LoRA of an adapter is supported"
+        )
+    if "_exps" in new[0]:
+        raise FormatError(f"the tensor {quoted(name)} is of an expert, which is not supported")
+    return found[1], f"{new[0]}.lora_{found[2].lower()}"
+
+
+def _scale(config: JsonObject, module: str, a: TensorInfo) -> float:
+    """The factor of a module's product; FormatError where the file's rank differs from r."""
+    alpha = _of_module(config, "alpha_pattern", module).positive("lora_alpha")
+    rank = _of_module(config, "rank_pattern", module).size("r")
+    if rank != a.shape[0]:
+        raise FormatError(f"{CONFIG}: r is {rank}, and the file has {a.shape[0]} for {module:.80}")
+    return alpha / (sqrt(rank) if config.flag("use_rslora") else rank)
+
+
+def _of_module(config: JsonObject, key: str, module: str) -> JsonObject:
+    """The settings, with the number that a pattern gives this module instead of the usual one."""
+    usual = "lora_alpha" if key == "alpha_pattern" else "r"
+    patterns = config.part(key)
+    for pattern in patterns.values:
+        if not _MODULE.fullmatch(pattern):
+            config.refuse(key, "only names of modules are, and no expressions")
+        if f".{module}".endswith(f".{pattern}"):
+            return JsonObject({usual: patterns.get(pattern)}, f"{CONFIG}: {key} of {pattern:.80}")
+    return config
+
+
+# -- LoRA by task ----------------------------------------------------------------------------------
+
+
+TASKS, INSTRUCTIONS = "lora_adaptations", "task_instructions"
+_POOLER = "pooler.dense."  # which is not read
+_TABLES = ("token_embd.", "token_types.")
+
+
+def task_instructions(folder: Path) -> Mapping[str, str]:
+    """By task, what stands in front of each text ("" for nothing); none of a folder without."""
+    config = JsonObject.read(folder / CONFIG)
+    names, said = config.get(TASKS), config.part(INSTRUCTIONS).values
+    if not names or str(config.get("model_type")) not in ("xlm-roberta", "jina_embeddings_v3"):
+        return {}
+    if not isinstance(names, list) or not all(isinstance(name, str) and name for name in names):
+        config.fail(TASKS, "a list of names")
+    if not all(isinstance(text, str) for text in said.values()):
+        config.fail(INSTRUCTIONS, "an object of texts")
+    with_adapters = any(ADDED in name for name in _tensor_names(folder))
+    return {name: said.get(name, "") for name in names} if with_adapters else {}
+
+
+def _tensor_names(folder: Path) -> list[str]:
+    shards = Shards(shard_paths(folder))
+    try:
+        return [*shards]
+    finally:
+        shards.close()
+
+
+@dataclass(frozen=True)
+class _OfTask:
+    """One task's matrix, of those of all tasks. turned: torch has it the other way round."""
+
+    task: int
+    turned: bool
+
+    def __call__(self, x: NDArray[Any]) -> NDArray[Any]:
+        own: NDArray[Any] = x[self.task]
+        return own.T if self.turned else own
+
+
+class TaskAdapter(SourcedFile):
+    """The adapter of one task, by GGUF's names.
+
+    A linear layer's A is (tasks, rank, in) and its B (tasks, out, rank); an embedding's A is
+    (tasks, rows, rank) and its B (tasks, rank, hidden), which is turned.
+    scales: the factor of each matrix's product, lora_alpha / lora_rank. `FormatError` for shapes
+    that are not so.
+    """
+
+    def __init__(self, path: Path, task: str) -> None:
+        super().__init__(path, shard_paths(path))
+        shards = self._shards
+        assert shards is not None
+        config = Config(path, shards)
+        tasks, said = [*task_instructions(path)], config.settings
+        if task not in tasks:
+            raise FormatError(f"{CONFIG}: {TASKS} has no {task!r:.80}")
+        alpha, rank = said.positive("lora_alpha"), said.size("lora_rank")
+        sources: dict[str, TensorSource] = {}
+        for name in shards:
+            if ADDED not in name or _POOLER in name:
+                continue
+            base, _, which = name.partition(ADDED)
+            new, info = gguf_name(config.family, f"{base}.weight"), shards.info(name)
+            if new is None or which not in ("lora_A", "lora_B"):
+                raise FormatError(f"the tensor {quoted(name)} has no place in this family's tasks")
+            is_table = new[0].startswith(_TABLES)
+            at = 2 if is_table == (which == "lora_A") else 1  # of the rank
+            if len(info.shape) != 3 or info.shape[0] != len(tasks) or info.shape[at] != rank:
+                raise FormatError(
+                    f"the tensor {quoted(name)} is {info.shape}, and {CONFIG} has {len(tasks)} "
+                    f"tasks of rank {rank}"
+                )
+            turned = is_table and which == "lora_B"
+            shape = info.shape[:0:-1] if turned else info.shape[1:]
+            own = f"{new[0]}.{which.lower()}"
+            rewrite = _OfTask(tasks.index(task), turned)
+            sources[own] = TensorSource(own, info.format, shape, (name,), rewrite)
+        self.metadata = MappingProxyType({})
+        matrices = {name.rpartition(".")[0] for name in sources}
+        self.scales = MappingProxyType(dict.fromkeys(sorted(matrices), alpha / rank))
+        self.tensors = MappingProxyType(sources)

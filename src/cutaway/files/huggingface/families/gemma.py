@@ -1,0 +1,201 @@
+"""The families of Gemma, EmbeddingGemma included: names and keys, and how Gemma 4's layers differ.
+
+As `families`, of which this is a part. Knows no files.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from cutaway.files.huggingface.families import keys
+from cutaway.files.huggingface.families.family import ATTENTION, OUTSIDE, TEXT, Family
+from cutaway.files.huggingface.families.keys import FULL, SLIDING
+from cutaway.files.huggingface.json_object import JsonObject
+from cutaway.files.huggingface.rewrites import Rewrite, add_one
+from cutaway.files.huggingface.rope import settings_of
+
+_LAYER = ATTENTION | {
+    "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down"
+}  # fmt: skip
+_QK_NORMS = {"self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm"}
+_BETWEEN_NORMS = _LAYER | {
+    "post_attention_layernorm": "post_attention_norm",
+    "pre_feedforward_layernorm": "ffn_norm", "post_feedforward_layernorm": "post_ffw_norm",
+}  # fmt: skip
+
+
+# -- keys ------------------------------------------------------------------------------------------
+
+
+def gemma(config: JsonObject) -> dict[str, Any]:
+    """Nothing beyond the sizes; early files name the gate by what it was taken for."""
+    if config.get("hidden_activation") is None:
+        config.must_be("hidden_act", "gelu_pytorch_tanh", "gelu")
+    config.must_be("hidden_activation", "gelu_pytorch_tanh")
+    config.must_be("use_bidirectional_attention", False)
+    return {}
+
+
+def gemma2(config: JsonObject) -> dict[str, Any]:
+    """A window in every other layer, the first included, and caps on scores and logits."""
+    config.must_be("use_bidirectional_attention", False)
+    keys.check_layers(config, lambda layer: FULL if layer % 2 else SLIDING)
+    caps = {
+        "attn_logit_softcapping": config.positive("attn_logit_softcapping"),
+        "final_logit_softcapping": config.positive("final_logit_softcapping"),
+    }
+    return _windows(config) | caps
+
+
+def gemma3(config: JsonObject) -> dict[str, Any]:
+    """A window in five of six layers, which rotate by another base."""
+    for name in ("sliding_window_pattern", "_sliding_window_pattern"):
+        config.must_be(name, 6)
+    keys.check_layers(config, lambda layer: SLIDING if (layer + 1) % 6 else FULL)
+    if config.get("attn_logit_softcapping") is not None:
+        config.refuse("attn_logit_softcapping", "only null is")
+    base = keys.local_base(config, "rope_local_base_freq")
+    metadata = _windows(config) | {"rope.freq_base_swa": base}
+    if config.get("final_logit_softcapping") is not None:
+        metadata["final_logit_softcapping"] = config.positive("final_logit_softcapping")
+    return metadata
+
+
+def _windows(config: JsonObject) -> dict[str, Any]:
+    config.must_be("hidden_activation", "gelu_pytorch_tanh")
+    scale = config.positive("query_pre_attn_scalar") ** -0.5
+    return keys.window(config) | {"attention.scale": scale}
+
+
+def gemma_embedding(config: JsonObject) -> dict[str, Any]:
+    """Gemma 3, in which each token sees all, or a window to both sides."""
+    return gemma3(config) | {"attention.causal": False}
+
+
+def gemma4(config: JsonObject) -> dict[str, Any]:
+    """Windows, heads of each kind of layer, layers that read others' keys, wider MLPs, experts."""
+    config.must_be("hidden_activation", "gelu_pytorch_tanh")
+    config.must_be("use_bidirectional_attention", "vision", None)  # the same for text
+    layers, width = config.size("num_hidden_layers"), config.size("intermediate_size")
+    slides = np.array([kind == SLIDING for kind in _kinds(config, layers)])
+    again = config.id("num_kv_shared_layers")
+    wide = width * 2 if config.flag("use_double_wide_mlp") else width
+    kv_heads, full = config.size("num_key_value_heads"), _of_full(config, "num_key_value_heads")
+    head, rope = config.size("head_dim"), settings_of(config, SLIDING)
+    rope.must_be("rope_type", "default")
+    metadata: dict[str, Any] = {
+        "attention.sliding_window": config.size("sliding_window"),
+        "attention.sliding_window_pattern": slides,
+        "attention.head_count_kv": np.where(slides, kv_heads, full).astype(np.int32),
+        "attention.key_length_swa": head,
+        "attention.value_length_swa": head,
+        "attention.shared_kv_layers": again,
+        "embedding_length_per_layer_input": config.get("hidden_size_per_layer_input") or 0,
+        "feed_forward_length": np.where(np.arange(layers) < layers - again, width, wide).astype(
+            np.int32
+        ),
+        "rope.freq_base_swa": rope.positive("rope_theta") if rope.get("rope_theta") else 1e4,
+        "rope.dimension_count_swa": head,
+    }
+    if config.get("final_logit_softcapping") is not None:
+        metadata["final_logit_softcapping"] = config.positive("final_logit_softcapping")
+    if config.flag("enable_moe_block"):
+        metadata |= {
+            "expert_count": config.size("num_experts"),
+            "expert_used_count": config.size("top_k_experts"),
+            "expert_feed_forward_length": config.size("moe_intermediate_size"),
+        }
+    return metadata
+
+
+def _kinds(config: JsonObject, layers: int) -> list[str]:
+    kinds = config.get("layer_types") or [
+        FULL if (i + 1) % 6 == 0 or i == layers - 1 else SLIDING for i in range(layers)
+    ]
+    if not isinstance(kinds, list) or len(kinds) != layers or {*kinds} - {SLIDING, FULL}:
+        config.refuse("layer_types", f"only {SLIDING} and {FULL}, one for each layer, are")
+    return [*kinds[:-1], FULL]  # as transformers has the last layer, whatever is said
+
+
+def _of_full(config: JsonObject, key: str) -> int:
+    """A size of the layers that see all of a text, by the old names or the new ones."""
+    each = config.part("per_layer_config")
+    if each:
+        kinds = _kinds(config, config.size("num_hidden_layers"))
+        sizes = {name: each.part(name).get(key) or config.get(key) for name in each.values}
+        if _numbers(each) != [i for i, kind in enumerate(kinds) if kind == FULL] or (
+            len({*sizes.values()}) != 1
+        ):
+            config.refuse("per_layer_config", "only layers of one kind that are all alike are")
+        first = each.part(next(iter(sizes)))
+        return first.size(key) if first.get(key) else config.size(key)
+    if key == "head_dim":
+        return config.size("global_head_dim")
+    shares = config.flag("attention_k_eq_v") and config.get("num_global_key_value_heads")
+    return config.size("num_global_key_value_heads" if shares else key)
+
+
+def _numbers(each: JsonObject) -> list[int]:
+    """The numbers of layers that are keys: transformers writes "05" once there is a "10"."""
+    return sorted(int(name) if name.isdecimal() and len(name) < 9 else -1 for name in each.values)
+
+
+def _head_dim(config: JsonObject) -> int:
+    return _of_full(config, "head_dim")
+
+
+# -- names and rewrites of tensors -----------------------------------------------------------------
+
+
+def _norms(_heads: int, _kv_heads: int) -> Mapping[str, Rewrite]:
+    norms = [name for name in (_BETWEEN_NORMS | _QK_NORMS).values() if name.endswith("norm")]
+    return dict.fromkeys(["output_norm", *norms], add_one)
+
+
+_GEMMA3 = Family(
+    architecture="gemma3", prefixes=TEXT, outside=OUTSIDE, layer=_BETWEEN_NORMS | _QK_NORMS,
+    own=gemma3, rewrites=_norms,
+)  # fmt: skip
+_GEMMA4 = Family(
+    architecture="gemma4", prefixes=TEXT, own=gemma4, own_width=True, head_dim=_head_dim,
+    proportional_rope=True,
+    outside=OUTSIDE | {
+        "embed_tokens_per_layer": "per_layer_token_embd",
+        "per_layer_model_projection": "per_layer_model_proj",
+        "per_layer_projection_norm": "per_layer_proj_norm",
+    },
+    layer={
+        **_BETWEEN_NORMS, **_QK_NORMS,
+        "post_feedforward_layernorm_1": "post_ffw_norm_1",
+        "post_feedforward_layernorm_2": "post_ffw_norm_2",
+        "pre_feedforward_layernorm_2": "pre_ffw_norm_2",
+        "per_layer_input_gate": "inp_gate", "per_layer_projection": "proj",
+        "post_per_layer_input_norm": "post_norm", "router.proj": "ffn_gate_inp",
+        "experts.gate_up_proj": "ffn_gate_exps+ffn_up_exps", "experts.down_proj": "ffn_down_exps",
+    },
+    whole={
+        "layer_scalar": "layer_output_scale.weight", "router.scale": "ffn_gate_inp.scale",
+        "router.per_expert_scale": "ffn_down_exps.scale",
+    },
+    experts_turned=False,
+    defaults={"global_head_dim": 512},
+)  # fmt: skip
+
+GEMMA: Mapping[str, Family] = {
+    "gemma": Family(
+        architecture="gemma", outside=OUTSIDE, layer=_LAYER, own=gemma, rewrites=_norms
+    ),
+    "gemma2": Family(
+        architecture="gemma2", outside=OUTSIDE, layer=_BETWEEN_NORMS, own=gemma2, rewrites=_norms
+    ),
+    "gemma3": _GEMMA3,
+    "gemma3_text": _GEMMA3,
+    "gemma_embedding": replace(_GEMMA3, architecture="gemma-embedding", own=gemma_embedding),
+    "gemma4": _GEMMA4,
+    "gemma4_text": _GEMMA4,
+    "gemma4_unified": _GEMMA4,
+    "gemma4_unified_text": _GEMMA4,
+}
+"""By config.json's model_type."""

@@ -1,0 +1,119 @@
+"""Keys of more than one family: metadata beyond the sizes that all have.
+
+Each function takes a config and gives metadata without the architecture's prefix. Settings that
+change the numbers and have no key in GGUF are refused by name. A family's own keys lie beside its
+row. Knows no family's tensors.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from cutaway.files.huggingface.json_object import JsonObject
+from cutaway.files.huggingface.rope import settings_of
+
+FULL, SLIDING = "full_attention", "sliding_attention"
+WINDOW = "attention.sliding_window"
+GELU = ("gelu", "gelu_new", "gelu_pytorch_tanh")  # the first by the normal distribution, else tanh
+
+
+def plain(config: JsonObject) -> dict[str, Any]:
+    """Nothing beyond the sizes."""
+    config.must_be("hidden_act", "silu")
+    return {}
+
+
+def mixtral(config: JsonObject) -> dict[str, Any]:
+    """Experts, and perhaps a window."""
+    experts = {
+        "expert_count": config.size("num_local_experts"),
+        "expert_used_count": config.size("num_experts_per_tok"),
+    }
+    return plain(config) | window(config) | experts
+
+
+def granite(config: JsonObject) -> dict[str, Any]:
+    """Four factors."""
+    names = {
+        "attention_multiplier": "attention.scale", "embedding_multiplier": "embedding_scale",
+        "residual_multiplier": "residual_scale", "logits_scaling": "logit_scale",
+    }  # fmt: skip
+    return plain(config) | {new: config.positive(old) for old, new in names.items()}
+
+
+def qwen(config: JsonObject) -> dict[str, Any]:
+    """No window: which layers would have one cannot be said."""
+    config.must_be("use_sliding_window", False)
+    if SLIDING in (config.get("layer_types") or []):
+        config.refuse("layer_types", f"of this family only {FULL} is")
+    return plain(config)
+
+
+def sections(config: JsonObject, default: list[int] | None) -> Any:
+    """How three positions share a head, as GGUF has it; default: where config.json does not say."""
+    shares = settings_of(config).get("mrope_section") or default
+    if not isinstance(shares, list) or not all(type(n) is int for n in shares):
+        config.fail("rope_parameters", "an object with an mrope_section, a list of three numbers")
+    return np.array([*shares, 0, 0, 0, 0][:4], np.int32)
+
+
+def qwen3_moe(config: JsonObject) -> dict[str, Any]:
+    """Experts in every layer."""
+    config.must_be("decoder_sparse_step", 1)
+    config.must_be("mlp_only_layers", [])
+    count = "num_experts" if config.get("num_experts") is not None else "num_local_experts"
+    return qwen(config) | {
+        "expert_count": config.size(count),
+        "expert_used_count": config.size("num_experts_per_tok"),
+        "expert_feed_forward_length": config.size("moe_intermediate_size"),
+        "expert_weights_norm": config.flag("norm_topk_prob"),
+    }
+
+
+def local_base(config: JsonObject, old_name: str) -> float:
+    """Of the layers with a window; transformers 4 has it beside the scaling of the others."""
+    if config.part("rope_parameters").get(SLIDING) is None:
+        local = config.meant({"rope_theta": old_name}, {"rope_theta": 1e4})
+        return local.positive("rope_theta")
+    rope = settings_of(config, SLIDING)
+    rope.must_be("rope_type", "default")
+    return rope.positive("rope_theta")
+
+
+def flagged_windows(config: JsonObject) -> dict[str, Any]:
+    """A flag for each layer; unless config.json says otherwise, every fourth sees all."""
+    layers = config.size("num_hidden_layers")
+    kinds = config.get("layer_types") or [FULL if i % 4 == 3 else SLIDING for i in range(layers)]
+    _check_kinds(config, kinds, layers)
+    flags = np.array([kind == SLIDING for kind in kinds])
+    return window(config) | {"attention.sliding_window_pattern": flags}
+
+
+def pattern(config: JsonObject) -> Any:
+    """n, where the first of every n layers attends to all; else a flag for each layer."""
+    every, layers = config.size("global_attn_every_n_layers"), config.size("num_hidden_layers")
+    usual = [SLIDING if layer % every else FULL for layer in range(layers)]
+    kinds = config.get("layer_types")
+    if kinds is None or kinds == usual:
+        return every
+    _check_kinds(config, kinds, layers)
+    return np.array([kind == SLIDING for kind in kinds])
+
+
+def _check_kinds(config: JsonObject, kinds: Any, layers: int) -> None:
+    if not isinstance(kinds, list) or len(kinds) != layers or {*kinds} - {SLIDING, FULL}:
+        config.refuse("layer_types", f"only {SLIDING} and {FULL}, one for each layer, are")
+
+
+def window(config: JsonObject) -> dict[str, Any]:
+    """As long as config.json says, or none."""
+    length = config.get("sliding_window")
+    return {} if length is None else {WINDOW: config.size("sliding_window")}
+
+
+def check_layers(config: JsonObject, kind: Callable[[int], str]) -> None:
+    """Refuse layers of other kinds than the family's own."""
+    listed = config.get("layer_types")
+    if listed is not None and listed != [kind(i) for i in range(config.size("num_hidden_layers"))]:
+        config.refuse("layer_types", "only the pattern that this family was published with is")

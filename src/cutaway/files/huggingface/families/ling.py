@@ -1,0 +1,112 @@
+"""Ling and Ring of inclusionAI, 1 and 2, and LLaDA 2, which has the body of Ling 2: names and keys.
+
+transformers has none of them; names are those of their publisher's own code (bailing_moe).
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from cutaway.files.huggingface.families import mixtures
+from cutaway.files.huggingface.families.family import Family
+from cutaway.files.huggingface.families.keys import plain
+from cutaway.files.huggingface.json_object import JsonObject
+from cutaway.files.huggingface.rewrites import (
+    Rewrite,
+    RowParts,
+    as_it_is,
+    interleave_rope_rows,
+    over_column_norms,
+)
+
+_MLP = {"gate_proj": "gate", "up_proj": "up", "down_proj": "down"}
+_V2 = "BailingMoeV2ForCausalLM"
+
+
+def _ling1(config: JsonObject) -> dict[str, Any]:
+    """Weights by softmax."""
+    config.must_be("score_function", "softmax")
+    config.must_be("use_qk_norm", False)
+    config.must_be("multi_gate", False)
+    return _mixture(config, normed=config.flag("norm_topk_prob")) | {"expert_weights_scale": 1.0}
+
+
+def _ling2(config: JsonObject) -> dict[str, Any]:
+    """Weights by sigmoid, chosen with biases from the best groups, scaled."""
+    config.must_be("score_function", "sigmoid")
+    config.must_be("use_qk_norm", True)
+    config.must_be("norm_head", False)
+    config.must_be("norm_topk_prob", True)  # its code does so, whatever this says
+    return _mixture(config, normed=True) | mixtures.groups(config) | {
+        "expert_gating_func": mixtures.SIGMOID,
+        "expert_weights_scale": config.positive("routed_scaling_factor"),
+    }  # fmt: skip
+
+
+def _mixture(config: JsonObject, *, normed: bool) -> dict[str, Any]:
+    """Experts behind the first layers, and those that all rows share."""
+    chosen = mixtures.experts(config, "num_experts")
+    none = config.get("num_shared_experts") in (None, 0)
+    shared = 0 if none else config.size("num_shared_experts", 1 << 16)
+    width = config.size("moe_intermediate_size")
+    config.must_be("moe_shared_expert_intermediate_size", width * shared)
+    return plain(config) | chosen | {
+        "expert_feed_forward_length": width,
+        "expert_shared_count": shared,
+        "expert_weights_norm": normed and chosen["expert_used_count"] > 1,
+        "leading_dense_block_count": config.id("first_k_dense_replace"),
+    }  # fmt: skip
+
+
+def _apart(config: JsonObject) -> Mapping[str, Rewrite]:
+    """GGUF's first Ling has three matrices of one, whose rows are interleaved as llama's are."""
+    heads, kv_heads = (config.size(f"num_{one}_heads") for one in ("attention", "key_value"))
+    head = config.get("head_dim") or config.size("hidden_size") // heads
+    sizes = (heads * head, kv_heads * head, kv_heads * head)
+    return {
+        "attn_q": RowParts(sizes, (0,), interleave_rope_rows(heads)),
+        "attn_k": RowParts(sizes, (1,), interleave_rope_rows(kv_heads)),
+        "attn_v": RowParts(sizes, (2,)),
+        "output": over_column_norms if config.flag("norm_head") else as_it_is,
+    }
+
+
+_LING1 = Family(
+    architecture="bailingmoe", own=_ling1, rewrites_of=_apart,
+    outside={"word_embeddings": "token_embd", "norm": "output_norm", "lm_head": "output"},
+    layer={
+        "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm",
+        "attention.query_key_value": "attn_q+attn_k+attn_v", "attention.dense": "attn_output",
+        "mlp.gate": "ffn_gate_inp",
+        **{f"mlp.{old}": f"ffn_{new}" for old, new in _MLP.items()},
+        **{f"mlp.shared_experts.{old}": f"ffn_{new}_shexp" for old, new in _MLP.items()},
+    },
+    experts={f"mlp.experts.{{}}.{old}": f"ffn_{new}_exps" for old, new in _MLP.items()},
+    defaults={"first_k_dense_replace": 0},
+)  # fmt: skip
+_LING2 = replace(
+    _LING1, architecture="bailingmoe2", own=_ling2, rewrites_of=lambda _config: {},
+    layer={
+        **_LING1.layer, "attention.query_key_value": "attn_qkv",
+        "attention.query_layernorm": "attn_q_norm", "attention.key_layernorm": "attn_k_norm",
+        "mlp.gate.expert_bias": "exp_probs_b",
+    },
+    partial_rope=True,
+    defaults={"first_k_dense_replace": 0, "rotary_share": 0.5, "n_group": 8, "topk_group": 4},
+)  # fmt: skip
+
+LING: Mapping[str, Family] = {"bailing_moe": _LING1, "bailing_moe_v2": _LING2}
+"""By config.json's model_type, or as ``meant`` says."""
+
+# Bie et al. 2025, arXiv 2512.15745; neither the block nor the mask is in its config.json
+LLADA2 = replace(
+    _LING2, attention="block-causal",
+    defaults={**_LING2.defaults, "block_size": 32, "mask_token_id": 156895},
+)  # fmt: skip
+
+
+def meant(name: str | None, config: JsonObject) -> str | None:
+    """Ling 2's folders have the model_type of the first: their class tells them apart."""
+    classes = config.get("architectures")
+    is_v2 = isinstance(classes, list) and _V2 in classes
+    return "bailing_moe_v2" if name == "bailing_moe" and is_v2 else name

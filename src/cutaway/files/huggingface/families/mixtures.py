@@ -1,0 +1,392 @@
+"""The families of mixtures: what each has beside the family whose attention it has.
+
+As `families`, of which this is a part: how many experts there are, how they are chosen, what all
+rows share, and the names of tensors. Knows no files.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from cutaway.files.huggingface.families import keys
+from cutaway.files.huggingface.families.family import ATTENTION, NEXTN, OUTSIDE, TEXT, Family
+from cutaway.files.huggingface.json_object import JsonObject
+from cutaway.files.huggingface.rewrites import Half, OfHeads, Rewrite, interleave_rope_rows
+from cutaway.files.huggingface.rope import settings_of
+
+SOFTMAX, SIGMOID = 1, 2  # GGUF's numbers of gatings
+
+
+# -- keys ------------------------------------------------------------------------------------------
+
+
+def experts(config: JsonObject, count: str) -> dict[str, Any]:
+    """How many there are, and of a row. count: the key of how many there are."""
+    return {
+        "expert_count": config.size(count),
+        "expert_used_count": config.size("num_experts_per_tok"),
+    }
+
+
+def qwen2_moe(config: JsonObject) -> dict[str, Any]:
+    """Experts in every layer, and one that all rows share, by a gate of its own."""
+    shared = config.size("shared_expert_intermediate_size")
+    return keys.qwen3_moe(config) | {"expert_shared_feed_forward_length": shared}
+
+
+def olmoe(config: JsonObject) -> dict[str, Any]:
+    """Experts in every layer."""
+    if config.get("clip_qkv") is not None:
+        config.refuse("clip_qkv", "only null is")
+    return keys.plain(config) | experts(config, "num_experts") | {
+        "expert_weights_norm": config.flag("norm_topk_prob"),
+    }  # fmt: skip
+
+
+def granite_moe(config: JsonObject) -> dict[str, Any]:
+    """Experts in every layer, perhaps beside an MLP that all rows share."""
+    metadata = keys.granite(config) | experts(config, "num_local_experts")
+    if config.get("shared_intermediate_size"):
+        metadata["expert_shared_feed_forward_length"] = config.size("shared_intermediate_size")
+    return metadata
+
+
+def ernie4_5_moe(config: JsonObject) -> dict[str, Any]:
+    """Experts in every so-many-th layer from one on; the weights that choose them have biases."""
+    width, layers = config.size("moe_intermediate_size"), config.size("num_hidden_layers")
+    config.must_be("moe_layer_end_index", -1, layers - 1)
+    shared = config.get("moe_num_shared_experts") or 0
+    metadata = keys.plain(config) | experts(config, "num_experts") | {
+        "expert_feed_forward_length": width,
+        "expert_shared_count": shared,
+        "interleave_moe_layer_step": config.size("moe_layer_interval"),
+        "leading_dense_block_count": config.id("moe_layer_start_index"),
+    }  # fmt: skip
+    return metadata | ({"expert_shared_feed_forward_length": width * shared} if shared else {})
+
+
+def sigmoid_router(config: JsonObject) -> dict[str, Any]:
+    """As DeepSeek-V3's; the first layers have no experts."""
+    return keys.plain(config) | sigmoid_routing(config) | {
+        "expert_feed_forward_length": config.size("moe_intermediate_size"),
+        "leading_dense_block_count": config.id("first_k_dense_replace"),
+    }  # fmt: skip
+
+
+def sigmoid_routing(config: JsonObject) -> dict[str, Any]:
+    """Weights by sigmoid, chosen with biases from the best groups, scaled."""
+    return experts(config, "n_routed_experts") | groups(config) | {
+        "expert_shared_count": config.get("n_shared_experts") or 0,
+        "expert_gating_func": SIGMOID,
+        "expert_weights_norm": config.flag("norm_topk_prob"),
+        "expert_weights_scale": config.positive("routed_scaling_factor"),
+    }  # fmt: skip
+
+
+def deepseek_v3(config: JsonObject) -> dict[str, Any]:
+    """A latent in place of keys and values, and the same router."""
+    config.must_be("rope_interleave", True)
+    config.must_be("topk_method", "noaux_tc")
+    config.must_be("scoring_func", "sigmoid")
+    config.must_be("moe_layer_freq", 1)
+    return sigmoid_router(config) | _latent(config)
+
+
+def deepseek_v2(config: JsonObject) -> dict[str, Any]:
+    """Weights by softmax, never normed; groups by their best expert."""
+    config.must_be("scoring_func", "softmax")
+    config.must_be("moe_layer_freq", 1)
+    config.must_be("topk_method", "greedy", "group_limited_greedy")
+    config.must_be("norm_topk_prob", False)
+    metadata = sigmoid_router(config) | {"expert_gating_func": SOFTMAX}
+    if config.get("topk_method") != "group_limited_greedy":
+        metadata = {k: v for k, v in metadata.items() if not k.startswith("expert_group_")}
+    return metadata | _latent(config)
+
+
+def glm4_moe_lite(config: JsonObject) -> dict[str, Any]:
+    """GLM 4.7 Flash."""
+    kinds = config.get("mlp_layer_types")
+    if isinstance(kinds, list):
+        dense = sum(kind == "dense" for kind in kinds)
+        config.must_be("mlp_layer_types", ["dense"] * dense + ["sparse"] * (len(kinds) - dense))
+        config = config.meant({}, {"first_k_dense_replace": dense})
+    return deepseek_v3(config)
+
+
+def _latent(config: JsonObject) -> dict[str, Any]:
+    """As if all heads shared one key, of which the latent is the value."""
+    rank, rotated = config.size("kv_lora_rank"), config.size("qk_rope_head_dim")
+    rope = settings_of(config)
+    metadata: dict[str, Any] = {
+        "attention.head_count_kv": 1,
+        "attention.kv_lora_rank": rank,
+        "attention.key_length": rank + rotated,
+        "attention.value_length": rank,
+        "attention.key_length_mla": config.size("qk_nope_head_dim") + rotated,
+        "attention.value_length_mla": config.size("v_head_dim"),
+    }
+    if config.get("q_lora_rank") is not None:
+        metadata["attention.q_lora_rank"] = config.size("q_lora_rank")
+    if rope.get("rope_type") == "yarn":
+        weight = rope.positive("mscale_all_dim")
+        if rope.get("mscale") != weight:
+            rope.refuse("mscale", f"only mscale_all_dim, {weight}, is")
+        if rope.get("attention_factor") is not None:
+            rope.refuse("attention_factor", "only null is")
+        metadata |= {
+            "rope.scaling.attn_factor": 1.0,
+            "rope.scaling.yarn_log_multiplier": float(np.float32(0.1 * weight)),
+        }
+    return metadata
+
+
+def groups(config: JsonObject) -> dict[str, Any]:
+    """Of experts, and of how many a row's may be; {} where all are one."""
+    if (config.get("n_group") or 1) == 1:
+        config.must_be("topk_group", 1)
+        return {}
+    return {
+        "expert_group_count": config.size("n_group"),
+        "expert_group_used_count": config.size("topk_group"),
+    }
+
+
+def dots1(config: JsonObject) -> dict[str, Any]:
+    """No windows."""
+    full = ["full_attention"] * config.size("num_hidden_layers")
+    config.must_be("layer_types", full)
+    if config.get("layer_types") is None and config.get("sliding_window") is not None:
+        config.must_be("max_window_layers", len(full))
+    return sigmoid_router(config)
+
+
+def gpt_oss(config: JsonObject) -> dict[str, Any]:
+    """A window in every other layer, the first included; a clamped SwiGLU of two known numbers."""
+    keys.check_layers(config, lambda layer: keys.FULL if layer % 2 else keys.SLIDING)
+    config.must_be("swiglu_limit", 7.0)
+    config.must_be("swiglu_alpha", 1.702)
+    return keys.plain(config) | experts(config, "num_local_experts") | {
+        "attention.sliding_window": config.size("sliding_window"),
+        "expert_feed_forward_length": config.size("intermediate_size"),
+    }  # fmt: skip
+
+
+def phimoe(config: JsonObject) -> dict[str, Any]:
+    """Experts in every layer, chosen by sparsemixer, of which GGUF does not say the tolerance."""
+    config.must_be("router_jitter_noise", 0.01)
+    config.must_be("num_experts_per_tok", 2)  # sparsemixer's number, whatever this says
+    return keys.mixtral(config) | {"expert_feed_forward_length": config.size("intermediate_size")}
+
+
+def afmoe(config: JsonObject) -> dict[str, Any]:
+    """Windows in three of four layers; weights by sigmoid, normed, chosen with biases; a scale."""
+    config.must_be("global_attn_every_n_layers", 4)
+    for name, value in (("mup_enabled", True), ("route_norm", True), ("score_func", "sigmoid")):
+        config.must_be(name, value)
+    for name in ("n_group", "num_expert_groups"):
+        config.must_be(name, 1)
+    return keys.flagged_windows(config) | keys.plain(config) | experts(config, "num_experts") | {
+        "expert_feed_forward_length": config.size("moe_intermediate_size"),
+        "expert_shared_count": config.size("num_shared_experts"),
+        "expert_gating_func": SIGMOID,
+        "expert_weights_norm": True,
+        "expert_weights_scale": config.positive("route_scale"),
+        "leading_dense_block_count": config.id("num_dense_layers"),
+    }  # fmt: skip
+
+
+def llama4(config: JsonObject) -> dict[str, Any]:
+    """Chunks in the layers that are rotated; the queries of the others grow."""
+    layers, count = config.size("num_hidden_layers"), config.size("num_local_experts")
+    every = config.get("no_rope_layer_interval") or 4
+    turned = config.get("no_rope_layers") or [int((i + 1) % every > 0) for i in range(layers)]
+    has_chunks = config.values.get("attention_chunk_size", 0) is not None
+    if not isinstance(turned, list) or len(turned) < layers or not (has_chunks or all(turned)):
+        config.refuse("no_rope_layers", "only layers that see all of a text have no positions")
+    if not any(turned[:layers]):
+        config.refuse("no_rope_layers", "models of which no layer is rotated are not")
+    kinds = [f"{'chunked' if has_chunks and one else 'full'}_attention" for one in turned[:layers]]
+    config.must_be("layer_types", kinds)
+    config.must_be("use_qk_norm", count != 128)  # as GGUF has it
+    step = config.size("interleave_moe_layer_step")
+    config.must_be("moe_layers", [*range(step - 1, layers, step)])
+    grows = config.get("attn_temperature_tuning")
+    growth = config.number("attn_scale") if grows in (None, True) else 0.0
+    return keys.plain(config) | experts(config, "num_local_experts") | {
+        "feed_forward_length": config.size("intermediate_size_mlp"),
+        "expert_feed_forward_length": config.size("intermediate_size"),
+        "interleave_moe_layer_step": step,
+        "attention.sliding_window": config.size("attention_chunk_size") if has_chunks else 0,
+        "attention.sliding_window_pattern": np.array(["chunked" in kind for kind in kinds]),
+        "attention.temperature_length": config.size("floor_scale"),
+        "attention.temperature_scale": growth,
+    }  # fmt: skip
+
+
+def hunyuan_moe(config: JsonObject) -> dict[str, Any]:
+    """Experts in every layer, all of the same width, beside an MLP that all rows share."""
+    one = config.meant({"num_experts_per_tok": "moe_topk"}, {}).alike(
+        "num_experts", "num_experts_per_tok", "moe_intermediate_size", "num_shared_expert"
+    )
+    config.must_be("use_mixed_mlp_moe", True)
+    width = config.size("intermediate_size")
+    if one.get("moe_intermediate_size") is not None:
+        one.must_be("moe_intermediate_size", width)
+    one.must_be("num_shared_expert", 1)
+    return keys.plain(config) | experts(one, "num_experts") | {
+        "expert_feed_forward_length": width,
+        "expert_shared_count": 1,
+        "expert_shared_feed_forward_length": width,
+    }  # fmt: skip
+
+
+# -- names and rewrites of tensors -----------------------------------------------------------------
+
+
+_HEAD_NORMS = {"self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm"}
+_ROUTER = {"mlp.gate": "ffn_gate_inp"}
+_MLP = {"gate_proj": "gate", "up_proj": "up", "down_proj": "down"}
+_DENSE = {f"mlp.{old}": f"ffn_{new}" for old, new in _MLP.items()}
+_EXPERTS = {f"mlp.experts.{{}}.{old}": f"ffn_{new}_exps" for old, new in _MLP.items()}
+
+
+def _shared(name: str) -> dict[str, str]:
+    """What all rows go through."""
+    return {f"mlp.{name}.{old}": f"ffn_{new}_shexp" for old, new in _MLP.items()}
+
+
+def _granite(heads: int, kv_heads: int) -> Mapping[str, Rewrite]:
+    return {
+        "attn_q": interleave_rope_rows(heads), "attn_k": interleave_rope_rows(kv_heads),
+        "ffn_gate_shexp": Half(0), "ffn_up_shexp": Half(1),
+    }  # fmt: skip
+
+
+_GRANITE_MOE = Family(
+    architecture="granitemoe", outside=OUTSIDE, own=granite_moe, rewrites=_granite,
+    layer=ATTENTION | {
+        "block_sparse_moe.router.layer": "ffn_gate_inp",
+        "block_sparse_moe.input_linear": "ffn_gate_exps+ffn_up_exps",
+        "block_sparse_moe.output_linear": "ffn_down_exps",
+        "shared_mlp.input_linear": "ffn_gate_shexp+ffn_up_shexp",
+        "shared_mlp.output_linear": "ffn_down_shexp",
+    },
+    experts_turned=False,
+)  # fmt: skip
+_LLAMA4 = Family(
+    architecture="llama4", prefixes=TEXT, outside=OUTSIDE, own=llama4, own_width=True,
+    layer=ATTENTION | {
+        **{f"feed_forward.{old}": f"ffn_{new}" for old, new in _MLP.items()},
+        **{f"feed_forward.shared_expert.{old}": f"ffn_{new}_shexp" for old, new in _MLP.items()},
+        "feed_forward.router": "ffn_gate_inp",
+        "feed_forward.experts.gate_up_proj": "ffn_gate_exps+ffn_up_exps",
+        "feed_forward.experts.down_proj": "ffn_down_exps",
+    },
+    experts_turned=True,
+)  # fmt: skip
+_CHOOSING = {"mlp.gate.e_score_correction_bias": "exp_probs_b"}
+
+
+def _latent_rewrites(config: JsonObject) -> Mapping[str, Rewrite]:
+    heads = config.size("num_attention_heads")
+    keys, values = (config.size(f"{one}_head_dim") for one in ("qk_nope", "v"))
+    return {
+        "attn_k_b": OfHeads(heads, 0, keys, turned=True),
+        "attn_v_b": OfHeads(heads, keys, keys + values),
+    }
+
+
+_DEEPSEEK = Family(
+    architecture="deepseek2", outside=OUTSIDE, experts=_EXPERTS, own=deepseek_v3,
+    layer=ATTENTION | _DENSE | _ROUTER | _shared("shared_experts") | _CHOOSING | NEXTN | {
+        "self_attn.q_a_proj": "attn_q_a", "self_attn.q_a_layernorm": "attn_q_a_norm",
+        "self_attn.q_b_proj": "attn_q_b", "self_attn.kv_a_proj_with_mqa": "attn_kv_a_mqa",
+        "self_attn.kv_a_layernorm": "attn_kv_a_norm", "self_attn.kv_b_proj": "attn_k_b+attn_v_b",
+    },
+    names={"head_dim": "qk_rope_head_dim"}, rewrites_of=_latent_rewrites,
+)  # fmt: skip
+
+MIXTURES: Mapping[str, Family] = {
+    "qwen2_moe": Family(
+        architecture="qwen2moe", outside=OUTSIDE, own=qwen2_moe, experts=_EXPERTS,
+        layer=ATTENTION | _ROUTER | _shared("shared_expert") | {
+            "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
+        },
+    ),
+    "olmoe": Family(
+        architecture="olmoe", outside=OUTSIDE, own=olmoe, experts=_EXPERTS,
+        layer=ATTENTION | _HEAD_NORMS | _ROUTER,
+    ),
+    "granitemoe": _GRANITE_MOE,
+    "granitemoeshared": _GRANITE_MOE,
+    "ernie4_5_moe": Family(
+        architecture="ernie4_5-moe", outside=OUTSIDE, own=ernie4_5_moe, experts=_EXPERTS,
+        layer=ATTENTION | _DENSE | _ROUTER | _shared("shared_experts") | {
+            "mlp.moe_statics.e_score_correction_bias": "exp_probs_b",
+        },
+        names={"num_experts": "moe_num_experts", "num_experts_per_tok": "moe_k"},
+    ),
+    "glm4_moe": Family(
+        architecture="glm4moe", outside=OUTSIDE, own=sigmoid_router, experts=_EXPERTS,
+        layer={
+            **ATTENTION, **_HEAD_NORMS, **_DENSE, **_ROUTER, **_shared("shared_experts"),
+            **_CHOOSING, **NEXTN, "post_attention_layernorm": "post_attention_norm",
+        },
+        partial_rope=True,
+    ),
+    "dots1": Family(
+        architecture="dots1", outside=OUTSIDE, own=dots1, experts=_EXPERTS,
+        layer={
+            **ATTENTION, **_HEAD_NORMS, **_DENSE, **_ROUTER, **_shared("shared_experts"),
+            **_CHOOSING,
+        },
+    ),
+    "gpt_oss": Family(
+        architecture="gpt-oss", outside=OUTSIDE, own=gpt_oss,
+        layer={
+            **ATTENTION, "post_attention_layernorm": "post_attention_norm",
+            "self_attn.sinks": "attn_sinks", "mlp.router": "ffn_gate_inp",
+            "mlp.experts.gate_up_proj": "ffn_gate_exps+ffn_up_exps",
+            "mlp.experts.down_proj": "ffn_down_exps",
+        },
+        experts_turned=True, experts_alternate=True, yarn_truncates=False,
+    ),
+    "phimoe": Family(
+        architecture="phimoe", outside=OUTSIDE, own=phimoe, longrope=True,
+        layer=ATTENTION | {"block_sparse_moe.gate": "ffn_gate_inp"},
+        experts={
+            "block_sparse_moe.experts.{}.w1": "ffn_gate_exps",
+            "block_sparse_moe.experts.{}.w2": "ffn_down_exps",
+            "block_sparse_moe.experts.{}.w3": "ffn_up_exps",
+        },
+    ),
+    "afmoe": Family(
+        architecture="afmoe", outside=OUTSIDE, own=afmoe, experts=_EXPERTS,
+        layer=ATTENTION | _HEAD_NORMS | _DENSE | _shared("shared_experts") | {
+            "post_attention_layernorm": "post_attention_norm",
+            "pre_mlp_layernorm": "ffn_norm", "post_mlp_layernorm": "post_ffw_norm",
+            "self_attn.gate_proj": "attn_gate",
+            "mlp.router.gate": "ffn_gate_inp", "mlp.expert_bias": "exp_probs_b",
+        },
+    ),
+    "llama4": _LLAMA4,
+    "llama4_text": _LLAMA4,
+    "deepseek_v3": _DEEPSEEK,
+    "kimi_k2": _DEEPSEEK,
+    "deepseek_v2": replace(_DEEPSEEK, own=deepseek_v2),
+    "glm4_moe_lite": replace(
+        _DEEPSEEK, own=glm4_moe_lite, defaults={"first_k_dense_replace": 1}
+    ),
+    "hunyuan_v1_moe": Family(
+        architecture="hunyuan-moe", outside=OUTSIDE, own=hunyuan_moe, experts=_EXPERTS,
+        layer=ATTENTION | _shared("shared_mlp") | {
+            "self_attn.query_layernorm": "attn_q_norm", "self_attn.key_layernorm": "attn_k_norm",
+            "mlp.gate.wg": "ffn_gate_inp",
+        },
+        ntk_alpha=True,
+    ),
+}  # fmt: skip
+"""By config.json's model_type."""

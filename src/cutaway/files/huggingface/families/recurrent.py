@@ -1,0 +1,254 @@
+"""The families in which layers have a recurrent state: short convolutions and gated delta nets.
+
+As `families`, of which this is a part: which layers have one and how large it is, and the names of
+tensors. Knows no files.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from cutaway.files.huggingface.families import keys, mixtures
+from cutaway.files.huggingface.families.family import (
+    ATTENTION,
+    NEXTN,
+    NEXTN_NORMS,
+    OUTSIDE,
+    TEXT,
+    Family,
+)
+from cutaway.files.huggingface.families.keys import FULL
+from cutaway.files.huggingface.json_object import JsonObject
+from cutaway.files.huggingface.rewrites import (
+    Rewrite,
+    RowParts,
+    Squeezed,
+    Tiled,
+    TiledColumns,
+    add_one,
+    minus_exp,
+)
+
+_LINEAR = "linear_attention"  # what transformers 5 calls any layer with a state
+
+
+# -- keys ------------------------------------------------------------------------------------------
+
+
+def lfm2(config: JsonObject) -> dict[str, Any]:
+    """MLPs of one width."""
+    return _lfm2(config) | {"feed_forward_length": _lfm2_feed_forward(config)}
+
+
+def _lfm2(config: JsonObject) -> dict[str, Any]:
+    """Which layers attend; the others are short convolutions, to which GGUF gives no kv heads."""
+    if "Bidirectional" in str(config.get("architectures")):
+        but = "its convolutions read the token after each, and those of LFM2 here none after it"
+        config.refuse("architectures", but)
+    layers, kv_heads = config.size("num_hidden_layers"), config.size("num_key_value_heads")
+    attend, kinds = config.get("full_attn_idxs"), config.get("layer_types")
+    if kinds is None:
+        attend = range(layers) if attend is None else attend
+        if not isinstance(attend, (list, range)) or not all(i in range(layers) for i in attend):
+            config.fail("full_attn_idxs", f"a list of layers, each from 0 to {layers - 1}")
+        kinds = [FULL if i in attend else "conv" for i in range(layers)]
+    if not isinstance(kinds, list) or len(kinds) != layers or not {*kinds} <= {FULL, "conv"}:
+        config.fail("layer_types", f'one of "{FULL}" and "conv" for each of {layers} layers')
+    counts = np.array([kv_heads if kind == FULL else 0 for kind in kinds], np.int32)
+    return {
+        "attention.head_count_kv": counts, "shortconv.l_cache": config.size("conv_L_cache"),
+    }  # fmt: skip
+
+
+def _lfm2_feed_forward(config: JsonObject) -> int:
+    """The width of the MLP, which config.json says as that of one without a gate."""
+    name = "block_ff_dim" if config.get("block_ff_dim") is not None else "intermediate_size"
+    width = config.size(name)
+    if not config.flag("block_auto_adjust_ff_dim", True):
+        return width
+    width = int(2 * width / 3)
+    if config.get("block_ffn_dim_multiplier") is not None:
+        width = int(config.positive("block_ffn_dim_multiplier") * width)
+    multiple = config.size("block_multiple_of")
+    return -(-width // multiple) * multiple
+
+
+def lfm2_moe(config: JsonObject) -> dict[str, Any]:
+    """Weights by sigmoid, chosen with biases; the first layers have no experts."""
+    return _lfm2(config) | mixtures.experts(config, "num_experts") | {
+        "feed_forward_length": config.size("intermediate_size"),
+        "expert_feed_forward_length": config.size("moe_intermediate_size"),
+        "expert_gating_func": mixtures.SIGMOID,
+        "expert_weights_norm": config.flag("norm_topk_prob", True),
+        "expert_weights_scale": config.positive("routed_scaling_factor"),
+        "leading_dense_block_count": config.id("num_dense_layers"),
+    }  # fmt: skip
+
+
+def qwen35(config: JsonObject) -> dict[str, Any]:
+    """Gated delta nets in all layers but every fourth, or as config.json lists them."""
+    return _delta_nets(config) | {"rope.dimension_sections": keys.sections(config, [11, 11, 10])}
+
+
+def qwen35_moe(config: JsonObject) -> dict[str, Any]:
+    """Experts in every layer, and one that all rows share, by a gate of its own."""
+    return qwen35(config) | _experts_beside_a_shared_one(config)
+
+
+def qwen3_next(config: JsonObject) -> dict[str, Any]:
+    """As Qwen 3.5 with experts, without the positions of pictures."""
+    return _delta_nets(config) | _experts_beside_a_shared_one(config)
+
+
+def _experts_beside_a_shared_one(config: JsonObject) -> dict[str, Any]:
+    metadata = mixtures.qwen2_moe(config)
+    return metadata | {"feed_forward_length": config.size("moe_intermediate_size")}
+
+
+def _delta_nets(config: JsonObject) -> dict[str, Any]:
+    layers = config.size("num_hidden_layers")
+    kinds = config.get("layer_types")
+    if kinds is None:
+        every = config.size("full_attention_interval")
+        kinds = [_LINEAR if (i + 1) % every else FULL for i in range(layers)]
+    known = {_LINEAR, FULL}
+    if not isinstance(kinds, list) or len(kinds) != layers or not {*kinds} <= known:
+        config.fail("layer_types", f"one of {', '.join(sorted(known))} for each of {layers} layers")
+    config.must_be("attention_bias", False)
+    heads = config.size("linear_num_value_heads")
+    return keys.plain(config) | {
+        "attention.recurrent_layers": np.array([kind != FULL for kind in kinds]),
+        "ssm.conv_kernel": config.size("linear_conv_kernel_dim"),
+        "ssm.state_size": config.size("linear_key_head_dim"),
+        "ssm.group_count": config.size("linear_num_key_heads"),
+        "ssm.time_step_rank": heads,
+        "ssm.inner_size": heads * config.size("linear_value_head_dim"),
+    }
+
+
+# -- names and rewrites of tensors -----------------------------------------------------------------
+
+
+_MLP = {"gate_proj": "gate", "up_proj": "up", "down_proj": "down"}
+_DENSE = {f"mlp.{old}": f"ffn_{new}" for old, new in _MLP.items()}
+_EXPERTS = {f"mlp.experts.{{}}.{old}": f"ffn_{new}_exps" for old, new in _MLP.items()}
+_MOST = 1 << 16
+
+
+def _lfm2_rewrites(_heads: int, _kv_heads: int) -> Mapping[str, Rewrite]:
+    return {"conv": Squeezed()}
+
+
+_LFM2 = Family(
+    architecture="lfm2", own=lfm2, rewrites=_lfm2_rewrites,
+    outside={**OUTSIDE, "embedding_norm": "token_embd_norm"},
+    layer={
+        "operator_norm": "attn_norm", "ffn_norm": "ffn_norm",
+        "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
+        "self_attn.v_proj": "attn_v", "self_attn.out_proj": "attn_output",
+        "self_attn.q_layernorm": "attn_q_norm", "self_attn.k_layernorm": "attn_k_norm",
+        "conv.in_proj": "shortconv.in_proj", "conv.conv": "shortconv.conv",
+        "conv.out_proj": "shortconv.out_proj",
+        "feed_forward.w1": "ffn_gate", "feed_forward.w3": "ffn_up",
+        "feed_forward.w2": "ffn_down",
+    },
+    names={"rms_norm_eps": "norm_eps"}, own_width=True,
+)  # fmt: skip
+_LFM2_MOE = replace(
+    _LFM2, architecture="lfm2moe", own=lfm2_moe,
+    layer={
+        **_LFM2.layer,
+        "feed_forward.gate": "ffn_gate_inp", "feed_forward.expert_bias": "exp_probs_b",
+    },
+    experts={
+        "feed_forward.experts.{}.w1": "ffn_gate_exps",
+        "feed_forward.experts.{}.w3": "ffn_up_exps",
+        "feed_forward.experts.{}.w2": "ffn_down_exps",
+    },
+)  # fmt: skip
+
+
+def _delta_sizes(config: JsonObject) -> tuple[int, int, int, int]:
+    """Key heads, value heads, and how many numbers each of both has."""
+    names = ("linear_num_key_heads", "linear_num_value_heads")
+    k_heads, heads = (config.size(name, _MOST) for name in names)
+    if heads % k_heads:
+        config.fail("linear_num_value_heads", f"a whole number of times the {k_heads} key heads")
+    keys, values = (config.size(f"linear_{kind}_head_dim", _MOST) for kind in ("key", "value"))
+    return k_heads, heads, keys, values
+
+
+_NORMS = (
+    "attn_norm", "post_attention_norm", "attn_q_norm", "attn_k_norm", "output_norm", *NEXTN_NORMS,
+)  # fmt: skip
+
+
+def _qwen35(config: JsonObject) -> Mapping[str, Rewrite]:
+    k_heads, heads, keys, values = _delta_sizes(config)
+    one, each = Tiled(k_heads, heads), Tiled(k_heads, heads, values)
+    mixed = Tiled(k_heads, heads, values, skip=2 * k_heads * keys)
+    return {
+        **dict.fromkeys(_NORMS, add_one), "ssm_a": lambda x: one(minus_exp(x)), "ssm_dt": one,
+        "ssm_alpha": one, "ssm_beta": one, "attn_qkv": mixed, "ssm_conv1d": Squeezed(mixed),
+        "attn_gate": each, "ssm_out": TiledColumns(each),
+    }  # fmt: skip
+
+
+def _qwen3_next(config: JsonObject) -> Mapping[str, Rewrite]:
+    """One matrix gives query, key, values and gates, those of a key head side by side."""
+    k_heads, heads, keys, values = _delta_sizes(config)
+    sizes = (keys, keys, heads // k_heads * values, heads // k_heads * values)
+    return {
+        **dict.fromkeys(_NORMS, add_one), "ssm_a": minus_exp, "ssm_conv1d": Squeezed(),
+        "attn_qkv": RowParts(sizes, (0, 1, 2)), "attn_gate": RowParts(sizes, (3,)),
+    }  # fmt: skip
+
+
+_GATED_ATTENTION = ATTENTION | NEXTN | {
+    "post_attention_layernorm": "post_attention_norm",
+    "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
+}  # fmt: skip
+_DELTA_NET = {
+    "linear_attn.conv1d": "ssm_conv1d", "linear_attn.norm": "ssm_norm",
+    "linear_attn.out_proj": "ssm_out",
+}  # fmt: skip
+_MIXTURE = {f"mlp.shared_expert.{old}": f"ffn_{new}_shexp" for old, new in _MLP.items()} | {
+    "mlp.gate": "ffn_gate_inp", "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
+    "mlp.experts.gate_up_proj": "ffn_gate_exps+ffn_up_exps",
+    "mlp.experts.down_proj": "ffn_down_exps",
+}  # fmt: skip
+_QWEN35 = Family(
+    architecture="qwen35", prefixes=TEXT, outside=OUTSIDE, own=qwen35, partial_rope=True,
+    layer=_GATED_ATTENTION | _DELTA_NET | _DENSE | {
+        "linear_attn.in_proj_qkv": "attn_qkv", "linear_attn.in_proj_z": "attn_gate",
+        "linear_attn.in_proj_a": "ssm_alpha", "linear_attn.in_proj_b": "ssm_beta",
+    },
+    whole={"linear_attn.A_log": "ssm_a", "linear_attn.dt_bias": "ssm_dt.bias"},
+    rewrites_of=_qwen35, defaults={"full_attention_interval": 4},
+)  # fmt: skip
+_QWEN35_MOE = replace(
+    _QWEN35, architecture="qwen35moe", own=qwen35_moe, own_width=True,
+    layer={**_QWEN35.layer, **_MIXTURE}, experts=_EXPERTS, experts_turned=False,
+    defaults={**_QWEN35.defaults, "norm_topk_prob": True},
+)  # fmt: skip
+_QWEN3_NEXT = replace(
+    _QWEN35_MOE, architecture="qwen3next", prefixes=("model.",), own=qwen3_next,
+    layer=_GATED_ATTENTION | _DELTA_NET | _MIXTURE | {
+        "linear_attn.in_proj_qkvz": "attn_qkv+attn_gate", "linear_attn.in_proj_ba": "ssm_ba",
+    },
+    rewrites_of=_qwen3_next,
+)  # fmt: skip
+
+
+RECURRENT: Mapping[str, Family] = {
+    "lfm2": _LFM2,
+    "lfm2_moe": _LFM2_MOE,
+    "qwen3_5": _QWEN35,
+    "qwen3_5_text": _QWEN35,
+    "qwen3_5_moe": _QWEN35_MOE,
+    "qwen3_5_moe_text": _QWEN35_MOE,
+    "qwen3_next": _QWEN3_NEXT,
+}
+"""By config.json's model_type, or as ``meant`` says."""

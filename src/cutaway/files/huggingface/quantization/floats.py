@@ -1,0 +1,212 @@
+"""FP8 and MXFP4: small floats that share scales.
+
+*FP8* (e4m3): bytes with one scale of a matrix, of each output, or of each block of both sides. A
+weight is its byte's number times its scale, in float32. DeepSeek's and Qwen's files call the scales
+of blocks `weight_scale_inv`, others `weight_scale`; both are factors. That activations are to be
+rounded, too (activation_scheme, input_scale), is not followed: they are read as they are.
+
+*MXFP4*: numbers of 4 bits (e2m1), of which 32 share a power of two (OCP Microscaling, v1.0).
+compressed-tensors and gpt-oss have two of them in a byte, the first in its low half, and the
+powers' exponents plus 127 beside; GGUF's quant blocks have the same codes in another order.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutaway.errors import FormatError
+from cutaway.files.huggingface.json_object import JsonObject
+from cutaway.files.huggingface.quantization.grouped import (
+    FLOATS,
+    Bytes,
+    Grouped,
+    Lengths,
+    MatrixParts,
+    bases,
+    fields,
+    format_of,
+    group_of,
+)
+from cutaway.files.huggingface.shards import Shards
+from cutaway.files.weights import FORMATS
+from cutaway.files.weights.cursor import quoted
+
+# -- FP8 -------------------------------------------------------------------------------------------
+
+
+E4M3 = "F8_E4M3"
+_FP8_SCALES = (".weight_scale_inv", ".weight_scale")
+Sides = tuple[int, int]
+
+
+class Fp8:
+    """block: outputs and inputs that share a scale; None: as the scales' shape says."""
+
+    def __init__(self, block: Sides | None = None) -> None:
+        self.block = block
+
+    @classmethod
+    def read(cls, said: JsonObject) -> "Fp8":
+        """From a quantization_config."""
+        said.must_be("fmt", "e4m3")
+        said.must_be("quant_algo", "FP8")
+        return cls(block_of(said, "weight_block_size"))
+
+    def matrices(self, shards: Shards) -> Iterator[Grouped]:
+        """All that are stored so."""
+        for base in bases(shards, ".weight"):
+            if shards.dtype(f"{base}.weight") == E4M3:
+                yield fp8_matrix(MatrixParts(shards, base), self.block)
+
+
+def block_of(said: JsonObject, key: str) -> Sides | None:
+    """A block's outputs and inputs; None where the config names none."""
+    block = said.get(key)
+    if block is None:
+        return None
+    sound = isinstance(block, list) and len(block) == 2
+    if not sound or not all(type(one) is int and one > 0 for one in block):
+        said.fail(key, "a list of two whole numbers above 0")
+    return block[0], block[1]
+
+
+def scale_sides(parts: MatrixParts, ending: str, *dtypes: str) -> Sides:
+    """How many rows and columns of scales there are: 1 and 1 where one is for all."""
+    shape = parts.shape(ending, *(dtypes or FLOATS))
+    if len(shape) > 2:
+        raise FormatError(
+            f"the tensor {quoted(parts.base + ending)} has the shape {shape}, which is no scale "
+            "for outputs and groups of inputs"
+        )
+    padded = (*shape, 1, 1)
+    return padded[0], padded[1]
+
+
+def fp8_matrix(parts: MatrixParts, block: Sides | None, lengths: Lengths = frozenset()) -> Grouped:
+    """block: as of `Fp8`; lengths: of groups that matrices without blocks may have."""
+    shape = rows, cols = parts.sides(".weight", E4M3)
+    ending = next((one for one in _FP8_SCALES if parts.has(one)), _FP8_SCALES[-1])
+    sides = scale_sides(parts, ending)
+    shared = _shared(shape, sides, block, mixed=bool(lengths))
+    if shared is None:
+        of = "equal blocks" if block is None else f"blocks of {block[0]} x {block[1]}"
+        raise FormatError(
+            f"the tensor {quoted(parts.base + ending)} has {sides[0]} x {sides[1]} scales, which "
+            f"are not those of {of} of {rows} x {cols} weights; download the model again"
+        )
+    high, group = shared
+    if block is None:
+        group_of(parts.base + ending, cols, sides[1], lengths)
+    format = format_of("FP8", parts.base + ending, cols, group)
+
+    def read() -> tuple[NDArray[np.uint8], NDArray[np.float32], None]:
+        codes = parts.array(".weight")
+        if (codes & 0x7F == 0x7F).any():
+            raise FormatError(
+                f"the tensor {quoted(parts.base + '.weight')} holds weights that are not finite; "
+                "download the model again"
+            )
+        scales = parts.array(ending).reshape(sides)
+        return codes, scales[np.arange(rows) // high], None
+
+    return Grouped(parts.base, tuple(parts.used), shape, format, group, read)
+
+
+def _shared(shape: Sides, scales: Sides, block: Sides | None, *, mixed: bool) -> Sides | None:
+    """The outputs and inputs that share a scale; None where the scales do not fit.
+
+    A config's blocks may be cut off at the ends of a matrix; without one, all are equal.
+    mixed: the config has matrices without blocks, too
+    """
+    if block is not None and scales == (-(-shape[0] // block[0]), -(-shape[1] // block[1])):
+        return block[0], min(block[1], shape[1])
+    if block is not None and not mixed:
+        return None
+    if shape[0] % scales[0] or shape[1] % scales[1]:
+        return None
+    return shape[0] // scales[0], shape[1] // scales[1]
+
+
+# -- MXFP4 -----------------------------------------------------------------------------------------
+
+
+_GROUP, _NAN = 32, 255
+_CODES, _SCALES = ".weight_packed", ".weight_scale"
+_BLOCKS, _EXPONENTS = "_blocks", "_scales"
+
+
+@dataclass(frozen=True)
+class _Mxfp4(Grouped):
+    def rows(self) -> Bytes:
+        """See `Grouped`."""
+        codes, exponents, _ = self.read()
+        *above, cols = self.shape
+        rows = prod(above)
+        each = fields(codes.reshape(rows, -1), 4).reshape(rows, cols // _GROUP, 2, _GROUP // 2)
+        made = np.empty((rows, cols // _GROUP), FORMATS["MXFP4"].layout)
+        made["e"] = exponents.reshape(made.shape)
+        made["qs"] = each[:, :, 0] | each[:, :, 1] << np.uint8(4)
+        return made.view(np.uint8).reshape(*above, -1)
+
+
+class Mxfp4:
+    """What gpt-oss is published in: a layer's experts together, its other matrices as they are.
+
+    `_blocks` (experts, outputs, groups, 16 bytes) and `_scales` (experts, outputs, groups).
+    """
+
+    @classmethod
+    def read(cls, _said: JsonObject) -> "Mxfp4":
+        """From a quantization_config."""
+        return cls()
+
+    def matrices(self, shards: Shards) -> Iterator[Grouped]:
+        """All that are quantised."""
+        for base in bases(shards, _BLOCKS):
+            yield _of_experts(MatrixParts(shards, base))
+
+
+def _of_experts(parts: MatrixParts) -> Grouped:
+    shape = parts.shape(_BLOCKS, "U8")
+    if len(shape) != 4 or shape[3] != _GROUP // 2:
+        raise FormatError(
+            f"the tensor {quoted(parts.base + _BLOCKS)} has the shape {shape}, which is not "
+            f"experts, outputs, groups and {_GROUP // 2} bytes; download the model again"
+        )
+    experts, rows, groups, _ = shape
+    parts.expect(_EXPONENTS, shape[:3], "U8", "F8_E8M0")
+    read = _reader(parts, _BLOCKS, _EXPONENTS)
+    sizes = experts, rows, groups * _GROUP
+    return _Mxfp4(parts.base, tuple(parts.used), sizes, "MXFP4", _GROUP, read)
+
+
+def mxfp4_matrix(parts: MatrixParts) -> Grouped:
+    """FormatError for one that is not whole."""
+    rows, half = parts.sides(_CODES, "U8")
+    cols = 2 * half
+    if cols % _GROUP:
+        raise FormatError(
+            f"the tensor {quoted(parts.base + _CODES)} has rows of {cols} weights, which are no "
+            f"whole groups of {_GROUP}; download the model again"
+        )
+    parts.expect(_SCALES, (rows, cols // _GROUP), "U8", "F8_E8M0")
+    read = _reader(parts, _CODES, _SCALES)
+    return _Mxfp4(parts.base, tuple(parts.used), (rows, cols), "MXFP4", _GROUP, read)
+
+
+def _reader(
+    parts: MatrixParts, codes: str, exponents: str
+) -> Callable[[], tuple[Bytes, NDArray[np.uint8], None]]:
+    def read() -> tuple[Bytes, NDArray[np.uint8], None]:
+        found = parts.array(exponents)
+        if (found == _NAN).any():
+            raise FormatError(
+                f"the tensor {quoted(parts.base + exponents)} holds scales that are not finite; "
+                "download the model again"
+            )
+        return parts.array(codes), found, None
+
+    return read

@@ -1,0 +1,238 @@
+"""tokenizer.json and its companions as GGUF's tokenizer.ggml.* metadata.
+
+Knows the kinds of tokenizers that `text/` knows, what each token is for, and where the ids of
+special tokens are said.
+"""
+
+from pathlib import Path
+from re import fullmatch
+from typing import Any
+
+import numpy as np
+
+from cutaway.errors import FormatError
+from cutaway.files.huggingface.json_object import JsonObject
+from cutaway.files.huggingface.sentences import MODULES
+from cutaway.files.huggingface.tokenizer.specials import (
+    Sources,
+    added_tokens,
+    special_metadata,
+)
+from cutaway.files.huggingface.tokenizer.splitting import (
+    byte_level_family,
+    is_byte_level,
+    scored_pieces,
+    space_prefix,
+    unigram,
+    wordpiece,
+)
+from cutaway.files.huggingface.tokenizer.word_lists import FILES as LISTS
+from cutaway.files.huggingface.tokenizer.word_lists import tokenizer_of_lists
+from cutaway.text import chat
+from cutaway.text.tokenizers.pretokenizers import FIELD
+from cutaway.text.tokenizers.vocabulary import SPACE_PREFIX, Kind, padding_name
+from cutaway.text.tokenizers.wordpiece import as_stored
+
+TOKENIZER = "tokenizer.json"
+TOKENIZER_CONFIG, SPECIALS, GENERATION = (
+    "tokenizer_config.json", "special_tokens_map.json", "generation_config.json",
+)  # fmt: skip
+TEMPLATE, OLD_TEMPLATE = "chat_template.jinja", "chat_template.json"
+_BESIDE = (TOKENIZER_CONFIG, SPECIALS, GENERATION, TEMPLATE, OLD_TEMPLATE)
+_RECOMMENDED = {
+    "temperature": "temp", "top_k": "top_k", "top_p": "top_p", "min_p": "min_p",
+    "repetition_penalty": "penalty_repeat",
+}  # fmt: skip
+_PREFIX = "tokenizer.ggml."
+_MOST_TOKENS = 1 << 21  # the largest vocabularies have 2¹⁸
+
+
+def tokenizer_files(folder: Path) -> list[Path]:
+    """Those that are there and say how text becomes tokens, or what tokens are for."""
+    main = folder / TOKENIZER
+    lists = [] if main.is_file() else [folder / name for name in LISTS]
+    return [p for p in (main, *lists, *(folder / name for name in _BESIDE)) if p.is_file()]
+
+
+def tokenizer_metadata(
+    folder: Path, config: JsonObject, rows: int, *, sees_all: bool = False
+) -> dict[str, Any]:
+    """All tokenizer.* keys. `FormatError` for what is not supported.
+
+    rows: of the embedding; sees_all: whether a text may be ended before it is read
+    """
+    if rows > _MOST_TOKENS:  # a file with holes in it has room for any number
+        raise FormatError(f"{folder}: the embedding has {rows} rows, and {_MOST_TOKENS} is most")
+    own = JsonObject.read(folder / TOKENIZER_CONFIG).over(JsonObject.read(folder / SPECIALS))
+    tokenizer = JsonObject.read(folder / TOKENIZER) or tokenizer_of_lists(folder, config, own)
+    if not tokenizer:
+        raise FormatError(
+            f"{folder}: the folder has no {TOKENIZER}; load the tokenizer with transformers and "
+            "save it again, which writes one"
+        )
+    model = tokenizer.part("model")
+    words, scored = (model.text("type") == name for name in ("WordPiece", "Unigram"))
+    merges = [] if words or scored else _merges(model)
+    pieces = not words and not is_byte_level(tokenizer)
+    tokens, kinds = _vocabulary(tokenizer, model, rows, pieces=pieces)
+    if words:
+        metadata = wordpiece(tokenizer, model)
+    elif scored:
+        metadata = unigram(tokenizer, model, rows)
+    else:
+        metadata = _sentencepiece(tokenizer, model) if pieces else _byte_level(tokenizer)
+        metadata[f"{_PREFIX}merges"] = merges
+    metadata[f"{_PREFIX}tokens"] = [
+        as_stored(text) if words and kind == Kind.NORMAL else text
+        for text, kind in zip(tokens, kinds, strict=True)
+    ]
+    metadata[f"{_PREFIX}token_type"] = np.array(kinds, np.int32)
+    where = Sources(tokenizer, own, config, JsonObject.read(folder / GENERATION), tokens)
+    embeds = (folder / MODULES).is_file()
+    return (
+        special_metadata(where, sees_all=sees_all, embeds=embeds)
+        | metadata
+        | _template(folder, own)
+    )
+
+
+def sampling_metadata(folder: Path) -> dict[str, Any]:
+    """The settings that a folder recommends, by the names that a GGUF file has for them."""
+    given = JsonObject.read(folder / GENERATION).values
+    numbers = {key: given.get(key) for key in _RECOMMENDED}
+    return {
+        f"general.sampling.{_RECOMMENDED[key]}": value
+        for key, value in numbers.items()
+        if isinstance(value, (int, float)) and not isinstance(value, bool)
+    }
+
+
+def _byte_level(tokenizer: JsonObject) -> dict[str, Any]:
+    return {f"{_PREFIX}model": "gpt2", FIELD: byte_level_family(tokenizer)}
+
+
+def _sentencepiece(tokenizer: JsonObject, model: JsonObject) -> dict[str, Any]:
+    """Merges take the place of scores: ranked pairs are what the library merges by."""
+    if not model.flag("byte_fallback"):
+        raise FormatError(
+            f"{tokenizer.file}: the model has neither ByteLevel nor byte_fallback, so that some "
+            "texts have no tokens; this is not supported"
+        )
+    model.must_be("ignore_merges", False)
+    prefix = space_prefix(tokenizer)
+    if tokenizer.get("normalizer") is not None:
+        _check_found_first(tokenizer, spaced=prefix is not None)
+    metadata = {f"{_PREFIX}model": "llama", f"{_PREFIX}add_space_prefix": prefix is not None}
+    return metadata | ({SPACE_PREFIX: "first"} if prefix == "first" else {})
+
+
+def _check_found_first(tokenizer: JsonObject, *, spaced: bool) -> None:
+    """Refuse added tokens that are found only when spaces are "▁", where that makes a difference.
+
+    spaced: whether the same step puts one in front of a text, and of these tokens. Special ones are
+    let pass, which in a text that is only text are no tokens here: early llamas have them so.
+    """
+    for one in added_tokens(tokenizer):
+        text = one.text("content") or ""
+        found_late = one.flag("normalized") and not one.flag("special")
+        if found_late and (spaced or one.flag("rstrip") or " " in text):
+            one.refuse("normalized", f"the token {text!r:.40} must be found in the text as it is")
+
+
+def _merges(model: JsonObject) -> list[str]:
+    """Each as "left right", however the file writes them."""
+    model.must_be("type", "BPE")
+    model.must_be("dropout", 0)
+    for name in ("continuing_subword_prefix", "end_of_word_suffix"):
+        model.must_be(name, "")
+    merges = model.get("merges")
+    if not isinstance(merges, list):
+        model.fail("merges", "a list")
+    joined = [pair if isinstance(pair, str) else _joined(pair) for pair in merges]
+    if not all(pair.count(" ") == 1 for pair in joined):
+        model.fail("merges", "a list of pairs without spaces in them")
+    return joined
+
+
+def _joined(pair: Any) -> str:
+    known = isinstance(pair, list) and len(pair) == 2 and all(isinstance(p, str) for p in pair)
+    return " ".join(pair) if known else ""
+
+
+def _vocabulary(
+    tokenizer: JsonObject, model: JsonObject, rows: int, *, pieces: bool
+) -> tuple[list[str], list[int]]:
+    """Texts and kinds by id, one of each row; rows without a text are unused, as in llama.cpp."""
+    tokens, kinds = [*map(padding_name, range(rows))], [int(Kind.UNUSED)] * rows
+    scored = model.text("type") == "Unigram"
+    known = model.get("vocab")
+    if scored:
+        known = {text: i for i, (text, _) in enumerate(scored_pieces(model))}
+    if not isinstance(known, dict) or not known:
+        model.fail("vocab", "an object of tokens")
+    for text, token_id in known.items():
+        if type(token_id) is not int or not 0 <= token_id < rows:
+            raise FormatError(
+                f"{model.file}: the id of {text!r:.40} is {token_id!r:.40}, and the model's "
+                f"embedding has rows for 0 to {rows - 1}"
+            )
+        if kinds[token_id] != Kind.UNUSED:
+            raise FormatError(f"{model.file}: two tokens of vocab have the id {token_id}")
+        tokens[token_id], kinds[token_id] = text, _kind(text, pieces)
+    for one in added_tokens(tokenizer):
+        token_id, text = one.id("id"), one.text("content") or ""
+        if known.get(text, token_id) != token_id:
+            raise FormatError(f"{one.file}: {text!r:.40} has another id in vocab")
+        if token_id < rows and tokens[token_id] != text and kinds[token_id] != Kind.UNUSED:
+            raise FormatError(
+                f"{one.file}: {tokens[token_id]!r:.40} and the added token {text!r:.40} have the "
+                f"id {token_id}"
+            )
+        if token_id < rows:  # Gemma 3 names a token for pictures that its text models have not
+            tokens[token_id] = text
+            kinds[token_id] = Kind.CONTROL if one.flag("special") else Kind.USER_DEFINED
+    unknown = model.get("unk_id") if scored else known.get(model.text("unk_token"))
+    if scored and (type(unknown) is not int or not 0 <= unknown < len(known)):
+        model.fail("unk_id", f"the id of a piece, 0 to {len(known) - 1}")
+    if unknown is not None and (pieces or model.text("type") == "WordPiece"):
+        kinds[unknown] = Kind.UNKNOWN
+    _check(tokenizer, tokens, kinds, bytes_needed=pieces and not scored)
+    return tokens, kinds
+
+
+def _kind(text: str, pieces: bool) -> int:
+    byte = pieces and fullmatch("<0x[0-9A-F]{2}>", text)
+    return Kind.BYTE if byte else Kind.NORMAL
+
+
+def _check(
+    tokenizer: JsonObject, tokens: list[str], kinds: list[int], *, bytes_needed: bool
+) -> None:
+    if bytes_needed and kinds.count(Kind.BYTE) < 256:
+        raise FormatError(f"{tokenizer.file}: byte_fallback needs a token for each of 256 bytes")
+    try:
+        "".join(tokens).encode()
+    except UnicodeEncodeError as error:
+        raise FormatError(f"{tokenizer.file}: a token is no Unicode text: {error.reason}") from None
+
+
+def _template(folder: Path, own: JsonObject) -> dict[str, Any]:
+    """The chat template: a file of its own, else in the tokenizer's config; of several, default."""
+    file = folder / TEMPLATE
+    try:
+        found: Any = file.read_text("utf-8") if file.is_file() else None
+    except (OSError, UnicodeDecodeError) as error:
+        raise FormatError(f"{file} cannot be read as text: {error}") from error
+    origin = TEMPLATE
+    for settings in (JsonObject.read(folder / OLD_TEMPLATE), own):
+        if found is None:
+            found, origin = settings.get("chat_template"), f"{settings.file} chat_template"
+    if isinstance(found, list):
+        of_default = (
+            one.get("template") for one in found
+            if isinstance(one, dict) and one.get("name") == "default"
+        )  # fmt: skip
+        found = next(of_default, None)
+    if found is not None and not isinstance(found, str):
+        raise FormatError(f"{origin} is {found!r:.40}; it must be a text, or a list with a default")
+    return {} if found is None else {chat.FIELD: found, chat.ORIGIN: origin}

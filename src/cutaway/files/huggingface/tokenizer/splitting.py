@@ -1,0 +1,202 @@
+"""How tokenizer.json cuts a text, and which tokenizer of `text/` does the same.
+
+Knows the pre-tokenizers and normalizers of the `tokenizers` library that the supported families
+use, and Unigram's pieces with their scores. What is not exactly the same is refused by name.
+"""
+
+import json
+from base64 import b64decode
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from cutaway.errors import FormatError
+from cutaway.files.huggingface.json_object import JsonObject
+from cutaway.text.tokenizers.pretokenizers import GPT2_WORDS, PRETOKENIZERS
+from cutaway.text.tokenizers.unigram import CHARSMAP, PREPARATION, SCORES
+from cutaway.text.tokenizers.wordpiece import FIELD, GOES_ON, LONGEST_WORD, SETTINGS
+
+_SPACE = "▁"
+_UNICODE = ("NFC",)  # left out, as in the other files of these families: texts keep their bytes
+
+
+def byte_level_family(tokenizer: JsonObject) -> str:
+    """The name of the words in `text.pretokenizers`; `FormatError` where there is none."""
+    for normalizer in _flat(tokenizer.get("normalizer"), "normalizers"):
+        if normalizer.get("type") not in _UNICODE:
+            tokenizer.refuse("normalizer", f"only {' or '.join(_UNICODE)} is")
+    steps = list(_flat(tokenizer.get("pre_tokenizer"), "pretokenizers"))
+    patterns = tuple(p for step in steps for p in _patterns(tokenizer, step, len(steps)))
+    whole_words = tokenizer.part("model").flag("ignore_merges")
+    for name, family in PRETOKENIZERS.items():
+        if (family.patterns, family.whole_words) == (patterns, whole_words):
+            return name
+    raise FormatError(
+        f"{tokenizer.file}: pre_tokenizer cuts words by {' then '.join(patterns)!r:.200}"
+        f"{', and keeps whole words,' if whole_words else ''} as no supported family does"
+    )
+
+
+def is_byte_level(tokenizer: JsonObject) -> bool:
+    """Whether bytes become characters before anything is merged."""
+    steps = _flat(tokenizer.get("pre_tokenizer"), "pretokenizers")
+    return any(step.get("type") == "ByteLevel" for step in steps)
+
+
+def wordpiece(tokenizer: JsonObject, model: JsonObject) -> dict[str, Any]:
+    """BERT's own way, as metadata; `FormatError` for any other."""
+    model.must_be("continuing_subword_prefix", GOES_ON)
+    model.must_be("max_input_chars_per_word", LONGEST_WORD)
+    normalizers = list(_flat(tokenizer.get("normalizer"), "normalizers"))
+    steps = list(_flat(tokenizer.get("pre_tokenizer"), "pretokenizers"))
+    kinds = [step.get("type") for step in (*normalizers, *steps)]
+    if kinds != ["BertNormalizer", "BertPreTokenizer"]:
+        raise FormatError(
+            f"{tokenizer.file}: normalizer and pre_tokenizer prepare a text in a way that is not "
+            f"supported for WordPiece ({kinds!r:.200})"
+        )
+    how = JsonObject(normalizers[0], f"{tokenizer.file}: normalizer")
+    done = {name: how.flag(name, True) for name in SETTINGS}
+    done["strip_accents"] = how.flag("strip_accents", done["lowercase"])
+    metadata = {"tokenizer.ggml.model": "bert"} | {FIELD.format(k): v for k, v in done.items()}
+    unknown = (model.get("vocab") or {}).get(model.text("unk_token"))
+    return metadata if unknown is None else metadata | {"tokenizer.ggml.unknown_token_id": unknown}
+
+
+def space_prefix(tokenizer: JsonObject) -> str | None:
+    """Where SentencePiece-like BPE puts a space, as `text/` names it; None for nowhere.
+
+    A normalizer puts "▁" in front of every stretch of text; Metaspace only at the very beginning,
+    and never doubles it; Gemma has neither. `FormatError` for anything else that prepares a text.
+    """
+    normalizers = list(_flat(tokenizer.get("normalizer"), "normalizers"))
+    steps = list(_flat(tokenizer.get("pre_tokenizer"), "pretokenizers"))
+    replace = {"type": "Replace", "pattern": {"String": " "}, "content": _SPACE}
+    prepend = {"type": "Prepend", "prepend": _SPACE}
+    # Spaces are gone when this runs, so that it cuts nothing.
+    idle = {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious",
+            "invert": False}  # fmt: skip
+    if normalizers == [prepend, replace] and not steps:
+        return "every"
+    if normalizers == [replace] and steps in ([], [idle]):
+        return None
+    if not normalizers and len(steps) == 1:
+        scheme = _metaspace(steps[0])
+        if scheme in ("first", "never"):
+            return "first" if scheme == "first" else None
+    raise FormatError(
+        f"{tokenizer.file}: normalizer and pre_tokenizer prepare a text in a way that is not "
+        f"supported ({[*normalizers, *steps]!r:.200})"
+    )
+
+
+def _metaspace(step: dict[str, Any]) -> str | None:
+    known = step.get("type") == "Metaspace" and step.get("replacement") == _SPACE
+    return step.get("prepend_scheme") if known and step.get("split") is False else None
+
+
+def _flat(value: Any, inside: str) -> Iterator[dict[str, Any]]:
+    """The steps one by one, also those of a sequence, however deep it is nested."""
+    waiting = [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, dict) and one.get("type") == "Sequence":
+            steps = one.get(inside)
+            waiting += reversed(steps) if isinstance(steps, list) else ()
+        elif one is not None:
+            yield one if isinstance(one, dict) else {"type": one}
+
+
+def _patterns(tokenizer: JsonObject, step: dict[str, Any], steps: int) -> Iterator[str]:
+    """The expressions of one step, each of which keeps what it matches apart."""
+    kind = step.get("type")
+    if kind == "Split":
+        yield _split(tokenizer, step, steps)
+    elif kind == "Digits":
+        yield r"\p{N}" if step.get("individual_digits") else r"\p{N}+"
+    elif kind == "ByteLevel":
+        if step.get("add_prefix_space"):
+            raise FormatError(f"{tokenizer.file}: ByteLevel's add_prefix_space is not supported")
+        if step.get("use_regex", True):
+            yield GPT2_WORDS
+    else:
+        raise FormatError(f"{tokenizer.file}: the pre_tokenizer {kind!r:.40} is not supported")
+
+
+def _split(tokenizer: JsonObject, step: dict[str, Any], steps: int) -> str:
+    pattern = step.get("pattern")
+    found = pattern.get("Regex") if isinstance(pattern, dict) else None
+    how = (step.get("behavior"), bool(step.get("invert")))
+    # Where one expression matches everything, dropping what it does not match drops nothing: the
+    # families that have one expression have such a one.
+    if not isinstance(found, str) or not (
+        how == ("Isolated", False) or (how == ("Removed", True) and steps == 2)
+    ):
+        raise FormatError(
+            f"{tokenizer.file}: the pre_tokenizer splits in a way that is not supported "
+            f"({step!r:.200})"
+        )
+    return found
+
+
+# -- Unigram: pieces with their scores, and what prepares a text -----------------------------------
+
+
+_PREFIX = "tokenizer.ggml."
+
+
+def scored_pieces(model: JsonObject) -> list[tuple[str, float]]:
+    """(text, score) by id. `FormatError` for a list that is none, or has a text twice."""
+    listed = model.get("vocab")
+    if not isinstance(listed, list) or not all(map(_is_piece, listed)):
+        model.fail("vocab", "a list of pieces, each with its score")
+    if len({text for text, _ in listed}) < len(listed):
+        model.fail("vocab", "a list of pieces that differ from each other")
+    return [(text, float(score)) for text, score in listed]
+
+
+def _is_piece(one: Any) -> bool:
+    pair = isinstance(one, list) and len(one) == 2 and isinstance(one[0], str)
+    return pair and isinstance(one[1], int | float) and not isinstance(one[1], bool)
+
+
+def unigram(tokenizer: JsonObject, model: JsonObject, rows: int) -> dict[str, Any]:
+    """All but the tokens. `FormatError` for a step that the library does not know."""
+    pieces = scored_pieces(model)
+    exact = np.zeros(rows, np.float64)
+    exact[: len(pieces)] = [score for _, score in pieces]
+    scores = exact.astype(np.float32)  # as GGUF has them, and SentencePiece
+    said = {
+        "normalizer": tokenizer.get("normalizer"),
+        "pre_tokenizer": tokenizer.get("pre_tokenizer"),
+        "byte_fallback": model.flag("byte_fallback"),
+    }
+    metadata = {
+        f"{_PREFIX}model": "t5", f"{_PREFIX}pre": "default", f"{_PREFIX}scores": scores,
+        f"{_PREFIX}unknown_token_id": model.get("unk_id"), PREPARATION: json.dumps(said),
+        f"{_PREFIX}add_space_prefix": True, f"{_PREFIX}remove_extra_whitespaces": True,
+    }  # fmt: skip
+    if (scores != exact).any():
+        metadata[SCORES] = exact
+    charsmap = _charsmap(tokenizer)
+    return metadata if charsmap is None else metadata | {CHARSMAP: charsmap}
+
+
+def _charsmap(tokenizer: JsonObject) -> Any:
+    """How SentencePiece maps characters, uint8; None where it does not."""
+    waiting = [tokenizer.get("normalizer")]
+    while waiting:
+        step = waiting.pop()
+        if not isinstance(step, dict):
+            continue
+        if step.get("type") == "Precompiled":
+            try:
+                return np.frombuffer(
+                    b64decode(step.get("precompiled_charsmap") or "", validate=True), np.uint8
+                )
+            except (TypeError, ValueError) as error:
+                raise FormatError(f"{tokenizer.file}: precompiled_charsmap: {error}") from error
+        steps = step.get("normalizers")
+        waiting += steps if isinstance(steps, list) else []
+    return None
